@@ -1,0 +1,51 @@
+# What all targets share, and the few functions with which rooms declare them.
+
+add_library(freshet_options INTERFACE)
+target_compile_options(freshet_options INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor
+                       -Wno-missing-field-initializers)  # Designated initialisers leave out what keeps its default.
+if(FRESHET_WERROR)
+  target_compile_options(freshet_options INTERFACE -Werror)
+endif()
+if(CMAKE_CXX_COMPILER_ID MATCHES Clang)
+  target_compile_options(freshet_options INTERFACE -Wthread-safety)
+endif()
+if(FRESHET_SANITIZE)
+  target_compile_options(freshet_options INTERFACE -fsanitize=${FRESHET_SANITIZE} -fno-omit-frame-pointer
+                         -fno-sanitize-recover=all)
+  target_link_options(freshet_options INTERFACE -fsanitize=${FRESHET_SANITIZE})
+endif()
+
+# A room is a static library of every source file under its folder: freshet_room(core).
+function(freshet_room name)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc)
+  file(GLOB_RECURSE schemas CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.fbs)
+  set(generated)
+  foreach(schema ${schemas})
+    get_filename_component(stem ${schema} NAME_WE)
+    file(RELATIVE_PATH relative ${PROJECT_SOURCE_DIR} ${schema})
+    get_filename_component(folder ${relative} DIRECTORY)
+    set(header ${PROJECT_BINARY_DIR}/generated/${folder}/${stem}_generated.h)
+    add_custom_command(OUTPUT ${header} DEPENDS ${schema} VERBATIM
+      COMMAND ${FLATC} --cpp --cpp-std c++17 --scoped-enums -o ${PROJECT_BINARY_DIR}/generated/${folder} ${schema})
+    list(APPEND generated ${header})
+  endforeach()
+  if(NOT sources)
+    file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/empty.cc "")
+    set(sources ${CMAKE_CURRENT_BINARY_DIR}/empty.cc)
+  endif()
+  add_library(freshet_${name} STATIC ${sources} ${generated})
+  add_library(freshet::${name} ALIAS freshet_${name})
+  target_link_libraries(freshet_${name} PRIVATE $<BUILD_INTERFACE:freshet_options>)
+  target_include_directories(freshet_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
+                             $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/generated>)
+endfunction()
+
+# A program of the release: freshet_program(live_run SOURCES … LIBRARIES …).
+function(freshet_program name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "FOLDER" "SOURCES;LIBRARIES")
+  add_executable(${name} ${arg_SOURCES})
+  target_link_libraries(${name} PRIVATE freshet_options ${arg_LIBRARIES})
+  if(arg_FOLDER)
+    set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/${arg_FOLDER})
+  endif()
+endfunction()

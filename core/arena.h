@@ -1,0 +1,125 @@
+#pragma once
+
+/// The arena's books: which segments exist, which versions name them, who holds those versions, and so which segments may be
+/// written again. Pure bookkeeping without memory, threads or time, so that the simulator drives what the shells run; the
+/// bytes are in slabs (core/slab.h).
+///
+/// Invariants:
+///   1. A segment is `writing`, `live` or `free`. It goes writing -> live (sealed by a version's commit) -> free, or
+///      writing -> free (abandoned). Nobody but its writer may read a segment that is writing.
+///   2. A live segment is named by at least one version in the table. It becomes free when the last such version leaves.
+///   3. A version leaves the table when nobody holds it. Holders are opaque numbers; one holder may hold a version once.
+///   4. No timer frees anything.
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "core/ids.h"
+#include "core/manifest.h"
+#include "core/result.h"
+
+namespace freshet {
+
+/// Where a segment's bytes lie. Stands on the wire.
+struct SegmentPlace {
+  std::uint32_t slab = 0;  ///< In order of the slabs' creation, from 0; never reused within an incarnation.
+  std::uint64_t offset = 0;
+  std::uint64_t bytes = 0;
+  auto operator<=>(const SegmentPlace&) const = default;
+};
+
+/// Index of a segment in its pool; reused only for the same place.
+using SegmentIndex = std::uint32_t;
+
+/// Cuts slabs into segments and knows the state of each. One thread at a time.
+class SegmentPool {
+ public:
+  struct Options {
+    std::uint64_t limit_bytes = 0;  ///< Of all slabs together.
+  };
+  explicit SegmentPool(Options options) : options_(options) {}
+
+  /// Adds room: a new slab, all of it uncut. The caller creates its memory. out_of_space when it would pass the limit.
+  Result<std::uint32_t> add_slab(std::uint64_t bytes);
+
+  /// A segment in state `writing`: the shadow of `tensor` (a free segment of this size that last held it) if there is one,
+  /// else any free segment of this size, else one cut from uncut room. out_of_space when no slab has room: the caller adds
+  /// a slab or gives up.
+  Result<SegmentIndex> acquire(std::uint32_t tensor, std::uint64_t bytes);
+
+  void seal(SegmentIndex segment);     ///< writing -> live.
+  void release(SegmentIndex segment);  ///< writing or live -> free, as its tensor's newest shadow.
+
+  const SegmentPlace& place(SegmentIndex segment) const;
+  std::uint64_t slab_bytes() const { return slab_bytes_; }
+  std::uint64_t free_bytes() const;    ///< Free segments and uncut room.
+  std::uint64_t limit_bytes() const { return options_.limit_bytes; }
+
+ private:
+  enum class State : std::uint8_t { writing, live, free };
+  struct Segment {
+    SegmentPlace place;
+    std::uint32_t tensor = 0;
+    State state = State::writing;
+  };
+  struct SlabRoom {
+    std::uint64_t bytes = 0;
+    std::uint64_t used = 0;
+  };
+
+  Options options_;
+  std::uint64_t slab_bytes_ = 0;
+  std::uint64_t free_segment_bytes_ = 0;
+  std::vector<SlabRoom> slabs_;
+  std::vector<Segment> segments_;
+  /// Free segments by size, then by the tensor that they last held.
+  std::map<std::uint64_t, std::multimap<std::uint32_t, SegmentIndex>> free_;
+};
+
+/// Segments start on this boundary: a cache line, and a page for those of a page and more.
+std::uint64_t segment_alignment(std::uint64_t bytes);
+
+/// Who keeps a version alive: the publisher itself (its newest), a session's granted hold, a session's queue.
+using HolderId = std::uint64_t;
+
+/// The versions that an arena has, each with the segments its owner map names. One thread at a time.
+class VersionTable {
+ public:
+  struct Entry {
+    std::shared_ptr<const Manifest> manifest;
+    std::vector<SegmentIndex> segments;  ///< By tensor index.
+  };
+
+  /// Adds a version, held by `holder`. REQUIRES: its number is greater than every number added before.
+  void add(Entry entry, HolderId holder);
+
+  bool hold(VersionNumber number, HolderId holder);  ///< False when there is no such version.
+
+  /// Drops a hold, if it exists. Returns the segments that no version names any more.
+  [[nodiscard("the segments must go back to the pool")]] std::vector<SegmentIndex> release(VersionNumber number,
+                                                                                           HolderId holder);
+  [[nodiscard("the segments must go back to the pool")]] std::vector<SegmentIndex> release_all(HolderId holder);
+
+  const Entry* find(VersionNumber number) const;
+  const Entry* newest() const;
+  bool is_held_by(VersionNumber number, HolderId holder) const;
+  std::vector<VersionNumber> numbers() const;  ///< Ascending.
+
+ private:
+  struct Row {
+    Entry entry;
+    std::set<HolderId> holders;
+  };
+  std::vector<SegmentIndex> remove(VersionNumber number);
+
+  std::map<VersionNumber, Row> rows_;
+  std::unordered_map<SegmentIndex, std::uint32_t> versions_naming_;  ///< Count, for each live segment.
+};
+
+}  // namespace freshet

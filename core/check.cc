@@ -1,0 +1,13 @@
+#include "core/check.h"
+
+#include <cstdio>
+#include <cstdlib>
+
+namespace freshet::detail {
+
+void check_failed(const char* condition, const char* file, int line) {
+  std::fprintf(stderr, "freshet: broken invariant: %s (%s:%d)\n", condition, file, line);
+  std::abort();
+}
+
+}  // namespace freshet::detail

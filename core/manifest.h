@@ -1,0 +1,77 @@
+#pragma once
+
+/// What a version is: its identity, its owner map, and what is known about it. Immutable once sealed; the encoded form
+/// (FlatBuffers, core/manifest.fbs, described in core/FORMAT.md) is what travels, what is stored and what is digested.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/digest.h"
+#include "core/graph.h"
+#include "core/ids.h"
+#include "core/result.h"
+
+namespace freshet {
+
+/// For each tensor of an architecture, by index: the segment that holds its bytes, named by the version that wrote it.
+class OwnerMap {
+ public:
+  OwnerMap() = default;
+  explicit OwnerMap(std::vector<SegmentName> owners) : owners_(std::move(owners)) {}
+
+  /// Every one of `tensors` tensors written by `writer`.
+  static OwnerMap all_written_by(const VersionId& writer, std::size_t tensors);
+  /// This map with the tensors in `changed` (indices, any order) written by `writer`. REQUIRES: indices < size().
+  OwnerMap with_written(const VersionId& writer, std::span<const std::uint32_t> changed) const;
+
+  std::size_t size() const { return owners_.size(); }
+  const SegmentName& operator[](std::size_t tensor) const { return owners_[tensor]; }
+  std::span<const SegmentName> owners() const { return owners_; }
+
+  /// Indices of the tensors whose owner differs: what a holder of `base` must fetch to have this version. Everything,
+  /// when `base` is empty. REQUIRES: same architecture, or an empty base.
+  std::vector<std::uint32_t> changed_since(const OwnerMap& base) const;
+  /// Indices of the tensors that `writer` owns.
+  std::vector<std::uint32_t> owned_by(const VersionId& writer) const;
+  /// The distinct writers, in order of first appearance.
+  std::vector<VersionId> writers() const;
+
+  bool operator==(const OwnerMap&) const = default;
+
+ private:
+  std::vector<SegmentName> owners_;
+};
+
+using Metrics = std::vector<std::pair<std::string, double>>;  ///< "loss" and the like; finite or not, kept as given.
+
+struct Manifest {
+  VersionName name;                     ///< As the directory numbered it.
+  VersionId id;
+  std::optional<VersionId> ancestor;    ///< The step before, or the model that this one was transferred from.
+  VersionName ancestor_name;            ///< Empty when there is no ancestor.
+  std::uint64_t step = 0;               ///< Of the training loop.
+  std::int64_t created_unix_ns = 0;
+  Metrics metrics;
+  std::vector<std::pair<std::string, std::string>> tags;
+  std::shared_ptr<const Architecture> architecture;  ///< Never null in a valid manifest.
+  OwnerMap owners;                      ///< One per tensor of the architecture.
+  std::vector<Digest> digests;          ///< Of each tensor's bytes.
+};
+
+/// REQUIRES: architecture set; owners and digests as many as its tensors.
+std::vector<std::byte> encode(const Manifest& manifest);
+
+/// The architecture's digest that an encoded manifest names, without decoding the rest; the reader then looks it up.
+Result<Digest> architecture_digest_of(Bytes encoded_manifest);
+
+/// Verifies and decodes. `architecture` must be the one whose digest the manifest names. corrupt for anything else.
+Result<Manifest> decode_manifest(Bytes bytes, std::shared_ptr<const Architecture> architecture);
+
+inline constexpr std::size_t kManifestBytesMax = std::size_t{64} << 20;
+inline constexpr std::size_t kMetricsMax = 1024;
+
+}  // namespace freshet

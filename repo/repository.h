@@ -1,0 +1,125 @@
+#pragma once
+
+/// Where versions rest. A repository keeps, for each version, its manifest (owner map, digests, ancestor) and the segments
+/// that it owns; a segment is stored once, under the name of the version that wrote it, however many versions inherit it.
+///
+/// A put is durable and atomic: its segments are written and synced first, then one batch makes the version exist. What a
+/// crash leaves are whole versions, and blobs that no version names, which open() removes.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/clock.h"
+#include "core/graph.h"
+#include "core/manifest.h"
+#include "core/result.h"
+#include "core/tensor.h"
+#include "repo/backend.h"
+
+namespace freshet {
+
+struct VersionRecord {
+  Manifest manifest;
+  std::optional<double> quality;
+  bool has_weights = true;
+  std::uint64_t own_bytes = 0;        ///< Of the tensors that this version wrote.
+  std::uint64_t inherited_bytes = 0;
+};
+
+struct LineageRow {
+  VersionName version;
+  VersionName ancestor;  ///< Empty at the root.
+  std::uint64_t inherited_bytes = 0;
+  std::uint64_t own_bytes = 0;
+  std::optional<double> quality;
+  bool retired = false;
+};
+
+struct OwnerRow {
+  std::string tensor;
+  VersionName owner;       ///< The version's name where it is stored here; number 0 and model "" otherwise.
+  SegmentName segment;
+  std::uint64_t bytes = 0;
+};
+
+struct RepositoryStat {
+  std::uint64_t models = 0;
+  std::uint64_t versions = 0;
+  std::uint64_t live_tensors = 0;  ///< Distinct segments.
+  std::uint64_t live_bytes = 0;
+  std::uint64_t disk_bytes = 0;
+};
+
+struct VerifyReport {
+  std::uint64_t checked_bytes = 0;
+  struct Corrupt {
+    VersionName version;
+    std::string tensor;
+    std::string reason;
+  };
+  std::vector<Corrupt> corrupt;
+};
+
+/// Any thread; puts run one at a time.
+class Repository {
+ public:
+  struct Options {
+    const Clock* clock = nullptr;
+  };
+  static Result<std::unique_ptr<Repository>> open(std::unique_ptr<Backend> backend, Options options);
+  ~Repository();
+
+  /// Stores a version. Its manifest's name.number is honoured when it is greater than the model's newest (a sink keeps the
+  /// publisher's numbers) and given anew otherwise, 0 included; the number is returned. `bytes_of` is asked for every
+  /// segment of the owner map that is not stored yet; each is checked against its digest before the version exists.
+  ///
+  /// Errors: already_exists (the same version id is stored: carries on as a no-op for the caller who wants that);
+  /// corrupt (bytes do not match their digest); out_of_space; unavailable (the backend). Nothing is left half-made.
+  struct PutOptions {
+    std::optional<double> quality;
+    bool has_weights = true;
+  };
+  Result<VersionName> put(const Manifest& manifest, const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of,
+                          PutOptions options);
+
+  /// Number 0: the newest. not_found names what is there instead.
+  Result<VersionRecord> get(const VersionName& name) const;
+  Result<VersionNumber> latest(const std::string& model) const;
+  std::optional<VersionName> find(const VersionId& id) const;  ///< By identity.
+
+  /// Reads tensors into the caller's memory and checks each against its digest.
+  struct TensorRead {
+    std::uint32_t tensor = 0;
+    MutableBytes out;  ///< As long as the tensor.
+  };
+  Status read(const VersionRecord& record, std::span<const TensorRead> reads) const;
+
+  Result<std::vector<OwnerRow>> owners(const VersionName& name) const;
+  /// Newest first, along the chain of ancestors.
+  Result<std::vector<LineageRow>> lineage(const VersionName& name) const;
+
+  std::vector<std::string> models() const;
+  Result<std::vector<LineageRow>> versions(const std::string& model) const;  ///< Ascending.
+
+  /// A pinned version cannot be retired. Pins are durable; `by` is whoever will unpin. Counted per (version, by).
+  Status pin(const VersionName& name, const std::string& by);
+  Status unpin(const VersionName& name, const std::string& by);
+  Result<std::vector<std::string>> pins(const VersionName& name) const;
+
+  Result<RepositoryStat> stat() const;
+  /// Re-reads and re-digests everything, or one version when `name` is given.
+  Result<VerifyReport> verify(const std::optional<VersionName>& name,
+                              const std::function<void(std::uint64_t done, std::uint64_t total)>& progress) const;
+
+ private:
+  class Impl;
+  explicit Repository(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace freshet

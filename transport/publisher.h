@@ -1,0 +1,161 @@
+#pragma once
+
+/// The training loop's side. A Publisher copies tensors into its arena (that copy is all that blocks the loop), and behind
+/// the loop digests, compares, seals and announces a new version, and serves it to subscribers.
+///
+///     auto publisher = Publisher::open({.model = "demo"});
+///     …
+///     auto receipt = (*publisher)->publish(tensors, {.step = step, .metrics = {{"loss", loss}}});
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/clock.h"
+#include "core/graph.h"
+#include "core/manifest.h"
+#include "core/result.h"
+#include "core/tensor.h"
+
+namespace freshet {
+
+/// The endpoint that one or several publishers of a process share: its control and announcement sockets and their loop
+/// thread. Any thread. Made by Publisher::open unless one is given.
+class PublisherHub;
+struct PublisherHubOptions {
+  /// Address of the control socket, e.g. "tcp://127.0.0.1:7070" (loopback only). Empty: an ipc address in the host
+  /// directory's folder.
+  std::string listen;
+  /// Folder of the host directory; empty for the default (transport/host_directory.h).
+  std::string directory;
+};
+Result<std::shared_ptr<PublisherHub>> open_publisher_hub(PublisherHubOptions options);
+/// Where its control socket listens, as `--at` takes it.
+std::string address_of(const PublisherHub& hub);
+
+struct PublisherOptions {
+  std::string model;                     ///< check_model_name() says what is allowed.
+  std::shared_ptr<PublisherHub> hub;     ///< Shared with other models; null opens one of its own with the options below.
+  PublisherHubOptions hub_options;
+  /// The architecture; null makes a guessed chain from the first publish's tensors.
+  std::shared_ptr<const Architecture> architecture;
+  /// The version that training resumes from, whose bytes the first publish's tensors are compared with by digest: those
+  /// that are equal keep their owners, and the lineage goes on. Empty starts a new lineage.
+  std::shared_ptr<const Manifest> resume_from;
+  RunId run;                             ///< All zero: a random one, or the resumed version's.
+  VersionNumber number_floor = 0;        ///< Numbers given out are greater than this.
+
+  std::uint64_t arena_limit_bytes = 0;   ///< 0: four times the model, plus 64 MiB.
+  /// Memory touched at the first publish, in copies of the model. Three serve a loop whose subscribers keep up and that
+  /// has changes found by comparing; a loop that names few changed tensors needs little more than two.
+  double arena_copies = 3.0;
+  bool lock_memory = true;
+  bool huge_pages = false;
+
+  std::size_t every_queue_versions_max = 64;  ///< Kept for a slow `every` subscriber before a gap is recorded.
+  const Clock* clock = nullptr;               ///< Null: the system's.
+};
+
+/// Which tensors changed since the last publish.
+class Changed {
+ public:
+  static Changed all() { return Changed(Kind::all, {}); }
+  /// Found by comparing the copy with the last version, behind the loop.
+  static Changed find() { return Changed(Kind::find, {}); }
+  /// Indices into the tensors given; what isn't named is neither read nor looked at. The first publish takes everything.
+  static Changed only(std::vector<std::uint32_t> tensors) { return Changed(Kind::only, std::move(tensors)); }
+
+ private:
+  friend class Publisher;
+  enum class Kind : std::uint8_t { all, find, only };
+  Changed(Kind kind, std::vector<std::uint32_t> tensors) : kind_(kind), tensors_(std::move(tensors)) {}
+  Kind kind_;
+  std::vector<std::uint32_t> tensors_;
+};
+
+struct PublishOptions {
+  std::uint64_t step = 0;
+  Metrics metrics;
+  Changed changed = Changed::find();
+  std::vector<std::pair<std::string, std::string>> tags;
+  /// Non-null: the tensors have this architecture from now on (a changed shape or dtype is otherwise an error).
+  std::shared_ptr<const Architecture> new_architecture;
+};
+
+/// What a publish did by the time it returned.
+struct PublishReceipt {
+  VersionNumber version = 0;
+  std::uint64_t captured_tensors = 0;
+  std::uint64_t captured_bytes = 0;
+  Duration blocked{};  ///< Time in publish().
+};
+
+/// What a version came to, once it was sealed and announced.
+struct CommitReport {
+  VersionNumber version = 0;
+  std::uint64_t tensors = 0;
+  std::uint64_t changed_tensors = 0;
+  std::uint64_t changed_bytes = 0;
+  Duration capture_to_commit{};  ///< From the start of publish() to the announcement.
+};
+
+struct SubscriberStat {
+  std::string label;  ///< As the subscriber named itself.
+  std::int32_t pid = 0;
+  bool every = false;
+  bool silent = false;             ///< No heartbeat for a second: stopped, or stuck.
+  VersionNumber serving = 0;
+  std::vector<VersionNumber> held;
+  std::uint64_t queued_versions = 0;
+  std::uint64_t gaps = 0;          ///< Versions that were dropped for it.
+};
+
+struct PublisherStat {
+  std::string model;
+  VersionNumber newest = 0;
+  std::uint64_t model_bytes = 0;
+  std::uint64_t versions_published = 0;
+  std::uint64_t versions_skipped = 0;  ///< publish() calls answered out_of_space.
+  std::uint64_t bytes_published = 0;   ///< Of changed tensors.
+  std::uint64_t arena_bytes = 0;
+  std::uint64_t arena_free_bytes = 0;
+  std::uint64_t locked_bytes = 0;
+  std::vector<SubscriberStat> subscribers;
+};
+
+/// One thread publishes at a time; the rest may be called from any thread.
+class Publisher {
+ public:
+  /// already_exists when a living publisher of this host has the name; the message has its process id.
+  static Result<std::unique_ptr<Publisher>> open(PublisherOptions options);
+  /// Waits for versions in the making, then stops serving. Subscribers keep what they have mapped.
+  ~Publisher();
+
+  /// Copies `tensors` (all of the model's, always in the same order) and returns; the version follows. Blocks for the copy,
+  /// and for the commit of the publish before the last when the loop is faster than the digests.
+  ///
+  /// Errors: invalid_argument (a tensor's size contradicts its spec, duplicate names, an index out of range);
+  /// failed_precondition (names, dtypes or shapes differ from the architecture and no new one was given);
+  /// out_of_space (readers hold too much of the arena: this version is skipped, the loop goes on, and the changes are
+  /// carried: the next publish captures them too).
+  Result<PublishReceipt> publish(std::span<const TensorView> tensors, PublishOptions options);
+
+  /// The report of a version, when it is sealed. timed_out at the deadline; not_found for one that was never started or is
+  /// older than the last 1024.
+  Result<CommitReport> wait_committed(VersionNumber version, Duration at_most);
+
+  PublisherStat stat() const;
+  /// Where subscribers find it, as `--at` takes it.
+  std::string address() const;
+
+ private:
+  class Impl;
+  explicit Publisher(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace freshet

@@ -1,0 +1,120 @@
+#pragma once
+
+/// The server's side. A Subscriber keeps the newest whole version of a model mapped, and hands out snapshots of it that
+/// stay as they are until they are dropped, whatever the publisher does, and whether it lives.
+///
+///     auto subscriber = Subscriber::open({.model = "demo"});
+///     …
+///     Snapshot model = (*subscriber)->snapshot();   // no lock, no allocation
+///     Bytes kernel = model.bytes(3);
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/clock.h"
+#include "core/manifest.h"
+#include "core/result.h"
+#include "core/tensor.h"
+
+namespace freshet {
+
+namespace detail {
+struct ServedVersion;
+struct PinSlot;
+}  // namespace detail
+
+/// A pinned version: everything read through it belongs to that one version. Empty until a first version has come.
+/// Movable; dropping it never blocks. One thread at a time; different snapshots are independent. Must not outlive its
+/// Subscriber.
+class Snapshot {
+ public:
+  Snapshot() = default;
+  Snapshot(Snapshot&& other) noexcept;
+  Snapshot& operator=(Snapshot&& other) noexcept;
+  ~Snapshot();
+
+  explicit operator bool() const { return version_ != nullptr; }
+  VersionNumber version() const;
+  const Manifest& manifest() const;
+  /// The tensor's bytes, in the publisher's memory, read-only. REQUIRES: tensor < number of tensors.
+  Bytes bytes(std::uint32_t tensor) const;
+  /// Empty view with not_found when the model has no tensor of that name.
+  Result<TensorView> tensor(std::string_view name) const;
+
+ private:
+  friend class Subscriber;
+  Snapshot(const detail::ServedVersion* version, detail::PinSlot* slot) : version_(version), slot_(slot) {}
+  void drop();
+  const detail::ServedVersion* version_ = nullptr;
+  detail::PinSlot* slot_ = nullptr;
+};
+
+/// What happened on the way of a version to this process.
+struct Update {
+  VersionNumber version = 0;
+  std::uint64_t tensors_fetched = 0;  ///< Whose owner differs from the version before.
+  std::uint64_t bytes_fetched = 0;
+  std::uint64_t gap_before = 0;       ///< Versions dropped before this one, for an `every` subscriber.
+  Duration latency{};                 ///< From the start of publish() to swapped in; same host.
+  Duration notify{};                  ///< From the announcement to this process having read it; same host.
+  std::string channel;                ///< "shm".
+};
+
+struct SubscriberOptions {
+  std::string model;
+  std::string at;          ///< Address of the publisher's control socket; empty: ask the host directory.
+  std::string directory;   ///< Folder of the host directory; empty for the default.
+  std::string label;       ///< How `freshet top` shows it; empty: the process's name.
+  /// False: the newest version, skipping those in between. True: every version, in order, through next().
+  bool every = false;
+  /// For `every`: the first version wanted is the one after this; 0 takes what the publisher has.
+  VersionNumber after = 0;
+  std::size_t pins_max = 1024;  ///< Snapshots at a time; more get an empty one.
+  /// Called on the subscriber's own thread after each swap; must not block for long, may call snapshot().
+  std::function<void(const Update&)> on_update;
+  const Clock* clock = nullptr;
+};
+
+struct SubscriberStatus {
+  bool connected = false;       ///< A publisher answers.
+  VersionNumber serving = 0;
+  VersionNumber newest_known = 0;
+  std::uint64_t updates = 0;
+  std::uint64_t bytes_fetched = 0;
+  std::uint64_t gaps = 0;
+  std::string last_error;       ///< Of the last version that was refused or could not be fetched; empty when none.
+};
+
+/// snapshot() and status(): any thread, never blocking. The rest: any thread.
+class Subscriber {
+ public:
+  /// Returns at once, connected or not: whoever comes first waits for the other. invalid_argument for a bad name, address
+  /// or option.
+  static Result<std::unique_ptr<Subscriber>> open(SubscriberOptions options);
+  ~Subscriber();
+
+  /// The version being served, pinned. Wait-free but for a swap at the same instant; no lock, no allocation, no system call.
+  Snapshot snapshot();
+
+  /// Waits until a version of at least `version` is served. timed_out otherwise.
+  Status wait_for(VersionNumber version, Duration at_most);
+
+  /// The next version in order, for an `every` subscriber (failed_precondition otherwise). timed_out when none came.
+  struct Delivery {
+    Snapshot snapshot;
+    Update update;
+  };
+  Result<Delivery> next(Duration at_most);
+
+  SubscriberStatus status() const;
+
+ private:
+  class Impl;
+  explicit Subscriber(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace freshet
