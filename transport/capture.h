@@ -1,0 +1,131 @@
+#pragma once
+
+/// The publisher's data plane: owns the slabs and the segments in them, copies a training loop's tensors into them, and
+/// behind the loop digests what was copied, finds what changed, and hands over what a version is made of. It knows no
+/// version numbers, manifests or subscribers; the publisher's shell does, and returns segments that nobody names any
+/// more.
+///
+/// A capture goes: segments are acquired, the tensors are copied chunk by chunk, and the worker follows the copy
+/// through a counter while the chunks are still in the cache. capture() returns when the copy is done; on_sealed comes
+/// when the digests are. Captures are sealed in the order in which they were taken.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/arena.h"
+#include "core/clock.h"
+#include "core/digest.h"
+#include "core/graph.h"
+#include "core/result.h"
+#include "core/slab.h"
+#include "core/tensor.h"
+
+namespace freshet {
+
+/// What came of a capture, by tensor index of its architecture.
+struct SealedCapture {
+  std::uint64_t ticket = 0;
+  std::vector<std::uint32_t> changed;  ///< Ascending: the tensors that this version owns.
+  std::uint64_t changed_bytes = 0;
+  std::vector<SegmentIndex> segments;     ///< Of every tensor: this capture's, or that of the version before.
+  std::vector<SegmentPlace> places;       ///< Of the segments.
+  std::vector<Digest> digests;            ///< Of every tensor.
+  std::vector<std::uint64_t> slab_bytes;  ///< Of every slab that existed when it was sealed, by slab index.
+};
+
+/// prepare() and capture(): one thread at a time. The rest: any thread.
+class Capture {
+ public:
+  struct Options {
+    std::string name;                     ///< Of the memory, for /proc/PID/maps.
+    std::uint64_t arena_limit_bytes = 0;  ///< 0: four times the first architecture, plus 64 MiB.
+    double arena_copies = 3.0;            ///< Touched by prepare().
+    bool lock_memory = true;
+    bool huge_pages = false;
+  };
+
+  struct Hooks {
+    /// Called on the capturing thread, with no lock held, when there is no room for `bytes`: gives up what can be given
+    /// up and has called free() by the time it returns. May be empty.
+    std::function<void(std::uint64_t bytes)> make_room;
+    /// Called on the worker thread, in ticket order, with no lock held. The changed segments are live from then on and
+    /// the receiver's: they come back through free() when no version names them. Must not wait for a later capture.
+    ///
+    /// False refuses the version (its number could not be recorded, say). Its segments then stay the Capture's, and
+    /// count as changed in the next one.
+    std::function<bool(SealedCapture)> on_sealed;
+  };
+
+  enum class Kind : std::uint8_t {
+    all,   ///< Every tensor counts as changed.
+    find,  ///< Every tensor is copied; those equal to the last version's are dropped again, behind the loop.
+    only,  ///< The tensors named, and those that an earlier, failed capture left undone.
+  };
+
+  struct Request {
+    std::uint64_t ticket = 0;             ///< The caller's, handed back in SealedCapture; grows from call to call.
+    std::span<const TensorView> tensors;  ///< All of the architecture's, sizes checked by the caller.
+    Kind kind = Kind::find;
+    std::span<const std::uint32_t> indices;  ///< For `only`: into tensors, any order; duplicates are ignored.
+  };
+
+  /// What was copied by the time capture() returned.
+  struct Receipt {
+    std::uint64_t tensors = 0;
+    std::uint64_t bytes = 0;
+  };
+
+  static Result<std::unique_ptr<Capture>> open(Options options, Hooks hooks);
+  /// Seals the captures taken (on_sealed is called for them), then ends the worker.
+  ~Capture();
+
+  /// Creates and touches the memory for a model of this architecture. Called again with another one, the next capture
+  /// takes every tensor. Waits for the captures taken before. out_of_space when the memory or the limit does not
+  /// suffice for one copy.
+  Status prepare(const Architecture& architecture);
+
+  /// The last version's digests, when training resumes: the first capture counts as changed what differs from them.
+  /// REQUIRES: prepared, nothing captured yet, one per tensor.
+  void resume_from(std::vector<Digest> digests);
+
+  /// Copies and returns. The first capture of an architecture takes everything. Waits for the seal of the capture
+  /// before the last when the loop is faster than the digests.
+  ///
+  /// Errors: failed_precondition (not prepared, another number of tensors); invalid_argument (an index out of range, a
+  /// tensor whose size is not the architecture's); out_of_space (nothing was captured; what should have been is
+  /// captured by the next call).
+  Result<Receipt> capture(const Request& request);
+
+  /// These segments may be written again.
+  void free(std::span<const SegmentIndex> segments);
+
+  /// Waits until every capture taken was sealed and on_sealed returned. timed_out otherwise.
+  Status wait_idle(Duration at_most);
+
+  struct SlabReference {
+    int descriptor = -1;  ///< Stays the Capture's; open as long as it lives.
+    std::uint64_t bytes = 0;
+  };
+  std::vector<SlabReference> slabs() const;  ///< By slab index; only ever grows.
+
+  struct Stat {
+    std::uint64_t arena_bytes = 0;
+    std::uint64_t arena_free_bytes = 0;
+    std::uint64_t locked_bytes = 0;
+  };
+  Stat stat() const;
+
+  /// The bytes of a place, for whoever holds its version (a repository in the publisher's own process).
+  Bytes bytes(const SegmentPlace& place) const;
+
+ private:
+  class Impl;
+  explicit Capture(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace freshet
