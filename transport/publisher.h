@@ -1,7 +1,7 @@
 #pragma once
 
-/// The training loop's side. A Publisher copies tensors into its arena (that copy is all that blocks the loop), and behind
-/// the loop digests, compares, seals and announces a new version, and serves it to subscribers.
+/// The training loop's side. A Publisher copies tensors into its arena (that copy is all that blocks the loop), and
+/// behind the loop digests, compares, seals and announces a new version, and serves it to subscribers.
 ///
 ///     auto publisher = Publisher::open({.model = "demo"});
 ///     …
@@ -38,18 +38,18 @@ Result<std::shared_ptr<PublisherHub>> open_publisher_hub(PublisherHubOptions opt
 std::string address_of(const PublisherHub& hub);
 
 struct PublisherOptions {
-  std::string model;                     ///< check_model_name() says what is allowed.
-  std::shared_ptr<PublisherHub> hub;     ///< Shared with other models; null opens one of its own with the options below.
+  std::string model;                  ///< check_model_name() says what is allowed.
+  std::shared_ptr<PublisherHub> hub;  ///< Shared with other models; null opens one of its own with the options below.
   PublisherHubOptions hub_options;
   /// The architecture; null makes a guessed chain from the first publish's tensors.
   std::shared_ptr<const Architecture> architecture;
   /// The version that training resumes from, whose bytes the first publish's tensors are compared with by digest: those
   /// that are equal keep their owners, and the lineage goes on. Empty starts a new lineage.
   std::shared_ptr<const Manifest> resume_from;
-  RunId run;                             ///< All zero: a random one, or the resumed version's.
-  VersionNumber number_floor = 0;        ///< Numbers given out are greater than this.
+  RunId run;                       ///< All zero: a random one, or the resumed version's.
+  VersionNumber number_floor = 0;  ///< Numbers given out are greater than this.
 
-  std::uint64_t arena_limit_bytes = 0;   ///< 0: four times the model, plus 64 MiB.
+  std::uint64_t arena_limit_bytes = 0;  ///< 0: four times the model, plus 64 MiB.
   /// Memory touched at the first publish, in copies of the model. Three serve a loop whose subscribers keep up and that
   /// has changes found by comparing; a loop that names few changed tensors needs little more than two.
   double arena_copies = 3.0;
@@ -66,7 +66,8 @@ class Changed {
   static Changed all() { return Changed(Kind::all, {}); }
   /// Found by comparing the copy with the last version, behind the loop.
   static Changed find() { return Changed(Kind::find, {}); }
-  /// Indices into the tensors given; what isn't named is neither read nor looked at. The first publish takes everything.
+  /// Indices into the tensors given; what isn't named is neither read nor looked at. The first publish takes
+  /// everything.
   static Changed only(std::vector<std::uint32_t> tensors) { return Changed(Kind::only, std::move(tensors)); }
 
  private:
@@ -107,11 +108,11 @@ struct SubscriberStat {
   std::string label;  ///< As the subscriber named itself.
   std::int32_t pid = 0;
   bool every = false;
-  bool silent = false;             ///< No heartbeat for a second: stopped, or stuck.
+  bool silent = false;  ///< No heartbeat for a second: stopped, or stuck.
   VersionNumber serving = 0;
   std::vector<VersionNumber> held;
   std::uint64_t queued_versions = 0;
-  std::uint64_t gaps = 0;          ///< Versions that were dropped for it.
+  std::uint64_t gaps = 0;  ///< Versions that were dropped for it.
 };
 
 struct PublisherStat {
@@ -135,8 +136,8 @@ class Publisher {
   /// Waits for versions in the making, then stops serving. Subscribers keep what they have mapped.
   ~Publisher();
 
-  /// Copies `tensors` (all of the model's, always in the same order) and returns; the version follows. Blocks for the copy,
-  /// and for the commit of the publish before the last when the loop is faster than the digests.
+  /// Copies `tensors` (all of the model's, always in the same order) and returns; the version follows. Blocks for the
+  /// copy, and for the commit of the publish before the last when the loop is faster than the digests.
   ///
   /// Errors: invalid_argument (a tensor's size contradicts its spec, duplicate names, an index out of range);
   /// failed_precondition (names, dtypes or shapes differ from the architecture and no new one was given);
@@ -144,8 +145,8 @@ class Publisher {
   /// carried: the next publish captures them too).
   Result<PublishReceipt> publish(std::span<const TensorView> tensors, PublishOptions options);
 
-  /// The report of a version, when it is sealed. timed_out at the deadline; not_found for one that was never started or is
-  /// older than the last 1024.
+  /// The report of a version, when it is sealed. timed_out at the deadline; not_found for one that was never started or
+  /// is older than the last 1024.
   Result<CommitReport> wait_committed(VersionNumber version, Duration at_most);
 
   PublisherStat stat() const;

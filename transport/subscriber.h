@@ -57,17 +57,17 @@ struct Update {
   VersionNumber version = 0;
   std::uint64_t tensors_fetched = 0;  ///< Whose owner differs from the version before.
   std::uint64_t bytes_fetched = 0;
-  std::uint64_t gap_before = 0;       ///< Versions dropped before this one, for an `every` subscriber.
-  Duration latency{};                 ///< From the start of publish() to swapped in; same host.
-  Duration notify{};                  ///< From the announcement to this process having read it; same host.
-  std::string channel;                ///< "shm".
+  std::uint64_t gap_before = 0;  ///< Versions dropped before this one, for an `every` subscriber.
+  Duration latency{};            ///< From the start of publish() to swapped in; same host.
+  Duration notify{};             ///< From the announcement to this process having read it; same host.
+  std::string channel;           ///< "shm".
 };
 
 struct SubscriberOptions {
   std::string model;
-  std::string at;          ///< Address of the publisher's control socket; empty: ask the host directory.
-  std::string directory;   ///< Folder of the host directory; empty for the default.
-  std::string label;       ///< How `freshet top` shows it; empty: the process's name.
+  std::string at;         ///< Address of the publisher's control socket; empty: ask the host directory.
+  std::string directory;  ///< Folder of the host directory; empty for the default.
+  std::string label;      ///< How `freshet top` shows it; empty: the process's name.
   /// False: the newest version, skipping those in between. True: every version, in order, through next().
   bool every = false;
   /// For `every`: the first version wanted is the one after this; 0 takes what the publisher has.
@@ -79,24 +79,25 @@ struct SubscriberOptions {
 };
 
 struct SubscriberStatus {
-  bool connected = false;       ///< A publisher answers.
+  bool connected = false;  ///< A publisher answers.
   VersionNumber serving = 0;
   VersionNumber newest_known = 0;
   std::uint64_t updates = 0;
   std::uint64_t bytes_fetched = 0;
   std::uint64_t gaps = 0;
-  std::string last_error;       ///< Of the last version that was refused or could not be fetched; empty when none.
+  std::string last_error;  ///< Of the last version that was refused or could not be fetched; empty when none.
 };
 
 /// snapshot() and status(): any thread, never blocking. The rest: any thread.
 class Subscriber {
  public:
-  /// Returns at once, connected or not: whoever comes first waits for the other. invalid_argument for a bad name, address
-  /// or option.
+  /// Returns at once, connected or not: whoever comes first waits for the other. invalid_argument for a bad name,
+  /// address or option.
   static Result<std::unique_ptr<Subscriber>> open(SubscriberOptions options);
   ~Subscriber();
 
-  /// The version being served, pinned. Wait-free but for a swap at the same instant; no lock, no allocation, no system call.
+  /// The version being served, pinned. Wait-free but for a swap at the same instant; no lock, no allocation, no system
+  /// call.
   Snapshot snapshot();
 
   /// Waits until a version of at least `version` is served. timed_out otherwise.

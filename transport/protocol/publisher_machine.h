@@ -77,6 +77,9 @@ class PublisherMachine {
 
   void on_message(const Peer& peer, Message message, Time now);
 
+  /// Whether this is a session of this model: a shell that serves several models routes by it.
+  bool knows(SessionId session) const;
+
   /// The shell accepted a door connection that showed this session's token. False: unknown, close it.
   bool on_door_open(SessionId session, std::uint64_t token, Time now);
   void on_door_closed(SessionId session, Time now);
