@@ -13,3 +13,7 @@ find_program(FLATC flatc REQUIRED)
 
 pkg_check_modules(ucx IMPORTED_TARGET ucx)
 pkg_check_modules(hiredis IMPORTED_TARGET hiredis)
+
+if(FRESHET_CUDA)
+  enable_language(CUDA)
+endif()

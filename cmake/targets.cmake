@@ -40,11 +40,15 @@ function(freshet_room name)
                              $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/generated>)
 endfunction()
 
-# A program of the release: freshet_program(live_run SOURCES … LIBRARIES …).
+# What scripts/build.sh builds: programs and benchmarks, no tests.
+add_custom_target(programs)
+
+# A program of the release: freshet_program(live_run SOURCES … LIBRARIES …). FOLDER is one inside build/bin.
 function(freshet_program name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "FOLDER" "SOURCES;LIBRARIES")
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE freshet_options ${arg_LIBRARIES})
+  add_dependencies(programs ${name})
   if(arg_FOLDER)
     set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/${arg_FOLDER})
   endif()

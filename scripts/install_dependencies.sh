@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# Installs the Debian 12 packages that building, testing and running Freshet need, those that are missing only: a second
+# run asks no package source and needs no network.
+#
+# usage: scripts/install_dependencies.sh [peers] [tidy]
+#   peers   also what the benchmarks measure Freshet against
+#   tidy    also what the preset `tidy` needs
+set -euo pipefail
+
+packages=(
+  # The build.
+  g++ cmake ninja-build pkg-config ccache mold
+  # Libraries.
+  libfmt-dev libspdlog-dev libexpected-dev nlohmann-json3-dev libtomlplusplus-dev libcli11-dev
+  libflatbuffers-dev flatbuffers-compiler
+  libxxhash-dev libsodium-dev libzstd-dev
+  libzmq3-dev cppzmq-dev libucx-dev libhiredis-dev
+  librocksdb-dev libeigen3-dev
+  # The tests and benchmarks.
+  libgtest-dev libgmock-dev libbenchmark-dev python3
+  # The live run's plots.
+  gnuplot-nox
+)
+for group in "$@"; do
+  case "$group" in
+    peers) packages+=(redis-server python3-h5py python3-numpy) ;;
+    tidy) packages+=(clang-14 clang-tidy-14 clang-format-14) ;;
+    *) echo "usage: $0 [peers] [tidy]" >&2; exit 2 ;;
+  esac
+done
+
+fail() {
+  echo "install_dependencies: $*" >&2
+  exit 1
+}
+
+command -v dpkg-query > /dev/null || fail "this needs Debian 12 (no dpkg here); elsewhere install these yourself: ${packages[*]}"
+
+installed=$(dpkg-query -W -f '${Package} ${db:Status-Status}\n' "${packages[@]}" 2> /dev/null | awk '$2 == "installed" { print $1 }' || true)
+missing=()
+for package in "${packages[@]}"; do
+  grep -qxF -- "$package" <<< "$installed" || missing+=("$package")
+done
+[ ${#missing[@]} -gt 0 ] || exit 0
+
+as_root=()
+if [ "$(id -u)" -ne 0 ]; then
+  command -v sudo > /dev/null || fail "missing packages: ${missing[*]}; run this as root, or install sudo"
+  as_root=(sudo)
+fi
+
+log=$(mktemp "${TMPDIR:-/tmp}/freshet-apt.XXXXXX")
+trap 'rm -f "$log"' EXIT
+apt() {
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o Acquire::http::Timeout=30 -o Acquire::Retries=2 \
+    -o DPkg::Lock::Timeout=300 "$@" < /dev/null >> "$log" 2>&1
+}
+
+# A package list that is there already may do; only when it does not is a new one fetched.
+echo "install_dependencies: installing ${#missing[@]} packages: ${missing[*]}" >&2
+if ! apt install --no-install-recommends "${missing[@]}"; then
+  if ! { apt update && apt install --no-install-recommends "${missing[@]}"; }; then
+    reason=$(grep -E '^(E|Err):? ?' "$log" | tail -n 1 || true)
+    fail "cannot install ${missing[*]}: ${reason:-apt-get failed} (no network, or no Debian 12 package source?)"
+  fi
+fi
