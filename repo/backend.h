@@ -1,12 +1,11 @@
 #pragma once
 
-/// Where a repository's bytes rest: blobs (tensor payloads; large, immutable, written in chunks) and records (small; changed
-/// in atomic batches). One interface, one conformance suite (tests/conformance/backend_conformance.h) that every backend runs.
+/// Where a repository's bytes rest: blobs (tensor payloads; large, immutable) and records (small; changed in atomic
+/// batches). One interface, one conformance suite (tests/conformance/backend_conformance.h) that every backend runs.
 /// The memory backend (repo/memory_backend.cc) is the tutorial.
 ///
-/// Any thread. Blobs are durable when sync_blobs() returned; a batch is atomic, and durable when apply() returned. After a
-/// failed sync or apply, every later write answers the same error until the backend is opened anew: bytes that may be lost
-/// are never reported as kept.
+/// Any thread, but for a BlobWriter, which belongs to one. After a commit or a batch that failed, writes may answer the
+/// same error until recover() succeeds: bytes that may be lost are never reported as kept.
 
 #include <cstdint>
 #include <functional>
@@ -20,6 +19,20 @@
 #include "core/tensor.h"
 
 namespace freshet {
+
+/// Blobs on their way. Destroyed without commit(), it leaves nothing behind. One thread at a time; must not outlive its
+/// backend.
+class BlobWriter {
+ public:
+  virtual ~BlobWriter() = default;
+
+  /// Takes a whole blob; the bytes may go when it returns. One that an earlier, unfinished put left is replaced.
+  /// Cheapest in ascending order of the keys.
+  virtual Status write(std::string_view key, Bytes bytes) = 0;
+  /// All written blobs can be read and are durable on return. Not atomic: a crash may leave some of them, which is why
+  /// only records make a blob count. After an error nothing more can be done with this writer.
+  virtual Status commit() = 0;
+};
 
 class Backend {
  public:
@@ -36,24 +49,32 @@ class Backend {
 
   /// "memory", "rocksdb".
   virtual std::string_view kind() const = 0;
-  /// True when what apply() acknowledged survives the process and the host.
+  /// True when what was acknowledged survives the process and the host.
   virtual bool durable() const = 0;
+  /// True when every write is refused with failed_precondition.
+  virtual bool read_only() const = 0;
 
-  /// Writes a whole blob; replaces one that an earlier, unfinished put left. Not visible to others until a batch names it
-  /// (by the repository's own records), not durable before sync_blobs().
-  virtual Status write_blob(std::string_view key, Bytes bytes) = 0;
-  virtual Status sync_blobs() = 0;
-  /// Reads out.size() bytes from `offset`. not_found, or corrupt when the blob is shorter.
+  virtual Result<std::unique_ptr<BlobWriter>> write_blobs() = 0;
+  /// Reads out.size() bytes from `offset`. not_found when there is no such blob; corrupt when it is shorter.
   virtual Status read_blob(std::string_view key, std::uint64_t offset, MutableBytes out) const = 0;
+  /// Erasing what is not there is no error. Durable with the next commit or batch; space comes back with reclaim().
   virtual Status erase_blob(std::string_view key) = 0;
   /// Calls back for every blob key with its size, in key order, until false.
   virtual Status list_blobs(const std::function<bool(std::string_view key, std::uint64_t bytes)>& each) const = 0;
+  /// Gives the space of erased blobs back to the medium.
+  virtual Status reclaim() = 0;
 
+  /// All of the batch or nothing; durable on return.
   virtual Status apply(const Batch& batch) = 0;
   virtual Result<std::string> get(std::string_view key) const = 0;
-  /// Records whose key starts with `prefix`, in key order, until the callback says false.
+  /// Records whose key starts with `prefix`, in key order (bytes, unsigned), until the callback says false. The
+  /// callback may call get().
   virtual Status scan(std::string_view prefix,
                       const std::function<bool(std::string_view key, std::string_view value)>& each) const = 0;
+
+  /// Goes on after a failed write, once its cause is gone; no harm when nothing failed. What was acknowledged is there;
+  /// the batch that failed is there whole or not at all.
+  virtual Status recover() = 0;
 
   /// Bytes on the medium, as it accounts for them.
   virtual Result<std::uint64_t> disk_bytes() const = 0;
@@ -63,12 +84,13 @@ std::unique_ptr<Backend> make_memory_backend();
 
 struct RocksOptions {
   std::string folder;
+  /// Makes the folder, and a repository in it, when there is none.
   bool create = true;
-  /// Opens beside the process that owns the folder: what was durable by now, unchanging. Writes answer failed_precondition.
+  /// Opens beside the process that owns the folder: what was durable by now, unchanging.
   bool read_only = false;
 };
-/// unavailable when another process owns the folder (and read_only was not asked), not_found when it holds no repository
-/// and `create` is false.
-Result<std::unique_ptr<Backend>> open_rocks_backend(RocksOptions options);
+/// unavailable when another process owns the folder (and read_only was not asked); not_found when it holds no
+/// repository and `create` is false; failed_precondition when it is full of something else.
+Result<std::unique_ptr<Backend>> open_rocks_backend(const RocksOptions& options);
 
 }  // namespace freshet

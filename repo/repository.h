@@ -1,15 +1,17 @@
 #pragma once
 
-/// Where versions rest. A repository keeps, for each version, its manifest (owner map, digests, ancestor) and the segments
-/// that it owns; a segment is stored once, under the name of the version that wrote it, however many versions inherit it.
+/// Where versions rest. A repository keeps, for each version, its manifest (owner map, digests, ancestor) and the
+/// segments that it owns; a segment is stored once, under the name of the version that wrote it, however many versions
+/// inherit it.
 ///
-/// A put is durable and atomic: its segments are written and synced first, then one batch makes the version exist. What a
-/// crash leaves are whole versions, and blobs that no version names, which open() removes.
+/// A put is durable and atomic: its segments are written and synced first, then one batch makes the version exist. What
+/// a crash leaves are whole versions, and blobs that no version names, which open() removes.
 
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,7 +29,7 @@ struct VersionRecord {
   Manifest manifest;
   std::optional<double> quality;
   bool has_weights = true;
-  std::uint64_t own_bytes = 0;        ///< Of the tensors that this version wrote.
+  std::uint64_t own_bytes = 0;  ///< Of the tensors that this version wrote.
   std::uint64_t inherited_bytes = 0;
 };
 
@@ -42,7 +44,7 @@ struct LineageRow {
 
 struct OwnerRow {
   std::string tensor;
-  VersionName owner;       ///< The version's name where it is stored here; number 0 and model "" otherwise.
+  VersionName owner;  ///< The version's name where it is stored here; number 0 and model "" otherwise.
   SegmentName segment;
   std::uint64_t bytes = 0;
 };
@@ -69,20 +71,25 @@ struct VerifyReport {
 class Repository {
  public:
   struct Options {
-    const Clock* clock = nullptr;
+    const Clock* clock = nullptr;  ///< Null: the machine's.
   };
+  /// Reads the catalog, and removes the blobs that a crash left (not from a read-only backend). unsupported when the
+  /// repository was written in a newer format than this build reads.
   static Result<std::unique_ptr<Repository>> open(std::unique_ptr<Backend> backend, Options options);
   ~Repository();
 
-  /// Stores a version. Its manifest's name.number is honoured when it is greater than the model's newest (a sink keeps the
-  /// publisher's numbers) and given anew otherwise, 0 included; the number is returned. `bytes_of` is asked for every
-  /// segment of the owner map that is not stored yet; each is checked against its digest before the version exists.
+  /// Stores a version, durably when the backend is. Its manifest's name.number is honoured when it is greater than the
+  /// model's newest (a sink keeps the publisher's numbers) and given anew otherwise, 0 included; the number is
+  /// returned. `bytes_of` is asked for every segment of the owner map that is not stored yet, in ascending order of
+  /// segments; each is checked against its digest before the version exists. It must not call the repository's writing
+  /// functions.
   ///
-  /// Errors: already_exists (the same version id is stored: carries on as a no-op for the caller who wants that);
-  /// corrupt (bytes do not match their digest); out_of_space; unavailable (the backend). Nothing is left half-made.
+  /// Errors: already_exists (the same version id is stored; nothing was done); corrupt (bytes do not match their
+  /// digest, or a stored segment has another one); out_of_space; unavailable (the backend). Nothing is left half-made,
+  /// and the next put first tries to bring a backend back that failed.
   struct PutOptions {
     std::optional<double> quality;
-    bool has_weights = true;
+    bool has_weights = true;  ///< False: a graph that was never trained. No bytes are asked, digests do not count.
   };
   Result<VersionName> put(const Manifest& manifest, const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of,
                           PutOptions options);

@@ -1,8 +1,8 @@
 #pragma once
 
-/// The repository's subscriber: wants every version, writes each straight from the publisher's memory into a repository, and
-/// keeps going when it cannot (a full disk): it says so, records the gap, and catches up with the next version, whose owner
-/// map names all that was missed.
+/// The repository's subscriber: wants every version, writes each straight from the publisher's memory into a
+/// repository, and keeps going when it cannot (a full disk): it says so, records the gap, and catches up with the next
+/// version, whose owner map names all that was missed.
 
 #include <cstdint>
 #include <functional>
@@ -34,7 +34,7 @@ struct SinkStatus {
   std::uint64_t stored = 0;
   std::uint64_t gaps = 0;
   VersionNumber newest = 0;
-  bool failing = false;      ///< The last put failed.
+  bool failing = false;  ///< The last put failed.
   std::string last_error;
 };
 
