@@ -1,14 +1,16 @@
 #pragma once
 
-/// The arena's books: which segments exist, which versions name them, who holds those versions, and so which segments may be
-/// written again. Pure bookkeeping without memory, threads or time, so that the simulator drives what the shells run; the
-/// bytes are in slabs (core/slab.h).
+/// The arena's books: which segments exist, which versions name them, who holds those versions, and so which segments
+/// may be written again. Pure bookkeeping without memory, threads or time, so that the simulator drives what the shells
+/// run; the bytes are in slabs (core/slab.h).
 ///
 /// Invariants:
 ///   1. A segment is `writing`, `live` or `free`. It goes writing -> live (sealed by a version's commit) -> free, or
 ///      writing -> free (abandoned). Nobody but its writer may read a segment that is writing.
-///   2. A live segment is named by at least one version in the table. It becomes free when the last such version leaves.
-///   3. A version leaves the table when nobody holds it. Holders are opaque numbers; one holder may hold a version once.
+///   2. A live segment is named by at least one version in the table. It becomes free when the last such version
+///   leaves.
+///   3. A version leaves the table when nobody holds it. Holders are opaque numbers; one holder may hold a version
+///   once.
 ///   4. No timer frees anything.
 
 #include <cstdint>
@@ -37,7 +39,9 @@ struct SegmentPlace {
 /// Index of a segment in its pool; reused only for the same place.
 using SegmentIndex = std::uint32_t;
 
-/// Cuts slabs into segments and knows the state of each. One thread at a time.
+/// Cuts slabs into segments and knows the state of each. One thread at a time. acquire, seal and release are O(log n);
+/// only an acquire that finds neither a free segment of its size nor uncut room walks the segments, to melt free
+/// neighbours together.
 class SegmentPool {
  public:
   struct Options {
@@ -48,9 +52,9 @@ class SegmentPool {
   /// Adds room: a new slab, all of it uncut. The caller creates its memory. out_of_space when it would pass the limit.
   Result<std::uint32_t> add_slab(std::uint64_t bytes);
 
-  /// A segment in state `writing`: the shadow of `tensor` (a free segment of this size that last held it) if there is one,
-  /// else any free segment of this size, else one cut from uncut room. out_of_space when no slab has room: the caller adds
-  /// a slab or gives up.
+  /// A segment in state `writing`: the shadow of `tensor` (a free segment of this size that last held it) if there is
+  /// one, else any free segment of this size, else one cut from uncut room, else one made of free neighbours.
+  /// out_of_space when no slab has room: the caller adds a slab or gives up.
   Result<SegmentIndex> acquire(std::uint32_t tensor, std::uint64_t bytes);
 
   void seal(SegmentIndex segment);     ///< writing -> live.
@@ -58,27 +62,43 @@ class SegmentPool {
 
   const SegmentPlace& place(SegmentIndex segment) const;
   std::uint64_t slab_bytes() const { return slab_bytes_; }
-  std::uint64_t free_bytes() const;    ///< Free segments and uncut room.
+  std::size_t slabs() const { return slabs_.size(); }
+  std::uint64_t free_bytes() const { return free_bytes_; }  ///< Free segments and uncut room.
   std::uint64_t limit_bytes() const { return options_.limit_bytes; }
 
  private:
-  enum class State : std::uint8_t { writing, live, free };
+  enum class State : std::uint8_t { writing, live, free, melted };
   struct Segment {
     SegmentPlace place;
+    std::uint64_t span = 0;  ///< Bytes of the slab that it takes.
     std::uint32_t tensor = 0;
     State state = State::writing;
   };
   struct SlabRoom {
     std::uint64_t bytes = 0;
-    std::uint64_t used = 0;
+    std::uint64_t used = 0;         ///< Cut so far, from the beginning.
+    std::vector<SegmentIndex> cut;  ///< In order of offset, without gaps.
   };
+  /// Neighbours of a slab that are free: cut[first, last), and the uncut room when `last` is the end.
+  struct Run {
+    std::uint32_t slab = 0;
+    std::size_t first = 0;
+    std::size_t last = 0;
+  };
+
+  std::optional<SegmentIndex> take_free(std::uint32_t tensor, std::uint64_t bytes);
+  std::optional<SegmentIndex> cut_uncut(std::uint32_t tensor, std::uint64_t bytes);
+  std::optional<Run> find_run(std::uint64_t bytes) const;
+  SegmentIndex melt(const Run& run, std::uint32_t tensor, std::uint64_t bytes);
+  SegmentIndex add_segment(const Segment& segment);
+  void forget_free(SegmentIndex segment);
 
   Options options_;
   std::uint64_t slab_bytes_ = 0;
-  std::uint64_t free_segment_bytes_ = 0;
+  std::uint64_t free_bytes_ = 0;
   std::vector<SlabRoom> slabs_;
-  std::vector<Segment> segments_;
-  /// Free segments by size, then by the tensor that they last held.
+  std::vector<Segment> segments_;  ///< Melted ones stay, so that an index never means another place.
+  /// Free segments by size, then by the tensor that they last held, the newest last.
   std::map<std::uint64_t, std::multimap<std::uint32_t, SegmentIndex>> free_;
 };
 
@@ -116,9 +136,11 @@ class VersionTable {
     Entry entry;
     std::set<HolderId> holders;
   };
-  std::vector<SegmentIndex> remove(VersionNumber number);
+  void remove(VersionNumber number, std::vector<SegmentIndex>& unnamed);
 
+  VersionNumber last_added_ = 0;
   std::map<VersionNumber, Row> rows_;
+  std::unordered_map<HolderId, std::set<VersionNumber>> held_by_;
   std::unordered_map<SegmentIndex, std::uint32_t> versions_naming_;  ///< Count, for each live segment.
 };
 
