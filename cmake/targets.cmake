@@ -43,7 +43,8 @@ endfunction()
 # What scripts/build.sh builds: programs and benchmarks, no tests.
 add_custom_target(programs)
 
-# A program of the release: freshet_program(live_run SOURCES … LIBRARIES …). FOLDER is one inside build/bin.
+# A program of the release: freshet_program(live_run SOURCES … LIBRARIES …). One with a
+# FOLDER inside build/bin (benchmarks) is not installed.
 function(freshet_program name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "FOLDER" "SOURCES;LIBRARIES")
   add_executable(${name} ${arg_SOURCES})
@@ -51,5 +52,7 @@ function(freshet_program name)
   add_dependencies(programs ${name})
   if(arg_FOLDER)
     set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/${arg_FOLDER})
+  else()
+    set_property(GLOBAL APPEND PROPERTY FRESHET_INSTALLED_PROGRAMS ${name})
   endif()
 endfunction()
