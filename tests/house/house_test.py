@@ -1,0 +1,59 @@
+#!/usr/bin/env python3
+"""The house tests can fail: each checker finds what is wrong in a tree that is made wrong here."""
+import os
+import sys
+import tempfile
+import unittest
+
+import arrows
+import headers
+import tidy
+
+
+class Tree(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory(prefix="freshet-house-")
+        self.addCleanup(self.folder.cleanup)
+        self.root = self.folder.name
+
+    def write(self, path, text):
+        path = os.path.join(self.root, path)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+
+    def test_arrows_find_an_include_that_looks_up(self):
+        self.write("core/a.h", '#pragma once\n#include "transport/b.h"\n')
+        self.write("transport/b.h", '#pragma once\n#include "core/a.h"\n')
+        self.assertEqual(arrows.violations(self.root), ['core/a.h: core must not see "transport/b.h"'])
+
+    def test_arrows_find_a_path_that_is_not_from_the_root(self):
+        self.write("core/a.h", '#include "b.h"\n')
+        self.write("core/b.h", '#include "core/c_generated.h"\n')
+        self.write("core/c.fbs", "")
+        self.assertEqual(arrows.violations(self.root), ['core/a.h: "b.h" is no path from the root of the tree'])
+
+    def test_tidy_is_content_with_a_tidy_tree(self):
+        self.write("core/a.h", "#pragma once\n\nint a();  // TO" + "DO(cleanup): return more.\n")
+        self.assertEqual(tidy.violations(self.root), [])
+
+    def test_tidy_finds_each_fault(self):
+        self.write("core/long.cc", "int a;\n" * 501)
+        self.write("core/open.h", "int a;\n")
+        self.write("core/faults.cc", "int a; \n\tint b;\n// TO" + "DO later\n// see /ro" + "ot/notes\nstd::mut" + "ex m;")
+        self.write("tests/core/lost_test.cc", "")
+        found = tidy.violations(self.root)
+        self.assertEqual([finding.split(": ")[0] for finding in found],
+                         ["core/faults.cc:5", "core/faults.cc:1", "core/faults.cc:2", "core/faults.cc:3", "core/faults.cc:4",
+                          "core/faults.cc:5", "core/long.cc:501", "core/open.h:1", "tests/core/lost_test.cc:1"])
+
+    def test_headers_find_one_that_leans_on_another(self):
+        self.write("core/alone.h", "#pragma once\n#include <string>\nstd::string a();\n")
+        self.write("core/leans.h", "#pragma once\nstd::string b();\n")
+        found = headers.violations(self.root, [*sys.argv[1:], "-I", self.root])
+        self.assertEqual(len(found), 1)
+        self.assertTrue(found[0].startswith("core/leans.h: "))
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])

@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+"""Installs the build into a new folder, builds the README's publisher and subscriber against it the way a user would, and
+runs them against each other. So neither the package nor the README can rot.
+
+usage: package.py ROOT BUILD CMAKE COMPILER
+"""
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+SNIPPET_LINES_MAX = 15
+MARK = re.compile(r"<!-- snippet: (\w+) -->\n+```\w+\n(.*?)```", re.DOTALL)
+
+
+def run(*command, **options):
+    """Runs a command to its end; what it said is shown only when it fails."""
+    ran = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options)
+    if ran.returncode != 0:
+        sys.exit(f"{' '.join(command)}: exit code {ran.returncode}\n{ran.stdout}")
+    return ran.stdout
+
+
+def snippets_of(readme):
+    with open(readme, encoding="utf-8") as file:
+        found = dict(MARK.findall(file.read()))
+    for name in ("publisher", "subscriber", "package"):
+        if name not in found:
+            sys.exit(f"{readme} has no block after <!-- snippet: {name} -->")
+        lines = [line for line in found[name].split("\n") if line.strip()]
+        if len(lines) > SNIPPET_LINES_MAX:
+            sys.exit(f"the README's {name} takes {len(lines)} lines, {SNIPPET_LINES_MAX} were promised")
+    return found
+
+
+def write_project(folder, snippets, headers):
+    def write(name, text):
+        with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+            file.write(text)
+
+    write("publisher.cc", snippets["publisher"])
+    write("subscriber.cc", snippets["subscriber"])
+    write("headers.cc", "".join(f'#include "{header}"\n' for header in headers))
+    build = ["cmake_minimum_required(VERSION 3.25)", "project(reader LANGUAGES CXX)"]
+    for program in ("publisher", "subscriber"):
+        build += [f"add_executable({program} {program}.cc)", snippets["package"].replace("my_trainer", program)]
+    build += ["add_library(headers OBJECT headers.cc)", "target_link_libraries(headers freshet::freshet)", ""]
+    write("CMakeLists.txt", "\n".join(build))
+
+
+def installed_headers(prefix):
+    include = os.path.join(prefix, "include", "freshet")
+    return sorted(os.path.relpath(os.path.join(folder, name), include)
+                  for folder, _, names in os.walk(include) for name in names if name.endswith(".h"))
+
+
+def run_against_each_other(folder, directory):
+    environment = dict(os.environ, FRESHET_RUN_DIR=directory)
+    with subprocess.Popen([os.path.join(folder, "publisher")], env=environment, text=True, stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as publisher:
+        try:
+            served = run(os.path.join(folder, "subscriber"), env=environment, timeout=120)
+            published, _ = publisher.communicate("\n", timeout=120)
+        finally:
+            publisher.kill()
+    print(f"the publisher said: {published!r}; the subscriber said: {served!r}")
+    if publisher.returncode != 0 or published:
+        sys.exit(f"the publisher's exit code is {publisher.returncode}; wanted 0 and no complaint")
+    said = re.fullmatch(r"serving version (\d+), first weight ([\d.]+)\n", served)
+    # The README's loop adds 0.01 to every weight and publishes, so version V holds V hundredths.
+    if not said or abs(float(said[2]) - 0.01 * int(said[1])) > 1e-3:
+        sys.exit("the subscriber did not serve what the publisher published")
+
+
+def main(root, build, cmake, compiler):
+    snippets = snippets_of(os.path.join(root, "README.md"))
+    with tempfile.TemporaryDirectory(prefix="freshet-package-") as folder:
+        prefix, project, out, directory = (os.path.join(folder, name) for name in ("prefix", "project", "out", "run"))
+        os.makedirs(project)
+        os.makedirs(directory, mode=0o700)
+        run(cmake, "--install", build, "--prefix", prefix, "--component", "development")
+        write_project(project, snippets, installed_headers(prefix))
+        run(cmake, "-S", project, "-B", out, "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={prefix}",
+            f"-DCMAKE_CXX_COMPILER={compiler}")
+        run(cmake, "--build", out, "--parallel", "2")
+        run_against_each_other(out, directory)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,72 @@
+#!/usr/bin/env python3
+"""Checks what STYLE asks of every file and no compiler sees. Prints each finding as path:line: what, and exits with 1.
+
+usage: tidy.py ROOT
+"""
+import re
+import sys
+
+import tree
+
+LINES_MAX = 500
+TEXT = tree.CODE + (".py", ".sh", ".cmake", ".txt", ".md", ".fbs", ".json", ".in", ".toml")
+
+# Pattern, what is wrong with it, and where it may stand all the same. The class after a first letter keeps this list from
+# finding itself.
+BANNED = [
+    (r"/[w]ork/|/[r]oot/|/[h]ome/[a-z]", "a path of one machine", r"^(scripts/prove_fresh\.sh|tests/house/)"),
+    (r"\bstd::[m]utex\b|\bstd::[c]ondition_variable\b", "use core/mutex.h, which the analysis sees",
+     r"^core/mutex\.h$|\.md$"),
+    (r"\bstd::[f]ormat\(|<[f]ormat>", "use core/format.h", r"\.md$"),
+    (r"\bstd::[e]xpected\b|<[e]xpected>", "use core/result.h", r"\.md$"),
+    (r"\b[F]IXME\b|\b[X]XX\b", "write TODO(kind): what", None),
+    (r"\b[T]ODO\b(?!\([a-z]+\): \S)", "write TODO(kind): what", r"^CONTRIBUTING\.md$|^tests/house/"),
+    (r"(?i)\b[b]lazing|\b[s]eamless|\b[c]utting-edge|\b[s]tate-of-the-art|\b[u]tili[sz]e[sd]?\b", "say what it does", None),
+    (r"(?i)\bas an ai\b|\bcha[t]gpt\b|\bcl[a]ude\b|\bcop[i]lot\b|\bthe [b]rief\b", "the tree speaks of Freshet alone", None),
+]
+BANNED = [(re.compile(pattern), why, re.compile(where) if where else None) for pattern, why, where in BANNED]
+
+
+def line_findings(path, lines):
+    for number, line in enumerate(lines, 1):
+        if line != line.rstrip():
+            yield number, "white space at the end of the line"
+        if "\t" in line:
+            yield number, "a tab"
+        for pattern, why, where in BANNED:
+            if pattern.search(line) and not (where and where.search(path)):
+                yield number, f"{pattern.search(line).group(0)!r}: {why}"
+
+
+def file_findings(path, lines, paths):
+    if path.endswith(tree.CODE) and len(lines) > LINES_MAX:
+        yield len(lines), f"longer than {LINES_MAX} lines: is there a second noun in it?"
+    if path.endswith(".h") and "#pragma once" not in lines[:3]:
+        yield 1, "a header begins with #pragma once"
+    if path.endswith("_test.cc") and path.rsplit("/", 1)[0] + "/CMakeLists.txt" not in paths:
+        yield 1, "no CMakeLists.txt beside it: this test is never built"
+
+
+def violations(root):
+    paths = tree.files(root)
+    found = []
+    for path in paths:
+        if not path.endswith(TEXT) and "." in path.rsplit("/", 1)[-1]:
+            continue
+        content = tree.text(root, path)
+        if content is None or path == "LICENSE":
+            continue
+        lines = content.split("\n")
+        if lines[-1] == "":
+            lines.pop()
+        elif lines:
+            found.append(f"{path}:{len(lines)}: no newline at the end")
+        for number, what in [*line_findings(path, lines), *file_findings(path, lines, set(paths))]:
+            found.append(f"{path}:{number}: {what}")
+    return found
+
+
+if __name__ == "__main__":
+    lines = violations(sys.argv[1])
+    print("\n".join(lines) or "tidy")
+    sys.exit(1 if lines else 0)

@@ -1,0 +1,25 @@
+"""The source tree as the house tests see it: every file that people wrote, as text."""
+import os
+import re
+
+SKIPPED_FOLDERS = re.compile(r"^(build.*|\.git|\.venv|\.cache|__pycache__)$")
+CODE = (".h", ".cc", ".cu")
+
+
+def files(root):
+    """Paths relative to `root`, sorted."""
+    found = []
+    for folder, subfolders, names in os.walk(root):
+        subfolders[:] = [name for name in subfolders if not SKIPPED_FOLDERS.match(name)]
+        found += [os.path.relpath(os.path.join(folder, name), root) for name in names]
+    return sorted(path for path in found if os.path.isfile(os.path.join(root, path)))
+
+
+def text(root, path):
+    """The file's text, or None when it is not text (a corpus file, a picture)."""
+    with open(os.path.join(root, path), "rb") as file:
+        raw = file.read()
+    try:
+        return None if b"\0" in raw else raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
