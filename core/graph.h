@@ -1,10 +1,10 @@
 #pragma once
 
-/// The architecture of a model: a directed graph of leaf-layer calls, the tensors that the layers own, and a slot id for
-/// every call. Immutable once built; shared by every version that has it.
+/// The architecture of a model: a directed graph of leaf-layer calls, the tensors that the layers own, and a slot id
+/// for every call. Immutable once built; shared by every version that has it.
 ///
-/// A graph file (docs/graph-file.md) is the textual form. A slot id says which computation of which parameters stands at a
-/// vertex: equal ids mean equal ancestor cones. Its definition is in core/FORMAT.md, "Slot ids".
+/// A graph file (docs/graph-file.md) is the textual form. A slot id says which computation of which parameters stands
+/// at a vertex: equal ids mean equal ancestor cones. Its definition is in core/FORMAT.md, "Slot ids".
 
 #include <array>
 #include <cstdint>
@@ -47,32 +47,40 @@ struct LayerTensor {
 struct Layer {
   std::string name;
   std::string class_name;
-  std::string config = "{}";             ///< Structural hyper-parameters, canonical JSON (RFC 8785).
-  std::string framework_config;          ///< The framework's own, verbatim; not part of identity.
-  std::vector<LayerInput> inputs;        ///< Earlier layers only.
-  std::vector<LayerTensor> tensors;      ///< Empty when it calls another layer's (tensors_of).
+  std::string config = "{}";                ///< Structural hyper-parameters, canonical JSON (RFC 8785).
+  std::string framework_config;             ///< The framework's own, verbatim; not part of identity.
+  std::vector<LayerInput> inputs;           ///< Earlier layers only.
+  std::vector<LayerTensor> tensors;         ///< Empty when it calls another layer's (tensors_of).
   std::optional<std::uint32_t> tensors_of;  ///< The first call of the parameters that this call uses again.
   bool commutative = false;
   bool operator==(const Layer&) const = default;
 };
+
+/// An input placeholder: a call of class "Input", with any framework's prefix, that has no inputs itself.
+bool is_input(const Layer& layer);
+
+/// Whether the order of the inputs means nothing: Add, Multiply, Average, Maximum and Minimum with any framework's
+/// prefix, and whatever is flagged so.
+bool is_commutative(const Layer& layer);
 
 class Architecture {
  public:
   struct Parts {
     std::string name;
     std::vector<TensorSpec> tensors;
-    std::vector<Layer> layers;          ///< In topological order.
+    std::vector<Layer> layers;  ///< In topological order.
     std::vector<LayerInput> outputs;
-    std::string framework_config;       ///< Of the whole model (Keras JSON, a module's path), verbatim.
-    std::string extra;                  ///< Unknown keys of the graph file, a JSON object; kept, not interpreted.
-    bool guessed = false;               ///< True when the layers were made up from tensor names.
+    std::string framework_config;  ///< Of the whole model (Keras JSON, a module's path), verbatim.
+    std::string extra;             ///< Unknown keys of the graph file, a JSON object; kept, not interpreted.
+    bool guessed = false;          ///< True when the layers were made up from tensor names.
   };
 
-  /// Checks the parts (names unique, inputs earlier, every tensor owned by exactly one layer, limits below) and computes
-  /// slot ids and the digest. invalid_argument names the layer or tensor that is wrong.
+  /// Checks the parts (names unique, inputs earlier, every tensor owned by exactly one layer, limits below) and
+  /// computes slot ids and the digest. invalid_argument names the layer or tensor that is wrong.
   static Result<std::shared_ptr<const Architecture>> build(Parts parts);
 
-  /// A chain of one layer per tensor-name prefix (what stands before the last '.'), in order of first appearance.
+  /// A chain of one layer per tensor-name prefix (what stands before the last '.', or all of it where there is none),
+  /// in order of first appearance, marked guessed.
   static Result<std::shared_ptr<const Architecture>> guess_chain(std::vector<TensorSpec> tensors);
 
   const std::string& name() const { return parts_.name; }
@@ -106,8 +114,10 @@ class Architecture {
 inline constexpr std::size_t kTensorsMax = std::size_t{1} << 18;  ///< Per model.
 inline constexpr std::size_t kLayersMax = std::size_t{1} << 18;
 inline constexpr std::size_t kLayerInputsMax = std::size_t{1} << 16;
+inline constexpr std::size_t kGraphFileBytesMax = std::size_t{64} << 20;
 
-/// The verified inverse of encoded(). corrupt for anything that build() would refuse.
+/// The verified inverse of encoded(), which it keeps as received. corrupt for anything that build() would refuse or
+/// change.
 Result<std::shared_ptr<const Architecture>> decode_architecture(Bytes bytes);
 
 /// Reads a graph file's text. invalid_argument with the layer's name and what is wrong with it.

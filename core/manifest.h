@@ -49,20 +49,25 @@ class OwnerMap {
 using Metrics = std::vector<std::pair<std::string, double>>;  ///< "loss" and the like; finite or not, kept as given.
 
 struct Manifest {
-  VersionName name;                     ///< As the directory numbered it.
+  VersionName name;  ///< As the directory numbered it.
   VersionId id;
-  std::optional<VersionId> ancestor;    ///< The step before, or the model that this one was transferred from.
-  VersionName ancestor_name;            ///< Empty when there is no ancestor.
-  std::uint64_t step = 0;               ///< Of the training loop.
+  std::optional<VersionId> ancestor;  ///< The step before, or the model that this one was transferred from.
+  VersionName ancestor_name;          ///< Empty when there is no ancestor, or none with a name.
+  std::uint64_t step = 0;             ///< Of the training loop.
   std::int64_t created_unix_ns = 0;
   Metrics metrics;
   std::vector<std::pair<std::string, std::string>> tags;
   std::shared_ptr<const Architecture> architecture;  ///< Never null in a valid manifest.
-  OwnerMap owners;                      ///< One per tensor of the architecture.
-  std::vector<Digest> digests;          ///< Of each tensor's bytes.
+  OwnerMap owners;                                   ///< One per tensor of the architecture.
+  std::vector<Digest> digests;                       ///< Of each tensor's bytes.
 };
 
-/// REQUIRES: architecture set; owners and digests as many as its tensors.
+/// What makes a manifest valid: an architecture, one owner and one digest per tensor of it, a model name and a number
+/// from 1, tensors written by this very version under their own index, unique metrics and tags within the limits below.
+/// invalid_argument names what is wrong.
+Status check(const Manifest& manifest);
+
+/// REQUIRES: check() passes.
 std::vector<std::byte> encode(const Manifest& manifest);
 
 /// The architecture's digest that an encoded manifest names, without decoding the rest; the reader then looks it up.
@@ -73,5 +78,8 @@ Result<Manifest> decode_manifest(Bytes bytes, std::shared_ptr<const Architecture
 
 inline constexpr std::size_t kManifestBytesMax = std::size_t{64} << 20;
 inline constexpr std::size_t kMetricsMax = 1024;
+inline constexpr std::size_t kTagsMax = 1024;
+inline constexpr std::size_t kTagKeyBytesMax = 256;  ///< Of a metric's name, too.
+inline constexpr std::size_t kTagValueBytesMax = 16384;
 
 }  // namespace freshet

@@ -1,8 +1,8 @@
 #pragma once
 
-/// safetensors files: an 8-byte little-endian header length, a JSON header, the tensors' bytes. Readers trust nothing: a
-/// header over the limit, offsets that overlap, leave holes or point outside, sizes that contradict shape times dtype,
-/// duplicate names and unknown dtypes are each one error that names the file. Source: the format section of the
+/// safetensors files: an 8-byte little-endian header length, a JSON header, the tensors' bytes. Readers trust nothing:
+/// a header over the limit, offsets that overlap, leave holes or point outside, sizes that contradict shape times
+/// dtype, duplicate names and unknown dtypes are each one error that names the file. Source: the format section of the
 /// safetensors README.
 
 #include <memory>
@@ -19,7 +19,8 @@ inline constexpr std::uint64_t kSafetensorsHeaderBytesMax = 100'000'000;  ///< T
 
 using SafetensorsMetadata = std::vector<std::pair<std::string, std::string>>;  ///< `__metadata__`, in file order.
 
-/// A file mapped read-only. Immutable; the views live as long as it does.
+/// A file mapped read-only. Immutable; the views live as long as it does. Whoever replaces the file must rename another
+/// one into its place, as write_safetensors does: reading a mapping whose file was cut short ends the process.
 class SafetensorsFile {
  public:
   static Result<SafetensorsFile> open(const std::string& path);
@@ -33,14 +34,16 @@ class SafetensorsFile {
 
  private:
   SafetensorsFile() = default;
+  Status read_header();
+
   void* mapping_ = nullptr;
   std::size_t mapping_bytes_ = 0;
   std::vector<TensorView> tensors_;
   SafetensorsMetadata metadata_;
 };
 
-/// Parses a header (the JSON text) against `data_bytes` of tensor bytes; offsets come back as given. Split from the file so
-/// that it can be fuzzed.
+/// Parses a header (the JSON text) against `data_bytes` of tensor bytes; offsets come back as given. Split from the
+/// file so that it can be fuzzed.
 struct SafetensorsHeader {
   struct Entry {
     TensorSpec spec;
@@ -52,8 +55,8 @@ struct SafetensorsHeader {
 };
 Result<SafetensorsHeader> parse_safetensors_header(std::string_view json, std::uint64_t data_bytes);
 
-/// Writes the file whole or not at all: into a temporary beside it, synced when `sync`, then renamed. Tensors keep their
-/// order. out_of_space and io_error name the path.
+/// Writes the file whole or not at all: into a temporary beside it, synced when `sync`, then renamed. Tensors keep
+/// their order. out_of_space and io_error name the path.
 Status write_safetensors(const std::string& path, std::span<const TensorView> tensors,
                          const SafetensorsMetadata& metadata, bool sync);
 
