@@ -1,33 +1,41 @@
 #pragma once
 
-/// The publisher's half of the control protocol, for one model: sessions, holds, queues, heartbeats, and which segments may
-/// be written again. Handed events and a time, returns actions; opens no socket, reads no clock, starts no thread.
+/// The publisher's half of the control protocol, for one model: sessions, holds, queues, heartbeats, and which segments
+/// may be written again. Handed events and a time, returns actions; opens no socket, reads no clock, starts no thread.
 /// Owned by its loop thread (or by the simulator).
 ///
 /// Rules:
 ///   - A version is granted only to a session whose door is open, and the grant is a hold that ends with a Held message
-///     that leaves it out, with Bye, or with the closing of the door: never with a timer. (A stopped reader keeps its door.)
+///     that leaves it out, with Bye, or with the closing of the door: never with a timer. (A stopped reader keeps its
+///     door.)
+///   - A version is held before the Grant that names it is handed out as an action, so that no segment of it can be
+///   free
+///     on the way.
+///   - A session belongs to the peer that said Hello; messages that name it from elsewhere are answered UnknownSession.
 ///   - A session that has been silent for `silent_after` is marked so; if its door is not open it is forgotten.
-///   - For an `every` session, committed versions after its position are held in its queue, up to a limit; past the limit,
-///     or when the arena needs room (shed_queues), the oldest go and are counted in the next grant's gap_before. The newest
-///     version is never shed.
+///   - For an `every` session, committed versions after its position are held in its queue, up to a limit, until a Want
+///     says that they have come; past the limit, or when the arena needs room (shed_queues), the oldest go and are
+///     counted in the next grant's gap_before. The newest version is never shed.
+///   - The shell answers StatRequest itself; the machine passes over it.
+///
+/// The parts: HeldVersions (what is kept), PublisherSession (whose it is), CommitLog (what was missed).
 
 #include <chrono>
 #include <cstdint>
-#include <deque>
 #include <map>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "core/arena.h"
 #include "core/clock.h"
+#include "transport/protocol/commit_log.h"
+#include "transport/protocol/held_versions.h"
 #include "transport/protocol/messages.h"
+#include "transport/protocol/publisher_session.h"
 
 namespace freshet::protocol {
-
-/// Whom a message came from, as the shell knows it (a ROUTER identity); a reply goes to the same.
-using Peer = std::string;
 
 namespace action {
 struct Send {
@@ -60,19 +68,14 @@ class PublisherMachine {
     std::uint64_t token_seed = 0;
     std::size_t every_queue_versions_max = 64;
     std::size_t sessions_max = 4096;
+    std::size_t holds_per_session_max = 1024;  ///< A session that holds more is refused until it lets some go.
     Duration silent_after = std::chrono::milliseconds(1000);
   };
   explicit PublisherMachine(Options options);
 
   /// A version was sealed. Becomes the newest, is announced, and is queued for `every` sessions.
-  struct Committed {
-    std::shared_ptr<const Manifest> manifest;
-    std::vector<std::byte> encoded_manifest;
-    std::vector<SegmentIndex> segments;
-    std::vector<SegmentPlace> places;
-    std::vector<std::uint64_t> slab_bytes;
-    std::int64_t publish_started_ns = 0;
-  };
+  /// REQUIRES: numbered above every version before it; as many segments and places as the architecture has tensors.
+  using Committed = CommittedVersion;
   void on_committed(Committed version, Time now);
 
   void on_message(const Peer& peer, Message message, Time now);
@@ -84,8 +87,8 @@ class PublisherMachine {
   bool on_door_open(SessionId session, std::uint64_t token, Time now);
   void on_door_closed(SessionId session, Time now);
 
-  /// Gives up queued, not yet granted versions, oldest first, until nothing is left to give up or `segments_wanted` bytes
-  /// were freed. Called when a capture finds no room.
+  /// Gives up versions that nothing but queues keeps, oldest first, those that only silent sessions wait for before all
+  /// others, until nothing is left to give up or `bytes_wanted` bytes were freed. Called when a capture finds no room.
   void shed_queues(std::uint64_t bytes_wanted, Time now);
 
   void on_tick(Time now);
@@ -93,7 +96,8 @@ class PublisherMachine {
 
   std::vector<PublisherAction> take_actions();
 
-  /// The highest number that any subscriber has seen: the next version must be numbered above it.
+  /// The highest number that any subscriber has seen or this publisher committed: the next version must be numbered
+  /// above it.
   VersionNumber number_floor() const { return number_floor_; }
 
   struct SessionStat {
@@ -107,13 +111,37 @@ class PublisherMachine {
     std::uint64_t gaps = 0;
   };
   std::vector<SessionStat> sessions() const;
-  const VersionTable& versions() const { return versions_; }
+  const VersionTable& versions() const { return versions_.table(); }
 
  private:
-  // The implementer's to design.
+  void on(const Peer& peer, Hello hello, Time now);
+  void on(PublisherSession& session, const Want& want);
+  void on(PublisherSession& session, const Held& held);
+  void on(PublisherSession& session, const Ping& ping);
+
+  std::optional<Error> why_refused(const Hello& hello) const;
+  void open_session(const Peer& peer, Hello hello, Time now);
+  void end_doorless_sessions_of(const Peer& peer);
+  void end_session(SessionId id);
+  PublisherSession* session_of(const Peer& peer, SessionId id);
+
+  std::optional<VersionNumber> next_for(PublisherSession& session, VersionNumber after);
+  void send_grant(PublisherSession& session, const Want& want, VersionNumber number);
+  void refuse(const Peer& peer, SessionId session, std::uint64_t request, Code code, std::string message);
+  void welcome(const PublisherSession& session);
+  void send(const Peer& peer, Message message);
+
+  bool kept_by_queues_alone(VersionNumber number, bool silent_ones_only) const;
+  std::uint64_t shed(std::uint64_t bytes_wanted, bool silent_ones_only);
+  std::uint64_t token_for(SessionId session, std::uint64_t serial) const;
+
   Options options_;
-  VersionTable versions_;
+  HeldVersions versions_;
+  CommitLog commits_;
+  std::map<SessionId, PublisherSession> sessions_;
+  std::uint64_t last_serial_ = 0;
   VersionNumber number_floor_ = 0;
+  std::vector<PublisherAction> actions_;
 };
 
 }  // namespace freshet::protocol

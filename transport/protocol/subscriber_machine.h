@@ -3,13 +3,33 @@
 /// The subscriber's half of the control protocol. Handed events and a time, returns actions; opens no socket, reads no
 /// clock, starts no thread. Owned by its loop thread (or by the simulator).
 ///
-/// Life: greeting (Hello, again after a pause until Welcome) -> knocking (open the door, receive slabs) -> following (Want
-/// when news or a Pong says that there is more, one Want at a time). A closed door, another incarnation, UnknownSession or
-/// a silent publisher lead back to greeting, with a new session; versions already installed stay served, and their
-/// mappings live until they are unpinned.
+/// Life: greeting (Hello, again after a pause until Welcome) -> knocking (open the door, receive slabs) -> following
+/// (Want when news or a Pong says that there is more, one Want at a time). A closed door or UnknownSession lead back to
+/// greeting, with a new session. A publisher that is merely silent keeps the session: it may be stopped, its door is
+/// still open, and its death closes the door.
+///
+/// Rules:
+///   - A door stays open while anything granted through it may still be read in this process: the publisher takes a
+///   closed
+///     door for "nobody reads". So a session that was given up is drained: LeaveDoor comes when its last version is
+///     unpinned.
+///   - A version counts as held from the moment its Grant is accepted, before the Install is handed out, until
+///   on_unpinned,
+///     or until its Install failed.
+///   - A Grant that is not the answer to the Want of the moment, or that was overtaken by a later one, is given back by
+///   the
+///     next Held; it is never installed.
+///   - A version that was refused for what it is (corrupt, of a shape that cannot be served) is not asked for again;
+///   one
+///     that could not be had now (a lost slab) is, after a pause that grows.
+///   - Versions installed stay served through everything; their mappings live until they are unpinned.
+///
+/// A Hello in the actions means that no publisher is known to be there: the shell looks its address up anew.
 
 #include <chrono>
 #include <cstdint>
+#include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <variant>
@@ -31,6 +51,7 @@ struct OpenDoor {
   std::string door;
   std::uint64_t token = 0;
 };
+/// Nothing of that session is read any more, or it never came about: close its door, or stop connecting to it.
 struct LeaveDoor {
   SessionId session = 0;
 };
@@ -51,7 +72,7 @@ class SubscriberMachine {
     std::int32_t pid = 0;
     std::string host;
     VersionNumber after = 0;
-    std::uint64_t session_seed = 0;        ///< Sessions are derived from it; random in a shell.
+    std::uint64_t session_seed = 0;          ///< Sessions are derived from it; random in a shell.
     std::size_t installs_in_flight_max = 1;  ///< For `every`: delivered but not yet taken by the application, at most.
     Duration retry_after = std::chrono::milliseconds(200);
     Duration heartbeat = std::chrono::milliseconds(250);
@@ -63,11 +84,15 @@ class SubscriberMachine {
   void on_message(Message message, Time now);
   void on_announcement(const Announcement& announcement, Time now);
   void on_door_open(SessionId session, Time now);
+  /// Also when it could not be opened.
   void on_door_closed(SessionId session, Time now);
 
-  /// The shell finished an Install: the version is served, or was refused with a reason (a hostile manifest, a lost slab).
+  /// The shell finished an Install: the version is served, or was refused with a reason (a hostile manifest, a lost
+  /// slab).
   void on_installed(SessionId session, VersionNumber number, Status status, Time now);
-  /// Nobody in this process reads that version of that session any more.
+  /// The shell can decode manifests of that architecture; the last few are named in every Want.
+  void on_architecture_known(const Digest& digest);
+  /// Nobody in this process reads that version of that session any more, nor will: it is not the served one either.
   void on_unpinned(SessionId session, VersionNumber number, Time now);
   /// For `every`: the application took the delivered version, so the next may come.
   void on_taken(VersionNumber number, Time now);
@@ -78,14 +103,83 @@ class SubscriberMachine {
 
   std::vector<SubscriberAction> take_actions();
 
-  bool connected() const;               ///< A publisher answered within `silent_after`.
+  bool connected() const;  ///< A publisher answered within `silent_after`.
   VersionNumber newest_known() const;
   VersionNumber serving() const;
   std::uint64_t gaps() const;
 
  private:
-  // The implementer's to design.
+  enum class Phase : std::uint8_t { idle, greeting, knocking, following, stopped };
+
+  /// What this process holds through one session's door.
+  struct Session {
+    bool door_open = false;
+    std::uint64_t grants_seen = 0;
+    std::set<VersionNumber> held;
+  };
+  /// The Want that has no answer yet.
+  struct Outstanding {
+    Want want;
+    Time retry_at;
+    Duration pause{};
+  };
+  /// The Install that has no answer yet.
+  struct Installing {
+    SessionId session = 0;
+    VersionNumber number = 0;
+    std::uint64_t gap_before = 0;
+  };
+
+  void on(const Welcome& welcome, Time now);
+  void on(Grant grant, Time now);
+  void on(const Refusal& refusal, Time now);
+  void on(const Pong& pong, Time now);
+  void on(const UnknownSession& unknown, Time now);
+  void on_want_refused(const Refusal& refusal, Time now);
+  void on_install_failed(const Installing& failed, Code code, Time now);
+
+  void greet_anew(Time now);
+  void say_hello(Time now);
+  void leave_current_session();
+  void heard(Time now);
+  void beat(Time now);
+  void consider_want(Time now);
+  bool has_cause_to_ask() const;
+  void repeat_want(Time now);
+  bool is_answer(const Grant& grant) const;
+  void drop(SessionId session, VersionNumber number);
+  void send_held(SessionId id, const Session& session);
+  void send(Message message);
+
   Options options_;
+  Phase phase_ = Phase::idle;
+  SessionId current_ = 0;
+  std::uint64_t sessions_made_ = 0;
+  std::uint64_t incarnation_ = 0;
+  std::map<SessionId, Session> sessions_;  ///< The current one, and those that are drained.
+
+  VersionNumber position_ = 0;  ///< Every version up to it was installed, refused or skipped.
+  VersionNumber serving_ = 0;
+  VersionNumber highest_seen_ = 0;
+  VersionNumber newest_known_ = 0;
+  VersionNumber hopeless_up_to_ = 0;  ///< The publisher said that asking for these cannot help.
+  std::uint64_t gaps_ = 0;
+
+  std::uint64_t last_request_ = 0;
+  std::optional<Outstanding> want_;
+  std::optional<Installing> installing_;
+  std::set<VersionNumber> delivered_;  ///< `every`: not yet taken by the application.
+  std::vector<Digest> architectures_;  ///< The latest last.
+
+  Time hello_at_{};
+  Time knock_until_{};
+  Time beat_at_{};
+  Time want_not_before_{};
+  Time last_heard_{};
+  Duration install_pause_{};
+  bool connected_ = false;
+  std::string last_refusal_;
+  std::vector<SubscriberAction> actions_;
 };
 
 }  // namespace freshet::protocol

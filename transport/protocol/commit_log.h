@@ -1,0 +1,36 @@
+#pragma once
+
+/// Which version numbers an incarnation gave to committed versions, so that a gap can be counted exactly: numbers may
+/// jump (a capture that was given up, a subscriber that had seen higher ones). Kept as runs of consecutive numbers, so
+/// that a long life costs a few bytes. Immutable values in; one thread at a time.
+
+#include <cstdint>
+#include <vector>
+
+#include "core/ids.h"
+
+namespace freshet::protocol {
+
+class CommitLog {
+ public:
+  /// REQUIRES: greater than every number appended before.
+  void append(VersionNumber number);
+
+  /// How many versions were committed with a number up to `number`.
+  std::uint64_t count_up_to(VersionNumber number) const;
+
+  /// How many versions somebody who has everything up to `after` misses when `next` comes: those committed in between,
+  /// and, when `after` is older than this incarnation, every number between it and the incarnation's first. 0 when
+  /// `after` is 0. REQUIRES: `next` was committed, and after < next.
+  std::uint64_t missed_between(VersionNumber after, VersionNumber next) const;
+
+ private:
+  struct Run {
+    VersionNumber first = 0;
+    std::uint64_t length = 0;
+    std::uint64_t before = 0;  ///< Versions committed in earlier runs.
+  };
+  std::vector<Run> runs_;
+};
+
+}  // namespace freshet::protocol

@@ -1,0 +1,51 @@
+#include "transport/protocol/held_versions.h"
+
+#include <unordered_set>
+#include <utility>
+
+#include "core/check.h"
+
+namespace freshet::protocol {
+
+void HeldVersions::add_newest(CommittedVersion version, std::int64_t announced_ns) {
+  const VersionNumber number = version.manifest->name.number;
+  const VersionNumber before = std::exchange(newest_, number);
+  table_.add({.manifest = version.manifest, .segments = version.segments}, kNewestHolder);
+  records_.emplace(number, Record{.version = std::move(version), .announced_ns = announced_ns});
+  if (before != 0) release(before, kNewestHolder);
+}
+
+const HeldVersions::Record* HeldVersions::find(VersionNumber number) const {
+  const auto record = records_.find(number);
+  return record == records_.end() ? nullptr : &record->second;
+}
+
+std::uint64_t HeldVersions::release(VersionNumber number, HolderId holder) {
+  const std::vector<SegmentIndex> freed = table_.release(number, holder);
+  if (table_.find(number) != nullptr) return 0;
+  const auto record = records_.find(number);
+  if (record == records_.end()) return 0;
+  const std::unordered_set<SegmentIndex> gone(freed.begin(), freed.end());
+  std::uint64_t bytes = 0;
+  const CommittedVersion& version = record->second.version;
+  for (std::size_t i = 0; i < version.segments.size(); ++i) {
+    if (gone.contains(version.segments[i])) bytes += version.places[i].bytes;
+  }
+  freed_.insert(freed_.end(), freed.begin(), freed.end());
+  records_.erase(record);
+  return bytes;
+}
+
+void HeldVersions::release_all(HolderId holder) {
+  const std::vector<SegmentIndex> freed = table_.release_all(holder);
+  freed_.insert(freed_.end(), freed.begin(), freed.end());
+  forget_records();
+}
+
+void HeldVersions::forget_records() {
+  std::erase_if(records_, [this](const auto& record) { return table_.find(record.first) == nullptr; });
+}
+
+std::vector<SegmentIndex> HeldVersions::take_freed() { return std::exchange(freed_, {}); }
+
+}  // namespace freshet::protocol

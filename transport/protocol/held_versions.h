@@ -1,0 +1,65 @@
+#pragma once
+
+/// What a publisher keeps of the versions that somebody may still want or read: the arena's table of them, and beside
+/// each what its grants are made of. A version's record goes when its last holder does, and with it the segments that
+/// no other version names, which are collected here until the machine hands them out to be written again.
+///
+/// Invariants:
+///   1. A version is in the table if and only if it has a record.
+///   2. Every freed segment is handed out exactly once.
+/// One thread at a time.
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "core/arena.h"
+#include "core/manifest.h"
+
+namespace freshet::protocol {
+
+/// A sealed version, as the publisher's shell hands it over.
+struct CommittedVersion {
+  std::shared_ptr<const Manifest> manifest;
+  std::vector<std::byte> encoded_manifest;
+  std::vector<SegmentIndex> segments;     ///< By tensor index.
+  std::vector<SegmentPlace> places;       ///< Of those.
+  std::vector<std::uint64_t> slab_bytes;  ///< Of every slab so far.
+  std::int64_t publish_started_ns = 0;
+};
+
+class HeldVersions {
+ public:
+  struct Record {
+    CommittedVersion version;
+    std::int64_t announced_ns = 0;
+  };
+
+  /// Adds the newest version and lets the one before it go, as far as nobody else holds it. The order matters: segments
+  /// that both name stay live throughout.
+  void add_newest(CommittedVersion version, std::int64_t announced_ns);
+
+  /// 0 before the first.
+  VersionNumber newest() const { return newest_; }
+  const Record* find(VersionNumber number) const;
+
+  bool hold(VersionNumber number, HolderId holder) { return table_.hold(number, holder); }
+  /// Returns the bytes of the segments that this freed.
+  std::uint64_t release(VersionNumber number, HolderId holder);
+  void release_all(HolderId holder);
+
+  std::vector<SegmentIndex> take_freed();
+  const VersionTable& table() const { return table_; }
+
+ private:
+  static constexpr HolderId kNewestHolder = 0;
+  void forget_records();
+
+  VersionNumber newest_ = 0;
+  VersionTable table_;
+  std::map<VersionNumber, Record> records_;
+  std::vector<SegmentIndex> freed_;
+};
+
+}  // namespace freshet::protocol

@@ -1,0 +1,305 @@
+#include "transport/protocol/publisher_machine.h"
+
+#include <algorithm>
+#include <array>
+#include <type_traits>
+#include <utility>
+
+#include "core/check.h"
+#include "core/format.h"
+
+namespace freshet::protocol {
+namespace {
+
+/// What a grant's envelope, numbers and alignment may take beside its vectors.
+constexpr std::size_t kGrantSlackBytes = 4096;
+
+bool fits_on_wire(const CommittedVersion& version) {
+  const std::size_t bytes = version.encoded_manifest.size() + version.manifest->architecture->encoded().size() +
+                            version.places.size() * sizeof(SegmentPlace) +
+                            version.slab_bytes.size() * sizeof(std::uint64_t);
+  return version.encoded_manifest.size() <= kManifestBytesMax && version.slab_bytes.size() <= kSlabsMax &&
+         bytes + kGrantSlackBytes <= kMessageBytesMax;
+}
+
+std::vector<std::byte> copy_of(Bytes bytes) { return {bytes.begin(), bytes.end()}; }
+
+}  // namespace
+
+PublisherMachine::PublisherMachine(Options options) : options_(std::move(options)) {}
+
+void PublisherMachine::on_committed(Committed version, Time now) {
+  FRESHET_CHECK(version.manifest != nullptr && version.manifest->architecture != nullptr);
+  FRESHET_CHECK(version.segments.size() == version.places.size());
+  const VersionNumber number = version.manifest->name.number;
+  const std::int64_t announced_ns = now.time_since_epoch().count();
+  commits_.append(number);
+  versions_.add_newest(std::move(version), announced_ns);
+  number_floor_ = std::max(number_floor_, number);
+  for (auto& [id, session] : sessions_) {
+    if (session.hello().mode == Mode::every) session.enqueue(number, versions_, options_.every_queue_versions_max);
+  }
+  actions_.push_back(action::Announce{
+      {.model = options_.model, .incarnation = options_.incarnation, .number = number, .announced_ns = announced_ns}});
+}
+
+void PublisherMachine::on_message(const Peer& peer, Message message, Time now) {
+  if (auto* hello = std::get_if<Hello>(&message)) return on(peer, std::move(*hello), now);
+  if (auto* bye = std::get_if<Bye>(&message)) {
+    if (session_of(peer, bye->session) != nullptr) end_session(bye->session);
+    return;
+  }
+  const auto in_session = [&](const auto& m) {
+    using M = std::decay_t<decltype(m)>;
+    if constexpr (std::is_same_v<M, Want> || std::is_same_v<M, Held> || std::is_same_v<M, Ping>) {
+      PublisherSession* session = session_of(peer, m.session);
+      if (session == nullptr) return send(peer, UnknownSession{.session = m.session});
+      session->last_heard = now;
+      session->silent = false;
+      on(*session, m);
+    }
+  };
+  std::visit(in_session, message);
+}
+
+void PublisherMachine::on(const Peer& peer, Hello hello, Time now) {
+  const auto known = sessions_.find(hello.session);
+  if (known != sessions_.end()) {
+    if (known->second.peer() != peer) return send(peer, UnknownSession{.session = hello.session});
+    known->second.last_heard = now;
+    known->second.silent = false;
+    return welcome(known->second);
+  }
+  end_doorless_sessions_of(peer);
+  if (auto refused = why_refused(hello)) {
+    return refuse(peer, hello.session, /*request=*/0, refused->code(), refused->message());
+  }
+  open_session(peer, std::move(hello), now);
+}
+
+std::optional<Error> PublisherMachine::why_refused(const Hello& hello) const {
+  if (hello.protocol != kProtocolVersion) {
+    return Error(Code::unsupported, format("protocol {} is not spoken here, {} is", hello.protocol, kProtocolVersion));
+  }
+  if (hello.model != options_.model) {
+    return Error(Code::not_found, format("{} is not published here, {} is", hello.model, options_.model));
+  }
+  if (hello.host != options_.host) {
+    return Error(Code::unsupported, format("{} is published on another host: no memory can be shared", options_.model));
+  }
+  if (hello.session == 0 || hello.highest_seen > kHighestSeenMax) {
+    return Error(Code::invalid_argument, "a hello without session, or that has seen impossible numbers");
+  }
+  if (sessions_.size() >= options_.sessions_max) {
+    return Error(Code::out_of_space,
+                 format("{} has {} subscribers, no more are taken", options_.model, sessions_.size()));
+  }
+  return std::nullopt;
+}
+
+void PublisherMachine::open_session(const Peer& peer, Hello hello, Time now) {
+  const SessionId id = hello.session;
+  const std::uint64_t serial = ++last_serial_;
+  number_floor_ = std::max(number_floor_, hello.highest_seen);
+  auto [entry, added] = sessions_.try_emplace(id, peer, std::move(hello), serial, token_for(id, serial));
+  PublisherSession& session = entry->second;
+  session.last_heard = now;
+  if (session.hello().mode == Mode::every) {
+    for (const VersionNumber number : versions_.table().numbers()) {
+      if (number > session.hello().after) session.enqueue(number, versions_, options_.every_queue_versions_max);
+    }
+  }
+  welcome(session);
+}
+
+void PublisherMachine::end_doorless_sessions_of(const Peer& peer) {
+  std::vector<SessionId> doorless;
+  for (const auto& [id, session] : sessions_) {
+    if (session.peer() == peer && !session.door_open) doorless.push_back(id);
+  }
+  for (const SessionId id : doorless) end_session(id);
+}
+
+void PublisherMachine::end_session(SessionId id) {
+  const auto entry = sessions_.find(id);
+  if (entry == sessions_.end()) return;
+  entry->second.end(versions_);
+  if (entry->second.door_open) actions_.push_back(action::CloseDoor{.session = id});
+  sessions_.erase(entry);
+}
+
+PublisherSession* PublisherMachine::session_of(const Peer& peer, SessionId id) {
+  const auto entry = sessions_.find(id);
+  return entry != sessions_.end() && entry->second.peer() == peer ? &entry->second : nullptr;
+}
+
+void PublisherMachine::on(PublisherSession& session, const Want& want) {
+  if (!session.accept_request(want.request)) return;
+  const auto refuse_want = [&](Code code, std::string message) {
+    refuse(session.peer(), want.session, want.request, code, std::move(message));
+  };
+  if (!session.door_open) return refuse_want(Code::failed_precondition, "the session's door is not open");
+  const auto number = next_for(session, want.after);
+  if (!number) return refuse_want(Code::not_found, format("nothing newer than {}", want.after));
+  if (!session.holds(*number) && session.holds_count() >= options_.holds_per_session_max) {
+    return refuse_want(Code::out_of_space, format("{} versions are held already", session.holds_count()));
+  }
+  if (!fits_on_wire(versions_.find(*number)->version)) {
+    return refuse_want(Code::unsupported, format("the manifest of {} is too large to be sent", *number));
+  }
+  send_grant(session, want, *number);
+}
+
+std::optional<VersionNumber> PublisherMachine::next_for(PublisherSession& session, VersionNumber after) {
+  if (session.hello().mode == Mode::latest) {
+    return versions_.newest() > after ? std::optional(versions_.newest()) : std::nullopt;
+  }
+  session.acknowledge(after, versions_);
+  auto next = session.first_queued();
+  while (next && *next != versions_.newest() && !fits_on_wire(versions_.find(*next)->version)) {
+    session.give_up(*next, versions_);
+    next = session.first_queued();
+  }
+  return next;
+}
+
+void PublisherMachine::send_grant(PublisherSession& session, const Want& want, VersionNumber number) {
+  const std::uint64_t grant_id = session.grant(number, versions_);
+  const HeldVersions::Record& record = *versions_.find(number);
+  const CommittedVersion& version = record.version;
+  const Architecture& architecture = *version.manifest->architecture;
+  const auto& known = want.known_architectures;
+  const bool has_architecture = std::find(known.begin(), known.end(), architecture.digest()) != known.end();
+  const bool every = session.hello().mode == Mode::every;
+  send(session.peer(),
+       Grant{.session = want.session,
+             .request = want.request,
+             .grant = grant_id,
+             .number = number,
+             .manifest = version.encoded_manifest,
+             .architecture = has_architecture ? std::vector<std::byte>() : copy_of(architecture.encoded()),
+             .places = version.places,
+             .slab_bytes = version.slab_bytes,
+             .gap_before = every ? commits_.missed_between(want.after, number) : 0,
+             .publish_started_ns = version.publish_started_ns,
+             .announced_ns = record.announced_ns});
+}
+
+void PublisherMachine::on(PublisherSession& session, const Held& held) { session.apply(held, versions_); }
+
+void PublisherMachine::on(PublisherSession& session, const Ping& ping) {
+  session.serving = ping.serving;
+  send(session.peer(),
+       Pong{.session = ping.session, .incarnation = options_.incarnation, .newest = versions_.newest()});
+}
+
+bool PublisherMachine::knows(SessionId session) const { return sessions_.contains(session); }
+
+bool PublisherMachine::on_door_open(SessionId session, std::uint64_t token, Time now) {
+  const auto entry = sessions_.find(session);
+  if (entry == sessions_.end() || entry->second.token() != token || entry->second.door_open) return false;
+  entry->second.door_open = true;
+  entry->second.last_heard = now;
+  return true;
+}
+
+void PublisherMachine::on_door_closed(SessionId session, Time) {
+  const auto entry = sessions_.find(session);
+  if (entry == sessions_.end() || !entry->second.door_open) return;
+  entry->second.door_open = false;
+  end_session(session);
+}
+
+void PublisherMachine::shed_queues(std::uint64_t bytes_wanted, Time) {
+  const std::uint64_t freed = shed(bytes_wanted, /*silent_ones_only=*/true);
+  if (freed < bytes_wanted) shed(bytes_wanted - freed, /*silent_ones_only=*/false);
+}
+
+std::uint64_t PublisherMachine::shed(std::uint64_t bytes_wanted, bool silent_ones_only) {
+  std::uint64_t freed = 0;
+  for (const VersionNumber number : versions_.table().numbers()) {
+    if (freed >= bytes_wanted) break;
+    if (!kept_by_queues_alone(number, silent_ones_only)) continue;
+    for (auto& [id, session] : sessions_) {
+      if (session.queue().contains(number)) freed += session.give_up(number, versions_);
+    }
+  }
+  return freed;
+}
+
+bool PublisherMachine::kept_by_queues_alone(VersionNumber number, bool silent_ones_only) const {
+  if (number == versions_.newest()) return false;
+  return std::all_of(sessions_.begin(), sessions_.end(), [&](const auto& entry) {
+    const PublisherSession& session = entry.second;
+    const bool waits = session.queue().contains(number);
+    return !session.holds(number) && (!waits || session.silent || !silent_ones_only);
+  });
+}
+
+void PublisherMachine::on_tick(Time now) {
+  std::vector<SessionId> forgotten;
+  for (auto& [id, session] : sessions_) {
+    if (now - session.last_heard < options_.silent_after) continue;
+    session.silent = true;
+    if (!session.door_open) forgotten.push_back(id);
+  }
+  for (const SessionId id : forgotten) end_session(id);
+}
+
+Time PublisherMachine::next_tick() const {
+  Time next = Time::max();
+  for (const auto& [id, session] : sessions_) {
+    if (!session.silent) next = std::min(next, session.last_heard + options_.silent_after);
+  }
+  return next;
+}
+
+std::vector<PublisherAction> PublisherMachine::take_actions() {
+  if (auto freed = versions_.take_freed(); !freed.empty()) actions_.push_back(action::Free{std::move(freed)});
+  return std::exchange(actions_, {});
+}
+
+std::vector<PublisherMachine::SessionStat> PublisherMachine::sessions() const {
+  std::vector<SessionStat> stats;
+  for (const auto& [id, session] : sessions_) {
+    stats.push_back({.label = session.hello().label,
+                     .pid = session.hello().pid,
+                     .mode = session.hello().mode,
+                     .silent = session.silent,
+                     .serving = session.serving,
+                     .held = session.held(),
+                     .queued_versions = session.queue().size(),
+                     .gaps = session.gaps()});
+  }
+  return stats;
+}
+
+void PublisherMachine::refuse(const Peer& peer, SessionId session, std::uint64_t request, Code code,
+                              std::string message) {
+  send(peer, Refusal{.session = session,
+                     .request = request,
+                     .code = code,
+                     .message = std::move(message),
+                     .newest = versions_.newest()});
+}
+
+void PublisherMachine::welcome(const PublisherSession& session) {
+  send(session.peer(), Welcome{.session = session.hello().session,
+                               .run = options_.run,
+                               .incarnation = options_.incarnation,
+                               .announcements = options_.announcements,
+                               .door = options_.door,
+                               .door_token = session.token(),
+                               .newest = versions_.newest()});
+}
+
+void PublisherMachine::send(const Peer& peer, Message message) {
+  actions_.push_back(action::Send{.peer = peer, .message = std::move(message)});
+}
+
+std::uint64_t PublisherMachine::token_for(SessionId session, std::uint64_t serial) const {
+  const std::array<std::uint64_t, 3> seed{options_.token_seed, session, serial};
+  return digest_of(bytes_of(seed.data(), seed.size())).low;
+}
+
+}  // namespace freshet::protocol

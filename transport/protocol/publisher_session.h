@@ -1,0 +1,83 @@
+#pragma once
+
+/// One subscriber's session, as the publisher keeps it: whom it belongs to, whether its door is open, what it holds,
+/// and for `every` which versions wait for it.
+///
+/// Invariants:
+///   1. A number is in holds_ if and only if the versions' table has it held by this session's grant holder; likewise
+///      queue_ and the queue holder.
+///   2. Grant ids grow by one with each grant; a hold carries the id of the latest grant of its version.
+///   3. end() leaves nothing held.
+/// One thread at a time. Must be ended before it is destroyed.
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/clock.h"
+#include "transport/protocol/held_versions.h"
+#include "transport/protocol/messages.h"
+
+namespace freshet::protocol {
+
+/// Whom a message came from, as the shell knows it (a ROUTER identity); a reply goes to the same.
+using Peer = std::string;
+
+class PublisherSession {
+ public:
+  /// `serial` is unique among the machine's sessions, from 1.
+  PublisherSession(Peer peer, Hello hello, std::uint64_t serial, std::uint64_t token);
+
+  const Peer& peer() const { return peer_; }
+  const Hello& hello() const { return hello_; }
+  std::uint64_t token() const { return token_; }
+
+  bool door_open = false;
+  Time last_heard{};
+  bool silent = false;
+  VersionNumber serving = 0;
+
+  /// False for a request older than one that was seen: it was overtaken.
+  bool accept_request(std::uint64_t request);
+
+  /// Holds the version and names the grant that says so. REQUIRES: the version is in `versions`.
+  std::uint64_t grant(VersionNumber number, HeldVersions& versions);
+  /// Releases what the message leaves out, among the grants that its sender has seen.
+  void apply(const Held& held, HeldVersions& versions);
+  bool holds(VersionNumber number) const { return holds_.contains(number); }
+  std::vector<VersionNumber> held() const;
+  std::size_t holds_count() const { return holds_.size(); }
+
+  /// Puts a version into the queue; past `queue_max`, the oldest that was never granted goes.
+  void enqueue(VersionNumber number, HeldVersions& versions, std::size_t queue_max);
+  /// Everything up to `after` has come: it need not wait any more.
+  void acknowledge(VersionNumber after, HeldVersions& versions);
+  std::optional<VersionNumber> first_queued() const;
+  /// Gives up a queued version and counts it. Returns the bytes that became free. REQUIRES: it is queued.
+  std::uint64_t give_up(VersionNumber number, HeldVersions& versions);
+  const std::set<VersionNumber>& queue() const { return queue_; }
+  std::uint64_t gaps() const { return gaps_; }
+
+  void end(HeldVersions& versions);
+
+ private:
+  HolderId grant_holder() const { return 2 * serial_; }
+  HolderId queue_holder() const { return 2 * serial_ + 1; }
+
+  // Constant after construction.
+  Peer peer_;
+  Hello hello_;
+  std::uint64_t serial_;
+  std::uint64_t token_;
+
+  std::uint64_t last_request_ = 0;
+  std::uint64_t last_grant_ = 0;
+  std::map<VersionNumber, std::uint64_t> holds_;  ///< To the id of the latest grant.
+  std::set<VersionNumber> queue_;
+  std::uint64_t gaps_ = 0;
+};
+
+}  // namespace freshet::protocol

@@ -1,0 +1,320 @@
+#include "transport/protocol/subscriber_machine.h"
+
+#include <algorithm>
+#include <array>
+#include <type_traits>
+#include <utility>
+
+#include "core/digest.h"
+
+namespace freshet::protocol {
+namespace {
+
+constexpr std::size_t kArchitecturesNamedMax = 4;
+constexpr int kPauseGrowthMax = 8;      ///< A pause that grows stops at this many times retry_after.
+constexpr int kKnockPauses = 10;        ///< How long a door may take to open.
+constexpr int kRefusedHelloPauses = 5;  ///< Until a publisher that refused a Hello is asked again.
+
+/// Whether a version that could not be installed may be had later. Otherwise it is the version itself that is wrong.
+bool may_pass(Code code) {
+  return code == Code::unavailable || code == Code::timed_out || code == Code::out_of_space || code == Code::io_error ||
+         code == Code::cancelled;
+}
+
+}  // namespace
+
+SubscriberMachine::SubscriberMachine(Options options) : options_(std::move(options)) {
+  if (options_.mode == Mode::every) position_ = options_.after;
+  highest_seen_ = position_;
+}
+
+void SubscriberMachine::on_start(Time now) {
+  if (phase_ == Phase::idle) greet_anew(now);
+}
+
+void SubscriberMachine::on_message(Message message, Time now) {
+  if (phase_ == Phase::idle || phase_ == Phase::stopped) return;
+  const auto dispatch = [&](auto&& m) {
+    using M = std::decay_t<decltype(m)>;
+    if constexpr (std::is_same_v<M, Welcome> || std::is_same_v<M, Grant> || std::is_same_v<M, Refusal> ||
+                  std::is_same_v<M, Pong> || std::is_same_v<M, UnknownSession>) {
+      on(std::forward<decltype(m)>(m), now);
+    }
+  };
+  std::visit(dispatch, std::move(message));
+}
+
+void SubscriberMachine::on(const Welcome& welcome, Time now) {
+  if (phase_ != Phase::greeting || welcome.session != current_) return;
+  heard(now);
+  const bool same_publisher = welcome.incarnation == incarnation_;
+  newest_known_ = same_publisher ? std::max(newest_known_, welcome.newest) : welcome.newest;
+  if (!same_publisher) hopeless_up_to_ = 0;
+  incarnation_ = welcome.incarnation;
+  phase_ = Phase::knocking;
+  knock_until_ = now + kKnockPauses * options_.retry_after;
+  actions_.push_back(action::OpenDoor{
+      .session = current_, .announcements = welcome.announcements, .door = welcome.door, .token = welcome.door_token});
+}
+
+void SubscriberMachine::on_door_open(SessionId session, Time now) {
+  if (phase_ != Phase::knocking || session != current_) {
+    if (!sessions_.contains(session)) actions_.push_back(action::LeaveDoor{.session = session});
+    return;
+  }
+  sessions_[session].door_open = true;
+  phase_ = Phase::following;
+  want_not_before_ = now;
+  beat(now);
+  consider_want(now);
+}
+
+void SubscriberMachine::on_door_closed(SessionId session, Time now) {
+  sessions_.erase(session);
+  if (session != current_ || (phase_ != Phase::knocking && phase_ != Phase::following)) return;
+  connected_ = false;
+  greet_anew(now);
+}
+
+void SubscriberMachine::greet_anew(Time now) {
+  const std::array<std::uint64_t, 2> seed{options_.session_seed, ++sessions_made_};
+  current_ = std::max<SessionId>(1, digest_of(bytes_of(seed.data(), seed.size())).low);
+  sessions_[current_] = {};
+  want_.reset();
+  last_request_ = 0;
+  phase_ = Phase::greeting;
+  if (hello_at_ <= now) say_hello(now);
+}
+
+void SubscriberMachine::say_hello(Time now) {
+  hello_at_ = now + options_.retry_after;
+  send(Hello{.session = current_,
+             .model = options_.model,
+             .mode = options_.mode,
+             .label = options_.label,
+             .pid = options_.pid,
+             .host = options_.host,
+             .highest_seen = highest_seen_,
+             .after = options_.mode == Mode::every ? position_ : 0});
+}
+
+void SubscriberMachine::leave_current_session() {
+  const auto session = sessions_.find(current_);
+  if (session == sessions_.end()) return;
+  if (!session->second.held.empty()) return;  // Drained: LeaveDoor comes with the last unpin.
+  if (phase_ == Phase::knocking || phase_ == Phase::following) {
+    actions_.push_back(action::LeaveDoor{.session = current_});
+  }
+  sessions_.erase(session);
+}
+
+void SubscriberMachine::on(Grant grant, Time now) {
+  const auto entry = sessions_.find(grant.session);
+  if (entry == sessions_.end() || grant.grant <= entry->second.grants_seen) return;
+  Session& session = entry->second;
+  session.grants_seen = grant.grant;
+  const bool is_ours = grant.session == current_;
+  if (is_ours) heard(now);
+  if (!is_answer(grant)) return send_held(grant.session, session);
+  want_.reset();
+  newest_known_ = std::max(newest_known_, grant.number);
+  if (grant.number <= position_) {  // Never asked for: ask again, but not in a tight circle.
+    want_not_before_ = now + options_.retry_after;
+    return send_held(grant.session, session);
+  }
+  session.held.insert(grant.number);
+  installing_ = Installing{.session = grant.session, .number = grant.number, .gap_before = grant.gap_before};
+  actions_.push_back(action::Install{.grant = std::move(grant), .granted_at = now});
+}
+
+bool SubscriberMachine::is_answer(const Grant& grant) const {
+  return grant.session == current_ && phase_ == Phase::following && want_ && want_->want.request == grant.request &&
+         !installing_;
+}
+
+void SubscriberMachine::on_installed(SessionId session, VersionNumber number, Status status, Time now) {
+  if (!installing_ || installing_->session != session || installing_->number != number) return;
+  const Installing done = *std::exchange(installing_, std::nullopt);
+  if (status) {
+    install_pause_ = Duration(0);
+    position_ = std::max(position_, number);
+    highest_seen_ = std::max(highest_seen_, number);
+    serving_ = number;
+    gaps_ += done.gap_before;
+    if (options_.mode == Mode::every) delivered_.insert(number);
+  } else {
+    on_install_failed(done, status.error().code(), now);
+  }
+  consider_want(now);
+}
+
+void SubscriberMachine::on_install_failed(const Installing& failed, Code code, Time now) {
+  drop(failed.session, failed.number);
+  if (!may_pass(code)) {
+    position_ = std::max(position_, failed.number);
+    if (options_.mode == Mode::every) gaps_ += failed.gap_before + 1;
+    return;
+  }
+  install_pause_ = std::clamp(2 * install_pause_, options_.retry_after, kPauseGrowthMax * options_.retry_after);
+  want_not_before_ = now + install_pause_;
+}
+
+void SubscriberMachine::on_unpinned(SessionId session, VersionNumber number, Time) { drop(session, number); }
+
+void SubscriberMachine::drop(SessionId id, VersionNumber number) {
+  const auto entry = sessions_.find(id);
+  if (entry == sessions_.end() || entry->second.held.erase(number) == 0) return;
+  if (id != current_ && entry->second.held.empty()) {
+    sessions_.erase(entry);
+    actions_.push_back(action::LeaveDoor{.session = id});
+    return;
+  }
+  send_held(id, entry->second);
+}
+
+void SubscriberMachine::on_taken(VersionNumber number, Time now) {
+  if (delivered_.erase(number) != 0) consider_want(now);
+}
+
+void SubscriberMachine::on_architecture_known(const Digest& digest) {
+  std::erase(architectures_, digest);
+  architectures_.push_back(digest);
+  if (architectures_.size() > kArchitecturesNamedMax) architectures_.erase(architectures_.begin());
+}
+
+void SubscriberMachine::on_announcement(const Announcement& announcement, Time now) {
+  const bool attached = phase_ == Phase::knocking || phase_ == Phase::following;
+  if (!attached || announcement.model != options_.model || announcement.incarnation != incarnation_) return;
+  newest_known_ = std::max(newest_known_, announcement.number);
+  consider_want(now);
+}
+
+void SubscriberMachine::on(const Pong& pong, Time now) {
+  if (phase_ != Phase::following || pong.session != current_ || pong.incarnation != incarnation_) return;
+  heard(now);
+  newest_known_ = std::max(newest_known_, pong.newest);
+  consider_want(now);
+}
+
+void SubscriberMachine::on(const UnknownSession& unknown, Time now) {
+  if (unknown.session != current_) return;
+  leave_current_session();
+  greet_anew(now);
+}
+
+void SubscriberMachine::on(const Refusal& refusal, Time now) {
+  if (refusal.session != current_) return;
+  if (phase_ == Phase::greeting && refusal.request == 0) {
+    last_refusal_ = refusal.message;
+    hello_at_ = now + kRefusedHelloPauses * options_.retry_after;
+  }
+  if (phase_ == Phase::following && want_ && want_->want.request == refusal.request) on_want_refused(refusal, now);
+}
+
+void SubscriberMachine::on_want_refused(const Refusal& refusal, Time now) {
+  want_.reset();
+  heard(now);
+  if (refusal.code != Code::not_found) last_refusal_ = refusal.message;
+  switch (refusal.code) {
+    case Code::not_found:
+      // The publisher knows best: whatever news had said otherwise was wrong.
+      newest_known_ = refusal.newest;
+      if (refusal.newest > position_) want_not_before_ = now + options_.retry_after;
+      break;
+    case Code::unavailable:
+    case Code::timed_out:
+    case Code::out_of_space:
+    case Code::failed_precondition: want_not_before_ = now + options_.retry_after; break;
+    default: hopeless_up_to_ = std::max(hopeless_up_to_, refusal.newest);
+  }
+  consider_want(now);
+}
+
+void SubscriberMachine::consider_want(Time now) {
+  if (!has_cause_to_ask() || now < want_not_before_) return;
+  const Want want{
+      .session = current_, .request = ++last_request_, .after = position_, .known_architectures = architectures_};
+  want_ = Outstanding{.want = want, .retry_at = now + options_.retry_after, .pause = options_.retry_after};
+  send(want);
+}
+
+bool SubscriberMachine::has_cause_to_ask() const {
+  if (phase_ != Phase::following || want_ || installing_) return false;
+  if (options_.mode == Mode::every && delivered_.size() >= options_.installs_in_flight_max) return false;
+  return newest_known_ > std::max(position_, hopeless_up_to_);
+}
+
+void SubscriberMachine::repeat_want(Time now) {
+  want_->pause = std::min<Duration>(2 * want_->pause, kPauseGrowthMax * options_.retry_after);
+  want_->retry_at = now + want_->pause;
+  send(want_->want);
+}
+
+void SubscriberMachine::heard(Time now) {
+  last_heard_ = now;
+  connected_ = true;
+}
+
+void SubscriberMachine::beat(Time now) {
+  beat_at_ = now + options_.heartbeat;
+  send(Ping{.session = current_, .serving = serving_});
+  // Repeated without need most of the time: one that was lost would leave versions held for nobody.
+  for (const auto& [id, session] : sessions_) {
+    if (session.grants_seen > 0) send_held(id, session);
+  }
+}
+
+void SubscriberMachine::on_stop(Time) {
+  for (const auto& [id, session] : sessions_) {
+    send(Bye{.session = id});
+    actions_.push_back(action::LeaveDoor{.session = id});
+  }
+  sessions_.clear();
+  want_.reset();
+  connected_ = false;
+  phase_ = Phase::stopped;
+}
+
+void SubscriberMachine::on_tick(Time now) {
+  if (connected_ && now - last_heard_ >= options_.silent_after) connected_ = false;
+  switch (phase_) {
+    case Phase::idle:
+    case Phase::stopped: return;
+    case Phase::greeting:
+      if (now >= hello_at_) say_hello(now);
+      return;
+    case Phase::knocking:
+      if (now < knock_until_) return;
+      leave_current_session();
+      return greet_anew(now);
+    case Phase::following:
+      if (now >= beat_at_) beat(now);
+      if (want_ && now >= want_->retry_at) repeat_want(now);
+      consider_want(now);
+  }
+}
+
+Time SubscriberMachine::next_tick() const {
+  Time next = connected_ ? last_heard_ + options_.silent_after : Time::max();
+  switch (phase_) {
+    case Phase::idle:
+    case Phase::stopped: return Time::max();
+    case Phase::greeting: return std::min(next, hello_at_);
+    case Phase::knocking: return std::min(next, knock_until_);
+    case Phase::following: break;
+  }
+  next = std::min(next, beat_at_);
+  if (has_cause_to_ask()) next = std::min(next, want_not_before_);
+  if (want_) next = std::min(next, want_->retry_at);
+  return next;
+}
+
+std::vector<SubscriberAction> SubscriberMachine::take_actions() { return std::exchange(actions_, {}); }
+
+void SubscriberMachine::send_held(SessionId id, const Session& session) {
+  send(Held{.session = id, .grants_seen = session.grants_seen, .numbers = {session.held.begin(), session.held.end()}});
+}
+
+void SubscriberMachine::send(Message message) { actions_.push_back(action::SendControl{std::move(message)}); }
+
+}  // namespace freshet::protocol
