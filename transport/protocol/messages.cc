@@ -1,0 +1,301 @@
+#include "transport/protocol/messages.h"
+
+#include <algorithm>
+
+#include "core/format.h"
+#include "core/graph.h"
+#include "transport/protocol/wire_generated.h"
+
+// Decoding first lets FlatBuffers verify that every offset and length lies inside the message, then checks each field
+// against the limits: no value that a later step would have to distrust leaves this file.
+
+namespace freshet::protocol {
+namespace {
+
+using Builder = flatbuffers::FlatBufferBuilder;
+using Encoded = flatbuffers::Offset<void>;
+
+const std::uint8_t* raw(const std::vector<std::byte>& bytes) {
+  return reinterpret_cast<const std::uint8_t*>(bytes.data());
+}
+
+Encoded put(Builder& b, const Hello& m) {
+  const auto model = b.CreateString(m.model);
+  const auto label = b.CreateString(m.label);
+  const auto host = b.CreateString(m.host);
+  return wire::CreateHello(b, m.protocol, m.session, model, static_cast<std::uint8_t>(m.mode), label, m.pid, host,
+                           m.highest_seen, m.after)
+      .Union();
+}
+
+Encoded put(Builder& b, const Want& m) {
+  std::vector<wire::Digest> known;
+  for (const Digest& digest : m.known_architectures) known.emplace_back(digest.low, digest.high);
+  return wire::CreateWant(b, m.session, m.request, m.after, b.CreateVectorOfStructs(known)).Union();
+}
+
+Encoded put(Builder& b, const Held& m) {
+  return wire::CreateHeld(b, m.session, m.grants_seen, b.CreateVector(m.numbers)).Union();
+}
+
+Encoded put(Builder& b, const Ping& m) { return wire::CreatePing(b, m.session, m.serving).Union(); }
+Encoded put(Builder& b, const Bye& m) { return wire::CreateBye(b, m.session).Union(); }
+Encoded put(Builder& b, const StatRequest& m) { return wire::CreateStatRequest(b, b.CreateString(m.model)).Union(); }
+
+Encoded put(Builder& b, const Welcome& m) {
+  const auto announcements = b.CreateString(m.announcements);
+  const auto door = b.CreateString(m.door);
+  return wire::CreateWelcome(b, m.session, m.run.high, m.run.low, m.incarnation, announcements, door, m.door_token,
+                             m.newest)
+      .Union();
+}
+
+Encoded put(Builder& b, const Grant& m) {
+  const auto manifest = b.CreateVector(raw(m.manifest), m.manifest.size());
+  const auto architecture = b.CreateVector(raw(m.architecture), m.architecture.size());
+  wire::Place* place = nullptr;
+  const auto places = b.CreateUninitializedVectorOfStructs(m.places.size(), &place);
+  for (const SegmentPlace& from : m.places) *place++ = wire::Place(from.offset, from.bytes, from.slab);
+  const auto slab_bytes = b.CreateVector(m.slab_bytes);
+  return wire::CreateGrant(b, m.session, m.request, m.grant, m.number, manifest, architecture, places, slab_bytes,
+                           m.gap_before, m.publish_started_ns, m.announced_ns)
+      .Union();
+}
+
+Encoded put(Builder& b, const Refusal& m) {
+  const auto message = b.CreateString(m.message);
+  return wire::CreateRefusal(b, m.session, m.request, static_cast<std::uint8_t>(m.code), message, m.newest).Union();
+}
+
+Encoded put(Builder& b, const Pong& m) { return wire::CreatePong(b, m.session, m.incarnation, m.newest).Union(); }
+Encoded put(Builder& b, const UnknownSession& m) { return wire::CreateUnknownSession(b, m.session).Union(); }
+Encoded put(Builder& b, const StatReply& m) { return wire::CreateStatReply(b, b.CreateString(m.json)).Union(); }
+
+Encoded put(Builder& b, const Announcement& m) {
+  return wire::CreateAnnouncement(b, b.CreateString(m.model), m.incarnation, m.number, m.announced_ns).Union();
+}
+
+/// The order of Message's alternatives is the order of the schema's union, which starts at 1.
+wire::Body kind_of(const Message& message) { return static_cast<wire::Body>(message.index() + 1); }
+static_assert(std::variant_size_v<Message> == static_cast<std::size_t>(wire::Body::MAX));
+
+tl::unexpected<Error> bad(std::string_view what) { return fail(Code::corrupt, format("message: {}", what)); }
+
+Result<std::string> text(const flatbuffers::String* from, std::size_t bytes_max, std::string_view what) {
+  if (from == nullptr) return std::string();
+  if (from->size() > bytes_max)
+    return bad(format("{} of {} bytes, at most {} are allowed", what, from->size(), bytes_max));
+  return from->str();
+}
+
+/// For what people and file names see: printable ASCII, or bytes of UTF-8 beyond it.
+Result<std::string> label(const flatbuffers::String* from, std::size_t bytes_max, std::string_view what) {
+  FRESHET_ASSIGN(std::string value, text(from, bytes_max, what));
+  const auto is_control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; };
+  if (std::any_of(value.begin(), value.end(), is_control)) return bad(format("{} holds control characters", what));
+  return value;
+}
+
+Result<std::string> model_name(const flatbuffers::String* from) {
+  FRESHET_ASSIGN(std::string name, text(from, kLabelBytesMax, "model"));
+  if (auto checked = check_model_name(name); !checked) return bad(checked.error().message());
+  return name;
+}
+
+Result<VersionNumber> number(std::uint64_t value, std::string_view what) {
+  if (value > kNumberMax) return bad(format("{} {} is beyond every version number", what, value));
+  return value;
+}
+
+/// "too many …", or nothing. A vector that is absent is an empty one.
+template <typename Vector>
+Status check_count(const Vector* from, std::size_t max, std::string_view what) {
+  if (from != nullptr && from->size() > max)
+    return bad(format("{} {}, at most {} are allowed", from->size(), what, max));
+  return {};
+}
+
+std::vector<std::byte> bytes_from(const flatbuffers::Vector<std::uint8_t>* from) {
+  if (from == nullptr) return {};
+  const auto* data = reinterpret_cast<const std::byte*>(from->data());
+  return {data, data + from->size()};
+}
+
+std::vector<std::uint64_t> numbers_from(const flatbuffers::Vector<std::uint64_t>* from) {
+  if (from == nullptr) return {};
+  return {from->begin(), from->end()};
+}
+
+Result<Message> take(const wire::Hello& m) {
+  Hello hello{.protocol = m.protocol(), .session = m.session(), .pid = m.pid()};
+  FRESHET_ASSIGN(hello.model, model_name(m.model()));
+  FRESHET_ASSIGN(hello.label, label(m.label(), kLabelBytesMax, "label"));
+  FRESHET_ASSIGN(hello.host, label(m.host(), kLabelBytesMax, "host"));
+  FRESHET_ASSIGN(hello.after, number(m.after(), "after"));
+  if (m.mode() > static_cast<std::uint8_t>(Mode::every)) return bad(format("mode {} is unknown", m.mode()));
+  hello.mode = static_cast<Mode>(m.mode());
+  if (m.highest_seen() > kHighestSeenMax) return bad(format("highest_seen {} leaves no numbers", m.highest_seen()));
+  hello.highest_seen = m.highest_seen();
+  return hello;
+}
+
+Result<Message> take(const wire::Want& m) {
+  FRESHET_TRY(check_count(m.known_architectures(), kKnownArchitecturesMax, "known architectures"));
+  Want want{.session = m.session(), .request = m.request()};
+  FRESHET_ASSIGN(want.after, number(m.after(), "after"));
+  if (m.known_architectures() != nullptr) {
+    for (const wire::Digest* known : *m.known_architectures()) {
+      want.known_architectures.push_back({.low = known->low(), .high = known->high()});
+    }
+  }
+  return want;
+}
+
+Result<Message> take(const wire::Held& m) {
+  FRESHET_TRY(check_count(m.numbers(), kHeldMax, "versions held"));
+  return Held{.session = m.session(), .grants_seen = m.grants_seen(), .numbers = numbers_from(m.numbers())};
+}
+
+Result<Message> take(const wire::Ping& m) {
+  Ping ping{.session = m.session()};
+  FRESHET_ASSIGN(ping.serving, number(m.serving(), "serving"));
+  return ping;
+}
+
+Result<Message> take(const wire::Bye& m) { return Bye{.session = m.session()}; }
+
+Result<Message> take(const wire::StatRequest& m) {
+  if (m.model() == nullptr || m.model()->size() == 0) return StatRequest{};
+  StatRequest request;
+  FRESHET_ASSIGN(request.model, model_name(m.model()));
+  return request;
+}
+
+Result<Message> take(const wire::Welcome& m) {
+  Welcome welcome{.session = m.session(),
+                  .run = {.high = m.run_high(), .low = m.run_low()},
+                  .incarnation = m.incarnation(),
+                  .door_token = m.door_token()};
+  FRESHET_ASSIGN(welcome.announcements, label(m.announcements(), kAddressBytesMax, "announcements"));
+  FRESHET_ASSIGN(welcome.door, label(m.door(), kAddressBytesMax, "door"));
+  FRESHET_ASSIGN(welcome.newest, number(m.newest(), "newest"));
+  return welcome;
+}
+
+Status check_places(const std::vector<SegmentPlace>& places, const std::vector<std::uint64_t>& slab_bytes) {
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    const SegmentPlace& place = places[i];
+    const bool inside = place.slab < slab_bytes.size() && place.offset <= slab_bytes[place.slab] &&
+                        place.bytes <= slab_bytes[place.slab] - place.offset;
+    if (!inside) return bad(format("the place of tensor {} is outside the slabs", i));
+  }
+  return {};
+}
+
+Result<Message> take(const wire::Grant& m) {
+  FRESHET_TRY(check_count(m.manifest(), kManifestBytesMax, "bytes of manifest"));
+  FRESHET_TRY(check_count(m.places(), kTensorsMax, "places"));
+  FRESHET_TRY(check_count(m.slab_bytes(), kSlabsMax, "slabs"));
+  Grant grant{.session = m.session(), .request = m.request(), .grant = m.grant()};
+  FRESHET_ASSIGN(grant.number, number(m.number(), "number"));
+  if (grant.number == 0) return bad("a grant of version 0");
+  if (grant.grant == 0) return bad("a grant without its id");
+  grant.manifest = bytes_from(m.manifest());
+  grant.architecture = bytes_from(m.architecture());
+  if (m.places() != nullptr) {
+    grant.places.reserve(m.places()->size());
+    for (const wire::Place* place : *m.places()) {
+      grant.places.push_back({.slab = place->slab(), .offset = place->offset(), .bytes = place->bytes()});
+    }
+  }
+  grant.slab_bytes = numbers_from(m.slab_bytes());
+  FRESHET_TRY(check_places(grant.places, grant.slab_bytes));
+  FRESHET_ASSIGN(grant.gap_before, number(m.gap_before(), "gap_before"));
+  grant.publish_started_ns = m.publish_started_ns();
+  grant.announced_ns = m.announced_ns();
+  return grant;
+}
+
+Result<Message> take(const wire::Refusal& m) {
+  Refusal refusal{.session = m.session(), .request = m.request()};
+  if (m.code() > static_cast<std::uint8_t>(Code::io_error)) return bad(format("code {} is unknown", m.code()));
+  refusal.code = static_cast<Code>(m.code());
+  FRESHET_ASSIGN(refusal.message, label(m.message(), kRefusalBytesMax, "refusal"));
+  FRESHET_ASSIGN(refusal.newest, number(m.newest(), "newest"));
+  return refusal;
+}
+
+Result<Message> take(const wire::Pong& m) {
+  Pong pong{.session = m.session(), .incarnation = m.incarnation()};
+  FRESHET_ASSIGN(pong.newest, number(m.newest(), "newest"));
+  return pong;
+}
+
+Result<Message> take(const wire::UnknownSession& m) { return UnknownSession{.session = m.session()}; }
+
+Result<Message> take(const wire::StatReply& m) {
+  StatReply reply;
+  FRESHET_ASSIGN(reply.json, text(m.json(), kStatBytesMax, "statistics"));
+  return reply;
+}
+
+Result<Message> take(const wire::Announcement& m) {
+  Announcement news{.incarnation = m.incarnation(), .announced_ns = m.announced_ns()};
+  FRESHET_ASSIGN(news.model, model_name(m.model()));
+  FRESHET_ASSIGN(news.number, number(m.number(), "number"));
+  return news;
+}
+
+Result<Message> take_body(const wire::Envelope& envelope) {
+  switch (envelope.body_type()) {
+    case wire::Body::Hello: return take(*envelope.body_as_Hello());
+    case wire::Body::Want: return take(*envelope.body_as_Want());
+    case wire::Body::Held: return take(*envelope.body_as_Held());
+    case wire::Body::Ping: return take(*envelope.body_as_Ping());
+    case wire::Body::Bye: return take(*envelope.body_as_Bye());
+    case wire::Body::StatRequest: return take(*envelope.body_as_StatRequest());
+    case wire::Body::Welcome: return take(*envelope.body_as_Welcome());
+    case wire::Body::Grant: return take(*envelope.body_as_Grant());
+    case wire::Body::Refusal: return take(*envelope.body_as_Refusal());
+    case wire::Body::Pong: return take(*envelope.body_as_Pong());
+    case wire::Body::UnknownSession: return take(*envelope.body_as_UnknownSession());
+    case wire::Body::StatReply: return take(*envelope.body_as_StatReply());
+    case wire::Body::Announcement: return take(*envelope.body_as_Announcement());
+    case wire::Body::NONE: break;
+  }
+  return bad("its kind is unknown");
+}
+
+Result<Message> decode_aligned(const std::uint8_t* data, std::size_t bytes) {
+  flatbuffers::Verifier verifier(data, bytes, /*max_depth=*/8, /*max_tables=*/8);
+  if (!wire::VerifyEnvelopeBuffer(verifier)) return bad("not a whole message of this protocol");
+  const wire::Envelope& envelope = *wire::GetEnvelope(data);
+  if (envelope.body() == nullptr) return bad("it is empty");
+  return take_body(envelope);
+}
+
+}  // namespace
+
+std::vector<std::byte> encode(const Message& message) {
+  Builder builder;
+  const Encoded body = std::visit([&](const auto& m) { return put(builder, m); }, message);
+  wire::FinishEnvelopeBuffer(builder, wire::CreateEnvelope(builder, kind_of(message), body));
+  const auto* data = reinterpret_cast<const std::byte*>(builder.GetBufferPointer());
+  return {data, data + builder.GetSize()};
+}
+
+Result<Message> decode(Bytes bytes) {
+  if (bytes.size() > kMessageBytesMax) {
+    return bad(format("{} bytes, at most {} are allowed", bytes.size(), kMessageBytesMax));
+  }
+  if (bytes.size() < 2 * sizeof(flatbuffers::uoffset_t) + sizeof(flatbuffers::soffset_t)) return bad("too short");
+  const auto* data = reinterpret_cast<const std::uint8_t*>(bytes.data());
+  if (reinterpret_cast<std::uintptr_t>(data) % sizeof(std::uint64_t) == 0) return decode_aligned(data, bytes.size());
+  // The verifier measures alignment from the first byte, so this one must be aligned itself.
+  std::vector<std::uint64_t> aligned((bytes.size() + sizeof(std::uint64_t) - 1) / sizeof(std::uint64_t));
+  auto* copy = reinterpret_cast<std::byte*>(aligned.data());
+  std::copy(bytes.begin(), bytes.end(), copy);
+  return decode_aligned(reinterpret_cast<const std::uint8_t*>(copy), bytes.size());
+}
+
+}  // namespace freshet::protocol
