@@ -155,8 +155,11 @@ std::string canonical_number(double value) {
 
 Result<std::string> canonical_json(std::string_view text) {
   FRESHET_ASSIGN(const JsonDocument document, parse_json(text));
+  return canonical_text(document);
+}
+
+std::string canonical_text(const JsonDocument& document) {
   std::string out;
-  out.reserve(text.size());
   append_value(out, document);
   return out;
 }

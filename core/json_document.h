@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <string_view>
 
 #include "core/result.h"
@@ -19,6 +20,9 @@ inline constexpr std::size_t kJsonValuesMax = std::size_t{1} << 24;
 
 /// invalid_argument with the reason in one line.
 Result<JsonDocument> parse_json(std::string_view text);
+
+/// The canonical form (core/canonical_json.h) of a document.
+std::string canonical_text(const JsonDocument& document);
 
 /// The library's words about a parse error, without its prefix, in one line of bounded length.
 std::string json_error_text(const char* what);
