@@ -51,7 +51,7 @@ class SystemFile final : public WritableFile {
 class SystemEnv final : public Env {
  public:
   Result<std::unique_ptr<WritableFile>> create_file(const std::string& path) override {
-    const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
+    const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (descriptor < 0) return fail_errno(errno, format("create {}", path));
     return std::make_unique<SystemFile>(descriptor, path);
   }
