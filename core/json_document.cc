@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <exception>
-#include <optional>
+#include <iterator>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,22 +27,31 @@ class DocumentBuilder : public nlohmann::json_sax<JsonDocument> {
   bool string(string_t& value) override { return add(std::move(value)); }
   bool binary(binary_t&) override { return refuse("binary values are not JSON"); }
 
-  bool start_object(std::size_t) override { return open(JsonDocument::object()); }
-  bool start_array(std::size_t) override { return open(JsonDocument::array()); }
-  bool end_array() override { return close(); }
+  bool start_object(std::size_t) override { return open(); }
+  bool start_array(std::size_t) override { return open(); }
   bool key(string_t& name) override {
-    key_ = std::move(name);
+    open_[depth_ - 1].keys.push_back(std::move(name));
+    return true;
+  }
+  bool end_array() override {
+    Level& level = open_[--depth_];
+    JsonDocument::array_t elements(std::make_move_iterator(level.values.begin()),
+                                   std::make_move_iterator(level.values.end()));
+    place(JsonDocument(std::move(elements)));
     return true;
   }
   bool end_object() override {
-    const auto& members = open_.back()->get_ref<const JsonDocument::object_t&>();
-    std::vector<std::string_view> names;
-    names.reserve(members.size());
-    for (const auto& member : members) names.push_back(member.first);
-    std::sort(names.begin(), names.end());
-    const auto twin = std::adjacent_find(names.begin(), names.end());
-    if (twin != names.end()) return refuse(format("duplicate key {}", shown(*twin)));
-    return close();
+    Level& level = open_[--depth_];
+    if (!check_keys(level.keys)) return false;
+    JsonDocument::object_t object;
+    // Straight into the vector beneath: the map's own insertion searches all members first.
+    auto& members = static_cast<JsonDocument::object_t::Container&>(object);
+    members.reserve(level.keys.size());
+    for (std::size_t i = 0; i < level.keys.size(); ++i) {
+      members.emplace_back(std::move(level.keys[i]), std::move(level.values[i]));
+    }
+    place(JsonDocument(std::move(object)));
+    return true;
   }
   bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception& error) override {
     return refuse(json_error_text(error.what()));
@@ -57,20 +66,19 @@ class DocumentBuilder : public nlohmann::json_sax<JsonDocument> {
     return false;
   }
 
-  JsonDocument* place(JsonDocument value) {
-    if (open_.empty()) {
+  bool check_keys(const std::vector<std::string>& keys) {
+    std::vector<std::string_view> sorted(keys.begin(), keys.end());
+    std::sort(sorted.begin(), sorted.end());
+    const auto twin = std::adjacent_find(sorted.begin(), sorted.end());
+    return twin == sorted.end() || refuse(format("duplicate key {}", shown(*twin)));
+  }
+
+  void place(JsonDocument value) {
+    if (depth_ == 0) {
       root_ = std::move(value);
-      return &root_;
+    } else {
+      open_[depth_ - 1].values.push_back(std::move(value));
     }
-    JsonDocument& parent = *open_.back();
-    if (parent.is_array()) {
-      parent.push_back(std::move(value));
-      return &parent.back();
-    }
-    // Straight into the vector beneath: the map's own insertion searches all members first.
-    auto& members = static_cast<JsonDocument::object_t::Container&>(parent.get_ref<JsonDocument::object_t&>());
-    members.emplace_back(std::move(key_), std::move(value));
-    return &members.back().second;
   }
 
   template <typename Value>
@@ -80,21 +88,25 @@ class DocumentBuilder : public nlohmann::json_sax<JsonDocument> {
     return true;
   }
 
-  bool open(JsonDocument value) {
+  bool open() {
     if (++values_ > kJsonValuesMax) return refuse(format("more than {} values", kJsonValuesMax));
-    if (open_.size() == kJsonDepthMax) return refuse(format("nested deeper than {} levels", kJsonDepthMax));
-    open_.push_back(place(std::move(value)));
+    if (depth_ == kJsonDepthMax) return refuse(format("nested deeper than {} levels", kJsonDepthMax));
+    if (open_.size() == depth_) open_.emplace_back();
+    open_[depth_].keys.clear();
+    open_[depth_].values.clear();
+    ++depth_;
     return true;
   }
 
-  bool close() {
-    open_.pop_back();
-    return true;
-  }
+  /// An open object or array: its members so far. An array has no keys.
+  struct Level {
+    std::vector<std::string> keys;
+    std::vector<JsonDocument> values;
+  };
 
   JsonDocument root_;
-  std::vector<JsonDocument*> open_;
-  std::string key_;
+  std::vector<Level> open_;  ///< The first depth_ are in use; the others keep their memory for the next one.
+  std::size_t depth_ = 0;
   std::size_t values_ = 0;
   std::string error_;
 };

@@ -1,0 +1,239 @@
+#include "core/safetensors.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+namespace freshet {
+namespace {
+
+class Safetensors : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string folder = (std::filesystem::temp_directory_path() / "freshet-safetensors-XXXXXX").string();
+    ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+    folder_ = folder;
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  std::string path(const std::string& name = "f.safetensors") const { return folder_ / name; }
+
+  /// A file of the given header and data; the length in front is the header's, or the one given.
+  std::string file_of(const std::string& header, const std::string& data, std::optional<std::uint64_t> length = {}) {
+    std::ofstream out(path(), std::ios::binary);
+    const std::uint64_t bytes = length.value_or(header.size());
+    for (int i = 0; i < 8; ++i) out.put(static_cast<char>((bytes >> (8 * i)) & 0xff));
+    out << header << data;
+    return path();
+  }
+
+  std::size_t files_in_folder() const {
+    return static_cast<std::size_t>(
+        std::distance(std::filesystem::directory_iterator(folder_), std::filesystem::directory_iterator()));
+  }
+
+  std::filesystem::path folder_;
+};
+
+const std::vector<float> kValues = {1.5f, -2.0f, 0.0f, 7.25f, 3.0f, 4.0f};
+
+std::vector<TensorView> some_tensors() {
+  return {
+      {.spec = {.name = "z.weight", .shape = {2, 2}}, .data = bytes_of(kValues.data(), 4)},
+      {.spec = {.name = "flag \"q\" é", .dtype = DType::boolean}, .data = bytes_of(kValues.data(), 4).first(1)},
+      {.spec = {.name = "empty", .dtype = DType::f64, .shape = {3, 0}}, .data = {}},
+      {.spec = {.name = "a.weight", .dtype = DType::bf16, .shape = {3}}, .data = bytes_of(kValues.data(), 4).first(6)}};
+}
+
+TEST_F(Safetensors, RoundTrips) {
+  const std::vector<TensorView> tensors = some_tensors();
+  const SafetensorsMetadata metadata = {{"format", "pt"}, {"note", "two\nlines, é"}};
+  for (const bool sync : {false, true}) {
+    const Status written = write_safetensors(path(), tensors, metadata, sync);
+    ASSERT_TRUE(written) << written.error().message();
+    const auto file = SafetensorsFile::open(path());
+    ASSERT_TRUE(file) << file.error().message();
+    EXPECT_EQ(file->metadata(), metadata);
+    ASSERT_EQ(file->tensors().size(), tensors.size());
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      EXPECT_EQ(file->tensors()[i].spec, tensors[i].spec);
+      EXPECT_TRUE(std::ranges::equal(file->tensors()[i].data, tensors[i].data)) << tensors[i].spec.name;
+    }
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(file->tensors()[0].data.data()) % 8, 0u);
+  }
+  EXPECT_EQ(files_in_folder(), 1u);
+}
+
+TEST_F(Safetensors, AFileOfNothingIsAFile) {
+  ASSERT_TRUE(write_safetensors(path(), {}, {}, false));
+  auto file = SafetensorsFile::open(path());
+  ASSERT_TRUE(file) << file.error().message();
+  EXPECT_TRUE(file->tensors().empty());
+  SafetensorsFile moved = std::move(*file);
+  EXPECT_TRUE(moved.metadata().empty());
+}
+
+TEST_F(Safetensors, ReadsAHeaderPaddedWithSpaces) {
+  const auto file =
+      SafetensorsFile::open(file_of(R"({"w":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}}     )", "hi"));
+  ASSERT_TRUE(file) << file.error().message();
+  EXPECT_EQ(static_cast<char>(file->tensors()[0].data[1]), 'i');
+}
+
+struct HostileRow {
+  const char* header;
+  std::size_t data_bytes;
+  const char* part;
+};
+
+constexpr HostileRow kHostile[] = {
+    {"", 0, "start with '{'"},
+    {" {}", 0, "start with '{'"},
+    {"[]", 0, "start with '{'"},
+    {"{", 0, "parse error"},
+    {"{} x", 0, "parse error"},
+    {"{}", 1, "belong to no tensor"},
+    {R"({"w":7})", 0, "tensor w: a number"},
+    {R"({"w":null})", 0, "tensor w: null"},
+    {R"({"w":[]})", 0, "tensor w: an array"},
+    {R"({"w":{}})", 0, "tensor w: dtype, shape or data_offsets is missing"},
+    {R"({"w":{"dtype":"U8","shape":[1]}})", 1, "missing"},
+    {R"({"w":{"dtype":"U7","shape":[1],"data_offsets":[0,1]}})", 1, "unknown dtype U7"},
+    {R"({"w":{"dtype":1,"shape":[1],"data_offsets":[0,1]}})", 1, "a number where none belongs"},
+    {R"({"w":{"dtype":"U8","shape":1,"data_offsets":[0,1]}})", 1, "a number where none belongs"},
+    {R"({"w":{"dtype":"U8","shape":[1.5],"data_offsets":[0,1]}})", 1, "no 64-bit integer"},
+    {R"({"w":{"dtype":"U8","shape":[-1],"data_offsets":[0,1]}})", 1, "negative"},
+    {R"({"w":{"dtype":"U8","shape":[18446744073709551616],"data_offsets":[0,1]}})", 1, "no 64-bit integer"},
+    {R"({"w":{"dtype":"U8","shape":[[1]],"data_offsets":[0,1]}})", 1, "an array where none belongs"},
+    {R"({"w":{"dtype":"U8","shape":[{}],"data_offsets":[0,1]}})", 1, "an object where none belongs"},
+    {R"({"w":{"dtype":"U8","shape":["1"],"data_offsets":[0,1]}})", 1, "a string where none belongs"},
+    {R"({"w":{"dtype":"U8","shape":[1],"data_offsets":[0]}})", 1, "not two numbers"},
+    {R"({"w":{"dtype":"U8","shape":[1],"data_offsets":[0,1,2]}})", 1, "not two numbers"},
+    {R"({"w":{"dtype":"U8","shape":[1],"data_offsets":[0,1],"x":0}})", 1, "unknown key x"},
+    {R"({"w":{"dtype":"U8","shape":[1],"shape":[1],"data_offsets":[0,1]}})", 1, "shape stands twice"},
+    {R"({"w":{"dtype":"U8","shape":[2],"data_offsets":[0,1]}})", 1, "1 bytes for u8[2]"},
+    {R"({"w":{"dtype":"U8","shape":[1],"data_offsets":[1,0]}})", 1, "outside"},
+    {R"({"w":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}})", 1, "outside"},
+    {R"({"w":{"dtype":"U8","shape":[1],"data_offsets":[18446744073709551615,0]}})", 1, "outside"},
+    {R"({"w":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})", 2, "a hole of 1 bytes before tensor w"},
+    {R"({"w":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})", 2, "1 bytes at the end"},
+    {R"({"v":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"w":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}})", 3,
+     "overlaps"},
+    {R"({"v":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"w":{"dtype":"U8","shape":[1],"data_offsets":[2,3]}})", 3,
+     "a hole"},
+    {R"({"v":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"w":{"dtype":"U8","shape":[0],"data_offsets":[1,1]}})", 2,
+     "overlaps"},
+    {R"({"w":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,0]}})", 0, "overflows"},
+    {R"({"w":{"dtype":"F32","shape":[0,4611686018427387904,4],"data_offsets":[0,0]}})", 0, "overflows"},
+    {R"({"w":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"w":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})", 1,
+     "the name w stands twice"},
+    {R"({"":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})", 1, "empty name"},
+    {R"({"a\nb":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})", 1, "control"},
+    {R"({"__metadata__":{"a":1}})", 0, "__metadata__: a number"},
+    {R"({"__metadata__":{"a":{}}})", 0, "__metadata__: an object"},
+    {R"({"__metadata__":{"a":"b","a":"c"}})", 0, "the name a stands twice"},
+    {R"({"__metadata__":{},"__metadata__":{}})", 0, "the name __metadata__ stands twice"},
+    {R"({"__metadata__":[]})", 0, "an array"},
+    {"{\"w\xff\":{}}", 0, "UTF-8"},
+};
+
+TEST_F(Safetensors, EachHostileHeaderIsOneLineThatNamesTheFile) {
+  for (const HostileRow& row : kHostile) {
+    const auto file = SafetensorsFile::open(file_of(row.header, std::string(row.data_bytes, 'x')));
+    ASSERT_FALSE(file) << row.header;
+    const std::string& message = file.error().message();
+    EXPECT_EQ(file.error().code(), Code::corrupt) << row.header;
+    EXPECT_NE(message.find(row.part), std::string::npos) << message << " for " << row.header;
+    EXPECT_EQ(message.rfind(path(), 0), 0u) << message;
+    EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+  }
+}
+
+TEST_F(Safetensors, HostileLengthsAreRefused) {
+  for (const std::uint64_t length :
+       {std::uint64_t{3}, std::uint64_t{100'000'001}, std::uint64_t{1} << 63, ~std::uint64_t{0}}) {
+    const auto file = SafetensorsFile::open(file_of("{}", "", length));
+    ASSERT_FALSE(file) << length;
+    EXPECT_EQ(file.error().code(), Code::corrupt);
+    EXPECT_NE(file.error().message().find(std::to_string(length)), std::string::npos) << file.error().message();
+  }
+  std::ofstream(path(), std::ios::binary | std::ios::trunc) << "seven b";
+  EXPECT_EQ(SafetensorsFile::open(path()).error().code(), Code::corrupt);
+  std::ofstream(path(), std::ios::binary | std::ios::trunc).flush();
+  EXPECT_EQ(SafetensorsFile::open(path()).error().code(), Code::corrupt);
+}
+
+TEST_F(Safetensors, ADeepOrLongHeaderCostsNothing) {
+  const auto deep = SafetensorsFile::open(file_of("{\"w\":" + std::string(10'000'000, '['), ""));
+  ASSERT_FALSE(deep);
+  std::string shape = "{\"w\":{\"shape\":[0";
+  for (int i = 0; i < 1'000'000; ++i) shape += ",0";
+  const auto longer = SafetensorsFile::open(file_of(shape + "]}}", ""));
+  ASSERT_FALSE(longer);
+  EXPECT_NE(longer.error().message().find("more than 64 numbers"), std::string::npos) << longer.error().message();
+}
+
+TEST_F(Safetensors, EveryTruncationIsAnError) {
+  ASSERT_TRUE(write_safetensors(path(), some_tensors(), {{"a", "b"}}, false));
+  for (std::uintmax_t bytes = std::filesystem::file_size(path()); bytes-- > 0;) {
+    std::filesystem::resize_file(path(), bytes);
+    ASSERT_FALSE(SafetensorsFile::open(path())) << bytes;
+  }
+}
+
+TEST_F(Safetensors, WhatIsNotAFileIsSaidPlainly) {
+  EXPECT_EQ(SafetensorsFile::open(path("missing")).error().code(), Code::not_found);
+  EXPECT_EQ(SafetensorsFile::open(folder_).error().code(), Code::invalid_argument);
+  ASSERT_EQ(::mkfifo(path("pipe").c_str(), 0600), 0);
+  EXPECT_EQ(SafetensorsFile::open(path("pipe")).error().code(), Code::invalid_argument);
+}
+
+TEST_F(Safetensors, WriterRefusesWhatReadersWould) {
+  const Bytes four = bytes_of(kValues.data(), 1);
+  const auto expect = [&](std::vector<TensorView> tensors, SafetensorsMetadata metadata, std::string_view part) {
+    const Status status = write_safetensors(path(), tensors, metadata, false);
+    ASSERT_FALSE(status);
+    EXPECT_EQ(status.error().code(), Code::invalid_argument);
+    EXPECT_NE(status.error().message().find(part), std::string::npos) << status.error().message();
+    EXPECT_EQ(files_in_folder(), 0u);
+  };
+  expect({{.spec = {.name = "w", .shape = {2}}, .data = four}}, {}, "4 bytes for f32[2]");
+  expect({{.spec = {.name = "w"}, .data = four}, {.spec = {.name = "w"}, .data = four}}, {}, "two tensors");
+  expect({{.spec = {.name = "__metadata__"}, .data = four}}, {}, "__metadata__");
+  expect({{.spec = {.name = "\xff"}, .data = four}}, {}, "UTF-8");
+  expect({}, {{"a", "1"}, {"a", "2"}}, "twice");
+  expect({}, {{"a", "\xff"}}, "UTF-8");
+}
+
+TEST_F(Safetensors, AFailedWriteLeavesTheOldFileAndNoTemporary) {
+  const std::vector<char> big(1 << 20);
+  const std::vector<TensorView> old = {
+      {.spec = {.name = "old", .dtype = DType::u8, .shape = {1}}, .data = std::as_bytes(std::span(big)).first(1)}};
+  ASSERT_TRUE(write_safetensors(path(), old, {}, false));
+  rlimit before = {};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit small = {.rlim_cur = 4096, .rlim_max = before.rlim_max};
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  const Status status =
+      write_safetensors(path(),
+                        std::vector<TensorView>{{.spec = {.name = "new", .dtype = DType::u8, .shape = {big.size()}},
+                                                 .data = std::as_bytes(std::span(big))}},
+                        {}, true);
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  std::signal(SIGXFSZ, handler);
+  ASSERT_FALSE(status);
+  EXPECT_NE(status.error().message().find(path()), std::string::npos);
+  EXPECT_EQ(files_in_folder(), 1u);
+  EXPECT_EQ(SafetensorsFile::open(path())->tensors()[0].spec.name, "old");
+  EXPECT_EQ(write_safetensors(path("no/such/folder"), old, {}, true).error().code(), Code::not_found);
+}
+
+}  // namespace
+}  // namespace freshet
