@@ -13,6 +13,7 @@
 ///   once.
 ///   4. No timer frees anything.
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -57,6 +58,10 @@ class SegmentPool {
   /// out_of_space when no slab has room: the caller adds a slab or gives up.
   Result<SegmentIndex> acquire(std::uint32_t tensor, std::uint64_t bytes);
 
+  /// The same without melting: nothing when there is neither a free segment of the size nor uncut room. For whoever
+  /// wants many, and would rather not take apart for one what fits another.
+  std::optional<SegmentIndex> take(std::uint32_t tensor, std::uint64_t bytes);
+
   void seal(SegmentIndex segment);     ///< writing -> live.
   void release(SegmentIndex segment);  ///< writing or live -> free, as its tensor's newest shadow.
 
@@ -65,6 +70,7 @@ class SegmentPool {
   std::size_t slabs() const { return slabs_.size(); }
   std::uint64_t free_bytes() const { return free_bytes_; }  ///< Free segments and uncut room.
   std::uint64_t limit_bytes() const { return options_.limit_bytes; }
+  void raise_limit(std::uint64_t bytes) { options_.limit_bytes = std::max(options_.limit_bytes, bytes); }
 
  private:
   enum class State : std::uint8_t { writing, live, free, melted };

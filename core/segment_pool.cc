@@ -33,12 +33,18 @@ Result<std::uint32_t> SegmentPool::add_slab(std::uint64_t bytes) {
   return static_cast<std::uint32_t>(slabs_.size() - 1);
 }
 
+std::optional<SegmentIndex> SegmentPool::take(std::uint32_t tensor, std::uint64_t bytes) {
+  // Larger than all slabs together: out before a size near 2^64 is rounded up.
+  if (bytes > slab_bytes_) return std::nullopt;
+  if (auto segment = take_free(tensor, bytes)) return segment;
+  return cut_uncut(tensor, bytes);
+}
+
 Result<SegmentIndex> SegmentPool::acquire(std::uint32_t tensor, std::uint64_t bytes) {
-  // Larger than every slab: out before a size near 2^64 is rounded up.
-  if (bytes > slab_bytes_) return fail(Code::out_of_space, format("no slab of the arena has {} bytes", bytes));
-  if (auto segment = take_free(tensor, bytes)) return *segment;
-  if (auto segment = cut_uncut(tensor, bytes)) return *segment;
-  if (auto run = find_run(bytes)) return melt(*run, tensor, bytes);
+  if (auto segment = take(tensor, bytes)) return *segment;
+  if (bytes <= free_bytes_) {
+    if (auto run = find_run(bytes)) return melt(*run, tensor, bytes);
+  }
   return fail(Code::out_of_space,
               format("no room for {} bytes: {} of the arena's {} are free", bytes, free_bytes_, slab_bytes_));
 }

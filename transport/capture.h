@@ -5,9 +5,14 @@
 /// version numbers, manifests or subscribers; the publisher's shell does, and returns segments that nobody names any
 /// more.
 ///
-/// A capture goes: segments are acquired, the tensors are copied chunk by chunk, and the worker follows the copy
-/// through a counter while the chunks are still in the cache. capture() returns when the copy is done; on_sealed comes
-/// when the digests are. Captures are sealed in the order in which they were taken.
+/// A capture goes: segments are acquired, the tensors are copied and digested in one pass (core/vector/copy.h tells why
+/// that costs the loop no more than the copy), by the calling thread and a few helpers that share the tensors among
+/// them. When capture() returns, the caller may write its tensors again, and what changed is known. The worker then
+/// seals: it makes the segments live and calls on_sealed, in the order in which the captures were taken.
+///
+/// `Equal` means equal digests: a tensor's digest is the proof that every later stage goes by, so bytes that it cannot
+/// tell apart are the same bytes to the whole system, and comparing them again in memory would cost as much as the
+/// copy.
 
 #include <cstdint>
 #include <functional>
@@ -21,8 +26,8 @@
 #include "core/digest.h"
 #include "core/graph.h"
 #include "core/result.h"
-#include "core/slab.h"
 #include "core/tensor.h"
+#include "transport/slab_arena.h"
 
 namespace freshet {
 
@@ -46,7 +51,9 @@ class Capture {
     double arena_copies = 3.0;            ///< Touched by prepare().
     bool lock_memory = true;
     bool huge_pages = false;
+    std::size_t helpers = kHelpersByProcessors;  ///< Threads that copy beside the caller's.
   };
+  static constexpr std::size_t kHelpersByProcessors = ~std::size_t{0};  ///< One less than processors, three at most.
 
   struct Hooks {
     /// Called on the capturing thread, with no lock held, when there is no room for `bytes`: gives up what can be given
@@ -62,7 +69,7 @@ class Capture {
 
   enum class Kind : std::uint8_t {
     all,   ///< Every tensor counts as changed.
-    find,  ///< Every tensor is copied; those equal to the last version's are dropped again, behind the loop.
+    find,  ///< Every tensor is copied; the copies of those equal to the last version's are dropped again.
     only,  ///< The tensors named, and those that an earlier, failed capture left undone.
   };
 
@@ -106,11 +113,9 @@ class Capture {
   /// Waits until every capture taken was sealed and on_sealed returned. timed_out otherwise.
   Status wait_idle(Duration at_most);
 
-  struct SlabReference {
-    int descriptor = -1;  ///< Stays the Capture's; open as long as it lives.
-    std::uint64_t bytes = 0;
-  };
-  std::vector<SlabReference> slabs() const;  ///< By slab index; only ever grows.
+  /// By slab index; only ever grows. The descriptors stay the Capture's and are open as long as it lives.
+  using SlabReference = SlabArena::SlabReference;
+  std::vector<SlabReference> slabs() const;
 
   struct Stat {
     std::uint64_t arena_bytes = 0;

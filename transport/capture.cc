@@ -1,0 +1,256 @@
+#include "transport/capture.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <optional>
+#include <utility>
+
+#include "core/check.h"
+#include "core/format.h"
+#include "transport/capture_sealer.h"
+#include "transport/copy_crew.h"
+
+namespace freshet {
+namespace {
+
+constexpr double kArenaCopiesMax = 64.0;
+constexpr double kDefaultLimitCopies = 4.0;
+constexpr std::uint64_t kDefaultLimitExtraBytes = std::uint64_t{64} << 20;
+constexpr std::size_t kHelpersMax = 3;
+
+std::size_t helpers_of(const Capture::Options& options) {
+  if (options.helpers != Capture::kHelpersByProcessors) return options.helpers;
+  return std::min<std::size_t>(std::max(1u, std::thread::hardware_concurrency()) - 1, kHelpersMax);
+}
+
+}  // namespace
+
+class Capture::Impl {
+ public:
+  Impl(Options options, Hooks hooks)
+      : options_(std::move(options)),
+        make_room_(std::move(hooks.make_room)),
+        arena_({.name = options_.name, .lock_memory = options_.lock_memory, .huge_pages = options_.huge_pages}),
+        crew_(helpers_of(options_)),
+        sealer_(arena_, std::move(hooks.on_sealed)) {
+    arena_.raise_limit(options_.arena_limit_bytes);
+  }
+
+  Status prepare(const Architecture& architecture);
+  void resume_from(std::vector<Digest> digests);
+  Result<Receipt> capture(const Request& request);
+
+  SlabArena& arena() { return arena_; }
+  CaptureSealer& sealer() { return sealer_; }
+
+ private:
+  using Want = SlabArena::Want;
+
+  Status check(const Request& request) const;
+  std::vector<std::uint32_t> tensors_wanted(const Request& request) const;
+  Status find_segments(std::span<Want> wants);
+  std::vector<CaptureSealer::Tensor> copy(const Request& request, std::span<const Want> wants);
+  void drop_unchanged(std::vector<CaptureSealer::Tensor>& captured, const Request& request);
+  void carry(const Request& request);
+
+  const Options options_;
+  const std::function<void(std::uint64_t)> make_room_;
+  SlabArena arena_;
+  CopyCrew crew_;
+
+  // The capturing thread's own.
+  std::vector<std::uint64_t> tensor_bytes_;  ///< Of the prepared architecture.
+  std::vector<Digest> digests_;              ///< Of the last capture; of the resumed version before the first.
+  bool first_ = true;                        ///< Nothing was captured of this architecture yet.
+  bool resumed_ = false;
+  std::vector<bool> carried_;  ///< Tensors that a failed capture left undone.
+
+  CaptureSealer sealer_;  ///< Last: its thread uses the rest.
+};
+
+Status Capture::Impl::prepare(const Architecture& architecture) {
+  sealer_.wait_idle();
+  std::vector<std::uint64_t> sizes;
+  std::uint64_t model_bytes = 0;
+  for (const TensorSpec& spec : architecture.tensors()) {
+    sizes.push_back(spec.bytes());
+    model_bytes += sizes.back();
+  }
+  if (options_.arena_limit_bytes == 0) {
+    arena_.raise_limit(static_cast<std::uint64_t>(kDefaultLimitCopies * static_cast<double>(model_bytes)) +
+                       kDefaultLimitExtraBytes);
+  }
+  // Every tensor as often as the arena is to have it, copy after copy; the last copy may be a part of one.
+  const double copies = std::clamp(options_.arena_copies, 1.0, kArenaCopiesMax);
+  const auto wanted_bytes = static_cast<std::uint64_t>(copies * static_cast<double>(model_bytes));
+  std::vector<Want> wants;
+  std::uint64_t bytes = 0;
+  for (double copy = 0; copy < copies; ++copy) {
+    for (std::uint32_t tensor = 0; tensor < sizes.size(); ++tensor) {
+      if (copy > 0 && bytes + sizes[tensor] > wanted_bytes) break;
+      wants.push_back({.tensor = tensor, .bytes = sizes[tensor]});
+      bytes += sizes[tensor];
+    }
+  }
+  Status status;
+  if (arena_.acquire(wants) > 0) status = arena_.grow(wants);
+  const bool one_copy = std::all_of(wants.begin(), wants.begin() + static_cast<std::ptrdiff_t>(sizes.size()),
+                                    [](const Want& want) { return want.segment.has_value(); });
+  arena_.abandon(wants);
+  if (!one_copy) return fail(std::move(status.error()).with_context("prepare memory for the model"));
+  tensor_bytes_ = std::move(sizes);
+  digests_.assign(tensor_bytes_.size(), Digest{});
+  carried_.assign(tensor_bytes_.size(), false);
+  first_ = true;
+  resumed_ = false;
+  return {};
+}
+
+void Capture::Impl::resume_from(std::vector<Digest> digests) {
+  FRESHET_CHECK(first_ && digests.size() == tensor_bytes_.size());
+  digests_ = std::move(digests);
+  resumed_ = true;
+}
+
+Result<Capture::Receipt> Capture::Impl::capture(const Request& request) {
+  FRESHET_TRY(check(request));
+  sealer_.wait_for_turn();
+  std::vector<Want> wants;
+  for (const std::uint32_t tensor : tensors_wanted(request)) {
+    wants.push_back({.tensor = tensor, .bytes = tensor_bytes_[tensor]});
+  }
+  if (auto status = find_segments(wants); !status) {
+    arena_.abandon(wants);
+    carry(request);
+    return fail(std::move(status.error()).with_context("capture"));
+  }
+  auto captured = copy(request, wants);
+  Receipt receipt{.tensors = captured.size()};
+  for (const Want& want : wants) receipt.bytes += want.bytes;
+  drop_unchanged(captured, request);
+  for (const auto& tensor : captured) digests_[tensor.index] = tensor.digest;
+  const bool fresh = std::exchange(first_, false);
+  std::fill(carried_.begin(), carried_.end(), false);
+  sealer_.push({.ticket = request.ticket,
+                .tensors_total = tensor_bytes_.size(),
+                .fresh = fresh,
+                .tensors = std::move(captured)});
+  return receipt;
+}
+
+Status Capture::Impl::check(const Request& request) const {
+  if (request.tensors.size() != tensor_bytes_.size()) {
+    return fail(Code::failed_precondition, format("capture: {} tensors given, the architecture has {}",
+                                                  request.tensors.size(), tensor_bytes_.size()));
+  }
+  for (std::size_t i = 0; i < request.tensors.size(); ++i) {
+    if (request.tensors[i].data.size() == tensor_bytes_[i]) continue;
+    return fail(Code::invalid_argument,
+                format("capture: tensor {} has {} bytes, the architecture says {}", request.tensors[i].spec.name,
+                       request.tensors[i].data.size(), tensor_bytes_[i]));
+  }
+  for (const std::uint32_t index : request.indices) {
+    if (request.kind != Kind::only || index < tensor_bytes_.size()) continue;
+    return fail(Code::invalid_argument,
+                format("capture: tensor {} named as changed, there are {}", index, tensor_bytes_.size()));
+  }
+  return {};
+}
+
+std::vector<std::uint32_t> Capture::Impl::tensors_wanted(const Request& request) const {
+  std::vector<std::uint32_t> wanted;
+  if (first_ || request.kind != Kind::only) {
+    wanted.resize(tensor_bytes_.size());
+    std::iota(wanted.begin(), wanted.end(), 0u);
+    return wanted;
+  }
+  wanted.assign(request.indices.begin(), request.indices.end());
+  for (std::uint32_t tensor = 0; tensor < carried_.size(); ++tensor) {
+    if (carried_[tensor]) wanted.push_back(tensor);
+  }
+  std::sort(wanted.begin(), wanted.end());
+  wanted.erase(std::unique(wanted.begin(), wanted.end()), wanted.end());
+  return wanted;
+}
+
+/// Room is found in three steps: what is free, what others can give up, and new slabs.
+Status Capture::Impl::find_segments(std::span<Want> wants) {
+  std::uint64_t missing = arena_.acquire(wants);
+  if (missing > 0 && make_room_) {
+    make_room_(missing);
+    missing = arena_.acquire(wants);
+  }
+  if (missing > 0) return arena_.grow(wants);
+  return {};
+}
+
+std::vector<CaptureSealer::Tensor> Capture::Impl::copy(const Request& request, std::span<const Want> wants) {
+  std::vector<CopyTask> tasks;
+  for (const Want& want : wants) {
+    tasks.push_back({.to = arena_.memory(arena_.place(*want.segment)), .from = request.tensors[want.tensor].data});
+  }
+  crew_.run(tasks);
+  std::vector<CaptureSealer::Tensor> captured;
+  for (std::size_t i = 0; i < wants.size(); ++i) {
+    captured.push_back({.index = wants[i].tensor, .segment = *wants[i].segment, .digest = tasks[i].digest});
+  }
+  return captured;
+}
+
+/// Gives back the copies of tensors that are as they were, except those that the caller said changed. The first capture
+/// keeps every copy, since nobody else has the bytes here, and only notes which equal the resumed version's.
+void Capture::Impl::drop_unchanged(std::vector<CaptureSealer::Tensor>& captured, const Request& request) {
+  if (first_) {
+    for (auto& tensor : captured) tensor.changed = !resumed_ || tensor.digest != digests_[tensor.index];
+    return;
+  }
+  if (request.kind == Kind::all) return;
+  std::vector<bool> told(tensor_bytes_.size(), false);
+  if (request.kind == Kind::only) {
+    for (const std::uint32_t index : request.indices) told[index] = true;
+  }
+  std::vector<SegmentIndex> unchanged;
+  std::erase_if(captured, [&](const CaptureSealer::Tensor& tensor) {
+    if (told[tensor.index] || tensor.digest != digests_[tensor.index]) return false;
+    unchanged.push_back(tensor.segment);
+    return true;
+  });
+  arena_.release(unchanged);
+}
+
+void Capture::Impl::carry(const Request& request) {
+  if (first_) return;  // The next one takes everything anyway.
+  if (request.kind == Kind::only) {
+    for (const std::uint32_t index : request.indices) carried_[index] = true;
+  } else {
+    std::fill(carried_.begin(), carried_.end(), true);
+  }
+}
+
+Result<std::unique_ptr<Capture>> Capture::open(Options options, Hooks hooks) {
+  if (!hooks.on_sealed) return fail(Code::invalid_argument, "open a capture: nobody to hand versions to");
+  if (!std::isfinite(options.arena_copies) || options.arena_copies < 1.0) {
+    return fail(Code::invalid_argument, format("open a capture: {} copies of the model", options.arena_copies));
+  }
+  return std::unique_ptr<Capture>(new Capture(std::make_unique<Impl>(std::move(options), std::move(hooks))));
+}
+
+Capture::Capture(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Capture::~Capture() = default;
+
+Status Capture::prepare(const Architecture& architecture) { return impl_->prepare(architecture); }
+void Capture::resume_from(std::vector<Digest> digests) { impl_->resume_from(std::move(digests)); }
+Result<Capture::Receipt> Capture::capture(const Request& request) { return impl_->capture(request); }
+void Capture::free(std::span<const SegmentIndex> segments) { impl_->arena().release(segments); }
+Status Capture::wait_idle(Duration at_most) { return impl_->sealer().wait_idle(at_most); }
+std::vector<Capture::SlabReference> Capture::slabs() const { return impl_->arena().slabs(); }
+Bytes Capture::bytes(const SegmentPlace& place) const { return std::as_const(impl_->arena()).bytes(place); }
+
+Capture::Stat Capture::stat() const {
+  SlabArena& arena = impl_->arena();
+  return {
+      .arena_bytes = arena.slab_bytes(), .arena_free_bytes = arena.free_bytes(), .locked_bytes = arena.locked_bytes()};
+}
+
+}  // namespace freshet

@@ -1,0 +1,81 @@
+#include "transport/copy_crew.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "core/vector/copy.h"
+
+namespace freshet {
+namespace {
+
+/// Waking a helper takes as long as copying some hundred kilobytes.
+constexpr std::uint64_t kSharedBytesMin = std::uint64_t{4} << 20;
+
+void copy_one(CopyTask& task) { task.digest = copy_and_digest(task.to, task.from); }
+
+}  // namespace
+
+CopyCrew::CopyCrew(std::size_t helpers) {
+  for (std::size_t i = 0; i < helpers; ++i) helpers_.emplace_back([this] { help(); });
+}
+
+CopyCrew::~CopyCrew() {
+  {
+    MutexLock lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  for (std::thread& helper : helpers_) helper.join();
+}
+
+void CopyCrew::run(std::span<CopyTask> tasks) {
+  std::uint64_t bytes = 0;
+  for (const CopyTask& task : tasks) bytes += task.from.size();
+  if (helpers_.empty() || tasks.size() < 2 || bytes < kSharedBytesMin) {
+    for (CopyTask& task : tasks) copy_one(task);
+    return;
+  }
+  const auto batch = std::make_shared<Batch>();
+  batch->tasks = tasks;
+  batch->order.resize(tasks.size());
+  std::iota(batch->order.begin(), batch->order.end(), 0u);
+  std::stable_sort(batch->order.begin(), batch->order.end(),
+                   [&](std::uint32_t a, std::uint32_t b) { return tasks[a].from.size() > tasks[b].from.size(); });
+  batch->undone = tasks.size();
+  {
+    MutexLock lock(mutex_);
+    batch_ = batch;
+    ++batches_;
+  }
+  changed_.notify_all();
+  work_on(*batch);
+  // A helper is at most one tensor behind, and nothing but the processor holds it up.
+  for (std::size_t undone = batch->undone.load(std::memory_order_acquire); undone != 0;
+       undone = batch->undone.load(std::memory_order_acquire)) {
+    batch->undone.wait(undone, std::memory_order_acquire);
+  }
+}
+
+void CopyCrew::work_on(Batch& batch) {
+  for (std::size_t i = batch.next++; i < batch.order.size(); i = batch.next++) {
+    copy_one(batch.tasks[batch.order[i]]);
+    if (batch.undone.fetch_sub(1, std::memory_order_acq_rel) == 1) batch.undone.notify_all();
+  }
+}
+
+void CopyCrew::help() {
+  std::uint64_t seen = 0;
+  for (;;) {
+    std::shared_ptr<Batch> batch;
+    {
+      MutexLock lock(mutex_);
+      while (!stopping_ && batches_ == seen) changed_.wait(mutex_);
+      if (stopping_) return;
+      seen = batches_;
+      batch = batch_;
+    }
+    work_on(*batch);
+  }
+}
+
+}  // namespace freshet

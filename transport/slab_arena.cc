@@ -1,0 +1,158 @@
+#include "transport/slab_arena.h"
+
+#include <algorithm>
+
+#include "core/check.h"
+#include "core/format.h"
+
+namespace freshet {
+namespace {
+
+/// Large enough that a model has few, small enough that a machine short of memory can still give some.
+constexpr std::uint64_t kSlabBytesUsual = std::uint64_t{1} << 30;
+constexpr std::uint64_t kPageBytes = 4096;
+
+std::uint64_t round_up(std::uint64_t bytes, std::uint64_t unit) { return (bytes + unit - 1) / unit * unit; }
+
+/// Where a segment of `bytes` ends that starts at `offset` or the next boundary behind it.
+std::uint64_t end_of_segment(std::uint64_t offset, std::uint64_t bytes) {
+  const std::uint64_t alignment = segment_alignment(bytes);
+  return round_up(offset, alignment) + round_up(std::max<std::uint64_t>(bytes, 1), alignment);
+}
+
+}  // namespace
+
+void SlabArena::raise_limit(std::uint64_t bytes) {
+  MutexLock lock(mutex_);
+  pool_.raise_limit(bytes);
+}
+
+std::uint64_t SlabArena::acquire(std::span<Want> wants) {
+  MutexLock lock(mutex_);
+  for (Want& want : wants) {
+    if (!want.segment) want.segment = pool_.take(want.tensor, want.bytes);
+  }
+  std::uint64_t missing = 0;
+  // Where a size finds no room, larger ones do not either; asking again for each would walk the whole pool every time.
+  std::uint64_t refused_bytes = ~std::uint64_t{0};
+  for (Want& want : wants) {
+    if (want.segment) continue;
+    if (want.bytes < refused_bytes) {
+      if (auto segment = pool_.acquire(want.tensor, want.bytes)) {
+        want.segment = *segment;
+        continue;
+      }
+      refused_bytes = want.bytes;
+    }
+    missing += want.bytes;
+  }
+  return missing;
+}
+
+Status SlabArena::grow(std::span<Want> wants) {
+  std::size_t first = 0;
+  while (first < wants.size()) {
+    std::uint64_t bytes = 0;
+    std::size_t last = first;
+    for (; last < wants.size(); ++last) {
+      if (wants[last].segment) continue;
+      const std::uint64_t end = end_of_segment(bytes, wants[last].bytes);
+      if (end > kSlabBytesUsual && bytes > 0) break;
+      bytes = end;
+    }
+    if (bytes == 0) break;
+    FRESHET_TRY(add_slab(round_up(bytes, kPageBytes)));
+    if (acquire(wants.subspan(first, last - first)) > 0) {
+      return fail(Code::out_of_space, format("a new slab of {} bytes does not hold what it was made for", bytes));
+    }
+    first = last;
+  }
+  return {};
+}
+
+Status SlabArena::add_slab(std::uint64_t bytes) {
+  std::size_t count = 0;
+  {
+    MutexLock lock(mutex_);
+    if (bytes > pool_.limit_bytes() || pool_.slab_bytes() > pool_.limit_bytes() - bytes) {
+      return fail(Code::out_of_space, format("the arena has {} of at most {} bytes, {} more do not fit",
+                                             pool_.slab_bytes(), pool_.limit_bytes(), bytes));
+    }
+    count = slabs_.size();
+  }
+  auto slab = Slab::create(format("freshet-{}-{}", options_.name, count),
+                           {.bytes = bytes, .lock = options_.lock_memory, .huge_pages = options_.huge_pages});
+  if (!slab) return fail(std::move(slab).error());
+  MutexLock lock(mutex_);
+  pool_.raise_limit(pool_.slab_bytes() + slab->bytes());  // Huge pages round up.
+  FRESHET_CHECK(pool_.add_slab(slab->bytes()).has_value());
+  slabs_.push_back(std::move(*slab));
+  return {};
+}
+
+void SlabArena::seal(std::span<const SegmentIndex> segments) {
+  MutexLock lock(mutex_);
+  for (const SegmentIndex segment : segments) pool_.seal(segment);
+}
+
+void SlabArena::release(std::span<const SegmentIndex> segments) {
+  MutexLock lock(mutex_);
+  for (const SegmentIndex segment : segments) pool_.release(segment);
+}
+
+void SlabArena::abandon(std::span<Want> wants) {
+  MutexLock lock(mutex_);
+  for (Want& want : wants) {
+    if (want.segment) pool_.release(*want.segment);
+    want.segment.reset();
+  }
+}
+
+SegmentPlace SlabArena::place(SegmentIndex segment) const {
+  MutexLock lock(mutex_);
+  return pool_.place(segment);
+}
+
+std::vector<SegmentPlace> SlabArena::places(std::span<const SegmentIndex> segments) const {
+  std::vector<SegmentPlace> places;
+  places.reserve(segments.size());
+  MutexLock lock(mutex_);
+  for (const SegmentIndex segment : segments) places.push_back(pool_.place(segment));
+  return places;
+}
+
+MutableBytes SlabArena::memory(const SegmentPlace& place) {
+  MutexLock lock(mutex_);
+  return slabs_.at(place.slab).memory().subspan(place.offset, place.bytes);
+}
+
+Bytes SlabArena::bytes(const SegmentPlace& place) const {
+  MutexLock lock(mutex_);
+  return slabs_.at(place.slab).memory().subspan(place.offset, place.bytes);
+}
+
+std::vector<SlabArena::SlabReference> SlabArena::slabs() const {
+  std::vector<SlabReference> references;
+  MutexLock lock(mutex_);
+  for (const Slab& slab : slabs_) references.push_back({.descriptor = slab.descriptor(), .bytes = slab.bytes()});
+  return references;
+}
+
+std::uint64_t SlabArena::slab_bytes() const {
+  MutexLock lock(mutex_);
+  return pool_.slab_bytes();
+}
+
+std::uint64_t SlabArena::free_bytes() const {
+  MutexLock lock(mutex_);
+  return pool_.free_bytes();
+}
+
+std::uint64_t SlabArena::locked_bytes() const {
+  std::uint64_t bytes = 0;
+  MutexLock lock(mutex_);
+  for (const Slab& slab : slabs_) bytes += slab.locked_bytes();
+  return bytes;
+}
+
+}  // namespace freshet

@@ -1,0 +1,72 @@
+#pragma once
+
+/// The memory behind a SegmentPool: slabs, created when room is wanted and as far as the limit allows. Any thread, but
+/// grow() one thread at a time; touching new memory happens outside the lock.
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/arena.h"
+#include "core/mutex.h"
+#include "core/result.h"
+#include "core/slab.h"
+
+namespace freshet {
+
+class SlabArena {
+ public:
+  struct Options {
+    std::string name;
+    bool lock_memory = true;
+    bool huge_pages = false;
+  };
+  explicit SlabArena(Options options) : options_(std::move(options)), pool_({.limit_bytes = 0}) {}
+
+  /// A tensor that wants a segment.
+  struct Want {
+    std::uint32_t tensor = 0;
+    std::uint64_t bytes = 0;
+    std::optional<SegmentIndex> segment;  ///< In state writing, once it was acquired.
+  };
+
+  void raise_limit(std::uint64_t bytes);
+  /// Acquires for each want that has no segment yet. Returns the bytes of those that found none.
+  std::uint64_t acquire(std::span<Want> wants);
+  /// Adds slabs of just the size for the wants that have no segment, and acquires from them. out_of_space when the
+  /// limit or the machine's memory is reached; what was acquired by then stays.
+  Status grow(std::span<Want> wants);
+
+  void seal(std::span<const SegmentIndex> segments);
+  void release(std::span<const SegmentIndex> segments);
+  /// Releases those that were acquired.
+  void abandon(std::span<Want> wants);
+
+  SegmentPlace place(SegmentIndex segment) const;
+  std::vector<SegmentPlace> places(std::span<const SegmentIndex> segments) const;
+  MutableBytes memory(const SegmentPlace& place);
+  Bytes bytes(const SegmentPlace& place) const;
+
+  struct SlabReference {
+    int descriptor = -1;
+    std::uint64_t bytes = 0;
+  };
+  std::vector<SlabReference> slabs() const;
+  std::uint64_t slab_bytes() const;
+  std::uint64_t free_bytes() const;
+  std::uint64_t locked_bytes() const;
+
+ private:
+  Status add_slab(std::uint64_t bytes);
+
+  const Options options_;
+  mutable Mutex mutex_;
+  SegmentPool pool_ FRESHET_GUARDED_BY(mutex_);
+  std::deque<Slab> slabs_
+      FRESHET_GUARDED_BY(mutex_);  ///< A slab never moves, so its memory may be used without the lock.
+};
+
+}  // namespace freshet
