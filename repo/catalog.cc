@@ -1,0 +1,128 @@
+#include "repo/catalog.h"
+
+#include <algorithm>
+
+#include "core/format.h"
+
+namespace freshet {
+namespace {
+
+constexpr std::size_t kNamesInMessage = 5;
+
+std::string some_models(const std::map<std::string, Catalog::Versions>& models) {
+  if (models.empty()) return "the repository is empty";
+  std::string text = "here are: ";
+  std::size_t count = 0;
+  for (const auto& [model, versions] : models) {
+    if (count == kNamesInMessage) return text + ", …";
+    text += (count++ == 0 ? "" : ", ") + model;
+  }
+  return text;
+}
+
+}  // namespace
+
+Result<Catalog> Catalog::load(const Backend& backend) {
+  Catalog catalog;
+  Status status = backend.scan(kVersionPrefix, [&](std::string_view key, std::string_view value) {
+    const std::optional<VersionName> name = parse_version_key(key);
+    if (!name) return true;
+    if (Result<VersionRow> row = decode_version_row(value)) {
+      catalog.add(*name, std::move(*row));
+    } else {
+      catalog.models_[name->model].insert_or_assign(name->number, Entry{});
+      ++catalog.versions_;
+    }
+    return true;
+  });
+  FRESHET_TRY(status);
+  status = backend.scan(kHighWaterPrefix, [&](std::string_view key, std::string_view value) {
+    const std::string model(key.substr(kHighWaterPrefix.size()));
+    if (const auto number = parse_number(value)) {
+      catalog.high_water_[model] = std::max(catalog.high_water_[model], *number);
+    }
+    return true;
+  });
+  FRESHET_TRY(status);
+  status = backend.scan(kSegmentPrefix, [&](std::string_view, std::string_view value) {
+    const Result<SegmentRow> segment = decode_segment_row(value);
+    catalog.add_segment(segment ? segment->bytes : 0);
+    return true;
+  });
+  FRESHET_TRY(status);
+  return catalog;
+}
+
+void Catalog::add(const VersionName& name, VersionRow row) {
+  by_id_.insert_or_assign(row.id, name);
+  models_[name.model].insert_or_assign(name.number, Entry{std::make_shared<const VersionRow>(std::move(row))});
+  VersionNumber& high_water = high_water_[name.model];
+  high_water = std::max(high_water, name.number);
+  ++versions_;
+}
+
+void Catalog::add_segment(std::uint64_t bytes) {
+  ++segments_;
+  segment_bytes_ += bytes;
+}
+
+Result<Catalog::Found> Catalog::find(const VersionName& name) const {
+  const auto model = models_.find(name.model);
+  if (model == models_.end()) {
+    return fail(Code::not_found, format("no model {}; {}", name.model, some_models(models_)));
+  }
+  const Versions& versions = model->second;
+  const auto found = name.number == 0 ? std::prev(versions.end()) : versions.find(name.number);
+  if (found == versions.end()) {
+    return fail(Code::not_found, format("no version {}; {} has {} of them, {} to {}", to_string(name), name.model,
+                                        versions.size(), versions.begin()->first, versions.rbegin()->first));
+  }
+  VersionName full{.model = name.model, .number = found->first};
+  if (found->second.row == nullptr) return fail(Code::corrupt, format("{}: its record is damaged", to_string(full)));
+  return Found{.name = std::move(full), .row = found->second.row};
+}
+
+std::optional<VersionName> Catalog::find(const VersionId& id) const {
+  const auto found = by_id_.find(id);
+  if (found == by_id_.end()) return std::nullopt;
+  return found->second;
+}
+
+std::shared_ptr<const VersionRow> Catalog::row_of(const VersionId& id) const {
+  const auto name = by_id_.find(id);
+  if (name == by_id_.end()) return nullptr;
+  return models_.at(name->second.model).at(name->second.number).row;
+}
+
+bool Catalog::has_name(const VersionName& name) const {
+  const auto model = models_.find(name.model);
+  return model != models_.end() && model->second.count(name.number) != 0;
+}
+
+VersionNumber Catalog::high_water(const std::string& model) const {
+  const auto found = high_water_.find(model);
+  const VersionNumber marked = found == high_water_.end() ? 0 : found->second;
+  const auto versions = models_.find(model);
+  return versions == models_.end() ? marked : std::max(marked, versions->second.rbegin()->first);
+}
+
+Status remove_leftover_blobs(Backend& backend) {
+  // Both lists come in the order of the same keys, so one pass tells which blobs have no record.
+  std::vector<std::string> named;
+  FRESHET_TRY(backend.scan(kSegmentPrefix, [&](std::string_view key, std::string_view) {
+    named.emplace_back(key.substr(kSegmentPrefix.size()));
+    return true;
+  }));
+  std::vector<std::string> leftover;
+  auto next = named.begin();
+  FRESHET_TRY(backend.list_blobs([&](std::string_view key, std::uint64_t) {
+    while (next != named.end() && *next < key) ++next;
+    if (next == named.end() || *next != key) leftover.emplace_back(key);
+    return true;
+  }));
+  if (leftover.empty()) return {};
+  for (const std::string& key : leftover) FRESHET_TRY(backend.erase_blob(key));
+  return backend.reclaim();
+}
+
+}  // namespace freshet

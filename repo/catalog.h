@@ -1,0 +1,67 @@
+#pragma once
+
+/// Which versions a repository has: every version's row in memory, by name and by identity, and how much the segments
+/// come to. Loaded from the backend's records. Private to this room.
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "core/ids.h"
+#include "core/result.h"
+#include "repo/backend.h"
+#include "repo/records.h"
+
+namespace freshet {
+
+/// One thread at a time; the rows are immutable and may be kept.
+class Catalog {
+ public:
+  struct Entry {
+    std::shared_ptr<const VersionRow> row;  ///< Null when the stored record is damaged.
+  };
+  using Versions = std::map<VersionNumber, Entry>;
+
+  /// Reads all rows. A damaged row keeps its place under its name; it hides no other one.
+  static Result<Catalog> load(const Backend& backend);
+
+  void add(const VersionName& name, VersionRow row);
+  void add_segment(std::uint64_t bytes);
+
+  /// The named version, or the newest for number 0. not_found says what is there instead; corrupt for a damaged row.
+  struct Found {
+    VersionName name;
+    std::shared_ptr<const VersionRow> row;
+  };
+  Result<Found> find(const VersionName& name) const;
+  std::optional<VersionName> find(const VersionId& id) const;
+  /// The stored version's row, or null.
+  std::shared_ptr<const VersionRow> row_of(const VersionId& id) const;
+  bool has_name(const VersionName& name) const;
+
+  /// The greatest number ever given in the model; 0 for none.
+  VersionNumber high_water(const std::string& model) const;
+
+  const std::map<std::string, Versions>& models() const { return models_; }
+  std::uint64_t versions() const { return versions_; }
+  std::uint64_t segments() const { return segments_; }
+  std::uint64_t segment_bytes() const { return segment_bytes_; }
+
+ private:
+  std::map<std::string, Versions> models_;
+  std::map<std::string, VersionNumber> high_water_;
+  std::unordered_map<VersionId, VersionName> by_id_;
+  std::uint64_t versions_ = 0;
+  std::uint64_t segments_ = 0;
+  std::uint64_t segment_bytes_ = 0;
+};
+
+/// Erases the blobs that no segment record names: what a crash, or a put that failed, left.
+Status remove_leftover_blobs(Backend& backend);
+
+}  // namespace freshet

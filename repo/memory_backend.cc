@@ -1,0 +1,137 @@
+/// The tutorial of a backend: all in memory, everything that the interface promises and no more. A blob is immutable,
+/// so readers copy a pointer under the lock and the bytes outside of it.
+
+#include <cstring>
+#include <map>
+
+#include "core/format.h"
+#include "core/mutex.h"
+#include "repo/backend.h"
+
+namespace freshet {
+namespace {
+
+using Blob = std::shared_ptr<const std::vector<std::byte>>;
+using Blobs = std::map<std::string, Blob, std::less<>>;
+using Records = std::map<std::string, std::string, std::less<>>;
+
+class MemoryBackend final : public Backend {
+ public:
+  // Gathers blobs aside; commit() is one step under the backend's lock.
+  class Writer final : public BlobWriter {
+   public:
+    explicit Writer(MemoryBackend& backend) : backend_(backend) {}
+
+    Status write(std::string_view key, Bytes bytes) override {
+      pending_.insert_or_assign(std::string(key), std::make_shared<std::vector<std::byte>>(bytes.begin(), bytes.end()));
+      return {};
+    }
+
+    Status commit() override {
+      const MutexLock lock(backend_.mutex_);
+      for (auto& [key, blob] : pending_) backend_.blobs_.insert_or_assign(key, std::move(blob));
+      pending_.clear();
+      return {};
+    }
+
+   private:
+    MemoryBackend& backend_;
+    Blobs pending_;
+  };
+
+  std::string_view kind() const override { return "memory"; }
+  bool durable() const override { return false; }
+  bool read_only() const override { return false; }
+
+  Result<std::unique_ptr<BlobWriter>> write_blobs() override { return std::make_unique<Writer>(*this); }
+
+  Status read_blob(std::string_view key, std::uint64_t offset, MutableBytes out) const override {
+    Blob blob;
+    {
+      const MutexLock lock(mutex_);
+      const auto found = blobs_.find(key);
+      if (found == blobs_.end()) return fail(Code::not_found, "no such blob");
+      blob = found->second;
+    }
+    if (offset > blob->size() || out.size() > blob->size() - offset) {
+      return fail(Code::corrupt, format("the blob has {} bytes, not {}", blob->size(), offset + out.size()));
+    }
+    if (!out.empty()) std::memcpy(out.data(), blob->data() + offset, out.size());
+    return {};
+  }
+
+  Status erase_blob(std::string_view key) override {
+    const MutexLock lock(mutex_);
+    if (const auto found = blobs_.find(key); found != blobs_.end()) blobs_.erase(found);
+    return {};
+  }
+
+  Status list_blobs(const std::function<bool(std::string_view, std::uint64_t)>& each) const override {
+    Blobs blobs;
+    {
+      const MutexLock lock(mutex_);
+      blobs = blobs_;
+    }
+    for (const auto& [key, blob] : blobs) {
+      if (!each(key, blob->size())) break;
+    }
+    return {};
+  }
+
+  Status reclaim() override { return {}; }
+
+  Status apply(const Batch& batch) override {
+    const MutexLock lock(mutex_);
+    for (const auto& change : batch) {
+      if (const auto* put = std::get_if<Put>(&change)) {
+        records_.insert_or_assign(put->key, put->value);
+      } else {
+        records_.erase(std::get<Erase>(change).key);
+      }
+    }
+    return {};
+  }
+
+  Result<std::string> get(std::string_view key) const override {
+    const MutexLock lock(mutex_);
+    const auto found = records_.find(key);
+    if (found == records_.end()) return fail(Code::not_found, "no such record");
+    return found->second;
+  }
+
+  Status scan(std::string_view prefix,
+              const std::function<bool(std::string_view, std::string_view)>& each) const override {
+    Records records;
+    {
+      const MutexLock lock(mutex_);
+      for (auto at = records_.lower_bound(prefix); at != records_.end() && at->first.starts_with(prefix); ++at) {
+        records.insert(records.end(), *at);
+      }
+    }
+    for (const auto& [key, value] : records) {
+      if (!each(key, value)) break;
+    }
+    return {};
+  }
+
+  Status recover() override { return {}; }
+
+  Result<std::uint64_t> disk_bytes() const override {
+    const MutexLock lock(mutex_);
+    std::uint64_t bytes = 0;
+    for (const auto& [key, blob] : blobs_) bytes += key.size() + blob->size();
+    for (const auto& [key, value] : records_) bytes += key.size() + value.size();
+    return bytes;
+  }
+
+ private:
+  mutable Mutex mutex_;
+  Blobs blobs_ FRESHET_GUARDED_BY(mutex_);
+  Records records_ FRESHET_GUARDED_BY(mutex_);
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_memory_backend() { return std::make_unique<MemoryBackend>(); }
+
+}  // namespace freshet

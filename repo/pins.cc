@@ -1,0 +1,61 @@
+/// Pins: a durable count for each (version, holder).
+
+#include <limits>
+
+#include "core/format.h"
+#include "repo/repository_impl.h"
+
+namespace freshet {
+namespace {
+
+Status check_holder(const std::string& by) {
+  if (by.empty() || by.size() > kPinHolderBytesMax) {
+    return fail(Code::invalid_argument, format("a pin's holder has 1 to {} characters", kPinHolderBytesMax));
+  }
+  return {};
+}
+
+Result<std::uint64_t> count_at(const Backend& backend, const std::string& key) {
+  const Result<std::string> stored = backend.get(key);
+  if (!stored && stored.error().code() == Code::not_found) return 0;
+  if (!stored) return fail(stored.error());
+  return parse_number(*stored);
+}
+
+}  // namespace
+
+Status Repository::pin(const VersionName& name, const std::string& by) {
+  FRESHET_TRY(check_holder(by));
+  const MutexLock turn(impl_->turn);
+  FRESHET_TRY(impl_->ready_to_write());
+  FRESHET_ASSIGN(const Catalog::Found found, impl_->find(name));
+  const std::string key = pin_key(found.name, by);
+  FRESHET_ASSIGN(const std::uint64_t count, count_at(*impl_->backend, key));
+  if (count == std::numeric_limits<std::uint64_t>::max()) return fail(Code::out_of_space, "too many pins");
+  return impl_->apply({Backend::Put{key, std::to_string(count + 1)}});
+}
+
+Status Repository::unpin(const VersionName& name, const std::string& by) {
+  FRESHET_TRY(check_holder(by));
+  const MutexLock turn(impl_->turn);
+  FRESHET_TRY(impl_->ready_to_write());
+  FRESHET_ASSIGN(const Catalog::Found found, impl_->find(name));
+  const std::string key = pin_key(found.name, by);
+  FRESHET_ASSIGN(const std::uint64_t count, count_at(*impl_->backend, key));
+  if (count == 0) return fail(Code::not_found, format("{} is not pinned by {}", to_string(found.name), by));
+  if (count == 1) return impl_->apply({Backend::Erase{key}});
+  return impl_->apply({Backend::Put{key, std::to_string(count - 1)}});
+}
+
+Result<std::vector<std::string>> Repository::pins(const VersionName& name) const {
+  FRESHET_ASSIGN(const Catalog::Found found, impl_->find(name));
+  const std::string prefix = pin_prefix(found.name);
+  std::vector<std::string> holders;
+  FRESHET_TRY(impl_->backend->scan(prefix, [&](std::string_view key, std::string_view) {
+    holders.emplace_back(key.substr(prefix.size()));
+    return true;
+  }));
+  return holders;
+}
+
+}  // namespace freshet

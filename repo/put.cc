@@ -1,0 +1,157 @@
+/// Storing a version, in this order (repo/FORMAT.md, "The order of a put"):
+///   1. The manifest is checked against what is stored: its identity is new, inherited segments have the same digests.
+///   2. The bytes of segments that are not stored are asked for, proved against their digests, and written aside.
+///   3. The blobs are committed: durable, and named by nobody.
+///   4. One batch makes the version, and its segments, exist.
+/// A crash before 4 leaves blobs that load() removes; after it, a whole version.
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "core/format.h"
+#include "repo/repository_impl.h"
+
+namespace freshet {
+namespace {
+
+constexpr VersionNumber kVersionNumberMax = VersionNumber{1} << 62;
+
+struct NewSegment {
+  SegmentName name;
+  std::uint32_t tensor = 0;
+  std::uint64_t bytes = 0;
+};
+
+// A segment that is stored, or comes twice in one manifest, must be the same bytes wherever it is named.
+Status check_same(const SegmentRow& stored, const SegmentRow& named) {
+  if (stored == named) return {};
+  return fail(Code::corrupt, format("inherits {} bytes with digest {}, but {} bytes with digest {} are stored",
+                                    named.bytes, to_hex(named.digest), stored.bytes, to_hex(stored.digest)));
+}
+
+// The segments of the owner map that are not stored yet, in their order.
+Result<std::vector<NewSegment>> segments_to_store(const Backend& backend, const Manifest& manifest) {
+  std::vector<NewSegment> missing;
+  std::unordered_map<SegmentName, SegmentRow> seen;
+  for (std::uint32_t tensor = 0; tensor < manifest.owners.size(); ++tensor) {
+    const SegmentName& name = manifest.owners[tensor];
+    const SegmentRow row{.bytes = manifest.architecture->tensors()[tensor].bytes(), .digest = manifest.digests[tensor]};
+    const auto [before, first] = seen.try_emplace(name, row);
+    Status same;
+    if (!first) {
+      same = check_same(before->second, row);
+    } else if (const Result<std::string> stored = backend.get(segment_record_key(name))) {
+      FRESHET_ASSIGN(const SegmentRow there, decode_segment_row(*stored));
+      same = check_same(there, row);
+    } else if (stored.error().code() == Code::not_found) {
+      missing.push_back({.name = name, .tensor = tensor, .bytes = row.bytes});
+    } else {
+      same = fail(stored.error());
+    }
+    if (!same)
+      return fail(std::move(same).error().with_context(tensor_label(manifest.name, *manifest.architecture, tensor)));
+  }
+  std::sort(missing.begin(), missing.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+  return missing;
+}
+
+Status write_segment(BlobWriter& writer, const NewSegment& segment, const Manifest& manifest, Bytes bytes) {
+  if (bytes.size() != segment.bytes) {
+    return fail(Code::corrupt, format("{} bytes were given for {}", bytes.size(), segment.bytes));
+  }
+  if (digest_of(bytes) != manifest.digests[segment.tensor])
+    return fail(Code::corrupt, "its bytes do not match its digest");
+  return writer.write(segment_key(segment.name), bytes);
+}
+
+Backend::Batch batch_of(const Manifest& manifest, const VersionRow& row, std::string encoded,
+                        const std::vector<NewSegment>& segments) {
+  Backend::Batch batch;
+  for (const NewSegment& segment : segments) {
+    const SegmentRow stored{.bytes = segment.bytes, .digest = manifest.digests[segment.tensor]};
+    batch.push_back(Backend::Put{segment_record_key(segment.name), encode(stored)});
+  }
+  batch.push_back(Backend::Put{manifest_key(manifest.name), std::move(encoded)});
+  batch.push_back(Backend::Put{version_key(manifest.name), encode(row)});
+  batch.push_back(Backend::Put{high_water_key(manifest.name.model), std::to_string(manifest.name.number)});
+  return batch;
+}
+
+VersionRow row_of(const Manifest& manifest, const Repository::PutOptions& options, const Clock& clock) {
+  VersionRow row{.id = manifest.id,
+                 .ancestor = manifest.ancestor,
+                 .ancestor_name = manifest.ancestor_name,
+                 .architecture = manifest.architecture->digest(),
+                 .quality = options.quality,
+                 .has_weights = options.has_weights,
+                 .stored_unix_ns = clock.unix_ns()};
+  if (!options.has_weights) return row;
+  for (std::uint32_t tensor = 0; tensor < manifest.owners.size(); ++tensor) {
+    const std::uint64_t bytes = manifest.architecture->tensors()[tensor].bytes();
+    (manifest.owners[tensor].writer == manifest.id ? row.own_bytes : row.inherited_bytes) += bytes;
+  }
+  return row;
+}
+
+}  // namespace
+
+Result<VersionName> Repository::put(const Manifest& given,
+                                    const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of,
+                                    PutOptions options) {
+  if (given.name.number > kVersionNumberMax) return fail(Code::invalid_argument, "the version's number is too large");
+  if (given.ancestor == given.id) return fail(Code::invalid_argument, "the version is its own ancestor");
+  const MutexLock turn(impl_->turn);
+  FRESHET_TRY(impl_->ready_to_write());
+  Manifest manifest = given;
+  {
+    const MutexLock lock(impl_->mutex);
+    if (const auto stored = impl_->catalog.find(manifest.id)) {
+      return fail(Code::already_exists,
+                  format("version {} is stored as {}", to_string(manifest.id), to_string(*stored)));
+    }
+    const VersionNumber high_water = impl_->catalog.high_water(manifest.name.model);
+    if (manifest.name.number <= high_water) manifest.name.number = high_water + 1;
+  }
+  FRESHET_TRY(check(manifest));
+  std::vector<NewSegment> segments;
+  if (options.has_weights) {
+    FRESHET_ASSIGN(segments, segments_to_store(*impl_->backend, manifest));
+  }
+
+  FRESHET_ASSIGN(const std::unique_ptr<BlobWriter> writer, impl_->backend->write_blobs());
+  for (const NewSegment& segment : segments) {
+    Result<Bytes> bytes = bytes_of(segment.tensor);
+    Status status = bytes ? write_segment(*writer, segment, manifest, *bytes) : fail(std::move(bytes).error());
+    if (!status) {
+      return fail(
+          std::move(status).error().with_context(tensor_label(manifest.name, *manifest.architecture, segment.tensor)));
+    }
+  }
+
+  VersionRow row = row_of(manifest, options, impl_->clock);
+  const std::vector<std::byte> encoded = encode(manifest);
+  if (encoded.size() > kManifestBytesMax) {
+    return fail(Code::invalid_argument,
+                format("the manifest has {} bytes, more than {}", encoded.size(), kManifestBytesMax));
+  }
+  row.manifest = digest_of(encoded);
+  Backend::Batch batch =
+      batch_of(manifest, row, std::string(reinterpret_cast<const char*>(encoded.data()), encoded.size()), segments);
+  const std::string architecture = architecture_key(row.architecture);
+  if (!impl_->backend->get(architecture)) {
+    const Bytes bytes = manifest.architecture->encoded();
+    batch.push_back(Backend::Put{architecture, std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size())});
+  }
+
+  Status stored = segments.empty() ? Status() : writer->commit();
+  if (!stored) impl_->failed = true;
+  if (stored) stored = impl_->apply(batch);
+  if (!stored) return fail(std::move(stored).error().with_context("put " + to_string(manifest.name)));
+
+  const MutexLock lock(impl_->mutex);
+  impl_->catalog.add(manifest.name, std::move(row));
+  for (const NewSegment& segment : segments) impl_->catalog.add_segment(segment.bytes);
+  return manifest.name;
+}
+
+}  // namespace freshet

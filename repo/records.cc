@@ -1,0 +1,182 @@
+#include "repo/records.h"
+
+#include <charconv>
+#include <cstring>
+#include <vector>
+
+#include "core/format.h"
+#include "repo/records_generated.h"
+
+namespace freshet {
+namespace {
+
+constexpr std::size_t kSegmentKeyBytes = 36;
+
+// Big-endian, so that keys sort as numbers do.
+template <typename Number>
+void append_big_endian(std::string& key, Number number) {
+  for (int shift = 8 * (static_cast<int>(sizeof(Number)) - 1); shift >= 0; shift -= 8) {
+    key.push_back(static_cast<char>((number >> shift) & 0xff));
+  }
+}
+
+template <typename Number>
+Number read_big_endian(std::string_view bytes) {
+  Number number = 0;
+  for (std::size_t i = 0; i < sizeof(Number); ++i) {
+    number = static_cast<Number>((number << 8) | static_cast<std::uint8_t>(bytes[i]));
+  }
+  return number;
+}
+
+// A model's name holds no zero byte, so the separator keeps "net" and "net2" apart and in order.
+std::string named_key(std::string_view prefix, const VersionName& name) {
+  std::string key(prefix);
+  key += name.model;
+  key.push_back('\0');
+  append_big_endian(key, name.number);
+  return key;
+}
+
+stored::Hash128 stored_digest(const Digest& digest) { return {digest.low, digest.high}; }
+Digest digest_from(const stored::Hash128& hash) { return {.low = hash.low(), .high = hash.high()}; }
+
+stored::Writer stored_id(const VersionId& id) { return {id.run.high, id.run.low, id.incarnation, id.sequence}; }
+VersionId id_from(const stored::Writer& id) {
+  return {
+      .run = {.high = id.run_high(), .low = id.run_low()}, .incarnation = id.incarnation(), .sequence = id.sequence()};
+}
+
+template <typename Table>
+std::string finish(flatbuffers::FlatBufferBuilder& builder, flatbuffers::Offset<Table> root) {
+  builder.Finish(root);
+  return std::string(reinterpret_cast<const char*>(builder.GetBufferPointer()), builder.GetSize());
+}
+
+// Values come from the backend at any address; FlatBuffers wants them aligned.
+std::vector<std::uint64_t> aligned_copy(std::string_view value) {
+  std::vector<std::uint64_t> copy((value.size() + 7) / 8);
+  if (!value.empty()) std::memcpy(copy.data(), value.data(), value.size());
+  return copy;
+}
+
+template <typename Table>
+const Table* verified(const std::vector<std::uint64_t>& buffer, std::size_t bytes) {
+  const auto* data = reinterpret_cast<const std::uint8_t*>(buffer.data());
+  if (bytes < sizeof(flatbuffers::uoffset_t)) return nullptr;
+  flatbuffers::Verifier verifier(data, bytes);
+  return verifier.VerifyBuffer<Table>(nullptr) ? flatbuffers::GetRoot<Table>(data) : nullptr;
+}
+
+}  // namespace
+
+std::string segment_key(const SegmentName& segment) {
+  std::string key;
+  key.reserve(kSegmentKeyBytes);
+  append_big_endian(key, segment.writer.run.high);
+  append_big_endian(key, segment.writer.run.low);
+  append_big_endian(key, segment.writer.incarnation);
+  append_big_endian(key, segment.writer.sequence);
+  append_big_endian(key, segment.tensor);
+  return key;
+}
+
+std::optional<SegmentName> parse_segment_key(std::string_view key) {
+  if (key.size() != kSegmentKeyBytes) return std::nullopt;
+  SegmentName segment;
+  segment.writer.run.high = read_big_endian<std::uint64_t>(key);
+  segment.writer.run.low = read_big_endian<std::uint64_t>(key.substr(8));
+  segment.writer.incarnation = read_big_endian<std::uint64_t>(key.substr(16));
+  segment.writer.sequence = read_big_endian<std::uint64_t>(key.substr(24));
+  segment.tensor = read_big_endian<std::uint32_t>(key.substr(32));
+  return segment;
+}
+
+std::string segment_record_key(const SegmentName& segment) {
+  return std::string(kSegmentPrefix) + segment_key(segment);
+}
+std::string architecture_key(const Digest& digest) { return "a/" + to_hex(digest); }
+std::string version_key(const VersionName& name) { return named_key(kVersionPrefix, name); }
+std::string manifest_key(const VersionName& name) { return named_key("m/", name); }
+std::string high_water_key(std::string_view model) { return std::string(kHighWaterPrefix) + std::string(model); }
+std::string pin_prefix(const VersionName& name) { return named_key("p/", name); }
+std::string pin_key(const VersionName& name, std::string_view by) { return pin_prefix(name) + std::string(by); }
+
+std::optional<VersionName> parse_version_key(std::string_view key) {
+  constexpr std::size_t kTail = 1 + sizeof(std::uint64_t);
+  if (key.size() < kVersionPrefix.size() + kTail) return std::nullopt;
+  const std::string_view model = key.substr(kVersionPrefix.size(), key.size() - kVersionPrefix.size() - kTail);
+  if (!check_model_name(model) || key[key.size() - kTail] != '\0') return std::nullopt;
+  return VersionName{.model = std::string(model), .number = read_big_endian<std::uint64_t>(key.substr(key.size() - 8))};
+}
+
+Result<std::uint64_t> parse_number(std::string_view text) {
+  std::uint64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size())
+    return fail(Code::corrupt, "a number's record is not one");
+  return number;
+}
+
+std::string encode(const VersionRow& row) {
+  flatbuffers::FlatBufferBuilder builder(256);
+  const auto ancestor_model = builder.CreateString(row.ancestor_name.model);
+  const stored::Writer id = stored_id(row.id);
+  const stored::Hash128 architecture = stored_digest(row.architecture);
+  const stored::Hash128 manifest = stored_digest(row.manifest);
+  stored::Writer ancestor;
+  if (row.ancestor) ancestor = stored_id(*row.ancestor);
+
+  stored::VersionBuilder version(builder);
+  version.add_id(&id);
+  if (row.ancestor) version.add_ancestor(&ancestor);
+  version.add_ancestor_model(ancestor_model);
+  version.add_ancestor_number(row.ancestor_name.number);
+  version.add_architecture(&architecture);
+  version.add_manifest(&manifest);
+  if (row.quality) version.add_quality(*row.quality);
+  version.add_has_weights(row.has_weights);
+  version.add_own_bytes(row.own_bytes);
+  version.add_inherited_bytes(row.inherited_bytes);
+  version.add_stored_unix_ns(row.stored_unix_ns);
+  version.add_retired(row.retired);
+  return finish(builder, version.Finish());
+}
+
+Result<VersionRow> decode_version_row(std::string_view value) {
+  const std::vector<std::uint64_t> buffer = aligned_copy(value);
+  const auto* version = verified<stored::Version>(buffer, value.size());
+  if (version == nullptr) return fail(Code::corrupt, "its record is damaged");
+  VersionRow row{.id = id_from(*version->id()),
+                 .architecture = digest_from(*version->architecture()),
+                 .manifest = digest_from(*version->manifest()),
+                 .has_weights = version->has_weights(),
+                 .own_bytes = version->own_bytes(),
+                 .inherited_bytes = version->inherited_bytes(),
+                 .stored_unix_ns = version->stored_unix_ns(),
+                 .retired = version->retired()};
+  if (version->ancestor() != nullptr) row.ancestor = id_from(*version->ancestor());
+  if (version->ancestor_model() != nullptr) row.ancestor_name.model = version->ancestor_model()->str();
+  row.ancestor_name.number = version->ancestor_number();
+  const auto quality = version->quality();
+  if (quality.has_value()) row.quality = quality.value();
+  return row;
+}
+
+std::string encode(const SegmentRow& row) {
+  flatbuffers::FlatBufferBuilder builder(64);
+  const stored::Hash128 digest = stored_digest(row.digest);
+  stored::SegmentBuilder segment(builder);
+  segment.add_bytes(row.bytes);
+  segment.add_digest(&digest);
+  return finish(builder, segment.Finish());
+}
+
+Result<SegmentRow> decode_segment_row(std::string_view value) {
+  const std::vector<std::uint64_t> buffer = aligned_copy(value);
+  const auto* segment = verified<stored::Segment>(buffer, value.size());
+  if (segment == nullptr) return fail(Code::corrupt, "a segment's record is damaged");
+  return SegmentRow{.bytes = segment->bytes(), .digest = digest_from(*segment->digest())};
+}
+
+}  // namespace freshet

@@ -1,0 +1,69 @@
+#pragma once
+
+/// The keys and small values of a repository's records; repo/FORMAT.md lists them. Private to this room.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "core/digest.h"
+#include "core/ids.h"
+#include "core/result.h"
+
+namespace freshet {
+
+inline constexpr std::uint64_t kRepositoryFormat = 1;
+
+inline constexpr std::string_view kFormatKey = "format";
+inline constexpr std::string_view kVersionPrefix = "v/";
+inline constexpr std::string_view kSegmentPrefix = "s/";
+inline constexpr std::string_view kHighWaterPrefix = "h/";
+inline constexpr std::size_t kPinHolderBytesMax = 256;
+
+/// Of a segment's blob: 36 bytes, whose order is the order of segment names.
+std::string segment_key(const SegmentName& segment);
+std::optional<SegmentName> parse_segment_key(std::string_view key);
+
+std::string segment_record_key(const SegmentName& segment);
+std::string architecture_key(const Digest& digest);
+std::string version_key(const VersionName& name);
+std::string manifest_key(const VersionName& name);
+std::string high_water_key(std::string_view model);
+std::string pin_prefix(const VersionName& name);
+std::string pin_key(const VersionName& name, std::string_view by);
+
+/// The version that a version_key() names.
+std::optional<VersionName> parse_version_key(std::string_view key);
+
+/// Decimal text; corrupt when it is not a number.
+Result<std::uint64_t> parse_number(std::string_view text);
+
+/// A version, without its manifest.
+struct VersionRow {
+  VersionId id;
+  std::optional<VersionId> ancestor;
+  VersionName ancestor_name;  ///< As the manifest has it.
+  Digest architecture;
+  Digest manifest;  ///< Of its encoded form.
+  std::optional<double> quality;
+  bool has_weights = true;
+  std::uint64_t own_bytes = 0;
+  std::uint64_t inherited_bytes = 0;
+  std::int64_t stored_unix_ns = 0;
+  bool retired = false;
+  bool operator==(const VersionRow&) const = default;
+};
+std::string encode(const VersionRow& row);
+Result<VersionRow> decode_version_row(std::string_view value);
+
+struct SegmentRow {
+  std::uint64_t bytes = 0;
+  Digest digest;
+  bool operator==(const SegmentRow&) const = default;
+};
+std::string encode(const SegmentRow& row);
+Result<SegmentRow> decode_segment_row(std::string_view value);
+
+}  // namespace freshet

@@ -1,0 +1,145 @@
+#include "repo/repository.h"
+
+#include "core/format.h"
+#include "repo/repository_impl.h"
+
+namespace freshet {
+namespace {
+
+// Writes the format's number into a new repository, and refuses one that only a newer build understands.
+Status check_format(Backend& backend) {
+  const Result<std::string> stored = backend.get(kFormatKey);
+  if (!stored && stored.error().code() != Code::not_found) return fail(stored.error());
+  if (!stored) {
+    if (backend.read_only()) return {};
+    return backend.apply({Backend::Put{std::string(kFormatKey), std::to_string(kRepositoryFormat)}});
+  }
+  const Result<std::uint64_t> number = parse_number(*stored);
+  if (!number) return fail(Code::corrupt, "the repository's format record is damaged");
+  if (*number > kRepositoryFormat) {
+    return fail(Code::unsupported,
+                format("the repository has format {}; this build reads formats up to {}", *number, kRepositoryFormat));
+  }
+  return {};
+}
+
+}  // namespace
+
+std::shared_ptr<const Architecture> ArchitectureCache::find(const Digest& digest) const {
+  const MutexLock lock(mutex_);
+  for (const auto& architecture : recent_) {
+    if (architecture->digest() == digest) return architecture;
+  }
+  return nullptr;
+}
+
+void ArchitectureCache::add(std::shared_ptr<const Architecture> architecture) {
+  const MutexLock lock(mutex_);
+  if (recent_.size() < kKept) {
+    recent_.push_back(std::move(architecture));
+  } else {
+    recent_[next_++ % kKept] = std::move(architecture);
+  }
+}
+
+std::string tensor_label(const VersionName& name, const Architecture& architecture, std::uint32_t tensor) {
+  return format("{} {}", to_string(name), architecture.tensors()[tensor].name);
+}
+
+Status Repository::Impl::load() {
+  FRESHET_TRY(check_format(*backend));
+  if (!backend->read_only()) FRESHET_TRY(remove_leftover_blobs(*backend));
+  FRESHET_ASSIGN(Catalog loaded, Catalog::load(*backend));
+  const MutexLock lock(mutex);
+  catalog = std::move(loaded);
+  return {};
+}
+
+Status Repository::Impl::ready_to_write() {
+  if (backend->read_only()) return fail(Code::failed_precondition, "the repository is opened for reading only");
+  if (!failed) return {};
+  // Whether the batch that failed is there or not, only the backend's records say.
+  FRESHET_TRY(backend->recover());
+  FRESHET_TRY(load());
+  failed = false;
+  return {};
+}
+
+Status Repository::Impl::apply(const Backend::Batch& batch) {
+  Status status = backend->apply(batch);
+  if (!status) failed = true;
+  return status;
+}
+
+Result<Catalog::Found> Repository::Impl::find(const VersionName& name) const {
+  const MutexLock lock(mutex);
+  return catalog.find(name);
+}
+
+Result<std::shared_ptr<const Architecture>> Repository::Impl::architecture_of(const Digest& digest) const {
+  if (auto known = architectures.find(digest)) return known;
+  const Result<std::string> stored = backend->get(architecture_key(digest));
+  if (!stored && stored.error().code() == Code::not_found) return fail(Code::corrupt, "its architecture is missing");
+  if (!stored) return fail(stored.error());
+  FRESHET_ASSIGN(std::shared_ptr<const Architecture> architecture,
+                 decode_architecture(bytes_of(stored->data(), stored->size())));
+  if (architecture->digest() != digest) return fail(Code::corrupt, "its architecture is another one");
+  architectures.add(architecture);
+  return architecture;
+}
+
+Result<Manifest> Repository::Impl::manifest_of(const VersionName& name, const VersionRow& row) const {
+  const auto in_context = [&](Error error) { return fail(std::move(error).with_context(to_string(name))); };
+  const Result<std::string> stored = backend->get(manifest_key(name));
+  if (!stored && stored.error().code() == Code::not_found)
+    return in_context(Error(Code::corrupt, "its manifest is missing"));
+  if (!stored) return in_context(stored.error());
+  const Bytes encoded = bytes_of(stored->data(), stored->size());
+  if (digest_of(encoded) != row.manifest) return in_context(Error(Code::corrupt, "its manifest is damaged"));
+  Result<std::shared_ptr<const Architecture>> architecture = architecture_of(row.architecture);
+  if (!architecture) return in_context(std::move(architecture).error());
+  Result<Manifest> manifest = decode_manifest(encoded, *architecture);
+  if (!manifest) return in_context(std::move(manifest).error());
+  if (manifest->id != row.id || manifest->name != name) {
+    return in_context(Error(Code::corrupt, "its manifest is that of " + to_string(manifest->name)));
+  }
+  return manifest;
+}
+
+Repository::Repository(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Repository::~Repository() = default;
+
+Result<std::unique_ptr<Repository>> Repository::open(std::unique_ptr<Backend> backend, Options options) {
+  auto impl = std::make_unique<Impl>(std::move(backend), options.clock != nullptr ? *options.clock : system_clock());
+  FRESHET_TRY(impl->load());
+  return std::unique_ptr<Repository>(new Repository(std::move(impl)));
+}
+
+std::vector<std::string> Repository::models() const {
+  const MutexLock lock(impl_->mutex);
+  std::vector<std::string> names;
+  for (const auto& [model, versions] : impl_->catalog.models()) names.push_back(model);
+  return names;
+}
+
+Result<VersionNumber> Repository::latest(const std::string& model) const {
+  FRESHET_ASSIGN(const Catalog::Found found, impl_->find({.model = model}));
+  return found.name.number;
+}
+
+std::optional<VersionName> Repository::find(const VersionId& id) const {
+  const MutexLock lock(impl_->mutex);
+  return impl_->catalog.find(id);
+}
+
+Result<RepositoryStat> Repository::stat() const {
+  FRESHET_ASSIGN(const std::uint64_t disk_bytes, impl_->backend->disk_bytes());
+  const MutexLock lock(impl_->mutex);
+  return RepositoryStat{.models = impl_->catalog.models().size(),
+                        .versions = impl_->catalog.versions(),
+                        .live_tensors = impl_->catalog.segments(),
+                        .live_bytes = impl_->catalog.segment_bytes(),
+                        .disk_bytes = disk_bytes};
+}
+
+}  // namespace freshet

@@ -1,0 +1,62 @@
+#pragma once
+
+/// What the parts of Repository share. Private to this room.
+
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "core/mutex.h"
+#include "repo/catalog.h"
+#include "repo/repository.h"
+
+namespace freshet {
+
+/// Decoded architectures, shared by every version that has one. Remembers the last few; any thread.
+class ArchitectureCache {
+ public:
+  std::shared_ptr<const Architecture> find(const Digest& digest) const;
+  void add(std::shared_ptr<const Architecture> architecture);
+
+ private:
+  static constexpr std::size_t kKept = 16;
+  mutable Mutex mutex_;
+  std::vector<std::shared_ptr<const Architecture>> recent_ FRESHET_GUARDED_BY(mutex_);
+  std::size_t next_ FRESHET_GUARDED_BY(mutex_) = 0;
+};
+
+class Repository::Impl {
+ public:
+  Impl(std::unique_ptr<Backend> backend_in, const Clock& clock_in) : backend(std::move(backend_in)), clock(clock_in) {}
+
+  /// Checks the format, and reads the catalog anew from the backend's records. REQUIRES: `turn` is held, or nobody else
+  /// knows this object yet.
+  Status load();
+  /// Brings back a backend that failed in an earlier write. REQUIRES: `turn` is held.
+  Status ready_to_write() FRESHET_REQUIRES(turn);
+  /// Applies a batch, and remembers when the backend failed. REQUIRES: `turn` is held.
+  Status apply(const Backend::Batch& batch) FRESHET_REQUIRES(turn);
+
+  Result<Catalog::Found> find(const VersionName& name) const;
+  Result<Manifest> manifest_of(const VersionName& name, const VersionRow& row) const;
+  Result<std::shared_ptr<const Architecture>> architecture_of(const Digest& digest) const;
+
+  const std::unique_ptr<Backend> backend;
+  const Clock& clock;
+  mutable ArchitectureCache architectures;
+
+  /// The writers' turn: one put, pin or unpin at a time. Readers never take it, so that it may be held across I/O.
+  Mutex turn;
+  bool failed FRESHET_GUARDED_BY(turn) = false;
+
+  mutable Mutex mutex;
+  Catalog catalog FRESHET_GUARDED_BY(mutex);
+};
+
+/// "demo@17 conv/kernel", for messages.
+std::string tensor_label(const VersionName& name, const Architecture& architecture, std::uint32_t tensor);
+
+}  // namespace freshet

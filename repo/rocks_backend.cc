@@ -1,0 +1,189 @@
+/// The embedded durable backend: a RocksDB folder that one process owns. repo/FORMAT.md has the keys.
+
+#include <cstring>
+#include <filesystem>
+
+#include "core/format.h"
+#include "core/mutex.h"
+#include "repo/rocks_store.h"
+
+namespace freshet {
+namespace {
+
+rocksdb::ReadOptions payload_read() {
+  rocksdb::ReadOptions options;
+  options.fill_cache = false;
+  options.verify_checksums = false;  // Whoever reads a payload checks its digest.
+  return options;
+}
+
+class RocksBackend final : public Backend {
+ public:
+  explicit RocksBackend(std::unique_ptr<RocksStore> store) : store_(std::move(store)) {}
+
+  std::string_view kind() const override { return "rocksdb"; }
+  bool durable() const override { return true; }
+  bool read_only() const override { return store_->read_only; }
+
+  Result<std::unique_ptr<BlobWriter>> write_blobs() override {
+    FRESHET_TRY(check_writable());
+    return make_rocks_blob_writer(*store_);
+  }
+
+  Status read_blob(std::string_view key, std::uint64_t offset, MutableBytes out) const override {
+    FRESHET_ASSIGN(const BlobHead head, head_of(key));
+    if (offset > head.bytes || out.size() > head.bytes - offset) {
+      return fail(Code::corrupt, format("the blob has {} bytes, not {}", head.bytes, offset + out.size()));
+    }
+    if (out.empty()) return {};
+    if (head.chunk_bytes == 0) return read_value(store_->blobs, inline_key(key), head.bytes, offset, out);
+    return read_chunks(key, head, offset, out);
+  }
+
+  Status erase_blob(std::string_view key) override {
+    FRESHET_TRY(check_writable());
+    const std::string first = chunk_key(key, 0);
+    const std::string last = chunk_key(key, 0xffffffff);
+    rocksdb::WriteBatch batch;
+    batch.DeleteRange(store_->payloads, first, last).PermitUncheckedError();
+    batch.Delete(store_->blobs, inline_key(key)).PermitUncheckedError();
+    batch.Delete(store_->blobs, head_key(key)).PermitUncheckedError();
+    FRESHET_TRY(status_of(store_->db->Write({}, &batch), "erase a blob"));
+    const MutexLock lock(mutex_);
+    if (erased_first_.empty() || first < erased_first_) erased_first_ = first;
+    if (erased_last_ < last) erased_last_ = last;
+    return {};
+  }
+
+  Status list_blobs(const std::function<bool(std::string_view, std::uint64_t)>& each) const override {
+    Status damaged;
+    FRESHET_TRY(iterate(store_->blobs, std::string(1, kHeadPrefix), [&](std::string_view key, std::string_view value) {
+      const Result<BlobHead> head = decode_blob_head(value);
+      if (!head) damaged = fail(head.error());
+      return head && each(key.substr(1), head->bytes);
+    }));
+    return damaged;
+  }
+
+  Status reclaim() override {
+    FRESHET_TRY(check_writable());
+    std::string first;
+    std::string last;
+    {
+      const MutexLock lock(mutex_);
+      first.swap(erased_first_);
+      last.swap(erased_last_);
+    }
+    if (first.empty()) return {};
+    const rocksdb::Slice begin(first);
+    const rocksdb::Slice end(last);
+    return status_of(store_->db->CompactRange({}, store_->payloads, &begin, &end), "reclaim space");
+  }
+
+  Status apply(const Batch& changes) override {
+    FRESHET_TRY(check_writable());
+    rocksdb::WriteBatch batch;
+    for (const auto& change : changes) {
+      if (const auto* put = std::get_if<Put>(&change)) {
+        batch.Put(store_->records, put->key, put->value).PermitUncheckedError();
+      } else {
+        batch.Delete(store_->records, std::get<Erase>(change).key).PermitUncheckedError();
+      }
+    }
+    rocksdb::WriteOptions options;
+    options.sync = true;
+    return status_of(store_->db->Write(options, &batch), "write records");
+  }
+
+  Result<std::string> get(std::string_view key) const override {
+    std::string value;
+    FRESHET_TRY(status_of(store_->db->Get({}, store_->records, key, &value), "read a record"));
+    return value;
+  }
+
+  Status scan(std::string_view prefix,
+              const std::function<bool(std::string_view, std::string_view)>& each) const override {
+    return iterate(store_->records, prefix, each);
+  }
+
+  Status recover() override {
+    FRESHET_TRY(check_writable());
+    return status_of(store_->db->Resume(), "resume the repository " + store_->folder);
+  }
+
+  Result<std::uint64_t> disk_bytes() const override {
+    namespace fs = std::filesystem;
+    std::error_code error;
+    std::uint64_t bytes = 0;
+    for (fs::recursive_directory_iterator at(store_->folder, error), end; !error && at != end; at.increment(error)) {
+      std::error_code gone;  // A file may go while the folder is read.
+      const std::uint64_t size = at->is_regular_file(gone) ? at->file_size(gone) : 0;
+      if (!gone) bytes += size;
+    }
+    if (error) return fail_errno(error.value(), "read the folder " + store_->folder);
+    return bytes;
+  }
+
+ private:
+  Status check_writable() const {
+    if (!store_->read_only) return {};
+    return fail(Code::failed_precondition, format("the repository {} is opened for reading only", store_->folder));
+  }
+
+  Result<BlobHead> head_of(std::string_view key) const {
+    std::string value;
+    FRESHET_TRY(status_of(store_->db->Get({}, store_->blobs, head_key(key), &value), "find a blob"));
+    return decode_blob_head(value);
+  }
+
+  // Copies out.size() bytes from `offset` of a value that must be `bytes` long.
+  Status read_value(rocksdb::ColumnFamilyHandle* family, const std::string& key, std::uint64_t bytes,
+                    std::uint64_t offset, MutableBytes out) const {
+    rocksdb::PinnableSlice value;
+    const rocksdb::Status status = store_->db->Get(payload_read(), family, key, &value);
+    if (status.IsNotFound()) return fail(Code::corrupt, "a part of the blob is missing");
+    FRESHET_TRY(status_of(status, "read a blob"));
+    if (value.size() != bytes) {
+      return fail(Code::corrupt, format("a part of the blob has {} bytes, not {}", value.size(), bytes));
+    }
+    std::memcpy(out.data(), value.data() + offset, out.size());
+    return {};
+  }
+
+  Status read_chunks(std::string_view key, const BlobHead& head, std::uint64_t offset, MutableBytes out) const {
+    while (!out.empty()) {
+      const std::uint64_t chunk = offset / head.chunk_bytes;
+      const std::uint64_t begin = chunk * head.chunk_bytes;
+      const std::uint64_t bytes = std::min<std::uint64_t>(head.chunk_bytes, head.bytes - begin);
+      const std::uint64_t part = std::min<std::uint64_t>(begin + bytes - offset, out.size());
+      FRESHET_TRY(read_value(store_->payloads, chunk_key(key, static_cast<std::uint32_t>(chunk)), bytes, offset - begin,
+                             out.first(part)));
+      out = out.subspan(part);
+      offset += part;
+    }
+    return {};
+  }
+
+  Status iterate(rocksdb::ColumnFamilyHandle* family, std::string_view prefix,
+                 const std::function<bool(std::string_view, std::string_view)>& each) const {
+    const std::unique_ptr<rocksdb::Iterator> at(store_->db->NewIterator({}, family));
+    for (at->Seek(prefix); at->Valid() && at->key().starts_with(prefix); at->Next()) {
+      if (!each(at->key().ToStringView(), at->value().ToStringView())) return {};
+    }
+    return status_of(at->status(), "scan");
+  }
+
+  const std::unique_ptr<RocksStore> store_;
+  Mutex mutex_;
+  std::string erased_first_ FRESHET_GUARDED_BY(mutex_);  ///< The span of chunks that reclaim() has to look at.
+  std::string erased_last_ FRESHET_GUARDED_BY(mutex_);
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Backend>> open_rocks_backend(const RocksOptions& options) {
+  FRESHET_ASSIGN(std::unique_ptr<RocksStore> store, RocksStore::open(options));
+  return std::make_unique<RocksBackend>(std::move(store));
+}
+
+}  // namespace freshet

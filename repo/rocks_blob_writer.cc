@@ -1,0 +1,139 @@
+/// Blobs on their way into RocksDB.
+///
+/// A payload is written to the disk once: its chunks go straight into a table file, which the database then takes in by
+/// a link, past its log and memory tables. A put of few bytes isn't worth a file of its own; it travels through the
+/// log.
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include <rocksdb/sst_file_writer.h>
+#include "core/check.h"
+#include "repo/rocks_store.h"
+
+namespace freshet {
+namespace {
+
+rocksdb::Slice slice_of(Bytes bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
+
+/// A table file that grows outside the database; its keys ascend.
+class TableFile {
+ public:
+  explicit TableFile(RocksStore& store)
+      : path_(store.new_table_path()), writer_(rocksdb::EnvOptions(options()), options(), store.payloads) {}
+  ~TableFile() { ::unlink(path_.c_str()); }
+  TableFile(const TableFile&) = delete;
+  TableFile& operator=(const TableFile&) = delete;
+
+  rocksdb::Status open() { return writer_.Open(path_); }
+  rocksdb::Status add(const std::string& key, Bytes bytes) { return writer_.Put(key, slice_of(bytes)); }
+  /// Durable on return.
+  rocksdb::Status finish() { return writer_.Finish(); }
+  std::uint64_t bytes() { return writer_.FileSize(); }
+  const std::string& path() const { return path_; }
+
+ private:
+  static const rocksdb::Options& options() {
+    static const rocksdb::Options kOptions = payload_table_options();
+    return kOptions;
+  }
+
+  const std::string path_;
+  rocksdb::SstFileWriter writer_;
+};
+
+class RocksBlobWriter final : public BlobWriter {
+ public:
+  explicit RocksBlobWriter(RocksStore& store) : store_(store) {}
+
+  Status write(std::string_view key, Bytes bytes) override {
+    if (!chunked_ && inline_bytes_ + bytes.size() <= kInlineBytesMax) {
+      inline_bytes_ += bytes.size();
+      inline_.emplace_back(std::string(key), std::string(slice_of(bytes).ToStringView()));
+      return {};
+    }
+    if (!chunked_) FRESHET_TRY(move_to_table());
+    return write_chunks(key, bytes);
+  }
+
+  Status commit() override {
+    if (open_table_) FRESHET_TRY(finish_table());
+    FRESHET_TRY(write_heads());
+    for (const auto& table : tables_) {
+      rocksdb::IngestExternalFileOptions options;
+      options.move_files = true;
+      options.write_global_seqno = false;
+      FRESHET_TRY(
+          status_of(store_.db->IngestExternalFile(store_.payloads, {table->path()}, options), "take in a table"));
+    }
+    return {};
+  }
+
+ private:
+  // It is a large put after all.
+  Status move_to_table() {
+    chunked_ = true;
+    std::vector<std::pair<std::string, std::string>> small = std::exchange(inline_, {});
+    for (const auto& [key, bytes] : small) FRESHET_TRY(write_chunks(key, bytes_of(bytes.data(), bytes.size())));
+    return {};
+  }
+
+  Status write_chunks(std::string_view key, Bytes bytes) {
+    const std::string first = chunk_key(key, 0);
+    // Keys ascend within a table.
+    if (open_table_ && (first <= last_key_ || tables_.back()->bytes() >= kTableBytesMax)) FRESHET_TRY(finish_table());
+    for (std::uint64_t offset = 0; offset < bytes.size(); offset += kChunkBytes) {
+      if (!open_table_) FRESHET_TRY(begin_table());
+      last_key_ = chunk_key(key, static_cast<std::uint32_t>(offset / kChunkBytes));
+      const Bytes chunk = bytes.subspan(offset, std::min<std::uint64_t>(kChunkBytes, bytes.size() - offset));
+      FRESHET_TRY(status_of(tables_.back()->add(last_key_, chunk), "write a blob"));
+    }
+    heads_.emplace_back(std::string(key), BlobHead{.bytes = bytes.size(), .chunk_bytes = kChunkBytes});
+    return {};
+  }
+
+  Status begin_table() {
+    tables_.push_back(std::make_unique<TableFile>(store_));
+    open_table_ = true;
+    return status_of(tables_.back()->open(), "begin a table");
+  }
+
+  Status finish_table() {
+    open_table_ = false;
+    return status_of(tables_.back()->finish(), "write blobs");
+  }
+
+  // Heads come before chunks, so that no chunk is ever without one: what a crash leaves can be listed, and erased.
+  Status write_heads() {
+    rocksdb::WriteBatch batch;
+    for (const auto& [key, head] : heads_) batch.Put(store_.blobs, head_key(key), encode(head)).PermitUncheckedError();
+    for (const auto& [key, bytes] : inline_) {
+      batch.Put(store_.blobs, head_key(key), encode(BlobHead{.bytes = bytes.size()})).PermitUncheckedError();
+      batch.Put(store_.blobs, inline_key(key), bytes).PermitUncheckedError();
+    }
+    if (batch.Count() == 0) return {};
+    rocksdb::WriteOptions options;
+    options.sync = true;
+    return status_of(store_.db->Write(options, &batch), "write blob heads");
+  }
+
+  RocksStore& store_;
+  std::vector<std::pair<std::string, std::string>> inline_;
+  std::uint64_t inline_bytes_ = 0;
+  bool chunked_ = false;
+  std::vector<std::pair<std::string, BlobHead>> heads_;
+  std::vector<std::unique_ptr<TableFile>> tables_;
+  bool open_table_ = false;
+  std::string last_key_;
+};
+
+}  // namespace
+
+std::unique_ptr<BlobWriter> make_rocks_blob_writer(RocksStore& store) {
+  return std::make_unique<RocksBlobWriter>(store);
+}
+
+}  // namespace freshet

@@ -1,0 +1,98 @@
+/// Reading everything again, to find what the medium lost.
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "repo/repository_impl.h"
+
+namespace freshet {
+namespace {
+
+constexpr std::uint64_t kPieceBytes = std::uint64_t{4} << 20;
+
+/// Digests each segment once, however many versions name it.
+class Verifier {
+ public:
+  Verifier(const Backend& backend, std::uint64_t total,
+           const std::function<void(std::uint64_t, std::uint64_t)>& progress)
+      : backend_(backend), total_(total), progress_(progress) {}
+
+  void check(const Manifest& manifest) {
+    for (std::uint32_t tensor = 0; tensor < manifest.owners.size(); ++tensor) {
+      if (!seen_.insert(manifest.owners[tensor]).second) continue;
+      const TensorSpec& spec = manifest.architecture->tensors()[tensor];
+      const Status status = check_segment(manifest.owners[tensor], spec.bytes(), manifest.digests[tensor]);
+      if (!status) add(manifest.name, spec.name, status.error());
+    }
+  }
+
+  void add(const VersionName& name, const std::string& tensor, const Error& error) {
+    report_.corrupt.push_back({.version = name, .tensor = tensor, .reason = error.message()});
+  }
+
+  VerifyReport take() { return std::move(report_); }
+
+ private:
+  Status check_segment(const SegmentName& segment, std::uint64_t bytes, const Digest& digest) {
+    const std::string key = segment_key(segment);
+    stream_.reset();
+    piece_.resize(static_cast<std::size_t>(std::min(bytes, kPieceBytes)));
+    for (std::uint64_t offset = 0; offset < bytes || bytes == 0; offset += kPieceBytes) {
+      const MutableBytes piece(piece_.data(), static_cast<std::size_t>(std::min(bytes - offset, kPieceBytes)));
+      FRESHET_TRY(backend_.read_blob(key, offset, piece));
+      stream_.update(piece);
+      report_.checked_bytes += piece.size();
+      if (progress_) progress_(report_.checked_bytes, std::max(total_, report_.checked_bytes));
+      if (bytes == 0) break;
+    }
+    if (stream_.finish() != digest) return fail(Code::corrupt, "its bytes do not match its digest");
+    return {};
+  }
+
+  const Backend& backend_;
+  const std::uint64_t total_;
+  const std::function<void(std::uint64_t, std::uint64_t)>& progress_;
+  DigestStream stream_;
+  std::vector<std::byte> piece_;
+  std::unordered_set<SegmentName> seen_;
+  VerifyReport report_;
+};
+
+}  // namespace
+
+Result<VerifyReport> Repository::verify(
+    const std::optional<VersionName>& name,
+    const std::function<void(std::uint64_t done, std::uint64_t total)>& progress) const {
+  std::vector<std::pair<VersionName, std::shared_ptr<const VersionRow>>> rows;
+  std::uint64_t total = 0;
+  if (name) {
+    FRESHET_ASSIGN(Catalog::Found found, impl_->find(*name));
+    total = found.row->own_bytes + found.row->inherited_bytes;
+    rows.emplace_back(std::move(found.name), std::move(found.row));
+  } else {
+    const MutexLock lock(impl_->mutex);
+    total = impl_->catalog.segment_bytes();
+    for (const auto& [model, versions] : impl_->catalog.models()) {
+      for (const auto& [number, entry] : versions) {
+        rows.emplace_back(VersionName{.model = model, .number = number}, entry.row);
+      }
+    }
+  }
+
+  Verifier verifier(*impl_->backend, total, progress);
+  for (const auto& [version, row] : rows) {
+    if (row == nullptr) {
+      verifier.add(version, "", Error(Code::corrupt, "its record is damaged"));
+      continue;
+    }
+    const Result<Manifest> manifest = impl_->manifest_of(version, *row);
+    if (!manifest) {
+      verifier.add(version, "", manifest.error());
+    } else if (row->has_weights) {
+      verifier.check(*manifest);
+    }
+  }
+  return verifier.take();
+}
+
+}  // namespace freshet
