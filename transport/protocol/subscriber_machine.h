@@ -103,10 +103,11 @@ class SubscriberMachine {
 
   std::vector<SubscriberAction> take_actions();
 
-  bool connected() const;  ///< A publisher answered within `silent_after`.
-  VersionNumber newest_known() const;
-  VersionNumber serving() const;
-  std::uint64_t gaps() const;
+  bool connected() const { return connected_; }  ///< A publisher answered within `silent_after`.
+  VersionNumber newest_known() const { return newest_known_; }
+  VersionNumber serving() const { return serving_; }
+  std::uint64_t gaps() const { return gaps_; }
+  const std::string& last_refusal() const { return last_refusal_; }  ///< What the publisher last said no with.
 
  private:
   enum class Phase : std::uint8_t { idle, greeting, knocking, following, stopped };
