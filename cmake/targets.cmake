@@ -29,15 +29,11 @@ function(freshet_room name)
       COMMAND ${FLATC} --cpp --cpp-std c++17 --scoped-enums -o ${PROJECT_BINARY_DIR}/generated/${folder} ${schema})
     list(APPEND generated ${header})
   endforeach()
-  if(NOT sources)
-    file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/empty.cc "")
-    set(sources ${CMAKE_CURRENT_BINARY_DIR}/empty.cc)
-  endif()
   add_library(freshet_${name} STATIC ${sources} ${generated})
   add_library(freshet::${name} ALIAS freshet_${name})
   target_link_libraries(freshet_${name} PRIVATE $<BUILD_INTERFACE:freshet_options>)
-  target_include_directories(freshet_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
-                             $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/generated>)
+  target_include_directories(freshet_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
+  target_include_directories(freshet_${name} SYSTEM PUBLIC $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/generated>)
 endfunction()
 
 # What scripts/build.sh builds: programs and benchmarks, no tests.
