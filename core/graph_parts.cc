@@ -59,6 +59,9 @@ class PartsChecker {
     if (parts_.extra.empty()) return {};
     FRESHET_ASSIGN(const JsonDocument extra, parse_json(parts_.extra));
     if (!extra.is_object()) return refuse("the extra keys of a graph are not a JSON object");
+    for (const std::string_view key : kGraphFileKeys) {
+      if (extra.contains(key)) return refuse(format("the extra keys hold {}, which is the format's own", key));
+    }
     parts_.extra = extra.empty() ? "" : extra.dump();
     return {};
   }
@@ -68,7 +71,6 @@ class PartsChecker {
     std::uint64_t bytes = 0;
     for (const TensorSpec& spec : parts_.tensors) {
       FRESHET_TRY(spec.check());
-      FRESHET_TRY(check_label("tensor name", spec.name, kTensorNameBytesMax));
       FRESHET_TRY(spend(spec.name.size() + 24 * spec.shape.size()));
       if (static_cast<std::uint8_t>(spec.dtype) >= kDTypeCount || spec.role > Role::opaque) {
         return refuse(format("tensor {}: unknown dtype or role", shown(spec.name)));

@@ -3,7 +3,8 @@
 /// The steps between Architecture::Parts and an Architecture, shared by build, the codec and the graph file reader. For
 /// core's own source files.
 
-#include <optional>
+#include <array>
+#include <string_view>
 
 #include "core/graph.h"
 
@@ -20,6 +21,10 @@ struct ArchitectureBuilder {
   /// REQUIRES: normalized parts, and `encoded` is their encoded form.
   static std::shared_ptr<const Architecture> assemble(Architecture::Parts parts, std::vector<std::byte> encoded);
 };
+
+/// The keys of a graph file that mean something; all others are extra.
+inline constexpr std::array<std::string_view, 7> kGraphFileKeys = {
+    "freshet_graph", "name", "layers", "outputs", "tensor_order", "framework_config", "guessed"};
 
 inline constexpr std::size_t kLayerNameBytesMax = 1024;
 inline constexpr std::size_t kClassNameBytesMax = 256;

@@ -1,6 +1,6 @@
 #include "core/sealed_buffer.h"
 
-#include <cstring>
+#include <algorithm>
 
 #include "core/format.h"
 
@@ -21,14 +21,17 @@ std::uint64_t load_little_endian(const std::byte* from) {
 
 }  // namespace
 
-std::vector<std::byte> seal(const flatbuffers::FlatBufferBuilder& builder) {
-  const std::size_t bytes = builder.GetSize();
-  std::vector<std::byte> sealed(bytes + kSealBytes);
-  std::memcpy(sealed.data(), builder.GetBufferPointer(), bytes);
-  const Digest digest = digest_of(Bytes(sealed).first(bytes));
-  store_little_endian(sealed.data() + bytes, digest.low);
-  store_little_endian(sealed.data() + bytes + 8, digest.high);
+std::vector<std::byte> seal(Bytes content) {
+  std::vector<std::byte> sealed(content.size() + kSealBytes);
+  std::copy(content.begin(), content.end(), sealed.begin());
+  const Digest digest = digest_of(content);
+  store_little_endian(sealed.data() + content.size(), digest.low);
+  store_little_endian(sealed.data() + content.size() + 8, digest.high);
   return sealed;
+}
+
+std::vector<std::byte> seal(const flatbuffers::FlatBufferBuilder& builder) {
+  return seal(bytes_of(builder.GetBufferPointer(), builder.GetSize()));
 }
 
 Result<OpenedBuffer> OpenedBuffer::open(std::string_view what, Bytes sealed, std::size_t bytes_max) {

@@ -19,7 +19,9 @@ namespace freshet {
 inline constexpr std::size_t kSealBytes = 16;
 inline constexpr std::uint16_t kFormatVersion = 1;  ///< Of the architecture's and the manifest's tables.
 
-/// A finished FlatBuffer with its digest behind it.
+/// The content with its digest behind it.
+std::vector<std::byte> seal(Bytes content);
+/// REQUIRES: a finished builder.
 std::vector<std::byte> seal(const flatbuffers::FlatBufferBuilder& builder);
 
 /// The content of a sealed buffer whose digest is right, aligned so that it can be read in place.

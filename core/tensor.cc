@@ -2,6 +2,7 @@
 
 #include "core/check.h"
 #include "core/format.h"
+#include "core/text.h"
 
 namespace freshet {
 
@@ -36,16 +37,7 @@ std::uint64_t TensorSpec::bytes() const {
 }
 
 Status TensorSpec::check() const {
-  if (name.empty()) return fail(Code::invalid_argument, "a tensor has an empty name");
-  if (name.size() > kTensorNameBytesMax) {
-    return fail(Code::invalid_argument,
-                format("tensor name of {} bytes is over the limit of {}", name.size(), kTensorNameBytesMax));
-  }
-  for (const char c : name) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
-      return fail(Code::invalid_argument, "a tensor name holds control characters");
-    }
-  }
+  FRESHET_TRY(check_label("a tensor's name", name, kTensorNameBytesMax));
   if (shape.size() > kRankMax) {
     return fail(Code::invalid_argument, format("tensor {}: rank {} is over {}", name, shape.size(), kRankMax));
   }

@@ -1,7 +1,7 @@
 #pragma once
 
-/// Tensors as Freshet sees them: a specification that is part of a model's architecture, and views over bytes that belong
-/// to somebody else. Dense, row-major, little-endian; the bytes are the elements, nothing more.
+/// Tensors as Freshet sees them: a specification that is part of a model's architecture, and views over bytes that
+/// belong to somebody else. Dense, row-major, little-endian; the bytes are the elements, nothing more.
 
 #include <cstddef>
 #include <cstdint>
@@ -47,8 +47,8 @@ struct TensorSpec {
   /// Elements times the dtype's size. REQUIRES: the spec passed check().
   std::uint64_t bytes() const;
 
-  /// invalid_argument when the name is empty, longer than kTensorNameBytesMax or holds control characters, when the rank
-  /// is over kRankMax, when the size overflows, or when the slice does not lie inside its global shape.
+  /// invalid_argument when the name is empty, longer than kTensorNameBytesMax, not UTF-8 or holds control characters,
+  /// when the rank is over kRankMax, when the size overflows, or when the slice does not lie inside its global shape.
   Status check() const;
 };
 

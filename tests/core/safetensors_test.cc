@@ -133,7 +133,7 @@ constexpr HostileRow kHostile[] = {
     {R"({"w":{"dtype":"F32","shape":[0,4611686018427387904,4],"data_offsets":[0,0]}})", 0, "overflows"},
     {R"({"w":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"w":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})", 1,
      "the name w stands twice"},
-    {R"({"":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})", 1, "empty name"},
+    {R"({"":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})", 1, "name is empty"},
     {R"({"a\nb":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})", 1, "control"},
     {R"({"__metadata__":{"a":1}})", 0, "__metadata__: a number"},
     {R"({"__metadata__":{"a":{}}})", 0, "__metadata__: an object"},
