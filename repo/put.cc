@@ -16,12 +16,6 @@ namespace {
 
 constexpr VersionNumber kVersionNumberMax = VersionNumber{1} << 62;
 
-struct NewSegment {
-  SegmentName name;
-  std::uint32_t tensor = 0;
-  std::uint64_t bytes = 0;
-};
-
 // A segment that is stored, or comes twice in one manifest, must be the same bytes wherever it is named.
 Status check_same(const SegmentRow& stored, const SegmentRow& named) {
   if (stored == named) return {};
@@ -55,14 +49,17 @@ Result<std::vector<NewSegment>> segments_to_store(const Backend& backend, const 
   return missing;
 }
 
-Status write_segment(BlobWriter& writer, const NewSegment& segment, const Manifest& manifest, Bytes bytes) {
+Status prove(Bytes bytes, const NewSegment& segment, const Manifest& manifest) {
   if (bytes.size() != segment.bytes) {
     return fail(Code::corrupt, format("{} bytes were given for {}", bytes.size(), segment.bytes));
   }
-  if (digest_of(bytes) != manifest.digests[segment.tensor])
+  if (digest_of(bytes) != manifest.digests[segment.tensor]) {
     return fail(Code::corrupt, "its bytes do not match its digest");
-  return writer.write(segment_key(segment.name), bytes);
+  }
+  return {};
 }
+
+std::string text_of(Bytes bytes) { return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()); }
 
 Backend::Batch batch_of(const Manifest& manifest, const VersionRow& row, std::string encoded,
                         const std::vector<NewSegment>& segments) {
@@ -95,57 +92,72 @@ VersionRow row_of(const Manifest& manifest, const Repository::PutOptions& option
 
 }  // namespace
 
-Result<VersionName> Repository::put(const Manifest& given,
-                                    const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of,
-                                    PutOptions options) {
-  if (given.name.number > kVersionNumberMax) return fail(Code::invalid_argument, "the version's number is too large");
-  if (given.ancestor == given.id) return fail(Code::invalid_argument, "the version is its own ancestor");
-  const MutexLock turn(impl_->turn);
-  FRESHET_TRY(impl_->ready_to_write());
-  Manifest manifest = given;
+Status Repository::Impl::admit(Manifest& manifest) const {
+  if (manifest.name.number > kVersionNumberMax)
+    return fail(Code::invalid_argument, "the version's number is too large");
+  if (manifest.ancestor == manifest.id) return fail(Code::invalid_argument, "the version is its own ancestor");
   {
-    const MutexLock lock(impl_->mutex);
-    if (const auto stored = impl_->catalog.find(manifest.id)) {
+    const MutexLock lock(mutex);
+    if (const auto stored = catalog.find(manifest.id)) {
       return fail(Code::already_exists,
                   format("version {} is stored as {}", to_string(manifest.id), to_string(*stored)));
     }
-    const VersionNumber high_water = impl_->catalog.high_water(manifest.name.model);
+    const VersionNumber high_water = catalog.high_water(manifest.name.model);
     if (manifest.name.number <= high_water) manifest.name.number = high_water + 1;
   }
-  FRESHET_TRY(check(manifest));
-  std::vector<NewSegment> segments;
-  if (options.has_weights) {
-    FRESHET_ASSIGN(segments, segments_to_store(*impl_->backend, manifest));
-  }
+  return check(manifest);
+}
 
-  FRESHET_ASSIGN(const std::unique_ptr<BlobWriter> writer, impl_->backend->write_blobs());
+Status Repository::Impl::store_blobs(const Manifest& manifest, const std::vector<NewSegment>& segments,
+                                     const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of_tensor) {
+  if (segments.empty()) return {};
+  FRESHET_ASSIGN(const std::unique_ptr<BlobWriter> writer, backend->write_blobs());
   for (const NewSegment& segment : segments) {
-    Result<Bytes> bytes = bytes_of(segment.tensor);
-    Status status = bytes ? write_segment(*writer, segment, manifest, *bytes) : fail(std::move(bytes).error());
-    if (!status) {
-      return fail(
-          std::move(status).error().with_context(tensor_label(manifest.name, *manifest.architecture, segment.tensor)));
+    const auto in_context = [&](Error error) {
+      return fail(std::move(error).with_context(tensor_label(manifest.name, *manifest.architecture, segment.tensor)));
+    };
+    Result<Bytes> bytes = bytes_of_tensor(segment.tensor);
+    if (!bytes) return in_context(std::move(bytes).error());
+    if (Status proved = prove(*bytes, segment, manifest); !proved) return in_context(std::move(proved).error());
+    if (Status written = writer->write(segment_key(segment.name), *bytes); !written) {
+      failed = true;
+      return in_context(std::move(written).error());
     }
   }
+  Status committed = writer->commit();
+  if (!committed) failed = true;
+  return committed;
+}
 
-  VersionRow row = row_of(manifest, options, impl_->clock);
+Status Repository::Impl::store_records(const Manifest& manifest, const std::vector<NewSegment>& segments,
+                                       VersionRow& row) {
   const std::vector<std::byte> encoded = encode(manifest);
   if (encoded.size() > kManifestBytesMax) {
     return fail(Code::invalid_argument,
                 format("the manifest has {} bytes, more than {}", encoded.size(), kManifestBytesMax));
   }
   row.manifest = digest_of(encoded);
-  Backend::Batch batch =
-      batch_of(manifest, row, std::string(reinterpret_cast<const char*>(encoded.data()), encoded.size()), segments);
+  Backend::Batch batch = batch_of(manifest, row, text_of(encoded), segments);
   const std::string architecture = architecture_key(row.architecture);
-  if (!impl_->backend->get(architecture)) {
-    const Bytes bytes = manifest.architecture->encoded();
-    batch.push_back(Backend::Put{architecture, std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size())});
-  }
+  if (!backend->get(architecture))
+    batch.push_back(Backend::Put{architecture, text_of(manifest.architecture->encoded())});
+  return apply(batch);
+}
 
-  Status stored = segments.empty() ? Status() : writer->commit();
-  if (!stored) impl_->failed = true;
-  if (stored) stored = impl_->apply(batch);
+Result<VersionName> Repository::put(const Manifest& given,
+                                    const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of,
+                                    PutOptions options) {
+  const MutexLock turn(impl_->turn);
+  FRESHET_TRY(impl_->ready_to_write());
+  Manifest manifest = given;
+  FRESHET_TRY(impl_->admit(manifest));
+  std::vector<NewSegment> segments;
+  if (options.has_weights) {
+    FRESHET_ASSIGN(segments, segments_to_store(*impl_->backend, manifest));
+  }
+  VersionRow row = row_of(manifest, options, impl_->clock);
+  Status stored = impl_->store_blobs(manifest, segments, bytes_of);
+  if (stored) stored = impl_->store_records(manifest, segments, row);
   if (!stored) return fail(std::move(stored).error().with_context("put " + to_string(manifest.name)));
 
   const MutexLock lock(impl_->mutex);

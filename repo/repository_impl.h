@@ -28,6 +28,13 @@ class ArchitectureCache {
   std::size_t next_ FRESHET_GUARDED_BY(mutex_) = 0;
 };
 
+/// A segment that a put has to store.
+struct NewSegment {
+  SegmentName name;
+  std::uint32_t tensor = 0;  ///< Of the version that is put.
+  std::uint64_t bytes = 0;
+};
+
 class Repository::Impl {
  public:
   Impl(std::unique_ptr<Backend> backend_in, const Clock& clock_in) : backend(std::move(backend_in)), clock(clock_in) {}
@@ -39,6 +46,13 @@ class Repository::Impl {
   Status ready_to_write() FRESHET_REQUIRES(turn);
   /// Applies a batch, and remembers when the backend failed. REQUIRES: `turn` is held.
   Status apply(const Backend::Batch& batch) FRESHET_REQUIRES(turn);
+
+  // The steps of a put, in repo/put.cc.
+  Status admit(Manifest& manifest) const;
+  Status store_blobs(const Manifest& manifest, const std::vector<NewSegment>& segments,
+                     const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of_tensor) FRESHET_REQUIRES(turn);
+  Status store_records(const Manifest& manifest, const std::vector<NewSegment>& segments, VersionRow& row)
+      FRESHET_REQUIRES(turn);
 
   Result<Catalog::Found> find(const VersionName& name) const;
   Result<Manifest> manifest_of(const VersionName& name, const VersionRow& row) const;
