@@ -27,8 +27,9 @@ LineageRow lineage_row(const Catalog& catalog, VersionName name, const VersionRo
 }  // namespace
 
 Result<std::vector<LineageRow>> Repository::lineage(const VersionName& name) const {
-  const MutexLock lock(impl_->mutex);
-  const Catalog& catalog = impl_->catalog;
+  const Impl& impl = *impl_;
+  const MutexLock lock(impl.mutex);
+  const Catalog& catalog = impl.catalog;
   FRESHET_ASSIGN(Catalog::Found at, catalog.find(name));
   std::vector<LineageRow> rows;
   std::unordered_set<VersionId> seen;  // Ancestors come from outside: a circle of them must end.
@@ -43,8 +44,9 @@ Result<std::vector<LineageRow>> Repository::lineage(const VersionName& name) con
 }
 
 Result<std::vector<LineageRow>> Repository::versions(const std::string& model) const {
-  const MutexLock lock(impl_->mutex);
-  const Catalog& catalog = impl_->catalog;
+  const Impl& impl = *impl_;
+  const MutexLock lock(impl.mutex);
+  const Catalog& catalog = impl.catalog;
   const auto found = catalog.models().find(model);
   if (found == catalog.models().end()) {
     return fail(catalog.find(VersionName{.model = model}).error());
