@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
 """The house tests can fail: each checker finds what is wrong in a tree that is made wrong here."""
+import contextlib
+import io
 import os
 import sys
 import tempfile
@@ -8,6 +10,9 @@ import unittest
 import arrows
 import headers
 import tidy
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "scripts"))
+import summarize_tests
 
 
 class Tree(unittest.TestCase):
@@ -53,6 +58,24 @@ class Tree(unittest.TestCase):
         found = headers.violations(self.root, [*sys.argv[1:], "-I", self.root])
         self.assertEqual(len(found), 1)
         self.assertTrue(found[0].startswith("core/leans.h: "))
+
+    def test_summary_counts_what_a_runner_wrote(self):
+        self.write("results.xml", """<testsuite>
+          <testcase name="a" status="run"/>
+          <testcase name="b" status="fail"><failure message=""/></testcase>
+          <testcase name="c" status="notrun"><skipped message="SKIP_REGULAR_EXPRESSION_MATCHED"/>
+            <system-out>[ RUN      ] c\nc.cc:1: Skipped\nno such machine\n[  SKIPPED ] c (0 ms)\n</system-out></testcase>
+          <testcase name="d" status="notrun"><skipped message="Unable to find executable: d"/></testcase>
+          <testcase name="e"><skipped message="not on this Python"/></testcase>
+        </testsuite>""")
+        results = os.path.join(self.root, "results.xml")
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said):
+            code = summarize_tests.main([f"x={results}", f"y={results}.missing"])
+        self.assertEqual(code, 1)
+        self.assertEqual(said.getvalue().splitlines(), [
+            "failed: x: b", "skipped: x: c: no such machine", "failed: x: d", "skipped: x: e: not on this Python",
+            "failed: y: left no results (its build or its runner failed)", "1 passed, 3 failed, 2 skipped"])
 
 
 if __name__ == "__main__":
