@@ -1,0 +1,90 @@
+#include "transport/shm/door_guest.h"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "core/format.h"
+#include "transport/shm/socket_path.h"
+
+namespace freshet::shm {
+namespace {
+
+std::vector<FileDescriptor> take_descriptors(msghdr& message) {
+  std::vector<FileDescriptor> taken;
+  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
+    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+    const std::size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (std::size_t i = 0; i < count; ++i) {
+      int value = -1;
+      std::memcpy(&value, CMSG_DATA(header) + i * sizeof(int), sizeof value);
+      taken.emplace_back(value);
+    }
+  }
+  return taken;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<DoorGuest>> DoorGuest::knock(const std::string& path, const Knock& knock) {
+  FRESHET_ASSIGN(const SocketPath socket_path, SocketPath::of(path));
+  FileDescriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket) return fail_errno(errno, "make a socket");
+  const sockaddr_un address = socket_path.address();
+  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+    return fail(Code::unavailable, format("knock at {}: {}", path, std::strerror(errno)));
+  }
+  ucred peer{};
+  socklen_t peer_bytes = sizeof peer;
+  if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &peer_bytes) != 0 || peer.uid != ::geteuid()) {
+    return fail(Code::failed_precondition, format("door {} belongs to another user", path));
+  }
+  const std::vector<std::byte> bytes = encode(knock);
+  if (::send(socket.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL) < 0) {
+    return fail(Code::unavailable, format("knock at {}: {}", path, std::strerror(errno)));
+  }
+  return std::unique_ptr<DoorGuest>(new DoorGuest(std::move(socket)));
+}
+
+Result<bool> DoorGuest::receive() {
+  bool any = false;
+  for (;;) {
+    FRESHET_ASSIGN(const bool got, receive_frame());
+    if (!got) return any;
+    any = true;
+  }
+}
+
+Result<bool> DoorGuest::receive_frame() {
+  std::array<std::byte, kSlabFrameBytesMax + 1> bytes;
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * kSlabsPerFrameMax)> control;
+  iovec part{.iov_base = bytes.data(), .iov_len = bytes.size()};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  const ssize_t got = ::recvmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return false;
+  if (got < 0) return fail_errno(errno, "read from the publisher's door");
+  std::vector<FileDescriptor> descriptors = take_descriptors(message);
+  if (got == 0) return fail(Code::unavailable, "the publisher closed its door");
+  if ((message.msg_flags & MSG_CTRUNC) != 0) {
+    return fail(Code::out_of_space, "the publisher's slabs do not fit in this process's limit of open files");
+  }
+  FRESHET_ASSIGN(const SlabFrame frame, decode_slab_frame(Bytes(bytes.data(), static_cast<std::size_t>(got))));
+  if (frame.first_slab != slabs_.size() || frame.slab_bytes.size() != descriptors.size()) {
+    return fail(Code::corrupt, "a door's frame does not follow the one before it");
+  }
+  for (std::size_t i = 0; i < descriptors.size(); ++i) {
+    FRESHET_ASSIGN(Slab slab, Slab::adopt(descriptors[i].release(), frame.slab_bytes[i]));
+    slabs_.push_back(std::make_shared<const Slab>(std::move(slab)));
+  }
+  welcomed_ = true;
+  return true;
+}
+
+}  // namespace freshet::shm

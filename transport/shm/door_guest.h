@@ -1,0 +1,42 @@
+#pragma once
+
+/// The subscriber's side of the door: knocks, receives slabs, and notices when the publisher is gone.
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/file_descriptor.h"
+#include "core/result.h"
+#include "core/slab.h"
+#include "transport/shm/door_frame.h"
+
+namespace freshet::shm {
+
+/// Owned by its loop thread. Never blocks, but for mapping what it received.
+class DoorGuest {
+ public:
+  /// Connects and knocks. unavailable when nobody listens; failed_precondition when another user does.
+  static Result<std::unique_ptr<DoorGuest>> knock(const std::string& path, const Knock& knock);
+
+  int descriptor() const { return socket_.get(); }
+
+  /// Takes what has come. True when a frame was among it. unavailable when the publisher closed the door or is gone;
+  /// corrupt when it sent something else than slabs in order.
+  Result<bool> receive();
+
+  bool welcomed() const { return welcomed_; }
+  /// By index. Mapped until the last holder of each lets go.
+  const std::vector<std::shared_ptr<const Slab>>& slabs() const { return slabs_; }
+
+ private:
+  explicit DoorGuest(FileDescriptor socket) : socket_(std::move(socket)) {}
+  Result<bool> receive_frame();
+
+  FileDescriptor socket_;
+  bool welcomed_ = false;
+  std::vector<std::shared_ptr<const Slab>> slabs_;
+};
+
+}  // namespace freshet::shm

@@ -1,0 +1,88 @@
+#pragma once
+
+/// The publisher's side of the door: a Unix socket (SOCK_SEQPACKET) that hands the descriptors of slabs to subscribers
+/// of the same user, and notices when one is gone. The kernel closes a dead process's end, so an open door means a
+/// reader that may still read, also one that is stopped.
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/file_descriptor.h"
+#include "core/result.h"
+#include "transport/shm/door_frame.h"
+
+namespace freshet::shm {
+
+struct SlabReference {
+  int descriptor = -1;  ///< Borrowed.
+  std::uint64_t bytes = 0;
+};
+/// The slabs of one arena, by index. Grows only; the door reads it whenever it sends.
+using SlabList = std::vector<SlabReference>;
+
+/// Owned by its loop thread. Never blocks.
+class DoorHost {
+ public:
+  using DoorId = std::uint64_t;
+
+  /// Listens at `path`, which appears only once it is listened at.
+  static Result<std::unique_ptr<DoorHost>> open(const std::string& path);
+  ~DoorHost();
+
+  /// Readable when poll() has something to do.
+  int descriptor() const { return epoll_.get(); }
+
+  struct Knocked {
+    DoorId door = 0;
+    Knock knock;
+  };
+  struct Events {
+    std::vector<Knocked> knocked;             ///< Each to be answered with admit() or turn_away().
+    std::vector<protocol::SessionId> closed;  ///< Admitted ones whose peer is gone.
+  };
+  Events poll();
+
+  /// Lets the session in and sends it what is in `slabs`, which must live until the door is closed.
+  void admit(DoorId door, protocol::SessionId session, std::shared_ptr<const SlabList> slabs);
+  void turn_away(DoorId door);
+
+  /// Sends what was added to the session's list since.
+  void send_new_slabs(protocol::SessionId session);
+  void send_new_slabs();  ///< To all.
+  void close(protocol::SessionId session);
+  void close_all_of(const std::shared_ptr<shm::SlabList>& slabs);
+
+  std::size_t admitted() const { return sessions_.size(); }
+
+ private:
+  struct Door {
+    FileDescriptor socket;
+    bool knocked = false;
+    protocol::SessionId session = 0;
+    std::shared_ptr<const SlabList> slabs;  ///< Set when admitted.
+    std::size_t slabs_sent = 0;
+    bool welcomed = false;  ///< The first frame is out.
+    bool waits_for_room = false;
+  };
+
+  DoorHost(std::string path, FileDescriptor listener, FileDescriptor epoll)
+      : path_(std::move(path)), listener_(std::move(listener)), epoll_(std::move(epoll)) {}
+  void accept_all();
+  /// False when the peer is gone.
+  bool read(DoorId id, Door& door, Events& events);
+  bool send_pending(DoorId id, Door& door);
+  void watch_for_room(DoorId id, Door& door, bool wanted);
+  void forget(DoorId id, Events* events);
+
+  std::string path_;
+  FileDescriptor listener_;
+  FileDescriptor epoll_;
+  DoorId next_door_ = 1;  ///< 0 is the listener.
+  std::map<DoorId, Door> doors_;
+  std::map<protocol::SessionId, DoorId> sessions_;
+};
+
+}  // namespace freshet::shm
