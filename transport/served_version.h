@@ -1,0 +1,44 @@
+#pragma once
+
+/// A version as a subscriber serves it: everything a reader needs, prepared before the swap.
+
+#include <memory>
+#include <vector>
+
+#include "core/manifest.h"
+#include "core/slab.h"
+#include "core/tensor.h"
+#include "transport/protocol/messages.h"
+#include "transport/subscriber.h"
+
+namespace freshet::detail {
+
+/// Immutable while it is served. Made and ended on the subscriber's loop thread.
+struct ServedVersion {
+  std::shared_ptr<const Manifest> manifest;
+  std::vector<Bytes> tensors;                      ///< By tensor index, into the slabs.
+  std::vector<std::shared_ptr<const Slab>> slabs;  ///< Mapped as long as this version is there.
+  protocol::SessionId session = 0;                 ///< Through whose door it came.
+  Update update;
+
+  VersionNumber number() const { return manifest->name.number; }
+};
+
+using Slabs = std::vector<std::shared_ptr<const Slab>>;
+
+/// The architectures that this process can decode manifests of, the last few. One thread at a time.
+class ArchitectureCache {
+ public:
+  void add(std::shared_ptr<const Architecture> architecture);
+  std::shared_ptr<const Architecture> find(const Digest& digest) const;
+
+ private:
+  std::vector<std::shared_ptr<const Architecture>> architectures_;  ///< The latest last.
+};
+
+/// Checks a grant, which is hostile until then, against what it claims and against the slabs that came through the
+/// door, and makes a version of it. corrupt names what is wrong. An architecture that came along is added to the cache.
+Result<std::unique_ptr<ServedVersion>> make_served_version(const std::string& model, const protocol::Grant& grant,
+                                                           const Slabs& slabs, ArchitectureCache& architectures);
+
+}  // namespace freshet::detail

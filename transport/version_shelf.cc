@@ -1,0 +1,108 @@
+#include "transport/version_shelf.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/format.h"
+#include "transport/deadline.h"
+#include "transport/wake.h"
+
+namespace freshet::detail {
+
+VersionShelf::VersionShelf(std::size_t pins_max, const Wake& wake) : wake_(wake), pins_(pins_max, wake.descriptor()) {}
+
+VersionShelf::~VersionShelf() = default;
+
+Status VersionShelf::wait_for(VersionNumber number, Duration at_most) {
+  const Time deadline = deadline_in(at_most);
+  MutexLock lock(mutex_);
+  while (status_.serving == 0 || status_.serving < number) {
+    if (changed_.wait_until(mutex_, deadline)) continue;
+    if (status_.serving != 0 && status_.serving >= number) break;
+    return fail(Code::timed_out, format("version {} did not come; serving {}{}{}", number, status_.serving,
+                                        status_.last_error.empty() ? "" : ": ", status_.last_error));
+  }
+  return {};
+}
+
+Result<PinTable::Pin> VersionShelf::take_next(Duration at_most) {
+  const Time deadline = deadline_in(at_most);
+  PinTable::Pin pin;
+  {
+    MutexLock lock(mutex_);
+    while (deliveries_.empty()) {
+      if (changed_.wait_until(mutex_, deadline) || !deliveries_.empty()) continue;
+      return fail(Code::timed_out, "no version came");
+    }
+    // Pinned before it leaves the queue: reclaim() looks at the queue first and at the slots afterwards, so it finds
+    // the version in one of them.
+    pin = pins_.pin(deliveries_.front());
+    if (pin.slot == nullptr) return fail(Code::out_of_space, "all pins are in use: drop a snapshot first");
+    taken_.push_back(deliveries_.front()->number());
+    deliveries_.pop_front();
+  }
+  wake_.wake();
+  return pin;
+}
+
+SubscriberStatus VersionShelf::status() const {
+  MutexLock lock(mutex_);
+  return status_;
+}
+
+void VersionShelf::serve(std::unique_ptr<ServedVersion> version, bool deliver) {
+  const ServedVersion* serving = version.get();
+  pins_.set_current(serving);
+  if (current_ != nullptr) retired_.push_back(std::move(current_));
+  current_ = std::move(version);
+  MutexLock lock(mutex_);
+  status_.serving = serving->number();
+  ++status_.updates;
+  status_.bytes_fetched += serving->update.bytes_fetched;
+  status_.last_error.clear();
+  if (deliver) deliveries_.push_back(serving);
+  changed_.notify_all();
+}
+
+bool VersionShelf::waits_for_delivery(const ServedVersion* version) const {
+  return std::find(deliveries_.begin(), deliveries_.end(), version) != deliveries_.end();
+}
+
+std::vector<VersionShelf::Ended> VersionShelf::reclaim() {
+  pins_.acknowledge_wake();
+  std::vector<Ended> ended;
+  for (std::size_t i = 0; i < retired_.size();) {
+    const ServedVersion* version = retired_[i].get();
+    bool waits = false;
+    {
+      MutexLock lock(mutex_);
+      waits = waits_for_delivery(version);
+    }
+    if (waits || pins_.names(version)) {
+      ++i;
+      continue;
+    }
+    ended.push_back({.session = version->session, .number = version->number()});
+    retired_.erase(retired_.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+  return ended;
+}
+
+std::vector<VersionNumber> VersionShelf::take_taken() {
+  MutexLock lock(mutex_);
+  return std::exchange(taken_, {});
+}
+
+void VersionShelf::set_connection(bool connected, VersionNumber newest_known, std::uint64_t gaps) {
+  MutexLock lock(mutex_);
+  status_.connected = connected;
+  status_.newest_known = newest_known;
+  status_.gaps = gaps;
+}
+
+void VersionShelf::set_error(std::string error) {
+  MutexLock lock(mutex_);
+  status_.last_error = std::move(error);
+}
+
+}  // namespace freshet::detail

@@ -1,0 +1,67 @@
+#pragma once
+
+/// The versions that a subscriber has: the one being served, those that wait to be taken by next(), and those that are
+/// retired but still read. What the loop thread and the readers share, but for the messages.
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/mutex.h"
+#include "transport/pins.h"
+#include "transport/served_version.h"
+#include "transport/wake.h"
+
+namespace freshet::detail {
+
+class VersionShelf {
+ public:
+  /// `wake` is the loop's, borrowed: leavers of retired versions and takers of deliveries write to it.
+  VersionShelf(std::size_t pins_max, const Wake& wake);
+  ~VersionShelf();
+
+  // Any thread.
+
+  PinTable::Pin pin_current() { return pins_.pin_current(); }
+  Status wait_for(VersionNumber number, Duration at_most) FRESHET_EXCLUDES(mutex_);
+  /// The next delivery, pinned; its version is alive as long as the pin is.
+  Result<PinTable::Pin> take_next(Duration at_most) FRESHET_EXCLUDES(mutex_);
+  SubscriberStatus status() const FRESHET_EXCLUDES(mutex_);
+
+  // The loop's thread.
+
+  /// Swaps the version in. `deliver`: it also waits for take_next().
+  void serve(std::unique_ptr<ServedVersion> version, bool deliver) FRESHET_EXCLUDES(mutex_);
+  const ServedVersion* current() const { return current_.get(); }
+  struct Ended {
+    protocol::SessionId session = 0;
+    VersionNumber number = 0;
+  };
+  /// Frees the retired versions that nobody reads any more.
+  std::vector<Ended> reclaim() FRESHET_EXCLUDES(mutex_);
+  bool has_retired() const { return !retired_.empty(); }
+  std::vector<VersionNumber> take_taken() FRESHET_EXCLUDES(mutex_);
+  void set_connection(bool connected, VersionNumber newest_known, std::uint64_t gaps) FRESHET_EXCLUDES(mutex_);
+  void set_error(std::string error) FRESHET_EXCLUDES(mutex_);
+
+ private:
+  bool waits_for_delivery(const ServedVersion* version) const FRESHET_REQUIRES(mutex_);
+
+  const Wake& wake_;
+  PinTable pins_;
+
+  // The loop thread's.
+  std::unique_ptr<ServedVersion> current_;
+  std::vector<std::unique_ptr<ServedVersion>> retired_;
+
+  mutable Mutex mutex_;
+  CondVar changed_;
+  std::deque<const ServedVersion*> deliveries_ FRESHET_GUARDED_BY(mutex_);  ///< Bounded by the machine's window.
+  std::vector<VersionNumber> taken_ FRESHET_GUARDED_BY(mutex_);
+  SubscriberStatus status_ FRESHET_GUARDED_BY(mutex_);
+};
+
+}  // namespace freshet::detail
