@@ -1,0 +1,27 @@
+#include "transport/wake.h"
+
+#include <sys/eventfd.h>
+
+#include <cerrno>
+#include <cstdint>
+
+namespace freshet {
+
+Result<Wake> Wake::open() {
+  FileDescriptor descriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!descriptor) return fail_errno(errno, "make an eventfd");
+  return Wake(std::move(descriptor));
+}
+
+void Wake::wake() const {
+  const std::uint64_t one = 1;
+  // A full counter wakes too; an eventfd knows no other failure.
+  [[maybe_unused]] const auto wrote = ::write(descriptor_.get(), &one, sizeof one);
+}
+
+void Wake::acknowledge() const {
+  std::uint64_t count = 0;
+  [[maybe_unused]] const auto got = ::read(descriptor_.get(), &count, sizeof count);
+}
+
+}  // namespace freshet

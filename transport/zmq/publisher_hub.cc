@@ -1,0 +1,321 @@
+#include "transport/zmq/publisher_hub.h"
+
+#include <sys/random.h>
+
+#include <algorithm>
+#include <latch>
+
+#include "core/check.h"
+#include "core/format.h"
+#include "transport/zmq/hub_files.h"
+#include "transport/zmq/this_host.h"
+
+namespace freshet {
+namespace {
+
+constexpr std::size_t kModelsMax = 256;
+/// Taken in one go, so that a flood on one source does not starve the others.
+constexpr int kMessagesPerRound = 256;
+constexpr std::chrono::milliseconds kIdleRound{1000};
+
+Time now() { return system_clock().now(); }
+
+std::uint64_t random_word() {
+  std::uint64_t word = 0;
+  FRESHET_CHECK(::getrandom(&word, sizeof word, 0) == sizeof word);
+  return word;
+}
+
+template <typename T>
+concept NamesSession = requires(const T& message) {
+  message.session;
+};
+
+}  // namespace
+
+Result<std::shared_ptr<PublisherHub>> PublisherHub::open(PublisherHubOptions options) {
+  FRESHET_ASSIGN(HostDirectory directory, HostDirectory::open(options.directory));
+  FRESHET_ASSIGN(const HubFiles files, HubFiles::choose(directory.folder()));
+  FRESHET_ASSIGN(SocketAddress control_address,
+                 SocketAddress::parse(options.listen.empty() ? "ipc://" + files.control : options.listen, true));
+  const std::string announce = control_address.is_tcp() ? "tcp://127.0.0.1:*" : "ipc://" + files.announcements;
+  FRESHET_ASSIGN(SocketAddress announce_address, SocketAddress::parse(announce, true));
+  // The door is first: from when its file is there until the process ends, others know the hub's files as living.
+  FRESHET_ASSIGN(auto door, shm::DoorHost::open(files.door));
+  FRESHET_ASSIGN(zmq::context_t context, make_zmq_context());
+  FRESHET_ASSIGN(ZmqSocket control, bind_router(context, std::move(control_address)));
+  FRESHET_ASSIGN(ZmqSocket announcements, bind_announcements(context, std::move(announce_address)));
+  FRESHET_ASSIGN(Wake wake, Wake::open());
+  return std::shared_ptr<PublisherHub>(new PublisherHub(std::move(directory), this_host(), std::move(context),
+                                                        std::move(control), std::move(announcements), std::move(door),
+                                                        files.door, std::move(wake)));
+}
+
+PublisherHub::PublisherHub(HostDirectory directory, std::string host, zmq::context_t context, ZmqSocket control,
+                           ZmqSocket announcements, std::unique_ptr<shm::DoorHost> door, std::string door_path,
+                           Wake wake)
+    : directory_(std::move(directory)),
+      host_(std::move(host)),
+      door_path_(std::move(door_path)),
+      wake_(std::move(wake)),
+      context_(std::move(context)),
+      control_(std::move(control)),
+      announcements_(std::move(announcements)),
+      door_(std::move(door)) {
+  thread_ = std::thread([this] { run(); });
+}
+
+PublisherHub::~PublisherHub() {
+  stopping_ = true;
+  wake_.wake();
+  thread_.join();
+}
+
+void PublisherHub::post(std::function<void()> task) {
+  {
+    MutexLock lock(mutex_);
+    tasks_.push_back(std::move(task));
+  }
+  wake_.wake();
+}
+
+void PublisherHub::post_and_wait(std::function<void()> task) {
+  FRESHET_CHECK(std::this_thread::get_id() != thread_.get_id());
+  std::latch done(1);
+  post([&] {
+    task();
+    done.count_down();
+  });
+  // Ends: the loop never blocks, and runs all tasks before it ends.
+  done.wait();
+}
+
+Status PublisherHub::add(ModelOptions options, HubModel& model) {
+  Status status;
+  post_and_wait([&] {
+    if (models_.contains(options.model)) {
+      status = fail(Code::already_exists, format("{} is already published by this process", options.model));
+    } else if (models_.size() >= kModelsMax) {
+      status = fail(Code::out_of_space, format("a hub serves at most {} models", kModelsMax));
+    } else {
+      models_[options.model] = Model{
+          .owner = &model,
+          .machine = std::make_unique<protocol::PublisherMachine>(protocol::PublisherMachine::Options{
+              .model = options.model,
+              .run = options.run,
+              .incarnation = options.incarnation,
+              .announcements = announcements_.address.text(),
+              .door = door_path_,
+              .host = host_,
+              .token_seed = random_word(),
+              .every_queue_versions_max = options.every_queue_versions_max,
+          }),
+          .slabs = std::make_shared<shm::SlabList>(),
+      };
+    }
+  });
+  return status;
+}
+
+void PublisherHub::remove(const std::string& name) {
+  post_and_wait([&] {
+    const auto at = models_.find(name);
+    if (at == models_.end()) return;
+    door_->close_all_of(at->second.slabs);
+    models_.erase(at);
+  });
+}
+
+void PublisherHub::commit(const std::string& name, protocol::CommittedVersion version,
+                          std::vector<shm::SlabReference> slabs, std::function<void()> announced) {
+  // A std::function must be copyable; the version should move.
+  auto shared = std::make_shared<protocol::CommittedVersion>(std::move(version));
+  post([this, name, shared, slabs = std::move(slabs), announced = std::move(announced)] {
+    Model& model = models_.at(name);
+    *model.slabs = slabs;
+    model.machine->on_committed(std::move(*shared), now());
+    carry_out(model);
+    // After the news: a subscriber that hears of it has a way to go until it needs a new slab, and waits for it.
+    door_->send_new_slabs();
+    announced();
+  });
+}
+
+void PublisherHub::shed_queues(const std::string& name, std::uint64_t bytes) {
+  post_and_wait([&] {
+    Model& model = models_.at(name);
+    model.machine->shed_queues(bytes, now());
+    carry_out(model);
+  });
+}
+
+PublisherStat PublisherHub::stat(const std::string& name) {
+  PublisherStat stat;
+  post_and_wait([&] {
+    const Model& model = models_.at(name);
+    stat = model.owner->stat(model.machine->sessions());
+  });
+  return stat;
+}
+
+void PublisherHub::run() {
+  std::vector<zmq::pollitem_t> items = {
+      {.socket = control_.socket.handle(), .fd = 0, .events = ZMQ_POLLIN, .revents = 0},
+      {.socket = nullptr, .fd = wake_.descriptor(), .events = ZMQ_POLLIN, .revents = 0},
+      {.socket = nullptr, .fd = door_->descriptor(), .events = ZMQ_POLLIN, .revents = 0},
+  };
+  // Without a context nobody can be served any more, but tasks must still end.
+  while (!stopping_) {
+    if (!poll(items, time_to_next_tick())) rejects_.count("the poll failed", now());
+    run_tasks();
+    take_control_messages();
+    take_door_events();
+    tick();
+  }
+  run_tasks();
+}
+
+std::chrono::milliseconds PublisherHub::time_to_next_tick() const {
+  const Time from = now();
+  std::chrono::milliseconds wait = kIdleRound;
+  for (const auto& [name, model] : models_) {
+    const Time next = model.machine->next_tick();
+    // Compared before subtracting: a machine without a plan names the end of time.
+    if (next >= from + wait) continue;
+    wait = std::max(std::chrono::milliseconds(0), std::chrono::ceil<std::chrono::milliseconds>(next - from));
+  }
+  return wait;
+}
+
+void PublisherHub::run_tasks() {
+  wake_.acknowledge();
+  std::vector<std::function<void()>> tasks;
+  {
+    MutexLock lock(mutex_);
+    tasks.swap(tasks_);
+  }
+  for (const auto& task : tasks) task();
+}
+
+void PublisherHub::take_control_messages() {
+  for (int i = 0; i < kMessagesPerRound; ++i) {
+    auto parts = receive(control_.socket, 2);
+    if (!parts) return;
+    if (parts->size() != 2) {
+      rejects_.count("a message is not in two parts", now());
+      continue;
+    }
+    auto message = protocol::decode(bytes_of((*parts)[1]));
+    if (!message) {
+      rejects_.count(message.error().message(), now());
+      continue;
+    }
+    route((*parts)[0].to_string(), std::move(*message));
+  }
+}
+
+PublisherHub::Model* PublisherHub::model_of(const protocol::Message& message, protocol::SessionId* session) {
+  if (const auto* hello = std::get_if<protocol::Hello>(&message)) {
+    *session = hello->session;
+    const auto at = models_.find(hello->model);
+    return at == models_.end() ? nullptr : &at->second;
+  }
+  *session = std::visit(
+      [](const auto& any) -> protocol::SessionId {
+        if constexpr (NamesSession<decltype(any)>) return any.session;
+        return 0;
+      },
+      message);
+  for (auto& [name, model] : models_) {
+    if (model.machine->knows(*session)) return &model;
+  }
+  return nullptr;
+}
+
+void PublisherHub::route(const protocol::Peer& peer, protocol::Message message) {
+  if (const auto* request = std::get_if<protocol::StatRequest>(&message)) return answer_stat(peer, *request);
+  protocol::SessionId session = 0;
+  Model* model = model_of(message, &session);
+  if (model != nullptr) {
+    model->machine->on_message(peer, std::move(message), now());
+    carry_out(*model);
+  } else if (const auto* hello = std::get_if<protocol::Hello>(&message)) {
+    send_to(peer, protocol::Refusal{.session = session,
+                                    .request = 0,
+                                    .code = Code::not_found,
+                                    .message = format("{} is not published at {}", hello->model, address())});
+  } else if (session != 0) {
+    send_to(peer, protocol::UnknownSession{.session = session});
+  } else {
+    rejects_.count("a message is not for a publisher", now());
+  }
+}
+
+void PublisherHub::answer_stat(const protocol::Peer& peer, const protocol::StatRequest& request) {
+  std::vector<PublisherStat> stats;
+  for (const auto& [name, model] : models_) {
+    if (request.model.empty() || request.model == name) stats.push_back(model.owner->stat(model.machine->sessions()));
+  }
+  send_to(peer, protocol::StatReply{.json = to_json(stats)});
+}
+
+void PublisherHub::take_door_events() {
+  const shm::DoorHost::Events events = door_->poll();
+  for (const auto& [door, knock] : events.knocked) {
+    const auto at = std::find_if(models_.begin(), models_.end(), [&](auto& entry) {
+      return entry.second.machine->on_door_open(knock.session, knock.token, now());
+    });
+    if (at == models_.end()) {
+      rejects_.count("a door was knocked at without a session", now());
+      door_->turn_away(door);
+      continue;
+    }
+    door_->admit(door, knock.session, at->second.slabs);
+    carry_out(at->second);
+  }
+  for (const protocol::SessionId session : events.closed) {
+    for (auto& [name, model] : models_) {
+      if (!model.machine->knows(session)) continue;
+      model.machine->on_door_closed(session, now());
+      carry_out(model);
+    }
+  }
+}
+
+void PublisherHub::tick() {
+  const Time at = now();
+  for (auto& [name, model] : models_) {
+    if (model.machine->next_tick() > at) continue;
+    model.machine->on_tick(at);
+    carry_out(model);
+  }
+}
+
+void PublisherHub::carry_out(Model& model) {
+  for (auto& action : model.machine->take_actions()) {
+    if (auto* send_action = std::get_if<protocol::action::Send>(&action)) {
+      send_to(send_action->peer, send_action->message);
+    } else if (auto* announce = std::get_if<protocol::action::Announce>(&action)) {
+      const std::string topic = announce->announcement.model;
+      send(announcements_.socket, topic, protocol::encode(protocol::Message(std::move(announce->announcement))));
+    } else if (auto* free = std::get_if<protocol::action::Free>(&action)) {
+      model.owner->on_free(free->segments);
+    } else if (auto* close = std::get_if<protocol::action::CloseDoor>(&action)) {
+      door_->close(close->session);
+    }
+  }
+  model.owner->on_number_floor(model.machine->number_floor());
+}
+
+void PublisherHub::send_to(const protocol::Peer& peer, const protocol::Message& message) {
+  // Dropped when the peer's pipe is full or the peer is gone: it will ask again, or not.
+  send(control_.socket, peer, protocol::encode(message));
+}
+
+Result<std::shared_ptr<PublisherHub>> open_publisher_hub(PublisherHubOptions options) {
+  return PublisherHub::open(std::move(options));
+}
+
+std::string address_of(const PublisherHub& hub) { return hub.address(); }
+
+}  // namespace freshet

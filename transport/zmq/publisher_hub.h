@@ -1,0 +1,116 @@
+#pragma once
+
+/// The publisher's loop: the shell around PublisherMachine. One thread polls a ROUTER socket (control), the door
+/// (descriptors of slabs) and a queue of tasks from other threads, hands everything to the machine of the model that it
+/// is meant for, and carries out the machine's actions. Announcements go out through a PUB socket.
+///
+/// A hub serves one model or several. Messages that are malformed, or meant for nobody here, are counted and dropped.
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/mutex.h"
+#include "transport/host_directory.h"
+#include "transport/protocol/publisher_machine.h"
+#include "transport/publisher.h"
+#include "transport/shm/door_host.h"
+#include "transport/wake.h"
+#include "transport/zmq/rejects.h"
+#include "transport/zmq/sockets.h"
+
+namespace freshet {
+
+/// The owner of one model of a hub. Called on the hub's thread; must not block.
+class HubModel {
+ public:
+  virtual ~HubModel() = default;
+  /// These segments may be written again.
+  virtual void on_free(std::span<const SegmentIndex> segments) = 0;
+  /// The next version must be numbered above this.
+  virtual void on_number_floor(VersionNumber floor) = 0;
+  virtual PublisherStat stat(const std::vector<protocol::PublisherMachine::SessionStat>& sessions) const = 0;
+};
+
+/// Any thread, but for what is marked.
+class PublisherHub {
+ public:
+  static Result<std::shared_ptr<PublisherHub>> open(PublisherHubOptions options);
+  ~PublisherHub();
+
+  const std::string& address() const { return control_.address.text(); }
+  const HostDirectory& directory() const { return directory_; }
+
+  struct ModelOptions {
+    std::string model;
+    RunId run;
+    std::uint64_t incarnation = 0;
+    std::size_t every_queue_versions_max = 64;
+  };
+  /// `model` must stay until remove() has returned. already_exists when the hub has one of that name.
+  Status add(ModelOptions options, HubModel& model);
+  /// Closes the doors of its subscribers, who keep what they have mapped. Returns when the loop has let go of it.
+  void remove(const std::string& model);
+
+  /// Makes a version the newest and announces it; `announced` is called on the hub's thread afterwards. `slabs` are all
+  /// that exist, their descriptors open until remove().
+  void commit(const std::string& model, protocol::CommittedVersion version, std::vector<shm::SlabReference> slabs,
+              std::function<void()> announced);
+  /// Gives up queued versions until `bytes` were freed or nothing is left to give up; returns when that was done.
+  void shed_queues(const std::string& model, std::uint64_t bytes);
+  PublisherStat stat(const std::string& model);
+
+ private:
+  struct Model {
+    HubModel* owner = nullptr;
+    std::unique_ptr<protocol::PublisherMachine> machine;
+    std::shared_ptr<shm::SlabList> slabs;
+  };
+
+  PublisherHub(HostDirectory directory, std::string host, zmq::context_t context, ZmqSocket control,
+               ZmqSocket announcements, std::unique_ptr<shm::DoorHost> door, std::string door_path, Wake wake);
+
+  void post(std::function<void()> task) FRESHET_EXCLUDES(mutex_);
+  void post_and_wait(std::function<void()> task);
+
+  // On the loop's thread.
+  void run();
+  std::chrono::milliseconds time_to_next_tick() const;
+  void run_tasks() FRESHET_EXCLUDES(mutex_);
+  void take_control_messages();
+  void route(const protocol::Peer& peer, protocol::Message message);
+  void answer_stat(const protocol::Peer& peer, const protocol::StatRequest& request);
+  Model* model_of(const protocol::Message& message, protocol::SessionId* session);
+  void take_door_events();
+  void tick();
+  void carry_out(Model& model);
+  void send_to(const protocol::Peer& peer, const protocol::Message& message);
+
+  // Constant after construction.
+  const HostDirectory directory_;
+  const std::string host_;
+  const std::string door_path_;
+  const Wake wake_;
+
+  // The loop thread's.
+  zmq::context_t context_;
+  ZmqSocket control_;
+  ZmqSocket announcements_;
+  std::unique_ptr<shm::DoorHost> door_;
+  std::map<std::string, Model> models_;
+  Rejects rejects_{"control socket"};
+
+  Mutex mutex_;
+  std::vector<std::function<void()>> tasks_ FRESHET_GUARDED_BY(mutex_);
+  std::atomic<bool> stopping_{false};
+  std::thread thread_;
+};
+
+/// One JSON object, as StatReply carries it.
+std::string to_json(const std::vector<PublisherStat>& models);
+
+}  // namespace freshet

@@ -1,0 +1,48 @@
+#pragma once
+
+/// ZeroMQ sockets as the shells use them: never blocking, with limits on everything, and with errors as values (cppzmq
+/// throws; nothing of that leaves these functions). A message that does not fit into a full pipe is dropped: every
+/// protocol above repeats itself.
+
+#include <optional>
+#include <string>
+#include <vector>
+#include <zmq.hpp>
+
+#include "core/result.h"
+#include "core/tensor.h"
+#include "transport/zmq/address.h"
+
+namespace freshet {
+
+/// Each belongs to one loop thread.
+struct ZmqSocket {
+  zmq::socket_t socket;
+  SocketAddress address;
+};
+
+/// A context with one I/O thread, or unavailable.
+Result<zmq::context_t> make_zmq_context();
+
+/// Bound at `address`; the result's address has the port that was given for "*".
+Result<ZmqSocket> bind_router(zmq::context_t& context, SocketAddress address);
+Result<ZmqSocket> bind_announcements(zmq::context_t& context, SocketAddress address);
+Result<ZmqSocket> connect_dealer(zmq::context_t& context, SocketAddress address);
+/// Takes the announcements of `topic` and of topics that start with it: the receiver compares.
+Result<ZmqSocket> connect_announcements(zmq::context_t& context, SocketAddress address, const std::string& topic);
+
+/// All parts of the next message, or nothing when there is none. At most `parts_max` are kept; a longer one comes as
+/// empty.
+std::optional<std::vector<zmq::message_t>> receive(zmq::socket_t& socket, std::size_t parts_max);
+
+/// Sends `head` (when not empty) and `body` as one message. False when it was dropped.
+bool send(zmq::socket_t& socket, const std::string& head, Bytes body);
+
+/// Waits until one of `items` is ready or `at_most` has passed. False for a broken context.
+bool poll(std::vector<zmq::pollitem_t>& items, std::chrono::milliseconds at_most);
+
+inline Bytes bytes_of(const zmq::message_t& message) {
+  return Bytes(static_cast<const std::byte*>(message.data()), message.size());
+}
+
+}  // namespace freshet
