@@ -54,8 +54,8 @@ std::string default_folder() {
 }
 
 /// A file of the folder: regular, ours, closed to others. Links are not followed.
-Result<Descriptor> open_file(int folder, const std::string& name, int flags) {
-  Descriptor file(::openat(folder, name.c_str(), flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600));
+Result<FileDescriptor> open_file(int folder, const std::string& name, int flags) {
+  FileDescriptor file(::openat(folder, name.c_str(), flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600));
   if (!file) return fail_errno(errno, "open " + name);
   struct stat facts {};
   if (::fstat(file.get(), &facts) != 0) return fail_errno(errno, "stat " + name);
@@ -134,8 +134,8 @@ Result<HostDirectory::Entry> parse_entry(const std::string& text, const std::str
 
 class HeldClaim final : public HostDirectory::Claim {
  public:
-  HeldClaim(std::shared_ptr<const Descriptor> folder, std::string model, Descriptor lock, Descriptor numbers,
-            Record record)
+  HeldClaim(std::shared_ptr<const FileDescriptor> folder, std::string model, FileDescriptor lock,
+            FileDescriptor numbers, Record record)
       : folder_(std::move(folder)),
         model_(std::move(model)),
         lock_(std::move(lock)),
@@ -166,7 +166,7 @@ class HeldClaim final : public HostDirectory::Claim {
     const std::string name = model_ + std::string(kEntrySuffix);
     const std::string aside = name + ".new";
     ::unlinkat(folder_->get(), aside.c_str(), 0);
-    FRESHET_ASSIGN(const Descriptor file, open_file(folder_->get(), aside, O_WRONLY | O_CREAT | O_EXCL));
+    FRESHET_ASSIGN(const FileDescriptor file, open_file(folder_->get(), aside, O_WRONLY | O_CREAT | O_EXCL));
     FRESHET_TRY(write_whole(file.get(), text.data(), text.size(), aside));
     if (::renameat(folder_->get(), aside.c_str(), folder_->get(), name.c_str()) != 0) {
       return fail_errno(errno, "rename " + aside);
@@ -185,10 +185,10 @@ class HeldClaim final : public HostDirectory::Claim {
     return {};
   }
 
-  std::shared_ptr<const Descriptor> folder_;
+  std::shared_ptr<const FileDescriptor> folder_;
   std::string model_;
-  Descriptor lock_;
-  Descriptor numbers_;
+  FileDescriptor lock_;
+  FileDescriptor numbers_;
   Record record_;
   bool advertised_ = false;
 };
@@ -213,7 +213,8 @@ Result<HostDirectory> HostDirectory::open(const std::string& folder) {
   if (failure) return fail(Code::io_error, format("host directory {}: {}", folder, failure.message()));
   if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return fail_errno(errno, "create host directory " + path);
   // The last component may not be a link: in a folder that others can write, it could lead anywhere.
-  auto descriptor = std::make_shared<Descriptor>(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
+  auto descriptor =
+      std::make_shared<FileDescriptor>(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
   if (!*descriptor) return fail_errno(errno, "open host directory " + path);
   struct stat facts {};
   if (::fstat(descriptor->get(), &facts) != 0) return fail_errno(errno, "stat host directory " + path);
@@ -230,7 +231,7 @@ Result<HostDirectory> HostDirectory::open(const std::string& folder) {
 Result<std::unique_ptr<HostDirectory::Claim>> HostDirectory::claim(const std::string& model) const {
   FRESHET_TRY(check_model_name(model));
   const int folder = descriptor_->get();
-  FRESHET_ASSIGN(Descriptor lock, open_file(folder, model + ".lock", O_RDWR | O_CREAT));
+  FRESHET_ASSIGN(FileDescriptor lock, open_file(folder, model + ".lock", O_RDWR | O_CREAT));
   struct flock wanted = whole_file(F_WRLCK);
   if (::fcntl(lock.get(), F_OFD_SETLK, &wanted) != 0) {
     if (errno != EAGAIN && errno != EACCES) return fail_errno(errno, "lock " + model + ".lock");
@@ -240,7 +241,7 @@ Result<std::unique_ptr<HostDirectory::Claim>> HostDirectory::claim(const std::st
   const std::string pid = format("{}\n", ::getpid());
   if (::ftruncate(lock.get(), 0) != 0) return fail_errno(errno, "truncate " + model + ".lock");
   FRESHET_TRY(write_whole(lock.get(), pid.data(), pid.size(), model + ".lock"));
-  FRESHET_ASSIGN(Descriptor numbers, open_file(folder, model + ".number", O_RDWR | O_CREAT));
+  FRESHET_ASSIGN(FileDescriptor numbers, open_file(folder, model + ".number", O_RDWR | O_CREAT));
   FRESHET_ASSIGN(const Record record, read_record(numbers.get(), model + ".number"));
   return std::unique_ptr<Claim>(new HeldClaim(descriptor_, model, std::move(lock), std::move(numbers), record));
 }

@@ -15,9 +15,9 @@
 #include <string>
 #include <vector>
 
+#include "core/file_descriptor.h"
 #include "core/ids.h"
 #include "core/result.h"
-#include "transport/descriptor.h"
 
 namespace freshet {
 
@@ -60,10 +60,11 @@ class HostDirectory {
   const std::string& folder() const { return folder_; }
 
  private:
-  HostDirectory(std::string folder, std::shared_ptr<const Descriptor> descriptor)
+  HostDirectory(std::string folder, std::shared_ptr<const FileDescriptor> descriptor)
       : folder_(std::move(folder)), descriptor_(std::move(descriptor)) {}
   std::string folder_;
-  std::shared_ptr<const Descriptor> descriptor_;  ///< Of the folder that was checked; files are opened relative to it.
+  std::shared_ptr<const FileDescriptor>
+      descriptor_;  ///< Of the folder that was checked; files are opened relative to it.
 };
 
 }  // namespace freshet

@@ -1,0 +1,41 @@
+#include "transport/commit_reports.h"
+
+#include "core/format.h"
+#include "transport/deadline.h"
+
+namespace freshet {
+
+void CommitReports::begin(VersionNumber version) {
+  MutexLock lock(mutex_);
+  begun_.insert(version);
+}
+
+void CommitReports::abandon(VersionNumber version) {
+  MutexLock lock(mutex_);
+  begun_.erase(version);
+  finished_.notify_all();
+}
+
+void CommitReports::finish(VersionNumber version, Result<CommitReport> report) {
+  MutexLock lock(mutex_);
+  begun_.erase(version);
+  reports_.insert_or_assign(version, std::move(report));
+  if (reports_.size() > kReportsMax) reports_.erase(reports_.begin());
+  finished_.notify_all();
+}
+
+Result<CommitReport> CommitReports::wait(VersionNumber version, Duration at_most) {
+  const Time deadline = deadline_in(at_most);
+  MutexLock lock(mutex_);
+  for (;;) {
+    if (const auto at = reports_.find(version); at != reports_.end()) return at->second;
+    if (!begun_.contains(version)) {
+      return fail(Code::not_found, format("version {} was not published lately", version));
+    }
+    if (!finished_.wait_until(mutex_, deadline)) {
+      return fail(Code::timed_out, format("version {} is not sealed yet", version));
+    }
+  }
+}
+
+}  // namespace freshet

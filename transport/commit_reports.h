@@ -1,0 +1,33 @@
+#pragma once
+
+/// What became of the last versions of a publisher, for those who wait for one.
+
+#include <cstdint>
+#include <map>
+#include <set>
+
+#include "core/mutex.h"
+#include "transport/publisher.h"
+
+namespace freshet {
+
+/// Any thread.
+class CommitReports {
+ public:
+  void begin(VersionNumber version) FRESHET_EXCLUDES(mutex_);
+  /// It never came about, and nobody was told of it.
+  void abandon(VersionNumber version) FRESHET_EXCLUDES(mutex_);
+  void finish(VersionNumber version, Result<CommitReport> report) FRESHET_EXCLUDES(mutex_);
+
+  Result<CommitReport> wait(VersionNumber version, Duration at_most) FRESHET_EXCLUDES(mutex_);
+
+ private:
+  static constexpr std::size_t kReportsMax = 1024;
+
+  Mutex mutex_;
+  CondVar finished_;
+  std::set<VersionNumber> begun_ FRESHET_GUARDED_BY(mutex_);
+  std::map<VersionNumber, Result<CommitReport>> reports_ FRESHET_GUARDED_BY(mutex_);
+};
+
+}  // namespace freshet

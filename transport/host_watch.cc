@@ -1,0 +1,37 @@
+#include "transport/host_watch.h"
+
+#include <sys/inotify.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "core/format.h"
+
+namespace freshet {
+
+Result<HostWatch> HostWatch::open(const std::string& folder) {
+  FileDescriptor descriptor(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
+  if (!descriptor || ::inotify_add_watch(descriptor.get(), folder.c_str(), IN_MOVED_TO | IN_ONLYDIR) < 0) {
+    return fail(Code::unsupported, format("watch {}: {}", folder, std::strerror(errno)));
+  }
+  return HostWatch(std::move(descriptor));
+}
+
+bool HostWatch::take(const std::string& model) {
+  const std::string wanted = model + ".entry";
+  bool concerned = false;
+  alignas(inotify_event) std::array<char, 4096> bytes;
+  for (;;) {
+    const ssize_t got = ::read(descriptor_.get(), bytes.data(), bytes.size());
+    if (got <= 0) return concerned;
+    for (std::size_t at = 0; at + sizeof(inotify_event) <= static_cast<std::size_t>(got);) {
+      const auto* event = reinterpret_cast<const inotify_event*>(bytes.data() + at);
+      // After an overflow anything may have happened.
+      if ((event->mask & IN_Q_OVERFLOW) != 0 || (event->len > 0 && wanted == event->name)) concerned = true;
+      at += sizeof(inotify_event) + event->len;
+    }
+  }
+}
+
+}  // namespace freshet

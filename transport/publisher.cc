@@ -1,0 +1,379 @@
+#include "transport/publisher.h"
+
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <map>
+
+#include "core/check.h"
+#include "core/format.h"
+#include "core/mutex.h"
+#include "transport/capture.h"
+#include "transport/commit_reports.h"
+#include "transport/publish_check.h"
+#include "transport/zmq/publisher_hub.h"
+
+namespace freshet {
+namespace {
+
+constexpr Duration kSealPatience = std::chrono::minutes(10);
+
+Result<RunId> random_run() {
+  RunId run;
+  if (::getrandom(&run, sizeof run, 0) != sizeof run) return fail_errno(errno, "draw a run's id");
+  return run;
+}
+
+Status check_options(const PublisherOptions& options) {
+  FRESHET_TRY(check_model_name(options.model));
+  // Written so that not-a-number is refused too.
+  if (!(options.arena_copies >= 1.0 && options.arena_copies <= 64.0)) {
+    return fail(Code::invalid_argument, format("arena_copies is {}, not in 1 to 64", options.arena_copies));
+  }
+  if (options.every_queue_versions_max == 0) {
+    return fail(Code::invalid_argument, "every_queue_versions_max is 0");
+  }
+  return {};
+}
+
+SubscriberStat stat_of(const protocol::PublisherMachine::SessionStat& session) {
+  return SubscriberStat{.label = session.label,
+                        .pid = session.pid,
+                        .every = session.mode == protocol::Mode::every,
+                        .silent = session.silent,
+                        .serving = session.serving,
+                        .held = session.held,
+                        .queued_versions = session.queued_versions,
+                        .gaps = session.gaps};
+}
+
+}  // namespace
+
+/// Three threads meet here: the caller's, which captures; the data plane's worker, which seals; the hub's loop, which
+/// announces and gives segments back.
+class Publisher::Impl final : public HubModel {
+ public:
+  Impl(PublisherOptions options, std::shared_ptr<PublisherHub> hub, std::unique_ptr<HostDirectory::Claim> claim,
+       VersionId id)
+      : options_(std::move(options)),
+        clock_(options_.clock != nullptr ? *options_.clock : system_clock()),
+        hub_(std::move(hub)),
+        claim_(std::move(claim)),
+        last_id_(id),
+        last_number_(std::max(options_.number_floor, claim_->last_number())),
+        base_(options_.resume_from) {
+    if (base_ != nullptr && base_->name.model == options_.model) {
+      last_number_ = std::max(last_number_, base_->name.number);
+    }
+  }
+
+  ~Impl() override {
+    if (capture_ != nullptr) static_cast<void>(capture_->wait_idle(kSealPatience));
+    closing_ = true;
+    // The doors lend the descriptors of the capture's slabs: they close first.
+    if (added_) hub_->remove(options_.model);
+    capture_.reset();
+  }
+
+  Status start();
+  Result<PublishReceipt> publish(std::span<const TensorView> tensors, const PublishOptions& how, Capture::Kind kind,
+                                 std::span<const std::uint32_t> indices);
+  Result<CommitReport> wait_committed(VersionNumber version, Duration at_most) {
+    return reports_.wait(version, at_most);
+  }
+  PublisherStat stat() { return hub_->stat(options_.model); }
+  std::string address() const { return hub_->address(); }
+
+  // HubModel.
+  void on_free(std::span<const SegmentIndex> segments) override { capture_->free(segments); }
+  void on_number_floor(VersionNumber floor) override { number_floor_ = floor; }
+  PublisherStat stat(const std::vector<protocol::PublisherMachine::SessionStat>& sessions) const override;
+
+ private:
+  /// What a version is made of beside its bytes, from publish() until it is sealed.
+  struct Pending {
+    VersionNumber number = 0;
+    VersionId id;
+    std::shared_ptr<const Architecture> architecture;
+    std::uint64_t step = 0;
+    Metrics metrics;
+    std::vector<std::pair<std::string, std::string>> tags;
+    Time started;
+    std::int64_t created_unix_ns = 0;
+  };
+
+  Status adopt_architecture(std::shared_ptr<const Architecture> architecture);
+  Status check(std::span<const TensorView> tensors, const PublishOptions& how, Capture::Kind kind,
+               std::span<const std::uint32_t> indices) const;
+  bool on_sealed(SealedCapture sealed);
+  Pending take_pending(std::uint64_t ticket) FRESHET_EXCLUDES(mutex_);
+  std::shared_ptr<const Manifest> make_manifest(Pending pending, const SealedCapture& sealed) const;
+  void on_announced(const CommitReport& report, Time started) FRESHET_EXCLUDES(mutex_);
+
+  // Constant after construction.
+  const PublisherOptions options_;
+  const Clock& clock_;
+  const std::shared_ptr<PublisherHub> hub_;
+
+  // The worker's: numbers are recorded as versions are sealed, in their order.
+  const std::unique_ptr<HostDirectory::Claim> claim_;
+
+  // The publishing thread's.
+  bool added_ = false;
+  std::shared_ptr<const Architecture> architecture_;
+  VersionId last_id_;
+  VersionNumber last_number_ = 0;
+  std::uint64_t last_ticket_ = 0;
+
+  // The worker's.
+  std::shared_ptr<const Manifest> base_;  ///< The last sealed version, or the one that training resumes from.
+
+  std::atomic<VersionNumber> number_floor_{0};
+  std::atomic<std::uint64_t> versions_skipped_{0};
+  std::atomic<bool> closing_{false};
+  CommitReports reports_;
+
+  mutable Mutex mutex_;
+  std::map<std::uint64_t, Pending> pending_ FRESHET_GUARDED_BY(mutex_);  ///< By ticket.
+  PublisherStat totals_ FRESHET_GUARDED_BY(mutex_);
+
+  std::unique_ptr<Capture> capture_;
+};
+
+Status Publisher::Impl::start() {
+  FRESHET_ASSIGN(capture_,
+                 Capture::open({.name = "freshet-" + options_.model,
+                                .arena_limit_bytes = options_.arena_limit_bytes,
+                                .arena_copies = options_.arena_copies,
+                                .lock_memory = options_.lock_memory,
+                                .huge_pages = options_.huge_pages},
+                               {.make_room = [this](std::uint64_t bytes) { hub_->shed_queues(options_.model, bytes); },
+                                .on_sealed = [this](SealedCapture sealed) { return on_sealed(std::move(sealed)); }}));
+  {
+    MutexLock lock(mutex_);
+    totals_.model = options_.model;
+  }
+  FRESHET_TRY(hub_->add({.model = options_.model,
+                         .run = last_id_.run,
+                         .incarnation = last_id_.incarnation,
+                         .every_queue_versions_max = options_.every_queue_versions_max},
+                        *this));
+  added_ = true;
+  if (options_.architecture != nullptr) FRESHET_TRY(adopt_architecture(options_.architecture));
+  return claim_->advertise({.model = options_.model,
+                            .pid = static_cast<std::int32_t>(::getpid()),
+                            .incarnation = last_id_.incarnation,
+                            .control = hub_->address()});
+}
+
+Status Publisher::Impl::adopt_architecture(std::shared_ptr<const Architecture> architecture) {
+  FRESHET_TRY(capture_->prepare(*architecture));
+  const bool first = architecture_ == nullptr;
+  architecture_ = std::move(architecture);
+  const auto& resumed = options_.resume_from;
+  if (first && resumed != nullptr && resumed->architecture->digest() == architecture_->digest()) {
+    capture_->resume_from(resumed->digests);
+  }
+  MutexLock lock(mutex_);
+  totals_.model_bytes = architecture_->bytes();
+  return {};
+}
+
+Status Publisher::Impl::check(std::span<const TensorView> tensors, const PublishOptions& how, Capture::Kind kind,
+                              std::span<const std::uint32_t> indices) const {
+  if (how.metrics.size() > kMetricsMax) {
+    return fail(Code::invalid_argument, format("{} metrics are more than {}", how.metrics.size(), kMetricsMax));
+  }
+  const Architecture& architecture = how.new_architecture != nullptr ? *how.new_architecture : *architecture_;
+  // The first publish of an architecture takes everything, whatever is named, so everything is checked.
+  const bool first = last_ticket_ == 0 || how.new_architecture != nullptr;
+  if (kind == Capture::Kind::only && !first) return check_tensors(architecture, tensors, indices);
+  if (kind == Capture::Kind::only) FRESHET_TRY(check_tensors(architecture, tensors, indices));
+  return check_tensors(architecture, tensors);
+}
+
+Result<PublishReceipt> Publisher::Impl::publish(std::span<const TensorView> tensors, const PublishOptions& how,
+                                                Capture::Kind kind, std::span<const std::uint32_t> indices) {
+  const Time started = clock_.now();
+  if (architecture_ == nullptr && how.new_architecture == nullptr) {
+    std::vector<TensorSpec> specs;
+    for (const TensorView& tensor : tensors) specs.push_back(tensor.spec);
+    FRESHET_ASSIGN(auto guessed, Architecture::guess_chain(std::move(specs)));
+    FRESHET_TRY(check_tensors(*guessed, tensors));
+    FRESHET_TRY(adopt_architecture(std::move(guessed)));
+  }
+  FRESHET_TRY(check(tensors, how, kind, indices));
+  if (how.new_architecture != nullptr &&
+      (architecture_ == nullptr || how.new_architecture->digest() != architecture_->digest())) {
+    FRESHET_TRY(adopt_architecture(how.new_architecture));
+  }
+
+  const VersionNumber number = std::max(last_number_, number_floor_.load()) + 1;
+  if (number > protocol::kNumberMax) return fail(Code::out_of_space, "there is no version number left");
+  VersionId id = last_id_;
+  ++id.sequence;
+  const std::uint64_t ticket = ++last_ticket_;
+  {
+    MutexLock lock(mutex_);
+    pending_[ticket] = Pending{.number = number,
+                               .id = id,
+                               .architecture = architecture_,
+                               .step = how.step,
+                               .metrics = how.metrics,
+                               .tags = how.tags,
+                               .started = started,
+                               .created_unix_ns = clock_.unix_ns()};
+  }
+  reports_.begin(number);
+  const auto captured = capture_->capture({.ticket = ticket, .tensors = tensors, .kind = kind, .indices = indices});
+  if (!captured) {
+    reports_.abandon(number);
+    take_pending(ticket);
+    if (captured.error().code() == Code::out_of_space) ++versions_skipped_;
+    return fail(Error(captured.error()).with_context("publish " + options_.model));
+  }
+  last_number_ = number;
+  last_id_ = id;
+  return PublishReceipt{.version = number,
+                        .captured_tensors = captured->tensors,
+                        .captured_bytes = captured->bytes,
+                        .blocked = clock_.now() - started};
+}
+
+Publisher::Impl::Pending Publisher::Impl::take_pending(std::uint64_t ticket) {
+  MutexLock lock(mutex_);
+  auto node = pending_.extract(ticket);
+  FRESHET_CHECK(!node.empty());
+  return std::move(node.mapped());
+}
+
+std::shared_ptr<const Manifest> Publisher::Impl::make_manifest(Pending pending, const SealedCapture& sealed) const {
+  auto manifest = std::make_shared<Manifest>();
+  manifest->name = {.model = options_.model, .number = pending.number};
+  manifest->id = pending.id;
+  const std::size_t tensors = pending.architecture->tensors().size();
+  if (base_ != nullptr) {
+    manifest->ancestor = base_->id;
+    manifest->ancestor_name = base_->name;
+  }
+  const bool inherits = base_ != nullptr && base_->architecture->digest() == pending.architecture->digest();
+  manifest->owners =
+      inherits ? base_->owners.with_written(pending.id, sealed.changed) : OwnerMap::all_written_by(pending.id, tensors);
+  manifest->step = pending.step;
+  manifest->created_unix_ns = pending.created_unix_ns;
+  manifest->metrics = std::move(pending.metrics);
+  manifest->tags = std::move(pending.tags);
+  manifest->architecture = std::move(pending.architecture);
+  manifest->digests = sealed.digests;
+  return manifest;
+}
+
+bool Publisher::Impl::on_sealed(SealedCapture sealed) {
+  Pending pending = take_pending(sealed.ticket);
+  const VersionNumber number = pending.number;
+  const Time started = pending.started;
+  if (closing_) {
+    reports_.finish(number, fail(Code::cancelled, "the publisher was closed"));
+    return false;
+  }
+  const std::shared_ptr<const Manifest> manifest = make_manifest(std::move(pending), sealed);
+  std::vector<std::byte> encoded = encode(*manifest);
+  Status status;
+  if (encoded.size() > kManifestBytesMax) {
+    status = fail(Code::invalid_argument, format("the manifest of {}@{} is {} bytes, more than {}", options_.model,
+                                                 number, encoded.size(), kManifestBytesMax));
+  } else {
+    // Before anybody hears of it: a number is never given twice, also not after a death right here.
+    status = claim_->record_number(number);
+  }
+  if (!status) {
+    reports_.finish(number, fail(std::move(status).error().with_context("seal")));
+    return false;
+  }
+  base_ = manifest;
+  std::vector<shm::SlabReference> slabs;
+  for (const auto& slab : capture_->slabs()) slabs.push_back({.descriptor = slab.descriptor, .bytes = slab.bytes});
+  const CommitReport report{.version = number,
+                            .tensors = manifest->owners.size(),
+                            .changed_tensors = sealed.changed.size(),
+                            .changed_bytes = sealed.changed_bytes};
+  hub_->commit(options_.model,
+               {.manifest = manifest,
+                .encoded_manifest = std::move(encoded),
+                .segments = std::move(sealed.segments),
+                .places = std::move(sealed.places),
+                .slab_bytes = std::move(sealed.slab_bytes),
+                .publish_started_ns = started.time_since_epoch().count()},
+               std::move(slabs), [this, report, started] { on_announced(report, started); });
+  return true;
+}
+
+void Publisher::Impl::on_announced(const CommitReport& report, Time started) {
+  {
+    MutexLock lock(mutex_);
+    totals_.newest = report.version;
+    ++totals_.versions_published;
+    totals_.bytes_published += report.changed_bytes;
+  }
+  CommitReport finished = report;
+  finished.capture_to_commit = clock_.now() - started;
+  reports_.finish(report.version, finished);
+}
+
+PublisherStat Publisher::Impl::stat(const std::vector<protocol::PublisherMachine::SessionStat>& sessions) const {
+  PublisherStat stat;
+  {
+    MutexLock lock(mutex_);
+    stat = totals_;
+  }
+  const Capture::Stat arena = capture_->stat();
+  stat.versions_skipped = versions_skipped_;
+  stat.arena_bytes = arena.arena_bytes;
+  stat.arena_free_bytes = arena.arena_free_bytes;
+  stat.locked_bytes = arena.locked_bytes;
+  for (const auto& session : sessions) stat.subscribers.push_back(stat_of(session));
+  return stat;
+}
+
+Publisher::Publisher(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Publisher::~Publisher() = default;
+
+Result<std::unique_ptr<Publisher>> Publisher::open(PublisherOptions options) {
+  FRESHET_TRY(check_options(options));
+  if (options.resume_from != nullptr && options.architecture == nullptr) {
+    options.architecture = options.resume_from->architecture;
+  }
+  std::shared_ptr<PublisherHub> hub = options.hub;
+  if (hub == nullptr) {
+    FRESHET_ASSIGN(hub, PublisherHub::open(options.hub_options));
+  }
+  const Clock& clock = options.clock != nullptr ? *options.clock : system_clock();
+  FRESHET_ASSIGN(auto claim, hub->directory().claim(options.model));
+  VersionId id;
+  FRESHET_ASSIGN(id.incarnation, claim->begin_incarnation(clock.unix_ns()));
+  id.run = options.run;
+  if (id.run == RunId{} && options.resume_from != nullptr) id.run = options.resume_from->id.run;
+  if (id.run == RunId{}) {
+    FRESHET_ASSIGN(id.run, random_run());
+  }
+  auto impl = std::make_unique<Impl>(std::move(options), std::move(hub), std::move(claim), id);
+  FRESHET_TRY(impl->start());
+  return std::unique_ptr<Publisher>(new Publisher(std::move(impl)));
+}
+
+Result<PublishReceipt> Publisher::publish(std::span<const TensorView> tensors, PublishOptions options) {
+  Capture::Kind kind = Capture::Kind::find;
+  if (options.changed.kind_ == Changed::Kind::all) kind = Capture::Kind::all;
+  if (options.changed.kind_ == Changed::Kind::only) kind = Capture::Kind::only;
+  return impl_->publish(tensors, options, kind, options.changed.tensors_);
+}
+
+Result<CommitReport> Publisher::wait_committed(VersionNumber version, Duration at_most) {
+  return impl_->wait_committed(version, at_most);
+}
+
+PublisherStat Publisher::stat() const { return impl_->stat(); }
+std::string Publisher::address() const { return impl_->address(); }
+
+}  // namespace freshet

@@ -1,0 +1,117 @@
+#include "transport/subscriber.h"
+
+#include <sys/random.h>
+
+#include <cerrno>
+#include <fstream>
+
+#include "core/format.h"
+#include "transport/subscriber_loop.h"
+#include "transport/zmq/this_host.h"
+
+namespace freshet {
+namespace {
+
+constexpr std::size_t kPinsMax = std::size_t{1} << 20;
+
+std::string process_name() {
+  std::string name;
+  std::getline(std::ifstream("/proc/self/comm"), name);
+  return name.empty() ? "subscriber" : name;
+}
+
+Status check_options(const SubscriberOptions& options) {
+  FRESHET_TRY(check_model_name(options.model));
+  if (options.pins_max == 0 || options.pins_max > kPinsMax) {
+    return fail(Code::invalid_argument, format("pins_max is {}, not in 1 to {}", options.pins_max, kPinsMax));
+  }
+  if (options.label.size() > protocol::kLabelBytesMax) {
+    return fail(Code::invalid_argument, format("the label is longer than {} bytes", protocol::kLabelBytesMax));
+  }
+  if (!options.at.empty()) return SocketAddress::parse(options.at, false).map([](const auto&) {});
+  return {};
+}
+
+}  // namespace
+
+class Subscriber::Impl {
+ public:
+  Impl(SubscriberLoop::Options options, std::optional<HostDirectory> directory, zmq::context_t context, Wake wake)
+      : every(options.subscriber.every),
+        loop(std::move(options), std::move(directory), std::move(context), std::move(wake)) {}
+
+  const bool every;
+  SubscriberLoop loop;
+};
+
+Subscriber::Subscriber(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Subscriber::~Subscriber() = default;
+
+Result<std::unique_ptr<Subscriber>> Subscriber::open(SubscriberOptions options) {
+  FRESHET_TRY(check_options(options));
+  std::optional<HostDirectory> directory;
+  if (options.at.empty()) {
+    FRESHET_ASSIGN(directory, HostDirectory::open(options.directory));
+  }
+  FRESHET_ASSIGN(zmq::context_t context, make_zmq_context());
+  FRESHET_ASSIGN(Wake wake, Wake::open());
+  SubscriberLoop::Options loop{.subscriber = std::move(options), .host = this_host()};
+  if (::getrandom(&loop.session_seed, sizeof loop.session_seed, 0) != sizeof loop.session_seed) {
+    return fail_errno(errno, "draw a session's id");
+  }
+  loop.label = loop.subscriber.label.empty() ? process_name() : loop.subscriber.label;
+  return std::unique_ptr<Subscriber>(new Subscriber(
+      std::make_unique<Impl>(std::move(loop), std::move(directory), std::move(context), std::move(wake))));
+}
+
+Snapshot Subscriber::snapshot() {
+  const detail::PinTable::Pin pin = impl_->loop.shelf().pin_current();
+  return Snapshot(pin.version, pin.slot);
+}
+
+Status Subscriber::wait_for(VersionNumber version, Duration at_most) {
+  return impl_->loop.shelf().wait_for(version, at_most);
+}
+
+Result<Subscriber::Delivery> Subscriber::next(Duration at_most) {
+  if (!impl_->every) {
+    return fail(Code::failed_precondition, "next() is for subscribers of every version; this one takes the latest");
+  }
+  FRESHET_ASSIGN(const detail::PinTable::Pin pin, impl_->loop.shelf().take_next(at_most));
+  return Delivery{.snapshot = Snapshot(pin.version, pin.slot), .update = pin.version->update};
+}
+
+SubscriberStatus Subscriber::status() const { return impl_->loop.shelf().status(); }
+
+Snapshot::Snapshot(Snapshot&& other) noexcept
+    : version_(std::exchange(other.version_, nullptr)), slot_(std::exchange(other.slot_, nullptr)) {}
+
+Snapshot& Snapshot::operator=(Snapshot&& other) noexcept {
+  if (this != &other) {
+    drop();
+    version_ = std::exchange(other.version_, nullptr);
+    slot_ = std::exchange(other.slot_, nullptr);
+  }
+  return *this;
+}
+
+Snapshot::~Snapshot() { drop(); }
+
+void Snapshot::drop() {
+  if (slot_ != nullptr) slot_->table->unpin(*slot_);
+  slot_ = nullptr;
+  version_ = nullptr;
+}
+
+VersionNumber Snapshot::version() const { return version_ == nullptr ? 0 : version_->number(); }
+const Manifest& Snapshot::manifest() const { return *version_->manifest; }
+Bytes Snapshot::bytes(std::uint32_t tensor) const { return version_->tensors[tensor]; }
+
+Result<TensorView> Snapshot::tensor(std::string_view name) const {
+  if (version_ == nullptr) return fail(Code::not_found, "no version has come yet");
+  const auto index = manifest().architecture->tensor_named(name);
+  if (!index) return fail(Code::not_found, format("{} has no tensor {}", to_string(manifest().name), name));
+  return TensorView{.spec = manifest().architecture->tensors()[*index], .data = bytes(*index)};
+}
+
+}  // namespace freshet

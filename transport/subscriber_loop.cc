@@ -1,0 +1,321 @@
+#include "transport/subscriber_loop.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "core/format.h"
+
+namespace freshet {
+namespace {
+
+constexpr int kMessagesPerRound = 256;
+constexpr std::chrono::milliseconds kIdleRound{1000};
+/// A reader that was between two loads while its version retired leaves without waking us (transport/pins.h).
+constexpr std::chrono::milliseconds kRetiredRound{50};
+/// How often the directory is looked at where its news cannot be heard, or was lost.
+constexpr Duration kLookAgain = std::chrono::seconds(2);
+constexpr Duration kSlabPatience = std::chrono::seconds(5);
+constexpr std::size_t kReadAnnouncementsMax = 64;
+/// Delivered but not yet taken: one for the taker, one on the way.
+constexpr std::size_t kDeliveriesMax = 2;
+
+protocol::SubscriberMachine::Options machine_options(const SubscriberLoop::Options& options) {
+  return {.model = options.subscriber.model,
+          .mode = options.subscriber.every ? protocol::Mode::every : protocol::Mode::latest,
+          .label = options.label,
+          .pid = static_cast<std::int32_t>(::getpid()),
+          .host = options.host,
+          .after = options.subscriber.after,
+          .session_seed = options.session_seed,
+          .installs_in_flight_max = options.subscriber.every ? kDeliveriesMax : 1};
+}
+
+}  // namespace
+
+SubscriberLoop::SubscriberLoop(Options options, std::optional<HostDirectory> directory, zmq::context_t context,
+                               Wake wake)
+    : options_(std::move(options)),
+      model_(options_.subscriber.model),
+      clock_(options_.subscriber.clock != nullptr ? *options_.subscriber.clock : system_clock()),
+      directory_(std::move(directory)),
+      wake_(std::move(wake)),
+      shelf_(options_.subscriber.pins_max, wake_),
+      context_(std::move(context)),
+      machine_(machine_options(options_)) {
+  thread_ = std::thread([this] { run(); });
+}
+
+SubscriberLoop::~SubscriberLoop() {
+  stopping_ = true;
+  wake_.wake();
+  thread_.join();
+}
+
+void SubscriberLoop::run() {
+  if (directory_) {
+    // Watched before the first look, so that an entry made in between is not missed.
+    if (auto watch = HostWatch::open(directory_->folder())) watch_ = std::move(*watch);
+  } else {
+    connect_control(options_.subscriber.at);
+  }
+  machine_.on_start(now());
+  carry_out();
+  while (!stopping_) {
+    poll_all();
+    tick();
+    reclaim();
+    carry_out();
+    shelf_.set_connection(machine_.connected(), machine_.newest_known(), machine_.gaps());
+  }
+  machine_.on_stop(now());
+  carry_out();
+}
+
+void SubscriberLoop::poll_all() {
+  std::vector<zmq::pollitem_t> items;
+  const auto watch_socket = [&](void* socket) { items.push_back({socket, 0, ZMQ_POLLIN, 0}); };
+  const auto watch_file = [&](int file) { items.push_back({nullptr, file, ZMQ_POLLIN, 0}); };
+  watch_file(wake_.descriptor());
+  if (watch_) watch_file(watch_->descriptor());
+  if (control_) watch_socket(control_->socket.handle());
+  if (announcements_) watch_socket(announcements_->socket.handle());
+  const std::size_t first_door = items.size();
+  std::vector<protocol::SessionId> sessions;
+  for (const auto& [session, door] : doors_) {
+    watch_file(door->descriptor());
+    sessions.push_back(session);
+  }
+  if (!poll(items, time_to_next_round())) rejects_.count("the poll failed", now());
+  wake_.acknowledge();
+  take_host_news();
+  take_announcements();
+  carry_out();
+  take_control_messages();
+  for (std::size_t i = 0; i < sessions.size(); ++i) {
+    if (items[first_door + i].revents != 0) take_door(sessions[i]);
+  }
+  for (const VersionNumber number : shelf_.take_taken()) machine_.on_taken(number, now());
+  carry_out();
+}
+
+std::chrono::milliseconds SubscriberLoop::time_to_next_round() const {
+  std::chrono::milliseconds wait = shelf_.has_retired() ? kRetiredRound : kIdleRound;
+  const Time from = now();
+  const auto no_later_than = [&](Time at) {
+    // Compared before subtracting: a machine without a plan names the end of time.
+    if (at >= from + wait) return;
+    wait = std::max(std::chrono::milliseconds(0), std::chrono::ceil<std::chrono::milliseconds>(at - from));
+  };
+  no_later_than(machine_.next_tick());
+  if (waiting_) no_later_than(waiting_->give_up_at);
+  return wait;
+}
+
+void SubscriberLoop::take_control_messages() {
+  for (int i = 0; control_ && i < kMessagesPerRound; ++i) {
+    auto parts = receive(control_->socket, 1);
+    if (!parts) return;
+    if (parts->size() != 1) {
+      rejects_.count("an answer is not in one part", now());
+      continue;
+    }
+    auto message = protocol::decode(bytes_of((*parts)[0]));
+    if (!message) {
+      shelf_.set_error("answer of the publisher: " + message.error().message());
+      rejects_.count(message.error().message(), now());
+      continue;
+    }
+    if (const auto* refusal = std::get_if<protocol::Refusal>(&*message);
+        refusal != nullptr && refusal->code != Code::not_found) {
+      shelf_.set_error(refusal->message);
+    }
+    machine_.on_message(std::move(*message), now());
+    carry_out();
+  }
+}
+
+void SubscriberLoop::take_announcements() {
+  for (int i = 0; announcements_ && i < kMessagesPerRound; ++i) {
+    auto parts = receive(announcements_->socket, 2);
+    if (!parts) return;
+    const Time read_at = now();
+    // Topics match by prefix: "demo" hears "demo-2" too.
+    if (parts->size() != 2 || (*parts)[0].to_string_view() != model_) continue;
+    const auto message = protocol::decode(bytes_of((*parts)[1]));
+    const auto* announcement = message ? std::get_if<protocol::Announcement>(&*message) : nullptr;
+    if (announcement == nullptr) {
+      rejects_.count("an announcement is malformed", read_at);
+      continue;
+    }
+    read_announcements_.push_back({.number = announcement->number, .read_at = read_at});
+    if (read_announcements_.size() > kReadAnnouncementsMax) read_announcements_.pop_front();
+    machine_.on_announcement(*announcement, read_at);
+  }
+}
+
+void SubscriberLoop::take_host_news() {
+  if (watch_ && watch_->take(model_)) look_for_publisher_ = true;
+  if (!unsent_hello_ || !look_for_publisher_) return;
+  // Said when nobody was there; somebody may be now.
+  say(*std::exchange(unsent_hello_, std::nullopt));
+}
+
+void SubscriberLoop::tick() {
+  const Time at = now();
+  if (waiting_ && at >= waiting_->give_up_at) {
+    refuse_install(Error(Code::unavailable, "its memory did not come through the door"));
+  }
+  if (machine_.next_tick() <= at) machine_.on_tick(at);
+  carry_out();
+}
+
+void SubscriberLoop::carry_out() {
+  // Carrying one out may make the machine want more, so until it is content.
+  for (auto actions = machine_.take_actions(); !actions.empty(); actions = machine_.take_actions()) {
+    for (auto& action : actions) {
+      if (auto* send_action = std::get_if<protocol::action::SendControl>(&action)) {
+        say(std::move(send_action->message));
+      } else if (auto* open = std::get_if<protocol::action::OpenDoor>(&action)) {
+        open_door(*open);
+      } else if (auto* leave = std::get_if<protocol::action::LeaveDoor>(&action)) {
+        doors_.erase(leave->session);
+      } else if (auto* install_action = std::get_if<protocol::action::Install>(&action)) {
+        waiting_ = WaitingInstall{.grant = std::move(install_action->grant),
+                                  .granted_at = install_action->granted_at,
+                                  .give_up_at = now() + kSlabPatience};
+        try_install();
+      }
+    }
+  }
+}
+
+void SubscriberLoop::say(protocol::Message message) {
+  const bool hello = std::holds_alternative<protocol::Hello>(message);
+  if (hello && directory_) find_publisher();
+  if (!control_) {
+    if (hello) unsent_hello_ = std::move(message);
+    return;
+  }
+  // Dropped when the pipe is full: the machine repeats what matters.
+  send(control_->socket, {}, protocol::encode(message));
+}
+
+void SubscriberLoop::find_publisher() {
+  const Time at = now();
+  if (!look_for_publisher_ && at < look_again_at_) return;
+  look_for_publisher_ = false;
+  look_again_at_ = at + kLookAgain;
+  auto entry = directory_->lookup(model_);
+  if (!entry) {
+    if (entry.error().code() != Code::not_found) shelf_.set_error(entry.error().message());
+    control_.reset();
+    return;
+  }
+  if (!control_ || control_->address.text() != entry->control) connect_control(entry->control);
+}
+
+void SubscriberLoop::connect_control(const std::string& address) {
+  control_.reset();
+  auto parsed = SocketAddress::parse(address, false);
+  if (!parsed) return shelf_.set_error(parsed.error().message());
+  auto socket = connect_dealer(context_, std::move(*parsed));
+  if (!socket) return shelf_.set_error(socket.error().message());
+  control_.emplace(std::move(*socket));
+}
+
+void SubscriberLoop::open_door(const protocol::action::OpenDoor& action) {
+  if (!announcements_ || announcements_->address.text() != action.announcements) {
+    announcements_.reset();
+    auto address = SocketAddress::parse(action.announcements, false);
+    if (!address) return close_door(action.session, address.error());
+    auto socket = connect_announcements(context_, std::move(*address), model_);
+    if (!socket) return close_door(action.session, socket.error());
+    announcements_.emplace(std::move(*socket));
+  }
+  auto door = shm::DoorGuest::knock(action.door, {.session = action.session, .token = action.token});
+  if (!door) return close_door(action.session, door.error());
+  doors_[action.session] = std::move(*door);
+}
+
+void SubscriberLoop::take_door(protocol::SessionId session) {
+  const auto at = doors_.find(session);
+  if (at == doors_.end()) return;
+  const bool welcomed_before = at->second->welcomed();
+  const auto received = at->second->receive();
+  if (!received) return close_door(session, received.error());
+  if (!welcomed_before && at->second->welcomed()) machine_.on_door_open(session, now());
+  if (*received) try_install();
+  carry_out();
+}
+
+void SubscriberLoop::close_door(protocol::SessionId session, const Error& why) {
+  // A publisher that ends is no error of any version; whatever else closes a door is worth telling.
+  if (why.code() != Code::unavailable) shelf_.set_error(why.message());
+  doors_.erase(session);
+  look_for_publisher_ = true;
+  if (waiting_ && waiting_->grant.session == session) refuse_install(why);
+  machine_.on_door_closed(session, now());
+}
+
+void SubscriberLoop::try_install() {
+  if (!waiting_) return;
+  const auto door = doors_.find(waiting_->grant.session);
+  if (door == doors_.end()) return refuse_install(Error(Code::unavailable, "its door is closed"));
+  // Grants come through one socket and slabs through another.
+  if (door->second->slabs().size() < waiting_->grant.slab_bytes.size()) return;
+  install();
+}
+
+void SubscriberLoop::install() {
+  const WaitingInstall waiting = *std::exchange(waiting_, std::nullopt);
+  const protocol::Grant& grant = waiting.grant;
+  auto version = detail::make_served_version(model_, grant, doors_.at(grant.session)->slabs(), architectures_);
+  if (!version) {
+    const Error why = std::move(version).error().with_context(format("install {}@{}", model_, grant.number));
+    shelf_.set_error(why.message());
+    machine_.on_installed(grant.session, grant.number, fail(why), now());
+    return;
+  }
+  machine_.on_architecture_known((*version)->manifest->architecture->digest());
+  (*version)->update = update_of(**version, grant, waiting.granted_at);
+  const Update update = (*version)->update;
+  shelf_.serve(std::move(*version), options_.subscriber.every);
+  machine_.on_installed(grant.session, grant.number, {}, now());
+  if (options_.subscriber.on_update) options_.subscriber.on_update(update);
+  reclaim();
+}
+
+void SubscriberLoop::refuse_install(const Error& why) {
+  const WaitingInstall waiting = *std::exchange(waiting_, std::nullopt);
+  const Error error = Error(why).with_context(format("install {}@{}", model_, waiting.grant.number));
+  shelf_.set_error(error.message());
+  machine_.on_installed(waiting.grant.session, waiting.grant.number, fail(error), now());
+}
+
+Update SubscriberLoop::update_of(const detail::ServedVersion& version, const protocol::Grant& grant,
+                                 Time granted_at) const {
+  const Manifest& manifest = *version.manifest;
+  const detail::ServedVersion* before = shelf_.current();
+  const bool comparable =
+      before != nullptr && before->manifest->architecture->digest() == manifest.architecture->digest();
+  Update update{.version = manifest.name.number, .gap_before = grant.gap_before, .channel = "shm"};
+  for (const std::uint32_t tensor : manifest.owners.changed_since(comparable ? before->manifest->owners : OwnerMap())) {
+    ++update.tensors_fetched;
+    update.bytes_fetched += version.tensors[tensor].size();
+  }
+  const auto since = [](Time at, std::int64_t ns) {
+    return std::max(Duration(0), at.time_since_epoch() - Duration(ns));
+  };
+  update.latency = since(std::max(now(), granted_at), grant.publish_started_ns);
+  for (const ReadAnnouncement& read : read_announcements_) {
+    if (read.number == update.version) update.notify = since(read.read_at, grant.announced_ns);
+  }
+  return update;
+}
+
+void SubscriberLoop::reclaim() {
+  for (const auto& [session, number] : shelf_.reclaim()) machine_.on_unpinned(session, number, now());
+}
+
+}  // namespace freshet

@@ -1,0 +1,103 @@
+#pragma once
+
+/// The subscriber's loop: the shell around SubscriberMachine. One thread polls a DEALER socket (control), a SUB socket
+/// (announcements), the doors, the host directory's news and a wake-up, hands everything to the machine, and carries
+/// out its actions: it says what the machine says, opens doors, and swaps versions in.
+
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "transport/host_directory.h"
+#include "transport/host_watch.h"
+#include "transport/protocol/subscriber_machine.h"
+#include "transport/shm/door_guest.h"
+#include "transport/version_shelf.h"
+#include "transport/wake.h"
+#include "transport/zmq/rejects.h"
+#include "transport/zmq/sockets.h"
+
+namespace freshet {
+
+/// shelf(): any thread, as the shelf says. The rest belongs to the loop's thread.
+class SubscriberLoop {
+ public:
+  struct Options {
+    SubscriberOptions subscriber;
+    std::uint64_t session_seed = 0;
+    std::string label;
+    std::string host;
+  };
+  /// Everything that can fail was opened before: `directory` where the publisher is looked up, or `at`, its address.
+  SubscriberLoop(Options options, std::optional<HostDirectory> directory, zmq::context_t context, Wake wake);
+  ~SubscriberLoop();
+
+  detail::VersionShelf& shelf() { return shelf_; }
+
+ private:
+  /// A version whose slabs may still be on their way through the door.
+  struct WaitingInstall {
+    protocol::Grant grant;
+    Time granted_at;
+    Time give_up_at;
+  };
+  struct ReadAnnouncement {
+    VersionNumber number = 0;
+    Time read_at;
+  };
+
+  void run();
+  void poll_all();
+  std::chrono::milliseconds time_to_next_round() const;
+  void take_control_messages();
+  void take_announcements();
+  void take_door(protocol::SessionId session);
+  void take_host_news();
+  void tick();
+  void carry_out();
+
+  void say(protocol::Message message);
+  void find_publisher();
+  void connect_control(const std::string& address);
+  void open_door(const protocol::action::OpenDoor& action);
+  void close_door(protocol::SessionId session, const Error& why);
+  void try_install();
+  void install();
+  void refuse_install(const Error& why);
+  Update update_of(const detail::ServedVersion& version, const protocol::Grant& grant, Time granted_at) const;
+  void reclaim();
+  Time now() const { return clock_.now(); }
+
+  // Constant after construction.
+  const Options options_;
+  const std::string& model_;
+  const Clock& clock_;
+  std::optional<HostDirectory> directory_;
+  const Wake wake_;
+
+  detail::VersionShelf shelf_;
+  std::atomic<bool> stopping_{false};
+
+  // The loop thread's.
+  zmq::context_t context_;
+  std::optional<ZmqSocket> control_;
+  std::optional<ZmqSocket> announcements_;
+  std::optional<HostWatch> watch_;
+  std::map<protocol::SessionId, std::unique_ptr<shm::DoorGuest>> doors_;
+  std::optional<WaitingInstall> waiting_;
+  detail::ArchitectureCache architectures_;
+  std::deque<ReadAnnouncement> read_announcements_;  ///< The last few.
+  std::optional<protocol::Message> unsent_hello_;    ///< Said before there was anybody to hear it.
+  bool look_for_publisher_ = true;
+  Time look_again_at_{};
+  Rejects rejects_{"subscriber"};
+  protocol::SubscriberMachine machine_;
+  std::thread thread_;
+};
+
+}  // namespace freshet
