@@ -31,6 +31,15 @@ void append_integer(std::string& out, bool negative, std::uint64_t magnitude) {
   if (as_string) out += '"';
 }
 
+/// What ECMAScript writes as an integer is held to the integers' rule, or the text would not be its own canonical form.
+void append_double(std::string& out, double value) {
+  constexpr double kExponentFrom = 1e21;
+  const bool as_string = std::abs(value) > static_cast<double>(kExactIntegerMax) && std::abs(value) < kExponentFrom;
+  if (as_string) out += '"';
+  out += canonical_number(value);
+  if (as_string) out += '"';
+}
+
 void append_value(std::string& out, const JsonDocument& value);
 
 void append_object(std::string& out, const JsonDocument& value) {
@@ -77,7 +86,7 @@ void append_value(std::string& out, const JsonDocument& value) {
       append_integer(out, integer < 0, integer < 0 ? 0 - bits : bits);
       break;
     }
-    case JsonDocument::value_t::number_float: out += canonical_number(value.get<double>()); break;
+    case JsonDocument::value_t::number_float: append_double(out, value.get<double>()); break;
     default: out += "null"; break;
   }
 }

@@ -140,6 +140,14 @@ TEST(CanonicalJson, IntegersAreNeverRounded) {
             R"(["18446744073709551616","-9223372036854775809"])");
 }
 
+TEST(CanonicalJson, NumbersThatLookLikeLargeIntegersAreTreatedAsThose) {
+  EXPECT_EQ(
+      canonical("[1e20,-1e19,1e16,9007199254740992.0,9007199254740994.0]"),
+      R"(["100000000000000000000","-10000000000000000000","10000000000000000",9007199254740992,"9007199254740994"])");
+  EXPECT_EQ(canonical("100000000000000000000"), canonical("1e20"));
+  EXPECT_EQ(canonical("[1e21,-1e300]"), "[1e+21,-1e+300]");
+}
+
 TEST(CanonicalJson, IsItsOwnCanonicalForm) {
   const std::string once = canonical(R"({"z":[1e3,9007199254740993,"\u00e9"],"a":{"c":1e-7,"b":-0.0}})");
   EXPECT_EQ(canonical(once), once);
