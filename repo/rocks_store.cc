@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <rocksdb/cache.h>
+#include <rocksdb/listener.h>
 #include <rocksdb/table.h>
 #include "core/format.h"
 
@@ -17,6 +18,15 @@ namespace fs = std::filesystem;
 
 constexpr int kReadOnlyOpensMax = 3;
 constexpr char kIncoming[] = "incoming";
+
+// After a full disk RocksDB would look for room every few seconds and be busy meanwhile. Whoever writes next knows
+// better when to try: recover() does.
+class NoRecoveryByItself final : public rocksdb::EventListener {
+ public:
+  void OnErrorRecoveryBegin(rocksdb::BackgroundErrorReason, rocksdb::Status, bool* auto_recovery) override {
+    *auto_recovery = false;
+  }
+};
 
 // The budget is small on purpose: a repository sits beside a training run that wants the memory. Payloads pass through
 // without staying.
@@ -32,6 +42,7 @@ rocksdb::DBOptions db_options(const RocksOptions& options) {
   db.advise_random_on_open = false;
   db.info_log_level = rocksdb::WARN_LEVEL;
   db.keep_log_file_num = 2;
+  db.listeners.push_back(std::make_shared<NoRecoveryByItself>());
   return db;
 }
 
