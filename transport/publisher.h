@@ -37,6 +37,12 @@ Result<std::shared_ptr<PublisherHub>> open_publisher_hub(PublisherHubOptions opt
 /// Where its control socket listens, as `--at` takes it.
 std::string address_of(const PublisherHub& hub);
 
+struct PublisherStat;
+/// Asks the hub at `address` (another process's, mostly) how its publishers and their subscribers are: that of `model`,
+/// or all when it is empty. unavailable when no answer came in time, not_found when `model` is not published there.
+Result<std::vector<PublisherStat>> ask_publisher_stat(const std::string& address, const std::string& model,
+                                                      Duration at_most);
+
 struct PublisherOptions {
   std::string model;                  ///< check_model_name() says what is allowed.
   std::shared_ptr<PublisherHub> hub;  ///< Shared with other models; null opens one of its own with the options below.

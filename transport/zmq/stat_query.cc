@@ -1,0 +1,163 @@
+#include <nlohmann/json.hpp>
+
+#include "core/format.h"
+#include "transport/deadline.h"
+#include "transport/protocol/messages.h"
+#include "transport/publisher.h"
+#include "transport/zmq/sockets.h"
+
+namespace freshet {
+namespace {
+
+using nlohmann::json;
+
+constexpr Duration kAskAgain = std::chrono::milliseconds(500);
+
+/// Reads members into variables; whatever is missing or of another kind makes the whole answer bad.
+class Reader {
+ public:
+  explicit Reader(const json& object) : object_(object), good_(object.is_object()) {}
+
+  void read(const char* key, std::uint64_t& to) {
+    const json* value = member(key);
+    if (value != nullptr && value->is_number_unsigned()) {
+      to = value->get<std::uint64_t>();
+    } else {
+      good_ = false;
+    }
+  }
+  void read(const char* key, std::string& to) {
+    const json* value = member(key);
+    if (value != nullptr && value->is_string()) {
+      to = value->get<std::string>();
+    } else {
+      good_ = false;
+    }
+  }
+  void read(const char* key, bool& to) {
+    const json* value = member(key);
+    if (value != nullptr && value->is_boolean()) {
+      to = value->get<bool>();
+    } else {
+      good_ = false;
+    }
+  }
+  void read(const char* key, std::int32_t& to) {
+    const json* value = member(key);
+    if (value != nullptr && value->is_number_integer()) {
+      to = static_cast<std::int32_t>(value->get<std::int64_t>());
+    } else {
+      good_ = false;
+    }
+  }
+  const json* list(const char* key) {
+    const json* value = member(key);
+    if (value != nullptr && value->is_array()) return value;
+    good_ = false;
+    return nullptr;
+  }
+  void fail() { good_ = false; }
+  bool good() const { return good_; }
+
+ private:
+  const json* member(const char* key) const {
+    if (!object_.is_object()) return nullptr;
+    const auto at = object_.find(key);
+    return at == object_.end() ? nullptr : &*at;
+  }
+
+  const json& object_;
+  bool good_;
+};
+
+bool read_subscriber(const json& object, SubscriberStat& stat) {
+  Reader reader(object);
+  reader.read("label", stat.label);
+  reader.read("pid", stat.pid);
+  reader.read("every", stat.every);
+  reader.read("silent", stat.silent);
+  reader.read("serving", stat.serving);
+  reader.read("queued_versions", stat.queued_versions);
+  reader.read("gaps", stat.gaps);
+  if (const json* held = reader.list("held")) {
+    for (const json& number : *held) {
+      if (!number.is_number_unsigned()) return false;
+      stat.held.push_back(number.get<VersionNumber>());
+    }
+  }
+  return reader.good();
+}
+
+bool read_publisher(const json& object, PublisherStat& stat) {
+  Reader reader(object);
+  reader.read("model", stat.model);
+  reader.read("newest", stat.newest);
+  reader.read("model_bytes", stat.model_bytes);
+  reader.read("versions_published", stat.versions_published);
+  reader.read("versions_skipped", stat.versions_skipped);
+  reader.read("bytes_published", stat.bytes_published);
+  reader.read("arena_bytes", stat.arena_bytes);
+  reader.read("arena_free_bytes", stat.arena_free_bytes);
+  reader.read("locked_bytes", stat.locked_bytes);
+  if (const json* subscribers = reader.list("subscribers")) {
+    for (const json& subscriber : *subscribers) {
+      if (!read_subscriber(subscriber, stat.subscribers.emplace_back())) return false;
+    }
+  }
+  return reader.good();
+}
+
+Result<std::vector<PublisherStat>> parse_stats(const std::string& text, const std::string& address) {
+  const json object = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  std::vector<PublisherStat> stats;
+  bool good = object.is_object();
+  Reader reader(object);
+  if (const json* models = good ? reader.list("models") : nullptr) {
+    for (const json& model : *models) good = good && read_publisher(model, stats.emplace_back());
+  } else {
+    good = false;
+  }
+  if (!good) return fail(Code::corrupt, format("the publisher at {} answered something else than its state", address));
+  return stats;
+}
+
+/// The answer to a StatRequest, if it came by `until`.
+std::optional<std::string> wait_for_reply(ZmqSocket& socket, Time until) {
+  std::vector<zmq::pollitem_t> items = {{socket.socket.handle(), 0, ZMQ_POLLIN, 0}};
+  for (;;) {
+    while (auto parts = receive(socket.socket, 1)) {
+      auto message = parts->size() == 1 ? protocol::decode(bytes_of((*parts)[0])) : fail(Code::corrupt, "");
+      if (!message) continue;
+      if (auto* reply = std::get_if<protocol::StatReply>(&*message)) return std::move(reply->json);
+    }
+    const Time now = system_clock().now();
+    if (now >= until) return std::nullopt;
+    poll(items, std::chrono::ceil<std::chrono::milliseconds>(until - now));
+  }
+}
+
+}  // namespace
+
+Result<std::vector<PublisherStat>> ask_publisher_stat(const std::string& address, const std::string& model,
+                                                      Duration at_most) {
+  const Time deadline = deadline_in(at_most);
+  if (!model.empty()) FRESHET_TRY(check_model_name(model));
+  FRESHET_ASSIGN(SocketAddress parsed, SocketAddress::parse(address, false));
+  FRESHET_ASSIGN(zmq::context_t context, make_zmq_context());
+  FRESHET_ASSIGN(ZmqSocket socket, connect_dealer(context, std::move(parsed)));
+  const auto request = protocol::encode(protocol::StatRequest{.model = model});
+  do {
+    // Asked again now and then: the first one may have gone to a publisher that died.
+    send(socket.socket, {}, request);
+    auto reply = wait_for_reply(socket, std::min(deadline, system_clock().now() + kAskAgain));
+    if (!reply) continue;
+    FRESHET_ASSIGN(std::vector<PublisherStat> stats, parse_stats(*reply, address));
+    if (!model.empty() && stats.empty()) {
+      return fail(Code::not_found, format("{} is not published at {}", model, address));
+    }
+    return stats;
+  } while (system_clock().now() < deadline);
+  return fail(Code::unavailable, format("no answer from the publisher at {}", address));
+}
+
+}  // namespace freshet
