@@ -24,7 +24,7 @@ Encoded put(Builder& b, const Hello& m) {
   const auto label = b.CreateString(m.label);
   const auto host = b.CreateString(m.host);
   return wire::CreateHello(b, m.protocol, m.session, model, static_cast<std::uint8_t>(m.mode), label, m.pid, host,
-                           m.highest_seen, m.after)
+                           m.highest_seen, m.after, m.door_token)
       .Union();
 }
 
@@ -127,7 +127,7 @@ std::vector<std::uint64_t> numbers_from(const flatbuffers::Vector<std::uint64_t>
 }
 
 Result<Message> take(const wire::Hello& m) {
-  Hello hello{.protocol = m.protocol(), .session = m.session(), .pid = m.pid()};
+  Hello hello{.protocol = m.protocol(), .session = m.session(), .pid = m.pid(), .door_token = m.door_token()};
   FRESHET_ASSIGN(hello.model, model_name(m.model()));
   FRESHET_ASSIGN(hello.label, label(m.label(), kLabelBytesMax, "label"));
   FRESHET_ASSIGN(hello.host, label(m.host(), kLabelBytesMax, "host"));

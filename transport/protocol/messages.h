@@ -39,7 +39,8 @@ enum class Mode : std::uint8_t { latest = 0, every = 1 };
 
 // Subscriber to publisher.
 
-/// Opens a session, and repeats itself until a Welcome or a Refusal (of request 0) comes.
+/// Opens a session, and repeats itself until a Welcome or a Refusal (of request 0) comes. With its door's token, it
+/// takes a session along to another connection: what it holds and waits for stays.
 struct Hello {
   std::uint32_t protocol = kProtocolVersion;
   SessionId session = 0;
@@ -50,6 +51,7 @@ struct Hello {
   std::string host;                ///< Boot id and network namespace: equal means memory can be shared.
   VersionNumber highest_seen = 0;  ///< The publisher numbers its next versions above this.
   VersionNumber after = 0;         ///< For `every`: wanted from here on.
+  std::uint64_t door_token = 0;    ///< 0 for a new session.
 };
 
 /// Asks for the newest version (`latest`), or the next one after `after` (`every`). A repeated one carries the same

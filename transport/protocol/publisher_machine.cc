@@ -65,11 +65,14 @@ void PublisherMachine::on_message(const Peer& peer, Message message, Time now) {
 void PublisherMachine::on(const Peer& peer, Hello hello, Time now) {
   const auto known = sessions_.find(hello.session);
   if (known != sessions_.end()) {
-    if (known->second.peer() != peer) return send(peer, UnknownSession{.session = hello.session});
+    const bool proved = hello.door_token == known->second.token();
+    if (known->second.peer() != peer && !proved) return send(peer, UnknownSession{.session = hello.session});
+    known->second.move_to(peer);
     known->second.last_heard = now;
     known->second.silent = false;
     return welcome(known->second);
   }
+  if (hello.door_token != 0) return send(peer, UnknownSession{.session = hello.session});
   end_doorless_sessions_of(peer);
   if (auto refused = why_refused(hello)) {
     return refuse(peer, hello.session, /*request=*/0, refused->code(), refused->message());
@@ -299,7 +302,7 @@ void PublisherMachine::send(const Peer& peer, Message message) {
 
 std::uint64_t PublisherMachine::token_for(SessionId session, std::uint64_t serial) const {
   const std::array<std::uint64_t, 3> seed{options_.token_seed, session, serial};
-  return digest_of(bytes_of(seed.data(), seed.size())).low;
+  return digest_of(bytes_of(seed.data(), seed.size())).low | 1;  // 0 means none.
 }
 
 }  // namespace freshet::protocol

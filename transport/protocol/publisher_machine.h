@@ -8,10 +8,10 @@
 ///   - A version is granted only to a session whose door is open, and the grant is a hold that ends with a Held message
 ///     that leaves it out, with Bye, or with the closing of the door: never with a timer. (A stopped reader keeps its
 ///     door.)
-///   - A version is held before the Grant that names it is handed out as an action, so that no segment of it can be
-///   free
-///     on the way.
-///   - A session belongs to the peer that said Hello; messages that name it from elsewhere are answered UnknownSession.
+///   - A version is held before the Grant that names it is handed out as an action, so that no segment of it can
+///     become free on the way.
+///   - A session belongs to the peer that said Hello, until another one says Hello for it with its door's token (its
+///     connection broke and came back); messages that name it from elsewhere are answered UnknownSession.
 ///   - A session that has been silent for `silent_after` is marked so; if its door is not open it is forgotten.
 ///   - For an `every` session, committed versions after its position are held in its queue, up to a limit, until a Want
 ///     says that they have come; past the limit, or when the arena needs room (shed_queues), the oldest go and are

@@ -15,6 +15,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/clock.h"
@@ -32,6 +33,7 @@ class PublisherSession {
   PublisherSession(Peer peer, Hello hello, std::uint64_t serial, std::uint64_t token);
 
   const Peer& peer() const { return peer_; }
+  void move_to(Peer peer) { peer_ = std::move(peer); }
   const Hello& hello() const { return hello_; }
   std::uint64_t token() const { return token_; }
 
@@ -67,8 +69,8 @@ class PublisherSession {
   HolderId grant_holder() const { return 2 * serial_; }
   HolderId queue_holder() const { return 2 * serial_ + 1; }
 
-  // Constant after construction.
   Peer peer_;
+  // Constant after construction.
   Hello hello_;
   std::uint64_t serial_;
   std::uint64_t token_;

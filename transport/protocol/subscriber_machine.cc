@@ -45,12 +45,17 @@ void SubscriberMachine::on_message(Message message, Time now) {
 }
 
 void SubscriberMachine::on(const Welcome& welcome, Time now) {
+  if (phase_ == Phase::following && welcome.session == current_) {
+    claim_until_.reset();
+    return heard(now);
+  }
   if (phase_ != Phase::greeting || welcome.session != current_) return;
   heard(now);
   const bool same_publisher = welcome.incarnation == incarnation_;
   newest_known_ = same_publisher ? std::max(newest_known_, welcome.newest) : welcome.newest;
   if (!same_publisher) hopeless_up_to_ = 0;
   incarnation_ = welcome.incarnation;
+  door_token_ = welcome.door_token;
   phase_ = Phase::knocking;
   knock_until_ = now + kKnockPauses * options_.retry_after;
   actions_.push_back(action::OpenDoor{
@@ -82,6 +87,8 @@ void SubscriberMachine::greet_anew(Time now) {
   sessions_[current_] = {};
   want_.reset();
   last_request_ = 0;
+  door_token_ = 0;
+  claim_until_.reset();
   phase_ = Phase::greeting;
   if (hello_at_ <= now) say_hello(now);
 }
@@ -95,7 +102,8 @@ void SubscriberMachine::say_hello(Time now) {
              .pid = options_.pid,
              .host = options_.host,
              .highest_seen = highest_seen_,
-             .after = options_.mode == Mode::every ? position_ : 0});
+             .after = options_.mode == Mode::every ? position_ : 0,
+             .door_token = door_token_});
 }
 
 void SubscriberMachine::leave_current_session() {
@@ -198,8 +206,15 @@ void SubscriberMachine::on(const Pong& pong, Time now) {
 
 void SubscriberMachine::on(const UnknownSession& unknown, Time now) {
   if (unknown.session != current_) return;
+  if (phase_ == Phase::following) return claim_session(now);
   leave_current_session();
   greet_anew(now);
+}
+
+void SubscriberMachine::claim_session(Time now) {
+  if (claim_until_) return;
+  claim_until_ = now + options_.silent_after;
+  say_hello(now);
 }
 
 void SubscriberMachine::on(const Refusal& refusal, Time now) {
@@ -288,6 +303,11 @@ void SubscriberMachine::on_tick(Time now) {
       leave_current_session();
       return greet_anew(now);
     case Phase::following:
+      if (claim_until_ && now >= *claim_until_) {
+        leave_current_session();
+        return greet_anew(now);
+      }
+      if (claim_until_ && now >= hello_at_) say_hello(now);
       if (now >= beat_at_) beat(now);
       if (want_ && now >= want_->retry_at) repeat_want(now);
       consider_want(now);
@@ -304,6 +324,7 @@ Time SubscriberMachine::next_tick() const {
     case Phase::following: break;
   }
   next = std::min(next, beat_at_);
+  if (claim_until_) next = std::min({next, hello_at_, *claim_until_});
   if (has_cause_to_ask()) next = std::min(next, want_not_before_);
   if (want_) next = std::min(next, want_->retry_at);
   return next;

@@ -4,24 +4,20 @@
 /// clock, starts no thread. Owned by its loop thread (or by the simulator).
 ///
 /// Life: greeting (Hello, again after a pause until Welcome) -> knocking (open the door, receive slabs) -> following
-/// (Want when news or a Pong says that there is more, one Want at a time). A closed door or UnknownSession lead back to
-/// greeting, with a new session. A publisher that is merely silent keeps the session: it may be stopped, its door is
-/// still open, and its death closes the door.
+/// (Want when news or a Pong says that there is more, one Want at a time). A closed door leads back to greeting, with a
+/// new session. A publisher that is merely silent keeps the session: it may be stopped, its door is still open, and its
+/// death closes the door. UnknownSession through an open door means that the control connection broke and came back:
+/// the session is claimed again with the door's token, and given up for a new one when that takes too long.
 ///
 /// Rules:
 ///   - A door stays open while anything granted through it may still be read in this process: the publisher takes a
-///   closed
-///     door for "nobody reads". So a session that was given up is drained: LeaveDoor comes when its last version is
-///     unpinned.
+///     closed door for "nobody reads". A session that was given up is drained: LeaveDoor comes with its last unpin.
 ///   - A version counts as held from the moment its Grant is accepted, before the Install is handed out, until
-///   on_unpinned,
-///     or until its Install failed.
+///     on_unpinned, or until its Install failed.
 ///   - A Grant that is not the answer to the Want of the moment, or that was overtaken by a later one, is given back by
-///   the
-///     next Held; it is never installed.
-///   - A version that was refused for what it is (corrupt, of a shape that cannot be served) is not asked for again;
-///   one
-///     that could not be had now (a lost slab) is, after a pause that grows.
+///     the next Held; it is never installed.
+///   - A version that was refused for what it is (corrupt, of a shape that cannot be served) is not asked for again.
+///     One that could not be had now (a lost slab) is, after a pause that grows.
 ///   - Versions installed stay served through everything; their mappings live until they are unpinned.
 ///
 /// A Hello in the actions means that no publisher is known to be there: the shell looks its address up anew.
@@ -142,6 +138,7 @@ class SubscriberMachine {
   void greet_anew(Time now);
   void say_hello(Time now);
   void leave_current_session();
+  void claim_session(Time now);
   void heard(Time now);
   void beat(Time now);
   void consider_want(Time now);
@@ -172,6 +169,8 @@ class SubscriberMachine {
   std::set<VersionNumber> delivered_;  ///< `every`: not yet taken by the application.
   std::vector<Digest> architectures_;  ///< The latest last.
 
+  std::uint64_t door_token_ = 0;
+  std::optional<Time> claim_until_;  ///< The publisher is being asked to know the session again.
   Time hello_at_{};
   Time knock_until_{};
   Time beat_at_{};

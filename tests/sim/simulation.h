@@ -1,0 +1,25 @@
+#pragma once
+
+/// One seeded run: a publisher, two subscribers to the latest version, one to every version, and a sink; a while of
+/// loss, reordering, crashes and stops; then a calm in which everything must come right.
+
+#include <cstdint>
+#include <string>
+
+#include "tests/sim/host.h"
+
+namespace freshet::sim {
+
+struct Outcome {
+  std::string violation;  ///< Empty when every property held.
+  std::uint64_t versions = 0;
+  std::uint64_t installs = 0;
+  std::uint64_t gaps = 0;
+  std::uint64_t skipped = 0;
+  std::uint64_t shed = 0;
+  std::uint64_t incarnations = 0;
+};
+
+Outcome simulate(std::uint64_t seed, Sabotage sabotage);
+
+}  // namespace freshet::sim
