@@ -18,10 +18,13 @@ constexpr double kArenaCopiesMax = 64.0;
 constexpr double kDefaultLimitCopies = 4.0;
 constexpr std::uint64_t kDefaultLimitExtraBytes = std::uint64_t{64} << 20;
 constexpr std::size_t kHelpersMax = 3;
+/// A helper that is preempted in the middle of a tensor holds the loop up, and on few processors it gains little: two
+/// fill the memory's bandwidth. So helpers are for machines where a processor is likely to be idle.
+constexpr std::size_t kProcessorsPerHelper = 4;
 
 std::size_t helpers_of(const Capture::Options& options) {
   if (options.helpers != Capture::kHelpersByProcessors) return options.helpers;
-  return std::min<std::size_t>(std::max(1u, std::thread::hardware_concurrency()) - 1, kHelpersMax);
+  return std::min<std::size_t>(std::thread::hardware_concurrency() / kProcessorsPerHelper, kHelpersMax);
 }
 
 }  // namespace

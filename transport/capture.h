@@ -53,7 +53,8 @@ class Capture {
     bool huge_pages = false;
     std::size_t helpers = kHelpersByProcessors;  ///< Threads that copy beside the caller's.
   };
-  static constexpr std::size_t kHelpersByProcessors = ~std::size_t{0};  ///< One less than processors, three at most.
+  static constexpr std::size_t kHelpersByProcessors =
+      ~std::size_t{0};  ///< One for every four processors, three at most.
 
   struct Hooks {
     /// Called on the capturing thread, with no lock held, when there is no room for `bytes`: gives up what can be given
