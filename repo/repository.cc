@@ -123,8 +123,10 @@ std::vector<std::string> Repository::models() const {
 }
 
 Result<VersionNumber> Repository::latest(const std::string& model) const {
-  FRESHET_ASSIGN(const Catalog::Found found, impl_->find({.model = model}));
-  return found.name.number;
+  const MutexLock lock(impl_->mutex);
+  const auto found = impl_->catalog.models().find(model);
+  if (found != impl_->catalog.models().end()) return found->second.rbegin()->first;
+  return fail(impl_->catalog.find(VersionName{.model = model}).error());
 }
 
 std::optional<VersionName> Repository::find(const VersionId& id) const {

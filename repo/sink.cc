@@ -1,0 +1,170 @@
+#include "repo/sink.h"
+
+#include <optional>
+#include <thread>
+
+#include "core/mutex.h"
+#include "transport/subscriber.h"
+
+namespace freshet {
+namespace {
+
+/// How soon the sink notices that it is to stop.
+constexpr Duration kRound = std::chrono::milliseconds(100);
+
+/// Storing it again later cannot help.
+bool is_hopeless(Code code) {
+  return code == Code::corrupt || code == Code::invalid_argument || code == Code::failed_precondition;
+}
+
+}  // namespace
+
+class Sink::Impl {
+ public:
+  Impl(Repository& repository, SinkOptions options, std::unique_ptr<Subscriber> subscriber, VersionNumber newest)
+      : repository_(repository),
+        options_(std::move(options)),
+        subscriber_(std::move(subscriber)),
+        status_{.newest = newest},
+        thread_([this](const std::stop_token& stop) { run(stop); }) {}
+
+  SinkStatus status() const {
+    SinkStatus status;
+    {
+      const MutexLock lock(mutex_);
+      status = status_;
+    }
+    status.connected = subscriber_->status().connected;
+    return status;
+  }
+
+ private:
+  /// A version that is not stored yet, pinned in the publisher's memory.
+  struct Pending {
+    Subscriber::Delivery delivery;
+    Time tried_at{};
+    bool reported = false;  ///< Its failure was.
+  };
+
+  void run(const std::stop_token& stop) {
+    while (!stop.stop_requested()) {
+      Result<Subscriber::Delivery> next = subscriber_->next(kRound);
+      if (next) {
+        give_up_pending();
+        unstored_ += next->update.gap_before;
+        count_gaps(next->update.gap_before);
+        pending_ = Pending{.delivery = std::move(*next)};
+        store_pending();
+      } else if (pending_ && clock().now() >= pending_->tried_at + options_.retry_after) {
+        store_pending();
+      } else if (next.error().code() != Code::timed_out) {
+        note_error(next.error());
+        std::this_thread::sleep_for(kRound);
+      }
+    }
+  }
+
+  void store_pending() {
+    const Snapshot& snapshot = pending_->delivery.snapshot;
+    const Time started = clock().now();
+    std::uint64_t bytes_written = 0;
+    Result<VersionName> name = repository_.put(snapshot.manifest(),
+                                               [&](std::uint32_t tensor) -> Result<Bytes> {
+                                                 const Bytes bytes = snapshot.bytes(tensor);
+                                                 bytes_written += bytes.size();
+                                                 return bytes;
+                                               },
+                                               {});
+    SinkOptions::Event event{.version = snapshot.manifest().name, .put_time = clock().now() - started};
+    if (name) {
+      event.version = *name;
+      event.own_bytes = bytes_written;
+      stored(event);
+    } else if (name.error().code() == Code::already_exists) {
+      already_stored(event);
+    } else {
+      event.status = fail(std::move(name).error());
+      failed(event);
+    }
+  }
+
+  void stored(SinkOptions::Event& event) {
+    event.gap_before = std::exchange(unstored_, 0);
+    {
+      const MutexLock lock(mutex_);
+      ++status_.stored;
+      status_.newest = event.version.number;
+      status_.failing = false;
+      status_.last_error.clear();
+    }
+    pending_.reset();
+    if (options_.on_event) options_.on_event(event);
+  }
+
+  // From before a restart, and nothing to tell; or by an attempt that seemed to fail.
+  void already_stored(SinkOptions::Event& event) {
+    if (pending_->reported) return stored(event);
+    pending_.reset();
+  }
+
+  void failed(const SinkOptions::Event& event) {
+    note_error(event.status.error());
+    const bool first = !std::exchange(pending_->reported, true);
+    pending_->tried_at = clock().now();
+    if (is_hopeless(event.status.error().code())) give_up_pending();
+    if (first && options_.on_event) options_.on_event(event);
+  }
+
+  void note_error(const Error& error) {
+    const MutexLock lock(mutex_);
+    status_.failing = true;
+    status_.last_error = error.message();
+  }
+
+  void give_up_pending() {
+    if (!pending_) return;
+    pending_.reset();
+    ++unstored_;
+    count_gaps(1);
+  }
+
+  void count_gaps(std::uint64_t versions) {
+    const MutexLock lock(mutex_);
+    status_.gaps += versions;
+  }
+
+  static const Clock& clock() { return system_clock(); }
+
+  Repository& repository_;
+  const SinkOptions options_;
+  const std::unique_ptr<Subscriber> subscriber_;
+
+  mutable Mutex mutex_;
+  SinkStatus status_ FRESHET_GUARDED_BY(mutex_);
+
+  // The thread's.
+  std::optional<Pending> pending_;
+  std::uint64_t unstored_ = 0;  ///< Versions since the last stored one that are not.
+
+  std::jthread thread_;  ///< The last member: it is joined before the others go.
+};
+
+Sink::Sink(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Sink::~Sink() = default;
+
+Result<std::unique_ptr<Sink>> Sink::open(Repository& repository, SinkOptions options) {
+  const Result<VersionNumber> newest = repository.latest(options.model);
+  if (!newest && newest.error().code() != Code::not_found) return fail(newest.error());
+  FRESHET_ASSIGN(std::unique_ptr<Subscriber> subscriber, Subscriber::open({.model = options.model,
+                                                                           .at = options.at,
+                                                                           .directory = options.directory,
+                                                                           .label = options.label,
+                                                                           .every = true,
+                                                                           .after = newest.value_or(0)}));
+  return std::unique_ptr<Sink>(
+      new Sink(std::make_unique<Impl>(repository, std::move(options), std::move(subscriber), newest.value_or(0))));
+}
+
+SinkStatus Sink::status() const { return impl_->status(); }
+
+}  // namespace freshet

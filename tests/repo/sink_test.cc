@@ -1,0 +1,196 @@
+#include "repo/sink.h"
+
+#include "core/mutex.h"
+#include "tests/fault/fault_backend.h"
+#include "tests/transport/model_fixture.h"
+
+namespace freshet {
+namespace {
+
+using namespace freshet::testing;
+
+class SinkTest : public ::testing::Test {
+ protected:
+  static constexpr std::size_t kTensors = 4;
+
+  SinkTest() {
+    auto backend = std::make_unique<FaultBackend>(make_memory_backend(), FaultBackend::Plan{});
+    faults_ = backend.get();
+    auto opened = Repository::open(std::move(backend), {});
+    EXPECT_TRUE(opened);
+    repository_ = std::move(*opened);
+  }
+
+  std::unique_ptr<Publisher> start_publisher() {
+    // Room for every version that a test publishes, so that none has to be given up for the next.
+    return open_publisher({.model = "demo", .hub_options = {.directory = folder_.path()}, .arena_copies = 40});
+  }
+
+  void start_sink(Duration retry_after = std::chrono::milliseconds(1)) {
+    sink_.reset();
+    auto opened = Sink::open(*repository_, {.model = "demo",
+                                            .directory = folder_.path(),
+                                            .retry_after = retry_after,
+                                            .on_event = [this](const auto& event) { note(event); }});
+    ASSERT_TRUE(opened) << opened.error().message();
+    sink_ = std::move(*opened);
+  }
+
+  void note(const SinkOptions::Event& event) {
+    const MutexLock lock(mutex_);
+    events_.push_back(event);
+  }
+  std::vector<SinkOptions::Event> events() {
+    const MutexLock lock(mutex_);
+    return events_;
+  }
+
+  // Every tensor of a stored version carries the stamp of the publish that last changed it.
+  void expect_stamps(VersionNumber number, const std::vector<std::uint64_t>& stamps) {
+    const auto record = repository_->get({.model = "demo", .number = number});
+    ASSERT_TRUE(record) << record.error().message();
+    for (std::uint32_t tensor = 0; tensor < kTensors; ++tensor) {
+      const std::uint64_t elements = record->manifest.architecture->tensors()[tensor].shape[0];
+      std::vector<std::uint64_t> values(elements);
+      const std::vector<Repository::TensorRead> reads = {
+          {.tensor = tensor, .out = std::as_writable_bytes(std::span(values))}};
+      const Status status = repository_->read(*record, reads);
+      ASSERT_TRUE(status) << status.error().message();
+      EXPECT_EQ(values, std::vector<std::uint64_t>(elements, stamps[tensor] * 1000 + tensor))
+          << number << " " << tensor;
+    }
+  }
+
+  bool stored(VersionNumber number) {
+    return eventually([&] { return sink_->status().newest >= number; });
+  }
+
+  freshet::testing::TemporaryFolder folder_;
+  FaultBackend* faults_ = nullptr;
+  std::unique_ptr<Repository> repository_;
+  StampedModel model_{kTensors, 3000};
+  Mutex mutex_;
+  std::vector<SinkOptions::Event> events_ FRESHET_GUARDED_BY(mutex_);
+  std::unique_ptr<Sink> sink_;
+};
+
+TEST_F(SinkTest, StoresEveryVersionStraightFromThePublisher) {
+  const auto publisher = start_publisher();
+  start_sink();
+  ASSERT_TRUE(eventually([&] { return sink_->status().connected; }));
+  std::vector<std::vector<std::uint64_t>> stamps;
+  for (std::uint64_t stamp = 1; stamp <= 25; ++stamp) {
+    const auto tensor = static_cast<std::uint32_t>(stamp % kTensors);
+    model_.stamp(tensor, stamp);
+    stamps.push_back(stamps.empty() ? std::vector<std::uint64_t>(kTensors, 0) : stamps.back());
+    stamps.back()[tensor] = stamp;
+    ASSERT_EQ(publish(*publisher, model_, {.step = stamp, .changed = Changed::only({tensor})}), stamp);
+  }
+  ASSERT_TRUE(stored(25));
+  for (VersionNumber number = 1; number <= 25; ++number) expect_stamps(number, stamps[number - 1]);
+  const SinkStatus status = sink_->status();
+  EXPECT_EQ(status.stored, 25u);
+  EXPECT_EQ(status.gaps, 0u);
+  EXPECT_FALSE(status.failing);
+  EXPECT_EQ(repository_->lineage({.model = "demo"})->size(), 25u);
+  // Each segment once: all four of the first version, one of every later one.
+  EXPECT_EQ(repository_->stat()->live_tensors, kTensors + 24);
+}
+
+TEST_F(SinkTest, WaitsForAPublisherAndAdoptsWhatItMissed) {
+  start_sink();
+  const auto publisher = start_publisher();
+  EXPECT_EQ(publish(*publisher, model_), 1u);
+  ASSERT_TRUE(stored(1));
+  sink_.reset();
+  for (std::uint64_t stamp = 2; stamp <= 4; ++stamp) {
+    model_.stamp(stamp % kTensors, stamp);
+    publish(*publisher, model_);
+  }
+  start_sink();
+  ASSERT_TRUE(stored(4));
+  expect_stamps(4, {4, 0, 2, 3});
+  EXPECT_EQ(repository_->get({.model = "demo", .number = 2}).error().code(), Code::not_found);
+  EXPECT_EQ(sink_->status().gaps, 2u);
+  EXPECT_EQ(events().back().gap_before, 2u);
+  model_.stamp(1, 5);
+  EXPECT_EQ(publish(*publisher, model_), 5u);
+  ASSERT_TRUE(stored(5));
+  expect_stamps(5, {4, 5, 2, 3});
+}
+
+TEST_F(SinkTest, ARestartedSinkDoesNotStoreTwice) {
+  const auto publisher = start_publisher();
+  publish(*publisher, model_);
+  start_sink();
+  ASSERT_TRUE(stored(1));
+  start_sink();
+  EXPECT_EQ(sink_->status().newest, 1u);
+  publish(*publisher, model_);
+  ASSERT_TRUE(stored(2));
+  EXPECT_EQ(sink_->status().stored, 1u);
+  EXPECT_EQ(repository_->versions("demo")->size(), 2u);
+}
+
+TEST_F(SinkTest, GoesOnAfterAFailureAndCatchesUp) {
+  const auto publisher = start_publisher();
+  start_sink(std::chrono::hours(1));
+  publish(*publisher, model_);
+  ASSERT_TRUE(stored(1));
+  // The disk is full while three versions come: the stream does not wait.
+  for (std::uint64_t stamp = 2; stamp <= 4; ++stamp) {
+    faults_->set_plan({.fault = FaultBackend::Fault::fail_once, .at = 1});
+    model_.stamp(stamp % kTensors, stamp);
+    EXPECT_EQ(publish(*publisher, model_), stamp);
+    ASSERT_TRUE(eventually([&] { return events().size() == stamp; }));
+    EXPECT_EQ(events().back().status.error().code(), Code::out_of_space);
+    EXPECT_TRUE(sink_->status().failing);
+    EXPECT_FALSE(sink_->status().last_error.empty());
+  }
+  model_.stamp(1, 5);
+  EXPECT_EQ(publish(*publisher, model_), 5u);
+  ASSERT_TRUE(stored(5));
+  expect_stamps(5, {4, 5, 2, 3});
+  EXPECT_FALSE(sink_->status().failing);
+  EXPECT_EQ(sink_->status().gaps, 3u);
+  EXPECT_EQ(events().back().gap_before, 3u);
+  EXPECT_EQ(events().back().own_bytes, kTensors * 3000 * 8);
+}
+
+TEST_F(SinkTest, TheLastVersionIsTriedAgain) {
+  const auto publisher = start_publisher();
+  start_sink();
+  publish(*publisher, model_);
+  ASSERT_TRUE(stored(1));
+  faults_->set_plan({.fault = FaultBackend::Fault::fail_until_recovered, .at = 2});
+  model_.stamp_all(2);
+  publish(*publisher, model_);
+  ASSERT_TRUE(stored(2));
+  expect_stamps(2, {2, 2, 2, 2});
+  EXPECT_EQ(events().size(), 3u);  // Stored, failed, stored after all.
+  EXPECT_FALSE(events()[1].status);
+  EXPECT_EQ(sink_->status().gaps, 0u);
+}
+
+TEST_F(SinkTest, APublisherThatStartsAnewContinuesTheNumbers) {
+  auto publisher = start_publisher();
+  start_sink();
+  publish(*publisher, model_);
+  ASSERT_TRUE(stored(1));
+  publish(*publisher, model_);
+  ASSERT_TRUE(stored(2));
+  publisher = nullptr;
+  publisher = start_publisher();
+  model_.stamp_all(9);
+  EXPECT_EQ(publish(*publisher, model_), 3u);
+  ASSERT_TRUE(stored(3));
+  expect_stamps(3, {9, 9, 9, 9});
+  EXPECT_EQ(repository_->versions("demo")->size(), 3u);
+}
+
+TEST_F(SinkTest, ABadNameIsRefused) {
+  EXPECT_EQ(Sink::open(*repository_, {.model = "a/b"}).error().code(), Code::invalid_argument);
+}
+
+}  // namespace
+}  // namespace freshet
