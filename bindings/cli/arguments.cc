@@ -1,0 +1,91 @@
+#include "bindings/cli/arguments.h"
+
+#include <charconv>
+#include <cmath>
+
+#include "core/check.h"
+
+namespace freshet::cli {
+namespace {
+
+/// All of the text as a finite number, or nothing.
+std::optional<double> finite(const std::string& text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value)) return std::nullopt;
+  return value;
+}
+
+}  // namespace
+
+void add_json_flag(CLI::App& command, Program& program) {
+  command.add_flag("--json", program.out.json, "print one JSON object a line on stdout, and nothing else there");
+}
+
+void add_model(CLI::App& command, std::string& model) {
+  command.add_option("MODEL", model, "the model's name")->required()->check(model_check());
+}
+
+void add_version(CLI::App& command, const std::string& name, std::string& version, const std::string& description) {
+  command.add_option(name, version, description)->required()->check(version_check());
+}
+
+VersionName version_of(const std::string& text) {
+  Result<VersionName> name = parse_version_name(text);
+  FRESHET_CHECK(name.has_value());
+  return *name;
+}
+
+CLI::Validator model_check() {
+  return CLI::Validator(
+      [](std::string& text) {
+        const Status checked = check_model_name(text);
+        return checked ? std::string() : checked.error().message();
+      },
+      "", "model");
+}
+
+CLI::Validator version_check() {
+  return CLI::Validator(
+      [](std::string& text) {
+        const Result<VersionName> name = parse_version_name(text);
+        return name ? std::string() : name.error().message();
+      },
+      "", "version");
+}
+
+CLI::Validator seconds_check() {
+  constexpr double kSecondsMax = 1e9;
+  return CLI::Validator(
+      [](std::string& text) {
+        const std::optional<double> value = finite(text);
+        return value && *value >= 0 && *value <= kSecondsMax ? std::string() : text + " is no number of seconds";
+      },
+      "SECONDS", "seconds");
+}
+
+CLI::Validator number_check() {
+  return CLI::Validator(
+      [](std::string& text) { return finite(text) ? std::string() : text + " is no finite number"; }, "NUMBER",
+      "number");
+}
+
+CLI::Validator tag_check() {
+  return CLI::Validator(
+      [](std::string& text) {
+        const std::size_t equals = text.find('=');
+        return equals == 0 || equals == std::string::npos ? text + " is not KEY=VALUE" : std::string();
+      },
+      "KEY=VALUE", "tag");
+}
+
+Duration seconds(double value) {
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(value));
+}
+
+std::pair<std::string, std::string> tag_of(const std::string& text) {
+  const std::size_t equals = text.find('=');
+  return {text.substr(0, equals), text.substr(equals + 1)};
+}
+
+}  // namespace freshet::cli

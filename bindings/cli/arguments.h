@@ -1,0 +1,47 @@
+#pragma once
+
+/// Options that several commands have, checked while the line is parsed, so that a wrong one is wrong usage (exit code 2)
+/// and says which.
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <utility>
+
+#include "bindings/cli/program.h"
+#include "core/clock.h"
+#include "core/ids.h"
+
+namespace freshet::cli {
+
+/// --json, at every level of the tree.
+void add_json_flag(CLI::App& command, Program& program);
+
+/// MODEL, required.
+void add_model(CLI::App& command, std::string& model);
+/// MODEL or MODEL@V, required.
+void add_version(CLI::App& command, const std::string& name, std::string& version, const std::string& description);
+
+/// REQUIRES: add_version's check passed.
+VersionName version_of(const std::string& text);
+
+CLI::Validator model_check();
+CLI::Validator version_check();
+/// A finite number of seconds, 0 or more.
+CLI::Validator seconds_check();
+/// A finite number.
+CLI::Validator number_check();
+/// K=V with a key.
+CLI::Validator tag_check();
+
+Duration seconds(double value);
+std::pair<std::string, std::string> tag_of(const std::string& text);
+
+/// Runs `act(arguments)` when the command was chosen. `arguments` is shared with the options that fill it.
+template <typename Arguments, typename Act>
+void act_with(CLI::App& command, Program& program, std::shared_ptr<Arguments> arguments, Act act) {
+  command.callback([&program, arguments, act] {
+    program.action = [&program, arguments, act]() -> Result<ExitCode> { return act(program, *arguments); };
+  });
+}
+
+}  // namespace freshet::cli

@@ -1,0 +1,40 @@
+#pragma once
+
+/// What `freshet doctor` looks for: one finding per thing that Freshet uses when it is there. Probes only look; they change
+/// nothing, start nothing and give up within a second.
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace freshet::cli {
+
+enum class Health { ok, limited, missing };
+std::string_view name_of(Health health);
+
+struct Finding {
+  std::string check;    ///< "memory_lock": stable, for scripts.
+  Health health = Health::ok;
+  std::string found;    ///< What is there, in a few words.
+  std::string enables;  ///< What it is for.
+  std::string get;      ///< How to get it, or more of it; empty when there is nothing to do.
+};
+
+/// Processor, memory and kernel.
+Finding find_vector_code();
+Finding find_memory_lock();
+Finding find_huge_pages();
+Finding find_shared_memory();
+Finding find_host_directory();
+
+/// Libraries that are loaded when they are there.
+Finding find_ucx();
+Finding find_cuda();
+Finding find_nccl();
+Finding find_ceph();
+
+/// Programs and services.
+Finding find_redis();
+Finding find_gnuplot();
+
+}  // namespace freshet::cli

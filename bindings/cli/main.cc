@@ -1,0 +1,3 @@
+#include "bindings/cli/program.h"
+
+int main(int argc, char** argv) { return freshet::cli::run(argc, argv); }

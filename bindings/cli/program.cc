@@ -1,0 +1,71 @@
+#include "bindings/cli/program.h"
+
+#include <algorithm>
+
+#include "bindings/cli/arguments.h"
+
+namespace freshet::cli {
+namespace {
+
+constexpr const char* kExamples =
+    R"(examples:
+  freshet publish demo --watch checkpoints/         every file a trainer writes there is a version
+  freshet subscribe demo --out models/ --exec 'systemctl reload server # {}'
+  freshet top demo
+  freshet repo --repo ~/models put demo --weights model.safetensors
+  freshet repo --repo ~/models get demo@3 --tensors 'encoder.*' -o part.safetensors
+  freshet doctor
+
+exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 corrupt, 5 unavailable or timed out, 130 interrupted)";
+
+void build_tree(CLI::App& root, Program& program) {
+  root.name("freshet");
+  root.set_version_flag("--version", "freshet " FRESHET_VERSION);
+  root.require_subcommand(1);
+  root.footer(kExamples);
+  add_json_flag(root, program);
+  add_publish(root, program);
+  add_subscribe(root, program);
+  add_top(root, program);
+  add_repo(root, program);
+  add_doctor(root, program);
+  add_completion(root, program);
+}
+
+/// The command that the line got to, for "see freshet repo put --help".
+std::string command_of(const CLI::App& app) {
+  const auto chosen = app.get_subcommands();
+  return chosen.empty() ? app.get_name() : app.get_name() + " " + command_of(*chosen.front());
+}
+
+/// Help and version are asked for and go to stdout; everything else that CLI11 throws is wrong usage.
+int answer_parse_end(const CLI::App& root, const CLI::ParseError& error, Program& program) {
+  if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) {
+    std::ostringstream text;
+    (void)root.exit(error, text, text);
+    return program.out.write(text.str()) || program.out.closed() ? 0 : static_cast<int>(ExitCode::failed);
+  }
+  program.out.log(std::string(error.what()) + "; see " + command_of(root) + " --help");
+  return static_cast<int>(ExitCode::usage);
+}
+
+}  // namespace
+
+int run(int argc, const char* const* argv) {
+  const Interrupt interrupt;
+  Program program{.interrupt = interrupt};
+  CLI::App root("Keeps served models fresh: streams versions from a trainer to servers, and remembers each of them.");
+  build_tree(root, program);
+  try {
+    root.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return answer_parse_end(root, error, program);
+  }
+  const Result<ExitCode> ended = program.action();
+  if (program.out.closed()) return static_cast<int>(ExitCode::done);
+  if (ended) return static_cast<int>(*ended);
+  if (ended.error().code() != Code::cancelled) program.out.log(ended.error().message());
+  return static_cast<int>(exit_code_of(ended.error().code()));
+}
+
+}  // namespace freshet::cli

@@ -1,0 +1,27 @@
+#pragma once
+
+/// Batches: a file of JSON lines in, a line of output for each, in order. A bad line is answered {"error","line"} and the
+/// others go on; the exit code is then 1.
+
+#include <functional>
+#include <string>
+
+#include "bindings/cli/program.h"
+#include "repo/import.h"
+
+namespace freshet::cli {
+
+inline constexpr std::size_t kBatchLineBytesMax = std::size_t{64} << 20;
+
+/// Stages and puts; {"model","version","inherited_bytes","own_bytes"}.
+Result<Json> put_one(Repository& repository, const StageRequest& request);
+std::string text_of_put(const Json& answer);
+
+Result<ExitCode> put_batch(Program& program, Repository& repository, const std::string& path);
+
+/// Feeds each line that is not blank to `answer` and prints what it says, as `text_of` words it for people. "-" is stdin.
+Result<ExitCode> for_each_line(Program& program, const std::string& path,
+                               const std::function<Result<Json>(const std::string& line)>& answer,
+                               const std::function<std::string(const Json&)>& text_of);
+
+}  // namespace freshet::cli

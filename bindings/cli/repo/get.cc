@@ -1,0 +1,104 @@
+// `freshet repo get`: a version, or some of its tensors, as a safetensors file.
+
+#include <fnmatch.h>
+
+#include <memory>
+#include <span>
+
+#include "bindings/cli/arguments.h"
+#include "bindings/cli/repo/repo.h"
+#include "core/format.h"
+#include "core/safetensors.h"
+
+namespace freshet::cli {
+namespace {
+
+struct Arguments {
+  std::string version;
+  std::vector<std::string> globs;
+  std::string file;
+};
+
+bool is_wanted(const std::string& tensor, const std::vector<std::string>& globs) {
+  if (globs.empty()) return true;
+  return std::ranges::any_of(globs,
+                             [&](const std::string& glob) { return ::fnmatch(glob.c_str(), tensor.c_str(), 0) == 0; });
+}
+
+/// The tensors that were asked for, in memory of our own.
+struct Selection {
+  std::unique_ptr<std::byte[]> memory;
+  std::uint64_t bytes = 0;
+  std::vector<TensorView> views;
+  std::vector<Repository::TensorRead> reads;
+};
+
+Result<Selection> select(const VersionRecord& record, const std::vector<std::string>& globs) {
+  const auto specs = record.manifest.architecture->tensors();
+  std::vector<std::uint32_t> chosen;
+  Selection selection;
+  for (std::uint32_t i = 0; i < specs.size(); ++i) {
+    if (!is_wanted(specs[i].name, globs)) continue;
+    chosen.push_back(i);
+    selection.bytes += specs[i].bytes();
+  }
+  if (chosen.empty() && !globs.empty()) {
+    return fail(Code::not_found, format("{}: none of its {} tensors is named like {}", to_string(record.manifest.name),
+                                        specs.size(), globs.front()));
+  }
+  selection.memory.reset(new (std::nothrow) std::byte[selection.bytes]);
+  if (selection.memory == nullptr) {
+    return fail(Code::out_of_space, format("no {} bytes of memory for the tensors", selection.bytes));
+  }
+  std::uint64_t offset = 0;
+  for (const std::uint32_t tensor : chosen) {
+    const MutableBytes out(selection.memory.get() + offset, specs[tensor].bytes());
+    offset += out.size();
+    selection.views.push_back({.spec = specs[tensor], .data = out});
+    selection.reads.push_back({.tensor = tensor, .out = out});
+  }
+  return selection;
+}
+
+Result<ExitCode> get(Program& program, Repository& repository, const Arguments& arguments) {
+  FRESHET_ASSIGN(const VersionRecord record, repository.get(version_of(arguments.version)));
+  const VersionName& name = record.manifest.name;
+  if (!record.has_weights) {
+    return fail(Code::failed_precondition, format("{} has no weights: it is a graph that was never trained",
+                                                  to_string(name)));
+  }
+  FRESHET_ASSIGN(const Selection selection, select(record, arguments.globs));
+  FRESHET_TRY(repository.read(record, selection.reads));
+  // A signal does not leave a half-written file beside the target.
+  const Interrupt::Deferral deferral;
+  FRESHET_TRY(write_safetensors(arguments.file, selection.views, record.manifest.tags, false));
+  const std::size_t tensors = selection.views.size();
+  FRESHET_TRY(program.out.emit({{"model", name.model},
+                                {"version", name.number},
+                                {"file", arguments.file},
+                                {"tensors", tensors},
+                                {"bytes", selection.bytes}},
+                               format("{}  {} tensors, {} -> {}", to_string(name), tensors,
+                                      human_bytes(selection.bytes), printable(arguments.file))));
+  return program.interrupt.requested() ? ExitCode::interrupted : ExitCode::done;
+}
+
+}  // namespace
+
+void add_get(CLI::App& repo, Program& program) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App& command = add_repo_command(repo, program, "get", "write a version as a safetensors file");
+  add_version(command, "MODEL[@V]", arguments->version, "which; without @V the newest");
+  command.add_option("--tensors", arguments->globs, "only those named like it; may be given again")
+      ->type_name("GLOB")
+      ->allow_extra_args(false);
+  command.add_option("-o,--output", arguments->file, "the file; written whole or not at all")
+      ->type_name("F.safetensors")
+      ->required();
+  command.footer(
+      "The version's tags become the file's __metadata__. A line of JSON: model, version, file, tensors, bytes.\n"
+      "example: freshet repo get net@3 --tensors 'encoder.*' -o encoder.safetensors");
+  act_on_repository(command, program, arguments, RepositoryAccess::read, get);
+}
+
+}  // namespace freshet::cli

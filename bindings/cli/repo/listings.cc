@@ -1,0 +1,87 @@
+// `freshet repo ls` and `stat`: what there is.
+
+#include "bindings/cli/arguments.h"
+#include "bindings/cli/repo/repo.h"
+#include "core/format.h"
+
+namespace freshet::cli {
+namespace {
+
+struct Arguments {
+  std::string model;
+};
+
+std::string quality_text(const std::optional<double>& quality) { return quality ? format("{}", *quality) : "-"; }
+
+Result<ExitCode> list_models(Program& program, const Repository& repository) {
+  std::vector<std::vector<std::string>> rows = {{"MODEL", "VERSIONS", "NEWEST", "QUALITY"}};
+  for (const std::string& model : repository.models()) {
+    FRESHET_ASSIGN(const std::vector<LineageRow> versions, repository.versions(model));
+    if (versions.empty()) continue;
+    const LineageRow& newest = versions.back();
+    rows.push_back({model, format("{}", versions.size()), to_string(newest.version), quality_text(newest.quality)});
+    if (!program.out.json) continue;
+    FRESHET_TRY(program.out.emit({{"model", model},
+                                  {"versions", versions.size()},
+                                  {"newest", newest.version.number},
+                                  {"quality", quality_json(newest.quality)}},
+                                 ""));
+  }
+  if (!program.out.json) FRESHET_TRY(program.out.write(table(rows) + "\n"));
+  return ExitCode::done;
+}
+
+Result<ExitCode> list_versions(Program& program, const Repository& repository, const std::string& model) {
+  std::vector<std::vector<std::string>> rows = {{"VERSION", "ANCESTOR", "INHERITED", "OWN", "QUALITY"}};
+  FRESHET_ASSIGN(const std::vector<LineageRow> versions, repository.versions(model));
+  for (const LineageRow& row : versions) {
+    rows.push_back({to_string(row.version), row.ancestor.number == 0 ? "-" : to_string(row.ancestor),
+                    human_bytes(row.inherited_bytes), human_bytes(row.own_bytes), quality_text(row.quality)});
+    if (!program.out.json) continue;
+    Json line = {{"model", model},
+                 {"version", row.version.number},
+                 {"ancestor", version_json(row.ancestor)},
+                 {"inherited_bytes", row.inherited_bytes},
+                 {"own_bytes", row.own_bytes},
+                 {"quality", quality_json(row.quality)}};
+    if (row.retired) line["retired"] = true;
+    FRESHET_TRY(program.out.emit(line, ""));
+  }
+  if (!program.out.json) FRESHET_TRY(program.out.write(table(rows) + "\n"));
+  return ExitCode::done;
+}
+
+Result<ExitCode> list(Program& program, Repository& repository, const Arguments& arguments) {
+  return arguments.model.empty() ? list_models(program, repository)
+                                 : list_versions(program, repository, arguments.model);
+}
+
+Result<ExitCode> stat(Program& program, Repository& repository, const Arguments& /*none*/) {
+  FRESHET_ASSIGN(const RepositoryStat stat, repository.stat());
+  FRESHET_TRY(program.out.emit({{"models", stat.models},
+                                {"versions", stat.versions},
+                                {"live_tensors", stat.live_tensors},
+                                {"live_bytes", stat.live_bytes},
+                                {"disk_bytes", stat.disk_bytes}},
+                               format("{} models, {} versions; {} tensors stored once, {}; {} on disk", stat.models,
+                                      stat.versions, stat.live_tensors, human_bytes(stat.live_bytes),
+                                      human_bytes(stat.disk_bytes))));
+  return ExitCode::done;
+}
+
+}  // namespace
+
+void add_listings(CLI::App& repo, Program& program) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App& ls = add_repo_command(repo, program, "ls", "the models, or the versions of one");
+  ls.add_option("MODEL", arguments->model, "list its versions, oldest first")->check(model_check());
+  ls.footer("A line each: model, versions, newest, quality; or model, version, ancestor, inherited_bytes, own_bytes, "
+            "quality.");
+  act_on_repository(ls, program, arguments, RepositoryAccess::read, list);
+
+  CLI::App& totals = add_repo_command(repo, program, "stat", "how much there is, and what it takes");
+  totals.footer("A line of JSON: models, versions, live_tensors, live_bytes, disk_bytes.");
+  act_on_repository(totals, program, std::make_shared<Arguments>(), RepositoryAccess::read, stat);
+}
+
+}  // namespace freshet::cli

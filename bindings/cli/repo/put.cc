@@ -1,0 +1,130 @@
+// `freshet repo put`: one version from a graph, a file of tensors and an ancestor; or many, a line each.
+
+#include <unistd.h>
+
+#include <fstream>
+#include <optional>
+
+#include "bindings/cli/arguments.h"
+#include "bindings/cli/model_file.h"
+#include "bindings/cli/repo/batch.h"
+#include "bindings/cli/repo/repo.h"
+#include "core/format.h"
+#include "repo/import.h"
+
+namespace freshet::cli {
+namespace {
+
+struct Arguments {
+  std::string model;
+  std::string graph;
+  std::string weights;
+  std::string ancestor;
+  std::string batch;
+  std::optional<double> quality;
+  std::vector<std::string> tags;
+};
+
+constexpr std::uint64_t kGraphBytesMax = std::uint64_t{1} << 30;
+
+Result<std::shared_ptr<const Architecture>> read_graph(const std::string& path) {
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  if (!file) return fail_errno(errno, path);
+  const auto bytes = static_cast<std::int64_t>(file.tellg());
+  if (bytes < 0 || static_cast<std::uint64_t>(bytes) > kGraphBytesMax) {
+    return fail(Code::invalid_argument, path + ": not a graph file that can be read");
+  }
+  std::string text(static_cast<std::size_t>(bytes), '\0');
+  if (!file.seekg(0).read(text.data(), bytes)) return fail(Code::io_error, path + ": cannot be read");
+  Result<std::shared_ptr<const Architecture>> graph = parse_graph_json(text);
+  if (!graph) return fail(std::move(graph).error().with_context(path));
+  return graph;
+}
+
+/// The file's metadata, with the tags of the command line in the place of those of the same key, or behind them.
+std::vector<std::pair<std::string, std::string>> merged_tags(SafetensorsMetadata metadata,
+                                                             const std::vector<std::string>& tags) {
+  for (const std::string& text : tags) {
+    auto tag = tag_of(text);
+    const auto same = std::ranges::find(metadata, tag.first, &std::pair<std::string, std::string>::first);
+    if (same == metadata.end()) {
+      metadata.push_back(std::move(tag));
+    } else {
+      same->second = std::move(tag.second);
+    }
+  }
+  return metadata;
+}
+
+Result<ExitCode> put(Program& program, Repository& repository, const Arguments& arguments) {
+  if (!arguments.batch.empty()) return put_batch(program, repository, arguments.batch);
+  StageRequest request{.model = arguments.model, .quality = arguments.quality};
+  std::optional<ModelFile> file;
+  if (!arguments.graph.empty()) {
+    FRESHET_ASSIGN(request.architecture, read_graph(arguments.graph));
+  }
+  if (!arguments.weights.empty()) {
+    FRESHET_ASSIGN(ModelFile read, ModelFile::read(arguments.weights));
+    file.emplace(std::move(read));
+    request.tensors = std::span<const TensorView>(file->tensors());
+  }
+  if (!arguments.ancestor.empty()) request.ancestor = version_of(arguments.ancestor);
+  request.tags = merged_tags(file ? file->metadata() : SafetensorsMetadata{}, arguments.tags);
+  FRESHET_ASSIGN(const Json answer, put_one(repository, request));
+  FRESHET_TRY(program.out.emit(answer, text_of_put(answer)));
+  return ExitCode::done;
+}
+
+void check_combination(const Arguments& arguments) {
+  const bool single = !arguments.model.empty();
+  if (single == !arguments.batch.empty()) throw CLI::ValidationError("put: give either MODEL or --batch FILE");
+  if (single && arguments.graph.empty() && arguments.weights.empty()) {
+    throw CLI::ValidationError("put: MODEL needs --graph, --weights or both");
+  }
+}
+
+}  // namespace
+
+Result<Json> put_one(Repository& repository, const StageRequest& request) {
+  FRESHET_ASSIGN(const StagedPut staged, stage_put(repository, request));
+  FRESHET_ASSIGN(const VersionName name, repository.put(staged.manifest, staged.bytes_of(), staged.options));
+  return Json{{"model", name.model},
+              {"version", name.number},
+              {"inherited_bytes", staged.inherited_bytes},
+              {"own_bytes", staged.own_bytes}};
+}
+
+std::string text_of_put(const Json& answer) {
+  return format("{}@{}  {} inherited, {} of its own", answer["model"].get<std::string>(),
+                answer["version"].get<VersionNumber>(), human_bytes(answer["inherited_bytes"].get<std::uint64_t>()),
+                human_bytes(answer["own_bytes"].get<std::uint64_t>()));
+}
+
+void add_put(CLI::App& repo, Program& program) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App& command = add_repo_command(repo, program, "put", "store a new version; prints its MODEL@V");
+  command.add_option("MODEL", arguments->model, "the model's name")->check(model_check());
+  command.add_option("--graph", arguments->graph, "the architecture: a graph file")->type_name("G.json");
+  command.add_option("--weights", arguments->weights, "the tensors: a safetensors file")->type_name("F.safetensors");
+  command.add_option("--ancestor", arguments->ancestor, "the version that it was transferred from")
+      ->type_name("MODEL@V")
+      ->check(version_check());
+  command.add_option("--quality", arguments->quality, "how good it is; larger is better")->check(number_check());
+  command.add_option("--tag", arguments->tags, "a tag; may be given again")->check(tag_check())->allow_extra_args(false);
+  command.add_option("--batch", arguments->batch, "one put a line: {\"model\",\"graph\",\"quality\",\"ancestor\"}")
+      ->type_name("FILE.jsonl");
+  command.footer(
+      "A tensor whose layer lies in the longest common prefix with the ancestor is inherited when the file leaves it out\n"
+      "or holds equal bytes. A line of JSON: model, version, inherited_bytes, own_bytes.\n"
+      "example: freshet repo put net --graph g.json --weights tuned.safetensors --ancestor net@3 --quality 0.91");
+  command.callback([&program, arguments] {
+    check_combination(*arguments);
+    require_repository(program);
+    program.action = [&program, arguments]() -> Result<ExitCode> {
+      FRESHET_ASSIGN(const auto repository, open_repository(program.repository, RepositoryAccess::create));
+      return put(program, *repository, *arguments);
+    };
+  });
+}
+
+}  // namespace freshet::cli

@@ -1,0 +1,48 @@
+#include "bindings/cli/repo/repo.h"
+
+#include <cstdlib>
+
+#include "bindings/cli/arguments.h"
+
+namespace freshet::cli {
+namespace {
+
+void add_repository_option(CLI::App& command, Program& program) {
+  command.add_option("--repo", program.repository, "the repository's folder (or FRESHET_REPO)")->type_name("FOLDER");
+}
+
+}  // namespace
+
+CLI::App& add_repo_command(CLI::App& repo, Program& program, const std::string& name, const std::string& description) {
+  CLI::App& command = *repo.add_subcommand(name, description);
+  add_json_flag(command, program);
+  add_repository_option(command, program);
+  return command;
+}
+
+void require_repository(Program& program) {
+  const char* environment = std::getenv("FRESHET_REPO");
+  if (program.repository.empty() && environment != nullptr) program.repository = environment;
+  if (program.repository.empty()) throw CLI::ValidationError("--repo FOLDER or FRESHET_REPO must say which repository");
+}
+
+Json version_json(const VersionName& name) { return name.number == 0 ? Json() : Json(to_string(name)); }
+
+Json quality_json(const std::optional<double>& quality) { return quality ? Json(*quality) : Json(); }
+
+void add_repo(CLI::App& root, Program& program) {
+  CLI::App& repo = *root.add_subcommand("repo", "versions at rest: put, get, and what is known about them");
+  repo.require_subcommand(1);
+  add_json_flag(repo, program);
+  add_repository_option(repo, program);
+  add_put(repo, program);
+  add_get(repo, program);
+  add_listings(repo, program);
+  add_show(repo, program);
+  add_history(repo, program);
+  add_compare(repo, program);
+  add_pins(repo, program);
+  add_verify(repo, program);
+}
+
+}  // namespace freshet::cli

@@ -1,0 +1,49 @@
+#pragma once
+
+/// The commands of `freshet repo`, a file for each few that belong together. In JSON a version stands as its name,
+/// "MODEL@V"; where "model" stands beside it, "version" is the number alone.
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "bindings/cli/program.h"
+#include "bindings/runtime/repository_folder.h"
+#include "repo/repository.h"
+
+namespace freshet::cli {
+
+void add_put(CLI::App& repo, Program& program);      // put
+void add_get(CLI::App& repo, Program& program);      // get
+void add_listings(CLI::App& repo, Program& program); // ls, stat
+void add_show(CLI::App& repo, Program& program);     // show
+void add_history(CLI::App& repo, Program& program);  // lineage, owners
+void add_compare(CLI::App& repo, Program& program);  // diff, mrca
+void add_pins(CLI::App& repo, Program& program);     // pin, unpin
+void add_verify(CLI::App& repo, Program& program);   // verify
+
+/// A subcommand with the options that all of them have (--json, --repo).
+CLI::App& add_repo_command(CLI::App& repo, Program& program, const std::string& name, const std::string& description);
+
+/// Throws CLI::ValidationError (wrong usage) when neither --repo nor $FRESHET_REPO names one. While parsing only.
+void require_repository(Program& program);
+
+/// act_with() for a command that opens the repository: `act(program, repository, arguments)`.
+template <typename Arguments, typename Act>
+void act_on_repository(CLI::App& command, Program& program, std::shared_ptr<Arguments> arguments,
+                       RepositoryAccess access, Act act) {
+  command.callback([&program, arguments, access, act] {
+    require_repository(program);
+    program.action = [&program, arguments, access, act]() -> Result<ExitCode> {
+      FRESHET_ASSIGN(const std::unique_ptr<Repository> repository, open_repository(program.repository, access));
+      return act(program, *repository, *arguments);
+    };
+  });
+}
+
+/// "MODEL@V", or null for none.
+Json version_json(const VersionName& name);
+/// The number, or null for none (JSON has no NaN either).
+Json quality_json(const std::optional<double>& quality);
+
+}  // namespace freshet::cli

@@ -1,0 +1,52 @@
+// `freshet repo verify`: reads everything again and compares it with its digests.
+
+#include <unistd.h>
+
+#include "bindings/cli/arguments.h"
+#include "bindings/cli/repo/repo.h"
+#include "core/format.h"
+
+namespace freshet::cli {
+namespace {
+
+struct Arguments {
+  std::string version;
+};
+
+/// A line on stderr that is overwritten as the work goes on; nothing where nobody looks.
+void show_progress(std::uint64_t done, std::uint64_t total) {
+  if (::isatty(STDERR_FILENO) == 0) return;
+  const std::string line = format("\r{} of {} \x1b[K{}", human_bytes(done), human_bytes(total), done == total ? "\r\x1b[K" : "");
+  (void)!::write(STDERR_FILENO, line.data(), line.size());
+}
+
+Result<ExitCode> verify(Program& program, Repository& repository, const Arguments& arguments) {
+  std::optional<VersionName> name;
+  if (!arguments.version.empty()) name = version_of(arguments.version);
+  FRESHET_ASSIGN(const VerifyReport report, repository.verify(name, show_progress));
+  Json corrupt = Json::array();
+  std::string text;
+  for (const VerifyReport::Corrupt& one : report.corrupt) {
+    corrupt.push_back({{"version", version_json(one.version)}, {"tensor", one.tensor}});
+    text += format("corrupt: {} {}: {}\n", to_string(one.version), printable(one.tensor), printable(one.reason));
+  }
+  FRESHET_TRY(program.out.emit({{"checked_bytes", report.checked_bytes}, {"corrupt", corrupt}},
+                               format("{}{} checked, {} corrupt tensors", text, human_bytes(report.checked_bytes),
+                                      report.corrupt.size())));
+  if (report.corrupt.empty()) return ExitCode::done;
+  program.out.log(format("{} tensors are corrupt", report.corrupt.size()));
+  return ExitCode::corrupt;
+}
+
+}  // namespace
+
+void add_verify(CLI::App& repo, Program& program) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App& command = add_repo_command(repo, program, "verify", "read everything again and compare it with its digests");
+  command.add_option("MODEL[@V]", arguments->version, "only this version; without @V the newest")
+      ->check(version_check());
+  command.footer("A line of JSON: checked_bytes, corrupt [{version, tensor}]. Exit code 4 when anything is corrupt.");
+  act_on_repository(command, program, arguments, RepositoryAccess::read, verify);
+}
+
+}  // namespace freshet::cli
