@@ -5,6 +5,7 @@
 #include <iostream>
 
 #include "core/format.h"
+#include "core/json_document.h"
 
 namespace freshet::cli {
 namespace {
@@ -36,7 +37,7 @@ Result<std::string> text_member(const Json& object, const char* key) {
 }
 
 Result<StageRequest> request_of(const std::string& line) {
-  const Json object = Json::parse(line, nullptr, false);
+  FRESHET_ASSIGN(const Json object, parse_json(line));
   if (!object.is_object()) return fail(Code::invalid_argument, "no JSON object");
   for (const auto& [key, value] : object.items()) {
     if (key != "model" && key != "graph" && key != "quality" && key != "ancestor") {
