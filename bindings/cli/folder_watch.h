@@ -1,0 +1,68 @@
+#pragma once
+
+/// Tells when a file in a folder is whole: it was renamed into place, or it has not changed for a second. Files that are
+/// there at the start count too, oldest first. Only `*.safetensors` are looked at, and none that begins with a dot.
+///
+/// News come from inotify. When the kernel lost some, the folder is read again and compared with what was seen of it.
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/clock.h"
+#include "core/result.h"
+
+namespace freshet::cli {
+
+inline constexpr Duration kQuietPeriod = std::chrono::seconds(1);
+inline constexpr std::size_t kWatchedFilesMax = 65536;
+
+/// One thread at a time.
+class FolderWatch {
+ public:
+  /// not_found when there is no such folder.
+  static Result<FolderWatch> open(const std::string& folder);
+  FolderWatch(FolderWatch&& other) noexcept;
+  FolderWatch& operator=(FolderWatch&&) = delete;
+  ~FolderWatch();
+
+  /// Waits until at least one file is whole, `stop` becomes readable, or the deadline; empty in the latter cases. Paths in the
+  /// order in which they became whole. unavailable when the folder is gone.
+  Result<std::vector<std::string>> wait(Time deadline, int stop);
+
+  /// Judges a file anew that turned out to be still in the making.
+  void look_again(const std::string& path);
+
+ private:
+  /// What tells one content of a file from another without reading it.
+  struct Stamp {
+    std::uint64_t inode = 0;
+    std::int64_t bytes = -1;
+    std::int64_t modified_ns = 0;
+    bool operator==(const Stamp&) const = default;
+  };
+  struct Pending {
+    std::uint64_t order = 0;
+    Stamp stamp;
+    Time unchanged_since;
+    bool renamed = false;
+  };
+
+  explicit FolderWatch(std::string folder) : folder_(std::move(folder)) {}
+  Status read_events(Time now);
+  Status on_event(std::uint32_t mask, const std::string& name, Time now);
+  Status scan(Time now);
+  Status await(const std::string& name, bool renamed, Time now);
+  std::vector<std::string> take_whole(Time now);
+  Time next_look() const;
+  Stamp stamp_of(const std::string& name) const;
+  std::string path_of(const std::string& name) const { return folder_ + "/" + name; }
+
+  std::string folder_;
+  int inotify_ = -1;
+  std::uint64_t arrivals_ = 0;
+  std::map<std::string, Pending> pending_;
+  std::map<std::string, Stamp> taken_;  ///< Of the files handed out, as they were then.
+};
+
+}  // namespace freshet::cli

@@ -1,0 +1,176 @@
+// `freshet publish`: files of tensors become versions, and are served until somebody says stop.
+
+#include <optional>
+
+#include "bindings/cli/arguments.h"
+#include "bindings/cli/folder_watch.h"
+#include "bindings/cli/model_file.h"
+#include "bindings/cli/program.h"
+#include "core/format.h"
+#include "transport/publisher.h"
+
+namespace freshet::cli {
+namespace {
+
+struct Arguments {
+  std::string model;
+  std::vector<std::string> files;
+  std::string watch;
+  std::string at;
+  std::optional<double> linger;
+};
+
+/// Readers that hold too much of the arena make a publish wait at most this long; a version's seal comes far sooner.
+constexpr Duration kPatience = std::chrono::seconds(30);
+
+double milliseconds(Duration duration) { return std::chrono::duration<double, std::milli>(duration).count(); }
+
+/// Turns files into versions, one after another. One thread at a time.
+class FilePublisher {
+ public:
+  FilePublisher(Program& program, Publisher& publisher, std::string model)
+      : program_(program), publisher_(publisher), model_(std::move(model)) {}
+
+  /// Publishes, waits for the seal, prints the line. Errors name the file.
+  Status publish(const std::string& path) {
+    FRESHET_ASSIGN(const ModelFile file, ModelFile::read(path));
+    Status published = publish_tensors(file);
+    if (!published) return fail(std::move(published).error().with_context(path));
+    return {};
+  }
+
+ private:
+  Status publish_tensors(const ModelFile& file) {
+    PublishOptions options{.tags = file.metadata()};
+    std::vector<TensorView> tensors;
+    if (architecture_ != nullptr) tensors = in_order_of(*architecture_, file.tensors());
+    if (tensors.empty()) {
+      tensors = file.tensors();
+      FRESHET_ASSIGN(options.new_architecture, guess(tensors));
+      architecture_ = options.new_architecture;
+    }
+    FRESHET_ASSIGN(const PublishReceipt receipt, publish_patiently(tensors, options));
+    FRESHET_ASSIGN(const CommitReport report, wait_sealed(receipt.version));
+    return print(report, receipt);
+  }
+
+  static Result<std::shared_ptr<const Architecture>> guess(const std::vector<TensorView>& tensors) {
+    std::vector<TensorSpec> specs;
+    specs.reserve(tensors.size());
+    for (const TensorView& view : tensors) specs.push_back(view.spec);
+    return Architecture::guess_chain(std::move(specs));
+  }
+
+  /// A file is a version that somebody wants: unlike a training loop it waits for room rather than being skipped.
+  Result<PublishReceipt> publish_patiently(const std::vector<TensorView>& tensors, const PublishOptions& options) {
+    const Time deadline = system_clock().now() + kPatience;
+    for (;;) {
+      Result<PublishReceipt> receipt = publisher_.publish(tensors, options);
+      const Time now = system_clock().now();
+      if (receipt || receipt.error().code() != Code::out_of_space || now >= deadline) return receipt;
+      if (program_.interrupt.wait_until(now + kInterruptLatency)) return fail(Code::cancelled, "interrupted");
+    }
+  }
+
+  Result<CommitReport> wait_sealed(VersionNumber version) {
+    const Time deadline = system_clock().now() + kPatience;
+    for (;;) {
+      Result<CommitReport> report = publisher_.wait_committed(version, kInterruptLatency);
+      if (report || report.error().code() != Code::timed_out || system_clock().now() >= deadline) return report;
+      if (program_.interrupt.requested()) return fail(Code::cancelled, "interrupted");
+    }
+  }
+
+  Status print(const CommitReport& report, const PublishReceipt& receipt) {
+    return program_.out.emit({{"model", model_},
+                              {"version", report.version},
+                              {"tensors", report.tensors},
+                              {"changed_tensors", report.changed_tensors},
+                              {"bytes", report.changed_bytes},
+                              {"blocked_ms", milliseconds(receipt.blocked)}},
+                             format("{}@{}  {} of {} tensors changed, {}, blocked {:.2f} ms", model_, report.version,
+                                    report.changed_tensors, report.tensors, human_bytes(report.changed_bytes),
+                                    milliseconds(receipt.blocked)));
+  }
+
+  Program& program_;
+  Publisher& publisher_;
+  std::string model_;
+  std::shared_ptr<const Architecture> architecture_;
+};
+
+/// Serves for `linger` after the last version, or until interrupted.
+Status linger(const Program& program, const std::optional<double>& linger) {
+  const Time deadline = linger ? system_clock().now() + seconds(*linger) : Time::max();
+  if (program.interrupt.wait_until(deadline)) return fail(Code::cancelled, "interrupted");
+  return {};
+}
+
+/// Publishes what appears, until interrupted or until nothing came for `linger`. A bad file is logged, and the others go on.
+Status follow(Program& program, FilePublisher& files, FolderWatch& watch, const std::optional<double>& linger) {
+  Time last = system_clock().now();
+  for (;;) {
+    const Time deadline = linger ? last + seconds(*linger) : Time::max();
+    FRESHET_ASSIGN(const std::vector<std::string> paths, watch.wait(deadline, program.interrupt.descriptor()));
+    if (program.interrupt.requested()) return fail(Code::cancelled, "interrupted");
+    if (paths.empty()) return {};
+    for (const std::string& path : paths) {
+      const Status published = files.publish(path);
+      last = system_clock().now();
+      if (published) continue;
+      if (published.error().code() == Code::cancelled) return published;
+      program.out.log(published.error().message());
+      if (published.error().code() == Code::unavailable) watch.look_again(path);
+    }
+  }
+}
+
+Result<ExitCode> publish(Program& program, const Arguments& arguments) {
+  const Interrupt::Deferral deferral;
+  std::optional<FolderWatch> watch;
+  if (!arguments.watch.empty()) {
+    FRESHET_ASSIGN(FolderWatch opened, FolderWatch::open(arguments.watch));
+    watch.emplace(std::move(opened));
+  }
+  FRESHET_ASSIGN(const std::unique_ptr<Publisher> publisher,
+                 Publisher::open({.model = arguments.model, .hub_options = {.listen = arguments.at}}));
+  program.out.log(format("{} is served at {}", arguments.model, publisher->address()));
+  FilePublisher files(program, *publisher, arguments.model);
+  for (const std::string& path : arguments.files) {
+    if (program.interrupt.requested()) return ExitCode::interrupted;
+    FRESHET_TRY(files.publish(path));
+  }
+  if (watch) {
+    FRESHET_TRY(follow(program, files, *watch, arguments.linger));
+  } else {
+    FRESHET_TRY(linger(program, arguments.linger));
+  }
+  return ExitCode::done;
+}
+
+}  // namespace
+
+void add_publish(CLI::App& root, Program& program) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App& command = *root.add_subcommand("publish", "make versions of safetensors files, and serve them");
+  add_json_flag(command, program);
+  add_model(command, arguments->model);
+  command.add_option("FILE", arguments->files, "each is one version, in order")->type_name("FILE.safetensors");
+  command.add_option("--watch", arguments->watch, "each *.safetensors that appears in DIR, written whole, is one")
+      ->type_name("DIR");
+  command.add_option("--linger", arguments->linger, "serve so long after the last version; default: until interrupted")
+      ->check(seconds_check());
+  command.add_option("--at", arguments->at, "listen here, e.g. tcp://127.0.0.1:7070")->type_name("ADDRESS");
+  command.footer(
+      "Whole means renamed into place, or unchanged for a second. The file's __metadata__ travels with the version.\n"
+      "A line per version: model, version, tensors, changed_tensors, bytes (of the changed ones), blocked_ms.\n"
+      "example: freshet publish demo --watch checkpoints/");
+  command.callback([&program, arguments] {
+    if (arguments->files.empty() && arguments->watch.empty()) {
+      throw CLI::ValidationError("publish: give FILEs, --watch DIR or both");
+    }
+    program.action = [&program, arguments] { return publish(program, *arguments); };
+  });
+}
+
+}  // namespace freshet::cli

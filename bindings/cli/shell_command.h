@@ -1,0 +1,23 @@
+#pragma once
+
+/// Runs a command line of the user's, as `sh -c` does, and waits for it.
+
+#include <string>
+
+#include "bindings/cli/interrupt.h"
+#include "core/result.h"
+
+namespace freshet::cli {
+
+/// Every `{}` of the command becomes the path, quoted for the shell.
+std::string with_path(const std::string& command, const std::string& path);
+
+struct ShellOptions {
+  bool stdout_to_stderr = false;  ///< For a program whose own stdout is for machines.
+};
+
+/// failed_precondition says how the command ended, unless it ended well. When interrupted, the command is asked to end
+/// (SIGTERM), then made to (SIGKILL, after two seconds): cancelled.
+Status run_shell(const std::string& command, const ShellOptions& options, const Interrupt& interrupt);
+
+}  // namespace freshet::cli

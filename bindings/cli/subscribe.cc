@@ -1,0 +1,157 @@
+// `freshet subscribe`: versions that come in, as files, so that any server that reads files is always fresh.
+
+#include <optional>
+
+#include "bindings/cli/arguments.h"
+#include "bindings/cli/program.h"
+#include "bindings/cli/shell_command.h"
+#include "bindings/cli/version_feed.h"
+#include "bindings/cli/version_folder.h"
+#include "core/format.h"
+
+namespace freshet::cli {
+namespace {
+
+struct Arguments {
+  std::string model;
+  std::string at;
+  std::string folder;
+  std::string command;
+  bool every = false;
+  bool latest = false;
+  std::optional<std::uint64_t> count;
+  std::optional<double> duration;
+};
+
+/// What became of the versions so far.
+struct Tally {
+  std::uint64_t versions = 0;
+  std::uint64_t failed_commands = 0;
+  VersionNumber newest = 0;
+};
+
+class FileSubscriber {
+ public:
+  FileSubscriber(Program& program, const Arguments& arguments, VersionFeed& feed, std::optional<VersionFolder> folder)
+      : program_(program), arguments_(arguments), feed_(feed), folder_(std::move(folder)) {}
+
+  Result<ExitCode> run() {
+    const Time deadline = arguments_.duration ? system_clock().now() + seconds(*arguments_.duration) : Time::max();
+    while (!arguments_.count || tally_.versions < *arguments_.count) {
+      if (program_.interrupt.requested()) return ExitCode::interrupted;
+      const Time now = system_clock().now();
+      if (now >= deadline) return answer_deadline();
+      Result<Subscriber::Delivery> delivery = feed_.next(std::min(kInterruptLatency, Duration(deadline - now)));
+      if (!delivery && delivery.error().code() == Code::timed_out) {
+        tell_new_error();
+        continue;
+      }
+      if (!delivery) return fail(std::move(delivery).error());
+      if (delivery->snapshot.version() == tally_.newest) continue;
+      FRESHET_TRY(handle(std::move(*delivery)));
+    }
+    return ended();
+  }
+
+ private:
+  Status handle(Subscriber::Delivery delivery) {
+    const VersionNumber version = delivery.snapshot.version();
+    std::string file;
+    if (folder_) {
+      FRESHET_ASSIGN(file, folder_->write(arguments_.model, delivery.snapshot));
+    }
+    // The publisher gets its memory back before a command starts that may take long.
+    delivery.snapshot = Snapshot();
+    FRESHET_TRY(print(version, file, delivery.update));
+    ++tally_.versions;
+    tally_.newest = version;
+    if (arguments_.command.empty()) return {};
+    const Status ran = run_shell(with_path(arguments_.command, file), {.stdout_to_stderr = program_.out.json},
+                                 program_.interrupt);
+    if (ran) return {};
+    if (ran.error().code() == Code::cancelled) return ran;
+    program_.out.log(ran.error().message());
+    ++tally_.failed_commands;
+    return {};
+  }
+
+  Status print(VersionNumber version, const std::string& file, const Update& update) {
+    const double latency_ms = std::chrono::duration<double, std::milli>(update.latency).count();
+    return program_.out.emit({{"model", arguments_.model},
+                              {"version", version},
+                              {"file", file.empty() ? Json() : Json(file)},
+                              {"tensors_fetched", update.tensors_fetched},
+                              {"bytes_fetched", update.bytes_fetched},
+                              {"channel", update.channel},
+                              {"latency_ms", latency_ms}},
+                             format("{}@{}  {} tensors, {} by {}, {:.2f} ms{}{}", arguments_.model, version,
+                                    update.tensors_fetched, human_bytes(update.bytes_fetched), update.channel,
+                                    latency_ms, file.empty() ? "" : " -> ", printable(file)));
+  }
+
+  /// A refused version (a hostile manifest, a publisher that lost its slab) is told once; the served one stays.
+  void tell_new_error() {
+    const std::string error = feed_.status().last_error;
+    if (error != last_error_ && !error.empty()) program_.out.log(error);
+    last_error_ = error;
+  }
+
+  Result<ExitCode> answer_deadline() const {
+    if (tally_.versions == 0) {
+      return fail(Code::timed_out, format("no version of {} came in {} s", arguments_.model, *arguments_.duration));
+    }
+    if (arguments_.count) {
+      return fail(Code::timed_out, format("{} of {} versions of {} came in {} s", tally_.versions, *arguments_.count,
+                                          arguments_.model, *arguments_.duration));
+    }
+    return ended();
+  }
+
+  Result<ExitCode> ended() const { return tally_.failed_commands == 0 ? ExitCode::done : ExitCode::failed; }
+
+  Program& program_;
+  const Arguments& arguments_;
+  VersionFeed& feed_;
+  std::optional<VersionFolder> folder_;
+  Tally tally_;
+  std::string last_error_;
+};
+
+Result<ExitCode> subscribe(Program& program, const Arguments& arguments) {
+  const Interrupt::Deferral deferral;
+  std::optional<VersionFolder> folder;
+  if (!arguments.folder.empty()) {
+    FRESHET_ASSIGN(folder, VersionFolder::open(arguments.folder));
+  }
+  FRESHET_ASSIGN(const std::unique_ptr<VersionFeed> feed,
+                 VersionFeed::open({.model = arguments.model, .at = arguments.at, .every = arguments.every}));
+  return FileSubscriber(program, arguments, *feed, std::move(folder)).run();
+}
+
+}  // namespace
+
+void add_subscribe(CLI::App& root, Program& program) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App& command = *root.add_subcommand("subscribe", "follow a model, and write its versions as files");
+  add_json_flag(command, program);
+  add_model(command, arguments->model);
+  CLI::Option* out = command.add_option("--out", arguments->folder, "write DIR/MODEL@V.safetensors, and the link DIR/latest");
+  out->type_name("DIR");
+  CLI::Option* every = command.add_flag("--every", arguments->every, "every version, in order");
+  command.add_flag("--latest", arguments->latest, "the newest, skipping those that are overtaken (default)")
+      ->excludes(every);
+  command.add_option("--count", arguments->count, "end after N versions")->type_name("N")->check(CLI::PositiveNumber);
+  command.add_option("--for", arguments->duration, "end after that time")->check(seconds_check());
+  command.add_option("--exec", arguments->command, "run after each version; {} is its file")
+      ->type_name("'COMMAND {}'")
+      ->needs(out);
+  command.add_option("--at", arguments->at, "where the publisher listens; default: ask the host directory")
+      ->type_name("ADDRESS");
+  command.footer(
+      "A line per version: model, version, file, tensors_fetched, bytes_fetched, channel, latency_ms.\n"
+      "Without --count and --for it follows until interrupted, through restarts of the publisher.\n"
+      "example: freshet subscribe demo --out models/ --exec 'kill -HUP $(cat server.pid) # {}'");
+  act_with(command, program, arguments, subscribe);
+}
+
+}  // namespace freshet::cli

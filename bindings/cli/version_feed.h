@@ -1,0 +1,42 @@
+#pragma once
+
+/// What a subscriber delivers, one version after another, in either mode: every version in order, or the newest whenever
+/// the taker is ready.
+
+#include <memory>
+#include <string>
+
+#include "core/mutex.h"
+#include "core/result.h"
+#include "transport/subscriber.h"
+
+namespace freshet::cli {
+
+/// One thread at a time.
+class VersionFeed {
+ public:
+  struct Options {
+    std::string model;
+    std::string at;
+    bool every = false;
+  };
+  static Result<std::unique_ptr<VersionFeed>> open(const Options& options);
+  ~VersionFeed();
+
+  /// timed_out when none came. In the newest-only mode the update counts what was fetched since the last one taken.
+  Result<Subscriber::Delivery> next(Duration at_most);
+
+  SubscriberStatus status() const;
+
+ private:
+  /// Holds at most one version, the newest; pinned, so that it stays as it is until it is taken. Filled on the
+  /// subscriber's thread.
+  class Mailbox;
+  VersionFeed();
+
+  bool every_ = false;
+  std::unique_ptr<Mailbox> mailbox_;        // Outlives the subscriber, whose thread fills it,
+  std::unique_ptr<Subscriber> subscriber_;  // but is emptied before it: snapshots must not outlive their subscriber.
+};
+
+}  // namespace freshet::cli
