@@ -61,13 +61,12 @@ CLI::Validator seconds_check() {
         const std::optional<double> value = finite(text);
         return value && *value >= 0 && *value <= kSecondsMax ? std::string() : text + " is no number of seconds";
       },
-      "SECONDS", "seconds");
+      "", "seconds");
 }
 
 CLI::Validator number_check() {
-  return CLI::Validator(
-      [](std::string& text) { return finite(text) ? std::string() : text + " is no finite number"; }, "NUMBER",
-      "number");
+  return CLI::Validator([](std::string& text) { return finite(text) ? std::string() : text + " is no finite number"; },
+                        "", "number");
 }
 
 CLI::Validator tag_check() {
@@ -76,12 +75,10 @@ CLI::Validator tag_check() {
         const std::size_t equals = text.find('=');
         return equals == 0 || equals == std::string::npos ? text + " is not KEY=VALUE" : std::string();
       },
-      "KEY=VALUE", "tag");
+      "", "tag");
 }
 
-Duration seconds(double value) {
-  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(value));
-}
+Duration seconds(double value) { return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(value)); }
 
 std::pair<std::string, std::string> tag_of(const std::string& text) {
   const std::size_t equals = text.find('=');

@@ -1,7 +1,7 @@
 #pragma once
 
-/// Options that several commands have, checked while the line is parsed, so that a wrong one is wrong usage (exit code 2)
-/// and says which.
+/// Options that several commands have, checked while the line is parsed, so that a wrong one is wrong usage (exit code
+/// 2) and says which.
 
 #include <CLI/CLI.hpp>
 #include <string>

@@ -69,7 +69,8 @@ std::string quoted(const std::string& text) {
 std::string word_cases(const std::vector<Command>& commands, const std::string& variable) {
   std::string text = "  case \"$command\" in\n";
   for (const Command& command : commands) {
-    text += format("    {}) {}={} ;;\n", quoted(command.path), variable, quoted(joined(command.subcommands, command.options)));
+    text += format("    {}) {}={} ;;\n", quoted(command.path), variable,
+                   quoted(joined(command.subcommands, command.options)));
   }
   return text + "  esac\n";
 }
@@ -141,8 +142,8 @@ std::string fish_completion(const CLI::App& root) {
   for (const Command& command : commands_of(root)) {
     const std::string condition = fish_condition(command.path);
     for (const Word& word : command.subcommands) {
-      text += format("complete -c freshet -f -n {} -a {} -d {}\n", quoted(condition), word.text,
-                     quoted(word.description));
+      text +=
+          format("complete -c freshet -f -n {} -a {} -d {}\n", quoted(condition), word.text, quoted(word.description));
     }
     for (const Word& word : command.options) {
       const bool is_long = word.text.starts_with("--");
@@ -161,7 +162,7 @@ void add_completion(CLI::App& root, Program& program) {
       ->check(CLI::IsMember({"bash", "zsh", "fish"}));
   command.footer("example: source <(freshet completion bash)");
   act_with(command, program, arguments, [&root](Program& at, const Arguments& chosen) -> Result<ExitCode> {
-    const auto script = chosen.shell == "bash" ? bash_completion
+    const auto script = chosen.shell == "bash"  ? bash_completion
                         : chosen.shell == "zsh" ? zsh_completion
                                                 : fish_completion;
     FRESHET_TRY(at.out.write(script(root)));

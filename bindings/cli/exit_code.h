@@ -8,11 +8,11 @@ namespace freshet::cli {
 
 enum class ExitCode : int {
   done = 0,
-  failed = 1,        ///< The reason is one line on stderr.
-  usage = 2,         ///< The command line is wrong.
+  failed = 1,  ///< The reason is one line on stderr.
+  usage = 2,   ///< The command line is wrong.
   not_found = 3,
   corrupt = 4,
-  unavailable = 5,   ///< Or timed out: the same command may succeed later.
+  unavailable = 5,  ///< Or timed out: the same command may succeed later.
   interrupted = 130,
 };
 

@@ -1,7 +1,7 @@
 #pragma once
 
-/// Tells when a file in a folder is whole: it was renamed into place, or it has not changed for a second. Files that are
-/// there at the start count too, oldest first. Only `*.safetensors` are looked at, and none that begins with a dot.
+/// Tells when a file in a folder is whole: it was renamed into place, or it has not changed for a second. Files that
+/// are there at the start count too, oldest first. Only `*.safetensors` are looked at, and none that begins with a dot.
 ///
 /// News come from inotify. When the kernel lost some, the folder is read again and compared with what was seen of it.
 
@@ -26,8 +26,8 @@ class FolderWatch {
   FolderWatch& operator=(FolderWatch&&) = delete;
   ~FolderWatch();
 
-  /// Waits until at least one file is whole, `stop` becomes readable, or the deadline; empty in the latter cases. Paths in the
-  /// order in which they became whole. unavailable when the folder is gone.
+  /// Waits until at least one file is whole, `stop` becomes readable, or the deadline; empty in the latter cases. Paths
+  /// in the order in which they became whole. unavailable when the folder is gone.
   Result<std::vector<std::string>> wait(Time deadline, int stop);
 
   /// Judges a file anew that turned out to be still in the making.

@@ -1,8 +1,9 @@
 #pragma once
 
-/// SIGINT and SIGTERM. Where ending at once is harmless (a repository is safe against a crash at any instant) the signal ends
-/// the program with 130. A command that has something to close (a publisher, a subscriber, a half-written file) holds a
-/// Deferral: the first signal is then only noted, and the command is to look; a second one ends the program anyway.
+/// SIGINT and SIGTERM. Where ending at once is harmless (a repository is safe against a crash at any instant) the
+/// signal ends the program with 130. A command that has something to close (a publisher, a subscriber, a half-written
+/// file) holds a Deferral: the first signal is then only noted, and the command is to look; a second one ends the
+/// program anyway.
 
 #include <chrono>
 

@@ -1,7 +1,7 @@
 #pragma once
 
-/// A safetensors file in memory of our own. Files that come from outside are copied before they are used: a writer that is
-/// still at work can then neither tear a version nor, by cutting the file short under a mapping, end the process.
+/// A safetensors file in memory of our own. Files that come from outside are copied before they are used: a writer that
+/// is still at work can then neither tear a version nor, by cutting the file short under a mapping, end the process.
 
 #include <memory>
 #include <string>
@@ -17,8 +17,9 @@ namespace freshet::cli {
 /// Immutable; the views live as long as it does.
 class ModelFile {
  public:
-  /// Errors name the path: corrupt for a file that is not what it claims; unavailable when somebody changed it meanwhile;
-  /// invalid_argument for what is no regular file; out_of_space when it is larger than this machine's memory.
+  /// Errors name the path: corrupt for a file that is not what it claims; unavailable when somebody changed it
+  /// meanwhile; invalid_argument for what is no regular file; out_of_space when it is larger than this machine's
+  /// memory.
   static Result<ModelFile> read(const std::string& path);
 
   ModelFile(ModelFile&& other) noexcept;

@@ -1,7 +1,7 @@
 #pragma once
 
-/// What the program says. Results go to stdout, as one JSON object a line or as text for people; everything else is a line
-/// on stderr. Each line leaves at once, in one write, so that whoever reads a pipe sees versions as they come.
+/// What the program says. Results go to stdout, as one JSON object a line or as text for people; everything else is a
+/// line on stderr. Each line leaves at once, in one write, so that whoever reads a pipe sees versions as they come.
 ///
 /// One thread at a time.
 

@@ -43,7 +43,9 @@ int answer_parse_end(const CLI::App& root, const CLI::ParseError& error, Program
   if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) {
     std::ostringstream text;
     (void)root.exit(error, text, text);
-    return program.out.write(text.str()) || program.out.closed() ? 0 : static_cast<int>(ExitCode::failed);
+    // Only the footer leaves its last line open.
+    const std::string help = text.str() + (text.str().ends_with('\n') ? "" : "\n");
+    return program.out.write(help) || program.out.closed() ? 0 : static_cast<int>(ExitCode::failed);
   }
   program.out.log(std::string(error.what()) + "; see " + command_of(root) + " --help");
   return static_cast<int>(ExitCode::usage);

@@ -1,7 +1,7 @@
 #pragma once
 
-/// The program's parts, wired by run(): the command tree declares options and sets the action; the action runs after the
-/// whole line was understood.
+/// The program's parts, wired by run(): the command tree declares options and sets the action; the action runs after
+/// the whole line was understood.
 
 #include <CLI/CLI.hpp>
 #include <functional>

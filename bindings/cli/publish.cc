@@ -82,15 +82,15 @@ class FilePublisher {
   }
 
   Status print(const CommitReport& report, const PublishReceipt& receipt) {
-    return program_.out.emit({{"model", model_},
-                              {"version", report.version},
-                              {"tensors", report.tensors},
-                              {"changed_tensors", report.changed_tensors},
-                              {"bytes", report.changed_bytes},
-                              {"blocked_ms", milliseconds(receipt.blocked)}},
-                             format("{}@{}  {} of {} tensors changed, {}, blocked {:.2f} ms", model_, report.version,
-                                    report.changed_tensors, report.tensors, human_bytes(report.changed_bytes),
-                                    milliseconds(receipt.blocked)));
+    return program_.out.emit(
+        {{"model", model_},
+         {"version", report.version},
+         {"tensors", report.tensors},
+         {"changed_tensors", report.changed_tensors},
+         {"bytes", report.changed_bytes},
+         {"blocked_ms", milliseconds(receipt.blocked)}},
+        format("{}@{}  {} of {} tensors changed, {}, blocked {:.2f} ms", model_, report.version, report.changed_tensors,
+               report.tensors, human_bytes(report.changed_bytes), milliseconds(receipt.blocked)));
   }
 
   Program& program_;
@@ -106,7 +106,8 @@ Status linger(const Program& program, const std::optional<double>& linger) {
   return {};
 }
 
-/// Publishes what appears, until interrupted or until nothing came for `linger`. A bad file is logged, and the others go on.
+/// Publishes what appears, until interrupted or until nothing came for `linger`. A bad file is logged, and the others
+/// go on.
 Status follow(Program& program, FilePublisher& files, FolderWatch& watch, const std::optional<double>& linger) {
   Time last = system_clock().now();
   for (;;) {

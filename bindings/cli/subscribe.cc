@@ -66,8 +66,8 @@ class FileSubscriber {
     ++tally_.versions;
     tally_.newest = version;
     if (arguments_.command.empty()) return {};
-    const Status ran = run_shell(with_path(arguments_.command, file), {.stdout_to_stderr = program_.out.json},
-                                 program_.interrupt);
+    const Status ran =
+        run_shell(with_path(arguments_.command, file), {.stdout_to_stderr = program_.out.json}, program_.interrupt);
     if (ran) return {};
     if (ran.error().code() == Code::cancelled) return ran;
     program_.out.log(ran.error().message());
@@ -135,7 +135,8 @@ void add_subscribe(CLI::App& root, Program& program) {
   CLI::App& command = *root.add_subcommand("subscribe", "follow a model, and write its versions as files");
   add_json_flag(command, program);
   add_model(command, arguments->model);
-  CLI::Option* out = command.add_option("--out", arguments->folder, "write DIR/MODEL@V.safetensors, and the link DIR/latest");
+  CLI::Option* out =
+      command.add_option("--out", arguments->folder, "write DIR/MODEL@V.safetensors, and the link DIR/latest");
   out->type_name("DIR");
   CLI::Option* every = command.add_flag("--every", arguments->every, "every version, in order");
   command.add_flag("--latest", arguments->latest, "the newest, skipping those that are overtaken (default)")

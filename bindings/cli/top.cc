@@ -90,12 +90,11 @@ std::string subscribers_text(const Json& stat) {
 }
 
 std::string screen(const std::string& model, const Json& stat, const std::string& rates) {
-  return format(
-      "{}@{}  {}\n{} versions, {} published, {} skipped{}\narena {} ({} free, {} locked)\n\n{}\n", model,
-      number(stat, "newest"), human_bytes(number(stat, "model_bytes")), number(stat, "versions_published"),
-      human_bytes(number(stat, "bytes_published")), number(stat, "versions_skipped"), rates,
-      human_bytes(number(stat, "arena_bytes")), human_bytes(number(stat, "arena_free_bytes")),
-      human_bytes(number(stat, "locked_bytes")), subscribers_text(stat));
+  return format("{}@{}  {}\n{} versions, {} published, {} skipped{}\narena {} ({} free, {} locked)\n\n{}\n", model,
+                number(stat, "newest"), human_bytes(number(stat, "model_bytes")), number(stat, "versions_published"),
+                human_bytes(number(stat, "bytes_published")), number(stat, "versions_skipped"), rates,
+                human_bytes(number(stat, "arena_bytes")), human_bytes(number(stat, "arena_free_bytes")),
+                human_bytes(number(stat, "locked_bytes")), subscribers_text(stat));
 }
 
 class TopView {

@@ -1,7 +1,7 @@
 #pragma once
 
-/// What a subscriber delivers, one version after another, in either mode: every version in order, or the newest whenever
-/// the taker is ready.
+/// What a subscriber delivers, one version after another, in either mode: every version in order, or the newest
+/// whenever the taker is ready.
 
 #include <memory>
 #include <string>

@@ -1,7 +1,8 @@
 #pragma once
 
-/// A folder of versions as safetensors files, DIR/MODEL@V.safetensors, each whole or not there at all, and a symbolic link
-/// DIR/latest that points to the newest; it is replaced in one step, so a reader finds one whole version or another.
+/// A folder of versions as safetensors files, DIR/MODEL@V.safetensors, each whole or not there at all, and a symbolic
+/// link DIR/latest that points to the newest; it is replaced in one step, so a reader finds one whole version or
+/// another.
 
 #include <string>
 

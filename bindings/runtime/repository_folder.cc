@@ -13,8 +13,8 @@
 namespace freshet {
 namespace {
 
-/// Who holds RocksDB's lock on the folder; nothing when it is on another host, or was just let go. Read from the kernel's
-/// table: opening and closing the lock file here would let go of a lock that this very process holds.
+/// Who holds RocksDB's lock on the folder; nothing when it is on another host, or was just let go. Read from the
+/// kernel's table: opening and closing the lock file here would let go of a lock that this very process holds.
 std::optional<long> owner_of(const std::string& folder) {
   struct stat file {};
   if (::stat((folder + "/LOCK").c_str(), &file) != 0) return std::nullopt;
@@ -49,14 +49,13 @@ bool is_repository_address(const std::string& place) {
 
 Result<std::unique_ptr<Repository>> open_repository(const std::string& place, RepositoryAccess access) {
   if (is_repository_address(place)) {
-    return fail(Code::unsupported,
-                format("repository {}: this build opens folders; servers of repositories are not supported yet", place));
+    return fail(
+        Code::unsupported,
+        format("repository {}: this build opens folders; servers of repositories are not supported yet", place));
   }
   const std::string folder = place.starts_with("file://") ? place.substr(7) : place;
-  Result<std::unique_ptr<Backend>> backend =
-      open_rocks_backend({.folder = folder,
-                          .create = access == RepositoryAccess::create,
-                          .read_only = access == RepositoryAccess::read});
+  Result<std::unique_ptr<Backend>> backend = open_rocks_backend(
+      {.folder = folder, .create = access == RepositoryAccess::create, .read_only = access == RepositoryAccess::read});
   if (!backend) return fail(with_owner(std::move(backend).error(), folder));
   return Repository::open(std::move(*backend), {});
 }

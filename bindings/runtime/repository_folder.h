@@ -1,7 +1,7 @@
 #pragma once
 
-/// Opens the repository that a person named. Today that is a folder; an address (of a repository server) is told apart and
-/// answered plainly.
+/// Opens the repository that a person named. Today that is a folder; an address (of a repository server) is told apart
+/// and answered plainly.
 ///
 /// This room, runtime, is what the ways in share: it turns what a person wrote into the other rooms' parts, and prints,
 /// parses arguments and installs signal handlers for nobody. A way in (cli, and whatever comes) is a sibling folder
@@ -21,8 +21,8 @@ enum class RepositoryAccess {
   create,  ///< Owns it, and makes it when there is none.
 };
 
-/// Errors: unsupported for an address; not_found when the folder holds no repository; unavailable, with the owner's process
-/// id where the kernel tells it, when another process owns the folder and `access` is not `read`.
+/// Errors: unsupported for an address; not_found when the folder holds no repository; unavailable, with the owner's
+/// process id where the kernel tells it, when another process owns the folder and `access` is not `read`.
 Result<std::unique_ptr<Repository>> open_repository(const std::string& place, RepositoryAccess access);
 
 /// True for what names a server rather than a folder: "tcp://…" and every other SCHEME://, but not "file://".

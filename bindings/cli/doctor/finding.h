@@ -1,7 +1,7 @@
 #pragma once
 
-/// What `freshet doctor` looks for: one finding per thing that Freshet uses when it is there. Probes only look; they change
-/// nothing, start nothing and give up within a second.
+/// What `freshet doctor` looks for: one finding per thing that Freshet uses when it is there. Probes look; they start
+/// nothing, leave nothing behind but the host directory's empty folder, and give up within a second.
 
 #include <string>
 #include <string_view>
@@ -13,7 +13,7 @@ enum class Health { ok, limited, missing };
 std::string_view name_of(Health health);
 
 struct Finding {
-  std::string check;    ///< "memory_lock": stable, for scripts.
+  std::string check;  ///< "memory_lock": stable, for scripts.
   Health health = Health::ok;
   std::string found;    ///< What is there, in a few words.
   std::string enables;  ///< What it is for.

@@ -1,4 +1,5 @@
-// Libraries of GPUs and of storage: asked through a handful of their C functions, whose signatures are part of their ABI.
+// Libraries of GPUs and of storage: asked through a handful of their C functions, whose signatures are part of their
+// ABI.
 
 #include "bindings/cli/doctor/finding.h"
 #include "bindings/cli/doctor/library.h"
@@ -7,7 +8,9 @@
 namespace freshet::cli {
 
 Finding find_cuda() {
-  Finding finding{.check = "cuda", .health = Health::missing, .enables = "models in GPU memory",
+  Finding finding{.check = "cuda",
+                  .health = Health::missing,
+                  .enables = "models in GPU memory",
                   .get = "an NVIDIA driver (Debian: nvidia-driver, section non-free)"};
   const Library cuda("libcuda.so.1");
   auto* initialise = cuda.function<int(unsigned)>("cuInit");
@@ -24,14 +27,16 @@ Finding find_cuda() {
     return finding;
   }
   finding.health = Health::ok;
-  finding.found = format("{} device{}, CUDA {}.{}", devices, devices == 1 ? "" : "s", version / 1000,
-                         version % 1000 / 10);
+  finding.found =
+      format("{} device{}, CUDA {}.{}", devices, devices == 1 ? "" : "s", version / 1000, version % 1000 / 10);
   finding.get.clear();
   return finding;
 }
 
 Finding find_nccl() {
-  Finding finding{.check = "nccl", .health = Health::missing, .enables = "GPU to GPU across devices",
+  Finding finding{.check = "nccl",
+                  .health = Health::missing,
+                  .enables = "GPU to GPU across devices",
                   .get = "libnccl2 from NVIDIA's repository"};
   const Library nccl("libnccl.so.2");
   auto* get_version = nccl.function<int(int*)>("ncclGetVersion");
@@ -47,7 +52,9 @@ Finding find_nccl() {
 }
 
 Finding find_ceph() {
-  Finding finding{.check = "ceph", .health = Health::missing, .enables = "repositories in a Ceph cluster (RADOS)",
+  Finding finding{.check = "ceph",
+                  .health = Health::missing,
+                  .enables = "repositories in a Ceph cluster (RADOS)",
                   .get = "apt install librados2, and a cluster"};
   const Library rados("librados.so.2");
   auto* get_version = rados.function<void(int*, int*, int*)>("rados_version");

@@ -19,10 +19,12 @@ namespace {
 
 struct Uct {
   Library library{"libuct.so.0"};
-  decltype(&uct_query_components) query_components = library.function<decltype(uct_query_components)>("uct_query_components");
+  decltype(&uct_query_components) query_components =
+      library.function<decltype(uct_query_components)>("uct_query_components");
   decltype(&uct_release_component_list) release_components =
       library.function<decltype(uct_release_component_list)>("uct_release_component_list");
-  decltype(&uct_component_query) query_component = library.function<decltype(uct_component_query)>("uct_component_query");
+  decltype(&uct_component_query) query_component =
+      library.function<decltype(uct_component_query)>("uct_component_query");
   decltype(&uct_md_config_read) read_config = library.function<decltype(uct_md_config_read)>("uct_md_config_read");
   decltype(&uct_config_release) release_config = library.function<decltype(uct_config_release)>("uct_config_release");
   decltype(&uct_md_open) open_md = library.function<decltype(uct_md_open)>("uct_md_open");
@@ -78,7 +80,9 @@ std::set<std::string> transports_of(const Uct& uct) {
 }  // namespace
 
 Finding find_ucx() {
-  Finding finding{.check = "ucx", .health = Health::missing, .enables = "subscribers on other hosts of a trusted fabric",
+  Finding finding{.check = "ucx",
+                  .health = Health::missing,
+                  .enables = "subscribers on other hosts of a trusted fabric",
                   .get = "apt install libucx0"};
   // Components that this machine lacks are no news.
   ::setenv("UCX_LOG_LEVEL", "fatal", 0);

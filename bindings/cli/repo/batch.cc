@@ -32,7 +32,8 @@ LineEnd read_line(std::istream& in, std::string& line) {
 
 Result<std::string> text_member(const Json& object, const char* key) {
   const auto member = object.find(key);
-  if (member == object.end() || !member->is_string()) return fail(Code::invalid_argument, format("no text \"{}\"", key));
+  if (member == object.end() || !member->is_string())
+    return fail(Code::invalid_argument, format("no text \"{}\"", key));
   return member->get<std::string>();
 }
 

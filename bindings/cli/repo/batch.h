@@ -1,7 +1,7 @@
 #pragma once
 
-/// Batches: a file of JSON lines in, a line of output for each, in order. A bad line is answered {"error","line"} and the
-/// others go on; the exit code is then 1.
+/// Batches: a file of JSON lines in, a line of output for each, in order. A bad line is answered {"error","line"} and
+/// the others go on; the exit code is then 1.
 
 #include <functional>
 #include <string>
@@ -19,7 +19,8 @@ std::string text_of_put(const Json& answer);
 
 Result<ExitCode> put_batch(Program& program, Repository& repository, const std::string& path);
 
-/// Feeds each line that is not blank to `answer` and prints what it says, as `text_of` words it for people. "-" is stdin.
+/// Feeds each line that is not blank to `answer` and prints what it says, as `text_of` words it for people. "-" is
+/// stdin.
 Result<ExitCode> for_each_line(Program& program, const std::string& path,
                                const std::function<Result<Json>(const std::string& line)>& answer,
                                const std::function<std::string(const Json&)>& text_of);

@@ -50,11 +50,10 @@ Result<ExitCode> diff(Program& program, Repository& repository, const Arguments&
   const auto removed = layers_missing(*from.manifest.architecture, *to.manifest.architecture);
   std::vector<std::string> changed;
   if (from.has_weights && to.has_weights) changed = tensors_changed(from.manifest, to.manifest);
-  FRESHET_TRY(program.out.emit({{"layers_added", added}, {"layers_removed", removed}, {"tensors_changed", changed}},
-                               lines_of("+ layer", added) + lines_of("- layer", removed) +
-                                   lines_of("~ tensor", changed) +
-                                   format("{} layers added, {} removed, {} tensors changed", added.size(),
-                                          removed.size(), changed.size())));
+  FRESHET_TRY(program.out.emit(
+      {{"layers_added", added}, {"layers_removed", removed}, {"tensors_changed", changed}},
+      lines_of("+ layer", added) + lines_of("- layer", removed) + lines_of("~ tensor", changed) +
+          format("{} layers added, {} removed, {} tensors changed", added.size(), removed.size(), changed.size())));
   return ExitCode::done;
 }
 

@@ -64,8 +64,8 @@ Result<ExitCode> get(Program& program, Repository& repository, const Arguments& 
   FRESHET_ASSIGN(const VersionRecord record, repository.get(version_of(arguments.version)));
   const VersionName& name = record.manifest.name;
   if (!record.has_weights) {
-    return fail(Code::failed_precondition, format("{} has no weights: it is a graph that was never trained",
-                                                  to_string(name)));
+    return fail(Code::failed_precondition,
+                format("{} has no weights: it is a graph that was never trained", to_string(name)));
   }
   FRESHET_ASSIGN(const Selection selection, select(record, arguments.globs));
   FRESHET_TRY(repository.read(record, selection.reads));

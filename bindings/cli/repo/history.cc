@@ -1,5 +1,5 @@
-// `freshet repo lineage` and `owners`: where a version came from, and who wrote each of its tensors. Both answer with one
-// JSON array on one line.
+// `freshet repo lineage` and `owners`: where a version came from, and who wrote each of its tensors. Both answer with
+// one JSON array on one line.
 
 #include "bindings/cli/arguments.h"
 #include "bindings/cli/repo/repo.h"
@@ -37,8 +37,8 @@ Result<ExitCode> owners(Program& program, Repository& repository, const Argument
   std::vector<std::vector<std::string>> rows = {{"TENSOR", "OWNER", "BYTES"}};
   for (const OwnerRow& row : map) {
     all.push_back({{"tensor", row.tensor}, {"owner", version_json(row.owner)}, {"bytes", row.bytes}});
-    rows.push_back({row.tensor, row.owner.number == 0 ? "not stored here" : to_string(row.owner),
-                    format("{}", row.bytes)});
+    rows.push_back(
+        {row.tensor, row.owner.number == 0 ? "not stored here" : to_string(row.owner), format("{}", row.bytes)});
   }
   FRESHET_TRY(program.out.emit(all, table(rows)));
   return ExitCode::done;
@@ -50,7 +50,8 @@ void add_history(CLI::App& repo, Program& program) {
   auto of_lineage = std::make_shared<Arguments>();
   CLI::App& ancestors = add_repo_command(repo, program, "lineage", "its ancestors, newest first");
   add_version(ancestors, "MODEL[@V]", of_lineage->version, "of which; without @V the newest");
-  ancestors.footer("JSON: [{version, ancestor, inherited_bytes, own_bytes, quality}], a retired one with \"retired\":true");
+  ancestors.footer(
+      "JSON: [{version, ancestor, inherited_bytes, own_bytes, quality}], a retired one with \"retired\":true");
   act_on_repository(ancestors, program, of_lineage, RepositoryAccess::read, lineage);
 
   auto of_owners = std::make_shared<Arguments>();

@@ -58,14 +58,14 @@ Result<ExitCode> list(Program& program, Repository& repository, const Arguments&
 
 Result<ExitCode> stat(Program& program, Repository& repository, const Arguments& /*none*/) {
   FRESHET_ASSIGN(const RepositoryStat stat, repository.stat());
-  FRESHET_TRY(program.out.emit({{"models", stat.models},
-                                {"versions", stat.versions},
-                                {"live_tensors", stat.live_tensors},
-                                {"live_bytes", stat.live_bytes},
-                                {"disk_bytes", stat.disk_bytes}},
-                               format("{} models, {} versions; {} tensors stored once, {}; {} on disk", stat.models,
-                                      stat.versions, stat.live_tensors, human_bytes(stat.live_bytes),
-                                      human_bytes(stat.disk_bytes))));
+  FRESHET_TRY(program.out.emit(
+      {{"models", stat.models},
+       {"versions", stat.versions},
+       {"live_tensors", stat.live_tensors},
+       {"live_bytes", stat.live_bytes},
+       {"disk_bytes", stat.disk_bytes}},
+      format("{} models, {} versions; {} tensors stored once, {}; {} on disk", stat.models, stat.versions,
+             stat.live_tensors, human_bytes(stat.live_bytes), human_bytes(stat.disk_bytes))));
   return ExitCode::done;
 }
 
@@ -75,8 +75,9 @@ void add_listings(CLI::App& repo, Program& program) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App& ls = add_repo_command(repo, program, "ls", "the models, or the versions of one");
   ls.add_option("MODEL", arguments->model, "list its versions, oldest first")->check(model_check());
-  ls.footer("A line each: model, versions, newest, quality; or model, version, ancestor, inherited_bytes, own_bytes, "
-            "quality.");
+  ls.footer(
+      "A line each: model, versions, newest, quality; or model, version, ancestor, inherited_bytes, own_bytes, "
+      "quality.");
   act_on_repository(ls, program, arguments, RepositoryAccess::read, list);
 
   CLI::App& totals = add_repo_command(repo, program, "stat", "how much there is, and what it takes");

@@ -109,12 +109,18 @@ void add_put(CLI::App& repo, Program& program) {
   command.add_option("--ancestor", arguments->ancestor, "the version that it was transferred from")
       ->type_name("MODEL@V")
       ->check(version_check());
-  command.add_option("--quality", arguments->quality, "how good it is; larger is better")->check(number_check());
-  command.add_option("--tag", arguments->tags, "a tag; may be given again")->check(tag_check())->allow_extra_args(false);
+  command.add_option("--quality", arguments->quality, "how good it is; larger is better")
+      ->type_name("Q")
+      ->check(number_check());
+  command.add_option("--tag", arguments->tags, "a tag; may be given again")
+      ->type_name("K=V")
+      ->check(tag_check())
+      ->allow_extra_args(false);
   command.add_option("--batch", arguments->batch, "one put a line: {\"model\",\"graph\",\"quality\",\"ancestor\"}")
       ->type_name("FILE.jsonl");
   command.footer(
-      "A tensor whose layer lies in the longest common prefix with the ancestor is inherited when the file leaves it out\n"
+      "A tensor whose layer lies in the longest common prefix with the ancestor is inherited when the file leaves it "
+      "out\n"
       "or holds equal bytes. A line of JSON: model, version, inherited_bytes, own_bytes.\n"
       "example: freshet repo put net --graph g.json --weights tuned.safetensors --ancestor net@3 --quality 0.91");
   command.callback([&program, arguments] {

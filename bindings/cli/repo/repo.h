@@ -13,14 +13,14 @@
 
 namespace freshet::cli {
 
-void add_put(CLI::App& repo, Program& program);      // put
-void add_get(CLI::App& repo, Program& program);      // get
-void add_listings(CLI::App& repo, Program& program); // ls, stat
-void add_show(CLI::App& repo, Program& program);     // show
-void add_history(CLI::App& repo, Program& program);  // lineage, owners
-void add_compare(CLI::App& repo, Program& program);  // diff, mrca
-void add_pins(CLI::App& repo, Program& program);     // pin, unpin
-void add_verify(CLI::App& repo, Program& program);   // verify
+void add_put(CLI::App& repo, Program& program);       // put
+void add_get(CLI::App& repo, Program& program);       // get
+void add_listings(CLI::App& repo, Program& program);  // ls, stat
+void add_show(CLI::App& repo, Program& program);      // show
+void add_history(CLI::App& repo, Program& program);   // lineage, owners
+void add_compare(CLI::App& repo, Program& program);   // diff, mrca
+void add_pins(CLI::App& repo, Program& program);      // pin, unpin
+void add_verify(CLI::App& repo, Program& program);    // verify
 
 /// A subcommand with the options that all of them have (--json, --repo).
 CLI::App& add_repo_command(CLI::App& repo, Program& program, const std::string& name, const std::string& description);

@@ -16,7 +16,8 @@ struct Arguments {
 /// A line on stderr that is overwritten as the work goes on; nothing where nobody looks.
 void show_progress(std::uint64_t done, std::uint64_t total) {
   if (::isatty(STDERR_FILENO) == 0) return;
-  const std::string line = format("\r{} of {} \x1b[K{}", human_bytes(done), human_bytes(total), done == total ? "\r\x1b[K" : "");
+  const std::string line =
+      format("\r{} of {} \x1b[K{}", human_bytes(done), human_bytes(total), done == total ? "\r\x1b[K" : "");
   (void)!::write(STDERR_FILENO, line.data(), line.size());
 }
 
@@ -30,9 +31,9 @@ Result<ExitCode> verify(Program& program, Repository& repository, const Argument
     corrupt.push_back({{"version", version_json(one.version)}, {"tensor", one.tensor}});
     text += format("corrupt: {} {}: {}\n", to_string(one.version), printable(one.tensor), printable(one.reason));
   }
-  FRESHET_TRY(program.out.emit({{"checked_bytes", report.checked_bytes}, {"corrupt", corrupt}},
-                               format("{}{} checked, {} corrupt tensors", text, human_bytes(report.checked_bytes),
-                                      report.corrupt.size())));
+  FRESHET_TRY(program.out.emit(
+      {{"checked_bytes", report.checked_bytes}, {"corrupt", corrupt}},
+      format("{}{} checked, {} corrupt tensors", text, human_bytes(report.checked_bytes), report.corrupt.size())));
   if (report.corrupt.empty()) return ExitCode::done;
   program.out.log(format("{} tensors are corrupt", report.corrupt.size()));
   return ExitCode::corrupt;
@@ -42,7 +43,8 @@ Result<ExitCode> verify(Program& program, Repository& repository, const Argument
 
 void add_verify(CLI::App& repo, Program& program) {
   auto arguments = std::make_shared<Arguments>();
-  CLI::App& command = add_repo_command(repo, program, "verify", "read everything again and compare it with its digests");
+  CLI::App& command =
+      add_repo_command(repo, program, "verify", "read everything again and compare it with its digests");
   command.add_option("MODEL[@V]", arguments->version, "only this version; without @V the newest")
       ->check(version_check());
   command.footer("A line of JSON: checked_bytes, corrupt [{version, tensor}]. Exit code 4 when anything is corrupt.");
