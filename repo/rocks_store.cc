@@ -37,6 +37,8 @@ rocksdb::DBOptions db_options(const RocksOptions& options) {
   db.max_open_files = options.read_only ? -1 : 512;  // Beside an owner, an open file stays readable when he drops it.
   db.max_background_jobs = 2;
   db.max_total_wal_size = 64 << 20;
+  // A torn last record is what a crash leaves. A damaged one is a lost version, and must not pass for a crash.
+  db.wal_recovery_mode = rocksdb::WALRecoveryMode::kTolerateCorruptedTailRecords;
   db.db_write_buffer_size = 32 << 20;
   db.bytes_per_sync = 8 << 20;
   db.advise_random_on_open = false;

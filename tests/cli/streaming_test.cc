@@ -1,0 +1,303 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "tests/cli/support/model_bytes.h"
+#include "tests/cli/support/program.h"
+#include "tests/support/temporary_folder.h"
+
+namespace freshet::cli_test {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::vector<std::string> keys_of(const Json& object) {
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : object.items()) keys.push_back(key);
+  return keys;
+}
+
+class Streaming : public testing::Test {
+ protected:
+  Environment environment() const { return {{"FRESHET_RUN_DIR", folder_ / "run"}}; }
+
+  Running start(std::vector<std::string> arguments) const {
+    arguments.push_back("--json");
+    return Running(arguments, environment());
+  }
+
+  Ended run_to_end(std::vector<std::string> arguments) const { return start(std::move(arguments)).wait(); }
+
+  std::string file_of(const ModelBytes& model, const std::string& name) const {
+    const std::string path = folder_ / name;
+    write_file(path, encoded(model));
+    return path;
+  }
+
+  /// Written aside and renamed into the folder, as a careful trainer does.
+  void drop(const std::string& folder, const std::string& name, const std::string& bytes) const {
+    write_file(folder + "/" + name + ".tmp", bytes);
+    std::filesystem::rename(folder + "/" + name + ".tmp", folder + "/" + name);
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(Streaming, ASubscriberWritesWhatThePublisherRead) {
+  ModelBytes first = model_of_all_types(1);
+  ModelBytes second = first;
+  second.tensors[3].bytes[0] = static_cast<char>(second.tensors[3].bytes[0] ^ 1);
+  second.metadata = {{"epoch", "2"}};
+  Running publisher = start({"publish", "net", file_of(first, "1.safetensors"), file_of(second, "2.safetensors")});
+  const Json published = publisher.next_json();
+  EXPECT_THAT(keys_of(published), ElementsAre("model", "version", "tensors", "changed_tensors", "bytes", "blocked_ms"));
+  EXPECT_EQ(published["version"], 1);
+  EXPECT_EQ(published["changed_tensors"], first.tensors.size());
+  const Json changed = publisher.next_json();
+  EXPECT_EQ(changed["version"], 2);
+  EXPECT_EQ(changed["changed_tensors"], 1);
+  EXPECT_EQ(changed["bytes"], second.tensors[3].bytes.size());
+
+  const Ended subscriber = run_to_end({"subscribe", "net", "--out", folder_ / "out", "--count", "1"});
+  EXPECT_EQ(subscriber.exit_code, 0) << subscriber.err;
+  const Json line = subscriber.json();
+  EXPECT_THAT(keys_of(line),
+              ElementsAre("model", "version", "file", "tensors_fetched", "bytes_fetched", "channel", "latency_ms"));
+  EXPECT_EQ(line["version"], 2);
+  EXPECT_EQ(line["channel"], "shm");
+  EXPECT_EQ(line["file"], folder_ / "out/net@2.safetensors");
+  EXPECT_EQ(model_in(folder_ / "out/net@2.safetensors"), second);
+  EXPECT_EQ(std::filesystem::read_symlink(folder_ / "out/latest"), "net@2.safetensors");
+
+  publisher.signal(SIGINT);
+  EXPECT_EQ(publisher.wait().exit_code, 130);
+}
+
+TEST_F(Streaming, EveryVersionComesInOrderAndLatestPointsToTheLast) {
+  std::filesystem::create_directory(folder_ / "in");
+  Running publisher = start({"publish", "net", "--watch", folder_ / "in"});
+  Running subscriber =
+      start({"subscribe", "net", "--every", "--out", folder_ / "out", "--count", "5", "--exec", "cp {} {}.seen"});
+  for (char version = 1; version <= 5; ++version) {
+    drop(folder_ / "in", "step" + std::to_string(version) + ".safetensors", encoded(chain(1, 2, version)));
+    EXPECT_EQ(publisher.next_json()["version"], version);
+    // The first one is received before the next is made: a newcomer is owed the newest alone.
+    EXPECT_EQ(subscriber.next_json()["version"], version);
+  }
+  EXPECT_EQ(subscriber.wait().exit_code, 0);
+  for (char version = 1; version <= 5; ++version) {
+    const std::string file = folder_ / "out/net@" + std::to_string(version) + ".safetensors";
+    EXPECT_EQ(model_in(file), chain(1, 2, version));
+    EXPECT_EQ(model_in(file + ".seen"), chain(1, 2, version));
+  }
+  EXPECT_EQ(model_in(folder_ / "out/latest"), chain(1, 2, 5));
+}
+
+TEST_F(Streaming, ACommandThatFailsIsToldAndTheRestGoesOn) {
+  Running publisher = start({"publish", "net", file_of(chain(1, 2, 3), "a.safetensors")});
+  const Ended subscriber = run_to_end({"subscribe", "net", "--out", folder_ / "it's here", "--count", "1", "--exec",
+                                       "echo on stdout; cat {} > /dev/null && exit 7"});
+  EXPECT_EQ(subscriber.exit_code, 1);
+  EXPECT_EQ(subscriber.json()["version"], 1);
+  EXPECT_THAT(subscriber.err, HasSubstr("exit code 7"));
+  EXPECT_THAT(subscriber.err, HasSubstr("on stdout"));
+}
+
+TEST_F(Streaming, FilesThatAreThereAtTheStartCountOldestFirst) {
+  std::filesystem::create_directory(folder_ / "in");
+  write_file(folder_ / "in/b.safetensors", encoded(chain(1, 1, 1)));
+  write_file(folder_ / "in/a.safetensors", encoded(chain(1, 1, 2)));
+  const auto now = std::filesystem::file_time_type::clock::now();
+  std::filesystem::last_write_time(folder_ / "in/b.safetensors", now - std::chrono::hours(2));
+  std::filesystem::last_write_time(folder_ / "in/a.safetensors", now - std::chrono::hours(1));
+  write_file(folder_ / "in/.hidden.safetensors", "x");
+  write_file(folder_ / "in/other.txt", "x");
+  Running publisher = start({"publish", "net", "--watch", folder_ / "in", "--linger", "2"});
+  EXPECT_EQ(publisher.next_json()["changed_tensors"], 3);
+  const Json second = publisher.next_json();
+  EXPECT_EQ(second["version"], 2);
+  EXPECT_EQ(second["changed_tensors"], 1);
+  const Ended ended = publisher.wait();
+  EXPECT_EQ(ended.exit_code, 0);
+  EXPECT_EQ(ended.out, "");
+}
+
+TEST_F(Streaming, AFileThatIsStillWrittenIsNotTaken) {
+  std::filesystem::create_directory(folder_ / "in");
+  Running publisher = start({"publish", "net", "--watch", folder_ / "in"});
+  ASSERT_THAT(publisher.next_error_line().value_or(""), HasSubstr("served at"));
+  const ModelBytes slow = model_of_all_types(3);
+  const std::string bytes = encoded(slow);
+  std::ofstream file(folder_ / "in/slow.safetensors", std::ios::binary);
+  file << bytes.substr(0, bytes.size() / 2) << std::flush;
+  // While it is in the making another file arrives and is published: the watch did look, and passed over the half file.
+  drop(folder_ / "in", "quick.safetensors", encoded(chain(1, 2, 3)));
+  EXPECT_EQ(publisher.next_json()["tensors"], 3);
+  file << bytes.substr(bytes.size() / 2) << std::flush;
+  file.close();
+  EXPECT_EQ(publisher.next_json()["tensors"], slow.tensors.size());
+
+  const Ended subscriber = run_to_end({"subscribe", "net", "--out", folder_ / "out", "--count", "1"});
+  EXPECT_EQ(model_in(folder_ / "out/net@2.safetensors"), slow) << subscriber.err;
+}
+
+TEST_F(Streaming, AHostileFileIsLoggedAndTheWatchGoesOn) {
+  std::filesystem::create_directory(folder_ / "in");
+  Running publisher = start({"publish", "net", "--watch", folder_ / "in"});
+  ASSERT_THAT(publisher.next_error_line().value_or(""), HasSubstr("served at"));
+  drop(folder_ / "in", "bad.safetensors", std::string(8, '\x7f') + "{}");
+  EXPECT_THAT(publisher.next_error_line().value_or(""), HasSubstr("bad.safetensors"));
+  drop(folder_ / "in", "good.safetensors", encoded(chain(1, 2, 3)));
+  EXPECT_EQ(publisher.next_json()["version"], 1);
+}
+
+TEST_F(Streaming, ANewArchitectureIsAVersionToo) {
+  Running publisher = start(
+      {"publish", "net", file_of(chain(1, 2, 3), "a.safetensors"), file_of(model_of_all_types(5), "b.safetensors")});
+  EXPECT_EQ(publisher.next_json()["tensors"], 3);
+  EXPECT_EQ(publisher.next_json()["tensors"], model_of_all_types(5).tensors.size());
+  EXPECT_EQ(run_to_end({"subscribe", "net", "--out", folder_ / "out", "--count", "1"}).exit_code, 0);
+  EXPECT_EQ(model_in(folder_ / "out/latest"), model_of_all_types(5));
+}
+
+TEST_F(Streaming, HostileFilesAreOneLineThatNamesThem) {
+  const auto with_header = [](const std::string& json, std::size_t data) {
+    const std::uint64_t length = json.size();
+    return std::string(reinterpret_cast<const char*>(&length), 8) + json + std::string(data, 'x');
+  };
+  const std::vector<std::string> files = {
+      "",
+      "short",
+      std::string("\0\0\0\0\0\0\0\x80{}", 10),
+      std::string(8, '\xff'),
+      with_header("not json", 0),
+      with_header(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", 4),
+      with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", 8),
+      with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 8),
+      with_header(R"({"a":{"dtype":"F33","shape":[1],"data_offsets":[0,4]}})", 4),
+      with_header(R"({"a":{"dtype":"U8","shape":[4611686018427387904,8],"data_offsets":[0,0]}})", 0),
+      with_header(
+          R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"a":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})",
+          2),
+      with_header(std::string(100'000, '['), 0),
+  };
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    const std::string path = folder_ / "hostile.safetensors";
+    write_file(path, files[i]);
+    const Ended ended = run_to_end({"publish", "net", path});
+    EXPECT_EQ(ended.exit_code, 4) << i << ": " << ended.err;
+    EXPECT_EQ(ended.out, "");
+    EXPECT_THAT(ended.err, HasSubstr("hostile.safetensors")) << i;
+    EXPECT_EQ(std::count(ended.err.begin(), ended.err.end(), '\n'), 2) << "served at, and the reason: " << ended.err;
+  }
+  EXPECT_EQ(run_to_end({"publish", "net", folder_ / "nowhere.safetensors"}).exit_code, 3);
+  EXPECT_EQ(run_to_end({"publish", "net", folder_.path()}).exit_code, 1);
+}
+
+TEST_F(Streaming, ASecondPublisherOfANameHearsWhoHasIt) {
+  Running first = start({"publish", "net", file_of(chain(1, 2, 3), "a.safetensors")});
+  ASSERT_EQ(first.next_json()["version"], 1);
+  const Ended second = run_to_end({"publish", "net", folder_ / "a.safetensors"});
+  EXPECT_EQ(second.exit_code, 1);
+  EXPECT_THAT(second.err, HasSubstr(std::to_string(first.pid())));
+  EXPECT_EQ(std::count(second.err.begin(), second.err.end(), '\n'), 1) << second.err;
+}
+
+TEST_F(Streaming, LingerEndsAndNumbersGoOnInTheNextLife) {
+  const std::string file = file_of(chain(1, 2, 3), "a.safetensors");
+  const Ended first = run_to_end({"publish", "net", file, "--linger", "0"});
+  EXPECT_EQ(first.exit_code, 0) << first.err;
+  EXPECT_EQ(first.json()["version"], 1);
+  EXPECT_EQ(run_to_end({"publish", "net", file, "--linger", "0"}).json()["version"], 2);
+}
+
+TEST_F(Streaming, InterruptedIs130OnBothSides) {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    Running publisher = start({"publish", "net", file_of(chain(1, 2, 3), "a.safetensors")});
+    ASSERT_TRUE(publisher.next_json().is_object());
+    Running subscriber = start({"subscribe", "net"});
+    const Json line = subscriber.next_json();
+    ASSERT_TRUE(line.is_object());
+    EXPECT_EQ(line["file"], nullptr);
+    subscriber.signal(signal);
+    const Ended ended = subscriber.wait();
+    EXPECT_EQ(ended.exit_code, 130);
+    EXPECT_EQ(ended.err, "");
+    publisher.signal(signal);
+    EXPECT_EQ(publisher.wait().exit_code, 130);
+  }
+}
+
+TEST_F(Streaming, WhatDoesNotComeInTimeIsTimedOut) {
+  const Ended nobody = run_to_end({"subscribe", "net", "--for", "0.3"});
+  EXPECT_EQ(nobody.exit_code, 5);
+  EXPECT_EQ(std::count(nobody.err.begin(), nobody.err.end(), '\n'), 1) << nobody.err;
+
+  Running publisher = start({"publish", "net", file_of(chain(1, 2, 3), "a.safetensors")});
+  ASSERT_TRUE(publisher.next_json().is_object());
+  const Ended too_few = run_to_end({"subscribe", "net", "--for", "1", "--count", "2"});
+  EXPECT_EQ(too_few.exit_code, 5);
+  EXPECT_EQ(too_few.json()["version"], 1);
+  EXPECT_EQ(run_to_end({"subscribe", "net", "--for", "1"}).exit_code, 0);
+}
+
+TEST_F(Streaming, TopShowsThePublisherAndItsSubscribers) {
+  Running publisher = start({"publish", "net", file_of(chain(1, 2, 3), "a.safetensors")});
+  ASSERT_TRUE(publisher.next_json().is_object());
+  Running subscriber = start({"subscribe", "net"});
+  ASSERT_TRUE(subscriber.next_json().is_object());
+  Running live = start({"top", "net", "--interval", "0.05"});
+  // The subscriber says what it serves with its next heartbeat.
+  Json stat;
+  do {
+    stat = live.next_json();
+    ASSERT_TRUE(stat.is_object());
+  } while (stat["subscribers"].empty() || stat["subscribers"][0]["serving"] != 1);
+  EXPECT_EQ(stat["model"], "net");
+  EXPECT_EQ(stat["newest"], 1);
+  EXPECT_EQ(stat["model_bytes"], 48);
+  EXPECT_EQ(stat["subscribers"][0]["pid"], subscriber.pid());
+  live.signal(SIGINT);
+  EXPECT_EQ(live.wait().exit_code, 130);
+
+  const Ended once = run({"top", "net", "--once"}, environment());
+  EXPECT_EQ(once.exit_code, 0) << once.err;
+  EXPECT_THAT(once.out, HasSubstr("net@1"));
+  EXPECT_EQ(run_to_end({"top", "other", "--once"}).exit_code, 3);
+}
+
+TEST_F(Streaming, AReaderThatLeavesEndsTheSubscriberQuietly) {
+  std::filesystem::create_directory(folder_ / "in");
+  Running publisher = start({"publish", "net", "--watch", folder_ / "in"});
+  drop(folder_ / "in", "1.safetensors", encoded(chain(1, 2, 3)));
+  Running subscriber = start({"subscribe", "net"});
+  ASSERT_TRUE(subscriber.next_json().is_object());
+  subscriber.close_stdout();
+  drop(folder_ / "in", "2.safetensors", encoded(chain(1, 2, 4)));
+  const Ended ended = subscriber.wait();
+  EXPECT_EQ(ended.exit_code, 0);
+  EXPECT_EQ(ended.err, "");
+}
+
+TEST_F(Streaming, WrongLinesAreWrongUsage) {
+  for (const auto& line : std::vector<std::vector<std::string>>{{"publish"},
+                                                                {"publish", "net"},
+                                                                {"publish", "net", "f", "--linger", "-1"},
+                                                                {"publish", "net", "f", "--linger", "nan"},
+                                                                {"subscribe"},
+                                                                {"subscribe", "net", "--every", "--latest"},
+                                                                {"subscribe", "net", "--exec", "true {}"},
+                                                                {"subscribe", "net", "--count", "0"},
+                                                                {"subscribe", "../net"},
+                                                                {"top"}}) {
+    EXPECT_EQ(run_to_end(line).exit_code, 2) << testing::PrintToString(line);
+  }
+}
+
+}  // namespace
+}  // namespace freshet::cli_test
