@@ -128,6 +128,7 @@ class Decoder {
 
   Status copy(const flatbuffers::Vector<std::uint64_t>* from, Shape& to) {
     if (from == nullptr) return {};
+    if (!has_aligned_elements(from)) return corrupt("a shape is not aligned");
     FRESHET_TRY(spend(from->size() * sizeof(std::uint64_t)));
     to.assign(from->begin(), from->end());
     return {};

@@ -54,6 +54,7 @@ Result<OwnerMap> owners_of(const fbs::Manifest& table, std::size_t tensors) {
   const std::size_t writer_count = table.writers() ? table.writers()->size() : 0;
   const std::size_t owner_count = table.owners() ? table.owners()->size() : 0;
   if (owner_count != tensors) return corrupt(format("{} owners for {} tensors", owner_count, tensors));
+  if (!has_aligned_elements(table.writers())) return corrupt("its writers are not aligned");
   if (writer_count > tensors) return corrupt(format("{} writers for {} tensors", writer_count, tensors));
   std::vector<VersionId> writers;
   writers.reserve(writer_count);
@@ -147,6 +148,7 @@ Result<Manifest> decode_manifest(Bytes bytes, std::shared_ptr<const Architecture
   const std::size_t tensors = architecture->tensors().size();
   const std::size_t digests = table->digests() ? table->digests()->size() : 0;
   if (digests != tensors) return corrupt(format("{} digests for {} tensors", digests, tensors));
+  if (!has_aligned_elements(table->digests())) return corrupt("its digests are not aligned");
   DecodeBudget budget(opened.content().size());
   Manifest manifest{.name = {table->model()->str(), table->number()},
                     .id = from_struct(*table->id()),

@@ -67,6 +67,14 @@ class DecodeBudget {
   std::size_t bytes_;
 };
 
+/// FlatBuffers 2.0.8 verifies that a vector lies inside the buffer, not that its elements lie where the processor may
+/// read them. True for absent and empty vectors. REQUIRES: the buffer itself is aligned, as an OpenedBuffer's content
+/// is.
+template <typename Vector>
+bool has_aligned_elements(const Vector* vector, std::size_t alignment = 8) {
+  return vector == nullptr || vector->size() == 0 || reinterpret_cast<std::uintptr_t>(vector->Data()) % alignment == 0;
+}
+
 /// The same error, as found in bytes from elsewhere: corrupt.
 Error as_corrupt(Error error, std::string_view what);
 
