@@ -6,11 +6,11 @@
 #include <cmath>
 #include <cstring>
 #include <iostream>
-#include <mutex>
 #include <thread>
 
 #include "benchmarks/update_latency/freshet_subject.h"
 #include "core/format.h"
+#include "core/mutex.h"
 #include "transport/subscriber.h"
 
 namespace freshet::benchmarks {
@@ -64,12 +64,12 @@ void take_snapshots(Subscriber& subscriber, const std::atomic<bool>& stop, Stall
 class Lines {
  public:
   void write(const std::string& line) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     std::cout << line << std::endl;
   }
 
  private:
-  std::mutex mutex_;
+  Mutex mutex_;
 };
 
 }  // namespace

@@ -1,8 +1,8 @@
-"""The source tree as the house tests see it: every file that people wrote, as text."""
+"""The source tree as the house tests see it: every file that people wrote, as text. A fuzz corpus is data."""
 import os
 import re
 
-SKIPPED_FOLDERS = re.compile(r"^(build.*|\.git|\.venv|\.cache|__pycache__)$")
+SKIPPED_FOLDERS = re.compile(r"^(build.*|\.git|\.venv|\.cache|__pycache__|corpus)$")
 CODE = (".h", ".cc", ".cu")
 
 
