@@ -177,15 +177,15 @@ std::vector<std::uint32_t> Capture::Impl::tensors_wanted(const Request& request)
   return wanted;
 }
 
-/// Room is found in three steps: what is free, what others can give up, and new slabs.
+/// Room is found in three steps: what is free, new slabs up to the limit, and what others can give up. In this order,
+/// since what is given up is a version that somebody waits for.
 Status Capture::Impl::find_segments(std::span<Want> wants) {
-  std::uint64_t missing = arena_.acquire(wants);
-  if (missing > 0 && make_room_) {
-    make_room_(missing);
-    missing = arena_.acquire(wants);
-  }
-  if (missing > 0) return arena_.grow(wants);
-  return {};
+  if (arena_.acquire(wants) == 0) return {};
+  if (arena_.grow(wants)) return {};
+  const std::uint64_t missing = arena_.acquire(wants);
+  if (missing > 0 && make_room_) make_room_(missing);
+  if (arena_.acquire(wants) == 0) return {};
+  return arena_.grow(wants);
 }
 
 std::vector<CaptureSealer::Tensor> Capture::Impl::copy(const Request& request, std::span<const Want> wants) {

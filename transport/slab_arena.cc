@@ -11,6 +11,9 @@ namespace {
 /// Large enough that a model has few, small enough that a machine short of memory can still give some.
 constexpr std::uint64_t kSlabBytesUsual = std::uint64_t{1} << 30;
 constexpr std::uint64_t kPageBytes = 4096;
+/// An arena grows by a slab of at least this, and of this part of its limit: every reader keeps a descriptor per slab.
+constexpr std::uint64_t kGrowthBytesMin = std::uint64_t{4} << 20;
+constexpr std::uint64_t kGrowthsMax = 64;
 
 std::uint64_t round_up(std::uint64_t bytes, std::uint64_t unit) { return (bytes + unit - 1) / unit * unit; }
 
@@ -61,13 +64,22 @@ Status SlabArena::grow(std::span<Want> wants) {
       bytes = end;
     }
     if (bytes == 0) break;
-    FRESHET_TRY(add_slab(round_up(bytes, kPageBytes)));
+    FRESHET_TRY(add_slab(growth_for(round_up(bytes, kPageBytes))));
     if (acquire(wants.subspan(first, last - first)) > 0) {
       return fail(Code::out_of_space, format("a new slab of {} bytes does not hold what it was made for", bytes));
     }
     first = last;
   }
   return {};
+}
+
+std::uint64_t SlabArena::growth_for(std::uint64_t bytes) const {
+  MutexLock lock(mutex_);
+  // The first slabs hold just what they were asked for: how much is ready beforehand is the caller's choice.
+  if (slabs_.empty() || bytes > pool_.limit_bytes()) return bytes;
+  const std::uint64_t left = pool_.limit_bytes() - std::min(pool_.slab_bytes(), pool_.limit_bytes());
+  const std::uint64_t usual = std::max(kGrowthBytesMin, round_up(pool_.limit_bytes() / kGrowthsMax, kPageBytes));
+  return std::max(bytes, std::min(usual, left / kPageBytes * kPageBytes));
 }
 
 Status SlabArena::add_slab(std::uint64_t bytes) {

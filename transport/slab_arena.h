@@ -60,6 +60,7 @@ class SlabArena {
   std::uint64_t locked_bytes() const;
 
  private:
+  std::uint64_t growth_for(std::uint64_t bytes) const FRESHET_EXCLUDES(mutex_);
   Status add_slab(std::uint64_t bytes);
 
   const Options options_;
