@@ -53,15 +53,20 @@ Status check_owners(const Manifest& manifest) {
 
 Status check_content(const Manifest& manifest) {
   FRESHET_TRY(check_names(manifest));
-  FRESHET_TRY(check_keys("metric", manifest.metrics, kMetricsMax));
-  FRESHET_TRY(check_keys("tag", manifest.tags, kTagsMax));
-  for (const auto& tag : manifest.tags) {
-    FRESHET_TRY(check_text(format("tag {}", shown(tag.first)), tag.second, kTagValueBytesMax));
-  }
+  FRESHET_TRY(check_annotations(manifest.metrics, manifest.tags));
   return check_owners(manifest);
 }
 
 }  // namespace
+
+Status check_annotations(const Metrics& metrics, const Tags& tags) {
+  FRESHET_TRY(check_keys("metric", metrics, kMetricsMax));
+  FRESHET_TRY(check_keys("tag", tags, kTagsMax));
+  for (const auto& tag : tags) {
+    FRESHET_TRY(check_text(format("tag {}", shown(tag.first)), tag.second, kTagValueBytesMax));
+  }
+  return {};
+}
 
 Status check(const Manifest& manifest) {
   if (manifest.architecture == nullptr) return refuse("a manifest without an architecture");

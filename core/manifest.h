@@ -47,6 +47,7 @@ class OwnerMap {
 };
 
 using Metrics = std::vector<std::pair<std::string, double>>;  ///< "loss" and the like; finite or not, kept as given.
+using Tags = std::vector<std::pair<std::string, std::string>>;
 
 struct Manifest {
   VersionName name;  ///< As the directory numbered it.
@@ -56,7 +57,7 @@ struct Manifest {
   std::uint64_t step = 0;             ///< Of the training loop.
   std::int64_t created_unix_ns = 0;
   Metrics metrics;
-  std::vector<std::pair<std::string, std::string>> tags;
+  Tags tags;
   std::shared_ptr<const Architecture> architecture;  ///< Never null in a valid manifest.
   OwnerMap owners;                                   ///< One per tensor of the architecture.
   std::vector<Digest> digests;                       ///< Of each tensor's bytes.
@@ -66,6 +67,9 @@ struct Manifest {
 /// from 1, tensors written by this very version under their own index, unique metrics and tags within the limits below.
 /// invalid_argument names what is wrong.
 Status check(const Manifest& manifest);
+
+/// The part of check() that is up to whoever makes a version: unique metrics and tags within the limits below.
+Status check_annotations(const Metrics& metrics, const Tags& tags);
 
 /// REQUIRES: check() passes.
 std::vector<std::byte> encode(const Manifest& manifest);

@@ -34,6 +34,7 @@ Status check_options(const PublisherOptions& options) {
   if (options.every_queue_versions_max == 0) {
     return fail(Code::invalid_argument, "every_queue_versions_max is 0");
   }
+  if (options.resume_from != nullptr) FRESHET_TRY(freshet::check(*options.resume_from));
   return {};
 }
 
@@ -182,9 +183,7 @@ Status Publisher::Impl::adopt_architecture(std::shared_ptr<const Architecture> a
 
 Status Publisher::Impl::check(std::span<const TensorView> tensors, const PublishOptions& how, Capture::Kind kind,
                               std::span<const std::uint32_t> indices) const {
-  if (how.metrics.size() > kMetricsMax) {
-    return fail(Code::invalid_argument, format("{} metrics are more than {}", how.metrics.size(), kMetricsMax));
-  }
+  FRESHET_TRY(check_annotations(how.metrics, how.tags));
   const Architecture& architecture = how.new_architecture != nullptr ? *how.new_architecture : *architecture_;
   // The first publish of an architecture takes everything, whatever is named, so everything is checked.
   const bool first = last_ticket_ == 0 || how.new_architecture != nullptr;

@@ -88,7 +88,7 @@ struct PublishOptions {
   std::uint64_t step = 0;
   Metrics metrics;
   Changed changed = Changed::find();
-  std::vector<std::pair<std::string, std::string>> tags;
+  Tags tags;
   /// Non-null: the tensors have this architecture from now on (a changed shape or dtype is otherwise an error).
   std::shared_ptr<const Architecture> new_architecture;
 };
