@@ -7,13 +7,13 @@
 
 #include <chrono>
 #include <cstdint>
-#include <cstring>
 #include <filesystem>
 #include <functional>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "tests/transport/stamped_model.h"
 #include "transport/publisher.h"
 #include "transport/subscriber.h"
 
@@ -48,50 +48,6 @@ inline bool eventually(const std::function<bool()>& condition) {
   return true;
 }
 
-/// `tensors` tensors of `elements` u64 each; every element of tensor t in the publish with stamp s is s * 1000 + t.
-class StampedModel {
- public:
-  StampedModel(std::size_t tensors, std::size_t elements, std::string prefix = "layer") : prefix_(std::move(prefix)) {
-    for (std::size_t t = 0; t < tensors; ++t) values_.emplace_back(elements);
-    stamp_all(0);
-  }
-
-  void stamp(std::size_t tensor, std::uint64_t stamp) {
-    std::fill(values_[tensor].begin(), values_[tensor].end(), stamp * 1000 + tensor);
-  }
-  void stamp_all(std::uint64_t to) {
-    for (std::size_t t = 0; t < values_.size(); ++t) stamp(t, to);
-  }
-
-  std::vector<TensorView> views() const {
-    std::vector<TensorView> views;
-    for (std::size_t t = 0; t < values_.size(); ++t) {
-      views.push_back(
-          {.spec = {.name = prefix_ + std::to_string(t) + ".weight", .dtype = DType::u64, .shape = {values_[t].size()}},
-           .data = bytes_of(values_[t].data(), values_[t].size())});
-    }
-    return views;
-  }
-
- private:
-  std::string prefix_;
-  std::vector<std::vector<std::uint64_t>> values_;
-};
-
-/// The stamp that every element of the tensor carries, or nothing when they differ: torn.
-inline std::optional<std::uint64_t> stamp_of(const Snapshot& snapshot, std::uint32_t tensor) {
-  const Bytes bytes = snapshot.bytes(tensor);
-  std::uint64_t first = 0;
-  for (std::size_t at = 0; at + 8 <= bytes.size(); at += 8) {
-    std::uint64_t value = 0;
-    std::memcpy(&value, bytes.data() + at, 8);
-    if (at == 0) first = value;
-    if (value != first) return std::nullopt;
-  }
-  if (first % 1000 != tensor) return std::nullopt;
-  return first / 1000;
-}
-
 inline std::unique_ptr<Publisher> open_publisher(PublisherOptions options) {
   auto publisher = Publisher::open(std::move(options));
   EXPECT_TRUE(publisher) << publisher.error().message();
@@ -103,6 +59,24 @@ inline std::unique_ptr<Subscriber> open_subscriber(SubscriberOptions options) {
   EXPECT_TRUE(subscriber) << subscriber.error().message();
   return subscriber ? std::move(*subscriber) : nullptr;
 }
+
+/// A test with a host directory of its own.
+class StreamTest : public ::testing::Test {
+ protected:
+  PublisherOptions publisher_options(const std::string& model = "demo") const {
+    return {.model = model, .hub_options = {.directory = folder_.path()}};
+  }
+  SubscriberOptions subscriber_options(const std::string& model = "demo") const {
+    return {.model = model, .directory = folder_.path()};
+  }
+  SubscriberOptions every_options(const std::string& model = "demo") const {
+    SubscriberOptions options = subscriber_options(model);
+    options.every = true;
+    return options;
+  }
+
+  TemporaryFolder folder_;
+};
 
 /// Publishes and waits until it is announced. Returns its number, 0 for an error (which fails the test).
 inline VersionNumber publish(Publisher& publisher, const StampedModel& model, PublishOptions options = {}) {

@@ -1,3 +1,8 @@
+/// A publisher and its subscribers in one process: what is published is what is served.
+
+#include <cmath>
+#include <limits>
+
 #include "tests/transport/model_fixture.h"
 
 namespace freshet {
@@ -5,16 +10,8 @@ namespace {
 
 using namespace freshet::testing;
 
-class Stream : public ::testing::Test {
+class Stream : public StreamTest {
  protected:
-  PublisherOptions publisher_options(const std::string& model = "demo") {
-    return {.model = model, .hub_options = {.directory = folder_.path()}};
-  }
-  SubscriberOptions subscriber_options(const std::string& model = "demo") {
-    return {.model = model, .directory = folder_.path()};
-  }
-
-  TemporaryFolder folder_;
   StampedModel model_{4, 1000};
 };
 
@@ -35,13 +32,161 @@ TEST_F(Stream, ServesWhatWasPublished) {
   }
 }
 
+TEST_F(Stream, ALateJoinerGetsTheNewestAtOnce) {
+  auto publisher = open_publisher(publisher_options());
+  for (std::uint64_t stamp = 1; stamp <= 5; ++stamp) {
+    model_.stamp_all(stamp);
+    publish(*publisher, model_);
+  }
+  auto subscriber = open_subscriber(subscriber_options());
+  ASSERT_TRUE(subscriber->wait_for(1, kPatience));
+  EXPECT_EQ(subscriber->snapshot().version(), 5U);
+  EXPECT_EQ(subscriber->status().updates, 1U);
+}
+
+TEST_F(Stream, ASubscriberWaitsForItsPublisher) {
+  auto subscriber = open_subscriber(subscriber_options());
+  EXPECT_EQ(subscriber->wait_for(1, Duration(0)).error().code(), Code::timed_out);
+  auto publisher = open_publisher(publisher_options());
+  model_.stamp_all(3);
+  const VersionNumber version = publish(*publisher, model_);
+  ASSERT_TRUE(subscriber->wait_for(version, kPatience));
+  EXPECT_EQ(stamp_of(subscriber->snapshot(), 2), 3U);
+}
+
+TEST_F(Stream, AVersionOutlivesItsPublisher) {
+  auto subscriber = open_subscriber(subscriber_options());
+  {
+    auto publisher = open_publisher(publisher_options());
+    model_.stamp_all(9);
+    ASSERT_TRUE(subscriber->wait_for(publish(*publisher, model_), kPatience));
+  }
+  ASSERT_TRUE(eventually([&] { return !subscriber->status().connected; }));
+  EXPECT_EQ(stamp_of(subscriber->snapshot(), 0), 9U);
+  EXPECT_EQ(stamp_of(subscriber->snapshot(), 3), 9U);
+}
+
+TEST_F(Stream, TwoModelsShareOneHub) {
+  auto hub = open_publisher_hub({.directory = folder_.path()});
+  ASSERT_TRUE(hub) << hub.error().message();
+  StampedModel other(3, 50, "head");
+  PublisherOptions first = publisher_options("demo");
+  PublisherOptions second = publisher_options("demo-2");
+  first.hub = second.hub = *hub;
+  auto demo = open_publisher(std::move(first));
+  auto demo_2 = open_publisher(std::move(second));
+  EXPECT_EQ(demo->address(), demo_2->address());
+  auto reader = open_subscriber(subscriber_options("demo"));
+  auto reader_2 = open_subscriber(subscriber_options("demo-2"));
+  for (std::uint64_t stamp = 1; stamp <= 10; ++stamp) {
+    model_.stamp_all(stamp);
+    other.stamp_all(100 + stamp);
+    ASSERT_TRUE(reader->wait_for(publish(*demo, model_), kPatience));
+    ASSERT_TRUE(reader_2->wait_for(publish(*demo_2, other), kPatience));
+    EXPECT_EQ(stamp_of(reader->snapshot(), 1), stamp);
+    EXPECT_EQ(stamp_of(reader_2->snapshot(), 1), 100 + stamp);
+  }
+  // One goes, the other stays.
+  demo.reset();
+  ASSERT_TRUE(eventually([&] { return !reader->status().connected; }));
+  ASSERT_TRUE(reader_2->wait_for(publish(*demo_2, other), kPatience));
+}
+
+TEST_F(Stream, ReachesAPublisherByItsLoopbackAddress) {
+  PublisherOptions options = publisher_options();
+  options.hub_options.listen = "tcp://127.0.0.1:*";
+  auto publisher = open_publisher(std::move(options));
+  EXPECT_EQ(publisher->address().rfind("tcp://127.0.0.1:", 0), 0U) << publisher->address();
+  auto subscriber = open_subscriber({.model = "demo", .at = publisher->address()});
+  model_.stamp_all(4);
+  ASSERT_TRUE(subscriber->wait_for(publish(*publisher, model_), kPatience));
+  EXPECT_EQ(stamp_of(subscriber->snapshot(), 0), 4U);
+}
+
+TEST_F(Stream, ListensOnThisHostAlone) {
+  for (const char* address : {"tcp://0.0.0.0:7070", "tcp://*:7070", "tcp://10.0.0.1:7070", "tcp://[::]:7070",
+                              "tcp://127.0.0.1", "tcp://127.0.0.1:0x10", "ipc://relative", "inproc://a", "garbage"}) {
+    PublisherOptions options = publisher_options();
+    options.hub_options.listen = address;
+    const auto publisher = Publisher::open(std::move(options));
+    ASSERT_FALSE(publisher) << address;
+    EXPECT_EQ(publisher.error().code(), Code::invalid_argument) << address;
+    EXPECT_NE(publisher.error().message().find(std::string(address).substr(6)), std::string::npos)
+        << publisher.error().message();
+    EXPECT_FALSE(Subscriber::open({.model = "demo", .at = address}));
+  }
+}
+
+TEST_F(Stream, WorksInAFolderDeeperThanASocketPath) {
+  std::string deep = folder_.path();
+  for (int i = 0; i < 6; ++i) {
+    deep += "/a-folder-with-a-rather-long-name";
+    std::filesystem::create_directory(deep);
+  }
+  std::filesystem::permissions(deep, std::filesystem::perms::owner_all);
+  ASSERT_GT(deep.size(), 200U);
+  auto publisher = open_publisher({.model = "demo", .hub_options = {.directory = deep}});
+  auto subscriber = open_subscriber({.model = "demo", .directory = deep});
+  ASSERT_TRUE(subscriber->wait_for(publish(*publisher, model_), kPatience));
+}
+
+TEST_F(Stream, KeepsMetricsThatAreNoNumbers) {
+  auto publisher = open_publisher(publisher_options());
+  auto subscriber = open_subscriber(subscriber_options());
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const double infinity = std::numeric_limits<double>::infinity();
+  const VersionNumber version =
+      publish(*publisher, model_, {.metrics = {{"loss", nan}, {"scale", -infinity}}, .tags = {{"host", "a"}}});
+  ASSERT_TRUE(subscriber->wait_for(version, kPatience));
+  const Snapshot snapshot = subscriber->snapshot();
+  const Metrics& metrics = snapshot.manifest().metrics;
+  ASSERT_EQ(metrics.size(), 2U);
+  EXPECT_TRUE(std::isnan(metrics[0].second));
+  EXPECT_EQ(metrics[1].second, -infinity);
+}
+
+TEST_F(Stream, AnnotationsOutOfBoundsAreRefused) {
+  auto publisher = open_publisher(publisher_options());
+  const auto refused = [&](PublishOptions options) {
+    const auto receipt = publisher->publish(model_.views(), std::move(options));
+    return !receipt && receipt.error().code() == Code::invalid_argument;
+  };
+  EXPECT_TRUE(refused({.metrics = Metrics(kMetricsMax + 1)}));
+  EXPECT_TRUE(refused({.metrics = {{"loss", 1}, {"loss", 2}}}));
+  EXPECT_TRUE(refused({.tags = {{"host", std::string(kTagValueBytesMax + 1, 'x')}}}));
+  EXPECT_EQ(publish(*publisher, model_), 1U);
+}
+
+TEST_F(Stream, TheLineageIsInTheManifests) {
+  auto publisher = open_publisher(publisher_options());
+  auto subscriber = open_subscriber(every_options());
+  ASSERT_TRUE(eventually([&] { return subscriber->status().connected; }));
+  publish(*publisher, model_);
+  model_.stamp(2, 5);
+  publish(*publisher, model_, {.changed = Changed::only({2})});
+  model_.stamp(1, 6);
+  publish(*publisher, model_, {.changed = Changed::find()});
+  std::vector<Manifest> manifests;
+  for (VersionNumber version = 1; version <= 3; ++version) {
+    const auto delivery = subscriber->next(kPatience);
+    ASSERT_TRUE(delivery) << delivery.error().message();
+    manifests.push_back(delivery->snapshot.manifest());
+    EXPECT_EQ(delivery->snapshot.version(), version);
+    EXPECT_EQ(delivery->update.tensors_fetched, version == 1 ? 4U : 1U);
+  }
+  EXPECT_FALSE(manifests[0].ancestor);
+  EXPECT_EQ(manifests[1].ancestor, manifests[0].id);
+  EXPECT_EQ(manifests[2].ancestor_name.number, 2U);
+  EXPECT_EQ(manifests[1].owners.changed_since(manifests[0].owners), std::vector<std::uint32_t>{2});
+  EXPECT_EQ(manifests[2].owners.changed_since(manifests[1].owners), std::vector<std::uint32_t>{1});
+  for (std::uint32_t t = 0; t < 4; ++t) EXPECT_EQ(manifests[2].digests[t], digest_of(model_.views()[t].data));
+}
+
 TEST_F(Stream, TellsItsState) {
   auto publisher = open_publisher(publisher_options());
-  auto subscriber = open_subscriber([&] {
-    SubscriberOptions options = subscriber_options();
-    options.label = "a \"server\"";
-    return options;
-  }());
+  SubscriberOptions options = subscriber_options();
+  options.label = "a \"server\"";
+  auto subscriber = open_subscriber(std::move(options));
   const VersionNumber version = publish(*publisher, model_);
   ASSERT_TRUE(subscriber->wait_for(version, kPatience));
   ASSERT_TRUE(eventually([&] {
@@ -54,8 +199,8 @@ TEST_F(Stream, TellsItsState) {
   const PublisherStat& stat = stats->front();
   EXPECT_EQ(stat.model, "demo");
   EXPECT_EQ(stat.newest, version);
-  EXPECT_EQ(stat.model_bytes, 4U * 8000U);
-  EXPECT_EQ(stat.bytes_published, 4U * 8000U);
+  EXPECT_EQ(stat.model_bytes, model_.bytes());
+  EXPECT_EQ(stat.bytes_published, model_.bytes());
   EXPECT_EQ(stat.versions_published, 1U);
   EXPECT_EQ(stat.subscribers.front().label, "a \"server\"");
   EXPECT_EQ(stat.subscribers.front().pid, ::getpid());
@@ -63,6 +208,20 @@ TEST_F(Stream, TellsItsState) {
   const auto missing = ask_publisher_stat(publisher->address(), "other", kPatience);
   ASSERT_FALSE(missing);
   EXPECT_EQ(missing.error().code(), Code::not_found);
+}
+
+TEST_F(Stream, OptionsThatMakeNoSenseAreRefused) {
+  const auto refused = [](auto opened) { return !opened && opened.error().code() == Code::invalid_argument; };
+  EXPECT_TRUE(refused(Publisher::open(publisher_options("no/slash"))));
+  PublisherOptions copies = publisher_options();
+  copies.arena_copies = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_TRUE(refused(Publisher::open(std::move(copies))));
+  EXPECT_TRUE(refused(Subscriber::open(subscriber_options(""))));
+  SubscriberOptions pins = subscriber_options();
+  pins.pins_max = 0;
+  EXPECT_TRUE(refused(Subscriber::open(std::move(pins))));
+  auto subscriber = open_subscriber(subscriber_options());
+  EXPECT_EQ(subscriber->next(Duration(0)).error().code(), Code::failed_precondition);
 }
 
 }  // namespace

@@ -1,0 +1,140 @@
+/// A publisher or a subscriber in a process of its own, told by lines on its input what to do; each is answered by one
+/// line.
+///   stream_peer publish MODEL FOLDER TENSORS ELEMENTS    "publish STAMP", "publish_one TENSOR STAMP"
+///   stream_peer subscribe MODEL FOLDER                   "wait VERSION", "pin", "check", "unpin", "serving", "slabs"
+
+#include <sys/prctl.h>
+#include <sys/types.h>
+
+#include <csignal>
+#include <fstream>
+#include <iostream>
+#include <set>
+#include <sstream>
+
+#include "tests/transport/stamped_model.h"
+#include "transport/publisher.h"
+#include "transport/subscriber.h"
+
+namespace freshet::testing {
+namespace {
+
+constexpr Duration kPatience = std::chrono::seconds(60);
+
+void answer(const std::string& line) { std::cout << line << std::endl; }
+
+int publish(const std::string& model, const std::string& folder, StampedModel values) {
+  auto publisher = Publisher::open({.model = model, .hub_options = {.directory = folder}});
+  if (!publisher) {
+    answer("error " + publisher.error().message());
+    return 1;
+  }
+  answer("ready");
+  for (std::string line; std::getline(std::cin, line);) {
+    std::istringstream words(line);
+    std::string verb;
+    std::uint64_t tensor = 0;
+    std::uint64_t stamp = 0;
+    words >> verb;
+    PublishOptions options;
+    if (verb == "publish_one") {
+      words >> tensor >> stamp;
+      values.stamp(tensor, stamp);
+      options.changed = Changed::only({static_cast<std::uint32_t>(tensor)});
+    } else {
+      words >> stamp;
+      values.stamp_all(stamp);
+      options.changed = Changed::all();
+    }
+    const auto receipt = (*publisher)->publish(values.views(), options);
+    if (!receipt) {
+      answer("error " + receipt.error().message());
+      continue;
+    }
+    const auto report = (*publisher)->wait_committed(receipt->version, kPatience);
+    answer(report ? "version " + std::to_string(receipt->version) : "error " + report.error().message());
+  }
+  return 0;
+}
+
+/// "version V stamps S…", S of each tensor, "torn" for one that is mixed.
+std::string describe_pinned(const Snapshot& snapshot) {
+  if (!snapshot) return "none";
+  std::string line = "version " + std::to_string(snapshot.version()) + " stamps";
+  for (std::uint32_t tensor = 0; tensor < snapshot.manifest().owners.size(); ++tensor) {
+    const auto stamp = stamp_of(snapshot, tensor);
+    line += ' ';
+    line += stamp ? std::to_string(*stamp) : "torn";
+  }
+  return line;
+}
+
+/// The inodes of the slabs that are mapped here.
+std::string mapped_slabs() {
+  std::set<std::string> inodes;
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    if (line.find("memfd:freshet") == std::string::npos) continue;
+    std::istringstream words(line);
+    std::string range, permissions, offset, device, inode;
+    words >> range >> permissions >> offset >> device >> inode;
+    inodes.insert(inode + permissions);
+  }
+  std::string line = "slabs";
+  for (const std::string& inode : inodes) line.append(" ").append(inode);
+  return line;
+}
+
+int subscribe(const std::string& model, const std::string& folder) {
+  auto subscriber = Subscriber::open({.model = model, .directory = folder});
+  if (!subscriber) {
+    answer("error " + subscriber.error().message());
+    return 1;
+  }
+  answer("ready");
+  Snapshot pinned;
+  for (std::string line; std::getline(std::cin, line);) {
+    std::istringstream words(line);
+    std::string verb;
+    VersionNumber version = 0;
+    words >> verb >> version;
+    if (verb == "wait") {
+      const Status status = (*subscriber)->wait_for(version, kPatience);
+      answer(status ? "version " + std::to_string((*subscriber)->status().serving)
+                    : "error " + status.error().message());
+    } else if (verb == "pin") {
+      pinned = (*subscriber)->snapshot();
+      answer(describe_pinned(pinned));
+    } else if (verb == "check") {
+      answer(describe_pinned(pinned));
+    } else if (verb == "unpin") {
+      pinned = Snapshot();
+      answer("none");
+    } else if (verb == "serving") {
+      answer("version " + std::to_string((*subscriber)->status().serving));
+    } else if (verb == "slabs") {
+      answer(mapped_slabs());
+    } else {
+      answer("error what is " + verb);
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace freshet::testing
+
+int main(int count, char** words) {
+  // A test that dies takes its peers along.
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  const std::vector<std::string> arguments(words + 1, words + count);
+  if (arguments.size() == 5 && arguments[0] == "publish") {
+    return freshet::testing::publish(
+        arguments[1], arguments[2], freshet::testing::StampedModel(std::stoul(arguments[3]), std::stoul(arguments[4])));
+  }
+  if (arguments.size() == 3 && arguments[0] == "subscribe") {
+    return freshet::testing::subscribe(arguments[1], arguments[2]);
+  }
+  std::cerr << "usage: stream_peer publish MODEL FOLDER TENSORS ELEMENTS | subscribe MODEL FOLDER\n";
+  return 2;
+}
