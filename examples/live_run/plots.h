@@ -1,0 +1,16 @@
+#pragma once
+
+/// The report's plots, drawn by gnuplot: loss.svg, latency.svg, bytes.svg, each with the script (data inside) that made
+/// it.
+
+#include <string>
+
+#include "core/result.h"
+#include "examples/live_run/tally.h"
+
+namespace freshet::live {
+
+/// unsupported when gnuplot is not installed: the scripts are there, the pictures are not.
+Status draw_plots(const Tally& tally, const std::string& folder);
+
+}  // namespace freshet::live

@@ -1,0 +1,100 @@
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "core/format.h"
+#include "examples/live_run/corpus.h"
+#include "examples/live_run/plots.h"
+#include "examples/live_run/signals.h"
+#include "examples/live_run/supervisor.h"
+
+namespace freshet::live {
+namespace {
+
+constexpr int kExitFailed = 1;
+constexpr int kExitInterrupted = 130;
+constexpr std::size_t kReasonsShown = 5;
+
+std::string introduction(const RunOptions& options, const Corpus& corpus, const ReportFolder& report) {
+  return format(
+      "live run: a model of {}, {} of text to learn and {} held out, {} servers, {} requests/s, publishing {}\n"
+      "report folder: {}\n"
+      "look on from another terminal: FRESHET_RUN_DIR={} freshet top {}",
+      people_bytes(options.model_bytes), people_bytes(corpus.training.size()), people_bytes(corpus.held_out.size()),
+      options.servers, options.rate, options.schedule, report.path(), std::getenv("FRESHET_RUN_DIR"), kModelName);
+}
+
+Status write_summary(const nlohmann::json& summary, const std::string& folder) {
+  const std::string path = folder + "/summary.json";
+  std::ofstream file(path);
+  file << summary.dump(2) << '\n';
+  file.close();
+  if (!file) return fail(Code::io_error, format("{}: cannot be written", path));
+  return {};
+}
+
+/// The closing words: the table, the report, and what was wrong.
+Status close(const RunOptions& options, const Supervisor& supervisor, const ReportFolder& report, Progress& progress) {
+  const Tally& tally = supervisor.tally();
+  Summary summary = tally.summary();
+  summary.restarts = supervisor.restarts();
+  summary.seconds = supervisor.seconds();
+  const nlohmann::json line = to_json(summary);
+  progress.say(format("\n{}", to_table(summary)));
+  for (std::size_t i = 0; i < std::min(kReasonsShown, tally.torn_reasons.size()); ++i) {
+    progress.say(format("torn read: {}", tally.torn_reasons[i]));
+  }
+  for (std::size_t i = 0; i < std::min(kReasonsShown, tally.errors.size()); ++i)
+    progress.say(format("error: {}", tally.errors[i]));
+  if (!tally.repository_error.empty()) progress.say("the repository could not keep up: " + tally.repository_error);
+  if (const Status plotted = draw_plots(tally, report.path()); !plotted) {
+    progress.say("no plots: " + plotted.error().message());
+  }
+  FRESHET_TRY(write_summary(line, report.path()));
+  progress.say(
+      format("report: {}/summary.json, loss.svg, latency.svg, bytes.svg\n"
+             "every version is kept: freshet repo ls --repo {}",
+             report.path(), report.repository()));
+  if (options.json) {
+    std::printf("%s\n", line.dump().c_str());
+    std::fflush(stdout);
+  }
+  return {};
+}
+
+/// The roles of two runs must not meet: each run has a host directory of its own, unless the user named one.
+void choose_host_directory(const std::string& run_folder) {
+  ::setenv("FRESHET_RUN_DIR", (run_folder + "/host").c_str(), 0);
+}
+
+Result<int> run_guarded(RunOptions options, Progress& progress) {
+  if (options.text.empty()) {
+    FRESHET_ASSIGN(options.text, default_text_files());
+  }
+  FRESHET_ASSIGN(const Corpus corpus, read_corpus(options.text));
+  FRESHET_ASSIGN(const ReportFolder report, ReportFolder::open(options.report));
+  FRESHET_ASSIGN(const RunFolder run_folder, RunFolder::create());
+  FRESHET_TRY(write_config(run_folder.path(), {.options = options, .repository = report.repository()}));
+  choose_host_directory(run_folder.path());
+  count_interrupts();
+  progress.say(introduction(options, corpus, report));
+
+  Supervisor supervisor(options, run_folder.path(), progress);
+  const Status ran = supervisor.run();
+  FRESHET_TRY(close(options, supervisor, report, progress));
+  FRESHET_TRY(ran);
+  if (interrupt_count() > 0) return kExitInterrupted;
+  return supervisor.tally().torn_reads() > 0 ? kExitFailed : 0;
+}
+
+}  // namespace
+
+int supervise(RunOptions options) {
+  Progress progress(options.json ? stderr : stdout);
+  const auto code = run_guarded(std::move(options), progress);
+  if (code) return *code;
+  std::fprintf(stderr, "live_run: %s\n", code.error().message().c_str());
+  return interrupt_count() > 0 ? kExitInterrupted : kExitFailed;
+}
+
+}  // namespace freshet::live

@@ -1,0 +1,238 @@
+#include <deque>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <set>
+#include <thread>
+
+#include "core/format.h"
+#include "examples/live_run/checker.h"
+#include "examples/live_run/corpus.h"
+#include "examples/live_run/loop_tools.h"
+#include "examples/live_run/optimizer.h"
+#include "examples/live_run/resume.h"
+#include "examples/live_run/role.h"
+#include "scheduler/scheduler.h"
+#include "transport/publisher.h"
+
+namespace freshet::live {
+namespace {
+
+constexpr std::size_t kBatch = 32;
+constexpr std::size_t kInitialLossPositions = 512;
+constexpr double kArenaCopies = 2.2;  ///< Few tensors change between two versions, and the changed ones are named.
+constexpr Duration kNap = std::chrono::milliseconds(10);
+
+double ms(Duration duration) { return std::chrono::duration<double, std::milli>(duration).count(); }
+
+class Trainer {
+ public:
+  Trainer(const Layout& layout, const RunConfig& config, const RoleOptions& role, Corpus corpus, StartingPoint start,
+          JournalWriter journal)
+      : layout_(layout),
+        config_(config),
+        role_(role),
+        corpus_(std::move(corpus)),
+        weights_(std::move(start.weights)),
+        resumed_(std::move(start.resumed)),
+        parent_(start.record),
+        step_(resumed_ ? resumed_->step : 0),
+        journal_(std::move(journal)),
+        optimizer_(layout) {}
+
+  Status run();
+
+ private:
+  Status open_publisher();
+  void report_start();
+  double train_step();
+  void draw_batch(const Text& text, std::uint64_t key, std::size_t positions);
+  Status publish(Policy& policy, const Observation& observation);
+  Status write_record();
+  std::vector<std::uint32_t> touched_tensors() const;
+  Status report_commits();
+  bool limit_reached() const { return role_.versions_left > 0 && published_ >= role_.versions_left; }
+  bool ending() const { return stop_requested() || finish_requested() || limit_reached(); }
+
+  const Layout& layout_;
+  const RunConfig& config_;
+  const RoleOptions& role_;
+  const Corpus corpus_;
+  Weights weights_;
+  std::shared_ptr<const Manifest> resumed_;
+  RecordId parent_;
+  std::uint64_t step_;
+  JournalWriter journal_;
+  Optimizer optimizer_;
+  std::unique_ptr<Publisher> publisher_;
+  std::vector<TensorView> views_;
+
+  std::vector<Position> batch_;
+  Pass pass_;
+  Gradients gradients_;
+  std::vector<RowPlace> touched_;  ///< Since the last record; rows may stand here more than once.
+  std::uint32_t records_ = 0;
+  std::uint64_t published_ = 0;
+  std::uint64_t skipped_ = 0;
+  Mean loss_since_publish_;
+  Mean loss_since_report_;
+
+  struct Sent {
+    VersionNumber version = 0;
+    std::uint64_t step = 0;
+    double loss = 0;
+    Duration blocked{};
+  };
+  std::deque<Sent> uncommitted_;
+};
+
+Status Trainer::run() {
+  FRESHET_TRY(open_publisher());
+  FRESHET_ASSIGN(const auto policy, parse_policy(config_.options.schedule));
+  report_start();
+  FRESHET_TRY(publish(*policy, {.step = step_}));  // So that servers have something to serve from the start.
+  const std::uint64_t steps_per_epoch = std::max<std::uint64_t>(corpus_.training.size() / kBatch, 1);
+  Every report_due(std::chrono::milliseconds(100));
+  Pace pace(config_.options.pace);
+  while (!ending()) {
+    const double loss = train_step();
+    const Observation seen{
+        .step = step_, .loss = loss, .epoch_end = step_ % steps_per_epoch == 0, .at = system_clock().now()};
+    if (policy->decide(seen).publish) FRESHET_TRY(publish(*policy, seen));
+    if (report_due.due(seen.at)) {
+      report({{"event", "step"}, {"step", step_}, {"loss", loss_since_report_.take()}});
+      FRESHET_TRY(report_commits());
+    }
+    pace.wait();
+  }
+  while (!uncommitted_.empty() && !stop_requested()) {
+    FRESHET_TRY(report_commits());
+    std::this_thread::sleep_for(kNap);
+  }
+  report({{"event", "finished"}, {"step", step_}, {"version", publisher_->stat().newest}, {"limit", limit_reached()}});
+  while (!stop_requested()) std::this_thread::sleep_for(kNap);
+  return {};
+}
+
+Status Trainer::open_publisher() {
+  FRESHET_ASSIGN(auto architecture, layout_.architecture());
+  FRESHET_ASSIGN(publisher_, Publisher::open({.model = kModelName,
+                                              .architecture = std::move(architecture),
+                                              .resume_from = resumed_,
+                                              .number_floor = resumed_ ? resumed_->name.number : 0,
+                                              .arena_copies = kArenaCopies}));
+  views_ = weights_.views(layout_);
+  return {};
+}
+
+void Trainer::report_start() {
+  nlohmann::json event = {{"event", "trainer"},
+                          {"model_bytes", layout_.bytes()},
+                          {"tensors", layout_.tensors().size()},
+                          {"resumed", resumed_ ? resumed_->name.number : 0}};
+  if (!resumed_) {
+    draw_batch(corpus_.held_out, 0, kInitialLossPositions);
+    gather(layout_, weights_, batch_, pass_);
+    event["initial_loss"] = infer(layout_, weights_, pass_);
+  }
+  report(event);
+}
+
+/// Positions follow from the seed and `key`, so a resumed run sees what it would have seen.
+void Trainer::draw_batch(const Text& text, std::uint64_t key, std::size_t positions) {
+  std::mt19937_64 random(config_.options.seed * 0x9E3779B97F4A7C15ULL + key);
+  std::uniform_int_distribution<std::size_t> position(layout_.orders(), text.size() - 1);
+  batch_.clear();
+  for (std::size_t i = 0; i < positions; ++i) batch_.push_back(text.data() + position(random));
+}
+
+double Trainer::train_step() {
+  ++step_;
+  const std::uint64_t freeze_after = config_.options.freeze_after;
+  const std::uint32_t frozen = freeze_after > 0 && step_ > freeze_after ? kOrdersThatFreeze : 0;
+  draw_batch(corpus_.training, step_, kBatch);
+  gather(layout_, weights_, batch_, pass_);
+  const double loss = infer(layout_, weights_, pass_);
+  backward(layout_, weights_, pass_, gradients_);
+  optimizer_.step(pass_, gradients_, frozen, weights_, touched_);
+  loss_since_publish_.add(loss);
+  loss_since_report_.add(loss);
+  return loss;
+}
+
+/// The record is written first: whatever a server can ever see of the version, the checker can look up.
+Status Trainer::publish(Policy& policy, const Observation& observation) {
+  std::vector<std::uint32_t> changed = touched_tensors();
+  FRESHET_TRY(write_record());
+  const double loss = loss_since_publish_.take();
+  const auto receipt = publisher_->publish(views_, {.step = step_,
+                                                    .metrics = {{"loss", loss}},
+                                                    .changed = Changed::only(std::move(changed)),
+                                                    .tags = {{kRecordTag, to_string(parent_)}}});
+  if (!receipt && receipt.error().code() == Code::out_of_space) {
+    ++skipped_;  // Readers hold too much; the publisher carries the change on to the next version.
+    return {};
+  }
+  if (!receipt) return fail(receipt.error());
+  ++published_;
+  policy.on_published(observation, receipt->blocked);
+  uncommitted_.push_back({.version = receipt->version, .step = step_, .loss = loss, .blocked = receipt->blocked});
+  return {};
+}
+
+Status Trainer::write_record() {
+  JournalRecord record{.id = {role_.life, ++records_}, .parent = parent_, .step = step_};
+  for (std::uint32_t tensor = 0; tensor < kDenseTensors; ++tensor) {
+    record.dense.push_back(digest_low(views_[tensor].data));
+  }
+  std::set<std::uint32_t> seen;
+  for (const RowPlace& place : touched_) {
+    if (!seen.insert(place.row).second) continue;
+    const std::size_t row_bytes = layout_.row_floats() * sizeof(float);
+    const Bytes row = views_[place.tensor].data.subspan(place.row_in_block * row_bytes, row_bytes);
+    record.rows.push_back({.row = place.row, .digest = digest_low(row)});
+  }
+  touched_.clear();
+  parent_ = record.id;
+  return journal_.append(record);
+}
+
+std::vector<std::uint32_t> Trainer::touched_tensors() const {
+  std::set<std::uint32_t> tensors;
+  for (std::uint32_t tensor = 0; tensor < kDenseTensors; ++tensor) tensors.insert(tensor);
+  for (const RowPlace& place : touched_) tensors.insert(place.tensor);
+  return {tensors.begin(), tensors.end()};
+}
+
+Status Trainer::report_commits() {
+  while (!uncommitted_.empty()) {
+    const Sent& sent = uncommitted_.front();
+    const auto commit = publisher_->wait_committed(sent.version, Duration::zero());
+    if (!commit && commit.error().code() == Code::timed_out) return {};
+    if (!commit) return fail(commit.error());
+    report({{"event", "version"},
+            {"version", sent.version},
+            {"step", sent.step},
+            {"loss", sent.loss},
+            {"bytes", commit->changed_bytes},
+            {"tensors", commit->changed_tensors},
+            {"blocked_ms", ms(sent.blocked)},
+            {"commit_ms", ms(commit->capture_to_commit)},
+            {"skipped", skipped_}});
+    uncommitted_.pop_front();
+  }
+  return {};
+}
+
+}  // namespace
+
+Status run_trainer(const RunConfig& config, const RoleOptions& role) {
+  FRESHET_ASSIGN(const Layout layout,
+                 Layout::make({.model_bytes = config.options.model_bytes, .seed = config.options.seed}));
+  FRESHET_ASSIGN(Corpus corpus, read_corpus(config.options.text));
+  // The run's repository is new, so a first life finds nothing there.
+  FRESHET_ASSIGN(StartingPoint start, role.life == 1 ? begin(layout) : resume_or_begin(layout, config.repository));
+  FRESHET_ASSIGN(JournalWriter journal, JournalWriter::create(role.run_folder, role.life));
+  return Trainer(layout, config, role, std::move(corpus), std::move(start), std::move(journal)).run();
+}
+
+}  // namespace freshet::live
