@@ -1,6 +1,8 @@
 /// How long a model's update takes from one process of the host into another: Freshet against what a user would do
 /// instead, in the same run, taking turns. docs/benchmarks.md says what each row and ratio means.
 
+#include <malloc.h>
+
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <filesystem>
@@ -20,7 +22,8 @@ struct Options {
   bool quick = false;
   bool json = false;
   int repetitions = 0;
-  std::vector<std::string> subjects;  ///< Empty: all.
+  std::vector<std::string> subjects;     ///< Empty: all.
+  std::vector<std::uint64_t> megabytes;  ///< Of the models to run; empty: all.
   Setting setting;
 };
 
@@ -57,6 +60,8 @@ class Benchmark {
                                                         : std::vector<ModelSize>{{64, 9}, {600, 24}, {1700, 40}};
     const ModelSize& of_ratios = sizes[1];
     for (const ModelSize& size : sizes) {
+      const auto& wanted = options_.megabytes;
+      if (!wanted.empty() && std::find(wanted.begin(), wanted.end(), size.megabytes) == wanted.end()) continue;
       if (auto status = run_model(size, size.megabytes == of_ratios.megabytes); !status) {
         std::fprintf(stderr, "update_latency: %llu MB: %s\n", static_cast<unsigned long long>(size.megabytes),
                      status.error().message().c_str());
@@ -170,6 +175,7 @@ int run_main(int argc, char** argv) {
   app.add_option("--subjects", options.subjects,
                  "Only these: memcpy, freshet, h5py_disk, h5py_shm, safetensors_shm, redis, ucx_am")
       ->delimiter(',');
+  app.add_option("--models", options.megabytes, "Only the models of these megabytes: 64, 600, 1700")->delimiter(',');
   app.add_option("--python", options.setting.python, "A Python that has h5py, numpy and safetensors");
   app.add_option("--disk", options.setting.disk, "A folder on a disk");
   app.add_option("--redis-server", options.setting.redis, "The Redis server's program");
@@ -177,6 +183,9 @@ int run_main(int argc, char** argv) {
   app.add_option("arguments", arguments)->group("");
   CLI11_PARSE(app, argc, argv);
   if (!role.empty()) return run_role(role, arguments);
+  // A peer's large buffers, freed, must not make the allocator return pages that Freshet's next update would touch
+  // again.
+  ::mallopt(M_TRIM_THRESHOLD, 1 << 30);
   return Benchmark(std::move(options)).run();
 }
 

@@ -59,20 +59,15 @@ __attribute__((target("avx2"))) void copy_twice_avx2(std::byte* to, std::byte* n
 __attribute__((target("avx512f"))) void copy_twice_avx512(std::byte* to, std::byte* near, const std::byte* from,
                                                           std::size_t bytes) {
   std::size_t i = 0;
-  for (; i + 256 <= bytes; i += 256) {
-    for (std::size_t line = 0; line < 256; line += 64) prefetch(from + i + kPieceBytes + line);
+  for (; i + 128 <= bytes; i += 128) {
+    prefetch(from + i + kPieceBytes);
+    prefetch(from + i + kPieceBytes + 64);
     const __m512i a = _mm512_loadu_si512(from + i);
     const __m512i b = _mm512_loadu_si512(from + i + 64);
-    const __m512i c = _mm512_loadu_si512(from + i + 128);
-    const __m512i d = _mm512_loadu_si512(from + i + 192);
     _mm512_stream_si512(reinterpret_cast<__m512i*>(to + i), a);
     _mm512_stream_si512(reinterpret_cast<__m512i*>(to + i + 64), b);
-    _mm512_stream_si512(reinterpret_cast<__m512i*>(to + i + 128), c);
-    _mm512_stream_si512(reinterpret_cast<__m512i*>(to + i + 192), d);
     _mm512_store_si512(near + i, a);
     _mm512_store_si512(near + i + 64, b);
-    _mm512_store_si512(near + i + 128, c);
-    _mm512_store_si512(near + i + 192, d);
   }
   copy_rest(to + i, near + i, from + i, bytes - i);
 }

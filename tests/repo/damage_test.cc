@@ -1,0 +1,145 @@
+/// Stored bytes that are not what was written: said so to whoever asks for them, and hiding nothing else.
+
+#include <gtest/gtest.h>
+
+#include "core/format.h"
+#include "repo/records.h"
+#include "tests/fault/fault_backend.h"
+#include "tests/repo/world.h"
+
+namespace freshet {
+namespace {
+
+class Damage : public testing::Test {
+ protected:
+  void SetUp() override {
+    const auto repository = open();
+    std::mt19937_64 random(9);
+    const auto architecture = test_architecture({100, 5'000'000, 30});
+    for (std::uint64_t sequence = 1; sequence <= 3; ++sequence) {
+      versions_.push_back(make_version("net", test_id(sequence), architecture,
+                                       versions_.empty() ? nullptr : &versions_.back(), {0}, random));
+      versions_.back().manifest.name.number = sequence;
+      ASSERT_TRUE(put(*repository, versions_.back()));
+    }
+  }
+
+  std::unique_ptr<Repository> open() {
+    return open_or_die(std::make_unique<FaultBackend>(backend_, FaultBackend::Plan{}));
+  }
+
+  void expect_only_second_is_corrupt(const Repository& repository) {
+    EXPECT_EQ(read_all(repository, name(1)).value(), versions_[0].bytes);
+    EXPECT_EQ(read_all(repository, name(3)).value(), versions_[2].bytes);
+    const auto second = read_all(repository, name(2));
+    ASSERT_FALSE(second);
+    EXPECT_EQ(second.error().code(), Code::corrupt);
+    EXPECT_NE(second.error().message().find("net@2"), std::string::npos) << second.error().message();
+    const auto report = repository.verify(std::nullopt, {});
+    ASSERT_TRUE(report);
+    ASSERT_EQ(report->corrupt.size(), 1u);
+    EXPECT_EQ(to_string(report->corrupt[0].version), "net@2");
+    EXPECT_EQ(repository.versions("net")->size(), 3u);
+  }
+
+  static VersionName name(VersionNumber number) { return {.model = "net", .number = number}; }
+
+  std::shared_ptr<Backend> backend_ = make_memory_backend();
+  std::vector<TestVersion> versions_;
+};
+
+TEST_F(Damage, AFlippedByteOfAPayloadIsFound) {
+  const std::string key = segment_key(versions_[1].manifest.owners[0]);
+  std::vector<std::byte> bytes = versions_[1].bytes[0];
+  bytes[50] ^= std::byte{0x10};
+  auto writer = backend_->write_blobs();
+  ASSERT_TRUE((*writer)->write(key, bytes));
+  ASSERT_TRUE((*writer)->commit());
+  const auto repository = open();
+  expect_only_second_is_corrupt(*repository);
+  const auto report = repository->verify(std::nullopt, {});
+  EXPECT_EQ(report->corrupt[0].tensor, "layer0.kernel");
+  EXPECT_EQ(report->checked_bytes, 5'000'330u);
+  EXPECT_TRUE(repository->verify(name(1), {})->corrupt.empty());
+  EXPECT_EQ(repository->verify(name(2), {})->corrupt.size(), 1u);
+}
+
+TEST_F(Damage, ALostOrShortenedPayloadIsFound) {
+  const std::string key = segment_key(versions_[1].manifest.owners[0]);
+  ASSERT_TRUE(backend_->erase_blob(key));
+  expect_only_second_is_corrupt(*open());
+  auto writer = backend_->write_blobs();
+  ASSERT_TRUE((*writer)->write(key, Bytes(versions_[1].bytes[0]).first(99)));
+  ASSERT_TRUE((*writer)->commit());
+  expect_only_second_is_corrupt(*open());
+}
+
+TEST_F(Damage, AManifestWithAnyByteFlippedIsFound) {
+  const std::string good = backend_->get(manifest_key(name(2))).value();
+  const auto repository = open();
+  for (std::size_t at = 0; at < good.size(); at += 7) {
+    std::string bad = good;
+    bad[at] = static_cast<char>(bad[at] ^ 0x20);
+    ASSERT_TRUE(backend_->apply({Backend::Put{manifest_key(name(2)), bad}}));
+    EXPECT_EQ(repository->get(name(2)).error().code(), Code::corrupt);
+  }
+  expect_only_second_is_corrupt(*repository);
+  for (const std::size_t bytes : {std::size_t{0}, std::size_t{3}, good.size() / 2, good.size() - 1}) {
+    ASSERT_TRUE(backend_->apply({Backend::Put{manifest_key(name(2)), good.substr(0, bytes)}}));
+    expect_only_second_is_corrupt(*repository);
+  }
+  ASSERT_TRUE(backend_->apply({Backend::Erase{manifest_key(name(2))}}));
+  expect_only_second_is_corrupt(*repository);
+}
+
+TEST_F(Damage, TheManifestOfAnotherVersionIsFound) {
+  ASSERT_TRUE(backend_->apply({Backend::Put{manifest_key(name(2)), backend_->get(manifest_key(name(1))).value()}}));
+  expect_only_second_is_corrupt(*open());
+}
+
+TEST_F(Damage, ARowCutAnywhereIsFound) {
+  const std::string good = backend_->get(version_key(name(2))).value();
+  for (std::size_t bytes = 0; bytes < good.size(); bytes += 5) {
+    SCOPED_TRACE(bytes);
+    ASSERT_TRUE(backend_->apply({Backend::Put{version_key(name(2)), good.substr(0, bytes)}}));
+    expect_only_second_is_corrupt(*open());
+  }
+  // Its number stays taken, and the model goes on.
+  std::mt19937_64 random(1);
+  const auto repository = open();
+  TestVersion fourth = make_version("net", test_id(4), versions_[0].manifest.architecture, &versions_[2], {0}, random);
+  EXPECT_EQ(put(*repository, fourth)->number, 4u);
+}
+
+TEST_F(Damage, ALostArchitectureIsSaid) {
+  const auto digest = versions_[0].manifest.architecture->digest();
+  ASSERT_TRUE(backend_->apply({Backend::Put{architecture_key(digest), "no architecture"}}));
+  EXPECT_EQ(open()->get(name(1)).error().code(), Code::corrupt);
+  ASSERT_TRUE(backend_->apply({Backend::Erase{architecture_key(digest)}}));
+  const auto missing = open()->get(name(1));
+  EXPECT_EQ(missing.error().code(), Code::corrupt);
+  EXPECT_EQ(missing.error().message(), "net@1: its architecture is missing");
+}
+
+TEST_F(Damage, StrangeKeysAreNoVersions) {
+  ASSERT_TRUE(backend_->apply({Backend::Put{"v/", ""}, Backend::Put{"v/net", "x"},
+                               Backend::Put{"v/../x" + std::string(9, '\0'), "x"}, Backend::Put{"h/net", "many"},
+                               Backend::Put{"s/short", "x"}}));
+  const auto repository = open();
+  EXPECT_EQ(repository->models(), std::vector<std::string>{"net"});
+  EXPECT_EQ(repository->versions("net")->size(), 3u);
+}
+
+TEST_F(Damage, ANewerFormatIsRefused) {
+  ASSERT_TRUE(backend_->apply({Backend::Put{"format", "2"}}));
+  const auto refused = Repository::open(std::make_unique<FaultBackend>(backend_, FaultBackend::Plan{}), {});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), Code::unsupported);
+  EXPECT_EQ(refused.error().message(), "the repository has format 2; this build reads formats up to 1");
+  ASSERT_TRUE(backend_->apply({Backend::Put{"format", "two"}}));
+  const auto damaged = Repository::open(std::make_unique<FaultBackend>(backend_, FaultBackend::Plan{}), {});
+  EXPECT_EQ(damaged.error().code(), Code::corrupt);
+}
+
+}  // namespace
+}  // namespace freshet

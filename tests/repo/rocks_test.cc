@@ -1,0 +1,114 @@
+/// The RocksDB backend's folder: how it is made, refused and shared.
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "tests/repo/world.h"
+#include "tests/support/temporary_folder.h"
+
+namespace freshet {
+namespace {
+
+TEST(RocksFolder, IsMadeOnlyWhenAsked) {
+  const TemporaryFolder folder;
+  const std::string store = folder / "a/b/store";
+  const auto missing = open_rocks_backend({.folder = store, .create = false});
+  ASSERT_FALSE(missing);
+  EXPECT_EQ(missing.error().code(), Code::not_found);
+  EXPECT_EQ(missing.error().message(), store + " holds no repository");
+  EXPECT_EQ(open_rocks_backend({.folder = store, .read_only = true}).error().code(), Code::not_found);
+  EXPECT_FALSE(std::filesystem::exists(folder / "a"));
+  EXPECT_TRUE(open_rocks_backend({.folder = store}));
+  EXPECT_TRUE(open_rocks_backend({.folder = store, .create = false}));
+  EXPECT_EQ(open_rocks_backend({.folder = ""}).error().code(), Code::invalid_argument);
+}
+
+TEST(RocksFolder, OneThatIsFullOfSomethingElseIsLeftAlone) {
+  const TemporaryFolder folder;
+  std::ofstream(folder / "thesis.txt") << "precious";
+  const auto refused = open_rocks_backend({.folder = folder.path()});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), Code::failed_precondition);
+  EXPECT_EQ(refused.error().message(), folder.path() + " is not empty and holds no repository (it has thesis.txt)");
+  EXPECT_FALSE(std::filesystem::exists(folder / "CURRENT"));
+  const auto file = open_rocks_backend({.folder = folder / "thesis.txt"});
+  ASSERT_FALSE(file);
+  EXPECT_NE(file.error().message().find("thesis.txt"), std::string::npos);
+}
+
+TEST(RocksFolder, IsOwnedOnce) {
+  const TemporaryFolder folder;
+  const auto owner = open_rocks_backend({.folder = folder / "store"});
+  ASSERT_TRUE(owner);
+  const auto second = open_rocks_backend({.folder = folder / "store"});
+  ASSERT_FALSE(second);
+  EXPECT_EQ(second.error().code(), Code::unavailable);
+  EXPECT_EQ(second.error().message(), "the repository " + (folder / "store") + " is open already in this process");
+  EXPECT_TRUE(open_rocks_backend({.folder = folder / "store", .read_only = true}));
+}
+
+TEST(RocksFolder, ADamagedDatabaseIsSaidToBe) {
+  const TemporaryFolder folder;
+  ASSERT_TRUE(open_rocks_backend({.folder = folder / "store"}));
+  std::ofstream(folder / "store/CURRENT", std::ios::trunc) << "MANIFEST-999999\n";
+  const auto refused = open_rocks_backend({.folder = folder / "store"});
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message().find(folder / "store"), std::string::npos) << refused.error().message();
+}
+
+TEST(RocksFolder, ALargePayloadIsWrittenOnce) {
+  const TemporaryFolder folder;
+  auto repository = open_or_die(std::move(*open_rocks_backend({.folder = folder / "store"})));
+  std::mt19937_64 random(1);
+  const auto architecture = test_architecture({20'000'000, 100});
+  ASSERT_TRUE(put(*repository, make_version("net", test_id(1), architecture, nullptr, {}, random)));
+  EXPECT_LT(repository->stat()->disk_bytes, 20'000'000u + (1 << 20));
+  EXPECT_TRUE(std::filesystem::is_empty(folder / "store/incoming"));
+}
+
+TEST(RocksFolder, HalfWrittenTablesGoWhenTheOwnerOpens) {
+  const TemporaryFolder folder;
+  ASSERT_TRUE(open_rocks_backend({.folder = folder / "store"}));
+  std::ofstream(folder / "store/incoming/7.sst") << "half";
+  ASSERT_TRUE(open_rocks_backend({.folder = folder / "store", .read_only = true}));
+  EXPECT_TRUE(std::filesystem::exists(folder / "store/incoming/7.sst"));
+  ASSERT_TRUE(open_rocks_backend({.folder = folder / "store"}));
+  EXPECT_FALSE(std::filesystem::exists(folder / "store/incoming/7.sst"));
+}
+
+// Readers on other threads see whole versions only, while puts go on.
+TEST(RocksFolder, ReadersRunBesidePuts) {
+  const TemporaryFolder folder;
+  const auto repository = open_or_die(std::move(*open_rocks_backend({.folder = folder / "store"})));
+  std::mt19937_64 random(1);
+  const auto architecture = test_architecture({1'500'000, 4'000'000, 10});
+  std::vector<TestVersion> versions;
+  for (std::uint64_t sequence = 1; sequence <= 8; ++sequence) {
+    versions.push_back(make_version("net", test_id(sequence), architecture,
+                                    versions.empty() ? nullptr : &versions.back(),
+                                    {static_cast<std::uint32_t>(sequence % 3)}, random));
+    versions.back().manifest.name.number = sequence;
+  }
+  ASSERT_TRUE(put(*repository, versions[0]));
+  std::atomic<int> wrong{0};
+  std::vector<std::jthread> readers;
+  for (int i = 0; i < 2; ++i) {
+    readers.emplace_back([&](const std::stop_token& stop) {
+      do {
+        const VersionNumber newest = repository->latest("net").value_or(0);
+        const auto bytes = read_all(*repository, {.model = "net", .number = newest});
+        if (!bytes || *bytes != versions[newest - 1].bytes) ++wrong;
+        if (repository->lineage({.model = "net", .number = newest})->size() != newest) ++wrong;
+      } while (!stop.stop_requested());
+    });
+  }
+  for (std::size_t i = 1; i < versions.size(); ++i) EXPECT_TRUE(put(*repository, versions[i]));
+  readers.clear();
+  EXPECT_EQ(wrong, 0);
+}
+
+}  // namespace
+}  // namespace freshet
