@@ -13,6 +13,10 @@ if(FRESHET_SANITIZE)
   target_compile_options(freshet_options INTERFACE -fsanitize=${FRESHET_SANITIZE} -fno-omit-frame-pointer
                          -fno-sanitize-recover=all)
   target_link_options(freshet_options INTERFACE -fsanitize=${FRESHET_SANITIZE})
+  if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+    # Among a sanitizer's own instructions g++ 12 loses track of what was set.
+    target_compile_options(freshet_options INTERFACE -Wno-maybe-uninitialized)
+  endif()
 endif()
 
 # A room is a static library of every source file under its folder: freshet_room(core).
