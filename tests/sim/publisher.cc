@@ -178,6 +178,14 @@ void SimPublisher::hang_up(const std::string& door, protocol::SessionId session)
   pump();
 }
 
+void SimPublisher::reader_died(const SimSubscriber& subscriber, std::uint64_t life) {
+  std::vector<protocol::SessionId> ended;
+  for (const auto& [session, end] : life_->doors) {
+    if (end.subscriber == &subscriber && end.subscriber_life == life) ended.push_back(session);
+  }
+  for (const protocol::SessionId session : ended) hang_up(life_->door, session);
+}
+
 void SimPublisher::pump() {
   break_rules();
   for (const auto& action : life_->machine.take_actions()) {

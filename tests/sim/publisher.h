@@ -27,6 +27,8 @@ class SimPublisher {
   void receive(const protocol::Peer& peer, const protocol::Message& message);
   /// A connection to the door named `door`.
   void knock(const std::string& door, SimSubscriber& subscriber, protocol::SessionId session, std::uint64_t token);
+  /// The kernel closes every end that a dead process had.
+  void reader_died(const SimSubscriber& subscriber, std::uint64_t life);
   void hang_up(const std::string& door, protocol::SessionId session);
 
   std::shared_ptr<ArenaMemory> memory() const { return life_->memory; }

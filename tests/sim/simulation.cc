@@ -61,7 +61,8 @@ class Simulation {
     check_nothing_leaked();
     for (auto& subscriber : subscribers_) subscriber->leave();
     host_.world.run_until(host_.world.now() + seconds(2));
-    if (!publisher_->machine().sessions().empty()) host_.world.violated("a session outlived its goodbye");
+    if (!publisher_->machine().sessions().empty())
+      host_.world.violated("a session outlived its goodbye: " + sessions());
   }
 
   Outcome outcome() const {

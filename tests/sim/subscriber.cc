@@ -34,7 +34,9 @@ void SimSubscriber::start() {
 }
 
 void SimSubscriber::kill() {
-  for (const auto& [session, door] : life_->doors) hang_up(door, session);
+  SimPublisher* publisher = host_.publisher;
+  publisher->process().post_any_life(
+      host_.network.delay(), [this, publisher, life = process_.life()] { publisher->reader_died(*this, life); });
   process_.kill();
   life_.reset();
 }

@@ -1,0 +1,179 @@
+#include "transport/protocol/messages.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "transport/protocol/commit_log.h"
+
+namespace freshet::protocol {
+namespace {
+
+std::vector<Message> one_of_each() {
+  const Digest digest{.low = 1, .high = 2};
+  return {Hello{.session = 1,
+                .model = "demo",
+                .mode = Mode::every,
+                .label = "srv",
+                .pid = 5,
+                .host = "boot/net",
+                .highest_seen = 6,
+                .after = 7,
+                .door_token = 8},
+          Want{.session = 1, .request = 2, .after = 3, .known_architectures = {digest}},
+          Held{.session = 1, .grants_seen = 2, .numbers = {3, 4}},
+          Ping{.session = 1, .serving = 2},
+          Bye{.session = 1},
+          StatRequest{.model = "demo"},
+          Welcome{.session = 1,
+                  .run = {.high = 2, .low = 3},
+                  .incarnation = 4,
+                  .announcements = "ipc://a",
+                  .door = "/d",
+                  .door_token = 5,
+                  .newest = 6},
+          Grant{.session = 1,
+                .request = 2,
+                .grant = 3,
+                .number = 4,
+                .manifest = {std::byte{1}, std::byte{2}},
+                .architecture = {std::byte{3}},
+                .places = {{.slab = 1, .offset = 64, .bytes = 36}},
+                .slab_bytes = {0, 100},
+                .gap_before = 5,
+                .publish_started_ns = 6,
+                .announced_ns = 7},
+          Refusal{.session = 1, .request = 2, .code = Code::not_found, .message = "no", .newest = 3},
+          Pong{.session = 1, .incarnation = 2, .newest = 3},
+          UnknownSession{.session = 1},
+          StatReply{.json = "{}"},
+          Announcement{.model = "demo", .incarnation = 1, .number = 2, .announced_ns = 3}};
+}
+
+bool is_corrupt(const Message& message) {
+  const auto decoded = decode(encode(message));
+  return !decoded && decoded.error().code() == Code::corrupt;
+}
+
+TEST(Messages, EachIsItselfAfterTheWire) {
+  const auto all = one_of_each();
+  ASSERT_EQ(all.size(), std::variant_size_v<Message>);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    ASSERT_EQ(all[i].index(), i);
+    const auto decoded = decode(encode(all[i]));
+    ASSERT_TRUE(decoded) << decoded.error().message();
+    EXPECT_EQ(decoded->index(), i);
+    EXPECT_EQ(encode(*decoded), encode(all[i]));
+  }
+}
+
+TEST(Messages, EveryFieldComesThrough) {
+  const auto hello = std::get<Hello>(*decode(encode(one_of_each()[0])));
+  EXPECT_EQ(hello.protocol, kProtocolVersion);
+  EXPECT_EQ(hello.model, "demo");
+  EXPECT_EQ(hello.mode, Mode::every);
+  EXPECT_EQ(hello.label, "srv");
+  EXPECT_EQ(hello.host, "boot/net");
+  EXPECT_EQ(hello.pid, 5);
+  EXPECT_EQ(hello.highest_seen, 6u);
+  EXPECT_EQ(hello.after, 7u);
+  EXPECT_EQ(hello.door_token, 8u);
+  const auto grant = std::get<Grant>(*decode(encode(one_of_each()[7])));
+  EXPECT_EQ(grant.request, 2u);
+  EXPECT_EQ(grant.grant, 3u);
+  EXPECT_EQ(grant.number, 4u);
+  EXPECT_EQ(grant.manifest.size(), 2u);
+  EXPECT_EQ(grant.architecture.size(), 1u);
+  EXPECT_EQ(grant.places, (std::vector<SegmentPlace>{{.slab = 1, .offset = 64, .bytes = 36}}));
+  EXPECT_EQ(grant.slab_bytes, (std::vector<std::uint64_t>{0, 100}));
+  EXPECT_EQ(grant.gap_before, 5u);
+  EXPECT_EQ(grant.publish_started_ns, 6);
+  EXPECT_EQ(grant.announced_ns, 7);
+}
+
+TEST(Messages, WhatIsBeyondALimitIsCorrupt) {
+  EXPECT_TRUE(is_corrupt(Hello{.model = ""}));
+  EXPECT_TRUE(is_corrupt(Hello{.model = "../etc"}));
+  EXPECT_TRUE(is_corrupt(Hello{.model = "demo", .label = std::string(257, 'a')}));
+  EXPECT_TRUE(is_corrupt(Hello{.model = "demo", .label = "bell\a"}));
+  EXPECT_TRUE(is_corrupt(Hello{.model = "demo", .host = "line\nbreak"}));
+  EXPECT_TRUE(is_corrupt(Hello{.model = "demo", .mode = static_cast<Mode>(2)}));
+  EXPECT_TRUE(is_corrupt(Hello{.model = "demo", .highest_seen = kHighestSeenMax + 1}));
+  EXPECT_TRUE(is_corrupt(Want{.after = ~std::uint64_t{0}}));
+  EXPECT_TRUE(is_corrupt(Want{.known_architectures = std::vector<Digest>(17)}));
+  EXPECT_TRUE(is_corrupt(Held{.numbers = std::vector<VersionNumber>(kHeldMax + 1)}));
+  EXPECT_TRUE(is_corrupt(Refusal{.code = static_cast<Code>(200)}));
+  EXPECT_TRUE(is_corrupt(Announcement{.model = "demo", .number = kNumberMax + 1}));
+  EXPECT_TRUE(is_corrupt(Welcome{.door = std::string(kAddressBytesMax + 1, 'a')}));
+  EXPECT_TRUE(is_corrupt(Grant{.grant = 1, .number = 0}));
+  EXPECT_TRUE(is_corrupt(Grant{.grant = 0, .number = 1}));
+  EXPECT_TRUE(is_corrupt(Grant{.grant = 1, .number = 1, .slab_bytes = std::vector<std::uint64_t>(kSlabsMax + 1)}));
+}
+
+TEST(Messages, APlaceOutsideItsSlabIsCorrupt) {
+  const auto with = [](SegmentPlace place) {
+    return Grant{.grant = 1, .number = 1, .places = {place}, .slab_bytes = {100}};
+  };
+  EXPECT_FALSE(is_corrupt(with({.slab = 0, .offset = 100, .bytes = 0})));
+  EXPECT_TRUE(is_corrupt(with({.slab = 1, .offset = 0, .bytes = 1})));
+  EXPECT_TRUE(is_corrupt(with({.slab = 0, .offset = 64, .bytes = 37})));
+  EXPECT_TRUE(is_corrupt(with({.slab = 0, .offset = ~std::uint64_t{0}, .bytes = 2})));
+  EXPECT_TRUE(is_corrupt(with({.slab = 0, .offset = 2, .bytes = ~std::uint64_t{0}})));
+}
+
+TEST(Messages, AGrantOfAsManyTensorsAsAModelMayHaveComesThrough) {
+  Grant grant{.grant = 1, .number = 1, .places = std::vector<SegmentPlace>(kTensorsMax), .slab_bytes = {1}};
+  EXPECT_FALSE(is_corrupt(grant));
+  grant.places.emplace_back();
+  EXPECT_TRUE(is_corrupt(grant));
+}
+
+TEST(Messages, TruncatedAndFlippedOnesNeverCrash) {
+  std::mt19937_64 random(20);
+  for (const Message& message : one_of_each()) {
+    const auto whole = encode(message);
+    for (std::size_t bytes = 0; bytes < whole.size(); ++bytes) (void)decode(Bytes(whole).first(bytes));
+    for (int i = 0; i < 2000; ++i) {
+      auto flipped = whole;
+      flipped[random() % flipped.size()] ^= static_cast<std::byte>(1u << (random() % 8));
+      if (const auto decoded = decode(flipped)) {
+        EXPECT_FALSE(is_corrupt(*decoded)) << "what was let in must be sendable";
+      }
+    }
+  }
+}
+
+TEST(Messages, NeedNotBeAligned) {
+  for (const Message& message : one_of_each()) {
+    const auto whole = encode(message);
+    for (std::size_t shift = 1; shift < 8; ++shift) {
+      std::vector<std::byte> shifted(shift);
+      shifted.insert(shifted.end(), whole.begin(), whole.end());
+      EXPECT_TRUE(decode(Bytes(shifted).subspan(shift)));
+    }
+  }
+}
+
+TEST(CommitLog, CountsAgainstAPlainList) {
+  std::mt19937_64 random(7);
+  CommitLog log;
+  std::vector<VersionNumber> committed;
+  VersionNumber number = 30;
+  for (int i = 0; i < 200; ++i) {
+    number += 1 + (random() % 4 == 0 ? random() % 5 : 0);
+    log.append(number);
+    committed.push_back(number);
+  }
+  for (VersionNumber after = 1; after < number; ++after) {
+    std::uint64_t between = 0;
+    for (const VersionNumber one : committed) between += one > after && one < number;
+    const std::uint64_t lives_before = after < committed[0] ? committed[0] - 1 - after : 0;
+    EXPECT_EQ(log.missed_between(after, number), between + lives_before) << after;
+  }
+  EXPECT_EQ(log.missed_between(0, number), 0u);
+  EXPECT_EQ(log.count_up_to(29), 0u);
+  EXPECT_EQ(log.count_up_to(number + 1000), 200u);
+}
+
+}  // namespace
+}  // namespace freshet::protocol
