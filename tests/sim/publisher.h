@@ -34,6 +34,7 @@ class SimPublisher {
   std::shared_ptr<ArenaMemory> memory() const { return life_->memory; }
   const protocol::PublisherMachine& machine() const { return life_->machine; }
   std::uint64_t live_bytes() const { return life_->pool.slab_bytes() - life_->pool.free_bytes(); }
+  std::uint64_t slab_bytes() const { return life_->pool.slab_bytes(); }
   std::uint64_t skipped() const { return skipped_; }
   std::uint64_t shed() const { return shed_; }
 

@@ -15,7 +15,8 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr auto kStormFor = seconds(12);
-constexpr auto kTrainOnFor = seconds(2);
+/// Longer than the longest pin, so that whatever fills the arena in the storm is gone before the last version.
+constexpr auto kTrainOnFor = seconds(4);
 /// Within this time after the last publish everybody serves it; the longest pause of the protocol is 1.6 s.
 constexpr auto kConvergeWithin = seconds(8);
 constexpr auto kLongestPin = seconds(4);
@@ -126,8 +127,10 @@ class Simulation {
     const VersionNumber newest = host_.oracle.newest();
     for (auto& subscriber : subscribers_) {
       if (subscriber->arrived() == newest) continue;
-      host_.world.violated(format("{} serves {} and not {}: {}", subscriber->kind().label, subscriber->arrived(),
-                                  newest, subscriber->machine().last_refusal()));
+      host_.world.violated(format("{} serves {} and not {}: {}; {} of {} bytes are live, {} captures skipped; {}",
+                                  subscriber->kind().label, subscriber->arrived(), newest,
+                                  subscriber->machine().last_refusal(), publisher_->live_bytes(),
+                                  publisher_->slab_bytes(), publisher_->skipped(), sessions()));
     }
   }
 

@@ -212,7 +212,7 @@ void SimSubscriber::schedule_read() {
 
 void SimSubscriber::hold(const MappedPointer& mapped, Duration at_most, bool is_delivery) {
   World& world = host_.world;
-  const Duration long_one = world.chance(0.02) ? 10 * at_most : at_most;
+  const Duration long_one = world.chance(0.02) ? 3 * at_most : at_most;
   const Duration time = world.between(Duration(0), long_one);
   ++mapped->pins;
   look(*mapped);
