@@ -107,8 +107,8 @@ Result<VersionNumber> number(std::uint64_t value, std::string_view what) {
   return value;
 }
 
-/// "too many …", or nothing. A vector that is absent is an empty one. The verifier lets elements lie where the processor may
-/// not read them; all of this protocol's are aligned to eight bytes.
+/// "too many …", or nothing. A vector that is absent is an empty one. The verifier lets elements lie where the
+/// processor may not read them; all of this protocol's are aligned to eight bytes.
 template <typename Vector>
 Status check_count(const Vector* from, std::size_t max, std::string_view what) {
   if (from != nullptr && from->size() > max)
