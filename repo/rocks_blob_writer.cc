@@ -23,7 +23,8 @@ rocksdb::Slice slice_of(Bytes bytes) { return {reinterpret_cast<const char*>(byt
 class TableFile {
  public:
   explicit TableFile(RocksStore& store)
-      : path_(store.new_table_path()), writer_(rocksdb::EnvOptions(options()), options(), store.payloads) {}
+      : path_(store.new_table_path()),
+        writer_(rocksdb::EnvOptions(options()), options(), store.payloads, /*invalidate_page_cache=*/false) {}
   ~TableFile() { ::unlink(path_.c_str()); }
   TableFile(const TableFile&) = delete;
   TableFile& operator=(const TableFile&) = delete;
