@@ -1,0 +1,136 @@
+/// Peers that send whatever they like to a publisher's sockets: nothing that it serves changes, and it goes on.
+
+#include <fcntl.h>
+#include <sys/socket.h>
+
+#include <random>
+#include <zmq.hpp>
+
+#include "core/file_descriptor.h"
+#include "tests/transport/model_fixture.h"
+#include "transport/protocol/messages.h"
+#include "transport/shm/door_frame.h"
+#include "transport/shm/socket_path.h"
+
+namespace freshet {
+namespace {
+
+using namespace freshet::testing;
+
+class HostilePeer : public StreamTest {
+ protected:
+  void SetUp() override {
+    publisher_ = open_publisher(publisher_options());
+    subscriber_ = open_subscriber(subscriber_options());
+    model_.stamp_all(1);
+    ASSERT_TRUE(subscriber_->wait_for(publish(*publisher_, model_), kPatience));
+    for (const auto& file : std::filesystem::directory_iterator(folder_.path())) {
+      if (file.path().extension() == ".door") door_ = file.path().string();
+    }
+    control_.set(zmq::sockopt::linger, 0);
+    control_.connect(publisher_->address());
+  }
+
+  void send(const std::vector<std::byte>& bytes) { control_.send(zmq::buffer(bytes), zmq::send_flags::dontwait); }
+
+  FileDescriptor connect_door() {
+    FileDescriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    const auto path = SocketPath::of(door_);
+    const sockaddr_un address = path->address();
+    EXPECT_EQ(::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+    return socket;
+  }
+  /// Whether the publisher ends the connection, without having said a word.
+  static bool is_turned_away(const FileDescriptor& socket) {
+    char byte = 0;
+    return ::recv(socket.get(), &byte, 1, 0) <= 0;
+  }
+
+  void expect_the_stream_goes_on() {
+    model_.stamp_all(++stamp_);
+    const VersionNumber version = publish(*publisher_, model_);
+    ASSERT_TRUE(subscriber_->wait_for(version, kPatience));
+    for (std::uint32_t t = 0; t < 3; ++t) EXPECT_EQ(stamp_of(subscriber_->snapshot(), t), stamp_);
+  }
+
+  std::uint64_t stamp_ = 1;
+  StampedModel model_{3, 512};
+  std::unique_ptr<Publisher> publisher_;
+  std::unique_ptr<Subscriber> subscriber_;
+  std::string door_;
+  zmq::context_t context_;
+  zmq::socket_t control_{context_, zmq::socket_type::dealer};
+};
+
+TEST_F(HostilePeer, SendsGarbageToTheControlSocket) {
+  const std::uint32_t seed = std::random_device()();
+  SCOPED_TRACE(seed);
+  std::mt19937 random(seed);
+  const std::vector<std::byte> hello =
+      protocol::encode(protocol::Hello{.session = 99, .model = "demo", .label = "liar", .highest_seen = 0});
+  for (int i = 0; i < 500; ++i) {
+    std::vector<std::byte> bytes;
+    switch (random() % 4) {
+      case 0:
+        bytes.resize(random() % 300);
+        for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
+        break;
+      case 1:
+        bytes = hello;
+        bytes[random() % bytes.size()] ^= static_cast<std::byte>(1U << (random() % 8));
+        break;
+      case 2:
+        bytes = hello;
+        bytes.resize(random() % bytes.size());
+        break;
+      default: bytes = protocol::encode(protocol::Held{.session = random(), .grants_seen = ~std::uint64_t{0}});
+    }
+    send(bytes);
+  }
+  expect_the_stream_goes_on();
+}
+
+TEST_F(HostilePeer, SendsManyPartsAndTooMuch) {
+  for (int part = 0; part < 50; ++part) {
+    control_.send(zmq::buffer("x", 1), part == 49 ? zmq::send_flags::none : zmq::send_flags::sndmore);
+  }
+  send(std::vector<std::byte>(protocol::kRequestBytesMax + 1));
+  expect_the_stream_goes_on();
+}
+
+TEST_F(HostilePeer, SpeaksForSessionsThatAreNotItsOwn) {
+  const auto stat = publisher_->stat();
+  for (const std::uint64_t session : {std::uint64_t{0}, std::uint64_t{1}, ~std::uint64_t{0}}) {
+    send(protocol::encode(protocol::Want{.session = session, .request = 1}));
+    send(protocol::encode(protocol::Held{.session = session}));
+    send(protocol::encode(protocol::Bye{.session = session}));
+    send(protocol::encode(protocol::Pong{.session = session}));
+    send(protocol::encode(protocol::Announcement{.model = "demo", .number = 1000}));
+  }
+  expect_the_stream_goes_on();
+  EXPECT_EQ(publisher_->stat().newest, stat.newest + 1);
+}
+
+TEST_F(HostilePeer, KnocksWithoutARightTo) {
+  const auto knock = [&](const std::vector<std::byte>& bytes) {
+    const FileDescriptor socket = connect_door();
+    EXPECT_EQ(::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
+    return is_turned_away(socket);
+  };
+  EXPECT_TRUE(knock(shm::encode(shm::Knock{.session = 1, .token = 1})));
+  EXPECT_TRUE(knock(std::vector<std::byte>(1)));
+  EXPECT_TRUE(knock(std::vector<std::byte>(100'000, std::byte{7})));
+  EXPECT_TRUE(knock(std::vector<std::byte>(shm::kKnockBytes, std::byte{0xFF})));
+  expect_the_stream_goes_on();
+}
+
+TEST_F(HostilePeer, OpensMoreDoorsThanThereAreSeats) {
+  std::vector<FileDescriptor> doors;
+  for (int i = 0; i < 300; ++i) doors.push_back(connect_door());
+  expect_the_stream_goes_on();
+  auto late = open_subscriber(subscriber_options());
+  EXPECT_TRUE(late->wait_for(1, kPatience));
+}
+
+}  // namespace
+}  // namespace freshet
