@@ -135,12 +135,12 @@ Result<ExitCode> publish(Program& program, const Arguments& arguments) {
   }
   FRESHET_ASSIGN(const std::unique_ptr<Publisher> publisher,
                  Publisher::open({.model = arguments.model, .hub_options = {.listen = arguments.at}}));
-  program.out.log(format("{} is served at {}", arguments.model, publisher->address()));
   FilePublisher files(program, *publisher, arguments.model);
   for (const std::string& path : arguments.files) {
     if (program.interrupt.requested()) return ExitCode::interrupted;
     FRESHET_TRY(files.publish(path));
   }
+  program.out.log(format("{} is served at {}", arguments.model, publisher->address()));
   if (watch) {
     FRESHET_TRY(follow(program, files, *watch, arguments.linger));
   } else {

@@ -61,6 +61,12 @@ TEST_F(RepoCommand, PutAndGetKeepEveryByte) {
   EXPECT_EQ(model_in(folder_ / "out.safetensors"), model);
 }
 
+TEST_F(RepoCommand, ForPeoplePutPrintsTheNameAlone) {
+  const std::string repository = folder_ / "repository";
+  const Ended ended = run({"repo", "--repo", repository, "put", "net", "--weights", file_of(chain(1, 2, 3))});
+  EXPECT_EQ(ended.out, "net@1\n");
+}
+
 TEST_F(RepoCommand, GetOfSomeTensorsHasThoseAlone) {
   const ModelBytes model = chain(1, 2, 3);
   put("net", model, {"--tag", "k=v"});

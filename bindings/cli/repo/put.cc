@@ -95,14 +95,12 @@ Result<Json> put_one(Repository& repository, const StageRequest& request) {
 }
 
 std::string text_of_put(const Json& answer) {
-  return format("{}@{}  {} inherited, {} of its own", answer["model"].get<std::string>(),
-                answer["version"].get<VersionNumber>(), human_bytes(answer["inherited_bytes"].get<std::uint64_t>()),
-                human_bytes(answer["own_bytes"].get<std::uint64_t>()));
+  return format("{}@{}", answer["model"].get<std::string>(), answer["version"].get<VersionNumber>());
 }
 
 void add_put(CLI::App& repo, Program& program) {
   auto arguments = std::make_shared<Arguments>();
-  CLI::App& command = add_repo_command(repo, program, "put", "store a new version; prints its MODEL@V");
+  CLI::App& command = add_repo_command(repo, program, "put", "store a new version, and print its MODEL@V");
   command.add_option("MODEL", arguments->model, "the model's name")->check(model_check());
   command.add_option("--graph", arguments->graph, "the architecture: a graph file")->type_name("G.json");
   command.add_option("--weights", arguments->weights, "the tensors: a safetensors file")->type_name("F.safetensors");
