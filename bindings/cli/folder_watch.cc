@@ -24,8 +24,8 @@ bool is_model_file(const std::string& name) { return name.ends_with(".safetensor
 
 }  // namespace
 
-Result<FolderWatch> FolderWatch::open(const std::string& folder) {
-  FolderWatch watch(folder);
+Result<FolderWatch> FolderWatch::open(const std::string& folder, Duration settle) {
+  FolderWatch watch(folder, settle);
   watch.inotify_ = ::inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
   if (watch.inotify_ < 0) return fail_errno(errno, format("watch {}", folder));
   if (::inotify_add_watch(watch.inotify_, folder.c_str(), kEvents) < 0) {
@@ -37,6 +37,7 @@ Result<FolderWatch> FolderWatch::open(const std::string& folder) {
 
 FolderWatch::FolderWatch(FolderWatch&& other) noexcept
     : folder_(std::move(other.folder_)),
+      settle_(other.settle_),
       inotify_(std::exchange(other.inotify_, -1)),
       arrivals_(other.arrivals_),
       pending_(std::move(other.pending_)),
@@ -133,7 +134,7 @@ std::vector<std::string> FolderWatch::take_whole(Time now) {
       pending.stamp = stamp;  // Written through a mapping, which inotify does not see.
       pending.unchanged_since = now;
     }
-    if (!pending.renamed && now - pending.unchanged_since < kQuietPeriod) {
+    if (!pending.renamed && now - pending.unchanged_since < settle_) {
       ++it;
       continue;
     }
@@ -149,7 +150,7 @@ std::vector<std::string> FolderWatch::take_whole(Time now) {
 
 Time FolderWatch::next_look() const {
   Time next = Time::max();
-  for (const auto& [name, pending] : pending_) next = std::min(next, pending.unchanged_since + kQuietPeriod);
+  for (const auto& [name, pending] : pending_) next = std::min(next, pending.unchanged_since + settle_);
   return next;
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-/// Tells when a file in a folder is whole: it was renamed into place, or it has not changed for a second. Files that
+/// Tells when a file in a folder is whole: it was renamed into place, or it has not changed for a while. Files that
 /// are there at the start count too, oldest first. Only `*.safetensors` are looked at, and none that begins with a dot.
 ///
 /// News come from inotify. When the kernel lost some, the folder is read again and compared with what was seen of it.
@@ -14,14 +14,13 @@
 
 namespace freshet::cli {
 
-inline constexpr Duration kQuietPeriod = std::chrono::seconds(1);
 inline constexpr std::size_t kWatchedFilesMax = 65536;
 
 /// One thread at a time.
 class FolderWatch {
  public:
-  /// not_found when there is no such folder.
-  static Result<FolderWatch> open(const std::string& folder);
+  /// A file counts as whole when it has not changed for `settle`. not_found when there is no such folder.
+  static Result<FolderWatch> open(const std::string& folder, Duration settle);
   FolderWatch(FolderWatch&& other) noexcept;
   FolderWatch& operator=(FolderWatch&&) = delete;
   ~FolderWatch();
@@ -48,7 +47,7 @@ class FolderWatch {
     bool renamed = false;
   };
 
-  explicit FolderWatch(std::string folder) : folder_(std::move(folder)) {}
+  FolderWatch(std::string folder, Duration settle) : folder_(std::move(folder)), settle_(settle) {}
   Status read_events(Time now);
   Status on_event(std::uint32_t mask, const std::string& name, Time now);
   Status scan(Time now);
@@ -59,6 +58,7 @@ class FolderWatch {
   std::string path_of(const std::string& name) const { return folder_ + "/" + name; }
 
   std::string folder_;
+  Duration settle_;
   int inotify_ = -1;
   std::uint64_t arrivals_ = 0;
   std::map<std::string, Pending> pending_;

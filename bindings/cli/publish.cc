@@ -18,6 +18,7 @@ struct Arguments {
   std::string watch;
   std::string at;
   std::optional<double> linger;
+  double settle = 1;
 };
 
 /// Readers that hold too much of the arena make a publish wait at most this long; a version's seal comes far sooner.
@@ -130,7 +131,7 @@ Result<ExitCode> publish(Program& program, const Arguments& arguments) {
   const Interrupt::Deferral deferral;
   std::optional<FolderWatch> watch;
   if (!arguments.watch.empty()) {
-    FRESHET_ASSIGN(FolderWatch opened, FolderWatch::open(arguments.watch));
+    FRESHET_ASSIGN(FolderWatch opened, FolderWatch::open(arguments.watch, seconds(arguments.settle)));
     watch.emplace(std::move(opened));
   }
   FRESHET_ASSIGN(const std::unique_ptr<Publisher> publisher,
@@ -159,11 +160,18 @@ void add_publish(CLI::App& root, Program& program) {
   command.add_option("FILE", arguments->files, "each is one version, in order")->type_name("FILE.safetensors");
   command.add_option("--watch", arguments->watch, "each *.safetensors that appears in DIR, written whole, is one")
       ->type_name("DIR");
+  command
+      .add_option("--settle", arguments->settle,
+                  "a watched file is whole when unchanged for so long, or renamed into place")
+      ->check(seconds_check())
+      ->type_name("S")
+      ->capture_default_str();
   command.add_option("--linger", arguments->linger, "serve so long after the last version; default: until interrupted")
-      ->check(seconds_check());
+      ->check(seconds_check())
+      ->type_name("S");
   command.add_option("--at", arguments->at, "listen here, e.g. tcp://127.0.0.1:7070")->type_name("ADDRESS");
   command.footer(
-      "Whole means renamed into place, or unchanged for a second. The file's __metadata__ travels with the version.\n"
+      "The file's __metadata__ travels with the version.\n"
       "A line per version: model, version, tensors, changed_tensors, bytes (of the changed ones), blocked_ms.\n"
       "example: freshet publish demo --watch checkpoints/");
   command.callback([&program, arguments] {

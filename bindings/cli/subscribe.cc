@@ -142,7 +142,7 @@ void add_subscribe(CLI::App& root, Program& program) {
   command.add_flag("--latest", arguments->latest, "the newest, skipping those that are overtaken (default)")
       ->excludes(every);
   command.add_option("--count", arguments->count, "end after N versions")->type_name("N")->check(CLI::PositiveNumber);
-  command.add_option("--for", arguments->duration, "end after that time")->check(seconds_check());
+  command.add_option("--for", arguments->duration, "end after that time")->check(seconds_check())->type_name("S");
   command.add_option("--exec", arguments->command, "run after each version; {} is its file")
       ->type_name("'COMMAND {}'")
       ->needs(out);

@@ -158,6 +158,7 @@ void add_top(CLI::App& root, Program& program) {
   command.add_flag("--once", arguments->once, "one look, and end");
   command.add_option("--interval", arguments->interval, "between two looks")
       ->check(seconds_check())
+      ->type_name("S")
       ->capture_default_str();
   command.add_option("--at", arguments->at, "where the publisher listens; default: ask the host directory")
       ->type_name("ADDRESS");

@@ -127,23 +127,34 @@ TEST_F(Streaming, FilesThatAreThereAtTheStartCountOldestFirst) {
   EXPECT_EQ(ended.out, "");
 }
 
-TEST_F(Streaming, AFileThatIsStillWrittenIsNotTaken) {
+TEST_F(Streaming, AFileThatMayStillGrowIsNotTakenAndARenamedOneIs) {
   std::filesystem::create_directory(folder_ / "in");
-  Running publisher = start({"publish", "net", "--watch", folder_ / "in"});
+  Running publisher = start({"publish", "net", "--watch", folder_ / "in", "--settle", "3600"});
+  ASSERT_THAT(publisher.next_error_line().value_or(""), HasSubstr("served at"));
+  const ModelBytes slow = model_of_all_types(3);
+  write_file(folder_ / "in/slow.safetensors", encoded(slow).substr(0, 500));
+  // Another file arrives later and is published: the watch did look, and passed over the half one.
+  drop(folder_ / "in", "quick.safetensors", encoded(chain(1, 2, 3)));
+  EXPECT_EQ(publisher.next_json()["tensors"], 3);
+  write_file(folder_ / "in/slow.safetensors", encoded(slow));
+  std::filesystem::rename(folder_ / "in/slow.safetensors", folder_ / "in/done.safetensors");
+  EXPECT_EQ(publisher.next_json()["tensors"], slow.tensors.size());
+  publisher.signal(SIGINT);
+  EXPECT_EQ(publisher.wait().err, "");
+}
+
+TEST_F(Streaming, AFileWrittenInPiecesIsTakenOnceWhole) {
+  std::filesystem::create_directory(folder_ / "in");
+  Running publisher = start({"publish", "net", "--watch", folder_ / "in", "--settle", "0.2"});
   ASSERT_THAT(publisher.next_error_line().value_or(""), HasSubstr("served at"));
   const ModelBytes slow = model_of_all_types(3);
   const std::string bytes = encoded(slow);
   std::ofstream file(folder_ / "in/slow.safetensors", std::ios::binary);
-  file << bytes.substr(0, bytes.size() / 2) << std::flush;
-  // While it is in the making another file arrives and is published: the watch did look, and passed over the half file.
-  drop(folder_ / "in", "quick.safetensors", encoded(chain(1, 2, 3)));
-  EXPECT_EQ(publisher.next_json()["tensors"], 3);
-  file << bytes.substr(bytes.size() / 2) << std::flush;
+  for (std::size_t at = 0; at < bytes.size(); at += 64) file << bytes.substr(at, 64) << std::flush;
   file.close();
   EXPECT_EQ(publisher.next_json()["tensors"], slow.tensors.size());
-
   const Ended subscriber = run_to_end({"subscribe", "net", "--out", folder_ / "out", "--count", "1"});
-  EXPECT_EQ(model_in(folder_ / "out/net@2.safetensors"), slow) << subscriber.err;
+  EXPECT_EQ(model_in(folder_ / "out/net@1.safetensors"), slow) << subscriber.err;
 }
 
 TEST_F(Streaming, AHostileFileIsLoggedAndTheWatchGoesOn) {
