@@ -251,10 +251,12 @@ TEST_F(Streaming, WhatDoesNotComeInTimeIsTimedOut) {
 
   Running publisher = start({"publish", "net", file_of(chain(1, 2, 3), "a.safetensors")});
   ASSERT_TRUE(publisher.next_json().is_object());
-  const Ended too_few = run_to_end({"subscribe", "net", "--for", "1", "--count", "2"});
-  EXPECT_EQ(too_few.exit_code, 5);
+  Running counting = start({"subscribe", "net", "--for", "4", "--count", "2"});
+  Running waiting = start({"subscribe", "net", "--for", "4"});
+  const Ended too_few = counting.wait();
+  EXPECT_EQ(too_few.exit_code, 5) << too_few.err;
   EXPECT_EQ(too_few.json()["version"], 1);
-  EXPECT_EQ(run_to_end({"subscribe", "net", "--for", "1"}).exit_code, 0);
+  EXPECT_EQ(waiting.wait().exit_code, 0);
 }
 
 TEST_F(Streaming, TopShowsThePublisherAndItsSubscribers) {
