@@ -25,7 +25,8 @@ float uniform(std::uint64_t key) {
 
 /// More rows want more blocks: a publish copies whole blocks for the few rows in them that changed.
 std::uint32_t blocks_per_byte_for(std::uint64_t model_bytes) {
-  if (model_bytes >= 256'000'000) return 4;
+  if (model_bytes >= 1'500'000'000) return 16;
+  if (model_bytes >= 256'000'000) return 8;
   return model_bytes >= 64'000'000 ? 2 : 1;
 }
 

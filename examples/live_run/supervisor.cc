@@ -28,7 +28,10 @@ double to_seconds(Duration duration) { return std::chrono::duration<double>(dura
 Supervisor::Supervisor(const RunOptions& options, std::string run_folder, Progress& progress)
     : options_(options), progress_(progress), children_(std::move(run_folder)), started_(system_clock().now()) {}
 
-double Supervisor::seconds() const { return ready_at_ == Time{} ? 0 : to_seconds(system_clock().now() - ready_at_); }
+double Supervisor::seconds() const {
+  if (ready_at_ == Time{}) return 0;
+  return to_seconds((ended_at_ == Time{} ? system_clock().now() : ended_at_) - ready_at_);
+}
 
 Status Supervisor::run() {
   FRESHET_TRY(start_all());
@@ -160,6 +163,7 @@ void Supervisor::advance(Time now) {
 }
 
 void Supervisor::end_run(Time now) {
+  ended_at_ = now;
   children_.signal("load", SIGTERM);
   enter(Phase::ending_load, now, milliseconds(options_.deadline_ms) + kEndPatience);
 }

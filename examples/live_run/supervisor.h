@@ -28,7 +28,8 @@ class Supervisor {
 
   const Tally& tally() const { return tally_; }
   std::uint64_t restarts() const { return restarts_; }
-  double seconds() const;  ///< Since the servers were ready.
+  /// From when the servers were ready until the load was told to end.
+  double seconds() const;
 
  private:
   enum class Phase { starting, running, ending_load, draining, ending_serving, ending_repository, done };
@@ -51,6 +52,7 @@ class Supervisor {
   Children children_;
   const Time started_;
   Time ready_at_{};
+  Time ended_at_{};
   Phase phase_ = Phase::starting;
   Time phase_deadline_{};
   Status failure_;
