@@ -24,15 +24,16 @@ std::size_t columns_of(std::FILE* out) {
 std::string progress_text(const Tally& tally, double seconds) {
   const std::uint64_t lag = tally.newest_version - std::min(tally.newest_served, tally.newest_version);
   const double latency = tally.last_update_latency_ms();
-  std::string text = format("{:5.1f} s  step {}  loss {} trained {} served  version {} served {} lag {}  sent {}",
-                            seconds, tally.steps, loss_text(tally.recent_trained_loss(kRecentSeconds)),
-                            loss_text(tally.recent_served_loss(kRecentSeconds)), tally.newest_version,
-                            tally.newest_served, lag, people_bytes(tally.bytes_published));
-  if (std::isfinite(latency)) text += format("  update {:.1f} ms", latency);
-  text += format("  requests {}", tally.requests());
+  std::string text = format("{:5.1f} s", seconds);
   if (tally.failed_requests() > 0) text += format("  FAILED {}", tally.failed_requests());
   if (tally.torn_reads() > 0) text += format("  TORN {}", tally.torn_reads());
   if (!tally.repository_error.empty()) text += "  repository failing";
+  text +=
+      format("  step {}  loss {} trained {} served  version {} served {} lag {}  sent {}", tally.steps,
+             loss_text(tally.recent_trained_loss(kRecentSeconds)), loss_text(tally.recent_served_loss(kRecentSeconds)),
+             tally.newest_version, tally.newest_served, lag, people_bytes(tally.bytes_published));
+  if (std::isfinite(latency)) text += format("  update {:.1f} ms", latency);
+  text += format("  requests {}", tally.requests());
   return text;
 }
 

@@ -62,6 +62,23 @@ Status close(const RunOptions& options, const Supervisor& supervisor, const Repo
   return {};
 }
 
+/// What the trainer holds of a model: the model, the optimizer's state, and the arena of versions. The rest of the
+/// roles map that arena.
+constexpr double kModelCopies = 3.4;
+
+void warn_of_little_memory(const RunOptions& options, Progress& progress) {
+  std::ifstream file("/proc/meminfo");
+  std::string word;
+  while (file >> word && word != "MemAvailable:") {
+  }
+  std::uint64_t available_kib = 0;
+  if (!(file >> available_kib)) return;
+  const auto needed = static_cast<std::uint64_t>(kModelCopies * static_cast<double>(options.model_bytes));
+  if (needed <= available_kib * 1024) return;
+  progress.say(format("warning: this takes about {} of memory, and {} are available", people_bytes(needed),
+                      people_bytes(available_kib * 1024)));
+}
+
 /// The roles of two runs must not meet: each run has a host directory of its own, unless the user named one.
 void choose_host_directory(const std::string& run_folder) {
   ::setenv("FRESHET_RUN_DIR", (run_folder + "/host").c_str(), 0);
@@ -78,6 +95,7 @@ Result<int> run_guarded(RunOptions options, Progress& progress) {
   choose_host_directory(run_folder.path());
   count_interrupts();
   progress.say(introduction(options, corpus, report));
+  warn_of_little_memory(options, progress);
 
   Supervisor supervisor(options, run_folder.path(), progress);
   const Status ran = supervisor.run();

@@ -68,6 +68,7 @@ class Server {
   std::shared_ptr<const Architecture> checked_;  ///< Known to be of our shape.
   Snapshot current_;                             ///< Kept, with the one before, only to make a torn read.
   Snapshot previous_;
+  bool joining_ = true;  ///< The first version that a server gets is as old as it happens to be.
   std::uint64_t answers_ = 0;
   std::uint64_t refused_ = 0;
   std::vector<double> stalls_us_;
@@ -157,6 +158,7 @@ void Server::report_progress() {
   for (const Update& update : updates_.take()) {
     report({{"event", "update"},
             {"version", update.version},
+            {"joined", std::exchange(joining_, false)},
             {"latency_ms", ms(update.latency)},
             {"notify_us", us(update.notify)},
             {"bytes", update.bytes_fetched}});

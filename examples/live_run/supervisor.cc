@@ -12,7 +12,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr Duration kTick = milliseconds(20);
-constexpr Duration kQuickDeath = seconds(3);
+constexpr Duration kQuickDeath = seconds(10);
 constexpr std::uint32_t kQuickDeathsMax = 5;
 constexpr Duration kRestartPause = milliseconds(100);
 constexpr Duration kStartPatience = seconds(120);

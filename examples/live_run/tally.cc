@@ -51,9 +51,7 @@ Status Tally::on_line(const std::string& line, std::uint32_t life, double second
       finished_at = event.at("version").get<std::uint64_t>();
       steps = std::max(steps, event.at("step").get<std::uint64_t>());
     } else if (kind == "update") {
-      update_latency_ms.push_back({seconds, event.at("latency_ms").get<double>()});
-      notify_us_.push_back(event.at("notify_us").get<double>());
-      saw_version(event.at("version").get<std::uint64_t>());
+      on_update(event, seconds);
     } else if (kind == "server") {
       append(stalls_us_, event.at("stalls_us"));
     } else if (kind == "ready") {
@@ -83,6 +81,14 @@ void Tally::on_version(const json& event, double seconds) {
   bytes_published += bytes;
   published.push_back({.version = version, .seconds = seconds, .bytes = bytes});
   saw_version(version);
+}
+
+/// A server that joins takes what is there, however old: how long that took to come says nothing about updates.
+void Tally::on_update(const json& event, double seconds) {
+  saw_version(event.at("version").get<std::uint64_t>());
+  if (event.at("joined").get<bool>()) return;
+  update_latency_ms.push_back({seconds, event.at("latency_ms").get<double>()});
+  notify_us_.push_back(event.at("notify_us").get<double>());
 }
 
 void Tally::on_load(const json& event, std::uint32_t life, double seconds) {

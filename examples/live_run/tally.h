@@ -69,6 +69,7 @@ class Tally {
 
  private:
   void on_version(const nlohmann::json& event, double seconds);
+  void on_update(const nlohmann::json& event, double seconds);
   void on_load(const nlohmann::json& event, std::uint32_t life, double seconds);
   void on_stored(const nlohmann::json& event);
   void saw_version(std::uint64_t version);

@@ -20,9 +20,16 @@ namespace {
 constexpr std::size_t kBatch = 32;
 constexpr std::size_t kInitialLossPositions = 512;
 constexpr double kArenaCopies = 2.2;  ///< Few tensors change between two versions, and the changed ones are named.
+constexpr std::uint64_t kLargeModelBytes = 1'000'000'000;
 constexpr Duration kNap = std::chrono::milliseconds(10);
 
 double ms(Duration duration) { return std::chrono::duration<double, std::milli>(duration).count(); }
+
+/// A large model leaves no room for the default's four copies on the hosts that this is tried on: readers that hold
+/// more than half a copy of old tensors make it skip versions. 0: the default.
+std::uint64_t arena_limit(std::uint64_t model_bytes) {
+  return model_bytes > kLargeModelBytes ? model_bytes * 5 / 2 : 0;
+}
 
 class Trainer {
  public:
@@ -119,6 +126,7 @@ Status Trainer::open_publisher() {
                                               .architecture = std::move(architecture),
                                               .resume_from = resumed_,
                                               .number_floor = resumed_ ? resumed_->name.number : 0,
+                                              .arena_limit_bytes = arena_limit(layout_.bytes()),
                                               .arena_copies = kArenaCopies}));
   views_ = weights_.views(layout_);
   return {};

@@ -128,6 +128,29 @@ TEST(LiveRun, CtrlCEndsEverythingAndLeavesTheReport) {
   }
 }
 
+TEST(LiveRun, CtrlCBeforeAnythingIsServedEndsItToo) {
+  LiveProgram program;
+  program.start({"--json", "--scale=200MB", "--versions=1000000"});
+  ASSERT_TRUE(program.wait_until([&] { return !program.roles("load").empty(); })) << program.err();
+  program.signal(SIGINT);
+  EXPECT_EQ(program.wait(), 130) << program.err();
+  EXPECT_TRUE(program.summary().is_object()) << program.out();
+}
+
+TEST(LiveRun, GivesUpOnARoleThatCannotStart) {
+  LiveProgram program;
+  const std::string text = program.folder() + "/text";
+  std::ofstream(text) << std::string(20'000, 'x');
+  program.start(small_run({"--versions=1000000", "--text=" + text}));
+  ASSERT_TRUE(program.wait_until([&] { return program.served() > 1; })) << program.err();
+  fs::remove(text);
+  ASSERT_EQ(program.roles("trainer").size(), 1u);
+  ::kill(program.roles("trainer")[0], SIGKILL);
+  EXPECT_EQ(program.wait(), 1) << program.err();
+  EXPECT_NE(program.err().find("trainer died 5 times"), std::string::npos) << program.err();
+  EXPECT_TRUE(program.summary().is_object()) << program.out();
+}
+
 TEST(LiveRun, RolesDieWithTheirSupervisor) {
   LiveProgram program;
   program.start(small_run({"--versions=1000000"}));

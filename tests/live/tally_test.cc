@@ -44,7 +44,10 @@ TEST(Tally, KnowsVersionsFromWhoeverSawThem) {
   ASSERT_TRUE(tally.on_line(R"({"event":"version","version":1,"step":0,"loss":null,"bytes":100,"tensors":9,)"
                             R"("blocked_ms":2.5,"commit_ms":3,"skipped":1})",
                             1, 0));
-  ASSERT_TRUE(tally.on_line(R"({"event":"update","version":2,"latency_ms":4,"notify_us":50,"bytes":10})", 2, 1));
+  ASSERT_TRUE(
+      tally.on_line(R"({"event":"update","version":2,"joined":false,"latency_ms":4,"notify_us":50,"bytes":10})", 2, 1));
+  ASSERT_TRUE(tally.on_line(
+      R"({"event":"update","version":2,"joined":true,"latency_ms":9000,"notify_us":5,"bytes":10})", 3, 1));
   ASSERT_TRUE(
       tally.on_line(R"({"event":"stored","version":2,"stored":true,"error":"","bytes":1,"gap":0,"put_ms":1})", 3, 1));
   ASSERT_TRUE(tally.on_line(
