@@ -23,7 +23,7 @@ packages=(
 )
 for group in "$@"; do
   case "$group" in
-    peers) packages+=(redis-server python3-h5py python3-numpy) ;;
+    peers) packages+=(redis-server python3-venv) ;;  # Their Python parts: benchmarks/update_latency/peers/make_venv.sh
     tidy) packages+=(clang-14 clang-tidy-14 clang-format-14) ;;
     *) echo "usage: $0 [peers] [tidy]" >&2; exit 2 ;;
   esac
@@ -36,7 +36,8 @@ fail() {
 
 command -v dpkg-query > /dev/null || fail "this needs Debian 12 (no dpkg here); elsewhere install these yourself: ${packages[*]}"
 
-installed=$(dpkg-query -W -f '${Package} ${db:Status-Status}\n' "${packages[@]}" 2> /dev/null | awk '$2 == "installed" { print $1 }' || true)
+installed=$(dpkg-query -W -f '${Package} ${db:Status-Status}\n' "${packages[@]}" 2> /dev/null |
+  awk '$2 == "installed" { print $1 }' || true)
 missing=()
 for package in "${packages[@]}"; do
   grep -qxF -- "$package" <<< "$installed" || missing+=("$package")

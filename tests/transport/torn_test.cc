@@ -2,9 +2,9 @@
 /// them.
 
 #include <atomic>
-#include <mutex>
 #include <unordered_map>
 
+#include "core/mutex.h"
 #include "tests/transport/model_fixture.h"
 
 namespace freshet {
@@ -24,19 +24,19 @@ class Ledger {
   void write(VersionNumber version, const StampedModel& model) {
     std::vector<Digest> digests;
     for (const TensorView& view : model.views()) digests.push_back(digest_of(view.data));
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     versions_[version] = std::move(digests);
   }
   bool agrees(const Snapshot& snapshot) const {
     std::vector<Digest> digests;
     for (std::uint32_t t = 0; t < kTensors; ++t) digests.push_back(digest_of(snapshot.bytes(t)));
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto at = versions_.find(snapshot.version());
     return at != versions_.end() && at->second == digests;
   }
 
  private:
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   std::unordered_map<VersionNumber, std::vector<Digest>> versions_;
 };
 
