@@ -108,12 +108,13 @@ Result<VersionNumber> number(std::uint64_t value, std::string_view what) {
 }
 
 /// "too many …", or nothing. A vector that is absent is an empty one. The verifier lets elements lie where the
-/// processor may not read them; all of this protocol's are aligned to eight bytes.
+/// processor may not read them: they must lie at a multiple of `alignment`, that of their type.
 template <typename Vector>
-Status check_count(const Vector* from, std::size_t max, std::string_view what) {
+Status check_count(const Vector* from, std::size_t max, std::string_view what,
+                   std::size_t alignment = sizeof(std::uint64_t)) {
   if (from != nullptr && from->size() > max)
     return bad(format("{} {}, at most {} are allowed", from->size(), what, max));
-  if (from != nullptr && from->size() != 0 && reinterpret_cast<std::uintptr_t>(from->Data()) % 8 != 0)
+  if (from != nullptr && from->size() != 0 && reinterpret_cast<std::uintptr_t>(from->Data()) % alignment != 0)
     return bad(format("its {} are not aligned", what));
   return {};
 }
@@ -196,7 +197,7 @@ Status check_places(const std::vector<SegmentPlace>& places, const std::vector<s
 }
 
 Result<Message> take(const wire::Grant& m) {
-  FRESHET_TRY(check_count(m.manifest(), kManifestBytesMax, "bytes of manifest"));
+  FRESHET_TRY(check_count(m.manifest(), kManifestBytesMax, "bytes of manifest", 1));
   FRESHET_TRY(check_count(m.places(), kTensorsMax, "places"));
   FRESHET_TRY(check_count(m.slab_bytes(), kSlabsMax, "slabs"));
   Grant grant{.session = m.session(), .request = m.request(), .grant = m.grant()};
