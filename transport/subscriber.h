@@ -59,7 +59,7 @@ struct Update {
   std::uint64_t bytes_fetched = 0;
   std::uint64_t gap_before = 0;  ///< Versions dropped before this one, for an `every` subscriber.
   Duration latency{};            ///< From the start of publish() to swapped in; same host.
-  Duration notify{};             ///< From the announcement to this process having read it; same host.
+  Duration notify{};  ///< From the announcement to this process having read it; same host. 0 when it came otherwise.
   std::string channel;           ///< "shm".
 };
 

@@ -20,6 +20,14 @@ constexpr std::size_t kReadAnnouncementsMax = 64;
 /// Delivered but not yet taken: one for the taker, one on the way.
 constexpr std::size_t kDeliveriesMax = 2;
 
+/// From an instant of this host's monotonic clock that somebody else named, never negative.
+Duration since(Time at, std::int64_t ns) {
+  // Unsigned: what somebody else names may be anything.
+  const auto difference = static_cast<std::int64_t>(static_cast<std::uint64_t>(at.time_since_epoch().count()) -
+                                                    static_cast<std::uint64_t>(ns));
+  return Duration(std::max<std::int64_t>(0, difference));
+}
+
 protocol::SubscriberMachine::Options machine_options(const SubscriberLoop::Options& options) {
   return {.model = options.subscriber.model,
           .mode = options.subscriber.every ? protocol::Mode::every : protocol::Mode::latest,
@@ -148,7 +156,7 @@ void SubscriberLoop::take_announcements() {
       rejects_.count("an announcement is malformed", read_at);
       continue;
     }
-    read_announcements_.push_back({.number = announcement->number, .read_at = read_at});
+    read_announcements_.push_back({.number = announcement->number, .took = since(read_at, announcement->announced_ns)});
     if (read_announcements_.size() > kReadAnnouncementsMax) read_announcements_.pop_front();
     machine_.on_announcement(*announcement, read_at);
   }
@@ -304,12 +312,9 @@ Update SubscriberLoop::update_of(const detail::ServedVersion& version, const pro
     ++update.tensors_fetched;
     update.bytes_fetched += version.tensors[tensor].size();
   }
-  const auto since = [](Time at, std::int64_t ns) {
-    return std::max(Duration(0), at.time_since_epoch() - Duration(ns));
-  };
   update.latency = since(std::max(now(), granted_at), grant.publish_started_ns);
   for (const ReadAnnouncement& read : read_announcements_) {
-    if (read.number == update.version) update.notify = since(read.read_at, grant.announced_ns);
+    if (read.number == update.version) update.notify = read.took;
   }
   return update;
 }

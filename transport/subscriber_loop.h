@@ -48,7 +48,7 @@ class SubscriberLoop {
   };
   struct ReadAnnouncement {
     VersionNumber number = 0;
-    Time read_at;
+    Duration took{};
   };
 
   void run();

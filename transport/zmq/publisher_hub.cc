@@ -161,6 +161,7 @@ PublisherStat PublisherHub::stat(const std::string& name) {
 void PublisherHub::run() {
   std::vector<zmq::pollitem_t> items = {
       {.socket = control_.socket.handle(), .fd = 0, .events = ZMQ_POLLIN, .revents = 0},
+      {.socket = announcements_.socket.handle(), .fd = 0, .events = ZMQ_POLLIN, .revents = 0},
       {.socket = nullptr, .fd = wake_.descriptor(), .events = ZMQ_POLLIN, .revents = 0},
       {.socket = nullptr, .fd = door_->descriptor(), .events = ZMQ_POLLIN, .revents = 0},
   };
@@ -169,6 +170,7 @@ void PublisherHub::run() {
     if (!poll(items, time_to_next_tick())) rejects_.count("the poll failed", now());
     run_tasks();
     take_control_messages();
+    take_subscriptions();
     take_door_events();
     tick();
   }
@@ -212,6 +214,24 @@ void PublisherHub::take_control_messages() {
     }
     route((*parts)[0].to_string(), std::move(*message));
   }
+}
+
+void PublisherHub::take_subscriptions() {
+  for (int i = 0; i < kMessagesPerRound; ++i) {
+    const auto parts = receive(announcements_.socket, 1);
+    if (!parts) return;
+    const std::string_view text = parts->empty() ? std::string_view() : parts->front().to_string_view();
+    if (!text.starts_with('\x01')) continue;
+    const auto model = models_.find(std::string(text.substr(1)));
+    if (model == models_.end() || !model->second.announced) continue;
+    protocol::Announcement again = *model->second.announced;
+    again.announced_ns = now().time_since_epoch().count();
+    announce(again);
+  }
+}
+
+void PublisherHub::announce(const protocol::Announcement& announcement) {
+  send(announcements_.socket, announcement.model, protocol::encode(protocol::Message(announcement)));
 }
 
 PublisherHub::Model* PublisherHub::model_of(const protocol::Message& message, protocol::SessionId* session) {
@@ -295,9 +315,9 @@ void PublisherHub::carry_out(Model& model) {
   for (auto& action : model.machine->take_actions()) {
     if (auto* send_action = std::get_if<protocol::action::Send>(&action)) {
       send_to(send_action->peer, send_action->message);
-    } else if (auto* announce = std::get_if<protocol::action::Announce>(&action)) {
-      const std::string topic = announce->announcement.model;
-      send(announcements_.socket, topic, protocol::encode(protocol::Message(std::move(announce->announcement))));
+    } else if (auto* news = std::get_if<protocol::action::Announce>(&action)) {
+      announce(news->announcement);
+      model.announced = std::move(news->announcement);
     } else if (auto* free = std::get_if<protocol::action::Free>(&action)) {
       model.owner->on_free(free->segments);
     } else if (auto* close = std::get_if<protocol::action::CloseDoor>(&action)) {

@@ -2,7 +2,8 @@
 
 /// The publisher's loop: the shell around PublisherMachine. One thread polls a ROUTER socket (control), the door
 /// (descriptors of slabs) and a queue of tasks from other threads, hands everything to the machine of the model that it
-/// is meant for, and carries out the machine's actions. Announcements go out through a PUB socket.
+/// is meant for, and carries out the machine's actions. Announcements go out through an XPUB socket; whoever subscribes
+/// is told the last one again, so that none is missed between two connections of which one is quicker.
 ///
 /// A hub serves one model or several. Messages that are malformed, or meant for nobody here, are counted and dropped.
 
@@ -10,6 +11,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -69,6 +71,7 @@ class PublisherHub {
     HubModel* owner = nullptr;
     std::unique_ptr<protocol::PublisherMachine> machine;
     std::shared_ptr<shm::SlabList> slabs;
+    std::optional<protocol::Announcement> announced;  ///< The last one.
   };
 
   PublisherHub(HostDirectory directory, std::string host, zmq::context_t context, ZmqSocket control,
@@ -82,6 +85,8 @@ class PublisherHub {
   std::chrono::milliseconds time_to_next_tick() const;
   void run_tasks() FRESHET_EXCLUDES(mutex_);
   void take_control_messages();
+  void take_subscriptions();
+  void announce(const protocol::Announcement& announcement);
   void route(const protocol::Peer& peer, protocol::Message message);
   void answer_stat(const protocol::Peer& peer, const protocol::StatRequest& request);
   Model* model_of(const protocol::Message& message, protocol::SessionId* session);

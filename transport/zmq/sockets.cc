@@ -71,7 +71,8 @@ Result<ZmqSocket> bind_router(zmq::context_t& context, SocketAddress address) {
 Result<ZmqSocket> bind_announcements(zmq::context_t& context, SocketAddress address) {
   const std::string endpoint = address.endpoint();
   return with_bound_address(
-      make_socket(context, zmq::socket_type::pub, std::move(address), "bind", [&](zmq::socket_t& socket) {
+      make_socket(context, zmq::socket_type::xpub, std::move(address), "bind", [&](zmq::socket_t& socket) {
+        socket.set(zmq::sockopt::xpub_verbose, true);
         socket.set(zmq::sockopt::maxmsgsize, std::int64_t{kAnnouncementBytesMax});
         socket.set(zmq::sockopt::sndhwm, kAnnouncementsMax);
         socket.bind(endpoint);

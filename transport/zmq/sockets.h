@@ -26,6 +26,8 @@ Result<zmq::context_t> make_zmq_context();
 
 /// Bound at `address`; the result's address has the port that was given for "*".
 Result<ZmqSocket> bind_router(zmq::context_t& context, SocketAddress address);
+/// An XPUB socket: it hears of every subscription, a byte 1 and the topic, so that whoever comes late can be told the
+/// news that went by while it came.
 Result<ZmqSocket> bind_announcements(zmq::context_t& context, SocketAddress address);
 Result<ZmqSocket> connect_dealer(zmq::context_t& context, SocketAddress address);
 /// Takes the announcements of `topic` and of topics that start with it: the receiver compares.
