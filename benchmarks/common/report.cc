@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -23,13 +24,20 @@ std::string processor_name() {
   return "unknown";
 }
 
-nlohmann::json machine() {
+/// Runnable processes beside ours when the report was begun: what else disturbed the numbers.
+double load_average() {
+  double load = 0;
+  return ::getloadavg(&load, 1) == 1 ? load : 0;
+}
+
+nlohmann::json machine(double load) {
   utsname name{};
   ::uname(&name);
   const double pages = static_cast<double>(::sysconf(_SC_PHYS_PAGES));
   return {{"processor", processor_name()},
           {"processors", std::thread::hardware_concurrency()},
           {"memory_bytes", pages * static_cast<double>(::sysconf(_SC_PAGESIZE))},
+          {"load_average_before", load},
           {"kernel", name.release},
           {"architecture", name.machine},
           {"vector", name_of(vector_level())},
@@ -37,6 +45,8 @@ nlohmann::json machine() {
 }
 
 }  // namespace
+
+Report::Report(std::string benchmark) : benchmark_(std::move(benchmark)), load_before_(load_average()) {}
 
 void Report::add_row(const std::string& case_name, const std::string& subject, const std::string& unit,
                      const Samples& samples) {
@@ -58,8 +68,12 @@ double Report::median(const std::string& case_name, const std::string& subject) 
 }
 
 std::string Report::table() const {
+  const nlohmann::json here = machine(load_before_);
   std::string text =
-      "| case | subject | median | min | max | n | unit |\n| --- | --- | ---: | ---: | ---: | ---: | --- |\n";
+      format("Machine: {}, {} processors, {:.0f} GB of memory, Linux {}, load average before the run {:.1f}.\n\n",
+             here["processor"].get<std::string>(), here["processors"].get<int>(),
+             here["memory_bytes"].get<double>() / 1e9, here["kernel"].get<std::string>(), load_before_);
+  text += "| case | subject | median | min | max | n | unit |\n| --- | --- | ---: | ---: | ---: | ---: | --- |\n";
   for (const Row& row : rows_) {
     text += format("| {} | {} | {:.2f} | {:.2f} | {:.2f} | {} | {} |\n", row.case_name, row.subject, row.median,
                    row.min, row.max, row.n, row.unit);
@@ -87,7 +101,8 @@ std::string Report::json() const {
   for (const auto& [name, value] : ratios_) {
     if (std::isfinite(value)) ratios[name] = value;
   }
-  nlohmann::json result = {{"benchmark", benchmark_}, {"machine", machine()}, {"rows", rows}, {"ratios", ratios}};
+  nlohmann::json result = {
+      {"benchmark", benchmark_}, {"machine", machine(load_before_)}, {"rows", rows}, {"ratios", ratios}};
   if (!skipped_.empty()) result["skipped"] = skipped_;
   return result.dump();
 }

@@ -13,7 +13,7 @@ namespace freshet::benchmarks {
 
 class Report {
  public:
-  explicit Report(std::string benchmark) : benchmark_(std::move(benchmark)) {}
+  explicit Report(std::string benchmark);
 
   void add_row(const std::string& case_name, const std::string& subject, const std::string& unit,
                const Samples& samples);
@@ -38,7 +38,8 @@ class Report {
     std::size_t n = 0;
   };
 
-  std::string benchmark_;
+  const std::string benchmark_;
+  const double load_before_;
   std::vector<Row> rows_;
   std::map<std::string, double> ratios_;
   std::map<std::string, std::string> skipped_;
