@@ -2,6 +2,8 @@
 
 /// Versions for tests: a model of a few tensors, whose every version has bytes of its own choosing.
 
+#include <algorithm>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <random>
@@ -41,7 +43,10 @@ inline VersionId test_id(std::uint64_t sequence, std::uint64_t run = 1, std::uin
 
 inline std::vector<std::byte> random_bytes(std::size_t count, std::mt19937_64& random) {
   std::vector<std::byte> bytes(count);
-  for (auto& byte : bytes) byte = static_cast<std::byte>(random());
+  for (std::size_t at = 0; at < count; at += sizeof(std::uint64_t)) {
+    const std::uint64_t value = random();
+    std::memcpy(bytes.data() + at, &value, std::min(sizeof(value), count - at));
+  }
   return bytes;
 }
 
