@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/check.h"
+#include "transport/zmq/address.h"
 
 namespace freshet::cli {
 namespace {
@@ -28,6 +29,16 @@ void add_model(CLI::App& command, std::string& model) {
 
 void add_version(CLI::App& command, const std::string& name, std::string& version, const std::string& description) {
   command.add_option(name, version, description)->required()->check(version_check());
+}
+
+void add_address(CLI::App& command, std::string& address, AddressUse use, const std::string& description) {
+  const auto is_address = [use](const std::string& text) {
+    const auto parsed = SocketAddress::parse(text, use == AddressUse::bind);
+    return parsed ? std::string() : parsed.error().message();
+  };
+  command.add_option("--at", address, description)
+      ->type_name("ADDRESS")
+      ->check(CLI::Validator([is_address](std::string& text) { return is_address(text); }, "", "address"));
 }
 
 VersionName version_of(const std::string& text) {

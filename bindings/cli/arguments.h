@@ -21,6 +21,10 @@ void add_model(CLI::App& command, std::string& model);
 /// MODEL or MODEL@V, required.
 void add_version(CLI::App& command, const std::string& name, std::string& version, const std::string& description);
 
+/// --at ADDRESS, of a publisher's control socket.
+enum class AddressUse { bind, connect };
+void add_address(CLI::App& command, std::string& address, AddressUse use, const std::string& description);
+
 /// REQUIRES: add_version's check passed.
 VersionName version_of(const std::string& text);
 

@@ -169,7 +169,7 @@ void add_publish(CLI::App& root, Program& program) {
   command.add_option("--linger", arguments->linger, "serve so long after the last version; default: until interrupted")
       ->check(seconds_check())
       ->type_name("S");
-  command.add_option("--at", arguments->at, "listen here, e.g. tcp://127.0.0.1:7070")->type_name("ADDRESS");
+  add_address(command, arguments->at, AddressUse::bind, "listen here, e.g. tcp://127.0.0.1:7070");
   command.footer(
       "The file's __metadata__ travels with the version.\n"
       "A line per version: model, version, tensors, changed_tensors, bytes (of the changed ones), blocked_ms.\n"

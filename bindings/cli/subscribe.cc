@@ -26,7 +26,7 @@ struct Arguments {
 /// What became of the versions so far.
 struct Tally {
   std::uint64_t versions = 0;
-  std::uint64_t failed_commands = 0;
+  std::uint64_t failures = 0;
   VersionNumber newest = 0;
 };
 
@@ -58,7 +58,10 @@ class FileSubscriber {
     const VersionNumber version = delivery.snapshot.version();
     std::string file;
     if (folder_) {
-      FRESHET_ASSIGN(file, folder_->write(arguments_.model, delivery.snapshot));
+      Result<std::string> written = folder_->write(arguments_.model, delivery.snapshot);
+      if (!written && written.error().code() == Code::out_of_space) return pass_over(version, written.error());
+      if (!written) return fail(std::move(written).error());
+      file = std::move(*written);
     }
     // The publisher gets its memory back before a command starts that may take long.
     delivery.snapshot = Snapshot();
@@ -71,7 +74,15 @@ class FileSubscriber {
     if (ran) return {};
     if (ran.error().code() == Code::cancelled) return ran;
     program_.out.log(ran.error().message());
-    ++tally_.failed_commands;
+    ++tally_.failures;
+    return {};
+  }
+
+  /// A full disk costs a version, not the stream: `latest` stays where it is until there is room again.
+  Status pass_over(VersionNumber version, const Error& error) {
+    program_.out.log(error.message());
+    tally_.newest = version;
+    ++tally_.failures;
     return {};
   }
 
@@ -107,7 +118,7 @@ class FileSubscriber {
     return ended();
   }
 
-  Result<ExitCode> ended() const { return tally_.failed_commands == 0 ? ExitCode::done : ExitCode::failed; }
+  Result<ExitCode> ended() const { return tally_.failures == 0 ? ExitCode::done : ExitCode::failed; }
 
   Program& program_;
   const Arguments& arguments_;
@@ -146,8 +157,8 @@ void add_subscribe(CLI::App& root, Program& program) {
   command.add_option("--exec", arguments->command, "run after each version; {} is its file")
       ->type_name("'COMMAND {}'")
       ->needs(out);
-  command.add_option("--at", arguments->at, "where the publisher listens; default: ask the host directory")
-      ->type_name("ADDRESS");
+  add_address(command, arguments->at, AddressUse::connect,
+              "where the publisher listens; default: ask the host directory");
   command.footer(
       "A line per version: model, version, file, tensors_fetched, bytes_fetched, channel, latency_ms.\n"
       "Without --count and --for it follows until interrupted, through restarts of the publisher.\n"

@@ -22,6 +22,7 @@ struct Arguments {
 };
 
 constexpr Duration kPatience = std::chrono::seconds(2);
+constexpr Duration kIntervalMin = std::chrono::milliseconds(10);
 constexpr const char* kHomeAndClear = "\x1b[H\x1b[J";
 
 std::uint64_t number(const Json& object, const char* key) {
@@ -143,7 +144,7 @@ Result<ExitCode> top(Program& program, const Arguments& arguments) {
   for (Time next = system_clock().now();; next = std::max(next, system_clock().now())) {
     FRESHET_TRY(view.show());
     if (arguments.once) return ExitCode::done;
-    next += seconds(arguments.interval);
+    next += std::max(seconds(arguments.interval), kIntervalMin);
     if (program.interrupt.wait_until(next)) return ExitCode::interrupted;
   }
 }
@@ -160,8 +161,8 @@ void add_top(CLI::App& root, Program& program) {
       ->check(seconds_check())
       ->type_name("S")
       ->capture_default_str();
-  command.add_option("--at", arguments->at, "where the publisher listens; default: ask the host directory")
-      ->type_name("ADDRESS");
+  add_address(command, arguments->at, AddressUse::connect,
+              "where the publisher listens; default: ask the host directory");
   command.footer(
       "A line of JSON per look: model, newest, model_bytes, versions_published, versions_skipped, bytes_published,\n"
       "arena_bytes, arena_free_bytes, locked_bytes, subscribers [{label, pid, every, silent, serving, held,\n"

@@ -307,6 +307,8 @@ TEST_F(Streaming, WrongLinesAreWrongUsage) {
                                                                 {"subscribe", "net", "--exec", "true {}"},
                                                                 {"subscribe", "net", "--count", "0"},
                                                                 {"subscribe", "../net"},
+                                                                {"subscribe", "net", "--at", "nonsense"},
+                                                                {"publish", "net", "f", "--at", "tcp://0.0.0.0:1"},
                                                                 {"top"}}) {
     EXPECT_EQ(run_to_end(line).exit_code, 2) << testing::PrintToString(line);
   }

@@ -70,8 +70,12 @@ Result<ExitCode> put(Program& program, Repository& repository, const Arguments& 
   }
   if (!arguments.ancestor.empty()) request.ancestor = version_of(arguments.ancestor);
   request.tags = merged_tags(file ? file->metadata() : SafetensorsMetadata{}, arguments.tags);
-  FRESHET_ASSIGN(const Json answer, put_one(repository, request));
-  FRESHET_TRY(program.out.emit(answer, text_of_put(answer)));
+  Result<Json> answer = put_one(repository, request);
+  if (!answer && file && answer.error().code() == Code::invalid_argument) {
+    return fail(std::move(answer).error().with_context(arguments.weights));
+  }
+  if (!answer) return fail(std::move(answer).error());
+  FRESHET_TRY(program.out.emit(*answer, text_of_put(*answer)));
   return ExitCode::done;
 }
 

@@ -75,7 +75,11 @@ ModelBytes model_of_all_types(unsigned seed) {
       {"F64", 8}, {"F32", 4}, {"F16", 2}, {"BF16", 2}, {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"I64", 8}, {"I32", 4},
       {"I16", 2}, {"I8", 1},  {"U64", 8}, {"U32", 4},  {"U16", 2},     {"U8", 1},      {"BOOL", 1}};
   std::mt19937 random(seed);
-  ModelBytes model{.metadata = {{"zebra", "first"}, {"format", "pt"}, {"empty", ""}, {"quote\"", "line\nbreak ü"}}};
+  ModelBytes model{.metadata = {{"zebra", "first"},
+                                {"format", "pt"},
+                                {"empty", ""},
+                                {"quote\"", "line\nbreak ü"},
+                                {"long", std::string(100'000, 'm')}}};
   for (const auto& [dtype, size] : kTypes) {
     std::string bytes(15 * size, '\0');
     for (char& byte : bytes) byte = static_cast<char>(dtype == std::string("BOOL") ? random() % 2 : random());
