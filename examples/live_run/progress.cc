@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kRecentSeconds = 2;
 
-std::string loss_text(double loss) { return std::isfinite(loss) ? format("{:.3f}", loss) : "-"; }
+std::string loss_text(double loss) { return std::isfinite(loss) ? format("{:.2f}", loss) : "-"; }
 
 std::size_t columns_of(std::FILE* out) {
   winsize size = {};
@@ -29,10 +29,10 @@ std::string progress_text(const Tally& tally, double seconds) {
   if (tally.torn_reads() > 0) text += format("  TORN {}", tally.torn_reads());
   if (!tally.repository_error.empty()) text += "  repository failing";
   text +=
-      format("  step {}  loss {} trained {} served  version {} served {} lag {}  sent {}", tally.steps,
+      format("  step {}  loss {} served {}  v{} served v{} lag {}  sent {}", tally.steps,
              loss_text(tally.recent_trained_loss(kRecentSeconds)), loss_text(tally.recent_served_loss(kRecentSeconds)),
              tally.newest_version, tally.newest_served, lag, people_bytes(tally.bytes_published));
-  if (std::isfinite(latency)) text += format("  update {:.1f} ms", latency);
+  if (std::isfinite(latency)) text += format("  latency {:.1f} ms", latency);
   text += format("  requests {}", tally.requests());
   return text;
 }

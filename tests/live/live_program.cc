@@ -94,11 +94,9 @@ bool LiveProgram::wait_until(const std::function<bool()>& condition) {
 
 unsigned long LiveProgram::served() const {
   const std::string text = err();
-  constexpr std::string_view kBefore = "  version ";
+  constexpr std::string_view kBefore = " served v";
   const std::size_t version = text.rfind(kBefore);
-  if (version == std::string::npos) return 0;
-  const std::size_t served = text.find(" served ", version);
-  return served == std::string::npos ? 0 : std::strtoul(text.c_str() + served + 8, nullptr, 10);
+  return version == std::string::npos ? 0 : std::strtoul(text.c_str() + version + kBefore.size(), nullptr, 10);
 }
 
 std::vector<pid_t> LiveProgram::roles(const std::string& role) const {
