@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <deque>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -22,6 +23,7 @@ constexpr std::size_t kInitialLossPositions = 512;
 constexpr double kArenaCopies = 2.2;  ///< Few tensors change between two versions, and the changed ones are named.
 constexpr std::uint64_t kLargeModelBytes = 1'000'000'000;
 constexpr Duration kNap = std::chrono::milliseconds(10);
+constexpr Duration kRepositoryPatience = std::chrono::seconds(10);
 
 double ms(Duration duration) { return std::chrono::duration<double, std::milli>(duration).count(); }
 
@@ -50,6 +52,7 @@ class Trainer {
 
  private:
   Status open_publisher();
+  void wait_for_repository() const;
   void report_start();
   double train_step();
   void draw_batch(const Text& text, std::uint64_t key, std::size_t positions);
@@ -97,6 +100,7 @@ Status Trainer::run() {
   FRESHET_ASSIGN(const auto policy, parse_policy(config_.options.schedule));
   report_start();
   FRESHET_TRY(publish(*policy, {.step = step_}));  // So that servers have something to serve from the start.
+  wait_for_repository();
   const std::uint64_t steps_per_epoch = std::max<std::uint64_t>(corpus_.training.size() / kBatch, 1);
   Every report_due(std::chrono::milliseconds(100));
   Pace pace(config_.options.pace);
@@ -130,6 +134,17 @@ Status Trainer::open_publisher() {
                                               .arena_copies = kArenaCopies}));
   views_ = weights_.views(layout_);
   return {};
+}
+
+/// A repository that comes too late would miss the first versions. One that does not come is not waited for.
+void Trainer::wait_for_repository() const {
+  const Time until = system_clock().now() + kRepositoryPatience;
+  const auto wants_every = [](const SubscriberStat& subscriber) { return subscriber.every; };
+  while (!ending() && system_clock().now() < until) {
+    const PublisherStat stat = publisher_->stat();
+    if (std::any_of(stat.subscribers.begin(), stat.subscribers.end(), wants_every)) return;
+    std::this_thread::sleep_for(kNap);
+  }
 }
 
 void Trainer::report_start() {

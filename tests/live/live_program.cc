@@ -1,10 +1,12 @@
 #include "tests/live/live_program.h"
 
 #include <fcntl.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
@@ -16,6 +18,10 @@ namespace freshet::live {
 namespace {
 
 namespace fs = std::filesystem;
+
+/// Only what hangs waits as long as that, and then the test says where; nothing is measured by it.
+constexpr std::chrono::seconds kPatience{120};
+constexpr std::chrono::milliseconds kLookAgain{20};
 
 std::string content_of(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -56,6 +62,7 @@ void LiveProgram::start(std::vector<std::string> arguments) {
   const std::string err_path = folder_ + "/err";
   pid_ = ::fork();
   if (pid_ != 0) return;
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // A test that is killed leaves nothing behind.
   ::dup2(::open(out_path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), STDOUT_FILENO);
   ::dup2(::open(err_path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), STDERR_FILENO);
   ::setenv("TMPDIR", folder_.c_str(), 1);
@@ -66,7 +73,11 @@ void LiveProgram::start(std::vector<std::string> arguments) {
 
 int LiveProgram::wait() {
   int status = 0;
-  ::waitpid(pid_, &status, 0);
+  const auto until = std::chrono::steady_clock::now() + kPatience;
+  while (::waitpid(pid_, &status, WNOHANG) == 0) {
+    if (std::chrono::steady_clock::now() > until) ::kill(pid_, SIGKILL);
+    std::this_thread::sleep_for(kLookAgain);
+  }
   pid_ = -1;
   return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
@@ -83,11 +94,13 @@ nlohmann::json LiveProgram::summary() const {
 }
 
 bool LiveProgram::wait_until(const std::function<bool()>& condition) {
+  const auto until = std::chrono::steady_clock::now() + kPatience;
   while (!condition()) {
+    if (std::chrono::steady_clock::now() > until) return false;
     siginfo_t info = {};
     ::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT);
     if (info.si_pid == pid_) return condition();
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    std::this_thread::sleep_for(kLookAgain);
   }
   return true;
 }

@@ -22,7 +22,7 @@ class LiveProgram {
 
   /// Adds --report, in the folder.
   void start(std::vector<std::string> arguments);
-  /// The exit code, or minus the signal that ended it.
+  /// The exit code, or minus the signal that ended it. Kills it when it hangs.
   int wait();
   void signal(int signal_number) const;
 
@@ -32,7 +32,7 @@ class LiveProgram {
   /// The JSON of the last line of stdout.
   nlohmann::json summary() const;
 
-  /// Looks again and again until it holds; false when the program ended before.
+  /// Looks again and again until it holds; false when the program ended before, or hangs.
   bool wait_until(const std::function<bool()>& condition);
   /// The newest version that the last progress line told as served; 0 when none did.
   unsigned long served() const;

@@ -4,6 +4,7 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "tests/live/live_program.h"
 
@@ -168,8 +169,7 @@ TEST(LiveRun, RolesDieWithTheirSupervisor) {
     return !text.empty() && text.find(") Z") == std::string::npos;
   };
   for (const pid_t pid : pids) {
-    while (is_running(pid)) {
-    }
+    while (is_running(pid)) std::this_thread::yield();
   }
 }
 
