@@ -71,7 +71,7 @@ TEST_F(Pins, OneWakeUpUntilItIsAcknowledged) {
 /// A writer that ends versions as soon as no slot names them, and readers that notice when theirs was ended.
 TEST_F(Pins, ANamedVersionIsNeverEnded) {
   constexpr std::size_t kVersions = 8;
-  constexpr int kSwaps = 20000;
+  constexpr int kSwaps = 5000000;
   std::array<ServedVersion, kVersions> versions;
   std::array<std::atomic<bool>, kVersions> ended{};
   for (auto& flag : ended) flag = true;
