@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 #include <optional>
+#include <system_error>
 #include <utility>
 
 #include "core/check.h"
@@ -236,7 +237,11 @@ Result<std::unique_ptr<Capture>> Capture::open(Options options, Hooks hooks) {
   if (!std::isfinite(options.arena_copies) || options.arena_copies < 1.0) {
     return fail(Code::invalid_argument, format("open a capture: {} copies of the model", options.arena_copies));
   }
-  return std::unique_ptr<Capture>(new Capture(std::make_unique<Impl>(std::move(options), std::move(hooks))));
+  try {
+    return std::unique_ptr<Capture>(new Capture(std::make_unique<Impl>(std::move(options), std::move(hooks))));
+  } catch (const std::system_error& error) {
+    return fail(Code::unavailable, format("start a capture's thread: {}", error.what()));
+  }
 }
 
 Capture::Capture(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

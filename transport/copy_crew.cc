@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <system_error>
 
 #include "core/vector/copy.h"
 
@@ -16,7 +17,11 @@ void copy_one(CopyTask& task) { task.digest = copy_and_digest(task.to, task.from
 }  // namespace
 
 CopyCrew::CopyCrew(std::size_t helpers) {
-  for (std::size_t i = 0; i < helpers; ++i) helpers_.emplace_back([this] { help(); });
+  try {
+    for (std::size_t i = 0; i < helpers; ++i) helpers_.emplace_back([this] { help(); });
+  } catch (const std::system_error&) {
+    // The system gives no more threads: those that there are, and the caller's, do the work.
+  }
 }
 
 CopyCrew::~CopyCrew() {

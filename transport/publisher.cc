@@ -18,6 +18,7 @@ namespace freshet {
 namespace {
 
 constexpr Duration kSealPatience = std::chrono::minutes(10);
+constexpr std::uint64_t kIncarnationMax = std::uint64_t{1} << 62;
 
 Result<RunId> random_run() {
   RunId run;
@@ -34,7 +35,17 @@ Status check_options(const PublisherOptions& options) {
   if (options.every_queue_versions_max == 0) {
     return fail(Code::invalid_argument, "every_queue_versions_max is 0");
   }
-  if (options.resume_from != nullptr) FRESHET_TRY(freshet::check(*options.resume_from));
+  if (options.number_floor >= protocol::kNumberMax) {
+    return fail(Code::invalid_argument, format("number_floor {} leaves no version number", options.number_floor));
+  }
+  if (options.resume_from == nullptr) return {};
+  FRESHET_TRY(freshet::check(*options.resume_from));
+  // It may come from a file: what is counted on from must leave room to count.
+  const Manifest& resumed = *options.resume_from;
+  if (resumed.name.number >= protocol::kNumberMax || resumed.id.incarnation >= kIncarnationMax) {
+    return fail(Code::invalid_argument,
+                format("resume from {}: its numbers leave none for the next version", to_string(resumed.name)));
+  }
   return {};
 }
 
@@ -350,7 +361,10 @@ Result<std::unique_ptr<Publisher>> Publisher::open(PublisherOptions options) {
   const Clock& clock = options.clock != nullptr ? *options.clock : system_clock();
   FRESHET_ASSIGN(auto claim, hub->directory().claim(options.model));
   VersionId id;
-  FRESHET_ASSIGN(id.incarnation, claim->begin_incarnation(clock.unix_ns()));
+  // A run that goes on after its host's clock went back, or on another host, must not name its segments as before.
+  const std::uint64_t resumed = options.resume_from != nullptr ? options.resume_from->id.incarnation : 0;
+  FRESHET_ASSIGN(id.incarnation,
+                 claim->begin_incarnation(std::max(clock.unix_ns(), static_cast<std::int64_t>(resumed) + 1)));
   id.run = options.run;
   if (id.run == RunId{} && options.resume_from != nullptr) id.run = options.resume_from->id.run;
   if (id.run == RunId{}) {

@@ -9,6 +9,7 @@
 #include "core/slab.h"
 #include "core/tensor.h"
 #include "transport/protocol/messages.h"
+#include "transport/shm/door_guest.h"
 #include "transport/subscriber.h"
 
 namespace freshet::detail {
@@ -19,6 +20,9 @@ struct ServedVersion {
   std::vector<Bytes> tensors;                      ///< By tensor index, into the slabs.
   std::vector<std::shared_ptr<const Slab>> slabs;  ///< Mapped as long as this version is there.
   protocol::SessionId session = 0;                 ///< Through whose door it came.
+  /// That door. Open as long as this version is there, whatever else goes wrong with it: to the publisher, a closed one
+  /// means that nobody reads here any more.
+  std::shared_ptr<const shm::DoorGuest> door;
   Update update;
 
   VersionNumber number() const { return manifest->name.number; }

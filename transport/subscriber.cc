@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <fstream>
+#include <system_error>
 
 #include "core/format.h"
 #include "transport/subscriber_loop.h"
@@ -60,8 +61,12 @@ Result<std::unique_ptr<Subscriber>> Subscriber::open(SubscriberOptions options) 
     return fail_errno(errno, "draw a session's id");
   }
   loop.label = loop.subscriber.label.empty() ? process_name() : loop.subscriber.label;
-  return std::unique_ptr<Subscriber>(new Subscriber(
-      std::make_unique<Impl>(std::move(loop), std::move(directory), std::move(context), std::move(wake))));
+  try {
+    return std::unique_ptr<Subscriber>(new Subscriber(
+        std::make_unique<Impl>(std::move(loop), std::move(directory), std::move(context), std::move(wake))));
+  } catch (const std::system_error& error) {
+    return fail(Code::unavailable, format("start a subscriber's thread: {}", error.what()));
+  }
 }
 
 Snapshot Subscriber::snapshot() {

@@ -260,6 +260,7 @@ void SubscriberLoop::take_door(protocol::SessionId session) {
 void SubscriberLoop::close_door(protocol::SessionId session, const Error& why) {
   // A publisher that ends is no error of any version; whatever else closes a door is worth telling.
   if (why.code() != Code::unavailable) shelf_.set_error(why.message());
+  // Closed only when no version that came through it is left.
   doors_.erase(session);
   look_for_publisher_ = true;
   if (waiting_ && waiting_->grant.session == session) refuse_install(why);
@@ -286,6 +287,7 @@ void SubscriberLoop::install() {
     return;
   }
   machine_.on_architecture_known((*version)->manifest->architecture->digest());
+  (*version)->door = doors_.at(grant.session);
   (*version)->update = update_of(**version, grant, waiting.granted_at);
   const Update update = (*version)->update;
   shelf_.serve(std::move(*version), options_.subscriber.every);

@@ -88,7 +88,7 @@ class SubscriberLoop {
   std::optional<ZmqSocket> control_;
   std::optional<ZmqSocket> announcements_;
   std::optional<HostWatch> watch_;
-  std::map<protocol::SessionId, std::unique_ptr<shm::DoorGuest>> doors_;
+  std::map<protocol::SessionId, std::shared_ptr<shm::DoorGuest>> doors_;
   std::optional<WaitingInstall> waiting_;
   detail::ArchitectureCache architectures_;
   std::deque<ReadAnnouncement> read_announcements_;  ///< The last few.

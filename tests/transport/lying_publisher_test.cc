@@ -3,8 +3,10 @@
 #include <sys/mman.h>
 
 #include <random>
+#include <set>
 
 #include "core/arena.h"
+#include "core/mutex.h"
 #include "core/slab.h"
 #include "tests/transport/model_fixture.h"
 #include "transport/served_version.h"
@@ -19,11 +21,27 @@ constexpr std::size_t kTensors = 3;
 constexpr std::uint64_t kTensorBytes = 4096;
 constexpr std::uint64_t kSlabBytes = 4 * kTensorBytes;
 
+/// Has no memory of its own; notes what it may write again.
 class Nobody final : public HubModel {
  public:
-  void on_free(std::span<const SegmentIndex>) override {}
+  void on_free(std::span<const SegmentIndex> segments) override {
+    MutexLock lock(mutex_);
+    freed_.insert(segments.begin(), segments.end());
+  }
   void on_number_floor(VersionNumber) override {}
-  PublisherStat stat(const std::vector<protocol::PublisherMachine::SessionStat>&) const override { return {}; }
+  PublisherStat stat(const std::vector<protocol::PublisherMachine::SessionStat>& sessions) const override {
+    PublisherStat stat;
+    stat.subscribers.resize(sessions.size());
+    return stat;
+  }
+  bool freed(SegmentIndex segment) const {
+    MutexLock lock(mutex_);
+    return freed_.contains(segment);
+  }
+
+ private:
+  mutable Mutex mutex_;
+  std::set<SegmentIndex> freed_ FRESHET_GUARDED_BY(mutex_);
 };
 
 class LyingPublisher : public StreamTest {
@@ -218,6 +236,33 @@ TEST_F(LyingPublisher, SlabsMustBeSealedMemory) {
   hub_->commit("demo", std::move(lie), std::move(references), [] {});
   ASSERT_TRUE(eventually([&] { return !subscriber_->status().last_error.empty(); }));
   expect_first_version_untouched();
+}
+
+/// What the publisher sends through the door may be wrong, or may not fit into this process (its limit of open files):
+/// what is read already must stay as it is.
+TEST_F(LyingPublisher, ABrokenDoorFreesNothingThatIsRead) {
+  Snapshot snapshot = subscriber_->snapshot();
+  ASSERT_EQ(snapshot.version(), 1U);
+  auto lie = honest();
+  lie.segments = {3, 4, 5};
+  lie.slab_bytes.push_back(kSlabBytes);
+  lie.places[0].slab = 1;
+  const FileDescriptor loose(::memfd_create("freshet-loose", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(::ftruncate(loose.get(), kSlabBytes), 0);
+  hub_->commit("demo", std::move(lie),
+               {{.descriptor = slabs_[0].descriptor(), .bytes = slabs_[0].bytes()},
+                {.descriptor = loose.get(), .bytes = kSlabBytes}},
+               [] {});
+  // The subscriber gave its session up and began another.
+  ASSERT_TRUE(eventually([&] { return nobody_.freed(0) || hub_->stat("demo").subscribers.size() > 1; }));
+  EXPECT_FALSE(nobody_.freed(0));
+  auto version = honest();
+  version.segments = {6, 7, 8};
+  commit(std::move(version));
+  ASSERT_TRUE(subscriber_->wait_for(number_, kPatience)) << subscriber_->status().last_error;
+  EXPECT_FALSE(nobody_.freed(0));
+  snapshot = Snapshot();
+  EXPECT_TRUE(eventually([&] { return nobody_.freed(0); }));
 }
 
 TEST_F(LyingPublisher, SlabsThatComeLaterAreWaitedFor) {

@@ -182,6 +182,47 @@ TEST_F(Stream, TheLineageIsInTheManifests) {
   for (std::uint32_t t = 0; t < 4; ++t) EXPECT_EQ(manifests[2].digests[t], digest_of(model_.views()[t].data));
 }
 
+/// Its incarnation grows, also where the host's clock is behind that of the host that it comes from.
+TEST_F(Stream, AResumedRunNamesItsSegmentsAnew) {
+  auto resumed = std::make_shared<Manifest>();
+  resumed->name = {.model = "demo", .number = 7};
+  resumed->id = {.run = {1, 2}, .incarnation = std::uint64_t{1} << 61, .sequence = 4};
+  std::vector<TensorSpec> specs;
+  for (const TensorView& view : model_.views()) specs.push_back(view.spec);
+  resumed->architecture = *Architecture::guess_chain(specs);
+  resumed->owners = OwnerMap::all_written_by(resumed->id, specs.size());
+  resumed->digests.resize(specs.size());
+  PublisherOptions options = publisher_options();
+  options.resume_from = resumed;
+  auto publisher = open_publisher(std::move(options));
+  auto subscriber = open_subscriber(subscriber_options());
+  const VersionNumber version = publish(*publisher, model_);
+  EXPECT_EQ(version, 8U);
+  ASSERT_TRUE(subscriber->wait_for(version, kPatience));
+  const Snapshot snapshot = subscriber->snapshot();
+  EXPECT_EQ(snapshot.manifest().id.run, resumed->id.run);
+  EXPECT_GT(snapshot.manifest().id.incarnation, resumed->id.incarnation);
+}
+
+TEST_F(Stream, NumbersThatLeaveNoneAreRefused) {
+  PublisherOptions floor = publisher_options();
+  floor.number_floor = ~VersionNumber{0};
+  const auto opened = Publisher::open(std::move(floor));
+  ASSERT_FALSE(opened);
+  EXPECT_EQ(opened.error().code(), Code::invalid_argument);
+  auto resumed = std::make_shared<Manifest>();
+  resumed->name = {.model = "demo", .number = ~VersionNumber{0}};
+  resumed->id = {.run = {1, 2}, .incarnation = 1, .sequence = 4};
+  resumed->architecture = *Architecture::guess_chain({model_.views()[0].spec});
+  resumed->owners = OwnerMap::all_written_by(resumed->id, 1);
+  resumed->digests.resize(1);
+  PublisherOptions options = publisher_options();
+  options.resume_from = resumed;
+  const auto reopened = Publisher::open(std::move(options));
+  ASSERT_FALSE(reopened);
+  EXPECT_EQ(reopened.error().code(), Code::invalid_argument);
+}
+
 TEST_F(Stream, TellsItsState) {
   auto publisher = open_publisher(publisher_options());
   SubscriberOptions options = subscriber_options();

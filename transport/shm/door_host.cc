@@ -46,9 +46,10 @@ Sent send_frame(int socket, const SlabFrame& frame, const std::vector<int>& desc
   }
   const ssize_t sent = ::sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
   if (sent >= 0) return Sent::all;
-  // Too many descriptors on their way counts as a full socket: the peer has to read first.
-  if (errno == EAGAIN || errno == EINTR || errno == ENOBUFS || errno == ETOOMANYREFS) return Sent::would_block;
-  return Sent::gone;
+  // Only a peer that is gone ends its door, which frees what it reads: whatever else fails (no memory, too many
+  // descriptors on their way) is tried again.
+  if (errno == EPIPE || errno == ECONNRESET || errno == ENOTCONN || errno == ECONNREFUSED) return Sent::gone;
+  return Sent::would_block;
 }
 
 }  // namespace
@@ -117,7 +118,7 @@ void DoorHost::accept_all() {
 bool DoorHost::read(DoorId id, Door& door, Events& events) {
   std::array<std::byte, kKnockBytes + 1> bytes;
   const ssize_t got = ::recv(door.socket.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
-  if (got < 0) return errno == EAGAIN || errno == EINTR;
+  if (got < 0) return errno != ECONNRESET && errno != ENOTCONN;
   // An empty packet cannot be told from the end of the connection; nobody honest sends one.
   if (got == 0 || door.knocked) return false;
   const auto knock = decode_knock(Bytes(bytes.data(), static_cast<std::size_t>(got)));

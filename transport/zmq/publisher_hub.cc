@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <latch>
+#include <system_error>
 
 #include "core/check.h"
 #include "core/format.h"
@@ -46,9 +47,13 @@ Result<std::shared_ptr<PublisherHub>> PublisherHub::open(PublisherHubOptions opt
   FRESHET_ASSIGN(ZmqSocket control, bind_router(context, std::move(control_address)));
   FRESHET_ASSIGN(ZmqSocket announcements, bind_announcements(context, std::move(announce_address)));
   FRESHET_ASSIGN(Wake wake, Wake::open());
-  return std::shared_ptr<PublisherHub>(new PublisherHub(std::move(directory), this_host(), std::move(context),
-                                                        std::move(control), std::move(announcements), std::move(door),
-                                                        files.door, std::move(wake)));
+  try {
+    return std::shared_ptr<PublisherHub>(new PublisherHub(std::move(directory), this_host(), std::move(context),
+                                                          std::move(control), std::move(announcements), std::move(door),
+                                                          files.door, std::move(wake)));
+  } catch (const std::system_error& error) {
+    return fail(Code::unavailable, format("start a hub's thread: {}", error.what()));
+  }
 }
 
 PublisherHub::PublisherHub(HostDirectory directory, std::string host, zmq::context_t context, ZmqSocket control,
