@@ -286,16 +286,17 @@ void PublisherHub::answer_stat(const protocol::Peer& peer, const protocol::StatR
 
 void PublisherHub::take_door_events() {
   const shm::DoorHost::Events events = door_->poll();
-  for (const auto& [door, knock] : events.knocked) {
+  for (const shm::DoorHost::Knocked& knocked : events.knocked) {
+    const shm::Knock& knock = knocked.knock;
     const auto at = std::find_if(models_.begin(), models_.end(), [&](auto& entry) {
       return entry.second.machine->on_door_open(knock.session, knock.token, now());
     });
     if (at == models_.end()) {
       rejects_.count("a door was knocked at without a session", now());
-      door_->turn_away(door);
+      door_->turn_away(knocked.door);
       continue;
     }
-    door_->admit(door, knock.session, at->second.slabs);
+    door_->admit(knocked.door, knock.session, at->second.slabs);
     carry_out(at->second);
   }
   for (const protocol::SessionId session : events.closed) {
