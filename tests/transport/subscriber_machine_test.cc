@@ -10,6 +10,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::SizeIs;
 
 constexpr std::uint64_t kIncarnation = 5;
@@ -257,6 +258,30 @@ TEST_F(SubscriberMachineTest, AnUnheardClaimEndsInANewSessionButTheDoorStaysWhil
   when([&] { machine_.on_unpinned(before, 3, at(2000)); });
   ASSERT_THAT(actions<action::LeaveDoor>(), SizeIs(1));
   EXPECT_EQ(actions<action::LeaveDoor>()[0].session, before);
+}
+
+/// Found by the simulator (seed 179523779301100): what a drained session let go of stayed held, since nobody listened
+/// to its Held from another connection.
+TEST_F(SubscriberMachineTest, ADrainedSessionIsClaimedOncePerHeartbeat) {
+  connect(3);
+  serve(3);
+  const SessionId before = session_;
+  receive(UnknownSession{.session = before}, 1000);
+  tick(2000);
+  grants_ = 0;
+  connect(3, 2000);
+  receive(UnknownSession{.session = before}, 2001);
+  ASSERT_THAT(sent<Hello>(), SizeIs(1));
+  EXPECT_EQ(sent<Hello>()[0].session, before);
+  EXPECT_EQ(sent<Hello>()[0].door_token, 77u);
+  receive(UnknownSession{.session = before}, 2002);
+  EXPECT_THAT(actions_, IsEmpty()) << "a publisher that never heard of it is not asked in a circle";
+  receive(Welcome{.session = before, .incarnation = kIncarnation}, 2003);
+  EXPECT_THAT(actions_, IsEmpty());
+  tick(2250);
+  EXPECT_THAT(sent<Held>(), Not(IsEmpty()));
+  receive(UnknownSession{.session = before}, 2251);
+  EXPECT_THAT(sent<Hello>(), SizeIs(1));
 }
 
 TEST_F(SubscriberMachineTest, ADoorThatDoesNotOpenIsGivenUp) {

@@ -68,6 +68,7 @@ void SubscriberMachine::on_door_open(SessionId session, Time now) {
     return;
   }
   sessions_[session].door_open = true;
+  sessions_[session].door_token = door_token_;
   phase_ = Phase::following;
   want_not_before_ = now;
   beat(now);
@@ -95,15 +96,19 @@ void SubscriberMachine::greet_anew(Time now) {
 
 void SubscriberMachine::say_hello(Time now) {
   hello_at_ = now + options_.retry_after;
-  send(Hello{.session = current_,
-             .model = options_.model,
-             .mode = options_.mode,
-             .label = options_.label,
-             .pid = options_.pid,
-             .host = options_.host,
-             .highest_seen = highest_seen_,
-             .after = options_.mode == Mode::every ? position_ : 0,
-             .door_token = door_token_});
+  send(hello_for(current_, door_token_));
+}
+
+Hello SubscriberMachine::hello_for(SessionId session, std::uint64_t door_token) const {
+  return {.session = session,
+          .model = options_.model,
+          .mode = options_.mode,
+          .label = options_.label,
+          .pid = options_.pid,
+          .host = options_.host,
+          .highest_seen = highest_seen_,
+          .after = options_.mode == Mode::every ? position_ : 0,
+          .door_token = door_token};
 }
 
 void SubscriberMachine::leave_current_session() {
@@ -205,7 +210,7 @@ void SubscriberMachine::on(const Pong& pong, Time now) {
 }
 
 void SubscriberMachine::on(const UnknownSession& unknown, Time now) {
-  if (unknown.session != current_) return;
+  if (unknown.session != current_) return claim_drained(unknown.session);
   if (phase_ == Phase::following) return claim_session(now);
   leave_current_session();
   greet_anew(now);
@@ -215,6 +220,14 @@ void SubscriberMachine::claim_session(Time now) {
   if (claim_until_) return;
   claim_until_ = now + options_.silent_after;
   say_hello(now);
+}
+
+/// A drained session that stayed with a broken connection: taken along, so that what it lets go of is heard. Once for
+/// each heartbeat, since a publisher that never heard of it says so again.
+void SubscriberMachine::claim_drained(SessionId id) {
+  const auto entry = sessions_.find(id);
+  if (entry == sessions_.end() || !entry->second.door_open || std::exchange(entry->second.claimed, true)) return;
+  send(hello_for(id, entry->second.door_token));
 }
 
 void SubscriberMachine::on(const Refusal& refusal, Time now) {
@@ -274,8 +287,9 @@ void SubscriberMachine::beat(Time now) {
   beat_at_ = now + options_.heartbeat;
   send(Ping{.session = current_, .serving = serving_});
   // Repeated without need most of the time: one that was lost would leave versions held for nobody.
-  for (const auto& [id, session] : sessions_) {
+  for (auto& [id, session] : sessions_) {
     if (session.grants_seen > 0) send_held(id, session);
+    session.claimed = false;
   }
 }
 

@@ -113,6 +113,8 @@ class SubscriberMachine {
     bool door_open = false;
     std::uint64_t grants_seen = 0;
     std::set<VersionNumber> held;
+    std::uint64_t door_token = 0;  ///< Set when the door opens.
+    bool claimed = false;          ///< Since the last heartbeat; of a drained session.
   };
   /// The Want that has no answer yet.
   struct Outstanding {
@@ -139,6 +141,8 @@ class SubscriberMachine {
   void say_hello(Time now);
   void leave_current_session();
   void claim_session(Time now);
+  void claim_drained(SessionId id);
+  Hello hello_for(SessionId session, std::uint64_t door_token) const;
   void heard(Time now);
   void beat(Time now);
   void consider_want(Time now);
