@@ -11,6 +11,7 @@
 #include "transport/protocol/messages.h"
 #include "transport/shm/door_frame.h"
 #include "transport/shm/socket_path.h"
+#include "transport/zmq/this_host.h"
 
 namespace freshet {
 namespace {
@@ -109,6 +110,36 @@ TEST_F(HostilePeer, SpeaksForSessionsThatAreNotItsOwn) {
   }
   expect_the_stream_goes_on();
   EXPECT_EQ(publisher_->stat().newest, stat.newest + 1);
+}
+
+TEST_F(HostilePeer, HasNoSessionOfTwoModels) {
+  auto hub = open_publisher_hub({.directory = folder_.path()});
+  ASSERT_TRUE(hub) << hub.error().message();
+  std::vector<std::unique_ptr<Publisher>> publishers;
+  for (const char* model : {"first", "second"}) {
+    PublisherOptions options = publisher_options(model);
+    options.hub = *hub;
+    publishers.push_back(open_publisher(std::move(options)));
+  }
+  zmq::socket_t control(context_, zmq::socket_type::dealer);
+  control.set(zmq::sockopt::linger, 0);
+  control.connect(address_of(**hub));
+  const auto ask = [&](const protocol::Message& message) {
+    control.send(zmq::buffer(protocol::encode(message)), zmq::send_flags::none);
+  };
+  for (const char* model : {"first", "second"}) ask(protocol::Hello{.session = 7, .model = model, .host = this_host()});
+  ask(protocol::StatRequest{});
+  std::size_t welcomes = 0;
+  for (;;) {
+    zmq::message_t part;
+    ASSERT_TRUE(control.recv(part));
+    const auto message = protocol::decode(Bytes(static_cast<const std::byte*>(part.data()), part.size()));
+    ASSERT_TRUE(message) << message.error().message();
+    if (std::holds_alternative<protocol::StatReply>(*message)) break;
+    if (std::holds_alternative<protocol::Welcome>(*message)) ++welcomes;
+  }
+  EXPECT_EQ(welcomes, 1U);
+  EXPECT_TRUE(publishers[1]->stat().subscribers.empty());
 }
 
 TEST_F(HostilePeer, KnocksWithoutARightTo) {

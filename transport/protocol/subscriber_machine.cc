@@ -106,7 +106,7 @@ Hello SubscriberMachine::hello_for(SessionId session, std::uint64_t door_token) 
           .label = options_.label,
           .pid = options_.pid,
           .host = options_.host,
-          .highest_seen = highest_seen_,
+          .highest_seen = std::min(highest_seen_, kHighestSeenMax),
           .after = options_.mode == Mode::every ? position_ : 0,
           .door_token = door_token};
 }

@@ -261,6 +261,12 @@ void PublisherHub::route(const protocol::Peer& peer, protocol::Message message) 
   if (const auto* request = std::get_if<protocol::StatRequest>(&message)) return answer_stat(peer, *request);
   protocol::SessionId session = 0;
   Model* model = model_of(message, &session);
+  // Doors are known by their sessions: one that two models had would end for one of them unheard.
+  if (model != nullptr && std::any_of(models_.begin(), models_.end(), [&](const auto& other) {
+        return &other.second != model && other.second.machine->knows(session);
+      })) {
+    return rejects_.count("a session is another model's", now());
+  }
   if (model != nullptr) {
     model->machine->on_message(peer, std::move(message), now());
     carry_out(*model);
