@@ -24,6 +24,8 @@ constexpr double kArenaCopies = 2.2;  ///< Few tensors change between two versio
 constexpr std::uint64_t kLargeModelBytes = 1'000'000'000;
 constexpr Duration kNap = std::chrono::milliseconds(10);
 constexpr Duration kRepositoryPatience = std::chrono::seconds(10);
+/// Versions that may wait for the repository. More, and the next publish waits for a slow disk instead of costing it one.
+constexpr std::uint64_t kRepositoryQueueMax = 3;
 
 double ms(Duration duration) { return std::chrono::duration<double, std::milli>(duration).count(); }
 
@@ -53,6 +55,7 @@ class Trainer {
  private:
   Status open_publisher();
   void wait_for_repository() const;
+  bool repository_is_behind() const;
   void report_start();
   double train_step();
   void draw_batch(const Text& text, std::uint64_t key, std::size_t positions);
@@ -108,7 +111,8 @@ Status Trainer::run() {
     const double loss = train_step();
     const Observation seen{
         .step = step_, .loss = loss, .epoch_end = step_ % steps_per_epoch == 0, .at = system_clock().now()};
-    if (policy->decide(seen).publish) FRESHET_TRY(publish(*policy, seen));
+    // A publish that is put off is due again at the next step; training goes on meanwhile.
+    if (policy->decide(seen).publish && !repository_is_behind()) FRESHET_TRY(publish(*policy, seen));
     if (report_due.due(seen.at)) {
       report({{"event", "step"}, {"step", step_}, {"loss", loss_since_report_.take()}});
       FRESHET_TRY(report_commits());
@@ -145,6 +149,14 @@ void Trainer::wait_for_repository() const {
     if (std::any_of(stat.subscribers.begin(), stat.subscribers.end(), wants_every)) return;
     std::this_thread::sleep_for(kNap);
   }
+}
+
+/// One that is stopped or gone is not minded: it catches up with the newest version, and knows its gap.
+bool Trainer::repository_is_behind() const {
+  const PublisherStat stat = publisher_->stat();
+  return std::any_of(stat.subscribers.begin(), stat.subscribers.end(), [](const SubscriberStat& subscriber) {
+    return subscriber.every && !subscriber.silent && subscriber.queued_versions > kRepositoryQueueMax;
+  });
 }
 
 void Trainer::report_start() {
