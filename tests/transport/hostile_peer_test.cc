@@ -1,6 +1,8 @@
 /// Peers that send whatever they like to a publisher's sockets: nothing that it serves changes, and it goes on.
 
 #include <fcntl.h>
+#include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <random>
@@ -152,6 +154,26 @@ TEST_F(HostilePeer, KnocksWithoutARightTo) {
   EXPECT_TRUE(knock(std::vector<std::byte>(1)));
   EXPECT_TRUE(knock(std::vector<std::byte>(100'000, std::byte{7})));
   EXPECT_TRUE(knock(std::vector<std::byte>(shm::kKnockBytes, std::byte{0xFF})));
+  expect_the_stream_goes_on();
+}
+
+TEST_F(HostilePeer, KnocksWhereNoDescriptorIsLeft) {
+  const FileDescriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  const auto path = SocketPath::of(door_);
+  const sockaddr_un address = path->address();
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit few{.rlim_cur = 256, .rlim_max = before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  std::vector<FileDescriptor> all;
+  for (int copy = ::dup(socket.get()); copy >= 0; copy = ::dup(socket.get())) all.emplace_back(copy);
+  EXPECT_EQ(::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  pollfd answer{.fd = socket.get(), .events = POLLIN, .revents = 0};
+  EXPECT_EQ(::poll(&answer, 1, 60'000), 1);
+  // Nor does it wait for ever for the next one.
+  EXPECT_EQ(publisher_->stat().subscribers.size(), 1U);
+  all.clear();
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
   expect_the_stream_goes_on();
 }
 

@@ -100,7 +100,10 @@ DoorHost::Events DoorHost::poll() {
 void DoorHost::accept_all() {
   for (;;) {
     FileDescriptor socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!socket) return;
+    if (!socket) {
+      if ((errno == EMFILE || errno == ENFILE) && turn_one_away()) continue;
+      return;
+    }
     if (!peer_is_this_user(socket.get())) continue;
     if (doors_.size() >= kDoorsMax || doors_.size() - sessions_.size() >= kSilentDoorsMax) {
       const auto silent =
@@ -113,6 +116,18 @@ void DoorHost::accept_all() {
     if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket.get(), &interest) != 0) continue;
     doors_[id].socket = std::move(socket);
   }
+}
+
+/// Without a descriptor for it, a connection would wait in the listener and wake the loop for ever.
+bool DoorHost::turn_one_away() {
+  { const FileDescriptor closed = std::move(spare_); }
+  bool any = false;
+  {
+    const FileDescriptor turned_away(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    any = static_cast<bool>(turned_away);  // The kernel asks for a descriptor before it looks for a connection.
+  }
+  spare_ = FileDescriptor(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  return any && spare_;
 }
 
 bool DoorHost::read(DoorId id, Door& door, Events& events) {

@@ -4,6 +4,8 @@
 /// of the same user, and notices when one is gone. The kernel closes a dead process's end, so an open door means a
 /// reader that may still read, also one that is stopped.
 
+#include <fcntl.h>
+
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -69,8 +71,13 @@ class DoorHost {
   };
 
   DoorHost(std::string path, FileDescriptor listener, FileDescriptor epoll)
-      : path_(std::move(path)), listener_(std::move(listener)), epoll_(std::move(epoll)) {}
+      : path_(std::move(path)),
+        listener_(std::move(listener)),
+        epoll_(std::move(epoll)),
+        spare_(::open("/dev/null", O_RDONLY | O_CLOEXEC)) {}
   void accept_all();
+  /// False when there was none, or no descriptor is left even for that.
+  bool turn_one_away();
   /// False when the peer is gone.
   bool read(DoorId id, Door& door, Events& events);
   bool send_pending(DoorId id, Door& door);
@@ -80,6 +87,7 @@ class DoorHost {
   std::string path_;
   FileDescriptor listener_;
   FileDescriptor epoll_;
+  FileDescriptor spare_;  ///< Given up for a moment when the process has no other.
   DoorId next_door_ = 1;  ///< 0 is the listener.
   std::map<DoorId, Door> doors_;
   std::map<protocol::SessionId, DoorId> sessions_;
