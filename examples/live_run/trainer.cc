@@ -24,7 +24,8 @@ constexpr double kArenaCopies = 2.2;  ///< Few tensors change between two versio
 constexpr std::uint64_t kLargeModelBytes = 1'000'000'000;
 constexpr Duration kNap = std::chrono::milliseconds(10);
 constexpr Duration kRepositoryPatience = std::chrono::seconds(10);
-/// Versions that may wait for the repository. More, and the next publish waits for a slow disk instead of costing it one.
+/// Versions that may wait for the repository. More, and the next publish waits for a slow disk instead of costing it
+/// one.
 constexpr std::uint64_t kRepositoryQueueMax = 3;
 
 double ms(Duration duration) { return std::chrono::duration<double, std::milli>(duration).count(); }
