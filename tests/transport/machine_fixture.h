@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/clock.h"
 #include "core/graph.h"
 #include "core/manifest.h"
 #include "transport/protocol/held_versions.h"

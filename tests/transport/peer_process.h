@@ -10,6 +10,7 @@
 
 #include <csignal>
 #include <cstdio>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -20,12 +21,17 @@ namespace freshet::testing {
 
 class PeerProcess {
  public:
+  /// Built beside the test program.
+  static std::string program() {
+    return (std::filesystem::read_symlink("/proc/self/exe").parent_path() / "stream_peer").string();
+  }
+
   explicit PeerProcess(std::vector<std::string> arguments) {
     int input[2];
     int output[2];
     EXPECT_EQ(::pipe2(input, O_CLOEXEC), 0);
     EXPECT_EQ(::pipe2(output, O_CLOEXEC), 0);
-    arguments.insert(arguments.begin(), FRESHET_STREAM_PEER);
+    arguments.insert(arguments.begin(), program());
     std::vector<char*> words;
     for (std::string& argument : arguments) words.push_back(argument.data());
     words.push_back(nullptr);
