@@ -135,6 +135,8 @@ struct PublisherStat {
 };
 
 /// One thread publishes at a time; the rest may be called from any thread.
+///
+/// A child that is forked and does not exec keeps the name claimed for as long as it lives.
 class Publisher {
  public:
   /// already_exists when a living publisher of this host has the name; the message has its process id.

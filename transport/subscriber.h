@@ -89,6 +89,8 @@ struct SubscriberStatus {
 };
 
 /// snapshot() and status(): any thread, never blocking. The rest: any thread.
+///
+/// A process that forks must exec: snapshots that a forked child inherits are not protected, since its pins are its own.
 class Subscriber {
  public:
   /// Returns at once, connected or not: whoever comes first waits for the other. invalid_argument for a bad name,
