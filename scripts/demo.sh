@@ -5,5 +5,5 @@
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
-"$root/scripts/build.sh" >&2
+"$root/scripts/build.sh" live_run freshet >&2
 exec "$root/build/bin/live_run" "$@"
