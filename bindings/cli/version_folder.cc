@@ -27,7 +27,7 @@ Result<std::string> VersionFolder::write(const std::string& model, const Snapsho
     tensors.push_back({.spec = spec, .data = snapshot.bytes(static_cast<std::uint32_t>(tensors.size()))});
   }
   const std::string name = format("{}@{}.safetensors", model, snapshot.version());
-  const std::string path = folder_ + "/" + name;
+  const std::string path = (std::filesystem::path(folder_) / name).string();
   FRESHET_TRY(write_safetensors(path, tensors, manifest.tags, false));
   FRESHET_TRY(point_latest_to(name));
   return path;

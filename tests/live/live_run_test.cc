@@ -22,11 +22,13 @@ std::vector<std::string> small_run(std::vector<std::string> more) {
   return more;
 }
 
-void expect_nothing_lost(const nlohmann::json& summary) {
+/// `unchecked_max`: answers that nobody may have looked at, because the load that had them was killed.
+void expect_nothing_lost(const nlohmann::json& summary, std::int64_t unchecked_max = 0) {
   EXPECT_EQ(summary["torn_reads"], 0) << summary;
   EXPECT_EQ(summary["failed_requests"], 0) << summary;
   EXPECT_GT(summary["requests"], 0) << summary;
-  EXPECT_GE(summary["checked_answers"], summary["requests"]) << summary;
+  EXPECT_GE(summary["checked_answers"].get<std::int64_t>() + unchecked_max, summary["requests"].get<std::int64_t>())
+      << summary;
 }
 
 TEST(LiveRun, TrainsServesAndKeepsEveryVersion) {
@@ -103,7 +105,7 @@ TEST(LiveRun, EveryRoleMayBeKilledAndJoinsAgain) {
   EXPECT_EQ(program.wait(), 130) << program.err();
   const nlohmann::json summary = program.summary();
   ASSERT_TRUE(summary.is_object()) << program.out() << program.err();
-  expect_nothing_lost(summary);
+  expect_nothing_lost(summary, 50);  // Those of a second, at the rate of these tests.
   EXPECT_EQ(summary["restarts"], kills);
   EXPECT_NE(program.err().find("trainer: goes on from live@"), std::string::npos) << program.err();
 }
