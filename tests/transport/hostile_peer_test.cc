@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 
+#include <atomic>
 #include <random>
 #include <zmq.hpp>
 
@@ -158,6 +159,18 @@ TEST_F(HostilePeer, KnocksWithoutARightTo) {
 }
 
 TEST_F(HostilePeer, KnocksWhereNoDescriptorIsLeft) {
+  // libzmq ends the process when it accepts without a descriptor left, so all its connections must stand before: this
+  // test's own, which got an answer, and the subscriber's two, of which an announcement was heard.
+  send(protocol::encode(protocol::StatRequest{}));
+  zmq::message_t reply;
+  ASSERT_TRUE(control_.recv(reply));
+  std::atomic<bool> heard = false;
+  SubscriberOptions options = subscriber_options();
+  options.on_update = [&heard](const Update& update) { heard = heard || update.notify > Duration::zero(); };
+  subscriber_ = open_subscriber(options);
+  for (int i = 0; i < 10'000 && !heard; ++i) expect_the_stream_goes_on();
+  ASSERT_TRUE(heard);
+
   const FileDescriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   const auto path = SocketPath::of(door_);
   const sockaddr_un address = path->address();
@@ -175,6 +188,7 @@ TEST_F(HostilePeer, KnocksWhereNoDescriptorIsLeft) {
   all.clear();
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
   expect_the_stream_goes_on();
+  subscriber_.reset();  // It writes to `heard`.
 }
 
 TEST_F(HostilePeer, OpensMoreDoorsThanThereAreSeats) {
