@@ -47,14 +47,13 @@ Status close(const RunOptions& options, const Supervisor& supervisor, const Repo
   for (std::size_t i = 0; i < std::min(kReasonsShown, tally.errors.size()); ++i)
     progress.say(format("error: {}", tally.errors[i]));
   if (!tally.repository_error.empty()) progress.say("the repository could not keep up: " + tally.repository_error);
-  if (const Status plotted = draw_plots(tally, report.path()); !plotted) {
-    progress.say("no plots: " + plotted.error().message());
-  }
+  const Status plotted = draw_plots(tally, report.path());
+  if (!plotted) progress.say("no plots: " + plotted.error().message());
   FRESHET_TRY(write_summary(line, report.path()));
   progress.say(
-      format("report: {}/summary.json, loss.svg, latency.svg, bytes.svg\n"
-             "every version is kept: freshet repo ls --repo {}",
-             report.path(), report.repository()));
+      format("report: {}/summary.json{}\n"
+             "the versions kept: freshet repo ls --repo {}",
+             report.path(), plotted ? ", loss.svg, latency.svg, bytes.svg" : "", report.repository()));
   if (options.json) {
     std::printf("%s\n", line.dump().c_str());
     std::fflush(stdout);
