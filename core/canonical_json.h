@@ -2,8 +2,8 @@
 
 /// Canonical JSON (RFC 8785): one text for one value, so that values can be compared and hashed as text. Members sorted
 /// by the UTF-16 code units of their names, numbers as ECMAScript writes them (1 equals 1.0, -0 is 0), no white space.
-/// Where the RFC leaves it to the writer, integers over 2^53 in magnitude become strings of their digits, and so do those
-/// floating-point numbers that ECMAScript would write like such an integer (2^53 to 10^21).
+/// Where the RFC leaves it to the writer, integers over 2^53 in magnitude become strings of their digits, and so do
+/// those floating-point numbers that ECMAScript would write like such an integer (2^53 to 10^21).
 
 #include <string>
 #include <string_view>

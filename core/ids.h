@@ -2,9 +2,10 @@
 
 /// Names of models, versions and segments.
 ///
-/// People see `MODEL@V`: a model's name and a version number, which the directory or repository that names the model gives
-/// out, growing, never twice. Underneath, a version is identified by who wrote it, and so is each of its tensors' payloads
-/// (a segment): that name stays the same in every store, also where the version's own record was never kept or is gone.
+/// People see `MODEL@V`: a model's name and a version number, which the directory or repository that names the model
+/// gives out, growing, never twice. Underneath, a version is identified by who wrote it, and so is each of its tensors'
+/// payloads (a segment): that name stays the same in every store, also where the version's own record was never kept or
+/// is gone.
 
 #include <array>
 #include <compare>
@@ -25,8 +26,8 @@ struct RunId {
   auto operator<=>(const RunId&) const = default;
 };
 
-/// Who wrote a version: the run, its incarnation (one life of the publisher's process; grows with every restart), and the
-/// sequence number of the publish within that incarnation, from 1.
+/// Who wrote a version: the run, its incarnation (one life of the publisher's process; grows with every restart), and
+/// the sequence number of the publish within that incarnation, from 1.
 struct VersionId {
   RunId run;
   std::uint64_t incarnation = 0;
@@ -55,7 +56,8 @@ std::string to_string(const VersionName& name);
 std::string to_string(const VersionId& id);      ///< "run-hex/incarnation/sequence"
 std::string to_string(const SegmentName& name);  ///< "run-hex/incarnation/sequence/tensor"
 
-/// A model name is 1 to 128 of [A-Za-z0-9._-], not starting with '.' or '-': it becomes part of file names and addresses.
+/// A model name is 1 to 128 of [A-Za-z0-9._-], not starting with '.' or '-': it becomes part of file names and
+/// addresses.
 Status check_model_name(std::string_view name);
 
 /// Parses "MODEL" or "MODEL@V"; invalid_argument for a bad name, a V that is not a positive number, or "MODEL@".

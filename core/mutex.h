@@ -1,7 +1,7 @@
 #pragma once
 
-/// Mutex, MutexLock and CondVar that clang's thread-safety analysis can see (it does not see std::mutex). Members that a
-/// mutex protects are marked FRESHET_GUARDED_BY(mutex_); functions that need it held, FRESHET_REQUIRES(mutex_).
+/// Mutex, MutexLock and CondVar that clang's thread-safety analysis can see (it does not see std::mutex). Members that
+/// a mutex protects are marked FRESHET_GUARDED_BY(mutex_); functions that need it held, FRESHET_REQUIRES(mutex_).
 
 #include <chrono>
 #include <condition_variable>

@@ -23,9 +23,7 @@ std::string_view name_of(Code code) {
   return "unknown";
 }
 
-Error Error::with_context(std::string_view context) && {
-  return Error(code_, format("{}: {}", context, message_));
-}
+Error Error::with_context(std::string_view context) && { return Error(code_, format("{}: {}", context, message_)); }
 
 tl::unexpected<Error> fail_errno(int errno_value, std::string_view what) {
   Code code = Code::io_error;

@@ -3,8 +3,8 @@
 /// Expected failure as a value. Every function that can fail for a reason outside our control returns a Result<T> or a
 /// Status; no exception crosses a room.
 ///
-/// A Code says what the caller can do next; the message says what was tried, on what, and why it failed. Context is added
-/// on the way up ("fetch demo@17 from shm: …: connection refused").
+/// A Code says what the caller can do next; the message says what was tried, on what, and why it failed. Context is
+/// added on the way up ("fetch demo@17 from shm: …: connection refused").
 
 #include <cstdint>
 #include <string>
@@ -67,17 +67,17 @@ tl::unexpected<Error> fail_errno(int errno_value, std::string_view what);
 #define FRESHET_CONCAT_(a, b) FRESHET_CONCAT_INNER_(a, b)
 
 /// Returns from the enclosing function with the error of `expression`, if it has one.
-#define FRESHET_TRY(expression)                                        \
-  do {                                                                 \
-    if (auto freshet_status_ = (expression); !freshet_status_) {       \
-      return ::freshet::fail(std::move(freshet_status_).error());      \
-    }                                                                  \
+#define FRESHET_TRY(expression)                                   \
+  do {                                                            \
+    if (auto freshet_status_ = (expression); !freshet_status_) {  \
+      return ::freshet::fail(std::move(freshet_status_).error()); \
+    }                                                             \
   } while (false)
 
 /// `FRESHET_ASSIGN(auto value, f());` declares value from f()'s result, or returns its error.
 #define FRESHET_ASSIGN(declaration, expression) \
   FRESHET_ASSIGN_INNER_(FRESHET_CONCAT_(freshet_result_, __LINE__), declaration, expression)
-#define FRESHET_ASSIGN_INNER_(temporary, declaration, expression)           \
-  auto temporary = (expression);                                            \
-  if (!temporary) return ::freshet::fail(std::move(temporary).error());     \
+#define FRESHET_ASSIGN_INNER_(temporary, declaration, expression)       \
+  auto temporary = (expression);                                        \
+  if (!temporary) return ::freshet::fail(std::move(temporary).error()); \
   declaration = std::move(*temporary)

@@ -1,8 +1,8 @@
 #pragma once
 
 /// Slabs: large pieces of shared memory that an arena cuts into segments. A slab is a memfd, sealed against growing,
-/// shrinking, further seals and new writable mappings, so that whoever receives its descriptor can read it and nobody but
-/// its creator can write it. The kernel frees it when the last process that has it is gone.
+/// shrinking, further seals and new writable mappings, so that whoever receives its descriptor can read it and nobody
+/// but its creator can write it. The kernel frees it when the last process that has it is gone.
 
 #include <cstddef>
 #include <cstdint>
@@ -17,16 +17,16 @@ namespace freshet {
 class Slab {
  public:
   struct Options {
-    std::uint64_t bytes = 0;   ///< Rounded up to whole pages.
-    bool lock = true;          ///< mlock as far as the limits allow; locked_bytes() says how far.
-    bool huge_pages = false;   ///< From the reserved pool, when there are enough; ordinary pages otherwise.
+    std::uint64_t bytes = 0;  ///< Rounded up to whole pages.
+    bool lock = true;         ///< mlock as far as the limits allow; locked_bytes() says how far.
+    bool huge_pages = false;  ///< From the reserved pool, when there are enough; ordinary pages otherwise.
   };
 
   /// Creates, maps writable, touches every page, locks, seals. out_of_space when the memory is not there.
   static Result<Slab> create(const std::string& name, const Options& options);
 
-  /// Maps a received descriptor read-only, with its pages present. Takes the descriptor in every case. corrupt when it is
-  /// not a memfd of exactly `bytes` with the seals named above.
+  /// Maps a received descriptor read-only, with its pages present. Takes the descriptor in every case. corrupt when it
+  /// is not a memfd of exactly `bytes` with the seals named above.
   static Result<Slab> adopt(int descriptor, std::uint64_t bytes);
 
   Slab(Slab&& other) noexcept;

@@ -1,12 +1,13 @@
 #pragma once
 
-/// Where versions rest. A repository stores each segment once, under the name of the version that wrote it, and for each
-/// version its manifest; so a version costs what it changed, and reading one back costs one owner map and one read per
-/// segment, however long its lineage is.
+/// Where versions rest. A repository stores each segment once, under the name of the version that wrote it, and for
+/// each version its manifest; so a version costs what it changed, and reading one back costs one owner map and one read
+/// per segment, however long its lineage is.
 ///
 /// In reading order:
 ///   1. repository.h: put, get, read, owners, lineage, pins, verify. A put is whole and durable, or it did not happen.
-///   2. backend.h: the seam for storage: blobs, and records that change in atomic batches. The memory backend is the one to
+///   2. backend.h: the seam for storage: blobs, and records that change in atomic batches. The memory backend is the
+///   one to
 ///      read first; RocksDB's is the one that lasts. One conformance suite runs them all.
 ///   3. sink.h: the subscriber that wants every version and puts each into a repository.
 ///   4. import.h: versions from files.

@@ -15,8 +15,8 @@ namespace freshet {
 
 /// One iteration of the training loop, as it ended.
 struct Observation {
-  std::uint64_t step = 0;   ///< Counts from 1, grows.
-  double loss = 0;          ///< NaN when there is none.
+  std::uint64_t step = 0;  ///< Counts from 1, grows.
+  double loss = 0;         ///< NaN when there is none.
   bool epoch_end = false;
   Time at{};
 };
@@ -37,8 +37,8 @@ class Policy {
   virtual std::string text() const = 0;
 };
 
-/// "every:N" (N from 1) publishes after each N steps since the last publish; "epoch" at each epoch's end. invalid_argument
-/// lists what is known.
+/// "every:N" (N from 1) publishes after each N steps since the last publish; "epoch" at each epoch's end.
+/// invalid_argument lists what is known.
 Result<std::unique_ptr<Policy>> parse_policy(std::string_view text);
 
 }  // namespace freshet

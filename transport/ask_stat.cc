@@ -5,7 +5,7 @@
 
 #include "core/format.h"
 #include "transport/deadline.h"
-#include "transport/host_directory.h"
+#include "transport/directory/host_directory.h"
 #include "transport/protocol/messages.h"
 #include "transport/zmq/sockets.h"
 

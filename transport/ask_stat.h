@@ -18,8 +18,8 @@ struct StatQuery {
 /// A JSON object, {"models": [...]}, each with the members of PublisherStat (WIRE.md, StatReply). It is the publisher's
 /// word: the reader checks it. Any thread.
 ///
-/// Errors: not_found when nobody publishes the model; timed_out when the publisher does not answer; invalid_argument for a
-/// bad address.
+/// Errors: not_found when nobody publishes the model; timed_out when the publisher does not answer; invalid_argument
+/// for a bad address.
 Result<std::string> ask_stat(const StatQuery& query, Duration at_most);
 
 }  // namespace freshet

@@ -9,9 +9,9 @@
 #include "core/check.h"
 #include "core/format.h"
 #include "core/mutex.h"
-#include "transport/capture.h"
-#include "transport/commit_reports.h"
-#include "transport/publish_check.h"
+#include "transport/publish/capture.h"
+#include "transport/publish/commit_reports.h"
+#include "transport/publish/publish_check.h"
 #include "transport/zmq/publisher_hub.h"
 
 namespace freshet {

@@ -30,7 +30,7 @@ struct PublisherHubOptions {
   /// Address of the control socket, e.g. "tcp://127.0.0.1:7070" (loopback only). Empty: an ipc address in the host
   /// directory's folder.
   std::string listen;
-  /// Folder of the host directory; empty for the default (transport/host_directory.h).
+  /// Folder of the host directory; empty for the default (transport/directory/host_directory.h).
   std::string directory;
 };
 Result<std::shared_ptr<PublisherHub>> open_publisher_hub(PublisherHubOptions options);

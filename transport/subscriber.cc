@@ -7,7 +7,7 @@
 #include <system_error>
 
 #include "core/format.h"
-#include "transport/subscriber_loop.h"
+#include "transport/subscribe/subscriber_loop.h"
 #include "transport/zmq/this_host.h"
 
 namespace freshet {

@@ -59,8 +59,8 @@ struct Update {
   std::uint64_t bytes_fetched = 0;
   std::uint64_t gap_before = 0;  ///< Versions dropped before this one, for an `every` subscriber.
   Duration latency{};            ///< From the start of publish() to swapped in; same host.
-  Duration notify{};  ///< From the announcement to this process having read it; same host. 0 when it came otherwise.
-  std::string channel;           ///< "shm".
+  Duration notify{};    ///< From the announcement to this process having read it; same host. 0 when it came otherwise.
+  std::string channel;  ///< "shm".
 };
 
 struct SubscriberOptions {
@@ -90,7 +90,8 @@ struct SubscriberStatus {
 
 /// snapshot() and status(): any thread, never blocking. The rest: any thread.
 ///
-/// A process that forks must exec: snapshots that a forked child inherits are not protected, since its pins are its own.
+/// A process that forks must exec: snapshots that a forked child inherits are not protected, since its pins are its
+/// own.
 class Subscriber {
  public:
   /// Returns at once, connected or not: whoever comes first waits for the other. invalid_argument for a bad name,

@@ -7,13 +7,15 @@
 ///   2. subscriber.h: hears of versions, maps what changed, swaps whole versions in, and hands out snapshots.
 ///
 /// Behind the doors, in reading order:
-///   3. protocol/: what the two sides say to each other, as state machines that are handed messages and a time and return
-///      actions. They do no I/O, so the simulator in tests/sim drives the very code that the shells run. transport/WIRE.md
-///      tells the protocol as prose.
-///   4. capture.h: the copy that blocks the loop, and the digests and comparisons that follow it.
-///   5. host_directory.h: how processes of one host find each other.
+///   3. protocol/: what the two sides say to each other, as state machines that are handed messages and a time and
+///   return
+///      actions. They do no I/O, so the simulator in tests/sim drives the very code that the shells run.
+///      transport/WIRE.md tells the protocol as prose.
+///   4. arena/: the memory that versions lie in. publish/: the copy that blocks the loop, and what follows it.
+///      subscribe/: the loop that follows a model, and how readers pin what it serves.
+///   5. directory/: how processes find each other.
 ///   6. zmq/, shm/: the shells that carry the machines' actions out.
 
-#include "transport/host_directory.h"
+#include "transport/directory/host_directory.h"
 #include "transport/publisher.h"
 #include "transport/subscriber.h"

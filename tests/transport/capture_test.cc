@@ -1,4 +1,4 @@
-#include "transport/capture.h"
+#include "transport/publish/capture.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "transport/host_directory.h"
+#include "transport/directory/host_directory.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -6,7 +6,7 @@
 #include <fstream>
 
 #include "tests/transport/model_fixture.h"
-#include "transport/host_watch.h"
+#include "transport/directory/host_watch.h"
 
 namespace freshet {
 namespace {

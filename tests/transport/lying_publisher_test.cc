@@ -9,7 +9,7 @@
 #include "core/mutex.h"
 #include "core/slab.h"
 #include "tests/transport/model_fixture.h"
-#include "transport/served_version.h"
+#include "transport/subscribe/served_version.h"
 #include "transport/zmq/publisher_hub.h"
 
 namespace freshet {

@@ -1,4 +1,4 @@
-#include "transport/pins.h"
+#include "transport/subscribe/pins.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "transport/served_version.h"
+#include "transport/subscribe/served_version.h"
 #include "transport/wake.h"
 
 namespace freshet::detail {

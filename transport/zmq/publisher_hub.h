@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "core/mutex.h"
-#include "transport/host_directory.h"
+#include "transport/directory/host_directory.h"
 #include "transport/protocol/publisher_machine.h"
 #include "transport/publisher.h"
 #include "transport/shm/door_host.h"

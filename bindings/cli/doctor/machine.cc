@@ -16,7 +16,7 @@
 #include "bindings/cli/doctor/finding.h"
 #include "bindings/cli/output.h"
 #include "core/format.h"
-#include "transport/host_directory.h"
+#include "transport/directory/host_directory.h"
 
 namespace freshet::cli {
 namespace {

@@ -1,4 +1,4 @@
-#include "transport/capture_sealer.h"
+#include "transport/publish/capture_sealer.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "transport/publish_check.h"
+#include "transport/publish/publish_check.h"
 
 #include "core/format.h"
 

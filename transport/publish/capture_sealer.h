@@ -11,8 +11,8 @@
 
 #include "core/digest.h"
 #include "core/mutex.h"
-#include "transport/capture.h"
-#include "transport/slab_arena.h"
+#include "transport/arena/slab_arena.h"
+#include "transport/publish/capture.h"
 
 namespace freshet {
 

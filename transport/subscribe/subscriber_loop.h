@@ -13,11 +13,11 @@
 #include <string>
 #include <thread>
 
-#include "transport/host_directory.h"
-#include "transport/host_watch.h"
+#include "transport/directory/host_directory.h"
+#include "transport/directory/host_watch.h"
 #include "transport/protocol/subscriber_machine.h"
 #include "transport/shm/door_guest.h"
-#include "transport/version_shelf.h"
+#include "transport/subscribe/version_shelf.h"
 #include "transport/wake.h"
 #include "transport/zmq/rejects.h"
 #include "transport/zmq/sockets.h"

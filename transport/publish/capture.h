@@ -27,7 +27,7 @@
 #include "core/graph.h"
 #include "core/result.h"
 #include "core/tensor.h"
-#include "transport/slab_arena.h"
+#include "transport/arena/slab_arena.h"
 
 namespace freshet {
 

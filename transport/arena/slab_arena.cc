@@ -1,4 +1,4 @@
-#include "transport/slab_arena.h"
+#include "transport/arena/slab_arena.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "transport/subscriber_loop.h"
+#include "transport/subscribe/subscriber_loop.h"
 
 #include <unistd.h>
 
@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kMessagesPerRound = 256;
 constexpr std::chrono::milliseconds kIdleRound{1000};
-/// A reader that was between two loads while its version retired leaves without waking us (transport/pins.h).
+/// A reader that was between two loads while its version retired leaves without waking us (transport/subscribe/pins.h).
 constexpr std::chrono::milliseconds kRetiredRound{50};
 /// How often the directory is looked at where its news cannot be heard, or was lost.
 constexpr Duration kLookAgain = std::chrono::seconds(2);

@@ -1,4 +1,4 @@
-#include "transport/pins.h"
+#include "transport/subscribe/pins.h"
 
 #include <unistd.h>
 

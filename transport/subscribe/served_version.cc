@@ -1,4 +1,4 @@
-#include "transport/served_version.h"
+#include "transport/subscribe/served_version.h"
 
 #include <algorithm>
 

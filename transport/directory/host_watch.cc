@@ -1,4 +1,4 @@
-#include "transport/host_watch.h"
+#include "transport/directory/host_watch.h"
 
 #include <sys/inotify.h>
 

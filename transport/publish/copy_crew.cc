@@ -1,4 +1,4 @@
-#include "transport/copy_crew.h"
+#include "transport/publish/copy_crew.h"
 
 #include <algorithm>
 #include <numeric>

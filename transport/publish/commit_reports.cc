@@ -1,4 +1,4 @@
-#include "transport/commit_reports.h"
+#include "transport/publish/commit_reports.h"
 
 #include "core/format.h"
 #include "transport/deadline.h"

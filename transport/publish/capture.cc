@@ -1,4 +1,4 @@
-#include "transport/capture.h"
+#include "transport/publish/capture.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,8 +9,8 @@
 
 #include "core/check.h"
 #include "core/format.h"
-#include "transport/capture_sealer.h"
-#include "transport/copy_crew.h"
+#include "transport/publish/capture_sealer.h"
+#include "transport/publish/copy_crew.h"
 
 namespace freshet {
 namespace {

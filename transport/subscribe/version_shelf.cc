@@ -1,4 +1,4 @@
-#include "transport/version_shelf.h"
+#include "transport/subscribe/version_shelf.h"
 
 #include <algorithm>
 #include <utility>

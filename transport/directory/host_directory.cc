@@ -1,4 +1,4 @@
-#include "transport/host_directory.h"
+#include "transport/directory/host_directory.h"
 
 #include <dirent.h>
 #include <fcntl.h>

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "core/mutex.h"
-#include "transport/pins.h"
-#include "transport/served_version.h"
+#include "transport/subscribe/pins.h"
+#include "transport/subscribe/served_version.h"
 #include "transport/wake.h"
 
 namespace freshet::detail {
