@@ -19,34 +19,46 @@ const std::uint8_t* raw(const std::vector<std::byte>& bytes) {
   return reinterpret_cast<const std::uint8_t*>(bytes.data());
 }
 
+wire::Current put(const Current& current) { return {current.epoch, current.number, current.hold}; }
+
 Encoded put(Builder& b, const Hello& m) {
   const auto model = b.CreateString(m.model);
   const auto label = b.CreateString(m.label);
   const auto host = b.CreateString(m.host);
+  const auto serves = b.CreateString(m.serves);
   return wire::CreateHello(b, m.protocol, m.session, model, static_cast<std::uint8_t>(m.mode), label, m.pid, host,
-                           m.highest_seen, m.after, m.door_token)
+                           m.highest_seen, m.after, m.door_token, m.channels, m.staged, serves)
       .Union();
 }
 
 Encoded put(Builder& b, const Want& m) {
   std::vector<wire::Digest> known;
   for (const Digest& digest : m.known_architectures) known.emplace_back(digest.low, digest.high);
-  return wire::CreateWant(b, m.session, m.request, m.after, b.CreateVectorOfStructs(known)).Union();
+  return wire::CreateWant(b, m.session, m.request, m.after, b.CreateVectorOfStructs(known), m.after_epoch,
+                          static_cast<std::uint8_t>(m.channel), m.exactly)
+      .Union();
 }
 
 Encoded put(Builder& b, const Held& m) {
   return wire::CreateHeld(b, m.session, m.grants_seen, b.CreateVector(m.numbers)).Union();
 }
 
-Encoded put(Builder& b, const Ping& m) { return wire::CreatePing(b, m.session, m.serving).Union(); }
+Encoded put(Builder& b, const Ping& m) { return wire::CreatePing(b, m.session, m.serving, m.epoch, m.staged).Union(); }
+
 Encoded put(Builder& b, const Bye& m) { return wire::CreateBye(b, m.session).Union(); }
 Encoded put(Builder& b, const StatRequest& m) { return wire::CreateStatRequest(b, b.CreateString(m.model)).Union(); }
 
 Encoded put(Builder& b, const Welcome& m) {
   const auto announcements = b.CreateString(m.announcements);
   const auto door = b.CreateString(m.door);
+  std::vector<flatbuffers::Offset<wire::Channel>> channels;
+  for (const ChannelOffer& offer : m.channels) {
+    channels.push_back(wire::CreateChannel(b, static_cast<std::uint8_t>(offer.kind), b.CreateString(offer.address)));
+  }
+  const auto offers = b.CreateVector(channels);
+  const wire::Current current = put(m.current);
   return wire::CreateWelcome(b, m.session, m.run.high, m.run.low, m.incarnation, announcements, door, m.door_token,
-                             m.newest)
+                             m.newest, offers, m.lease_ms, &current)
       .Union();
 }
 
@@ -58,21 +70,52 @@ Encoded put(Builder& b, const Grant& m) {
   for (const SegmentPlace& from : m.places) *place++ = wire::Place(from.offset, from.bytes, from.slab);
   const auto slab_bytes = b.CreateVector(m.slab_bytes);
   return wire::CreateGrant(b, m.session, m.request, m.grant, m.number, manifest, architecture, places, slab_bytes,
-                           m.gap_before, m.publish_started_ns, m.announced_ns)
+                           m.gap_before, m.publish_started_ns, m.announced_ns, m.epoch,
+                           static_cast<std::uint8_t>(m.channel), m.lease)
       .Union();
 }
 
 Encoded put(Builder& b, const Refusal& m) {
   const auto message = b.CreateString(m.message);
-  return wire::CreateRefusal(b, m.session, m.request, static_cast<std::uint8_t>(m.code), message, m.newest).Union();
+  const wire::Current current = put(m.current);
+  return wire::CreateRefusal(b, m.session, m.request, static_cast<std::uint8_t>(m.code), message, m.newest, &current)
+      .Union();
 }
 
-Encoded put(Builder& b, const Pong& m) { return wire::CreatePong(b, m.session, m.incarnation, m.newest).Union(); }
+Encoded put(Builder& b, const Pong& m) {
+  const wire::Current current = put(m.current);
+  return wire::CreatePong(b, m.session, m.incarnation, m.newest, &current, m.candidate).Union();
+}
+
 Encoded put(Builder& b, const UnknownSession& m) { return wire::CreateUnknownSession(b, m.session).Union(); }
 Encoded put(Builder& b, const StatReply& m) { return wire::CreateStatReply(b, b.CreateString(m.json)).Union(); }
 
 Encoded put(Builder& b, const Announcement& m) {
-  return wire::CreateAnnouncement(b, b.CreateString(m.model), m.incarnation, m.number, m.announced_ns).Union();
+  const wire::Current current = put(m.current);
+  return wire::CreateAnnouncement(b, b.CreateString(m.model), m.incarnation, m.number, m.announced_ns, &current,
+                                  m.candidate)
+      .Union();
+}
+
+flatbuffers::Offset<wire::Reason> put(Builder& b, const std::optional<Error>& error) {
+  if (!error) return 0;
+  return wire::CreateReason(b, static_cast<std::uint8_t>(error->code()), b.CreateString(error->message()));
+}
+
+Encoded put(Builder& b, const Staged& m) {
+  return wire::CreateStaged(b, m.session, m.number, put(b, m.failed)).Union();
+}
+
+Encoded put(Builder& b, const Activate& m) {
+  const wire::Current expected = put(m.expected);
+  const wire::Current desired = put(m.desired);
+  return wire::CreateActivate(b, b.CreateString(m.model), m.request, &expected, &desired, m.as_group, m.within_ms)
+      .Union();
+}
+
+Encoded put(Builder& b, const Activated& m) {
+  const wire::Current current = put(m.current);
+  return wire::CreateActivated(b, m.request, put(b, m.refused), &current, m.members, m.mixed_ns).Union();
 }
 
 /// The order of Message's alternatives is the order of the schema's union, which starts at 1.
@@ -130,6 +173,32 @@ std::vector<std::uint64_t> numbers_from(const flatbuffers::Vector<std::uint64_t>
   return {from->begin(), from->end()};
 }
 
+/// A message of an older schema has none: then nothing is current.
+Result<Current> current_from(const wire::Current* from) {
+  if (from == nullptr) return Current{};
+  if (from->epoch() > kEpochMax) return bad(format("epoch {} is beyond every epoch", from->epoch()));
+  Current current{.epoch = from->epoch(), .hold = from->hold()};
+  FRESHET_ASSIGN(current.number, number(from->number(), "current version"));
+  return current;
+}
+
+Result<Code> code_from(std::uint8_t code) {
+  if (code > static_cast<std::uint8_t>(Code::io_error)) return bad(format("code {} is unknown", code));
+  return static_cast<Code>(code);
+}
+
+Result<std::optional<Error>> reason_from(const wire::Reason* from) {
+  if (from == nullptr) return std::optional<Error>();
+  FRESHET_ASSIGN(const Code code, code_from(from->code()));
+  FRESHET_ASSIGN(std::string message, label(from->message(), kRefusalBytesMax, "reason"));
+  return Error(code, std::move(message));
+}
+
+Result<ChannelKind> channel_from(std::uint8_t kind) {
+  if (kind > kChannelKindLast) return bad(format("channel {} is unknown", kind));
+  return static_cast<ChannelKind>(kind);
+}
+
 Result<Message> take(const wire::Hello& m) {
   Hello hello{.protocol = m.protocol(), .session = m.session(), .pid = m.pid(), .door_token = m.door_token()};
   FRESHET_ASSIGN(hello.model, model_name(m.model()));
@@ -140,6 +209,9 @@ Result<Message> take(const wire::Hello& m) {
   hello.mode = static_cast<Mode>(m.mode());
   if (m.highest_seen() > kHighestSeenMax) return bad(format("highest_seen {} leaves no numbers", m.highest_seen()));
   hello.highest_seen = m.highest_seen();
+  hello.channels = m.channels();
+  hello.staged = m.staged();
+  FRESHET_ASSIGN(hello.serves, label(m.serves(), kAddressBytesMax, "serves"));
   return hello;
 }
 
@@ -152,6 +224,9 @@ Result<Message> take(const wire::Want& m) {
       want.known_architectures.push_back({.low = known->low(), .high = known->high()});
     }
   }
+  want.after_epoch = m.after_epoch();
+  FRESHET_ASSIGN(want.channel, channel_from(m.channel()));
+  FRESHET_ASSIGN(want.exactly, number(m.exactly(), "exactly"));
   return want;
 }
 
@@ -161,8 +236,9 @@ Result<Message> take(const wire::Held& m) {
 }
 
 Result<Message> take(const wire::Ping& m) {
-  Ping ping{.session = m.session()};
+  Ping ping{.session = m.session(), .epoch = m.epoch()};
   FRESHET_ASSIGN(ping.serving, number(m.serving(), "serving"));
+  FRESHET_ASSIGN(ping.staged, number(m.staged(), "staged"));
   return ping;
 }
 
@@ -183,6 +259,17 @@ Result<Message> take(const wire::Welcome& m) {
   FRESHET_ASSIGN(welcome.announcements, label(m.announcements(), kAddressBytesMax, "announcements"));
   FRESHET_ASSIGN(welcome.door, label(m.door(), kAddressBytesMax, "door"));
   FRESHET_ASSIGN(welcome.newest, number(m.newest(), "newest"));
+  FRESHET_TRY(check_count(m.channels(), kChannelsMax, "channels", alignof(flatbuffers::uoffset_t)));
+  if (m.channels() != nullptr) {
+    for (const wire::Channel* from : *m.channels()) {
+      ChannelOffer offer;
+      FRESHET_ASSIGN(offer.kind, channel_from(from->kind()));
+      FRESHET_ASSIGN(offer.address, label(from->address(), kAddressBytesMax, "a channel's address"));
+      welcome.channels.push_back(std::move(offer));
+    }
+  }
+  welcome.lease_ms = m.lease_ms();
+  FRESHET_ASSIGN(welcome.current, current_from(m.current()));
   return welcome;
 }
 
@@ -217,21 +304,27 @@ Result<Message> take(const wire::Grant& m) {
   FRESHET_ASSIGN(grant.gap_before, number(m.gap_before(), "gap_before"));
   grant.publish_started_ns = m.publish_started_ns();
   grant.announced_ns = m.announced_ns();
+  grant.epoch = m.epoch();
+  FRESHET_ASSIGN(grant.channel, channel_from(m.channel()));
+  grant.lease = m.lease();
+  if (grant.lease != 0 && !grant.places.empty()) return bad("a grant with a lease and with places");
   return grant;
 }
 
 Result<Message> take(const wire::Refusal& m) {
   Refusal refusal{.session = m.session(), .request = m.request()};
-  if (m.code() > static_cast<std::uint8_t>(Code::io_error)) return bad(format("code {} is unknown", m.code()));
-  refusal.code = static_cast<Code>(m.code());
+  FRESHET_ASSIGN(refusal.code, code_from(m.code()));
   FRESHET_ASSIGN(refusal.message, label(m.message(), kRefusalBytesMax, "refusal"));
   FRESHET_ASSIGN(refusal.newest, number(m.newest(), "newest"));
+  FRESHET_ASSIGN(refusal.current, current_from(m.current()));
   return refusal;
 }
 
 Result<Message> take(const wire::Pong& m) {
   Pong pong{.session = m.session(), .incarnation = m.incarnation()};
   FRESHET_ASSIGN(pong.newest, number(m.newest(), "newest"));
+  FRESHET_ASSIGN(pong.current, current_from(m.current()));
+  FRESHET_ASSIGN(pong.candidate, number(m.candidate(), "candidate"));
   return pong;
 }
 
@@ -247,7 +340,32 @@ Result<Message> take(const wire::Announcement& m) {
   Announcement news{.incarnation = m.incarnation(), .announced_ns = m.announced_ns()};
   FRESHET_ASSIGN(news.model, model_name(m.model()));
   FRESHET_ASSIGN(news.number, number(m.number(), "number"));
+  FRESHET_ASSIGN(news.current, current_from(m.current()));
+  FRESHET_ASSIGN(news.candidate, number(m.candidate(), "candidate"));
   return news;
+}
+
+Result<Message> take(const wire::Staged& m) {
+  Staged staged{.session = m.session()};
+  FRESHET_ASSIGN(staged.number, number(m.number(), "staged"));
+  FRESHET_ASSIGN(staged.failed, reason_from(m.failed()));
+  return staged;
+}
+
+Result<Message> take(const wire::Activate& m) {
+  Activate activate{.request = m.request(), .as_group = m.as_group(), .within_ms = m.within_ms()};
+  FRESHET_ASSIGN(activate.model, model_name(m.model()));
+  FRESHET_ASSIGN(activate.expected, current_from(m.expected()));
+  FRESHET_ASSIGN(activate.desired, current_from(m.desired()));
+  if (activate.within_ms > kWithinMsMax) return bad(format("a deadline of {} ms", activate.within_ms));
+  return activate;
+}
+
+Result<Message> take(const wire::Activated& m) {
+  Activated activated{.request = m.request(), .members = m.members(), .mixed_ns = m.mixed_ns()};
+  FRESHET_ASSIGN(activated.refused, reason_from(m.refused()));
+  FRESHET_ASSIGN(activated.current, current_from(m.current()));
+  return activated;
 }
 
 Result<Message> take_body(const wire::Envelope& envelope) {
@@ -265,13 +383,16 @@ Result<Message> take_body(const wire::Envelope& envelope) {
     case wire::Body::UnknownSession: return take(*envelope.body_as_UnknownSession());
     case wire::Body::StatReply: return take(*envelope.body_as_StatReply());
     case wire::Body::Announcement: return take(*envelope.body_as_Announcement());
+    case wire::Body::Staged: return take(*envelope.body_as_Staged());
+    case wire::Body::Activate: return take(*envelope.body_as_Activate());
+    case wire::Body::Activated: return take(*envelope.body_as_Activated());
     case wire::Body::NONE: break;
   }
   return bad("its kind is unknown");
 }
 
 Result<Message> decode_aligned(const std::uint8_t* data, std::size_t bytes) {
-  flatbuffers::Verifier verifier(data, bytes, /*max_depth=*/8, /*max_tables=*/8);
+  flatbuffers::Verifier verifier(data, bytes, /*max_depth=*/8, /*max_tables=*/8 + kChannelsMax);
   if (!wire::VerifyEnvelopeBuffer(verifier)) return bad("not a whole message of this protocol");
   const wire::Envelope& envelope = *wire::GetEnvelope(data);
   if (envelope.body() == nullptr) return bad("it is empty");
@@ -279,6 +400,16 @@ Result<Message> decode_aligned(const std::uint8_t* data, std::size_t bytes) {
 }
 
 }  // namespace
+
+std::string_view to_string(ChannelKind kind) {
+  switch (kind) {
+    case ChannelKind::shm: return "shm";
+    case ChannelKind::ucx: return "ucx";
+    case ChannelKind::zmq: return "zmq";
+    case ChannelKind::file: return "file";
+  }
+  return "unknown";
+}
 
 std::vector<std::byte> encode(const Message& message) {
   Builder builder;

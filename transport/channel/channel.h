@@ -1,0 +1,146 @@
+#pragma once
+
+/// Data channels: how the bytes of a version come from a process that has them to one that fetches them. A fetch names
+/// a lease, a version, and pieces: whole tensors or ranges of them. The owner checks it against the lease before any
+/// byte moves, and answers each piece with its bytes, or with an element delta against a segment that the fetcher says
+/// it has.
+///
+/// Two sides, one kind each per library (ucx/, zmq/), all under one conformance suite (tests/conformance):
+///   - ChannelServer answers. It runs a thread of its own: a slow or lying peer costs nobody else anything.
+///   - ChannelClient fetches. It has no thread: its owner polls its descriptor and calls progress().
+///
+/// What both promise: bytes are moved only into memory that the receiver named; at most a stated number of bytes is on
+/// its way per peer; every request ends, with its bytes or with an error; a segment that is read for a peer is referred
+/// to (through the OpenFetch) until the last of its bytes was sent or the peer was cut off by force.
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/ids.h"
+#include "core/result.h"
+#include "core/tensor.h"
+#include "transport/protocol/messages.h"
+
+namespace freshet::channel {
+
+using protocol::ChannelKind;
+using protocol::LeaseId;
+
+/// A tensor, or a range of one, of the version that a request names.
+struct Piece {
+  std::uint32_t tensor = 0;
+  std::uint64_t offset = 0;
+  std::uint64_t bytes = 0;
+  /// A segment whose bytes the fetcher has, all of them: the piece, which must be a whole tensor then, may be answered
+  /// with an element delta that starts from it (core/delta/element_delta.h).
+  std::optional<SegmentName> base;
+};
+
+struct FetchRequest {
+  std::uint64_t request = 0;  ///< Chosen by the fetcher, growing within a connection.
+  protocol::SessionId session = 0;
+  LeaseId lease = 0;
+  VersionNumber version = 0;
+  std::vector<Piece> pieces;
+};
+
+/// A request past one of them is corrupt.
+inline constexpr std::size_t kPiecesMax = std::size_t{1} << 18;
+inline constexpr std::size_t kRequestsInFlightMax = 8;  ///< Per connection; more are refused.
+
+enum class Encoding : std::uint8_t { dense = 0, delta = 1 };
+
+/// FlatBuffers (channel/fetch.fbs), verified; `decode_fetch` answers corrupt for anything that is not a whole request
+/// within the limits.
+std::vector<std::byte> encode(const FetchRequest& request);
+Result<FetchRequest> decode_fetch(Bytes bytes);
+
+/// A request that was allowed. Whatever its answers point to stays as it is until it is destroyed. One thread at a
+/// time.
+class OpenFetch {
+ public:
+  virtual ~OpenFetch() = default;
+  struct Answer {
+    Encoding encoding = Encoding::dense;
+    Bytes bytes;  ///< Valid until the OpenFetch is destroyed, or release(piece) is called.
+  };
+  /// The bytes of a piece (an index into the request's). May take a while: a delta is made here.
+  virtual Result<Answer> answer(std::size_t piece) = 0;
+  /// The answer to that piece was sent: what was made for it may go.
+  virtual void release(std::size_t piece) = 0;
+};
+
+/// What a server answers from. Any thread.
+class FetchSource {
+ public:
+  virtual ~FetchSource() = default;
+  /// Checks everything in the request: the lease is living, is this session's and names this version; pieces lie within
+  /// their tensors. failed_precondition for a lease that is not (any more), invalid_argument for the rest.
+  virtual Result<std::unique_ptr<OpenFetch>> open(const FetchRequest& request) = 0;
+};
+
+struct ChannelStat {
+  std::uint64_t bytes_sent = 0;
+  std::uint64_t requests = 0;
+  std::uint64_t refused = 0;
+  std::size_t peers = 0;
+};
+
+/// Any thread. Destroying it cuts every peer off and ends its thread.
+class ChannelServer {
+ public:
+  virtual ~ChannelServer() = default;
+  virtual ChannelKind kind() const = 0;
+  /// As ChannelClient's factories take it; other hosts can reach it if the server was opened on such an address.
+  virtual std::string address() const = 0;
+  /// Cuts off whoever fetches for that session: by force, so that its open fetches end soon though it does not answer.
+  virtual void cut_off(protocol::SessionId session) = 0;
+  virtual ChannelStat stat() const = 0;
+};
+
+/// Where a client's bytes go. Called on the client's progress() only.
+class FetchSink {
+ public:
+  virtual ~FetchSink() = default;
+  /// Bytes of the piece are about to come: `bytes` in all, in that encoding. Where to put them, exactly as many; they
+  /// must stay there until on_piece_done or on_request_done. A dense answer has as many bytes as the piece, or is
+  /// refused before this is called; so is one of more than the piece's bytes in an encoding. An error refuses the
+  /// piece.
+  virtual Result<MutableBytes> place(std::uint64_t request, std::size_t piece, Encoding encoding,
+                                     std::uint64_t bytes) = 0;
+  /// The first `bytes` of the piece are there; called as it grows, so that they can be digested while they are warm.
+  virtual void on_bytes(std::uint64_t request, std::size_t piece, std::uint64_t bytes) = 0;
+  virtual void on_piece_done(std::uint64_t request, std::size_t piece) = 0;
+  /// All pieces are done, or the first error. Nothing of that request is touched afterwards.
+  virtual void on_request_done(std::uint64_t request, Status status) = 0;
+};
+
+/// One connection to a server. One thread at a time. Destroying it ends every request without a word; nothing is
+/// written into their memory afterwards.
+class ChannelClient {
+ public:
+  virtual ~ChannelClient() = default;
+  virtual ChannelKind kind() const = 0;
+  /// Queues a request. `sink` stays until on_request_done, or until the client is destroyed. out_of_space when
+  /// kRequestsInFlightMax are under way.
+  virtual Status fetch(FetchRequest request, FetchSink& sink) = 0;
+  /// Ends a request: what still comes for it is thrown away. on_request_done is called with `cancelled` when its memory
+  /// is not written any more, perhaps after a few rounds of progress.
+  virtual void cancel(std::uint64_t request) = 0;
+  /// Readable when progress() has something to do.
+  virtual int descriptor() const = 0;
+  /// Carries on, for about `at_most`; false when there is nothing left to do until the descriptor is readable. An error
+  /// means that the connection is dead: every request was ended with it.
+  virtual Result<bool> progress(std::chrono::microseconds at_most) = 0;
+  /// Since it was opened; of payloads.
+  virtual std::uint64_t bytes_received() const = 0;
+};
+
+/// Silence that ends a connection: the other side answers nothing, though asked, for that long.
+inline constexpr std::chrono::milliseconds kPeerSilence{3000};
+
+}  // namespace freshet::channel
