@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <random>
+#include <set>
 
 #include "transport/protocol/commit_log.h"
 
@@ -11,43 +12,70 @@ namespace {
 
 std::vector<Message> one_of_each() {
   const Digest digest{.low = 1, .high = 2};
-  return {Hello{.session = 1,
-                .model = "demo",
-                .mode = Mode::every,
-                .label = "srv",
-                .pid = 5,
-                .host = "boot/net",
-                .highest_seen = 6,
-                .after = 7,
-                .door_token = 8},
-          Want{.session = 1, .request = 2, .after = 3, .known_architectures = {digest}},
-          Held{.session = 1, .grants_seen = 2, .numbers = {3, 4}},
-          Ping{.session = 1, .serving = 2},
-          Bye{.session = 1},
-          StatRequest{.model = "demo"},
-          Welcome{.session = 1,
-                  .run = {.high = 2, .low = 3},
-                  .incarnation = 4,
-                  .announcements = "ipc://a",
-                  .door = "/d",
-                  .door_token = 5,
-                  .newest = 6},
-          Grant{.session = 1,
-                .request = 2,
-                .grant = 3,
-                .number = 4,
-                .manifest = {std::byte{1}, std::byte{2}},
-                .architecture = {std::byte{3}},
-                .places = {{.slab = 1, .offset = 64, .bytes = 36}},
-                .slab_bytes = {0, 100},
-                .gap_before = 5,
-                .publish_started_ns = 6,
-                .announced_ns = 7},
-          Refusal{.session = 1, .request = 2, .code = Code::not_found, .message = "no", .newest = 3},
-          Pong{.session = 1, .incarnation = 2, .newest = 3},
-          UnknownSession{.session = 1},
-          StatReply{.json = "{}"},
-          Announcement{.model = "demo", .incarnation = 1, .number = 2, .announced_ns = 3}};
+  const Current current{.epoch = 8, .number = 9, .hold = true};
+  return {
+      Hello{.session = 1,
+            .model = "demo",
+            .mode = Mode::every,
+            .label = "srv",
+            .pid = 5,
+            .host = "boot/net",
+            .highest_seen = 6,
+            .after = 7,
+            .door_token = 8,
+            .channels = 5,
+            .staged = true,
+            .serves = "tcp://10.0.0.1:7"},
+      Want{.session = 1,
+           .request = 2,
+           .after = 3,
+           .known_architectures = {digest},
+           .after_epoch = 4,
+           .channel = ChannelKind::zmq,
+           .exactly = 5},
+      Held{.session = 1, .grants_seen = 2, .numbers = {3, 4}},
+      Ping{.session = 1, .serving = 2, .epoch = 3, .staged = 4},
+      Bye{.session = 1},
+      StatRequest{.model = "demo"},
+      Welcome{
+          .session = 1,
+          .run = {.high = 2, .low = 3},
+          .incarnation = 4,
+          .announcements = "ipc://a",
+          .door = "/d",
+          .door_token = 5,
+          .newest = 6,
+          .channels = {{.kind = ChannelKind::ucx, .address = "ucx://a"}, {.kind = ChannelKind::file, .address = "/f"}},
+          .lease_ms = 7,
+          .current = {.epoch = 8, .number = 9, .hold = true}},
+      Grant{.session = 1,
+            .request = 2,
+            .grant = 3,
+            .number = 4,
+            .manifest = {std::byte{1}, std::byte{2}},
+            .architecture = {std::byte{3}},
+            .places = {{.slab = 1, .offset = 64, .bytes = 36}},
+            .slab_bytes = {0, 100},
+            .gap_before = 5,
+            .publish_started_ns = 6,
+            .announced_ns = 7},
+      Grant{.grant = 3, .number = 4, .epoch = 8, .channel = ChannelKind::zmq, .lease = 9},
+      Refusal{.session = 1, .request = 2, .code = Code::not_found, .message = "no", .newest = 3, .current = current},
+      Pong{.session = 1, .incarnation = 2, .newest = 3, .current = current, .candidate = 4},
+      UnknownSession{.session = 1},
+      StatReply{.json = "{}"},
+      Announcement{
+          .model = "demo", .incarnation = 1, .number = 2, .announced_ns = 3, .current = current, .candidate = 4},
+      Staged{.session = 1, .number = 2},
+      Staged{.session = 1, .number = 2, .failed = Error(Code::corrupt, "torn")},
+      Activate{.model = "demo",
+               .request = 1,
+               .expected = current,
+               .desired = {.number = 1, .hold = true},
+               .as_group = true,
+               .within_ms = 5},
+      Activated{.request = 1, .current = current, .members = 2, .mixed_ns = 3},
+      Activated{.request = 1, .refused = Error(Code::failed_precondition, "moved on"), .current = current}};
 }
 
 bool is_corrupt(const Message& message) {
@@ -56,15 +84,15 @@ bool is_corrupt(const Message& message) {
 }
 
 TEST(Messages, EachIsItselfAfterTheWire) {
-  const auto all = one_of_each();
-  ASSERT_EQ(all.size(), std::variant_size_v<Message>);
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    ASSERT_EQ(all[i].index(), i);
-    const auto decoded = decode(encode(all[i]));
+  std::set<std::size_t> kinds;
+  for (const Message& message : one_of_each()) {
+    kinds.insert(message.index());
+    const auto decoded = decode(encode(message));
     ASSERT_TRUE(decoded) << decoded.error().message();
-    EXPECT_EQ(decoded->index(), i);
-    EXPECT_EQ(encode(*decoded), encode(all[i]));
+    EXPECT_EQ(decoded->index(), message.index());
+    EXPECT_EQ(encode(*decoded), encode(message));
   }
+  EXPECT_EQ(kinds.size(), std::variant_size_v<Message>);
 }
 
 TEST(Messages, EveryFieldComesThrough) {
@@ -91,7 +119,74 @@ TEST(Messages, EveryFieldComesThrough) {
   EXPECT_EQ(grant.announced_ns, 7);
 }
 
+template <typename T>
+std::vector<T> all_after_the_wire() {
+  std::vector<T> found;
+  for (const Message& message : one_of_each()) {
+    if (std::holds_alternative<T>(message)) found.push_back(std::get<T>(*decode(encode(message))));
+  }
+  return found;
+}
+
+TEST(Messages, WhatOtherHostsNeedComesThrough) {
+  const Current current{.epoch = 8, .number = 9, .hold = true};
+  const auto hello = all_after_the_wire<Hello>().at(0);
+  EXPECT_EQ(hello.channels, 5u);
+  EXPECT_TRUE(hello.staged);
+  EXPECT_EQ(hello.serves, "tcp://10.0.0.1:7");
+  const auto want = all_after_the_wire<Want>().at(0);
+  EXPECT_EQ(want.after_epoch, 4u);
+  EXPECT_EQ(want.channel, ChannelKind::zmq);
+  EXPECT_EQ(want.exactly, 5u);
+  const auto ping = all_after_the_wire<Ping>().at(0);
+  EXPECT_EQ(ping.epoch, 3u);
+  EXPECT_EQ(ping.staged, 4u);
+  const auto welcome = all_after_the_wire<Welcome>().at(0);
+  EXPECT_EQ(welcome.channels, (std::vector<ChannelOffer>{{.kind = ChannelKind::ucx, .address = "ucx://a"},
+                                                         {.kind = ChannelKind::file, .address = "/f"}}));
+  EXPECT_EQ(welcome.lease_ms, 7u);
+  EXPECT_EQ(welcome.current, current);
+  const auto grant = all_after_the_wire<Grant>().at(1);
+  EXPECT_EQ(grant.epoch, 8u);
+  EXPECT_EQ(grant.channel, ChannelKind::zmq);
+  EXPECT_EQ(grant.lease, 9u);
+  EXPECT_EQ(all_after_the_wire<Refusal>().at(0).current, current);
+  const auto pong = all_after_the_wire<Pong>().at(0);
+  EXPECT_EQ(pong.current, current);
+  EXPECT_EQ(pong.candidate, 4u);
+  const auto news = all_after_the_wire<Announcement>().at(0);
+  EXPECT_EQ(news.current, current);
+  EXPECT_EQ(news.candidate, 4u);
+}
+
+TEST(Messages, WhatGroupsNeedComesThrough) {
+  const Current current{.epoch = 8, .number = 9, .hold = true};
+  const auto staged = all_after_the_wire<Staged>();
+  EXPECT_EQ(staged.at(0).number, 2u);
+  EXPECT_FALSE(staged.at(0).failed);
+  EXPECT_EQ(staged.at(1).failed->code(), Code::corrupt);
+  EXPECT_EQ(staged.at(1).failed->message(), "torn");
+  const auto activate = all_after_the_wire<Activate>().at(0);
+  EXPECT_EQ(activate.model, "demo");
+  EXPECT_EQ(activate.expected, current);
+  EXPECT_EQ(activate.desired, (Current{.number = 1, .hold = true}));
+  EXPECT_TRUE(activate.as_group);
+  EXPECT_EQ(activate.within_ms, 5u);
+  const auto activated = all_after_the_wire<Activated>();
+  EXPECT_EQ(activated.at(0).current, current);
+  EXPECT_EQ(activated.at(0).members, 2u);
+  EXPECT_EQ(activated.at(0).mixed_ns, 3);
+  EXPECT_EQ(activated.at(1).refused->code(), Code::failed_precondition);
+}
+
 TEST(Messages, WhatIsBeyondALimitIsCorrupt) {
+  EXPECT_TRUE(is_corrupt(Pong{.current = {.epoch = kEpochMax + 1}}));
+  EXPECT_TRUE(is_corrupt(Pong{.current = {.number = kNumberMax + 1}}));
+  EXPECT_TRUE(is_corrupt(Want{.session = 1, .channel = static_cast<ChannelKind>(kChannelKindLast + 1)}));
+  EXPECT_TRUE(is_corrupt(Welcome{.channels = std::vector<ChannelOffer>(kChannelsMax + 1)}));
+  EXPECT_TRUE(is_corrupt(Activate{.model = "demo", .within_ms = kWithinMsMax + 1}));
+  EXPECT_TRUE(is_corrupt(
+      Grant{.grant = 1, .number = 1, .places = {{.slab = 0, .offset = 0, .bytes = 1}}, .slab_bytes = {1}, .lease = 1}));
   EXPECT_TRUE(is_corrupt(Hello{.model = ""}));
   EXPECT_TRUE(is_corrupt(Hello{.model = "../etc"}));
   EXPECT_TRUE(is_corrupt(Hello{.model = "demo", .label = std::string(257, 'a')}));

@@ -45,6 +45,9 @@ struct FetchRequest {
   protocol::SessionId session = 0;
   LeaseId lease = 0;
   VersionNumber version = 0;
+  /// What the fetcher measured of the way between the two, so that the owner can tell whether a delta is worth its
+  /// making. 0: not known.
+  std::uint64_t link_bytes_per_second = 0;
   std::vector<Piece> pieces;
 };
 

@@ -29,8 +29,11 @@ Result<FetchRequest> take(const wire::Fetch& fetch) {
   if (pieces == 0 || pieces > kPiecesMax) return bad(format("{} pieces, 1 to {} are allowed", pieces, kPiecesMax));
   if (bases > pieces) return bad(format("{} bases for {} pieces", bases, pieces));
   if (!is_aligned(fetch.pieces()) || !is_aligned(fetch.bases())) return bad("its pieces are not aligned");
-  FetchRequest request{
-      .request = fetch.request(), .session = fetch.session(), .lease = fetch.lease(), .version = fetch.version()};
+  FetchRequest request{.request = fetch.request(),
+                       .session = fetch.session(),
+                       .lease = fetch.lease(),
+                       .version = fetch.version(),
+                       .link_bytes_per_second = fetch.link_bytes_per_second()};
   request.pieces.reserve(pieces);
   for (const wire::Piece* from : *fetch.pieces()) {
     Piece piece{.tensor = from->tensor(), .offset = from->offset(), .bytes = from->bytes()};
@@ -58,8 +61,9 @@ std::vector<std::byte> encode(const FetchRequest& request) {
   flatbuffers::FlatBufferBuilder builder;
   const auto encoded_pieces = builder.CreateVectorOfStructs(pieces);
   const auto encoded_bases = builder.CreateVectorOfStructs(bases);
-  wire::FinishFetchBuffer(builder, wire::CreateFetch(builder, request.request, request.session, request.lease,
-                                                     request.version, encoded_pieces, encoded_bases));
+  wire::FinishFetchBuffer(builder,
+                          wire::CreateFetch(builder, request.request, request.session, request.lease, request.version,
+                                            encoded_pieces, encoded_bases, request.link_bytes_per_second));
   const auto* data = reinterpret_cast<const std::byte*>(builder.GetBufferPointer());
   return {data, data + builder.GetSize()};
 }
