@@ -18,12 +18,13 @@ packages=(
   librocksdb-dev libeigen3-dev
   # The tests and benchmarks.
   libgtest-dev libgmock-dev libbenchmark-dev python3
+  iproute2 iptables
   # The live run's plots.
   gnuplot-nox
 )
 for group in "$@"; do
   case "$group" in
-    peers) packages+=(redis-server python3-venv) ;;  # Their Python parts: benchmarks/update_latency/peers/make_venv.sh
+    peers) packages+=(redis-server python3-venv ucx-utils rsync) ;;  # Their Python parts: benchmarks/update_latency/peers/make_venv.sh
     tidy) packages+=(clang-14 clang-tidy-14 clang-format-14) ;;
     *) echo "usage: $0 [peers] [tidy]" >&2; exit 2 ;;
   esac
