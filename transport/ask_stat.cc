@@ -5,7 +5,7 @@
 
 #include "core/format.h"
 #include "transport/deadline.h"
-#include "transport/directory/host_directory.h"
+#include "transport/directory/directory.h"
 #include "transport/protocol/messages.h"
 #include "transport/zmq/sockets.h"
 
@@ -14,8 +14,8 @@ namespace {
 
 Result<std::string> find_address(const StatQuery& query) {
   if (!query.at.empty()) return query.at;
-  FRESHET_ASSIGN(const HostDirectory directory, HostDirectory::open(query.directory));
-  FRESHET_ASSIGN(HostDirectory::Entry entry, directory.lookup(query.model));
+  FRESHET_ASSIGN(const std::unique_ptr<Directory> directory, open_directory(query.directory));
+  FRESHET_ASSIGN(Directory::Entry entry, directory->lookup(query.model));
   return std::move(entry.control);
 }
 

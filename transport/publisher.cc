@@ -66,7 +66,7 @@ SubscriberStat stat_of(const protocol::PublisherMachine::SessionStat& session) {
 /// announces and gives segments back.
 class Publisher::Impl final : public HubModel {
  public:
-  Impl(PublisherOptions options, std::shared_ptr<PublisherHub> hub, std::unique_ptr<HostDirectory::Claim> claim,
+  Impl(PublisherOptions options, std::shared_ptr<PublisherHub> hub, std::unique_ptr<Directory::Claim> claim,
        VersionId id)
       : options_(std::move(options)),
         clock_(options_.clock != nullptr ? *options_.clock : system_clock()),
@@ -129,7 +129,7 @@ class Publisher::Impl final : public HubModel {
   const std::shared_ptr<PublisherHub> hub_;
 
   // The worker's: numbers are recorded as versions are sealed, in their order.
-  const std::unique_ptr<HostDirectory::Claim> claim_;
+  const std::unique_ptr<Directory::Claim> claim_;
 
   // The publishing thread's.
   bool added_ = false;

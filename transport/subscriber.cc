@@ -37,7 +37,7 @@ Status check_options(const SubscriberOptions& options) {
 
 class Subscriber::Impl {
  public:
-  Impl(SubscriberLoop::Options options, std::optional<HostDirectory> directory, zmq::context_t context, Wake wake)
+  Impl(SubscriberLoop::Options options, std::unique_ptr<Directory> directory, zmq::context_t context, Wake wake)
       : every(options.subscriber.every),
         loop(std::move(options), std::move(directory), std::move(context), std::move(wake)) {}
 
@@ -50,9 +50,9 @@ Subscriber::~Subscriber() = default;
 
 Result<std::unique_ptr<Subscriber>> Subscriber::open(SubscriberOptions options) {
   FRESHET_TRY(check_options(options));
-  std::optional<HostDirectory> directory;
+  std::unique_ptr<Directory> directory;
   if (options.at.empty()) {
-    FRESHET_ASSIGN(directory, HostDirectory::open(options.directory));
+    FRESHET_ASSIGN(directory, open_directory(options.directory));
   }
   FRESHET_ASSIGN(zmq::context_t context, make_zmq_context());
   FRESHET_ASSIGN(Wake wake, Wake::open());

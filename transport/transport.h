@@ -16,6 +16,6 @@
 ///   5. directory/: how processes find each other.
 ///   6. zmq/, shm/: the shells that carry the machines' actions out.
 
-#include "transport/directory/host_directory.h"
+#include "transport/directory/directory.h"
 #include "transport/publisher.h"
 #include "transport/subscriber.h"

@@ -15,12 +15,12 @@ using namespace freshet::testing;
 
 class HostDirectoryTest : public ::testing::Test {
  protected:
-  HostDirectory open() {
+  std::unique_ptr<HostDirectory> open() {
     auto directory = HostDirectory::open(folder_.path());
     EXPECT_TRUE(directory) << directory.error().message();
-    return *directory;
+    return directory ? std::move(*directory) : nullptr;
   }
-  static std::unique_ptr<HostDirectory::Claim> claim(const HostDirectory& directory) {
+  static std::unique_ptr<Directory::Claim> claim(Directory& directory) {
     auto claimed = directory.claim("demo");
     EXPECT_TRUE(claimed) << claimed.error().message();
     return std::move(*claimed);
@@ -28,7 +28,7 @@ class HostDirectoryTest : public ::testing::Test {
   void write(const std::string& name, const std::string& text) {
     std::ofstream(folder_.path() + "/" + name, std::ios::binary) << text;
   }
-  static HostDirectory::Entry entry(std::uint64_t incarnation) {
+  static Directory::Entry entry(std::uint64_t incarnation) {
     return {.model = "demo", .pid = ::getpid(), .incarnation = incarnation, .control = "ipc:///somewhere"};
   }
 
@@ -36,11 +36,11 @@ class HostDirectoryTest : public ::testing::Test {
 };
 
 TEST_F(HostDirectoryTest, AClaimIsExclusiveAndItsNumbersLast) {
-  const HostDirectory directory = open();
+  const auto directory = open();
   {
-    auto held = claim(directory);
+    auto held = claim(*directory);
     EXPECT_EQ(held->last_number(), 0U);
-    const auto second = directory.claim("demo");
+    const auto second = directory->claim("demo");
     ASSERT_FALSE(second);
     EXPECT_EQ(second.error().code(), Code::already_exists);
     EXPECT_NE(second.error().message().find(std::to_string(::getpid())), std::string::npos);
@@ -48,7 +48,7 @@ TEST_F(HostDirectoryTest, AClaimIsExclusiveAndItsNumbersLast) {
     EXPECT_EQ(held->last_number(), 41U);
     EXPECT_EQ(held->begin_incarnation(1000), 1000U);
   }
-  auto again = claim(directory);
+  auto again = claim(*directory);
   EXPECT_EQ(again->last_number(), 41U);
   // The clock went back; incarnations do not.
   EXPECT_EQ(again->begin_incarnation(5), 1001U);
@@ -56,29 +56,29 @@ TEST_F(HostDirectoryTest, AClaimIsExclusiveAndItsNumbersLast) {
 }
 
 TEST_F(HostDirectoryTest, AnEntryLivesAsLongAsItsClaim) {
-  const HostDirectory directory = open();
-  EXPECT_EQ(directory.lookup("demo").error().code(), Code::not_found);
+  const auto directory = open();
+  EXPECT_EQ(directory->lookup("demo").error().code(), Code::not_found);
   {
-    auto held = claim(directory);
-    EXPECT_EQ(directory.lookup("demo").error().code(), Code::not_found);
+    auto held = claim(*directory);
+    EXPECT_EQ(directory->lookup("demo").error().code(), Code::not_found);
     ASSERT_TRUE(held->advertise(entry(7)));
-    const auto found = directory.lookup("demo");
+    const auto found = directory->lookup("demo");
     ASSERT_TRUE(found) << found.error().message();
     EXPECT_EQ(found->incarnation, 7U);
     EXPECT_EQ(found->control, "ipc:///somewhere");
-    ASSERT_EQ(directory.list().size(), 1U);
-    EXPECT_EQ(directory.list().front().pid, ::getpid());
+    ASSERT_EQ(directory->list()->size(), 1U);
+    EXPECT_EQ(directory->list()->front().pid, ::getpid());
   }
-  EXPECT_EQ(directory.lookup("demo").error().code(), Code::not_found);
-  EXPECT_TRUE(directory.list().empty());
+  EXPECT_EQ(directory->lookup("demo").error().code(), Code::not_found);
+  EXPECT_TRUE(directory->list()->empty());
   // An entry that its publisher could not remove (kill -9) is nobody's.
   write("demo.entry", R"({"model":"demo","pid":1,"incarnation":7,"control":"ipc:///x"})");
-  EXPECT_EQ(directory.lookup("demo").error().code(), Code::not_found);
+  EXPECT_EQ(directory->lookup("demo").error().code(), Code::not_found);
 }
 
 TEST_F(HostDirectoryTest, HostileEntriesAreRefused) {
-  const HostDirectory directory = open();
-  auto held = claim(directory);
+  const auto directory = open();
+  auto held = claim(*directory);
   const char* bad[] = {"",
                        "garbage",
                        "[1,2]",
@@ -90,28 +90,28 @@ TEST_F(HostDirectoryTest, HostileEntriesAreRefused) {
                        R"({"model":"demo","pid":1,"incarnation":7})"};
   for (const char* text : bad) {
     write("demo.entry", text);
-    EXPECT_EQ(directory.lookup("demo").error().code(), Code::corrupt) << text;
+    EXPECT_EQ(directory->lookup("demo").error().code(), Code::corrupt) << text;
   }
   write("demo.entry", std::string(1'000'000, ' '));
-  EXPECT_EQ(directory.lookup("demo").error().code(), Code::corrupt);
+  EXPECT_EQ(directory->lookup("demo").error().code(), Code::corrupt);
   // Links are not followed, and pipes are not waited for.
   std::filesystem::remove(folder_.path() + "/demo.entry");
   std::filesystem::create_symlink("/etc/passwd", folder_.path() + "/demo.entry");
-  EXPECT_FALSE(directory.lookup("demo"));
+  EXPECT_FALSE(directory->lookup("demo"));
   std::filesystem::remove(folder_.path() + "/demo.entry");
   ASSERT_EQ(::mkfifo((folder_.path() + "/demo.entry").c_str(), 0600), 0);
-  EXPECT_FALSE(directory.lookup("demo"));
+  EXPECT_FALSE(directory->lookup("demo"));
 }
 
 TEST_F(HostDirectoryTest, HostileNumbersAreRefused) {
-  const HostDirectory directory = open();
+  const auto directory = open();
   write("demo.number", "123");
-  EXPECT_EQ(directory.claim("demo").error().code(), Code::corrupt);
+  EXPECT_EQ(directory->claim("demo").error().code(), Code::corrupt);
   write("demo.number", std::string(16, '\xFF'));
-  EXPECT_EQ(directory.claim("demo").error().code(), Code::corrupt);
+  EXPECT_EQ(directory->claim("demo").error().code(), Code::corrupt);
   write("demo.number", std::string(17, '\0'));
-  EXPECT_EQ(directory.claim("demo").error().code(), Code::corrupt);
-  EXPECT_EQ(directory.claim("../demo").error().code(), Code::invalid_argument);
+  EXPECT_EQ(directory->claim("demo").error().code(), Code::corrupt);
+  EXPECT_EQ(directory->claim("../demo").error().code(), Code::invalid_argument);
 }
 
 TEST_F(HostDirectoryTest, TheFolderMustBeClosedToOthers) {
@@ -126,14 +126,14 @@ TEST_F(HostDirectoryTest, TheFolderMustBeClosedToOthers) {
   // A file that others may write is not ours.
   write("demo.lock", "");
   ASSERT_EQ(::chmod((folder_.path() + "/demo.lock").c_str(), 0666), 0);
-  EXPECT_EQ(open().claim("demo").error().code(), Code::failed_precondition);
+  EXPECT_EQ(open()->claim("demo").error().code(), Code::failed_precondition);
 }
 
 TEST_F(HostDirectoryTest, AWatchHearsOfEntries) {
-  const HostDirectory directory = open();
-  auto watch = HostWatch::open(directory.folder());
+  const auto directory = open();
+  auto watch = HostWatch::open(directory->folder());
   ASSERT_TRUE(watch) << watch.error().message();
-  auto held = claim(directory);
+  auto held = claim(*directory);
   EXPECT_FALSE(watch->take("demo"));
   ASSERT_TRUE(held->advertise(entry(1)));
   EXPECT_FALSE(watch->take("other"));

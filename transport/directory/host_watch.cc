@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "core/format.h"
+#include "transport/directory/host_files.h"
 
 namespace freshet {
 
@@ -19,7 +20,8 @@ Result<HostWatch> HostWatch::open(const std::string& folder) {
 }
 
 bool HostWatch::take(const std::string& model) {
-  const std::string wanted = model + ".entry";
+  const std::string entry = model + std::string(host_files::kEntrySuffix);
+  const std::string current = model + std::string(host_files::kCurrentSuffix);
   bool concerned = false;
   alignas(inotify_event) std::array<char, 4096> bytes;
   for (;;) {
@@ -28,7 +30,11 @@ bool HostWatch::take(const std::string& model) {
     for (std::size_t at = 0; at + sizeof(inotify_event) <= static_cast<std::size_t>(got);) {
       const auto* event = reinterpret_cast<const inotify_event*>(bytes.data() + at);
       // After an overflow anything may have happened.
-      if ((event->mask & IN_Q_OVERFLOW) != 0 || (event->len > 0 && wanted == event->name)) concerned = true;
+      const std::string_view name = event->len > 0 ? event->name : "";
+      if ((event->mask & IN_Q_OVERFLOW) != 0 || name == entry || name == current ||
+          host_files::is_server_file(name, model)) {
+        concerned = true;
+      }
       at += sizeof(inotify_event) + event->len;
     }
   }

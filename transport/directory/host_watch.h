@@ -1,6 +1,7 @@
 #pragma once
 
-/// News of a host directory: which models got a new entry. By inotify, so nobody looks again and again.
+/// News of a host directory: which models got a new entry, current record or server. By inotify, so nobody looks again
+/// and again.
 
 #include <string>
 

@@ -41,8 +41,7 @@ protocol::SubscriberMachine::Options machine_options(const SubscriberLoop::Optio
 
 }  // namespace
 
-SubscriberLoop::SubscriberLoop(Options options, std::optional<HostDirectory> directory, zmq::context_t context,
-                               Wake wake)
+SubscriberLoop::SubscriberLoop(Options options, std::unique_ptr<Directory> directory, zmq::context_t context, Wake wake)
     : options_(std::move(options)),
       model_(options_.subscriber.model),
       clock_(options_.subscriber.clock != nullptr ? *options_.subscriber.clock : system_clock()),
@@ -63,7 +62,11 @@ SubscriberLoop::~SubscriberLoop() {
 void SubscriberLoop::run() {
   if (directory_) {
     // Watched before the first look, so that an entry made in between is not missed.
-    if (auto watch = HostWatch::open(directory_->folder())) watch_ = std::move(*watch);
+    if (auto watch = directory_->watch(model_)) {
+      watch_ = std::move(*watch);
+    } else {
+      shelf_.set_error(watch.error().message());
+    }
   } else {
     connect_control(options_.subscriber.at);
   }
@@ -85,7 +88,7 @@ void SubscriberLoop::poll_all() {
   const auto watch_socket = [&](void* socket) { items.push_back({socket, 0, ZMQ_POLLIN, 0}); };
   const auto watch_file = [&](int file) { items.push_back({nullptr, file, ZMQ_POLLIN, 0}); };
   watch_file(wake_.descriptor());
-  if (watch_) watch_file(watch_->descriptor());
+  if (watch_ && watch_->descriptor() >= 0) watch_file(watch_->descriptor());
   if (control_) watch_socket(control_->socket.handle());
   if (announcements_) watch_socket(announcements_->socket.handle());
   const std::size_t first_door = items.size();
@@ -96,7 +99,7 @@ void SubscriberLoop::poll_all() {
   }
   if (!poll(items, time_to_next_round())) rejects_.count("the poll failed", now());
   wake_.acknowledge();
-  take_host_news();
+  take_directory_news();
   take_announcements();
   carry_out();
   take_control_messages();
@@ -162,8 +165,8 @@ void SubscriberLoop::take_announcements() {
   }
 }
 
-void SubscriberLoop::take_host_news() {
-  if (watch_ && watch_->take(model_)) look_for_publisher_ = true;
+void SubscriberLoop::take_directory_news() {
+  if (watch_ && watch_->take()) look_for_publisher_ = true;
   if (!unsent_hello_ || !look_for_publisher_) return;
   // Said when nobody was there; somebody may be now.
   say(*std::exchange(unsent_hello_, std::nullopt));
@@ -200,7 +203,7 @@ void SubscriberLoop::carry_out() {
 
 void SubscriberLoop::say(protocol::Message message) {
   const bool hello = std::holds_alternative<protocol::Hello>(message);
-  if (hello && directory_) find_publisher();
+  if (hello && watch_) find_publisher();
   if (!control_) {
     if (hello) unsent_hello_ = std::move(message);
     return;
@@ -214,7 +217,7 @@ void SubscriberLoop::find_publisher() {
   if (!look_for_publisher_ && at < look_again_at_) return;
   look_for_publisher_ = false;
   look_again_at_ = at + kLookAgain;
-  auto entry = directory_->lookup(model_);
+  auto entry = watch_->entry();
   if (!entry) {
     if (entry.error().code() != Code::not_found) shelf_.set_error(entry.error().message());
     control_.reset();

@@ -1,7 +1,7 @@
 #pragma once
 
 /// The subscriber's loop: the shell around SubscriberMachine. One thread polls a DEALER socket (control), a SUB socket
-/// (announcements), the doors, the host directory's news and a wake-up, hands everything to the machine, and carries
+/// (announcements), the doors, the directory's news and a wake-up, hands everything to the machine, and carries
 /// out its actions: it says what the machine says, opens doors, and swaps versions in.
 
 #include <atomic>
@@ -13,8 +13,7 @@
 #include <string>
 #include <thread>
 
-#include "transport/directory/host_directory.h"
-#include "transport/directory/host_watch.h"
+#include "transport/directory/directory.h"
 #include "transport/protocol/subscriber_machine.h"
 #include "transport/shm/door_guest.h"
 #include "transport/subscribe/version_shelf.h"
@@ -34,7 +33,7 @@ class SubscriberLoop {
     std::string host;
   };
   /// Everything that can fail was opened before: `directory` where the publisher is looked up, or `at`, its address.
-  SubscriberLoop(Options options, std::optional<HostDirectory> directory, zmq::context_t context, Wake wake);
+  SubscriberLoop(Options options, std::unique_ptr<Directory> directory, zmq::context_t context, Wake wake);
   ~SubscriberLoop();
 
   detail::VersionShelf& shelf() { return shelf_; }
@@ -57,7 +56,7 @@ class SubscriberLoop {
   void take_control_messages();
   void take_announcements();
   void take_door(protocol::SessionId session);
-  void take_host_news();
+  void take_directory_news();
   void tick();
   void carry_out();
 
@@ -77,7 +76,7 @@ class SubscriberLoop {
   const Options options_;
   const std::string& model_;
   const Clock& clock_;
-  std::optional<HostDirectory> directory_;
+  const std::unique_ptr<Directory> directory_;  ///< Null when an address was given.
   const Wake wake_;
 
   detail::VersionShelf shelf_;
@@ -87,7 +86,7 @@ class SubscriberLoop {
   zmq::context_t context_;
   std::optional<ZmqSocket> control_;
   std::optional<ZmqSocket> announcements_;
-  std::optional<HostWatch> watch_;
+  std::unique_ptr<Directory::Watch> watch_;
   std::map<protocol::SessionId, std::shared_ptr<shm::DoorGuest>> doors_;
   std::optional<WaitingInstall> waiting_;
   detail::ArchitectureCache architectures_;

@@ -35,8 +35,8 @@ concept NamesSession = requires(const T& message) {
 }  // namespace
 
 Result<std::shared_ptr<PublisherHub>> PublisherHub::open(PublisherHubOptions options) {
-  FRESHET_ASSIGN(HostDirectory directory, HostDirectory::open(options.directory));
-  FRESHET_ASSIGN(const HubFiles files, HubFiles::choose(directory.folder()));
+  FRESHET_ASSIGN(std::unique_ptr<Directory> directory, open_directory(options.directory));
+  FRESHET_ASSIGN(const HubFiles files, HubFiles::choose(directory->folder()));
   FRESHET_ASSIGN(SocketAddress control_address,
                  SocketAddress::parse(options.listen.empty() ? "ipc://" + files.control : options.listen, true));
   const std::string announce = control_address.is_tcp() ? "tcp://127.0.0.1:*" : "ipc://" + files.announcements;
@@ -56,9 +56,9 @@ Result<std::shared_ptr<PublisherHub>> PublisherHub::open(PublisherHubOptions opt
   }
 }
 
-PublisherHub::PublisherHub(HostDirectory directory, std::string host, zmq::context_t context, ZmqSocket control,
-                           ZmqSocket announcements, std::unique_ptr<shm::DoorHost> door, std::string door_path,
-                           Wake wake)
+PublisherHub::PublisherHub(std::unique_ptr<Directory> directory, std::string host, zmq::context_t context,
+                           ZmqSocket control, ZmqSocket announcements, std::unique_ptr<shm::DoorHost> door,
+                           std::string door_path, Wake wake)
     : directory_(std::move(directory)),
       host_(std::move(host)),
       door_path_(std::move(door_path)),

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "core/mutex.h"
-#include "transport/directory/host_directory.h"
+#include "transport/directory/directory.h"
 #include "transport/protocol/publisher_machine.h"
 #include "transport/publisher.h"
 #include "transport/shm/door_host.h"
@@ -45,7 +45,7 @@ class PublisherHub {
   ~PublisherHub();
 
   const std::string& address() const { return control_.address.text(); }
-  const HostDirectory& directory() const { return directory_; }
+  Directory& directory() const { return *directory_; }
 
   struct ModelOptions {
     std::string model;
@@ -74,7 +74,7 @@ class PublisherHub {
     std::optional<protocol::Announcement> announced;  ///< The last one.
   };
 
-  PublisherHub(HostDirectory directory, std::string host, zmq::context_t context, ZmqSocket control,
+  PublisherHub(std::unique_ptr<Directory> directory, std::string host, zmq::context_t context, ZmqSocket control,
                ZmqSocket announcements, std::unique_ptr<shm::DoorHost> door, std::string door_path, Wake wake);
 
   void post(std::function<void()> task) FRESHET_EXCLUDES(mutex_);
@@ -96,7 +96,7 @@ class PublisherHub {
   void send_to(const protocol::Peer& peer, const protocol::Message& message);
 
   // Constant after construction.
-  const HostDirectory directory_;
+  const std::unique_ptr<Directory> directory_;
   const std::string host_;
   const std::string door_path_;
   const Wake wake_;

@@ -116,9 +116,10 @@ Finding find_shared_memory() {
 
 Finding find_host_directory() {
   Finding finding{.check = "host_directory", .enables = "publishers and subscribers of this host finding each other"};
-  const Result<HostDirectory> directory = HostDirectory::open("");
+  const auto directory = HostDirectory::open("");
   if (directory) {
-    finding.found = format("{}, {} living publishers", directory->folder(), directory->list().size());
+    finding.found = format("{}, {} living publishers", (*directory)->folder(),
+                           (*directory)->list().map([](const auto& entries) { return entries.size(); }).value_or(0));
   } else {
     finding.health = Health::missing;
     finding.found = directory.error().message();

@@ -1,0 +1,98 @@
+#include "transport/directory/directory.h"
+
+#include <cstdlib>
+#include <future>
+
+#include "core/format.h"
+#include "core/text.h"
+#include "transport/directory/host_directory.h"
+
+namespace freshet {
+namespace {
+
+constexpr std::size_t kAlsoMax = 16;
+
+std::string named_or_default(const std::string& text) {
+  if (!text.empty()) return text;
+  const char* const named = std::getenv("FRESHET_DIRECTORY");
+  return named == nullptr ? "" : named;
+}
+
+std::string shown_record(const CurrentRecord& record) {
+  return format("(epoch {}, version {}{})", record.epoch, record.number, record.hold ? ", held" : "");
+}
+
+bool is_in_range(const CurrentRecord& record) {
+  return record.epoch <= protocol::kEpochMax && record.number <= protocol::kNumberMax;
+}
+
+Status check_address(const std::string& address, Code code) {
+  if (address.size() <= protocol::kAddressBytesMax && check_label("address", address, protocol::kAddressBytesMax)) {
+    return {};
+  }
+  return fail(code, format("\"{}\" is not an address", shown(address)));
+}
+
+}  // namespace
+
+Result<CurrentRecord> Directory::Claim::compare_and_swap_current(const CurrentRecord& expected,
+                                                                 const CurrentRecord& desired) {
+  std::promise<Result<CurrentRecord>> promise;
+  auto answer = promise.get_future();
+  // Ends: an implementation calls it exactly once, within its patience.
+  swap_current(expected, desired, [&promise](Result<CurrentRecord> result) { promise.set_value(std::move(result)); });
+  return answer.get();
+}
+
+bool is_remote_directory(const std::string& text) {
+  const std::string named = named_or_default(text);
+  return named.starts_with("redis://") || named.starts_with("rediss://") || named.starts_with("redis+unix://");
+}
+
+Result<std::unique_ptr<Directory>> open_directory(const std::string& text) {
+  const std::string named = named_or_default(text);
+  if (is_remote_directory(named)) return fail(Code::unsupported, "this build has no directory on Redis");
+  return HostDirectory::open(named).map([](auto host) { return std::unique_ptr<Directory>(std::move(host)); });
+}
+
+Status check_swap(const std::string& model, const CurrentRecord& expected, const CurrentRecord& desired) {
+  FRESHET_TRY(check_model_name(model));
+  if (!is_in_range(expected) || !is_in_range(desired)) {
+    return fail(Code::invalid_argument, format("current of {}: epoch or version out of range", model));
+  }
+  if (desired.comes_after(expected.epoch, expected.number)) return {};
+  return fail(Code::invalid_argument, format("current of {} cannot go back, from {} to {}", model,
+                                             shown_record(expected), shown_record(desired)));
+}
+
+Error not_expected(const std::string& model, const CurrentRecord& expected, const CurrentRecord& actual) {
+  return Error(Code::failed_precondition,
+               format("{} is at {}, not at {}", model, shown_record(actual), shown_record(expected)));
+}
+
+Status check_entry(const Directory::Entry& entry, Code code) {
+  const auto bad = [&](std::string_view what) {
+    return fail(code, format("directory entry of {}: {}", shown(entry.model), what));
+  };
+  if (!check_model_name(entry.model)) return bad("its model has no allowed name");
+  if (entry.pid < 0) return bad("pid is not a process id");
+  if (entry.incarnation > protocol::kNumberMax) return bad("incarnation is out of range");
+  if (!check_address(entry.control, code)) return bad("control is not an address");
+  if (!entry.host.empty() && !check_label("host", entry.host, protocol::kLabelBytesMax)) return bad("host is no name");
+  if (entry.also.size() > kAlsoMax) return bad("it has too many addresses");
+  for (const std::string& address : entry.also) {
+    if (!check_address(address, code)) return bad("one of its addresses is none");
+  }
+  return {};
+}
+
+Status check_server(const std::string& model, const Directory::Server& server, Code code) {
+  FRESHET_TRY(check_model_name(model));
+  if (server.number > protocol::kNumberMax) return fail(code, format("server of {}: version out of range", model));
+  if (auto status = check_address(server.address, code); !status) {
+    return fail(std::move(status).error().with_context("server of " + model));
+  }
+  return {};
+}
+
+}  // namespace freshet

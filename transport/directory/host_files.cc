@@ -1,0 +1,120 @@
+#include "transport/directory/host_files.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <limits>
+#include <thread>
+
+#include "core/format.h"
+
+namespace freshet::host_files {
+namespace {
+
+constexpr std::size_t kNumberBytes = 16;
+/// No honest publisher comes near; a number beyond leaves no room to count on.
+constexpr std::uint64_t kNumberMax = std::uint64_t{1} << 62;
+
+void put_le64(std::byte* to, std::uint64_t value) {
+  for (int i = 0; i < 8; ++i) to[i] = static_cast<std::byte>(value >> (8 * i));
+}
+
+std::uint64_t get_le64(const std::byte* from) {
+  std::uint64_t value = 0;
+  for (int i = 0; i < 8; ++i) value |= static_cast<std::uint64_t>(from[i]) << (8 * i);
+  return value;
+}
+
+struct flock whole_file(short type) {
+  struct flock lock {};
+  lock.l_type = type;
+  lock.l_whence = SEEK_SET;
+  return lock;
+}
+
+}  // namespace
+
+Result<FileDescriptor> open_file(int folder, const std::string& name, int flags) {
+  FileDescriptor file(::openat(folder, name.c_str(), flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600));
+  if (!file) return fail_errno(errno, "open " + name);
+  struct stat facts {};
+  if (::fstat(file.get(), &facts) != 0) return fail_errno(errno, "stat " + name);
+  if (!S_ISREG(facts.st_mode) || facts.st_uid != ::geteuid() || (facts.st_mode & 022) != 0) {
+    return fail(Code::failed_precondition, name + " is not a regular file that belongs to this user alone");
+  }
+  return file;
+}
+
+Result<std::string> read_file(int file, std::size_t bytes_max, const std::string& name) {
+  std::string text(bytes_max + 1, '\0');
+  std::size_t have = 0;
+  while (have < text.size()) {
+    const ssize_t got = ::pread(file, text.data() + have, text.size() - have, static_cast<off_t>(have));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return fail_errno(errno, "read " + name);
+    if (got == 0) break;
+    have += static_cast<std::size_t>(got);
+  }
+  if (have > bytes_max) return fail(Code::corrupt, format("{} is longer than {} bytes", name, bytes_max));
+  text.resize(have);
+  return text;
+}
+
+Result<std::string> read_named(int folder, const std::string& name, std::size_t bytes_max) {
+  FRESHET_ASSIGN(const FileDescriptor file, open_file(folder, name, O_RDONLY));
+  return read_file(file.get(), bytes_max, name);
+}
+
+Status write_whole(int file, const void* data, std::size_t bytes, const std::string& name) {
+  const ssize_t wrote = ::pwrite(file, data, bytes, 0);
+  if (wrote < 0) return fail_errno(errno, "write " + name);
+  if (static_cast<std::size_t>(wrote) != bytes) return fail(Code::out_of_space, "write " + name + ": cut short");
+  return {};
+}
+
+Status replace(int folder, const std::string& name, const std::string& text) {
+  const std::string aside = name + ".new";
+  ::unlinkat(folder, aside.c_str(), 0);
+  FRESHET_ASSIGN(const FileDescriptor file, open_file(folder, aside, O_WRONLY | O_CREAT | O_EXCL));
+  FRESHET_TRY(write_whole(file.get(), text.data(), text.size(), aside));
+  if (::renameat(folder, aside.c_str(), folder, name.c_str()) != 0) return fail_errno(errno, "rename " + aside);
+  return {};
+}
+
+Result<bool> try_lock(int file, const std::string& name) {
+  struct flock wanted = whole_file(F_WRLCK);
+  if (::fcntl(file, F_OFD_SETLK, &wanted) == 0) return true;
+  if (errno != EAGAIN && errno != EACCES) return fail_errno(errno, "lock " + name);
+  return false;
+}
+
+Result<bool> is_locked(int file, const std::string& name) {
+  struct flock held = whole_file(F_RDLCK);
+  if (::fcntl(file, F_OFD_GETLK, &held) != 0) return fail_errno(errno, "ask about " + name);
+  return held.l_type != F_UNLCK;
+}
+
+Result<NumberRecord> read_numbers(int file, const std::string& name) {
+  FRESHET_ASSIGN(const std::string text, read_file(file, kNumberBytes, name));
+  if (text.empty()) return NumberRecord{};
+  const auto* bytes = reinterpret_cast<const std::byte*>(text.data());
+  const bool whole = text.size() == kNumberBytes;
+  const NumberRecord record =
+      whole ? NumberRecord{.number = get_le64(bytes), .incarnation = get_le64(bytes + 8)} : NumberRecord{};
+  if (!whole || record.number > kNumberMax || record.incarnation >= std::numeric_limits<std::uint64_t>::max() / 2) {
+    return fail(Code::corrupt, name + " does not hold a version number; remove it to count from 1 again");
+  }
+  return record;
+}
+
+Status write_numbers(int file, const NumberRecord& record, const std::string& name) {
+  std::array<std::byte, kNumberBytes> bytes;
+  put_le64(bytes.data(), record.number);
+  put_le64(bytes.data() + 8, record.incarnation);
+  return write_whole(file, bytes.data(), bytes.size(), name);
+}
+
+}  // namespace freshet::host_files

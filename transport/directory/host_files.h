@@ -1,0 +1,67 @@
+#pragma once
+
+/// The files of a host directory: how they are opened, read, replaced and locked, and the two small records in them.
+/// Nothing in the folder is believed: whoever could write there may have left anything.
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "core/clock.h"
+#include "core/file_descriptor.h"
+#include "core/ids.h"
+#include "transport/directory/directory.h"
+
+namespace freshet::host_files {
+
+inline constexpr std::string_view kEntrySuffix = ".entry";
+inline constexpr std::string_view kCurrentSuffix = ".current";
+inline constexpr std::string_view kServerSuffix = ".server";
+inline constexpr std::size_t kTextBytesMax = 32 * 1024;
+
+/// The last number given and the last incarnation begun.
+struct NumberRecord {
+  std::uint64_t number = 0;
+  std::uint64_t incarnation = 0;
+};
+
+/// A file of the folder: regular, ours, closed to others. Links are not followed.
+Result<FileDescriptor> open_file(int folder, const std::string& name, int flags);
+/// The whole file, or corrupt when it is longer than `bytes_max`.
+Result<std::string> read_file(int file, std::size_t bytes_max, const std::string& name);
+/// The same by name. not_found when there is none.
+Result<std::string> read_named(int folder, const std::string& name, std::size_t bytes_max);
+Status write_whole(int file, const void* data, std::size_t bytes, const std::string& name);
+/// Readers see the old text or the new one.
+Status replace(int folder, const std::string& name, const std::string& text);
+
+/// Takes the whole file for this description; false when somebody else has it.
+Result<bool> try_lock(int file, const std::string& name);
+/// Whether somebody has it.
+Result<bool> is_locked(int file, const std::string& name);
+
+Result<NumberRecord> read_numbers(int file, const std::string& name);
+Status write_numbers(int file, const NumberRecord& record, const std::string& name);
+
+std::string entry_text(const Directory::Entry& entry);
+Result<Directory::Entry> parse_entry(const std::string& text, const std::string& model);
+
+Result<CurrentRecord> read_current(int folder, const std::string& model);
+/// As Directory says. Others who swap at the same time are waited for, but not for long: one of them may be stopped.
+Result<CurrentRecord> swap_current(int folder, const std::string& model, const CurrentRecord& expected,
+                                   const CurrentRecord& desired);
+
+/// A server and when its time runs out, on this host's monotonic clock.
+struct ServerRecord {
+  Directory::Server server;
+  Time until{};
+};
+std::string server_file(const std::string& model, const std::string& address);
+/// Whether a file of that name may be a server's of this model.
+bool is_server_file(std::string_view name, const std::string& model);
+std::string server_text(const std::string& model, const ServerRecord& record);
+Result<ServerRecord> parse_server(const std::string& text, const std::string& model);
+
+}  // namespace freshet::host_files

@@ -1,0 +1,153 @@
+// The JSON records of a host directory: entries, current, servers.
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "core/digest.h"
+#include "core/format.h"
+#include "transport/directory/host_files.h"
+
+namespace freshet::host_files {
+namespace {
+
+using nlohmann::json;
+
+/// How long others who swap are waited for.
+constexpr int kLockTries = 50;
+constexpr std::chrono::milliseconds kLockPause{1};
+
+const json* member(const json& object, const char* key) {
+  const auto at = object.find(key);
+  return at == object.end() ? nullptr : &*at;
+}
+
+bool is_text(const json* value) { return value != nullptr && value->is_string(); }
+bool is_number(const json* value) { return value != nullptr && value->is_number_unsigned(); }
+
+std::string dump(const json& object) { return object.dump(-1, ' ', false, json::error_handler_t::replace); }
+
+Result<FileDescriptor> lock_swaps(int folder, const std::string& model) {
+  const std::string name = model + std::string(kCurrentSuffix) + ".lock";
+  FRESHET_ASSIGN(FileDescriptor file, open_file(folder, name, O_RDWR | O_CREAT));
+  for (int i = 0; i < kLockTries; ++i) {
+    FRESHET_ASSIGN(const bool locked, try_lock(file.get(), name));
+    if (locked) return file;
+    std::this_thread::sleep_for(kLockPause);
+  }
+  return fail(Code::timed_out, format("somebody holds {}, and does not let go of it", name));
+}
+
+}  // namespace
+
+std::string entry_text(const Directory::Entry& entry) {
+  return dump({{"model", entry.model},
+               {"pid", entry.pid},
+               {"incarnation", entry.incarnation},
+               {"control", entry.control},
+               {"host", entry.host},
+               {"also", entry.also}});
+}
+
+Result<Directory::Entry> parse_entry(const std::string& text, const std::string& model) {
+  const auto bad = [&](std::string_view what) {
+    return fail(Code::corrupt, format("directory entry of {}: {}", model, what));
+  };
+  const json object = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!object.is_object()) return bad("not a JSON object");
+  const json* named = member(object, "model");
+  const json* pid = member(object, "pid");
+  const json* incarnation = member(object, "incarnation");
+  const json* control = member(object, "control");
+  const json* host = member(object, "host");
+  const json* also = member(object, "also");
+  if (!is_text(named) || named->get<std::string>() != model) return bad("names another model");
+  if (!is_number(pid) || pid->get<std::uint64_t>() > std::numeric_limits<std::int32_t>::max()) {
+    return bad("pid is not a process id");
+  }
+  if (!is_number(incarnation)) return bad("incarnation is not a number");
+  if (!is_text(control)) return bad("control is not an address");
+  if (host != nullptr && !host->is_string()) return bad("host is no name");
+  if (also != nullptr && !also->is_array()) return bad("also is not a list");
+  Directory::Entry entry{.model = model,
+                         .pid = static_cast<std::int32_t>(pid->get<std::uint64_t>()),
+                         .incarnation = incarnation->get<std::uint64_t>(),
+                         .control = control->get<std::string>(),
+                         .host = host == nullptr ? "" : host->get<std::string>()};
+  for (const json& address : also == nullptr ? json::array() : *also) {
+    if (!address.is_string()) return bad("one of its addresses is none");
+    entry.also.push_back(address.get<std::string>());
+  }
+  FRESHET_TRY(check_entry(entry, Code::corrupt));
+  return entry;
+}
+
+Result<CurrentRecord> read_current(int folder, const std::string& model) {
+  const std::string name = model + std::string(kCurrentSuffix);
+  auto text = read_named(folder, name, kTextBytesMax);
+  if (!text && text.error().code() == Code::not_found) return CurrentRecord{};
+  if (!text) return fail(std::move(text).error());
+  const json object = json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  if (!object.is_object()) return fail(Code::corrupt, name + ": not a JSON object");
+  const json* epoch = member(object, "epoch");
+  const json* number = member(object, "number");
+  const json* hold = member(object, "hold");
+  if (!is_number(epoch) || !is_number(number) || hold == nullptr || !hold->is_boolean() ||
+      epoch->get<std::uint64_t>() > protocol::kEpochMax || number->get<std::uint64_t>() > protocol::kNumberMax) {
+    return fail(Code::corrupt, name + " does not hold an epoch and a version; remove it to forget what is current");
+  }
+  return CurrentRecord{
+      .epoch = epoch->get<std::uint64_t>(), .number = number->get<std::uint64_t>(), .hold = hold->get<bool>()};
+}
+
+Result<CurrentRecord> swap_current(int folder, const std::string& model, const CurrentRecord& expected,
+                                   const CurrentRecord& desired) {
+  FRESHET_TRY(check_swap(model, expected, desired));
+  FRESHET_ASSIGN(const FileDescriptor lock, lock_swaps(folder, model));
+  FRESHET_ASSIGN(const CurrentRecord actual, read_current(folder, model));
+  if (actual != expected) return fail(not_expected(model, expected, actual));
+  FRESHET_TRY(replace(folder, model + std::string(kCurrentSuffix),
+                      dump({{"epoch", desired.epoch}, {"number", desired.number}, {"hold", desired.hold}})));
+  return desired;
+}
+
+std::string server_file(const std::string& model, const std::string& address) {
+  const Digest digest = digest_of(std::as_bytes(std::span(address)));
+  return format("{}.{:016x}{}", model, digest.low, kServerSuffix);
+}
+
+bool is_server_file(std::string_view name, const std::string& model) {
+  constexpr std::size_t kDigits = 16;
+  return name.size() == model.size() + 1 + kDigits + kServerSuffix.size() && name.starts_with(model + ".") &&
+         name.ends_with(kServerSuffix);
+}
+
+std::string server_text(const std::string& model, const ServerRecord& record) {
+  return dump({{"model", model},
+               {"address", record.server.address},
+               {"number", record.server.number},
+               {"until", record.until.time_since_epoch().count()}});
+}
+
+Result<ServerRecord> parse_server(const std::string& text, const std::string& model) {
+  const auto bad = [&] { return fail(Code::corrupt, format("a server's entry of {} is malformed", model)); };
+  const json object = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!object.is_object()) return bad();
+  const json* named = member(object, "model");
+  const json* address = member(object, "address");
+  const json* number = member(object, "number");
+  const json* until = member(object, "until");
+  if (!is_text(named) || named->get<std::string>() != model || !is_text(address) || !is_number(number) ||
+      !is_number(until) || until->get<std::uint64_t>() > std::numeric_limits<std::int64_t>::max()) {
+    return bad();
+  }
+  ServerRecord record{.server = {.address = address->get<std::string>(), .number = number->get<std::uint64_t>()},
+                      .until = Time(Duration(until->get<std::int64_t>()))};
+  FRESHET_TRY(check_server(model, record.server, Code::corrupt));
+  return record;
+}
+
+}  // namespace freshet::host_files
