@@ -27,6 +27,7 @@ void build_tree(CLI::App& root, Program& program) {
   add_publish(root, program);
   add_subscribe(root, program);
   add_top(root, program);
+  add_replay(root, program);
   add_repo(root, program);
   add_doctor(root, program);
   add_completion(root, program);

@@ -26,6 +26,7 @@ struct Program {
 void add_publish(CLI::App& root, Program& program);
 void add_subscribe(CLI::App& root, Program& program);
 void add_top(CLI::App& root, Program& program);
+void add_replay(CLI::App& root, Program& program);
 void add_repo(CLI::App& root, Program& program);
 void add_doctor(CLI::App& root, Program& program);
 void add_completion(CLI::App& root, Program& program);

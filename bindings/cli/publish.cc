@@ -5,6 +5,7 @@
 #include "bindings/cli/arguments.h"
 #include "bindings/cli/folder_watch.h"
 #include "bindings/cli/model_file.h"
+#include "bindings/cli/patient_publisher.h"
 #include "bindings/cli/program.h"
 #include "core/format.h"
 #include "transport/publisher.h"
@@ -21,16 +22,11 @@ struct Arguments {
   double settle = 1;
 };
 
-/// Readers that hold too much of the arena make a publish wait at most this long; a version's seal comes far sooner.
-constexpr Duration kPatience = std::chrono::seconds(30);
-
-double milliseconds(Duration duration) { return std::chrono::duration<double, std::milli>(duration).count(); }
-
 /// Turns files into versions, one after another. One thread at a time.
 class FilePublisher {
  public:
   FilePublisher(Program& program, Publisher& publisher, std::string model)
-      : program_(program), publisher_(publisher), model_(std::move(model)) {}
+      : publisher_(program, publisher, std::move(model)) {}
 
   /// Publishes, waits for the seal, prints the line. Errors name the file.
   Status publish(const std::string& path) {
@@ -50,9 +46,7 @@ class FilePublisher {
       FRESHET_ASSIGN(options.new_architecture, guess(tensors));
       architecture_ = options.new_architecture;
     }
-    FRESHET_ASSIGN(const PublishReceipt receipt, publish_patiently(tensors, options));
-    FRESHET_ASSIGN(const CommitReport report, wait_sealed(receipt.version));
-    return print(report, receipt);
+    return publisher_.publish(tensors, options);
   }
 
   static Result<std::shared_ptr<const Architecture>> guess(const std::vector<TensorView>& tensors) {
@@ -62,41 +56,7 @@ class FilePublisher {
     return Architecture::guess_chain(std::move(specs));
   }
 
-  /// A file is a version that somebody wants: unlike a training loop it waits for room rather than being skipped.
-  Result<PublishReceipt> publish_patiently(const std::vector<TensorView>& tensors, const PublishOptions& options) {
-    const Time deadline = system_clock().now() + kPatience;
-    for (;;) {
-      Result<PublishReceipt> receipt = publisher_.publish(tensors, options);
-      const Time now = system_clock().now();
-      if (receipt || receipt.error().code() != Code::out_of_space || now >= deadline) return receipt;
-      if (program_.interrupt.wait_until(now + kInterruptLatency)) return fail(Code::cancelled, "interrupted");
-    }
-  }
-
-  Result<CommitReport> wait_sealed(VersionNumber version) {
-    const Time deadline = system_clock().now() + kPatience;
-    for (;;) {
-      Result<CommitReport> report = publisher_.wait_committed(version, kInterruptLatency);
-      if (report || report.error().code() != Code::timed_out || system_clock().now() >= deadline) return report;
-      if (program_.interrupt.requested()) return fail(Code::cancelled, "interrupted");
-    }
-  }
-
-  Status print(const CommitReport& report, const PublishReceipt& receipt) {
-    return program_.out.emit(
-        {{"model", model_},
-         {"version", report.version},
-         {"tensors", report.tensors},
-         {"changed_tensors", report.changed_tensors},
-         {"bytes", report.changed_bytes},
-         {"blocked_ms", milliseconds(receipt.blocked)}},
-        format("{}@{}  {} of {} tensors changed, {}, blocked {:.2f} ms", model_, report.version, report.changed_tensors,
-               report.tensors, human_bytes(report.changed_bytes), milliseconds(receipt.blocked)));
-  }
-
-  Program& program_;
-  Publisher& publisher_;
-  std::string model_;
+  PatientPublisher publisher_;
   std::shared_ptr<const Architecture> architecture_;
 };
 
