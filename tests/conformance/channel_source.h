@@ -1,0 +1,168 @@
+#pragma once
+
+/// What the channels' tests serve from: tensors with bytes of their own, leases, and books about every open fetch. Each
+/// answer lies in memory of its own, which is spoilt as soon as the channel has let go of it, so that a channel that
+/// reads on is found out by what arrives.
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/clock.h"
+#include "core/format.h"
+#include "core/mutex.h"
+#include "transport/channel/channel.h"
+
+namespace freshet::channel {
+
+inline std::vector<std::byte> seeded_bytes(std::uint64_t count, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<std::byte> bytes(count);
+  for (std::size_t at = 0; at < count; at += sizeof(std::uint64_t)) {
+    const std::uint64_t value = random();
+    std::memcpy(bytes.data() + at, &value, std::min(sizeof value, static_cast<std::size_t>(count) - at));
+  }
+  return bytes;
+}
+
+/// Any thread, once set up.
+class MemorySource final : public FetchSource {
+ public:
+  static constexpr protocol::SessionId kSession = 7;
+  static constexpr LeaseId kLease = 0xfeed'f00d'1234'5678;
+  static constexpr VersionNumber kVersion = 3;
+
+  /// One tensor of each size. kLease is granted.
+  explicit MemorySource(const std::vector<std::uint64_t>& sizes) {
+    for (const std::uint64_t bytes : sizes) tensors_.push_back(seeded_bytes(bytes, 1 + tensors_.size()));
+    grant(kLease, kSession);
+  }
+
+  const std::vector<std::byte>& tensor(std::uint32_t index) const { return tensors_[index]; }
+  /// What stands for a delta of that tensor: the channels do not look into it.
+  std::vector<std::byte> delta(std::uint32_t index, const SegmentName& base) const {
+    return seeded_bytes(tensors_[index].size() / 3, base.writer.sequence * 1000 + index);
+  }
+  /// What a piece should come as, when deltas are made wherever a base is named.
+  std::vector<std::byte> expected(const Piece& piece) const {
+    if (piece.base) return delta(piece.tensor, *piece.base);
+    const auto from = tensors_[piece.tensor].begin() + static_cast<std::ptrdiff_t>(piece.offset);
+    return {from, from + static_cast<std::ptrdiff_t>(piece.bytes)};
+  }
+
+  void grant(LeaseId lease, protocol::SessionId session) {
+    const MutexLock lock(mutex_);
+    leases_[lease] = session;
+  }
+  void revoke(LeaseId lease) {
+    const MutexLock lock(mutex_);
+    leases_.erase(lease);
+  }
+  /// Answers for that tensor fail from now on.
+  void fail_tensor(std::uint32_t tensor) {
+    const MutexLock lock(mutex_);
+    failing_ = tensor;
+  }
+
+  std::size_t open_now() const {
+    const MutexLock lock(mutex_);
+    return open_;
+  }
+  std::size_t opened() const {
+    const MutexLock lock(mutex_);
+    return opened_;
+  }
+  /// False when that did not come about in time.
+  [[nodiscard]] bool wait_until_open(std::size_t count, Duration patience = std::chrono::seconds(60)) const {
+    const Time deadline = system_clock().now() + patience;
+    const MutexLock lock(mutex_);
+    while (open_ != count) {
+      if (!changed_.wait_until(mutex_, deadline)) return open_ == count;
+    }
+    return true;
+  }
+  /// What channels did wrong, one line each.
+  std::string faults() const {
+    const MutexLock lock(mutex_);
+    return faults_;
+  }
+
+  Result<std::unique_ptr<OpenFetch>> open(const FetchRequest& request) override {
+    const MutexLock lock(mutex_);
+    const auto lease = leases_.find(request.lease);
+    if (lease == leases_.end() || lease->second != request.session || request.version != kVersion) {
+      return fail(Code::failed_precondition, format("lease {} is not of session {}", request.lease, request.session));
+    }
+    for (const Piece& piece : request.pieces) {
+      if (piece.tensor >= tensors_.size()) {
+        return fail(Code::invalid_argument, format("there is no tensor {}", piece.tensor));
+      }
+      const std::uint64_t bytes = tensors_[piece.tensor].size();
+      if (piece.offset > bytes || piece.bytes > bytes - piece.offset) {
+        return fail(Code::invalid_argument, format("a piece lies past the end of tensor {}", piece.tensor));
+      }
+    }
+    ++opened_;
+    ++open_;
+    changed_.notify_all();
+    return std::make_unique<Fetch>(*this, request.pieces);
+  }
+
+ private:
+  class Fetch final : public OpenFetch {
+   public:
+    Fetch(MemorySource& source, std::vector<Piece> pieces) : source_(source), pieces_(std::move(pieces)) {}
+    ~Fetch() override {
+      for (auto& [piece, bytes] : answers_) spoil(bytes);
+      const MutexLock lock(source_.mutex_);
+      --source_.open_;
+      source_.changed_.notify_all();
+    }
+    Result<Answer> answer(std::size_t piece) override {
+      const Piece& wanted = pieces_.at(piece);
+      {
+        const MutexLock lock(source_.mutex_);
+        if (source_.failing_ == wanted.tensor) return fail(Code::io_error, "the test lets this tensor fail");
+      }
+      const auto [at, fresh] = answers_.emplace(piece, source_.expected(wanted));
+      if (!fresh) source_.fault(format("piece {} was asked for twice", piece));
+      return Answer{.encoding = wanted.base ? Encoding::delta : Encoding::dense, .bytes = at->second};
+    }
+    void release(std::size_t piece) override {
+      const auto at = answers_.find(piece);
+      if (at == answers_.end()) return source_.fault(format("piece {} was released, and not being sent", piece));
+      spoil(at->second);
+      answers_.erase(at);
+    }
+
+   private:
+    static void spoil(std::vector<std::byte>& bytes) { std::fill(bytes.begin(), bytes.end(), std::byte{0xdd}); }
+
+    MemorySource& source_;
+    const std::vector<Piece> pieces_;
+    std::map<std::size_t, std::vector<std::byte>> answers_;
+  };
+
+  void fault(const std::string& what) {
+    const MutexLock lock(mutex_);
+    faults_ += what + "\n";
+  }
+
+  std::vector<std::vector<std::byte>> tensors_;
+  mutable Mutex mutex_;
+  mutable CondVar changed_;
+  std::map<LeaseId, protocol::SessionId> leases_ FRESHET_GUARDED_BY(mutex_);
+  std::optional<std::uint32_t> failing_ FRESHET_GUARDED_BY(mutex_);
+  std::size_t open_ FRESHET_GUARDED_BY(mutex_) = 0;
+  std::size_t opened_ FRESHET_GUARDED_BY(mutex_) = 0;
+  std::string faults_ FRESHET_GUARDED_BY(mutex_);
+};
+
+}  // namespace freshet::channel
