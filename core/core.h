@@ -12,8 +12,9 @@
 ///   which
 ///      part of it may be written again.
 ///   6. digest.h: content digests (XXH3-128) and identity hashes (BLAKE2b).
-///   7. safetensors.h: versions as files.
-///   8. result.h, check.h, clock.h, mutex.h: failure as a value, broken invariants, time as a seam, locks that the
+///   7. delta/element_delta.h: what turns one tensor's payload into the next, and back, when few elements changed.
+///   8. safetensors.h: versions as files.
+///   9. result.h, check.h, clock.h, mutex.h: failure as a value, broken invariants, time as a seam, locks that the
 ///   compiler
 ///      can reason about.
 ///
@@ -22,6 +23,7 @@
 #include "core/arena.h"
 #include "core/check.h"
 #include "core/clock.h"
+#include "core/delta/element_delta.h"
 #include "core/digest.h"
 #include "core/dtype.h"
 #include "core/graph.h"

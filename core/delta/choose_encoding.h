@@ -1,0 +1,40 @@
+#pragma once
+
+/// How a tensor's new payload should travel to somebody who holds the one before: not at all, as an element delta, or
+/// whole ("dense"). A pure function of what was measured.
+
+#include <cstdint>
+#include <string_view>
+
+#include "core/dtype.h"
+
+namespace freshet {
+
+enum class Encoding : std::uint8_t { skip, delta, dense };
+std::string_view name_of(Encoding encoding);
+
+/// What the processors at both ends cost. The defaults are of one core of a server of 2024; measure, where it matters.
+struct EncodingCosts {
+  double scan_ns_per_byte = 0.12;   ///< Sender: reading base and target.
+  double encode_ns_per_change = 8;  ///< Sender: what comes on top for each change.
+  double apply_ns_per_change = 15;  ///< Receiver: unpack, change, prove.
+  double dense_ns_per_byte = 0.1;   ///< Receiver: copy and digest of a whole payload.
+};
+
+struct EncodingQuestion {
+  DType dtype = DType::f32;
+  std::uint64_t bytes = 0;             ///< Of the tensor.
+  std::uint64_t changed_elements = 0;  ///< Counted or estimated (core/delta/element_delta.h); 0 must be certain.
+  double link_bytes_per_second = 0;    ///< As measured; 0 or less: not known, taken as 125 MB/s.
+  double bytes_per_change = 0;         ///< Of this tensor's last delta; 0 or less: not known, guessed.
+  EncodingCosts costs = {};
+};
+
+/// The encoding that is done first: for a delta, scanned, encoded, sent and applied one after the other; for dense,
+/// sent and digested. Never delta when that would be no shorter.
+Encoding choose_encoding(const EncodingQuestion& question);
+
+/// A guess at a delta's length: the entropy of the places, and for each change as much as its difference mostly has.
+double expected_delta_bytes(const EncodingQuestion& question);
+
+}  // namespace freshet
