@@ -74,6 +74,8 @@ class SimPublisher {
   void carry_out(const protocol::action::Announce& announce);
   void carry_out(const protocol::action::Free& free);
   void carry_out(const protocol::action::CloseDoor& close);
+  void carry_out(const protocol::action::OpenLease&) {}
+  void carry_out(const protocol::action::CloseLease&) {}
   void break_rules();
 
   Host& host_;

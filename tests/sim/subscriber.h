@@ -80,6 +80,8 @@ class SimSubscriber {
   void carry_out(const protocol::action::OpenDoor& open);
   void carry_out(const protocol::action::LeaveDoor& leave);
   void carry_out(protocol::action::Install install);
+  void carry_out(const protocol::action::OpenChannel&) {}
+  void carry_out(const protocol::action::CloseChannel&) {}
   Status install(const protocol::Grant& grant, const MappedPointer& mapped);
   Status check_manifest(const protocol::Grant& grant);
   void serve(const MappedPointer& mapped, const protocol::Grant& grant);

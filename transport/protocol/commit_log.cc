@@ -6,18 +6,24 @@
 
 namespace freshet::protocol {
 
-void CommitLog::append(VersionNumber number) {
+void CommitLog::append(VersionNumber number, std::uint64_t missed) {
   if (runs_.empty()) {
-    runs_.push_back({.first = number, .length = 1, .before = 0});
+    runs_.push_back({.first = number, .length = 1});
     return;
   }
   Run& last = runs_.back();
-  FRESHET_CHECK(number >= last.first + last.length);
-  if (number == last.first + last.length) {
+  const VersionNumber next = last.first + last.length;
+  FRESHET_CHECK(number >= next);
+  if (number == next) {
     ++last.length;
-  } else {
-    runs_.push_back({.first = number, .length = 1, .before = last.before + last.length});
+    return;
   }
+  missed = std::min(missed, number - next);
+  runs_.push_back({.first = number,
+                   .length = 1,
+                   .before = last.before + last.length,
+                   .missed = missed,
+                   .missed_up_to = last.missed_up_to + missed});
 }
 
 std::uint64_t CommitLog::count_up_to(VersionNumber number) const {
@@ -33,7 +39,17 @@ std::uint64_t CommitLog::missed_between(VersionNumber after, VersionNumber next)
   if (after == 0) return 0;
   const std::uint64_t committed = count_up_to(next) - count_up_to(after) - 1;
   const VersionNumber first = runs_.front().first;
-  return after < first ? committed + (first - 1 - after) : committed;
+  return committed + missed_in(after, next) + (after < first ? first - 1 - after : 0);
+}
+
+std::uint64_t CommitLog::missed_in(VersionNumber after, VersionNumber next) const {
+  const auto starts_after = [](VersionNumber value, const Run& run) { return value < run.first; };
+  const auto first = std::upper_bound(runs_.begin(), runs_.end(), after, starts_after);
+  const auto end = std::upper_bound(runs_.begin(), runs_.end(), next, starts_after);
+  if (first == end) return 0;
+  // `after` may lie among the numbers that the first of them missed: those up to it are not missed.
+  const std::uint64_t in_first = std::min(first->missed, first->first - 1 - after);
+  return std::prev(end)->missed_up_to - first->missed_up_to + in_first;
 }
 
 }  // namespace freshet::protocol

@@ -13,23 +13,29 @@ namespace freshet::protocol {
 
 class CommitLog {
  public:
-  /// REQUIRES: greater than every number appended before.
-  void append(VersionNumber number);
+  /// `missed` versions lie between the one appended before and this one that were committed upstream and never came
+  /// here (a relay's gaps); more than there are numbers is taken as all of them. REQUIRES: greater than every number
+  /// before.
+  void append(VersionNumber number, std::uint64_t missed = 0);
 
   /// How many versions were committed with a number up to `number`.
   std::uint64_t count_up_to(VersionNumber number) const;
 
   /// How many versions somebody who has everything up to `after` misses when `next` comes: those committed in between,
-  /// and, when `after` is older than this incarnation, every number between it and the incarnation's first. 0 when
-  /// `after` is 0. REQUIRES: `next` was committed, and after < next.
+  /// those that this publisher itself missed, and, when `after` is older than this incarnation, every number between it
+  /// and the incarnation's first. 0 when `after` is 0. REQUIRES: `next` was committed, and after < next.
   std::uint64_t missed_between(VersionNumber after, VersionNumber next) const;
 
  private:
   struct Run {
     VersionNumber first = 0;
     std::uint64_t length = 0;
-    std::uint64_t before = 0;  ///< Versions committed in earlier runs.
+    std::uint64_t before = 0;        ///< Versions committed in earlier runs.
+    std::uint64_t missed = 0;        ///< Between the run before and this one.
+    std::uint64_t missed_up_to = 0;  ///< The sum of those, this run's included.
   };
+  std::uint64_t missed_in(VersionNumber after, VersionNumber next) const;
+
   std::vector<Run> runs_;
 };
 

@@ -1,5 +1,6 @@
 #include "transport/protocol/held_versions.h"
 
+#include <algorithm>
 #include <unordered_set>
 #include <utility>
 
@@ -12,7 +13,22 @@ void HeldVersions::add_newest(CommittedVersion version, std::int64_t announced_n
   const VersionNumber before = std::exchange(newest_, number);
   table_.add({.manifest = version.manifest, .segments = version.segments}, kNewestHolder);
   records_.emplace(number, Record{.version = std::move(version), .announced_ns = announced_ns});
-  if (before != 0) release(before, kNewestHolder);
+  if (before == 0) return;
+  if (retained_max_ > 1 && table_.hold(before, kRetainedHolder)) retained_.push_back(before);
+  release(before, kNewestHolder);
+  while (retained_.size() + 1 > std::max<std::size_t>(retained_max_, 1)) {
+    release(retained_.front(), kRetainedHolder);
+    retained_.pop_front();
+  }
+}
+
+std::uint64_t HeldVersions::shed_retained(std::uint64_t bytes_wanted) {
+  std::uint64_t freed = 0;
+  while (freed < bytes_wanted && !retained_.empty()) {
+    freed += release(retained_.front(), kRetainedHolder);
+    retained_.pop_front();
+  }
+  return freed;
 }
 
 const HeldVersions::Record* HeldVersions::find(VersionNumber number) const {

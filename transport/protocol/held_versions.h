@@ -9,7 +9,9 @@
 ///   2. Every freed segment is handed out exactly once.
 /// One thread at a time.
 
+#include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <vector>
@@ -27,17 +29,23 @@ struct CommittedVersion {
   std::vector<SegmentPlace> places;       ///< Of those.
   std::vector<std::uint64_t> slab_bytes;  ///< Of every slab so far.
   std::int64_t publish_started_ns = 0;
+  /// Versions between the one committed before and this one that this publisher never had and never will have: a
+  /// relay's own gaps. An upper bound where it does not know.
+  std::uint64_t missed_before = 0;
 };
 
 class HeldVersions {
  public:
+  /// The newest, and the `retained` - 1 versions before it, are kept though nobody holds them.
+  explicit HeldVersions(std::size_t retained = 1) : retained_max_(retained) {}
+
   struct Record {
     CommittedVersion version;
     std::int64_t announced_ns = 0;
   };
 
-  /// Adds the newest version and lets the one before it go, as far as nobody else holds it. The order matters: segments
-  /// that both name stay live throughout.
+  /// Adds the newest version and lets the oldest retained one go, as far as nobody else holds it. The order matters:
+  /// segments that both name stay live throughout.
   void add_newest(CommittedVersion version, std::int64_t announced_ns);
 
   /// 0 before the first.
@@ -49,13 +57,21 @@ class HeldVersions {
   std::uint64_t release(VersionNumber number, HolderId holder);
   void release_all(HolderId holder);
 
+  /// Gives up retained versions, oldest first and never the newest, until `bytes_wanted` bytes were freed or none is
+  /// left. Returns the bytes that became free.
+  std::uint64_t shed_retained(std::uint64_t bytes_wanted);
+
   std::vector<SegmentIndex> take_freed();
   const VersionTable& table() const { return table_; }
 
  private:
+  /// Sessions and leases have holders from 2 (publisher_session.h).
   static constexpr HolderId kNewestHolder = 0;
+  static constexpr HolderId kRetainedHolder = 1;
   void forget_records();
 
+  std::size_t retained_max_;
+  std::deque<VersionNumber> retained_;  ///< Held by kRetainedHolder, ascending; the newest is not among them.
   VersionNumber newest_ = 0;
   VersionTable table_;
   std::map<VersionNumber, Record> records_;

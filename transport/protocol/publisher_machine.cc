@@ -26,20 +26,21 @@ std::vector<std::byte> copy_of(Bytes bytes) { return {bytes.begin(), bytes.end()
 
 }  // namespace
 
-PublisherMachine::PublisherMachine(Options options) : options_(std::move(options)) {}
+PublisherMachine::PublisherMachine(Options options)
+    : options_(std::move(options)), versions_(options_.retained_versions), leases_(options_.token_seed) {}
 
 void PublisherMachine::on_committed(Committed version, Time now) {
   FRESHET_CHECK(version.manifest != nullptr && version.manifest->architecture != nullptr);
   FRESHET_CHECK(version.segments.size() == version.places.size());
   const VersionNumber number = version.manifest->name.number;
   const std::int64_t announced_ns = now.time_since_epoch().count();
-  commits_.append(number);
+  commits_.append(number, version.missed_before);
   versions_.add_newest(std::move(version), announced_ns);
   number_floor_ = std::max(number_floor_, number);
   for (auto& [id, session] : sessions_) {
     if (session.hello().mode == Mode::every) session.enqueue(number, versions_, options_.every_queue_versions_max);
   }
-  actions_.push_back(action::Announce{
+  actions_.emplace_back(action::Announce{
       {.model = options_.model, .incarnation = options_.incarnation, .number = number, .announced_ns = announced_ns}});
 }
 
@@ -70,30 +71,37 @@ void PublisherMachine::on(const Peer& peer, Hello hello, Time now) {
     known->second.move_to(peer);
     known->second.last_heard = now;
     known->second.silent = false;
+    number_floor_ = std::max(number_floor_, std::min(hello.highest_seen, kHighestSeenMax));
     return welcome(known->second);
   }
   if (hello.door_token != 0) return send(peer, UnknownSession{.session = hello.session});
-  end_doorless_sessions_of(peer);
-  if (auto refused = why_refused(hello)) {
+  const std::vector<SessionId> replaced = doorless_sessions_of(peer);
+  if (auto refused = why_refused(hello, replaced.size())) {
+    end_sessions(replaced);
     return refuse(peer, hello.session, /*request=*/0, refused->code(), refused->message());
   }
+  // In this order, so that what waited for the session before waits for the new one.
   open_session(peer, std::move(hello), now);
+  end_sessions(replaced);
 }
 
-std::optional<Error> PublisherMachine::why_refused(const Hello& hello) const {
+std::optional<Error> PublisherMachine::why_refused(const Hello& hello, std::size_t replaced) const {
   if (hello.protocol != kProtocolVersion) {
     return Error(Code::unsupported, format("protocol {} is not spoken here, {} is", hello.protocol, kProtocolVersion));
   }
   if (hello.model != options_.model) {
     return Error(Code::not_found, format("{} is not published here, {} is", hello.model, options_.model));
   }
-  if (hello.host != options_.host) {
-    return Error(Code::unsupported, format("{} is published on another host: no memory can be shared", options_.model));
+  if (!is_on_this_host(hello) && !can_fetch(hello)) {
+    return Error(Code::unsupported,
+                 channels_offered() == 0
+                     ? format("{} is published on another host: no memory can be shared", options_.model)
+                     : format("{} is published on another host: no channel in common with it", options_.model));
   }
   if (hello.session == 0 || hello.highest_seen > kHighestSeenMax) {
     return Error(Code::invalid_argument, "a hello without session, or that has seen impossible numbers");
   }
-  if (sessions_.size() >= options_.sessions_max) {
+  if (sessions_.size() - replaced >= options_.sessions_max) {
     return Error(Code::out_of_space,
                  format("{} has {} subscribers, no more are taken", options_.model, sessions_.size()));
   }
@@ -104,8 +112,10 @@ void PublisherMachine::open_session(const Peer& peer, Hello hello, Time now) {
   const SessionId id = hello.session;
   const std::uint64_t serial = ++last_serial_;
   number_floor_ = std::max(number_floor_, hello.highest_seen);
-  auto [entry, added] = sessions_.try_emplace(id, peer, std::move(hello), serial, token_for(id, serial));
+  auto [entry, added] =
+      sessions_.try_emplace(id, peer, std::move(hello), serial, keyed_word(options_.token_seed, id, serial));
   PublisherSession& session = entry->second;
+  session.can_fetch = can_fetch(session.hello());
   session.last_heard = now;
   if (session.hello().mode == Mode::every) {
     for (const VersionNumber number : versions_.table().numbers()) {
@@ -115,19 +125,24 @@ void PublisherMachine::open_session(const Peer& peer, Hello hello, Time now) {
   welcome(session);
 }
 
-void PublisherMachine::end_doorless_sessions_of(const Peer& peer) {
+std::vector<SessionId> PublisherMachine::doorless_sessions_of(const Peer& peer) const {
   std::vector<SessionId> doorless;
   for (const auto& [id, session] : sessions_) {
     if (session.peer() == peer && !session.door_open) doorless.push_back(id);
   }
-  for (const SessionId id : doorless) end_session(id);
+  return doorless;
+}
+
+void PublisherMachine::end_sessions(const std::vector<SessionId>& ids) {
+  for (const SessionId id : ids) end_session(id);
 }
 
 void PublisherMachine::end_session(SessionId id) {
   const auto entry = sessions_.find(id);
   if (entry == sessions_.end()) return;
   entry->second.end(versions_);
-  if (entry->second.door_open) actions_.push_back(action::CloseDoor{.session = id});
+  close_leases(leases_.of(id), /*by_force=*/true);
+  if (entry->second.door_open) actions_.emplace_back(action::CloseDoor{.session = id});
   sessions_.erase(entry);
 }
 
@@ -141,7 +156,8 @@ void PublisherMachine::on(PublisherSession& session, const Want& want) {
   const auto refuse_want = [&](Code code, std::string message) {
     refuse(session.peer(), want.session, want.request, code, std::move(message));
   };
-  if (!session.door_open) return refuse_want(Code::failed_precondition, "the session's door is not open");
+  session.channel = want.channel;
+  if (auto why = why_not_readable(session, want)) return refuse_want(why->code(), why->message());
   const auto number = next_for(session, want.after);
   if (!number) return refuse_want(Code::not_found, format("nothing newer than {}", want.after));
   if (!session.holds(*number) && session.holds_count() >= options_.holds_per_session_max) {
@@ -167,7 +183,8 @@ std::optional<VersionNumber> PublisherMachine::next_for(PublisherSession& sessio
 }
 
 void PublisherMachine::send_grant(PublisherSession& session, const Want& want, VersionNumber number) {
-  const std::uint64_t grant_id = session.grant(number, versions_);
+  const bool mapped = want.channel == ChannelKind::shm;
+  const std::uint64_t grant_id = mapped ? session.grant(number, versions_) : grant_by_lease(session, number);
   const HeldVersions::Record& record = *versions_.find(number);
   const CommittedVersion& version = record.version;
   const Architecture& architecture = *version.manifest->architecture;
@@ -181,14 +198,18 @@ void PublisherMachine::send_grant(PublisherSession& session, const Want& want, V
              .number = number,
              .manifest = version.encoded_manifest,
              .architecture = has_architecture ? std::vector<std::byte>() : copy_of(architecture.encoded()),
-             .places = version.places,
-             .slab_bytes = version.slab_bytes,
+             .places = mapped ? version.places : std::vector<SegmentPlace>(),
+             .slab_bytes = mapped ? version.slab_bytes : std::vector<std::uint64_t>(),
              .gap_before = every ? commits_.missed_between(want.after, number) : 0,
              .publish_started_ns = version.publish_started_ns,
-             .announced_ns = record.announced_ns});
+             .announced_ns = record.announced_ns,
+             .channel = want.channel,
+             .lease = mapped ? 0 : session.lease_of(number)});
 }
 
-void PublisherMachine::on(PublisherSession& session, const Held& held) { session.apply(held, versions_); }
+void PublisherMachine::on(PublisherSession& session, const Held& held) {
+  close_leases(session.apply(held, versions_), /*by_force=*/false);
+}
 
 void PublisherMachine::on(PublisherSession& session, const Ping& ping) {
   session.serving = ping.serving;
@@ -206,16 +227,21 @@ bool PublisherMachine::on_door_open(SessionId session, std::uint64_t token, Time
   return true;
 }
 
-void PublisherMachine::on_door_closed(SessionId session, Time) {
-  const auto entry = sessions_.find(session);
+void PublisherMachine::on_door_closed(SessionId id, Time) {
+  const auto entry = sessions_.find(id);
   if (entry == sessions_.end() || !entry->second.door_open) return;
-  entry->second.door_open = false;
-  end_session(session);
+  PublisherSession& session = entry->second;
+  session.door_open = false;
+  if (session.hello().mode == Mode::latest || !session.can_fetch) return end_session(id);
+  session.release_mapped(versions_);
+  session.silent = true;  // Most likely it died: its queue is the first to be shed.
 }
 
 void PublisherMachine::shed_queues(std::uint64_t bytes_wanted, Time) {
-  const std::uint64_t freed = shed(bytes_wanted, /*silent_ones_only=*/true);
-  if (freed < bytes_wanted) shed(bytes_wanted - freed, /*silent_ones_only=*/false);
+  std::uint64_t freed = versions_.shed_retained(bytes_wanted);
+  for (const bool silent_ones_only : {true, false}) {
+    if (freed < bytes_wanted) freed += shed(bytes_wanted - freed, silent_ones_only);
+  }
 }
 
 std::uint64_t PublisherMachine::shed(std::uint64_t bytes_wanted, bool silent_ones_only) {
@@ -231,7 +257,7 @@ std::uint64_t PublisherMachine::shed(std::uint64_t bytes_wanted, bool silent_one
 }
 
 bool PublisherMachine::kept_by_queues_alone(VersionNumber number, bool silent_ones_only) const {
-  if (number == versions_.newest()) return false;
+  if (number == versions_.newest() || leases_.name(number)) return false;
   return std::all_of(sessions_.begin(), sessions_.end(), [&](const auto& entry) {
     const PublisherSession& session = entry.second;
     const bool waits = session.queue().contains(number);
@@ -240,25 +266,26 @@ bool PublisherMachine::kept_by_queues_alone(VersionNumber number, bool silent_on
 }
 
 void PublisherMachine::on_tick(Time now) {
-  std::vector<SessionId> forgotten;
+  std::vector<SessionId> expired;
   for (auto& [id, session] : sessions_) {
-    if (now - session.last_heard < options_.silent_after) continue;
-    session.silent = true;
-    if (!session.door_open) forgotten.push_back(id);
+    if (now - session.last_heard >= options_.silent_after) session.silent = true;
+    if (now - session.last_heard >= patience(session)) expired.push_back(id);
   }
-  for (const SessionId id : forgotten) end_session(id);
+  for (const SessionId id : expired) expire(id);
 }
 
 Time PublisherMachine::next_tick() const {
   Time next = Time::max();
   for (const auto& [id, session] : sessions_) {
     if (!session.silent) next = std::min(next, session.last_heard + options_.silent_after);
+    if (const Duration left = patience(session); left != Duration::max())
+      next = std::min(next, session.last_heard + left);
   }
   return next;
 }
 
 std::vector<PublisherAction> PublisherMachine::take_actions() {
-  if (auto freed = versions_.take_freed(); !freed.empty()) actions_.push_back(action::Free{std::move(freed)});
+  if (auto freed = versions_.take_freed(); !freed.empty()) actions_.emplace_back(action::Free{std::move(freed)});
   return std::exchange(actions_, {});
 }
 
@@ -272,7 +299,10 @@ std::vector<PublisherMachine::SessionStat> PublisherMachine::sessions() const {
                      .serving = session.serving,
                      .held = session.held(),
                      .queued_versions = session.queue().size(),
-                     .gaps = session.gaps()});
+                     .gaps = session.gaps(),
+                     .host = session.hello().host,
+                     .serves = session.hello().serves,
+                     .channel = session.channel});
   }
   return stats;
 }
@@ -291,18 +321,15 @@ void PublisherMachine::welcome(const PublisherSession& session) {
                                .run = options_.run,
                                .incarnation = options_.incarnation,
                                .announcements = options_.announcements,
-                               .door = options_.door,
+                               .door = is_on_this_host(session.hello()) ? options_.door : std::string(),
                                .door_token = session.token(),
-                               .newest = versions_.newest()});
+                               .newest = versions_.newest(),
+                               .channels = options_.channels,
+                               .lease_ms = lease_ms()});
 }
 
 void PublisherMachine::send(const Peer& peer, Message message) {
-  actions_.push_back(action::Send{.peer = peer, .message = std::move(message)});
-}
-
-std::uint64_t PublisherMachine::token_for(SessionId session, std::uint64_t serial) const {
-  const std::array<std::uint64_t, 3> seed{options_.token_seed, session, serial};
-  return digest_of(bytes_of(seed.data(), seed.size())).low | 1;  // 0 means none.
+  actions_.emplace_back(action::Send{.peer = peer, .message = std::move(message)});
 }
 
 }  // namespace freshet::protocol

@@ -5,20 +5,30 @@
 /// Owned by its loop thread (or by the simulator).
 ///
 /// Rules:
-///   - A version is granted only to a session whose door is open, and the grant is a hold that ends with a Held message
-///     that leaves it out, with Bye, or with the closing of the door: never with a timer. (A stopped reader keeps its
-///     door.)
+///   - A version is granted to be mapped only to a session whose door is open, and the grant is a hold that ends with a
+///     Held message that leaves it out, with Bye, or with the closing of the door: never with a timer. (A stopped
+///     reader keeps its door.)
+///   - A Want that names another channel than shm needs no door. Its Grant carries a lease, and no places. The lease
+///   ends
+///     with Held, Bye, or `lease_silence` without a word from its session. Then no fetch is begun under it any more,
+///     and the hold goes when the shell says that nothing of it is read (on_lease_closed), not before.
 ///   - A version is held before the Grant that names it is handed out as an action, so that no segment of it can
 ///     become free on the way.
 ///   - A session belongs to the peer that said Hello, until another one says Hello for it with its door's token (its
 ///     connection broke and came back); messages that name it from elsewhere are answered UnknownSession.
-///   - A session that has been silent for `silent_after` is marked so; if its door is not open it is forgotten.
+///   - A session that has been silent for `silent_after` is marked so; if its door is not open it is forgotten, one
+///   that
+///     can fetch only after `lease_silence`. An `every` session that can fetch outlives its door for that long, so that
+///     whoever comes back (by another channel, over a new session) finds in its queue what it had not got yet.
 ///   - For an `every` session, committed versions after its position are held in its queue, up to a limit, until a Want
 ///     says that they have come; past the limit, or when the arena needs room (shed_queues), the oldest go and are
 ///     counted in the next grant's gap_before. The newest version is never shed.
+///   - The last `retained_versions` are kept though nobody holds them; shed_queues takes them before any queue.
+///   - Numbers need only grow: a relay commits what its upstream numbered, and says what it missed itself.
 ///   - The shell answers StatRequest itself; the machine passes over it.
 ///
-/// The parts: HeldVersions (what is kept), PublisherSession (whose it is), CommitLog (what was missed).
+/// The parts: HeldVersions (what is kept), PublisherSession (whose it is), Leases (what is fetched), CommitLog (what
+/// was missed).
 
 #include <chrono>
 #include <cstdint>
@@ -32,6 +42,7 @@
 #include "core/clock.h"
 #include "transport/protocol/commit_log.h"
 #include "transport/protocol/held_versions.h"
+#include "transport/protocol/leases.h"
 #include "transport/protocol/messages.h"
 #include "transport/protocol/publisher_session.h"
 
@@ -53,8 +64,22 @@ struct Free {
 struct CloseDoor {
   SessionId session = 0;
 };
+/// From now on that session may fetch that version under this lease. Comes before the Grant that names it is sent.
+struct OpenLease {
+  LeaseId lease = 0;
+  SessionId session = 0;
+  VersionNumber number = 0;
+};
+/// No fetch is to be begun under it any more; answered with on_lease_closed once nothing of it is read. `by_force`: the
+/// session is gone, so that whoever still fetches for it is to be cut off; may follow one without force.
+struct CloseLease {
+  LeaseId lease = 0;
+  SessionId session = 0;
+  bool by_force = false;
+};
 }  // namespace action
-using PublisherAction = std::variant<action::Send, action::Announce, action::Free, action::CloseDoor>;
+using PublisherAction = std::variant<action::Send, action::Announce, action::Free, action::CloseDoor, action::OpenLease,
+                                     action::CloseLease>;
 
 class PublisherMachine {
  public:
@@ -64,12 +89,15 @@ class PublisherMachine {
     std::uint64_t incarnation = 0;
     std::string announcements;
     std::string door;
-    std::string host;
-    std::uint64_t token_seed = 0;
+    std::string host;                    ///< Sessions of the same one are offered the door.
+    std::vector<ChannelOffer> channels;  ///< Where else bytes can be had; sessions of other hosts need one of them.
+    std::uint64_t token_seed = 0;        ///< Secret.
     std::size_t every_queue_versions_max = 64;
     std::size_t sessions_max = 4096;
     std::size_t holds_per_session_max = 1024;  ///< A session that holds more is refused until it lets some go.
     Duration silent_after = std::chrono::milliseconds(1000);
+    Duration lease_silence = std::chrono::seconds(3);  ///< At least silent_after.
+    std::size_t retained_versions = 1;                 ///< The newest among them.
   };
   explicit PublisherMachine(Options options);
 
@@ -87,8 +115,13 @@ class PublisherMachine {
   bool on_door_open(SessionId session, std::uint64_t token, Time now);
   void on_door_closed(SessionId session, Time now);
 
-  /// Gives up versions that nothing but queues keeps, oldest first, those that only silent sessions wait for before all
-  /// others, until nothing is left to give up or `bytes_wanted` bytes were freed. Called when a capture finds no room.
+  /// The shell's answer to CloseLease: nothing is read under it any more, nor will be. May come late, after its
+  /// session.
+  void on_lease_closed(LeaseId lease, Time now);
+
+  /// Gives up retained versions, then those that nothing but queues keeps, oldest first, those that only silent
+  /// sessions wait for before all others, until nothing is left to give up or `bytes_wanted` bytes were freed. Called
+  /// when a capture finds no room.
   void shed_queues(std::uint64_t bytes_wanted, Time now);
 
   void on_tick(Time now);
@@ -109,6 +142,9 @@ class PublisherMachine {
     std::vector<VersionNumber> held;
     std::uint64_t queued_versions = 0;
     std::uint64_t gaps = 0;
+    std::string host;
+    std::string serves;                      ///< Its own control address, if it serves the model again.
+    ChannelKind channel = ChannelKind::shm;  ///< Of its last Want.
   };
   std::vector<SessionStat> sessions() const;
   const VersionTable& versions() const { return versions_.table(); }
@@ -119,11 +155,24 @@ class PublisherMachine {
   void on(PublisherSession& session, const Held& held);
   void on(PublisherSession& session, const Ping& ping);
 
-  std::optional<Error> why_refused(const Hello& hello) const;
+  std::optional<Error> why_refused(const Hello& hello, std::size_t replaced) const;
   void open_session(const Peer& peer, Hello hello, Time now);
-  void end_doorless_sessions_of(const Peer& peer);
+  std::vector<SessionId> doorless_sessions_of(const Peer& peer) const;
+  void end_sessions(const std::vector<SessionId>& ids);
   void end_session(SessionId id);
   PublisherSession* session_of(const Peer& peer, SessionId id);
+
+  // Leases: publisher_leases.cc.
+  std::uint32_t channels_offered() const;
+  bool is_on_this_host(const Hello& hello) const { return hello.host == options_.host; }
+  bool can_fetch(const Hello& hello) const;
+  std::optional<Error> why_not_readable(const PublisherSession& session, const Want& want) const;
+  std::uint64_t grant_by_lease(PublisherSession& session, VersionNumber number);
+  void close_leases(const std::vector<LeaseId>& leases, bool by_force);
+  void expire(SessionId id);
+  std::uint32_t lease_ms() const;
+  /// How long the session may be silent until its leases, and itself if it has no door, are over; max: for ever.
+  Duration patience(const PublisherSession& session) const;
 
   std::optional<VersionNumber> next_for(PublisherSession& session, VersionNumber after);
   void send_grant(PublisherSession& session, const Want& want, VersionNumber number);
@@ -133,12 +182,12 @@ class PublisherMachine {
 
   bool kept_by_queues_alone(VersionNumber number, bool silent_ones_only) const;
   std::uint64_t shed(std::uint64_t bytes_wanted, bool silent_ones_only);
-  std::uint64_t token_for(SessionId session, std::uint64_t serial) const;
 
   Options options_;
   HeldVersions versions_;
   CommitLog commits_;
   std::map<SessionId, PublisherSession> sessions_;
+  Leases leases_;
   std::uint64_t last_serial_ = 0;
   VersionNumber number_floor_ = 0;
   std::vector<PublisherAction> actions_;

@@ -18,25 +18,56 @@ bool PublisherSession::accept_request(std::uint64_t request) {
 
 std::uint64_t PublisherSession::grant(VersionNumber number, HeldVersions& versions) {
   FRESHET_CHECK(versions.hold(number, grant_holder()));
-  holds_[number] = ++last_grant_;
-  return last_grant_;
+  Hold& hold = holds_[number];
+  hold.mapped = true;
+  return hold.grant = ++last_grant_;
 }
 
-void PublisherSession::apply(const Held& held, HeldVersions& versions) {
+std::uint64_t PublisherSession::grant(VersionNumber number, LeaseId lease) {
+  Hold& hold = holds_[number];
+  hold.lease = lease;
+  return hold.grant = ++last_grant_;
+}
+
+LeaseId PublisherSession::lease_of(VersionNumber number) const {
+  const auto hold = holds_.find(number);
+  return hold == holds_.end() ? 0 : hold->second.lease;
+}
+
+std::vector<LeaseId> PublisherSession::apply(const Held& held, HeldVersions& versions) {
   const std::set<VersionNumber> kept(held.numbers.begin(), held.numbers.end());
-  for (auto hold = holds_.begin(); hold != holds_.end();) {
-    if (hold->second > held.grants_seen || kept.contains(hold->first)) {
-      ++hold;
+  std::vector<LeaseId> leases;
+  for (auto at = holds_.begin(); at != holds_.end();) {
+    const auto& [number, hold] = *at;
+    if (hold.grant > held.grants_seen || kept.contains(number)) {
+      ++at;
       continue;
     }
-    versions.release(hold->first, grant_holder());
-    hold = holds_.erase(hold);
+    if (hold.mapped) versions.release(number, grant_holder());
+    if (hold.lease != 0) leases.push_back(hold.lease);
+    at = holds_.erase(at);
   }
+  return leases;
+}
+
+void PublisherSession::release_mapped(HeldVersions& versions) {
+  versions.release_all(grant_holder());
+  for (auto& [number, hold] : holds_) hold.mapped = false;
+  std::erase_if(holds_, [](const auto& hold) { return hold.second.lease == 0; });
+}
+
+bool PublisherSession::has_leases() const {
+  return std::any_of(holds_.begin(), holds_.end(), [](const auto& hold) { return hold.second.lease != 0; });
+}
+
+void PublisherSession::drop_leases() {
+  for (auto& [number, hold] : holds_) hold.lease = 0;
+  std::erase_if(holds_, [](const auto& hold) { return !hold.second.mapped; });
 }
 
 std::vector<VersionNumber> PublisherSession::held() const {
   std::vector<VersionNumber> numbers;
-  for (const auto& [number, grant] : holds_) numbers.push_back(number);
+  for (const auto& [number, hold] : holds_) numbers.push_back(number);
   return numbers;
 }
 

@@ -4,10 +4,11 @@
 /// and for `every` which versions wait for it.
 ///
 /// Invariants:
-///   1. A number is in holds_ if and only if the versions' table has it held by this session's grant holder; likewise
-///      queue_ and the queue holder.
+///   1. A number is in holds_ if and only if it was granted and not let go since. If it was granted to be mapped, the
+///      versions' table has it held by this session's grant holder; if to be fetched, by its lease's (leases.h). What
+///      is in queue_ is held by the queue holder.
 ///   2. Grant ids grow by one with each grant; a hold carries the id of the latest grant of its version.
-///   3. end() leaves nothing held.
+///   3. end() leaves nothing held but by leases.
 /// One thread at a time. Must be ended before it is destroyed.
 
 #include <cstdint>
@@ -38,6 +39,8 @@ class PublisherSession {
   std::uint64_t token() const { return token_; }
 
   bool door_open = false;
+  bool can_fetch = false;                  ///< It needs no door: it and we have a channel in common.
+  ChannelKind channel = ChannelKind::shm;  ///< Of its last Want.
   Time last_heard{};
   bool silent = false;
   VersionNumber serving = 0;
@@ -45,10 +48,18 @@ class PublisherSession {
   /// False for a request older than one that was seen: it was overtaken.
   bool accept_request(std::uint64_t request);
 
-  /// Holds the version and names the grant that says so. REQUIRES: the version is in `versions`.
+  /// Holds the version, to be mapped, and names the grant that says so. REQUIRES: the version is in `versions`.
   std::uint64_t grant(VersionNumber number, HeldVersions& versions);
-  /// Releases what the message leaves out, among the grants that its sender has seen.
-  void apply(const Held& held, HeldVersions& versions);
+  /// The same, to be fetched under that lease, which holds it.
+  std::uint64_t grant(VersionNumber number, LeaseId lease);
+  LeaseId lease_of(VersionNumber number) const;  ///< 0: none.
+  bool has_leases() const;
+  /// Releases what the message leaves out, among the grants that its sender has seen. Returns the leases of those.
+  std::vector<LeaseId> apply(const Held& held, HeldVersions& versions);
+  /// The door closed: what was granted to be mapped is not read any more.
+  void release_mapped(HeldVersions& versions);
+  /// Forgets what was granted to be fetched. The leases themselves are to be closed.
+  void drop_leases();
   bool holds(VersionNumber number) const { return holds_.contains(number); }
   std::vector<VersionNumber> held() const;
   std::size_t holds_count() const { return holds_.size(); }
@@ -77,7 +88,12 @@ class PublisherSession {
 
   std::uint64_t last_request_ = 0;
   std::uint64_t last_grant_ = 0;
-  std::map<VersionNumber, std::uint64_t> holds_;  ///< To the id of the latest grant.
+  struct Hold {
+    std::uint64_t grant = 0;  ///< The latest.
+    bool mapped = false;      ///< Granted to be mapped, and so held by the grant holder.
+    LeaseId lease = 0;        ///< Granted to be fetched.
+  };
+  std::map<VersionNumber, Hold> holds_;
   std::set<VersionNumber> queue_;
   std::uint64_t gaps_ = 0;
 };

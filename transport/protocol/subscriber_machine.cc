@@ -12,18 +12,17 @@ namespace {
 
 constexpr std::size_t kArchitecturesNamedMax = 4;
 constexpr int kPauseGrowthMax = 8;      ///< A pause that grows stops at this many times retry_after.
-constexpr int kKnockPauses = 10;        ///< How long a door may take to open.
 constexpr int kRefusedHelloPauses = 5;  ///< Until a publisher that refused a Hello is asked again.
 
 /// Whether a version that could not be installed may be had later. Otherwise it is the version itself that is wrong.
 bool may_pass(Code code) {
   return code == Code::unavailable || code == Code::timed_out || code == Code::out_of_space || code == Code::io_error ||
-         code == Code::cancelled;
+         code == Code::cancelled || code == Code::failed_precondition;
 }
 
 }  // namespace
 
-SubscriberMachine::SubscriberMachine(Options options) : options_(std::move(options)) {
+SubscriberMachine::SubscriberMachine(Options options) : options_(std::move(options)), selector_(options_.channels) {
   if (options_.mode == Mode::every) position_ = options_.after;
   highest_seen_ = position_;
 }
@@ -56,19 +55,21 @@ void SubscriberMachine::on(const Welcome& welcome, Time now) {
   if (!same_publisher) hopeless_up_to_ = 0;
   incarnation_ = welcome.incarnation;
   door_token_ = welcome.door_token;
-  phase_ = Phase::knocking;
-  knock_until_ = now + kKnockPauses * options_.retry_after;
-  actions_.push_back(action::OpenDoor{
-      .session = current_, .announcements = welcome.announcements, .door = welcome.door, .token = welcome.door_token});
+  if (!same_publisher) selector_.forget_failures();
+  take_offers(welcome);
+  choose_channel(now);
 }
 
 void SubscriberMachine::on_door_open(SessionId session, Time now) {
   if (phase_ != Phase::knocking || session != current_) {
-    if (!sessions_.contains(session)) actions_.push_back(action::LeaveDoor{.session = session});
+    const auto entry = sessions_.find(session);
+    if (entry == sessions_.end() || !entry->second.door_open)
+      actions_.emplace_back(action::LeaveDoor{.session = session});
     return;
   }
   sessions_[session].door_open = true;
   sessions_[session].door_token = door_token_;
+  channel_->open = true;
   phase_ = Phase::following;
   want_not_before_ = now;
   beat(now);
@@ -76,6 +77,9 @@ void SubscriberMachine::on_door_open(SessionId session, Time now) {
 }
 
 void SubscriberMachine::on_door_closed(SessionId session, Time now) {
+  if (session == current_ && phase_ == Phase::knocking && has_other_channel(now)) {
+    return channel_failed("the door did not open", now);
+  }
   sessions_.erase(session);
   if (session != current_ || (phase_ != Phase::knocking && phase_ != Phase::following)) return;
   connected_ = false;
@@ -83,6 +87,8 @@ void SubscriberMachine::on_door_closed(SessionId session, Time now) {
 }
 
 void SubscriberMachine::greet_anew(Time now) {
+  close_channel();
+  channel_.reset();
   const std::array<std::uint64_t, 2> seed{options_.session_seed, ++sessions_made_};
   current_ = std::max<SessionId>(1, digest_of(bytes_of(seed.data(), seed.size())).low);
   sessions_[current_] = {};
@@ -108,7 +114,9 @@ Hello SubscriberMachine::hello_for(SessionId session, std::uint64_t door_token) 
           .host = options_.host,
           .highest_seen = std::min(highest_seen_, kHighestSeenMax),
           .after = options_.mode == Mode::every ? position_ : 0,
-          .door_token = door_token};
+          .door_token = door_token,
+          .channels = selector_.options().usable,
+          .serves = options_.serves};
 }
 
 void SubscriberMachine::leave_current_session() {
@@ -116,7 +124,7 @@ void SubscriberMachine::leave_current_session() {
   if (session == sessions_.end()) return;
   if (!session->second.held.empty()) return;  // Drained: LeaveDoor comes with the last unpin.
   if (phase_ == Phase::knocking || phase_ == Phase::following) {
-    actions_.push_back(action::LeaveDoor{.session = current_});
+    actions_.emplace_back(action::LeaveDoor{.session = current_});
   }
   sessions_.erase(session);
 }
@@ -136,13 +144,16 @@ void SubscriberMachine::on(Grant grant, Time now) {
     return send_held(grant.session, session);
   }
   session.held.insert(grant.number);
-  installing_ = Installing{.session = grant.session, .number = grant.number, .gap_before = grant.gap_before};
-  actions_.push_back(action::Install{.grant = std::move(grant), .granted_at = now});
+  installing_ = Installing{.session = grant.session,
+                           .number = grant.number,
+                           .gap_before = grant.gap_before,
+                           .fetched = grant.channel != ChannelKind::shm};
+  actions_.emplace_back(action::Install{.grant = std::move(grant), .granted_at = now});
 }
 
 bool SubscriberMachine::is_answer(const Grant& grant) const {
   return grant.session == current_ && phase_ == Phase::following && want_ && want_->want.request == grant.request &&
-         !installing_;
+         want_->want.channel == grant.channel && !installing_;
 }
 
 void SubscriberMachine::on_installed(SessionId session, VersionNumber number, Status status, Time now) {
@@ -155,21 +166,29 @@ void SubscriberMachine::on_installed(SessionId session, VersionNumber number, St
     serving_ = number;
     gaps_ += done.gap_before;
     if (options_.mode == Mode::every) delivered_.insert(number);
+    if (channel_ && session == current_) {
+      channel_->failures = 0;
+      selector_.worked(channel_->offer.kind);
+    }
+    if (done.fetched) drop(session, number);  // The bytes are our own.
   } else {
-    on_install_failed(done, status.error().code(), now);
+    on_install_failed(done, status.error(), now);
   }
   consider_want(now);
 }
 
-void SubscriberMachine::on_install_failed(const Installing& failed, Code code, Time now) {
+void SubscriberMachine::on_install_failed(const Installing& failed, const Error& error, Time now) {
   drop(failed.session, failed.number);
-  if (!may_pass(code)) {
-    position_ = std::max(position_, failed.number);
-    if (options_.mode == Mode::every) gaps_ += failed.gap_before + 1;
-    return;
-  }
+  if (failed.fetched && is_fetched_again(failed, error, now)) return;
+  if (!may_pass(error.code())) return give_up_version(failed);
   install_pause_ = std::clamp(2 * install_pause_, options_.retry_after, kPauseGrowthMax * options_.retry_after);
   want_not_before_ = now + install_pause_;
+  if (failed.session == current_) count_install_failure(error, now);
+}
+
+void SubscriberMachine::give_up_version(const Installing& failed) {
+  position_ = std::max(position_, failed.number);
+  if (options_.mode == Mode::every) gaps_ += failed.gap_before + 1;
 }
 
 void SubscriberMachine::on_unpinned(SessionId session, VersionNumber number, Time) { drop(session, number); }
@@ -179,7 +198,7 @@ void SubscriberMachine::drop(SessionId id, VersionNumber number) {
   if (entry == sessions_.end() || entry->second.held.erase(number) == 0) return;
   if (id != current_ && entry->second.held.empty()) {
     sessions_.erase(entry);
-    actions_.push_back(action::LeaveDoor{.session = id});
+    actions_.emplace_back(action::LeaveDoor{.session = id});
     return;
   }
   send_held(id, entry->second);
@@ -211,7 +230,9 @@ void SubscriberMachine::on(const Pong& pong, Time now) {
 
 void SubscriberMachine::on(const UnknownSession& unknown, Time now) {
   if (unknown.session != current_) return claim_drained(unknown.session);
-  if (phase_ == Phase::following) return claim_session(now);
+  // A session without a door leaves nothing behind: no use to insist.
+  const bool insist = !is_fetching() || !claim_until_;
+  if (phase_ == Phase::following && insist) return claim_session(now);
   leave_current_session();
   greet_anew(now);
 }
@@ -260,14 +281,17 @@ void SubscriberMachine::on_want_refused(const Refusal& refusal, Time now) {
 
 void SubscriberMachine::consider_want(Time now) {
   if (!has_cause_to_ask() || now < want_not_before_) return;
-  const Want want{
-      .session = current_, .request = ++last_request_, .after = position_, .known_architectures = architectures_};
+  const Want want{.session = current_,
+                  .request = ++last_request_,
+                  .after = position_,
+                  .known_architectures = architectures_,
+                  .channel = channel_->offer.kind};
   want_ = Outstanding{.want = want, .retry_at = now + options_.retry_after, .pause = options_.retry_after};
   send(want);
 }
 
 bool SubscriberMachine::has_cause_to_ask() const {
-  if (phase_ != Phase::following || want_ || installing_) return false;
+  if (phase_ != Phase::following || !channel_ || !channel_->open || want_ || installing_) return false;
   if (options_.mode == Mode::every && delivered_.size() >= options_.installs_in_flight_max) return false;
   return newest_known_ > std::max(position_, hopeless_up_to_);
 }
@@ -280,7 +304,7 @@ void SubscriberMachine::repeat_want(Time now) {
 
 void SubscriberMachine::heard(Time now) {
   last_heard_ = now;
-  connected_ = true;
+  connected_ = ever_heard_ = true;
 }
 
 void SubscriberMachine::beat(Time now) {
@@ -293,10 +317,18 @@ void SubscriberMachine::beat(Time now) {
   }
 }
 
+void SubscriberMachine::on_higher_seen(VersionNumber number, Time) {
+  if (number <= highest_seen_) return;
+  highest_seen_ = number;
+  if (phase_ == Phase::following) send(hello_for(current_, door_token_));
+}
+
 void SubscriberMachine::on_stop(Time) {
+  close_channel();
+  channel_.reset();
   for (const auto& [id, session] : sessions_) {
     send(Bye{.session = id});
-    actions_.push_back(action::LeaveDoor{.session = id});
+    actions_.emplace_back(action::LeaveDoor{.session = id});
   }
   sessions_.clear();
   want_.reset();
@@ -305,7 +337,10 @@ void SubscriberMachine::on_stop(Time) {
 }
 
 void SubscriberMachine::on_tick(Time now) {
-  if (connected_ && now - last_heard_ >= options_.silent_after) connected_ = false;
+  if (connected_ && now - last_heard_ >= options_.silent_after) {
+    connected_ = false;
+    if (phase_ == Phase::following && is_fetching()) claim_session(now);
+  }
   switch (phase_) {
     case Phase::idle:
     case Phase::stopped: return;
@@ -313,16 +348,20 @@ void SubscriberMachine::on_tick(Time now) {
       if (now >= hello_at_) say_hello(now);
       return;
     case Phase::knocking:
-      if (now < knock_until_) return;
-      leave_current_session();
-      return greet_anew(now);
+      if (now >= knock_until_) return on_knock_unanswered(now);
+      if (now >= beat_at_) beat(now);
+      return;
     case Phase::following:
       if (claim_until_ && now >= *claim_until_) {
         leave_current_session();
         return greet_anew(now);
       }
       if (claim_until_ && now >= hello_at_) say_hello(now);
-      if (now >= beat_at_) beat(now);
+      if (now >= beat_at_) {
+        beat(now);
+        consider_better_channel(now);
+      }
+      tick_channel(now);
       if (want_ && now >= want_->retry_at) repeat_want(now);
       consider_want(now);
   }
@@ -334,10 +373,10 @@ Time SubscriberMachine::next_tick() const {
     case Phase::idle:
     case Phase::stopped: return Time::max();
     case Phase::greeting: return std::min(next, hello_at_);
-    case Phase::knocking: return std::min(next, knock_until_);
+    case Phase::knocking: return std::min({next, knock_until_, beat_at_});
     case Phase::following: break;
   }
-  next = std::min(next, beat_at_);
+  next = std::min({next, beat_at_, next_channel_tick()});
   if (claim_until_) next = std::min({next, hello_at_, *claim_until_});
   if (has_cause_to_ask()) next = std::min(next, want_not_before_);
   if (want_) next = std::min(next, want_->retry_at);
@@ -350,6 +389,6 @@ void SubscriberMachine::send_held(SessionId id, const Session& session) {
   send(Held{.session = id, .grants_seen = session.grants_seen, .numbers = {session.held.begin(), session.held.end()}});
 }
 
-void SubscriberMachine::send(Message message) { actions_.push_back(action::SendControl{std::move(message)}); }
+void SubscriberMachine::send(Message message) { actions_.emplace_back(action::SendControl{std::move(message)}); }
 
 }  // namespace freshet::protocol

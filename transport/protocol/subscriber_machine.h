@@ -3,11 +3,12 @@
 /// The subscriber's half of the control protocol. Handed events and a time, returns actions; opens no socket, reads no
 /// clock, starts no thread. Owned by its loop thread (or by the simulator).
 ///
-/// Life: greeting (Hello, again after a pause until Welcome) -> knocking (open the door, receive slabs) -> following
-/// (Want when news or a Pong says that there is more, one Want at a time). A closed door leads back to greeting, with a
-/// new session. A publisher that is merely silent keeps the session: it may be stopped, its door is still open, and its
-/// death closes the door. UnknownSession through an open door means that the control connection broke and came back:
-/// the session is claimed again with the door's token, and given up for a new one when that takes too long.
+/// Life: greeting (Hello, again after a pause until Welcome) -> knocking (open the door, receive slabs), or a data
+/// channel is opened instead -> following (Want when news or a Pong says that there is more, one Want at a time). A
+/// closed door leads back to greeting, with a new session. A publisher that is merely silent keeps the session: it may
+/// be stopped, its door is still open, and its death closes the door. UnknownSession through an open door means that
+/// the control connection broke and came back: the session is claimed again with the door's token, and given up for a
+/// new one when that takes too long.
 ///
 /// Rules:
 ///   - A door stays open while anything granted through it may still be read in this process: the publisher takes a
@@ -19,6 +20,14 @@
 ///   - A version that was refused for what it is (corrupt, of a shape that cannot be served) is not asked for again.
 ///     One that could not be had now (a lost slab) is, after a pause that grows.
 ///   - Versions installed stay served through everything; their mappings live until they are unpinned.
+///   - How versions are read is the selector's choice among what the Welcome offers. A channel that fails, also in the
+///     middle of an Install, gives way to the next best in the same session, so that an `every` session's queue stays.
+///     A better one is gone back to when its pause is over.
+///   - A version that was fetched is the subscriber's own: it is let go of as soon as it is installed. Bytes that were
+///     not what the manifest says are fetched once more, by another channel if there is one, before the version is
+///     refused.
+///   - A session without a door has nothing that tells of the publisher's death but silence: then it is claimed, at
+///     whatever address the shell finds now, and given up for a new one when that takes too long.
 ///
 /// A Hello in the actions means that no publisher is known to be there: the shell looks its address up anew.
 
@@ -32,6 +41,7 @@
 #include <vector>
 
 #include "core/clock.h"
+#include "transport/protocol/channel_selector.h"
 #include "transport/protocol/messages.h"
 
 namespace freshet::protocol {
@@ -51,13 +61,27 @@ struct OpenDoor {
 struct LeaveDoor {
   SessionId session = 0;
 };
-/// Check, map and swap in; answer with on_installed.
+/// Check, map (or, with a lease, fetch into memory of one's own and prove), and swap in; answer with on_installed. A
+/// fetch whose channel dies or is closed is answered `unavailable`; `corrupt` says that bytes failed their proof.
 struct Install {
   Grant grant;
   Time granted_at;
 };
+/// Follow this PUB socket (instead of any before it), and connect to that data channel; answer with on_channel_open or
+/// on_channel_closed. `why` is for people.
+struct OpenChannel {
+  SessionId session = 0;
+  ChannelOffer offer;
+  std::string announcements;
+  std::string why;
+};
+/// Close the session's data channel, or stop connecting to it; nothing more is said of it.
+struct CloseChannel {
+  SessionId session = 0;
+};
 }  // namespace action
-using SubscriberAction = std::variant<action::SendControl, action::OpenDoor, action::LeaveDoor, action::Install>;
+using SubscriberAction = std::variant<action::SendControl, action::OpenDoor, action::LeaveDoor, action::Install,
+                                      action::OpenChannel, action::CloseChannel>;
 
 class SubscriberMachine {
  public:
@@ -73,6 +97,8 @@ class SubscriberMachine {
     Duration retry_after = std::chrono::milliseconds(200);
     Duration heartbeat = std::chrono::milliseconds(250);
     Duration silent_after = std::chrono::milliseconds(1000);
+    ChannelSelector::Options channels;  ///< What this process can use.
+    std::string serves;                 ///< Its own control address, if it serves the model again.
   };
   explicit SubscriberMachine(Options options);
 
@@ -83,6 +109,12 @@ class SubscriberMachine {
   /// Also when it could not be opened.
   void on_door_closed(SessionId session, Time now);
 
+  /// The channel of the last OpenChannel is connected; or could not be, or died.
+  void on_channel_open(SessionId session, Time now);
+  void on_channel_closed(SessionId session, Error why, Time now);
+  /// Bytes came through it: a publisher that is busy sending is not silent.
+  void on_channel_progress(SessionId session, Time now);
+
   /// The shell finished an Install: the version is served, or was refused with a reason (a hostile manifest, a lost
   /// slab).
   void on_installed(SessionId session, VersionNumber number, Status status, Time now);
@@ -92,6 +124,9 @@ class SubscriberMachine {
   void on_unpinned(SessionId session, VersionNumber number, Time now);
   /// For `every`: the application took the delivered version, so the next may come.
   void on_taken(VersionNumber number, Time now);
+  /// Somebody whom this process serves has seen that number: the publisher is told with the next Hello, and at once
+  /// when it is there.
+  void on_higher_seen(VersionNumber number, Time now);
   void on_stop(Time now);  ///< Says Bye.
 
   void on_tick(Time now);
@@ -104,6 +139,14 @@ class SubscriberMachine {
   VersionNumber serving() const { return serving_; }
   std::uint64_t gaps() const { return gaps_; }
   const std::string& last_refusal() const { return last_refusal_; }  ///< What the publisher last said no with.
+  /// When the publisher last gave a sign of life; nothing before the first. With newest_known() it bounds how stale the
+  /// served version may be.
+  std::optional<Time> last_heard() const { return ever_heard_ ? std::optional(last_heard_) : std::nullopt; }
+  /// The channel in use or being opened, and why that one; nothing while there is no session.
+  const ChannelOffer* channel() const { return channel_ ? &channel_->offer : nullptr; }
+  std::string channel_why() const { return channel_ ? channel_->why : std::string(); }
+  /// For what the shell measures.
+  ChannelSelector& selector() { return selector_; }
 
  private:
   enum class Phase : std::uint8_t { idle, greeting, knocking, following, stopped };
@@ -127,6 +170,17 @@ class SubscriberMachine {
     SessionId session = 0;
     VersionNumber number = 0;
     std::uint64_t gap_before = 0;
+    bool fetched = false;
+  };
+  /// How the current session's versions are read.
+  struct Channel {
+    ChannelOffer offer;
+    std::string why;
+    Time open_at{};     ///< Not asked for before.
+    Time give_up_at{};  ///< Once asked for.
+    bool asked = false;
+    bool open = false;
+    int failures = 0;  ///< Installs that failed in a row.
   };
 
   void on(const Welcome& welcome, Time now);
@@ -135,7 +189,23 @@ class SubscriberMachine {
   void on(const Pong& pong, Time now);
   void on(const UnknownSession& unknown, Time now);
   void on_want_refused(const Refusal& refusal, Time now);
-  void on_install_failed(const Installing& failed, Code code, Time now);
+  void on_install_failed(const Installing& failed, const Error& error, Time now);
+  void give_up_version(const Installing& failed);
+
+  // Channels: subscriber_channels.cc.
+  void take_offers(const Welcome& welcome);
+  void choose_channel(Time now);
+  void open_channel(Time now);
+  void close_channel();
+  void channel_failed(const std::string& why, Time now);
+  void consider_better_channel(Time now);
+  bool is_fetching() const { return channel_ && channel_->offer.kind != ChannelKind::shm; }
+  bool has_other_channel(Time now) const;
+  bool is_fetched_again(const Installing& failed, const Error& error, Time now);
+  void count_install_failure(const Error& error, Time now);
+  void on_knock_unanswered(Time now);
+  void tick_channel(Time now);
+  Time next_channel_tick() const;
 
   void greet_anew(Time now);
   void say_hello(Time now);
@@ -173,6 +243,13 @@ class SubscriberMachine {
   std::set<VersionNumber> delivered_;  ///< `every`: not yet taken by the application.
   std::vector<Digest> architectures_;  ///< The latest last.
 
+  ChannelSelector selector_;
+  std::optional<Channel> channel_;    ///< Of the current session, from its Welcome on.
+  std::vector<ChannelOffer> offers_;  ///< Of the current session's publisher, the door among them.
+  bool same_host_ = false;
+  std::string announcements_;
+  VersionNumber unproved_ = 0;  ///< Fetched once, and not what its manifest says.
+
   std::uint64_t door_token_ = 0;
   std::optional<Time> claim_until_;  ///< The publisher is being asked to know the session again.
   Time hello_at_{};
@@ -182,6 +259,7 @@ class SubscriberMachine {
   Time last_heard_{};
   Duration install_pause_{};
   bool connected_ = false;
+  bool ever_heard_ = false;
   std::string last_refusal_;
   std::vector<SubscriberAction> actions_;
 };

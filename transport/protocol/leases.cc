@@ -1,0 +1,61 @@
+#include "transport/protocol/leases.h"
+
+#include <sodium.h>
+
+#include <algorithm>
+#include <array>
+
+#include "core/check.h"
+
+namespace freshet::protocol {
+
+LeaseId Leases::open(SessionId session, VersionNumber number, HolderId holder, HeldVersions& versions) {
+  LeaseId id = keyed_word(seed_, session, holder);
+  while (leases_.contains(id)) id = keyed_word(seed_, id, holder);
+  FRESHET_CHECK(versions.hold(number, holder));
+  leases_.emplace(id, Lease{.session = session, .number = number, .holder = holder});
+  return id;
+}
+
+bool Leases::close(LeaseId lease, bool by_force) {
+  const auto entry = leases_.find(lease);
+  if (entry == leases_.end()) return false;
+  const State wanted = by_force ? State::closing_by_force : State::closing;
+  if (entry->second.state >= wanted) return false;
+  entry->second.state = wanted;
+  return true;
+}
+
+bool Leases::end(LeaseId lease, HeldVersions& versions) {
+  const auto entry = leases_.find(lease);
+  if (entry == leases_.end() || entry->second.state == State::open) return false;
+  versions.release(entry->second.number, entry->second.holder);
+  leases_.erase(entry);
+  return true;
+}
+
+std::vector<LeaseId> Leases::of(SessionId session) const {
+  std::vector<LeaseId> found;
+  for (const auto& [id, lease] : leases_) {
+    if (lease.session == session) found.push_back(id);
+  }
+  return found;
+}
+
+SessionId Leases::session_of(LeaseId lease) const { return leases_.at(lease).session; }
+
+bool Leases::name(VersionNumber number) const {
+  return std::any_of(leases_.begin(), leases_.end(), [&](const auto& lease) { return lease.second.number == number; });
+}
+
+std::uint64_t keyed_word(std::uint64_t seed, std::uint64_t first, std::uint64_t second) {
+  const std::array<std::uint64_t, 3> text{seed, first, second};
+  std::uint64_t word = 0;
+  std::array<unsigned char, crypto_generichash_BYTES_MIN> hash{};
+  crypto_generichash(hash.data(), hash.size(), reinterpret_cast<const unsigned char*>(text.data()), sizeof text,
+                     nullptr, 0);
+  std::copy_n(hash.begin(), sizeof word, reinterpret_cast<unsigned char*>(&word));
+  return word | 1;
+}
+
+}  // namespace freshet::protocol

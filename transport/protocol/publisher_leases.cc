@@ -1,0 +1,73 @@
+#include <algorithm>
+#include <limits>
+
+#include "core/format.h"
+#include "transport/protocol/publisher_machine.h"
+
+// Sessions that fetch: what they are offered, the leases they get, and when those end.
+
+namespace freshet::protocol {
+
+std::uint32_t PublisherMachine::channels_offered() const {
+  std::uint32_t kinds = 0;
+  for (const ChannelOffer& offer : options_.channels) kinds |= bit(offer.kind);
+  return kinds & ~bit(ChannelKind::shm);
+}
+
+bool PublisherMachine::can_fetch(const Hello& hello) const { return (hello.channels & channels_offered()) != 0; }
+
+std::uint32_t PublisherMachine::lease_ms() const {
+  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(options_.lease_silence).count();
+  return static_cast<std::uint32_t>(std::clamp<std::int64_t>(ms, 1, std::numeric_limits<std::uint32_t>::max()));
+}
+
+std::optional<Error> PublisherMachine::why_not_readable(const PublisherSession& session, const Want& want) const {
+  if (want.channel == ChannelKind::shm) {
+    if (session.door_open) return std::nullopt;
+    return Error(Code::failed_precondition, "the session's door is not open");
+  }
+  if ((session.hello().channels & channels_offered() & bit(want.channel)) == 0) {
+    return Error(Code::failed_precondition,
+                 format("channel {} is not one that we have in common", to_string(want.channel)));
+  }
+  // Those that are closing count too: they hold memory until the last of their bytes was sent.
+  if (leases_.of(session.hello().session).size() >= options_.holds_per_session_max) {
+    return Error(Code::out_of_space, "the session has too many leases");
+  }
+  return std::nullopt;
+}
+
+std::uint64_t PublisherMachine::grant_by_lease(PublisherSession& session, VersionNumber number) {
+  LeaseId lease = session.lease_of(number);
+  if (lease == 0) {
+    const SessionId id = session.hello().session;
+    lease = leases_.open(id, number, /*holder=*/2 * ++last_serial_, versions_);
+    actions_.emplace_back(action::OpenLease{.lease = lease, .session = id, .number = number});
+  }
+  return session.grant(number, lease);
+}
+
+void PublisherMachine::close_leases(const std::vector<LeaseId>& leases, bool by_force) {
+  for (const LeaseId lease : leases) {
+    if (!leases_.close(lease, by_force)) continue;
+    actions_.emplace_back(
+        action::CloseLease{.lease = lease, .session = leases_.session_of(lease), .by_force = by_force});
+  }
+}
+
+void PublisherMachine::on_lease_closed(LeaseId lease, Time) { leases_.end(lease, versions_); }
+
+Duration PublisherMachine::patience(const PublisherSession& session) const {
+  const bool remote = session.can_fetch && (!session.door_open || session.has_leases());
+  if (remote) return std::max(options_.lease_silence, options_.silent_after);
+  return session.door_open ? Duration::max() : options_.silent_after;
+}
+
+void PublisherMachine::expire(SessionId id) {
+  PublisherSession& session = sessions_.at(id);
+  if (!session.door_open) return end_session(id);
+  session.drop_leases();
+  close_leases(leases_.of(id), /*by_force=*/true);
+}
+
+}  // namespace freshet::protocol
