@@ -62,6 +62,11 @@ class SegmentPool {
   /// wants many, and would rather not take apart for one what fits another.
   std::optional<SegmentIndex> take(std::uint32_t tensor, std::uint64_t bytes);
 
+  /// That very segment, in state `writing`, for whoever knows what it holds and wants it as it is. False when it is not
+  /// free.
+  bool take_this(SegmentIndex segment);
+  bool is_free(SegmentIndex segment) const;
+
   void seal(SegmentIndex segment);     ///< writing -> live.
   void release(SegmentIndex segment);  ///< writing or live -> free, as its tensor's newest shadow.
 

@@ -40,6 +40,18 @@ std::optional<SegmentIndex> SegmentPool::take(std::uint32_t tensor, std::uint64_
   return cut_uncut(tensor, bytes);
 }
 
+bool SegmentPool::is_free(SegmentIndex segment) const {
+  return segment < segments_.size() && segments_[segment].state == State::free;
+}
+
+bool SegmentPool::take_this(SegmentIndex segment) {
+  if (!is_free(segment)) return false;
+  forget_free(segment);
+  segments_[segment].state = State::writing;
+  free_bytes_ -= segments_[segment].span;
+  return true;
+}
+
 Result<SegmentIndex> SegmentPool::acquire(std::uint32_t tensor, std::uint64_t bytes) {
   if (auto segment = take(tensor, bytes)) return *segment;
   if (bytes <= free_bytes_) {

@@ -102,6 +102,16 @@ Status SlabArena::add_slab(std::uint64_t bytes) {
   return {};
 }
 
+bool SlabArena::take_this(SegmentIndex segment) {
+  MutexLock lock(mutex_);
+  return pool_.take_this(segment);
+}
+
+bool SlabArena::is_free(SegmentIndex segment) const {
+  MutexLock lock(mutex_);
+  return pool_.is_free(segment);
+}
+
 void SlabArena::seal(std::span<const SegmentIndex> segments) {
   MutexLock lock(mutex_);
   for (const SegmentIndex segment : segments) pool_.seal(segment);

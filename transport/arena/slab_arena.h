@@ -40,6 +40,10 @@ class SlabArena {
   /// limit or the machine's memory is reached; what was acquired by then stays.
   Status grow(std::span<Want> wants);
 
+  /// A free segment, as it is; false when it is not free.
+  bool take_this(SegmentIndex segment);
+  bool is_free(SegmentIndex segment) const;
+
   void seal(std::span<const SegmentIndex> segments);
   void release(std::span<const SegmentIndex> segments);
   /// Releases those that were acquired.
