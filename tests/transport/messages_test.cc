@@ -270,5 +270,34 @@ TEST(CommitLog, CountsAgainstAPlainList) {
   EXPECT_EQ(log.count_up_to(number + 1000), 200u);
 }
 
+TEST(CommitLog, CountsWhatARelayMissedItself) {
+  std::mt19937_64 random(8);
+  CommitLog log;
+  std::vector<VersionNumber> upstream;  // Committed there; those that were missed lie right before the next.
+  VersionNumber number = 30;
+  log.append(number);
+  upstream.push_back(number);
+  std::vector<VersionNumber> ends{number};
+  for (int i = 0; i < 100; ++i) {
+    const std::uint64_t unused = random() % 3;
+    const std::uint64_t missed = random() % 3;
+    number += unused + missed + 1;
+    for (std::uint64_t back = missed; back > 0; --back) upstream.push_back(number - back);
+    upstream.push_back(number);
+    ends.push_back(number);
+    log.append(number, missed);
+  }
+  for (VersionNumber after = 30; after < number; ++after) {
+    for (const VersionNumber next : ends) {
+      if (next <= after) continue;
+      std::uint64_t between = 0;
+      for (const VersionNumber one : upstream) between += one > after && one < next;
+      ASSERT_EQ(log.missed_between(after, next), between) << after << " to " << next;
+    }
+  }
+  log.append(number + 3, /*missed=*/100);
+  EXPECT_EQ(log.missed_between(number, number + 3), 2u) << "no more than there are numbers";
+}
+
 }  // namespace
 }  // namespace freshet::protocol

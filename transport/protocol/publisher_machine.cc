@@ -232,7 +232,8 @@ void PublisherMachine::on_door_closed(SessionId id, Time) {
   if (entry == sessions_.end() || !entry->second.door_open) return;
   PublisherSession& session = entry->second;
   session.door_open = false;
-  if (session.hello().mode == Mode::latest || !session.can_fetch) return end_session(id);
+  const bool may_go_on = session.hello().mode == Mode::every || session.channel != ChannelKind::shm;
+  if (!session.can_fetch || !may_go_on) return end_session(id);
   session.release_mapped(versions_);
   session.silent = true;  // Most likely it died: its queue is the first to be shed.
 }

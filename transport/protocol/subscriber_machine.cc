@@ -80,6 +80,10 @@ void SubscriberMachine::on_door_closed(SessionId session, Time now) {
   if (session == current_ && phase_ == Phase::knocking && has_other_channel(now)) {
     return channel_failed("the door did not open", now);
   }
+  if (session == current_ && phase_ == Phase::following && is_fetching()) {
+    sessions_[session].door_open = false;
+    return;
+  }
   sessions_.erase(session);
   if (session != current_ || (phase_ != Phase::knocking && phase_ != Phase::following)) return;
   connected_ = false;
@@ -144,10 +148,8 @@ void SubscriberMachine::on(Grant grant, Time now) {
     return send_held(grant.session, session);
   }
   session.held.insert(grant.number);
-  installing_ = Installing{.session = grant.session,
-                           .number = grant.number,
-                           .gap_before = grant.gap_before,
-                           .fetched = grant.channel != ChannelKind::shm};
+  installing_ = Installing{
+      .session = grant.session, .number = grant.number, .gap_before = grant.gap_before, .channel = grant.channel};
   actions_.emplace_back(action::Install{.grant = std::move(grant), .granted_at = now});
 }
 
@@ -166,11 +168,10 @@ void SubscriberMachine::on_installed(SessionId session, VersionNumber number, St
     serving_ = number;
     gaps_ += done.gap_before;
     if (options_.mode == Mode::every) delivered_.insert(number);
-    if (channel_ && session == current_) {
-      channel_->failures = 0;
-      selector_.worked(channel_->offer.kind);
-    }
-    if (done.fetched) drop(session, number);  // The bytes are our own.
+    selector_.worked(done.channel);
+    if (channel_) channel_->failures = 0;
+    if (done.fetched()) drop(session, number);  // The bytes are our own.
+    consider_better_channel(now);
   } else {
     on_install_failed(done, status.error(), now);
   }
@@ -179,7 +180,7 @@ void SubscriberMachine::on_installed(SessionId session, VersionNumber number, St
 
 void SubscriberMachine::on_install_failed(const Installing& failed, const Error& error, Time now) {
   drop(failed.session, failed.number);
-  if (failed.fetched && is_fetched_again(failed, error, now)) return;
+  if (failed.fetched() && is_fetched_again(failed, error, now)) return;
   if (!may_pass(error.code())) return give_up_version(failed);
   install_pause_ = std::clamp(2 * install_pause_, options_.retry_after, kPauseGrowthMax * options_.retry_after);
   want_not_before_ = now + install_pause_;

@@ -170,7 +170,8 @@ class SubscriberMachine {
     SessionId session = 0;
     VersionNumber number = 0;
     std::uint64_t gap_before = 0;
-    bool fetched = false;
+    ChannelKind channel = ChannelKind::shm;
+    bool fetched() const { return channel != ChannelKind::shm; }
   };
   /// How the current session's versions are read.
   struct Channel {
