@@ -12,7 +12,27 @@ pkg_check_modules(zmq REQUIRED IMPORTED_TARGET libzmq)
 pkg_check_modules(rocksdb REQUIRED IMPORTED_TARGET rocksdb)
 find_program(FLATC flatc REQUIRED)
 
-pkg_check_modules(ucx IMPORTED_TARGET ucx)
+# UCX: its headers here, the library itself when it is first wanted (transport/channel/ucx/library.h). Debian's, or a newer
+# one in a folder of its own.
+set(FRESHET_UCX_ROOT "" CACHE PATH "A UCX to use instead of the system's: the folder that has include/ and lib/")
+if(FRESHET_UCX_ROOT)
+  if(NOT EXISTS ${FRESHET_UCX_ROOT}/include/ucp/api/ucp.h OR NOT EXISTS ${FRESHET_UCX_ROOT}/lib/libucp.so.0)
+    message(FATAL_ERROR "FRESHET_UCX_ROOT: no UCX with headers in ${FRESHET_UCX_ROOT}")
+  endif()
+  set(FRESHET_UCX_INCLUDE ${FRESHET_UCX_ROOT}/include)
+  set(FRESHET_UCX_LIBRARY ${FRESHET_UCX_ROOT}/lib/libucp.so.0)
+else()
+  find_path(system_ucx_include ucp/api/ucp.h)
+  mark_as_advanced(system_ucx_include)
+  if(system_ucx_include)
+    set(FRESHET_UCX_INCLUDE ${system_ucx_include})
+    set(FRESHET_UCX_LIBRARY libucp.so.0)
+  else()
+    message(STATUS "UCX's headers are not there: the channel ucx will answer unavailable")
+  endif()
+endif()
+
+pkg_check_modules(ucx IMPORTED_TARGET ucx)  # What a benchmark's peer links.
 pkg_check_modules(hiredis IMPORTED_TARGET hiredis)
 
 if(FRESHET_CUDA)

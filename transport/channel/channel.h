@@ -103,6 +103,9 @@ class ChannelServer {
   /// Cuts off whoever fetches for that session: by force, so that its open fetches end soon though it does not answer.
   virtual void cut_off(protocol::SessionId session) = 0;
   virtual ChannelStat stat() const = 0;
+  /// Memory that answers will lie in (an arena's slab), told once, so that what a fabric wants of it is paid once. It
+  /// stays mapped until the channel is destroyed. A channel that has no use for it does nothing.
+  virtual Status register_memory(Bytes /*memory*/) { return {}; }
 };
 
 /// Where a client's bytes go. Called on the client's progress() only.
@@ -141,6 +144,8 @@ class ChannelClient {
   virtual Result<bool> progress(std::chrono::microseconds at_most) = 0;
   /// Since it was opened; of payloads.
   virtual std::uint64_t bytes_received() const = 0;
+  /// Memory that places will lie in; as ChannelServer's.
+  virtual Status register_memory(Bytes /*memory*/) { return {}; }
 };
 
 /// Silence that ends a connection: the other side answers nothing, though asked, for that long.

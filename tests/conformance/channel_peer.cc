@@ -1,0 +1,59 @@
+/// A fetching client in a process of its own, so that a test can stop and kill it in the middle. It fetches one tensor
+/// of a MemorySource, says "begun" when the first bytes are there, waits for a line, goes on, and says "done", or
+/// "failed" with the reason.
+///   channel_peer TENSOR BYTES KIND ADDRESS …
+/// A channel that joins the conformance suite adds its KIND to open_client().
+
+#include <sys/prctl.h>
+
+#include <csignal>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "tests/conformance/channel_conformance.h"
+#include "transport/channel/ucx/ucx_channel.h"
+
+namespace freshet::channel {
+namespace {
+
+Result<std::unique_ptr<ChannelClient>> open_client(const std::vector<std::string>& words) {
+  if (words.size() == 2 && words[0] == "ucx") return open_ucx_client(words[1]);
+  return fail(Code::invalid_argument, "usage: channel_peer TENSOR BYTES KIND ADDRESS …");
+}
+
+Status fetch(std::uint32_t tensor, std::uint64_t bytes, const std::vector<std::string>& words) {
+  FRESHET_ASSIGN(const auto client, open_client(words));
+  CollectingSink sink;
+  FRESHET_TRY(client->fetch({.request = 1,
+                             .session = MemorySource::kSession,
+                             .lease = MemorySource::kLease,
+                             .version = MemorySource::kVersion,
+                             .pieces = {{.tensor = tensor, .offset = 0, .bytes = bytes}}},
+                            sink));
+  drive({client.get()}, [&] { return sink.begun(1) || sink.ended(1) != nullptr; });
+  std::cout << (sink.ended(1) == nullptr ? "begun" : "ended early") << std::endl;
+  std::string line;
+  std::getline(std::cin, line);
+  drive({client.get()}, [&] { return sink.ended(1) != nullptr; });
+  if (sink.ended(1) == nullptr) return fail(Code::timed_out, "it never ended");
+  FRESHET_TRY(*sink.ended(1));
+  if (!sink.faults().empty()) return fail(Code::corrupt, sink.faults());
+  if (sink.find(1, 0)->content() != seeded_bytes(bytes, 1 + tensor)) return fail(Code::corrupt, "other bytes");
+  return {};
+}
+
+}  // namespace
+}  // namespace freshet::channel
+
+int main(int count, char** words) {
+  // A test that dies takes its peers along.
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  const std::vector<std::string> arguments(words + 1, words + count);
+  if (arguments.size() < 2) return 2;
+  const freshet::Status status =
+      freshet::channel::fetch(static_cast<std::uint32_t>(std::stoul(arguments[0])), std::stoull(arguments[1]),
+                              {arguments.begin() + 2, arguments.end()});
+  std::cout << (status ? "done" : "failed: " + status.error().message()) << std::endl;
+  return status ? 0 : 1;
+}

@@ -1,0 +1,135 @@
+#include "transport/channel/ucx/worker.h"
+
+#include <algorithm>
+
+#include "core/env.h"
+
+namespace freshet::channel::ucx {
+
+Result<std::unique_ptr<Worker>> Worker::open(const Options& options) {
+  FRESHET_ASSIGN(const Library* library, load_library());
+  std::unique_ptr<Worker> worker(new Worker(*library));
+  FRESHET_TRY(worker->start(options));
+  return worker;
+}
+
+Status Worker::start(const Options& options) {
+  ucp_config_t* config = nullptr;
+  if (const ucs_status_t status = ucx_.ucp_config_read(nullptr, nullptr, &config); status != UCS_OK) {
+    return fail(error_from(ucx_, status, "read UCX's configuration"));
+  }
+  // UCX would listen on every device's address otherwise, whatever address its listener has.
+  if (options.loopback && !system_env().variable("UCX_NET_DEVICES")) {
+    ucx_.ucp_config_modify(config, "NET_DEVICES", "lo");
+  }
+  ucp_params_t params{};
+  params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_MT_WORKERS_SHARED;
+  params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
+  params.mt_workers_shared = 1;  // Memory is registered from other threads.
+  const ucs_status_t opened = ucx_.ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config, &context_);
+  ucx_.ucp_config_release(config);
+  if (opened != UCS_OK) return fail(error_from(ucx_, opened, "start UCX (check UCX_TLS and UCX_NET_DEVICES)"));
+
+  ucp_worker_params_t worker_params{};
+  worker_params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+  worker_params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
+  if (const ucs_status_t status = ucx_.ucp_worker_create(context_, &worker_params, &worker_); status != UCS_OK) {
+    return fail(error_from(ucx_, status, "make a UCX worker"));
+  }
+  if (const ucs_status_t status = ucx_.ucp_worker_get_efd(worker_, &descriptor_); status != UCS_OK) {
+    return fail(error_from(ucx_, status, "get a UCX worker's descriptor"));
+  }
+  return {};
+}
+
+Worker::~Worker() {
+  for (const Incoming& message : incoming_) drop(message);
+  if (worker_ != nullptr) ucx_.ucp_worker_destroy(worker_);
+  {
+    const MutexLock lock(mutex_);
+    for (const ucp_mem_h memory : registered_) ucx_.ucp_mem_unmap(context_, memory);
+  }
+  if (context_ != nullptr) ucx_.ucp_cleanup(context_);
+}
+
+Result<bool> Worker::arm() {
+  const ucs_status_t status = ucx_.ucp_worker_arm(worker_);
+  if (status == UCS_OK) return true;
+  if (status == UCS_ERR_BUSY) return false;
+  return fail(error_from(ucx_, status, "arm a UCX worker"));
+}
+
+Status Worker::take_messages(MessageId id) {
+  handlers_.push_back(std::make_unique<Handler>(Handler{.worker = this, .id = id}));
+  ucp_am_handler_param_t param{};
+  param.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS | UCP_AM_HANDLER_PARAM_FIELD_CB |
+                     UCP_AM_HANDLER_PARAM_FIELD_ARG;
+  param.id = static_cast<unsigned>(id);
+  param.flags = UCP_AM_FLAG_WHOLE_MSG | UCP_AM_FLAG_PERSISTENT_DATA;
+  param.cb = &Worker::on_message;
+  param.arg = handlers_.back().get();
+  if (const ucs_status_t status = ucx_.ucp_worker_set_am_recv_handler(worker_, &param); status != UCS_OK) {
+    return fail(error_from(ucx_, status, "listen for UCX active messages"));
+  }
+  return {};
+}
+
+ucs_status_t Worker::on_message(void* argument, const void* header, std::size_t header_length, void* data,
+                                std::size_t length, const ucp_am_recv_param_t* param) {
+  const Handler& handler = *static_cast<Handler*>(argument);
+  const bool rendezvous = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
+  const bool keeps = rendezvous || (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_DATA) != 0;
+  // No header of ours is so long, and data that UCX would not let us keep has no length.
+  if (header_length > kHeaderBytesMax || (length != 0 && !keeps)) return UCS_OK;
+  Incoming message{.id = handler.id, .header_length = header_length, .length = length, .rendezvous = rendezvous};
+  const auto* bytes = static_cast<const std::byte*>(header);
+  std::copy(bytes, bytes + header_length, message.header_bytes.begin());
+  if (keeps) message.data = data;
+  handler.worker->incoming_.push_back(message);
+  return keeps ? UCS_INPROGRESS : UCS_OK;
+}
+
+void Worker::drop(const Incoming& message) {
+  if (message.data != nullptr) ucx_.ucp_am_data_release(worker_, message.data);
+}
+
+ucs_status_ptr_t Worker::receive(const Incoming& message, MutableBytes to, ucp_am_recv_data_nbx_callback_t done,
+                                 void* argument) {
+  ucp_request_param_t param{};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  param.cb.recv_am = done;
+  param.user_data = argument;
+  return ucx_.ucp_am_recv_data_nbx(worker_, message.data, to.data(), to.size(), &param);
+}
+
+ucs_status_ptr_t Worker::close_by_force(ucp_ep_h endpoint) {
+  ucp_request_param_t param{};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+  param.flags = UCP_EP_CLOSE_FLAG_FORCE;
+  const ucs_status_ptr_t closing = ucx_.ucp_ep_close_nbx(endpoint, &param);
+  return UCS_PTR_IS_PTR(closing) ? closing : nullptr;
+}
+
+bool Worker::closed(ucs_status_ptr_t closing) {
+  if (closing == nullptr) return true;
+  if (ucx_.ucp_request_check_status(closing) == UCS_INPROGRESS) return false;
+  ucx_.ucp_request_free(closing);
+  return true;
+}
+
+Status Worker::register_memory(Bytes memory) {
+  if (memory.empty()) return {};
+  ucp_mem_map_params_t params{};
+  params.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH;
+  params.address = const_cast<std::byte*>(memory.data());
+  params.length = memory.size();
+  ucp_mem_h mapped = nullptr;
+  if (const ucs_status_t status = ucx_.ucp_mem_map(context_, &params, &mapped); status != UCS_OK) {
+    return fail(error_from(ucx_, status, "register memory with UCX"));
+  }
+  const MutexLock lock(mutex_);
+  registered_.push_back(mapped);
+  return {};
+}
+
+}  // namespace freshet::channel::ucx

@@ -1,0 +1,91 @@
+#pragma once
+
+/// A UCX context with one worker, and what both sides of the channel do with it.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/mutex.h"
+#include "core/result.h"
+#include "core/tensor.h"
+#include "transport/channel/ucx/frame.h"
+#include "transport/channel/ucx/library.h"
+
+namespace freshet::channel::ucx {
+
+/// An active message as it came in, kept until it is handled outside of UCX's callbacks.
+struct Incoming {
+  MessageId id = MessageId::ping;
+  std::array<std::byte, kHeaderBytesMax> header_bytes{};
+  std::size_t header_length = 0;
+  void* data = nullptr;  ///< UCX's: given back by Worker::receive or Worker::drop.
+  std::uint64_t length = 0;
+  bool rendezvous = false;  ///< The bytes are still with the sender.
+
+  Bytes header() const { return Bytes(header_bytes.data(), header_length); }
+  /// REQUIRES: not a rendezvous.
+  Bytes payload() const { return Bytes(static_cast<const std::byte*>(data), length); }
+};
+
+/// One thread at a time, but for register_memory.
+class Worker {
+ public:
+  struct Options {
+    bool loopback = false;
+  };
+  static Result<std::unique_ptr<Worker>> open(const Options& options);
+  /// Whatever is under way is dropped. Endpoints and listeners are closed before.
+  ~Worker();
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+
+  const Library& ucx() const { return ucx_; }
+  ucp_worker_h handle() const { return worker_; }
+  /// Readable when there may be something to do, once arm() returned true.
+  int descriptor() const { return descriptor_; }
+  bool progress() { return ucx_.ucp_worker_progress(worker_) != 0; }
+  /// False when there is something to do already.
+  Result<bool> arm();
+
+  /// Messages of that id are put into incoming().
+  Status take_messages(MessageId id);
+  std::vector<Incoming>& incoming() { return incoming_; }
+  /// Lets go of a message's data unread; a rendezvous ends for its sender as if it had been read.
+  void drop(const Incoming& message);
+  /// Receives a rendezvous into `to`, which is as long as the message. Null when it is done already, an error as
+  /// UCS_PTR_STATUS, or a request that ends with `done`. Takes the message's data.
+  ucs_status_ptr_t receive(const Incoming& message, MutableBytes to, ucp_am_recv_data_nbx_callback_t done,
+                           void* argument);
+
+  /// Starts to close the endpoint by force. Null when it is done already.
+  ucs_status_ptr_t close_by_force(ucp_ep_h endpoint);
+  /// Whether that is over; frees the request then.
+  bool closed(ucs_status_ptr_t closing);
+
+  /// Pins memory for as long as the worker lives, where a transport wants that. Any thread.
+  Status register_memory(Bytes memory);
+
+ private:
+  struct Handler {
+    Worker* worker = nullptr;
+    MessageId id = MessageId::ping;
+  };
+  explicit Worker(const Library& ucx) : ucx_(ucx) {}
+  Status start(const Options& options);
+  static ucs_status_t on_message(void* argument, const void* header, std::size_t header_length, void* data,
+                                 std::size_t length, const ucp_am_recv_param_t* param);
+
+  const Library& ucx_;
+  ucp_context_h context_ = nullptr;
+  ucp_worker_h worker_ = nullptr;
+  int descriptor_ = -1;
+  std::vector<std::unique_ptr<Handler>> handlers_;
+  std::vector<Incoming> incoming_;
+  Mutex mutex_;
+  std::vector<ucp_mem_h> registered_ FRESHET_GUARDED_BY(mutex_);
+};
+
+}  // namespace freshet::channel::ucx
