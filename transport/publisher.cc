@@ -71,6 +71,9 @@ class Publisher::Impl final : public HubModel {
       : options_(std::move(options)),
         clock_(options_.clock != nullptr ? *options_.clock : system_clock()),
         hub_(std::move(hub)),
+        keep_versions_(options_.keep_versions != 0   ? options_.keep_versions
+                       : hub_->reaches_other_hosts() ? 2
+                                                     : 1),
         claim_(std::move(claim)),
         last_id_(id),
         last_number_(std::max(options_.number_floor, claim_->last_number())),
@@ -99,6 +102,9 @@ class Publisher::Impl final : public HubModel {
 
   // HubModel.
   void on_free(std::span<const SegmentIndex> segments) override { capture_->free(segments); }
+  std::vector<Bytes> bytes_of(std::span<const SegmentIndex> segments) const override {
+    return capture_->bytes_of(segments);
+  }
   void on_number_floor(VersionNumber floor) override { number_floor_ = floor; }
   PublisherStat stat(const std::vector<protocol::PublisherMachine::SessionStat>& sessions) const override;
 
@@ -127,6 +133,7 @@ class Publisher::Impl final : public HubModel {
   const PublisherOptions options_;
   const Clock& clock_;
   const std::shared_ptr<PublisherHub> hub_;
+  const std::size_t keep_versions_;
 
   // The worker's: numbers are recorded as versions are sealed, in their order.
   const std::unique_ptr<Directory::Claim> claim_;
@@ -158,6 +165,7 @@ Status Publisher::Impl::start() {
                  Capture::open({.name = "freshet-" + options_.model,
                                 .arena_limit_bytes = options_.arena_limit_bytes,
                                 .arena_copies = options_.arena_copies,
+                                .kept_versions = keep_versions_,
                                 .lock_memory = options_.lock_memory,
                                 .huge_pages = options_.huge_pages},
                                {.make_room = [this](std::uint64_t bytes) { hub_->shed_queues(options_.model, bytes); },
@@ -169,7 +177,8 @@ Status Publisher::Impl::start() {
   FRESHET_TRY(hub_->add({.model = options_.model,
                          .run = last_id_.run,
                          .incarnation = last_id_.incarnation,
-                         .every_queue_versions_max = options_.every_queue_versions_max},
+                         .every_queue_versions_max = options_.every_queue_versions_max,
+                         .keep_versions = keep_versions_},
                         *this));
   added_ = true;
   if (options_.architecture != nullptr) FRESHET_TRY(adopt_architecture(options_.architecture));
@@ -379,7 +388,13 @@ Result<PublishReceipt> Publisher::publish(std::span<const TensorView> tensors, P
   Capture::Kind kind = Capture::Kind::find;
   if (options.changed.kind_ == Changed::Kind::all) kind = Capture::Kind::all;
   if (options.changed.kind_ == Changed::Kind::only) kind = Capture::Kind::only;
-  return impl_->publish(tensors, options, kind, options.changed.tensors_);
+  const Time started = system_clock().now();
+  auto receipt = impl_->publish(tensors, options, kind, options.changed.tensors_);
+  if (!receipt || !options.sync) return receipt;
+  FRESHET_ASSIGN(const CommitReport report, impl_->wait_committed(receipt->version, kSealPatience));
+  static_cast<void>(report);
+  receipt->blocked = system_clock().now() - started;
+  return receipt;
 }
 
 Result<CommitReport> Publisher::wait_committed(VersionNumber version, Duration at_most) {

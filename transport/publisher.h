@@ -63,6 +63,10 @@ struct PublisherOptions {
   bool huge_pages = false;
 
   std::size_t every_queue_versions_max = 64;  ///< Kept for a slow `every` subscriber before a gap is recorded.
+  /// So many of the last versions are kept though nobody holds them: what a rollback can go back to, and what a
+  /// subscriber that fetches can be sent a difference from. Each needs memory for what changed; the oldest go when room is
+  /// needed. 0: two where other hosts may fetch (the hub listens on TCP), otherwise one, the newest.
+  std::size_t keep_versions = 0;
   const Clock* clock = nullptr;               ///< Null: the system's.
 };
 
@@ -89,6 +93,9 @@ struct PublishOptions {
   Metrics metrics;
   Changed changed = Changed::find();
   Tags tags;
+  /// True: publish() returns when the version is sealed and announced, instead of after the copy. For comparisons, and
+  /// for loops that must not run ahead of what exists.
+  bool sync = false;
   /// Non-null: the tensors have this architecture from now on (a changed shape or dtype is otherwise an error).
   std::shared_ptr<const Architecture> new_architecture;
 };
@@ -98,7 +105,7 @@ struct PublishReceipt {
   VersionNumber version = 0;
   std::uint64_t captured_tensors = 0;
   std::uint64_t captured_bytes = 0;
-  Duration blocked{};  ///< Time in publish().
+  Duration blocked{};  ///< Time in publish(), with the wait that `sync` asks for.
 };
 
 /// What a version came to, once it was sealed and announced.

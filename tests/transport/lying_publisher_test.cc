@@ -28,6 +28,9 @@ class Nobody final : public HubModel {
     MutexLock lock(mutex_);
     freed_.insert(segments.begin(), segments.end());
   }
+  std::vector<Bytes> bytes_of(std::span<const SegmentIndex> segments) const override {
+    return std::vector<Bytes>(segments.size());
+  }
   void on_number_floor(VersionNumber) override {}
   PublisherStat stat(const std::vector<protocol::PublisherMachine::SessionStat>& sessions) const override {
     PublisherStat stat;

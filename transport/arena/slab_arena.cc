@@ -153,6 +153,17 @@ Bytes SlabArena::bytes(const SegmentPlace& place) const {
   return slabs_.at(place.slab).memory().subspan(place.offset, place.bytes);
 }
 
+std::vector<Bytes> SlabArena::bytes_of(std::span<const SegmentIndex> segments) const {
+  std::vector<Bytes> memory;
+  memory.reserve(segments.size());
+  MutexLock lock(mutex_);
+  for (const SegmentIndex segment : segments) {
+    const SegmentPlace& place = pool_.place(segment);
+    memory.push_back(slabs_.at(place.slab).memory().subspan(place.offset, place.bytes));
+  }
+  return memory;
+}
+
 std::vector<SlabArena::SlabReference> SlabArena::slabs() const {
   std::vector<SlabReference> references;
   MutexLock lock(mutex_);

@@ -53,6 +53,7 @@ class SlabArena {
   std::vector<SegmentPlace> places(std::span<const SegmentIndex> segments) const;
   MutableBytes memory(const SegmentPlace& place);
   Bytes bytes(const SegmentPlace& place) const;
+  std::vector<Bytes> bytes_of(std::span<const SegmentIndex> segments) const;
 
   struct SlabReference {
     int descriptor = -1;

@@ -82,8 +82,10 @@ Status Capture::Impl::prepare(const Architecture& architecture) {
     model_bytes += sizes.back();
   }
   if (options_.arena_limit_bytes == 0) {
-    arena_.raise_limit(static_cast<std::uint64_t>(kDefaultLimitCopies * static_cast<double>(model_bytes)) +
-                       kDefaultLimitExtraBytes);
+    const double kept_copies = static_cast<double>(std::max<std::size_t>(options_.kept_versions, 1) - 1);
+    arena_.raise_limit(
+        static_cast<std::uint64_t>((kDefaultLimitCopies + kept_copies) * static_cast<double>(model_bytes)) +
+        kDefaultLimitExtraBytes);
   }
   // Every tensor as often as the arena is to have it, copy after copy; the last copy may be a part of one.
   const double copies = std::clamp(options_.arena_copies, 1.0, kArenaCopiesMax);
@@ -254,6 +256,9 @@ void Capture::free(std::span<const SegmentIndex> segments) { impl_->arena().rele
 Status Capture::wait_idle(Duration at_most) { return impl_->sealer().wait_idle(at_most); }
 std::vector<Capture::SlabReference> Capture::slabs() const { return impl_->arena().slabs(); }
 Bytes Capture::bytes(const SegmentPlace& place) const { return std::as_const(impl_->arena()).bytes(place); }
+std::vector<Bytes> Capture::bytes_of(std::span<const SegmentIndex> segments) const {
+  return std::as_const(impl_->arena()).bytes_of(segments);
+}
 
 Capture::Stat Capture::stat() const {
   SlabArena& arena = impl_->arena();

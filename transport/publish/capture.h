@@ -49,6 +49,7 @@ class Capture {
     std::string name;                     ///< Of the memory, for /proc/PID/maps.
     std::uint64_t arena_limit_bytes = 0;  ///< 0: four times the first architecture, plus 64 MiB.
     double arena_copies = 3.0;            ///< Touched by prepare().
+    std::size_t kept_versions = 1;        ///< Raise the default limit by a copy each, from the second on.
     bool lock_memory = true;
     bool huge_pages = false;
     std::size_t helpers = kHelpersByProcessors;  ///< Threads that copy beside the caller's.
@@ -125,8 +126,9 @@ class Capture {
   };
   Stat stat() const;
 
-  /// The bytes of a place, for whoever holds its version (a repository in the publisher's own process).
+  /// The memory of a version's segments, for whoever holds that version.
   Bytes bytes(const SegmentPlace& place) const;
+  std::vector<Bytes> bytes_of(std::span<const SegmentIndex> segments) const;
 
  private:
   class Impl;

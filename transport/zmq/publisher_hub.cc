@@ -15,6 +15,8 @@ namespace freshet {
 namespace {
 
 constexpr std::size_t kModelsMax = 256;
+/// Deltas are kept for whoever asks for the same: a group's members within moments, a group that goes back.
+constexpr std::uint64_t kDeltaCacheBytesMax = std::uint64_t{256} << 20;
 /// Taken in one go, so that a flood on one source does not starve the others.
 constexpr int kMessagesPerRound = 256;
 constexpr std::chrono::milliseconds kIdleRound{1000};
@@ -66,7 +68,8 @@ PublisherHub::PublisherHub(std::unique_ptr<Directory> directory, std::string hos
       context_(std::move(context)),
       control_(std::move(control)),
       announcements_(std::move(announcements)),
-      door_(std::move(door)) {
+      door_(std::move(door)),
+      desk_([this](protocol::LeaseId lease) { on_lease_closed(lease); }, kDeltaCacheBytesMax) {
   thread_ = std::thread([this] { run(); });
 }
 
@@ -112,10 +115,14 @@ Status PublisherHub::add(ModelOptions options, HubModel& model) {
               .announcements = announcements_.address.text(),
               .door = door_path_,
               .host = host_,
+              .channels = offers(),
               .token_seed = random_word(),
               .every_queue_versions_max = options.every_queue_versions_max,
+              .retained_versions = options.keep_versions,
           }),
           .slabs = std::make_shared<shm::SlabList>(),
+          .segments = serve::ServedSegments::make(
+              [&model](std::span<const SegmentIndex> segments) { model.on_free(segments); }),
       };
     }
   });
@@ -127,6 +134,10 @@ void PublisherHub::remove(const std::string& name) {
     const auto at = models_.find(name);
     if (at == models_.end()) return;
     door_->close_all_of(at->second.slabs);
+    // Whoever fetches is cut off, so that nothing of the owner's memory is read when this returns.
+    for (const protocol::SessionId session : desk_.sessions_of(*at->second.segments)) cut_off(session);
+    desk_.close_all_of(*at->second.segments);
+    at->second.segments->close();
     models_.erase(at);
   });
 }
@@ -138,6 +149,7 @@ void PublisherHub::commit(const std::string& name, protocol::CommittedVersion ve
   post([this, name, shared, slabs = std::move(slabs), announced = std::move(announced)] {
     Model& model = models_.at(name);
     *model.slabs = slabs;
+    model.segments->add(shared->manifest->owners.owners(), shared->segments, model.owner->bytes_of(shared->segments));
     model.machine->on_committed(std::move(*shared), now());
     carry_out(model);
     // After the news: a subscriber that hears of it has a way to go until it needs a new slab, and waits for it.
@@ -331,12 +343,50 @@ void PublisherHub::carry_out(Model& model) {
       announce(news->announcement);
       model.announced = std::move(news->announcement);
     } else if (auto* free = std::get_if<protocol::action::Free>(&action)) {
-      model.owner->on_free(free->segments);
+      model.segments->free(free->segments);
+    } else if (auto* lease = std::get_if<protocol::action::OpenLease>(&action)) {
+      open_lease(model, *lease);
+    } else if (auto* ended = std::get_if<protocol::action::CloseLease>(&action)) {
+      close_lease(*ended);
     } else if (auto* close = std::get_if<protocol::action::CloseDoor>(&action)) {
       door_->close(close->session);
     }
   }
   model.owner->on_number_floor(model.machine->number_floor());
+}
+
+void PublisherHub::open_lease(Model& model, const protocol::action::OpenLease& lease) {
+  const VersionTable::Entry* version = model.machine->versions().find(lease.number);
+  FRESHET_CHECK(version != nullptr);
+  desk_.open_lease(lease.lease, {.session = lease.session,
+                                 .manifest = version->manifest,
+                                 .tensors = model.owner->bytes_of(version->segments),
+                                 .segments = model.segments});
+}
+
+void PublisherHub::close_lease(const protocol::action::CloseLease& lease) {
+  if (lease.by_force) cut_off(lease.session);
+  desk_.close_lease(lease.lease);
+}
+
+void PublisherHub::cut_off(protocol::SessionId session) {
+  for (const auto& server : channels_) server->cut_off(session);
+}
+
+void PublisherHub::on_lease_closed(protocol::LeaseId lease) {
+  post([this, lease] {
+    // Only the model that gave it out knows it.
+    for (auto& [name, model] : models_) {
+      model.machine->on_lease_closed(lease, now());
+      carry_out(model);
+    }
+  });
+}
+
+std::vector<protocol::ChannelOffer> PublisherHub::offers() const {
+  std::vector<protocol::ChannelOffer> offers;
+  for (const auto& server : channels_) offers.push_back({.kind = server->kind(), .address = server->address()});
+  return offers;
 }
 
 void PublisherHub::send_to(const protocol::Peer& peer, const protocol::Message& message) {

@@ -20,6 +20,7 @@
 #include "transport/directory/directory.h"
 #include "transport/protocol/publisher_machine.h"
 #include "transport/publisher.h"
+#include "transport/serve/fetch_desk.h"
 #include "transport/shm/door_host.h"
 #include "transport/wake.h"
 #include "transport/zmq/rejects.h"
@@ -27,12 +28,15 @@
 
 namespace freshet {
 
-/// The owner of one model of a hub. Called on the hub's thread; must not block.
+/// The owner of one model of a hub: whoever has an arena. Called on the hub's thread, but for what is marked; must not
+/// block.
 class HubModel {
  public:
   virtual ~HubModel() = default;
-  /// These segments may be written again.
+  /// These segments may be written again. Any thread.
   virtual void on_free(std::span<const SegmentIndex> segments) = 0;
+  /// The memory of these segments, of a version that was committed. It stays until remove() has returned.
+  virtual std::vector<Bytes> bytes_of(std::span<const SegmentIndex> segments) const = 0;
   /// The next version must be numbered above this.
   virtual void on_number_floor(VersionNumber floor) = 0;
   virtual PublisherStat stat(const std::vector<protocol::PublisherMachine::SessionStat>& sessions) const = 0;
@@ -46,12 +50,15 @@ class PublisherHub {
 
   const std::string& address() const { return control_.address.text(); }
   Directory& directory() const { return *directory_; }
+  /// Whether subscribers may come that cannot map this host's memory.
+  bool reaches_other_hosts() const { return control_.address.is_tcp(); }
 
   struct ModelOptions {
     std::string model;
     RunId run;
     std::uint64_t incarnation = 0;
     std::size_t every_queue_versions_max = 64;
+    std::size_t keep_versions = 1;
   };
   /// `model` must stay until remove() has returned. already_exists when the hub has one of that name.
   Status add(ModelOptions options, HubModel& model);
@@ -71,6 +78,7 @@ class PublisherHub {
     HubModel* owner = nullptr;
     std::unique_ptr<protocol::PublisherMachine> machine;
     std::shared_ptr<shm::SlabList> slabs;
+    std::shared_ptr<serve::ServedSegments> segments;
     std::optional<protocol::Announcement> announced;  ///< The last one.
   };
 
@@ -93,6 +101,11 @@ class PublisherHub {
   void take_door_events();
   void tick();
   void carry_out(Model& model);
+  void open_lease(Model& model, const protocol::action::OpenLease& lease);
+  void close_lease(const protocol::action::CloseLease& lease);
+  void cut_off(protocol::SessionId session);
+  void on_lease_closed(protocol::LeaseId lease);  ///< Any thread.
+  std::vector<protocol::ChannelOffer> offers() const;
   void send_to(const protocol::Peer& peer, const protocol::Message& message);
 
   // Constant after construction.
@@ -107,6 +120,8 @@ class PublisherHub {
   ZmqSocket announcements_;
   std::unique_ptr<shm::DoorHost> door_;
   std::map<std::string, Model> models_;
+  serve::FetchDesk desk_;
+  std::vector<std::unique_ptr<channel::ChannelServer>> channels_;  ///< They answer from the desk, so they go first.
   Rejects rejects_{"control socket"};
 
   Mutex mutex_;

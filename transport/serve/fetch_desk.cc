@@ -1,0 +1,143 @@
+#include "transport/serve/fetch_desk.h"
+
+#include <algorithm>
+
+#include "core/check.h"
+#include "core/format.h"
+
+namespace freshet::serve {
+namespace {
+
+Status check_pieces(const channel::FetchRequest& request, const FetchDesk::Lease& lease) {
+  for (std::size_t i = 0; i < request.pieces.size(); ++i) {
+    const channel::Piece& piece = request.pieces[i];
+    const auto refuse = [&](std::string_view what) {
+      return fail(Code::invalid_argument, format("fetch {}: piece {} {}", to_string(lease.manifest->name), i, what));
+    };
+    if (piece.tensor >= lease.tensors.size()) return refuse(format("names tensor {}", piece.tensor));
+    const std::uint64_t bytes = lease.tensors[piece.tensor].size();
+    if (piece.offset > bytes || piece.bytes > bytes - piece.offset) {
+      return refuse(format("asks for {} bytes from {} on, of {}", piece.bytes, piece.offset, bytes));
+    }
+    if (piece.base && (piece.offset != 0 || piece.bytes != bytes)) return refuse("wants a delta of a part");
+  }
+  return {};
+}
+
+}  // namespace
+
+class FetchDesk::Fetch final : public channel::OpenFetch {
+ public:
+  Fetch(FetchDesk& desk, channel::FetchRequest request, std::shared_ptr<const Lease> lease)
+      : desk_(desk), request_(std::move(request)), lease_(std::move(lease)) {}
+  ~Fetch() override { desk_.end_read(request_.lease); }
+
+  Result<Answer> answer(std::size_t index) override {
+    FRESHET_CHECK(index < request_.pieces.size());
+    const channel::Piece& piece = request_.pieces[index];
+    const Bytes bytes = lease_->tensors[piece.tensor];
+    if (piece.base) {
+      if (const DeltaCache::Payload delta = delta_of(piece, bytes)) {
+        const Bytes payload = *delta;
+        payloads_[index] = delta;
+        return Answer{.encoding = channel::Encoding::delta, .bytes = payload};
+      }
+    }
+    return Answer{.encoding = channel::Encoding::dense, .bytes = bytes.subspan(piece.offset, piece.bytes)};
+  }
+
+  void release(std::size_t index) override { payloads_.erase(index); }
+
+ private:
+  /// Nothing when the base is not here, is not of this tensor's form, or dense is better.
+  DeltaCache::Payload delta_of(const channel::Piece& piece, Bytes target) {
+    const auto base = lease_->segments->pin(*piece.base);
+    if (!base || base->bytes().size() != target.size()) return nullptr;
+    const DeltaSpec spec{.dtype = lease_->manifest->architecture->tensors()[piece.tensor].dtype,
+                         .base = *piece.base,
+                         .target = lease_->manifest->owners[piece.tensor]};
+    return desk_.deltas_.get(spec, base->bytes(), target, request_.link_bytes_per_second);
+  }
+
+  FetchDesk& desk_;
+  const channel::FetchRequest request_;
+  const std::shared_ptr<const Lease> lease_;
+  std::unordered_map<std::size_t, DeltaCache::Payload> payloads_;
+};
+
+void FetchDesk::open_lease(protocol::LeaseId id, Lease lease) {
+  FRESHET_CHECK(lease.manifest != nullptr && lease.segments != nullptr);
+  FRESHET_CHECK(lease.tensors.size() == lease.manifest->owners.size());
+  auto shared = std::make_shared<const Lease>(std::move(lease));
+  MutexLock lock(mutex_);
+  FRESHET_CHECK(leases_.try_emplace(id, Row{.lease = std::move(shared)}).second);
+}
+
+void FetchDesk::close_lease(protocol::LeaseId id) {
+  std::shared_ptr<const Lease> ended;
+  {
+    MutexLock lock(mutex_);
+    const auto row = leases_.find(id);
+    if (row == leases_.end()) return;
+    row->second.closed = true;
+    if (row->second.readers > 0) return;
+    ended = std::move(row->second.lease);
+    leases_.erase(row);
+  }
+  on_closed_(id);
+}
+
+void FetchDesk::end_read(protocol::LeaseId id) {
+  std::shared_ptr<const Lease> ended;
+  {
+    MutexLock lock(mutex_);
+    Row& row = leases_.at(id);
+    if (--row.readers > 0 || !row.closed) return;
+    ended = std::move(row.lease);
+    leases_.erase(id);
+    read_ended_.notify_all();
+  }
+  on_closed_(id);
+}
+
+std::set<protocol::SessionId> FetchDesk::sessions_of(const ServedSegments& segments) const {
+  std::set<protocol::SessionId> sessions;
+  MutexLock lock(mutex_);
+  for (const auto& [id, row] : leases_) {
+    if (row.is_of(segments)) sessions.insert(row.lease->session);
+  }
+  return sessions;
+}
+
+void FetchDesk::close_all_of(const ServedSegments& segments) {
+  const auto is_of = [&](const auto& entry) { return entry.second.is_of(segments); };
+  std::vector<protocol::LeaseId> ids;
+  {
+    MutexLock lock(mutex_);
+    for (const auto& entry : leases_) {
+      if (is_of(entry)) ids.push_back(entry.first);
+    }
+  }
+  for (const protocol::LeaseId id : ids) close_lease(id);
+  MutexLock lock(mutex_);
+  while (std::any_of(leases_.begin(), leases_.end(), is_of)) read_ended_.wait(mutex_);
+}
+
+Result<std::unique_ptr<channel::OpenFetch>> FetchDesk::open(const channel::FetchRequest& request) {
+  std::shared_ptr<const Lease> lease;
+  {
+    MutexLock lock(mutex_);
+    const auto row = leases_.find(request.lease);
+    const bool living = row != leases_.end() && !row->second.closed && row->second.lease->session == request.session &&
+                        row->second.lease->manifest->name.number == request.version;
+    // The same answer whatever is wrong: who does not know the lease learns nothing about it.
+    if (!living) return fail(Code::failed_precondition, format("fetch version {}: no such lease", request.version));
+    ++row->second.readers;
+    lease = row->second.lease;
+  }
+  auto fetch = std::make_unique<Fetch>(*this, request, lease);
+  FRESHET_TRY(check_pieces(request, *lease));
+  return fetch;
+}
+
+}  // namespace freshet::serve
