@@ -32,6 +32,9 @@ struct PublisherHubOptions {
   std::string listen;
   /// Folder of the host directory; empty for the default (transport/directory/host_directory.h).
   std::string directory;
+  /// Data channels for subscribers that cannot map this host's memory, or are not to: "auto" (where the control socket
+  /// listens on TCP, those that make sense there), "none", or kinds with commas, "ucx,zmq".
+  std::string channels = "auto";
 };
 Result<std::shared_ptr<PublisherHub>> open_publisher_hub(PublisherHubOptions options);
 /// Where its control socket listens, as `--at` takes it.

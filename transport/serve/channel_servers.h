@@ -12,15 +12,14 @@
 namespace freshet::serve {
 
 struct ChannelServersOptions {
-  /// "auto": `zmq` when the control socket is a TCP one, and `ucx` too when that is on loopback or the fabric is
-  /// trusted and UCX is there. "none". Or the kinds to offer, with commas: "ucx,zmq"; one that cannot be opened is an
-  /// error then.
+  /// "auto": those that make sense where the control socket listens on TCP, none elsewhere; one that cannot be opened
+  /// is left out. "none". Or the kinds to offer, with commas ("ucx,zmq"); one that cannot be opened is an error then.
   std::string kinds = "auto";
-  std::string control;  ///< The control socket's address, as it was bound.
+  std::string control;  ///< The control socket's address, as it was bound: channels listen on the same interface.
   bool trusted_fabric = false;
 };
 
-/// `source` stays until the servers are gone.
+/// `source` outlives the servers. invalid_argument for a kind that nobody knows.
 Result<std::vector<std::unique_ptr<channel::ChannelServer>>> open_channel_servers(const ChannelServersOptions& options,
                                                                                   channel::FetchSource& source);
 

@@ -8,6 +8,7 @@
 
 #include "core/check.h"
 #include "core/format.h"
+#include "transport/serve/channel_servers.h"
 #include "transport/zmq/hub_files.h"
 #include "transport/zmq/this_host.h"
 
@@ -49,13 +50,18 @@ Result<std::shared_ptr<PublisherHub>> PublisherHub::open(PublisherHubOptions opt
   FRESHET_ASSIGN(ZmqSocket control, bind_router(context, std::move(control_address)));
   FRESHET_ASSIGN(ZmqSocket announcements, bind_announcements(context, std::move(announce_address)));
   FRESHET_ASSIGN(Wake wake, Wake::open());
+  std::shared_ptr<PublisherHub> hub;
   try {
-    return std::shared_ptr<PublisherHub>(new PublisherHub(std::move(directory), this_host(), std::move(context),
-                                                          std::move(control), std::move(announcements), std::move(door),
-                                                          files.door, std::move(wake)));
+    hub = std::shared_ptr<PublisherHub>(new PublisherHub(std::move(directory), this_host(), std::move(context),
+                                                         std::move(control), std::move(announcements), std::move(door),
+                                                         files.door, std::move(wake)));
   } catch (const std::system_error& error) {
     return fail(Code::unavailable, format("start a hub's thread: {}", error.what()));
   }
+  // Its thread does not look at them before there is a model.
+  FRESHET_ASSIGN(hub->channels_,
+                 serve::open_channel_servers({.kinds = options.channels, .control = hub->address()}, hub->desk_));
+  return hub;
 }
 
 PublisherHub::PublisherHub(std::unique_ptr<Directory> directory, std::string host, zmq::context_t context,

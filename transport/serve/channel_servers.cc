@@ -1,0 +1,70 @@
+#include "transport/serve/channel_servers.h"
+
+#include "core/format.h"
+#include "core/text.h"
+#include "transport/channel/ucx/ucx_channel.h"
+
+namespace freshet::serve {
+namespace {
+
+using channel::ChannelKind;
+using channel::ChannelServer;
+constexpr std::string_view kTcp = "tcp://";
+
+/// The interface of a TCP address; loopback for a socket of this host's file system.
+std::string interface_of(const std::string& control) {
+  if (!control.starts_with(kTcp)) return "127.0.0.1";
+  return control.substr(kTcp.size(), control.rfind(':') - kTcp.size());
+}
+
+Result<std::vector<ChannelKind>> kinds_named(const std::string& text) {
+  std::vector<ChannelKind> kinds;
+  std::size_t from = 0;
+  while (from <= text.size()) {
+    const std::size_t comma = std::min(text.find(',', from), text.size());
+    const std::string name = text.substr(from, comma - from);
+    from = comma + 1;
+    if (name == "ucx") {
+      kinds.push_back(ChannelKind::ucx);
+    } else if (name == "zmq") {
+      kinds.push_back(ChannelKind::zmq);
+    } else {
+      return fail(Code::invalid_argument, format("no channel {} can be offered; there are ucx and zmq", shown(name)));
+    }
+  }
+  return kinds;
+}
+
+Result<std::unique_ptr<ChannelServer>> open_server(ChannelKind kind, const ChannelServersOptions& options,
+                                                   channel::FetchSource& source) {
+  if (kind == ChannelKind::ucx) {
+    return channel::open_ucx_server(source, {.address = format("ucx://{}:0", interface_of(options.control)),
+                                             .trusted_fabric = options.trusted_fabric});
+  }
+  return fail(Code::unsupported, format("the channel {} is not there yet", to_string(kind)));
+}
+
+}  // namespace
+
+Result<std::vector<std::unique_ptr<ChannelServer>>> open_channel_servers(const ChannelServersOptions& options,
+                                                                         channel::FetchSource& source) {
+  std::vector<std::unique_ptr<ChannelServer>> servers;
+  if (options.kinds == "none") return servers;
+  const bool automatic = options.kinds == "auto";
+  std::vector<ChannelKind> kinds{ChannelKind::ucx, ChannelKind::zmq};
+  if (automatic && !options.control.starts_with(kTcp)) return servers;
+  if (!automatic) {
+    FRESHET_ASSIGN(kinds, kinds_named(options.kinds));
+  }
+  for (const ChannelKind kind : kinds) {
+    auto server = open_server(kind, options, source);
+    if (server) {
+      servers.push_back(std::move(*server));
+    } else if (!automatic) {
+      return fail(std::move(server).error().with_context(format("offer the channel {}", to_string(kind))));
+    }
+  }
+  return servers;
+}
+
+}  // namespace freshet::serve
