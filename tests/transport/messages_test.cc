@@ -34,7 +34,7 @@ std::vector<Message> one_of_each() {
            .channel = ChannelKind::zmq,
            .exactly = 5},
       Held{.session = 1, .grants_seen = 2, .numbers = {3, 4}},
-      Ping{.session = 1, .serving = 2, .epoch = 3, .staged = 4},
+      Ping{.session = 1, .serving = 2, .epoch = 3, .staged = 4, .sent_ns = -5},
       Bye{.session = 1},
       StatRequest{.model = "demo"},
       Welcome{
@@ -61,7 +61,7 @@ std::vector<Message> one_of_each() {
             .announced_ns = 7},
       Grant{.grant = 3, .number = 4, .epoch = 8, .channel = ChannelKind::zmq, .lease = 9},
       Refusal{.session = 1, .request = 2, .code = Code::not_found, .message = "no", .newest = 3, .current = current},
-      Pong{.session = 1, .incarnation = 2, .newest = 3, .current = current, .candidate = 4},
+      Pong{.session = 1, .incarnation = 2, .newest = 3, .current = current, .candidate = 4, .turn = 5, .ping_ns = -6},
       UnknownSession{.session = 1},
       StatReply{.json = "{}"},
       Announcement{

@@ -43,7 +43,9 @@ Encoded put(Builder& b, const Held& m) {
   return wire::CreateHeld(b, m.session, m.grants_seen, b.CreateVector(m.numbers)).Union();
 }
 
-Encoded put(Builder& b, const Ping& m) { return wire::CreatePing(b, m.session, m.serving, m.epoch, m.staged).Union(); }
+Encoded put(Builder& b, const Ping& m) {
+  return wire::CreatePing(b, m.session, m.serving, m.epoch, m.staged, m.sent_ns).Union();
+}
 
 Encoded put(Builder& b, const Bye& m) { return wire::CreateBye(b, m.session).Union(); }
 Encoded put(Builder& b, const StatRequest& m) { return wire::CreateStatRequest(b, b.CreateString(m.model)).Union(); }
@@ -58,7 +60,7 @@ Encoded put(Builder& b, const Welcome& m) {
   const auto offers = b.CreateVector(channels);
   const wire::Current current = put(m.current);
   return wire::CreateWelcome(b, m.session, m.run.high, m.run.low, m.incarnation, announcements, door, m.door_token,
-                             m.newest, offers, m.lease_ms, &current)
+                             m.newest, offers, m.lease_ms, &current, m.membership_ms)
       .Union();
 }
 
@@ -84,7 +86,7 @@ Encoded put(Builder& b, const Refusal& m) {
 
 Encoded put(Builder& b, const Pong& m) {
   const wire::Current current = put(m.current);
-  return wire::CreatePong(b, m.session, m.incarnation, m.newest, &current, m.candidate).Union();
+  return wire::CreatePong(b, m.session, m.incarnation, m.newest, &current, m.candidate, m.turn, m.ping_ns).Union();
 }
 
 Encoded put(Builder& b, const UnknownSession& m) { return wire::CreateUnknownSession(b, m.session).Union(); }
@@ -93,7 +95,7 @@ Encoded put(Builder& b, const StatReply& m) { return wire::CreateStatReply(b, b.
 Encoded put(Builder& b, const Announcement& m) {
   const wire::Current current = put(m.current);
   return wire::CreateAnnouncement(b, b.CreateString(m.model), m.incarnation, m.number, m.announced_ns, &current,
-                                  m.candidate)
+                                  m.candidate, m.turn)
       .Union();
 }
 
@@ -236,7 +238,7 @@ Result<Message> take(const wire::Held& m) {
 }
 
 Result<Message> take(const wire::Ping& m) {
-  Ping ping{.session = m.session(), .epoch = m.epoch()};
+  Ping ping{.session = m.session(), .epoch = m.epoch(), .sent_ns = m.sent_ns()};
   FRESHET_ASSIGN(ping.serving, number(m.serving(), "serving"));
   FRESHET_ASSIGN(ping.staged, number(m.staged(), "staged"));
   return ping;
@@ -269,6 +271,7 @@ Result<Message> take(const wire::Welcome& m) {
     }
   }
   welcome.lease_ms = m.lease_ms();
+  welcome.membership_ms = m.membership_ms();
   FRESHET_ASSIGN(welcome.current, current_from(m.current()));
   return welcome;
 }
@@ -321,7 +324,8 @@ Result<Message> take(const wire::Refusal& m) {
 }
 
 Result<Message> take(const wire::Pong& m) {
-  Pong pong{.session = m.session(), .incarnation = m.incarnation()};
+  Pong pong{
+      .session = m.session(), .incarnation = m.incarnation(), .turn = m.turn(), .ping_ns = m.ping_ns()};
   FRESHET_ASSIGN(pong.newest, number(m.newest(), "newest"));
   FRESHET_ASSIGN(pong.current, current_from(m.current()));
   FRESHET_ASSIGN(pong.candidate, number(m.candidate(), "candidate"));
@@ -337,7 +341,7 @@ Result<Message> take(const wire::StatReply& m) {
 }
 
 Result<Message> take(const wire::Announcement& m) {
-  Announcement news{.incarnation = m.incarnation(), .announced_ns = m.announced_ns()};
+  Announcement news{.incarnation = m.incarnation(), .announced_ns = m.announced_ns(), .turn = m.turn()};
   FRESHET_ASSIGN(news.model, model_name(m.model()));
   FRESHET_ASSIGN(news.number, number(m.number(), "number"));
   FRESHET_ASSIGN(news.current, current_from(m.current()));

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/arena.h"
+#include "core/clock.h"
 #include "core/ids.h"
 #include "core/result.h"
 
@@ -32,6 +33,8 @@ inline constexpr std::size_t kKnownArchitecturesMax = 16;
 inline constexpr std::size_t kChannelsMax = 8;
 inline constexpr std::uint64_t kEpochMax = std::uint64_t{1} << 62;
 inline constexpr std::uint32_t kWithinMsMax = 3'600'000;
+/// How long a member of the group counts as one without being heard, unless the publisher says otherwise.
+inline constexpr Duration kMembershipDefault = std::chrono::seconds(2);
 inline constexpr VersionNumber kNumberMax = VersionNumber{1} << 62;
 /// What a Hello may claim to have seen; leaves room to number above it.
 inline constexpr VersionNumber kHighestSeenMax = VersionNumber{1} << 61;
@@ -115,6 +118,7 @@ struct Ping {
   VersionNumber serving = 0;
   std::uint64_t epoch = 0;   ///< Under which it serves.
   VersionNumber staged = 0;  ///< Proved and ready to be swapped in; 0: nothing.
+  std::int64_t sent_ns = 0;  ///< By its sender's clock; comes back in the Pong.
 };
 
 struct Bye {
@@ -167,6 +171,8 @@ struct Welcome {
   std::vector<ChannelOffer> channels;  ///< Where else its bytes can be had.
   std::uint32_t lease_ms = 0;          ///< A session without a door is over after that much silence.
   Current current;
+  /// A member of the group has lapsed when the last Ping that was answered was sent so long ago. 0: the default.
+  std::uint32_t membership_ms = 0;
 };
 
 /// A version, held for this session from now on.
@@ -206,6 +212,8 @@ struct Pong {
   VersionNumber newest = 0;
   Current current;
   VersionNumber candidate = 0;  ///< To be staged by members of the group; 0: none.
+  std::uint64_t turn = 0;       ///< Counts the changes of current and candidate; news of an older turn is overtaken.
+  std::int64_t ping_ns = 0;     ///< The Ping's sent_ns.
 };
 
 /// The publisher does not know the session (it restarted, or gave it up): say Hello again with a new one.
@@ -225,6 +233,7 @@ struct Announcement {
   std::int64_t announced_ns = 0;
   Current current;
   VersionNumber candidate = 0;
+  std::uint64_t turn = 0;
 };
 
 using Message = std::variant<Hello, Want, Held, Ping, Bye, StatRequest, Welcome, Grant, Refusal, Pong, UnknownSession,

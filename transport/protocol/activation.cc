@@ -1,0 +1,317 @@
+#include "transport/protocol/activation.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/format.h"
+
+namespace freshet::protocol {
+namespace {
+
+constexpr std::size_t kAnswersKept = 32;
+/// A tick that comes so much later than it was wanted: this process was stopped, or its host.
+constexpr Duration kOversleptBy = std::chrono::milliseconds(250);
+constexpr std::uint32_t kDirectoryPatienceMs = 5000;
+/// Somebody who claims to be further than this is not believed.
+constexpr std::uint64_t kEpochSeenMax = kEpochMax / 2;
+constexpr std::size_t kNumbersNamedMax = 16;
+
+bool may_pass(Code code) {
+  return code != Code::failed_precondition && code != Code::invalid_argument && code != Code::unsupported;
+}
+
+std::string to_text(const Current& pair) {
+  return format("epoch {}, @{}{}", pair.epoch, pair.number, pair.hold ? ", held" : "");
+}
+
+std::string to_text(const std::vector<VersionNumber>& numbers) {
+  if (numbers.empty()) return "none is";
+  const std::size_t from = numbers.size() > kNumbersNamedMax ? numbers.size() - kNumbersNamedMax : 0;
+  std::string text = from > 0 ? "kept are … " : "kept are ";
+  for (std::size_t i = from; i < numbers.size(); ++i) text += format("{}@{}", i > from ? ", " : "", numbers[i]);
+  return text;
+}
+
+}  // namespace
+
+Activation::Activation(Options options)
+    : options_(std::move(options)), current_(options_.current), recorded_(options_.current) {
+  // Nobody can be serving anything of a model of which nothing was ever current.
+  if (current_ != Current{}) members_known_at_ = options_.started + options_.membership;
+}
+
+void Activation::on_committed(VersionNumber number, Time now) {
+  newest_ = number;
+  if (options_.follows || current_.hold) return;
+  if (options_.group_commit) {
+    next_candidate_ = number;
+    return begin_next_candidate(now);
+  }
+  advance_to({.epoch = current_.epoch, .number = number});
+}
+
+void Activation::begin_next_candidate(Time now) {
+  if (pending_ || current_.hold || next_candidate_ <= current_.number) return;
+  pending_ = Pending{.number = std::exchange(next_candidate_, 0),
+                     .as_group = true,
+                     .deadline = now + options_.group_within};
+  ++turn_;
+  wake_by(now);
+}
+
+VersionNumber Activation::candidate() const { return pending_ && pending_->as_group ? pending_->number : 0; }
+
+std::set<VersionNumber> Activation::wanted() const {
+  std::set<VersionNumber> numbers;
+  if (current_.number != 0) numbers.insert(current_.number);
+  if (pending_) numbers.insert(pending_->number);
+  return numbers;
+}
+
+void Activation::on_ask(const Peer& peer, const Activate& ask, const std::vector<VersionNumber>& kept, Time now) {
+  const Asker asker{.peer = peer, .request = ask.request};
+  if ((pending_ && pending_->asker == asker) || (settling_ && settling_->asker == asker)) return;
+  const auto same = [&](const Answer& one) { return one.peer == peer && one.activated.request == ask.request; };
+  if (const auto before = std::find_if(answered_.begin(), answered_.end(), same); before != answered_.end()) {
+    return answers_.push_back(*before);
+  }
+  if (auto refused = why_refused(ask, kept)) return answer(asker, {.refused = std::move(refused)});
+  const VersionNumber number = ask.desired.number != 0 ? ask.desired.number : std::max(newest_, current_.number);
+  if (number == current_.number && ask.desired.hold == current_.hold) return answer(asker, {});
+  if (pending_) give_up(Error(Code::cancelled, format("{}@{} was given up: somebody asked for @{} instead",
+                                                      options_.model, pending_->number, number)));
+  // A change of the hold alone leaves nothing to be staged.
+  const bool as_group = ask.as_group && number != current_.number;
+  const std::uint32_t within_ms = ask.within_ms != 0 ? ask.within_ms : kDirectoryPatienceMs;
+  next_candidate_ = 0;
+  pending_ = Pending{.asker = asker,
+                     .number = number,
+                     .hold = ask.desired.hold,
+                     .as_group = as_group,
+                     .deadline = now + std::chrono::milliseconds(within_ms),
+                     .swapping = !as_group};
+  ++turn_;
+  wake_by(now);
+}
+
+std::optional<Error> Activation::why_refused(const Activate& ask, const std::vector<VersionNumber>& kept) const {
+  if (options_.follows) {
+    return Error(Code::unsupported, format("{} is relayed here; its publisher says what is current", options_.model));
+  }
+  const Current& expected = ask.expected;
+  const bool as_expected = expected.epoch == current_.epoch && expected.hold == current_.hold &&
+                           (expected.number == 0 || expected.number == current_.number);
+  if (!as_expected) {
+    return Error(Code::failed_precondition,
+                 format("{} is at {}, not at {}", options_.model, to_text(current_), to_text(expected)));
+  }
+  const VersionNumber number = ask.desired.number;
+  if (number != 0 && number != current_.number && !std::binary_search(kept.begin(), kept.end(), number)) {
+    return Error(Code::not_found, format("{}@{} is not kept here; {}", options_.model, number, to_text(kept)));
+  }
+  if (number == 0 && newest_ == 0 && current_.number == 0) {
+    return Error(Code::not_found, format("nothing of {} was published yet", options_.model));
+  }
+  if (current_.epoch >= kEpochMax) return Error(Code::out_of_space, "there is no epoch left");
+  return why_busy(ask);
+}
+
+std::optional<Error> Activation::why_busy(const Activate& ask) const {
+  if (!pending_) return std::nullopt;
+  if (pending_->swapping) {
+    return Error(Code::unavailable, format("{}@{} is being activated: whether it is waits for the directory{}{}",
+                                           options_.model, pending_->number, pending_->doubt.empty() ? "" : ": ",
+                                           pending_->doubt));
+  }
+  // Going back need not wait for what is being staged; and what somebody asks for comes before what was published.
+  if (!ask.as_group || !pending_->asker) return std::nullopt;
+  return Error(Code::unavailable, format("{}@{} is being staged", options_.model, pending_->number));
+}
+
+bool Activation::in_standing(const Follower& follower, Time now) const {
+  return now - std::max(follower.last_heard, awake_since_) < options_.membership;
+}
+
+void Activation::consider(const std::vector<Follower>& followers, Time now) {
+  if (wake_at_ != Time::max() && now - wake_at_ > kOversleptBy) awake_since_ = now;
+  wake_at_ = Time::max();
+  const auto is_member = [](const Follower& follower) { return follower.member; };
+  if (std::any_of(followers.begin(), followers.end(), is_member)) wake_by(now + options_.membership / 2);
+  const bool may_move = !options_.follows && !(pending_ && pending_->swapping);
+  if (may_move && epoch_floor_ > current_.epoch) {
+    advance_to({.epoch = epoch_floor_, .number = current_.number, .hold = current_.hold});
+  }
+  if (settling_) settle(followers, now);
+  if (pending_ && !pending_->swapping) decide_staging(followers, now);
+  if (pending_ && pending_->swapping) tell_doubt(now);
+  prepare_swap(now);
+}
+
+void Activation::decide_staging(const std::vector<Follower>& followers, Time now) {
+  const Follower* slow = nullptr;
+  std::uint32_t staged = 0;
+  for (const Follower& follower : followers) {
+    if (!follower.member || !in_standing(follower, now)) continue;
+    if (follower.failed != nullptr && follower.failed->number == pending_->number && follower.failed->failed) {
+      const Error& why = *follower.failed->failed;
+      give_up(Error(why.code(), format("{} could not stage {}@{}: {}", follower.who, options_.model, pending_->number,
+                                       why.message())));
+      return begin_next_candidate(now);
+    }
+    if (follower.staged == pending_->number || follower.serving == pending_->number) {
+      ++staged;
+    } else {
+      slow = &follower;
+      wake_by(std::max(follower.last_heard, awake_since_) + options_.membership);
+    }
+  }
+  if (slow == nullptr && now >= members_known_at_) {
+    pending_->swapping = true;
+    pending_->staged = staged;
+    return;
+  }
+  if (now >= pending_->deadline) {
+    give_up(Error(Code::timed_out, slow != nullptr ? format("{} has not staged {}@{} in time, and serves @{}",
+                                                            slow->who, options_.model, pending_->number, slow->serving)
+                                                   : format("the members of an earlier publisher of {} may still come "
+                                                            "back", options_.model)));
+    return begin_next_candidate(now);
+  }
+  wake_by(pending_->deadline);
+  if (slow == nullptr) wake_by(members_known_at_);
+}
+
+void Activation::give_up(Error why) {
+  last_failure_ = why.message();
+  answer(pending_->asker, {.refused = std::move(why)});
+  pending_.reset();
+  ++turn_;
+}
+
+/// Whoever asked is not kept longer than it wanted to wait; the activation goes on, since it may have happened.
+void Activation::tell_doubt(Time now) {
+  if (!pending_->asker) return;
+  if (now < pending_->deadline) return wake_by(pending_->deadline);
+  answer(std::exchange(pending_->asker, std::nullopt),
+         {.refused = Error(Code::unavailable, format("whether {}@{} became current is not known yet, the directory "
+                                                     "does not answer{}{}", options_.model, pending_->number,
+                                                     pending_->doubt.empty() ? "" : ": ", pending_->doubt))});
+}
+
+void Activation::prepare_swap(Time now) {
+  if (options_.follows || in_flight_) return;
+  const bool decides = pending_ && pending_->swapping;
+  if (!decides && !current_.comes_after(recorded_.epoch, recorded_.number)) return;
+  if (now < swap_not_before_) return wake_by(swap_not_before_);
+  Current desired = current_;
+  if (decides) {
+    pending_->newest_at_swap = newest_;
+    desired = {.epoch = std::max(recorded_.epoch, current_.epoch) + 1,
+               .number = pending_->number,
+               .hold = pending_->hold};
+  }
+  in_flight_ = Swap{.expected = recorded_, .desired = desired};
+  in_flight_decides_ = decides;
+  to_swap_ = in_flight_;
+}
+
+void Activation::on_swapped(Result<Current> record, Time now) {
+  if (!in_flight_) return;
+  const Swap swap = *std::exchange(in_flight_, std::nullopt);
+  const bool decides = in_flight_decides_;
+  if (!record) {
+    swap_not_before_ = now + options_.swap_again_after;
+    wake_by(swap_not_before_);
+    last_failure_ = record.error().message();
+    if (!decides) return;
+    if (!may_pass(record.error().code())) return give_up(std::move(record).error());
+    pending_->doubt = record.error().message();
+    return;
+  }
+  recorded_ = *record;
+  if (recorded_ != swap.desired) return on_overtaken(recorded_, now);
+  if (decides) on_decided(swap.desired, now);
+  wake_by(now);
+}
+
+/// The record is not what was expected: somebody else decided, or it was lost.
+void Activation::on_overtaken(const Current& record, Time now) {
+  swap_not_before_ = now + options_.swap_again_after;
+  wake_by(swap_not_before_);
+  if (record.epoch <= current_.epoch) return;
+  if (pending_) {
+    give_up(Error(Code::failed_precondition,
+                  format("the directory has {} at {} already", options_.model, to_text(record))));
+  }
+  advance_to(record);
+}
+
+void Activation::on_seen(const Current& pair, Time now) {
+  if (!options_.follows) recorded_ = pair.comes_after(recorded_.epoch, recorded_.number) ? pair : recorded_;
+  if (options_.follows ? pair.comes_after(current_.epoch, current_.number) : pair.epoch > current_.epoch) {
+    if (options_.follows || !(pending_ && pending_->swapping)) on_overtaken(pair, now);
+    advance_to(pair);
+  }
+}
+
+void Activation::on_epoch_seen(std::uint64_t epoch, Time now) {
+  if (epoch > kEpochSeenMax || epoch <= epoch_floor_) return;
+  epoch_floor_ = epoch;
+  wake_by(now);
+}
+
+void Activation::on_decided(const Current& pair, Time now) {
+  if (settling_) end_settling(Duration(0));
+  const Pending decided = *std::exchange(pending_, std::nullopt);
+  settling_ = Settling{.asker = decided.asker,
+                       .current = pair,
+                       .members = decided.staged,
+                       .as_group = decided.as_group,
+                       .until = now + options_.membership};
+  last_failure_.clear();
+  ++turn_;
+  advance_to(pair);
+  if (pair.hold) return;
+  // Published while the directory was being asked: it comes after what was asked for.
+  if (options_.group_commit) return begin_next_candidate(now);
+  if (newest_ > decided.newest_at_swap) advance_to({.epoch = pair.epoch, .number = newest_});
+}
+
+void Activation::settle(const std::vector<Follower>& followers, Time now) {
+  bool all = true;
+  bool any = false;
+  for (const Follower& follower : followers) {
+    if ((settling_->as_group && !follower.member) || !in_standing(follower, now)) continue;
+    (follower.epoch >= settling_->current.epoch ? any : all) = follower.epoch >= settling_->current.epoch;
+  }
+  if (any && !settling_->first_seen) settling_->first_seen = now;
+  if (all) return end_settling(settling_->first_seen ? now - *settling_->first_seen : Duration(0));
+  if (now >= settling_->until) return end_settling(Duration(0));
+  wake_by(settling_->until);
+}
+
+void Activation::end_settling(Duration mixed) {
+  const Settling settled = *std::exchange(settling_, std::nullopt);
+  last_mixed_ = mixed;
+  answer(settled.asker, {.members = settled.members, .mixed_ns = mixed.count()});
+}
+
+void Activation::advance_to(const Current& pair) {
+  if (!pair.comes_after(current_.epoch, current_.number)) return;
+  current_ = pair;
+  ++turn_;
+}
+
+void Activation::answer(const std::optional<Asker>& asker, Activated activated) {
+  if (!asker) return;
+  activated.request = asker->request;
+  activated.current = current_;
+  answers_.push_back({.peer = asker->peer, .activated = std::move(activated)});
+  answered_.push_back(answers_.back());
+  if (answered_.size() > kAnswersKept) answered_.pop_front();
+}
+
+std::optional<Activation::Swap> Activation::take_swap() { return std::exchange(to_swap_, std::nullopt); }
+std::vector<Activation::Answer> Activation::take_answers() { return std::exchange(answers_, {}); }
+
+}  // namespace freshet::protocol
