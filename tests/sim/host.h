@@ -41,6 +41,7 @@ struct Host {
   Sabotage sabotage;
   Oracle oracle;
   VersionNumber last_number = 0;  ///< As the host directory keeps it across publishers.
+  protocol::Current current;      ///< The directory's record, likewise.
   std::uint64_t incarnations = 0;
   std::shared_ptr<const Architecture> architecture;
   /// Subscribers refuse some versions as corrupt. Whoever does holds its old version until a newer one is published, so

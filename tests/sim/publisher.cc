@@ -33,7 +33,9 @@ void SimPublisher::start() {
                                                            .door = format("door/{}", incarnation),
                                                            .host = "here",
                                                            .token_seed = host_.world.random(1u << 30),
-                                                           .every_queue_versions_max = 1 + host_.world.random(16)},
+                                                           .every_queue_versions_max = 1 + host_.world.random(16),
+                                                           .activation = {.current = host_.current,
+                                                                          .started = host_.world.now()}},
                                  SegmentPool::Options{.limit_bytes = copies * model_bytes(*host_.architecture)});
   life_->incarnation = incarnation;
   life_->door = format("door/{}", incarnation);
@@ -230,6 +232,18 @@ void SimPublisher::carry_out(const protocol::action::CloseDoor& close) {
                                [subscriber, id = close.session] { subscriber->door_closed(id); });
   }
   life_->doors.erase(end);
+}
+
+/// The directory hears of it later than it is asked, and is heard later still, if this process lives so long.
+void SimPublisher::carry_out(const protocol::action::SwapCurrent& swap) {
+  host_.world.after(host_.network.delay(), [this, swap, life = process_.life()] {
+    if (host_.current == swap.expected) host_.current = swap.desired;
+    if (life != process_.life()) return;
+    process_.post(host_.network.delay(), [this, record = host_.current] {
+      life_->machine.on_current_swapped(record, host_.world.now());
+      pump();
+    });
+  });
 }
 
 void SimPublisher::break_rules() {

@@ -76,6 +76,7 @@ class SimPublisher {
   void carry_out(const protocol::action::CloseDoor& close);
   void carry_out(const protocol::action::OpenLease&) {}
   void carry_out(const protocol::action::CloseLease&) {}
+  void carry_out(const protocol::action::SwapCurrent& swap);
   void break_rules();
 
   Host& host_;

@@ -20,6 +20,11 @@ bool may_pass(Code code) {
   return code != Code::failed_precondition && code != Code::invalid_argument && code != Code::unsupported;
 }
 
+std::string who(const Activation::Follower& follower) {
+  const Hello& hello = *follower.hello;
+  return format("{} (process {})", hello.label.empty() ? "a subscriber" : hello.label, hello.pid);
+}
+
 std::string to_text(const Current& pair) {
   return format("epoch {}, @{}{}", pair.epoch, pair.number, pair.hold ? ", held" : "");
 }
@@ -52,9 +57,8 @@ void Activation::on_committed(VersionNumber number, Time now) {
 
 void Activation::begin_next_candidate(Time now) {
   if (pending_ || current_.hold || next_candidate_ <= current_.number) return;
-  pending_ = Pending{.number = std::exchange(next_candidate_, 0),
-                     .as_group = true,
-                     .deadline = now + options_.group_within};
+  pending_ =
+      Pending{.number = std::exchange(next_candidate_, 0), .as_group = true, .deadline = now + options_.group_within};
   ++turn_;
   wake_by(now);
 }
@@ -78,8 +82,9 @@ void Activation::on_ask(const Peer& peer, const Activate& ask, const std::vector
   if (auto refused = why_refused(ask, kept)) return answer(asker, {.refused = std::move(refused)});
   const VersionNumber number = ask.desired.number != 0 ? ask.desired.number : std::max(newest_, current_.number);
   if (number == current_.number && ask.desired.hold == current_.hold) return answer(asker, {});
-  if (pending_) give_up(Error(Code::cancelled, format("{}@{} was given up: somebody asked for @{} instead",
-                                                      options_.model, pending_->number, number)));
+  if (pending_)
+    give_up(Error(Code::cancelled, format("{}@{} was given up: somebody asked for @{} instead", options_.model,
+                                          pending_->number, number)));
   // A change of the hold alone leaves nothing to be staged.
   const bool as_group = ask.as_group && number != current_.number;
   const std::uint32_t within_ms = ask.within_ms != 0 ? ask.within_ms : kDirectoryPatienceMs;
@@ -119,9 +124,9 @@ std::optional<Error> Activation::why_refused(const Activate& ask, const std::vec
 std::optional<Error> Activation::why_busy(const Activate& ask) const {
   if (!pending_) return std::nullopt;
   if (pending_->swapping) {
-    return Error(Code::unavailable, format("{}@{} is being activated: whether it is waits for the directory{}{}",
-                                           options_.model, pending_->number, pending_->doubt.empty() ? "" : ": ",
-                                           pending_->doubt));
+    return Error(Code::unavailable,
+                 format("{}@{} is being activated: whether it is waits for the directory{}{}", options_.model,
+                        pending_->number, pending_->doubt.empty() ? "" : ": ", pending_->doubt));
   }
   // Going back need not wait for what is being staged; and what somebody asks for comes before what was published.
   if (!ask.as_group || !pending_->asker) return std::nullopt;
@@ -135,8 +140,7 @@ bool Activation::in_standing(const Follower& follower, Time now) const {
 void Activation::consider(const std::vector<Follower>& followers, Time now) {
   if (wake_at_ != Time::max() && now - wake_at_ > kOversleptBy) awake_since_ = now;
   wake_at_ = Time::max();
-  const auto is_member = [](const Follower& follower) { return follower.member; };
-  if (std::any_of(followers.begin(), followers.end(), is_member)) wake_by(now + options_.membership / 2);
+  if (has_members_) wake_by(now + options_.membership / 2);
   const bool may_move = !options_.follows && !(pending_ && pending_->swapping);
   if (may_move && epoch_floor_ > current_.epoch) {
     advance_to({.epoch = epoch_floor_, .number = current_.number, .hold = current_.hold});
@@ -154,7 +158,7 @@ void Activation::decide_staging(const std::vector<Follower>& followers, Time now
     if (!follower.member || !in_standing(follower, now)) continue;
     if (follower.failed != nullptr && follower.failed->number == pending_->number && follower.failed->failed) {
       const Error& why = *follower.failed->failed;
-      give_up(Error(why.code(), format("{} could not stage {}@{}: {}", follower.who, options_.model, pending_->number,
+      give_up(Error(why.code(), format("{} could not stage {}@{}: {}", who(follower), options_.model, pending_->number,
                                        why.message())));
       return begin_next_candidate(now);
     }
@@ -172,9 +176,10 @@ void Activation::decide_staging(const std::vector<Follower>& followers, Time now
   }
   if (now >= pending_->deadline) {
     give_up(Error(Code::timed_out, slow != nullptr ? format("{} has not staged {}@{} in time, and serves @{}",
-                                                            slow->who, options_.model, pending_->number, slow->serving)
+                                                            who(*slow), options_.model, pending_->number, slow->serving)
                                                    : format("the members of an earlier publisher of {} may still come "
-                                                            "back", options_.model)));
+                                                            "back",
+                                                            options_.model)));
     return begin_next_candidate(now);
   }
   wake_by(pending_->deadline);
@@ -194,7 +199,8 @@ void Activation::tell_doubt(Time now) {
   if (now < pending_->deadline) return wake_by(pending_->deadline);
   answer(std::exchange(pending_->asker, std::nullopt),
          {.refused = Error(Code::unavailable, format("whether {}@{} became current is not known yet, the directory "
-                                                     "does not answer{}{}", options_.model, pending_->number,
+                                                     "does not answer{}{}",
+                                                     options_.model, pending_->number,
                                                      pending_->doubt.empty() ? "" : ": ", pending_->doubt))});
 }
 
@@ -206,9 +212,8 @@ void Activation::prepare_swap(Time now) {
   Current desired = current_;
   if (decides) {
     pending_->newest_at_swap = newest_;
-    desired = {.epoch = std::max(recorded_.epoch, current_.epoch) + 1,
-               .number = pending_->number,
-               .hold = pending_->hold};
+    desired = {
+        .epoch = std::max(recorded_.epoch, current_.epoch) + 1, .number = pending_->number, .hold = pending_->hold};
   }
   in_flight_ = Swap{.expected = recorded_, .desired = desired};
   in_flight_decides_ = decides;
@@ -247,11 +252,11 @@ void Activation::on_overtaken(const Current& record, Time now) {
 }
 
 void Activation::on_seen(const Current& pair, Time now) {
-  if (!options_.follows) recorded_ = pair.comes_after(recorded_.epoch, recorded_.number) ? pair : recorded_;
-  if (options_.follows ? pair.comes_after(current_.epoch, current_.number) : pair.epoch > current_.epoch) {
-    if (options_.follows || !(pending_ && pending_->swapping)) on_overtaken(pair, now);
-    advance_to(pair);
-  }
+  if (options_.follows) return advance_to(pair);
+  // While a swap is under way its answer tells, and in order.
+  if (in_flight_ || pair.epoch <= current_.epoch) return;
+  recorded_ = pair;
+  on_overtaken(pair, now);
 }
 
 void Activation::on_epoch_seen(std::uint64_t epoch, Time now) {
@@ -282,7 +287,9 @@ void Activation::settle(const std::vector<Follower>& followers, Time now) {
   bool any = false;
   for (const Follower& follower : followers) {
     if ((settling_->as_group && !follower.member) || !in_standing(follower, now)) continue;
-    (follower.epoch >= settling_->current.epoch ? any : all) = follower.epoch >= settling_->current.epoch;
+    const bool follows = follower.epoch >= settling_->current.epoch;
+    any = any || follows;
+    all = all && follows;
   }
   if (any && !settling_->first_seen) settling_->first_seen = now;
   if (all) return end_settling(settling_->first_seen ? now - *settling_->first_seen : Duration(0));

@@ -45,10 +45,10 @@ class Activation {
  public:
   struct Options {
     std::string model;
-    Current current;             ///< As the directory has it.
-    Time started{};              ///< When this process began to serve.
-    bool follows = false;        ///< A relay: the pair is another publisher's, told by on_seen.
-    bool group_commit = false;   ///< Every publish is a candidate of the group.
+    Current current;                                   ///< As the directory has it.
+    Time started{};                                    ///< When this process began to serve.
+    bool follows = false;                              ///< A relay: the pair is another publisher's, told by on_seen.
+    bool group_commit = false;                         ///< Every publish is a candidate of the group.
     Duration group_within = std::chrono::seconds(10);  ///< For those candidates.
     Duration membership = kMembershipDefault;
     Duration swap_again_after = std::chrono::milliseconds(200);
@@ -58,7 +58,7 @@ class Activation {
   /// A session of a `latest` subscriber, as the publisher knows it.
   struct Follower {
     SessionId session = 0;
-    std::string who;  ///< For messages: label and process.
+    const Hello* hello = nullptr;
     bool member = false;
     Time last_heard{};
     VersionNumber serving = 0;
@@ -77,8 +77,12 @@ class Activation {
   void on_seen(const Current& pair, Time now);
   /// Somebody serves under that epoch: the directory's record was lost, and the pair goes on from there.
   void on_epoch_seen(std::uint64_t epoch, Time now);
-  /// To be called after every event and on tick: decides what can be decided.
+  /// To be called after every event and on tick: decides what can be decided. `followers` are looked at only when
+  /// needs_followers().
   void consider(const std::vector<Follower>& followers, Time now);
+  /// There are members: from now on it ticks also when nothing is to be decided, so that a sleep of our own is noticed.
+  void on_member() { has_members_ = true; }
+  bool needs_followers() const { return pending_ || settling_; }
   Time next_tick() const { return wake_at_; }
 
   const Current& current() const { return current_; }
@@ -158,13 +162,14 @@ class Activation {
   std::optional<Pending> pending_;
   std::optional<Settling> settling_;
 
-  std::optional<Swap> in_flight_;  ///< Asked for and not answered.
+  std::optional<Swap> in_flight_;   ///< Asked for and not answered.
   bool in_flight_decides_ = false;  ///< It is the pending activation's.
-  std::optional<Swap> to_swap_;    ///< To be taken by the shell.
+  std::optional<Swap> to_swap_;     ///< To be taken by the shell.
   Time swap_not_before_{};
 
-  Time members_known_at_{};  ///< From then on, who has not come has lapsed.
-  Time awake_since_{};       ///< Silence before that may be our own.
+  Time members_known_at_{};   ///< From then on, who has not come has lapsed.
+  bool has_members_ = false;  ///< Or had.
+  Time awake_since_{};        ///< Silence before that may be our own.
   Time wake_at_ = Time::max();
 
   std::deque<Answer> answered_;  ///< The last few, for those who ask again.

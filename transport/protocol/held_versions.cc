@@ -31,6 +31,16 @@ std::uint64_t HeldVersions::shed_retained(std::uint64_t bytes_wanted) {
   return freed;
 }
 
+void HeldVersions::keep(const std::set<VersionNumber>& numbers) {
+  std::set<VersionNumber> before = std::exchange(kept_, {});
+  for (const VersionNumber number : numbers) {
+    if (table_.hold(number, kKeptHolder)) kept_.insert(number);
+  }
+  for (const VersionNumber number : before) {
+    if (!kept_.contains(number)) release(number, kKeptHolder);
+  }
+}
+
 const HeldVersions::Record* HeldVersions::find(VersionNumber number) const {
   const auto record = records_.find(number);
   return record == records_.end() ? nullptr : &record->second;

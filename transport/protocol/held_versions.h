@@ -14,6 +14,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "core/arena.h"
@@ -52,6 +53,11 @@ class HeldVersions {
   VersionNumber newest() const { return newest_; }
   const Record* find(VersionNumber number) const;
 
+  /// These are kept beside the newest until the next call: what is current, and what is about to be. Those that are not
+  /// here any more are passed over.
+  void keep(const std::set<VersionNumber>& numbers);
+  bool is_kept(VersionNumber number) const { return kept_.contains(number); }
+
   bool hold(VersionNumber number, HolderId holder) { return table_.hold(number, holder); }
   /// Returns the bytes of the segments that this freed.
   std::uint64_t release(VersionNumber number, HolderId holder);
@@ -68,11 +74,13 @@ class HeldVersions {
   /// Sessions and leases have holders from 2 (publisher_session.h).
   static constexpr HolderId kNewestHolder = 0;
   static constexpr HolderId kRetainedHolder = 1;
+  static constexpr HolderId kKeptHolder = ~HolderId{0};
   void forget_records();
 
   std::size_t retained_max_;
   std::deque<VersionNumber> retained_;  ///< Held by kRetainedHolder, ascending; the newest is not among them.
   VersionNumber newest_ = 0;
+  std::set<VersionNumber> kept_;  ///< Held by kKeptHolder.
   VersionTable table_;
   std::map<VersionNumber, Record> records_;
   std::vector<SegmentIndex> freed_;

@@ -22,12 +22,24 @@ bool fits_on_wire(const CommittedVersion& version) {
          bytes + kGrantSlackBytes <= kMessageBytesMax;
 }
 
+Activation::Options activation_options(const PublisherMachine::Options& options) {
+  Activation::Options activation = options.activation;
+  activation.model = options.model;
+  return activation;
+}
+
+std::uint64_t epoch_in(const Want& want) { return want.after_epoch; }
+std::uint64_t epoch_in(const Ping& ping) { return ping.epoch; }
+
 std::vector<std::byte> copy_of(Bytes bytes) { return {bytes.begin(), bytes.end()}; }
 
 }  // namespace
 
 PublisherMachine::PublisherMachine(Options options)
-    : options_(std::move(options)), versions_(options_.retained_versions), leases_(options_.token_seed) {}
+    : options_(std::move(options)),
+      versions_(options_.retained_versions),
+      activation_(activation_options(options_)),
+      leases_(options_.token_seed) {}
 
 void PublisherMachine::on_committed(Committed version, Time now) {
   FRESHET_CHECK(version.manifest != nullptr && version.manifest->architecture != nullptr);
@@ -40,23 +52,34 @@ void PublisherMachine::on_committed(Committed version, Time now) {
   for (auto& [id, session] : sessions_) {
     if (session.hello().mode == Mode::every) session.enqueue(number, versions_, options_.every_queue_versions_max);
   }
-  actions_.emplace_back(action::Announce{
-      {.model = options_.model, .incarnation = options_.incarnation, .number = number, .announced_ns = announced_ns}});
+  activation_.on_committed(number, now);
+  announced_turn_ = 0;  // Told in any case.
+  settle(now);
 }
 
 void PublisherMachine::on_message(const Peer& peer, Message message, Time now) {
+  dispatch(peer, std::move(message), now);
+  settle(now);
+}
+
+void PublisherMachine::dispatch(const Peer& peer, Message message, Time now) {
   if (auto* hello = std::get_if<Hello>(&message)) return on(peer, std::move(*hello), now);
   if (auto* bye = std::get_if<Bye>(&message)) {
     if (session_of(peer, bye->session) != nullptr) end_session(bye->session);
     return;
   }
+  if (const auto* ask = std::get_if<Activate>(&message)) return on(peer, *ask, now);
   const auto in_session = [&](const auto& m) {
     using M = std::decay_t<decltype(m)>;
-    if constexpr (std::is_same_v<M, Want> || std::is_same_v<M, Held> || std::is_same_v<M, Ping>) {
+    if constexpr (std::is_same_v<M, Want> || std::is_same_v<M, Held> || std::is_same_v<M, Ping> ||
+                  std::is_same_v<M, Staged>) {
       PublisherSession* session = session_of(peer, m.session);
       if (session == nullptr) return send(peer, UnknownSession{.session = m.session});
       session->last_heard = now;
       session->silent = false;
+      if constexpr (std::is_same_v<M, Want> || std::is_same_v<M, Ping>) {
+        activation_.on_epoch_seen(epoch_in(m), now);
+      }
       on(*session, m);
     }
   };
@@ -158,8 +181,8 @@ void PublisherMachine::on(PublisherSession& session, const Want& want) {
   };
   session.channel = want.channel;
   if (auto why = why_not_readable(session, want)) return refuse_want(why->code(), why->message());
-  const auto number = next_for(session, want.after);
-  if (!number) return refuse_want(Code::not_found, format("nothing newer than {}", want.after));
+  const auto number = next_for(session, want);
+  if (!number) return refuse_want(number.error().code(), number.error().message());
   if (!session.holds(*number) && session.holds_count() >= options_.holds_per_session_max) {
     return refuse_want(Code::out_of_space, format("{} versions are held already", session.holds_count()));
   }
@@ -169,17 +192,16 @@ void PublisherMachine::on(PublisherSession& session, const Want& want) {
   send_grant(session, want, *number);
 }
 
-std::optional<VersionNumber> PublisherMachine::next_for(PublisherSession& session, VersionNumber after) {
-  if (session.hello().mode == Mode::latest) {
-    return versions_.newest() > after ? std::optional(versions_.newest()) : std::nullopt;
-  }
-  session.acknowledge(after, versions_);
+Result<VersionNumber> PublisherMachine::next_for(PublisherSession& session, const Want& want) {
+  if (session.hello().mode == Mode::latest) return current_for(want);
+  session.acknowledge(want.after, versions_);
   auto next = session.first_queued();
   while (next && *next != versions_.newest() && !fits_on_wire(versions_.find(*next)->version)) {
     session.give_up(*next, versions_);
     next = session.first_queued();
   }
-  return next;
+  if (!next) return fail(Code::not_found, format("nothing newer than {}", want.after));
+  return *next;
 }
 
 void PublisherMachine::send_grant(PublisherSession& session, const Want& want, VersionNumber number) {
@@ -203,6 +225,7 @@ void PublisherMachine::send_grant(PublisherSession& session, const Want& want, V
              .gap_before = every ? commits_.missed_between(want.after, number) : 0,
              .publish_started_ns = version.publish_started_ns,
              .announced_ns = record.announced_ns,
+             .epoch = every || want.exactly != 0 ? 0 : activation_.current().epoch,
              .channel = want.channel,
              .lease = mapped ? 0 : session.lease_of(number)});
 }
@@ -213,8 +236,17 @@ void PublisherMachine::on(PublisherSession& session, const Held& held) {
 
 void PublisherMachine::on(PublisherSession& session, const Ping& ping) {
   session.serving = ping.serving;
-  send(session.peer(),
-       Pong{.session = ping.session, .incarnation = options_.incarnation, .newest = versions_.newest()});
+  session.has_pinged = true;
+  if (session.hello().staged) activation_.on_member();
+  session.epoch = ping.epoch;
+  session.staged = ping.staged;
+  send(session.peer(), Pong{.session = ping.session,
+                            .incarnation = options_.incarnation,
+                            .newest = versions_.newest(),
+                            .current = activation_.current(),
+                            .candidate = activation_.candidate(),
+                            .turn = activation_.turn(),
+                            .ping_ns = ping.sent_ns});
 }
 
 bool PublisherMachine::knows(SessionId session) const { return sessions_.contains(session); }
@@ -227,13 +259,16 @@ bool PublisherMachine::on_door_open(SessionId session, std::uint64_t token, Time
   return true;
 }
 
-void PublisherMachine::on_door_closed(SessionId id, Time) {
+void PublisherMachine::on_door_closed(SessionId id, Time now) {
   const auto entry = sessions_.find(id);
   if (entry == sessions_.end() || !entry->second.door_open) return;
   PublisherSession& session = entry->second;
   session.door_open = false;
   const bool may_go_on = session.hello().mode == Mode::every || session.channel != ChannelKind::shm;
-  if (!session.can_fetch || !may_go_on) return end_session(id);
+  if (!session.can_fetch || !may_go_on) {
+    end_session(id);
+    return settle(now);
+  }
   session.release_mapped(versions_);
   session.silent = true;  // Most likely it died: its queue is the first to be shed.
 }
@@ -258,7 +293,7 @@ std::uint64_t PublisherMachine::shed(std::uint64_t bytes_wanted, bool silent_one
 }
 
 bool PublisherMachine::kept_by_queues_alone(VersionNumber number, bool silent_ones_only) const {
-  if (number == versions_.newest() || leases_.name(number)) return false;
+  if (number == versions_.newest() || versions_.is_kept(number) || leases_.name(number)) return false;
   return std::all_of(sessions_.begin(), sessions_.end(), [&](const auto& entry) {
     const PublisherSession& session = entry.second;
     const bool waits = session.queue().contains(number);
@@ -273,10 +308,11 @@ void PublisherMachine::on_tick(Time now) {
     if (now - session.last_heard >= patience(session)) expired.push_back(id);
   }
   for (const SessionId id : expired) expire(id);
+  settle(now);
 }
 
 Time PublisherMachine::next_tick() const {
-  Time next = Time::max();
+  Time next = activation_.next_tick();
   for (const auto& [id, session] : sessions_) {
     if (!session.silent) next = std::min(next, session.last_heard + options_.silent_after);
     if (const Duration left = patience(session); left != Duration::max())
@@ -303,7 +339,11 @@ std::vector<PublisherMachine::SessionStat> PublisherMachine::sessions() const {
                      .gaps = session.gaps(),
                      .host = session.hello().host,
                      .serves = session.hello().serves,
-                     .channel = session.channel});
+                     .channel = session.channel,
+                     .member = session.hello().staged,
+                     .epoch = session.epoch,
+                     .staged = session.staged,
+                     .failed = session.failed ? session.failed->failed->message() : std::string()});
   }
   return stats;
 }
@@ -314,7 +354,8 @@ void PublisherMachine::refuse(const Peer& peer, SessionId session, std::uint64_t
                      .request = request,
                      .code = code,
                      .message = std::move(message),
-                     .newest = versions_.newest()});
+                     .newest = versions_.newest(),
+                     .current = activation_.current()});
 }
 
 void PublisherMachine::welcome(const PublisherSession& session) {
@@ -326,7 +367,9 @@ void PublisherMachine::welcome(const PublisherSession& session) {
                                .door_token = session.token(),
                                .newest = versions_.newest(),
                                .channels = options_.channels,
-                               .lease_ms = lease_ms()});
+                               .lease_ms = lease_ms(),
+                               .current = activation_.current(),
+                               .membership_ms = membership_ms()});
 }
 
 void PublisherMachine::send(const Peer& peer, Message message) {

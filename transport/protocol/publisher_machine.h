@@ -26,9 +26,11 @@
 ///   - The last `retained_versions` are kept though nobody holds them; shed_queues takes them before any queue.
 ///   - Numbers need only grow: a relay commits what its upstream numbered, and says what it missed itself.
 ///   - The shell answers StatRequest itself; the machine passes over it.
+///   - What a `latest` session is granted is the current version, not the newest (activation.h). The current version,
+///     and one that is about to become it, are never shed.
 ///
-/// The parts: HeldVersions (what is kept), PublisherSession (whose it is), Leases (what is fetched), CommitLog (what
-/// was missed).
+/// The parts: Activation (what is current), HeldVersions (what is kept), PublisherSession (whose it is), Leases (what
+/// is fetched), CommitLog (what was missed).
 
 #include <chrono>
 #include <cstdint>
@@ -40,6 +42,7 @@
 
 #include "core/arena.h"
 #include "core/clock.h"
+#include "transport/protocol/activation.h"
 #include "transport/protocol/commit_log.h"
 #include "transport/protocol/held_versions.h"
 #include "transport/protocol/leases.h"
@@ -77,9 +80,14 @@ struct CloseLease {
   SessionId session = 0;
   bool by_force = false;
 };
+/// To be asked of the directory; answered with on_current_swapped. One at a time.
+struct SwapCurrent {
+  Current expected;
+  Current desired;
+};
 }  // namespace action
 using PublisherAction = std::variant<action::Send, action::Announce, action::Free, action::CloseDoor, action::OpenLease,
-                                     action::CloseLease>;
+                                     action::CloseLease, action::SwapCurrent>;
 
 class PublisherMachine {
  public:
@@ -98,6 +106,7 @@ class PublisherMachine {
     Duration silent_after = std::chrono::milliseconds(1000);
     Duration lease_silence = std::chrono::seconds(3);  ///< At least silent_after.
     std::size_t retained_versions = 1;                 ///< The newest among them.
+    Activation::Options activation;                    ///< Its model is this one.
   };
   explicit PublisherMachine(Options options);
 
@@ -124,6 +133,12 @@ class PublisherMachine {
   /// when a capture finds no room.
   void shed_queues(std::uint64_t bytes_wanted, Time now);
 
+  /// The answer to SwapCurrent: what the directory has now. An error that may pass says nothing about what it has.
+  void on_current_swapped(Result<Current> record, Time now);
+  /// The directory, or for a relay its upstream, says that this is current.
+  void on_current_seen(const Current& pair, Time now);
+  const Activation& activation() const { return activation_; }
+
   void on_tick(Time now);
   Time next_tick() const;  ///< When on_tick should be called at the latest.
 
@@ -145,6 +160,10 @@ class PublisherMachine {
     std::string host;
     std::string serves;                      ///< Its own control address, if it serves the model again.
     ChannelKind channel = ChannelKind::shm;  ///< Of its last Want.
+    bool member = false;                     ///< Of the group.
+    std::uint64_t epoch = 0;
+    VersionNumber staged = 0;
+    std::string failed;  ///< Why it could not stage the candidate.
   };
   std::vector<SessionStat> sessions() const;
   const VersionTable& versions() const { return versions_.table(); }
@@ -154,6 +173,16 @@ class PublisherMachine {
   void on(PublisherSession& session, const Want& want);
   void on(PublisherSession& session, const Held& held);
   void on(PublisherSession& session, const Ping& ping);
+  void on(PublisherSession& session, const Staged& staged);
+  void dispatch(const Peer& peer, Message message, Time now);
+
+  // What is current: publisher_current.cc.
+  void on(const Peer& peer, const Activate& ask, Time now);
+  std::vector<Activation::Follower> followers() const;
+  /// Decides what can be decided about what is current, keeps it, and tells everybody. The end of every event.
+  void settle(Time now);
+  void announce(Time now);
+  std::uint32_t membership_ms() const;
 
   std::optional<Error> why_refused(const Hello& hello, std::size_t replaced) const;
   void open_session(const Peer& peer, Hello hello, Time now);
@@ -174,7 +203,8 @@ class PublisherMachine {
   /// How long the session may be silent until its leases, and itself if it has no door, are over; max: for ever.
   Duration patience(const PublisherSession& session) const;
 
-  std::optional<VersionNumber> next_for(PublisherSession& session, VersionNumber after);
+  Result<VersionNumber> next_for(PublisherSession& session, const Want& want);
+  Result<VersionNumber> current_for(const Want& want) const;
   void send_grant(PublisherSession& session, const Want& want, VersionNumber number);
   void refuse(const Peer& peer, SessionId session, std::uint64_t request, Code code, std::string message);
   void welcome(const PublisherSession& session);
@@ -186,6 +216,8 @@ class PublisherMachine {
   Options options_;
   HeldVersions versions_;
   CommitLog commits_;
+  Activation activation_;
+  std::uint64_t announced_turn_ = 1;
   std::map<SessionId, PublisherSession> sessions_;
   Leases leases_;
   std::uint64_t last_serial_ = 0;

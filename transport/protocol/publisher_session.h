@@ -44,6 +44,11 @@ class PublisherSession {
   Time last_heard{};
   bool silent = false;
   VersionNumber serving = 0;
+  // What it says as a follower of what is current, and as a member of the group.
+  bool has_pinged = false;
+  std::uint64_t epoch = 0;
+  VersionNumber staged = 0;
+  std::optional<Staged> failed;  ///< Its last word that it could not stage something.
 
   /// False for a request older than one that was seen: it was overtaken.
   bool accept_request(std::uint64_t request);

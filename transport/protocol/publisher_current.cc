@@ -1,0 +1,93 @@
+#include <algorithm>
+#include <utility>
+
+#include "core/format.h"
+#include "transport/protocol/publisher_machine.h"
+
+/// The part of the publisher's machine that connects what is current (activation.h) with sessions and versions.
+
+namespace freshet::protocol {
+
+void PublisherMachine::on(const Peer& peer, const Activate& ask, Time now) {
+  activation_.on_ask(peer, ask, versions_.table().numbers(), now);
+}
+
+void PublisherMachine::on_current_swapped(Result<Current> record, Time now) {
+  activation_.on_swapped(std::move(record), now);
+  settle(now);
+}
+
+void PublisherMachine::on_current_seen(const Current& pair, Time now) {
+  activation_.on_seen(pair, now);
+  settle(now);
+}
+
+void PublisherMachine::on(PublisherSession& session, const Staged& staged) {
+  if (staged.failed) {
+    session.failed = staged;
+    return;
+  }
+  session.staged = staged.number;
+  session.failed.reset();
+}
+
+std::vector<Activation::Follower> PublisherMachine::followers() const {
+  std::vector<Activation::Follower> followers;
+  for (const auto& [id, session] : sessions_) {
+    const Hello& hello = session.hello();
+    // Until its first ping nothing is known of it, and it knows nothing of us.
+    if (hello.mode != Mode::latest || !session.has_pinged) continue;
+    followers.push_back({.session = id,
+                         .hello = &hello,
+                         .member = hello.staged,
+                         .last_heard = session.last_heard,
+                         .serving = session.serving,
+                         .epoch = session.epoch,
+                         .staged = session.staged,
+                         .failed = session.failed ? &*session.failed : nullptr});
+  }
+  return followers;
+}
+
+void PublisherMachine::settle(Time now) {
+  activation_.consider(activation_.needs_followers() ? followers() : std::vector<Activation::Follower>(), now);
+  versions_.keep(activation_.wanted());
+  if (auto swap = activation_.take_swap()) {
+    actions_.push_back(action::SwapCurrent{.expected = swap->expected, .desired = swap->desired});
+  }
+  if (activation_.turn() != announced_turn_) announce(now);
+  for (auto& answer : activation_.take_answers()) send(answer.peer, std::move(answer.activated));
+}
+
+void PublisherMachine::announce(Time now) {
+  announced_turn_ = activation_.turn();
+  actions_.push_back(action::Announce{{.model = options_.model,
+                                       .incarnation = options_.incarnation,
+                                       .number = versions_.newest(),
+                                       .announced_ns = now.time_since_epoch().count(),
+                                       .current = activation_.current(),
+                                       .candidate = activation_.candidate(),
+                                       .turn = activation_.turn()}});
+}
+
+/// Which version a `latest` session is to be granted.
+Result<VersionNumber> PublisherMachine::current_for(const Want& want) const {
+  if (want.exactly != 0) {
+    if (versions_.find(want.exactly) != nullptr) return want.exactly;
+    return fail(Code::not_found, format("{}@{} is not kept here", options_.model, want.exactly));
+  }
+  const Current& current = activation_.current();
+  if (!current.comes_after(want.after_epoch, want.after)) {
+    return fail(Code::not_found, format("nothing newer than {} is current", want.after));
+  }
+  if (versions_.find(current.number) != nullptr) return current.number;
+  return fail(Code::not_found, format("{}@{} is current{}, and not kept here", options_.model, current.number,
+                                      current.hold ? " and held" : ""));
+}
+
+std::uint32_t PublisherMachine::membership_ms() const {
+  return static_cast<std::uint32_t>(
+      std::chrono::ceil<std::chrono::milliseconds>(options_.activation.membership).count());
+}
+
+}  // namespace freshet::protocol
