@@ -6,6 +6,9 @@
 #include "core/format.h"
 #include "core/text.h"
 #include "transport/directory/host_directory.h"
+#ifdef FRESHET_REDIS
+#include "transport/redis/redis_directory.h"
+#endif
 
 namespace freshet {
 namespace {
@@ -33,6 +36,18 @@ Status check_address(const std::string& address, Code code) {
   return fail(code, format("\"{}\" is not an address", shown(address)));
 }
 
+Result<std::unique_ptr<Directory>> open_redis([[maybe_unused]] const std::string& text) {
+#ifdef FRESHET_REDIS
+  FRESHET_ASSIGN(RedisAddress address, RedisAddress::parse(text));
+  FRESHET_ASSIGN(std::unique_ptr<HostDirectory> host, HostDirectory::open(""));
+  return RedisDirectory::open(std::move(address), {}, std::move(host)).map([](auto redis) {
+    return std::unique_ptr<Directory>(std::move(redis));
+  });
+#else
+  return fail(Code::unsupported, "this build has no directory on Redis (it was configured without libhiredis-dev)");
+#endif
+}
+
 }  // namespace
 
 Result<CurrentRecord> Directory::Claim::compare_and_swap_current(const CurrentRecord& expected,
@@ -44,6 +59,10 @@ Result<CurrentRecord> Directory::Claim::compare_and_swap_current(const CurrentRe
   return answer.get();
 }
 
+Result<std::unique_ptr<Directory::Watch>> Directory::watch_commits(const std::string& /*model*/) {
+  return fail(Code::unsupported, format("{} carries no announcements (a directory on Redis does)", text()));
+}
+
 bool is_remote_directory(const std::string& text) {
   const std::string named = named_or_default(text);
   return named.starts_with("redis://") || named.starts_with("rediss://") || named.starts_with("redis+unix://");
@@ -51,7 +70,7 @@ bool is_remote_directory(const std::string& text) {
 
 Result<std::unique_ptr<Directory>> open_directory(const std::string& text) {
   const std::string named = named_or_default(text);
-  if (is_remote_directory(named)) return fail(Code::unsupported, "this build has no directory on Redis");
+  if (is_remote_directory(named)) return open_redis(named);
   return HostDirectory::open(named).map([](auto host) { return std::unique_ptr<Directory>(std::move(host)); });
 }
 

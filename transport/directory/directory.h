@@ -66,6 +66,8 @@ class Directory {
     /// process: a folder of this host forgets with the host, Redis as its own persistence says. Numbers grow.
     virtual Status record_number(VersionNumber number) = 0;
     virtual Status advertise(const Entry& entry) = 0;
+    /// failed_precondition, with who has it, when the claim is lost. Does not wait.
+    virtual Status standing() const { return {}; }
 
     /// The current record, as far as it is known here; does not wait.
     virtual CurrentRecord current() const = 0;
@@ -92,8 +94,10 @@ class Directory {
     virtual Result<Entry> entry() = 0;
     virtual Result<CurrentRecord> current() = 0;
     virtual Result<std::vector<Server>> servers() = 0;
-    /// The newest version that was announced through the directory; 0 where it does not carry such news.
-    virtual VersionNumber announced() const { return 0; }
+    /// Asks a directory on another host afresh; take() tells when something else came of it.
+    virtual void look_again() {}
+    /// What was announced (Directory::announce) since the last call, the newest last; of watch_commits() only.
+    virtual std::vector<std::string> take_announcements() { return {}; }
   };
 
   virtual ~Directory() = default;
@@ -105,6 +109,14 @@ class Directory {
   /// The living entries, by name.
   virtual Result<std::vector<Entry>> list() = 0;
   virtual Result<std::unique_ptr<Watch>> watch(const std::string& model) = 0;
+
+  /// Whether announce() reaches anybody.
+  virtual bool carries_announcements() const { return false; }
+  /// As watch(), with announcements. unsupported where the directory carries none.
+  virtual Result<std::unique_ptr<Watch>> watch_commits(const std::string& model);
+  /// Tells those who watch the commits of a model; `announcement` is an encoded protocol::Announcement. May be lost;
+  /// never waits.
+  virtual void announce(const std::string& /*model*/, const std::string& /*announcement*/) {}
 
   virtual Result<CurrentRecord> current(const std::string& model) = 0;
   /// As Claim's, for who does not publish.

@@ -7,6 +7,7 @@
 #include <cerrno>
 
 #include "core/format.h"
+#include "transport/directory/entry_json.h"
 
 namespace freshet {
 namespace {
@@ -61,8 +62,7 @@ Status HostClaim::write_record(host_files::NumberRecord record) {
 
 Status HostClaim::advertise(const Directory::Entry& entry) {
   FRESHET_TRY(check_entry(entry, Code::invalid_argument));
-  FRESHET_TRY(host_files::replace(folder_->get(), model_ + std::string(host_files::kEntrySuffix),
-                                  host_files::entry_text(entry)));
+  FRESHET_TRY(host_files::replace(folder_->get(), model_ + std::string(host_files::kEntrySuffix), entry_json(entry)));
   advertised_ = true;
   return {};
 }

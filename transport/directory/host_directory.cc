@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "core/format.h"
+#include "transport/directory/entry_json.h"
 #include "transport/directory/host_claim.h"
 #include "transport/directory/host_files.h"
 #include "transport/directory/host_watch.h"
@@ -87,7 +88,7 @@ Result<Directory::Entry> HostDirectory::lookup(const std::string& model) {
   if (!living) return gone();
   auto text = host_files::read_named(folder, model + std::string(host_files::kEntrySuffix), host_files::kTextBytesMax);
   if (!text) return text.error().code() == Code::not_found ? gone() : fail(std::move(text).error());
-  return host_files::parse_entry(*text, model);
+  return parse_entry_json(*text, model);
 }
 
 Result<std::vector<std::string>> HostDirectory::names() const {

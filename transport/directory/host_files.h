@@ -45,9 +45,6 @@ Result<bool> is_locked(int file, const std::string& name);
 Result<NumberRecord> read_numbers(int file, const std::string& name);
 Status write_numbers(int file, const NumberRecord& record, const std::string& name);
 
-std::string entry_text(const Directory::Entry& entry);
-Result<Directory::Entry> parse_entry(const std::string& text, const std::string& model);
-
 Result<CurrentRecord> read_current(int folder, const std::string& model);
 /// As Directory says. Others who swap at the same time are waited for, but not for long: one of them may be stopped.
 Result<CurrentRecord> swap_current(int folder, const std::string& model, const CurrentRecord& expected,

@@ -43,48 +43,6 @@ Result<FileDescriptor> lock_swaps(int folder, const std::string& model) {
 
 }  // namespace
 
-std::string entry_text(const Directory::Entry& entry) {
-  return dump({{"model", entry.model},
-               {"pid", entry.pid},
-               {"incarnation", entry.incarnation},
-               {"control", entry.control},
-               {"host", entry.host},
-               {"also", entry.also}});
-}
-
-Result<Directory::Entry> parse_entry(const std::string& text, const std::string& model) {
-  const auto bad = [&](std::string_view what) {
-    return fail(Code::corrupt, format("directory entry of {}: {}", model, what));
-  };
-  const json object = json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!object.is_object()) return bad("not a JSON object");
-  const json* named = member(object, "model");
-  const json* pid = member(object, "pid");
-  const json* incarnation = member(object, "incarnation");
-  const json* control = member(object, "control");
-  const json* host = member(object, "host");
-  const json* also = member(object, "also");
-  if (!is_text(named) || named->get<std::string>() != model) return bad("names another model");
-  if (!is_number(pid) || pid->get<std::uint64_t>() > std::numeric_limits<std::int32_t>::max()) {
-    return bad("pid is not a process id");
-  }
-  if (!is_number(incarnation)) return bad("incarnation is not a number");
-  if (!is_text(control)) return bad("control is not an address");
-  if (host != nullptr && !host->is_string()) return bad("host is no name");
-  if (also != nullptr && !also->is_array()) return bad("also is not a list");
-  Directory::Entry entry{.model = model,
-                         .pid = static_cast<std::int32_t>(pid->get<std::uint64_t>()),
-                         .incarnation = incarnation->get<std::uint64_t>(),
-                         .control = control->get<std::string>(),
-                         .host = host == nullptr ? "" : host->get<std::string>()};
-  for (const json& address : also == nullptr ? json::array() : *also) {
-    if (!address.is_string()) return bad("one of its addresses is none");
-    entry.also.push_back(address.get<std::string>());
-  }
-  FRESHET_TRY(check_entry(entry, Code::corrupt));
-  return entry;
-}
-
 Result<CurrentRecord> read_current(int folder, const std::string& model) {
   const std::string name = model + std::string(kCurrentSuffix);
   auto text = read_named(folder, name, kTextBytesMax);
