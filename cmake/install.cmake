@@ -23,6 +23,13 @@ install(CODE "set(FRESHET_ROOT \"${PROJECT_SOURCE_DIR}\")
               set(FRESHET_HEADERS \"\${CMAKE_INSTALL_PREFIX}/${header_folder}\")" COMPONENT development)
 install(SCRIPT ${CMAKE_CURRENT_LIST_DIR}/install_headers.cmake COMPONENT development)
 
+# What this build found, its users need too.
+set(FRESHET_OPTIONAL_MODULES)
+if(hiredis_FOUND)
+  list(APPEND FRESHET_OPTIONAL_MODULES hiredis=hiredis)
+endif()
+list(JOIN FRESHET_OPTIONAL_MODULES " " FRESHET_OPTIONAL_MODULES)
+
 install(EXPORT freshet NAMESPACE freshet:: FILE freshet-targets.cmake DESTINATION ${package_folder}
         COMPONENT development)
 configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/freshet-config.cmake.in ${PROJECT_BINARY_DIR}/freshet-config.cmake

@@ -17,14 +17,14 @@ packages=(
   libzmq3-dev cppzmq-dev libucx-dev libhiredis-dev
   librocksdb-dev libeigen3-dev
   # The tests and benchmarks.
-  libgtest-dev libgmock-dev libbenchmark-dev python3
+  libgtest-dev libgmock-dev libbenchmark-dev python3 redis-server
   iproute2 iptables
   # The live run's plots.
   gnuplot-nox
 )
 for group in "$@"; do
   case "$group" in
-    peers) packages+=(redis-server python3-venv ucx-utils rsync) ;;  # Their Python parts: benchmarks/update_latency/peers/make_venv.sh
+    peers) packages+=(python3-venv ucx-utils rsync) ;;  # Their Python parts: benchmarks/update_latency/peers/make_venv.sh
     tidy) packages+=(clang-14 clang-tidy-14 clang-format-14) ;;
     *) echo "usage: $0 [peers] [tidy]" >&2; exit 2 ;;
   esac
