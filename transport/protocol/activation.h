@@ -151,7 +151,7 @@ class Activation {
   void answer(const std::optional<Asker>& asker, Activated activated);
   void wake_by(Time at) { wake_at_ = std::min(wake_at_, at); }
 
-  const Options options_;
+  Options options_;
   Current current_;
   Current recorded_;  ///< The directory's, as far as is known.
   VersionNumber newest_ = 0;
