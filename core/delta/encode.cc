@@ -14,7 +14,7 @@ namespace {
 
 /// The scan looks at so many bytes of each side at a time: both, and what is made of them, stay in the nearest caches
 /// until the changes have been taken from them.
-constexpr std::size_t kScanBytes = std::size_t{1} << 14;
+constexpr std::size_t kScanBytes = std::size_t{1} << 15;
 
 /// One thread's working memory.
 struct EncoderMemory {

@@ -196,6 +196,13 @@ struct Portable {
 
 #if defined(__x86_64__)
 
+/// The next page is on its way while this one is compared: the processor's own prefetchers stop at a page's end, and
+/// forget the stream while changes are taken from what was scanned. Behind the end of a tensor it faults nothing.
+FRESHET_INLINE void fetch_ahead(const std::byte* address) {
+  constexpr std::uintptr_t kAhead = 4096;
+  _mm_prefetch(reinterpret_cast<const char*>(reinterpret_cast<std::uintptr_t>(address) + kAhead), _MM_HINT_T0);
+}
+
 #define FRESHET_AVX2 __attribute__((target("avx2,bmi,bmi2,popcnt")))
 #define FRESHET_AVX512 __attribute__((target("avx2,bmi,bmi2,popcnt,avx512f,avx512bw,avx512dq,avx512vl")))
 
@@ -224,6 +231,8 @@ struct Avx2 {
     for (; i + kStep <= elements; i += kStep) {
       const std::byte* const a = base + i * sizeof(Word);
       const std::byte* const b = target + i * sizeof(Word);
+      fetch_ahead(a);
+      fetch_ahead(b);
       const std::uint64_t equal = equal_bits<Word>(a, b) | std::uint64_t{equal_bits<Word>(a + 32, b + 32)} << 32;
       const std::uint32_t here = first + static_cast<std::uint32_t>(i);
       for (std::uint64_t differ = ~equal & kFirstBytes; differ != 0; differ &= differ - 1) {
@@ -274,7 +283,11 @@ struct Avx512 {
     std::uint32_t* out = places;
     std::size_t i = 0;
     for (; i + kStep <= elements; i += kStep) {
-      const std::uint64_t differ = differing<Word>(base + i * sizeof(Word), target + i * sizeof(Word));
+      const std::byte* const a = base + i * sizeof(Word);
+      const std::byte* const b = target + i * sizeof(Word);
+      fetch_ahead(a);
+      fetch_ahead(b);
+      const std::uint64_t differ = differing<Word>(a, b);
       for (std::size_t group = 0; group < kStep / kGroup; ++group) {
         const auto bits = static_cast<__mmask16>(differ >> (16 * group));
         _mm512_storeu_si512(out, _mm512_maskz_compress_epi32(bits, here));

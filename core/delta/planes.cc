@@ -28,6 +28,7 @@ ZSTD_CCtx_s* new_compressor() {
   if (context == nullptr) throw std::bad_alloc();
   check_zstd(ZSTD_CCtx_setParameter(context, ZSTD_c_compressionLevel, 1));
   check_zstd(ZSTD_CCtx_setParameter(context, ZSTD_c_windowLog, 18));
+  check_zstd(ZSTD_CCtx_setParameter(context, ZSTD_c_targetLength, 64));
   check_zstd(ZSTD_CCtx_setParameter(context, ZSTD_c_literalCompressionMode, ZSTD_lcm_huffman));
   return context;
 }
