@@ -213,7 +213,7 @@ class Benchmark {
 
   /// Tensor by tensor, as a publisher would.
   Status measure_recorded() {
-    auto trace = record_trace(options_.quick);
+    auto trace = record_trace();
     if (!trace) {
       report_.skip("recorded", trace.error().message());
       return {};

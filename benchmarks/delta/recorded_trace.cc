@@ -60,11 +60,10 @@ void add_if_changed(std::vector<TensorPair>& pairs, TensorPair pair) {
 
 }  // namespace
 
-Result<RecordedTrace> record_trace(bool quick) {
+Result<RecordedTrace> record_trace() {
   FRESHET_ASSIGN(const auto files, live::default_text_files());
   FRESHET_ASSIGN(const live::Corpus corpus, live::read_corpus(files));
-  const std::uint64_t model_bytes = live::kModelBytesDefault * (quick ? 1 : 8);
-  FRESHET_ASSIGN(const live::Layout layout, live::Layout::make({.model_bytes = model_bytes, .seed = kSeed}));
+  FRESHET_ASSIGN(const live::Layout layout, live::Layout::make({.seed = kSeed}));
   FRESHET_ASSIGN(live::Weights weights, live::Weights::initial(layout));
   Training training(layout, corpus, std::move(weights));
   for (std::uint64_t step = 1; step <= kStepsBefore; ++step) training.step(step);

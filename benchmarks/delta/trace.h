@@ -41,6 +41,6 @@ struct RecordedTrace {
   std::vector<TensorPair> f32;
   std::vector<TensorPair> bf16;
 };
-Result<RecordedTrace> record_trace(bool quick);
+Result<RecordedTrace> record_trace();
 
 }  // namespace freshet::benchmarks
