@@ -39,11 +39,21 @@ class RedisServer {
       why_not_ = "there is no redis-server (Debian package redis-server)";
       return;
     }
-    std::vector<std::string> words = {program,        "--port",       std::to_string(port_),
-                                      "--bind",       "127.0.0.1",    "--unixsocket",
-                                      socket(),       "--dir",        folder_.path(),
-                                      "--save",       "",             "--appendonly",
-                                      options_.durable ? "yes" : "no", "--appendfsync", "always"};
+    std::vector<std::string> words = {program,
+                                      "--port",
+                                      std::to_string(port_),
+                                      "--bind",
+                                      "127.0.0.1",
+                                      "--unixsocket",
+                                      socket(),
+                                      "--dir",
+                                      folder_.path(),
+                                      "--save",
+                                      "",
+                                      "--appendonly",
+                                      options_.durable ? "yes" : "no",
+                                      "--appendfsync",
+                                      "always"};
     if (!options_.password.empty()) words.insert(words.end(), {"--requirepass", options_.password});
     process_ = std::make_unique<ChildProcess>(std::move(words));
     while (const auto line = process_->line()) {
