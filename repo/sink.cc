@@ -160,7 +160,8 @@ Result<std::unique_ptr<Sink>> Sink::open(Repository& repository, SinkOptions opt
                                                                            .directory = options.directory,
                                                                            .label = options.label,
                                                                            .every = true,
-                                                                           .after = newest.value_or(0)}));
+                                                                           .after = newest.value_or(0),
+                                                                           .security = options.security}));
   return std::unique_ptr<Sink>(
       new Sink(std::make_unique<Impl>(repository, std::move(options), std::move(subscriber), newest.value_or(0))));
 }

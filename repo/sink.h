@@ -15,12 +15,14 @@
 #include "core/ids.h"
 #include "core/result.h"
 #include "repo/repository.h"
+#include "transport/security.h"
 
 namespace freshet {
 
 struct SinkOptions {
   std::string model;
   std::string at;
+  SecurityOptions security;
   std::string directory;
   std::string label = "repository";
   Duration retry_after = std::chrono::seconds(1);  ///< Between attempts to store a version that could not be.

@@ -185,7 +185,7 @@ Status Publisher::Impl::start() {
   return claim_->advertise({.model = options_.model,
                             .pid = static_cast<std::int32_t>(::getpid()),
                             .incarnation = last_id_.incarnation,
-                            .control = hub_->address()});
+                            .control = hub_->advertised()});
 }
 
 Status Publisher::Impl::adopt_architecture(std::shared_ptr<const Architecture> architecture) {

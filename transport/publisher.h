@@ -20,6 +20,7 @@
 #include "core/manifest.h"
 #include "core/result.h"
 #include "core/tensor.h"
+#include "transport/security.h"
 
 namespace freshet {
 
@@ -27,24 +28,30 @@ namespace freshet {
 /// thread. Any thread. Made by Publisher::open unless one is given.
 class PublisherHub;
 struct PublisherHubOptions {
-  /// Address of the control socket, e.g. "tcp://127.0.0.1:7070" (loopback only). Empty: an ipc address in the host
-  /// directory's folder.
+  /// Address of the control socket, e.g. "tcp://127.0.0.1:7070"; one that other hosts can reach ("tcp://*:7070") needs
+  /// keys. Empty: an ipc address in the host directory's folder.
   std::string listen;
   /// Folder of the host directory; empty for the default (transport/directory/host_directory.h).
   std::string directory;
   /// Data channels for subscribers that cannot map this host's memory, or are not to: "auto" (where the control socket
   /// listens on TCP, those that make sense there), "none", or kinds with commas, "ucx,zmq".
   std::string channels = "auto";
+  /// Keys, and who is admitted.
+  SecurityOptions security;
+  /// The control socket's address as the directory tells it to others, where `listen` does not say it ("tcp://*:7070",
+  /// a forwarded port). Empty: as it listens; for every interface, this host's name in a directory of many hosts.
+  std::string advertise;
 };
 Result<std::shared_ptr<PublisherHub>> open_publisher_hub(PublisherHubOptions options);
-/// Where its control socket listens, as `--at` takes it.
+/// Where its control socket listens, as `--at` takes it on this host.
 std::string address_of(const PublisherHub& hub);
 
 struct PublisherStat;
 /// Asks the hub at `address` (another process's, mostly) how its publishers and their subscribers are: that of `model`,
-/// or all when it is empty. unavailable when no answer came in time, not_found when `model` is not published there.
+/// or all when it is empty. unavailable when no answer came in time, not_found when `model` is not published there,
+/// failed_precondition when keys are missing or refused.
 Result<std::vector<PublisherStat>> ask_publisher_stat(const std::string& address, const std::string& model,
-                                                      Duration at_most);
+                                                      Duration at_most, const SecurityOptions& security = {});
 
 struct PublisherOptions {
   std::string model;                  ///< check_model_name() says what is allowed.
@@ -67,10 +74,10 @@ struct PublisherOptions {
 
   std::size_t every_queue_versions_max = 64;  ///< Kept for a slow `every` subscriber before a gap is recorded.
   /// So many of the last versions are kept though nobody holds them: what a rollback can go back to, and what a
-  /// subscriber that fetches can be sent a difference from. Each needs memory for what changed; the oldest go when room is
-  /// needed. 0: two where other hosts may fetch (the hub listens on TCP), otherwise one, the newest.
+  /// subscriber that fetches can be sent a difference from. Each needs memory for what changed; the oldest go when room
+  /// is needed. 0: two where other hosts may fetch (the hub listens on TCP), otherwise one, the newest.
   std::size_t keep_versions = 0;
-  const Clock* clock = nullptr;               ///< Null: the system's.
+  const Clock* clock = nullptr;  ///< Null: the system's.
 };
 
 /// Which tensors changed since the last publish.
@@ -168,7 +175,7 @@ class Publisher {
   Result<CommitReport> wait_committed(VersionNumber version, Duration at_most);
 
   PublisherStat stat() const;
-  /// Where subscribers find it, as `--at` takes it.
+  /// Where subscribers of this host find it, as `--at` takes it.
   std::string address() const;
 
  private:

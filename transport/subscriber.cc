@@ -29,7 +29,6 @@ Status check_options(const SubscriberOptions& options) {
   if (options.label.size() > protocol::kLabelBytesMax) {
     return fail(Code::invalid_argument, format("the label is longer than {} bytes", protocol::kLabelBytesMax));
   }
-  if (!options.at.empty()) return SocketAddress::parse(options.at, false).map([](const auto&) {});
   return {};
 }
 
@@ -50,13 +49,18 @@ Subscriber::~Subscriber() = default;
 
 Result<std::unique_ptr<Subscriber>> Subscriber::open(SubscriberOptions options) {
   FRESHET_TRY(check_options(options));
+  FRESHET_ASSIGN(std::optional<ClientCredentials> credentials, client_credentials(options.security));
+  if (!options.at.empty()) {
+    FRESHET_TRY(SocketAddress::parse(options.at, false, credentials ? Reach::any_host : Reach::this_host));
+  }
   std::unique_ptr<Directory> directory;
   if (options.at.empty()) {
     FRESHET_ASSIGN(directory, open_directory(options.directory));
   }
   FRESHET_ASSIGN(zmq::context_t context, make_zmq_context());
   FRESHET_ASSIGN(Wake wake, Wake::open());
-  SubscriberLoop::Options loop{.subscriber = std::move(options), .host = this_host()};
+  SubscriberLoop::Options loop{
+      .subscriber = std::move(options), .credentials = std::move(credentials), .host = this_host()};
   if (::getrandom(&loop.session_seed, sizeof loop.session_seed, 0) != sizeof loop.session_seed) {
     return fail_errno(errno, "draw a session's id");
   }

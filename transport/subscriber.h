@@ -18,6 +18,7 @@
 #include "core/manifest.h"
 #include "core/result.h"
 #include "core/tensor.h"
+#include "transport/security.h"
 
 namespace freshet {
 
@@ -65,9 +66,10 @@ struct Update {
 
 struct SubscriberOptions {
   std::string model;
-  std::string at;         ///< Address of the publisher's control socket; empty: ask the host directory.
+  /// Address of the publisher's control socket; one of another host needs keys. Empty: ask the host directory.
+  std::string at;
   std::string directory;  ///< Folder of the host directory; empty for the default.
-  std::string label;      ///< How `freshet top` shows it; empty: the process's name.
+  std::string label;         ///< How `freshet top` shows it; empty: the process's name.
   /// False: the newest version, skipping those in between. True: every version, in order, through next().
   bool every = false;
   /// For `every`: the first version wanted is the one after this; 0 takes what the publisher has.
@@ -76,6 +78,7 @@ struct SubscriberOptions {
   /// Called on the subscriber's own thread after each swap; must not block for long, may call snapshot().
   std::function<void(const Update&)> on_update;
   const Clock* clock = nullptr;
+  SecurityOptions security;  ///< Keys, and the publisher's.
 };
 
 struct SubscriberStatus {
@@ -85,7 +88,9 @@ struct SubscriberStatus {
   std::uint64_t updates = 0;
   std::uint64_t bytes_fetched = 0;
   std::uint64_t gaps = 0;
-  std::string last_error;  ///< Of the last version that was refused or could not be fetched; empty when none.
+  /// Why the last version was refused or could not be fetched, or why the publisher cannot be reached (a key that it
+  /// does not know); empty when all is well.
+  std::string last_error;
 };
 
 /// snapshot() and status(): any thread, never blocking. The rest: any thread.

@@ -33,12 +33,32 @@ void add_version(CLI::App& command, const std::string& name, std::string& versio
 
 void add_address(CLI::App& command, std::string& address, AddressUse use, const std::string& description) {
   const auto is_address = [use](const std::string& text) {
-    const auto parsed = SocketAddress::parse(text, use == AddressUse::bind);
+    const auto parsed = SocketAddress::parse(text, use == AddressUse::bind, Reach::any_host);
     return parsed ? std::string() : parsed.error().message();
   };
-  command.add_option("--at", address, description)
+  command.add_option(use == AddressUse::bind ? "--listen,--at" : "--at", address, description)
       ->type_name("ADDRESS")
       ->check(CLI::Validator([is_address](std::string& text) { return is_address(text); }, "", "address"));
+}
+
+void add_security(CLI::App& command, SecurityOptions& security, const std::string& address, AddressUse use) {
+  CLI::Option* const keys = command.add_option("--keys", security.key_file, "this side's keys (freshet keygen)");
+  keys->type_name("FILE");
+  if (use == AddressUse::bind) {
+    command
+        .add_option("--allow", security.allow_file, "public keys of the clients that are admitted; read when changed")
+        ->type_name("FILE")
+        ->needs(keys);
+  } else {
+    command.add_option("--server-key", security.server_key, "the publisher's public key, or its NAME.pub")
+        ->type_name("KEY")
+        ->needs(keys);
+  }
+  command.parse_complete_callback([&security, &address, use] {
+    if (address.empty() || !security.key_file.empty()) return;
+    const auto parsed = SocketAddress::parse(address, use == AddressUse::bind);
+    if (!parsed) throw CLI::ValidationError(parsed.error().message());
+  });
 }
 
 VersionName version_of(const std::string& text) {

@@ -10,6 +10,7 @@
 #include "bindings/cli/program.h"
 #include "core/clock.h"
 #include "core/ids.h"
+#include "transport/security.h"
 
 namespace freshet::cli {
 
@@ -21,9 +22,13 @@ void add_model(CLI::App& command, std::string& model);
 /// MODEL or MODEL@V, required.
 void add_version(CLI::App& command, const std::string& name, std::string& version, const std::string& description);
 
-/// --at ADDRESS, of a publisher's control socket.
+/// --at ADDRESS, of a publisher's control socket; to bind also --listen.
 enum class AddressUse { bind, connect };
 void add_address(CLI::App& command, std::string& address, AddressUse use, const std::string& description);
+
+/// --keys with --allow (to bind) or --server-key (to connect). An address that is not of this host is wrong usage
+/// without them.
+void add_security(CLI::App& command, SecurityOptions& security, const std::string& address, AddressUse use);
 
 /// REQUIRES: add_version's check passed.
 VersionName version_of(const std::string& text);

@@ -28,6 +28,7 @@ void build_tree(CLI::App& root, Program& program) {
   add_subscribe(root, program);
   add_top(root, program);
   add_replay(root, program);
+  add_keygen(root, program);
   add_repo(root, program);
   add_doctor(root, program);
   add_completion(root, program);

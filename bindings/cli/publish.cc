@@ -18,6 +18,7 @@ struct Arguments {
   std::vector<std::string> files;
   std::string watch;
   std::string at;
+  SecurityOptions security;
   std::optional<double> linger;
   double settle = 1;
 };
@@ -95,7 +96,8 @@ Result<ExitCode> publish(Program& program, const Arguments& arguments) {
     watch.emplace(std::move(opened));
   }
   FRESHET_ASSIGN(const std::unique_ptr<Publisher> publisher,
-                 Publisher::open({.model = arguments.model, .hub_options = {.listen = arguments.at}}));
+                 Publisher::open({.model = arguments.model,
+                                  .hub_options = {.listen = arguments.at, .security = arguments.security}}));
   FilePublisher files(program, *publisher, arguments.model);
   for (const std::string& path : arguments.files) {
     if (program.interrupt.requested()) return ExitCode::interrupted;
@@ -130,6 +132,7 @@ void add_publish(CLI::App& root, Program& program) {
       ->check(seconds_check())
       ->type_name("S");
   add_address(command, arguments->at, AddressUse::bind, "listen here, e.g. tcp://127.0.0.1:7070");
+  add_security(command, arguments->security, arguments->at, AddressUse::bind);
   command.footer(
       "The file's __metadata__ travels with the version.\n"
       "A line per version: model, version, tensors, changed_tensors, bytes (of the changed ones), blocked_ms.\n"

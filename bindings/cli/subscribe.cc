@@ -15,6 +15,7 @@ namespace {
 struct Arguments {
   std::string model;
   std::string at;
+  SecurityOptions security;
   std::string folder;
   std::string command;
   bool every = false;
@@ -134,8 +135,10 @@ Result<ExitCode> subscribe(Program& program, const Arguments& arguments) {
   if (!arguments.folder.empty()) {
     FRESHET_ASSIGN(folder, VersionFolder::open(arguments.folder));
   }
-  FRESHET_ASSIGN(const std::unique_ptr<VersionFeed> feed,
-                 VersionFeed::open({.model = arguments.model, .at = arguments.at, .every = arguments.every}));
+  FRESHET_ASSIGN(
+      const std::unique_ptr<VersionFeed> feed,
+      VersionFeed::open(
+          {.model = arguments.model, .at = arguments.at, .security = arguments.security, .every = arguments.every}));
   return FileSubscriber(program, arguments, *feed, std::move(folder)).run();
 }
 
@@ -159,6 +162,7 @@ void add_subscribe(CLI::App& root, Program& program) {
       ->needs(out);
   add_address(command, arguments->at, AddressUse::connect,
               "where the publisher listens; default: ask the host directory");
+  add_security(command, arguments->security, arguments->at, AddressUse::connect);
   command.footer(
       "A line per version: model, version, file, tensors_fetched, bytes_fetched, channel, latency_ms.\n"
       "Without --count and --for it follows until interrupted, through restarts of the publisher.\n"

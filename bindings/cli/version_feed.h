@@ -18,6 +18,7 @@ class VersionFeed {
   struct Options {
     std::string model;
     std::string at;
+    SecurityOptions security;
     bool every = false;
   };
   static Result<std::unique_ptr<VersionFeed>> open(const Options& options);

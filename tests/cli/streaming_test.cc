@@ -297,6 +297,32 @@ TEST_F(Streaming, AReaderThatLeavesEndsTheSubscriberQuietly) {
   EXPECT_EQ(ended.err, "");
 }
 
+TEST_F(Streaming, KeysLetServersOfOtherHostsIn) {
+  for (const char* name : {"trainer", "server", "stranger"}) {
+    const Ended made = run_to_end({"keygen", folder_ / name});
+    ASSERT_EQ(made.exit_code, 0) << made.err;
+    EXPECT_THAT(keys_of(Json::parse(made.out)), ElementsAre("key_file", "public_file", "public_key"));
+  }
+  EXPECT_EQ(run_to_end({"keygen", folder_ / "server"}).exit_code, 1);
+  Running publisher = start({"publish", "net", file_of(model_of_all_types(1), "1.safetensors"), "--listen", "tcp://*:*",
+                             "--keys", folder_ / "trainer", "--allow", folder_ / "server.pub"});
+  EXPECT_EQ(publisher.next_json()["version"], 1);
+  const auto follow = [&](const std::string& keys) {
+    return run_to_end({"subscribe", "net", "--count", "1", "--for", keys == "server" ? "60" : "1", "--keys",
+                       folder_ / keys, "--server-key", folder_ / "trainer.pub"});
+  };
+  const Ended admitted = follow("server");
+  EXPECT_EQ(admitted.exit_code, 0) << admitted.err;
+  EXPECT_EQ(Json::parse(admitted.out)["version"], 1);
+  const Ended refused = follow("stranger");
+  EXPECT_EQ(refused.exit_code, 5);
+  EXPECT_THAT(refused.err, HasSubstr("allow-list"));
+  const Ended top =
+      run_to_end({"top", "net", "--once", "--keys", folder_ / "stranger", "--server-key", folder_ / "trainer.pub"});
+  EXPECT_EQ(top.exit_code, 1);
+  EXPECT_THAT(top.err, HasSubstr("allow-list"));
+}
+
 TEST_F(Streaming, WrongLinesAreWrongUsage) {
   for (const auto& line : std::vector<std::vector<std::string>>{{"publish"},
                                                                 {"publish", "net"},
@@ -309,6 +335,12 @@ TEST_F(Streaming, WrongLinesAreWrongUsage) {
                                                                 {"subscribe", "../net"},
                                                                 {"subscribe", "net", "--at", "nonsense"},
                                                                 {"publish", "net", "f", "--at", "tcp://0.0.0.0:1"},
+                                                                {"publish", "net", "f", "--listen", "tcp://a:1"},
+                                                                {"publish", "net", "f", "--allow", "f"},
+                                                                {"subscribe", "net", "--at", "tcp://10.0.0.1:1"},
+                                                                {"subscribe", "net", "--server-key", "k"},
+                                                                {"top", "net", "--at", "tcp://10.0.0.1:1"},
+                                                                {"keygen"},
                                                                 {"top"}}) {
     EXPECT_EQ(run_to_end(line).exit_code, 2) << testing::PrintToString(line);
   }

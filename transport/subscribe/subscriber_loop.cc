@@ -15,6 +15,8 @@ constexpr std::chrono::milliseconds kIdleRound{1000};
 constexpr std::chrono::milliseconds kRetiredRound{50};
 /// How often the directory is looked at where its news cannot be heard, or was lost.
 constexpr Duration kLookAgain = std::chrono::seconds(2);
+/// Between two tries at a publisher that refused this subscriber's key, or that has another one than expected.
+constexpr Duration kAskToBeAdmittedAgain = std::chrono::seconds(1);
 constexpr Duration kSlabPatience = std::chrono::seconds(5);
 constexpr std::size_t kReadAnnouncementsMax = 64;
 /// Delivered but not yet taken: one for the taker, one on the way.
@@ -89,8 +91,11 @@ void SubscriberLoop::poll_all() {
   const auto watch_file = [&](int file) { items.push_back({nullptr, file, ZMQ_POLLIN, 0}); };
   watch_file(wake_.descriptor());
   if (watch_ && watch_->descriptor() >= 0) watch_file(watch_->descriptor());
-  if (control_) watch_socket(control_->socket.handle());
-  if (announcements_) watch_socket(announcements_->socket.handle());
+  for (std::optional<ZmqSocket>* const socket : {&control_, &announcements_}) {
+    if (!*socket) continue;
+    watch_socket((*socket)->socket.handle());
+    watch_socket((*socket)->monitor->handle());
+  }
   const std::size_t first_door = items.size();
   std::vector<protocol::SessionId> sessions;
   for (const auto& [session, door] : doors_) {
@@ -100,6 +105,7 @@ void SubscriberLoop::poll_all() {
   if (!poll(items, time_to_next_round())) rejects_.count("the poll failed", now());
   wake_.acknowledge();
   take_directory_news();
+  take_handshakes();
   take_announcements();
   carry_out();
   take_control_messages();
@@ -119,6 +125,8 @@ std::chrono::milliseconds SubscriberLoop::time_to_next_round() const {
     wait = std::max(std::chrono::milliseconds(0), std::chrono::ceil<std::chrono::milliseconds>(at - from));
   };
   no_later_than(machine_.next_tick());
+  no_later_than(reconnect_control_at_);
+  no_later_than(reconnect_announcements_at_);
   if (waiting_) no_later_than(waiting_->give_up_at);
   return wait;
 }
@@ -177,6 +185,7 @@ void SubscriberLoop::tick() {
   if (waiting_ && at >= waiting_->give_up_at) {
     refuse_install(Error(Code::unavailable, "its memory did not come through the door"));
   }
+  reconnect_refused();
   if (machine_.next_tick() <= at) machine_.on_tick(at);
   carry_out();
 }
@@ -226,23 +235,70 @@ void SubscriberLoop::find_publisher() {
   if (!control_ || control_->address.text() != entry->control) connect_control(entry->control);
 }
 
+Result<SocketAddress> SubscriberLoop::parse_address(const std::string& address) const {
+  return SocketAddress::parse(address, false, proof() != nullptr ? Reach::any_host : Reach::this_host);
+}
+
 void SubscriberLoop::connect_control(const std::string& address) {
   control_.reset();
-  auto parsed = SocketAddress::parse(address, false);
+  reconnect_control_at_ = kNever;
+  auto parsed = parse_address(address);
   if (!parsed) return shelf_.set_error(parsed.error().message());
-  auto socket = connect_dealer(context_, std::move(*parsed));
+  auto socket = connect_dealer(context_, std::move(*parsed), proof());
   if (!socket) return shelf_.set_error(socket.error().message());
   control_.emplace(std::move(*socket));
 }
 
+Result<SocketAddress> SubscriberLoop::announcements_address(const std::string& named) const {
+  // A publisher that listens on every interface does not know by which one it is reached.
+  FRESHET_ASSIGN(SocketAddress address, SocketAddress::parse(named, true, Reach::any_host));
+  const bool elsewhere = address.is_tcp() && address.is_wildcard() && control_ && control_->address.is_tcp();
+  return parse_address(elsewhere ? address.at_host_of(control_->address).text() : named);
+}
+
+Status SubscriberLoop::connect_announcements(const std::string& named) {
+  announcements_.reset();
+  reconnect_announcements_at_ = kNever;
+  FRESHET_ASSIGN(SocketAddress address, announcements_address(named));
+  FRESHET_ASSIGN(ZmqSocket socket, freshet::connect_announcements(context_, std::move(address), model_, proof()));
+  announcements_.emplace(std::move(socket));
+  announcements_named_ = named;
+  return {};
+}
+
+void SubscriberLoop::take_handshakes() {
+  if (control_) note_handshake(*control_, reconnect_control_at_);
+  if (announcements_) note_handshake(*announcements_, reconnect_announcements_at_);
+}
+
+void SubscriberLoop::note_handshake(ZmqSocket& socket, Time& reconnect_at) {
+  const auto outcome = take_outcome(*socket.monitor, parties_of(socket.address.text(), proof()));
+  if (!outcome) return;
+  if (outcome->succeeded) {
+    reconnect_at = kNever;
+    shelf_.clear_error(std::exchange(handshake_error_, {}));
+    return;
+  }
+  handshake_error_ = outcome->error->message();
+  shelf_.set_error(handshake_error_);
+  rejects_.count(handshake_error_, now());
+  if (reconnect_at == kNever) reconnect_at = now() + kAskToBeAdmittedAgain;
+}
+
+void SubscriberLoop::reconnect_refused() {
+  const Time at = now();
+  if (control_ && at >= reconnect_control_at_) connect_control(std::string(control_->address.text()));
+  if (!announcements_ || at < reconnect_announcements_at_) return;
+  if (Status connected = connect_announcements(std::string(announcements_named_)); !connected) {
+    shelf_.set_error(connected.error().message());
+  }
+}
+
 void SubscriberLoop::open_door(const protocol::action::OpenDoor& action) {
-  if (!announcements_ || announcements_->address.text() != action.announcements) {
-    announcements_.reset();
-    auto address = SocketAddress::parse(action.announcements, false);
-    if (!address) return close_door(action.session, address.error());
-    auto socket = connect_announcements(context_, std::move(*address), model_);
-    if (!socket) return close_door(action.session, socket.error());
-    announcements_.emplace(std::move(*socket));
+  if (!announcements_ || announcements_named_ != action.announcements) {
+    if (Status connected = connect_announcements(action.announcements); !connected) {
+      return close_door(action.session, connected.error());
+    }
   }
   auto door = shm::DoorGuest::knock(action.door, {.session = action.session, .token = action.token});
   if (!door) return close_door(action.session, door.error());

@@ -18,6 +18,7 @@
 #include "transport/shm/door_guest.h"
 #include "transport/subscribe/version_shelf.h"
 #include "transport/wake.h"
+#include "transport/zmq/handshakes.h"
 #include "transport/zmq/rejects.h"
 #include "transport/zmq/sockets.h"
 
@@ -28,6 +29,7 @@ class SubscriberLoop {
  public:
   struct Options {
     SubscriberOptions subscriber;
+    std::optional<ClientCredentials> credentials;
     std::uint64_t session_seed = 0;
     std::string label;
     std::string host;
@@ -39,6 +41,8 @@ class SubscriberLoop {
   detail::VersionShelf& shelf() { return shelf_; }
 
  private:
+  static constexpr Time kNever = Time::max();
+
   /// A version whose slabs may still be on their way through the door.
   struct WaitingInstall {
     protocol::Grant grant;
@@ -62,7 +66,15 @@ class SubscriberLoop {
 
   void say(protocol::Message message);
   void find_publisher();
+  const ClientCredentials* proof() const { return options_.credentials ? &*options_.credentials : nullptr; }
+  Result<SocketAddress> parse_address(const std::string& address) const;
   void connect_control(const std::string& address);
+  /// The announcements' address as a Welcome names it, made one that can be reached from here.
+  Result<SocketAddress> announcements_address(const std::string& named) const;
+  Status connect_announcements(const std::string& named);
+  void take_handshakes();
+  void note_handshake(ZmqSocket& socket, Time& reconnect_at);
+  void reconnect_refused();
   void open_door(const protocol::action::OpenDoor& action);
   void close_door(protocol::SessionId session, const Error& why);
   void try_install();
@@ -86,6 +98,10 @@ class SubscriberLoop {
   zmq::context_t context_;
   std::optional<ZmqSocket> control_;
   std::optional<ZmqSocket> announcements_;
+  std::string announcements_named_;     ///< In the Welcome that they come from.
+  std::string handshake_error_;         ///< Told, and to be taken back when a handshake succeeds.
+  Time reconnect_control_at_ = kNever;  ///< ZeroMQ gives up after a refusal; we ask again.
+  Time reconnect_announcements_at_ = kNever;
   std::unique_ptr<Directory::Watch> watch_;
   std::map<protocol::SessionId, std::shared_ptr<shm::DoorGuest>> doors_;
   std::optional<WaitingInstall> waiting_;

@@ -105,4 +105,9 @@ void VersionShelf::set_error(std::string error) {
   status_.last_error = std::move(error);
 }
 
+void VersionShelf::clear_error(const std::string& error) {
+  MutexLock lock(mutex_);
+  if (status_.last_error == error) status_.last_error.clear();
+}
+
 }  // namespace freshet::detail

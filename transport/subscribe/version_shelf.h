@@ -46,6 +46,8 @@ class VersionShelf {
   std::vector<VersionNumber> take_taken() FRESHET_EXCLUDES(mutex_);
   void set_connection(bool connected, VersionNumber newest_known, std::uint64_t gaps) FRESHET_EXCLUDES(mutex_);
   void set_error(std::string error) FRESHET_EXCLUDES(mutex_);
+  /// If it is still the last one.
+  void clear_error(const std::string& error) FRESHET_EXCLUDES(mutex_);
 
  private:
   bool waits_for_delivery(const ServedVersion* version) const FRESHET_REQUIRES(mutex_);

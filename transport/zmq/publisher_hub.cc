@@ -1,8 +1,11 @@
 #include "transport/zmq/publisher_hub.h"
 
+#include <limits.h>
 #include <sys/random.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <latch>
 #include <system_error>
 
@@ -35,47 +38,80 @@ concept NamesSession = requires(const T& message) {
   message.session;
 };
 
+Result<std::string> advertised_address(const PublisherHubOptions& options, const SocketAddress& control) {
+  if (!options.advertise.empty()) {
+    FRESHET_ASSIGN(const SocketAddress address, SocketAddress::parse(options.advertise, false, Reach::any_host));
+    return address.text();
+  }
+  const bool elsewhere = control.is_tcp() && control.is_wildcard() && is_remote_directory(options.directory);
+  std::array<char, HOST_NAME_MAX + 1> name{};
+  if (!elsewhere || ::gethostname(name.data(), name.size()) != 0) return control.from_this_host();
+  return control.at_host(name.data()).text();
+}
+
 }  // namespace
 
 Result<std::shared_ptr<PublisherHub>> PublisherHub::open(PublisherHubOptions options) {
+  FRESHET_ASSIGN(const std::optional<ServerCredentials> credentials, server_credentials(options.security));
+  const ServerCredentials* const proof = credentials ? &*credentials : nullptr;
+  const Reach reach = credentials ? Reach::any_host : Reach::this_host;
   FRESHET_ASSIGN(std::unique_ptr<Directory> directory, open_directory(options.directory));
   FRESHET_ASSIGN(const HubFiles files, HubFiles::choose(directory->folder()));
   FRESHET_ASSIGN(SocketAddress control_address,
-                 SocketAddress::parse(options.listen.empty() ? "ipc://" + files.control : options.listen, true));
-  const std::string announce = control_address.is_tcp() ? "tcp://127.0.0.1:*" : "ipc://" + files.announcements;
-  FRESHET_ASSIGN(SocketAddress announce_address, SocketAddress::parse(announce, true));
+                 SocketAddress::parse(options.listen.empty() ? "ipc://" + files.control : options.listen, true, reach));
+  FRESHET_ASSIGN(SocketAddress ipc_announcements, SocketAddress::parse("ipc://" + files.announcements, true));
+  SocketAddress announce_address =
+      control_address.is_tcp() ? control_address.with_any_port() : std::move(ipc_announcements);
   // The door is first: from when its file is there until the process ends, others know the hub's files as living.
   FRESHET_ASSIGN(auto door, shm::DoorHost::open(files.door));
   FRESHET_ASSIGN(zmq::context_t context, make_zmq_context());
-  FRESHET_ASSIGN(ZmqSocket control, bind_router(context, std::move(control_address)));
-  FRESHET_ASSIGN(ZmqSocket announcements, bind_announcements(context, std::move(announce_address)));
+  std::unique_ptr<Authenticator> authenticator;
+  if (credentials) {
+    FRESHET_ASSIGN(authenticator, Authenticator::open(context, credentials->allow_file));
+  }
+  FRESHET_ASSIGN(ZmqSocket control, bind_router(context, std::move(control_address), proof));
+  FRESHET_ASSIGN(ZmqSocket announcements, bind_announcements(context, std::move(announce_address), proof));
+  FRESHET_ASSIGN(std::string advertised, advertised_address(options, control.address));
   FRESHET_ASSIGN(Wake wake, Wake::open());
   std::shared_ptr<PublisherHub> hub;
   try {
-    hub = std::shared_ptr<PublisherHub>(new PublisherHub(std::move(directory), this_host(), std::move(context),
-                                                         std::move(control), std::move(announcements), std::move(door),
-                                                         files.door, std::move(wake)));
+    hub = std::shared_ptr<PublisherHub>(new PublisherHub(Parts{.directory = std::move(directory),
+                                                               .host = this_host(),
+                                                               .context = std::move(context),
+                                                               .authenticator = std::move(authenticator),
+                                                               .control = std::move(control),
+                                                               .announcements = std::move(announcements),
+                                                               .advertised = std::move(advertised),
+                                                               .door = std::move(door),
+                                                               .door_path = files.door,
+                                                               .wake = std::move(wake)}));
   } catch (const std::system_error& error) {
     return fail(Code::unavailable, format("start a hub's thread: {}", error.what()));
   }
   // Its thread does not look at them before there is a model.
-  FRESHET_ASSIGN(hub->channels_,
-                 serve::open_channel_servers({.kinds = options.channels, .control = hub->address()}, hub->desk_));
+  FRESHET_ASSIGN(hub->channels_, serve::open_channel_servers({.kinds = options.channels,
+                                                              .control = hub->control_.address.text(),
+                                                              .trusted_fabric = options.security.trusted_fabric},
+                                                             hub->desk_));
   return hub;
 }
 
-PublisherHub::PublisherHub(std::unique_ptr<Directory> directory, std::string host, zmq::context_t context,
-                           ZmqSocket control, ZmqSocket announcements, std::unique_ptr<shm::DoorHost> door,
-                           std::string door_path, Wake wake)
-    : directory_(std::move(directory)),
-      host_(std::move(host)),
-      door_path_(std::move(door_path)),
-      wake_(std::move(wake)),
-      context_(std::move(context)),
-      control_(std::move(control)),
-      announcements_(std::move(announcements)),
-      door_(std::move(door)),
+PublisherHub::PublisherHub(Parts parts)
+    : directory_(std::move(parts.directory)),
+      host_(std::move(parts.host)),
+      door_path_(std::move(parts.door_path)),
+      wake_(std::move(parts.wake)),
+      address_(parts.control.address.from_this_host()),
+      advertised_(std::move(parts.advertised)),
+      context_(std::move(parts.context)),
+      authenticator_(std::move(parts.authenticator)),
+      control_(std::move(parts.control)),
+      announcements_(std::move(parts.announcements)),
+      door_(std::move(parts.door)),
       desk_([this](protocol::LeaseId lease) { on_lease_closed(lease); }, kDeltaCacheBytesMax) {
+  for (ZmqSocket* const socket : {&control_, &announcements_}) {
+    if (socket->monitor) listeners_.push_back(std::make_unique<Listener>(*socket));
+  }
   thread_ = std::thread([this] { run(); });
 }
 
@@ -188,12 +224,14 @@ void PublisherHub::run() {
       {.socket = nullptr, .fd = wake_.descriptor(), .events = ZMQ_POLLIN, .revents = 0},
       {.socket = nullptr, .fd = door_->descriptor(), .events = ZMQ_POLLIN, .revents = 0},
   };
+  for (const auto& listener : listeners_) items.push_back({listener->handle(), 0, ZMQ_POLLIN, 0});
   // Without a context nobody can be served any more, but tasks must still end.
   while (!stopping_) {
     if (!poll(items, time_to_next_tick())) rejects_.count("the poll failed", now());
     run_tasks();
     take_control_messages();
     take_subscriptions();
+    for (const auto& listener : listeners_) listener->tend(now());
     take_door_events();
     tick();
   }
@@ -230,6 +268,10 @@ void PublisherHub::take_control_messages() {
       rejects_.count("a message is not in two parts", now());
       continue;
     }
+    if (!is_admitted((*parts)[1])) {
+      rejects_.count(format("a client's key is not on the allow-list any more: {}", sender_key((*parts)[1])), now());
+      continue;
+    }
     auto message = protocol::decode(bytes_of((*parts)[1]));
     if (!message) {
       rejects_.count(message.error().message(), now());
@@ -237,6 +279,10 @@ void PublisherHub::take_control_messages() {
     }
     route((*parts)[0].to_string(), std::move(*message));
   }
+}
+
+bool PublisherHub::is_admitted(const zmq::message_t& message) const {
+  return authenticator_ == nullptr || authenticator_->allows(sender_key(message));
 }
 
 void PublisherHub::take_subscriptions() {

@@ -5,7 +5,8 @@
 /// is meant for, and carries out the machine's actions. Announcements go out through an XPUB socket; whoever subscribes
 /// is told the last one again, so that none is missed between two connections of which one is quicker.
 ///
-/// A hub serves one model or several. Messages that are malformed, or meant for nobody here, are counted and dropped.
+/// A hub serves one model or several. Messages that are malformed, or meant for nobody here, are counted and dropped;
+/// so are those of a client that was taken off the allow-list.
 
 #include <atomic>
 #include <functional>
@@ -20,9 +21,11 @@
 #include "transport/directory/directory.h"
 #include "transport/protocol/publisher_machine.h"
 #include "transport/publisher.h"
+#include "transport/security/authenticator.h"
 #include "transport/serve/fetch_desk.h"
 #include "transport/shm/door_host.h"
 #include "transport/wake.h"
+#include "transport/zmq/listener.h"
 #include "transport/zmq/rejects.h"
 #include "transport/zmq/sockets.h"
 
@@ -48,7 +51,10 @@ class PublisherHub {
   static Result<std::shared_ptr<PublisherHub>> open(PublisherHubOptions options);
   ~PublisherHub();
 
-  const std::string& address() const { return control_.address.text(); }
+  /// For neighbours on this host.
+  const std::string& address() const { return address_; }
+  /// For those who ask the directory.
+  const std::string& advertised() const { return advertised_; }
   Directory& directory() const { return *directory_; }
   /// Whether subscribers may come that cannot map this host's memory.
   bool reaches_other_hosts() const { return control_.address.is_tcp(); }
@@ -82,8 +88,20 @@ class PublisherHub {
     std::optional<protocol::Announcement> announced;  ///< The last one.
   };
 
-  PublisherHub(std::unique_ptr<Directory> directory, std::string host, zmq::context_t context, ZmqSocket control,
-               ZmqSocket announcements, std::unique_ptr<shm::DoorHost> door, std::string door_path, Wake wake);
+  /// What open() made, all that can fail.
+  struct Parts {
+    std::unique_ptr<Directory> directory;
+    std::string host;
+    zmq::context_t context;
+    std::unique_ptr<Authenticator> authenticator;
+    ZmqSocket control;
+    ZmqSocket announcements;
+    std::string advertised;
+    std::unique_ptr<shm::DoorHost> door;
+    std::string door_path;
+    Wake wake;
+  };
+  explicit PublisherHub(Parts parts);
 
   void post(std::function<void()> task) FRESHET_EXCLUDES(mutex_);
   void post_and_wait(std::function<void()> task);
@@ -93,6 +111,7 @@ class PublisherHub {
   std::chrono::milliseconds time_to_next_tick() const;
   void run_tasks() FRESHET_EXCLUDES(mutex_);
   void take_control_messages();
+  bool is_admitted(const zmq::message_t& message) const;
   void take_subscriptions();
   void announce(const protocol::Announcement& announcement);
   void route(const protocol::Peer& peer, protocol::Message message);
@@ -113,11 +132,15 @@ class PublisherHub {
   const std::string host_;
   const std::string door_path_;
   const Wake wake_;
+  const std::string address_;
+  const std::string advertised_;
 
-  // The loop thread's.
+  // The loop thread's. Sockets end before the authenticator does, and that before the context.
   zmq::context_t context_;
+  const std::unique_ptr<Authenticator> authenticator_;  ///< Null without keys.
   ZmqSocket control_;
   ZmqSocket announcements_;
+  std::vector<std::unique_ptr<Listener>> listeners_;  ///< Of the sockets that are tcp.
   std::unique_ptr<shm::DoorHost> door_;
   std::map<std::string, Model> models_;
   serve::FetchDesk desk_;

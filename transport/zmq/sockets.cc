@@ -4,6 +4,7 @@
 
 #include "core/format.h"
 #include "transport/protocol/messages.h"
+#include "transport/zmq/handshakes.h"
 
 namespace freshet {
 namespace {
@@ -15,31 +16,99 @@ constexpr int kAnnouncementBytesMax = 64 * 1024;
 constexpr int kReconnectMs = 20;
 constexpr int kReconnectMsMax = 500;
 
-/// Runs `set_up` on a new socket and turns what it throws into an error.
-template <typename SetUp>
+/// A stranger that connects and says nothing is put out.
+constexpr int kHandshakeMsMax = 3000;
+/// A peer that is silent for a second is gone, whatever its kernel says (ZeroMQ's own pings, below our protocol's).
+constexpr int kHeartbeatMs = 250;
+constexpr int kHeartbeatMsMax = 1000;
+constexpr int kKeepAliveIdleSeconds = 10;
+constexpr int kKeepAliveProbes = 3;
+constexpr int kBacklog = 256;
+/// Not empty, so that the Authenticator is asked.
+constexpr const char* kDomain = "freshet";
+/// Not ZMQ_EVENT_ACCEPT_FAILED: where descriptors run out there are millions of those a minute.
+constexpr int kListenerEvents = ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
+                                ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL;
+
+void prove_as(zmq::socket_t& socket, const ServerCredentials& credentials) {
+  socket.set(zmq::sockopt::zap_domain, kDomain);
+  socket.set(zmq::sockopt::curve_server, true);
+  socket.set(zmq::sockopt::curve_secretkey, credentials.keys.secret_text());
+}
+
+void prove_as(zmq::socket_t& socket, const ClientCredentials& credentials) {
+  socket.set(zmq::sockopt::curve_serverkey, credentials.server.text().c_str());
+  socket.set(zmq::sockopt::curve_publickey, credentials.keys.public_key().text().c_str());
+  socket.set(zmq::sockopt::curve_secretkey, credentials.keys.secret_text());
+}
+
+/// What a network needs and a Unix socket does not: there the kernel tells who is gone.
+void set_up_tcp(zmq::socket_t& socket) {
+  socket.set(zmq::sockopt::heartbeat_ivl, kHeartbeatMs);
+  socket.set(zmq::sockopt::heartbeat_timeout, kHeartbeatMsMax);
+  socket.set(zmq::sockopt::tcp_keepalive, 1);
+  socket.set(zmq::sockopt::tcp_keepalive_idle, kKeepAliveIdleSeconds);
+  socket.set(zmq::sockopt::tcp_keepalive_intvl, 1);
+  socket.set(zmq::sockopt::tcp_keepalive_cnt, kKeepAliveProbes);
+}
+
+/// Runs `set_up` on a new socket and turns what it throws into an error. `events` are watched, none for 0.
+template <typename Credentials, typename SetUp>
 Result<ZmqSocket> make_socket(zmq::context_t& context, zmq::socket_type type, SocketAddress address,
-                              std::string_view verb, SetUp set_up) {
+                              std::string_view verb, const Credentials* credentials, int events, SetUp set_up) {
   try {
     zmq::socket_t socket(context, type);
     socket.set(zmq::sockopt::linger, 0);
-    socket.set(zmq::sockopt::ipv6, false);
+    socket.set(zmq::sockopt::ipv6, address.is_ipv6());
+    socket.set(zmq::sockopt::handshake_ivl, kHandshakeMsMax);
+    if (address.is_tcp()) set_up_tcp(socket);
+    if (credentials != nullptr) prove_as(socket, *credentials);
+    std::optional<SocketMonitor> monitor;
+    if (events != 0) {
+      FRESHET_ASSIGN(SocketMonitor opened, SocketMonitor::open(context, socket, events));
+      monitor.emplace(std::move(opened));
+    }
     set_up(socket);
-    return ZmqSocket{.socket = std::move(socket), .address = std::move(address)};
+    return ZmqSocket{.socket = std::move(socket), .address = std::move(address), .monitor = std::move(monitor)};
   } catch (const zmq::error_t& error) {
     const Code code = error.num() == EADDRINUSE ? Code::already_exists : Code::unavailable;
     return fail(code, format("{} {}: {}", verb, address.text(), error.what()));
   }
 }
 
-/// Where it is bound, for an address that left the port to the system.
-Result<ZmqSocket> with_bound_address(Result<ZmqSocket> bound) {
+template <typename SetUp>
+Result<ZmqSocket> make_listener(zmq::context_t& context, zmq::socket_type type, SocketAddress address,
+                                const ServerCredentials* credentials, SetUp set_up) {
+  const std::string endpoint = address.endpoint();
+  const int events = address.is_tcp() ? kListenerEvents : 0;
+  Result<ZmqSocket> bound =
+      make_socket(context, type, std::move(address), "bind", credentials, events, [&](zmq::socket_t& socket) {
+        socket.set(zmq::sockopt::backlog, kBacklog);
+        set_up(socket);
+        socket.bind(endpoint);
+      });
   if (!bound || !bound->address.is_tcp()) return bound;
+  // Where it is bound, for an address that left the port to the system.
   try {
-    FRESHET_ASSIGN(bound->address, SocketAddress::parse(bound->socket.get(zmq::sockopt::last_endpoint), false));
+    FRESHET_ASSIGN(bound->address,
+                   SocketAddress::parse(bound->socket.get(zmq::sockopt::last_endpoint), true, Reach::any_host));
   } catch (const zmq::error_t& error) {
     return fail(Code::unavailable, format("bind {}: {}", bound->address.text(), error.what()));
   }
   return bound;
+}
+
+template <typename SetUp>
+Result<ZmqSocket> make_connector(zmq::context_t& context, zmq::socket_type type, SocketAddress address,
+                                 const ClientCredentials* credentials, SetUp set_up) {
+  const std::string endpoint = address.endpoint();
+  return make_socket(context, type, std::move(address), "connect", credentials, kHandshakeEvents,
+                     [&](zmq::socket_t& socket) {
+                       socket.set(zmq::sockopt::reconnect_ivl, kReconnectMs);
+                       socket.set(zmq::sockopt::reconnect_ivl_max, kReconnectMsMax);
+                       set_up(socket);
+                       socket.connect(endpoint);
+                     });
 }
 
 }  // namespace
@@ -54,52 +123,40 @@ Result<zmq::context_t> make_zmq_context() {
   }
 }
 
-Result<ZmqSocket> bind_router(zmq::context_t& context, SocketAddress address) {
-  const std::string endpoint = address.endpoint();
-  return with_bound_address(
-      make_socket(context, zmq::socket_type::router, std::move(address), "bind", [&](zmq::socket_t& socket) {
-        socket.set(zmq::sockopt::maxmsgsize, static_cast<std::int64_t>(protocol::kRequestBytesMax));
-        socket.set(zmq::sockopt::sndhwm, kPipeMessagesMax);
-        socket.set(zmq::sockopt::rcvhwm, kPipeMessagesMax);
-        // A second peer that claims an identity is refused, and news for one that is gone or full is dropped.
-        socket.set(zmq::sockopt::router_handover, false);
-        socket.set(zmq::sockopt::router_mandatory, false);
-        socket.bind(endpoint);
-      }));
-}
-
-Result<ZmqSocket> bind_announcements(zmq::context_t& context, SocketAddress address) {
-  const std::string endpoint = address.endpoint();
-  return with_bound_address(
-      make_socket(context, zmq::socket_type::xpub, std::move(address), "bind", [&](zmq::socket_t& socket) {
-        socket.set(zmq::sockopt::xpub_verbose, true);
-        socket.set(zmq::sockopt::maxmsgsize, std::int64_t{kAnnouncementBytesMax});
-        socket.set(zmq::sockopt::sndhwm, kAnnouncementsMax);
-        socket.bind(endpoint);
-      }));
-}
-
-Result<ZmqSocket> connect_dealer(zmq::context_t& context, SocketAddress address) {
-  const std::string endpoint = address.endpoint();
-  return make_socket(context, zmq::socket_type::dealer, std::move(address), "connect", [&](zmq::socket_t& socket) {
-    socket.set(zmq::sockopt::maxmsgsize, static_cast<std::int64_t>(protocol::kMessageBytesMax));
+Result<ZmqSocket> bind_router(zmq::context_t& context, SocketAddress address, const ServerCredentials* credentials) {
+  return make_listener(context, zmq::socket_type::router, std::move(address), credentials, [](zmq::socket_t& socket) {
+    socket.set(zmq::sockopt::maxmsgsize, static_cast<std::int64_t>(protocol::kRequestBytesMax));
     socket.set(zmq::sockopt::sndhwm, kPipeMessagesMax);
     socket.set(zmq::sockopt::rcvhwm, kPipeMessagesMax);
-    socket.set(zmq::sockopt::reconnect_ivl, kReconnectMs);
-    socket.set(zmq::sockopt::reconnect_ivl_max, kReconnectMsMax);
-    socket.connect(endpoint);
+    // A second peer that claims an identity is refused, and news for one that is gone or full is dropped.
+    socket.set(zmq::sockopt::router_handover, false);
+    socket.set(zmq::sockopt::router_mandatory, false);
   });
 }
 
-Result<ZmqSocket> connect_announcements(zmq::context_t& context, SocketAddress address, const std::string& topic) {
-  const std::string endpoint = address.endpoint();
-  return make_socket(context, zmq::socket_type::sub, std::move(address), "connect", [&](zmq::socket_t& socket) {
+Result<ZmqSocket> bind_announcements(zmq::context_t& context, SocketAddress address,
+                                     const ServerCredentials* credentials) {
+  return make_listener(context, zmq::socket_type::xpub, std::move(address), credentials, [](zmq::socket_t& socket) {
+    socket.set(zmq::sockopt::xpub_verbose, true);
+    socket.set(zmq::sockopt::maxmsgsize, std::int64_t{kAnnouncementBytesMax});
+    socket.set(zmq::sockopt::sndhwm, kAnnouncementsMax);
+  });
+}
+
+Result<ZmqSocket> connect_dealer(zmq::context_t& context, SocketAddress address, const ClientCredentials* credentials) {
+  return make_connector(context, zmq::socket_type::dealer, std::move(address), credentials, [](zmq::socket_t& socket) {
+    socket.set(zmq::sockopt::maxmsgsize, static_cast<std::int64_t>(protocol::kMessageBytesMax));
+    socket.set(zmq::sockopt::sndhwm, kPipeMessagesMax);
+    socket.set(zmq::sockopt::rcvhwm, kPipeMessagesMax);
+  });
+}
+
+Result<ZmqSocket> connect_announcements(zmq::context_t& context, SocketAddress address, const std::string& topic,
+                                        const ClientCredentials* credentials) {
+  return make_connector(context, zmq::socket_type::sub, std::move(address), credentials, [&](zmq::socket_t& socket) {
     socket.set(zmq::sockopt::maxmsgsize, std::int64_t{kAnnouncementBytesMax});
     socket.set(zmq::sockopt::rcvhwm, kAnnouncementsMax);
-    socket.set(zmq::sockopt::reconnect_ivl, kReconnectMs);
-    socket.set(zmq::sockopt::reconnect_ivl_max, kReconnectMsMax);
     socket.set(zmq::sockopt::subscribe, topic);
-    socket.connect(endpoint);
   });
 }
 

@@ -11,27 +11,36 @@
 
 #include "core/result.h"
 #include "core/tensor.h"
+#include "transport/security/credentials.h"
 #include "transport/zmq/address.h"
+#include "transport/zmq/monitor.h"
 
 namespace freshet {
 
-/// Each belongs to one loop thread.
+/// Each belongs to one loop thread. Movable, but not assignable: see SocketMonitor.
 struct ZmqSocket {
   zmq::socket_t socket;
   SocketAddress address;
+  /// Of a listening tcp socket (for Listener) and of a connecting one (for take_outcome()).
+  std::optional<SocketMonitor> monitor;
 };
 
 /// A context with one I/O thread, or unavailable.
 Result<zmq::context_t> make_zmq_context();
 
-/// Bound at `address`; the result's address has the port that was given for "*".
-Result<ZmqSocket> bind_router(zmq::context_t& context, SocketAddress address);
+/// Bound at `address`; the result's address has the port that was given for "*". With credentials, only clients that
+/// know the public key and are admitted by the context's Authenticator get in.
+Result<ZmqSocket> bind_router(zmq::context_t& context, SocketAddress address,
+                              const ServerCredentials* credentials = nullptr);
 /// An XPUB socket: it hears of every subscription, a byte 1 and the topic, so that whoever comes late can be told the
 /// news that went by while it came.
-Result<ZmqSocket> bind_announcements(zmq::context_t& context, SocketAddress address);
-Result<ZmqSocket> connect_dealer(zmq::context_t& context, SocketAddress address);
+Result<ZmqSocket> bind_announcements(zmq::context_t& context, SocketAddress address,
+                                     const ServerCredentials* credentials = nullptr);
+Result<ZmqSocket> connect_dealer(zmq::context_t& context, SocketAddress address,
+                                 const ClientCredentials* credentials = nullptr);
 /// Takes the announcements of `topic` and of topics that start with it: the receiver compares.
-Result<ZmqSocket> connect_announcements(zmq::context_t& context, SocketAddress address, const std::string& topic);
+Result<ZmqSocket> connect_announcements(zmq::context_t& context, SocketAddress address, const std::string& topic,
+                                        const ClientCredentials* credentials = nullptr);
 
 /// All parts of the next message, or nothing when there is none. At most `parts_max` are kept; a longer one comes as
 /// empty.

@@ -1,17 +1,14 @@
 #include <nlohmann/json.hpp>
 
 #include "core/format.h"
-#include "transport/deadline.h"
-#include "transport/protocol/messages.h"
+#include "transport/ask_stat.h"
 #include "transport/publisher.h"
-#include "transport/zmq/sockets.h"
+#include "transport/zmq/address.h"
 
 namespace freshet {
 namespace {
 
 using nlohmann::json;
-
-constexpr Duration kAskAgain = std::chrono::milliseconds(500);
 
 /// Reads members into variables; whatever is missing or of another kind makes the whole answer bad.
 class Reader {
@@ -121,43 +118,19 @@ Result<std::vector<PublisherStat>> parse_stats(const std::string& text, const st
   return stats;
 }
 
-/// The answer to a StatRequest, if it came by `until`.
-std::optional<std::string> wait_for_reply(ZmqSocket& socket, Time until) {
-  std::vector<zmq::pollitem_t> items = {{socket.socket.handle(), 0, ZMQ_POLLIN, 0}};
-  for (;;) {
-    while (auto parts = receive(socket.socket, 1)) {
-      auto message = parts->size() == 1 ? protocol::decode(bytes_of((*parts)[0])) : fail(Code::corrupt, "");
-      if (!message) continue;
-      if (auto* reply = std::get_if<protocol::StatReply>(&*message)) return std::move(reply->json);
-    }
-    const Time now = system_clock().now();
-    if (now >= until) return std::nullopt;
-    poll(items, std::chrono::ceil<std::chrono::milliseconds>(until - now));
-  }
-}
-
 }  // namespace
 
 Result<std::vector<PublisherStat>> ask_publisher_stat(const std::string& address, const std::string& model,
-                                                      Duration at_most) {
-  const Time deadline = deadline_in(at_most);
-  if (!model.empty()) FRESHET_TRY(check_model_name(model));
-  FRESHET_ASSIGN(SocketAddress parsed, SocketAddress::parse(address, false));
-  FRESHET_ASSIGN(zmq::context_t context, make_zmq_context());
-  FRESHET_ASSIGN(ZmqSocket socket, connect_dealer(context, std::move(parsed)));
-  const auto request = protocol::encode(protocol::StatRequest{.model = model});
-  do {
-    // Asked again now and then: the first one may have gone to a publisher that died.
-    send(socket.socket, {}, request);
-    auto reply = wait_for_reply(socket, std::min(deadline, system_clock().now() + kAskAgain));
-    if (!reply) continue;
-    FRESHET_ASSIGN(std::vector<PublisherStat> stats, parse_stats(*reply, address));
-    if (!model.empty() && stats.empty()) {
-      return fail(Code::not_found, format("{} is not published at {}", model, address));
-    }
-    return stats;
-  } while (system_clock().now() < deadline);
-  return fail(Code::unavailable, format("no answer from the publisher at {}", address));
+                                                      Duration at_most, const SecurityOptions& security) {
+  FRESHET_TRY(SocketAddress::parse(address, false, Reach::any_host));
+  Result<std::string> reply = ask_stat({.model = model, .at = address, .security = security}, at_most);
+  if (!reply && reply.error().code() == Code::timed_out) return fail(Code::unavailable, reply.error().message());
+  if (!reply) return fail(std::move(reply).error());
+  FRESHET_ASSIGN(std::vector<PublisherStat> stats, parse_stats(*reply, address));
+  if (!model.empty() && stats.empty()) {
+    return fail(Code::not_found, format("{} is not published at {}", model, address));
+  }
+  return stats;
 }
 
 }  // namespace freshet

@@ -1,0 +1,157 @@
+#include "transport/security/authenticator.h"
+
+#include <sys/inotify.h>
+#include <unistd.h>
+
+#include <array>
+#include <system_error>
+
+#include "core/format.h"
+#include "core/text.h"
+#include "transport/zmq/sockets.h"
+
+namespace freshet {
+namespace {
+
+constexpr const char* kEndpoint = "inproc://zeromq.zap.01";
+constexpr std::size_t kRequestParts = 7;
+/// How often the list is looked at where its changes cannot be heard. Handshakes look by themselves.
+constexpr std::chrono::milliseconds kDeafRound{1000};
+constexpr std::chrono::milliseconds kIdleRound{60'000};
+
+std::string folder_of(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+/// The folder, not the file: a list is often replaced by renaming another one over it.
+int watch_folder_of(const std::string& path) {
+  FileDescriptor watch(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
+  const std::uint32_t events = IN_CLOSE_WRITE | IN_MOVED_TO | IN_CREATE | IN_DELETE | IN_ATTRIB;
+  if (!watch || ::inotify_add_watch(watch.get(), folder_of(path).c_str(), events) < 0) return -1;
+  return watch.release();
+}
+
+}  // namespace
+
+struct Authenticator::Request {
+  std::string_view version, id, domain, address, identity, mechanism;
+  Bytes credentials;
+};
+
+Result<std::unique_ptr<Authenticator>> Authenticator::open(zmq::context_t& context, const std::string& allow_file) {
+  FRESHET_ASSIGN(AllowList list, AllowList::open(allow_file));
+  FRESHET_ASSIGN(Wake wake, Wake::open());
+  try {
+    zmq::socket_t socket(context, zmq::socket_type::rep);
+    socket.set(zmq::sockopt::linger, 0);
+    socket.bind(kEndpoint);
+    const int watch = watch_folder_of(allow_file);
+    return std::unique_ptr<Authenticator>(
+        new Authenticator(std::move(list), std::move(socket), std::move(wake), watch));
+  } catch (const zmq::error_t& error) {
+    const Code code = error.num() == EADDRINUSE ? Code::already_exists : Code::unavailable;
+    return fail(code, format("start the check of keys: {}", error.what()));
+  } catch (const std::system_error& error) {
+    return fail(Code::unavailable, format("start the check of keys: {}", error.what()));
+  }
+}
+
+Authenticator::Authenticator(AllowList list, zmq::socket_t socket, Wake wake, int watch)
+    : list_(std::move(list)), socket_(std::move(socket)), wake_(std::move(wake)), watch_(watch), keys_(list_.keys()) {
+  thread_ = std::thread([this] { run(); });
+}
+
+Authenticator::~Authenticator() {
+  stopping_ = true;
+  wake_.wake();
+  thread_.join();
+}
+
+std::shared_ptr<const AllowedKeys> Authenticator::keys() const {
+  MutexLock lock(mutex_);
+  return keys_;
+}
+
+bool Authenticator::allows(std::string_view key_text) const { return keys()->contains(key_text); }
+
+void Authenticator::run() {
+  std::vector<zmq::pollitem_t> items = {
+      {.socket = nullptr, .fd = wake_.descriptor(), .events = ZMQ_POLLIN, .revents = 0},
+      {.socket = socket_.handle(), .fd = 0, .events = ZMQ_POLLIN, .revents = 0},
+  };
+  if (watch_) items.push_back({.socket = nullptr, .fd = watch_.get(), .events = ZMQ_POLLIN, .revents = 0});
+  while (!stopping_) {
+    poll(items, watch_ ? kIdleRound : kDeafRound);
+    wake_.acknowledge();
+    // What changed in the folder does not matter: the file is looked at either way.
+    std::array<char, 4096> events;
+    while (watch_ && ::read(watch_.get(), events.data(), events.size()) > 0) {
+    }
+    refresh();
+    while (const auto parts = receive(socket_, kRequestParts)) {
+      // Once more: who was added a moment ago may have been quicker than the news of it.
+      refresh();
+      answer(*parts);
+    }
+  }
+}
+
+void Authenticator::refresh() {
+  const Status status = list_.refresh();
+  if (!status) list_errors_.count(status.error().message(), system_clock().now());
+  MutexLock lock(mutex_);
+  keys_ = list_.keys();
+}
+
+Result<PublicKey> Authenticator::decide(const Request& request) {
+  if (request.mechanism != "CURVE") {
+    return fail(Code::invalid_argument, format("it speaks {}, not CURVE", shown(request.mechanism)));
+  }
+  FRESHET_ASSIGN(PublicKey key, PublicKey::of(request.credentials));
+  if (!keys()->contains(key.text())) {
+    return fail(Code::not_found, format("its key {} is not in {}", key.text(), list_.path()));
+  }
+  return key;
+}
+
+void Authenticator::answer(const std::vector<zmq::message_t>& parts) {
+  Request request;
+  const bool whole = parts.size() == kRequestParts;
+  if (whole) {
+    request = {.version = parts[0].to_string_view(),
+               .id = parts[1].to_string_view(),
+               .domain = parts[2].to_string_view(),
+               .address = parts[3].to_string_view(),
+               .identity = parts[4].to_string_view(),
+               .mechanism = parts[5].to_string_view(),
+               .credentials = bytes_of(parts[6])};
+  }
+  Result<PublicKey> decision = whole && request.version == "1.0"
+                                   ? decide(request)
+                                   : Result<PublicKey>(fail(Code::corrupt, "ZeroMQ asks in a way that is not known"));
+  if (!decision) {
+    ++refusals_;
+    rejects_.count(format("a client at {} is refused: {}", shown(request.address), decision.error().message()),
+                   system_clock().now());
+  }
+  const std::string user = decision ? decision->text() : "";
+  const std::array<std::string_view, 6> reply = {
+      "1.0", request.id, decision ? "200" : "400", decision ? "OK" : "not admitted", user, ""};
+  try {
+    for (std::size_t i = 0; i < reply.size(); ++i) {
+      const auto more = i + 1 < reply.size() ? zmq::send_flags::sndmore : zmq::send_flags::none;
+      socket_.send(zmq::buffer(reply[i]), more | zmq::send_flags::dontwait);
+    }
+  } catch (const zmq::error_t&) {
+    // Who asked is gone.
+  }
+}
+
+std::string_view sender_key(const zmq::message_t& message) {
+  const char* const key = ::zmq_msg_gets(message.handle(), "User-Id");
+  return key == nullptr ? std::string_view() : std::string_view(key);
+}
+
+}  // namespace freshet

@@ -1,0 +1,68 @@
+#include "transport/zmq/handshakes.h"
+
+#include "core/format.h"
+
+namespace freshet {
+namespace {
+
+Error refusal(const HandshakeParties& parties) {
+  return Error(Code::failed_precondition,
+               format("{} does not admit this client: its key {} is not on the publisher's allow-list", parties.address,
+                      parties.own_key));
+}
+
+Error disagreement(const HandshakeParties& parties, std::uint32_t reason) {
+  if (reason == ZMQ_PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH) {
+    const char* const why = parties.own_key.empty() ? "wants keys (--keys and --server-key), or is no publisher"
+                                                    : "uses no keys, so it cannot be the publisher whose key was given";
+    return Error(Code::failed_precondition, format("{} {}", parties.address, why));
+  }
+  if (reason == ZMQ_PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC) {
+    return Error(Code::failed_precondition,
+                 format("{} does not have the server key {}", parties.address, parties.server_key));
+  }
+  return Error(Code::failed_precondition,
+               format("{} does not shake hands as ZeroMQ does (0x{:x})", parties.address, reason));
+}
+
+Error break_off(const HandshakeParties& parties, std::uint32_t reason) {
+  const std::string why = ::zmq_strerror(static_cast<int>(reason));
+  if (parties.server_key.empty()) {
+    return Error(
+        Code::unavailable,
+        format("{} broke off the handshake ({}): it may want keys (--keys and --server-key)", parties.address, why));
+  }
+  return Error(Code::unavailable,
+               format("{} broke off the handshake ({}): it may not have the server key {}, which is then the wrong one",
+                      parties.address, why, parties.server_key));
+}
+
+}  // namespace
+
+HandshakeParties parties_of(std::string address, const ClientCredentials* credentials) {
+  HandshakeParties parties{.address = std::move(address)};
+  if (credentials == nullptr) return parties;
+  parties.own_key = credentials->keys.public_key().text();
+  parties.server_key = credentials->server.text();
+  return parties;
+}
+
+std::optional<HandshakeOutcome> take_outcome(SocketMonitor& monitor, const HandshakeParties& parties) {
+  std::optional<HandshakeOutcome> outcome;
+  while (const auto event = monitor.take()) {
+    switch (event->kind) {
+      case ZMQ_EVENT_HANDSHAKE_SUCCEEDED: outcome = HandshakeOutcome{.succeeded = true}; break;
+      case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH: outcome = HandshakeOutcome{.error = refusal(parties)}; break;
+      case ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL:
+        outcome = HandshakeOutcome{.error = disagreement(parties, event->value)};
+        break;
+      case ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL:
+        outcome = HandshakeOutcome{.error = break_off(parties, event->value)};
+        break;
+      default: break;
+    }
+  }
+  return outcome;
+}
+
+}  // namespace freshet

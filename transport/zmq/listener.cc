@@ -1,0 +1,100 @@
+#include "transport/zmq/listener.h"
+
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "core/format.h"
+
+namespace freshet {
+namespace {
+
+constexpr std::size_t kConnectionsMax = 4096;
+constexpr int kEventsPerRound = 256;
+/// Of the descriptors that the process may have; a publisher has two listeners.
+constexpr std::size_t kShareOfDescriptors = 4;
+
+std::string reason_of(const SocketMonitor::Event& event) {
+  if (event.kind == ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL) return "went away in the middle of the handshake";
+  if (event.value == ZMQ_PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH)
+    return "uses no keys where they are needed, or the reverse";
+  if (event.value == ZMQ_PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC)
+    return "takes this publisher for one with another public key";
+  return format("does not shake hands as ZeroMQ does (0x{:x})", event.value);
+}
+
+}  // namespace
+
+Listener::Listener(ZmqSocket& socket) : socket_(socket) {}
+
+std::size_t Listener::connections_max() {
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return kConnectionsMax / kShareOfDescriptors;
+  return std::clamp<std::size_t>(files.rlim_cur / kShareOfDescriptors, 16, kConnectionsMax);
+}
+
+Listener::Peer Listener::peer_of(int descriptor) {
+  Peer peer{.bytes = sizeof(sockaddr_storage)};
+  if (::getpeername(descriptor, reinterpret_cast<sockaddr*>(&peer.address), &peer.bytes) != 0) peer.bytes = 0;
+  return peer;
+}
+
+std::string Listener::name_of(const Peer& peer) {
+  std::array<char, NI_MAXHOST> host;
+  std::array<char, NI_MAXSERV> port;
+  if (peer.bytes == 0 || ::getnameinfo(reinterpret_cast<const sockaddr*>(&peer.address), peer.bytes, host.data(),
+                                       host.size(), port.data(), port.size(), NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
+    return "somebody";
+  }
+  return format("{} (port {})", host.data(), port.data());
+}
+
+void Listener::tend(Time now) {
+  for (int i = 0; i < kEventsPerRound; ++i) {
+    const auto event = socket_.monitor->take();
+    if (!event) return;
+    take(*event, now);
+  }
+}
+
+void Listener::take(const SocketMonitor::Event& event, Time now) {
+  const int descriptor = static_cast<int>(event.value);
+  switch (event.kind) {
+    case ZMQ_EVENT_ACCEPTED: admit(descriptor, now); break;
+    case ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL:
+    case ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL:
+      // The one I/O thread reports the end of the same connection next.
+      failure_ = reason_of(event);
+      break;
+    case ZMQ_EVENT_DISCONNECTED: {
+      const auto peer = peers_.find(descriptor);
+      const std::string who = name_of(peer == peers_.end() ? Peer() : peer->second);
+      if (!failure_.empty()) rejects_.count(format("{} {}", who, failure_), now);
+      failure_.clear();
+      if (peer != peers_.end()) peers_.erase(peer);
+      break;
+    }
+    default: break;
+  }
+}
+
+void Listener::admit(int descriptor, Time now) {
+  const Peer peer = peer_of(descriptor);
+  peers_[descriptor] = peer;
+  if (peers_.size() <= connections_max_) return;
+  rejects_.count(
+      format("{} connections at {}: {} is put out", peers_.size() - 1, socket_.address.text(), name_of(peer)), now);
+  // ZeroMQ reads the end of the connection and closes it. The report is a moment old: it may have closed it itself by
+  // now, and the descriptor be another file's, so only a connection that is still the same peer's is ended.
+  const Peer again = peer_of(descriptor);
+  const bool same =
+      peer.bytes != 0 && again.bytes == peer.bytes && std::memcmp(&again.address, &peer.address, peer.bytes) == 0;
+  if (same) ::shutdown(descriptor, SHUT_RDWR);
+}
+
+}  // namespace freshet
