@@ -38,7 +38,7 @@ Status Client::start(const Address& address) {
   FRESHET_TRY(watch(epoll_.get(), worker_->descriptor()));
   for (const MessageId id :
        {MessageId::welcome, MessageId::chunk, MessageId::batch, MessageId::ended, MessageId::pong}) {
-    FRESHET_TRY(worker_->take_messages(id));
+    FRESHET_TRY(worker_->take_messages(id, [this](const Incoming& message) { handle(message); }));
   }
   own_token_ = random_u64(system_env()) | 1;
 
@@ -226,9 +226,7 @@ void Client::take_chunk(const Incoming& message) {
   receive->request = header->request();
   receive->chunk = *header;
   if (message.rendezvous) return this->receive(message, *memory, std::move(receive));
-  const Bytes payload = message.payload();
-  std::copy(payload.begin(), payload.end(), memory->begin());
-  worker_->drop(message);
+  std::copy(message.payload.begin(), message.payload.end(), memory->begin());
   ++request->receiving;
   settle(*receive);
 }
@@ -245,8 +243,7 @@ void Client::take_batch(const Incoming& message) {
     const MutableBytes to = receive->bounce;
     return this->receive(message, to, std::move(receive));
   }
-  Status taken = request->reception.take_batch(*header, message.payload());
-  worker_->drop(message);
+  Status taken = request->reception.take_batch(*header, message.payload);
   if (!taken) return give_up(*request, std::move(taken).error());
   if (request->reception.is_complete() && !request->ending) end(*request, {});
 }
@@ -256,10 +253,8 @@ void Client::take_ended(const Incoming& message) {
   Request* const request = header && header->token() == own_token_ ? running(header->request()) : nullptr;
   if (request == nullptr || header->code() > static_cast<std::uint32_t>(Code::io_error)) return;
   std::string text;
-  if (!message.rendezvous) {
-    const Bytes payload = message.payload().first(std::min<std::size_t>(message.length, kErrorTextBytesMax));
-    text.assign(reinterpret_cast<const char*>(payload.data()), payload.size());
-  }
+  const Bytes payload = message.payload.first(std::min(message.payload.size(), kErrorTextBytesMax));
+  text.assign(reinterpret_cast<const char*>(payload.data()), payload.size());
   std::replace_if(
       text.begin(), text.end(), [](unsigned char c) { return c < ' '; }, '?');
   request->sent = false;  // The server has forgotten it already.

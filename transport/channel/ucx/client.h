@@ -18,7 +18,8 @@
 
 namespace freshet::channel::ucx {
 
-/// Messages are handled, and the sink is called, after UCX's own progress, never inside of its callbacks.
+/// The sink is called within progress(), sometimes from UCX's callbacks: all that it may do then (fetch, cancel) is
+/// bookkeeping and a send at most.
 ///
 /// Invariant: a request is forgotten, and its end told, when no receive writes into its memory: each has completed, or
 /// the worker is gone.

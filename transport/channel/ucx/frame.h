@@ -28,10 +28,11 @@ enum class MessageId : unsigned {
 inline constexpr std::uint64_t kMagic = 0x46'55'58'0000000001;
 
 inline constexpr std::size_t kHeaderBytesMax = 64;
-inline constexpr std::uint64_t kChunkBytesMin = 64 << 10;
+inline constexpr std::uint64_t kChunkBytesMin =
+    16 << 10;  ///< So that a batch, no longer than a chunk, takes any small answer.
 inline constexpr std::uint64_t kChunkBytesMax = 64 << 20;
 /// Answers up to this size travel together.
-inline constexpr std::uint64_t kSmallAnswerBytes = 32 << 10;
+inline constexpr std::uint64_t kSmallAnswerBytes = 16 << 10;
 inline constexpr std::size_t kBatchAnswersMax = 4096;
 inline constexpr std::uint64_t kBatchBytes = 256 << 10;
 inline constexpr std::uint64_t kBatchBytesMax = kBatchBytes + kBatchAnswersMax * sizeof(wire::Answer);

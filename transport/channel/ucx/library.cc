@@ -50,11 +50,12 @@ Result<Library> load() {
   const SignalKeeper signals;
   void* handle = ::dlopen(FRESHET_UCX_LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (handle == nullptr) return fail(Code::unavailable, format("UCX cannot be loaded: {}", ::dlerror()));
-  if (is_ours && !is_set("UCX_HANDLE_ERRORS") && !is_set("UCX_ERROR_SIGNALS") && !is_set("UCX_DEBUG_SIGNO")) {
-    signals.restore();
-  }
   using SetOption = ucs_status_t (*)(const char* name, const char* value);
   const auto set_option = reinterpret_cast<SetOption>(::dlsym(handle, "ucs_global_opts_set_value"));
+  if (is_ours && !is_set("UCX_HANDLE_ERRORS") && !is_set("UCX_ERROR_SIGNALS") && !is_set("UCX_DEBUG_SIGNO")) {
+    signals.restore();
+    if (set_option != nullptr) set_option("HANDLE_ERRORS", "none");
+  }
   if (is_ours && set_option != nullptr && !is_set("UCX_LOG_LEVEL")) set_option("LOG_LEVEL", "fatal");
   return resolve(handle);
 }

@@ -50,17 +50,15 @@ void Peer::take_fetch(const Incoming& message, const wire::ToServer& header) {
   });
   if (message.length > kRequestBytesMax || repeated || sends_.size() > kSendsMax) {
     worker_.drop(message);
-    return close();  // No client of ours does that.
+    failed_ = true;  // No client of ours does that.
+    return;
   }
   if (fetches_.size() + receiving_ >= kRequestsInFlightMax) {
     worker_.drop(message);
     return refuse(header.request(),
                   Error(Code::out_of_space, format("more than {} requests at once", kRequestsInFlightMax)));
   }
-  if (!message.rendezvous) {
-    open_fetch(header, message.payload());
-    return worker_.drop(message);
-  }
+  if (!message.rendezvous) return open_fetch(header, message.payload);
   receives_.push_back(std::make_unique<Receive>(
       Receive{.peer = this, .header = header, .bytes = std::vector<std::byte>(message.length)}));
   Receive& receive = *receives_.back();
@@ -204,8 +202,8 @@ void Peer::post(Send& send, MessageId id, const Header& header, Bytes data) {
   param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
   param.cb.send = &Peer::on_sent;
   param.user_data = &send;
-  // A large chunk is placed straight into the receiver's memory; an eager one would be gathered and copied there.
-  if (send.is_chunk && data.size() > kSmallAnswerBytes) param.flags = UCP_AM_SEND_FLAG_RNDV;
+  const bool by_rendezvous = options_.rendezvous == UcxRendezvous::always && data.size() > kSmallAnswerBytes;
+  param.flags = by_rendezvous ? UCP_AM_SEND_FLAG_RNDV : UCP_AM_SEND_FLAG_EAGER;
   ++in_flight_;
   const ucs_status_ptr_t request = worker_.ucx().ucp_am_send_nbx(
       endpoint_, static_cast<unsigned>(id), send.header.data(), sizeof header, data.data(), data.size(), &param);
@@ -271,10 +269,11 @@ void Peer::send_chunk(Fetching& fetch) {
 }
 
 void Peer::send_batch(Fetching& fetch) {
+  const std::uint64_t batch_bytes = std::min(kBatchBytes, options_.chunk_bytes);
   std::vector<wire::Answer> answers;
   std::vector<std::byte> bytes;
   while (fetch.has_answer && fetch.answer.bytes.size() <= kSmallAnswerBytes && answers.size() < kBatchAnswersMax &&
-         bytes.size() + fetch.answer.bytes.size() <= kBatchBytes) {
+         bytes.size() + fetch.answer.bytes.size() <= batch_bytes) {
     answers.emplace_back(static_cast<std::uint32_t>(fetch.piece), static_cast<std::uint32_t>(fetch.answer.encoding),
                          static_cast<std::uint32_t>(fetch.answer.bytes.size()));
     bytes.insert(bytes.end(), fetch.answer.bytes.begin(), fetch.answer.bytes.end());

@@ -1,7 +1,11 @@
 #include <poll.h>
 
+#include <algorithm>
 #include <atomic>
+#include <filesystem>
 #include <memory>
+#include <string_view>
+#include <system_error>
 #include <thread>
 #include <unordered_map>
 #include <utility>
@@ -23,6 +27,24 @@ namespace {
 /// woken costs more than a short transfer.
 constexpr int kIdleRounds = 200;
 constexpr Duration kClosingPatience = std::chrono::seconds(5);
+
+/// What UCX's TCP carries as one message that its receiver can copy out of the socket's buffer, with its headers.
+constexpr std::uint64_t kEagerBytes = 60 << 10;
+constexpr std::uint64_t kRendezvousBytes = 1 << 20;
+
+/// Names in UCX_TLS of those that use one.
+constexpr std::string_view kAdapterTransports[] = {"all", "rc", "dc", "ib"};
+
+/// Whether a network adapter that reads and writes memory by itself is likely to carry it.
+bool pays_by_rendezvous(const Address& address) {
+  if (address.loopback) return false;
+  std::error_code error;
+  const std::filesystem::directory_iterator adapters("/sys/class/infiniband", error);
+  if (error || adapters == std::filesystem::directory_iterator()) return false;
+  const std::string wanted = system_env().variable("UCX_TLS").value_or("all");
+  return std::any_of(std::begin(kAdapterTransports), std::end(kAdapterTransports),
+                     [&](std::string_view name) { return wanted.find(name) != std::string::npos; });
+}
 
 class Server final : public ChannelServer {
  public:
@@ -62,7 +84,8 @@ class Server final : public ChannelServer {
   void close_all();
   bool take_commands();
   bool take_connections(Time now);
-  bool take_messages(Time now);
+  bool take_rendezvous();
+  void handle(const Incoming& message);
   bool carry_on(Time now);
   bool is_busy() const;
   void cut_silent(Time now);
@@ -70,7 +93,7 @@ class Server final : public ChannelServer {
   void sleep(Time now);
 
   FetchSource& source_;
-  const UcxServerOptions options_;
+  UcxServerOptions options_;  ///< Constant once it was started.
   const Wake wake_;
   Counters counters_;
   std::string address_;
@@ -90,13 +113,19 @@ class Server final : public ChannelServer {
 Status Server::start() {
   FRESHET_ASSIGN(const Address address, parse_address(options_.address, /*any_port=*/true));
   FRESHET_TRY(check_trusted(address, options_.address, options_.trusted_fabric));
+  if (options_.rendezvous == UcxRendezvous::automatic) {
+    options_.rendezvous = pays_by_rendezvous(address) ? UcxRendezvous::always : UcxRendezvous::never;
+  }
+  if (options_.chunk_bytes == 0) {
+    options_.chunk_bytes = options_.rendezvous == UcxRendezvous::always ? kRendezvousBytes : kEagerBytes;
+  }
   if (options_.chunk_bytes < kChunkBytesMin || options_.chunk_bytes > kChunkBytesMax || options_.sends_in_flight == 0 ||
       options_.sends_in_flight > 1024) {
-    return fail(Code::invalid_argument, "the ucx channel: chunks are 64 KiB to 64 MiB, and 1 to 1024 are in flight");
+    return fail(Code::invalid_argument, "the ucx channel: chunks are 16 KiB to 64 MiB, and 1 to 1024 are in flight");
   }
   FRESHET_ASSIGN(worker_, Worker::open({.loopback = address.loopback}));
   for (const MessageId id : {MessageId::fetch, MessageId::cancel, MessageId::ping}) {
-    FRESHET_TRY(worker_->take_messages(id));
+    FRESHET_TRY(worker_->take_messages(id, [this](const Incoming& message) { handle(message); }));
   }
   FRESHET_TRY(listen(address));
   thread_ = std::thread([this] { run(); });
@@ -132,7 +161,7 @@ void Server::run() {
     const Time now = system_clock().now();
     did = take_commands() || did;
     did = take_connections(now) || did;
-    did = take_messages(now) || did;
+    did = take_rendezvous() || did;
     did = carry_on(now) || did;
     if (did) {
       idle = 0;
@@ -176,18 +205,17 @@ bool Server::take_connections(Time now) {
   return !connections.empty();
 }
 
-bool Server::take_messages(Time now) {
+bool Server::take_rendezvous() {
   const auto messages = std::exchange(worker_->incoming(), {});
-  for (const Incoming& message : messages) {
-    const auto header = read_header<wire::ToServer>(message.header());
-    const auto peer = header ? peers_.find(header->token()) : peers_.end();
-    if (peer == peers_.end()) {
-      worker_->drop(message);
-    } else {
-      peer->second->on_message(message, *header, now);
-    }
-  }
+  for (const Incoming& message : messages) handle(message);
   return !messages.empty();
+}
+
+void Server::handle(const Incoming& message) {
+  const auto header = read_header<wire::ToServer>(message.header());
+  const auto peer = header ? peers_.find(header->token()) : peers_.end();
+  if (peer == peers_.end()) return worker_->drop(message);
+  peer->second->on_message(message, *header, system_clock().now());
 }
 
 bool Server::carry_on(Time now) {
@@ -243,7 +271,7 @@ void Server::close_all() {
   const Time deadline = system_clock().now() + kClosingPatience;
   for (Time now = system_clock().now(); !peers_.empty() && now < deadline; now = system_clock().now()) {
     worker_->progress();
-    take_messages(now);
+    take_rendezvous();
     carry_on(now);
   }
   for (const ucp_conn_request_h connection : std::exchange(connections_, {})) {

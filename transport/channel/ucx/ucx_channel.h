@@ -30,12 +30,23 @@ namespace freshet::channel {
 /// Whether UCX can be had, and which ("1.13.1"); unavailable with the reason if not. Any thread.
 Result<std::string> ucx_version();
 
+/// How large answers are sent. By rendezvous, adapters that read and write memory by themselves copy nothing; over TCP
+/// it gains nothing, and a peer that goes away in the middle of one can end this process by one of UCX's assertions
+/// (seen with 1.13, on acknowledged puts and on completions of sends). Otherwise they are sent at once, without a copy
+/// here, and copied once by the receiver.
+enum class UcxRendezvous : std::uint8_t {
+  automatic,  ///< Where the host has such an adapter, UCX_TLS allows it, and the address is not loopback.
+  never,
+  always,
+};
+
 struct UcxServerOptions {
   /// "ucx://ADDRESS:PORT", numeric; port 0 takes a free one. IPv6 addresses stand in brackets.
   std::string address = "ucx://127.0.0.1:0";
   bool trusted_fabric = false;
-  std::uint64_t chunk_bytes = 1 << 20;  ///< Of a large answer; 64 KiB to 64 MiB.
-  std::size_t sends_in_flight = 8;      ///< Chunks on their way to one peer; 1 to 1024.
+  UcxRendezvous rendezvous = UcxRendezvous::automatic;
+  std::uint64_t chunk_bytes = 0;     ///< Of a large answer; 16 KiB to 64 MiB, 0 for what fits the way it is sent.
+  std::size_t sends_in_flight = 16;  ///< Chunks on their way to one peer; 1 to 1024.
   std::size_t peers_max = 1024;
 };
 

@@ -1,6 +1,8 @@
 #include "transport/channel/ucx/worker.h"
 
 #include <algorithm>
+#include <string>
+#include <utility>
 
 #include "core/env.h"
 
@@ -18,10 +20,7 @@ Status Worker::start(const Options& options) {
   if (const ucs_status_t status = ucx_.ucp_config_read(nullptr, nullptr, &config); status != UCS_OK) {
     return fail(error_from(ucx_, status, "read UCX's configuration"));
   }
-  // UCX would listen on every device's address otherwise, whatever address its listener has.
-  if (options.loopback && !system_env().variable("UCX_NET_DEVICES")) {
-    ucx_.ucp_config_modify(config, "NET_DEVICES", "lo");
-  }
+  prefer(config, options);
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_MT_WORKERS_SHARED;
   params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
@@ -42,6 +41,23 @@ Status Worker::start(const Options& options) {
   return {};
 }
 
+void Worker::prefer(ucp_config_t* config, const Options& options) {
+  const auto set = [&](const std::string& variable, const std::string& key, const char* value) {
+    if (!system_env().variable(variable)) ucx_.ucp_config_modify(config, key.c_str(), value);
+  };
+  // UCX would listen on every device's address otherwise, whatever address its listener has.
+  if (options.loopback) set("UCX_NET_DEVICES", "NET_DEVICES", "lo");
+  // A put over TCP whose receiver goes away in the middle can end the sender's process: an assertion of UCX's on the
+  // acknowledgement (1.13 to 1.22). Rendezvous does without, and is as quick. Before 1.17 a transport's options are
+  // named without its prefix here.
+  unsigned major = 0;
+  unsigned minor = 0;
+  unsigned release = 0;
+  ucx_.ucp_get_version(&major, &minor, &release);
+  const bool with_prefix = major > 1 || minor >= 17;
+  set("UCX_TCP_PUT_ENABLE", with_prefix ? "TCP_PUT_ENABLE" : "PUT_ENABLE", "n");
+}
+
 Worker::~Worker() {
   for (const Incoming& message : incoming_) drop(message);
   if (worker_ != nullptr) ucx_.ucp_worker_destroy(worker_);
@@ -59,13 +75,13 @@ Result<bool> Worker::arm() {
   return fail(error_from(ucx_, status, "arm a UCX worker"));
 }
 
-Status Worker::take_messages(MessageId id) {
-  handlers_.push_back(std::make_unique<Handler>(Handler{.worker = this, .id = id}));
+Status Worker::take_messages(MessageId id, std::function<void(const Incoming&)> handle) {
+  handlers_.push_back(std::make_unique<Handler>(Handler{.worker = this, .id = id, .handle = std::move(handle)}));
   ucp_am_handler_param_t param{};
   param.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS | UCP_AM_HANDLER_PARAM_FIELD_CB |
                      UCP_AM_HANDLER_PARAM_FIELD_ARG;
   param.id = static_cast<unsigned>(id);
-  param.flags = UCP_AM_FLAG_WHOLE_MSG | UCP_AM_FLAG_PERSISTENT_DATA;
+  param.flags = UCP_AM_FLAG_WHOLE_MSG;
   param.cb = &Worker::on_message;
   param.arg = handlers_.back().get();
   if (const ucs_status_t status = ucx_.ucp_worker_set_am_recv_handler(worker_, &param); status != UCS_OK) {
@@ -77,20 +93,23 @@ Status Worker::take_messages(MessageId id) {
 ucs_status_t Worker::on_message(void* argument, const void* header, std::size_t header_length, void* data,
                                 std::size_t length, const ucp_am_recv_param_t* param) {
   const Handler& handler = *static_cast<Handler*>(argument);
-  const bool rendezvous = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
-  const bool keeps = rendezvous || (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_DATA) != 0;
-  // No header of ours is so long, and data that UCX would not let us keep has no length.
-  if (header_length > kHeaderBytesMax || (length != 0 && !keeps)) return UCS_OK;
-  Incoming message{.id = handler.id, .header_length = header_length, .length = length, .rendezvous = rendezvous};
+  if (header_length > kHeaderBytesMax) return UCS_OK;  // None of ours is so long.
+  Incoming message{.id = handler.id, .header_length = header_length, .length = length};
   const auto* bytes = static_cast<const std::byte*>(header);
   std::copy(bytes, bytes + header_length, message.header_bytes.begin());
-  if (keeps) message.data = data;
-  handler.worker->incoming_.push_back(message);
-  return keeps ? UCS_INPROGRESS : UCS_OK;
+  if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0) {
+    message.rendezvous = true;
+    message.descriptor = data;
+    handler.worker->incoming_.push_back(message);
+    return UCS_INPROGRESS;
+  }
+  message.payload = Bytes(static_cast<const std::byte*>(data), length);
+  handler.handle(message);
+  return UCS_OK;
 }
 
 void Worker::drop(const Incoming& message) {
-  if (message.data != nullptr) ucx_.ucp_am_data_release(worker_, message.data);
+  if (message.descriptor != nullptr) ucx_.ucp_am_data_release(worker_, message.descriptor);
 }
 
 ucs_status_ptr_t Worker::receive(const Incoming& message, MutableBytes to, ucp_am_recv_data_nbx_callback_t done,
@@ -99,7 +118,7 @@ ucs_status_ptr_t Worker::receive(const Incoming& message, MutableBytes to, ucp_a
   param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   param.cb.recv_am = done;
   param.user_data = argument;
-  return ucx_.ucp_am_recv_data_nbx(worker_, message.data, to.data(), to.size(), &param);
+  return ucx_.ucp_am_recv_data_nbx(worker_, message.descriptor, to.data(), to.size(), &param);
 }
 
 ucs_status_ptr_t Worker::close_by_force(ucp_ep_h endpoint) {

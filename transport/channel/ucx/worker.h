@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -16,18 +17,17 @@
 
 namespace freshet::channel::ucx {
 
-/// An active message as it came in, kept until it is handled outside of UCX's callbacks.
+/// An active message as it came in.
 struct Incoming {
   MessageId id = MessageId::ping;
   std::array<std::byte, kHeaderBytesMax> header_bytes{};
   std::size_t header_length = 0;
-  void* data = nullptr;  ///< UCX's: given back by Worker::receive or Worker::drop.
   std::uint64_t length = 0;
-  bool rendezvous = false;  ///< The bytes are still with the sender.
+  bool rendezvous = false;     ///< The bytes are still with the sender.
+  Bytes payload;               ///< Otherwise here they are, for as long as the message is being handled.
+  void* descriptor = nullptr;  ///< Of a rendezvous; given back by Worker::receive or Worker::drop.
 
   Bytes header() const { return Bytes(header_bytes.data(), header_length); }
-  /// REQUIRES: not a rendezvous.
-  Bytes payload() const { return Bytes(static_cast<const std::byte*>(data), length); }
 };
 
 /// One thread at a time, but for register_memory.
@@ -50,10 +50,12 @@ class Worker {
   /// False when there is something to do already.
   Result<bool> arm();
 
-  /// Messages of that id are put into incoming().
-  Status take_messages(MessageId id);
+  /// Messages of that id are handed to `handle` from now on, within progress(), so that bytes need to be copied only
+  /// once: to where they belong. It may send, but not progress or close. Rendezvous are put into incoming() instead,
+  /// and are handled after progress().
+  Status take_messages(MessageId id, std::function<void(const Incoming&)> handle);
   std::vector<Incoming>& incoming() { return incoming_; }
-  /// Lets go of a message's data unread; a rendezvous ends for its sender as if it had been read.
+  /// Lets go of a rendezvous unread: it ends for its sender as if it had been read.
   void drop(const Incoming& message);
   /// Receives a rendezvous into `to`, which is as long as the message. Null when it is done already, an error as
   /// UCS_PTR_STATUS, or a request that ends with `done`. Takes the message's data.
@@ -72,9 +74,12 @@ class Worker {
   struct Handler {
     Worker* worker = nullptr;
     MessageId id = MessageId::ping;
+    std::function<void(const Incoming&)> handle;
   };
   explicit Worker(const Library& ucx) : ucx_(ucx) {}
   Status start(const Options& options);
+  /// Sets what the user's environment leaves open.
+  void prefer(ucp_config_t* config, const Options& options);
   static ucs_status_t on_message(void* argument, const void* header, std::size_t header_length, void* data,
                                  std::size_t length, const ucp_am_recv_param_t* param);
 
