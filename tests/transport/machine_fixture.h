@@ -45,6 +45,17 @@ inline CommittedVersion version(VersionNumber number, SegmentIndex first, Segmen
   return committed;
 }
 
+/// Messages of a publisher that never rolled back: what is current is the newest.
+inline Message with_newest_current(Message message) {
+  const auto fill = [](auto& m) {
+    if constexpr (requires { m.newest, m.current; }) {
+      if (m.current == Current{}) m.current.number = m.newest;
+    }
+  };
+  std::visit(fill, message);
+  return message;
+}
+
 /// The messages of type M among actions that send messages.
 template <typename M, typename SendAction, typename Actions>
 std::vector<M> messages(const Actions& actions) {

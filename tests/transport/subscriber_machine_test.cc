@@ -34,10 +34,13 @@ class SubscriberMachineTest : public ::testing::Test {
     actions_ = machine_.take_actions();
   }
   void receive(Message message, std::int64_t ms = 0) {
-    when([&] { machine_.on_message(std::move(message), at(ms)); });
+    when([&] { machine_.on_message(with_newest_current(std::move(message)), at(ms)); });
   }
   void announce(VersionNumber number, std::uint64_t incarnation = kIncarnation, std::int64_t ms = 0) {
-    when([&] { machine_.on_announcement({.model = kModel, .incarnation = incarnation, .number = number}, at(ms)); });
+    when([&] {
+      machine_.on_announcement(
+          {.model = kModel, .incarnation = incarnation, .number = number, .current = {.number = number}}, at(ms));
+    });
   }
   void tick(std::int64_t ms) {
     when([&] { machine_.on_tick(at(ms)); });

@@ -53,9 +53,11 @@ void SubscriberMachine::on(const Welcome& welcome, Time now) {
   const bool same_publisher = welcome.incarnation == incarnation_;
   newest_known_ = same_publisher ? std::max(newest_known_, welcome.newest) : welcome.newest;
   if (!same_publisher) hopeless_up_to_ = 0;
+  membership_ = welcome.membership_ms != 0 ? std::chrono::milliseconds(welcome.membership_ms) : kMembershipDefault;
   incarnation_ = welcome.incarnation;
   door_token_ = welcome.door_token;
   if (!same_publisher) selector_.forget_failures();
+  same_publisher ? on_current(welcome.current, now) : on_new_incarnation(welcome.current, now);
   take_offers(welcome);
   choose_channel(now);
 }
@@ -120,6 +122,7 @@ Hello SubscriberMachine::hello_for(SessionId session, std::uint64_t door_token) 
           .after = options_.mode == Mode::every ? position_ : 0,
           .door_token = door_token,
           .channels = selector_.options().usable,
+          .staged = options_.staged,
           .serves = options_.serves};
 }
 
@@ -141,37 +144,64 @@ void SubscriberMachine::on(Grant grant, Time now) {
   const bool is_ours = grant.session == current_;
   if (is_ours) heard(now);
   if (!is_answer(grant)) return send_held(grant.session, session);
+  const bool stage = want_->want.exactly != 0;
   want_.reset();
   newest_known_ = std::max(newest_known_, grant.number);
-  if (grant.number <= position_) {  // Never asked for: ask again, but not in a tight circle.
+  if (is_overtaken(grant)) {
+    send_held(grant.session, session);
+    return consider_want(now);
+  }
+  const bool asked_for =
+      options_.mode == Mode::every
+          ? grant.number > position_
+          : Current{.epoch = grant.epoch, .number = grant.number}.comes_after(position_epoch_, position_);
+  if (!stage && !asked_for) {  // Ask again, but not in a tight circle.
     want_not_before_ = now + options_.retry_after;
     return send_held(grant.session, session);
   }
-  session.held.insert(grant.number);
-  installing_ = Installing{
-      .session = grant.session, .number = grant.number, .gap_before = grant.gap_before, .channel = grant.channel};
-  actions_.emplace_back(action::Install{.grant = std::move(grant), .granted_at = now});
+  ++session.held[grant.number];
+  installing_ = Installing{.session = grant.session,
+                           .number = grant.number,
+                           .gap_before = grant.gap_before,
+                           .epoch = grant.epoch,
+                           .stage = stage,
+                           .channel = grant.channel};
+  actions_.emplace_back(action::Install{.grant = std::move(grant), .granted_at = now, .stage = stage});
+}
+
+/// Granted before something else was decided, of which we know already.
+bool SubscriberMachine::is_overtaken(const Grant& grant) const {
+  return options_.mode == Mode::latest && grant.number != known_.number && grant.epoch < known_.epoch &&
+         known_.epoch > serving_epoch_;
 }
 
 bool SubscriberMachine::is_answer(const Grant& grant) const {
   return grant.session == current_ && phase_ == Phase::following && want_ && want_->want.request == grant.request &&
-         want_->want.channel == grant.channel && !installing_;
+         want_->want.channel == grant.channel && !installing_ &&
+         (want_->want.exactly == 0 || want_->want.exactly == grant.number);
 }
 
 void SubscriberMachine::on_installed(SessionId session, VersionNumber number, Status status, Time now) {
   if (!installing_ || installing_->session != session || installing_->number != number) return;
   const Installing done = *std::exchange(installing_, std::nullopt);
-  if (status) {
+  if (done.stage) {
+    if (status && done.fetched()) drop(session, number);
+    on_staging_done(done, status, now);
+  } else if (status) {
     install_pause_ = Duration(0);
-    position_ = std::max(position_, number);
+    position_ = options_.mode == Mode::every ? std::max(position_, number) : number;
     highest_seen_ = std::max(highest_seen_, number);
     serving_ = number;
+    position_epoch_ = done.epoch;
+    const bool activated = std::exchange(serving_epoch_, done.epoch) != done.epoch;
     gaps_ += done.gap_before;
     if (options_.mode == Mode::every) delivered_.insert(number);
     selector_.worked(done.channel);
     if (channel_) channel_->failures = 0;
     if (done.fetched()) drop(session, number);  // The bytes are our own.
     consider_better_channel(now);
+    follow(now);  // The same version may have been activated anew meanwhile.
+    if ((activated || options_.staged) && phase_ == Phase::following) beat(now);
   } else {
     on_install_failed(done, status.error(), now);
   }
@@ -181,22 +211,30 @@ void SubscriberMachine::on_installed(SessionId session, VersionNumber number, St
 void SubscriberMachine::on_install_failed(const Installing& failed, const Error& error, Time now) {
   drop(failed.session, failed.number);
   if (failed.fetched() && is_fetched_again(failed, error, now)) return;
-  if (!may_pass(error.code())) return give_up_version(failed);
+  if (!may_pass(error.code())) return failed.stage ? staging_.on_failed(error) : give_up_version(failed);
   install_pause_ = std::clamp(2 * install_pause_, options_.retry_after, kPauseGrowthMax * options_.retry_after);
   want_not_before_ = now + install_pause_;
   if (failed.session == current_) count_install_failure(error, now);
 }
 
 void SubscriberMachine::give_up_version(const Installing& failed) {
+  if (options_.mode == Mode::latest) {
+    position_ = failed.number;
+    position_epoch_ = failed.epoch;
+    return;
+  }
   position_ = std::max(position_, failed.number);
-  if (options_.mode == Mode::every) gaps_ += failed.gap_before + 1;
+  gaps_ += failed.gap_before + 1;
 }
 
 void SubscriberMachine::on_unpinned(SessionId session, VersionNumber number, Time) { drop(session, number); }
 
 void SubscriberMachine::drop(SessionId id, VersionNumber number) {
   const auto entry = sessions_.find(id);
-  if (entry == sessions_.end() || entry->second.held.erase(number) == 0) return;
+  if (entry == sessions_.end()) return;
+  const auto hold = entry->second.held.find(number);
+  if (hold == entry->second.held.end() || --hold->second > 0) return;
+  entry->second.held.erase(hold);
   if (id != current_ && entry->second.held.empty()) {
     sessions_.erase(entry);
     actions_.emplace_back(action::LeaveDoor{.session = id});
@@ -219,6 +257,9 @@ void SubscriberMachine::on_announcement(const Announcement& announcement, Time n
   const bool attached = phase_ == Phase::knocking || phase_ == Phase::following;
   if (!attached || announcement.model != options_.model || announcement.incarnation != incarnation_) return;
   newest_known_ = std::max(newest_known_, announcement.number);
+  if (std::exchange(is_absent_, false)) want_not_before_ = now;
+  on_current(announcement.current, now);
+  on_candidate(announcement.candidate, announcement.turn, now);
   consider_want(now);
 }
 
@@ -226,6 +267,9 @@ void SubscriberMachine::on(const Pong& pong, Time now) {
   if (phase_ != Phase::following || pong.session != current_ || pong.incarnation != incarnation_) return;
   heard(now);
   newest_known_ = std::max(newest_known_, pong.newest);
+  on_current(pong.current, now);
+  on_answered(pong, now);
+  on_candidate(pong.candidate, pong.turn, now);
   consider_want(now);
 }
 
@@ -262,38 +306,56 @@ void SubscriberMachine::on(const Refusal& refusal, Time now) {
 }
 
 void SubscriberMachine::on_want_refused(const Refusal& refusal, Time now) {
-  want_.reset();
+  const Outstanding outstanding = *std::exchange(want_, std::nullopt);
+  const Want& refused = outstanding.want;
   heard(now);
   if (refusal.code != Code::not_found) last_refusal_ = refusal.message;
+  on_current(refusal.current, now);
+  const bool may_pass_by = refusal.code == Code::unavailable || refusal.code == Code::timed_out ||
+                           refusal.code == Code::out_of_space || refusal.code == Code::failed_precondition;
+  if (refused.exactly != 0 && !may_pass_by) {
+    if (refused.exactly == staging_.wanted()) staging_.on_failed(Error(refusal.code, refusal.message));
+    say_staged();
+    return consider_want(now);
+  }
   switch (refusal.code) {
     case Code::not_found:
       // The publisher knows best: whatever news had said otherwise was wrong.
       newest_known_ = refusal.newest;
-      if (refusal.newest > position_) want_not_before_ = now + options_.retry_after;
+      if (options_.mode == Mode::latest) {
+        on_nothing_current(refusal, outstanding.known, now);
+      } else if (refusal.newest > position_) {
+        want_not_before_ = now + options_.retry_after;
+      }
       break;
     case Code::unavailable:
     case Code::timed_out:
     case Code::out_of_space:
     case Code::failed_precondition: want_not_before_ = now + options_.retry_after; break;
-    default: hopeless_up_to_ = std::max(hopeless_up_to_, refusal.newest);
+    default: hopeless_up_to_ = std::max(hopeless_up_to_, refusal.newest); hopeless_ = refusal.current;
   }
   consider_want(now);
 }
 
 void SubscriberMachine::consider_want(Time now) {
   if (!has_cause_to_ask() || now < want_not_before_) return;
+  const bool for_staging = options_.mode == Mode::latest && !wants_current();
   const Want want{.session = current_,
                   .request = ++last_request_,
                   .after = position_,
                   .known_architectures = architectures_,
-                  .channel = channel_->offer.kind};
-  want_ = Outstanding{.want = want, .retry_at = now + options_.retry_after, .pause = options_.retry_after};
+                  .after_epoch = position_epoch_,
+                  .channel = channel_->offer.kind,
+                  .exactly = for_staging ? staging_.wanted() : 0};
+  want_ =
+      Outstanding{.want = want, .retry_at = now + options_.retry_after, .pause = options_.retry_after, .known = known_};
   send(want);
 }
 
 bool SubscriberMachine::has_cause_to_ask() const {
   if (phase_ != Phase::following || !channel_ || !channel_->open || want_ || installing_) return false;
-  if (options_.mode == Mode::every && delivered_.size() >= options_.installs_in_flight_max) return false;
+  if (options_.mode == Mode::latest) return wants_current() || staging_.wanted() != 0;
+  if (delivered_.size() >= options_.installs_in_flight_max) return false;
   return newest_known_ > std::max(position_, hopeless_up_to_);
 }
 
@@ -310,7 +372,12 @@ void SubscriberMachine::heard(Time now) {
 
 void SubscriberMachine::beat(Time now) {
   beat_at_ = now + options_.heartbeat;
-  send(Ping{.session = current_, .serving = serving_});
+  send(Ping{.session = current_,
+            .serving = serving_,
+            .epoch = serving_epoch_,
+            .staged = staging_.ready() ? staging_.ready()->number : 0,
+            .sent_ns = now.time_since_epoch().count()});
+  say_staged();
   // Repeated without need most of the time: one that was lost would leave versions held for nobody.
   for (auto& [id, session] : sessions_) {
     if (session.grants_seen > 0) send_held(id, session);
@@ -387,7 +454,9 @@ Time SubscriberMachine::next_tick() const {
 std::vector<SubscriberAction> SubscriberMachine::take_actions() { return std::exchange(actions_, {}); }
 
 void SubscriberMachine::send_held(SessionId id, const Session& session) {
-  send(Held{.session = id, .grants_seen = session.grants_seen, .numbers = {session.held.begin(), session.held.end()}});
+  Held held{.session = id, .grants_seen = session.grants_seen};
+  for (const auto& [number, times] : session.held) held.numbers.push_back(number);
+  send(std::move(held));
 }
 
 void SubscriberMachine::send(Message message) { actions_.emplace_back(action::SendControl{std::move(message)}); }

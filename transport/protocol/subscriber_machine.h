@@ -26,6 +26,11 @@
 ///   - A version that was fetched is the subscriber's own: it is let go of as soon as it is installed. Bytes that were
 ///     not what the manifest says are fetched once more, by another channel if there is one, before the version is
 ///     refused.
+///   - A `latest` subscriber installs the pair (epoch, number) that the publisher says is current, and pairs only grow:
+///     a rollback is an older number under a later epoch. From when a later epoch is heard of, nothing of an earlier
+///     one is installed any more.
+///   - A member installs by itself only what was activated (a later epoch), or the first version of all. It stages what
+///     the publisher names as candidate, and swaps it in when the pair says so.
 ///   - A session without a door has nothing that tells of the publisher's death but silence: then it is claimed, at
 ///     whatever address the shell finds now, and given up for a new one when that takes too long.
 ///
@@ -43,6 +48,7 @@
 #include "core/clock.h"
 #include "transport/protocol/channel_selector.h"
 #include "transport/protocol/messages.h"
+#include "transport/protocol/staging.h"
 
 namespace freshet::protocol {
 
@@ -63,9 +69,28 @@ struct LeaveDoor {
 };
 /// Check, map (or, with a lease, fetch into memory of one's own and prove), and swap in; answer with on_installed. A
 /// fetch whose channel dies or is closed is answered `unavailable`; `corrupt` says that bytes failed their proof.
+/// `stage`: everything but the swap. It is kept beside the served one until SwapStaged or DropStaged.
 struct Install {
   Grant grant;
   Time granted_at;
+  bool stage = false;
+};
+/// The Install that is under way must not be finished: something else was decided. Nothing of it is read or served
+/// after this, and it is not answered.
+struct Abandon {
+  SessionId session = 0;
+  VersionNumber number = 0;
+};
+/// Swap in what was staged: an exchange of pointers, which cannot fail.
+struct SwapStaged {
+  SessionId session = 0;
+  VersionNumber number = 0;
+  std::uint64_t epoch = 0;
+};
+/// What was staged is not wanted any more; nothing of it is read after this.
+struct DropStaged {
+  SessionId session = 0;
+  VersionNumber number = 0;
 };
 /// Follow this PUB socket (instead of any before it), and connect to that data channel; answer with on_channel_open or
 /// on_channel_closed. `why` is for people.
@@ -80,8 +105,9 @@ struct CloseChannel {
   SessionId session = 0;
 };
 }  // namespace action
-using SubscriberAction = std::variant<action::SendControl, action::OpenDoor, action::LeaveDoor, action::Install,
-                                      action::OpenChannel, action::CloseChannel>;
+using SubscriberAction =
+    std::variant<action::SendControl, action::OpenDoor, action::LeaveDoor, action::Install, action::OpenChannel,
+                 action::CloseChannel, action::Abandon, action::SwapStaged, action::DropStaged>;
 
 class SubscriberMachine {
  public:
@@ -99,6 +125,7 @@ class SubscriberMachine {
     Duration silent_after = std::chrono::milliseconds(1000);
     ChannelSelector::Options channels;  ///< What this process can use.
     std::string serves;                 ///< Its own control address, if it serves the model again.
+    bool staged = false;                ///< A `latest` subscriber that is a member of the group.
   };
   explicit SubscriberMachine(Options options);
 
@@ -129,6 +156,13 @@ class SubscriberMachine {
   void on_higher_seen(VersionNumber number, Time now);
   void on_stop(Time now);  ///< Says Bye.
 
+  /// Gets a version by hand, beside the served one; staging() tells what comes of it. For members.
+  Status stage(VersionNumber number, Time now);
+  /// Swaps in what was staged by hand, and says which that is.
+  Result<VersionNumber> commit_staged(Time now);
+  /// Asks the publisher now whether what is served is current; confirmed_at() tells.
+  void probe(Time now);
+
   void on_tick(Time now);
   Time next_tick() const;
 
@@ -137,6 +171,13 @@ class SubscriberMachine {
   bool connected() const { return connected_; }  ///< A publisher answered within `silent_after`.
   VersionNumber newest_known() const { return newest_known_; }
   VersionNumber serving() const { return serving_; }
+  std::uint64_t serving_epoch() const { return serving_epoch_; }  ///< Of a `latest` subscriber.
+  const Current& current() const { return known_; }               ///< What the publisher last said is current.
+  const Staging& staging() const { return staging_; }
+  /// What is served was what is current (for `every`: the newest) at that time, or later.
+  std::optional<Time> confirmed_at() const { return confirmed_at_; }
+  /// From then on a member does not know any more what was decided; nothing for who is no member.
+  std::optional<Time> lapses_at() const;
   std::uint64_t gaps() const { return gaps_; }
   const std::string& last_refusal() const { return last_refusal_; }  ///< What the publisher last said no with.
   /// When the publisher last gave a sign of life; nothing before the first. With newest_known() it bounds how stale the
@@ -151,25 +192,29 @@ class SubscriberMachine {
  private:
   enum class Phase : std::uint8_t { idle, greeting, knocking, following, stopped };
 
-  /// What this process holds through one session's door.
+  /// What this process holds through one session's door. A version that is installed again while an earlier
+  /// installation of it is still read (one that was gone back to) is held twice.
   struct Session {
     bool door_open = false;
     std::uint64_t grants_seen = 0;
-    std::set<VersionNumber> held;
-    std::uint64_t door_token = 0;  ///< Set when the door opens.
-    bool claimed = false;          ///< Since the last heartbeat; of a drained session.
+    std::map<VersionNumber, std::uint32_t> held;  ///< To how many times.
+    std::uint64_t door_token = 0;                 ///< Set when the door opens.
+    bool claimed = false;                         ///< Since the last heartbeat; of a drained session.
   };
   /// The Want that has no answer yet.
   struct Outstanding {
     Want want;
     Time retry_at;
     Duration pause{};
+    Current known;  ///< What was known to be current when it was first sent.
   };
   /// The Install that has no answer yet.
   struct Installing {
     SessionId session = 0;
     VersionNumber number = 0;
     std::uint64_t gap_before = 0;
+    std::uint64_t epoch = 0;
+    bool stage = false;
     ChannelKind channel = ChannelKind::shm;
     bool fetched() const { return channel != ChannelKind::shm; }
   };
@@ -208,6 +253,21 @@ class SubscriberMachine {
   void tick_channel(Time now);
   Time next_channel_tick() const;
 
+  // What is current, and staging: subscriber_current.cc.
+  void on_current(const Current& pair, Time now);
+  void on_new_incarnation(const Current& pair, Time now);
+  void on_candidate(VersionNumber candidate, std::uint64_t turn, Time now);
+  void on_answered(const Pong& pong, Time now);
+  void on_staging_done(const Installing& done, const Status& status, Time now);
+  void follow(Time now);
+  void swap_staged(std::uint64_t epoch);
+  void abandon_install();
+  void unstage(const std::optional<Staging::Ready>& ready);
+  void stop_staging_others();
+  bool wants_current() const;
+  void on_nothing_current(const Refusal& refusal, const Current& known, Time now);
+  void say_staged();
+
   void greet_anew(Time now);
   void say_hello(Time now);
   void leave_current_session();
@@ -218,6 +278,7 @@ class SubscriberMachine {
   void beat(Time now);
   void consider_want(Time now);
   bool has_cause_to_ask() const;
+  bool is_overtaken(const Grant& grant) const;
   void repeat_want(Time now);
   bool is_answer(const Grant& grant) const;
   void drop(SessionId session, VersionNumber number);
@@ -231,11 +292,23 @@ class SubscriberMachine {
   std::uint64_t incarnation_ = 0;
   std::map<SessionId, Session> sessions_;  ///< The current one, and those that are drained.
 
-  VersionNumber position_ = 0;  ///< Every version up to it was installed, refused or skipped.
+  /// Every version up to it was installed, refused or skipped; for `latest`, every pair up to (position_epoch_,
+  /// position_).
+  VersionNumber position_ = 0;
+  std::uint64_t position_epoch_ = 0;
   VersionNumber serving_ = 0;
+  std::uint64_t serving_epoch_ = 0;
+  Current known_;           ///< `latest`: what the publisher says is current.
+  Current hopeless_;        ///< Asking for that pair cannot help.
+  bool is_absent_ = false;  ///< The publisher has not got what is current: asked again with its next news.
+  Staging staging_;
+  std::uint64_t turn_ = 0;  ///< Of the last news of a candidate.
+  Duration membership_ = kMembershipDefault;
+  std::optional<Time> standing_from_;
+  std::optional<Time> confirmed_at_;
   VersionNumber highest_seen_ = 0;
   VersionNumber newest_known_ = 0;
-  VersionNumber hopeless_up_to_ = 0;  ///< The publisher said that asking for these cannot help.
+  VersionNumber hopeless_up_to_ = 0;  ///< `every`: the publisher said that asking for these cannot help.
   std::uint64_t gaps_ = 0;
 
   std::uint64_t last_request_ = 0;
