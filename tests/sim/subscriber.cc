@@ -26,7 +26,7 @@ void SimSubscriber::start() {
                                                             .after = stored_,
                                                             .session_seed = host_.world.random(~std::uint64_t{0}),
                                                             .installs_in_flight_max = 1 + host_.world.random(3)});
-  life_->highest = stored_;
+  life_->highest = {0, stored_};
   refused_gap_ = 0;
   life_->machine.on_start(host_.world.now());
   pump();
@@ -129,14 +129,44 @@ void SimSubscriber::carry_out(protocol::action::Install install) {
   const auto memory = life_->memories.find(grant.session);
   if (memory != life_->memories.end()) mapped->memory = memory->second;
   life_->readable.insert(mapped);
+  life_->installing = mapped;
   const Duration time = host_.world.between(microseconds(10), milliseconds(host_.world.chance(0.1) ? 50 : 2));
-  process_.post(time, [this, mapped, taken = std::move(install.grant)] {
-    const Status status = this->install(taken, mapped);
-    if (!status) life_->readable.erase(mapped);
-    life_->machine.on_installed(taken.session, taken.number, status, host_.world.now());
-    if (status) serve(mapped, taken);
-    pump();
+  process_.post(time, [this, mapped, taken = std::move(install)] {
+    if (!mapped->abandoned) finish(taken, mapped);
   });
+}
+
+void SimSubscriber::finish(const protocol::action::Install& install, const MappedPointer& mapped) {
+  const protocol::Grant& grant = install.grant;
+  const Status status = this->install(grant, mapped);
+  if (!status) life_->readable.erase(mapped);
+  life_->installing.reset();
+  if (status && install.stage) life_->staged = mapped;
+  life_->machine.on_installed(grant.session, grant.number, status, host_.world.now());
+  if (status && !install.stage) {
+    if (kind_.mode == Mode::every) account(grant);
+    serve(mapped, grant.epoch);
+  }
+  pump();
+}
+
+void SimSubscriber::carry_out(const protocol::action::Abandon& abandon) {
+  const MappedPointer mapped = std::exchange(life_->installing, nullptr);
+  if (mapped == nullptr || mapped->number != abandon.number) host_.world.violated("nothing is there to be abandoned");
+  mapped->abandoned = true;
+  life_->readable.erase(mapped);
+}
+
+void SimSubscriber::carry_out(const protocol::action::SwapStaged& swap) {
+  const MappedPointer mapped = std::exchange(life_->staged, nullptr);
+  if (mapped == nullptr || mapped->number != swap.number) host_.world.violated("another version was staged");
+  serve(mapped, swap.epoch);
+}
+
+void SimSubscriber::carry_out(const protocol::action::DropStaged& drop) {
+  const MappedPointer mapped = std::exchange(life_->staged, nullptr);
+  if (mapped == nullptr || mapped->number != drop.number) host_.world.violated("another version was staged");
+  life_->readable.erase(mapped);
 }
 
 Status SimSubscriber::install(const protocol::Grant& grant, const MappedPointer& mapped) {
@@ -163,13 +193,14 @@ Status SimSubscriber::check_manifest(const protocol::Grant& grant) {
   return {};
 }
 
-void SimSubscriber::serve(const MappedPointer& mapped, const protocol::Grant& grant) {
-  if (mapped->number <= life_->highest) {
-    host_.world.violated(format("{} sees version {} after {}", kind_.label, mapped->number, life_->highest));
+void SimSubscriber::serve(const MappedPointer& mapped, std::uint64_t epoch) {
+  const std::pair pair(epoch, mapped->number);
+  if (pair <= life_->highest) {
+    host_.world.violated(format("{} sees ({}, {}) after ({}, {})", kind_.label, epoch, mapped->number,
+                                life_->highest.first, life_->highest.second));
   }
-  life_->highest = mapped->number;
+  life_->highest = pair;
   ++installs_;
-  if (kind_.mode == Mode::every) account(grant);
   const MappedPointer before = std::exchange(life_->served, mapped);
   look(*mapped);
   if (before != nullptr) let_go_if_unread(before);

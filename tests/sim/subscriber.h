@@ -59,6 +59,8 @@ class SimSubscriber {
     std::shared_ptr<ArenaMemory> memory;
     std::vector<SegmentPlace> places;
     std::uint64_t pins = 0;
+    std::uint64_t epoch = 0;  ///< Under which it was granted.
+    bool abandoned = false;
   };
   using MappedPointer = std::shared_ptr<Mapped>;
   struct Life {
@@ -70,7 +72,9 @@ class SimSubscriber {
     std::map<Digest, std::shared_ptr<const Architecture>> architectures;
     std::set<MappedPointer> readable;
     MappedPointer served;
-    VersionNumber highest = 0;
+    MappedPointer installing;
+    MappedPointer staged;
+    std::pair<std::uint64_t, VersionNumber> highest;  ///< Epoch and number.
     std::uint64_t ticks = 0;
   };
 
@@ -80,11 +84,15 @@ class SimSubscriber {
   void carry_out(const protocol::action::OpenDoor& open);
   void carry_out(const protocol::action::LeaveDoor& leave);
   void carry_out(protocol::action::Install install);
+  void carry_out(const protocol::action::Abandon& abandon);
+  void carry_out(const protocol::action::SwapStaged& swap);
+  void carry_out(const protocol::action::DropStaged& drop);
+  void finish(const protocol::action::Install& install, const MappedPointer& mapped);
   void carry_out(const protocol::action::OpenChannel&) {}
   void carry_out(const protocol::action::CloseChannel&) {}
   Status install(const protocol::Grant& grant, const MappedPointer& mapped);
   Status check_manifest(const protocol::Grant& grant);
-  void serve(const MappedPointer& mapped, const protocol::Grant& grant);
+  void serve(const MappedPointer& mapped, std::uint64_t epoch);
   void account(const protocol::Grant& grant);
   void schedule_read();
   void hold(const MappedPointer& mapped, Duration at_most, bool is_delivery);

@@ -205,6 +205,10 @@ void SubscriberLoop::carry_out() {
                                   .granted_at = install_action->granted_at,
                                   .give_up_at = now() + kSlabPatience};
         try_install();
+      } else if (auto* abandon = std::get_if<protocol::action::Abandon>(&action)) {
+        if (waiting_ && waiting_->grant.session == abandon->session && waiting_->grant.number == abandon->number) {
+          waiting_.reset();
+        }
       }
     }
   }
