@@ -76,6 +76,8 @@ TEST_F(NetworkTest, HostsAreStrangersThatReachEachOther) {
 TEST_F(NetworkTest, CountersSeeEveryByte) {
   const auto pair = connect_tcp(a().space(), b().space(), b().address());
   ASSERT_TRUE(pair) << pair.error().message();
+  EXPECT_FALSE(b().bytes_from(a())) << "nobody asked to count";
+  ASSERT_TRUE(b().count_from(a()));
   const auto before = b().counters();
   ASSERT_TRUE(before) << before.error().message();
   constexpr std::size_t kBytes = 4'000'000;
@@ -85,6 +87,10 @@ TEST_F(NetworkTest, CountersSeeEveryByte) {
   EXPECT_GE(after->received_bytes - before->received_bytes, kBytes);
   EXPECT_LT(after->received_bytes - before->received_bytes, kBytes * 11 / 10);
   EXPECT_LT(after->sent_bytes - before->sent_bytes, kBytes / 10);
+  const auto counted = b().bytes_from(a());
+  ASSERT_TRUE(counted) << counted.error().message();
+  EXPECT_GE(*counted, kBytes);
+  EXPECT_LE(*counted, after->received_bytes - before->received_bytes);
 }
 
 TEST_F(NetworkTest, ARateIsKept) {

@@ -63,6 +63,22 @@ Result<std::uint64_t> Host::lost_packets() const {
   return 0;
 }
 
+Status Host::count_from(const Host& other) {
+  return space_.command({"iptables", "-I", "INPUT", "-s", other.address()});
+}
+
+Result<std::uint64_t> Host::bytes_from(const Host& other) const {
+  FRESHET_ASSIGN(const std::string table, space_.output_of({"iptables", "-L", "INPUT", "-v", "-x", "-n"}));
+  std::istringstream lines(table);
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    std::uint64_t packets = 0;
+    std::uint64_t bytes = 0;
+    if (line.find(" " + other.address() + " ") != std::string::npos && words >> packets >> bytes) return bytes;
+  }
+  return fail(Code::not_found, format("{} does not count what comes from {}", name_, other.name()));
+}
+
 Status Host::set_big_packets(bool on) {
   const std::string segments = on ? "65535" : "1";
   return space_.command({"ip", "link", "set", "eth0", "gso_max_segs", segments});

@@ -38,6 +38,9 @@ class Host {
   Status set_loss(double share);
   /// How many packets were lost so.
   Result<std::uint64_t> lost_packets() const;
+  /// Counts from now on what comes from that host, by whatever way.
+  Status count_from(const Host& other);
+  Result<std::uint64_t> bytes_from(const Host& other) const;
   /// Whether the kernel may hand over segments of 64 KiB, as it does by default. Without, each packet is one frame, as
   /// on a real wire, and each is lost on its own.
   Status set_big_packets(bool on);
