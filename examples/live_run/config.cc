@@ -27,6 +27,7 @@ Result<RunConfig> decode(const json& file) {
     options.seed = file.at("seed").get<std::uint64_t>();
     options.deadline_ms = file.at("deadline_ms").get<std::uint64_t>();
     options.make_torn_read = file.at("make_torn_read").get<bool>();
+    FRESHET_ASSIGN(options.hosts, parse_host_plans(file.at("hosts").dump()));
     if (!(options.rate > 0) || options.servers < 1 || options.servers > 16 || options.deadline_ms == 0) {
       return fail(Code::invalid_argument, "rate, servers or deadline out of range");
     }
@@ -50,7 +51,8 @@ Status write_config(const std::string& run_folder, const RunConfig& config) {
                      {"freeze_after", options.freeze_after},
                      {"seed", options.seed},
                      {"deadline_ms", options.deadline_ms},
-                     {"make_torn_read", options.make_torn_read}};
+                     {"make_torn_read", options.make_torn_read},
+                     {"hosts", json::parse(to_json(options.hosts))}};
   std::ofstream out(path_of(run_folder));
   out << file.dump(2, ' ', false, json::error_handler_t::replace) << '\n';
   out.close();

@@ -29,7 +29,7 @@ std::string lower(std::string_view text) {
   return out;
 }
 
-void add_run_options(CLI::App& app, RunOptions& run, std::string& scale) {
+void add_run_options(CLI::App& app, RunOptions& run, std::string& scale, std::string& hosts) {
   app.add_option("--seconds", run.seconds,
                  "how long to run once every server has a version (default 30, or no limit with "
                  "--versions)")
@@ -65,13 +65,19 @@ void add_run_options(CLI::App& app, RunOptions& run, std::string& scale) {
       ->capture_default_str();
   app.add_option("--report", run.report,
                  "folder for the summary, the plots and the repository (default: live_run_report)");
+  app.add_option("--hosts", hosts,
+                 "a JSON file that says which role runs on which host (scripts/three_hosts.sh writes one)")
+      ->check([](const std::string& path) {
+        const auto plans = read_host_plans(path);
+        return plans ? std::string() : plans.error().message();
+      });
   app.add_flag("--json", run.json, "print the summary as the last line of stdout, and nothing else there");
   app.add_flag("--make-torn-read", run.make_torn_read)->group("");
 }
 
 void add_role_options(CLI::App& app, RoleOptions& role) {
   app.add_option("--role", role.role, "what this process is; started by the supervisor")
-      ->check(CLI::IsMember({"trainer", "server", "repository", "load"}));
+      ->check(CLI::IsMember({"trainer", "relay", "server", "repository", "load"}));
   app.add_option("--run", role.run_folder, "the run's folder, for a --role");
   app.add_option("--index", role.index)->group("")->check(CLI::Range(0, 15));
   app.add_option("--life", role.life)->group("");
@@ -100,8 +106,9 @@ Result<std::uint64_t> parse_scale(std::string_view text) {
 ParsedCommandLine parse_command_line(int argc, char** argv) {
   CommandLine line;
   std::string scale;
+  std::string hosts;
   CLI::App app(kAbout, "live_run");
-  add_run_options(app, line.run, scale);
+  add_run_options(app, line.run, scale, hosts);
   add_role_options(app, line.role);
   try {
     app.parse(argc, argv);
@@ -110,6 +117,10 @@ ParsedCommandLine parse_command_line(int argc, char** argv) {
     }
   } catch (const CLI::ParseError& error) {
     return {.exit_code = app.exit(error) == 0 ? 0 : 2};
+  }
+  if (!hosts.empty()) {
+    auto plans = read_host_plans(hosts);  // Checked above, but a file can change.
+    if (plans) line.run.hosts = std::move(*plans);
   }
   if (!scale.empty()) line.run.model_bytes = *parse_scale(scale);
   if (app.count("--versions") > 0 && app.count("--seconds") == 0) line.run.seconds = 0;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/result.h"
+#include "examples/live_run/hosts.h"
 #include "examples/live_run/layout.h"
 
 namespace freshet::live {
@@ -31,6 +32,7 @@ struct RunOptions {
   std::uint64_t deadline_ms = 2000;  ///< Of a request.
   std::string report;                ///< Empty: a folder of its own in the current one.
   bool json = false;
+  HostPlans hosts;              ///< By role; what is not in it is on this host.
   bool make_torn_read = false;  ///< For the tests: servers mix two versions now and then, and the checker must see it.
 };
 

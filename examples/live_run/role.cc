@@ -38,6 +38,7 @@ void install_signal_handlers() {
 
 Status run_role(const RunConfig& config, const RoleOptions& role) {
   if (role.role == "trainer") return run_trainer(config, role);
+  if (role.role == "relay") return run_relay(config, role);
   if (role.role == "server") return run_server(config, role);
   if (role.role == "repository") return run_repository(config, role);
   return run_load(config, role);
@@ -48,6 +49,7 @@ Status run_role(const RunConfig& config, const RoleOptions& role) {
 Status run_guarded(const RoleOptions& role) {
   try {
     FRESHET_ASSIGN(const RunConfig config, read_config(role.run_folder));
+    FRESHET_TRY(enter_host(plan_of(config, role.role)));
     return run_role(config, role);
   } catch (const std::exception& error) {
     return fail(Code::unavailable, error.what());
@@ -58,6 +60,21 @@ Status run_guarded(const RoleOptions& role) {
 
 bool stop_requested() { return g_stop; }
 bool finish_requested() { return g_finish; }
+
+HostPlan plan_of(const RunConfig& config, const std::string& role) {
+  const auto found = config.options.hosts.find(role);
+  return found == config.options.hosts.end() ? HostPlan{} : found->second;
+}
+
+SubscriberOptions subscriber_options(const RunConfig& config, const std::string& role) {
+  const HostPlan plan = plan_of(config, role);
+  SubscriberOptions options;
+  options.model = kModelName;
+  options.label = role;
+  options.at = plan.at;
+  options.security = plan.security;
+  return options;
+}
 
 void report(const nlohmann::json& event) {
   static Mutex mutex;

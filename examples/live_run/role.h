@@ -8,14 +8,21 @@
 
 #include "core/result.h"
 #include "examples/live_run/options.h"
+#include "transport/subscriber.h"
 
 namespace freshet::live {
 
 /// Each runs until it is told to stop. An error is what ended it early.
+Status run_relay(const RunConfig& config, const RoleOptions& role);
 Status run_trainer(const RunConfig& config, const RoleOptions& role);
 Status run_server(const RunConfig& config, const RoleOptions& role);
 Status run_repository(const RunConfig& config, const RoleOptions& role);
 Status run_load(const RunConfig& config, const RoleOptions& role);
+
+/// What the plan says of this role; nothing special where there is none.
+HostPlan plan_of(const RunConfig& config, const std::string& role);
+/// For following the model in that role.
+SubscriberOptions subscriber_options(const RunConfig& config, const std::string& role);
 
 /// Reads the configuration, installs the signal handlers and runs the role; returns the exit code.
 int role_main(const RoleOptions& role);

@@ -75,9 +75,10 @@ class Server {
 };
 
 Status Server::run() {
-  FRESHET_ASSIGN(subscriber_, Subscriber::open({.model = kModelName,
-                                                .label = format("server-{}", role_.index),
-                                                .on_update = [this](const Update& update) { updates_.add(update); }}));
+  SubscriberOptions options = subscriber_options(config_, "server");
+  options.label = format("server-{}", role_.index);
+  options.on_update = [this](const Update& update) { updates_.add(update); };
+  FRESHET_ASSIGN(subscriber_, Subscriber::open(std::move(options)));
   zmq::context_t context(1);
   zmq::socket_t socket(context, zmq::socket_type::router);
   socket.set(zmq::sockopt::linger, 0);

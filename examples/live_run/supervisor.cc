@@ -1,5 +1,6 @@
 #include "examples/live_run/supervisor.h"
 
+#include <algorithm>
 #include <csignal>
 
 #include "core/format.h"
@@ -11,6 +12,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
+constexpr const char* kServingRoles[] = {"trainer", "relay", "server"};
 constexpr Duration kTick = milliseconds(20);
 constexpr Duration kQuickDeath = seconds(10);
 constexpr std::uint32_t kQuickDeathsMax = 5;
@@ -52,6 +54,7 @@ Status Supervisor::run() {
 
 Status Supervisor::start_all() {
   std::vector<ChildName> names = {{"repository", 0}, {"trainer", 0}};
+  if (options_.hosts.count("relay") > 0) names.push_back({"relay", 0});
   for (std::uint32_t index = 0; index < options_.servers; ++index) names.push_back({"server", index});
   names.push_back({"load", 0});
   for (const ChildName& name : names) {
@@ -123,6 +126,15 @@ bool Supervisor::drained() const {
   return !possible || (tally_.finished_at && tally_.newest_stored >= *tally_.finished_at);
 }
 
+void Supervisor::signal_serving(int signal_number) {
+  for (const char* role : kServingRoles) children_.signal(role, signal_number);
+}
+
+bool Supervisor::serving_alive() const {
+  return std::any_of(std::begin(kServingRoles), std::end(kServingRoles),
+                     [this](const char* role) { return children_.alive(role); });
+}
+
 /// A phase ends when what it waits for is there, or its time is over; what is left then is killed.
 void Supervisor::advance(Time now) {
   const bool interrupted = interrupt_count() > 0;
@@ -146,13 +158,11 @@ void Supervisor::advance(Time now) {
       return enter(Phase::draining, now, interrupted ? kDrainPatienceInterrupted : kDrainPatience);
     case Phase::draining:
       if (!drained() && !past_deadline(now) && !(interrupted && tally_.newest_stored == 0)) return;
-      children_.signal("trainer", SIGTERM);
-      children_.signal("server", SIGTERM);
+      signal_serving(SIGTERM);
       return enter(Phase::ending_serving, now, kEndPatience);
     case Phase::ending_serving:
-      if ((children_.alive("trainer") || children_.alive("server")) && !past_deadline(now)) return;
-      children_.signal("trainer", SIGKILL);
-      children_.signal("server", SIGKILL);
+      if (serving_alive() && !past_deadline(now)) return;
+      signal_serving(SIGKILL);
       children_.signal("repository", SIGTERM);
       return enter(Phase::ending_repository, now, kEndPatience);
     case Phase::ending_repository:

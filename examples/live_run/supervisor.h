@@ -44,6 +44,8 @@ class Supervisor {
   void end_run(Time now);
   bool limits_reached() const;
   bool drained() const;
+  void signal_serving(int signal_number);  ///< To trainer, relay and servers.
+  bool serving_alive() const;
   bool past_deadline(Time now) const { return now >= phase_deadline_; }
 
   const RunOptions& options_;

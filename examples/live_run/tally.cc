@@ -191,6 +191,10 @@ Summary Tally::summary() const {
               .repo_versions = repo_versions_,
               .repo_bytes = repo_bytes_,
               .full_copy_bytes = repo_versions_ * model_bytes};
+  for (const double blocked : blocked_ms_) out.blocked_ms_total += blocked;
+  for (const auto& answered : served_loss) {
+    if (answered.count > 0) out.cumulative_inference_loss += answered.loss_sum;
+  }
   for (const auto& [life, counts] : loads_) out.checked_answers += counts.checked;
   for (const auto& [life, count] : skipped_) out.versions_skipped += count;
   return out;

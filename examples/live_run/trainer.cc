@@ -131,7 +131,9 @@ Status Trainer::run() {
 
 Status Trainer::open_publisher() {
   FRESHET_ASSIGN(auto architecture, layout_.architecture());
+  const HostPlan plan = plan_of(config_, "trainer");
   FRESHET_ASSIGN(publisher_, Publisher::open({.model = kModelName,
+                                              .hub_options = {.listen = plan.listen, .security = plan.security},
                                               .architecture = std::move(architecture),
                                               .resume_from = resumed_,
                                               .number_floor = resumed_ ? resumed_->name.number : 0,

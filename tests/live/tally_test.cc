@@ -37,6 +37,7 @@ TEST(Tally, AddsLivesAndTakesTheLastWordOfEach) {
   EXPECT_EQ(summary.checked_answers, 27u);
   EXPECT_EQ(summary.versions_served, 2u);
   EXPECT_DOUBLE_EQ(summary.served_loss, 2.0);
+  EXPECT_DOUBLE_EQ(summary.cumulative_inference_loss, 74.0);
 }
 
 TEST(Tally, KnowsVersionsFromWhoeverSawThem) {

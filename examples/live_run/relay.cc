@@ -1,0 +1,22 @@
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "examples/live_run/role.h"
+#include "transport/subscriber.h"
+
+namespace freshet::live {
+namespace {
+
+constexpr Duration kNap = std::chrono::milliseconds(20);
+
+}  // namespace
+
+/// Follows the trainer and serves what it has again: the trainer sends each version once, however many servers stand
+/// behind the relay.
+Status run_relay(const RunConfig& config, const RoleOptions&) {
+  FRESHET_ASSIGN(const auto subscriber, Subscriber::open(subscriber_options(config, "relay")));
+  while (!stop_requested()) std::this_thread::sleep_for(kNap);  // The subscriber's own threads do the work.
+  return {};
+}
+
+}  // namespace freshet::live
