@@ -1,0 +1,109 @@
+#include "transport/file/weight_delta.h"
+
+#include <zstd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "core/digest.h"
+#include "core/format.h"
+#include "core/text.h"
+
+namespace freshet::file {
+namespace {
+
+constexpr std::size_t kPieceBytes = std::size_t{1} << 20;  ///< Stays in the second-level cache between two passes.
+constexpr std::size_t kPositionBytes = sizeof(std::uint32_t);
+
+struct FreeContext {
+  void operator()(ZSTD_DCtx* context) const { ZSTD_freeDCtx(context); }
+};
+
+/// Unpacks a frame piece by piece, in memory that does not grow with what the frame claims.
+class Unpacker {
+ public:
+  explicit Unpacker(Bytes frame)
+      : context_(ZSTD_createDCtx()), in_{.src = frame.data(), .size = frame.size(), .pos = 0} {}
+
+  /// As many of the next bytes as fit; fewer only at the end.
+  Result<std::size_t> read(MutableBytes out) {
+    if (context_ == nullptr) return fail(Code::out_of_space, "no memory to unpack it");
+    ZSTD_outBuffer to{.dst = out.data(), .size = out.size(), .pos = 0};
+    while (to.pos < to.size) {
+      const std::size_t before_in = in_.pos, before_out = to.pos;
+      const std::size_t left = ZSTD_decompressStream(context_.get(), &to, &in_);
+      if (ZSTD_isError(left) != 0) return fail(Code::corrupt, format("unpack: {}", ZSTD_getErrorName(left)));
+      if (in_.pos == before_in && to.pos == before_out) break;
+    }
+    return to.pos;
+  }
+
+ private:
+  std::unique_ptr<ZSTD_DCtx, FreeContext> context_;
+  ZSTD_inBuffer in_;
+};
+
+std::uint32_t word_at(const std::byte* from) {
+  std::uint32_t word = 0;
+  for (std::size_t i = 0; i < kPositionBytes; ++i) word |= std::to_integer<std::uint32_t>(from[i]) << (8 * i);
+  return word;
+}
+
+}  // namespace
+
+Result<WeightDelta> WeightDelta::of(const std::string& encoding, const std::string& compression,
+                                    const std::string& checksum) {
+  const auto unsupported = [](std::string_view what, const std::string& name) {
+    return fail(Code::unsupported, format("{} {} is not known here", what, shown(name)));
+  };
+  if (encoding != "xor" && encoding != "overwrite") return unsupported("delta encoding", encoding);
+  if (compression != "zstd") return unsupported("compression", compression);
+  if (checksum != "xxh3-128") return unsupported("checksum", checksum);
+  return WeightDelta(encoding == "overwrite");
+}
+
+Status WeightDelta::apply(Bytes frame, const std::string& checksum, MutableBytes memory) const {
+  FRESHET_TRY(overwrite_ ? apply_overwrite(frame, memory) : apply_xor(frame, memory));
+  if (to_hex(digest_of(memory)) == checksum) return {};
+  return fail(Code::corrupt, "its bytes have another checksum than the delta says");
+}
+
+Status WeightDelta::apply_xor(Bytes frame, MutableBytes memory) const {
+  Unpacker unpacker(frame);
+  std::vector<std::byte> piece(std::min(kPieceBytes, memory.size() + 1));
+  std::size_t done = 0;
+  for (;;) {
+    FRESHET_ASSIGN(const std::size_t bytes, unpacker.read(piece));
+    if (bytes > memory.size() - done) return fail(Code::corrupt, "the delta is longer than the tensor");
+    for (std::size_t i = 0; i < bytes; ++i) memory[done + i] ^= piece[i];
+    done += bytes;
+    if (bytes < piece.size()) break;
+  }
+  if (done != memory.size()) {
+    return fail(Code::corrupt, format("the delta has {} bytes, the tensor {}", done, memory.size()));
+  }
+  return {};
+}
+
+Status WeightDelta::apply_overwrite(Bytes frame, MutableBytes memory) const {
+  Unpacker unpacker(frame);
+  std::byte head[kPositionBytes];
+  FRESHET_ASSIGN(const std::size_t head_bytes, unpacker.read(head));
+  const std::size_t count = head_bytes == kPositionBytes ? word_at(head) : 0;
+  // A position for each byte at most, which also bounds the memory.
+  if (head_bytes != kPositionBytes || count > memory.size()) return fail(Code::corrupt, "the delta's count is wrong");
+  const std::size_t body_bytes = count * (kPositionBytes + 1);
+  std::vector<std::byte> body(body_bytes + 1);
+  FRESHET_ASSIGN(const std::size_t bytes, unpacker.read(body));
+  if (bytes != body_bytes) return fail(Code::corrupt, "the delta is not as long as its count says");
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t position = word_at(body.data() + i * kPositionBytes);
+    if (position >= memory.size()) return fail(Code::corrupt, "the delta writes beyond the tensor");
+    memory[position] = body[count * kPositionBytes + i];
+  }
+  return {};
+}
+
+}  // namespace freshet::file

@@ -1,0 +1,259 @@
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <new>
+#include <numeric>
+
+#include "core/format.h"
+#include "core/json_document.h"
+#include "core/text.h"
+#include "transport/file/weight_delta.h"
+#include "transport/file/weight_folder.h"
+
+namespace freshet::file {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr std::string_view kPrefix = "weight_v";
+constexpr std::string_view kIndexName = "model.safetensors.index.json";
+constexpr std::size_t kDigitsMin = 6;
+constexpr std::uint64_t kPointerBytesMax = 4096;
+
+/// What an index's metadata says.
+struct IndexHead {
+  bool is_delta = false;
+  VersionNumber base = 0;
+  std::string encoding;
+  std::string compression;
+  std::string checksum;
+};
+
+Result<std::string> read_small(const fs::path& path, std::uint64_t bytes_max) {
+  std::error_code error;
+  // A pipe or a device would make the reader wait.
+  if (!fs::is_regular_file(path, error)) return fail(Code::not_found, path.string() + ": no such file");
+  const std::uint64_t bytes = fs::file_size(path, error);
+  if (error) return fail_errno(error.value(), path.string());
+  if (bytes > bytes_max)
+    return fail(Code::corrupt, format("{}: {} bytes, at most {} are read", path.string(), bytes, bytes_max));
+  std::ifstream in(path, std::ios::binary);
+  std::string text(bytes, '\0');
+  if (!in.read(text.data(), static_cast<std::streamsize>(bytes))) {
+    return fail(Code::unavailable, path.string() + ": the file became shorter while it was read");
+  }
+  return text;
+}
+
+/// Digits in a string, or a number.
+Result<VersionNumber> number_in(const JsonDocument& metadata, const char* key) {
+  const auto at = metadata.find(key);
+  if (at == metadata.end()) return fail(Code::corrupt, format("the index has no {}", key));
+  if (at->is_number_unsigned() && at->get<std::uint64_t>() <= kFolderNumberMax) return at->get<std::uint64_t>();
+  if (at->is_string()) {
+    const std::string name = std::string(kPrefix) + at->get<std::string>();
+    if (auto number = number_of_folder(name)) return number;
+    if (at->get<std::string>().find_first_not_of('0') == std::string::npos) return VersionNumber{0};
+  }
+  return fail(Code::corrupt, format("the index's {} is no version number", key));
+}
+
+Result<std::string> text_in(const JsonDocument& metadata, const char* key) {
+  const auto at = metadata.find(key);
+  if (at == metadata.end() || !at->is_string()) return fail(Code::corrupt, format("the index has no {}", key));
+  return at->get<std::string>();
+}
+
+/// An ordinary checkpoint may have no index, or one without metadata.
+Result<IndexHead> read_index(const fs::path& version) {
+  auto text = read_small(version / kIndexName, kIndexBytesMax);
+  if (!text && text.error().code() == Code::not_found) return IndexHead{};
+  if (!text) return fail(std::move(text).error());
+  auto document = parse_json(*text);
+  if (!document) return fail(Code::corrupt, document.error().message());
+  if (!document->is_object()) return fail(Code::corrupt, "the index is no object");
+  const auto metadata = document->find("metadata");
+  if (metadata == document->end() || !metadata->is_object() || !metadata->contains("delta_encoding"))
+    return IndexHead{};
+  IndexHead head{.is_delta = true};
+  FRESHET_ASSIGN(head.base, number_in(*metadata, "base_version"));
+  FRESHET_ASSIGN(head.encoding, text_in(*metadata, "delta_encoding"));
+  FRESHET_ASSIGN(head.compression, text_in(*metadata, "compression_format"));
+  FRESHET_ASSIGN(head.checksum, text_in(*metadata, "checksum_format"));
+  return head;
+}
+
+/// The safetensors files of a version, in order of their names. They are taken from the folder, not from the index: a
+/// name in a file cannot lead anywhere then.
+Result<std::vector<fs::path>> files_of(const fs::path& version) {
+  std::vector<fs::path> files;
+  std::error_code error;
+  for (fs::directory_iterator entry(version, error), end; !error && entry != end; entry.increment(error)) {
+    std::error_code ignored;
+    if (entry->path().extension() == ".safetensors" && entry->is_regular_file(ignored)) files.push_back(entry->path());
+  }
+  if (error) return fail_errno(error.value(), version.string());
+  if (files.empty()) return fail(Code::not_found, version.string() + " holds no safetensors files");
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+}  // namespace
+
+std::string folder_name_of(VersionNumber number) { return format("{}{:06}", kPrefix, number); }
+
+Result<VersionNumber> number_of_folder(std::string_view name) {
+  const auto refuse = [&] { return fail(Code::not_found, format("{} names no version", shown(name))); };
+  if (!name.starts_with(kPrefix)) return refuse();
+  const std::string_view digits = name.substr(kPrefix.size());
+  const bool all_digits = std::ranges::all_of(digits, [](char c) { return c >= '0' && c <= '9'; });
+  if (digits.empty() || digits.size() > 9 || !all_digits) return refuse();
+  // One name for each number, so that two folders cannot be the same version.
+  if (digits.size() < kDigitsMin || (digits.size() > kDigitsMin && digits[0] == '0')) return refuse();
+  const VersionNumber number = std::accumulate(digits.begin(), digits.end(), VersionNumber{0}, [](auto sum, char c) {
+    return sum * 10 + static_cast<VersionNumber>(c - '0');
+  });
+  if (number == 0) return refuse();
+  return number;
+}
+
+std::vector<TensorView> FolderWeights::tensors() const {
+  std::vector<TensorView> views;
+  views.reserve(slots_.size());
+  for (const Slot& slot : slots_) views.push_back({.spec = slot.spec, .data = slot.memory});
+  return views;
+}
+
+Result<WeightFolderReader> WeightFolderReader::open(const std::string& folder) {
+  std::error_code error;
+  if (!fs::is_directory(folder, error)) return fail(Code::not_found, folder + ": no such folder");
+  return WeightFolderReader(folder);
+}
+
+Result<VersionNumber> WeightFolderReader::latest() const {
+  if (const auto pointer = read_small(folder_ + "/latest", kPointerBytesMax)) {
+    std::string_view name = *pointer;
+    while (!name.empty() && (name.back() == '\n' || name.back() == '\r' || name.back() == ' ')) name.remove_suffix(1);
+    if (const auto slash = name.rfind('/'); slash != std::string_view::npos) name.remove_prefix(slash + 1);
+    const auto number = number_of_folder(name);
+    std::error_code ignored;
+    // One that points to nothing (not visible yet here) is passed over.
+    if (number && fs::is_directory(folder_ + "/" + folder_name_of(*number), ignored)) return number;
+  }
+  VersionNumber newest = 0;
+  std::error_code error;
+  for (fs::directory_iterator entry(folder_, error), end; !error && entry != end; entry.increment(error)) {
+    const auto number = number_of_folder(entry->path().filename().string());
+    if (number) newest = std::max(newest, *number);
+  }
+  if (error) return fail_errno(error.value(), folder_);
+  if (newest == 0) return fail(Code::not_found, folder_ + " holds no versions yet");
+  return newest;
+}
+
+namespace {
+
+/// The files of a whole version, and where their tensors lie in one piece of memory.
+Result<std::vector<SafetensorsFile>> open_files(const fs::path& version) {
+  FRESHET_ASSIGN(const auto paths, files_of(version));
+  std::vector<SafetensorsFile> files;
+  for (const fs::path& path : paths) {
+    FRESHET_ASSIGN(SafetensorsFile file, SafetensorsFile::open(path.string()));
+    files.push_back(std::move(file));
+  }
+  return files;
+}
+
+Result<std::map<std::string, TensorView>> tensors_of(const std::vector<SafetensorsFile>& files) {
+  std::map<std::string, TensorView> tensors;
+  for (const SafetensorsFile& file : files) {
+    for (const TensorView& view : file.tensors()) {
+      if (tensors.emplace(view.spec.name, view).second) continue;
+      return fail(Code::corrupt, format("two tensors are named {}", shown(view.spec.name)));
+    }
+  }
+  return tensors;
+}
+
+}  // namespace
+
+Status WeightFolderReader::read(VersionNumber number, FolderWeights& weights) const {
+  const auto path_of = [&](VersionNumber version) { return fs::path(folder_) / folder_name_of(version); };
+  // Back from the target, over deltas, to what `weights` has or to a whole version.
+  std::vector<std::pair<VersionNumber, IndexHead>> chain;
+  VersionNumber at = number;
+  std::error_code ignored;
+  while (at != weights.number_ || at == 0) {
+    if (at == 0 || !fs::is_directory(path_of(at), ignored)) {
+      return fail(Code::not_found, format("{}: {} is not there", folder_, folder_name_of(at)));
+    }
+    auto head = read_index(path_of(at));
+    if (!head) return fail(std::move(head).error().with_context(path_of(at).string()));
+    chain.emplace_back(at, *head);
+    if (!head->is_delta) break;
+    if (head->base >= at || chain.size() > kChainMax) {
+      return fail(Code::corrupt, format("{}: its deltas lead to no whole version", path_of(number).string()));
+    }
+    at = head->base;
+  }
+  std::vector<bool> changed(weights.slots_.size(), false);
+  weights.number_ = 0;  // Until it is whole again.
+  while (!chain.empty()) {
+    const auto [version, head] = std::move(chain.back());
+    chain.pop_back();
+    Status status = head.is_delta
+                        ? apply(path_of(version), head.encoding, head.compression, head.checksum, weights, changed)
+                        : load(path_of(version), weights, changed);
+    if (!status) return fail(std::move(status).error().with_context(path_of(version).string()));
+  }
+  weights.changed_.clear();
+  for (std::uint32_t i = 0; i < changed.size(); ++i) {
+    if (changed[i]) weights.changed_.push_back(i);
+  }
+  weights.number_ = number;
+  return {};
+}
+
+Status WeightFolderReader::load(const std::string& path, FolderWeights& weights, std::vector<bool>& changed) {
+  FRESHET_ASSIGN(const auto files, open_files(path));
+  FRESHET_ASSIGN(const auto tensors, tensors_of(files));
+  std::uint64_t bytes = 0;
+  for (const auto& [name, view] : tensors) bytes += view.data.size();
+  weights.slots_.clear();
+  weights.memory_.reset();
+  weights.memory_.reset(new (std::nothrow) std::byte[bytes]);
+  if (weights.memory_ == nullptr)
+    return fail(Code::out_of_space, format("no {} bytes of memory for the version", bytes));
+  std::byte* to = weights.memory_.get();
+  for (const auto& [name, view] : tensors) {
+    std::copy(view.data.begin(), view.data.end(), to);
+    weights.slots_.push_back({.spec = view.spec, .memory = {to, view.data.size()}});
+    to += view.data.size();
+  }
+  changed.assign(weights.slots_.size(), true);
+  return {};
+}
+
+Status WeightFolderReader::apply(const std::string& path, const std::string& encoding, const std::string& compression,
+                                 const std::string& checksum, FolderWeights& weights, std::vector<bool>& changed) {
+  FRESHET_ASSIGN(const WeightDelta delta, WeightDelta::of(encoding, compression, checksum));
+  FRESHET_ASSIGN(const auto files, open_files(path));
+  for (const SafetensorsFile& file : files) {
+    const std::map<std::string, std::string> checksums(file.metadata().begin(), file.metadata().end());
+    for (const TensorView& frame : file.tensors()) {
+      const auto slot = std::ranges::lower_bound(weights.slots_, frame.spec.name, {},
+                                                 [](const auto& s) -> const std::string& { return s.spec.name; });
+      if (slot == weights.slots_.end() || slot->spec.name != frame.spec.name) {
+        return fail(Code::corrupt, format("a delta for {}, which the base has not", shown(frame.spec.name)));
+      }
+      const auto expected = checksums.find(frame.spec.name);
+      if (expected == checksums.end()) return fail(Code::corrupt, format("{} has no checksum", shown(frame.spec.name)));
+      Status applied = delta.apply(frame.data, expected->second, slot->memory);
+      if (!applied) return fail(std::move(applied).error().with_context(shown(frame.spec.name)));
+      changed[static_cast<std::size_t>(slot - weights.slots_.begin())] = true;
+    }
+  }
+  return {};
+}
+
+}  // namespace freshet::file
