@@ -228,7 +228,12 @@ Result<PublishReceipt> Publisher::Impl::publish(std::span<const TensorView> tens
     FRESHET_TRY(adopt_architecture(how.new_architecture));
   }
 
-  const VersionNumber number = std::max(last_number_, number_floor_.load()) + 1;
+  const VersionNumber least = std::max(last_number_, number_floor_.load()) + 1;
+  const VersionNumber number = how.number != 0 ? how.number : least;
+  if (number < least) {
+    return fail(Code::failed_precondition,
+                format("publish {}@{}: the next number is {} or above", options_.model, number, least));
+  }
   if (number > protocol::kNumberMax) return fail(Code::out_of_space, "there is no version number left");
   VersionId id = last_id_;
   ++id.sequence;

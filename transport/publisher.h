@@ -103,6 +103,9 @@ struct PublishOptions {
   Metrics metrics;
   Changed changed = Changed::find();
   Tags tags;
+  /// The version's number, for whoever passes on versions that were numbered before; 0: the next one.
+  /// failed_precondition when it is not above every number given or seen under this name.
+  VersionNumber number = 0;
   /// True: publish() returns when the version is sealed and announced, instead of after the copy. For comparisons, and
   /// for loops that must not run ahead of what exists.
   bool sync = false;

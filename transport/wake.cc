@@ -1,7 +1,9 @@
 #include "transport/wake.h"
 
+#include <poll.h>
 #include <sys/eventfd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 
@@ -22,6 +24,12 @@ void Wake::wake() const {
 void Wake::acknowledge() const {
   std::uint64_t count = 0;
   [[maybe_unused]] const auto got = ::read(descriptor_.get(), &count, sizeof count);
+}
+
+bool Wake::wait_until(Time deadline) const {
+  pollfd file{.fd = descriptor_.get(), .events = POLLIN, .revents = 0};
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - system_clock().now());
+  return ::poll(&file, 1, static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 1'000'000))) > 0;
 }
 
 }  // namespace freshet

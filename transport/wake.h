@@ -2,6 +2,7 @@
 
 /// How other threads wake a loop that polls: an eventfd.
 
+#include "core/clock.h"
 #include "core/file_descriptor.h"
 #include "core/result.h"
 
@@ -15,6 +16,8 @@ class Wake {
   int descriptor() const { return descriptor_.get(); }
   void wake() const;
   void acknowledge() const;  ///< Before looking at what was asked for.
+  /// Sleeps until then or until woken, whichever comes first; true for the latter. Doesn't acknowledge.
+  bool wait_until(Time deadline) const;
 
  private:
   explicit Wake(FileDescriptor descriptor) : descriptor_(std::move(descriptor)) {}

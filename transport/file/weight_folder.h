@@ -66,6 +66,8 @@ class WeightFolderReader {
 
   /// The newest version that is there: what `latest` names, or else the highest number. not_found when there is none.
   Result<VersionNumber> latest() const;
+  /// Those that are there, ascending.
+  Result<std::vector<VersionNumber>> versions() const;
   /// Brings `weights` (new, or an earlier version read from this folder) to that version: by deltas where they lead
   /// there from what it has, otherwise from the newest whole version on. When it fails, `weights` has to be read anew:
   /// its number is 0 then. corrupt names the version and the tensor; unsupported an encoding that is not known here.

@@ -140,15 +140,20 @@ Result<VersionNumber> WeightFolderReader::latest() const {
     // One that points to nothing (not visible yet here) is passed over.
     if (number && fs::is_directory(folder_ + "/" + folder_name_of(*number), ignored)) return number;
   }
-  VersionNumber newest = 0;
+  FRESHET_ASSIGN(const std::vector<VersionNumber> all, versions());
+  if (all.empty()) return fail(Code::not_found, folder_ + " holds no versions yet");
+  return all.back();
+}
+
+Result<std::vector<VersionNumber>> WeightFolderReader::versions() const {
+  std::vector<VersionNumber> found;
   std::error_code error;
   for (fs::directory_iterator entry(folder_, error), end; !error && entry != end; entry.increment(error)) {
-    const auto number = number_of_folder(entry->path().filename().string());
-    if (number) newest = std::max(newest, *number);
+    if (const auto number = number_of_folder(entry->path().filename().string())) found.push_back(*number);
   }
   if (error) return fail_errno(error.value(), folder_);
-  if (newest == 0) return fail(Code::not_found, folder_ + " holds no versions yet");
-  return newest;
+  std::sort(found.begin(), found.end());
+  return found;
 }
 
 namespace {

@@ -1,0 +1,58 @@
+#pragma once
+
+/// A folder of versions, published inside this process: the channel `file`, for hosts that have nothing in common but a
+/// shared folder. What appears there is read and proved, put into an arena, and served from it, so that everything else
+/// (snapshots, pins, swaps, neighbours on the host) is as with any publisher. Versions keep the folder's numbers.
+
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "core/mutex.h"
+#include "core/result.h"
+#include "transport/publisher.h"
+#include "transport/wake.h"
+
+namespace freshet::file {
+
+/// Any thread.
+class FolderFollower {
+ public:
+  struct Options {
+    std::string folder;  ///< Need not be there yet.
+    std::string model;
+    bool every = false;
+    VersionNumber after = 0;
+    /// Where neighbours find it; empty: nobody but this process does.
+    PublisherHubOptions hub;
+    bool for_neighbours = false;
+  };
+  static Result<std::unique_ptr<FolderFollower>> open(Options options);
+  ~FolderFollower();
+
+  /// Of its control socket.
+  std::string address() const { return publisher_->address(); }
+  /// Of the last version that was passed over; empty when none was.
+  std::string last_error() const FRESHET_EXCLUDES(mutex_);
+
+ private:
+  FolderFollower(Options options, std::string private_folder, Wake wake)
+      : options_(std::move(options)), private_folder_(std::move(private_folder)), stop_(std::move(wake)) {}
+  void follow();
+  void set_error(std::string error) FRESHET_EXCLUDES(mutex_);
+
+  const Options options_;
+  const std::string private_folder_;  ///< A host directory of its own; removed with it.
+  const Wake stop_;
+  std::unique_ptr<Publisher> publisher_;
+  mutable Mutex mutex_;
+  std::string last_error_ FRESHET_GUARDED_BY(mutex_);
+  std::thread thread_;
+};
+
+/// "file:///mnt/share/demo" is a folder's address; nothing for other text.
+bool is_folder_address(const std::string& text);
+/// invalid_argument unless it is "file://" and an absolute path.
+Result<std::string> folder_of_address(const std::string& text);
+
+}  // namespace freshet::file
