@@ -8,6 +8,7 @@
 #include "bindings/cli/patient_publisher.h"
 #include "bindings/cli/program.h"
 #include "core/format.h"
+#include "transport/file/folder_feed.h"
 #include "transport/publisher.h"
 
 namespace freshet::cli {
@@ -17,6 +18,7 @@ struct Arguments {
   std::string model;
   std::vector<std::string> files;
   std::string watch;
+  std::string follow;
   std::string at;
   SecurityOptions security;
   std::optional<double> linger;
@@ -32,22 +34,35 @@ class FilePublisher {
   /// Publishes, waits for the seal, prints the line. Errors name the file.
   Status publish(const std::string& path) {
     FRESHET_ASSIGN(const ModelFile file, ModelFile::read(path));
-    Status published = publish_tensors(file);
+    Status published = publish_tensors(file.tensors(), {.tags = file.metadata()}, Json::object());
     if (!published) return fail(std::move(published).error().with_context(path));
     return {};
   }
 
+  /// A version of a folder of versions, under its number. One that was published before (this name has given its number
+  /// already) is passed over, but the newest is published anew, so that there is something to serve.
+  Status publish(const file::FolderWeights& weights, bool is_newest) {
+    const std::string name = file::folder_name_of(weights.number());
+    const Json more{{"folder", name}};
+    Status published = publish_tensors(weights.tensors(), {.number = weights.number()}, more);
+    if (!published && published.error().code() == Code::failed_precondition) {
+      if (!is_newest) return {};
+      published = publish_tensors(weights.tensors(), {}, more);
+    }
+    if (!published) return fail(std::move(published).error().with_context(name));
+    return {};
+  }
+
  private:
-  Status publish_tensors(const ModelFile& file) {
-    PublishOptions options{.tags = file.metadata()};
+  Status publish_tensors(const std::vector<TensorView>& given, PublishOptions options, const Json& more) {
     std::vector<TensorView> tensors;
-    if (architecture_ != nullptr) tensors = in_order_of(*architecture_, file.tensors());
+    if (architecture_ != nullptr) tensors = in_order_of(*architecture_, given);
     if (tensors.empty()) {
-      tensors = file.tensors();
+      tensors = given;
       FRESHET_ASSIGN(options.new_architecture, guess(tensors));
       architecture_ = options.new_architecture;
     }
-    return publisher_.publish(tensors, options);
+    return publisher_.publish(tensors, options, more);
   }
 
   static Result<std::shared_ptr<const Architecture>> guess(const std::vector<TensorView>& tensors) {
@@ -88,6 +103,29 @@ Status follow(Program& program, FilePublisher& files, FolderWatch& watch, const 
   }
 }
 
+/// The same with the versions that appear in a folder of weight_vNNNNNN.
+Status follow(Program& program, FilePublisher& files, const std::string& folder, const std::optional<double>& linger) {
+  file::FolderFeed feed(folder, {.every = true});
+  const auto is_newest = [&](VersionNumber number) {
+    const auto reader = file::WeightFolderReader::open(folder);
+    const Result<std::vector<VersionNumber>> all = reader ? reader->versions() : fail(reader.error());
+    return all && !all->empty() && all->back() == number;
+  };
+  Time last = system_clock().now();
+  for (;;) {
+    const Time deadline = linger ? last + seconds(*linger) : Time::max();
+    const auto weights = feed.next(deadline, program.interrupt.descriptor());
+    if (program.interrupt.requested()) return fail(Code::cancelled, "interrupted");
+    if (weights && *weights == nullptr) return {};
+    const Status published =
+        weights ? files.publish(**weights, is_newest((*weights)->number())) : Status(fail(weights.error()));
+    last = system_clock().now();
+    if (published) continue;
+    if (published.error().code() == Code::cancelled) return published;
+    program.out.log(published.error().message());
+  }
+}
+
 Result<ExitCode> publish(Program& program, const Arguments& arguments) {
   const Interrupt::Deferral deferral;
   std::optional<FolderWatch> watch;
@@ -106,6 +144,8 @@ Result<ExitCode> publish(Program& program, const Arguments& arguments) {
   program.out.log(format("{} is served at {}", arguments.model, publisher->address()));
   if (watch) {
     FRESHET_TRY(follow(program, files, *watch, arguments.linger));
+  } else if (!arguments.follow.empty()) {
+    FRESHET_TRY(follow(program, files, arguments.follow, arguments.linger));
   } else {
     FRESHET_TRY(linger(program, arguments.linger));
   }
@@ -120,8 +160,14 @@ void add_publish(CLI::App& root, Program& program) {
   add_json_flag(command, program);
   add_model(command, arguments->model);
   command.add_option("FILE", arguments->files, "each is one version, in order")->type_name("FILE.safetensors");
-  command.add_option("--watch", arguments->watch, "each *.safetensors that appears in DIR, written whole, is one")
-      ->type_name("DIR");
+  CLI::Option* watch =
+      command.add_option("--watch", arguments->watch, "each *.safetensors that appears in DIR, written whole, is one")
+          ->type_name("DIR");
+  command
+      .add_option("--follow", arguments->follow,
+                  "each weight_vNNNNNN that appears in DIR, whole or a delta, is one, under its number")
+      ->type_name("DIR")
+      ->excludes(watch);
   command
       .add_option("--settle", arguments->settle,
                   "a watched file is whole when unchanged for so long, or renamed into place")
@@ -138,8 +184,8 @@ void add_publish(CLI::App& root, Program& program) {
       "A line per version: model, version, tensors, changed_tensors, bytes (of the changed ones), blocked_ms.\n"
       "example: freshet publish demo --watch checkpoints/");
   command.callback([&program, arguments] {
-    if (arguments->files.empty() && arguments->watch.empty()) {
-      throw CLI::ValidationError("publish: give FILEs, --watch DIR or both");
+    if (arguments->files.empty() && arguments->watch.empty() && arguments->follow.empty()) {
+      throw CLI::ValidationError("publish: give FILEs, --watch DIR or --follow DIR");
     }
     program.action = [&program, arguments] { return publish(program, *arguments); };
   });

@@ -12,11 +12,15 @@
 namespace freshet::cli {
 namespace {
 
+constexpr const char* kWeightLayout = "weight_v";
+
 struct Arguments {
   std::string model;
   std::string at;
   SecurityOptions security;
   std::string folder;
+  std::string layout = "files";
+  std::size_t full_every = 10;
   std::string command;
   bool every = false;
   bool latest = false;
@@ -33,7 +37,7 @@ struct Tally {
 
 class FileSubscriber {
  public:
-  FileSubscriber(Program& program, const Arguments& arguments, VersionFeed& feed, std::optional<VersionFolder> folder)
+  FileSubscriber(Program& program, const Arguments& arguments, VersionFeed& feed, std::unique_ptr<VersionWriter> folder)
       : program_(program), arguments_(arguments), feed_(feed), folder_(std::move(folder)) {}
 
   Result<ExitCode> run() {
@@ -124,15 +128,17 @@ class FileSubscriber {
   Program& program_;
   const Arguments& arguments_;
   VersionFeed& feed_;
-  std::optional<VersionFolder> folder_;
+  std::unique_ptr<VersionWriter> folder_;
   Tally tally_;
   std::string last_error_;
 };
 
 Result<ExitCode> subscribe(Program& program, const Arguments& arguments) {
   const Interrupt::Deferral deferral;
-  std::optional<VersionFolder> folder;
-  if (!arguments.folder.empty()) {
+  std::unique_ptr<VersionWriter> folder;
+  if (!arguments.folder.empty() && arguments.layout == kWeightLayout) {
+    FRESHET_ASSIGN(folder, WeightVersionFolder::open(arguments.folder, arguments.full_every));
+  } else if (!arguments.folder.empty()) {
     FRESHET_ASSIGN(folder, VersionFolder::open(arguments.folder));
   }
   FRESHET_ASSIGN(
@@ -152,6 +158,16 @@ void add_subscribe(CLI::App& root, Program& program) {
   CLI::Option* out =
       command.add_option("--out", arguments->folder, "write DIR/MODEL@V.safetensors, and the link DIR/latest");
   out->type_name("DIR");
+  command
+      .add_option("--layout", arguments->layout,
+                  "files: a safetensors file each; weight_v: DIR/weight_vNNNNNN, whole or as deltas")
+      ->check(CLI::IsMember({"files", kWeightLayout}))
+      ->needs(out)
+      ->capture_default_str();
+  command.add_option("--full-every", arguments->full_every, "with weight_v: a whole checkpoint at least so often")
+      ->check(CLI::PositiveNumber)
+      ->type_name("N")
+      ->capture_default_str();
   CLI::Option* every = command.add_flag("--every", arguments->every, "every version, in order");
   command.add_flag("--latest", arguments->latest, "the newest, skipping those that are overtaken (default)")
       ->excludes(every);

@@ -68,16 +68,12 @@ Result<std::string> folder_of_address(const std::string& text) {
 }
 
 Result<std::unique_ptr<FolderFollower>> FolderFollower::open(Options options) {
-  std::string private_folder;
-  if (!options.for_neighbours) {
-    FRESHET_ASSIGN(private_folder, make_private_folder());
-    options.hub.directory = private_folder;
-  }
+  FRESHET_ASSIGN(std::string private_folder, make_private_folder());
   FRESHET_ASSIGN(Wake stop, Wake::open());
   std::unique_ptr<FolderFollower> follower(
       new FolderFollower(std::move(options), std::move(private_folder), std::move(stop)));
   FRESHET_ASSIGN(follower->publisher_, Publisher::open({.model = follower->options_.model,
-                                                        .hub_options = follower->options_.hub,
+                                                        .hub_options = {.directory = follower->private_folder_},
                                                         .number_floor = follower->options_.after}));
   try {
     follower->thread_ = std::thread([raw = follower.get()] { raw->follow(); });

@@ -2,7 +2,8 @@
 
 /// A folder of versions, published inside this process: the channel `file`, for hosts that have nothing in common but a
 /// shared folder. What appears there is read and proved, put into an arena, and served from it, so that everything else
-/// (snapshots, pins, swaps, neighbours on the host) is as with any publisher. Versions keep the folder's numbers.
+/// (snapshots, pins, swaps) is as with any publisher. Versions keep the folder's numbers. Nobody else finds it: its
+/// host directory is a private one.
 
 #include <memory>
 #include <string>
@@ -23,9 +24,6 @@ class FolderFollower {
     std::string model;
     bool every = false;
     VersionNumber after = 0;
-    /// Where neighbours find it; empty: nobody but this process does.
-    PublisherHubOptions hub;
-    bool for_neighbours = false;
   };
   static Result<std::unique_ptr<FolderFollower>> open(Options options);
   ~FolderFollower();

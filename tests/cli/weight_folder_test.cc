@@ -1,0 +1,40 @@
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <filesystem>
+
+#include "tests/cli/support/model_bytes.h"
+#include "tests/cli/support/program.h"
+#include "tests/support/temporary_folder.h"
+
+namespace freshet::cli_test {
+namespace {
+
+TEST(WeightFolders, VersionsGoOutAsAFolderAndComeBackFromIt) {
+  const TemporaryFolder folder;
+  const Environment environment{{"FRESHET_RUN_DIR", folder / "run"}};
+  std::filesystem::create_directory(folder / "in");
+  Running trainer({"publish", "net", "--watch", folder / "in", "--json"}, environment);
+  Running writer({"subscribe", "net", "--every", "--out", folder / "versions", "--layout", "weight_v", "--json"},
+                 environment);
+  Running follower({"publish", "copy", "--follow", folder / "versions", "--json"}, environment);
+  for (char version = 1; version <= 3; ++version) {
+    const std::string file = folder / "in" + "/step" + std::to_string(version) + ".safetensors";
+    write_file(file + ".tmp", encoded(chain(1, 2, version)));
+    std::filesystem::rename(file + ".tmp", file);
+    ASSERT_EQ(trainer.next_json()["version"], version);
+    ASSERT_EQ(writer.next_json()["version"], version);
+    const Json line = follower.next_json();
+    EXPECT_EQ(line["version"], version);
+    EXPECT_EQ(line["changed_tensors"], version == 1 ? 3 : 1);
+  }
+  EXPECT_TRUE(read_file(folder / "versions/weight_v000003/model.safetensors.index.json")->find("delta_encoding") !=
+              std::string::npos);
+  const Ended reader = run({"subscribe", "copy", "--out", folder / "out", "--count", "1", "--json"}, environment);
+  ASSERT_EQ(reader.exit_code, 0) << reader.err;
+  EXPECT_EQ(reader.json()["version"], 3);
+  EXPECT_EQ(model_in(folder / "out/copy@3.safetensors").tensors, chain(1, 2, 3).tensors);
+}
+
+}  // namespace
+}  // namespace freshet::cli_test
