@@ -8,13 +8,14 @@
 ///
 /// Behind the doors, in reading order:
 ///   3. protocol/: what the two sides say to each other, as state machines that are handed messages and a time and
-///   return
-///      actions. They do no I/O, so the simulator in tests/sim drives the very code that the shells run.
+///      return actions. They do no I/O, so the simulator in tests/sim drives the very code that the shells run.
 ///      transport/WIRE.md tells the protocol as prose.
 ///   4. arena/: the memory that versions lie in. publish/: the copy that blocks the loop, and what follows it.
-///      subscribe/: the loop that follows a model, and how readers pin what it serves.
-///   5. directory/: how processes find each other.
-///   6. zmq/, shm/: the shells that carry the machines' actions out.
+///      subscribe/: the loop that follows a model, what it fetches, and how readers pin what it serves.
+///   5. channel/: how bytes travel where memory cannot be shared, over UCX or ZeroMQ. serve/: what they are answered
+///   from.
+///   6. directory/, redis/: how processes find each other, and what is current. security/: who may come in.
+///   7. zmq/, shm/: the shells that carry the machines' actions out. file/: folders that trainers and engines exchange.
 
 #include "transport/directory/directory.h"
 #include "transport/publisher.h"
