@@ -18,7 +18,7 @@ namespace {
 constexpr Duration kPingAfter = kPeerSilence / 4;
 constexpr Duration kClosingPatience = std::chrono::seconds(1);
 /// Rounds without anything to do before progress() says so, while answers are on their way.
-constexpr int kIdleRounds = 200;
+constexpr int kIdleRounds = 64;
 
 Status watch(int epoll, int descriptor) {
   epoll_event event{.events = EPOLLIN, .data = {.fd = descriptor}};

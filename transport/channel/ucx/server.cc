@@ -25,7 +25,7 @@ namespace {
 
 /// Rounds without anything to do before the thread sleeps, while answers are on their way: going to sleep and being
 /// woken costs more than a short transfer.
-constexpr int kIdleRounds = 200;
+constexpr int kIdleRounds = 64;
 constexpr Duration kClosingPatience = std::chrono::seconds(5);
 
 /// What UCX's TCP carries as one message that its receiver can copy out of the socket's buffer, with its headers.

@@ -1,0 +1,210 @@
+/// What a lying server can say to a client of the UCX channel, and that none of it reaches memory that no sink named.
+
+#include "transport/channel/ucx/reception.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "tests/conformance/channel_sink.h"
+#include "tests/conformance/channel_source.h"
+
+namespace freshet::channel::ucx {
+namespace {
+
+constexpr std::uint32_t kDense = 0;
+constexpr std::uint32_t kDelta = 1;
+constexpr std::uint32_t kGrid = 16 << 10;
+
+FetchRequest two_pieces() {
+  FetchRequest request{.request = 1, .pieces = {{.tensor = 0, .bytes = 40'000}, {.tensor = 1, .bytes = 100}}};
+  request.pieces[1].base = SegmentName{};
+  return request;
+}
+
+wire::Chunk chunk(std::uint64_t offset, std::uint64_t total = 40'000, std::uint32_t piece = 0,
+                  std::uint32_t encoding = kDense, std::uint32_t grid = kGrid) {
+  return {7, 1, total, offset, piece, encoding, grid, 0};
+}
+
+/// A batch whose answers claim these sizes, with `bytes` behind them.
+std::vector<std::byte> batch(const std::vector<wire::Answer>& answers, std::size_t bytes) {
+  std::vector<std::byte> data(answers.size() * sizeof(wire::Answer) + bytes);
+  std::memcpy(data.data(), answers.data(), answers.size() * sizeof(wire::Answer));
+  return data;
+}
+
+class LyingServer : public testing::Test {
+ protected:
+  void expect_lie(const Status& status) {
+    ASSERT_FALSE(status);
+    EXPECT_EQ(status.error().code(), Code::corrupt) << status.error().message();
+    EXPECT_TRUE(reception_.was_lied_to());
+    EXPECT_EQ(sink_.faults(), "");
+  }
+  Status place(const wire::Chunk& header, std::uint64_t length) {
+    FRESHET_TRY(reception_.place(header, length));
+    return {};
+  }
+  Status take(const std::vector<wire::Answer>& answers, std::size_t bytes) {
+    return reception_.take_batch(wire::Batch(7, 1, static_cast<std::uint32_t>(answers.size()), 0),
+                                 batch(answers, bytes));
+  }
+
+  CollectingSink sink_;
+  Reception reception_{two_pieces(), sink_};
+};
+
+TEST_F(LyingServer, ChunksThatNothingAskedFor) {
+  const std::vector<std::pair<wire::Chunk, std::uint64_t>> lies{
+      {chunk(0, 40'000, 2), kGrid},
+      {chunk(0, 40'000, ~0u), kGrid},
+      {chunk(0, 40'001), kGrid},
+      {chunk(0, 39'999), kGrid},
+      {chunk(0, ~std::uint64_t{0}), kGrid},
+      {chunk(1), kGrid},
+      {chunk(kGrid * 4), 1},
+      {chunk(40'000), 0},
+      {chunk(~std::uint64_t{0} - kGrid + 1), kGrid},
+      {chunk(0), kGrid - 1},
+      {chunk(0), kGrid + 1},
+      {chunk(0), 0},
+      {chunk(kGrid * 2), kGrid},
+      {chunk(0, 40'000, 0, kDelta), kGrid},
+      {chunk(0, 40'000, 0, 2), kGrid},
+      {chunk(0, 40'000, 0, kDense, 0), 40'000},
+      {chunk(0, 40'000, 0, kDense, 1), 1},
+      {chunk(0, 40'000, 0, kDense, ~0u), 40'000},
+      {chunk(0, 101, 1, kDelta), 101},
+      {chunk(0, 0, 1, kDelta), 0},
+  };
+  for (const auto& [header, length] : lies) {
+    CollectingSink sink;
+    Reception reception(two_pieces(), sink);
+    const auto placed = reception.place(header, length);
+    ASSERT_FALSE(placed) << header.offset() << " of " << header.total() << " +" << length;
+    EXPECT_EQ(placed.error().code(), Code::corrupt);
+    EXPECT_TRUE(reception.was_lied_to());
+    EXPECT_EQ(sink.places(), 0u);
+  }
+}
+
+TEST_F(LyingServer, AChunkThatComesTwice) {
+  ASSERT_TRUE(place(chunk(0), kGrid));
+  expect_lie(place(chunk(0), kGrid));
+}
+
+TEST_F(LyingServer, AnAnswerThatChangesWhileItComes) {
+  ASSERT_TRUE(place(chunk(0), kGrid));
+  expect_lie(place(chunk(2 * kGrid, 40'000, 0, kDense, 2 * kGrid), 40'000 - 2 * kGrid));
+}
+
+TEST_F(LyingServer, APieceThatComesAgainWhenItIsDone) {
+  for (std::uint64_t offset = 0; offset < 40'000; offset += kGrid) {
+    ASSERT_TRUE(place(chunk(offset), std::min<std::uint64_t>(kGrid, 40'000 - offset)));
+    reception_.arrived(chunk(offset));
+  }
+  EXPECT_TRUE(sink_.find(1, 0)->done);
+  expect_lie(place(chunk(0), kGrid));
+}
+
+TEST_F(LyingServer, APieceInABatchAndInChunks) {
+  ASSERT_TRUE(take({{1, kDelta, 50}}, 50));
+  expect_lie(place(chunk(0, 50, 1, kDelta), 50));
+}
+
+TEST_F(LyingServer, APieceInChunksAndInABatch) {
+  ASSERT_TRUE(place(chunk(0, 50, 1, kDelta), 50));
+  expect_lie(take({{1, kDelta, 50}}, 50));
+}
+
+TEST_F(LyingServer, BatchesThatDoNotAddUp) {
+  const std::vector<std::pair<std::vector<wire::Answer>, std::size_t>> lies{
+      {{}, 10},
+      {{{1, kDense, 100}}, 99},
+      {{{1, kDense, 100}}, 101},
+      {{{1, kDense, 101}}, 101},
+      {{{1, kDense, 99}}, 99},
+      {{{1, kDelta, ~0u}}, 100},
+      {{{1, kDelta, 101}}, 101},
+      {{{1, kDelta, 10}, {1, kDelta, 10}}, 20},
+      {{{2, kDense, 0}}, 0},
+      {{{1, 9, 100}}, 100},
+      {{{0, kDense, 100}}, 100},
+  };
+  for (const auto& [answers, bytes] : lies) {
+    CollectingSink sink;
+    Reception reception(two_pieces(), sink);
+    const Status taken =
+        reception.take_batch(wire::Batch(7, 1, static_cast<std::uint32_t>(answers.size()), 0), batch(answers, bytes));
+    ASSERT_FALSE(taken);
+    EXPECT_EQ(taken.error().code(), Code::corrupt);
+    EXPECT_EQ(sink.faults(), "");
+  }
+  const std::vector<std::byte> short_table(sizeof(wire::Answer));
+  for (const std::uint32_t answers : {2u, 4096u, 4097u, 0x1555'5556u, ~0u}) {
+    CollectingSink sink;
+    Reception reception(two_pieces(), sink);
+    EXPECT_FALSE(reception.take_batch(wire::Batch(7, 1, answers, 0), short_table)) << answers;
+  }
+}
+
+TEST_F(LyingServer, ChunksInAnyOrderMakeOnePiece) {
+  const std::vector<std::byte> content = seeded_bytes(40'000, 5);
+  std::vector<std::uint64_t> told;
+  for (const std::uint64_t offset : {std::uint64_t{2 * kGrid}, std::uint64_t{0}, std::uint64_t{kGrid}}) {
+    const std::uint64_t length = std::min<std::uint64_t>(kGrid, 40'000 - offset);
+    const auto placed = reception_.place(chunk(offset), length);
+    ASSERT_TRUE(placed);
+    std::copy_n(content.begin() + static_cast<std::ptrdiff_t>(offset), length, placed->begin());
+    reception_.arrived(chunk(offset));
+    told.push_back(sink_.find(1, 0)->there);
+  }
+  EXPECT_EQ(told, (std::vector<std::uint64_t>{0, kGrid, 40'000})) << "only what is there without a gap is told";
+  EXPECT_TRUE(sink_.find(1, 0)->content() == content);
+  EXPECT_FALSE(reception_.is_complete());
+  ASSERT_TRUE(take({{1, kDense, 100}}, 100));
+  EXPECT_TRUE(reception_.is_complete());
+  EXPECT_EQ(reception_.bytes(), 40'100u);
+  EXPECT_EQ(sink_.faults(), "");
+}
+
+// Whatever comes, what the sink was promised holds; the guards around its memory are among it.
+TEST_F(LyingServer, RandomWords) {
+  constexpr std::uint64_t kSeed = 41;
+  SCOPED_TRACE(kSeed);
+  std::mt19937_64 random(kSeed);
+  const auto pick = [&](std::vector<std::uint64_t> values) { return values[random() % values.size()]; };
+  for (int round = 0; round < 3000; ++round) {
+    CollectingSink sink;
+    Reception reception(two_pieces(), sink);
+    for (int i = 0; i < 12 && !reception.was_lied_to(); ++i) {
+      const auto piece = static_cast<std::uint32_t>(pick({0, 0, 0, 1, 2}));
+      const auto encoding = static_cast<std::uint32_t>(pick({kDense, kDense, kDelta, 3}));
+      if (random() % 3 == 0) {
+        const auto size = static_cast<std::uint32_t>(pick({0, 1, 100, 100, 101, 40'000}));
+        const auto data = batch({{piece, encoding, size}}, pick({0, 1, 100, 100, 40'000}));
+        [[maybe_unused]] const Status taken = reception.take_batch(wire::Batch(7, 1, 1, 0), data);
+        continue;
+      }
+      const std::uint64_t total = pick({40'000, 40'000, 40'000, 100, 39'999});
+      const std::uint64_t offset = pick({0, kGrid, 2 * kGrid, 2 * kGrid, 3 * kGrid, 1});
+      const std::uint64_t length = pick({kGrid, kGrid, 40'000 - 2 * kGrid, 100, 0});
+      const wire::Chunk header = chunk(offset, total, piece, encoding);
+      const auto placed = reception.place(header, length);
+      if (!placed) continue;
+      ASSERT_EQ(placed->size(), length);
+      std::fill(placed->begin(), placed->end(), std::byte{1});
+      reception.arrived(header);
+    }
+    ASSERT_EQ(sink.faults(), "") << "round " << round;
+  }
+}
+
+}  // namespace
+}  // namespace freshet::channel::ucx
