@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <ostream>
 #include <random>
 #include <string>
 #include <utility>
@@ -31,6 +32,8 @@ struct ChannelCase {
   std::function<std::vector<std::string>(const std::string& address)> peer_words;
   /// Why it cannot be had on this machine; empty if it can.
   std::function<std::string()> missing = [] { return std::string(); };
+
+  friend void PrintTo(const ChannelCase& one, std::ostream* out) { *out << one.name; }
 };
 
 /// Carries clients on until `done()`. False when a connection died or nothing happened for a long time.
