@@ -13,12 +13,19 @@
 
 #include "tests/conformance/channel_conformance.h"
 #include "transport/channel/ucx/ucx_channel.h"
+#include "transport/channel/zmq/zmq_channel.h"
 
 namespace freshet::channel {
 namespace {
 
 Result<std::unique_ptr<ChannelClient>> open_client(const std::vector<std::string>& words) {
   if (words.size() == 2 && words[0] == "ucx") return open_ucx_client(words[1]);
+  if (words.size() == 2 && words[0] == "zmq") return open_zmq_client(words[1]);
+  if (words.size() == 4 && words[0] == "zmq") {
+    FRESHET_ASSIGN(std::optional<ClientCredentials> credentials,
+                   client_credentials({.key_file = words[2], .server_key = words[3]}));
+    return open_zmq_client(words[1], {.credentials = std::move(credentials)});
+  }
   return fail(Code::invalid_argument, "usage: channel_peer TENSOR BYTES KIND ADDRESS …");
 }
 

@@ -3,6 +3,7 @@
 #include "core/format.h"
 #include "core/text.h"
 #include "transport/channel/ucx/ucx_channel.h"
+#include "transport/channel/zmq/zmq_channel.h"
 
 namespace freshet::serve {
 namespace {
@@ -41,7 +42,8 @@ Result<std::unique_ptr<ChannelServer>> open_server(ChannelKind kind, const Chann
     return channel::open_ucx_server(source, {.address = format("ucx://{}:0", interface_of(options.control)),
                                              .trusted_fabric = options.trusted_fabric});
   }
-  return fail(Code::unsupported, format("the channel {} is not there yet", to_string(kind)));
+  return channel::open_zmq_server(
+      source, {.address = format("tcp://{}:*", interface_of(options.control)), .credentials = options.credentials});
 }
 
 }  // namespace

@@ -3,11 +3,13 @@
 /// Which data channels a hub offers, and their servers.
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/result.h"
 #include "transport/channel/channel.h"
+#include "transport/security/credentials.h"
 
 namespace freshet::serve {
 
@@ -17,6 +19,8 @@ struct ChannelServersOptions {
   std::string kinds = "auto";
   std::string control;  ///< The control socket's address, as it was bound: channels listen on the same interface.
   bool trusted_fabric = false;
+  /// Of the control socket; those channels that know keys have the same.
+  std::optional<ServerCredentials> credentials;
 };
 
 /// `source` outlives the servers. invalid_argument for a kind that nobody knows.

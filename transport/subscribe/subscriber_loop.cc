@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/format.h"
+#include "transport/zmq/named_address.h"
 
 namespace freshet {
 namespace {
@@ -254,10 +255,8 @@ void SubscriberLoop::connect_control(const std::string& address) {
 }
 
 Result<SocketAddress> SubscriberLoop::announcements_address(const std::string& named) const {
-  // A publisher that listens on every interface does not know by which one it is reached.
-  FRESHET_ASSIGN(SocketAddress address, SocketAddress::parse(named, true, Reach::any_host));
-  const bool elsewhere = address.is_tcp() && address.is_wildcard() && control_ && control_->address.is_tcp();
-  return parse_address(elsewhere ? address.at_host_of(control_->address).text() : named);
+  if (!control_) return parse_address(named);
+  return resolve_named(named, control_->address, proof() != nullptr ? Reach::any_host : Reach::this_host);
 }
 
 Status SubscriberLoop::connect_announcements(const std::string& named) {

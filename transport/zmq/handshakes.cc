@@ -47,20 +47,20 @@ HandshakeParties parties_of(std::string address, const ClientCredentials* creden
   return parties;
 }
 
+std::optional<Error> handshake_error(const SocketMonitor::Event& event, const HandshakeParties& parties) {
+  switch (event.kind) {
+    case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH: return refusal(parties);
+    case ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL: return disagreement(parties, event.value);
+    case ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL: return break_off(parties, event.value);
+    default: return std::nullopt;
+  }
+}
+
 std::optional<HandshakeOutcome> take_outcome(SocketMonitor& monitor, const HandshakeParties& parties) {
   std::optional<HandshakeOutcome> outcome;
   while (const auto event = monitor.take()) {
-    switch (event->kind) {
-      case ZMQ_EVENT_HANDSHAKE_SUCCEEDED: outcome = HandshakeOutcome{.succeeded = true}; break;
-      case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH: outcome = HandshakeOutcome{.error = refusal(parties)}; break;
-      case ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL:
-        outcome = HandshakeOutcome{.error = disagreement(parties, event->value)};
-        break;
-      case ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL:
-        outcome = HandshakeOutcome{.error = break_off(parties, event->value)};
-        break;
-      default: break;
-    }
+    if (event->kind == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) outcome = HandshakeOutcome{.succeeded = true};
+    if (auto error = handshake_error(*event, parties)) outcome = HandshakeOutcome{.error = std::move(error)};
   }
   return outcome;
 }

@@ -25,11 +25,13 @@ struct HandshakeParties {
 /// `credentials` may be null.
 HandshakeParties parties_of(std::string address, const ClientCredentials* credentials);
 
+/// What an event tells of a failed handshake; nothing for other events. failed_precondition when the two will not agree
+/// as things are, unavailable when it may have been a broken connection.
+std::optional<Error> handshake_error(const SocketMonitor::Event& event, const HandshakeParties& parties);
+
 struct HandshakeOutcome {
   bool succeeded = false;
-  /// Of a failure: failed_precondition when the two will not agree as things are, unavailable when it may have been a
-  /// broken connection.
-  std::optional<Error> error;
+  std::optional<Error> error;  ///< Of a failure.
 };
 
 /// The last outcome since the last call, if there is one.

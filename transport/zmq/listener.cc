@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <utility>
 
 #include "core/format.h"
 
@@ -15,7 +16,6 @@ namespace freshet {
 namespace {
 
 constexpr std::size_t kConnectionsMax = 4096;
-constexpr int kEventsPerRound = 256;
 /// Of the descriptors that the process may have; a publisher has two listeners.
 constexpr std::size_t kShareOfDescriptors = 4;
 
@@ -30,7 +30,8 @@ std::string reason_of(const SocketMonitor::Event& event) {
 
 }  // namespace
 
-Listener::Listener(ZmqSocket& socket) : socket_(socket) {}
+Listener::Listener(ZmqSocket& socket, std::function<void(int descriptor)> on_end)
+    : socket_(socket), on_end_(std::move(on_end)) {}
 
 std::size_t Listener::connections_max() {
   rlimit files{};
@@ -55,11 +56,7 @@ std::string Listener::name_of(const Peer& peer) {
 }
 
 void Listener::tend(Time now) {
-  for (int i = 0; i < kEventsPerRound; ++i) {
-    const auto event = socket_.monitor->take();
-    if (!event) return;
-    take(*event, now);
-  }
+  while (const auto event = socket_.monitor->take()) take(*event, now);
 }
 
 void Listener::take(const SocketMonitor::Event& event, Time now) {
@@ -72,11 +69,11 @@ void Listener::take(const SocketMonitor::Event& event, Time now) {
       failure_ = reason_of(event);
       break;
     case ZMQ_EVENT_DISCONNECTED: {
-      const auto peer = peers_.find(descriptor);
-      const std::string who = name_of(peer == peers_.end() ? Peer() : peer->second);
+      const std::string who = name_of(descriptor);
       if (!failure_.empty()) rejects_.count(format("{} {}", who, failure_), now);
       failure_.clear();
-      if (peer != peers_.end()) peers_.erase(peer);
+      peers_.erase(descriptor);
+      if (on_end_) on_end_(descriptor);
       break;
     }
     default: break;
@@ -89,12 +86,24 @@ void Listener::admit(int descriptor, Time now) {
   if (peers_.size() <= connections_max_) return;
   rejects_.count(
       format("{} connections at {}: {} is put out", peers_.size() - 1, socket_.address.text(), name_of(peer)), now);
-  // ZeroMQ reads the end of the connection and closes it. The report is a moment old: it may have closed it itself by
-  // now, and the descriptor be another file's, so only a connection that is still the same peer's is ended.
+  put_out(descriptor);
+}
+
+void Listener::put_out(int descriptor) {
+  const auto at = peers_.find(descriptor);
+  if (at == peers_.end() || at->second.bytes == 0) return;
+  // ZeroMQ reads the end of the connection and closes it. It may have closed it by itself by now, and the descriptor be
+  // another file's, so only a connection that is still the same peer's is ended.
   const Peer again = peer_of(descriptor);
-  const bool same =
-      peer.bytes != 0 && again.bytes == peer.bytes && std::memcmp(&again.address, &peer.address, peer.bytes) == 0;
-  if (same) ::shutdown(descriptor, SHUT_RDWR);
+  const Peer& peer = at->second;
+  if (again.bytes == peer.bytes && std::memcmp(&again.address, &peer.address, peer.bytes) == 0) {
+    ::shutdown(descriptor, SHUT_RDWR);
+  }
+}
+
+std::string Listener::name_of(int descriptor) const {
+  const auto at = peers_.find(descriptor);
+  return at == peers_.end() ? "somebody" : name_of(at->second);
 }
 
 }  // namespace freshet

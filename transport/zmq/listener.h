@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 
@@ -20,12 +21,17 @@ namespace freshet {
 class Listener {
  public:
   /// `socket` must outlive it and was bound with a monitor.
-  explicit Listener(ZmqSocket& socket);
+  /// `on_end`, if any, is told of each connection that ended, by its descriptor, before that can be another's.
+  explicit Listener(ZmqSocket& socket, std::function<void(int descriptor)> on_end = {});
 
   /// Takes what the monitor reports. Called when handle() is readable.
   void tend(Time now);
   void* handle() { return socket_.monitor->handle(); }
   std::size_t connections() const { return peers_.size(); }
+  /// Ends a connection by force, if there is one; its end is reported as any other.
+  void put_out(int descriptor);
+  /// Who is at its other end, for people.
+  std::string name_of(int descriptor) const;
 
   /// How many connections a listener lets stand, by the descriptors that this process may have.
   static std::size_t connections_max();
@@ -41,6 +47,7 @@ class Listener {
   static std::string name_of(const Peer& peer);
 
   ZmqSocket& socket_;
+  const std::function<void(int descriptor)> on_end_;
   const std::size_t connections_max_ = connections_max();
   std::map<int, Peer> peers_;  ///< By descriptor.
   std::string failure_;        ///< Of the handshake whose connection ends next.

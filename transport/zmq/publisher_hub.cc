@@ -91,7 +91,8 @@ Result<std::shared_ptr<PublisherHub>> PublisherHub::open(PublisherHubOptions opt
   // Its thread does not look at them before there is a model.
   FRESHET_ASSIGN(hub->channels_, serve::open_channel_servers({.kinds = options.channels,
                                                               .control = hub->control_.address.text(),
-                                                              .trusted_fabric = options.security.trusted_fabric},
+                                                              .trusted_fabric = options.security.trusted_fabric,
+                                                              .credentials = credentials},
                                                              hub->desk_));
   return hub;
 }

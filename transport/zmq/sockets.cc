@@ -18,9 +18,10 @@ constexpr int kReconnectMsMax = 500;
 
 /// A stranger that connects and says nothing is put out.
 constexpr int kHandshakeMsMax = 3000;
-/// A peer that is silent for a second is gone, whatever its kernel says (ZeroMQ's own pings, below our protocol's).
+/// ZeroMQ's own pings, below our protocol's: a connection without an answer is given up, and made anew. Longer than our
+/// own second, since one large message on a slow line holds an answer up, and a lost packet costs a second by itself.
 constexpr int kHeartbeatMs = 250;
-constexpr int kHeartbeatMsMax = 1000;
+constexpr int kHeartbeatMsMax = 3000;
 constexpr int kKeepAliveIdleSeconds = 10;
 constexpr int kKeepAliveProbes = 3;
 constexpr int kBacklog = 256;
@@ -100,15 +101,14 @@ Result<ZmqSocket> make_listener(zmq::context_t& context, zmq::socket_type type, 
 
 template <typename SetUp>
 Result<ZmqSocket> make_connector(zmq::context_t& context, zmq::socket_type type, SocketAddress address,
-                                 const ClientCredentials* credentials, SetUp set_up) {
+                                 const ClientCredentials* credentials, int events, SetUp set_up) {
   const std::string endpoint = address.endpoint();
-  return make_socket(context, type, std::move(address), "connect", credentials, kHandshakeEvents,
-                     [&](zmq::socket_t& socket) {
-                       socket.set(zmq::sockopt::reconnect_ivl, kReconnectMs);
-                       socket.set(zmq::sockopt::reconnect_ivl_max, kReconnectMsMax);
-                       set_up(socket);
-                       socket.connect(endpoint);
-                     });
+  return make_socket(context, type, std::move(address), "connect", credentials, events, [&](zmq::socket_t& socket) {
+    socket.set(zmq::sockopt::reconnect_ivl, kReconnectMs);
+    socket.set(zmq::sockopt::reconnect_ivl_max, kReconnectMsMax);
+    set_up(socket);
+    socket.connect(endpoint);
+  });
 }
 
 }  // namespace
@@ -144,20 +144,52 @@ Result<ZmqSocket> bind_announcements(zmq::context_t& context, SocketAddress addr
 }
 
 Result<ZmqSocket> connect_dealer(zmq::context_t& context, SocketAddress address, const ClientCredentials* credentials) {
-  return make_connector(context, zmq::socket_type::dealer, std::move(address), credentials, [](zmq::socket_t& socket) {
-    socket.set(zmq::sockopt::maxmsgsize, static_cast<std::int64_t>(protocol::kMessageBytesMax));
-    socket.set(zmq::sockopt::sndhwm, kPipeMessagesMax);
-    socket.set(zmq::sockopt::rcvhwm, kPipeMessagesMax);
-  });
+  return make_connector(context, zmq::socket_type::dealer, std::move(address), credentials, kHandshakeEvents,
+                        [](zmq::socket_t& socket) {
+                          socket.set(zmq::sockopt::maxmsgsize, static_cast<std::int64_t>(protocol::kMessageBytesMax));
+                          socket.set(zmq::sockopt::sndhwm, kPipeMessagesMax);
+                          socket.set(zmq::sockopt::rcvhwm, kPipeMessagesMax);
+                        });
 }
 
 Result<ZmqSocket> connect_announcements(zmq::context_t& context, SocketAddress address, const std::string& topic,
                                         const ClientCredentials* credentials) {
-  return make_connector(context, zmq::socket_type::sub, std::move(address), credentials, [&](zmq::socket_t& socket) {
-    socket.set(zmq::sockopt::maxmsgsize, std::int64_t{kAnnouncementBytesMax});
-    socket.set(zmq::sockopt::rcvhwm, kAnnouncementsMax);
-    socket.set(zmq::sockopt::subscribe, topic);
+  return make_connector(context, zmq::socket_type::sub, std::move(address), credentials, kHandshakeEvents,
+                        [&](zmq::socket_t& socket) {
+                          socket.set(zmq::sockopt::maxmsgsize, std::int64_t{kAnnouncementBytesMax});
+                          socket.set(zmq::sockopt::rcvhwm, kAnnouncementsMax);
+                          socket.set(zmq::sockopt::subscribe, topic);
+                        });
+}
+
+Result<ZmqSocket> bind_data(zmq::context_t& context, SocketAddress address, const ServerCredentials* credentials,
+                            const DataLimits& limits) {
+  return make_listener(context, zmq::socket_type::router, std::move(address), credentials, [&](zmq::socket_t& socket) {
+    socket.set(zmq::sockopt::heartbeat_ivl, 0);
+    socket.set(zmq::sockopt::maxmsgsize, static_cast<std::int64_t>(limits.message_bytes_max));
+    socket.set(zmq::sockopt::sndhwm, 0);
+    socket.set(zmq::sockopt::rcvhwm, limits.received_max);
+    socket.set(zmq::sockopt::router_handover, false);
+    socket.set(zmq::sockopt::router_mandatory, true);
   });
+}
+
+Result<ZmqSocket> connect_data(zmq::context_t& context, SocketAddress address, const ClientCredentials* credentials,
+                               const DataLimits& limits) {
+  return make_connector(context, zmq::socket_type::dealer, std::move(address), credentials,
+                        kHandshakeEvents | ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_CLOSED, [&](zmq::socket_t& socket) {
+                          socket.set(zmq::sockopt::heartbeat_ivl, 0);
+                          socket.set(zmq::sockopt::maxmsgsize, static_cast<std::int64_t>(limits.message_bytes_max));
+                          socket.set(zmq::sockopt::sndhwm, 0);
+                          socket.set(zmq::sockopt::rcvhwm, limits.received_max);
+                          socket.set(zmq::sockopt::reconnect_ivl, -1);
+                        });
+}
+
+int descriptor_of(void* socket) {
+  int descriptor = -1;
+  std::size_t size = sizeof descriptor;
+  return ::zmq_getsockopt(socket, ZMQ_FD, &descriptor, &size) == 0 ? descriptor : -1;
 }
 
 std::optional<std::vector<zmq::message_t>> receive(zmq::socket_t& socket, std::size_t parts_max) {

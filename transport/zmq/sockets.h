@@ -42,6 +42,22 @@ Result<ZmqSocket> connect_dealer(zmq::context_t& context, SocketAddress address,
 Result<ZmqSocket> connect_announcements(zmq::context_t& context, SocketAddress address, const std::string& topic,
                                         const ClientCredentials* credentials = nullptr);
 
+/// For bulk data: what may come, since what goes is bounded by who sends it.
+struct DataLimits {
+  std::size_t message_bytes_max = 0;
+  int received_max = 0;  ///< Messages of one peer that wait to be read.
+};
+/// A ROUTER whose sends fail for a peer that is gone, and a DEALER that does not connect again. They do not ping: a
+/// slow line may need longer for one message than a ping may take.
+Result<ZmqSocket> bind_data(zmq::context_t& context, SocketAddress address, const ServerCredentials* credentials,
+                            const DataLimits& limits);
+Result<ZmqSocket> connect_data(zmq::context_t& context, SocketAddress address, const ClientCredentials* credentials,
+                               const DataLimits& limits);
+
+/// Of a socket, for poll and epoll. It tells of a change once: who uses the socket in any way looks afterwards whether
+/// there is more.
+int descriptor_of(void* socket);
+
 /// All parts of the next message, or nothing when there is none. At most `parts_max` are kept; a longer one comes as
 /// empty.
 std::optional<std::vector<zmq::message_t>> receive(zmq::socket_t& socket, std::size_t parts_max);

@@ -1,0 +1,17 @@
+#pragma once
+
+/// Addresses that a peer names for its further sockets, seen from here.
+
+#include <string>
+
+#include "core/result.h"
+#include "transport/zmq/address.h"
+
+namespace freshet {
+
+/// Where to connect for `named`, which a peer said that was reached at `reached`: a peer that listens on every
+/// interface does not know by which one it is reached, so its wildcards become the host of `reached`. Errors as
+/// SocketAddress::parse.
+Result<SocketAddress> resolve_named(const std::string& named, const SocketAddress& reached, Reach reach);
+
+}  // namespace freshet
