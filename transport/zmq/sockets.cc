@@ -12,7 +12,7 @@ namespace {
 /// Messages waiting for one peer. A subscriber asks for one version at a time, so an honest pipe is nearly empty.
 constexpr int kPipeMessagesMax = 64;
 constexpr int kAnnouncementsMax = 1024;
-constexpr int kAnnouncementBytesMax = 64 * 1024;
+constexpr std::size_t kAnnouncementBytesMax = 64 * 1024;
 constexpr int kReconnectMs = 20;
 constexpr int kReconnectMsMax = 500;
 
@@ -25,6 +25,8 @@ constexpr int kHeartbeatMsMax = 3000;
 constexpr int kKeepAliveIdleSeconds = 10;
 constexpr int kKeepAliveProbes = 3;
 constexpr int kBacklog = 256;
+/// What CURVE adds to a message (a command's name, a nonce, a proof), where ZeroMQ's limit counts it.
+constexpr std::int64_t kCurveBytes = 64;
 /// Not empty, so that the Authenticator is asked.
 constexpr const char* kDomain = "freshet";
 /// Not ZMQ_EVENT_ACCEPT_FAILED: where descriptors run out there are millions of those a minute.
@@ -41,6 +43,12 @@ void prove_as(zmq::socket_t& socket, const ClientCredentials& credentials) {
   socket.set(zmq::sockopt::curve_serverkey, credentials.server.text().c_str());
   socket.set(zmq::sockopt::curve_publickey, credentials.keys.public_key().text().c_str());
   socket.set(zmq::sockopt::curve_secretkey, credentials.keys.secret_text());
+}
+
+template <typename Credentials>
+void limit_messages(zmq::socket_t& socket, std::size_t bytes_max, const Credentials* credentials) {
+  socket.set(zmq::sockopt::maxmsgsize,
+             static_cast<std::int64_t>(bytes_max) + (credentials != nullptr ? kCurveBytes : 0));
 }
 
 /// What a network needs and a Unix socket does not: there the kernel tells who is gone.
@@ -124,8 +132,8 @@ Result<zmq::context_t> make_zmq_context() {
 }
 
 Result<ZmqSocket> bind_router(zmq::context_t& context, SocketAddress address, const ServerCredentials* credentials) {
-  return make_listener(context, zmq::socket_type::router, std::move(address), credentials, [](zmq::socket_t& socket) {
-    socket.set(zmq::sockopt::maxmsgsize, static_cast<std::int64_t>(protocol::kRequestBytesMax));
+  return make_listener(context, zmq::socket_type::router, std::move(address), credentials, [&](zmq::socket_t& socket) {
+    limit_messages(socket, protocol::kRequestBytesMax, credentials);
     socket.set(zmq::sockopt::sndhwm, kPipeMessagesMax);
     socket.set(zmq::sockopt::rcvhwm, kPipeMessagesMax);
     // A second peer that claims an identity is refused, and news for one that is gone or full is dropped.
@@ -136,17 +144,17 @@ Result<ZmqSocket> bind_router(zmq::context_t& context, SocketAddress address, co
 
 Result<ZmqSocket> bind_announcements(zmq::context_t& context, SocketAddress address,
                                      const ServerCredentials* credentials) {
-  return make_listener(context, zmq::socket_type::xpub, std::move(address), credentials, [](zmq::socket_t& socket) {
+  return make_listener(context, zmq::socket_type::xpub, std::move(address), credentials, [&](zmq::socket_t& socket) {
     socket.set(zmq::sockopt::xpub_verbose, true);
-    socket.set(zmq::sockopt::maxmsgsize, std::int64_t{kAnnouncementBytesMax});
+    limit_messages(socket, kAnnouncementBytesMax, credentials);
     socket.set(zmq::sockopt::sndhwm, kAnnouncementsMax);
   });
 }
 
 Result<ZmqSocket> connect_dealer(zmq::context_t& context, SocketAddress address, const ClientCredentials* credentials) {
   return make_connector(context, zmq::socket_type::dealer, std::move(address), credentials, kHandshakeEvents,
-                        [](zmq::socket_t& socket) {
-                          socket.set(zmq::sockopt::maxmsgsize, static_cast<std::int64_t>(protocol::kMessageBytesMax));
+                        [&](zmq::socket_t& socket) {
+                          limit_messages(socket, protocol::kMessageBytesMax, credentials);
                           socket.set(zmq::sockopt::sndhwm, kPipeMessagesMax);
                           socket.set(zmq::sockopt::rcvhwm, kPipeMessagesMax);
                         });
@@ -156,7 +164,7 @@ Result<ZmqSocket> connect_announcements(zmq::context_t& context, SocketAddress a
                                         const ClientCredentials* credentials) {
   return make_connector(context, zmq::socket_type::sub, std::move(address), credentials, kHandshakeEvents,
                         [&](zmq::socket_t& socket) {
-                          socket.set(zmq::sockopt::maxmsgsize, std::int64_t{kAnnouncementBytesMax});
+                          limit_messages(socket, kAnnouncementBytesMax, credentials);
                           socket.set(zmq::sockopt::rcvhwm, kAnnouncementsMax);
                           socket.set(zmq::sockopt::subscribe, topic);
                         });
@@ -166,7 +174,7 @@ Result<ZmqSocket> bind_data(zmq::context_t& context, SocketAddress address, cons
                             const DataLimits& limits) {
   return make_listener(context, zmq::socket_type::router, std::move(address), credentials, [&](zmq::socket_t& socket) {
     socket.set(zmq::sockopt::heartbeat_ivl, 0);
-    socket.set(zmq::sockopt::maxmsgsize, static_cast<std::int64_t>(limits.message_bytes_max));
+    limit_messages(socket, limits.message_bytes_max, credentials);
     socket.set(zmq::sockopt::sndhwm, 0);
     socket.set(zmq::sockopt::rcvhwm, limits.received_max);
     socket.set(zmq::sockopt::router_handover, false);
@@ -179,7 +187,7 @@ Result<ZmqSocket> connect_data(zmq::context_t& context, SocketAddress address, c
   return make_connector(context, zmq::socket_type::dealer, std::move(address), credentials,
                         kHandshakeEvents | ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_CLOSED, [&](zmq::socket_t& socket) {
                           socket.set(zmq::sockopt::heartbeat_ivl, 0);
-                          socket.set(zmq::sockopt::maxmsgsize, static_cast<std::int64_t>(limits.message_bytes_max));
+                          limit_messages(socket, limits.message_bytes_max, credentials);
                           socket.set(zmq::sockopt::sndhwm, 0);
                           socket.set(zmq::sockopt::rcvhwm, limits.received_max);
                           socket.set(zmq::sockopt::reconnect_ivl, -1);
