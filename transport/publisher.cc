@@ -13,6 +13,7 @@
 #include "transport/publish/commit_reports.h"
 #include "transport/publish/publish_check.h"
 #include "transport/zmq/publisher_hub.h"
+#include "transport/zmq/this_host.h"
 
 namespace freshet {
 namespace {
@@ -185,7 +186,9 @@ Status Publisher::Impl::start() {
   return claim_->advertise({.model = options_.model,
                             .pid = static_cast<std::int32_t>(::getpid()),
                             .incarnation = last_id_.incarnation,
-                            .control = hub_->advertised()});
+                            .control = hub_->advertised().front(),
+                            .host = this_host(),
+                            .also = {hub_->advertised().begin() + 1, hub_->advertised().end()}});
 }
 
 Status Publisher::Impl::adopt_architecture(std::shared_ptr<const Architecture> architecture) {
@@ -215,6 +218,7 @@ Status Publisher::Impl::check(std::span<const TensorView> tensors, const Publish
 Result<PublishReceipt> Publisher::Impl::publish(std::span<const TensorView> tensors, const PublishOptions& how,
                                                 Capture::Kind kind, std::span<const std::uint32_t> indices) {
   const Time started = clock_.now();
+  FRESHET_TRY(claim_->standing());
   if (architecture_ == nullptr && how.new_architecture == nullptr) {
     std::vector<TensorSpec> specs;
     for (const TensorView& tensor : tensors) specs.push_back(tensor.spec);
@@ -312,6 +316,8 @@ bool Publisher::Impl::on_sealed(SealedCapture sealed) {
     status = claim_->record_number(number);
   }
   if (!status) {
+    // Whoever follows this publisher finds the one who has the name now.
+    if (!claim_->standing()) hub_->remove(options_.model);
     reports_.finish(number, fail(std::move(status).error().with_context("seal")));
     return false;
   }
@@ -351,6 +357,7 @@ PublisherStat Publisher::Impl::stat(const std::vector<protocol::PublisherMachine
     MutexLock lock(mutex_);
     stat = totals_;
   }
+  stat.directory = hub_->directory().health();
   const Capture::Stat arena = capture_->stat();
   stat.versions_skipped = versions_skipped_;
   stat.arena_bytes = arena.arena_bytes;

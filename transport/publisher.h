@@ -31,7 +31,7 @@ struct PublisherHubOptions {
   /// Address of the control socket, e.g. "tcp://127.0.0.1:7070"; one that other hosts can reach ("tcp://*:7070") needs
   /// keys. Empty: an ipc address in the host directory's folder.
   std::string listen;
-  /// Folder of the host directory; empty for the default (transport/directory/host_directory.h).
+  /// As open_directory() takes it (transport/directory/directory.h): a folder of this host, "redis://…", or empty.
   std::string directory;
   /// Data channels for subscribers that cannot map this host's memory, or are not to: "auto" (where the control socket
   /// listens on TCP, those that make sense there), "none", or kinds with commas, "ucx,zmq".
@@ -39,7 +39,7 @@ struct PublisherHubOptions {
   /// Keys, and who is admitted.
   SecurityOptions security;
   /// The control socket's address as the directory tells it to others, where `listen` does not say it ("tcp://*:7070",
-  /// a forwarded port). Empty: as it listens; for every interface, this host's name in a directory of many hosts.
+  /// a forwarded port); several with commas, of which others take the first that they can use. Empty: as it listens; for every interface, this host's name in a directory of many hosts.
   std::string advertise;
 };
 Result<std::shared_ptr<PublisherHub>> open_publisher_hub(PublisherHubOptions options);
@@ -151,6 +151,7 @@ struct PublisherStat {
   std::uint64_t arena_bytes = 0;
   std::uint64_t arena_free_bytes = 0;
   std::uint64_t locked_bytes = 0;
+  std::string directory;  ///< How the directory is: "reachable", or since when it is away and why.
   std::vector<SubscriberStat> subscribers;
 };
 

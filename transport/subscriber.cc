@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "core/format.h"
+#include "core/text.h"
 #include "transport/subscribe/subscriber_loop.h"
 #include "transport/zmq/this_host.h"
 
@@ -50,12 +51,19 @@ Subscriber::~Subscriber() = default;
 Result<std::unique_ptr<Subscriber>> Subscriber::open(SubscriberOptions options) {
   FRESHET_TRY(check_options(options));
   FRESHET_ASSIGN(std::optional<ClientCredentials> credentials, client_credentials(options.security));
+  if (!options.notifier.empty() && options.notifier != "zmq" && options.notifier != "redis") {
+    return fail(Code::invalid_argument, format("notifier \"{}\" is neither zmq nor redis", shown(options.notifier)));
+  }
   if (!options.at.empty()) {
     FRESHET_TRY(SocketAddress::parse(options.at, false, credentials ? Reach::any_host : Reach::this_host));
   }
   std::unique_ptr<Directory> directory;
-  if (options.at.empty()) {
+  const bool hears_by_directory = options.notifier == "redis";
+  if (options.at.empty() || hears_by_directory) {
     FRESHET_ASSIGN(directory, open_directory(options.directory));
+  }
+  if (hears_by_directory && !directory->carries_announcements()) {
+    return fail(Code::unsupported, format("notifier redis: the directory {} is not on Redis", directory->text()));
   }
   FRESHET_ASSIGN(zmq::context_t context, make_zmq_context());
   FRESHET_ASSIGN(Wake wake, Wake::open());
@@ -90,7 +98,11 @@ Result<Subscriber::Delivery> Subscriber::next(Duration at_most) {
   return Delivery{.snapshot = Snapshot(pin.version, pin.slot), .update = pin.version->update};
 }
 
-SubscriberStatus Subscriber::status() const { return impl_->loop.shelf().status(); }
+SubscriberStatus Subscriber::status() const {
+  SubscriberStatus status = impl_->loop.shelf().status();
+  status.directory = impl_->loop.directory_health();
+  return status;
+}
 
 Snapshot::Snapshot(Snapshot&& other) noexcept
     : version_(std::exchange(other.version_, nullptr)), slot_(std::exchange(other.slot_, nullptr)) {}

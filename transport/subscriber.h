@@ -68,7 +68,10 @@ struct SubscriberOptions {
   std::string model;
   /// Address of the publisher's control socket; one of another host needs keys. Empty: ask the host directory.
   std::string at;
-  std::string directory;  ///< Folder of the host directory; empty for the default.
+  std::string directory;  ///< As open_directory() takes it; empty for the default.
+  /// Who tells of new versions: "zmq" (or empty), the publisher itself; "redis", the directory, which then must be one
+  /// on Redis.
+  std::string notifier;
   std::string label;         ///< How `freshet top` shows it; empty: the process's name.
   /// False: the newest version, skipping those in between. True: every version, in order, through next().
   bool every = false;
@@ -90,6 +93,7 @@ struct SubscriberStatus {
   std::uint64_t gaps = 0;
   /// Why the last version was refused or could not be fetched, or why the publisher cannot be reached (a key that it
   /// does not know); empty when all is well.
+  std::string directory;  ///< How the directory is ("reachable"); empty when an address was given.
   std::string last_error;
 };
 

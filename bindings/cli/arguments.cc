@@ -41,6 +41,15 @@ void add_address(CLI::App& command, std::string& address, AddressUse use, const 
       ->check(CLI::Validator([is_address](std::string& text) { return is_address(text); }, "", "address"));
 }
 
+void add_directory(CLI::App& command, std::string& directory) {
+  command
+      .add_option(
+          "--directory", directory,
+          "where publishers and subscribers find each other: a folder, or redis://[:PASSWORD@]HOST[:PORT][/DB]; "
+          "default: $FRESHET_DIRECTORY, else this host's folder")
+      ->type_name("DIRECTORY");
+}
+
 void add_security(CLI::App& command, SecurityOptions& security, const std::string& address, AddressUse use) {
   CLI::Option* const keys = command.add_option("--keys", security.key_file, "this side's keys (freshet keygen)");
   keys->type_name("FILE");

@@ -26,6 +26,9 @@ void add_version(CLI::App& command, const std::string& name, std::string& versio
 enum class AddressUse { bind, connect };
 void add_address(CLI::App& command, std::string& address, AddressUse use, const std::string& description);
 
+/// --directory, where publishers and subscribers find each other.
+void add_directory(CLI::App& command, std::string& directory);
+
 /// --keys with --allow (to bind) or --server-key (to connect). An address that is not of this host is wrong usage
 /// without them.
 void add_security(CLI::App& command, SecurityOptions& security, const std::string& address, AddressUse use);

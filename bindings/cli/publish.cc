@@ -20,6 +20,8 @@ struct Arguments {
   std::string watch;
   std::string follow;
   std::string at;
+  std::string directory;
+  std::string advertise;
   SecurityOptions security;
   std::optional<double> linger;
   double settle = 1;
@@ -135,7 +137,10 @@ Result<ExitCode> publish(Program& program, const Arguments& arguments) {
   }
   FRESHET_ASSIGN(const std::unique_ptr<Publisher> publisher,
                  Publisher::open({.model = arguments.model,
-                                  .hub_options = {.listen = arguments.at, .security = arguments.security}}));
+                                  .hub_options = {.listen = arguments.at,
+                                                  .directory = arguments.directory,
+                                                  .security = arguments.security,
+                                                  .advertise = arguments.advertise}}));
   FilePublisher files(program, *publisher, arguments.model);
   for (const std::string& path : arguments.files) {
     if (program.interrupt.requested()) return ExitCode::interrupted;
@@ -178,6 +183,11 @@ void add_publish(CLI::App& root, Program& program) {
       ->check(seconds_check())
       ->type_name("S");
   add_address(command, arguments->at, AddressUse::bind, "listen here, e.g. tcp://127.0.0.1:7070");
+  command
+      .add_option("--advertise", arguments->advertise,
+                  "the address that the directory tells others, where --listen does not say it; several with commas")
+      ->type_name("ADDRESS");
+  add_directory(command, arguments->directory);
   add_security(command, arguments->security, arguments->at, AddressUse::bind);
   command.footer(
       "The file's __metadata__ travels with the version.\n"

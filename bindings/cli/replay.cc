@@ -25,6 +25,7 @@ struct Arguments {
   std::optional<double> pause_max;
   std::string as;
   std::string at;
+  std::string directory;
   std::size_t wait_for = 0;
   std::optional<double> linger;
 };
@@ -147,7 +148,8 @@ Result<ExitCode> replay(Program& program, const Repository& repository, const Ar
   FRESHET_ASSIGN(const auto versions, versions_of(repository, arguments));
   const Interrupt::Deferral deferral;
   FRESHET_ASSIGN(const std::unique_ptr<Publisher> publisher,
-                 Publisher::open({.model = arguments.as, .hub_options = {.listen = arguments.at}}));
+                 Publisher::open({.model = arguments.as,
+                                  .hub_options = {.listen = arguments.at, .directory = arguments.directory}}));
   program.out.log(format("{} versions of {} are replayed as {} at {}", versions.size(), arguments.run, arguments.as,
                          publisher->address()));
   FRESHET_TRY(wait_for_subscribers(program, *publisher, arguments.wait_for));
@@ -183,6 +185,7 @@ void add_replay(CLI::App& root, Program& program) {
       ->check(seconds_check())
       ->type_name("S");
   add_address(command, arguments->at, AddressUse::bind, "listen here, e.g. tcp://127.0.0.1:7070");
+  add_directory(command, arguments->directory);
   command.footer(
       "Steps, metrics and tags travel along, and a tag replay_of names the stored version. Only tensors that changed "
       "are "

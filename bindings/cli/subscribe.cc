@@ -17,6 +17,8 @@ constexpr const char* kWeightLayout = "weight_v";
 struct Arguments {
   std::string model;
   std::string at;
+  std::string directory;
+  std::string notifier;
   SecurityOptions security;
   std::string folder;
   std::string layout = "files";
@@ -141,10 +143,12 @@ Result<ExitCode> subscribe(Program& program, const Arguments& arguments) {
   } else if (!arguments.folder.empty()) {
     FRESHET_ASSIGN(folder, VersionFolder::open(arguments.folder));
   }
-  FRESHET_ASSIGN(
-      const std::unique_ptr<VersionFeed> feed,
-      VersionFeed::open(
-          {.model = arguments.model, .at = arguments.at, .security = arguments.security, .every = arguments.every}));
+  FRESHET_ASSIGN(const std::unique_ptr<VersionFeed> feed, VersionFeed::open({.model = arguments.model,
+                                                                             .at = arguments.at,
+                                                                             .directory = arguments.directory,
+                                                                             .notifier = arguments.notifier,
+                                                                             .security = arguments.security,
+                                                                             .every = arguments.every}));
   return FileSubscriber(program, arguments, *feed, std::move(folder)).run();
 }
 
@@ -176,8 +180,12 @@ void add_subscribe(CLI::App& root, Program& program) {
   command.add_option("--exec", arguments->command, "run after each version; {} is its file")
       ->type_name("'COMMAND {}'")
       ->needs(out);
-  add_address(command, arguments->at, AddressUse::connect,
-              "where the publisher listens; default: ask the host directory");
+  add_address(command, arguments->at, AddressUse::connect, "where the publisher listens; default: ask the directory");
+  command
+      .add_option("--notifier", arguments->notifier,
+                  "who tells of new versions: the publisher, or a directory on Redis")
+      ->check(CLI::IsMember({"zmq", "redis"}));
+  add_directory(command, arguments->directory);
   add_security(command, arguments->security, arguments->at, AddressUse::connect);
   command.footer(
       "A line per version: model, version, file, tensors_fetched, bytes_fetched, channel, latency_ms.\n"

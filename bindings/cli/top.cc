@@ -17,6 +17,7 @@ namespace {
 struct Arguments {
   std::string model;
   std::string at;
+  std::string directory;
   SecurityOptions security;
   bool once = false;
   double interval = 1;
@@ -48,8 +49,11 @@ Json list(const Json& object, const char* key) {
 
 /// The model's part of the answer, which is the publisher's word and so looked at before it is used.
 Result<Json> sample(const Arguments& arguments) {
-  FRESHET_ASSIGN(const std::string answer,
-                 ask_stat({.model = arguments.model, .at = arguments.at, .security = arguments.security}, kPatience));
+  FRESHET_ASSIGN(const std::string answer, ask_stat({.model = arguments.model,
+                                                     .at = arguments.at,
+                                                     .directory = arguments.directory,
+                                                     .security = arguments.security},
+                                                    kPatience));
   Result<JsonDocument> parsed = parse_json(answer);
   if (!parsed) return fail(Code::corrupt, format("the publisher's answer: {}", parsed.error().message()));
   for (const Json& model : list(*parsed, "models")) {
@@ -163,13 +167,13 @@ void add_top(CLI::App& root, Program& program) {
       ->check(seconds_check())
       ->type_name("S")
       ->capture_default_str();
-  add_address(command, arguments->at, AddressUse::connect,
-              "where the publisher listens; default: ask the host directory");
+  add_address(command, arguments->at, AddressUse::connect, "where the publisher listens; default: ask the directory");
+  add_directory(command, arguments->directory);
   add_security(command, arguments->security, arguments->at, AddressUse::connect);
   command.footer(
       "A line of JSON per look: model, newest, model_bytes, versions_published, versions_skipped, bytes_published,\n"
       "arena_bytes, arena_free_bytes, locked_bytes, subscribers [{label, pid, every, silent, serving, held,\n"
-      "queued_versions, gaps}].");
+      "queued_versions, gaps}], directory (how it is).");
   act_with(command, program, arguments, top);
 }
 

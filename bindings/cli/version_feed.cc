@@ -79,8 +79,12 @@ VersionFeed::~VersionFeed() { mailbox_->close(); }
 Result<std::unique_ptr<VersionFeed>> VersionFeed::open(const Options& options) {
   std::unique_ptr<VersionFeed> feed(new VersionFeed());
   feed->every_ = options.every;
-  SubscriberOptions subscriber{
-      .model = options.model, .at = options.at, .label = "freshet subscribe", .security = options.security};
+  SubscriberOptions subscriber{.model = options.model,
+                               .at = options.at,
+                               .directory = options.directory,
+                               .notifier = options.notifier,
+                               .label = "freshet subscribe",
+                               .security = options.security};
   subscriber.every = options.every;
   if (!options.every) {
     subscriber.on_update = [mailbox = feed->mailbox_.get()](const Update& update) { mailbox->put(update); };

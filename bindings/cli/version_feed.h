@@ -18,6 +18,8 @@ class VersionFeed {
   struct Options {
     std::string model;
     std::string at;
+    std::string directory;
+    std::string notifier;
     SecurityOptions security;
     bool every = false;
   };

@@ -66,7 +66,7 @@ TEST(Doctor, HasALineForEveryCheck) {
     EXPECT_TRUE(line.contains("get"));
   }
   EXPECT_THAT(checks, testing::ElementsAre("vector_code", "memory_lock", "huge_pages", "shared_memory",
-                                           "host_directory", "ucx", "cuda", "nccl", "redis", "ceph", "gnuplot"));
+                                           "host_directory", "directory", "ucx", "cuda", "nccl", "redis", "ceph", "gnuplot"));
 }
 
 TEST(Completion, ScriptsKnowEveryCommand) {

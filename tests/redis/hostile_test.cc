@@ -1,5 +1,8 @@
 // Wrong passwords, junk where ours should be, and a server that is none.
 
+#include <thread>
+
+#include "core/file_descriptor.h"
 #include "tests/redis/redis_fixture.h"
 
 namespace freshet {

@@ -5,30 +5,16 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 
-#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
-#include <thread>
 
 #include "tests/support/redis_command.h"
 #include "tests/support/redis_server.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/transport/model_fixture.h"
 #include "transport/redis/redis_directory.h"
 
 namespace freshet::testing {
-
-inline constexpr std::chrono::seconds kPatience{60};
-
-/// Waits for a condition that no call waits for.
-inline bool eventually(const std::function<bool()>& condition) {
-  const auto deadline = std::chrono::steady_clock::now() + kPatience;
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > deadline) return false;
-    std::this_thread::yield();
-  }
-  return true;
-}
 
 class RedisTest : public ::testing::Test {
  protected:

@@ -49,7 +49,8 @@ class Directory {
 
   using SwapDone = std::function<void(Result<CurrentRecord>)>;
 
-  /// A name that this process owns until it is destroyed. One thread at a time, but current() and the swap: any thread.
+  /// A name that this process owns until it is destroyed. One thread at a time, but standing(), current() and the swap:
+  /// any thread.
   ///
   /// A claim on another host can be lost: when the directory could not be reached for as long as the lease lasts, and
   /// somebody else took the name. From when that is known on everything here is failed_precondition, with who has it,

@@ -191,16 +191,18 @@ void RedisClient::step(std::unique_ptr<RedisLink>* link, short revents, Time at)
 }
 
 void RedisClient::give_up(const Error& why, Time at) {
+  std::string reason = why.message();
+  if (const std::string prefix = address_.text() + ": "; reason.starts_with(prefix)) reason.erase(0, prefix.size());
   // Both, also when one broke: news that went by while one was deaf must be asked for anyway.
   const auto commands = std::move(commands_);
   const auto news = std::move(news_);
   if (!away_said_) {
     away_said_ = true;
     if (commands_were_ready_) away_since_ = at;
-    say(format("{} is away: {}; what is served stays served", address_.text(), why.message()));
+    say(format("{} is away: {}; what is served stays served", address_.text(), reason));
     for (Guest* guest : guests_) guest->on_away();
   }
-  set_health(format("away for {:.1f} s: {}", seconds(at - away_since_), why.message()), true);
+  set_health(format("away for {:.1f} s: {}", seconds(at - away_since_), reason), true);
   commands_were_ready_ = news_were_ready_ = false;
   try_at_ = at + pause_;
   // A password that is refused will not be right a moment later.

@@ -14,8 +14,6 @@ constexpr int kMessagesPerRound = 256;
 constexpr std::chrono::milliseconds kIdleRound{1000};
 /// A reader that was between two loads while its version retired leaves without waking us (transport/subscribe/pins.h).
 constexpr std::chrono::milliseconds kRetiredRound{50};
-/// How often the directory is looked at where its news cannot be heard, or was lost.
-constexpr Duration kLookAgain = std::chrono::seconds(2);
 /// Between two tries at a publisher that refused this subscriber's key, or that has another one than expected.
 constexpr Duration kAskToBeAdmittedAgain = std::chrono::seconds(1);
 constexpr Duration kSlabPatience = std::chrono::seconds(5);
@@ -63,16 +61,7 @@ SubscriberLoop::~SubscriberLoop() {
 }
 
 void SubscriberLoop::run() {
-  if (directory_) {
-    // Watched before the first look, so that an entry made in between is not missed.
-    if (auto watch = directory_->watch(model_)) {
-      watch_ = std::move(*watch);
-    } else {
-      shelf_.set_error(watch.error().message());
-    }
-  } else {
-    connect_control(options_.subscriber.at);
-  }
+  open_watches();
   machine_.on_start(now());
   carry_out();
   while (!stopping_) {
@@ -86,12 +75,31 @@ void SubscriberLoop::run() {
   carry_out();
 }
 
+void SubscriberLoop::open_watches() {
+  const bool finds = options_.subscriber.at.empty();
+  if (!finds) connect_control(options_.subscriber.at);
+  if (directory_ == nullptr) return;
+  // Watched before the first look, so that an entry made in between is not missed.
+  const bool hears = options_.subscriber.notifier == "redis";
+  auto watch = hears ? directory_->watch_commits(model_) : directory_->watch(model_);
+  if (!watch) return shelf_.set_error(watch.error().message());
+  if (finds && hears) {
+    auto second = directory_->watch(model_);
+    if (!second) return shelf_.set_error(second.error().message());
+    finder_.emplace(std::move(*second), model_, options_.host);
+  } else if (finds) {
+    finder_.emplace(std::move(*watch), model_, options_.host);
+  }
+  if (hears) commits_ = std::move(*watch);
+}
+
 void SubscriberLoop::poll_all() {
   std::vector<zmq::pollitem_t> items;
   const auto watch_socket = [&](void* socket) { items.push_back({socket, 0, ZMQ_POLLIN, 0}); };
   const auto watch_file = [&](int file) { items.push_back({nullptr, file, ZMQ_POLLIN, 0}); };
   watch_file(wake_.descriptor());
-  if (watch_ && watch_->descriptor() >= 0) watch_file(watch_->descriptor());
+  if (finder_ && finder_->descriptor() >= 0) watch_file(finder_->descriptor());
+  if (commits_) watch_file(commits_->descriptor());
   for (std::optional<ZmqSocket>* const socket : {&control_, &announcements_}) {
     if (!*socket) continue;
     watch_socket((*socket)->socket.handle());
@@ -162,21 +170,32 @@ void SubscriberLoop::take_announcements() {
     const Time read_at = now();
     // Topics match by prefix: "demo" hears "demo-2" too.
     if (parts->size() != 2 || (*parts)[0].to_string_view() != model_) continue;
-    const auto message = protocol::decode(bytes_of((*parts)[1]));
-    const auto* announcement = message ? std::get_if<protocol::Announcement>(&*message) : nullptr;
-    if (announcement == nullptr) {
-      rejects_.count("an announcement is malformed", read_at);
-      continue;
-    }
-    read_announcements_.push_back({.number = announcement->number, .took = since(read_at, announcement->announced_ns)});
-    if (read_announcements_.size() > kReadAnnouncementsMax) read_announcements_.pop_front();
-    machine_.on_announcement(*announcement, read_at);
+    take_announcement(bytes_of((*parts)[1]), read_at);
   }
 }
 
+void SubscriberLoop::take_announcement(Bytes encoded, Time read_at) {
+  const auto message = protocol::decode(encoded);
+  const auto* announcement = message ? std::get_if<protocol::Announcement>(&*message) : nullptr;
+  if (announcement == nullptr || announcement->model != model_) {
+    return rejects_.count("an announcement is malformed", read_at);
+  }
+  read_announcements_.push_back({.number = announcement->number, .took = since(read_at, announcement->announced_ns)});
+  if (read_announcements_.size() > kReadAnnouncementsMax) read_announcements_.pop_front();
+  machine_.on_announcement(*announcement, read_at);
+}
+
 void SubscriberLoop::take_directory_news() {
-  if (watch_ && watch_->take()) look_for_publisher_ = true;
-  if (!unsent_hello_ || !look_for_publisher_) return;
+  if (commits_) {
+    commits_->take();
+    for (const std::string& announcement : commits_->take_announcements()) {
+      take_announcement(std::as_bytes(std::span(announcement)), now());
+    }
+  }
+  if (!finder_) return;
+  // Somebody else has the name now, also while the one before still answers.
+  if (finder_->take_news()) find_publisher();
+  if (!unsent_hello_ || !finder_->due(now())) return;
   // Said when nobody was there; somebody may be now.
   say(*std::exchange(unsent_hello_, std::nullopt));
 }
@@ -217,7 +236,7 @@ void SubscriberLoop::carry_out() {
 
 void SubscriberLoop::say(protocol::Message message) {
   const bool hello = std::holds_alternative<protocol::Hello>(message);
-  if (hello && watch_) find_publisher();
+  if (hello && finder_) find_publisher();
   if (!control_) {
     if (hello) unsent_hello_ = std::move(message);
     return;
@@ -228,16 +247,19 @@ void SubscriberLoop::say(protocol::Message message) {
 
 void SubscriberLoop::find_publisher() {
   const Time at = now();
-  if (!look_for_publisher_ && at < look_again_at_) return;
-  look_for_publisher_ = false;
-  look_again_at_ = at + kLookAgain;
-  auto entry = watch_->entry();
-  if (!entry) {
-    if (entry.error().code() != Code::not_found) shelf_.set_error(entry.error().message());
-    control_.reset();
+  if (!finder_->due(at)) return;
+  if (machine_.connected()) finder_->on_connected();
+  const auto address = finder_->look(at);
+  if (!address) {
+    if (address.error().code() != Code::not_found) shelf_.set_error(address.error().message());
+    // A directory that is away is no reason to leave anybody.
+    if (address.error().code() != Code::unavailable) control_.reset();
     return;
   }
-  if (!control_ || control_->address.text() != entry->control) connect_control(entry->control);
+  if (finder_->looks_in_vain() > 1) {
+    shelf_.set_error(format("{} says that {} is at {}, where nobody answers", directory_->text(), model_, *address));
+  }
+  if (!control_ || control_->address.text() != *address) connect_control(*address);
 }
 
 Result<SocketAddress> SubscriberLoop::parse_address(const std::string& address) const {
@@ -262,6 +284,7 @@ Result<SocketAddress> SubscriberLoop::announcements_address(const std::string& n
 Status SubscriberLoop::connect_announcements(const std::string& named) {
   announcements_.reset();
   reconnect_announcements_at_ = kNever;
+  if (commits_) return {};  // They come through the directory.
   FRESHET_ASSIGN(SocketAddress address, announcements_address(named));
   FRESHET_ASSIGN(ZmqSocket socket, freshet::connect_announcements(context_, std::move(address), model_, proof()));
   announcements_.emplace(std::move(socket));
@@ -324,7 +347,7 @@ void SubscriberLoop::close_door(protocol::SessionId session, const Error& why) {
   if (why.code() != Code::unavailable) shelf_.set_error(why.message());
   // Closed only when no version that came through it is left.
   doors_.erase(session);
-  look_for_publisher_ = true;
+  if (finder_) finder_->hurry();
   if (waiting_ && waiting_->grant.session == session) refuse_install(why);
   machine_.on_door_closed(session, now());
 }

@@ -16,6 +16,7 @@
 #include "transport/directory/directory.h"
 #include "transport/protocol/subscriber_machine.h"
 #include "transport/shm/door_guest.h"
+#include "transport/subscribe/publisher_finder.h"
 #include "transport/subscribe/version_shelf.h"
 #include "transport/wake.h"
 #include "transport/zmq/handshakes.h"
@@ -39,6 +40,8 @@ class SubscriberLoop {
   ~SubscriberLoop();
 
   detail::VersionShelf& shelf() { return shelf_; }
+  /// How the directory is; empty without one. Any thread.
+  std::string directory_health() const { return directory_ == nullptr ? "" : directory_->health(); }
 
  private:
   static constexpr Time kNever = Time::max();
@@ -59,12 +62,14 @@ class SubscriberLoop {
   std::chrono::milliseconds time_to_next_round() const;
   void take_control_messages();
   void take_announcements();
+  void take_announcement(Bytes encoded, Time read_at);
   void take_door(protocol::SessionId session);
   void take_directory_news();
   void tick();
   void carry_out();
 
   void say(protocol::Message message);
+  void open_watches();
   void find_publisher();
   const ClientCredentials* proof() const { return options_.credentials ? &*options_.credentials : nullptr; }
   Result<SocketAddress> parse_address(const std::string& address) const;
@@ -88,7 +93,7 @@ class SubscriberLoop {
   const Options options_;
   const std::string& model_;
   const Clock& clock_;
-  const std::unique_ptr<Directory> directory_;  ///< Null when an address was given.
+  const std::unique_ptr<Directory> directory_;  ///< Null when it is not needed.
   const Wake wake_;
 
   detail::VersionShelf shelf_;
@@ -102,14 +107,13 @@ class SubscriberLoop {
   std::string handshake_error_;         ///< Told, and to be taken back when a handshake succeeds.
   Time reconnect_control_at_ = kNever;  ///< ZeroMQ gives up after a refusal; we ask again.
   Time reconnect_announcements_at_ = kNever;
-  std::unique_ptr<Directory::Watch> watch_;
+  std::optional<PublisherFinder> finder_;      ///< Where no address was given.
+  std::unique_ptr<Directory::Watch> commits_;  ///< Where announcements come through the directory.
   std::map<protocol::SessionId, std::shared_ptr<shm::DoorGuest>> doors_;
   std::optional<WaitingInstall> waiting_;
   detail::ArchitectureCache architectures_;
   std::deque<ReadAnnouncement> read_announcements_;  ///< The last few.
   std::optional<protocol::Message> unsent_hello_;    ///< Said before there was anybody to hear it.
-  bool look_for_publisher_ = true;
-  Time look_again_at_{};
   Rejects rejects_{"subscriber"};
   protocol::SubscriberMachine machine_;
   std::thread thread_;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <latch>
+#include <sstream>
 #include <system_error>
 
 #include "core/check.h"
@@ -38,15 +39,19 @@ concept NamesSession = requires(const T& message) {
   message.session;
 };
 
-Result<std::string> advertised_address(const PublisherHubOptions& options, const SocketAddress& control) {
-  if (!options.advertise.empty()) {
-    FRESHET_ASSIGN(const SocketAddress address, SocketAddress::parse(options.advertise, false, Reach::any_host));
-    return address.text();
+Result<std::vector<std::string>> advertised_addresses(const PublisherHubOptions& options,
+                                                      const SocketAddress& control) {
+  std::vector<std::string> addresses;
+  std::istringstream named(options.advertise);
+  for (std::string text; std::getline(named, text, ',');) {
+    FRESHET_ASSIGN(const SocketAddress address, SocketAddress::parse(text, false, Reach::any_host));
+    addresses.push_back(address.text());
   }
+  if (!addresses.empty()) return addresses;
   const bool elsewhere = control.is_tcp() && control.is_wildcard() && is_remote_directory(options.directory);
   std::array<char, HOST_NAME_MAX + 1> name{};
-  if (!elsewhere || ::gethostname(name.data(), name.size()) != 0) return control.from_this_host();
-  return control.at_host(name.data()).text();
+  if (!elsewhere || ::gethostname(name.data(), name.size()) != 0) return std::vector{control.from_this_host()};
+  return std::vector{control.at_host(name.data()).text()};
 }
 
 }  // namespace
@@ -71,7 +76,7 @@ Result<std::shared_ptr<PublisherHub>> PublisherHub::open(PublisherHubOptions opt
   }
   FRESHET_ASSIGN(ZmqSocket control, bind_router(context, std::move(control_address), proof));
   FRESHET_ASSIGN(ZmqSocket announcements, bind_announcements(context, std::move(announce_address), proof));
-  FRESHET_ASSIGN(std::string advertised, advertised_address(options, control.address));
+  FRESHET_ASSIGN(std::vector<std::string> advertised, advertised_addresses(options, control.address));
   FRESHET_ASSIGN(Wake wake, Wake::open());
   std::shared_ptr<PublisherHub> hub;
   try {
@@ -203,17 +208,19 @@ void PublisherHub::commit(const std::string& name, protocol::CommittedVersion ve
 
 void PublisherHub::shed_queues(const std::string& name, std::uint64_t bytes) {
   post_and_wait([&] {
-    Model& model = models_.at(name);
-    model.machine->shed_queues(bytes, now());
-    carry_out(model);
+    const auto at = models_.find(name);
+    if (at == models_.end()) return;
+    at->second.machine->shed_queues(bytes, now());
+    carry_out(at->second);
   });
 }
 
 PublisherStat PublisherHub::stat(const std::string& name) {
   PublisherStat stat;
   post_and_wait([&] {
-    const Model& model = models_.at(name);
-    stat = model.owner->stat(model.machine->sessions());
+    // Not there any more when the name was lost to another publisher.
+    const auto at = models_.find(name);
+    if (at != models_.end()) stat = at->second.owner->stat(at->second.machine->sessions());
   });
   return stat;
 }
@@ -301,7 +308,10 @@ void PublisherHub::take_subscriptions() {
 }
 
 void PublisherHub::announce(const protocol::Announcement& announcement) {
-  send(announcements_.socket, announcement.model, protocol::encode(protocol::Message(announcement)));
+  const std::vector<std::byte> encoded = protocol::encode(protocol::Message(announcement));
+  send(announcements_.socket, announcement.model, encoded);
+  if (!directory_->carries_announcements()) return;
+  directory_->announce(announcement.model, {reinterpret_cast<const char*>(encoded.data()), encoded.size()});
 }
 
 PublisherHub::Model* PublisherHub::model_of(const protocol::Message& message, protocol::SessionId* session) {

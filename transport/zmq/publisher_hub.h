@@ -54,7 +54,7 @@ class PublisherHub {
   /// For neighbours on this host.
   const std::string& address() const { return address_; }
   /// For those who ask the directory.
-  const std::string& advertised() const { return advertised_; }
+  const std::vector<std::string>& advertised() const { return advertised_; }
   Directory& directory() const { return *directory_; }
   /// Whether subscribers may come that cannot map this host's memory.
   bool reaches_other_hosts() const { return control_.address.is_tcp(); }
@@ -96,7 +96,7 @@ class PublisherHub {
     std::unique_ptr<Authenticator> authenticator;
     ZmqSocket control;
     ZmqSocket announcements;
-    std::string advertised;
+    std::vector<std::string> advertised;
     std::unique_ptr<shm::DoorHost> door;
     std::string door_path;
     Wake wake;
@@ -133,7 +133,7 @@ class PublisherHub {
   const std::string door_path_;
   const Wake wake_;
   const std::string address_;
-  const std::string advertised_;
+  const std::vector<std::string> advertised_;  ///< One at least.
 
   // The loop thread's. Sockets end before the authenticator does, and that before the context.
   zmq::context_t context_;

@@ -27,6 +27,7 @@ std::string to_json(const std::vector<PublisherStat>& models) {
                     {"arena_bytes", model.arena_bytes},
                     {"arena_free_bytes", model.arena_free_bytes},
                     {"locked_bytes", model.locked_bytes},
+                    {"directory", model.directory},
                     {"subscribers", std::move(subscribers)}});
   }
   return nlohmann::json{{"models", std::move(list)}}.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);

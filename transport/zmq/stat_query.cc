@@ -96,6 +96,7 @@ bool read_publisher(const json& object, PublisherStat& stat) {
   reader.read("arena_bytes", stat.arena_bytes);
   reader.read("arena_free_bytes", stat.arena_free_bytes);
   reader.read("locked_bytes", stat.locked_bytes);
+  reader.read("directory", stat.directory);
   if (const json* subscribers = reader.list("subscribers")) {
     for (const json& subscriber : *subscribers) {
       if (!read_subscriber(subscriber, stat.subscribers.emplace_back())) return false;

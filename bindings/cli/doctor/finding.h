@@ -26,6 +26,8 @@ Finding find_memory_lock();
 Finding find_huge_pages();
 Finding find_shared_memory();
 Finding find_host_directory();
+/// The one that FRESHET_DIRECTORY names.
+Finding find_directory();
 
 /// Libraries that are loaded when they are there.
 Finding find_ucx();

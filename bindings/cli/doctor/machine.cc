@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <linux/capability.h>
+#include <poll.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -21,6 +22,8 @@
 namespace freshet::cli {
 namespace {
 
+constexpr int kPatienceMs = 900;
+
 /// A line "NAME:   VALUE kB" of /proc/meminfo, in bytes; counts (HugePages_Free) as they stand. 0 when it is not there.
 std::uint64_t meminfo(const std::string& name) {
   std::ifstream file("/proc/meminfo");
@@ -33,6 +36,15 @@ std::uint64_t meminfo(const std::string& name) {
     if (key == name + ":") return unit == "kB" ? value * 1024 : value;
   }
   return 0;
+}
+
+/// What a directory of another host says of itself once it was asked, or after a second.
+std::string first_health(Directory& directory) {
+  const auto watch = directory.watch("freshet-doctor");
+  if (!watch) return watch.error().message();
+  pollfd news{.fd = (*watch)->descriptor(), .events = POLLIN, .revents = 0};
+  ::poll(&news, 1, kPatienceMs);
+  return directory.health();
 }
 
 bool may_lock_without_limit() {
@@ -124,6 +136,28 @@ Finding find_host_directory() {
     finding.health = Health::missing;
     finding.found = directory.error().message();
     finding.get = "FRESHET_RUN_DIR=FOLDER that is yours alone (mode 0700)";
+  }
+  return finding;
+}
+
+Finding find_directory() {
+  Finding finding{.check = "directory", .enables = "publishers and subscribers of many hosts finding each other"};
+  if (!is_remote_directory("")) {
+    finding.health = Health::limited;
+    finding.found = "this host's folder only";
+    finding.get = "FRESHET_DIRECTORY=redis://HOST:PORT";
+    return finding;
+  }
+  const auto directory = open_directory("");
+  if (!directory) {
+    finding.health = Health::missing;
+    finding.found = directory.error().message();
+    return finding;
+  }
+  finding.found = format("{}: {}", (*directory)->text(), first_health(**directory));
+  if ((*directory)->health() != "reachable") {
+    finding.health = Health::missing;
+    finding.get = "a Redis server there, and its password in FRESHET_DIRECTORY";
   }
   return finding;
 }

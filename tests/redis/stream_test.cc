@@ -1,0 +1,116 @@
+// Publishers and subscribers that find each other through Redis.
+
+#include <gtest/gtest.h>
+
+#include "tests/support/redis_command.h"
+#include "tests/support/redis_server.h"
+#include "tests/transport/model_fixture.h"
+#include "transport/directory/directory.h"
+
+namespace freshet {
+namespace {
+
+using namespace freshet::testing;
+
+class RedisStream : public StreamTest {
+ protected:
+  void SetUp() override {
+    if (!server_.why_not().empty()) GTEST_SKIP() << server_.why_not();
+    ::setenv("FRESHET_RUN_DIR", folder_.path().c_str(), 1);
+    grow_old();
+  }
+  void TearDown() override { ::unsetenv("FRESHET_RUN_DIR"); }
+  /// As if the directory had been there for long: no name is in quarantine.
+  void grow_old() { command({"SET", "freshet:born", "1"}); }
+  std::string command(const std::vector<std::string>& words) { return redis_command(server_.socket(), words); }
+  PublisherOptions publishes() const {
+    return {.model = "demo", .hub_options = {.listen = "tcp://127.0.0.1:*", .directory = server_.tcp_address()}};
+  }
+  SubscriberOptions subscribes() const { return {.model = "demo", .directory = server_.tcp_address()}; }
+
+  RedisServer server_;
+};
+
+TEST_F(RedisStream, AnOutageStopsNobodyAndAWipedDirectoryIsWrittenAgain) {
+  StampedModel model(4, 1000);
+  const auto subscriber = open_subscriber(subscribes());
+  const auto publisher = open_publisher(publishes());
+  ASSERT_EQ(publish(*publisher, model), 1U);
+  ASSERT_TRUE(subscriber->wait_for(1, kPatience));
+  EXPECT_EQ(subscriber->status().directory, "reachable");
+  server_.kill();
+  ASSERT_TRUE(eventually([&] { return publisher->stat().directory.find("away") != std::string::npos; }));
+  for (VersionNumber number = 2; number <= 20; ++number) ASSERT_EQ(publish(*publisher, model), number);
+  ASSERT_TRUE(subscriber->wait_for(20, kPatience));
+  EXPECT_TRUE(subscriber->status().connected);
+  // Back, and empty.
+  server_.start();
+  const auto late = open_subscriber(subscribes());
+  ASSERT_TRUE(late->wait_for(20, kPatience));
+  ASSERT_EQ(publish(*publisher, model), 21U);
+  ASSERT_TRUE(late->wait_for(21, kPatience));
+  ASSERT_TRUE(subscriber->wait_for(21, kPatience));
+}
+
+TEST_F(RedisStream, NewsComesThroughRedisWhenItIsAskedTo) {
+  StampedModel model(4, 1000);
+  SubscriberOptions options = subscribes();
+  options.notifier = "redis";
+  std::atomic<bool> notified = false;
+  options.on_update = [&](const Update& update) { notified = notified || update.notify.count() > 0; };
+  const auto subscriber = open_subscriber(options);
+  const auto publisher = open_publisher(publishes());
+  ASSERT_TRUE(eventually(
+      [&] { return publish(*publisher, model) > 0 && subscriber->wait_for(1, std::chrono::seconds(1)) && notified; }));
+  options.notifier = "smoke";
+  EXPECT_EQ(Subscriber::open(options).error().code(), Code::invalid_argument);
+  options.notifier = "redis";
+  options.directory = folder_.path();
+  EXPECT_EQ(Subscriber::open(options).error().code(), Code::unsupported);
+}
+
+TEST_F(RedisStream, SubscribersFollowTheNameToWhoeverTookIt) {
+  StampedModel model(4, 1000);
+  const auto first = open_publisher(publishes());
+  const auto refused = Publisher::open(publishes());
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), Code::already_exists);
+  EXPECT_NE(refused.error().message().find(std::to_string(::getpid())), std::string::npos) << refused.error().message();
+  const auto subscriber = open_subscriber(subscribes());
+  ASSERT_EQ(publish(*first, model), 1U);
+  ASSERT_TRUE(subscriber->wait_for(1, kPatience));
+  // As if the first had been cut off from Redis for longer than its lease.
+  Result<std::unique_ptr<Publisher>> second = fail(Code::unavailable, "");
+  ASSERT_TRUE(eventually([&] {
+    command({"DEL", "freshet:demo:claim"});
+    return (second = Publisher::open(publishes())).has_value();
+  }));
+  const VersionNumber next = publish(**second, model);
+  EXPECT_GT(next, 1U);
+  ASSERT_TRUE(subscriber->wait_for(next, kPatience)) << subscriber->status().last_error;
+  // The first one gives no numbers any more, and says who does.
+  Result<PublishReceipt> late = fail(Code::unavailable, "");
+  ASSERT_TRUE(eventually([&] { return !(late = first->publish(model.views(), {})).has_value(); }));
+  EXPECT_EQ(late.error().code(), Code::failed_precondition) << late.error().message();
+  first->stat();
+}
+
+TEST_F(RedisStream, AnAddressThatTheListenerDoesNotSayIsAdvertised) {
+  PublisherOptions options = publishes();
+  options.hub_options.advertise = "tcp://10.1.2.3:7070,tcp://10.1.2.4:7070";
+  const auto publisher = open_publisher(options);
+  const auto directory = open_directory(server_.tcp_address());
+  ASSERT_TRUE(directory);
+  const auto entry = (*directory)->lookup("demo");
+  ASSERT_TRUE(entry) << entry.error().message();
+  EXPECT_EQ(entry->control, "tcp://10.1.2.3:7070");
+  EXPECT_EQ(entry->also, std::vector<std::string>{"tcp://10.1.2.4:7070"});
+  EXPECT_FALSE(entry->host.empty());
+  PublisherOptions bad = publishes();
+  bad.model = "demo-2";
+  bad.hub_options.advertise = "tcp://10.1.2.3";
+  EXPECT_EQ(Publisher::open(bad).error().code(), Code::invalid_argument);
+}
+
+}  // namespace
+}  // namespace freshet

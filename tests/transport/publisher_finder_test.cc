@@ -1,0 +1,96 @@
+#include "transport/subscribe/publisher_finder.h"
+
+#include <gtest/gtest.h>
+
+namespace freshet {
+namespace {
+
+/// A watch whose knowledge the test writes.
+class FakeWatch final : public Directory::Watch {
+ public:
+  struct Known {
+    Result<Directory::Entry> entry = fail(Code::not_found, "nobody");
+    bool news = false;
+    int asked_again = 0;
+  };
+  explicit FakeWatch(Known& known) : known_(known) {}
+  int descriptor() const override { return -1; }
+  bool take() override { return std::exchange(known_.news, false); }
+  void look_again() override { ++known_.asked_again; }
+  Result<Directory::Entry> entry() override { return known_.entry; }
+  Result<CurrentRecord> current() override { return CurrentRecord{}; }
+  Result<std::vector<Directory::Server>> servers() override { return std::vector<Directory::Server>{}; }
+
+ private:
+  Known& known_;
+};
+
+class PublisherFinderTest : public ::testing::Test {
+ protected:
+  static Directory::Entry entry(std::uint64_t incarnation, const std::string& control) {
+    return {.model = "demo", .pid = 7, .incarnation = incarnation, .control = control, .host = "there"};
+  }
+  FakeWatch::Known known_;
+  PublisherFinder finder_{std::make_unique<FakeWatch>(known_), "demo", "here"};
+  Time now_ = Time(std::chrono::hours(1));
+};
+
+TEST_F(PublisherFinderTest, NewsOfSomebodyElseIsAReasonToMove) {
+  known_.news = true;
+  EXPECT_FALSE(finder_.take_news()) << "nobody was found yet";
+  known_.entry = entry(1, "tcp://10.0.0.1:7070");
+  EXPECT_EQ(*finder_.look(now_), "tcp://10.0.0.1:7070");
+  known_.news = true;
+  EXPECT_FALSE(finder_.take_news()) << "the same";
+  known_.entry = entry(2, "tcp://10.0.0.1:7070");
+  EXPECT_FALSE(finder_.take_news()) << "no news";
+  known_.news = true;
+  EXPECT_TRUE(finder_.take_news());
+  EXPECT_TRUE(finder_.due(now_));
+  known_.entry = fail(Code::not_found, "nobody");
+  known_.news = true;
+  EXPECT_FALSE(finder_.take_news()) << "one whose entry is gone may still answer";
+}
+
+TEST_F(PublisherFinderTest, AGhostIsAskedAboutAgainAfterPausesThatGrow) {
+  known_.entry = entry(1, "tcp://10.0.0.1:7070");
+  ASSERT_TRUE(finder_.look(now_));
+  EXPECT_EQ(finder_.looks_in_vain(), 0);
+  Duration before{};
+  for (int i = 1; i <= 8; ++i) {
+    EXPECT_FALSE(finder_.due(now_));
+    const Time from = now_;
+    while (!finder_.due(now_)) now_ += std::chrono::milliseconds(100);
+    const Duration pause = now_ - from;
+    EXPECT_GE(pause, before);
+    EXPECT_LE(pause, std::chrono::seconds(33));
+    before = pause;
+    ASSERT_TRUE(finder_.look(now_));
+    EXPECT_EQ(finder_.looks_in_vain(), i);
+    EXPECT_EQ(known_.asked_again, i);
+  }
+  EXPECT_GE(before, std::chrono::seconds(30));
+  finder_.on_connected();
+  ASSERT_TRUE(finder_.look(now_));
+  EXPECT_LE(finder_.looks_in_vain(), 1);
+  known_.entry = entry(2, "tcp://10.0.0.1:7070");
+  ASSERT_TRUE(finder_.look(now_));
+  EXPECT_EQ(finder_.looks_in_vain(), 0);
+}
+
+TEST_F(PublisherFinderTest, AddressesOfAnotherHostAloneAreOfNoUse) {
+  known_.entry = entry(1, "ipc:///tmp/control");
+  const auto unusable = finder_.look(now_);
+  ASSERT_FALSE(unusable);
+  EXPECT_EQ(unusable.error().code(), Code::failed_precondition);
+  EXPECT_NE(unusable.error().message().find("ipc:///tmp/control"), std::string::npos);
+  known_.entry->also = {"ipc:///tmp/other", "tcp://10.0.0.1:7070"};
+  EXPECT_EQ(*finder_.look(now_), "tcp://10.0.0.1:7070");
+  known_.entry->host = "here";
+  EXPECT_EQ(*finder_.look(now_), "ipc:///tmp/control");
+  known_.entry->host = "";
+  EXPECT_EQ(*finder_.look(now_), "ipc:///tmp/control");
+}
+
+}  // namespace
+}  // namespace freshet

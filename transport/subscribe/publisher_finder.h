@@ -1,0 +1,50 @@
+#pragma once
+
+/// Where a subscriber finds its publisher, by the directory: which of the advertised addresses it can use, when
+/// somebody else publishes the model from now on, and when the directory points to a ghost, who is asked about again
+/// after pauses that grow.
+
+#include <memory>
+#include <string>
+
+#include "core/clock.h"
+#include "transport/directory/directory.h"
+
+namespace freshet {
+
+/// Owned by its loop's thread. Nothing here waits.
+class PublisherFinder {
+ public:
+  /// `host`: this_host() of the subscriber.
+  PublisherFinder(std::unique_ptr<Directory::Watch> watch, std::string model, std::string host)
+      : watch_(std::move(watch)), model_(std::move(model)), host_(std::move(host)) {}
+
+  Directory::Watch& watch() { return *watch_; }
+  int descriptor() const { return watch_->descriptor(); }
+  /// Takes the directory's news. True when the model is published by somebody else, or elsewhere, than look() said
+  /// last.
+  bool take_news();
+  /// Whoever look() found has answered.
+  void on_connected();
+  /// Look at the next opportunity.
+  void hurry() { look_at_ = Time{}; }
+  bool due(Time now) const { return now >= look_at_; }
+
+  /// The address to be connected to. not_found when nobody is there; failed_precondition when none of the addresses can
+  /// be used from this host.
+  Result<std::string> look(Time now);
+  /// After look(): how often in a row it found the same one, and nobody answered there.
+  int looks_in_vain() const { return looks_in_vain_; }
+
+ private:
+  Result<std::string> usable_address(const Directory::Entry& entry) const;
+
+  const std::unique_ptr<Directory::Watch> watch_;
+  const std::string model_;
+  const std::string host_;
+  Directory::Entry found_;  ///< By the last look; without a model before.
+  int looks_in_vain_ = 0;
+  Time look_at_{};
+};
+
+}  // namespace freshet
