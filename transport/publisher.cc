@@ -12,6 +12,7 @@
 #include "transport/publish/capture.h"
 #include "transport/publish/commit_reports.h"
 #include "transport/publish/publish_check.h"
+#include "transport/publish/subscriber_stat.h"
 #include "transport/zmq/publisher_hub.h"
 #include "transport/zmq/this_host.h"
 
@@ -48,17 +49,6 @@ Status check_options(const PublisherOptions& options) {
                 format("resume from {}: its numbers leave none for the next version", to_string(resumed.name)));
   }
   return {};
-}
-
-SubscriberStat stat_of(const protocol::PublisherMachine::SessionStat& session) {
-  return SubscriberStat{.label = session.label,
-                        .pid = session.pid,
-                        .every = session.mode == protocol::Mode::every,
-                        .silent = session.silent,
-                        .serving = session.serving,
-                        .held = session.held,
-                        .queued_versions = session.queued_versions,
-                        .gaps = session.gaps};
 }
 
 }  // namespace
@@ -363,7 +353,7 @@ PublisherStat Publisher::Impl::stat(const std::vector<protocol::PublisherMachine
   stat.arena_bytes = arena.arena_bytes;
   stat.arena_free_bytes = arena.arena_free_bytes;
   stat.locked_bytes = arena.locked_bytes;
-  for (const auto& session : sessions) stat.subscribers.push_back(stat_of(session));
+  for (const auto& session : sessions) stat.subscribers.push_back(subscriber_stat(session));
   return stat;
 }
 

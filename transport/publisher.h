@@ -139,6 +139,8 @@ struct SubscriberStat {
   std::vector<VersionNumber> held;
   std::uint64_t queued_versions = 0;
   std::uint64_t gaps = 0;  ///< Versions that were dropped for it.
+  std::string channel;     ///< By which it last asked for a version.
+  std::string serves;      ///< Its own address, if it is a relay.
 };
 
 struct PublisherStat {

@@ -2,6 +2,7 @@
 
 #include <sys/random.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <fstream>
 #include <system_error>
@@ -22,6 +23,17 @@ std::string process_name() {
   return name.empty() ? "subscriber" : name;
 }
 
+/// "a,b" as a and b; none for an empty text.
+std::vector<std::string> split_addresses(const std::string& text) {
+  std::vector<std::string> addresses;
+  for (std::size_t from = 0; from <= text.size() && !text.empty();) {
+    const std::size_t comma = std::min(text.find(',', from), text.size());
+    addresses.push_back(text.substr(from, comma - from));
+    from = comma + 1;
+  }
+  return addresses;
+}
+
 Status check_options(const SubscriberOptions& options) {
   FRESHET_TRY(check_model_name(options.model));
   if (options.pins_max == 0 || options.pins_max > kPinsMax) {
@@ -30,16 +42,32 @@ Status check_options(const SubscriberOptions& options) {
   if (options.label.size() > protocol::kLabelBytesMax) {
     return fail(Code::invalid_argument, format("the label is longer than {} bytes", protocol::kLabelBytesMax));
   }
+  // Written so that not-a-number is refused too.
+  if (!(options.arena_copies >= 1.0 && options.arena_copies <= 64.0)) {
+    return fail(Code::invalid_argument, format("arena_copies is {}, not in 1 to 64", options.arena_copies));
+  }
   return {};
+}
+
+Result<std::unique_ptr<detail::Relay>> open_relay(const SubscriberOptions& options) {
+  if (options.at.empty() && !is_remote_directory(options.directory)) {
+    return fail(Code::invalid_argument, "a relay needs to be told where its publisher or the next relay is");
+  }
+  const Clock& clock = options.clock != nullptr ? *options.clock : system_clock();
+  return detail::Relay::open({.model = options.model,
+                              .hub = options.relay,
+                              .keep_versions = std::max<std::size_t>(options.relay_keep_versions, 1),
+                              .unix_ns = static_cast<std::uint64_t>(clock.unix_ns())});
 }
 
 }  // namespace
 
 class Subscriber::Impl {
  public:
-  Impl(SubscriberLoop::Options options, std::unique_ptr<Directory> directory, zmq::context_t context, Wake wake)
+  Impl(SubscriberLoop::Options options, std::unique_ptr<Directory> directory, std::unique_ptr<detail::Relay> relay,
+       zmq::context_t context, Wake wake)
       : every(options.subscriber.every),
-        loop(std::move(options), std::move(directory), std::move(context), std::move(wake)) {}
+        loop(std::move(options), std::move(directory), std::move(relay), std::move(context), std::move(wake)) {}
 
   const bool every;
   SubscriberLoop loop;
@@ -54,9 +82,12 @@ Result<std::unique_ptr<Subscriber>> Subscriber::open(SubscriberOptions options) 
   if (!options.notifier.empty() && options.notifier != "zmq" && options.notifier != "redis") {
     return fail(Code::invalid_argument, format("notifier \"{}\" is neither zmq nor redis", shown(options.notifier)));
   }
-  if (!options.at.empty()) {
-    FRESHET_TRY(SocketAddress::parse(options.at, false, credentials ? Reach::any_host : Reach::this_host));
+  const std::vector<std::string> addresses = split_addresses(options.at);
+  for (const std::string& address : addresses) {
+    FRESHET_TRY(SocketAddress::parse(address, false, credentials ? Reach::any_host : Reach::this_host));
   }
+  FRESHET_ASSIGN(const std::optional<protocol::ChannelKind> channel, parse_channel(options.channel));
+  ChannelOpeners openers = channel_openers(options.security, credentials);
   std::unique_ptr<Directory> directory;
   const bool hears_by_directory = options.notifier == "redis";
   if (options.at.empty() || hears_by_directory) {
@@ -65,17 +96,25 @@ Result<std::unique_ptr<Subscriber>> Subscriber::open(SubscriberOptions options) 
   if (hears_by_directory && !directory->carries_announcements()) {
     return fail(Code::unsupported, format("notifier redis: the directory {} is not on Redis", directory->text()));
   }
+  std::unique_ptr<detail::Relay> relay;
+  if (options.relay != nullptr) {
+    FRESHET_ASSIGN(relay, open_relay(options));
+  }
   FRESHET_ASSIGN(zmq::context_t context, make_zmq_context());
   FRESHET_ASSIGN(Wake wake, Wake::open());
-  SubscriberLoop::Options loop{
-      .subscriber = std::move(options), .credentials = std::move(credentials), .host = this_host()};
+  SubscriberLoop::Options loop{.subscriber = std::move(options),
+                               .credentials = std::move(credentials),
+                               .host = this_host(),
+                               .at = addresses,
+                               .channel = channel,
+                               .openers = std::move(openers)};
   if (::getrandom(&loop.session_seed, sizeof loop.session_seed, 0) != sizeof loop.session_seed) {
     return fail_errno(errno, "draw a session's id");
   }
   loop.label = loop.subscriber.label.empty() ? process_name() : loop.subscriber.label;
   try {
-    return std::unique_ptr<Subscriber>(new Subscriber(
-        std::make_unique<Impl>(std::move(loop), std::move(directory), std::move(context), std::move(wake))));
+    return std::unique_ptr<Subscriber>(new Subscriber(std::make_unique<Impl>(
+        std::move(loop), std::move(directory), std::move(relay), std::move(context), std::move(wake))));
   } catch (const std::system_error& error) {
     return fail(Code::unavailable, format("start a subscriber's thread: {}", error.what()));
   }

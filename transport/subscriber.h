@@ -22,6 +22,8 @@
 
 namespace freshet {
 
+class PublisherHub;
+
 namespace detail {
 struct ServedVersion;
 struct PinSlot;
@@ -57,22 +59,28 @@ class Snapshot {
 struct Update {
   VersionNumber version = 0;
   std::uint64_t tensors_fetched = 0;  ///< Whose owner differs from the version before.
-  std::uint64_t bytes_fetched = 0;
-  std::uint64_t gap_before = 0;  ///< Versions dropped before this one, for an `every` subscriber.
-  Duration latency{};            ///< From the start of publish() to swapped in; same host.
+  std::uint64_t bytes_fetched = 0;    ///< Of those tensors; where they are fetched, what really came over the channel.
+  std::uint64_t gap_before = 0;       ///< Versions dropped before this one, for an `every` subscriber.
+  /// From the start of publish() to swapped in; between two hosts, as well as their clocks agree.
+  Duration latency{};
   Duration notify{};    ///< From the announcement to this process having read it; same host. 0 when it came otherwise.
-  std::string channel;  ///< "shm".
+  std::string channel;  ///< "shm", "ucx", "zmq" or "file".
+  /// Of the tensors that were fetched over a channel, those that came as an element delta, and those that came whole.
+  std::uint64_t tensors_delta = 0;
+  std::uint64_t tensors_dense = 0;
 };
 
 struct SubscriberOptions {
   std::string model;
-  /// Address of the publisher's control socket; one of another host needs keys. Empty: ask the host directory.
+  /// Address of the publisher's control socket; one of another host needs keys. Several, with commas, in order of
+  /// preference (a relay first, the publisher next): one that is silent for a second leads to the next. Empty: ask the
+  /// host directory.
   std::string at;
   std::string directory;  ///< As open_directory() takes it; empty for the default.
   /// Who tells of new versions: "zmq" (or empty), the publisher itself; "redis", the directory, which then must be one
   /// on Redis.
   std::string notifier;
-  std::string label;         ///< How `freshet top` shows it; empty: the process's name.
+  std::string label;  ///< How `freshet top` shows it; empty: the process's name.
   /// False: the newest version, skipping those in between. True: every version, in order, through next().
   bool every = false;
   /// For `every`: the first version wanted is the one after this; 0 takes what the publisher has.
@@ -82,6 +90,20 @@ struct SubscriberOptions {
   std::function<void(const Update&)> on_update;
   const Clock* clock = nullptr;
   SecurityOptions security;  ///< Keys, and the publisher's.
+
+  /// How bytes come: empty or "auto", the best that both ends have; or one kind and no other: "shm", "ucx", "zmq",
+  /// "file".
+  std::string channel;
+  /// Of the memory that versions are fetched into, where they cannot be mapped: copies of the model that are touched
+  /// when the first version comes. One is served while the next is fetched into the other.
+  double arena_copies = 2.1;
+  std::uint64_t arena_limit_bytes = 0;  ///< 0: four times the model, plus 64 MiB.
+  bool lock_memory = true;
+  /// Serves again, through this hub (open_publisher_hub), what is fetched: neighbours on this host map it, other hosts
+  /// fetch it from here. Needs `at`, where the hub's directory is one of this host: there the relay is found under the
+  /// model's name.
+  std::shared_ptr<PublisherHub> relay;
+  std::size_t relay_keep_versions = 2;  ///< Kept for those downstream though nobody holds them.
 };
 
 struct SubscriberStatus {

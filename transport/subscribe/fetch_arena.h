@@ -68,6 +68,7 @@ class FetchArena {
   void let_go(SegmentIndex segment);
   void let_go(std::span<const SegmentIndex> segments);
 
+  /// These, and slabs(): any thread.
   Bytes bytes(SegmentIndex segment) const { return arena_.bytes(arena_.place(segment)); }
   SegmentPlace place(SegmentIndex segment) const { return arena_.place(segment); }
   std::vector<SegmentPlace> places(std::span<const SegmentIndex> segments) const { return arena_.places(segments); }

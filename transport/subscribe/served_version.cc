@@ -48,14 +48,31 @@ std::shared_ptr<const Architecture> ArchitectureCache::find(const Digest& digest
   return at == architectures_.end() ? nullptr : *at;
 }
 
-Result<std::unique_ptr<ServedVersion>> make_served_version(const std::string& model, const protocol::Grant& grant,
-                                                           const Slabs& slabs, ArchitectureCache& architectures) {
+Result<std::shared_ptr<const Manifest>> manifest_of(const std::string& model, const protocol::Grant& grant,
+                                                    ArchitectureCache& architectures) {
   FRESHET_ASSIGN(auto architecture, architecture_of(grant, architectures));
   FRESHET_ASSIGN(Manifest manifest, decode_manifest(grant.manifest, architecture));
   if (manifest.name.model != model || manifest.name.number != grant.number) {
     return fail(Code::corrupt,
                 format("a manifest of {} was granted as {}@{}", to_string(manifest.name), model, grant.number));
   }
+  return std::make_shared<const Manifest>(std::move(manifest));
+}
+
+std::unique_ptr<ServedVersion> make_served_version(std::shared_ptr<const FetchedMemory> fetched) {
+  auto version = std::make_unique<ServedVersion>();
+  version->manifest = fetched->version().manifest;
+  for (std::uint32_t tensor = 0; tensor < fetched->version().segments.size(); ++tensor) {
+    version->tensors.push_back(fetched->bytes(tensor));
+  }
+  version->fetched = std::move(fetched);
+  return version;
+}
+
+Result<std::unique_ptr<ServedVersion>> make_served_version(const std::string& model, const protocol::Grant& grant,
+                                                           const Slabs& slabs, ArchitectureCache& architectures) {
+  FRESHET_ASSIGN(auto manifest, manifest_of(model, grant, architectures));
+  const auto& architecture = manifest->architecture;
   if (grant.places.size() != architecture->tensors().size()) {
     return fail(Code::corrupt, format("{} places for {} tensors", grant.places.size(), architecture->tensors().size()));
   }
@@ -70,7 +87,7 @@ Result<std::unique_ptr<ServedVersion>> make_served_version(const std::string& mo
     FRESHET_ASSIGN(const Bytes bytes, bytes_at(grant.places[i], architecture->tensors()[i], slabs));
     version->tensors.push_back(bytes);
   }
-  version->manifest = std::make_shared<const Manifest>(std::move(manifest));
+  version->manifest = std::move(manifest);
   version->slabs = slabs;
   version->session = grant.session;
   return version;

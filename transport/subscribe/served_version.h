@@ -10,6 +10,7 @@
 #include "core/tensor.h"
 #include "transport/protocol/messages.h"
 #include "transport/shm/door_guest.h"
+#include "transport/subscribe/version_fetcher.h"
 #include "transport/subscriber.h"
 
 namespace freshet::detail {
@@ -17,12 +18,13 @@ namespace freshet::detail {
 /// Immutable while it is served. Made and ended on the subscriber's loop thread.
 struct ServedVersion {
   std::shared_ptr<const Manifest> manifest;
-  std::vector<Bytes> tensors;                      ///< By tensor index, into the slabs.
+  std::vector<Bytes> tensors;                      ///< By tensor index, into the slabs or the fetched memory.
   std::vector<std::shared_ptr<const Slab>> slabs;  ///< Mapped as long as this version is there.
   protocol::SessionId session = 0;                 ///< Through whose door it came.
   /// That door. Open as long as this version is there, whatever else goes wrong with it: to the publisher, a closed one
   /// means that nobody reads here any more.
   std::shared_ptr<const shm::DoorGuest> door;
+  std::shared_ptr<const FetchedMemory> fetched;  ///< Null for one that is mapped.
   Update update;
 
   VersionNumber number() const { return manifest->name.number; }
@@ -39,6 +41,14 @@ class ArchitectureCache {
  private:
   std::vector<std::shared_ptr<const Architecture>> architectures_;  ///< The latest last.
 };
+
+/// The manifest that a grant carries, which is hostile until then: of that model and number. corrupt names what is
+/// wrong. An architecture that came along is added to the cache.
+Result<std::shared_ptr<const Manifest>> manifest_of(const std::string& model, const protocol::Grant& grant,
+                                                    ArchitectureCache& architectures);
+
+/// A version that was fetched and proved.
+std::unique_ptr<ServedVersion> make_served_version(std::shared_ptr<const FetchedMemory> fetched);
 
 /// Checks a grant, which is hostile until then, against what it claims and against the slabs that came through the
 /// door, and makes a version of it. corrupt names what is wrong. An architecture that came along is added to the cache.

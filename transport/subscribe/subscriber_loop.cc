@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/format.h"
+#include "transport/subscribe/elapsed.h"
 #include "transport/zmq/named_address.h"
 
 namespace freshet {
@@ -16,20 +17,16 @@ constexpr std::chrono::milliseconds kIdleRound{1000};
 constexpr std::chrono::milliseconds kRetiredRound{50};
 /// Between two tries at a publisher that refused this subscriber's key, or that has another one than expected.
 constexpr Duration kAskToBeAdmittedAgain = std::chrono::seconds(1);
+/// How long an address may be silent until the next one is tried.
+constexpr Duration kAddressPatience = std::chrono::seconds(1);
+/// A relay's hub keeps the version before the newest, for deltas to start from.
+constexpr double kRelayCopiesMin = 3.1;
 constexpr Duration kSlabPatience = std::chrono::seconds(5);
 constexpr std::size_t kReadAnnouncementsMax = 64;
 /// Delivered but not yet taken: one for the taker, one on the way.
 constexpr std::size_t kDeliveriesMax = 2;
 
-/// From an instant of this host's monotonic clock that somebody else named, never negative.
-Duration since(Time at, std::int64_t ns) {
-  // Unsigned: what somebody else names may be anything.
-  const auto difference = static_cast<std::int64_t>(static_cast<std::uint64_t>(at.time_since_epoch().count()) -
-                                                    static_cast<std::uint64_t>(ns));
-  return Duration(std::max<std::int64_t>(0, difference));
-}
-
-protocol::SubscriberMachine::Options machine_options(const SubscriberLoop::Options& options) {
+protocol::SubscriberMachine::Options machine_options(const SubscriberLoop::Options& options, std::string serves) {
   return {.model = options.subscriber.model,
           .mode = options.subscriber.every ? protocol::Mode::every : protocol::Mode::latest,
           .label = options.label,
@@ -37,20 +34,37 @@ protocol::SubscriberMachine::Options machine_options(const SubscriberLoop::Optio
           .host = options.host,
           .after = options.subscriber.after,
           .session_seed = options.session_seed,
-          .installs_in_flight_max = options.subscriber.every ? kDeliveriesMax : 1};
+          .installs_in_flight_max = options.subscriber.every ? kDeliveriesMax : 1,
+          .channels = {.usable = usable_channels(options.openers),
+                       .trusted_fabric = options.subscriber.security.trusted_fabric,
+                       .only = options.channel},
+          .serves = std::move(serves)};
+}
+
+detail::VersionFetcher::Options fetcher_options(const SubscriberLoop::Options& options, bool relays) {
+  return {.arena = {.name = options.subscriber.model,
+                    .copies = std::max(options.subscriber.arena_copies, relays ? kRelayCopiesMin : 1.0),
+                    .limit_bytes = options.subscriber.arena_limit_bytes,
+                    .lock_memory = options.subscriber.lock_memory},
+          .install = {.full_proof = relays},  // What others will rely on is proved in full.
+          .openers = options.openers};
 }
 
 }  // namespace
 
-SubscriberLoop::SubscriberLoop(Options options, std::unique_ptr<Directory> directory, zmq::context_t context, Wake wake)
+SubscriberLoop::SubscriberLoop(Options options, std::unique_ptr<Directory> directory,
+                               std::unique_ptr<detail::Relay> relay, zmq::context_t context, Wake wake)
     : options_(std::move(options)),
       model_(options_.subscriber.model),
       clock_(options_.subscriber.clock != nullptr ? *options_.subscriber.clock : system_clock()),
       directory_(std::move(directory)),
       wake_(std::move(wake)),
+      relay_(std::move(relay)),
       shelf_(options_.subscriber.pins_max, wake_),
       context_(std::move(context)),
-      machine_(machine_options(options_)) {
+      fetcher_(fetcher_options(options_, relay_ != nullptr)),
+      machine_(machine_options(options_, relay_ != nullptr ? relay_->address() : "")) {
+  if (relay_ != nullptr) relay_->set_wake(wake_);
   thread_ = std::thread([this] { run(); });
 }
 
@@ -76,8 +90,9 @@ void SubscriberLoop::run() {
 }
 
 void SubscriberLoop::open_watches() {
-  const bool finds = options_.subscriber.at.empty();
-  if (!finds) connect_control(options_.subscriber.at);
+  const bool finds = options_.at.empty();
+  address_heard_at_ = now();
+  if (!finds) connect_control(options_.at.front());
   if (directory_ == nullptr) return;
   // Watched before the first look, so that an entry made in between is not missed.
   const bool hears = options_.subscriber.notifier == "redis";
@@ -105,6 +120,7 @@ void SubscriberLoop::poll_all() {
     watch_socket((*socket)->socket.handle());
     watch_socket((*socket)->monitor->handle());
   }
+  if (fetcher_.descriptor() >= 0) watch_file(fetcher_.descriptor());
   const std::size_t first_door = items.size();
   std::vector<protocol::SessionId> sessions;
   for (const auto& [session, door] : doors_) {
@@ -121,6 +137,8 @@ void SubscriberLoop::poll_all() {
   for (std::size_t i = 0; i < sessions.size(); ++i) {
     if (items[first_door + i].revents != 0) take_door(sessions[i]);
   }
+  carry_on_fetch();
+  if (relay_ != nullptr) take_relay_news();
   for (const VersionNumber number : shelf_.take_taken()) machine_.on_taken(number, now());
   carry_out();
 }
@@ -134,6 +152,7 @@ std::chrono::milliseconds SubscriberLoop::time_to_next_round() const {
     wait = std::max(std::chrono::milliseconds(0), std::chrono::ceil<std::chrono::milliseconds>(at - from));
   };
   no_later_than(machine_.next_tick());
+  no_later_than(fetcher_.next_round());
   no_later_than(reconnect_control_at_);
   no_later_than(reconnect_announcements_at_);
   if (waiting_) no_later_than(waiting_->give_up_at);
@@ -154,10 +173,11 @@ void SubscriberLoop::take_control_messages() {
       rejects_.count(message.error().message(), now());
       continue;
     }
-    if (const auto* refusal = std::get_if<protocol::Refusal>(&*message);
-        refusal != nullptr && refusal->code != Code::not_found) {
-      shelf_.set_error(refusal->message);
-    }
+    const auto* refusal = std::get_if<protocol::Refusal>(&*message);
+    if (refusal != nullptr && refusal->code != Code::not_found) shelf_.set_error(refusal->message);
+    // Whoever wants nothing of us is as good as away.
+    if (refusal == nullptr || refusal->request != 0) address_heard_at_ = now();
+    if (const auto* welcome = std::get_if<protocol::Welcome>(&*message)) same_host_ = !welcome->door.empty();
     machine_.on_message(std::move(*message), now());
     carry_out();
   }
@@ -180,7 +200,8 @@ void SubscriberLoop::take_announcement(Bytes encoded, Time read_at) {
   if (announcement == nullptr || announcement->model != model_) {
     return rejects_.count("an announcement is malformed", read_at);
   }
-  read_announcements_.push_back({.number = announcement->number, .took = since(read_at, announcement->announced_ns)});
+  read_announcements_.push_back(
+      {.number = announcement->number, .took = detail::elapsed_since(announcement->announced_ns, read_at)});
   if (read_announcements_.size() > kReadAnnouncementsMax) read_announcements_.pop_front();
   machine_.on_announcement(*announcement, read_at);
 }
@@ -220,7 +241,15 @@ void SubscriberLoop::carry_out() {
         open_door(*open);
       } else if (auto* leave = std::get_if<protocol::action::LeaveDoor>(&action)) {
         doors_.erase(leave->session);
+      } else if (auto* channel = std::get_if<protocol::action::OpenChannel>(&action)) {
+        open_channel(*channel);
+      } else if (auto* closed = std::get_if<protocol::action::CloseChannel>(&action)) {
+        fetcher_.close(closed->session);
       } else if (auto* install_action = std::get_if<protocol::action::Install>(&action)) {
+        if (install_action->grant.channel != protocol::ChannelKind::shm) {
+          begin_fetch(std::move(*install_action));
+          continue;
+        }
         waiting_ = WaitingInstall{.grant = std::move(install_action->grant),
                                   .granted_at = install_action->granted_at,
                                   .give_up_at = now() + kSlabPatience};
@@ -229,6 +258,7 @@ void SubscriberLoop::carry_out() {
         if (waiting_ && waiting_->grant.session == abandon->session && waiting_->grant.number == abandon->number) {
           waiting_.reset();
         }
+        abandon_fetch(*abandon);
       }
     }
   }
@@ -237,6 +267,7 @@ void SubscriberLoop::carry_out() {
 void SubscriberLoop::say(protocol::Message message) {
   const bool hello = std::holds_alternative<protocol::Hello>(message);
   if (hello && finder_) find_publisher();
+  if (hello && !finder_) find_next_address();
   if (!control_) {
     if (hello) unsent_hello_ = std::move(message);
     return;
@@ -260,6 +291,14 @@ void SubscriberLoop::find_publisher() {
     shelf_.set_error(format("{} says that {} is at {}, where nobody answers", directory_->text(), model_, *address));
   }
   if (!control_ || control_->address.text() != *address) connect_control(*address);
+}
+
+void SubscriberLoop::find_next_address() {
+  const Time at = now();
+  if (options_.at.size() < 2 || at < address_heard_at_ + kAddressPatience) return;
+  address_ = (address_ + 1) % options_.at.size();
+  address_heard_at_ = at;
+  connect_control(options_.at[address_]);
 }
 
 Result<SocketAddress> SubscriberLoop::parse_address(const std::string& address) const {
@@ -320,11 +359,14 @@ void SubscriberLoop::reconnect_refused() {
   }
 }
 
+Status SubscriberLoop::follow(const std::string& announcements) {
+  if (announcements_ && announcements_named_ == announcements) return {};
+  return connect_announcements(announcements);
+}
+
 void SubscriberLoop::open_door(const protocol::action::OpenDoor& action) {
-  if (!announcements_ || announcements_named_ != action.announcements) {
-    if (Status connected = connect_announcements(action.announcements); !connected) {
-      return close_door(action.session, connected.error());
-    }
+  if (const Status followed = follow(action.announcements); !followed) {
+    return close_door(action.session, followed.error());
   }
   auto door = shm::DoorGuest::knock(action.door, {.session = action.session, .token = action.token});
   if (!door) return close_door(action.session, door.error());
@@ -373,10 +415,17 @@ void SubscriberLoop::install() {
   }
   machine_.on_architecture_known((*version)->manifest->architecture->digest());
   (*version)->door = doors_.at(grant.session);
-  (*version)->update = update_of(**version, grant, waiting.granted_at);
-  const Update update = (*version)->update;
-  shelf_.serve(std::move(*version), options_.subscriber.every);
-  machine_.on_installed(grant.session, grant.number, {}, now());
+  Update& update = (*version)->update = update_of(**version);
+  update.gap_before = grant.gap_before;
+  update.latency = detail::elapsed_since(grant.publish_started_ns, std::max(now(), waiting.granted_at));
+  serve(std::move(*version), grant.session);
+}
+
+void SubscriberLoop::serve(std::unique_ptr<detail::ServedVersion> version, protocol::SessionId session) {
+  const Update update = version->update;
+  shelf_.serve(std::move(version), options_.subscriber.every);
+  machine_.on_installed(session, update.version, {}, now());
+  if (relay_ != nullptr) pass_on(update);
   if (options_.subscriber.on_update) options_.subscriber.on_update(update);
   reclaim();
 }
@@ -388,18 +437,16 @@ void SubscriberLoop::refuse_install(const Error& why) {
   machine_.on_installed(waiting.grant.session, waiting.grant.number, fail(error), now());
 }
 
-Update SubscriberLoop::update_of(const detail::ServedVersion& version, const protocol::Grant& grant,
-                                 Time granted_at) const {
+Update SubscriberLoop::update_of(const detail::ServedVersion& version) const {
   const Manifest& manifest = *version.manifest;
   const detail::ServedVersion* before = shelf_.current();
   const bool comparable =
       before != nullptr && before->manifest->architecture->digest() == manifest.architecture->digest();
-  Update update{.version = manifest.name.number, .gap_before = grant.gap_before, .channel = "shm"};
+  Update update{.version = manifest.name.number, .channel = "shm"};
   for (const std::uint32_t tensor : manifest.owners.changed_since(comparable ? before->manifest->owners : OwnerMap())) {
     ++update.tensors_fetched;
     update.bytes_fetched += version.tensors[tensor].size();
   }
-  update.latency = since(std::max(now(), granted_at), grant.publish_started_ns);
   for (const ReadAnnouncement& read : read_announcements_) {
     if (read.number == update.version) update.notify = read.took;
   }

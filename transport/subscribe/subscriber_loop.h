@@ -16,7 +16,10 @@
 #include "transport/directory/directory.h"
 #include "transport/protocol/subscriber_machine.h"
 #include "transport/shm/door_guest.h"
+#include "transport/subscribe/channel_openers.h"
 #include "transport/subscribe/publisher_finder.h"
+#include "transport/subscribe/relay.h"
+#include "transport/subscribe/version_fetcher.h"
 #include "transport/subscribe/version_shelf.h"
 #include "transport/wake.h"
 #include "transport/zmq/handshakes.h"
@@ -34,9 +37,14 @@ class SubscriberLoop {
     std::uint64_t session_seed = 0;
     std::string label;
     std::string host;
+    std::vector<std::string> at;                   ///< Addresses in order of preference; empty: ask the directory.
+    std::optional<protocol::ChannelKind> channel;  ///< No other than this one.
+    ChannelOpeners openers;
   };
   /// Everything that can fail was opened before: `directory` where the publisher is looked up, or `at`, its address.
-  SubscriberLoop(Options options, std::unique_ptr<Directory> directory, zmq::context_t context, Wake wake);
+  /// `relay`: null for none.
+  SubscriberLoop(Options options, std::unique_ptr<Directory> directory, std::unique_ptr<detail::Relay> relay,
+                 zmq::context_t context, Wake wake);
   ~SubscriberLoop();
 
   detail::VersionShelf& shelf() { return shelf_; }
@@ -51,6 +59,15 @@ class SubscriberLoop {
     protocol::Grant grant;
     Time granted_at;
     Time give_up_at;
+  };
+  /// A version that is being fetched.
+  struct Fetching {
+    protocol::SessionId session = 0;
+    VersionNumber number = 0;
+    protocol::ChannelKind channel = protocol::ChannelKind::zmq;
+    std::uint64_t gap_before = 0;
+    std::int64_t publish_started_ns = 0;
+    Time granted_at;
   };
   struct ReadAnnouncement {
     VersionNumber number = 0;
@@ -80,12 +97,26 @@ class SubscriberLoop {
   void take_handshakes();
   void note_handshake(ZmqSocket& socket, Time& reconnect_at);
   void reconnect_refused();
+  void find_next_address();
+  Status follow(const std::string& announcements);
   void open_door(const protocol::action::OpenDoor& action);
   void close_door(protocol::SessionId session, const Error& why);
   void try_install();
   void install();
   void refuse_install(const Error& why);
-  Update update_of(const detail::ServedVersion& version, const protocol::Grant& grant, Time granted_at) const;
+  void serve(std::unique_ptr<detail::ServedVersion> version, protocol::SessionId session);
+
+  // subscriber_loop_fetch.cc
+  void open_channel(const protocol::action::OpenChannel& action);
+  void begin_fetch(protocol::action::Install install);
+  void abandon_fetch(const protocol::action::Abandon& abandoned);
+  void carry_on_fetch();
+  void finish_fetch(Result<std::shared_ptr<const detail::FetchedMemory>> fetched, const detail::FetchTally& tally);
+  void refuse_fetch(const Error& why);
+  void pass_on(const Update& update);
+  void take_relay_news();
+  Duration age_of(const Manifest& manifest, const Fetching& fetching) const;
+  Update update_of(const detail::ServedVersion& version) const;
   void reclaim();
   Time now() const { return clock_.now(); }
 
@@ -95,6 +126,8 @@ class SubscriberLoop {
   const Clock& clock_;
   const std::unique_ptr<Directory> directory_;  ///< Null when it is not needed.
   const Wake wake_;
+
+  const std::unique_ptr<detail::Relay> relay_;  ///< Null unless versions are served again.
 
   detail::VersionShelf shelf_;
   std::atomic<bool> stopping_{false};
@@ -111,9 +144,17 @@ class SubscriberLoop {
   std::unique_ptr<Directory::Watch> commits_;  ///< Where announcements come through the directory.
   std::map<protocol::SessionId, std::shared_ptr<shm::DoorGuest>> doors_;
   std::optional<WaitingInstall> waiting_;
+  detail::VersionFetcher fetcher_;
+  std::optional<Fetching> fetching_;
+  std::optional<protocol::action::Install> fetch_next_;  ///< Waits until one that was abandoned has ended.
+  VersionNumber passed_on_ = 0;                          ///< The last version that the relay was given.
+  VersionNumber seen_downstream_ = 0;                    ///< The highest number that the relay's subscribers have seen.
+  bool same_host_ = true;  ///< The publisher's memory can be mapped from here, so its monotonic clock is ours too.
   detail::ArchitectureCache architectures_;
   std::deque<ReadAnnouncement> read_announcements_;  ///< The last few.
   std::optional<protocol::Message> unsent_hello_;    ///< Said before there was anybody to hear it.
+  std::size_t address_ = 0;                          ///< Of options_.at: the one that is used.
+  Time address_heard_at_{};                          ///< When it last answered, or was turned to.
   Rejects rejects_{"subscriber"};
   protocol::SubscriberMachine machine_;
   std::thread thread_;

@@ -16,7 +16,9 @@ std::string to_json(const std::vector<PublisherStat>& models) {
                              {"serving", subscriber.serving},
                              {"held", subscriber.held},
                              {"queued_versions", subscriber.queued_versions},
-                             {"gaps", subscriber.gaps}});
+                             {"gaps", subscriber.gaps},
+                             {"channel", subscriber.channel},
+                             {"serves", subscriber.serves}});
     }
     list.push_back({{"model", model.model},
                     {"newest", model.newest},

@@ -76,6 +76,8 @@ bool read_subscriber(const json& object, SubscriberStat& stat) {
   reader.read("serving", stat.serving);
   reader.read("queued_versions", stat.queued_versions);
   reader.read("gaps", stat.gaps);
+  reader.read("channel", stat.channel);
+  reader.read("serves", stat.serves);
   if (const json* held = reader.list("held")) {
     for (const json& number : *held) {
       if (!number.is_number_unsigned()) return false;

@@ -1,0 +1,232 @@
+/// Versions that are fetched, over every data channel that is here, though both ends stand on one host: what is
+/// published is what is served, a channel or a publisher that dies costs nothing that is served, and lies are refused.
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/mutex.h"
+#include "tests/transport/model_fixture.h"
+#include "transport/subscribe/channel_openers.h"
+
+namespace freshet {
+namespace {
+
+using namespace freshet::testing;
+
+/// A model of bf16 tensors of which few elements change.
+class SlowlyChangingModel {
+ public:
+  explicit SlowlyChangingModel(std::vector<std::size_t> elements) {
+    for (const std::size_t count : elements) values_.emplace_back(count, std::uint16_t{0x3F80});
+  }
+  void step(const std::vector<std::size_t>& tensors, std::size_t stride) {
+    ++steps_;
+    for (const std::size_t tensor : tensors) {
+      for (std::size_t i = steps_ % stride; i < values_[tensor].size(); i += stride) ++values_[tensor][i];
+    }
+  }
+  std::vector<TensorView> views() const {
+    std::vector<TensorView> views;
+    for (std::size_t t = 0; t < values_.size(); ++t) {
+      views.push_back({.spec = {.name = "t" + std::to_string(t), .dtype = DType::bf16, .shape = {values_[t].size()}},
+                       .data = bytes_of(values_[t].data(), values_[t].size())});
+    }
+    return views;
+  }
+  bool equals(const Snapshot& snapshot) const {
+    for (std::uint32_t t = 0; t < values_.size(); ++t) {
+      const Bytes bytes = snapshot.bytes(t);
+      if (bytes.size() != values_[t].size() * 2 || std::memcmp(bytes.data(), values_[t].data(), bytes.size()) != 0) {
+        return false;
+      }
+    }
+    return true;
+  }
+  std::uint64_t bytes() const {
+    std::uint64_t bytes = 0;
+    for (const auto& tensor : values_) bytes += tensor.size() * 2;
+    return bytes;
+  }
+
+ private:
+  std::uint64_t steps_ = 0;
+  std::vector<std::vector<std::uint16_t>> values_;
+};
+
+/// The parameter is the kind of channel.
+class RemoteStream : public StreamTest, public ::testing::WithParamInterface<const char*> {
+ protected:
+  void SetUp() override {
+    const auto kind = parse_channel(GetParam());
+    ASSERT_TRUE(kind);
+    if (!channel_openers({}, std::nullopt).contains(**kind)) GTEST_SKIP() << "there is no channel " << GetParam();
+  }
+  PublisherOptions remote_publisher_options() const {
+    PublisherOptions options = publisher_options();
+    options.hub_options.listen = "tcp://127.0.0.1:*";
+    options.hub_options.channels = GetParam();
+    options.lock_memory = false;
+    return options;
+  }
+  SubscriberOptions remote_options() {
+    SubscriberOptions options = subscriber_options();
+    options.channel = GetParam();
+    options.lock_memory = false;
+    options.on_update = [this](const Update& update) {
+      const MutexLock lock(mutex_);
+      updates_.push_back(update);
+    };
+    return options;
+  }
+  std::vector<Update> updates() {
+    const MutexLock lock(mutex_);
+    return updates_;
+  }
+  VersionNumber publish_step(Publisher& publisher, SlowlyChangingModel& model) {
+    const auto receipt = publisher.publish(model.views(), {});
+    EXPECT_TRUE(receipt) << receipt.error().message();
+    if (!receipt) return 0;
+    EXPECT_TRUE(publisher.wait_committed(receipt->version, kPatience));
+    return receipt->version;
+  }
+
+  Mutex mutex_;
+  std::vector<Update> updates_ FRESHET_GUARDED_BY(mutex_);
+  SlowlyChangingModel model_{{100'000, 300, 50'000, 7}};
+};
+
+INSTANTIATE_TEST_SUITE_P(Channels, RemoteStream, ::testing::Values("ucx", "zmq"),
+                         [](const auto& kind) { return std::string(kind.param); });
+
+TEST_P(RemoteStream, ServesWhatWasPublishedAsDeltas) {
+  auto publisher = open_publisher(remote_publisher_options());
+  auto subscriber = open_subscriber(remote_options());
+  for (int step = 0; step < 10; ++step) {
+    model_.step({0, 1, 2}, 64);
+    const VersionNumber version = publish_step(*publisher, model_);
+    const Status came = subscriber->wait_for(version, kPatience);
+    ASSERT_TRUE(came) << came.error().message();
+    const Snapshot snapshot = subscriber->snapshot();
+    EXPECT_EQ(snapshot.version(), version);
+    EXPECT_TRUE(model_.equals(snapshot)) << "step " << step;
+  }
+  ASSERT_TRUE(eventually([&] { return updates().size() == 10; }));
+  const std::vector<Update> seen = updates();
+  EXPECT_EQ(seen[0].channel, GetParam());
+  EXPECT_EQ(seen[0].tensors_dense, 4u);
+  EXPECT_EQ(seen[0].bytes_fetched, model_.bytes());
+  for (std::size_t i = 1; i < seen.size(); ++i) {
+    EXPECT_EQ(seen[i].tensors_fetched, 3u);
+    EXPECT_EQ(seen[i].tensors_delta, 2u) << "the smallest is not worth a delta";
+    EXPECT_LT(seen[i].bytes_fetched, model_.bytes() / 8);
+  }
+}
+
+TEST_P(RemoteStream, ALateJoinerFetchesOneWholeVersion) {
+  auto publisher = open_publisher(remote_publisher_options());
+  VersionNumber newest = 0;
+  for (int step = 0; step < 5; ++step) {
+    model_.step({0}, 100);
+    newest = publish_step(*publisher, model_);
+  }
+  auto subscriber = open_subscriber(remote_options());
+  ASSERT_TRUE(subscriber->wait_for(newest, kPatience));
+  EXPECT_TRUE(model_.equals(subscriber->snapshot()));
+  EXPECT_EQ(subscriber->status().bytes_fetched, model_.bytes());
+}
+
+TEST_P(RemoteStream, AVersionOutlivesItsPublisherAndTheNextOneIsFollowed) {
+  auto subscriber = open_subscriber(remote_options());
+  VersionNumber first = 0;
+  {
+    auto publisher = open_publisher(remote_publisher_options());
+    model_.step({0}, 10);
+    first = publish_step(*publisher, model_);
+    ASSERT_TRUE(subscriber->wait_for(first, kPatience));
+  }
+  ASSERT_TRUE(eventually([&] { return !subscriber->status().connected; }));
+  EXPECT_TRUE(model_.equals(subscriber->snapshot()));
+  auto publisher = open_publisher(remote_publisher_options());
+  model_.step({2}, 10);
+  const VersionNumber second = publish_step(*publisher, model_);
+  EXPECT_GT(second, first);
+  const Status came = subscriber->wait_for(second, kPatience);
+  ASSERT_TRUE(came) << came.error().message();
+  EXPECT_TRUE(model_.equals(subscriber->snapshot()));
+}
+
+TEST_P(RemoteStream, PinnedVersionsStayWhileOthersAreFetched) {
+  auto publisher = open_publisher(remote_publisher_options());
+  auto subscriber = open_subscriber(remote_options());
+  std::vector<std::pair<SlowlyChangingModel, Snapshot>> pinned;
+  for (int step = 0; step < 4; ++step) {
+    model_.step({0, 2}, 50);
+    ASSERT_TRUE(subscriber->wait_for(publish_step(*publisher, model_), kPatience));
+    if (step % 2 == 0) pinned.emplace_back(model_, subscriber->snapshot());
+  }
+  for (const auto& [model, snapshot] : pinned) EXPECT_TRUE(model.equals(snapshot));
+}
+
+TEST_P(RemoteStream, AFullArenaKeepsTheServedVersionUntilThereIsRoom) {
+  auto publisher = open_publisher(remote_publisher_options());
+  SubscriberOptions options = remote_options();
+  options.arena_copies = 1;
+  options.arena_limit_bytes = 400'000;  // The model has 300,614, a step of its first tensor 200,000.
+  auto subscriber = open_subscriber(std::move(options));
+  model_.step({0}, 10);
+  const VersionNumber first = publish_step(*publisher, model_);
+  ASSERT_TRUE(subscriber->wait_for(first, kPatience));
+  const SlowlyChangingModel before = model_;
+  model_.step({0}, 10);
+  publish_step(*publisher, model_);
+  ASSERT_TRUE(eventually([&] { return subscriber->status().last_error.find("400000") != std::string::npos; }))
+      << subscriber->status().last_error;
+  EXPECT_TRUE(before.equals(subscriber->snapshot()));
+}
+
+TEST_P(RemoteStream, EveryVersionComesInOrder) {
+  auto publisher = open_publisher(remote_publisher_options());
+  SubscriberOptions options = remote_options();
+  options.every = true;
+  auto subscriber = open_subscriber(std::move(options));
+  ASSERT_TRUE(eventually([&] { return subscriber->status().connected; }));
+  std::vector<SlowlyChangingModel> published;
+  for (int step = 0; step < 6; ++step) {
+    model_.step({0, 1}, 33);
+    publish_step(*publisher, model_);
+    published.push_back(model_);
+  }
+  for (VersionNumber version = 1; version <= 6; ++version) {
+    const auto delivery = subscriber->next(kPatience);
+    ASSERT_TRUE(delivery) << delivery.error().message();
+    EXPECT_EQ(delivery->snapshot.version(), version);
+    EXPECT_TRUE(published[version - 1].equals(delivery->snapshot));
+  }
+}
+
+TEST_P(RemoteStream, AnAddressThatIsSilentLeadsToTheNext) {
+  auto publisher = open_publisher(remote_publisher_options());
+  SubscriberOptions options = remote_options();
+  options.at = "tcp://127.0.0.1:9," + publisher->address();
+  auto subscriber = open_subscriber(std::move(options));
+  model_.step({0}, 10);
+  const Status came = subscriber->wait_for(publish_step(*publisher, model_), kPatience);
+  ASSERT_TRUE(came) << came.error().message();
+  EXPECT_TRUE(model_.equals(subscriber->snapshot()));
+}
+
+TEST_F(StreamTest, AChannelThatNobodyHasIsToldByName) {
+  const auto refused = [](auto opened) { return !opened && opened.error().code() == Code::invalid_argument; };
+  SubscriberOptions options = subscriber_options();
+  options.channel = "carrier-pigeon";
+  EXPECT_TRUE(refused(Subscriber::open(options)));
+  options.channel = "auto";
+  options.at = "tcp://127.0.0.1:7070,,tcp://127.0.0.1:7071";
+  EXPECT_TRUE(refused(Subscriber::open(options)));
+  options.at = "";
+  options.arena_copies = 0.5;
+  EXPECT_TRUE(refused(Subscriber::open(options)));
+}
+
+}  // namespace
+}  // namespace freshet

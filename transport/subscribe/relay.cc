@@ -1,0 +1,175 @@
+#include "transport/subscribe/relay.h"
+
+#include <unistd.h>
+
+#include <utility>
+
+#include "core/check.h"
+#include "transport/publish/subscriber_stat.h"
+
+namespace freshet::detail {
+namespace {
+
+/// In a directory of many hosts.
+constexpr Duration kAdvertisedFor = std::chrono::seconds(15);
+constexpr Duration kAdvertiseEach = std::chrono::seconds(5);
+
+}  // namespace
+
+Result<std::unique_ptr<Relay>> Relay::open(Options options) {
+  Directory& directory = options.hub->directory();
+  std::unique_ptr<Directory::Claim> claim;
+  std::uint64_t incarnation = options.unix_ns;
+  const bool many_hosts = is_remote_directory(directory.text());
+  if (!many_hosts) {
+    FRESHET_ASSIGN(claim, directory.claim(options.model));
+    FRESHET_ASSIGN(incarnation, claim->begin_incarnation(static_cast<std::int64_t>(options.unix_ns)));
+  }
+  std::unique_ptr<Relay> relay(new Relay(std::move(options), std::move(claim)));
+  {
+    MutexLock lock(relay->mutex_);
+    relay->totals_.model = relay->options_.model;
+  }
+  FRESHET_TRY(relay->options_.hub->add(
+      {.model = relay->options_.model, .incarnation = incarnation, .keep_versions = relay->options_.keep_versions},
+      *relay));
+  relay->added_ = true;
+  if (relay->claim_ != nullptr) {
+    FRESHET_TRY(relay->claim_->advertise({.model = relay->options_.model,
+                                          .pid = static_cast<std::int32_t>(::getpid()),
+                                          .incarnation = incarnation,
+                                          .control = relay->address()}));
+  }
+  return relay;
+}
+
+Relay::~Relay() {
+  if (added_) options_.hub->remove(options_.model);
+  if (claim_ == nullptr) {
+    static_cast<void>(options_.hub->directory().stop_serving(options_.model, address()));
+  }
+  take_news();
+  MutexLock lock(mutex_);
+  for (const auto& [ours, segment] : segments_) arena_->let_go(segment);
+}
+
+void Relay::set_wake(const Wake& wake) { wake_ = &wake; }
+
+std::vector<SegmentIndex> Relay::take_in(const FetchedMemory& fetched) {
+  const std::vector<SegmentIndex>& segments = fetched.version().segments;
+  std::unordered_map<SegmentIndex, SegmentIndex> newest;
+  std::vector<SegmentIndex> ours;
+  MutexLock lock(mutex_);
+  arena_ = fetched.arena();
+  for (const SegmentIndex segment : segments) {
+    // The hub keeps the newest version until the next one is there: what both name goes on being the same.
+    if (const auto known = newest_of_.find(segment); known != newest_of_.end()) {
+      ours.push_back(known->second);
+    } else {
+      SegmentIndex fresh = next_;
+      if (unused_.empty()) {
+        ++next_;
+      } else {
+        fresh = unused_.back();
+        unused_.pop_back();
+      }
+      arena_->refer(segment);
+      segments_[fresh] = segment;
+      ours.push_back(fresh);
+    }
+    newest[segment] = ours.back();
+  }
+  newest_of_ = std::move(newest);
+  return ours;
+}
+
+void Relay::commit(const ServedVersion& version, std::uint64_t missed, std::int64_t publish_started_ns) {
+  // What is mapped from a publisher of this host is there for its neighbours too; and a hub's numbers grow.
+  if (version.fetched == nullptr || version.number() <= newest_) return;
+  newest_ = version.number();
+  if (claim_ != nullptr) static_cast<void>(claim_->record_number(newest_));
+  const FetchedMemory& fetched = *version.fetched;
+  protocol::CommittedVersion committed{.manifest = version.manifest,
+                                       .encoded_manifest = encode(*version.manifest),
+                                       .segments = take_in(fetched),
+                                       .places = fetched.arena()->places(fetched.version().segments),
+                                       .publish_started_ns = publish_started_ns,
+                                       .missed_before = missed};
+  std::vector<shm::SlabReference> slabs;
+  for (const auto& slab : fetched.arena()->slabs()) {
+    slabs.push_back({.descriptor = slab.descriptor, .bytes = slab.bytes});
+    committed.slab_bytes.push_back(slab.bytes);
+  }
+  {
+    const FetchArena::Stat arena = fetched.arena()->stat();
+    MutexLock lock(mutex_);
+    totals_.newest = newest_;
+    totals_.model_bytes = version.manifest->architecture->bytes();
+    ++totals_.versions_published;
+    totals_.bytes_published += version.update.bytes_fetched;
+    totals_.arena_bytes = arena.arena_bytes;
+    totals_.arena_free_bytes = arena.free_bytes;
+    totals_.locked_bytes = arena.locked_bytes;
+  }
+  options_.hub->commit(options_.model, std::move(committed), std::move(slabs), [] {});
+}
+
+void Relay::make_room(std::uint64_t bytes) { options_.hub->shed_queues(options_.model, bytes); }
+
+VersionNumber Relay::take_news() {
+  std::vector<SegmentIndex> free;
+  std::shared_ptr<FetchArena> arena;
+  {
+    MutexLock lock(mutex_);
+    arena = arena_;
+    for (const SegmentIndex ours : std::exchange(freed_, {})) {
+      const auto segment = segments_.find(ours);
+      FRESHET_CHECK(segment != segments_.end());
+      free.push_back(segment->second);
+      segments_.erase(segment);
+      unused_.push_back(ours);
+    }
+  }
+  if (!free.empty()) arena->let_go(free);
+  return floor_;
+}
+
+void Relay::advertise(Time now) {
+  if (claim_ != nullptr || newest_ == 0 || now < advertise_at_) return;
+  advertise_at_ = now + kAdvertiseEach;
+  static_cast<void>(
+      options_.hub->directory().serve(options_.model, {.address = address(), .number = newest_}, kAdvertisedFor));
+}
+
+void Relay::on_free(std::span<const SegmentIndex> segments) {
+  {
+    MutexLock lock(mutex_);
+    freed_.insert(freed_.end(), segments.begin(), segments.end());
+  }
+  if (wake_ != nullptr) wake_->wake();
+}
+
+std::vector<Bytes> Relay::bytes_of(std::span<const SegmentIndex> segments) const {
+  std::vector<Bytes> memory;
+  MutexLock lock(mutex_);
+  for (const SegmentIndex ours : segments) {
+    memory.push_back(arena_->bytes(segments_.at(ours)));
+  }
+  return memory;
+}
+
+void Relay::on_number_floor(VersionNumber floor) {
+  if (floor_.exchange(floor) != floor && wake_ != nullptr) wake_->wake();
+}
+
+PublisherStat Relay::stat(const std::vector<protocol::PublisherMachine::SessionStat>& sessions) const {
+  PublisherStat stat;
+  {
+    MutexLock lock(mutex_);
+    stat = totals_;
+  }
+  for (const auto& session : sessions) stat.subscribers.push_back(subscriber_stat(session));
+  return stat;
+}
+
+}  // namespace freshet::detail

@@ -1,0 +1,88 @@
+#pragma once
+
+/// A subscriber that serves again what it fetched: each version that it installs is committed, with the same manifest
+/// and number, to a hub of its own, out of the memory that it was fetched into. So a host fetches a version once and
+/// its neighbours map it, and hosts further on fetch from here.
+///
+/// The hub's books know a segment by a number of the relay's own, one for each time that the hub takes it in: each such
+/// number refers to the arena's segment until the hub says that it is free, exactly once, however the two sides' news
+/// cross.
+///
+/// Owned by the subscriber's loop thread, but for HubModel's part.
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "core/mutex.h"
+#include "transport/directory/directory.h"
+#include "transport/subscribe/served_version.h"
+#include "transport/wake.h"
+#include "transport/zmq/publisher_hub.h"
+
+namespace freshet::detail {
+
+class Relay final : public HubModel {
+ public:
+  struct Options {
+    std::string model;
+    std::shared_ptr<PublisherHub> hub;
+    std::size_t keep_versions = 2;
+    std::uint64_t unix_ns = 0;  ///< Now; its incarnation is begun with it.
+  };
+  /// Claims the model's name in the hub's directory when that is one of this host: neighbours then find the relay as
+  /// they would find the publisher. already_exists when a publisher or relay of this host has the name.
+  static Result<std::unique_ptr<Relay>> open(Options options);
+  /// Cuts off whoever fetches; those who map keep what they have.
+  ~Relay() override;
+
+  /// To be woken when take_news() has something. Before the first commit.
+  void set_wake(const Wake& wake);
+
+  /// Serves it from now on. `missed`: versions before it that never came here.
+  void commit(const ServedVersion& version, std::uint64_t missed, std::int64_t publish_started_ns);
+  /// Gives up queued and retained versions until `bytes` were freed, or nothing is left to give up.
+  void make_room(std::uint64_t bytes);
+  /// Lets go of what the hub freed. The highest number that anybody downstream has seen.
+  VersionNumber take_news();
+  /// Tells a directory of many hosts that this relay is here; now and then, from the loop.
+  void advertise(Time now);
+
+  /// Where others find it.
+  std::string address() const { return options_.hub->advertised().front(); }
+
+  // HubModel.
+  void on_free(std::span<const SegmentIndex> segments) override;
+  std::vector<Bytes> bytes_of(std::span<const SegmentIndex> segments) const override;
+  void on_number_floor(VersionNumber floor) override;
+  PublisherStat stat(const std::vector<protocol::PublisherMachine::SessionStat>& sessions) const override;
+
+ private:
+  Relay(Options options, std::unique_ptr<Directory::Claim> claim)
+      : options_(std::move(options)), claim_(std::move(claim)) {}
+  std::vector<SegmentIndex> take_in(const FetchedMemory& fetched) FRESHET_EXCLUDES(mutex_);
+
+  const Options options_;
+  const std::unique_ptr<Directory::Claim> claim_;  ///< Null in a directory of many hosts.
+
+  // The loop thread's.
+  bool added_ = false;
+  VersionNumber newest_ = 0;
+  Time advertise_at_{};
+
+  const Wake* wake_ = nullptr;
+  std::atomic<VersionNumber> floor_{0};
+  mutable Mutex mutex_;
+  std::shared_ptr<FetchArena> arena_ FRESHET_GUARDED_BY(mutex_);  ///< Null before the first commit.
+  std::unordered_map<SegmentIndex, SegmentIndex> segments_ FRESHET_GUARDED_BY(mutex_);   ///< The arena's, by ours.
+  std::unordered_map<SegmentIndex, SegmentIndex> newest_of_ FRESHET_GUARDED_BY(mutex_);  ///< Ours, by the arena's.
+  std::vector<SegmentIndex> freed_ FRESHET_GUARDED_BY(mutex_);
+  std::vector<SegmentIndex> unused_ FRESHET_GUARDED_BY(mutex_);  ///< Numbers that may be given again.
+  SegmentIndex next_ FRESHET_GUARDED_BY(mutex_) = 0;
+  PublisherStat totals_ FRESHET_GUARDED_BY(mutex_);
+};
+
+}  // namespace freshet::detail

@@ -1,0 +1,122 @@
+#include <algorithm>
+
+#include "core/format.h"
+#include "transport/subscribe/elapsed.h"
+#include "transport/subscribe/subscriber_loop.h"
+
+// Versions that are fetched: what the loop does beside the fetcher.
+
+namespace freshet {
+namespace {
+
+/// Of a round: heartbeats and news wait for no longer.
+constexpr std::chrono::microseconds kRound{4000};
+
+}  // namespace
+
+void SubscriberLoop::open_channel(const protocol::action::OpenChannel& action) {
+  Status opened = follow(action.announcements);
+  if (opened) opened = fetcher_.open(action.session, action.offer);
+  if (opened) return machine_.on_channel_open(action.session, now());
+  shelf_.set_error(opened.error().message());
+  machine_.on_channel_closed(action.session, opened.error(), now());
+}
+
+void SubscriberLoop::begin_fetch(protocol::action::Install install) {
+  if (fetcher_.is_fetching()) {
+    fetch_next_ = std::move(install);
+    return;
+  }
+  const protocol::Grant& grant = install.grant;
+  fetching_ = Fetching{.session = grant.session,
+                       .number = grant.number,
+                       .channel = grant.channel,
+                       .gap_before = grant.gap_before,
+                       .publish_started_ns = grant.publish_started_ns,
+                       .granted_at = install.granted_at};
+  auto manifest = detail::manifest_of(model_, grant, architectures_);
+  if (!manifest) return refuse_fetch(manifest.error());
+  machine_.on_architecture_known((*manifest)->architecture->digest());
+  const detail::ServedVersion* served = shelf_.current();
+  const Status begun = fetcher_.begin({.manifest = *manifest, .session = grant.session, .lease = grant.lease},
+                                      served == nullptr ? nullptr : served->fetched.get(), now());
+  if (begun) return;
+  if (relay_ != nullptr && begun.error().code() == Code::out_of_space) {
+    relay_->make_room((*manifest)->architecture->bytes());
+  }
+  refuse_fetch(begun.error());
+}
+
+void SubscriberLoop::abandon_fetch(const protocol::action::Abandon& abandoned) {
+  const auto is_it = [&](protocol::SessionId session, VersionNumber number) {
+    return session == abandoned.session && number == abandoned.number;
+  };
+  if (fetch_next_ && is_it(fetch_next_->grant.session, fetch_next_->grant.number)) fetch_next_.reset();
+  if (!fetching_ || !is_it(fetching_->session, fetching_->number)) return;
+  fetching_.reset();
+  fetcher_.give_up(Error(Code::cancelled, "something else was decided"));
+}
+
+void SubscriberLoop::refuse_fetch(const Error& why) {
+  const Fetching fetching = *std::exchange(fetching_, std::nullopt);
+  const Error error = Error(why).with_context(
+      format("fetch {}@{} by {}", model_, fetching.number, protocol::to_string(fetching.channel)));
+  shelf_.set_error(error.message());
+  machine_.on_installed(fetching.session, fetching.number, fail(error), now());
+}
+
+void SubscriberLoop::carry_on_fetch() {
+  const protocol::SessionId session = fetcher_.session();
+  detail::VersionFetcher::Round round = fetcher_.round(now(), kRound);
+  if (round.bytes_came) machine_.on_channel_progress(session, now());
+  if (round.fetched && fetching_) {
+    if (*round.fetched) {
+      machine_.selector().measured(fetching_->channel, round.tally.bytes_moved, round.took, now());
+    }
+    finish_fetch(std::move(*round.fetched), round.tally);
+  }
+  if (round.died) {
+    shelf_.set_error(round.died->message());
+    machine_.on_channel_closed(round.session, *round.died, now());
+  }
+  if (fetch_next_ && !fetcher_.is_fetching()) begin_fetch(*std::exchange(fetch_next_, std::nullopt));
+  carry_out();
+}
+
+void SubscriberLoop::finish_fetch(Result<std::shared_ptr<const detail::FetchedMemory>> fetched,
+                                  const detail::FetchTally& tally) {
+  if (!fetched) return refuse_fetch(fetched.error());
+  const Fetching fetching = *std::exchange(fetching_, std::nullopt);
+  auto version = detail::make_served_version(std::move(*fetched));
+  version->session = fetching.session;
+  Update& update = version->update = update_of(*version);
+  update.channel = protocol::to_string(fetching.channel);
+  update.gap_before = fetching.gap_before;
+  update.bytes_fetched = tally.bytes_moved;
+  update.tensors_delta = tally.tensors_delta;
+  update.tensors_dense = tally.tensors - tally.tensors_delta;
+  update.latency = age_of(*version->manifest, fetching);
+  serve(std::move(version), fetching.session);
+}
+
+void SubscriberLoop::pass_on(const Update& update) {
+  const VersionNumber before = std::exchange(passed_on_, update.version);
+  // Who takes the latest does not know how many of the numbers in between were versions.
+  const std::uint64_t skipped = before == 0 || update.version <= before ? 0 : update.version - before - 1;
+  relay_->commit(*shelf_.current(), options_.subscriber.every ? update.gap_before : skipped,
+                 (now() - update.latency).time_since_epoch().count());
+}
+
+void SubscriberLoop::take_relay_news() {
+  const VersionNumber seen = relay_->take_news();
+  if (seen > std::exchange(seen_downstream_, std::max(seen, seen_downstream_))) machine_.on_higher_seen(seen, now());
+  relay_->advertise(now());
+}
+
+/// Between hosts only the clocks on the wall can be compared, as well as they agree.
+Duration SubscriberLoop::age_of(const Manifest& manifest, const Fetching& fetching) const {
+  if (same_host_) return detail::elapsed_since(fetching.publish_started_ns, std::max(now(), fetching.granted_at));
+  return Duration(std::max<std::int64_t>(0, clock_.unix_ns() - manifest.created_unix_ns));
+}
+
+}  // namespace freshet
