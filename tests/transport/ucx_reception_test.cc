@@ -35,7 +35,7 @@ wire::Chunk chunk(std::uint64_t offset, std::uint64_t total = 40'000, std::uint3
 /// A batch whose answers claim these sizes, with `bytes` behind them.
 std::vector<std::byte> batch(const std::vector<wire::Answer>& answers, std::size_t bytes) {
   std::vector<std::byte> data(answers.size() * sizeof(wire::Answer) + bytes);
-  std::memcpy(data.data(), answers.data(), answers.size() * sizeof(wire::Answer));
+  if (!answers.empty()) std::memcpy(data.data(), answers.data(), answers.size() * sizeof(wire::Answer));
   return data;
 }
 

@@ -167,8 +167,12 @@ Result<bool> Client::progress(std::chrono::microseconds at_most) {
     if (!requests_.empty() && ++idle < kIdleRounds) continue;
     check_silence(now);
     if (dead_) return fail(*dead_);
-    FRESHET_ASSIGN(const bool armed, worker_->arm());
-    if (!armed) continue;
+    const Result<bool> armed = worker_->arm();
+    if (!armed) {
+      die(armed.error());
+      return fail(*dead_);
+    }
+    if (!*armed) continue;
     set_timer(now);
     return false;
   } while (now < deadline);
