@@ -78,6 +78,18 @@ TEST_F(PublisherFinderTest, AGhostIsAskedAboutAgainAfterPausesThatGrow) {
   EXPECT_EQ(finder_.looks_in_vain(), 0);
 }
 
+TEST_F(PublisherFinderTest, ADirectoryThatHasNotAnsweredYetIsNoTrouble) {
+  known_.entry = fail(Code::unavailable, "not reached yet");
+  EXPECT_FALSE(finder_.look(now_));
+  EXPECT_FALSE(finder_.worth_telling(now_));
+  now_ += std::chrono::seconds(2);
+  EXPECT_FALSE(finder_.look(now_));
+  EXPECT_TRUE(finder_.worth_telling(now_));
+  known_.entry = fail(Code::not_found, "nobody");
+  EXPECT_FALSE(finder_.look(now_));
+  EXPECT_FALSE(finder_.worth_telling(now_));
+}
+
 TEST_F(PublisherFinderTest, AddressesOfAnotherHostAloneAreOfNoUse) {
   known_.entry = entry(1, "ipc:///tmp/control");
   const auto unusable = finder_.look(now_);

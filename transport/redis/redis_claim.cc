@@ -142,13 +142,13 @@ Status RedisClaim::wait_until_kept(std::uint64_t revision, const std::string& wh
   const Time deadline = system_clock().now() + client_->times().patience;
   bool kept = false;
   {
-    MutexLock lock(shared_->mutex);
-    const Lease& lease = shared_->lease;
-    while (!lease.lost() && !lease.holds(revision)) {
-      if (!shared_->changed.wait_until(shared_->mutex, deadline)) break;
+    SharedLease& shared = *shared_;
+    MutexLock lock(shared.mutex);
+    while (!shared.lease.lost() && !shared.lease.holds(revision)) {
+      if (!shared.changed.wait_until(shared.mutex, deadline)) break;
     }
-    if (lease.lost()) return fail(lost_error(shared_->model, *lease.lost()));
-    kept = lease.holds(revision);
+    if (shared.lease.lost()) return fail(lost_error(shared.model, *shared.lease.lost()));
+    kept = shared.lease.holds(revision);
   }
   if (kept) return {};
   return fail(Code::unavailable, format("{}: {}: {}", client_->address().text(), what, client_->health()));

@@ -186,7 +186,9 @@ void RedisWatch::look_again() {
 }
 
 Error RedisWatch::away() const {
-  return Error(Code::unavailable, format("{}: {}", client_->address().text(), client_->health()));
+  const bool away = client_->is_away();
+  return Error(Code::unavailable,
+               format("{}: {}", client_->address().text(), away ? client_->health() : "it has not answered yet"));
 }
 
 Result<Look> RedisWatch::seen() const {

@@ -11,6 +11,7 @@ namespace {
 /// How often the directory is looked at where its news cannot be heard, or was lost.
 constexpr Duration kLookAgain = std::chrono::seconds(2);
 constexpr Duration kLookAgainMax = std::chrono::seconds(32);
+constexpr Duration kFirstAnswer = std::chrono::seconds(1);
 
 }  // namespace
 
@@ -31,12 +32,19 @@ Result<std::string> PublisherFinder::look(Time now) {
   look_at_ = now + std::min(kLookAgainMax, kLookAgain * (1 << std::min(looks_in_vain_, 4)));
   // Its news may have been lost, and what it says be long past.
   if (again || !entry) watch_->look_again();
+  const bool unavailable = !entry && entry.error().code() == Code::unavailable;
+  if (!unavailable) unavailable_since_.reset();
+  if (unavailable && !unavailable_since_) unavailable_since_ = now;
   if (!entry) {
     found_ = {};
     return fail(std::move(entry).error());
   }
   found_ = std::move(*entry);
   return usable_address(found_);
+}
+
+bool PublisherFinder::worth_telling(Time now) const {
+  return unavailable_since_ && now - *unavailable_since_ >= kFirstAnswer;
 }
 
 Result<std::string> PublisherFinder::usable_address(const Directory::Entry& entry) const {

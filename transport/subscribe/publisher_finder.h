@@ -5,6 +5,7 @@
 /// after pauses that grow.
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "core/clock.h"
@@ -33,6 +34,8 @@ class PublisherFinder {
   /// The address to be connected to. not_found when nobody is there; failed_precondition when none of the addresses can
   /// be used from this host.
   Result<std::string> look(Time now);
+  /// After a look() that was `unavailable`: whether it has been for longer than a first answer takes.
+  bool worth_telling(Time now) const;
   /// After look(): how often in a row it found the same one, and nobody answered there.
   int looks_in_vain() const { return looks_in_vain_; }
 
@@ -44,6 +47,7 @@ class PublisherFinder {
   const std::string host_;
   Directory::Entry found_;  ///< By the last look; without a model before.
   int looks_in_vain_ = 0;
+  std::optional<Time> unavailable_since_;
   Time look_at_{};
 };
 

@@ -282,9 +282,11 @@ void SubscriberLoop::find_publisher() {
   if (machine_.connected()) finder_->on_connected();
   const auto address = finder_->look(at);
   if (!address) {
-    if (address.error().code() != Code::not_found) shelf_.set_error(address.error().message());
+    const Code code = address.error().code();
+    const bool tell = code == Code::unavailable ? finder_->worth_telling(at) : code != Code::not_found;
+    if (tell) shelf_.set_error(address.error().message());
     // A directory that is away is no reason to leave anybody.
-    if (address.error().code() != Code::unavailable) control_.reset();
+    if (code != Code::unavailable) control_.reset();
     return;
   }
   if (finder_->looks_in_vain() > 1) {
