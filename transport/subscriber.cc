@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include "core/format.h"
+#include "transport/file/folder_follower.h"
 #include "core/text.h"
 #include "transport/subscribe/subscriber_loop.h"
 #include "transport/zmq/this_host.h"
@@ -60,16 +61,33 @@ Result<std::unique_ptr<detail::Relay>> open_relay(const SubscriberOptions& optio
                               .unix_ns = static_cast<std::uint64_t>(clock.unix_ns())});
 }
 
+/// A folder's versions are published within this process, and what follows need not know of it.
+Result<std::unique_ptr<file::FolderFollower>> follow_folder(SubscriberOptions& options) {
+  FRESHET_ASSIGN(std::string folder, file::folder_of_address(options.at));
+  if (!options.channel.empty() && options.channel != "auto" && options.channel != "file") {
+    return fail(Code::invalid_argument, format("a folder is read by the channel file, not by {}", options.channel));
+  }
+  FRESHET_ASSIGN(
+      auto follower,
+      file::FolderFollower::open(
+          {.folder = std::move(folder), .model = options.model, .every = options.every, .after = options.after}));
+  options.at = follower->address();
+  options.channel = "shm";
+  return follower;
+}
+
 }  // namespace
 
 class Subscriber::Impl {
  public:
-  Impl(SubscriberLoop::Options options, std::unique_ptr<Directory> directory, std::unique_ptr<detail::Relay> relay,
-       zmq::context_t context, Wake wake)
+  Impl(SubscriberLoop::Options options, std::unique_ptr<file::FolderFollower> follower,
+       std::unique_ptr<Directory> directory, std::unique_ptr<detail::Relay> relay, zmq::context_t context, Wake wake)
       : every(options.subscriber.every),
+        folder(std::move(follower)),
         loop(std::move(options), std::move(directory), std::move(relay), std::move(context), std::move(wake)) {}
 
   const bool every;
+  const std::unique_ptr<file::FolderFollower> folder;  ///< Null unless versions come from one.
   SubscriberLoop loop;
 };
 
@@ -78,6 +96,10 @@ Subscriber::~Subscriber() = default;
 
 Result<std::unique_ptr<Subscriber>> Subscriber::open(SubscriberOptions options) {
   FRESHET_TRY(check_options(options));
+  std::unique_ptr<file::FolderFollower> folder;
+  if (file::is_folder_address(options.at)) {
+    FRESHET_ASSIGN(folder, follow_folder(options));
+  }
   FRESHET_ASSIGN(std::optional<ClientCredentials> credentials, client_credentials(options.security));
   if (!options.notifier.empty() && options.notifier != "zmq" && options.notifier != "redis") {
     return fail(Code::invalid_argument, format("notifier \"{}\" is neither zmq nor redis", shown(options.notifier)));
@@ -107,14 +129,16 @@ Result<std::unique_ptr<Subscriber>> Subscriber::open(SubscriberOptions options) 
                                .host = this_host(),
                                .at = addresses,
                                .channel = channel,
-                               .openers = std::move(openers)};
+                               .openers = std::move(openers),
+                               .mapped_channel = folder != nullptr ? "file" : "shm"};
   if (::getrandom(&loop.session_seed, sizeof loop.session_seed, 0) != sizeof loop.session_seed) {
     return fail_errno(errno, "draw a session's id");
   }
   loop.label = loop.subscriber.label.empty() ? process_name() : loop.subscriber.label;
   try {
-    return std::unique_ptr<Subscriber>(new Subscriber(std::make_unique<Impl>(
-        std::move(loop), std::move(directory), std::move(relay), std::move(context), std::move(wake))));
+    return std::unique_ptr<Subscriber>(
+        new Subscriber(std::make_unique<Impl>(std::move(loop), std::move(folder), std::move(directory),
+                                              std::move(relay), std::move(context), std::move(wake))));
   } catch (const std::system_error& error) {
     return fail(Code::unavailable, format("start a subscriber's thread: {}", error.what()));
   }

@@ -74,7 +74,8 @@ struct SubscriberOptions {
   std::string model;
   /// Address of the publisher's control socket; one of another host needs keys. Several, with commas, in order of
   /// preference (a relay first, the publisher next): one that is silent for a second leads to the next. Empty: ask the
-  /// host directory.
+  /// host directory. "file:///mnt/share/demo": no publisher, but a folder of versions (transport/file/weight_folder.h)
+  /// that both sides see.
   std::string at;
   std::string directory;  ///< As open_directory() takes it; empty for the default.
   /// Who tells of new versions: "zmq" (or empty), the publisher itself; "redis", the directory, which then must be one

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/check.h"
+#include "transport/file/folder_follower.h"
 #include "transport/zmq/address.h"
 
 namespace freshet::cli {
@@ -33,6 +34,10 @@ void add_version(CLI::App& command, const std::string& name, std::string& versio
 
 void add_address(CLI::App& command, std::string& address, AddressUse use, const std::string& description) {
   const auto is_address = [use](const std::string& text) {
+    if (use == AddressUse::connect && file::is_folder_address(text)) {
+      const auto folder = file::folder_of_address(text);
+      return folder ? std::string() : folder.error().message();
+    }
     const auto parsed = SocketAddress::parse(text, use == AddressUse::bind, Reach::any_host);
     return parsed ? std::string() : parsed.error().message();
   };

@@ -67,6 +67,22 @@ TEST_F(FolderFollowerTest, AFolderThatComesLaterIsFound) {
   EXPECT_TRUE((*subscriber)->wait_for(1, kPatience));
 }
 
+TEST_F(FolderFollowerTest, ASubscriberCanBeGivenTheFolderItself) {
+  auto subscriber = Subscriber::open({.model = "demo", .at = "file://" + (folder_ / "versions"), .every = true});
+  ASSERT_TRUE(subscriber) << subscriber.error().message();
+  for (VersionNumber number : {3, 4, 9}) {
+    write(number, "v" + std::to_string(number));
+    const auto delivery = (*subscriber)->next(kPatience);
+    ASSERT_TRUE(delivery) << delivery.error().message() << (*subscriber)->status().last_error;
+    EXPECT_EQ(delivery->update.version, number);
+    EXPECT_EQ(delivery->update.channel, "file");
+    EXPECT_EQ(bytes_of(delivery->snapshot), "v" + std::to_string(number));
+  }
+  EXPECT_EQ(
+      Subscriber::open({.model = "demo", .at = "file://" + (folder_ / "versions"), .channel = "ucx"}).error().code(),
+      Code::invalid_argument);
+}
+
 TEST(FolderAddress, IsAnAbsolutePath) {
   EXPECT_EQ(folder_of_address("file:///mnt/share").value(), "/mnt/share");
   EXPECT_FALSE(folder_of_address("file://mnt/share"));

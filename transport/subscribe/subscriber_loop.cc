@@ -444,7 +444,7 @@ Update SubscriberLoop::update_of(const detail::ServedVersion& version) const {
   const detail::ServedVersion* before = shelf_.current();
   const bool comparable =
       before != nullptr && before->manifest->architecture->digest() == manifest.architecture->digest();
-  Update update{.version = manifest.name.number, .channel = "shm"};
+  Update update{.version = manifest.name.number, .channel = options_.mapped_channel};
   for (const std::uint32_t tensor : manifest.owners.changed_since(comparable ? before->manifest->owners : OwnerMap())) {
     ++update.tensors_fetched;
     update.bytes_fetched += version.tensors[tensor].size();

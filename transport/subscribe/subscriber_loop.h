@@ -40,6 +40,7 @@ class SubscriberLoop {
     std::vector<std::string> at;                   ///< Addresses in order of preference; empty: ask the directory.
     std::optional<protocol::ChannelKind> channel;  ///< No other than this one.
     ChannelOpeners openers;
+    std::string mapped_channel = "shm";  ///< What updates that come through a door name as their channel.
   };
   /// Everything that can fail was opened before: `directory` where the publisher is looked up, or `at`, its address.
   /// `relay`: null for none.
