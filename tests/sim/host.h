@@ -1,7 +1,7 @@
 #pragma once
 
-/// What the simulated processes share: the world, the network, the host directory's last number, the oracle, the doors'
-/// wiring, and the rules that are broken on purpose to see that the simulator notices.
+/// What the simulated processes share: the world, the network, the directories, the oracle, and the rules that are
+/// broken on purpose to see that the simulator notices.
 
 #include <cstdint>
 #include <memory>
@@ -28,8 +28,14 @@ enum class Sabotage {
   lose_freed_segments,  ///< What is free never comes back.
   never_unpin,          ///< A subscriber keeps versions that nobody reads.
   write_in_place,       ///< The trainer writes into the newest version's segments.
+  close_lease_early,    ///< A lease is said to be closed while a fetch still reads under it.
+  never_close_lease,    ///< Nobody says that a lease is closed.
+  install_unproved,     ///< What was fetched is served without its proof.
+  believe_any_lease,    ///< A lease is accepted for another version, or another session.
+  forget_relay_gap,     ///< A relay does not say what it missed itself.
 };
 
+class Source;
 class SimPublisher;
 class SimSubscriber;
 
@@ -40,17 +46,27 @@ struct Host {
   Network network;
   Sabotage sabotage;
   Oracle oracle;
-  VersionNumber last_number = 0;  ///< As the host directory keeps it across publishers.
+  VersionNumber last_number = 0;  ///< As the trainer's host directory keeps it across publishers.
   protocol::Current current;      ///< The directory's record, likewise.
+  bool lost_directory = false;    ///< It was lost once.
   std::uint64_t incarnations = 0;
+  std::uint64_t knocks = 0;
   std::shared_ptr<const Architecture> architecture;
   /// Subscribers refuse some versions as corrupt. Whoever does holds its old version until a newer one is published, so
   /// the arena has room for all of those then; elsewhere it is as small as two copies of the model.
   bool refusals = false;
-  bool faults = true;   ///< Failing installs, wasted numbers.
+  bool faults = true;   ///< Failing installs and channels, wasted numbers, lies, flipped bits.
   bool reading = true;  ///< Readers go on pinning.
   SimPublisher* publisher = nullptr;
+  std::vector<Source*> sources;  ///< Whoever publishes: the trainer, relays.
   std::vector<SimSubscriber*> subscribers;
+
+  /// By its name, or by an address of one of its lives: "door/NAME/LIFE". Nothing when there is none.
+  Source* source_of(const std::string& address) const;
+
+  /// That place is about to be written, for `tensor`. A violation when somebody could read it: a reader who has it
+  /// mapped, or a fetch that has yet to send it.
+  void check_write(const ArenaMemory& memory, const SegmentPlace& place, std::uint32_t tensor) const;
 };
 
 /// Over the wire and back: every simulated message passes through the real codec.

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "core/arena.h"
@@ -21,32 +23,39 @@ struct ArenaMemory {
   }
 };
 
+inline bool overlap(const SegmentPlace& a, const SegmentPlace& b) {
+  return a.slab == b.slab && a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
+}
+
 using TensorBytes = std::vector<std::byte>;
 
-/// What the trainer wrote, told by the trainer itself.
+/// What the trainer wrote, told by the trainer itself. A version is known by number and incarnation: a host directory
+/// that was lost lets a number be given twice.
 class Oracle {
  public:
-  struct Version {
-    std::uint64_t incarnation = 0;
-    std::vector<TensorBytes> tensors;
-  };
+  using Version = std::vector<TensorBytes>;
 
-  void committed(VersionNumber number, Version version) { versions_.emplace(number, std::move(version)); }
-  const Version* find(VersionNumber number) const {
-    const auto version = versions_.find(number);
+  void committed(VersionNumber number, std::uint64_t incarnation, Version version) {
+    versions_.emplace(std::pair(number, incarnation), std::move(version));
+  }
+  const Version* find(VersionNumber number, std::uint64_t incarnation) const {
+    const auto version = versions_.find({number, incarnation});
     return version == versions_.end() ? nullptr : &version->second;
   }
-  VersionNumber newest() const { return versions_.empty() ? 0 : versions_.rbegin()->first; }
   std::size_t count() const { return versions_.size(); }
-  /// Committed versions strictly between the two.
-  std::uint64_t count_between(VersionNumber after, VersionNumber before) const {
-    std::uint64_t count = 0;
-    for (auto it = versions_.upper_bound(after); it != versions_.end() && it->first < before; ++it) ++count;
-    return count;
+  /// Versions committed strictly between the two: by that incarnation, or (0) by any, each number once.
+  std::uint64_t count_between(VersionNumber after, VersionNumber before, std::uint64_t incarnation) const {
+    std::set<VersionNumber> numbers;
+    for (auto at = versions_.upper_bound({after, ~std::uint64_t{0}}); at != versions_.end(); ++at) {
+      const auto& [number, by] = at->first;
+      if (number >= before) break;
+      if (incarnation == 0 || by == incarnation) numbers.insert(number);
+    }
+    return numbers.size();
   }
 
  private:
-  std::map<VersionNumber, Version> versions_;
+  std::map<std::pair<VersionNumber, std::uint64_t>, Version> versions_;
 };
 
 }  // namespace freshet::sim

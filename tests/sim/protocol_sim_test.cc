@@ -25,17 +25,21 @@ TEST(ProtocolSimulation, EveryPropertyHoldsThroughTheStorm) {
     ASSERT_EQ(outcome.violation, "") << "repeat it with FRESHET_SIM_SEED=" << seed << " FRESHET_SIM_RUNS=1";
     sum.versions += outcome.versions;
     sum.installs += outcome.installs;
+    sum.fetches += outcome.fetches;
     sum.gaps += outcome.gaps;
     sum.skipped += outcome.skipped;
     sum.shed += outcome.shed;
     sum.incarnations += outcome.incarnations;
   }
   std::cout << format(
-      "seeds {} to {}: {} versions of {} incarnations, {} installs, {} in gaps, {} skipped, {} times shed\n", first,
-      first + runs - 1, sum.versions, sum.incarnations, sum.installs, sum.gaps, sum.skipped, sum.shed);
+      "seeds {} to {}: {} versions of {} incarnations, {} installs, {} fetched, {} in gaps, {} skipped, {} times "
+      "shed\n",
+      first, first + runs - 1, sum.versions, sum.incarnations, sum.installs, sum.fetches, sum.gaps, sum.skipped,
+      sum.shed);
   // A storm in which nothing happens would prove nothing.
   EXPECT_GT(sum.versions, 20 * runs);
   EXPECT_GT(sum.installs, 40 * runs);
+  EXPECT_GT(sum.fetches, 20 * runs);
   if (runs >= 20) {
     EXPECT_GT(sum.incarnations, 2 * runs);
     EXPECT_GT(sum.gaps, runs);
@@ -54,11 +58,11 @@ struct Broken {
 class BrokenRule : public ::testing::TestWithParam<Broken> {};
 
 TEST_P(BrokenRule, IsNoticed) {
-  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+  for (std::uint64_t seed = 1; seed <= 200; ++seed) {
     const Outcome outcome = simulate(seed, GetParam().sabotage);
     if (outcome.violation.find(GetParam().noticed_as) != std::string::npos) return;
   }
-  FAIL() << "40 runs with a broken rule went well";
+  FAIL() << "200 runs with a broken rule went well";
 }
 
 INSTANTIATE_TEST_SUITE_P(ProtocolSimulation, BrokenRule,
@@ -69,7 +73,12 @@ INSTANTIATE_TEST_SUITE_P(ProtocolSimulation, BrokenRule,
                                            Broken{"lose_freed_segments", Sabotage::lose_freed_segments,
                                                   "bytes are live"},
                                            Broken{"never_unpin", Sabotage::never_unpin, "are kept"},
-                                           Broken{"write_in_place", Sabotage::write_in_place, "torn"}),
+                                           Broken{"write_in_place", Sabotage::write_in_place, "torn"},
+                                           Broken{"close_lease_early", Sabotage::close_lease_early, "fetch from"},
+                                           Broken{"never_close_lease", Sabotage::never_close_lease, "are kept"},
+                                           Broken{"install_unproved", Sabotage::install_unproved, "torn"},
+                                           Broken{"believe_any_lease", Sabotage::believe_any_lease, "was believed"},
+                                           Broken{"forget_relay_gap", Sabotage::forget_relay_gap, "accounted for"}),
                          [](const auto& param) { return std::string(param.param.name); });
 
 }  // namespace

@@ -1,15 +1,18 @@
 #include "tests/sim/simulation.h"
 
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "core/format.h"
 #include "tests/sim/publisher.h"
+#include "tests/sim/relay.h"
 #include "tests/sim/subscriber.h"
 
 namespace freshet::sim {
 namespace {
 
+using protocol::ChannelKind;
 using protocol::Mode;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
@@ -19,7 +22,12 @@ constexpr auto kStormFor = seconds(12);
 constexpr auto kTrainOnFor = seconds(4);
 /// Within this time after the last publish everybody serves it; the longest pause of the protocol is 1.6 s.
 constexpr auto kConvergeWithin = seconds(8);
+/// Sessions that can fetch outlive their doors for that long.
+constexpr auto kLeaseSilence = seconds(4);
 constexpr auto kLongestPin = seconds(4);
+
+constexpr std::uint32_t kNetworks = bit(ChannelKind::ucx) | bit(ChannelKind::zmq);
+constexpr std::uint32_t kAll = kNetworks | bit(ChannelKind::shm);
 
 std::shared_ptr<const Architecture> make_architecture(World& world) {
   std::vector<TensorSpec> tensors;
@@ -39,10 +47,9 @@ class Simulation {
     host_.architecture = make_architecture(host_.world);
     publisher_ = std::make_unique<SimPublisher>(host_);
     host_.publisher = publisher_.get();
-    add({.label = "fast"});
-    add({.label = "pinning", .pin_max = milliseconds(1000)});
-    add({.label = "slow-every", .mode = Mode::every, .take_max = milliseconds(300)});
-    add({.label = "sink", .mode = Mode::every, .stores = true, .take_max = milliseconds(20)});
+    host_.sources.push_back(publisher_.get());
+    add_neighbours();
+    add_others();
   }
 
   void run() {
@@ -61,9 +68,11 @@ class Simulation {
     host_.world.run_until(host_.world.now() + kLongestPin);
     check_nothing_leaked();
     for (auto& subscriber : subscribers_) subscriber->leave();
-    host_.world.run_until(host_.world.now() + seconds(2));
-    if (!publisher_->machine().sessions().empty())
-      host_.world.violated("a session outlived its goodbye: " + sessions());
+    host_.world.run_until(host_.world.now() + kLeaseSilence);
+    for (Source* source : host_.sources) {
+      if (source->hub()->machine().sessions().empty()) continue;
+      host_.world.violated("a session outlived its goodbye: " + sessions(*source));
+    }
   }
 
   Outcome outcome() const {
@@ -74,14 +83,48 @@ class Simulation {
     for (const auto& subscriber : subscribers_) {
       outcome.installs += subscriber->installs();
       outcome.gaps += subscriber->gaps();
+      outcome.fetches += subscriber->fetches();
     }
     return outcome;
   }
 
  private:
-  void add(SimSubscriber::Kind kind) {
-    subscribers_.push_back(std::make_unique<SimSubscriber>(host_, std::move(kind)));
-    host_.subscribers.push_back(subscribers_.back().get());
+  void add(std::unique_ptr<SimSubscriber> subscriber) {
+    host_.subscribers.push_back(subscriber.get());
+    subscribers_.push_back(std::move(subscriber));
+  }
+  void add(SimSubscriber::Kind kind) { add(std::make_unique<SimSubscriber>(host_, std::move(kind))); }
+
+  /// On the trainer's host. In half of the runs they can fetch too, should their doors not open.
+  void add_neighbours() {
+    const std::uint32_t channels = host_.world.chance(0.5) ? kAll : bit(ChannelKind::shm);
+    add({.label = "fast", .channels = channels});
+    add({.label = "pinning", .pin_max = milliseconds(1000), .channels = channels});
+    add({.label = "slow-every", .mode = Mode::every, .take_max = milliseconds(300), .channels = channels});
+    add({.label = "sink", .mode = Mode::every, .stores = true, .take_max = milliseconds(20), .channels = channels});
+  }
+
+  /// On other hosts: a relay, those behind it on its host, and some on hosts of their own.
+  void add_others() {
+    auto relay = std::make_unique<SimRelay>(
+        host_, SimSubscriber::Kind{.label = "relay", .mode = Mode::every, .host = "there", .channels = kNetworks});
+    relay_ = relay.get();
+    host_.sources.push_back(relay_);
+    add(std::move(relay));
+    add({.label = "behind", .host = "there", .channels = kAll, .sources = {"relay", "trainer"}});
+    add({.label = "behind-every",
+         .mode = Mode::every,
+         .take_max = milliseconds(100),
+         .host = "there",
+         .channels = kAll,
+         .sources = {"relay", "trainer"}});
+    add({.label = "far", .host = "elsewhere", .channels = kNetworks, .sources = {"trainer", "relay"}});
+    add({.label = "far-sink",
+         .mode = Mode::every,
+         .stores = true,
+         .host = "elsewhere",
+         .channels = kNetworks,
+         .sources = {host_.world.chance(0.5) ? "trainer" : "relay"}});
   }
 
   template <typename P>
@@ -99,14 +142,19 @@ class Simulation {
       return start_later(process);
     }
     process.process().stop();
-    const Duration time = host_.world.between(milliseconds(1), seconds(host_.world.chance(0.3) ? 5 : 1));
+    const Duration time = host_.world.between(milliseconds(1), seconds(host_.world.chance(0.4) ? 6 : 1));
     host_.world.after(time, [&process] { process.process().resume(); });
   }
 
   void storm() {
     if (!host_.faults) return;
     host_.world.after(host_.world.between(milliseconds(10), milliseconds(900)), [this] { storm(); });
-    if (host_.world.chance(0.25)) return trouble(*publisher_);
+    if (host_.world.chance(0.2)) return trouble(*publisher_);
+    if (host_.world.chance(0.2)) {
+      Hub* hub = host_.sources[host_.world.random(host_.sources.size())]->hub();
+      if (hub != nullptr) hub->data().break_one();
+      return;
+    }
     SimSubscriber& victim = *subscribers_[host_.world.random(subscribers_.size())];
     if (host_.world.chance(0.2)) return victim.reconnect();
     trouble(victim);
@@ -124,29 +172,56 @@ class Simulation {
   }
 
   void check_converged() {
-    const VersionNumber newest = host_.oracle.newest();
+    const VersionNumber newest = publisher_->newest();
     for (auto& subscriber : subscribers_) {
       if (subscriber->arrived() == newest) continue;
-      host_.world.violated(format("{} serves {} and not {}: {}; {} of {} bytes are live, {} captures skipped; {}",
-                                  subscriber->kind().label, subscriber->arrived(), newest,
-                                  subscriber->machine().last_refusal(), publisher_->live_bytes(),
-                                  publisher_->slab_bytes(), publisher_->skipped(), sessions()));
+      host_.world.violated(format(
+          "{} serves {} and not {}: {}; {} of {} bytes are live, {} captures skipped; {}; {}", subscriber->kind().label,
+          subscriber->arrived(), newest, subscriber->machine().last_refusal(), publisher_->live_bytes(),
+          publisher_->slab_bytes(), publisher_->skipped(), sessions(*publisher_), sessions(*relay_)));
     }
   }
 
   void check_nothing_leaked() {
-    const auto numbers = publisher_->machine().versions().numbers();
-    if (numbers.size() != 1) {
-      host_.world.violated(format("{} versions are kept, with nobody reading: {}", numbers.size(), sessions()));
+    check_kept(*publisher_, publisher_->live_bytes());
+    check_kept(*relay_, relay_->arena().live_bytes());
+    for (const auto& subscriber : subscribers_) {
+      const OwnArena& arena = subscriber->arena();
+      if (arena.versions() > 1) {
+        host_.world.violated(
+            format("{} keeps {} versions, with nobody reading", subscriber->kind().label, arena.versions()));
+      }
+      if (subscriber.get() == relay_) continue;
+      const std::uint64_t wanted = arena.versions() * host_.architecture->bytes();
+      if (arena.live_bytes() == wanted) continue;
+      host_.world.violated(
+          format("{} bytes are live at {}, its version has {}", arena.live_bytes(), subscriber->kind().label, wanted));
     }
-    const std::uint64_t live = publisher_->live_bytes();
-    const std::uint64_t wanted = host_.architecture->bytes();
-    if (live != wanted) host_.world.violated(format("{} bytes are live, the newest version has {}", live, wanted));
   }
 
-  std::string sessions() const {
-    std::string text;
-    for (const auto& session : publisher_->machine().sessions()) {
+  /// No more versions than are retained, and no more bytes than those have.
+  void check_kept(Source& source, std::uint64_t live) {
+    const VersionTable& versions = source.hub()->machine().versions();
+    if (versions.numbers().size() > source.hub()->retained_versions()) {
+      host_.world.violated(format("{} versions are kept at {}, with nobody reading: {}", versions.numbers().size(),
+                                  source.name(), sessions(source)));
+    }
+    std::set<SegmentIndex> named;
+    std::uint64_t wanted = 0;
+    for (const VersionNumber number : versions.numbers()) {
+      const auto& segments = versions.find(number)->segments;
+      for (std::uint32_t tensor = 0; tensor < segments.size(); ++tensor) {
+        if (named.insert(segments[tensor]).second) wanted += host_.architecture->tensors()[tensor].bytes();
+      }
+    }
+    if (live == wanted) return;
+    host_.world.violated(format("{} bytes are live at {}, its versions have {}", live, source.name(), wanted));
+  }
+
+  static std::string sessions(Source& source) {
+    if (source.hub() == nullptr) return source.name() + " is dead";
+    std::string text = source.name() + ": ";
+    for (const auto& session : source.hub()->machine().sessions()) {
       text += format("{}{} holds {} and waits for {}; ", session.label, session.silent ? " (silent)" : "",
                      fmt::join(session.held, ","), session.queued_versions);
     }
@@ -156,6 +231,7 @@ class Simulation {
   Host host_;
   std::unique_ptr<SimPublisher> publisher_;
   std::vector<std::unique_ptr<SimSubscriber>> subscribers_;
+  SimRelay* relay_ = nullptr;
 };
 
 }  // namespace

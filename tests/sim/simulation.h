@@ -1,7 +1,8 @@
 #pragma once
 
-/// One seeded run: a publisher, two subscribers to the latest version, one to every version, and a sink; a while of
-/// loss, reordering, crashes and stops; then a calm in which everything must come right.
+/// One seeded run: a publisher, two subscribers to the latest version, one to every version, and a sink on its host; a
+/// relay on another host with two behind it, and two on hosts of their own; a while of loss, reordering, crashes, stops
+/// and broken channels; then a calm in which everything must come right.
 
 #include <cstdint>
 #include <string>
@@ -14,6 +15,7 @@ struct Outcome {
   std::string violation;  ///< Empty when every property held.
   std::uint64_t versions = 0;
   std::uint64_t installs = 0;
+  std::uint64_t fetches = 0;  ///< Installs of what came over a data channel.
   std::uint64_t gaps = 0;
   std::uint64_t skipped = 0;
   std::uint64_t shed = 0;

@@ -4,7 +4,7 @@
 
 #include "core/format.h"
 #include "core/manifest.h"
-#include "tests/sim/publisher.h"
+#include "tests/sim/hub.h"
 
 namespace freshet::sim {
 
@@ -18,14 +18,17 @@ SimSubscriber::SimSubscriber(Host& host, Kind kind) : host_(host), kind_(std::mo
 void SimSubscriber::start() {
   process_.start();
   if (!kind_.stores) stored_ = 0;
-  life_ = std::make_unique<Life>(SubscriberMachine::Options{.model = kModel,
-                                                            .mode = kind_.mode,
-                                                            .label = kind_.label,
-                                                            .pid = 1,
-                                                            .host = "here",
-                                                            .after = stored_,
-                                                            .session_seed = host_.world.random(~std::uint64_t{0}),
-                                                            .installs_in_flight_max = 1 + host_.world.random(3)});
+  life_ = std::make_unique<Life>(
+      host_, *this,
+      SubscriberMachine::Options{.model = kModel,
+                                 .mode = kind_.mode,
+                                 .label = kind_.label,
+                                 .pid = 1,
+                                 .host = kind_.host,
+                                 .after = stored_,
+                                 .session_seed = host_.world.random(~std::uint64_t{0}),
+                                 .installs_in_flight_max = 1 + host_.world.random(3),
+                                 .channels = {.usable = kind_.channels, .trusted_fabric = host_.world.chance(0.5)}});
   life_->highest = {0, stored_};
   refused_gap_ = 0;
   life_->machine.on_start(host_.world.now());
@@ -34,17 +37,36 @@ void SimSubscriber::start() {
 }
 
 void SimSubscriber::kill() {
-  SimPublisher* publisher = host_.publisher;
-  publisher->process().post_any_life(
-      host_.network.delay(), [this, publisher, life = process_.life()] { publisher->reader_died(*this, life); });
+  for (Source* source : host_.sources) {
+    source->server_process().post_any_life(
+        host_.network.delay(), [this, source, life = process_.life()] { source->hub()->reader_died(*this, life); });
+  }
+  life_->fetcher.died();
   process_.kill();
   life_.reset();
+}
+
+Source* SimSubscriber::source() const { return host_.source_of("at/" + kind_.sources[life_->source] + "/"); }
+
+/// What its directory says: the first that is there; another one when that does not answer.
+void SimSubscriber::look_up_source() {
+  const std::size_t count = kind_.sources.size();
+  std::size_t next = ++life_->unanswered_hellos > 3 ? life_->source + 1 : 0;
+  if (life_->unanswered_hellos > 3) life_->unanswered_hellos = 0;
+  for (std::size_t i = 0; i < count; ++i, ++next) {
+    life_->source = next % count;
+    if (source()->hub() != nullptr) return;
+  }
 }
 
 protocol::Peer SimSubscriber::peer() const { return format("{}/{}/{}", kind_.label, process_.life(), connections_); }
 
 void SimSubscriber::receive(const protocol::Peer& addressed_to, const protocol::Message& message) {
   if (addressed_to != peer()) return;
+  life_->unanswered_hellos = 0;
+  if (const auto* welcome = std::get_if<protocol::Welcome>(&message)) {
+    life_->incarnations.emplace(welcome->session, welcome->incarnation);
+  }
   life_->machine.on_message(through_codec(host_.world, message), host_.world.now());
   pump();
 }
@@ -55,25 +77,29 @@ void SimSubscriber::receive_news(const std::string& socket, const protocol::Anno
   pump();
 }
 
-void SimSubscriber::door_opened(const std::string& door, protocol::SessionId session,
-                                std::shared_ptr<ArenaMemory> memory) {
-  if (!life_->doors.contains(session)) return hang_up(door, session);  // Left while it was being opened.
-  life_->memories[session] = std::move(memory);
-  life_->machine.on_door_open(session, host_.world.now());
+bool SimSubscriber::is_mine(const Knock& knock) const {
+  const auto door = life_->doors.find(knock.session);
+  return door != life_->doors.end() && door->second.id == knock.id;
+}
+
+void SimSubscriber::door_opened(const Knock& knock, std::shared_ptr<ArenaMemory> memory) {
+  if (!is_mine(knock)) return hang_up(knock);  // Left while it was being opened.
+  life_->memories[knock.session] = std::move(memory);
+  life_->machine.on_door_open(knock.session, host_.world.now());
   pump();
 }
 
-void SimSubscriber::door_closed(protocol::SessionId session) {
-  if (life_->doors.erase(session) == 0) return;
-  life_->memories.erase(session);
-  life_->machine.on_door_closed(session, host_.world.now());
+void SimSubscriber::door_closed(const Knock& knock) {
+  if (!is_mine(knock)) return;
+  life_->doors.erase(knock.session);
+  life_->memories.erase(knock.session);
+  life_->machine.on_door_closed(knock.session, host_.world.now());
   pump();
 }
 
-void SimSubscriber::hang_up(const std::string& door, protocol::SessionId session) {
-  SimPublisher* publisher = host_.publisher;
-  publisher->process().post_any_life(host_.network.delay(),
-                                     [publisher, session, door] { publisher->hang_up(door, session); });
+void SimSubscriber::hang_up(const Knock& knock) {
+  Source* at = host_.source_of(knock.door);
+  at->server_process().post_any_life(host_.network.delay(), [at, knock] { at->hub()->hang_up(knock); });
 }
 
 void SimSubscriber::pump() {
@@ -90,61 +116,138 @@ void SimSubscriber::pump() {
 }
 
 void SimSubscriber::carry_out(const protocol::action::SendControl& send) {
-  SimPublisher* publisher = host_.publisher;
-  host_.network.send(publisher->process(),
-                     [publisher, from = peer(), message = send.message] { publisher->receive(from, message); });
+  if (std::holds_alternative<protocol::Hello>(send.message)) look_up_source();
+  Source* at = source();
+  host_.network.send(at->server_process(),
+                     [at, from = peer(), message = send.message] { at->hub()->receive(from, message); });
 }
 
 void SimSubscriber::carry_out(const protocol::action::OpenDoor& open) {
   life_->announcements = open.announcements;
-  life_->doors[open.session] = open.door;
-  SimPublisher* publisher = host_.publisher;
-  if (!publisher->process().alive()) {
-    process_.post(host_.network.delay(), [this, id = open.session] { door_closed(id); });
+  const Knock knock{.door = open.door, .session = open.session, .token = open.token, .id = ++host_.knocks};
+  life_->doors[open.session] = knock;
+  Source* at = host_.source_of(open.door);
+  if (at->hub() == nullptr) {
+    process_.post(host_.network.delay(), [this, knock] { door_closed(knock); });
     return;
   }
-  publisher->process().post_any_life(host_.network.delay(), [this, publisher, open, life = process_.life()] {
-    if (life == process_.life()) publisher->knock(open.door, *this, open.session, open.token);
+  at->server_process().post_any_life(host_.network.delay(), [this, at, knock, life = process_.life()] {
+    if (life == process_.life()) at->hub()->knock(knock, *this);
   });
   // Whoever connects is not told when the other side dies before it accepts, in this world: it gives up by itself.
-  process_.post(std::chrono::seconds(1), [this, id = open.session] {
-    if (!life_->memories.contains(id)) door_closed(id);
+  process_.post(std::chrono::seconds(1), [this, knock] {
+    if (!life_->memories.contains(knock.session)) door_closed(knock);
   });
 }
+
+void SimSubscriber::carry_out(const protocol::action::OpenChannel& open) {
+  life_->announcements = open.announcements;
+  life_->fetcher.open(open);
+}
+
+void SimSubscriber::carry_out(const protocol::action::CloseChannel&) { life_->fetcher.close(); }
 
 void SimSubscriber::carry_out(const protocol::action::LeaveDoor& leave) {
   const auto door = life_->doors.find(leave.session);
   if (door == life_->doors.end()) return;
-  hang_up(door->second, leave.session);
+  hang_up(door->second);
   life_->doors.erase(door);
   life_->memories.erase(leave.session);
 }
 
 void SimSubscriber::carry_out(protocol::action::Install install) {
-  const protocol::Grant& grant = install.grant;
   auto mapped = std::make_shared<Mapped>();
-  mapped->session = grant.session;
-  mapped->number = grant.number;
-  mapped->places = grant.places;
-  const auto memory = life_->memories.find(grant.session);
+  mapped->session = install.grant.session;
+  mapped->number = install.grant.number;
+  mapped->epoch = install.grant.epoch;
+  life_->installing = mapped;
+  if (install.grant.lease != 0) return fetch(install);
+  map(install, mapped);
+}
+
+void SimSubscriber::map(const protocol::action::Install& install, const MappedPointer& mapped) {
+  mapped->places = install.grant.places;
+  const auto memory = life_->memories.find(install.grant.session);
   if (memory != life_->memories.end()) mapped->memory = memory->second;
   life_->readable.insert(mapped);
-  life_->installing = mapped;
   const Duration time = host_.world.between(microseconds(10), milliseconds(host_.world.chance(0.1) ? 50 : 2));
-  process_.post(time, [this, mapped, taken = std::move(install)] {
-    if (!mapped->abandoned) finish(taken, mapped);
+  process_.post(time, [this, mapped, taken = install] {
+    if (mapped->abandoned) return;
+    const Status status = check_mapped(taken.grant, mapped);
+    finish(taken.grant, taken.stage, mapped, status);
   });
 }
 
-void SimSubscriber::finish(const protocol::action::Install& install, const MappedPointer& mapped) {
-  const protocol::Grant& grant = install.grant;
-  const Status status = this->install(grant, mapped);
-  if (!status) life_->readable.erase(mapped);
+Status SimSubscriber::check_mapped(const protocol::Grant& grant, const MappedPointer& mapped) {
+  if (mapped->memory == nullptr) return fail(Code::unavailable, "the door closed meanwhile");
+  if (grant.slab_bytes.size() > mapped->memory->slabs.size()) host_.world.violated("a grant names a slab to come");
+  FRESHET_ASSIGN(mapped->manifest, manifest_of(grant));
+  if (host_.faults && host_.world.chance(0.01)) return fail(Code::unavailable, "a slab was lost");
+  return maybe_refuse();
+}
+
+Status SimSubscriber::maybe_refuse() {
+  if (!host_.faults || !host_.refusals || !host_.world.chance(0.02)) return {};
+  return fail(Code::unsupported, "of a shape that cannot be served");
+}
+
+void SimSubscriber::fetch(const protocol::action::Install& install) {
+  auto manifest = manifest_of(install.grant);
+  if (!manifest) host_.world.violated(manifest.error().message());
+  life_->fetching = install;
+  life_->fetcher.fetch(install.grant, std::move(*manifest));
+}
+
+Fetcher::Events SimSubscriber::fetch_events() {
+  return {.open =
+              [this](protocol::SessionId session) {
+                life_->machine.on_channel_open(session, host_.world.now());
+                pump();
+              },
+          .closed =
+              [this](protocol::SessionId session, Error why) {
+                life_->machine.on_channel_closed(session, std::move(why), host_.world.now());
+                pump();
+              },
+          .progress =
+              [this](protocol::SessionId session) {
+                life_->machine.on_channel_progress(session, host_.world.now());
+                pump();
+              },
+          .done = [this](const Result<Fetcher::Fetched>& fetched) { on_fetch_done(fetched); }};
+}
+
+/// Not within the machine's own action, so that it is not answered while it speaks.
+void SimSubscriber::on_fetch_done(const Result<Fetcher::Fetched>& fetched) {
+  const protocol::action::Install install = *std::exchange(life_->fetching, std::nullopt);
+  const MappedPointer mapped = life_->installing;
+  if (fetched) {
+    mapped->fetched = *fetched;
+    mapped->manifest = fetched->manifest;
+    mapped->memory = own_arena().memory();
+    for (const SegmentIndex segment : fetched->plan.segments) mapped->places.push_back(own_arena().place(segment));
+    life_->readable.insert(mapped);
+  }
+  const Status status = fetched ? maybe_refuse() : Status(tl::unexpected(fetched.error()));
+  process_.post(Duration(0), [this, install, mapped, status] {
+    if (!mapped->abandoned) finish(install.grant, install.stage, mapped, status);
+  });
+}
+
+void SimSubscriber::finish(const protocol::Grant& grant, bool stage, const MappedPointer& mapped,
+                           const Status& status) {
+  if (!status) let_go(mapped);
   life_->installing.reset();
-  if (status && install.stage) life_->staged = mapped;
+  if (status && stage) life_->staged = mapped;
+  const std::uint64_t gaps = life_->machine.gaps();
   life_->machine.on_installed(grant.session, grant.number, status, host_.world.now());
-  if (status && !install.stage) {
-    if (kind_.mode == Mode::every) account(grant);
+  if (!status && life_->machine.gaps() != gaps) {
+    refused_gap_ += life_->machine.gaps() - gaps;
+    if (stored_from_ != life_->incarnations.at(grant.session)) stored_from_ = 0;
+  }
+  if (status && !stage) {
+    if (kind_.mode == Mode::every) account(grant, *mapped->manifest);
+    if (mapped->fetched) on_fetched(*mapped, grant);
     serve(mapped, grant.epoch);
   }
   pump();
@@ -154,7 +257,8 @@ void SimSubscriber::carry_out(const protocol::action::Abandon& abandon) {
   const MappedPointer mapped = std::exchange(life_->installing, nullptr);
   if (mapped == nullptr || mapped->number != abandon.number) host_.world.violated("nothing is there to be abandoned");
   mapped->abandoned = true;
-  life_->readable.erase(mapped);
+  if (std::exchange(life_->fetching, std::nullopt)) life_->fetcher.abandon();
+  let_go(mapped);
 }
 
 void SimSubscriber::carry_out(const protocol::action::SwapStaged& swap) {
@@ -166,31 +270,29 @@ void SimSubscriber::carry_out(const protocol::action::SwapStaged& swap) {
 void SimSubscriber::carry_out(const protocol::action::DropStaged& drop) {
   const MappedPointer mapped = std::exchange(life_->staged, nullptr);
   if (mapped == nullptr || mapped->number != drop.number) host_.world.violated("another version was staged");
-  life_->readable.erase(mapped);
+  let_go(mapped);
 }
 
-Status SimSubscriber::install(const protocol::Grant& grant, const MappedPointer& mapped) {
-  if (mapped->memory == nullptr) return fail(Code::unavailable, "the door closed meanwhile");
-  if (grant.slab_bytes.size() > mapped->memory->slabs.size()) host_.world.violated("a grant names a slab to come");
-  FRESHET_TRY(check_manifest(grant));
-  if (host_.faults && host_.world.chance(0.01)) return fail(Code::unavailable, "a slab was lost");
-  if (host_.faults && host_.refusals && host_.world.chance(0.02)) {
-    refused_gap_ += grant.gap_before + 1;
-    return fail(Code::corrupt, "a bit flipped");
-  }
-  return {};
+/// Nothing of it is read from now on.
+void SimSubscriber::let_go(const MappedPointer& mapped) {
+  if (life_->readable.erase(mapped) != 0 && mapped->fetched) own_arena().let_go(mapped->fetched->kept);
 }
 
-Status SimSubscriber::check_manifest(const protocol::Grant& grant) {
+Result<std::shared_ptr<const Manifest>> SimSubscriber::manifest_of(const protocol::Grant& grant) {
   FRESHET_ASSIGN(const Digest digest, architecture_digest_of(grant.manifest));
   auto& architecture = life_->architectures[digest];
   if (architecture == nullptr) {
     FRESHET_ASSIGN(architecture, decode_architecture(grant.architecture));
     life_->machine.on_architecture_known(digest);
   }
-  FRESHET_ASSIGN(const Manifest manifest, decode_manifest(grant.manifest, architecture));
+  FRESHET_ASSIGN(Manifest manifest, decode_manifest(grant.manifest, architecture));
   if (manifest.name.number != grant.number) return fail(Code::corrupt, "another number");
-  return {};
+  return std::make_shared<const Manifest>(std::move(manifest));
+}
+
+void SimSubscriber::see_higher(VersionNumber number) {
+  life_->machine.on_higher_seen(number, host_.world.now());
+  pump();
 }
 
 void SimSubscriber::serve(const MappedPointer& mapped, std::uint64_t epoch) {
@@ -201,22 +303,28 @@ void SimSubscriber::serve(const MappedPointer& mapped, std::uint64_t epoch) {
   }
   life_->highest = pair;
   ++installs_;
+  if (mapped->fetched) ++fetches_;
   const MappedPointer before = std::exchange(life_->served, mapped);
   look(*mapped);
   if (before != nullptr) let_go_if_unread(before);
   if (kind_.mode == Mode::every) hold(mapped, kind_.take_max, /*is_delivery=*/true);
 }
 
-void SimSubscriber::account(const protocol::Grant& grant) {
+void SimSubscriber::account(const protocol::Grant& grant, const Manifest& manifest) {
   const std::uint64_t told = host_.sabotage == Sabotage::forget_gap ? 0 : grant.gap_before;
   const std::uint64_t gap = told + std::exchange(refused_gap_, 0);
   const VersionNumber after = std::exchange(stored_, grant.number);
+  const std::uint64_t writer = manifest.id.incarnation;
+  const std::uint64_t source = life_->incarnations.at(grant.session);
+  const bool same_life = std::exchange(stored_writer_, writer) == writer;
+  const bool same_source = std::exchange(stored_from_, source) == source;
   gaps_ += gap;
   if (after == 0) return;
-  const std::uint64_t missed = host_.oracle.count_between(after, grant.number);
-  const bool same_life = host_.oracle.find(after) != nullptr &&
-                         host_.oracle.find(after)->incarnation == host_.oracle.find(grant.number)->incarnation;
-  const bool exact = same_life ? gap == missed : gap >= missed && gap <= grant.number - after - 1;
+  const std::uint64_t missed = host_.oracle.count_between(after, grant.number, same_life ? writer : 0);
+  // Of the lives before it, a publisher that lost its directory knows nothing.
+  const bool may_fall_short = !same_life && host_.lost_directory;
+  const bool exact =
+      same_life && same_source ? gap == missed : (gap >= missed || may_fall_short) && gap <= grant.number - after - 1;
   if (!exact) {
     host_.world.violated(format("{} has {} after {}: {} versions between, {} accounted for", kind_.label, grant.number,
                                 after, missed, gap));
@@ -232,9 +340,9 @@ void SimSubscriber::schedule_read() {
   process_.post(host_.world.between(microseconds(100), milliseconds(60)), [this] {
     if (!host_.reading) return;
     if (host_.sabotage == Sabotage::leave_door_early && !life_->memories.empty() && host_.world.chance(0.02)) {
-      const protocol::SessionId session = life_->memories.begin()->first;
-      hang_up(life_->doors[session], session);
-      door_closed(session);
+      const Knock knock = life_->doors.at(life_->memories.begin()->first);
+      hang_up(knock);
+      door_closed(knock);
     }
     if (life_->served) hold(life_->served, kind_.pin_max, /*is_delivery=*/false);
     schedule_read();
@@ -257,11 +365,11 @@ void SimSubscriber::hold(const MappedPointer& mapped, Duration at_most, bool is_
 }
 
 void SimSubscriber::look(const Mapped& mapped) const {
-  const Oracle::Version* truth = host_.oracle.find(mapped.number);
+  const Oracle::Version* truth = host_.oracle.find(mapped.number, mapped.manifest->id.incarnation);
   if (truth == nullptr) host_.world.violated(format("{} reads {}, which nobody wrote", kind_.label, mapped.number));
   for (std::size_t tensor = 0; tensor < mapped.places.size(); ++tensor) {
     const MutableBytes bytes = mapped.memory->at(mapped.places[tensor]);
-    const TensorBytes& wanted = truth->tensors.at(tensor);
+    const TensorBytes& wanted = truth->at(tensor);
     if (!std::equal(bytes.begin(), bytes.end(), wanted.begin(), wanted.end())) {
       host_.world.violated(format("{} reads {}: tensor {} is torn", kind_.label, mapped.number, tensor));
     }
@@ -276,7 +384,8 @@ void SimSubscriber::unpin(const MappedPointer& mapped) {
 void SimSubscriber::let_go_if_unread(const MappedPointer& mapped) {
   if (mapped->pins > 0 || mapped == life_->served || !life_->readable.contains(mapped)) return;
   if (host_.sabotage == Sabotage::never_unpin && host_.world.chance(0.05)) return;
-  life_->readable.erase(mapped);
+  let_go(mapped);
+  if (mapped->fetched) return;
   process_.post(host_.world.between(Duration(0), milliseconds(1)), [this, mapped] {
     life_->machine.on_unpinned(mapped->session, mapped->number, host_.world.now());
     pump();
@@ -285,10 +394,7 @@ void SimSubscriber::let_go_if_unread(const MappedPointer& mapped) {
 
 bool SimSubscriber::could_read(const ArenaMemory& memory, const SegmentPlace& place) const {
   if (!process_.alive()) return false;
-  const auto overlaps = [&](const SegmentPlace& other) {
-    return other.slab == place.slab && other.offset < place.offset + place.bytes &&
-           place.offset < other.offset + other.bytes;
-  };
+  const auto overlaps = [&](const SegmentPlace& other) { return overlap(place, other); };
   return std::any_of(life_->readable.begin(), life_->readable.end(), [&](const MappedPointer& mapped) {
     return mapped->memory.get() == &memory && std::any_of(mapped->places.begin(), mapped->places.end(), overlaps);
   });

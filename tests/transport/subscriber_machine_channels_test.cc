@@ -320,6 +320,21 @@ TEST_F(SubscriberChannels, AnotherPublisherIsNotAvoidedForWhatTheFirstDid) {
   EXPECT_THAT(actions<action::OpenChannel>(), SizeIs(1));
 }
 
+TEST_F(SubscriberChannels, ASessionThatTwoPublishersKnowIsGivenUp) {
+  greet({kZmq});
+  channel_opens();
+  welcome({kZmq}, "", 9, 300, kIncarnation + 1);
+  EXPECT_THAT(actions<action::CloseChannel>(), SizeIs(1));
+  ASSERT_THAT(sent<Hello>(), SizeIs(1));
+  EXPECT_NE(sent<Hello>()[0].session, session_);
+  session_ = sent<Hello>()[0].session;
+  welcome({kZmq}, "", 9, 310, kIncarnation + 1);
+  channel_opens(310);
+  receive(Pong{.session = session_, .incarnation = kIncarnation, .newest = 9}, 600);
+  ASSERT_THAT(sent<Hello>(), SizeIs(1)) << "whoever answers this one is the one";
+  EXPECT_EQ(sent<Hello>()[0].session, session_);
+}
+
 TEST_F(SubscriberChannels, APublisherThatOffersNothingOfUseIsLeftAndAskedAgainLater) {
   when([&] { machine_.on_start(at(0)); });
   session_ = sent<Hello>().at(0).session;

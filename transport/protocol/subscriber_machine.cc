@@ -45,6 +45,7 @@ void SubscriberMachine::on_message(Message message, Time now) {
 
 void SubscriberMachine::on(const Welcome& welcome, Time now) {
   if (phase_ == Phase::following && welcome.session == current_) {
+    if (welcome.incarnation != incarnation_) return on_two_publishers(now);
     claim_until_.reset();
     return heard(now);
   }
@@ -263,8 +264,16 @@ void SubscriberMachine::on_announcement(const Announcement& announcement, Time n
   consider_want(now);
 }
 
+/// One session's Hello reached two publishers, since the address was looked up anew in between: what is said now may go
+/// to the one whose door or channel this is not.
+void SubscriberMachine::on_two_publishers(Time now) {
+  leave_current_session();
+  greet_anew(now);
+}
+
 void SubscriberMachine::on(const Pong& pong, Time now) {
-  if (phase_ != Phase::following || pong.session != current_ || pong.incarnation != incarnation_) return;
+  if (phase_ != Phase::following || pong.session != current_) return;
+  if (pong.incarnation != incarnation_) return claim_session(now);
   heard(now);
   newest_known_ = std::max(newest_known_, pong.newest);
   on_current(pong.current, now);

@@ -271,6 +271,7 @@ class SubscriberMachine {
   void greet_anew(Time now);
   void say_hello(Time now);
   void leave_current_session();
+  void on_two_publishers(Time now);
   void claim_session(Time now);
   void claim_drained(SessionId id);
   Hello hello_for(SessionId session, std::uint64_t door_token) const;

@@ -1,0 +1,200 @@
+#include "tests/sim/data_server.h"
+
+#include <algorithm>
+
+#include "core/format.h"
+#include "tests/sim/subscriber.h"
+
+namespace freshet::sim {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+namespace {
+
+constexpr int kPiecesOnTheWayMax = 4;
+
+}  // namespace
+
+void DataServer::open_lease(const protocol::action::OpenLease& open) {
+  const bool added = leases_.emplace(open.lease, Lease{.session = open.session, .number = open.number}).second;
+  if (!added || open.lease == 0) host_.world.violated("a lease is given twice");
+}
+
+void DataServer::close_lease(const protocol::action::CloseLease& close) {
+  const auto lease = leases_.find(close.lease);
+  if (lease == leases_.end()) return host_.world.violated("a lease is closed that is not open");
+  lease->second.closing = true;
+  if (close.by_force) {
+    const std::vector<ConnectionPointer> connections = connections_;
+    for (const ConnectionPointer& connection : connections) {
+      if (connection->session == close.session) cut(connection);
+    }
+  }
+  const bool early = host_.sabotage == Sabotage::close_lease_early;
+  if (early || !is_read(close.lease)) say_closed(close.lease);
+}
+
+bool DataServer::is_read(protocol::LeaseId lease) const {
+  return std::any_of(transfers_.begin(), transfers_.end(),
+                     [&](const TransferPointer& transfer) { return transfer->order.lease == lease; });
+}
+
+/// A thread of its own says so, a little later.
+void DataServer::say_closed(protocol::LeaseId lease) {
+  if (std::exchange(leases_.at(lease).said_closed, true)) return;
+  if (host_.sabotage == Sabotage::never_close_lease && host_.world.chance(0.1)) return;
+  process_.post(host_.world.between(Duration(0), milliseconds(1)), [this, lease] {
+    leases_.erase(lease);
+    books_.lease_closed(lease);
+  });
+}
+
+void DataServer::connect(const ConnectionPointer& connection) {
+  if (host_.faults && host_.world.chance(0.1)) {
+    return to_client(connection, [connection] { connection->client->connection_lost(connection); });
+  }
+  connection->server_end = true;
+  connections_.push_back(connection);
+  to_client(connection, [connection] { connection->client->connection_made(connection); });
+}
+
+void DataServer::to_client(const ConnectionPointer& connection, std::function<void()> event) {
+  SimSubscriber* client = connection->client;
+  if (client->process().life() != connection->client_life) return;
+  connection->next_arrival = std::max(connection->next_arrival, host_.world.now() + host_.network.delay());
+  client->process().post(connection->next_arrival - host_.world.now(), std::move(event));
+}
+
+void DataServer::closed_by_client(const ConnectionPointer& connection) {
+  if (std::erase(connections_, connection) == 0) return;
+  connection->server_end = false;
+  const std::list<TransferPointer> transfers = transfers_;
+  for (const TransferPointer& transfer : transfers) {
+    if (transfer->connection == connection) abort(transfer);
+  }
+}
+
+void DataServer::abort(const TransferPointer& transfer) {
+  if (std::exchange(transfer->aborted, true)) return;
+  const Duration time = host_.world.between(Duration(0), milliseconds(host_.world.chance(0.3) ? 1500 : 5));
+  process_.post(time, [this, transfer] { end(transfer); });
+}
+
+void DataServer::cut(const ConnectionPointer& connection) {
+  to_client(connection, [connection] { connection->client->connection_lost(connection); });
+  closed_by_client(connection);
+}
+
+void DataServer::break_one() {
+  if (connections_.empty()) return;
+  const ConnectionPointer connection = connections_[host_.world.random(connections_.size())];
+  cut(connection);
+}
+
+void DataServer::died() {
+  for (const ConnectionPointer& connection : connections_) {
+    connection->server_end = false;
+    to_client(connection, [connection] { connection->client->connection_lost(connection); });
+  }
+}
+
+Status DataServer::check(const FetchOrder& order) const {
+  if (host_.sabotage == Sabotage::believe_any_lease) return {};
+  const auto lease = leases_.find(order.lease);
+  const bool living = lease != leases_.end() && !lease->second.closing;
+  if (!living || lease->second.session != order.session || lease->second.number != order.number) {
+    return fail(Code::failed_precondition, format("there is no such lease of {}", order.number));
+  }
+  return {};
+}
+
+void DataServer::fetch(const ConnectionPointer& connection, FetchOrder order) {
+  if (!connection->server_end) return;
+  const Status allowed = check(order);
+  const protocol::CommittedVersion* version = books_.find(order.number);
+  if (allowed && !order.is_a_lie && version == nullptr) host_.world.violated("a leased version is gone");
+  if (!allowed || version == nullptr) {
+    const Error why = allowed ? Error(Code::failed_precondition, "it is gone") : allowed.error();
+    return to_client(connection, [connection, request = order.request, why] {
+      connection->client->refused(connection, request, why);
+    });
+  }
+  if (order.is_a_lie) host_.world.violated("a lease was believed for what it was not given for");
+  auto transfer = std::make_shared<Transfer>();
+  transfer->connection = connection;
+  for (const std::uint32_t tensor : order.tensors) transfer->places.push_back(version->places.at(tensor));
+  transfer->writer = version->manifest->id.incarnation;
+  transfer->order = std::move(order);
+  transfers_.push_back(transfer);
+  step(transfer);
+}
+
+void DataServer::step(const TransferPointer& transfer) {
+  if (transfer->aborted) return;
+  if (transfer->next == transfer->places.size()) return end(transfer);
+  if (transfer->on_the_way >= kPiecesOnTheWayMax) {
+    transfer->waits = true;
+    return;
+  }
+  send_piece(*transfer);
+  const Duration time = host_.world.between(microseconds(20), milliseconds(host_.world.chance(0.05) ? 80 : 4));
+  process_.post(time, [this, transfer] { step(transfer); });
+}
+
+void DataServer::send_piece(Transfer& transfer) {
+  SegmentPlace place = transfer.places[transfer.next];
+  const std::uint64_t left = place.bytes - transfer.offset;
+  place.offset += transfer.offset;
+  place.bytes = std::min(left, 16 + host_.world.random(112));
+  const MutableBytes from = memory_->at(place);
+  check_truth(transfer, from);
+  TensorBytes piece(from.begin(), from.end());
+  if (host_.faults && host_.world.chance(0.002)) piece[host_.world.random(piece.size())] ^= std::byte{4};
+  const ConnectionPointer& connection = transfer.connection;
+  ++transfer.on_the_way;
+  to_client(connection, [connection, request = transfer.order.request, tensor = transfer.order.tensors[transfer.next],
+                         offset = transfer.offset, piece = std::move(piece)] {
+    connection->client->piece_came(connection, request, tensor, offset, piece);
+  });
+  transfer.offset += place.bytes;
+  if (place.bytes < left) return;
+  ++transfer.next;
+  transfer.offset = 0;
+}
+
+/// The oracle's word on what is read for a fetch: a digest that does not fit would be fetched again, and hide it.
+void DataServer::check_truth(const Transfer& transfer, Bytes bytes) const {
+  const Oracle::Version* truth = host_.oracle.find(transfer.order.number, transfer.writer);
+  const TensorBytes& wanted = truth->at(transfer.order.tensors[transfer.next]);
+  const auto from = wanted.begin() + static_cast<std::ptrdiff_t>(transfer.offset);
+  if (std::equal(bytes.begin(), bytes.end(), from)) return;
+  host_.world.violated(format("a fetch by {} reads {}: tensor {} is torn", transfer.connection->client->kind().label,
+                              transfer.order.number, transfer.order.tensors[transfer.next]));
+}
+
+void DataServer::acknowledged(const ConnectionPointer& connection, std::uint64_t request) {
+  for (const TransferPointer& transfer : transfers_) {
+    if (transfer->connection != connection || transfer->order.request != request) continue;
+    --transfer->on_the_way;
+    if (!std::exchange(transfer->waits, false)) return;
+    const TransferPointer waiting = transfer;
+    return step(waiting);
+  }
+}
+
+void DataServer::end(const TransferPointer& transfer) {
+  std::erase(transfers_, transfer);
+  const auto lease = leases_.find(transfer->order.lease);
+  if (lease != leases_.end() && lease->second.closing && !is_read(lease->first)) say_closed(lease->first);
+}
+
+bool DataServer::could_read(const ArenaMemory& memory, const SegmentPlace& place) const {
+  if (memory_.get() != &memory) return false;
+  return std::any_of(transfers_.begin(), transfers_.end(), [&](const TransferPointer& transfer) {
+    const auto next = transfer->places.begin() + static_cast<std::ptrdiff_t>(transfer->next);
+    return std::any_of(next, transfer->places.end(), [&](const SegmentPlace& other) { return overlap(place, other); });
+  });
+}
+
+}  // namespace freshet::sim

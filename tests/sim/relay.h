@@ -1,0 +1,34 @@
+#pragma once
+
+/// A simulated relay: a subscriber that fetches every version into its own arena, and in the same process a hub that
+/// serves them from there again, to its host's neighbours through its door and to others over data channels.
+
+#include <optional>
+
+#include "tests/sim/hub.h"
+#include "tests/sim/subscriber.h"
+
+namespace freshet::sim {
+
+class SimRelay : public SimSubscriber, public Source {
+ public:
+  SimRelay(Host& host, Kind kind) : SimSubscriber(host, std::move(kind)), name_(this->kind().label) {}
+
+  void start() override;
+  void kill() override;
+
+  const std::string& name() const override { return name_; }
+  Process& server_process() override { return process(); }
+  Hub* hub() override { return hub_.get(); }
+
+ protected:
+  void on_fetched(const Mapped& mapped, const protocol::Grant& grant) override;
+
+ private:
+  std::string name_;
+  std::unique_ptr<Hub> hub_;
+  protocol::Current record_;
+  std::uint64_t told_gaps_ = 0;  ///< Of its own, what those behind it were told.
+};
+
+}  // namespace freshet::sim
