@@ -68,6 +68,10 @@ void add_security(CLI::App& command, SecurityOptions& security, const std::strin
         ->type_name("KEY")
         ->needs(keys);
   }
+  command
+      .add_flag("--trusted-fabric", security.trusted_fabric,
+                "bulk data may go unencrypted beyond this host, over ucx: everybody on that network is a friend")
+      ->needs(keys);
   command.parse_complete_callback([&security, &address, use] {
     if (address.empty() || !security.key_file.empty()) return;
     const auto parsed = SocketAddress::parse(address, use == AddressUse::bind);

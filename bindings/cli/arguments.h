@@ -29,8 +29,8 @@ void add_address(CLI::App& command, std::string& address, AddressUse use, const 
 /// --directory, where publishers and subscribers find each other.
 void add_directory(CLI::App& command, std::string& directory);
 
-/// --keys with --allow (to bind) or --server-key (to connect). An address that is not of this host is wrong usage
-/// without them.
+/// --keys with --allow (to bind) or --server-key (to connect), and --trusted-fabric. An address that is not of this
+/// host is wrong usage without them.
 void add_security(CLI::App& command, SecurityOptions& security, const std::string& address, AddressUse use);
 
 /// REQUIRES: add_version's check passed.

@@ -26,6 +26,7 @@ struct Arguments {
   std::string as;
   std::string at;
   std::string directory;
+  SecurityOptions security;
   std::size_t wait_for = 0;
   std::optional<double> linger;
 };
@@ -147,9 +148,11 @@ Status wait_for_subscribers(const Program& program, const Publisher& publisher, 
 Result<ExitCode> replay(Program& program, const Repository& repository, const Arguments& arguments) {
   FRESHET_ASSIGN(const auto versions, versions_of(repository, arguments));
   const Interrupt::Deferral deferral;
-  FRESHET_ASSIGN(const std::unique_ptr<Publisher> publisher,
-                 Publisher::open({.model = arguments.as,
-                                  .hub_options = {.listen = arguments.at, .directory = arguments.directory}}));
+  FRESHET_ASSIGN(
+      const std::unique_ptr<Publisher> publisher,
+      Publisher::open(
+          {.model = arguments.as,
+           .hub_options = {.listen = arguments.at, .directory = arguments.directory, .security = arguments.security}}));
   program.out.log(format("{} versions of {} are replayed as {} at {}", versions.size(), arguments.run, arguments.as,
                          publisher->address()));
   FRESHET_TRY(wait_for_subscribers(program, *publisher, arguments.wait_for));
@@ -186,6 +189,7 @@ void add_replay(CLI::App& root, Program& program) {
       ->type_name("S");
   add_address(command, arguments->at, AddressUse::bind, "listen here, e.g. tcp://127.0.0.1:7070");
   add_directory(command, arguments->directory);
+  add_security(command, arguments->security, arguments->at, AddressUse::bind);
   command.footer(
       "Steps, metrics and tags travel along, and a tag replay_of names the stored version. Only tensors that changed "
       "are "

@@ -340,6 +340,7 @@ TEST_F(Streaming, WrongLinesAreWrongUsage) {
                                                                 {"subscribe", "net", "--at", "tcp://10.0.0.1:1"},
                                                                 {"subscribe", "net", "--server-key", "k"},
                                                                 {"top", "net", "--at", "tcp://10.0.0.1:1"},
+                                                                {"subscribe", "net", "--trusted-fabric"},
                                                                 {"keygen"},
                                                                 {"top"}}) {
     EXPECT_EQ(run_to_end(line).exit_code, 2) << testing::PrintToString(line);

@@ -108,8 +108,9 @@ TEST_F(Security, TheListIsReadAgainWhileRunning) {
   expect_stream(*publisher, *newcomer);
   EXPECT_EQ(newcomer->status().last_error, "");
   expect_stream(*publisher, *old_friend);
-  // Who is taken off is not answered any more, though its connection stands.
+  // Who is taken off loses its connections, and is told why when it comes back.
   write_file("allow", public_text(second) + "\n");
+  ASSERT_TRUE(is_told(*old_friend, "allow-list"));
   ASSERT_TRUE(eventually([&] {
     const auto stat = publisher->stat();
     return std::any_of(stat.subscribers.begin(), stat.subscribers.end(), [](const auto& one) { return one.silent; });

@@ -102,7 +102,9 @@ void Authenticator::refresh() {
   const Status status = list_.refresh();
   if (!status) list_errors_.count(status.error().message(), system_clock().now());
   MutexLock lock(mutex_);
+  if (keys_ == list_.keys()) return;
   keys_ = list_.keys();
+  ++changes_;
 }
 
 Result<PublicKey> Authenticator::decide(const Request& request) {
@@ -148,6 +150,8 @@ void Authenticator::answer(const std::vector<zmq::message_t>& parts) {
     // Who asked is gone.
   }
 }
+
+int sender_descriptor(const zmq::message_t& message) { return ::zmq_msg_get(message.handle(), ZMQ_SRCFD); }
 
 std::string_view sender_key(const zmq::message_t& message) {
   const char* const key = ::zmq_msg_gets(message.handle(), "User-Id");

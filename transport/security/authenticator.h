@@ -31,6 +31,8 @@ class Authenticator {
 
   /// Whether the key of this text (a message's "User-Id") is on the list now. Any thread.
   bool allows(std::string_view key_text) const FRESHET_EXCLUDES(mutex_);
+  /// Grows with each change of the list. Any thread.
+  std::uint64_t changes() const { return changes_; }
   /// Handshakes refused so far. Any thread.
   std::uint64_t refusals() const { return refusals_; }
 
@@ -53,10 +55,14 @@ class Authenticator {
 
   mutable Mutex mutex_;
   std::shared_ptr<const AllowedKeys> keys_ FRESHET_GUARDED_BY(mutex_);
+  std::atomic<std::uint64_t> changes_{0};
   std::atomic<std::uint64_t> refusals_{0};
   std::atomic<bool> stopping_{false};
   std::thread thread_;
 };
+
+/// The connection that a message came by, by its descriptor; -1 when that is not known.
+int sender_descriptor(const zmq::message_t& message);
 
 /// The key with which the sender of a message proved itself, as text; empty on a socket without keys.
 std::string_view sender_key(const zmq::message_t& message);

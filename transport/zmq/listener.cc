@@ -101,6 +101,17 @@ void Listener::put_out(int descriptor) {
   }
 }
 
+void Listener::note_key(int descriptor, std::string_view key) {
+  const auto at = peers_.find(descriptor);
+  if (at != peers_.end() && at->second.key != key) at->second.key = key;
+}
+
+void Listener::put_out_unless(const std::function<bool(const std::string& key)>& is_admitted) {
+  for (const auto& [descriptor, peer] : peers_) {
+    if (!peer.key.empty() && !is_admitted(peer.key)) put_out(descriptor);
+  }
+}
+
 std::string Listener::name_of(int descriptor) const {
   const auto at = peers_.find(descriptor);
   return at == peers_.end() ? "somebody" : name_of(at->second);

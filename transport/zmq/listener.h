@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <string_view>
 
 #include "core/clock.h"
 #include "core/result.h"
@@ -28,6 +29,10 @@ class Listener {
   void tend(Time now);
   void* handle() { return socket_.monitor->handle(); }
   std::size_t connections() const { return peers_.size(); }
+  /// The key of whoever sends a message by that connection: what put_out_unless() looks at.
+  void note_key(int descriptor, std::string_view key);
+  /// Ends the connections whose noted key is none of those.
+  void put_out_unless(const std::function<bool(const std::string& key)>& is_admitted);
   /// Ends a connection by force, if there is one; its end is reported as any other.
   void put_out(int descriptor);
   /// Who is at its other end, for people.
@@ -40,6 +45,7 @@ class Listener {
   struct Peer {
     sockaddr_storage address{};
     socklen_t bytes = 0;
+    std::string key;  ///< Empty until it has sent something.
   };
   void take(const SocketMonitor::Event& event, Time now);
   void admit(int descriptor, Time now);

@@ -116,7 +116,7 @@ PublisherHub::PublisherHub(Parts parts)
       door_(std::move(parts.door)),
       desk_([this](protocol::LeaseId lease) { on_lease_closed(lease); }, kDeltaCacheBytesMax) {
   for (ZmqSocket* const socket : {&control_, &announcements_}) {
-    if (socket->monitor) listeners_.push_back(std::make_unique<Listener>(*socket));
+    if (socket->monitor) listeners_.emplace(socket, std::make_unique<Listener>(*socket));
   }
   thread_ = std::thread([this] { run(); });
 }
@@ -232,14 +232,15 @@ void PublisherHub::run() {
       {.socket = nullptr, .fd = wake_.descriptor(), .events = ZMQ_POLLIN, .revents = 0},
       {.socket = nullptr, .fd = door_->descriptor(), .events = ZMQ_POLLIN, .revents = 0},
   };
-  for (const auto& listener : listeners_) items.push_back({listener->handle(), 0, ZMQ_POLLIN, 0});
+  for (const auto& [socket, listener] : listeners_) items.push_back({listener->handle(), 0, ZMQ_POLLIN, 0});
   // Without a context nobody can be served any more, but tasks must still end.
   while (!stopping_) {
     if (!poll(items, time_to_next_tick())) rejects_.count("the poll failed", now());
     run_tasks();
+    // First: a message's descriptor is one that the listener has heard of.
+    tend_listeners();
     take_control_messages();
     take_subscriptions();
-    for (const auto& listener : listeners_) listener->tend(now());
     take_door_events();
     tick();
   }
@@ -276,7 +277,7 @@ void PublisherHub::take_control_messages() {
       rejects_.count("a message is not in two parts", now());
       continue;
     }
-    if (!is_admitted((*parts)[1])) {
+    if (!is_admitted(control_, (*parts)[1])) {
       rejects_.count(format("a client's key is not on the allow-list any more: {}", sender_key((*parts)[1])), now());
       continue;
     }
@@ -289,15 +290,32 @@ void PublisherHub::take_control_messages() {
   }
 }
 
-bool PublisherHub::is_admitted(const zmq::message_t& message) const {
-  return authenticator_ == nullptr || authenticator_->allows(sender_key(message));
+bool PublisherHub::is_admitted(ZmqSocket& socket, const zmq::message_t& message) {
+  if (authenticator_ == nullptr) return true;
+  const bool admitted = authenticator_->allows(sender_key(message));
+  if (const auto listener = listeners_.find(&socket); listener != listeners_.end()) {
+    const int descriptor = sender_descriptor(message);
+    listener->second->note_key(descriptor, sender_key(message));
+    if (!admitted) listener->second->put_out(descriptor);
+  }
+  return admitted;
+}
+
+void PublisherHub::tend_listeners() {
+  const std::uint64_t changes = authenticator_ == nullptr ? 0 : authenticator_->changes();
+  const bool changed = std::exchange(list_changes_, changes) != changes;
+  for (const auto& [socket, listener] : listeners_) {
+    listener->tend(now());
+    if (changed) listener->put_out_unless([this](const std::string& key) { return authenticator_->allows(key); });
+  }
 }
 
 void PublisherHub::take_subscriptions() {
   for (int i = 0; i < kMessagesPerRound; ++i) {
     const auto parts = receive(announcements_.socket, 1);
     if (!parts) return;
-    const std::string_view text = parts->empty() ? std::string_view() : parts->front().to_string_view();
+    if (parts->empty() || !is_admitted(announcements_, parts->front())) continue;
+    const std::string_view text = parts->front().to_string_view();
     if (!text.starts_with('\x01')) continue;
     const auto model = models_.find(std::string(text.substr(1)));
     if (model == models_.end() || !model->second.announced) continue;

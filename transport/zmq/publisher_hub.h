@@ -111,7 +111,9 @@ class PublisherHub {
   std::chrono::milliseconds time_to_next_tick() const;
   void run_tasks() FRESHET_EXCLUDES(mutex_);
   void take_control_messages();
-  bool is_admitted(const zmq::message_t& message) const;
+  bool is_admitted(ZmqSocket& socket, const zmq::message_t& message);
+  /// Ends the connections of those who were taken off the allow-list.
+  void tend_listeners();
   void take_subscriptions();
   void announce(const protocol::Announcement& announcement);
   void route(const protocol::Peer& peer, protocol::Message message);
@@ -140,7 +142,8 @@ class PublisherHub {
   const std::unique_ptr<Authenticator> authenticator_;  ///< Null without keys.
   ZmqSocket control_;
   ZmqSocket announcements_;
-  std::vector<std::unique_ptr<Listener>> listeners_;  ///< Of the sockets that are tcp.
+  std::map<const ZmqSocket*, std::unique_ptr<Listener>> listeners_;  ///< Of the sockets that are tcp.
+  std::uint64_t list_changes_ = 0;                                   ///< That were looked at.
   std::unique_ptr<shm::DoorHost> door_;
   std::map<std::string, Model> models_;
   serve::FetchDesk desk_;
