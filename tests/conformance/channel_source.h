@@ -71,6 +71,13 @@ class MemorySource final : public FetchSource {
     failing_ = tensor;
   }
 
+  /// While held, deltas are being made without an end.
+  void hold_deltas(bool held) {
+    const MutexLock lock(mutex_);
+    holding_ = held;
+    changed_.notify_all();
+  }
+
   std::size_t open_now() const {
     const MutexLock lock(mutex_);
     return open_;
@@ -129,6 +136,7 @@ class MemorySource final : public FetchSource {
       const Piece& wanted = pieces_.at(piece);
       {
         const MutexLock lock(source_.mutex_);
+        while (wanted.base && source_.holding_) source_.changed_.wait(source_.mutex_);
         if (source_.failing_ == wanted.tensor) return fail(Code::io_error, "the test lets this tensor fail");
       }
       const auto [at, fresh] = answers_.emplace(piece, source_.expected(wanted));
@@ -143,7 +151,9 @@ class MemorySource final : public FetchSource {
     }
 
    private:
-    static void spoil(std::vector<std::byte>& bytes) { std::fill(bytes.begin(), bytes.end(), std::byte{0xdd}); }
+    static void spoil(std::vector<std::byte>& bytes) {
+      if (!bytes.empty()) std::memset(bytes.data(), 0xdd, bytes.size());
+    }
 
     MemorySource& source_;
     const std::vector<Piece> pieces_;
@@ -160,6 +170,7 @@ class MemorySource final : public FetchSource {
   mutable CondVar changed_;
   std::map<LeaseId, protocol::SessionId> leases_ FRESHET_GUARDED_BY(mutex_);
   std::optional<std::uint32_t> failing_ FRESHET_GUARDED_BY(mutex_);
+  bool holding_ FRESHET_GUARDED_BY(mutex_) = false;
   std::size_t open_ FRESHET_GUARDED_BY(mutex_) = 0;
   std::size_t opened_ FRESHET_GUARDED_BY(mutex_) = 0;
   std::string faults_ FRESHET_GUARDED_BY(mutex_);

@@ -14,6 +14,7 @@
 #include <set>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/conformance/channel_conformance.h"
@@ -160,6 +161,62 @@ TEST_F(UcxChannel, LargeAnswersByRendezvous) {
   }
   EXPECT_EQ(sink.faults(), "");
   EXPECT_EQ(source.faults(), "");
+}
+
+// A delta that takes longer than silence may last: its client waits, everybody else is served.
+TEST_F(UcxChannel, ASlowDeltaHoldsNobodyUp) {
+  constexpr std::uint64_t kBytes = 3 << 20;
+  MemorySource source({kBytes});
+  const auto server = open_ucx_server(source);
+  ASSERT_TRUE(server);
+  const auto client = open_ucx_client((*server)->address());
+  const auto other = open_ucx_client((*server)->address());
+  ASSERT_TRUE(client);
+  ASSERT_TRUE(other);
+  source.hold_deltas(true);
+  FetchRequest slow = request_for(1, kBytes);
+  slow.pieces.push_back(slow.pieces[0]);
+  slow.pieces.push_back(slow.pieces[0]);
+  slow.pieces[1].base = SegmentName{.writer = {.sequence = 9}, .tensor = 0};
+  slow.pieces[2].base = SegmentName{.writer = {.sequence = 10}, .tensor = 0};
+  CollectingSink sink;
+  CollectingSink other_sink;
+  ASSERT_TRUE((*client)->fetch(slow, sink));
+  const Time end = system_clock().now() + kPeerSilence + kPeerSilence / 2;
+  std::uint64_t served = 0;
+  while (system_clock().now() < end) {
+    ASSERT_TRUE((*other)->fetch(request_for(++served, kBytes), other_sink));
+    ASSERT_TRUE(drive({client->get(), other->get()}, [&] { return other_sink.ended(served) != nullptr; }));
+    ASSERT_TRUE(*other_sink.ended(served)) << other_sink.ended(served)->error().message();
+    ASSERT_EQ(sink.ended(1), nullptr);
+  }
+  source.hold_deltas(false);
+  ASSERT_TRUE(drive({client->get()}, [&] { return sink.ended(1) != nullptr; }));
+  ASSERT_TRUE(*sink.ended(1)) << sink.ended(1)->error().message();
+  for (std::size_t piece = 0; piece < 3; ++piece) {
+    EXPECT_TRUE(sink.find(1, piece)->content() == source.expected(slow.pieces[piece])) << piece;
+  }
+  EXPECT_EQ(source.faults(), "");
+}
+
+TEST_F(UcxChannel, AServerEndsWhileADeltaIsMade) {
+  constexpr std::uint64_t kBytes = 3 << 20;
+  MemorySource source({kBytes});
+  auto server = open_ucx_server(source);
+  ASSERT_TRUE(server);
+  const auto client = open_ucx_client((*server)->address());
+  ASSERT_TRUE(client);
+  source.hold_deltas(true);
+  FetchRequest slow = request_for(1, kBytes);
+  slow.pieces[0].base = SegmentName{};
+  CollectingSink sink;
+  ASSERT_TRUE((*client)->fetch(slow, sink));
+  ASSERT_TRUE(drive({client->get()}, [&] { return source.open_now() == 1; }));
+  std::thread ending([&] { server->reset(); });
+  EXPECT_FALSE(drive({client->get()}, [] { return false; })) << "the connection should be dead";
+  source.hold_deltas(false);
+  ending.join();
+  EXPECT_EQ(source.open_now(), 0u);
 }
 
 TEST_F(UcxChannel, MemoryIsRegisteredFromAnyThread) {

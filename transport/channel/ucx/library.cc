@@ -47,6 +47,10 @@ Result<Library> resolve(void* handle) {
 Result<Library> load() {
   // Somebody else's UCX is configured as they want it.
   const bool is_ours = ::dlopen(FRESHET_UCX_LIBRARY, RTLD_NOW | RTLD_NOLOAD) == nullptr;
+#ifdef __SANITIZE_THREAD__
+  // UCX's hooks in madvise() are called when a thread ends, where ThreadSanitizer stands no interceptor any more.
+  ::setenv("UCX_MEM_EVENTS", "n", /*overwrite=*/0);
+#endif
   const SignalKeeper signals;
   void* handle = ::dlopen(FRESHET_UCX_LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (handle == nullptr) return fail(Code::unavailable, format("UCX cannot be loaded: {}", ::dlerror()));

@@ -13,6 +13,11 @@ namespace {
 constexpr std::size_t kSendsMax = 2048;
 constexpr std::size_t kRequestBytesMax = kPiecesMax * 64 + 1024;
 
+/// A delta of a larger piece is made beside the server's thread.
+constexpr std::uint64_t kQuickDeltaBytes = 256 << 10;
+
+bool takes_a_while(const Piece& piece) { return piece.base.has_value() && piece.bytes > kQuickDeltaBytes; }
+
 }  // namespace
 
 Status Peer::accept(ucp_conn_request_h connection) {
@@ -155,7 +160,7 @@ void Peer::settle(Send& send) {
     if (send.is_chunk) {
       Sent& sent = fetch->sent.at(send.piece);
       if (--sent.chunks == 0 && sent.all) {
-        fetch->open->release(send.piece);
+        release(*fetch, send.piece);
         fetch->sent.erase(send.piece);
       }
     }
@@ -167,7 +172,7 @@ void Peer::settle(Send& send) {
 void Peer::sweep() {
   std::erase_if(fetches_, [](const auto& fetch) {
     const bool all_sent = fetch->next == fetch->request.pieces.size() && !fetch->has_answer;
-    return fetch->in_flight == 0 && (fetch->over || all_sent);
+    return fetch->in_flight == 0 && !fetch->is_being_answered() && (fetch->over || all_sent);
   });
 }
 
@@ -214,7 +219,8 @@ void Peer::post(Send& send, MessageId id, const Header& header, Bytes data) {
 
 Peer::Fetching* Peer::sendable() {
   for (const auto& fetch : fetches_) {
-    if (!fetch->over && (fetch->has_answer || fetch->next < fetch->request.pieces.size())) return fetch.get();
+    const bool has_next = fetch->next < fetch->request.pieces.size() && !fetch->is_being_answered();
+    if (!fetch->over && (fetch->has_answer || has_next)) return fetch.get();
   }
   return nullptr;
 }
@@ -226,24 +232,52 @@ void Peer::send_next(Fetching& fetch) {
 }
 
 bool Peer::next_answer(Fetching& fetch) {
+  if (!fetch.asked) {
+    if (!takes_a_while(fetch.request.pieces[fetch.next])) return take_answer(fetch, fetch.open->answer(fetch.next));
+    ask(fetch);
+    return false;
+  }
+  if (fetch.is_being_answered()) return false;
+  fetch.asked = false;
+  for (const std::size_t piece : std::exchange(fetch.to_release, {})) fetch.open->release(piece);
+  return take_answer(fetch, std::move(fetch.job.answer));
+}
+
+void Peer::ask(Fetching& fetch) {
+  fetch.asked = true;
+  fetch.job.open = fetch.open.get();
+  fetch.job.piece = fetch.next;
+  answerer_.submit(fetch.job);
+}
+
+void Peer::release(Fetching& fetch, std::size_t piece) {
+  if (fetch.asked) {
+    fetch.to_release.push_back(piece);
+  } else {
+    fetch.open->release(piece);
+  }
+}
+
+bool Peer::take_answer(Fetching& fetch, Result<OpenFetch::Answer> answer) {
   fetch.piece = fetch.next;
   const std::uint64_t wanted = fetch.request.pieces[fetch.piece].bytes;
-  auto answer = fetch.open->answer(fetch.piece);
   if (answer &&
       (answer->encoding == Encoding::dense ? answer->bytes.size() != wanted : answer->bytes.size() > wanted)) {
     answer = fail(Code::io_error, format("its answer has {} bytes, asked for {}", answer->bytes.size(), wanted));
   }
-  if (answer) {
-    fetch.answer = *answer;
-    fetch.offset = 0;
-    fetch.has_answer = true;
-    ++fetch.next;
-    return true;
+  if (!answer) {
+    fetch.over = true;
+    refuse(fetch.request.request, std::move(answer).error().with_context(
+                                      format("piece {} of version {}", fetch.piece, fetch.request.version)));
+    return false;
   }
-  fetch.over = true;
-  refuse(fetch.request.request,
-         std::move(answer).error().with_context(format("piece {} of version {}", fetch.piece, fetch.request.version)));
-  return false;
+  fetch.answer = *answer;
+  fetch.offset = 0;
+  fetch.has_answer = true;
+  ++fetch.next;
+  // While this one is sent, the next is made.
+  if (fetch.next < fetch.request.pieces.size() && takes_a_while(fetch.request.pieces[fetch.next])) ask(fetch);
+  return true;
 }
 
 void Peer::send_chunk(Fetching& fetch) {
@@ -277,7 +311,7 @@ void Peer::send_batch(Fetching& fetch) {
     answers.emplace_back(static_cast<std::uint32_t>(fetch.piece), static_cast<std::uint32_t>(fetch.answer.encoding),
                          static_cast<std::uint32_t>(fetch.answer.bytes.size()));
     bytes.insert(bytes.end(), fetch.answer.bytes.begin(), fetch.answer.bytes.end());
-    fetch.open->release(fetch.piece);
+    release(fetch, fetch.piece);
     fetch.has_answer = false;
     if (fetch.next == fetch.request.pieces.size() || !next_answer(fetch)) break;
   }

@@ -13,6 +13,7 @@
 
 #include "core/clock.h"
 #include "transport/channel/channel.h"
+#include "transport/channel/ucx/answerer.h"
 #include "transport/channel/ucx/ucx_channel.h"
 #include "transport/channel/ucx/worker.h"
 
@@ -35,6 +36,7 @@ class Peer {
   struct Context {
     Worker& worker;
     FetchSource& source;
+    Answerer& answerer;
     Counters& counters;
     const UcxServerOptions& options;
   };
@@ -42,6 +44,7 @@ class Peer {
   Peer(Context context, std::uint64_t token, Time now)
       : worker_(context.worker),
         source_(context.source),
+        answerer_(context.answerer),
         counters_(context.counters),
         options_(context.options),
         token_(token),
@@ -59,7 +62,9 @@ class Peer {
   /// Ends everything by force; carry_on() settles the rest.
   void close();
   /// Nothing is left of it.
-  bool is_gone() const { return closing_ && close_request_ == nullptr && in_flight_ == 0 && receiving_ == 0; }
+  bool is_gone() const {
+    return closing_ && close_request_ == nullptr && in_flight_ == 0 && receiving_ == 0 && fetches_.empty();
+  }
   /// Something is under way, so that silence counts.
   bool is_busy() const { return in_flight_ != 0 || receiving_ != 0 || !fetches_.empty(); }
   bool is_closing() const { return closing_; }
@@ -94,6 +99,12 @@ class Peer {
     std::unordered_map<std::size_t, Sent> sent;
     std::size_t in_flight = 0;
     bool over = false;  ///< Nothing more is sent for it.
+    /// `job` makes the answer to piece `next`; `open` is not touched before it is done.
+    bool asked = false;
+    Answerer::Job job;
+    std::vector<std::size_t> to_release;  ///< Meanwhile.
+
+    bool is_being_answered() const { return asked && !job.done.load(); }
   };
   /// A fetch whose pieces are still coming in.
   struct Receive {
@@ -117,7 +128,11 @@ class Peer {
 
   Fetching* sendable();
   void send_next(Fetching& fetch);
+  /// False when there is none yet, or none any more.
   bool next_answer(Fetching& fetch);
+  bool take_answer(Fetching& fetch, Result<OpenFetch::Answer> answer);
+  void ask(Fetching& fetch);
+  static void release(Fetching& fetch, std::size_t piece);
   void send_chunk(Fetching& fetch);
   void send_batch(Fetching& fetch);
 
@@ -127,6 +142,7 @@ class Peer {
 
   Worker& worker_;
   FetchSource& source_;
+  Answerer& answerer_;
   Counters& counters_;
   const UcxServerOptions& options_;
   const std::uint64_t token_;

@@ -55,6 +55,7 @@ class Server final : public ChannelServer {
     wake_.wake();
     if (thread_.joinable()) thread_.join();
     if (listener_ != nullptr) worker_->ucx().ucp_listener_destroy(listener_);
+    answerer_.stop();
     worker_.reset();
     peers_.clear();  // After the worker: what it did not complete, it read until now.
   }
@@ -95,6 +96,7 @@ class Server final : public ChannelServer {
   FetchSource& source_;
   UcxServerOptions options_;  ///< Constant once it was started.
   const Wake wake_;
+  Answerer answerer_{wake_};
   Counters counters_;
   std::string address_;
   std::unique_ptr<Worker> worker_;
@@ -198,7 +200,9 @@ bool Server::take_connections(Time now) {
     }
     const std::uint64_t token = random_u64(system_env());
     auto peer = std::make_unique<Peer>(
-        Peer::Context{.worker = *worker_, .source = source_, .counters = counters_, .options = options_}, token, now);
+        Peer::Context{
+            .worker = *worker_, .source = source_, .answerer = answerer_, .counters = counters_, .options = options_},
+        token, now);
     if (peer->accept(connection)) peers_.emplace(token, std::move(peer));
   }
   counters_.peers.store(peers_.size());

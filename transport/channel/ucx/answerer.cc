@@ -1,0 +1,51 @@
+#include "transport/channel/ucx/answerer.h"
+
+#include <utility>
+
+namespace freshet::channel::ucx {
+namespace {
+
+/// Two, so that a small delta need not wait for a large one.
+constexpr std::size_t kThreads = 2;
+
+}  // namespace
+
+void Answerer::submit(Job& job) {
+  job.done.store(false);
+  while (threads_.size() < kThreads) threads_.emplace_back([this] { run(); });
+  const MutexLock lock(mutex_);
+  jobs_.push_back(&job);
+  changed_.notify_one();
+}
+
+void Answerer::stop() {
+  {
+    const MutexLock lock(mutex_);
+    stopping_ = true;
+    for (Job* job : std::exchange(jobs_, {})) {
+      job->answer = fail(Code::cancelled, "the server ends");
+      job->done.store(true);
+    }
+    changed_.notify_all();
+  }
+  for (std::thread& thread : std::exchange(threads_, {})) thread.join();
+}
+
+Answerer::Job* Answerer::next() {
+  const MutexLock lock(mutex_);
+  while (jobs_.empty() && !stopping_) changed_.wait(mutex_);
+  if (jobs_.empty()) return nullptr;
+  Job* job = jobs_.front();
+  jobs_.pop_front();
+  return job;
+}
+
+void Answerer::run() {
+  for (Job* job = next(); job != nullptr; job = next()) {
+    job->answer = job->open->answer(job->piece);
+    job->done.store(true);
+    wake_.wake();
+  }
+}
+
+}  // namespace freshet::channel::ucx

@@ -1,0 +1,51 @@
+#pragma once
+
+/// Makes answers that take a while (deltas) beside the server's thread, which goes on sending to others and answering
+/// their pings meanwhile.
+
+#include <atomic>
+#include <cstddef>
+#include <deque>
+#include <thread>
+#include <vector>
+
+#include "core/mutex.h"
+#include "transport/channel/channel.h"
+#include "transport/wake.h"
+
+namespace freshet::channel::ucx {
+
+class Answerer {
+ public:
+  /// One piece. Between submit() and `done` nobody else touches the job or its OpenFetch.
+  struct Job {
+    OpenFetch* open = nullptr;
+    std::size_t piece = 0;
+    Result<OpenFetch::Answer> answer = OpenFetch::Answer{};
+    std::atomic<bool> done{false};
+  };
+
+  /// `wake` is woken when a job is done; it outlives this.
+  explicit Answerer(const Wake& wake) : wake_(wake) {}
+  /// Waits for the jobs that were begun; the others are done without an answer.
+  ~Answerer() { stop(); }
+  Answerer(const Answerer&) = delete;
+  Answerer& operator=(const Answerer&) = delete;
+
+  /// Its threads start with the first job. One thread at a time; there are as many jobs at most as open fetches.
+  void submit(Job& job);
+  void stop();
+
+ private:
+  void run();
+  Job* next();
+
+  const Wake& wake_;
+  std::vector<std::thread> threads_;
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<Job*> jobs_ FRESHET_GUARDED_BY(mutex_);
+  bool stopping_ FRESHET_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace freshet::channel::ucx
