@@ -100,8 +100,9 @@ TEST_F(RedisOutage, ALivingPublisherWritesAWipedDirectoryAgain) {
   ASSERT_TRUE(held->compare_and_swap_current({}, rolled_back));
   ASSERT_TRUE(held->record_number(40));
   const auto watch = directory->watch("demo");
-  ASSERT_EQ(command({"FLUSHALL"}), "OK");
   const auto other = open();
+  ASSERT_TRUE(other->lookup("demo"));
+  ASSERT_EQ(command({"FLUSHALL"}), "OK");
   // A newcomer's name is in quarantine until the living owner had its chance.
   const auto second = other->claim("demo");
   ASSERT_FALSE(second);
