@@ -168,6 +168,13 @@ class SubscriberRole {
     subscriber.at = options.at;
     subscriber.directory = options.directory;
     subscriber.security = options.security;
+    subscriber.channel = options.channel;
+    if (!options.serve.empty()) {
+      FRESHET_ASSIGN(subscriber.relay, open_publisher_hub({.listen = options.serve,
+                                                           .directory = options.directory,
+                                                           .security = options.security,
+                                                           .advertise = {}}));
+    }
     subscriber.on_update = [](const Update& update) { tell(update); };
     FRESHET_ASSIGN(subscriber_, Subscriber::open(std::move(subscriber)));
     return {};

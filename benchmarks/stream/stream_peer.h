@@ -71,7 +71,7 @@ class SubscriberPeer {
 
   /// The first swap to that version or a later one that was not taken yet. failed_precondition when its bytes came over
   /// another channel than the one that was asked for.
-  Result<Swapped> wait_for(VersionNumber version, std::chrono::milliseconds at_most = std::chrono::seconds(120));
+  Result<Swapped> wait_for(VersionNumber version, std::chrono::milliseconds at_most = std::chrono::seconds(30));
   /// Of the version that it serves.
   Result<std::string> digest();
   Result<std::int64_t> cpu_us();

@@ -73,6 +73,7 @@ SubscriberOptions subscriber_options(const RunConfig& config, const std::string&
   options.label = role;
   options.at = plan.at;
   options.security = plan.security;
+  options.channel = plan.channel;
   return options;
 }
 
