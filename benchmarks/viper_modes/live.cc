@@ -28,6 +28,7 @@ Result<json> hosts_of(const std::string& channel, const ScratchFolder& scratch, 
   const SecurityOptions server = keys.server(false);
   hosts["trainer"].update(
       {{"listen", address}, {"keys", trainer.key_file}, {"allow", trainer.allow_file}, {"trusted_fabric", true}});
+  hosts["repository"].update({{"keys", server.key_file}, {"server_key", server.server_key}});
   hosts["server"].update({{"directory", server_host},
                           {"at", address},
                           {"keys", server.key_file},

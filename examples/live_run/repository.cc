@@ -37,7 +37,13 @@ Status run_repository(const RunConfig& config, const RoleOptions&) {
   FRESHET_ASSIGN(auto backend, open_rocks_backend({.folder = config.repository}));
   FRESHET_ASSIGN(const auto repository, Repository::open(std::move(backend), {}));
   {
-    FRESHET_ASSIGN(const auto sink, Sink::open(*repository, {.model = kModelName, .on_event = report_stored}));
+    const HostPlan plan = plan_of(config, "repository");
+    SinkOptions options;
+    options.model = kModelName;
+    options.at = plan.at;
+    options.security = plan.security;
+    options.on_event = report_stored;
+    FRESHET_ASSIGN(const auto sink, Sink::open(*repository, std::move(options)));
     Every stat_due(kStatInterval);
     while (!stop_requested()) {
       if (stat_due.due(system_clock().now())) FRESHET_TRY(report_stat(*repository));
