@@ -1,5 +1,6 @@
 #include "bindings/cli/arguments.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 
@@ -16,6 +17,17 @@ std::optional<double> finite(const std::string& text) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value)) return std::nullopt;
   return value;
+}
+
+/// "a,b" as a and b.
+std::vector<std::string> split_list(const std::string& text) {
+  std::vector<std::string> parts;
+  for (std::size_t from = 0; from <= text.size();) {
+    const std::size_t comma = std::min(text.find(',', from), text.size());
+    parts.push_back(text.substr(from, comma - from));
+    from = comma + 1;
+  }
+  return parts;
 }
 
 }  // namespace
@@ -46,6 +58,26 @@ void add_address(CLI::App& command, std::string& address, AddressUse use, const 
       ->check(CLI::Validator([is_address](std::string& text) { return is_address(text); }, "", "address"));
 }
 
+void add_addresses(CLI::App& command, std::string& addresses, const std::string& description) {
+  const auto check = [](const std::string& text) {
+    for (const std::string& address : split_list(text)) {
+      const auto parsed = SocketAddress::parse(address, false, Reach::any_host);
+      if (!parsed) return parsed.error().message();
+    }
+    return std::string();
+  };
+  command.add_option("--at", addresses, description)
+      ->type_name("ADDRESS[,ADDRESS]")
+      ->check(CLI::Validator([check](std::string& text) { return check(text); }, "", "addresses"));
+}
+
+void add_channel(CLI::App& command, std::string& channel) {
+  command
+      .add_option("--channel", channel,
+                  "how bytes come: auto, the best that both ends have (default), or one kind and no other")
+      ->check(CLI::IsMember({"auto", "shm", "ucx", "zmq", "file"}));
+}
+
 void add_directory(CLI::App& command, std::string& directory) {
   command
       .add_option(
@@ -74,8 +106,10 @@ void add_security(CLI::App& command, SecurityOptions& security, const std::strin
       ->needs(keys);
   command.parse_complete_callback([&security, &address, use] {
     if (address.empty() || !security.key_file.empty()) return;
-    const auto parsed = SocketAddress::parse(address, use == AddressUse::bind);
-    if (!parsed) throw CLI::ValidationError(parsed.error().message());
+    for (const std::string& one : split_list(address)) {
+      const auto parsed = SocketAddress::parse(one, use == AddressUse::bind);
+      if (!parsed) throw CLI::ValidationError(parsed.error().message());
+    }
   });
 }
 

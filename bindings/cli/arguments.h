@@ -26,6 +26,12 @@ void add_version(CLI::App& command, const std::string& name, std::string& versio
 enum class AddressUse { bind, connect };
 void add_address(CLI::App& command, std::string& address, AddressUse use, const std::string& description);
 
+/// --at ADDRESS[,ADDRESS…], of publishers or relays, in order of preference.
+void add_addresses(CLI::App& command, std::string& addresses, const std::string& description);
+
+/// --channel, how bytes come.
+void add_channel(CLI::App& command, std::string& channel);
+
 /// --directory, where publishers and subscribers find each other.
 void add_directory(CLI::App& command, std::string& directory);
 

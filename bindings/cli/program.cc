@@ -26,6 +26,7 @@ void build_tree(CLI::App& root, Program& program) {
   add_json_flag(root, program);
   add_publish(root, program);
   add_subscribe(root, program);
+  add_relay(root, program);
   add_top(root, program);
   add_replay(root, program);
   add_keygen(root, program);

@@ -25,6 +25,7 @@ struct Program {
 /// Each adds its command to the tree; the program outlives the tree's use.
 void add_publish(CLI::App& root, Program& program);
 void add_subscribe(CLI::App& root, Program& program);
+void add_relay(CLI::App& root, Program& program);
 void add_keygen(CLI::App& root, Program& program);
 void add_top(CLI::App& root, Program& program);
 void add_replay(CLI::App& root, Program& program);

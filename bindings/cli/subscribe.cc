@@ -8,6 +8,7 @@
 #include "bindings/cli/version_feed.h"
 #include "bindings/cli/version_folder.h"
 #include "core/format.h"
+#include "transport/publisher.h"
 
 namespace freshet::cli {
 namespace {
@@ -19,6 +20,9 @@ struct Arguments {
   std::string at;
   std::string directory;
   std::string notifier;
+  std::string channel;
+  std::string listen;  ///< Of a relay; empty: this is none, or one for this host alone.
+  bool relay = false;
   SecurityOptions security;
   std::string folder;
   std::string layout = "files";
@@ -143,16 +147,69 @@ Result<ExitCode> subscribe(Program& program, const Arguments& arguments) {
   } else if (!arguments.folder.empty()) {
     FRESHET_ASSIGN(folder, VersionFolder::open(arguments.folder));
   }
-  FRESHET_ASSIGN(const std::unique_ptr<VersionFeed> feed, VersionFeed::open({.model = arguments.model,
-                                                                             .at = arguments.at,
-                                                                             .directory = arguments.directory,
-                                                                             .notifier = arguments.notifier,
-                                                                             .security = arguments.security,
-                                                                             .every = arguments.every}));
+  std::shared_ptr<PublisherHub> hub;
+  if (arguments.relay) {
+    SecurityOptions serving = arguments.security;
+    // Keys to fetch with are no reason to ask neighbours of this host for theirs.
+    if (serving.allow_file.empty() && arguments.listen.empty()) serving.key_file.clear();
+    FRESHET_ASSIGN(
+        hub, open_publisher_hub({.listen = arguments.listen, .directory = arguments.directory, .security = serving}));
+    program.out.log(format("serving {} again at {}", arguments.model, address_of(*hub)));
+  }
+  FRESHET_ASSIGN(const std::unique_ptr<VersionFeed> feed,
+                 VersionFeed::open({.model = arguments.model,
+                                    .at = arguments.at,
+                                    .directory = arguments.directory,
+                                    .notifier = arguments.notifier,
+                                    .security = arguments.security,
+                                    .every = arguments.every,
+                                    .channel = arguments.channel,
+                                    .label = arguments.relay ? "freshet relay" : "freshet subscribe",
+                                    .relay = hub}));
   return FileSubscriber(program, arguments, *feed, std::move(folder)).run();
 }
 
 }  // namespace
+
+namespace {
+
+void add_follower_options(CLI::App& command, Arguments& arguments, const std::string& at) {
+  add_addresses(command, arguments.at, at);
+  add_channel(command, arguments.channel);
+  command
+      .add_option("--notifier", arguments.notifier, "who tells of new versions: the publisher, or a directory on Redis")
+      ->check(CLI::IsMember({"zmq", "redis"}));
+  add_directory(command, arguments.directory);
+  add_security(command, arguments.security, arguments.at, AddressUse::connect);
+}
+
+CLI::Option* add_relay_options(CLI::App& command, Arguments& arguments) {
+  command.add_option("--allow", arguments.security.allow_file, "public keys of those who may fetch from this relay")
+      ->type_name("FILE");
+  return command.add_option("--listen", arguments.listen, "serve here, e.g. tcp://*:7070; default: this host alone")
+      ->type_name("ADDRESS");
+}
+
+}  // namespace
+
+void add_relay(CLI::App& root, Program& program) {
+  auto arguments = std::make_shared<Arguments>();
+  arguments->relay = true;
+  CLI::App& command = *root.add_subcommand("relay", "fetch a model once, and serve it again");
+  add_json_flag(command, program);
+  add_model(command, arguments->model);
+  add_follower_options(command, *arguments, "the publisher, or the next relay; several: in order of preference");
+  add_relay_options(command, *arguments);
+  command.add_flag("--every", arguments->every, "every version, in order, for those who want every one");
+  command.add_option("--count", arguments->count, "end after N versions")->type_name("N")->check(CLI::PositiveNumber);
+  command.add_option("--for", arguments->duration, "end after that time")->check(seconds_check())->type_name("S");
+  command.footer(
+      "Neighbours on this host find the relay by the model's name, and map what it fetched; other hosts fetch it from\n"
+      "--listen. A line per version, as subscribe has it.\n"
+      "example: freshet relay demo --at tcp://trainer:7070 --listen tcp://*:7071 --keys relay --server-key trainer.pub "
+      "--allow leaves.allow");
+  act_with(command, program, arguments, subscribe);
+}
 
 void add_subscribe(CLI::App& root, Program& program) {
   auto arguments = std::make_shared<Arguments>();
@@ -180,13 +237,10 @@ void add_subscribe(CLI::App& root, Program& program) {
   command.add_option("--exec", arguments->command, "run after each version; {} is its file")
       ->type_name("'COMMAND {}'")
       ->needs(out);
-  add_address(command, arguments->at, AddressUse::connect, "where the publisher listens; default: ask the directory");
-  command
-      .add_option("--notifier", arguments->notifier,
-                  "who tells of new versions: the publisher, or a directory on Redis")
-      ->check(CLI::IsMember({"zmq", "redis"}));
-  add_directory(command, arguments->directory);
-  add_security(command, arguments->security, arguments->at, AddressUse::connect);
+  add_follower_options(command, *arguments,
+                       "where the publisher listens; several: in order of preference; default: ask the directory");
+  CLI::Option* relay = command.add_flag("--relay", arguments->relay, "serve the versions again: `freshet relay`");
+  add_relay_options(command, *arguments)->needs(relay);
   command.footer(
       "A line per version: model, version, file, tensors_fetched, bytes_fetched, channel, latency_ms.\n"
       "Without --count and --for it follows until interrupted, through restarts of the publisher.\n"

@@ -84,14 +84,15 @@ std::string subscribers_text(const Json& stat) {
   if (subscribers.empty()) return "no subscribers";
   const std::uint64_t newest = number(stat, "newest");
   std::vector<std::vector<std::string>> rows = {
-      {"SUBSCRIBER", "PID", "MODE", "SERVING", "BEHIND", "HELD", "QUEUED", "GAPS", "STATE"}};
+      {"SUBSCRIBER", "PID", "MODE", "CHANNEL", "SERVING", "BEHIND", "HELD", "QUEUED", "GAPS", "STATE", "SERVES"}};
   for (const Json& one : subscribers) {
     if (!one.is_object()) continue;
     const std::uint64_t serving = number(one, "serving");
     rows.push_back({text(one, "label"), format("{}", number(one, "pid")), flag(one, "every") ? "every" : "latest",
-                    serving == 0 ? "-" : format("@{}", serving), format("{}", newest - std::min(newest, serving)),
-                    format("{}", list(one, "held").size()), format("{}", number(one, "queued_versions")),
-                    format("{}", number(one, "gaps")), flag(one, "silent") ? "silent" : "ok"});
+                    text(one, "channel"), serving == 0 ? "-" : format("@{}", serving),
+                    format("{}", newest - std::min(newest, serving)), format("{}", list(one, "held").size()),
+                    format("{}", number(one, "queued_versions")), format("{}", number(one, "gaps")),
+                    flag(one, "silent") ? "silent" : "ok", text(one, "serves")});
   }
   return table(rows);
 }

@@ -83,9 +83,11 @@ Result<std::unique_ptr<VersionFeed>> VersionFeed::open(const Options& options) {
                                .at = options.at,
                                .directory = options.directory,
                                .notifier = options.notifier,
-                               .label = "freshet subscribe",
+                               .label = options.label,
                                .security = options.security};
   subscriber.every = options.every;
+  subscriber.channel = options.channel;
+  subscriber.relay = options.relay;
   if (!options.every) {
     subscriber.on_update = [mailbox = feed->mailbox_.get()](const Update& update) { mailbox->put(update); };
   }

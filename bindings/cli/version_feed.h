@@ -22,6 +22,9 @@ class VersionFeed {
     std::string notifier;
     SecurityOptions security;
     bool every = false;
+    std::string channel;
+    std::string label = "freshet subscribe";
+    std::shared_ptr<PublisherHub> relay;  ///< Serves versions again; null for none.
   };
   static Result<std::unique_ptr<VersionFeed>> open(const Options& options);
   ~VersionFeed();
