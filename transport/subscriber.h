@@ -100,6 +100,9 @@ struct SubscriberOptions {
   double arena_copies = 2.1;
   std::uint64_t arena_limit_bytes = 0;  ///< 0: four times the model, plus 64 MiB.
   bool lock_memory = true;
+  /// How long one look takes at all bytes that were fetched, a little at a time, whether they still are what was
+  /// proved. What isn't is told (`last_error`) and fetched anew with the next version that has it. 0: never.
+  Duration scrub_interval = std::chrono::minutes(10);
   /// Serves again, through this hub (open_publisher_hub), what is fetched: neighbours on this host map it, other hosts
   /// fetch it from here. Needs `at`, where the hub's directory is one of this host: there the relay is found under the
   /// model's name.

@@ -63,6 +63,7 @@ SubscriberLoop::SubscriberLoop(Options options, std::unique_ptr<Directory> direc
       shelf_(options_.subscriber.pins_max, wake_),
       context_(std::move(context)),
       fetcher_(fetcher_options(options_, relay_ != nullptr)),
+      scrub_(options_.subscriber.scrub_interval),
       machine_(machine_options(options_, relay_ != nullptr ? relay_->address() : "")) {
   if (relay_ != nullptr) relay_->set_wake(wake_);
   thread_ = std::thread([this] { run(); });
@@ -153,6 +154,8 @@ std::chrono::milliseconds SubscriberLoop::time_to_next_round() const {
   };
   no_later_than(machine_.next_tick());
   no_later_than(fetcher_.next_round());
+  const bool scrubs = shelf_.current() != nullptr && shelf_.current()->fetched != nullptr && !fetcher_.is_fetching();
+  if (scrubs) no_later_than(scrub_.next_step());
   no_later_than(reconnect_control_at_);
   no_later_than(reconnect_announcements_at_);
   if (waiting_) no_later_than(waiting_->give_up_at);
@@ -227,6 +230,7 @@ void SubscriberLoop::tick() {
     refuse_install(Error(Code::unavailable, "its memory did not come through the door"));
   }
   reconnect_refused();
+  scrub();
   if (machine_.next_tick() <= at) machine_.on_tick(at);
   carry_out();
 }

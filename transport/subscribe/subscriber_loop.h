@@ -19,6 +19,7 @@
 #include "transport/subscribe/channel_openers.h"
 #include "transport/subscribe/publisher_finder.h"
 #include "transport/subscribe/relay.h"
+#include "transport/subscribe/scrub.h"
 #include "transport/subscribe/version_fetcher.h"
 #include "transport/subscribe/version_shelf.h"
 #include "transport/wake.h"
@@ -116,6 +117,7 @@ class SubscriberLoop {
   void refuse_fetch(const Error& why);
   void pass_on(const Update& update);
   void take_relay_news();
+  void scrub();
   Duration age_of(const Manifest& manifest, const Fetching& fetching) const;
   Update update_of(const detail::ServedVersion& version) const;
   void reclaim();
@@ -146,6 +148,7 @@ class SubscriberLoop {
   std::map<protocol::SessionId, std::shared_ptr<shm::DoorGuest>> doors_;
   std::optional<WaitingInstall> waiting_;
   detail::VersionFetcher fetcher_;
+  detail::Scrub scrub_;
   std::optional<Fetching> fetching_;
   std::optional<protocol::action::Install> fetch_next_;  ///< Waits until one that was abandoned has ended.
   VersionNumber passed_on_ = 0;                          ///< The last version that the relay was given.

@@ -113,6 +113,19 @@ void SubscriberLoop::take_relay_news() {
   relay_->advertise(now());
 }
 
+void SubscriberLoop::scrub() {
+  const detail::ServedVersion* served = shelf_.current();
+  // Whoever waits for a version wants it first.
+  if (served == nullptr || served->fetched == nullptr || fetcher_.is_fetching()) return;
+  const auto tensor = scrub_.step(*served->fetched, now());
+  if (!tensor) return;
+  const std::string error =
+      format("the bytes of {} {} are not any more what was proved", to_string(served->manifest->name),
+             served->manifest->architecture->tensors()[*tensor].name);
+  shelf_.set_error(error);
+  rejects_.count(error, now());
+}
+
 /// Between hosts only the clocks on the wall can be compared, as well as they agree.
 Duration SubscriberLoop::age_of(const Manifest& manifest, const Fetching& fetching) const {
   if (same_host_) return detail::elapsed_since(fetching.publish_started_ns, std::max(now(), fetching.granted_at));
