@@ -308,6 +308,16 @@ TEST_F(PublisherLeases, NothingThatALeaseHoldsIsShedInVain) {
   EXPECT_THAT(freed(), UnorderedElementsAre(4, 5)) << "version 1 is being fetched, 2 is not";
 }
 
+TEST_F(PublisherLeases, WhatIsNumberedBelowWhatHasComeDoesNotWait) {
+  join(1, Mode::every, /*after=*/9);
+  commit(3);
+  commit(4);
+  EXPECT_THAT(freed(), UnorderedElementsAre(6, 7));
+  EXPECT_EQ(machine_.sessions().at(0).queued_versions, 0u);
+  commit(10);
+  EXPECT_EQ(want(1, 1, 9)->number, 10u);
+}
+
 TEST_F(PublisherLeases, ARelaySaysWhatItMissedItself) {
   join(1, Mode::every);
   commit(10);

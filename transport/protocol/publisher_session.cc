@@ -8,7 +8,7 @@
 namespace freshet::protocol {
 
 PublisherSession::PublisherSession(Peer peer, Hello hello, std::uint64_t serial, std::uint64_t token)
-    : peer_(std::move(peer)), hello_(std::move(hello)), serial_(serial), token_(token) {}
+    : peer_(std::move(peer)), hello_(std::move(hello)), serial_(serial), token_(token), acknowledged_(hello_.after) {}
 
 bool PublisherSession::accept_request(std::uint64_t request) {
   if (request == 0 || request < last_request_) return false;
@@ -72,7 +72,7 @@ std::vector<VersionNumber> PublisherSession::held() const {
 }
 
 void PublisherSession::enqueue(VersionNumber number, HeldVersions& versions, std::size_t queue_max) {
-  if (!versions.hold(number, queue_holder())) return;
+  if (number <= acknowledged_ || !versions.hold(number, queue_holder())) return;
   queue_.insert(number);
   if (queue_.size() <= std::max<std::size_t>(queue_max, 1)) return;
   const auto never_granted = [this](VersionNumber queued) { return !holds(queued); };
@@ -81,6 +81,7 @@ void PublisherSession::enqueue(VersionNumber number, HeldVersions& versions, std
 }
 
 void PublisherSession::acknowledge(VersionNumber after, HeldVersions& versions) {
+  acknowledged_ = std::max(acknowledged_, after);
   while (!queue_.empty() && *queue_.begin() <= after) {
     versions.release(*queue_.begin(), queue_holder());
     queue_.erase(queue_.begin());

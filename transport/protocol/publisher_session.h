@@ -69,7 +69,8 @@ class PublisherSession {
   std::vector<VersionNumber> held() const;
   std::size_t holds_count() const { return holds_.size(); }
 
-  /// Puts a version into the queue; past `queue_max`, the oldest that was never granted goes.
+  /// Puts a version into the queue, unless it is numbered below what has come (a publisher that lost its directory
+  /// begins there); past `queue_max`, the oldest that was never granted goes.
   void enqueue(VersionNumber number, HeldVersions& versions, std::size_t queue_max);
   /// Everything up to `after` has come: it need not wait any more.
   void acknowledge(VersionNumber after, HeldVersions& versions);
@@ -99,6 +100,7 @@ class PublisherSession {
     LeaseId lease = 0;        ///< Granted to be fetched.
   };
   std::map<VersionNumber, Hold> holds_;
+  VersionNumber acknowledged_;  ///< Everything up to it has come, or was seen before.
   std::set<VersionNumber> queue_;
   std::uint64_t gaps_ = 0;
 };
