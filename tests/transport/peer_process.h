@@ -52,6 +52,11 @@ class PeerProcess {
   static PeerProcess publisher(const std::string& folder, std::size_t tensors, std::size_t elements) {
     return PeerProcess({"publish", "demo", folder, std::to_string(tensors), std::to_string(elements)});
   }
+  /// One that is fetched from by that channel.
+  static PeerProcess remote_publisher(const std::string& folder, std::size_t tensors, std::size_t elements,
+                                      const std::string& channel) {
+    return PeerProcess({"publish", "demo", folder, std::to_string(tensors), std::to_string(elements), channel});
+  }
   static PeerProcess subscriber(const std::string& folder) { return PeerProcess({"subscribe", "demo", folder}); }
 
   void say(const std::string& line) {

@@ -1,6 +1,7 @@
 /// A publisher or a subscriber in a process of its own, told by lines on its input what to do; each is answered by one
 /// line.
-///   stream_peer publish MODEL FOLDER TENSORS ELEMENTS    "publish STAMP", "publish_one TENSOR STAMP"
+///   stream_peer publish MODEL FOLDER TENSORS ELEMENTS [CHANNEL]    "publish STAMP", "publish_one TENSOR STAMP"; with a
+///       channel it can be fetched from by it
 ///   stream_peer subscribe MODEL FOLDER                   "wait VERSION", "pin", "check", "unpin", "serving", "slabs"
 
 #include <sys/prctl.h>
@@ -23,8 +24,13 @@ constexpr Duration kPatience = std::chrono::seconds(60);
 
 void answer(const std::string& line) { std::cout << line << std::endl; }
 
-int publish(const std::string& model, const std::string& folder, StampedModel values) {
-  auto publisher = Publisher::open({.model = model, .hub_options = {.directory = folder}});
+int publish(const std::string& model, const std::string& folder, StampedModel values, const std::string& channel) {
+  PublisherOptions opened{.model = model, .hub_options = {.directory = folder}};
+  if (!channel.empty()) {
+    opened.hub_options.listen = "tcp://127.0.0.1:*";
+    opened.hub_options.channels = channel;
+  }
+  auto publisher = Publisher::open(std::move(opened));
   if (!publisher) {
     answer("error " + publisher.error().message());
     return 1;
@@ -128,13 +134,14 @@ int main(int count, char** words) {
   // A test that dies takes its peers along.
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   const std::vector<std::string> arguments(words + 1, words + count);
-  if (arguments.size() == 5 && arguments[0] == "publish") {
-    return freshet::testing::publish(
-        arguments[1], arguments[2], freshet::testing::StampedModel(std::stoul(arguments[3]), std::stoul(arguments[4])));
+  if ((arguments.size() == 5 || arguments.size() == 6) && arguments[0] == "publish") {
+    return freshet::testing::publish(arguments[1], arguments[2],
+                                     freshet::testing::StampedModel(std::stoul(arguments[3]), std::stoul(arguments[4])),
+                                     arguments.size() == 6 ? arguments[5] : "");
   }
   if (arguments.size() == 3 && arguments[0] == "subscribe") {
     return freshet::testing::subscribe(arguments[1], arguments[2]);
   }
-  std::cerr << "usage: stream_peer publish MODEL FOLDER TENSORS ELEMENTS | subscribe MODEL FOLDER\n";
+  std::cerr << "usage: stream_peer publish MODEL FOLDER TENSORS ELEMENTS [CHANNEL] | subscribe MODEL FOLDER\n";
   return 2;
 }
