@@ -2,9 +2,11 @@
 
 #include <unistd.h>
 
+#include <system_error>
 #include <utility>
 
 #include "core/check.h"
+#include "core/format.h"
 #include "transport/publish/subscriber_stat.h"
 
 namespace freshet::detail {
@@ -12,7 +14,7 @@ namespace {
 
 /// In a directory of many hosts.
 constexpr Duration kAdvertisedFor = std::chrono::seconds(15);
-constexpr Duration kAdvertiseEach = std::chrono::seconds(5);
+constexpr Duration kAdvertiseEach = std::chrono::seconds(3);
 
 }  // namespace
 
@@ -40,17 +42,44 @@ Result<std::unique_ptr<Relay>> Relay::open(Options options) {
                                           .incarnation = incarnation,
                                           .control = relay->address()}));
   }
+  if (many_hosts) {
+    try {
+      relay->advertiser_ = std::thread([&self = *relay] { self.keep_advertised(); });
+    } catch (const std::system_error& error) {
+      return fail(Code::unavailable, format("start a relay's thread: {}", error.what()));
+    }
+  }
   return relay;
 }
 
 Relay::~Relay() {
   if (added_) options_.hub->remove(options_.model);
-  if (claim_ == nullptr) {
-    static_cast<void>(options_.hub->directory().stop_serving(options_.model, address()));
+  {
+    MutexLock lock(mutex_);
+    closing_ = true;
   }
+  changed_.notify_all();
+  if (advertiser_.joinable()) advertiser_.join();
   take_news();
   MutexLock lock(mutex_);
   for (const auto& [ours, segment] : segments_) arena_->let_go(segment);
+}
+
+bool Relay::wait_to_advertise(VersionNumber& newest) {
+  const Time deadline = system_clock().now() + kAdvertiseEach;
+  MutexLock lock(mutex_);
+  while (!closing_ && changed_.wait_until(mutex_, deadline)) continue;
+  newest = totals_.newest;
+  return !closing_;
+}
+
+void Relay::keep_advertised() {
+  Directory& directory = options_.hub->directory();
+  for (VersionNumber newest = 0; wait_to_advertise(newest);) {
+    if (newest == 0) continue;
+    static_cast<void>(directory.serve(options_.model, {.address = address(), .number = newest}, kAdvertisedFor));
+  }
+  static_cast<void>(directory.stop_serving(options_.model, address()));
 }
 
 void Relay::set_wake(const Wake& wake) { wake_ = &wake; }
@@ -134,19 +163,12 @@ VersionNumber Relay::take_news() {
   return floor_;
 }
 
-void Relay::advertise(Time now) {
-  if (claim_ != nullptr || newest_ == 0 || now < advertise_at_) return;
-  advertise_at_ = now + kAdvertiseEach;
-  static_cast<void>(
-      options_.hub->directory().serve(options_.model, {.address = address(), .number = newest_}, kAdvertisedFor));
-}
-
 void Relay::on_free(std::span<const SegmentIndex> segments) {
   {
     MutexLock lock(mutex_);
     freed_.insert(freed_.end(), segments.begin(), segments.end());
   }
-  if (wake_ != nullptr) wake_->wake();
+  if (const Wake* wake = wake_) wake->wake();
 }
 
 std::vector<Bytes> Relay::bytes_of(std::span<const SegmentIndex> segments) const {
@@ -159,7 +181,9 @@ std::vector<Bytes> Relay::bytes_of(std::span<const SegmentIndex> segments) const
 }
 
 void Relay::on_number_floor(VersionNumber floor) {
-  if (floor_.exchange(floor) != floor && wake_ != nullptr) wake_->wake();
+  const bool is_news = floor_.exchange(floor) != floor;
+  const Wake* wake = wake_;
+  if (is_news && wake != nullptr) wake->wake();
 }
 
 PublisherStat Relay::stat(const std::vector<protocol::PublisherMachine::SessionStat>& sessions) const {

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <thread>
 #include <unordered_map>
 #include <vector>
 
@@ -48,8 +49,6 @@ class Relay final : public HubModel {
   void make_room(std::uint64_t bytes);
   /// Lets go of what the hub freed. The highest number that anybody downstream has seen.
   VersionNumber take_news();
-  /// Tells a directory of many hosts that this relay is here; now and then, from the loop.
-  void advertise(Time now);
 
   /// Where others find it.
   std::string address() const { return options_.hub->advertised().front(); }
@@ -63,6 +62,9 @@ class Relay final : public HubModel {
  private:
   Relay(Options options, std::unique_ptr<Directory::Claim> claim)
       : options_(std::move(options)), claim_(std::move(claim)) {}
+  void keep_advertised() FRESHET_EXCLUDES(mutex_);
+  /// False when the relay is closing.
+  bool wait_to_advertise(VersionNumber& newest) FRESHET_EXCLUDES(mutex_);
   std::vector<SegmentIndex> take_in(const FetchedMemory& fetched) FRESHET_EXCLUDES(mutex_);
 
   const Options options_;
@@ -71,9 +73,8 @@ class Relay final : public HubModel {
   // The loop thread's.
   bool added_ = false;
   VersionNumber newest_ = 0;
-  Time advertise_at_{};
 
-  const Wake* wake_ = nullptr;
+  std::atomic<const Wake*> wake_{nullptr};
   std::atomic<VersionNumber> floor_{0};
   mutable Mutex mutex_;
   std::shared_ptr<FetchArena> arena_ FRESHET_GUARDED_BY(mutex_);  ///< Null before the first commit.
@@ -83,6 +84,10 @@ class Relay final : public HubModel {
   std::vector<SegmentIndex> unused_ FRESHET_GUARDED_BY(mutex_);  ///< Numbers that may be given again.
   SegmentIndex next_ FRESHET_GUARDED_BY(mutex_) = 0;
   PublisherStat totals_ FRESHET_GUARDED_BY(mutex_);
+  bool closing_ FRESHET_GUARDED_BY(mutex_) = false;
+  CondVar changed_;
+  /// Tells a directory of many hosts, which may let it wait, that this relay is here.
+  std::thread advertiser_;
 };
 
 }  // namespace freshet::detail

@@ -100,6 +100,12 @@ void SubscriberLoop::finish_fetch(Result<std::shared_ptr<const detail::FetchedMe
 }
 
 void SubscriberLoop::pass_on(const Update& update) {
+  if (shelf_.current()->fetched == nullptr) {
+    return shelf_.set_error(
+        format("{} is mapped from a publisher of this host, where its neighbours find it too: "
+               "nothing is served again",
+               model_));
+  }
   const VersionNumber before = std::exchange(passed_on_, update.version);
   // Who takes the latest does not know how many of the numbers in between were versions.
   const std::uint64_t skipped = before == 0 || update.version <= before ? 0 : update.version - before - 1;
@@ -110,7 +116,6 @@ void SubscriberLoop::pass_on(const Update& update) {
 void SubscriberLoop::take_relay_news() {
   const VersionNumber seen = relay_->take_news();
   if (seen > std::exchange(seen_downstream_, std::max(seen, seen_downstream_))) machine_.on_higher_seen(seen, now());
-  relay_->advertise(now());
 }
 
 void SubscriberLoop::scrub() {
