@@ -9,8 +9,10 @@
 #include "core/check.h"
 #include "core/format.h"
 #include "core/mutex.h"
+#include "transport/activation_request.h"
 #include "transport/publish/capture.h"
 #include "transport/publish/commit_reports.h"
+#include "transport/publish/current_keeper.h"
 #include "transport/publish/publish_check.h"
 #include "transport/publish/subscriber_stat.h"
 #include "transport/zmq/publisher_hub.h"
@@ -19,6 +21,8 @@
 namespace freshet {
 namespace {
 
+constexpr Duration kMembershipMin = std::chrono::milliseconds(500);
+constexpr Duration kLongestWait = std::chrono::hours(1);
 constexpr Duration kSealPatience = std::chrono::minutes(10);
 constexpr std::uint64_t kIncarnationMax = std::uint64_t{1} << 62;
 
@@ -33,6 +37,13 @@ Status check_options(const PublisherOptions& options) {
   // Written so that not-a-number is refused too.
   if (!(options.arena_copies >= 1.0 && options.arena_copies <= 64.0)) {
     return fail(Code::invalid_argument, format("arena_copies is {}, not in 1 to 64", options.arena_copies));
+  }
+  const bool has_membership = options.membership != Duration::zero();
+  if (has_membership && (options.membership < kMembershipMin || options.membership > kLongestWait)) {
+    return fail(Code::invalid_argument, "membership is not between half a second and an hour");
+  }
+  if (options.group_within < std::chrono::milliseconds(1) || options.group_within > kLongestWait) {
+    return fail(Code::invalid_argument, "group_within is not between a millisecond and an hour");
   }
   if (options.every_queue_versions_max == 0) {
     return fail(Code::invalid_argument, "every_queue_versions_max is 0");
@@ -66,6 +77,7 @@ class Publisher::Impl final : public HubModel {
                        : hub_->reaches_other_hosts() ? 2
                                                      : 1),
         claim_(std::move(claim)),
+        current_(std::make_shared<CurrentKeeper>(*claim_, *hub_, options_.model)),
         last_id_(id),
         last_number_(std::max(options_.number_floor, claim_->last_number())),
         base_(options_.resume_from) {
@@ -78,6 +90,7 @@ class Publisher::Impl final : public HubModel {
     if (capture_ != nullptr) static_cast<void>(capture_->wait_idle(kSealPatience));
     closing_ = true;
     // The doors lend the descriptors of the capture's slabs: they close first.
+    current_->stop();
     if (added_) hub_->remove(options_.model);
     capture_.reset();
   }
@@ -90,6 +103,7 @@ class Publisher::Impl final : public HubModel {
   }
   PublisherStat stat() { return hub_->stat(options_.model); }
   std::string address() const { return hub_->address(); }
+  Result<ActivationReport> activate(const ActivationRequest& request);
 
   // HubModel.
   void on_free(std::span<const SegmentIndex> segments) override { capture_->free(segments); }
@@ -97,6 +111,9 @@ class Publisher::Impl final : public HubModel {
     return capture_->bytes_of(segments);
   }
   void on_number_floor(VersionNumber floor) override { number_floor_ = floor; }
+  void swap_current(const protocol::Current& expected, const protocol::Current& desired) override {
+    current_->swap(expected, desired);
+  }
   PublisherStat stat(const std::vector<protocol::PublisherMachine::SessionStat>& sessions) const override;
 
  private:
@@ -112,6 +129,7 @@ class Publisher::Impl final : public HubModel {
     std::int64_t created_unix_ns = 0;
   };
 
+  protocol::Activation::Options activation_options() const;
   Status adopt_architecture(std::shared_ptr<const Architecture> architecture);
   Status check(std::span<const TensorView> tensors, const PublishOptions& how, Capture::Kind kind,
                std::span<const std::uint32_t> indices) const;
@@ -128,6 +146,9 @@ class Publisher::Impl final : public HubModel {
 
   // The worker's: numbers are recorded as versions are sealed, in their order.
   const std::unique_ptr<Directory::Claim> claim_;
+
+  // Any thread.
+  const std::shared_ptr<CurrentKeeper> current_;
 
   // The publishing thread's.
   bool added_ = false;
@@ -169,6 +190,7 @@ Status Publisher::Impl::start() {
                          .run = last_id_.run,
                          .incarnation = last_id_.incarnation,
                          .every_queue_versions_max = options_.every_queue_versions_max,
+                         .activation = activation_options(),
                          .keep_versions = keep_versions_},
                         *this));
   added_ = true;
@@ -179,6 +201,28 @@ Status Publisher::Impl::start() {
                             .control = hub_->advertised().front(),
                             .host = this_host(),
                             .also = {hub_->advertised().begin() + 1, hub_->advertised().end()}});
+}
+
+protocol::Activation::Options Publisher::Impl::activation_options() const {
+  return {.current = claim_->current(),
+          .started = system_clock().now(),
+          .group_commit = options_.group_commit,
+          .group_within = options_.group_within,
+          .membership = options_.membership != Duration::zero() ? options_.membership : protocol::kMembershipDefault};
+}
+
+Result<ActivationReport> Publisher::Impl::activate(const ActivationRequest& request) {
+  FRESHET_TRY(check_request(request));
+  CurrentVersion expected;
+  if (request.expected) {
+    expected = *request.expected;
+  } else {
+    expected = hub_->stat(options_.model).current;
+    expected.version = 0;  // Publishes may advance it meanwhile.
+  }
+  FRESHET_ASSIGN(const protocol::Activated activated,
+                 hub_->activate(activate_message(options_.model, request, expected, /*id=*/1), patience_for(request)));
+  return report_of(activated);
 }
 
 Status Publisher::Impl::adopt_architecture(std::shared_ptr<const Architecture> architecture) {
@@ -402,6 +446,13 @@ Result<PublishReceipt> Publisher::publish(std::span<const TensorView> tensors, P
 Result<CommitReport> Publisher::wait_committed(VersionNumber version, Duration at_most) {
   return impl_->wait_committed(version, at_most);
 }
+
+Result<ActivationReport> Publisher::activate(const ActivationRequest& request) { return impl_->activate(request); }
+Result<ActivationReport> Publisher::rollback(VersionNumber version) {
+  if (version == 0) return fail(Code::invalid_argument, "a rollback needs a version to go back to");
+  return impl_->activate({.version = version, .hold = true});
+}
+Result<ActivationReport> Publisher::release() { return impl_->activate({}); }
 
 PublisherStat Publisher::stat() const { return impl_->stat(); }
 std::string Publisher::address() const { return impl_->address(); }

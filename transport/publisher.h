@@ -20,6 +20,7 @@
 #include "core/manifest.h"
 #include "core/result.h"
 #include "core/tensor.h"
+#include "transport/current.h"
 #include "transport/security.h"
 
 namespace freshet {
@@ -77,6 +78,15 @@ struct PublisherOptions {
   /// subscriber that fetches can be sent a difference from. Each needs memory for what changed; the oldest go when room
   /// is needed. 0: two where other hosts may fetch (the hub listens on TCP), otherwise one, the newest.
   std::size_t keep_versions = 0;
+  /// Subscribers that were opened `staged` are a group: a version that is published becomes current once all of them
+  /// have staged it, for all of them at once. If one has not within `group_within`, or cannot, the version is given up:
+  /// it is kept like any other, but nobody serves it (PublisherStat::activation_failure says why), and the next publish
+  /// is the next try.
+  bool group_commit = false;
+  Duration group_within = std::chrono::seconds(10);
+  /// A member that was silent for so long is not waited for, and knows that by itself (SubscriberOptions::when_lapsed).
+  /// From half a second to an hour; 0: the default of two seconds.
+  Duration membership{};
   const Clock* clock = nullptr;  ///< Null: the system's.
 };
 
@@ -138,9 +148,13 @@ struct SubscriberStat {
   VersionNumber serving = 0;
   std::vector<VersionNumber> held;
   std::uint64_t queued_versions = 0;
-  std::uint64_t gaps = 0;  ///< Versions that were dropped for it.
-  std::string channel;     ///< By which it last asked for a version.
-  std::string serves;      ///< Its own address, if it is a relay.
+  std::uint64_t gaps = 0;    ///< Versions that were dropped for it.
+  std::string channel;       ///< By which it last asked for a version.
+  std::string serves;        ///< Its own address, if it is a relay.
+  bool member = false;       ///< Of the group.
+  std::uint64_t epoch = 0;   ///< Under which it serves.
+  VersionNumber staged = 0;  ///< Ready to be swapped in; 0: nothing.
+  std::string failed;        ///< Why it could not stage a version; empty when it could.
 };
 
 struct PublisherStat {
@@ -154,6 +168,10 @@ struct PublisherStat {
   std::uint64_t arena_free_bytes = 0;
   std::uint64_t locked_bytes = 0;
   std::string directory;  ///< How the directory is: "reachable", or since when it is away and why.
+  CurrentVersion current;
+  VersionNumber candidate = 0;     ///< Being staged by the group; 0: nothing.
+  std::string activation_failure;  ///< Of the last activation or candidate; empty when it went well.
+  Duration mixed{};                ///< ActivationReport::mixed of the last activation.
   std::vector<SubscriberStat> subscribers;
 };
 
@@ -179,6 +197,14 @@ class Publisher {
   /// The report of a version, when it is sealed. timed_out at the deadline; not_found for one that was never started or
   /// is older than the last 1024.
   Result<CommitReport> wait_committed(VersionNumber version, Duration at_most);
+
+  /// Makes another version current, and waits until that is decided. See transport/current.h for what it means and for
+  /// the errors. Not while a publish is under way on the same thread; otherwise any thread.
+  Result<ActivationReport> activate(const ActivationRequest& request);
+  /// Goes back to a version that is still kept (PublisherOptions::keep_versions), and holds it until release().
+  Result<ActivationReport> rollback(VersionNumber version);
+  /// Lets go of a hold: the newest version becomes current, and publishes advance again.
+  Result<ActivationReport> release();
 
   PublisherStat stat() const;
   /// Where subscribers of this host find it, as `--at` takes it.

@@ -10,6 +10,9 @@
 #include "core/format.h"
 #include "transport/file/folder_follower.h"
 #include "core/text.h"
+#include "transport/activation_request.h"
+#include "transport/deadline.h"
+#include "transport/subscribe/requests.h"
 #include "transport/subscribe/subscriber_loop.h"
 #include "transport/zmq/this_host.h"
 
@@ -39,6 +42,9 @@ Status check_options(const SubscriberOptions& options) {
   FRESHET_TRY(check_model_name(options.model));
   if (options.pins_max == 0 || options.pins_max > kPinsMax) {
     return fail(Code::invalid_argument, format("pins_max is {}, not in 1 to {}", options.pins_max, kPinsMax));
+  }
+  if (options.staged && options.every) {
+    return fail(Code::invalid_argument, "a member of a group follows what is current, not every version");
   }
   if (options.label.size() > protocol::kLabelBytesMax) {
     return fail(Code::invalid_argument, format("the label is longer than {} bytes", protocol::kLabelBytesMax));
@@ -84,10 +90,16 @@ class Subscriber::Impl {
        std::unique_ptr<Directory> directory, std::unique_ptr<detail::Relay> relay, zmq::context_t context, Wake wake)
       : every(options.subscriber.every),
         folder(std::move(follower)),
+        member(options.subscriber.staged),
+        refuses(options.subscriber.when_lapsed == WhenLapsed::refuse),
+        clock(options.subscriber.clock != nullptr ? *options.subscriber.clock : system_clock()),
         loop(std::move(options), std::move(directory), std::move(relay), std::move(context), std::move(wake)) {}
 
   const bool every;
   const std::unique_ptr<file::FolderFollower> folder;  ///< Null unless versions come from one.
+  const bool member;
+  const bool refuses;
+  const Clock& clock;
   SubscriberLoop loop;
 };
 
@@ -146,8 +158,31 @@ Result<std::unique_ptr<Subscriber>> Subscriber::open(SubscriberOptions options) 
 
 Snapshot Subscriber::snapshot() {
   const detail::PinTable::Pin pin = impl_->loop.shelf().pin_current();
-  return Snapshot(pin.version, pin.slot);
+  // Looked at after the pin: what is not marked was not stale when it was taken.
+  Snapshot snapshot(pin.version, pin.slot, impl_->member && impl_->loop.standing().is_lapsed(impl_->clock.now()));
+  return snapshot.stale() && impl_->refuses ? Snapshot() : std::move(snapshot);
 }
+
+Result<Snapshot> Subscriber::snapshot_at_least(const SnapshotRequest& request) {
+  const Time asked = impl_->clock.now();
+  const Time deadline = deadline_in(request.at_most);
+  for (;;) {
+    FRESHET_TRY(detail::wait_until_new_enough(impl_->loop, request, asked, deadline));
+    Snapshot taken = snapshot();
+    if (!taken && impl_->refuses && impl_->loop.standing().is_lapsed(impl_->clock.now())) {
+      return fail(Code::unavailable, "this member of a group does not know what was decided, and refuses to answer");
+    }
+    if (!taken) return fail(Code::out_of_space, "all pins are in use: drop a snapshot first");
+    // It may have been gone back from in between.
+    if (taken.version() >= request.min_version) return taken;
+  }
+}
+
+Status Subscriber::stage(VersionNumber version, Duration at_most) {
+  return detail::stage(impl_->loop, version, at_most);
+}
+
+Result<VersionNumber> Subscriber::commit_staged() { return detail::commit_staged(impl_->loop); }
 
 Status Subscriber::wait_for(VersionNumber version, Duration at_most) {
   return impl_->loop.shelf().wait_for(version, at_most);
@@ -158,23 +193,31 @@ Result<Subscriber::Delivery> Subscriber::next(Duration at_most) {
     return fail(Code::failed_precondition, "next() is for subscribers of every version; this one takes the latest");
   }
   FRESHET_ASSIGN(const detail::PinTable::Pin pin, impl_->loop.shelf().take_next(at_most));
-  return Delivery{.snapshot = Snapshot(pin.version, pin.slot), .update = pin.version->update};
+  return Delivery{.snapshot = Snapshot(pin.version, pin.slot, /*stale=*/false), .update = pin.version->update};
 }
 
 SubscriberStatus Subscriber::status() const {
   SubscriberStatus status = impl_->loop.shelf().status();
   status.directory = impl_->loop.directory_health();
+  const detail::Standing::News news = impl_->loop.standing().news();
+  status.epoch = news.serving_epoch;
+  status.current = current_version(news.current);
+  status.staged = news.staged;
+  status.stale = impl_->member && impl_->loop.standing().is_lapsed(impl_->clock.now());
   return status;
 }
 
 Snapshot::Snapshot(Snapshot&& other) noexcept
-    : version_(std::exchange(other.version_, nullptr)), slot_(std::exchange(other.slot_, nullptr)) {}
+    : version_(std::exchange(other.version_, nullptr)),
+      slot_(std::exchange(other.slot_, nullptr)),
+      stale_(std::exchange(other.stale_, false)) {}
 
 Snapshot& Snapshot::operator=(Snapshot&& other) noexcept {
   if (this != &other) {
     drop();
     version_ = std::exchange(other.version_, nullptr);
     slot_ = std::exchange(other.slot_, nullptr);
+    stale_ = std::exchange(other.stale_, false);
   }
   return *this;
 }

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@
 #include "core/manifest.h"
 #include "core/result.h"
 #include "core/tensor.h"
+#include "transport/current.h"
 #include "transport/security.h"
 
 namespace freshet {
@@ -40,6 +42,8 @@ class Snapshot {
   ~Snapshot();
 
   explicit operator bool() const { return version_ != nullptr; }
+  /// It came from a member of a group that did not know any more what was decided (SubscriberOptions::when_lapsed).
+  bool stale() const { return stale_; }
   VersionNumber version() const;
   const Manifest& manifest() const;
   /// The tensor's bytes, in the publisher's memory, read-only. REQUIRES: tensor < number of tensors.
@@ -49,10 +53,12 @@ class Snapshot {
 
  private:
   friend class Subscriber;
-  Snapshot(const detail::ServedVersion* version, detail::PinSlot* slot) : version_(version), slot_(slot) {}
+  Snapshot(const detail::ServedVersion* version, detail::PinSlot* slot, bool stale)
+      : version_(version), slot_(slot), stale_(stale) {}
   void drop();
   const detail::ServedVersion* version_ = nullptr;
   detail::PinSlot* slot_ = nullptr;
+  bool stale_ = false;
 };
 
 /// What happened on the way of a version to this process.
@@ -68,7 +74,11 @@ struct Update {
   /// Of the tensors that were fetched over a channel, those that came as an element delta, and those that came whole.
   std::uint64_t tensors_delta = 0;
   std::uint64_t tensors_dense = 0;
+  std::uint64_t epoch = 0;  ///< Under which it is current (transport/current.h).
 };
+
+/// What a member of a group does once it does not know any more what was decided.
+enum class WhenLapsed : std::uint8_t { serve_stale, refuse };
 
 struct SubscriberOptions {
   std::string model;
@@ -86,6 +96,14 @@ struct SubscriberOptions {
   bool every = false;
   /// For `every`: the first version wanted is the one after this; 0 takes what the publisher has.
   VersionNumber after = 0;
+  /// A member of the group that stages versions and commits them together: what the publisher makes a candidate
+  /// (PublisherOptions::group_commit, an activation as group) is fetched and proved beside the served version, and
+  /// swapped in when all members have it. It takes by itself what was activated, and its very first version; what was
+  /// merely published it takes when it is told to: stage(), commit_staged(). Not with `every`.
+  bool staged = false;
+  /// A member has lapsed when no publisher has answered it for the membership time (PublisherOptions::membership): the
+  /// others may have gone on without it. Until it hears again, snapshots are marked stale, or there are none.
+  WhenLapsed when_lapsed = WhenLapsed::serve_stale;
   std::size_t pins_max = 1024;  ///< Snapshots at a time; more get an empty one.
   /// Called on the subscriber's own thread after each swap; must not block for long, may call snapshot().
   std::function<void(const Update&)> on_update;
@@ -121,6 +139,19 @@ struct SubscriberStatus {
   /// does not know); empty when all is well.
   std::string directory;  ///< How the directory is ("reachable"); empty when an address was given.
   std::string last_error;
+  std::uint64_t epoch = 0;   ///< Under which it is served.
+  CurrentVersion current;    ///< What the publisher last said is current.
+  VersionNumber staged = 0;  ///< Ready to be swapped in; 0: nothing.
+  bool stale = false;        ///< A member that has lapsed.
+};
+
+/// How new a snapshot must be.
+struct SnapshotRequest {
+  VersionNumber min_version = 0;
+  /// What is served must have been current so long ago or later, by the publisher's word; 0: asked after the call
+  /// began.
+  std::optional<Duration> max_staleness;
+  Duration at_most = std::chrono::seconds(5);  ///< How long to wait for that.
 };
 
 /// snapshot() and status(): any thread, never blocking. The rest: any thread.
@@ -137,6 +168,20 @@ class Subscriber {
   /// The version being served, pinned. Wait-free but for a swap at the same instant; no lock, no allocation, no system
   /// call.
   Snapshot snapshot();
+
+  /// A snapshot that is new enough, or the reason why it cannot be had:
+  /// timed_out (that version did not come, or no publisher confirmed in time that what is served is current);
+  /// failed_precondition (a rollback holds an older version); unavailable (a member that has lapsed and refuses);
+  /// out_of_space (all pins are in use).
+  Result<Snapshot> snapshot_at_least(const SnapshotRequest& request);
+
+  /// For members: gets that version, which the publisher must still keep, beside the served one, and proves it. The
+  /// served one is served on. failed_precondition while the group stages a candidate; not_found; timed_out (it goes
+  /// on).
+  Status stage(VersionNumber version, Duration at_most);
+  /// Swaps in what stage() got, at once, and says which version that is. failed_precondition when there is none, or
+  /// when it is the group's to commit.
+  Result<VersionNumber> commit_staged();
 
   /// Waits until a version of at least `version` is served. timed_out otherwise.
   Status wait_for(VersionNumber version, Duration at_most);

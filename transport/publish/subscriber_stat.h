@@ -17,7 +17,11 @@ inline SubscriberStat subscriber_stat(const protocol::PublisherMachine::SessionS
                         .queued_versions = session.queued_versions,
                         .gaps = session.gaps,
                         .channel = std::string(protocol::to_string(session.channel)),
-                        .serves = session.serves};
+                        .serves = session.serves,
+                        .member = session.member,
+                        .epoch = session.epoch,
+                        .staged = session.staged,
+                        .failed = session.failed};
 }
 
 }  // namespace freshet

@@ -33,7 +33,10 @@ Result<std::unique_ptr<Relay>> Relay::open(Options options) {
     relay->totals_.model = relay->options_.model;
   }
   FRESHET_TRY(relay->options_.hub->add(
-      {.model = relay->options_.model, .incarnation = incarnation, .keep_versions = relay->options_.keep_versions},
+      {.model = relay->options_.model,
+       .incarnation = incarnation,
+       .activation = {.follows = true},
+       .keep_versions = relay->options_.keep_versions},
       *relay));
   relay->added_ = true;
   if (relay->claim_ != nullptr) {

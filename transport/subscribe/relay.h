@@ -45,6 +45,8 @@ class Relay final : public HubModel {
 
   /// Serves it from now on. `missed`: versions before it that never came here.
   void commit(const ServedVersion& version, std::uint64_t missed, std::int64_t publish_started_ns);
+  /// That pair is current upstream, and so for everybody downstream.
+  void follow(const protocol::Current& pair) { options_.hub->current_seen(options_.model, pair); }
   /// Gives up queued and retained versions until `bytes` were freed, or nothing is left to give up.
   void make_room(std::uint64_t bytes);
   /// Lets go of what the hub freed. The highest number that anybody downstream has seen.

@@ -38,7 +38,8 @@ protocol::SubscriberMachine::Options machine_options(const SubscriberLoop::Optio
           .channels = {.usable = usable_channels(options.openers),
                        .trusted_fabric = options.subscriber.security.trusted_fabric,
                        .only = options.channel},
-          .serves = std::move(serves)};
+          .serves = std::move(serves),
+          .staged = options.subscriber.staged};
 }
 
 detail::VersionFetcher::Options fetcher_options(const SubscriberLoop::Options& options, bool relays) {
@@ -61,6 +62,7 @@ SubscriberLoop::SubscriberLoop(Options options, std::unique_ptr<Directory> direc
       wake_(std::move(wake)),
       relay_(std::move(relay)),
       shelf_(options_.subscriber.pins_max, wake_),
+      standing_(wake_),
       context_(std::move(context)),
       fetcher_(fetcher_options(options_, relay_ != nullptr)),
       scrub_(options_.subscriber.scrub_interval),
@@ -85,6 +87,7 @@ void SubscriberLoop::run() {
     reclaim();
     carry_out();
     shelf_.set_connection(machine_.connected(), machine_.newest_known(), machine_.gaps());
+    tell_standing();
   }
   machine_.on_stop(now());
   carry_out();
@@ -141,6 +144,7 @@ void SubscriberLoop::poll_all() {
   carry_on_fetch();
   if (relay_ != nullptr) take_relay_news();
   for (const VersionNumber number : shelf_.take_taken()) machine_.on_taken(number, now());
+  run_tasks();
   carry_out();
 }
 
@@ -256,13 +260,16 @@ void SubscriberLoop::carry_out() {
         }
         waiting_ = WaitingInstall{.grant = std::move(install_action->grant),
                                   .granted_at = install_action->granted_at,
-                                  .give_up_at = now() + kSlabPatience};
+                                  .give_up_at = now() + kSlabPatience,
+                                  .stage = install_action->stage};
         try_install();
       } else if (auto* abandon = std::get_if<protocol::action::Abandon>(&action)) {
-        if (waiting_ && waiting_->grant.session == abandon->session && waiting_->grant.number == abandon->number) {
-          waiting_.reset();
-        }
+        this->abandon(*abandon);
         abandon_fetch(*abandon);
+      } else if (auto* swap = std::get_if<protocol::action::SwapStaged>(&action)) {
+        swap_staged(*swap);
+      } else if (auto* drop = std::get_if<protocol::action::DropStaged>(&action)) {
+        drop_staged(*drop);
       }
     }
   }
@@ -423,7 +430,9 @@ void SubscriberLoop::install() {
   (*version)->door = doors_.at(grant.session);
   Update& update = (*version)->update = update_of(**version);
   update.gap_before = grant.gap_before;
+  update.epoch = grant.epoch;
   update.latency = detail::elapsed_since(grant.publish_started_ns, std::max(now(), waiting.granted_at));
+  if (waiting.stage) return keep_staged(std::move(*version), grant.session);
   serve(std::move(*version), grant.session);
 }
 

@@ -20,6 +20,7 @@
 #include "transport/subscribe/publisher_finder.h"
 #include "transport/subscribe/relay.h"
 #include "transport/subscribe/scrub.h"
+#include "transport/subscribe/standing.h"
 #include "transport/subscribe/version_fetcher.h"
 #include "transport/subscribe/version_shelf.h"
 #include "transport/wake.h"
@@ -52,6 +53,12 @@ class SubscriberLoop {
   detail::VersionShelf& shelf() { return shelf_; }
   /// How the directory is; empty without one. Any thread.
   std::string directory_health() const { return directory_ == nullptr ? "" : directory_->health(); }
+  detail::Standing& standing() { return standing_; }  ///< Any thread; what it is posted runs on the loop's.
+
+  // subscriber_loop_current.cc
+  Status stage(VersionNumber number);
+  Result<VersionNumber> commit_staged();
+  void probe();
 
  private:
   static constexpr Time kNever = Time::max();
@@ -61,6 +68,11 @@ class SubscriberLoop {
     protocol::Grant grant;
     Time granted_at;
     Time give_up_at;
+    bool stage = false;
+  };
+  struct StagedVersion {
+    std::unique_ptr<detail::ServedVersion> version;
+    Time staged_at;
   };
   /// A version that is being fetched.
   struct Fetching {
@@ -70,6 +82,8 @@ class SubscriberLoop {
     std::uint64_t gap_before = 0;
     std::int64_t publish_started_ns = 0;
     Time granted_at;
+    std::uint64_t epoch = 0;
+    bool stage = false;
   };
   struct ReadAnnouncement {
     VersionNumber number = 0;
@@ -121,6 +135,15 @@ class SubscriberLoop {
   Duration age_of(const Manifest& manifest, const Fetching& fetching) const;
   Update update_of(const detail::ServedVersion& version) const;
   void reclaim();
+
+  // subscriber_loop_current.cc
+  void keep_staged(std::unique_ptr<detail::ServedVersion> version, protocol::SessionId session);
+  void swap_staged(const protocol::action::SwapStaged& action);
+  void drop_staged(const protocol::action::DropStaged& action);
+  void abandon(const protocol::action::Abandon& action);
+  void run_tasks();
+  void tell_standing();
+
   Time now() const { return clock_.now(); }
 
   // Constant after construction.
@@ -133,6 +156,7 @@ class SubscriberLoop {
   const std::unique_ptr<detail::Relay> relay_;  ///< Null unless versions are served again.
 
   detail::VersionShelf shelf_;
+  detail::Standing standing_;
   std::atomic<bool> stopping_{false};
 
   // The loop thread's.
@@ -154,6 +178,8 @@ class SubscriberLoop {
   VersionNumber passed_on_ = 0;                          ///< The last version that the relay was given.
   VersionNumber seen_downstream_ = 0;                    ///< The highest number that the relay's subscribers have seen.
   bool same_host_ = true;  ///< The publisher's memory can be mapped from here, so its monotonic clock is ours too.
+  std::optional<StagedVersion> staged_;
+  protocol::Current passed_on_current_;
   detail::ArchitectureCache architectures_;
   std::deque<ReadAnnouncement> read_announcements_;  ///< The last few.
   std::optional<protocol::Message> unsent_hello_;    ///< Said before there was anybody to hear it.

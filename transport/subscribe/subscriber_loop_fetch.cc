@@ -33,7 +33,9 @@ void SubscriberLoop::begin_fetch(protocol::action::Install install) {
                        .channel = grant.channel,
                        .gap_before = grant.gap_before,
                        .publish_started_ns = grant.publish_started_ns,
-                       .granted_at = install.granted_at};
+                       .granted_at = install.granted_at,
+                       .epoch = grant.epoch,
+                       .stage = install.stage};
   auto manifest = detail::manifest_of(model_, grant, architectures_);
   if (!manifest) return refuse_fetch(manifest.error());
   machine_.on_architecture_known((*manifest)->architecture->digest());
@@ -96,6 +98,8 @@ void SubscriberLoop::finish_fetch(Result<std::shared_ptr<const detail::FetchedMe
   update.tensors_delta = tally.tensors_delta;
   update.tensors_dense = tally.tensors - tally.tensors_delta;
   update.latency = age_of(*version->manifest, fetching);
+  update.epoch = fetching.epoch;
+  if (fetching.stage) return keep_staged(std::move(version), fetching.session);
   serve(std::move(version), fetching.session);
 }
 

@@ -167,6 +167,7 @@ Status PublisherHub::add(ModelOptions options, HubModel& model) {
               .token_seed = random_word(),
               .every_queue_versions_max = options.every_queue_versions_max,
               .retained_versions = options.keep_versions,
+              .activation = options.activation,
           }),
           .slabs = std::make_shared<shm::SlabList>(),
           .segments = serve::ServedSegments::make(
@@ -220,7 +221,7 @@ PublisherStat PublisherHub::stat(const std::string& name) {
   post_and_wait([&] {
     // Not there any more when the name was lost to another publisher.
     const auto at = models_.find(name);
-    if (at != models_.end()) stat = at->second.owner->stat(at->second.machine->sessions());
+    if (at != models_.end()) stat = stat_of(at->second);
   });
   return stat;
 }
@@ -352,6 +353,7 @@ PublisherHub::Model* PublisherHub::model_of(const protocol::Message& message, pr
 
 void PublisherHub::route(const protocol::Peer& peer, protocol::Message message) {
   if (const auto* request = std::get_if<protocol::StatRequest>(&message)) return answer_stat(peer, *request);
+  if (const auto* request = std::get_if<protocol::Activate>(&message)) return activate(peer, *request);
   protocol::SessionId session = 0;
   Model* model = model_of(message, &session);
   // Doors are known by their sessions: one that two models had would end for one of them unheard.
@@ -378,7 +380,7 @@ void PublisherHub::route(const protocol::Peer& peer, protocol::Message message) 
 void PublisherHub::answer_stat(const protocol::Peer& peer, const protocol::StatRequest& request) {
   std::vector<PublisherStat> stats;
   for (const auto& [name, model] : models_) {
-    if (request.model.empty() || request.model == name) stats.push_back(model.owner->stat(model.machine->sessions()));
+    if (request.model.empty() || request.model == name) stats.push_back(stat_of(model));
   }
   send_to(peer, protocol::StatReply{.json = to_json(stats)});
 }
@@ -429,6 +431,8 @@ void PublisherHub::carry_out(Model& model) {
       open_lease(model, *lease);
     } else if (auto* ended = std::get_if<protocol::action::CloseLease>(&action)) {
       close_lease(*ended);
+    } else if (auto* swap = std::get_if<protocol::action::SwapCurrent>(&action)) {
+      model.owner->swap_current(swap->expected, swap->desired);
     } else if (auto* close = std::get_if<protocol::action::CloseDoor>(&action)) {
       door_->close(close->session);
     }
@@ -471,6 +475,7 @@ std::vector<protocol::ChannelOffer> PublisherHub::offers() const {
 }
 
 void PublisherHub::send_to(const protocol::Peer& peer, const protocol::Message& message) {
+  if (peer.size() > kPeerBytesMax) return answer_waiter(peer, message);
   // Dropped when the peer's pipe is full or the peer is gone: it will ask again, or not.
   send(control_.socket, peer, protocol::encode(message));
 }

@@ -42,6 +42,9 @@ class HubModel {
   virtual std::vector<Bytes> bytes_of(std::span<const SegmentIndex> segments) const = 0;
   /// The next version must be numbered above this.
   virtual void on_number_floor(VersionNumber floor) = 0;
+  /// What is current of the model is to be swapped in the directory; PublisherHub::current_swapped() takes the answer.
+  /// One that follows another publisher is never asked.
+  virtual void swap_current(const protocol::Current& /*expected*/, const protocol::Current& /*desired*/) {}
   virtual PublisherStat stat(const std::vector<protocol::PublisherMachine::SessionStat>& sessions) const = 0;
 };
 
@@ -64,6 +67,7 @@ class PublisherHub {
     RunId run;
     std::uint64_t incarnation = 0;
     std::size_t every_queue_versions_max = 64;
+    protocol::Activation::Options activation;
     std::size_t keep_versions = 1;
   };
   /// `model` must stay until remove() has returned. already_exists when the hub has one of that name.
@@ -78,6 +82,13 @@ class PublisherHub {
   /// Gives up queued versions until `bytes` were freed or nothing is left to give up; returns when that was done.
   void shed_queues(const std::string& model, std::uint64_t bytes);
   PublisherStat stat(const std::string& model);
+
+  /// As if it had come over the control socket; waits for the answer. Not from the hub's thread.
+  Result<protocol::Activated> activate(protocol::Activate request, Duration at_most);
+  /// What the directory has now, or why that is not known.
+  void current_swapped(const std::string& model, Result<protocol::Current> record);
+  /// For a model that follows another publisher: what is current there.
+  void current_seen(const std::string& model, const protocol::Current& pair);
 
  private:
   struct Model {
@@ -117,6 +128,9 @@ class PublisherHub {
   void take_subscriptions();
   void announce(const protocol::Announcement& announcement);
   void route(const protocol::Peer& peer, protocol::Message message);
+  void activate(const protocol::Peer& peer, const protocol::Activate& request);
+  void answer_waiter(const protocol::Peer& peer, const protocol::Message& message);
+  PublisherStat stat_of(const Model& model) const;
   void answer_stat(const protocol::Peer& peer, const protocol::StatRequest& request);
   Model* model_of(const protocol::Message& message, protocol::SessionId* session);
   void take_door_events();
@@ -146,6 +160,9 @@ class PublisherHub {
   std::uint64_t list_changes_ = 0;                                   ///< That were looked at.
   std::unique_ptr<shm::DoorHost> door_;
   std::map<std::string, Model> models_;
+  struct Waiter;
+  std::map<protocol::Peer, std::shared_ptr<Waiter>> waiters_;  ///< Of this process, for an Activated.
+  std::uint64_t waiters_made_ = 0;
   serve::FetchDesk desk_;
   std::vector<std::unique_ptr<channel::ChannelServer>> channels_;  ///< They answer from the desk, so they go first.
   Rejects rejects_{"control socket"};
@@ -155,6 +172,10 @@ class PublisherHub {
   std::atomic<bool> stopping_{false};
   std::thread thread_;
 };
+
+/// A peer of the control socket has at most so many bytes (ZeroMQ); one with more is somebody in this process who
+/// waits.
+inline constexpr std::size_t kPeerBytesMax = 255;
 
 /// One JSON object, as StatReply carries it.
 std::string to_json(const std::vector<PublisherStat>& models);

@@ -18,19 +18,28 @@ std::string to_json(const std::vector<PublisherStat>& models) {
                              {"queued_versions", subscriber.queued_versions},
                              {"gaps", subscriber.gaps},
                              {"channel", subscriber.channel},
-                             {"serves", subscriber.serves}});
+                             {"serves", subscriber.serves},
+                             {"member", subscriber.member},
+                             {"epoch", subscriber.epoch},
+                             {"staged", subscriber.staged},
+                             {"failed", subscriber.failed}});
     }
-    list.push_back({{"model", model.model},
-                    {"newest", model.newest},
-                    {"model_bytes", model.model_bytes},
-                    {"versions_published", model.versions_published},
-                    {"versions_skipped", model.versions_skipped},
-                    {"bytes_published", model.bytes_published},
-                    {"arena_bytes", model.arena_bytes},
-                    {"arena_free_bytes", model.arena_free_bytes},
-                    {"locked_bytes", model.locked_bytes},
-                    {"directory", model.directory},
-                    {"subscribers", std::move(subscribers)}});
+    list.push_back(
+        {{"model", model.model},
+         {"newest", model.newest},
+         {"model_bytes", model.model_bytes},
+         {"versions_published", model.versions_published},
+         {"versions_skipped", model.versions_skipped},
+         {"bytes_published", model.bytes_published},
+         {"arena_bytes", model.arena_bytes},
+         {"arena_free_bytes", model.arena_free_bytes},
+         {"locked_bytes", model.locked_bytes},
+         {"current",
+          {{"epoch", model.current.epoch}, {"version", model.current.version}, {"hold", model.current.hold}}},
+         {"candidate", model.candidate},
+         {"activation_failure", model.activation_failure},
+         {"mixed_ns", model.mixed.count()},
+         {"subscribers", std::move(subscribers)}});
   }
   return nlohmann::json{{"models", std::move(list)}}.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }

@@ -78,6 +78,10 @@ bool read_subscriber(const json& object, SubscriberStat& stat) {
   reader.read("gaps", stat.gaps);
   reader.read("channel", stat.channel);
   reader.read("serves", stat.serves);
+  reader.read("member", stat.member);
+  reader.read("epoch", stat.epoch);
+  reader.read("staged", stat.staged);
+  reader.read("failed", stat.failed);
   if (const json* held = reader.list("held")) {
     for (const json& number : *held) {
       if (!number.is_number_unsigned()) return false;
@@ -99,6 +103,18 @@ bool read_publisher(const json& object, PublisherStat& stat) {
   reader.read("arena_free_bytes", stat.arena_free_bytes);
   reader.read("locked_bytes", stat.locked_bytes);
   reader.read("directory", stat.directory);
+  const auto current = object.find("current");
+  if (current == object.end()) return false;
+  Reader pair(*current);
+  pair.read("epoch", stat.current.epoch);
+  pair.read("version", stat.current.version);
+  pair.read("hold", stat.current.hold);
+  reader.read("candidate", stat.candidate);
+  reader.read("activation_failure", stat.activation_failure);
+  std::uint64_t mixed_ns = 0;
+  reader.read("mixed_ns", mixed_ns);
+  stat.mixed = Duration(static_cast<std::int64_t>(mixed_ns));
+  if (!pair.good()) return false;
   if (const json* subscribers = reader.list("subscribers")) {
     for (const json& subscriber : *subscribers) {
       if (!read_subscriber(subscriber, stat.subscribers.emplace_back())) return false;

@@ -1,0 +1,59 @@
+#include "transport/subscribe/standing.h"
+
+#include <utility>
+
+namespace freshet::detail {
+namespace {
+
+constexpr std::size_t kTasksMax = 1024;
+
+bool same(const std::optional<Error>& one, const std::optional<Error>& other) {
+  if (!one || !other) return one.has_value() == other.has_value();
+  return one->code() == other->code() && one->message() == other->message();
+}
+
+}  // namespace
+
+bool Standing::News::operator==(const News& other) const {
+  return serving == other.serving && serving_epoch == other.serving_epoch && current == other.current &&
+         confirmed_at == other.confirmed_at && staging == other.staging && staged == other.staged &&
+         same(staging_failed, other.staging_failed);
+}
+
+Standing::News Standing::news() const {
+  MutexLock lock(mutex_);
+  return news_;
+}
+
+Standing::News Standing::wait_for_other(const News& known, Time deadline) {
+  MutexLock lock(mutex_);
+  while (news_ == known) {
+    if (!changed_.wait_until(mutex_, deadline)) break;
+  }
+  return news_;
+}
+
+bool Standing::post(std::function<void()> task) {
+  {
+    MutexLock lock(mutex_);
+    if (tasks_.size() >= kTasksMax) return false;
+    tasks_.push_back(std::move(task));
+  }
+  wake_.wake();
+  return true;
+}
+
+std::vector<std::function<void()>> Standing::take_tasks() {
+  MutexLock lock(mutex_);
+  return std::exchange(tasks_, {});
+}
+
+void Standing::set(const News& news, std::optional<Time> lapses_at) {
+  if (lapses_at) lapses_at_ns_ = lapses_at->time_since_epoch().count();
+  MutexLock lock(mutex_);
+  if (news_ == news) return;
+  news_ = news;
+  changed_.notify_all();
+}
+
+}  // namespace freshet::detail

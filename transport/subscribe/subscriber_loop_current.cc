@@ -1,0 +1,78 @@
+#include <algorithm>
+#include <utility>
+
+#include "core/check.h"
+#include "transport/subscribe/subscriber_loop.h"
+
+// The part of the subscriber's loop that stages versions and swaps them in when they are decided.
+
+namespace freshet {
+
+Status SubscriberLoop::stage(VersionNumber number) {
+  const Status status = machine_.stage(number, now());
+  carry_out();
+  tell_standing();
+  return status;
+}
+
+Result<VersionNumber> SubscriberLoop::commit_staged() {
+  Result<VersionNumber> committed = machine_.commit_staged(now());
+  carry_out();
+  tell_standing();
+  return committed;
+}
+
+void SubscriberLoop::probe() {
+  machine_.probe(now());
+  carry_out();
+}
+
+/// Kept beside the served version. Before the machine is told: it may want it swapped in at once.
+void SubscriberLoop::keep_staged(std::unique_ptr<detail::ServedVersion> version, protocol::SessionId session) {
+  const VersionNumber number = version->number();
+  staged_ = StagedVersion{.version = std::move(version), .staged_at = now()};
+  machine_.on_installed(session, number, {}, now());
+}
+
+void SubscriberLoop::swap_staged(const protocol::action::SwapStaged& action) {
+  FRESHET_CHECK(staged_ && staged_->version->number() == action.number);
+  StagedVersion staged = *std::exchange(staged_, std::nullopt);
+  staged.version->update.epoch = action.epoch;
+  staged.version->update.latency += std::max(Duration::zero(), now() - staged.staged_at);
+  const Update update = staged.version->update;
+  shelf_.serve(std::move(staged.version), /*deliver=*/false);
+  if (relay_ != nullptr) pass_on(update);
+  if (options_.subscriber.on_update) options_.subscriber.on_update(update);
+}
+
+void SubscriberLoop::drop_staged(const protocol::action::DropStaged& action) {
+  FRESHET_CHECK(staged_ && staged_->version->number() == action.number);
+  staged_.reset();
+}
+
+void SubscriberLoop::abandon(const protocol::action::Abandon& action) {
+  if (waiting_ && waiting_->grant.session == action.session && waiting_->grant.number == action.number) {
+    waiting_.reset();
+  }
+}
+
+void SubscriberLoop::run_tasks() {
+  for (const auto& task : standing_.take_tasks()) task();
+}
+
+void SubscriberLoop::tell_standing() {
+  if (relay_ != nullptr && std::exchange(passed_on_current_, machine_.current()) != machine_.current()) {
+    relay_->follow(machine_.current());
+  }
+  const protocol::Staging& staging = machine_.staging();
+  standing_.set({.serving = machine_.serving(),
+                 .serving_epoch = machine_.serving_epoch(),
+                 .current = machine_.current(),
+                 .confirmed_at = machine_.confirmed_at(),
+                 .staging = staging.target(),
+                 .staged = staging.ready() ? staging.ready()->number : 0,
+                 .staging_failed = staging.failed()},
+                machine_.lapses_at());
+}
+
+}  // namespace freshet

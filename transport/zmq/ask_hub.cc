@@ -1,0 +1,71 @@
+#include "transport/zmq/ask_hub.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "core/format.h"
+#include "transport/deadline.h"
+#include "transport/directory/directory.h"
+#include "transport/zmq/handshakes.h"
+#include "transport/zmq/sockets.h"
+
+namespace freshet {
+namespace {
+
+constexpr Duration kAskAgain = std::chrono::milliseconds(500);
+
+Result<std::string> find_address(const HubQuestion& question) {
+  if (!question.at.empty()) return question.at;
+  FRESHET_ASSIGN(const std::unique_ptr<Directory> directory, open_directory(question.directory));
+  FRESHET_ASSIGN(Directory::Entry entry, directory->lookup(question.model));
+  return std::move(entry.control);
+}
+
+/// The answer, nothing when none came by `until`. Errors are those that waiting cannot mend.
+Result<std::optional<protocol::Message>> wait_for_answer(ZmqSocket& dealer, const HandshakeParties& parties,
+                                                         const HubQuestion& question, Time until,
+                                                         std::string& why_not) {
+  std::vector<zmq::pollitem_t> items = {{dealer.socket.handle(), 0, ZMQ_POLLIN, 0},
+                                        {dealer.monitor->handle(), 0, ZMQ_POLLIN, 0}};
+  for (Time now = system_clock().now(); now < until; now = system_clock().now()) {
+    if (!poll(items, std::chrono::ceil<std::chrono::milliseconds>(until - now))) break;
+    if (auto outcome = take_outcome(*dealer.monitor, parties); outcome && outcome->error) {
+      if (outcome->error->code() == Code::failed_precondition) return fail(std::move(*outcome->error));
+      why_not = outcome->error->message();
+    }
+    while (const auto parts = receive(dealer.socket, 1)) {
+      auto message = parts->size() == 1 ? protocol::decode(bytes_of(parts->front())) : fail(Code::corrupt, "");
+      if (message && question.is_answer(*message)) return std::optional(std::move(*message));
+    }
+  }
+  return std::optional<protocol::Message>();
+}
+
+}  // namespace
+
+Result<protocol::Message> ask_hub(const HubQuestion& question, Duration at_most) {
+  const Time deadline = deadline_in(at_most);
+  if (!question.model.empty()) FRESHET_TRY(check_model_name(question.model));
+  FRESHET_ASSIGN(const std::optional<ClientCredentials> credentials, client_credentials(question.security));
+  FRESHET_ASSIGN(const std::string text, find_address(question));
+  FRESHET_ASSIGN(SocketAddress address,
+                 SocketAddress::parse(text, false, credentials ? Reach::any_host : Reach::this_host));
+  FRESHET_ASSIGN(zmq::context_t context, make_zmq_context());
+  const ClientCredentials* const proof = credentials ? &*credentials : nullptr;
+  FRESHET_ASSIGN(ZmqSocket dealer, connect_dealer(context, std::move(address), proof));
+  const HandshakeParties parties = parties_of(text, proof);
+  const auto request = protocol::encode(question.request);
+  std::string why_not;
+  do {
+    send(dealer.socket, "", request);
+    const Time until = std::min(deadline, system_clock().now() + kAskAgain);
+    FRESHET_ASSIGN(std::optional<protocol::Message> answer, wait_for_answer(dealer, parties, question, until, why_not));
+    if (answer) return std::move(*answer);
+  } while (system_clock().now() < deadline);
+  return fail(Code::timed_out,
+              format("the publisher at {} does not answer{}{}", text, why_not.empty() ? "" : ": ", why_not));
+}
+
+}  // namespace freshet
