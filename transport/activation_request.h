@@ -14,7 +14,11 @@ inline CurrentVersion current_version(const protocol::Current& current) {
 /// invalid_argument when something in it is out of range.
 Status check_request(const ActivationRequest& request);
 
-/// `expected` where the request names none. REQUIRES: check_request passed.
+/// failed_precondition when the request expects another epoch.
+Status check_expected(const std::string& model, const ActivationRequest& request, const CurrentVersion& current);
+
+/// Asks for it as long as `expected` is current, in whatever version publishes have advanced it to. REQUIRES:
+/// check_request passed.
 protocol::Activate activate_message(const std::string& model, const ActivationRequest& request,
                                     const CurrentVersion& expected, std::uint64_t id);
 

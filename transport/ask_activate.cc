@@ -37,7 +37,6 @@ Result<CurrentVersion> ask_current(const ActivationTarget& target) {
     const auto hold = current->find("hold");
     if (epoch == current->end() || !epoch->is_number_unsigned()) return bad();
     if (hold == current->end() || !hold->is_boolean()) return bad();
-    // Publishes may advance its version while we ask; only another activation is in the way.
     return CurrentVersion{.epoch = epoch->get<std::uint64_t>(), .hold = hold->get<bool>()};
   }
   return fail(Code::not_found, format("{} is not published there", target.model));
@@ -52,11 +51,13 @@ Status check_request(const ActivationRequest& request) {
   if (request.within < std::chrono::milliseconds(1) || request.within > kLongest) {
     return fail(Code::invalid_argument, "an activation is given between a millisecond and an hour");
   }
-  if (request.expected &&
-      (request.expected->epoch > protocol::kEpochMax || request.expected->version > protocol::kNumberMax)) {
-    return fail(Code::invalid_argument, "what is expected can never be current");
-  }
   return {};
+}
+
+Status check_expected(const std::string& model, const ActivationRequest& request, const CurrentVersion& current) {
+  if (!request.expected_epoch || *request.expected_epoch == current.epoch) return {};
+  return fail(Code::failed_precondition,
+              format("{} is at epoch {}, not at epoch {}", model, current.epoch, *request.expected_epoch));
 }
 
 protocol::Activate activate_message(const std::string& model, const ActivationRequest& request,
@@ -64,7 +65,7 @@ protocol::Activate activate_message(const std::string& model, const ActivationRe
   const auto within = std::chrono::ceil<std::chrono::milliseconds>(request.within);
   return {.model = model,
           .request = id,
-          .expected = {.epoch = expected.epoch, .number = expected.version, .hold = expected.hold},
+          .expected = {.epoch = expected.epoch, .hold = expected.hold},  // Publishes may advance its number meanwhile.
           .desired = {.number = request.version, .hold = request.hold},
           .as_group = request.as_group,
           .within_ms = static_cast<std::uint32_t>(within.count())};
@@ -82,12 +83,8 @@ Duration patience_for(const ActivationRequest& request) { return request.within 
 Result<ActivationReport> ask_activate(const ActivationTarget& target, const ActivationRequest& request) {
   FRESHET_TRY(check_model_name(target.model));
   FRESHET_TRY(check_request(request));
-  CurrentVersion expected;
-  if (request.expected) {
-    expected = *request.expected;
-  } else {
-    FRESHET_ASSIGN(expected, ask_current(target));
-  }
+  FRESHET_ASSIGN(const CurrentVersion expected, ask_current(target));
+  FRESHET_TRY(check_expected(target.model, request, expected));
   std::uint64_t id = 0;
   if (::getrandom(&id, sizeof id, 0) != sizeof id) return fail_errno(errno, "draw a request's id");
   const auto is_answer = [id](const protocol::Message& message) {

@@ -30,8 +30,8 @@ struct ActivationRequest {
   bool hold = false;          ///< Publishes advance nothing until somebody releases it.
   /// First every member of the group stages it; then it becomes current for all of them at once, or for nobody.
   bool as_group = false;
-  /// What is current now; refused when it is not. Its version may be 0: any of that epoch. None: whatever is current.
-  std::optional<CurrentVersion> expected;
+  /// The epoch that is current now, as PublisherStat::current tells it; refused when it is not. None: whatever is.
+  std::optional<std::uint64_t> expected_epoch;
   /// How long members may take to stage it, and the directory to answer. An hour at most.
   Duration within = std::chrono::seconds(5);
 };
@@ -54,7 +54,7 @@ struct ActivationTarget {
 /// Asks the publisher of a model to make another version current, and waits for what came of it. Whoever is admitted as
 /// a subscriber may ask. Any thread.
 ///
-/// Errors: failed_precondition (what is current is not `expected`; a member could not stage it, the message says which
+/// Errors: failed_precondition (another epoch is current; a member could not stage it, the message says which
 /// and why); not_found (nobody publishes the model, or it does not keep that version: the message names those it
 /// keeps); timed_out (a member had not staged in time: nobody serves it; or the publisher did not answer); unavailable
 /// (another activation is under way, or the directory does not answer: then it may still happen).

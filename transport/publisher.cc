@@ -213,13 +213,8 @@ protocol::Activation::Options Publisher::Impl::activation_options() const {
 
 Result<ActivationReport> Publisher::Impl::activate(const ActivationRequest& request) {
   FRESHET_TRY(check_request(request));
-  CurrentVersion expected;
-  if (request.expected) {
-    expected = *request.expected;
-  } else {
-    expected = hub_->stat(options_.model).current;
-    expected.version = 0;  // Publishes may advance it meanwhile.
-  }
+  const CurrentVersion expected = hub_->stat(options_.model).current;
+  FRESHET_TRY(check_expected(options_.model, request, expected));
   FRESHET_ASSIGN(const protocol::Activated activated,
                  hub_->activate(activate_message(options_.model, request, expected, /*id=*/1), patience_for(request)));
   return report_of(activated);

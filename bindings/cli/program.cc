@@ -12,6 +12,7 @@ constexpr const char* kExamples =
   freshet publish demo --watch checkpoints/         every file a trainer writes there is a version
   freshet subscribe demo --out models/ --exec 'systemctl reload server # {}'
   freshet top demo
+  freshet rollback demo@41                          today's is bad: yesterday's, until `freshet release demo`
   freshet repo --repo ~/models put demo --weights model.safetensors
   freshet repo --repo ~/models get demo@3 --tensors 'encoder.*' -o part.safetensors
   freshet doctor
@@ -27,6 +28,9 @@ void build_tree(CLI::App& root, Program& program) {
   add_publish(root, program);
   add_subscribe(root, program);
   add_relay(root, program);
+  add_rollback(root, program);
+  add_release(root, program);
+  add_commit(root, program);
   add_top(root, program);
   add_replay(root, program);
   add_keygen(root, program);

@@ -25,6 +25,9 @@ struct Arguments {
   SecurityOptions security;
   std::optional<double> linger;
   double settle = 1;
+  std::uint64_t keep = 0;
+  bool group_commit = false;
+  double within = 10;
 };
 
 /// Turns files into versions, one after another. One thread at a time.
@@ -140,7 +143,10 @@ Result<ExitCode> publish(Program& program, const Arguments& arguments) {
                                   .hub_options = {.listen = arguments.at,
                                                   .directory = arguments.directory,
                                                   .security = arguments.security,
-                                                  .advertise = arguments.advertise}}));
+                                                  .advertise = arguments.advertise},
+                                  .keep_versions = arguments.keep,
+                                  .group_commit = arguments.group_commit,
+                                  .group_within = seconds(arguments.within)}));
   FilePublisher files(program, *publisher, arguments.model);
   for (const std::string& path : arguments.files) {
     if (program.interrupt.requested()) return ExitCode::interrupted;
@@ -182,6 +188,18 @@ void add_publish(CLI::App& root, Program& program) {
   command.add_option("--linger", arguments->linger, "serve so long after the last version; default: until interrupted")
       ->check(seconds_check())
       ->type_name("S");
+  command
+      .add_option("--keep", arguments->keep,
+                  "keep the last N versions, for `freshet rollback` and for subscribers that fetch differences")
+      ->check(CLI::Range(1, 1 << 20))
+      ->type_name("N");
+  CLI::Option* const group = command.add_flag("--group-commit", arguments->group_commit,
+                                              "a version is served once all `subscribe --staged` have staged it");
+  command.add_option("--within", arguments->within, "how long they may take")
+      ->needs(group)
+      ->check(seconds_check())
+      ->type_name("S")
+      ->capture_default_str();
   add_address(command, arguments->at, AddressUse::bind, "listen here, e.g. tcp://127.0.0.1:7070");
   command
       .add_option("--advertise", arguments->advertise,

@@ -30,6 +30,7 @@ struct Arguments {
   std::string command;
   bool every = false;
   bool latest = false;
+  bool staged = false;
   std::optional<std::uint64_t> count;
   std::optional<double> duration;
 };
@@ -163,6 +164,7 @@ Result<ExitCode> subscribe(Program& program, const Arguments& arguments) {
                                     .notifier = arguments.notifier,
                                     .security = arguments.security,
                                     .every = arguments.every,
+                                    .staged = arguments.staged,
                                     .channel = arguments.channel,
                                     .label = arguments.relay ? "freshet relay" : "freshet subscribe",
                                     .relay = hub}));
@@ -231,6 +233,11 @@ void add_subscribe(CLI::App& root, Program& program) {
       ->capture_default_str();
   CLI::Option* every = command.add_flag("--every", arguments->every, "every version, in order");
   command.add_flag("--latest", arguments->latest, "the newest, skipping those that are overtaken (default)")
+      ->excludes(every);
+  command
+      .add_flag(
+          "--staged", arguments->staged,
+          "a member of the group: takes a version when all members have staged it (publish --group-commit, commit)")
       ->excludes(every);
   command.add_option("--count", arguments->count, "end after N versions")->type_name("N")->check(CLI::PositiveNumber);
   command.add_option("--for", arguments->duration, "end after that time")->check(seconds_check())->type_name("S");

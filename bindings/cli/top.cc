@@ -79,30 +79,56 @@ std::string rate(const Json& stat, const std::optional<Seen>& before, Time now) 
                 human_bytes(static_cast<std::uint64_t>(static_cast<double>(bytes) / elapsed)));
 }
 
+/// What a member of the group has staged, or why it could not.
+std::string staged_text(const Json& one) {
+  if (!flag(one, "member")) return "";
+  if (const std::string failed = text(one, "failed"); !failed.empty()) return "failed: " + failed;
+  return number(one, "staged") == 0 ? "-" : format("@{}", number(one, "staged"));
+}
+
+/// What is current, if that is not simply the newest.
+std::string current_text(const Json& stat) {
+  const auto pair = stat.find("current");
+  if (pair == stat.end() || !pair->is_object()) return "";
+  std::string line;
+  if (number(*pair, "version") != number(stat, "newest") || flag(*pair, "hold") || number(*pair, "epoch") != 0) {
+    line = format("@{} is current{}, epoch {}", number(*pair, "version"), flag(*pair, "hold") ? " and held" : "",
+                  number(*pair, "epoch"));
+  }
+  if (number(stat, "candidate") != 0) {
+    line += format("{}@{} is being staged", line.empty() ? "" : "; ", number(stat, "candidate"));
+  }
+  if (const std::string failure = text(stat, "activation_failure"); !failure.empty()) {
+    line += (line.empty() ? "" : "; ") + failure;
+  }
+  return line.empty() ? line : printable(line) + "\n";
+}
+
 std::string subscribers_text(const Json& stat) {
   const Json subscribers = list(stat, "subscribers");
   if (subscribers.empty()) return "no subscribers";
   const std::uint64_t newest = number(stat, "newest");
-  std::vector<std::vector<std::string>> rows = {
-      {"SUBSCRIBER", "PID", "MODE", "CHANNEL", "SERVING", "BEHIND", "HELD", "QUEUED", "GAPS", "STATE", "SERVES"}};
+  std::vector<std::vector<std::string>> rows = {{"SUBSCRIBER", "PID", "MODE", "CHANNEL", "SERVING", "BEHIND", "HELD",
+                                                 "QUEUED", "GAPS", "STAGED", "STATE", "SERVES"}};
   for (const Json& one : subscribers) {
     if (!one.is_object()) continue;
     const std::uint64_t serving = number(one, "serving");
     rows.push_back({text(one, "label"), format("{}", number(one, "pid")), flag(one, "every") ? "every" : "latest",
                     text(one, "channel"), serving == 0 ? "-" : format("@{}", serving),
                     format("{}", newest - std::min(newest, serving)), format("{}", list(one, "held").size()),
-                    format("{}", number(one, "queued_versions")), format("{}", number(one, "gaps")),
+                    format("{}", number(one, "queued_versions")), format("{}", number(one, "gaps")), staged_text(one),
                     flag(one, "silent") ? "silent" : "ok", text(one, "serves")});
   }
   return table(rows);
 }
 
 std::string screen(const std::string& model, const Json& stat, const std::string& rates) {
-  return format("{}@{}  {}\n{} versions, {} published, {} skipped{}\narena {} ({} free, {} locked)\n\n{}\n", model,
-                number(stat, "newest"), human_bytes(number(stat, "model_bytes")), number(stat, "versions_published"),
-                human_bytes(number(stat, "bytes_published")), number(stat, "versions_skipped"), rates,
-                human_bytes(number(stat, "arena_bytes")), human_bytes(number(stat, "arena_free_bytes")),
-                human_bytes(number(stat, "locked_bytes")), subscribers_text(stat));
+  return format("{}@{}  {}\n{}{} versions, {} published, {} skipped{}\narena {} ({} free, {} locked)\n\n{}\n", model,
+                number(stat, "newest"), human_bytes(number(stat, "model_bytes")), current_text(stat),
+                number(stat, "versions_published"), human_bytes(number(stat, "bytes_published")),
+                number(stat, "versions_skipped"), rates, human_bytes(number(stat, "arena_bytes")),
+                human_bytes(number(stat, "arena_free_bytes")), human_bytes(number(stat, "locked_bytes")),
+                subscribers_text(stat));
 }
 
 class TopView {
@@ -174,7 +200,8 @@ void add_top(CLI::App& root, Program& program) {
   command.footer(
       "A line of JSON per look: model, newest, model_bytes, versions_published, versions_skipped, bytes_published,\n"
       "arena_bytes, arena_free_bytes, locked_bytes, subscribers [{label, pid, every, silent, serving, held,\n"
-      "queued_versions, gaps}], directory (how it is).");
+      "queued_versions, gaps, member, epoch, staged, failed}], current {epoch, version, hold}, candidate,\n"
+      "activation_failure, mixed_ns, directory (how it is).");
   act_with(command, program, arguments, top);
 }
 

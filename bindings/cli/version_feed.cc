@@ -54,7 +54,9 @@ class VersionFeed::Mailbox {
     if (!snapshot || snapshot.version() != update.version) return;
     std::optional<Subscriber::Delivery> replaced;
     const MutexLock lock(mutex_);
-    if (delivery_ && delivery_->update.version >= update.version) return;
+    // Pairs grow, not numbers: somebody may have gone back.
+    const auto pair = [](const Update& one) { return std::pair(one.epoch, one.version); };
+    if (delivery_ && pair(delivery_->update) >= pair(update)) return;
     replaced.swap(delivery_);
     if (replaced) {
       update.tensors_fetched += replaced->update.tensors_fetched;
@@ -88,6 +90,7 @@ Result<std::unique_ptr<VersionFeed>> VersionFeed::open(const Options& options) {
   subscriber.every = options.every;
   subscriber.channel = options.channel;
   subscriber.relay = options.relay;
+  subscriber.staged = options.staged;
   if (!options.every) {
     subscriber.on_update = [mailbox = feed->mailbox_.get()](const Update& update) { mailbox->put(update); };
   }

@@ -22,6 +22,7 @@ class VersionFeed {
     std::string notifier;
     SecurityOptions security;
     bool every = false;
+    bool staged = false;  ///< A member of the group that commits versions together.
     std::string channel;
     std::string label = "freshet subscribe";
     std::shared_ptr<PublisherHub> relay;  ///< Serves versions again; null for none.

@@ -42,7 +42,7 @@ std::string to_text(const std::vector<VersionNumber>& numbers) {
 Activation::Activation(Options options)
     : options_(std::move(options)), current_(options_.current), recorded_(options_.current) {
   // Nobody can be serving anything of a model of which nothing was ever current.
-  if (current_ != Current{}) members_known_at_ = options_.started + options_.membership;
+  if (current_ != Current{}) members_known_at_ = options_.started + options_.membership + kOversleptBy;
 }
 
 void Activation::on_committed(VersionNumber number, Time now) {
@@ -133,9 +133,12 @@ std::optional<Error> Activation::why_busy(const Activate& ask) const {
   return Error(Code::unavailable, format("{}@{} is being staged", options_.model, pending_->number));
 }
 
-bool Activation::in_standing(const Follower& follower, Time now) const {
-  return now - std::max(follower.last_heard, awake_since_) < options_.membership;
+/// A little later than it says so of itself, so that a step of our clock that is too small to be noticed does no harm.
+Time Activation::lapses_at(const Follower& follower) const {
+  return std::max(follower.last_heard, awake_since_) + options_.membership + kOversleptBy;
 }
+
+bool Activation::in_standing(const Follower& follower, Time now) const { return now < lapses_at(follower); }
 
 void Activation::consider(const std::vector<Follower>& followers, Time now) {
   if (wake_at_ != Time::max() && now - wake_at_ > kOversleptBy) awake_since_ = now;
@@ -166,7 +169,7 @@ void Activation::decide_staging(const std::vector<Follower>& followers, Time now
       ++staged;
     } else {
       slow = &follower;
-      wake_by(std::max(follower.last_heard, awake_since_) + options_.membership);
+      wake_by(lapses_at(follower));
     }
   }
   if (slow == nullptr && now >= members_known_at_) {
@@ -272,7 +275,7 @@ void Activation::on_decided(const Current& pair, Time now) {
                        .current = pair,
                        .members = decided.staged,
                        .as_group = decided.as_group,
-                       .until = now + options_.membership};
+                       .until = now + options_.membership + kOversleptBy};
   last_failure_.clear();
   ++turn_;
   advance_to(pair);

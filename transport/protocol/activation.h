@@ -147,6 +147,7 @@ class Activation {
   void on_decided(const Current& pair, Time now);
   void advance_to(const Current& pair);
   void prepare_swap(Time now);
+  Time lapses_at(const Follower& follower) const;
   bool in_standing(const Follower& follower, Time now) const;
   void answer(const std::optional<Asker>& asker, Activated activated);
   void wake_by(Time at) { wake_at_ = std::min(wake_at_, at); }
