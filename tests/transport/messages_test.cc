@@ -66,7 +66,7 @@ std::vector<Message> one_of_each() {
       StatReply{.json = "{}"},
       Announcement{
           .model = "demo", .incarnation = 1, .number = 2, .announced_ns = 3, .current = current, .candidate = 4},
-      Staged{.session = 1, .number = 2},
+      Staged{.session = 1, .number = 2, .turn = 3},
       Staged{.session = 1, .number = 2, .failed = Error(Code::corrupt, "torn")},
       Activate{.model = "demo",
                .request = 1,

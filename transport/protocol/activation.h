@@ -63,8 +63,7 @@ class Activation {
     Time last_heard{};
     VersionNumber serving = 0;
     std::uint64_t epoch = 0;
-    VersionNumber staged = 0;
-    const Staged* failed = nullptr;  ///< Its last word that it cannot stage something.
+    const Staged* word = nullptr;  ///< Its last word on a candidate.
   };
 
   void on_committed(VersionNumber number, Time now);
@@ -119,8 +118,9 @@ class Activation {
     bool hold = false;
     bool as_group = false;
     Time deadline{};
-    bool swapping = false;  ///< All have staged: from here on only the directory can say no.
-    std::string doubt;      ///< What the directory last said instead of an answer.
+    std::uint64_t turn = 0;  ///< In which it was named: what members said before is not of it.
+    bool swapping = false;   ///< All have staged: from here on only the directory can say no.
+    std::string doubt;       ///< What the directory last said instead of an answer.
     std::uint32_t staged = 0;
     VersionNumber newest_at_swap = 0;
   };

@@ -105,7 +105,7 @@ flatbuffers::Offset<wire::Reason> put(Builder& b, const std::optional<Error>& er
 }
 
 Encoded put(Builder& b, const Staged& m) {
-  return wire::CreateStaged(b, m.session, m.number, put(b, m.failed)).Union();
+  return wire::CreateStaged(b, m.session, m.number, put(b, m.failed), m.turn).Union();
 }
 
 Encoded put(Builder& b, const Activate& m) {
@@ -350,7 +350,7 @@ Result<Message> take(const wire::Announcement& m) {
 }
 
 Result<Message> take(const wire::Staged& m) {
-  Staged staged{.session = m.session()};
+  Staged staged{.session = m.session(), .turn = m.turn()};
   FRESHET_ASSIGN(staged.number, number(m.number(), "staged"));
   FRESHET_ASSIGN(staged.failed, reason_from(m.failed()));
   return staged;

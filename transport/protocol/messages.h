@@ -135,6 +135,7 @@ struct Staged {
   SessionId session = 0;
   VersionNumber number = 0;
   std::optional<Error> failed;
+  std::uint64_t turn = 0;  ///< Of the news that named the candidate.
 };
 
 /// Asks that another version become current: a rollback (`desired.hold`), the release of one, or a commit. Needs no
