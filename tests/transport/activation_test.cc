@@ -5,6 +5,8 @@
 
 #include <gmock/gmock.h>
 
+#include <map>
+
 #include "tests/transport/machine_fixture.h"
 
 namespace freshet::protocol {
@@ -34,17 +36,19 @@ class ActivationTest : public ::testing::Test {
     for (auto& one : members_) {
       if (one.session != session) continue;
       one.serving = serving;
-      one.staged = staged;
       one.last_heard = at(ms);
+      say(one, staged);
       return one;
     }
-    members_.push_back({.session = session,
-                        .hello = &hello_,
-                        .member = true,
-                        .last_heard = at(ms),
-                        .serving = serving,
-                        .staged = staged});
+    members_.push_back(
+        {.session = session, .hello = &hello_, .member = true, .last_heard = at(ms), .serving = serving});
+    say(members_.back(), staged);
     return members_.back();
+  }
+  void say(Activation::Follower& one, VersionNumber staged, std::optional<Error> failed = std::nullopt) {
+    words_[one.session] = {
+        .session = one.session, .number = staged, .failed = std::move(failed), .turn = activation_->turn()};
+    one.word = &words_[one.session];
   }
   void ask(Current expected, Current desired, std::int64_t ms = 0, bool as_group = false, std::uint64_t request = 1) {
     activation_->on_ask("asker",
@@ -74,6 +78,7 @@ class ActivationTest : public ::testing::Test {
 
   std::optional<Activation> activation_;
   std::vector<Activation::Follower> members_;
+  std::map<SessionId, Staged> words_;
   std::vector<VersionNumber> kept_;
   Current record_;
   Hello hello_{.label = "server"};
@@ -227,6 +232,26 @@ TEST_F(ActivationTest, WhatCameMeanwhileIsTheNextCandidateNewestOnly) {
   EXPECT_EQ(activation_->candidate(), 3u);
 }
 
+TEST_F(ActivationTest, WhatWasSaidOfAnEarlierCandidateIsNotOfThisOne) {
+  open({});
+  commit(1);
+  swap();
+  commit(2);
+  swap();
+  ask({.number = 2}, {.number = 1}, 0, /*as_group=*/true);
+  member(1, 2, 1, 0);
+  member(2, 2, 0, 0);
+  consider(1000);
+  EXPECT_TRUE(answer().refused);
+  ask({.number = 2}, {.number = 1}, 1000, /*as_group=*/true, 2);
+  say(member(2, 2, 0, 1000), 1);
+  consider(1000);
+  EXPECT_FALSE(activation_->take_swap()) << "the first one has dropped it since";
+  say(member(1, 2, 0, 1001), 1);
+  consider(1001);
+  EXPECT_TRUE(activation_->take_swap());
+}
+
 TEST_F(ActivationTest, AMemberThatCannotIsNamedAndTheCandidateGivenUp) {
   open({});
   commit(1);
@@ -234,9 +259,8 @@ TEST_F(ActivationTest, AMemberThatCannotIsNamedAndTheCandidateGivenUp) {
   commit(2);
   swap();
   member(1, 1, 0, 0);
-  const Staged failed{.session = 1, .number = 1, .failed = Error(Code::corrupt, "a bit flipped")};
   ask({.number = 2}, {.number = 1}, 0, /*as_group=*/true);
-  member(1, 2, 0, 10).failed = &failed;
+  say(member(1, 2, 0, 10), 1, Error(Code::corrupt, "a bit flipped"));
   consider(10);
   const Activated refused = answer();
   ASSERT_TRUE(refused.refused);
@@ -253,8 +277,8 @@ TEST_F(ActivationTest, ASlowMemberEndsItAtTheDeadline) {
   commit(2);
   swap();
   member(1, 2, 0, 0);
-  member(2, 2, 1, 0);
   ask({.number = 2}, {.number = 1}, 0, /*as_group=*/true);
+  member(2, 2, 1, 0);
   consider(999);
   EXPECT_THAT(activation_->take_answers(), IsEmpty());
   EXPECT_LE(activation_->next_tick(), at(1000));
@@ -305,7 +329,6 @@ TEST_F(ActivationTest, ASuccessorWaitsForTheMembersOfItsPredecessor) {
 
 TEST_F(ActivationTest, GoingBackComesBeforeWhatIsBeingStaged) {
   open({.group_commit = true});
-  member(1, 0, 1, 0);
   commit(1);
   swap();
   member(1, 1, 0, 1);

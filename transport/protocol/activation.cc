@@ -57,9 +57,10 @@ void Activation::on_committed(VersionNumber number, Time now) {
 
 void Activation::begin_next_candidate(Time now) {
   if (pending_ || current_.hold || next_candidate_ <= current_.number) return;
-  pending_ =
-      Pending{.number = std::exchange(next_candidate_, 0), .as_group = true, .deadline = now + options_.group_within};
-  ++turn_;
+  pending_ = Pending{.number = std::exchange(next_candidate_, 0),
+                     .as_group = true,
+                     .deadline = now + options_.group_within,
+                     .turn = ++turn_};
   wake_by(now);
 }
 
@@ -94,8 +95,8 @@ void Activation::on_ask(const Peer& peer, const Activate& ask, const std::vector
                      .hold = ask.desired.hold,
                      .as_group = as_group,
                      .deadline = now + std::chrono::milliseconds(within_ms),
+                     .turn = ++turn_,
                      .swapping = !as_group};
-  ++turn_;
   wake_by(now);
 }
 
@@ -159,13 +160,15 @@ void Activation::decide_staging(const std::vector<Follower>& followers, Time now
   std::uint32_t staged = 0;
   for (const Follower& follower : followers) {
     if (!follower.member || !in_standing(follower, now)) continue;
-    if (follower.failed != nullptr && follower.failed->number == pending_->number && follower.failed->failed) {
-      const Error& why = *follower.failed->failed;
+    const bool has_said =
+        follower.word != nullptr && follower.word->number == pending_->number && follower.word->turn >= pending_->turn;
+    if (has_said && follower.word->failed) {
+      const Error& why = *follower.word->failed;
       give_up(Error(why.code(), format("{} could not stage {}@{}: {}", who(follower), options_.model, pending_->number,
                                        why.message())));
       return begin_next_candidate(now);
     }
-    if (follower.staged == pending_->number || follower.serving == pending_->number) {
+    if (has_said) {
       ++staged;
     } else {
       slow = &follower;

@@ -23,12 +23,9 @@ void PublisherMachine::on_current_seen(const Current& pair, Time now) {
 }
 
 void PublisherMachine::on(PublisherSession& session, const Staged& staged) {
-  if (staged.failed) {
-    session.failed = staged;
-    return;
-  }
-  session.staged = staged.number;
-  session.failed.reset();
+  if (session.word && staged.turn < session.word->turn) return;  // It was overtaken.
+  session.word = staged;
+  if (!staged.failed) session.staged = staged.number;
 }
 
 std::vector<Activation::Follower> PublisherMachine::followers() const {
@@ -43,8 +40,7 @@ std::vector<Activation::Follower> PublisherMachine::followers() const {
                          .last_heard = session.last_heard,
                          .serving = session.serving,
                          .epoch = session.epoch,
-                         .staged = session.staged,
-                         .failed = session.failed ? &*session.failed : nullptr});
+                         .word = session.word ? &*session.word : nullptr});
   }
   return followers;
 }

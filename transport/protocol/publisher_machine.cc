@@ -343,7 +343,7 @@ std::vector<PublisherMachine::SessionStat> PublisherMachine::sessions() const {
                      .member = session.hello().staged,
                      .epoch = session.epoch,
                      .staged = session.staged,
-                     .failed = session.failed ? session.failed->failed->message() : std::string()});
+                     .failed = session.word && session.word->failed ? session.word->failed->message() : std::string()});
   }
   return stats;
 }

@@ -48,7 +48,7 @@ class PublisherSession {
   bool has_pinged = false;
   std::uint64_t epoch = 0;
   VersionNumber staged = 0;
-  std::optional<Staged> failed;  ///< Its last word that it could not stage something.
+  std::optional<Staged> word;  ///< Its last word on a candidate.
 
   /// False for a request older than one that was seen: it was overtaken.
   bool accept_request(std::uint64_t request);

@@ -43,9 +43,9 @@ Staging::Ready Staging::take() {
   return ready;
 }
 
-std::optional<Staged> Staging::word(SessionId session) const {
+std::optional<Staged> Staging::word(SessionId session, std::uint64_t turn) const {
   if (target_ == 0 || by_hand_ || (!ready_ && !failed_)) return std::nullopt;
-  return Staged{.session = session, .number = target_, .failed = failed_};
+  return Staged{.session = session, .number = target_, .failed = failed_, .turn = turn};
 }
 
 }  // namespace freshet::protocol

@@ -38,8 +38,9 @@ class Staging {
   /// It is being swapped in. REQUIRES: ready().
   Ready take();
 
-  /// What the publisher is to hear of its candidate; nothing while there is nothing to say.
-  std::optional<Staged> word(SessionId session) const;
+  /// What the publisher is to hear of its candidate, which news of that turn named; nothing while there is nothing to
+  /// say.
+  std::optional<Staged> word(SessionId session, std::uint64_t turn) const;
 
  private:
   std::optional<Ready> aim_at(VersionNumber number, bool by_hand);

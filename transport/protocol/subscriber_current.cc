@@ -27,6 +27,7 @@ void SubscriberMachine::on_new_incarnation(const Current& pair, Time now) {
   known_ = pair;
   hopeless_ = {};
   turn_ = 0;
+  candidate_ = 0;
   follow(now);
 }
 
@@ -64,9 +65,12 @@ void SubscriberMachine::abandon_install() {
 
 void SubscriberMachine::on_candidate(VersionNumber candidate, std::uint64_t turn, Time now) {
   if (!options_.staged || turn < turn_) return;
+  const bool is_news = turn != turn_ || candidate != candidate_;
   turn_ = turn;
+  candidate_ = candidate;
   unstage(staging_.on_candidate(candidate == serving_ ? 0 : candidate));
   stop_staging_others();
+  if (is_news) say_staged();
   consider_want(now);
 }
 
@@ -140,7 +144,12 @@ void SubscriberMachine::on_staging_done(const Installing& done, const Status& st
 }
 
 void SubscriberMachine::say_staged() {
-  if (auto word = staging_.word(current_); word && phase_ == Phase::following) send(std::move(*word));
+  if (phase_ != Phase::following) return;
+  if (candidate_ != 0 && candidate_ == serving_) {
+    send(Staged{.session = current_, .number = candidate_, .turn = turn_});
+  } else if (auto word = staging_.word(current_, turn_)) {
+    send(std::move(*word));
+  }
 }
 
 /// A Pong says what was current at some time after its Ping was sent. Only one that finds us where everybody is to be

@@ -304,6 +304,7 @@ class SubscriberMachine {
   bool is_absent_ = false;  ///< The publisher has not got what is current: asked again with its next news.
   Staging staging_;
   std::uint64_t turn_ = 0;  ///< Of the last news of a candidate.
+  VersionNumber candidate_ = 0;
   Duration membership_ = kMembershipDefault;
   std::optional<Time> standing_from_;
   std::optional<Time> confirmed_at_;
