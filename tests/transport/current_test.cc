@@ -101,7 +101,9 @@ TEST_F(CurrentStream, EveryVersionStillComesInOrder) {
     const auto delivery = every->next(kPatience);
     ASSERT_TRUE(delivery) << delivery.error().message();
     EXPECT_EQ(delivery->snapshot.version(), version);
-    if (version == 3) ASSERT_TRUE(publisher->rollback(2));
+    if (version == 3) {
+      ASSERT_TRUE(publisher->rollback(2));
+    }
   }
 }
 

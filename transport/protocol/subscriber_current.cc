@@ -16,15 +16,15 @@ constexpr int kAbsentPauses = 8;
 
 /// News of the pair, in any order: it only grows.
 void SubscriberMachine::on_current(const Current& pair, Time now) {
-  if (options_.mode == Mode::every || !pair.comes_after(known_.epoch, known_.number)) return;
+  if (!pair.comes_after(known_.epoch, known_.number)) return;
   known_ = pair;
-  follow(now);
+  if (options_.mode == Mode::latest) follow(now);
 }
 
 /// Another incarnation starts from what the directory remembers, which may lag behind what we know.
 void SubscriberMachine::on_new_incarnation(const Current& pair, Time now) {
-  if (options_.mode == Mode::every) return;
   known_ = pair;
+  if (options_.mode == Mode::every) return;
   hopeless_ = {};
   turn_ = 0;
   candidate_ = 0;
