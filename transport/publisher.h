@@ -40,7 +40,8 @@ struct PublisherHubOptions {
   /// Keys, and who is admitted.
   SecurityOptions security;
   /// The control socket's address as the directory tells it to others, where `listen` does not say it ("tcp://*:7070",
-  /// a forwarded port); several with commas, of which others take the first that they can use. Empty: as it listens; for every interface, this host's name in a directory of many hosts.
+  /// a forwarded port); several with commas, of which others take the first that they can use. Empty: as it listens;
+  /// for every interface, this host's name in a directory of many hosts.
   std::string advertise;
 };
 Result<std::shared_ptr<PublisherHub>> open_publisher_hub(PublisherHubOptions options);

@@ -8,10 +8,10 @@
 #include <system_error>
 
 #include "core/format.h"
-#include "transport/file/folder_follower.h"
 #include "core/text.h"
 #include "transport/activation_request.h"
 #include "transport/deadline.h"
+#include "transport/file/folder_follower.h"
 #include "transport/subscribe/requests.h"
 #include "transport/subscribe/subscriber_loop.h"
 #include "transport/zmq/this_host.h"

@@ -32,12 +32,11 @@ Result<std::unique_ptr<Relay>> Relay::open(Options options) {
     MutexLock lock(relay->mutex_);
     relay->totals_.model = relay->options_.model;
   }
-  FRESHET_TRY(relay->options_.hub->add(
-      {.model = relay->options_.model,
-       .incarnation = incarnation,
-       .activation = {.follows = true},
-       .keep_versions = relay->options_.keep_versions},
-      *relay));
+  FRESHET_TRY(relay->options_.hub->add({.model = relay->options_.model,
+                                        .incarnation = incarnation,
+                                        .activation = {.follows = true},
+                                        .keep_versions = relay->options_.keep_versions},
+                                       *relay));
   relay->added_ = true;
   if (relay->claim_ != nullptr) {
     FRESHET_TRY(relay->claim_->advertise({.model = relay->options_.model,
