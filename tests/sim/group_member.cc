@@ -103,6 +103,11 @@ void GroupMember::pump() {
   for (const auto& action : machine_->take_actions()) {
     std::visit([this](const auto& a) { carry_out(a); }, action);
   }
+  // The version that it serves was activated once more: only its epoch is another one.
+  if (machine_->serving() == served_.second && machine_->serving_epoch() > served_.first) {
+    served_.first = machine_->serving_epoch();
+    check_was_current(served_.first, served_.second);
+  }
   const Time next = machine_->next_tick();
   if (next == Time::max()) return;
   process_.post(next - clock(), [this, tick = ++ticks_] {
@@ -151,7 +156,8 @@ void GroupMember::carry_out(const protocol::action::Install& install) {
                                                         .number = install.grant.number,
                                                         .epoch = install.grant.epoch,
                                                         .stage = install.stage});
-  const Duration time = host_.world.chance(0.1) ? 10 * kind_.install_max : kind_.install_max;
+  const bool takes_long = host_.faults && host_.world.chance(0.1);
+  const Duration time = takes_long ? 10 * kind_.install_max : kind_.install_max;
   process_.post(host_.world.between(Duration(0), time), [this, install = installing_] { finish(install); });
 }
 

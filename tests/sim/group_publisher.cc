@@ -29,6 +29,7 @@ void GroupPublisher::start() {
   incarnation_ = ++host_.incarnations;
   sequence_ = 0;
   segments_ = 0;
+  asked_for_ = {};
   // Another host, perhaps: its clock has nothing to do with anybody else's.
   clock_offset_ = world.between(Duration(0), seconds(1000));
   Current record = host_.record;
@@ -44,7 +45,7 @@ void GroupPublisher::start() {
                                 .activation = {.current = record,
                                                .started = clock(),
                                                .group_commit = host_.group_commit,
-                                               .group_within = world.between(milliseconds(300), seconds(4)),
+                                               .group_within = world.between(milliseconds(800), seconds(4)),
                                                .membership = host_.membership}});
   take_note();
   process_.post(milliseconds(1), [this] { train(); });
@@ -162,7 +163,9 @@ void GroupPublisher::carry_out(const protocol::action::CloseDoor& close) {
 void GroupPublisher::carry_out(const protocol::action::SwapCurrent& swap) {
   const bool decides = swap.desired.epoch > swap.expected.epoch;
   const VersionNumber candidate = machine_->activation().candidate();
-  if (decides && candidate != 0 && candidate == swap.desired.number) check_staged(candidate);
+  // Asked again because the answer was lost, it is decided already.
+  const bool is_first = std::exchange(asked_for_, swap.desired) != swap.desired;
+  if (decides && is_first && candidate != 0 && candidate == swap.desired.number) check_staged(candidate);
   if (host_.sabotage == GroupSabotage::announce_before_swap && decides) {
     process_.post(Duration(0), [this, swap] { hear_directory(swap.desired); });
     return;

@@ -53,6 +53,7 @@ class GroupPublisher {
   std::uint64_t sequence_ = 0;
   std::uint64_t requests_ = 0;
   std::uint64_t ticks_ = 0;
+  protocol::Current asked_for_;  ///< Of the directory, last.
   SegmentIndex segments_ = 0;
   bool training_ = true;
 };

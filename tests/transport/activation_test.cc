@@ -323,7 +323,7 @@ TEST_F(ActivationTest, ASuccessorWaitsForTheMembersOfItsPredecessor) {
   EXPECT_FALSE(activation_->take_swap());
   for (std::int64_t ms = 100; ms < 1000; ms += 100) consider(ms);
   EXPECT_FALSE(activation_->take_swap());
-  for (std::int64_t ms = 1000; ms <= 1300; ms += 100) consider(ms);
+  for (std::int64_t ms = 1000; ms <= 1400; ms += 100) consider(ms);
   EXPECT_TRUE(activation_->take_swap());
 }
 

@@ -11,10 +11,16 @@ namespace {
 constexpr std::size_t kAnswersKept = 32;
 /// A tick that comes so much later than it was wanted: this process was stopped, or its host.
 constexpr Duration kOversleptBy = std::chrono::milliseconds(250);
+/// How often that is looked after, where there are members.
+constexpr int kLooksPerMembership = 8;
 constexpr std::uint32_t kDirectoryPatienceMs = 5000;
 /// Somebody who claims to be further than this is not believed.
 constexpr std::uint64_t kEpochSeenMax = kEpochMax / 2;
 constexpr std::size_t kNumbersNamedMax = 16;
+
+Duration lapse_after(const Activation::Options& options) {
+  return options.membership + options.membership / kLooksPerMembership + kOversleptBy;
+}
 
 bool may_pass(Code code) {
   return code != Code::failed_precondition && code != Code::invalid_argument && code != Code::unsupported;
@@ -42,7 +48,7 @@ std::string to_text(const std::vector<VersionNumber>& numbers) {
 Activation::Activation(Options options)
     : options_(std::move(options)), current_(options_.current), recorded_(options_.current) {
   // Nobody can be serving anything of a model of which nothing was ever current.
-  if (current_ != Current{}) members_known_at_ = options_.started + options_.membership + kOversleptBy;
+  if (current_ != Current{}) members_known_at_ = options_.started + lapse_after(options_);
 }
 
 void Activation::on_committed(VersionNumber number, Time now) {
@@ -134,9 +140,9 @@ std::optional<Error> Activation::why_busy(const Activate& ask) const {
   return Error(Code::unavailable, format("{}@{} is being staged", options_.model, pending_->number));
 }
 
-/// A little later than it says so of itself, so that a step of our clock that is too small to be noticed does no harm.
+/// Later than it says so of itself by as much as our clock may step without being noticed.
 Time Activation::lapses_at(const Follower& follower) const {
-  return std::max(follower.last_heard, awake_since_) + options_.membership + kOversleptBy;
+  return std::max(follower.last_heard, awake_since_) + lapse_after(options_);
 }
 
 bool Activation::in_standing(const Follower& follower, Time now) const { return now < lapses_at(follower); }
@@ -144,7 +150,7 @@ bool Activation::in_standing(const Follower& follower, Time now) const { return 
 void Activation::consider(const std::vector<Follower>& followers, Time now) {
   if (wake_at_ != Time::max() && now - wake_at_ > kOversleptBy) awake_since_ = now;
   wake_at_ = Time::max();
-  if (has_members_) wake_by(now + options_.membership / 2);
+  if (has_members_) wake_by(now + options_.membership / kLooksPerMembership);
   const bool may_move = !options_.follows && !(pending_ && pending_->swapping);
   if (may_move && epoch_floor_ > current_.epoch) {
     advance_to({.epoch = epoch_floor_, .number = current_.number, .hold = current_.hold});
@@ -175,21 +181,32 @@ void Activation::decide_staging(const std::vector<Follower>& followers, Time now
       wake_by(lapses_at(follower));
     }
   }
-  if (slow == nullptr && now >= members_known_at_) {
+  // Decided when the directory can be asked at once, so that nobody joins in between.
+  const bool can_ask = !in_flight_ && now >= swap_not_before_;
+  if (slow == nullptr && now >= members_known_at_ && can_ask) {
     pending_->swapping = true;
     pending_->staged = staged;
     return;
   }
   if (now >= pending_->deadline) {
-    give_up(Error(Code::timed_out, slow != nullptr ? format("{} has not staged {}@{} in time, and serves @{}",
-                                                            who(*slow), options_.model, pending_->number, slow->serving)
-                                                   : format("the members of an earlier publisher of {} may still come "
-                                                            "back",
-                                                            options_.model)));
+    give_up(Error(Code::timed_out, why_not_staged(slow, now)));
     return begin_next_candidate(now);
   }
   wake_by(pending_->deadline);
-  if (slow == nullptr) wake_by(members_known_at_);
+  if (slow == nullptr && now < members_known_at_) wake_by(members_known_at_);
+  if (!in_flight_ && now < swap_not_before_) wake_by(swap_not_before_);
+}
+
+std::string Activation::why_not_staged(const Follower* slow, Time now) const {
+  if (slow != nullptr) {
+    return format("{} has not staged {}@{} in time, and serves @{}", who(*slow), options_.model, pending_->number,
+                  slow->serving);
+  }
+  if (now < members_known_at_) {
+    return format("the members of an earlier publisher of {} may still come back", options_.model);
+  }
+  return format("{}@{} is staged, but the directory does not answer{}{}", options_.model, pending_->number,
+                last_failure_.empty() ? "" : ": ", last_failure_);
 }
 
 void Activation::give_up(Error why) {
@@ -278,7 +295,7 @@ void Activation::on_decided(const Current& pair, Time now) {
                        .current = pair,
                        .members = decided.staged,
                        .as_group = decided.as_group,
-                       .until = now + options_.membership + kOversleptBy};
+                       .until = now + lapse_after(options_)};
   last_failure_.clear();
   ++turn_;
   advance_to(pair);

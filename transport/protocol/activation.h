@@ -140,6 +140,7 @@ class Activation {
   void begin_candidate(VersionNumber number, Time now);
   void begin_next_candidate(Time now);
   void decide_staging(const std::vector<Follower>& followers, Time now);
+  std::string why_not_staged(const Follower* slow, Time now) const;
   void give_up(Error why);
   void settle(const std::vector<Follower>& followers, Time now);
   void end_settling(Duration mixed);

@@ -18,12 +18,14 @@ constexpr int kAbsentPauses = 8;
 void SubscriberMachine::on_current(const Current& pair, Time now) {
   if (!pair.comes_after(known_.epoch, known_.number)) return;
   known_ = pair;
+  absent_until_.reset();
   if (options_.mode == Mode::latest) follow(now);
 }
 
 /// Another incarnation starts from what the directory remembers, which may lag behind what we know.
 void SubscriberMachine::on_new_incarnation(const Current& pair, Time now) {
   known_ = pair;
+  absent_until_.reset();
   if (options_.mode == Mode::every) return;
   hopeless_ = {};
   turn_ = 0;
@@ -111,7 +113,7 @@ Result<VersionNumber> SubscriberMachine::commit_staged(Time now) {
 
 /// Whether the current version is another one than we have and is to be got now.
 bool SubscriberMachine::wants_current() const {
-  if (known_.number == 0 || !known_.comes_after(position_epoch_, position_)) return false;
+  if (known_.number == 0 || absent_until_ || !known_.comes_after(position_epoch_, position_)) return false;
   if (known_.epoch == hopeless_.epoch && known_.number == hopeless_.number) return false;
   // What a publish made current, a member takes when somebody decides so.
   return !options_.staged || serving_ == 0 || known_.epoch > position_epoch_;
@@ -124,8 +126,7 @@ void SubscriberMachine::on_nothing_current(const Refusal& refusal, const Current
   if (known_ == known) known_ = refusal.current;
   if (!wants_current()) return;
   last_refusal_ = refusal.message;
-  is_absent_ = true;
-  want_not_before_ = now + kAbsentPauses * options_.retry_after;
+  absent_until_ = now + kAbsentPauses * options_.retry_after;
 }
 
 void SubscriberMachine::on_staging_done(const Installing& done, const Status& status, Time now) {

@@ -148,7 +148,7 @@ void SubscriberMachine::on(Grant grant, Time now) {
   const bool stage = want_->want.exactly != 0;
   want_.reset();
   newest_known_ = std::max(newest_known_, grant.number);
-  if (is_overtaken(grant)) {
+  if (!stage && is_overtaken(grant)) {
     send_held(grant.session, session);
     return consider_want(now);
   }
@@ -258,7 +258,7 @@ void SubscriberMachine::on_announcement(const Announcement& announcement, Time n
   const bool attached = phase_ == Phase::knocking || phase_ == Phase::following;
   if (!attached || announcement.model != options_.model || announcement.incarnation != incarnation_) return;
   newest_known_ = std::max(newest_known_, announcement.number);
-  if (std::exchange(is_absent_, false)) want_not_before_ = now;
+  absent_until_.reset();
   on_current(announcement.current, now);
   on_candidate(announcement.candidate, announcement.turn, now);
   consider_want(now);
@@ -439,6 +439,7 @@ void SubscriberMachine::on_tick(Time now) {
         consider_better_channel(now);
       }
       tick_channel(now);
+      if (absent_until_ && now >= *absent_until_) absent_until_.reset();
       if (want_ && now >= want_->retry_at) repeat_want(now);
       consider_want(now);
   }
@@ -457,6 +458,7 @@ Time SubscriberMachine::next_tick() const {
   if (claim_until_) next = std::min({next, hello_at_, *claim_until_});
   if (has_cause_to_ask()) next = std::min(next, want_not_before_);
   if (want_) next = std::min(next, want_->retry_at);
+  if (absent_until_) next = std::min(next, *absent_until_);
   return next;
 }
 

@@ -301,7 +301,9 @@ class SubscriberMachine {
   std::uint64_t serving_epoch_ = 0;
   Current known_;           ///< `latest`: what the publisher says is current.
   Current hopeless_;        ///< Asking for that pair cannot help.
-  bool is_absent_ = false;  ///< The publisher has not got what is current: asked again with its next news.
+  /// The publisher has not got what is current: not asked for again before its next news, or this. Meanwhile a
+  /// candidate can be staged.
+  std::optional<Time> absent_until_;
   Staging staging_;
   std::uint64_t turn_ = 0;  ///< Of the last news of a candidate.
   VersionNumber candidate_ = 0;

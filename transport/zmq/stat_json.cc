@@ -34,6 +34,7 @@ std::string to_json(const std::vector<PublisherStat>& models) {
          {"arena_bytes", model.arena_bytes},
          {"arena_free_bytes", model.arena_free_bytes},
          {"locked_bytes", model.locked_bytes},
+         {"directory", model.directory},
          {"current",
           {{"epoch", model.current.epoch}, {"version", model.current.version}, {"hold", model.current.hold}}},
          {"candidate", model.candidate},
