@@ -238,9 +238,10 @@ TEST_F(ActivationTest, WhatWasSaidOfAnEarlierCandidateIsNotOfThisOne) {
   swap();
   commit(2);
   swap();
+  member(1, 2, 0, 0);
+  member(2, 2, 0, 0);
   ask({.number = 2}, {.number = 1}, 0, /*as_group=*/true);
   member(1, 2, 1, 0);
-  member(2, 2, 0, 0);
   consider(1000);
   EXPECT_TRUE(answer().refused);
   ask({.number = 2}, {.number = 1}, 1000, /*as_group=*/true, 2);
