@@ -147,7 +147,9 @@ void SubscriberMachine::on_staging_done(const Installing& done, const Status& st
 void SubscriberMachine::say_staged() {
   if (phase_ != Phase::following) return;
   if (candidate_ != 0 && candidate_ == serving_) {
-    send(Staged{.session = current_, .number = candidate_, .turn = turn_});
+    // What it serves counts as staged, unless it is about to be replaced by what was activated meanwhile.
+    const bool stays = known_.epoch <= serving_epoch_ || absent_until_;
+    if (stays) send(Staged{.session = current_, .number = candidate_, .turn = turn_});
   } else if (auto word = staging_.word(current_, turn_)) {
     send(std::move(*word));
   }
