@@ -3,10 +3,14 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstring>
+#include <filesystem>
+#include <system_error>
 
+#include "core/env.h"
 #include "core/format.h"
 
 namespace freshet::channel::ucx {
@@ -18,6 +22,9 @@ tl::unexpected<Error> bad(std::string_view text, std::string_view why) {
   return fail(Code::invalid_argument,
               format("'{}' is no UCX address (ucx://ADDRESS:PORT, numeric): {}", text.substr(0, 200), why));
 }
+
+/// Names in UCX_TLS of those that use one.
+constexpr std::string_view kAdapterTransports[] = {"all", "rc", "dc", "ib"};
 
 bool parse_host(const std::string& host, bool bracketed, std::uint16_t port, Address& address) {
   if (bracketed) {
@@ -76,6 +83,16 @@ Status check_trusted(const Address& address, std::string_view text, bool trusted
               format("{} is not loopback: UCX lets every peer write into this process, so it is used only on a fabric "
                      "that is declared trusted (--trusted-fabric)",
                      text));
+}
+
+bool pays_by_rendezvous(const Address& address) {
+  if (address.loopback) return false;
+  std::error_code error;
+  const std::filesystem::directory_iterator adapters("/sys/class/infiniband", error);
+  if (error || adapters == std::filesystem::directory_iterator()) return false;
+  const std::string wanted = system_env().variable("UCX_TLS").value_or("all");
+  return std::any_of(std::begin(kAdapterTransports), std::end(kAdapterTransports),
+                     [&](std::string_view name) { return wanted.find(name) != std::string::npos; });
 }
 
 }  // namespace freshet::channel::ucx

@@ -29,4 +29,7 @@ std::string to_string(const sockaddr_storage& address);
 /// failed_precondition when it is not loopback and `trusted_fabric` was not given.
 Status check_trusted(const Address& address, std::string_view text, bool trusted_fabric);
 
+/// Whether a network adapter that reads and writes memory by itself is likely to carry what goes there.
+bool pays_by_rendezvous(const Address& address);
+
 }  // namespace freshet::channel::ucx

@@ -33,7 +33,7 @@ Status Client::start(const Address& address) {
   if (!epoll_) return fail_errno(errno, "make an epoll descriptor");
   timer_ = FileDescriptor(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
   if (!timer_) return fail_errno(errno, "make a timer descriptor");
-  FRESHET_ASSIGN(worker_, Worker::open({.loopback = address.loopback}));
+  FRESHET_ASSIGN(worker_, Worker::open({.loopback = address.loopback, .rendezvous = pays_by_rendezvous(address)}));
   FRESHET_TRY(watch(epoll_.get(), timer_.get()));
   FRESHET_TRY(watch(epoll_.get(), worker_->descriptor()));
   for (const MessageId id :
@@ -338,7 +338,8 @@ void Client::tell_server(MessageId id, std::uint64_t request, std::vector<std::b
   const wire::ToServer header(server_token_, own_token_, request);
   std::memcpy(send->header.data(), &header, sizeof header);
   ucp_request_param_t param{};
-  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
+  param.flags = UCP_AM_SEND_FLAG_EAGER;
   param.cb.send = &Client::on_sent;
   param.user_data = send.get();
   const ucs_status_ptr_t sending =

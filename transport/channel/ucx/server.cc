@@ -1,11 +1,7 @@
 #include <poll.h>
 
-#include <algorithm>
 #include <atomic>
-#include <filesystem>
 #include <memory>
-#include <string_view>
-#include <system_error>
 #include <thread>
 #include <unordered_map>
 #include <utility>
@@ -31,20 +27,6 @@ constexpr Duration kClosingPatience = std::chrono::seconds(5);
 /// What UCX's TCP carries as one message that its receiver can copy out of the socket's buffer, with its headers.
 constexpr std::uint64_t kEagerBytes = 60 << 10;
 constexpr std::uint64_t kRendezvousBytes = 1 << 20;
-
-/// Names in UCX_TLS of those that use one.
-constexpr std::string_view kAdapterTransports[] = {"all", "rc", "dc", "ib"};
-
-/// Whether a network adapter that reads and writes memory by itself is likely to carry it.
-bool pays_by_rendezvous(const Address& address) {
-  if (address.loopback) return false;
-  std::error_code error;
-  const std::filesystem::directory_iterator adapters("/sys/class/infiniband", error);
-  if (error || adapters == std::filesystem::directory_iterator()) return false;
-  const std::string wanted = system_env().variable("UCX_TLS").value_or("all");
-  return std::any_of(std::begin(kAdapterTransports), std::end(kAdapterTransports),
-                     [&](std::string_view name) { return wanted.find(name) != std::string::npos; });
-}
 
 class Server final : public ChannelServer {
  public:
@@ -125,7 +107,8 @@ Status Server::start() {
       options_.sends_in_flight > 1024) {
     return fail(Code::invalid_argument, "the ucx channel: chunks are 16 KiB to 64 MiB, and 1 to 1024 are in flight");
   }
-  FRESHET_ASSIGN(worker_, Worker::open({.loopback = address.loopback}));
+  FRESHET_ASSIGN(worker_, Worker::open({.loopback = address.loopback,
+                                        .rendezvous = options_.rendezvous == UcxRendezvous::always}));
   for (const MessageId id : {MessageId::fetch, MessageId::cancel, MessageId::ping}) {
     FRESHET_TRY(worker_->take_messages(id, [this](const Incoming& message) { handle(message); }));
   }

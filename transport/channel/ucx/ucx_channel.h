@@ -31,9 +31,8 @@ namespace freshet::channel {
 Result<std::string> ucx_version();
 
 /// How large answers are sent. By rendezvous, adapters that read and write memory by themselves copy nothing; over TCP
-/// it gains nothing, and a peer that goes away in the middle of one can end this process by one of UCX's assertions
-/// (seen with 1.13, on acknowledged puts and on completions of sends). Otherwise they are sent at once, without a copy
-/// here, and copied once by the receiver.
+/// a peer that goes away in the middle of one can end this process by one of UCX's assertions (seen with 1.13).
+/// Otherwise they are sent at once, in pieces that fit UCX's buffers, and copied out of those by the receiver.
 enum class UcxRendezvous : std::uint8_t {
   automatic,  ///< Where the host has such an adapter, UCX_TLS allows it, and the address is not loopback.
   never,

@@ -47,15 +47,21 @@ void Worker::prefer(ucp_config_t* config, const Options& options) {
   };
   // UCX would listen on every device's address otherwise, whatever address its listener has.
   if (options.loopback) set("UCX_NET_DEVICES", "NET_DEVICES", "lo");
-  // A put over TCP whose receiver goes away in the middle can end the sender's process: an assertion of UCX's on the
-  // acknowledgement (1.13 to 1.22). Rendezvous does without, and is as quick. Before 1.17 a transport's options are
-  // named without its prefix here.
+  // Before 1.17, a transport's options are named without its prefix here.
   unsigned major = 0;
   unsigned minor = 0;
   unsigned release = 0;
   ucx_.ucp_get_version(&major, &minor, &release);
-  const bool with_prefix = major > 1 || minor >= 17;
-  set("UCX_TCP_PUT_ENABLE", with_prefix ? "TCP_PUT_ENABLE" : "PUT_ENABLE", "n");
+  const std::string prefix = major > 1 || minor >= 17 ? "TCP_" : "";
+  // Over TCP, two of UCX's ways to send without a copy can end this process by an assertion when the receiver goes away
+  // in the middle: a put that is acknowledged after all, and a send that fails, whose completion is then called twice
+  // (uct_tcp_ep_sendv, from 1.13 to 1.22). What goes as a `short` message has no completion: the socket takes it from
+  // where it lies, and UCX copies only what the socket has no room for, into a buffer that takes a whole chunk.
+  set("UCX_TCP_PUT_ENABLE", prefix + "PUT_ENABLE", "n");
+  if (options.rendezvous) return;
+  set("UCX_ZCOPY_THRESH", "ZCOPY_THRESH", "inf");
+  // No larger than the buffer for receiving, which the user may have made small.
+  if (!system_env().variable("UCX_TCP_RX_SEG_SIZE")) set("UCX_TCP_TX_SEG_SIZE", prefix + "TX_SEG_SIZE", "64K");
 }
 
 Worker::~Worker() {

@@ -35,6 +35,7 @@ class Worker {
  public:
   struct Options {
     bool loopback = false;
+    bool rendezvous = false;  ///< Answers come by rendezvous.
   };
   static Result<std::unique_ptr<Worker>> open(const Options& options);
   /// Whatever is under way is dropped. Endpoints and listeners are closed before.
