@@ -154,7 +154,8 @@ std::chrono::milliseconds SubscriberLoop::time_to_next_round() const {
   const auto no_later_than = [&](Time at) {
     // Compared before subtracting: a machine without a plan names the end of time.
     if (at >= from + wait) return;
-    wait = std::max(std::chrono::milliseconds(0), std::chrono::ceil<std::chrono::milliseconds>(at - from));
+    // Nor can the beginning of time, which says "at once", be subtracted from.
+    wait = at <= from ? std::chrono::milliseconds(0) : std::chrono::ceil<std::chrono::milliseconds>(at - from);
   };
   no_later_than(machine_.next_tick());
   no_later_than(fetcher_.next_round());
