@@ -68,6 +68,7 @@ class PublisherRole {
         .model = options.model,
         .hub_options = {.listen = options.listen, .directory = options.directory, .security = options.security}};
     if (options.arena_copies > 0) publisher.arena_copies = options.arena_copies;
+    publisher.keep_versions = options.keep;
     sync_ = options.sync;
     FRESHET_ASSIGN(publisher_, Publisher::open(std::move(publisher)));
     return {};
@@ -105,12 +106,12 @@ class PublisherRole {
     words >> tensors;
     std::vector<std::uint32_t> named;
     for (std::uint32_t i = 0; i < tensors; ++i) named.push_back(i);
-    PublishOptions options{.step = ++step_, .changed = tensors == 0 ? Changed::all() : Changed::only(std::move(named))};
+    PublishOptions options{
+        .step = ++step_, .changed = tensors == 0 ? Changed::all() : Changed::only(std::move(named)), .sync = sync_};
     const std::int64_t start_ns = monotonic_ns();
     FRESHET_ASSIGN(const PublishReceipt receipt, publisher_->publish(model_->views(), std::move(options)));
-    std::int64_t returned_ns = monotonic_ns();
+    const std::int64_t returned_ns = monotonic_ns();
     FRESHET_ASSIGN(const CommitReport report, publisher_->wait_committed(receipt.version, std::chrono::seconds(60)));
-    if (sync_) returned_ns = monotonic_ns();
     return format("{} {} {} {} {}", receipt.version, start_ns, returned_ns, start_ns + report.capture_to_commit.count(),
                   report.changed_bytes);
   }
