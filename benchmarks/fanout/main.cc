@@ -36,7 +36,7 @@ class Site {
   const std::string& trainer_address() const { return trainer_->address(); }
 
   Status start_trainer() {
-    FRESHET_ASSIGN(const std::string directory, scratch_->folder(trainer_host_));
+    FRESHET_ASSIGN(const std::string directory, scratch_->folder("host-" + trainer_host_));
     FRESHET_ASSIGN(trainer_, PublisherPeer::start(place(trainer_host_), {.directory = directory,
                                                                          .security = keys_.trainer(),
                                                                          .bytes = model_bytes_,
@@ -48,7 +48,7 @@ class Site {
   /// Follows `at` and, as a relay, serves again; its address is where others follow it.
   Result<std::unique_ptr<SubscriberPeer>> start_server(const std::string& where, const std::string& at, bool relay,
                                                        std::string* address = nullptr) {
-    FRESHET_ASSIGN(const std::string directory, scratch_->folder(where));
+    FRESHET_ASSIGN(const std::string directory, scratch_->folder("host-" + where));
     PeerOptions options{.directory = directory, .security = keys_.server(at != trainer_address()), .at = at};
     options.channel = "zmq";
     if (relay) options.serve = listen(where);
@@ -58,8 +58,9 @@ class Site {
 
   /// Follows whoever serves the model on that host, in its memory.
   Result<std::unique_ptr<SubscriberPeer>> start_neighbour(const std::string& where) {
-    FRESHET_ASSIGN(const std::string directory, scratch_->folder(where));
-    return SubscriberPeer::start(place(where), {.directory = directory, .channel = "shm"});
+    FRESHET_ASSIGN(const std::string directory, scratch_->folder("host-" + where));
+    return SubscriberPeer::start(place(where),
+                                 {.directory = directory, .security = keys_.server(true), .channel = "shm"});
   }
 
  private:

@@ -80,14 +80,13 @@ std::uint64_t ElementModel::step(double share, std::uint64_t seed) {
 void ElementModel::rewrite(std::uint64_t seed) {
   auto* const words = reinterpret_cast<std::uint64_t*>(memory_);
   std::uint64_t state = scramble(seed) | 1;
-  // The low nine bits of each element: its sign and most of its exponent stay, and each of the four changes.
-  constexpr std::uint64_t kChanging = 0x01FF01FF01FF01FFULL;
+  // Each of the four elements in a word changes, by bits that nobody can compress.
   constexpr std::uint64_t kOne = 0x0001000100010001ULL;
   for (std::uint64_t i = 0; i < bytes_ / sizeof(std::uint64_t); ++i) {
     state ^= state << 13;
     state ^= state >> 7;
     state ^= state << 17;
-    words[i] ^= (state & kChanging) | kOne;
+    words[i] ^= state | kOne;
   }
 }
 

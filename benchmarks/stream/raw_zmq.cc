@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t kKeyTextBytes = 41;
 constexpr int kChunksInFlight = 16;
-constexpr std::string_view kNews = "bench: version 17";
+constexpr std::string_view kTopic = "bench ";
 
 struct Keys {
   std::array<char, kKeyTextBytes> open{};
@@ -59,7 +59,8 @@ Result<std::unique_ptr<RawZmq>> RawZmq::start(const RawZmqOptions& options) {
   FRESHET_ASSIGN(raw->receiver_,
                  start_in(options.receiver, {own_path(), "--role=raw-zmq-receiver", "--", options.address,
                                              options.curve ? server.open.data() : "", bytes, chunk}));
-  // News that comes before the receiver's subscription is lost: the receiver says when it has heard the first.
+  // News that comes before the receiver's subscription is lost: sent until the receiver has heard one. exchange()
+  // passes over those that are heard later.
   for (int i = 0; i < 200; ++i) {
     FRESHET_TRY(raw->sender_->write_line("news"));
     FRESHET_TRY(raw->sender_->read_line());
@@ -70,9 +71,14 @@ Result<std::unique_ptr<RawZmq>> RawZmq::start(const RawZmqOptions& options) {
 
 Result<double> RawZmq::exchange(const std::string& command) {
   FRESHET_TRY(sender_->write_line(command));
-  FRESHET_ASSIGN(const std::string start_ns, sender_->read_line());
-  FRESHET_ASSIGN(const std::string end_ns, receiver_->read_line());
-  return static_cast<double>(std::strtoll(end_ns.c_str(), nullptr, 10) - std::strtoll(start_ns.c_str(), nullptr, 10));
+  FRESHET_ASSIGN(const std::string sent, sender_->read_line());
+  const std::size_t name_end = sent.rfind(' ');
+  for (;;) {
+    FRESHET_ASSIGN(const std::string came, receiver_->read_line());
+    if (came.rfind(' ') != name_end || came.compare(0, name_end, sent, 0, name_end) != 0) continue;
+    const auto ns = [&](const std::string& line) { return std::strtoll(line.c_str() + name_end + 1, nullptr, 10); };
+    return static_cast<double>(ns(came) - ns(sent));
+  }
 }
 
 Result<double> RawZmq::transfer() {
@@ -101,17 +107,21 @@ int run_raw_zmq_sender(const std::vector<std::string>& arguments) try {
   news.bind(news_address(arguments.at(0)));
   std::cout << "ready" << std::endl;
   const MutableBytes memory = (*model)->memory();
+  std::uint64_t news_sent = 0;
+  std::uint64_t data_sent = 0;
   for (std::string line; std::getline(std::cin, line);) {
+    std::string name = format("{}{}", kTopic, ++news_sent);
     const std::int64_t start_ns = monotonic_ns();
     if (line == "news") {
-      news.send(zmq::buffer(kNews), zmq::send_flags::none);
+      news.send(zmq::buffer(name), zmq::send_flags::none);
     } else {
+      name = format("data {}", ++data_sent);
       for (std::size_t at = 0; at < bytes; at += chunk_bytes) {
         zmq::message_t chunk(memory.data() + at, std::min<std::size_t>(chunk_bytes, bytes - at), nullptr);
         data.send(std::move(chunk), zmq::send_flags::none);
       }
     }
-    std::cout << start_ns << std::endl;
+    std::cout << name << " " << start_ns << std::endl;
   }
   return 0;
 } catch (const std::exception& error) {
@@ -130,11 +140,12 @@ int run_raw_zmq_receiver(const std::vector<std::string>& arguments) try {
     socket->set(zmq::sockopt::rcvhwm, kChunksInFlight);
     socket->set(zmq::sockopt::linger, 0);
   }
-  news.set(zmq::sockopt::subscribe, "bench");
+  news.set(zmq::sockopt::subscribe, std::string(kTopic));
   data.connect(arguments.at(0));
   news.connect(news_address(arguments.at(0)));
   std::vector<std::byte> memory(bytes, std::byte{1});
   std::uint64_t received = 0;
+  std::uint64_t transfers = 0;
   zmq::message_t message;
   for (;;) {
     // The end of its input is the end of the process: its owner is gone.
@@ -143,14 +154,17 @@ int run_raw_zmq_receiver(const std::vector<std::string>& arguments) try {
                                            zmq_pollitem_t{nullptr, 0, ZMQ_POLLIN, 0}};
     if (zmq_poll(items.data(), static_cast<int>(items.size()), -1) < 0) continue;
     if (items[2].revents != 0) return 0;
-    while (news.recv(message, zmq::recv_flags::dontwait)) std::cout << monotonic_ns() << std::endl;
+    while (news.recv(message, zmq::recv_flags::dontwait)) {
+      const std::int64_t now_ns = monotonic_ns();
+      std::cout << message.to_string_view() << " " << now_ns << std::endl;
+    }
     while (data.recv(message, zmq::recv_flags::dontwait)) {
       if (message.size() > bytes - received) return 1;
       std::memcpy(memory.data() + received, message.data(), message.size());
       received += message.size();
       if (received < bytes) continue;
       received = 0;
-      std::cout << monotonic_ns() << std::endl;
+      std::cout << "data " << ++transfers << " " << monotonic_ns() << std::endl;
     }
   }
 } catch (const std::exception& error) {
