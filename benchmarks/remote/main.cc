@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kWarmUps = 2;
 constexpr std::uint64_t kTensors = 16;
-constexpr std::uint64_t kChunkBytes = std::uint64_t{1} << 20;
+constexpr std::uint64_t kChunkBytes = std::uint64_t{256} << 10;  ///< As the zmq channel has.
 
 struct Sizes {
   std::uint64_t model_bytes;
