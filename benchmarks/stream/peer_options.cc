@@ -19,6 +19,7 @@ std::string to_json(const PeerOptions& options) {
               {"listen", options.listen},
               {"sync", options.sync},
               {"arena_copies", options.arena_copies},
+              {"folder", options.folder},
               {"keep", options.keep},
               {"at", options.at},
               {"channel", options.channel},
@@ -41,6 +42,7 @@ Result<PeerOptions> parse_peer_options(const std::string& text) {
     parsed.at("listen").get_to(options.listen);
     parsed.at("sync").get_to(options.sync);
     parsed.at("arena_copies").get_to(options.arena_copies);
+    parsed.at("folder").get_to(options.folder);
     parsed.at("keep").get_to(options.keep);
     parsed.at("at").get_to(options.at);
     parsed.at("channel").get_to(options.channel);

@@ -22,6 +22,7 @@ struct PeerOptions {
   std::string listen;
   bool sync = false;        ///< publish() returns when the version is sealed and announced, not after the copy.
   double arena_copies = 0;  ///< 0: the default.
+  std::string folder;       ///< Versions are written there, for those who follow by file.
   std::uint64_t keep = 0;   ///< Versions kept for going back; 0: the default.
 
   // A subscriber's.

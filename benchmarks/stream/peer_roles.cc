@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "benchmarks/stream/element_model.h"
+#include "benchmarks/stream/folder_writer.h"
 #include "benchmarks/stream/stream_peer.h"
 #include "core/delta/element_delta.h"
 #include "core/format.h"
@@ -71,6 +72,12 @@ class PublisherRole {
     publisher.keep_versions = options.keep;
     sync_ = options.sync;
     FRESHET_ASSIGN(publisher_, Publisher::open(std::move(publisher)));
+    if (options.folder.empty()) return {};
+    if (options.sync) {
+      FRESHET_ASSIGN(writer_, FolderWriter::open(options.folder));
+    } else {
+      FRESHET_ASSIGN(mirror_, FolderMirror::start(options.folder, options.model, options.directory));
+    }
     return {};
   }
 
@@ -79,6 +86,8 @@ class PublisherRole {
                  {"rewrite", [this](Words& words) { return rewrite(words); }},
                  {"publish", [this](Words& words) { return publish(words); }},
                  {"save", [this](Words& words) { return save(words); }},
+                 {"rollback", [this](Words& words) { return rollback(words); }},
+                 {"release", [this](Words&) { return release(); }},
                  {"remember", [this](Words&) { return remember(); }},
                  {"folded", [this](Words&) { return folded(); }},
                  {"memcpy", [this](Words&) { return copy_once(); }},
@@ -104,6 +113,7 @@ class PublisherRole {
   Result<std::string> publish(Words& words) {
     std::uint64_t tensors = 0;
     words >> tensors;
+    if (writer_) return write_file();
     std::vector<std::uint32_t> named;
     for (std::uint32_t i = 0; i < tensors; ++i) named.push_back(i);
     PublishOptions options{
@@ -114,6 +124,28 @@ class PublisherRole {
     FRESHET_ASSIGN(const CommitReport report, publisher_->wait_committed(receipt.version, std::chrono::seconds(60)));
     return format("{} {} {} {} {}", receipt.version, start_ns, returned_ns, start_ns + report.capture_to_commit.count(),
                   report.changed_bytes);
+  }
+
+  /// The training waits for the file.
+  Result<std::string> write_file() {
+    const std::int64_t start_ns = monotonic_ns();
+    FRESHET_TRY(writer_->write(++step_, model_->views()));
+    const std::int64_t written_ns = monotonic_ns();
+    return format("{} {} {} {} {}", step_, start_ns, written_ns, written_ns, model_->bytes());
+  }
+
+  /// When it began.
+  Result<std::string> rollback(Words& words) {
+    VersionNumber version = 0;
+    words >> version;
+    const std::int64_t start_ns = monotonic_ns();
+    FRESHET_TRY(publisher_->rollback(version));
+    return std::to_string(start_ns);
+  }
+
+  Result<std::string> release() {
+    FRESHET_TRY(publisher_->release());
+    return std::string();
   }
 
   /// What a trainer without Freshet would do.
@@ -157,6 +189,8 @@ class PublisherRole {
   std::unique_ptr<ElementModel> model_;
   std::vector<std::byte> remembered_;
   std::unique_ptr<Publisher> publisher_;
+  std::unique_ptr<FolderWriter> writer_;
+  std::unique_ptr<FolderMirror> mirror_;  ///< Destroyed before the publisher that it follows.
   std::uint64_t step_ = 0;
   bool sync_ = false;
 };

@@ -86,7 +86,9 @@ Result<std::unique_ptr<Route>> Route::between(const lab::Host& publisher, const 
 
 Result<std::unique_ptr<PublisherPeer>> Route::publish(PeerOptions options) const {
   FRESHET_ASSIGN(options.directory, scratch_->folder("trainer-host"));
-  if (!address_.empty()) {
+  if (channel_ == "file") {
+    FRESHET_ASSIGN(options.folder, scratch_->folder("versions"));
+  } else if (!address_.empty()) {
     options.listen = format("tcp://{}:{}", address_, next_port());
     options.security = keys_.trainer();
     options.security.trusted_fabric = channel_ == "ucx";
@@ -96,7 +98,11 @@ Result<std::unique_ptr<PublisherPeer>> Route::publish(PeerOptions options) const
 
 Result<std::unique_ptr<SubscriberPeer>> Route::subscribe(const PublisherPeer& publisher, PeerOptions options) const {
   options.channel = channel_;
-  if (address_.empty()) {
+  if (channel_ == "file") {
+    options.channel.clear();  // The address says it.
+    FRESHET_ASSIGN(options.directory, scratch_->folder("server-host"));
+    options.at = "file://" + scratch_->path() + "/versions";
+  } else if (address_.empty()) {
     FRESHET_ASSIGN(options.directory, scratch_->folder("trainer-host"));
   } else {
     FRESHET_ASSIGN(options.directory, scratch_->folder("server-host"));
