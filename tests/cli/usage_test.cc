@@ -88,7 +88,8 @@ TEST(Completion, BashCompletesWhatTheLineGotTo) {
     EXPECT_EQ(std::system(("bash " + (folder / "script")).c_str()), 0);
     return read_file(folder / "reply").value_or("");
   };
-  EXPECT_EQ(completed("freshet rep", 1), "repo\n");
+  EXPECT_EQ(completed("freshet rep", 1), "replay repo\n");
+  EXPECT_EQ(completed("freshet repo", 1), "repo\n");
   EXPECT_EQ(completed("freshet repo --json li", 3), "lineage\n");
   EXPECT_EQ(completed("freshet repo put --an", 3), "--ancestor\n");
 }
