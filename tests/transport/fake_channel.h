@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <deque>
 #include <functional>
@@ -175,7 +176,8 @@ class FakeClient final : public channel::ChannelClient {
       under.place = *place;
     }
     const std::size_t bytes = std::min(chunk_bytes_, under.answer->bytes.size() - under.sent);
-    std::memcpy(under.place.data() + under.sent, under.answer->bytes.data() + under.sent, bytes);
+    std::ranges::copy(under.answer->bytes.subspan(under.sent, bytes),
+                      under.place.begin() + static_cast<std::ptrdiff_t>(under.sent));
     under.sent += bytes;
     received_ += bytes;
     under.sink->on_bytes(under.request.request, under.piece, under.sent);

@@ -62,7 +62,7 @@ class FetchInstallTest : public ::testing::Test {
       const Bytes bytes = arena_.bytes(version.segments[t]);
       const auto& expected = model_.segment(version.manifest->owners[t]);
       ASSERT_EQ(bytes.size(), expected.size());
-      EXPECT_EQ(std::memcmp(bytes.data(), expected.data(), bytes.size()), 0) << "tensor " << t;
+      EXPECT_TRUE(std::ranges::equal(bytes, expected)) << "tensor " << t;
     }
   }
   void drop(std::size_t version) {
