@@ -14,6 +14,9 @@ namespace freshet::live {
 namespace {
 
 TEST(ThreeHosts, ServeThroughARelayUnderLossAndKills) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "thirteen processes under a sanitizer on two cores answer too late; the plain build runs it";
+#endif
   if (!lab::why_no_lab().empty()) GTEST_SKIP() << lab::why_no_lab();
   const TemporaryFolder folder;
   const std::string said = folder / "said";
