@@ -23,6 +23,7 @@ struct Arguments {
   std::string channel;
   std::string listen;  ///< Of a relay; empty: this is none, or one for this host alone.
   bool relay = false;
+  std::size_t keep = 2;
   SecurityOptions security;
   std::string folder;
   std::string layout = "files";
@@ -167,7 +168,8 @@ Result<ExitCode> subscribe(Program& program, const Arguments& arguments) {
                                     .staged = arguments.staged,
                                     .channel = arguments.channel,
                                     .label = arguments.relay ? "freshet relay" : "freshet subscribe",
-                                    .relay = hub}));
+                                    .relay = hub,
+                                    .relay_keep_versions = arguments.keep}));
   return FileSubscriber(program, arguments, *feed, std::move(folder)).run();
 }
 
@@ -188,6 +190,12 @@ void add_follower_options(CLI::App& command, Arguments& arguments, const std::st
 CLI::Option* add_relay_options(CLI::App& command, Arguments& arguments) {
   command.add_option("--allow", arguments.security.allow_file, "public keys of those who may fetch from this relay")
       ->type_name("FILE");
+  command
+      .add_option("--keep", arguments.keep,
+                  "keep the last N versions that came here, for rollbacks and for subscribers that fetch differences")
+      ->check(CLI::Range(std::size_t{1}, std::size_t{1} << 20))
+      ->type_name("N")
+      ->capture_default_str();
   return command.add_option("--listen", arguments.listen, "serve here, e.g. tcp://*:7070; default: this host alone")
       ->type_name("ADDRESS");
 }

@@ -90,6 +90,7 @@ Result<std::unique_ptr<VersionFeed>> VersionFeed::open(const Options& options) {
   subscriber.every = options.every;
   subscriber.channel = options.channel;
   subscriber.relay = options.relay;
+  subscriber.relay_keep_versions = options.relay_keep_versions;
   subscriber.staged = options.staged;
   if (!options.every) {
     subscriber.on_update = [mailbox = feed->mailbox_.get()](const Update& update) { mailbox->put(update); };

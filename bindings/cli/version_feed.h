@@ -26,6 +26,7 @@ class VersionFeed {
     std::string channel;
     std::string label = "freshet subscribe";
     std::shared_ptr<PublisherHub> relay;  ///< Serves versions again; null for none.
+    std::size_t relay_keep_versions = 2;
   };
   static Result<std::unique_ptr<VersionFeed>> open(const Options& options);
   ~VersionFeed();
