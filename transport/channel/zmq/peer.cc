@@ -15,7 +15,7 @@ constexpr std::size_t kRepliesMax = 64;
 std::vector<std::byte> message_of(const Frame& frame, std::string_view text = {}) {
   std::vector<std::byte> message(sizeof frame + text.size());
   std::memcpy(message.data(), &frame, sizeof frame);
-  std::memcpy(message.data() + sizeof frame, text.data(), text.size());
+  if (!text.empty()) std::memcpy(message.data() + sizeof frame, text.data(), text.size());
   return message;
 }
 
@@ -146,7 +146,7 @@ std::size_t Peer::fill_chunk(Fetching& fetch, MutableBytes room) {
       frame_of(Kind::chunk, fetch.request.request, total, fetch.offset, static_cast<std::uint32_t>(fetch.piece),
                static_cast<std::uint32_t>(fetch.answer.encoding));
   std::memcpy(room.data(), &frame, sizeof frame);
-  std::memcpy(room.data() + sizeof frame, fetch.answer.bytes.data() + fetch.offset, bytes);
+  if (bytes > 0) std::memcpy(room.data() + sizeof frame, fetch.answer.bytes.data() + fetch.offset, bytes);
   fetch.offset += bytes;
   if (fetch.offset == total) {
     fetch.has_answer = false;

@@ -54,7 +54,7 @@ Status Reception::take_chunk(const Frame& frame, Bytes data) {
   if (frame.offset() != there_ || data.size() > memory_.size() - there_) {
     return lie(format("{} bytes at {} of {}, where {} came", data.size(), frame.offset(), memory_.size(), there_));
   }
-  std::memcpy(memory_.data() + there_, data.data(), data.size());
+  if (!data.empty()) std::memcpy(memory_.data() + there_, data.data(), data.size());
   there_ += data.size();
   bytes_ += data.size();
   sink_.on_bytes(request_.request, piece_, there_);
