@@ -7,8 +7,7 @@
 #include <fstream>
 
 #include "tests/cli/support/model_bytes.h"
-#include "tests/cli/support/program.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/cli/support/streaming.h"
 
 namespace freshet::cli_test {
 namespace {
@@ -21,32 +20,6 @@ std::vector<std::string> keys_of(const Json& object) {
   for (const auto& [key, value] : object.items()) keys.push_back(key);
   return keys;
 }
-
-class Streaming : public testing::Test {
- protected:
-  Environment environment() const { return {{"FRESHET_RUN_DIR", folder_ / "run"}}; }
-
-  Running start(std::vector<std::string> arguments) const {
-    arguments.push_back("--json");
-    return Running(arguments, environment());
-  }
-
-  Ended run_to_end(std::vector<std::string> arguments) const { return start(std::move(arguments)).wait(); }
-
-  std::string file_of(const ModelBytes& model, const std::string& name) const {
-    const std::string path = folder_ / name;
-    write_file(path, encoded(model));
-    return path;
-  }
-
-  /// Written aside and renamed into the folder, as a careful trainer does.
-  void drop(const std::string& folder, const std::string& name, const std::string& bytes) const {
-    write_file(folder + "/" + name + ".tmp", bytes);
-    std::filesystem::rename(folder + "/" + name + ".tmp", folder + "/" + name);
-  }
-
-  TemporaryFolder folder_;
-};
 
 TEST_F(Streaming, ASubscriberWritesWhatThePublisherRead) {
   ModelBytes first = model_of_all_types(1);
