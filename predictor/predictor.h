@@ -1,0 +1,7 @@
+#pragma once
+
+/// What the loss will be, and what a schedule costs. Pure functions of numbers: no I/O, no clock of the machine, no
+/// thread.
+
+#include "predictor/cumulative_loss.h"  // What a schedule costs, exactly.
+#include "predictor/timing.h"           // The clock of the trade-off, in whole nanoseconds.

@@ -1,0 +1,79 @@
+#pragma once
+
+/// The clock on which schedules are compared: one trainer, one server, constant times. All of it is whole nanoseconds,
+/// so two programs that follow the same rules agree on every request.
+///
+/// A row is one training step. The server holds the version of row N (the last of the warm-up) at time 0, when row N +
+/// 1 begins. A step takes A. A publish after row i stops the trainer for B from that step's end on; the k-th publish is
+/// served from (i - N) A + k B + C on. Deliveries run side by side: they neither queue nor slow anybody. Request j =
+/// 1…M comes at j D, also after the training, and is answered with the version served then; one that becomes served at
+/// that very time counts.
+
+#include <algorithm>
+#include <cstdint>
+#include <string_view>
+
+#include "core/result.h"
+
+namespace freshet {
+
+/// The four times, in nanoseconds. Viper calls them t_train, t_p, t_c and t_infer.
+struct Timing {
+  std::int64_t step_ns = 0;      ///< A, above 0.
+  std::int64_t stall_ns = 0;     ///< B, from 0.
+  std::int64_t delivery_ns = 0;  ///< C, from 0.
+  std::int64_t infer_ns = 0;     ///< D, above 0: one request comes every so often.
+
+  bool operator==(const Timing&) const = default;
+};
+
+/// What a schedule is made for. Rows count from 1.
+struct Horizon {
+  std::int64_t warmup = 0;    ///< N: the rows before time 0; row N's version is the first one served. 1 ≤ N < L.
+  std::int64_t rows = 0;      ///< L: the last row of the training.
+  std::int64_t requests = 0;  ///< M, from 1.
+
+  bool operator==(const Horizon&) const = default;
+};
+
+/// Decimal milliseconds ("12.5", "3e-4") as the nearest whole nanosecond, exactly; halves go to the even one.
+/// invalid_argument for what is not a finite decimal number, or is beyond 31 years.
+Result<std::int64_t> nanoseconds_of_ms(std::string_view text);
+
+/// Milliseconds for people and JSON: the double nearest to ns / 10^6.
+double ms_of_nanoseconds(std::int64_t ns);
+
+/// Immutable; any thread.
+class ReplayClock {
+ public:
+  static constexpr std::int64_t kRowsMax = 10'000'000;
+  static constexpr std::int64_t kRequestsMax = std::int64_t{1} << 53;  ///< A count is exact as a double.
+
+  /// invalid_argument names the value that is out of range; also when the last possible event is not representable,
+  /// after 73 years.
+  static Result<ReplayClock> make(const Timing& timing, const Horizon& horizon);
+
+  const Timing& timing() const { return timing_; }
+  const Horizon& horizon() const { return horizon_; }
+
+  /// When the k-th publish, after row `row`, begins to be served. REQUIRES: warmup ≤ row ≤ rows, 1 ≤ k ≤ row - warmup.
+  std::int64_t served_at(std::int64_t row, std::int64_t k) const {
+    return (row - horizon_.warmup) * timing_.step_ns + k * timing_.stall_ns + timing_.delivery_ns;
+  }
+
+  /// How many requests come before `time` (from 0): those that a version served from then on does not answer.
+  std::int64_t requests_before(std::int64_t time) const {
+    return time <= 0 ? 0 : std::min(horizon_.requests, (time - 1) / timing_.infer_ns);
+  }
+
+  /// When the last request comes.
+  std::int64_t end() const { return horizon_.requests * timing_.infer_ns; }
+
+ private:
+  ReplayClock(const Timing& timing, const Horizon& horizon) : timing_(timing), horizon_(horizon) {}
+
+  Timing timing_;
+  Horizon horizon_;
+};
+
+}  // namespace freshet
