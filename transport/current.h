@@ -52,12 +52,13 @@ struct ActivationTarget {
 };
 
 /// Asks the publisher of a model to make another version current, and waits for what came of it. Whoever is admitted as
-/// a subscriber may ask. Any thread.
+/// a subscriber may ask; where clients come with keys over a network, only those whom the allow-list names operators.
+/// Any thread.
 ///
-/// Errors: failed_precondition (another epoch is current; a member could not stage it, the message says which
-/// and why); not_found (nobody publishes the model, or it does not keep that version: the message names those it
-/// keeps); timed_out (a member had not staged in time: nobody serves it; or the publisher did not answer); unavailable
-/// (another activation is under way, or the directory does not answer: then it may still happen).
+/// Errors: failed_precondition (this key is no operator's; another epoch is current; a member could not stage it, the
+/// message says which and why); not_found (nobody publishes the model, or it does not keep that version: the message
+/// names those it keeps); timed_out (a member had not staged in time: nobody serves it; or the publisher did not
+/// answer); unavailable (another activation is under way, or the directory does not answer: then it may still happen).
 Result<ActivationReport> ask_activate(const ActivationTarget& target, const ActivationRequest& request);
 
 }  // namespace freshet

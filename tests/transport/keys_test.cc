@@ -35,7 +35,7 @@ TEST_F(Keys, ComeBackFromTheirFiles) {
   // A public file is a line of an allow-list.
   const auto list = AllowList::open(path_of("server.pub"));
   ASSERT_TRUE(list) << list.error().message();
-  EXPECT_EQ(*list->keys(), (AllowedKeys{{made->public_key().text(), "server"}}));
+  EXPECT_EQ(*list->keys(), (AllowedKeys{{made->public_key().text(), {.label = "server"}}}));
 }
 
 TEST_F(Keys, AreNeverOverwritten) {
@@ -90,7 +90,7 @@ TEST_F(Keys, AnAllowListTellsItsBadLine) {
   };
   const auto good = opened("# servers of site A\n\n#\n" + key + "\t a label  \r\n" + key);
   ASSERT_TRUE(good) << good.error().message();
-  EXPECT_EQ(*good->keys(), (AllowedKeys{{key, ""}}));
+  EXPECT_EQ(*good->keys(), (AllowedKeys{{key, {}}}));
   for (const std::string& line :
        {std::string("#comment"), key + "x", key.substr(1), key + " \x01", std::string("x y")}) {
     const auto bad = opened(key + "\n# fine\n" + line + "\n");
@@ -100,6 +100,22 @@ TEST_F(Keys, AnAllowListTellsItsBadLine) {
   }
   EXPECT_EQ(opened(key, 0666).error().code(), Code::invalid_argument);
   EXPECT_EQ(AllowList::open(path_of("nowhere")).error().code(), Code::not_found);
+}
+
+TEST_F(Keys, AnOperatorIsNamedBeforeItsKeyAndNowhereElse) {
+  const std::string key = public_text(make_keys("first"));
+  const std::string other = public_text(make_keys("second"));
+  const auto opened = [&](const std::string& text) { return AllowList::open(write_file("allow", text)); };
+  const auto list = opened("operator " + key + " ann's laptop\n" + other + " operator\n");
+  ASSERT_TRUE(list) << list.error().message();
+  EXPECT_EQ(*list->keys(), (AllowedKeys{{key, {.label = "ann's laptop", .is_operator = true}},
+                                        {other, {.label = "operator", .is_operator = false}}}));
+  EXPECT_TRUE(opened(key + "\noperator\t" + key)->keys()->at(key).is_operator);
+  EXPECT_FALSE(opened("operator " + key + "\n" + key)->keys()->at(key).is_operator);
+  for (const std::string& line : {std::string("operator"), "operator" + key, "operators " + key,
+                                  "operator operator " + key, "Operator " + key, key + " operator " + key + "\x01"}) {
+    EXPECT_FALSE(opened(line)) << line;
+  }
 }
 
 TEST_F(Keys, AnAllowListIsReadAgainWhenItChanges) {

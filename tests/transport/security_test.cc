@@ -8,6 +8,7 @@
 
 #include "core/file_descriptor.h"
 #include "tests/transport/security_fixture.h"
+#include "transport/current.h"
 #include "transport/protocol/messages.h"
 #include "transport/zmq/listener.h"
 #include "transport/zmq/this_host.h"
@@ -117,6 +118,53 @@ TEST_F(Security, TheListIsReadAgainWhileRunning) {
   }));
   expect_stream(*publisher, *newcomer);
   EXPECT_LT(old_friend->status().serving, newcomer->status().serving);
+}
+
+TEST_F(Security, OnlyOperatorsSayWhatIsCurrent) {
+  const std::string server = make_keys("server");
+  const std::string ann = make_keys("ann");
+  PublisherOptions options =
+      guarded_publisher("tcp://127.0.0.2:*", public_text(server) + " server\noperator " + public_text(ann) + " ann");
+  options.keep_versions = 4;
+  auto publisher = open_publisher(std::move(options));
+  for (int i = 0; i < 2; ++i) publish(*publisher, model_);
+  const auto ask = [&](const std::string& key_file, VersionNumber version, bool hold) {
+    return ask_activate({.model = "demo",
+                         .at = publisher->address(),
+                         .security = {.key_file = key_file, .server_key = server_ + ".pub"}},
+                        {.version = version, .hold = hold});
+  };
+  ::testing::internal::CaptureStderr();
+  const auto refused = ask(server, 1, true);
+  EXPECT_EQ(publisher->stat().current, (CurrentVersion{.version = 2}));
+  const auto back = ask(ann, 1, true);
+  EXPECT_EQ(publisher->stat().current, (CurrentVersion{.epoch = 1, .version = 1, .hold = true}));
+  // Read again while it runs, as the rest of the list is.
+  write_file("allow", "operator " + public_text(server) + "\n" + public_text(ann));
+  EXPECT_TRUE(eventually([&] { return static_cast<bool>(ask(server, 2, false)); }));
+  const auto refused_now = ask(ann, 1, true);
+  EXPECT_EQ(publisher->stat().current, (CurrentVersion{.epoch = 2, .version = 2}));
+  // The publisher's own process needs no word.
+  EXPECT_TRUE(publisher->rollback(1));
+  publisher.reset();
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), Code::failed_precondition);
+  EXPECT_THAT(refused.error().message(), HasSubstr("operator"));
+  EXPECT_THAT(log, HasSubstr(public_text(server) + " (server) is no operator in " + path_of("allow")));
+  EXPECT_TRUE(back);
+  EXPECT_FALSE(refused_now);
+}
+
+TEST_F(Security, AFileOfTheUsersOwnNeedsNoOperator) {
+  const std::string client = make_keys("server");
+  PublisherOptions options = guarded_publisher("", public_text(client));
+  options.keep_versions = 4;
+  auto publisher = open_publisher(std::move(options));
+  for (int i = 0; i < 2; ++i) publish(*publisher, model_);
+  EXPECT_TRUE(ask_activate(
+      {.model = "demo", .at = publisher->address(), .security = {.key_file = client, .server_key = server_ + ".pub"}},
+      {.version = 1, .hold = true}));
 }
 
 TEST_F(Security, AWrongServerKeyIsToldOnBothSides) {

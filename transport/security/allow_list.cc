@@ -24,7 +24,10 @@ Result<AllowedKeys> parse(const std::string& path, std::string_view text) {
     const std::size_t end = std::min(text.find('\n'), text.size());
     Result<std::optional<KeyLine>> line = parse_key_line(text.substr(0, end));
     if (!line) return fail(std::move(line).error().with_context(format("{}:{}", path, number)));
-    if (*line) keys.insert_or_assign((*line)->key.text(), (*line)->label);
+    if (*line) {
+      keys.insert_or_assign((*line)->key.text(),
+                            AllowedKey{.label = (*line)->label, .is_operator = (*line)->is_operator});
+    }
     if (keys.size() > kAllowedKeysMax) {
       return fail(Code::invalid_argument, format("{} has more than {} keys", path, kAllowedKeysMax));
     }

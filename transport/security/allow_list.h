@@ -1,7 +1,8 @@
 #pragma once
 
-/// The clients that a publisher admits: a file of public keys, one a line, each with a label if its writer likes
-/// (transport/security/keys.h has the form of a line). The file is read again when it has changed.
+/// The clients that a publisher admits: a file of public keys, one a line, each with a label if its writer likes, and
+/// with the word "operator" before it if its owner may say what is current (transport/security/keys.h has the form of a
+/// line). Of two lines with one key the later counts. The file is read again when it has changed.
 
 #include <ctime>
 #include <functional>
@@ -19,8 +20,13 @@ namespace freshet {
 
 inline constexpr std::size_t kAllowedKeysMax = 65536;
 
-/// Immutable. Labels by the key's text.
-using AllowedKeys = std::map<std::string, std::string, std::less<>>;
+struct AllowedKey {
+  std::string label;
+  bool is_operator = false;
+  bool operator==(const AllowedKey&) const = default;
+};
+/// Immutable. By the key's text.
+using AllowedKeys = std::map<std::string, AllowedKey, std::less<>>;
 
 /// One thread at a time.
 class AllowList {

@@ -59,7 +59,12 @@ Result<std::unique_ptr<Authenticator>> Authenticator::open(zmq::context_t& conte
 }
 
 Authenticator::Authenticator(AllowList list, zmq::socket_t socket, Wake wake, int watch)
-    : list_(std::move(list)), socket_(std::move(socket)), wake_(std::move(wake)), watch_(watch), keys_(list_.keys()) {
+    : list_path_(list.path()),
+      list_(std::move(list)),
+      socket_(std::move(socket)),
+      wake_(std::move(wake)),
+      watch_(watch),
+      keys_(list_.keys()) {
   thread_ = std::thread([this] { run(); });
 }
 
@@ -75,6 +80,15 @@ std::shared_ptr<const AllowedKeys> Authenticator::keys() const {
 }
 
 bool Authenticator::allows(std::string_view key_text) const { return keys()->contains(key_text); }
+
+Status Authenticator::may_activate(std::string_view key_text) const {
+  const auto keys = this->keys();
+  const auto at = keys->find(key_text);
+  if (at != keys->end() && at->second.is_operator) return {};
+  const std::string label = at == keys->end() || at->second.label.empty() ? "" : format(" ({})", at->second.label);
+  return fail(Code::failed_precondition,
+              format("{}{} is no operator in {}: its line does not begin with that word", key_text, label, list_path_));
+}
 
 void Authenticator::run() {
   std::vector<zmq::pollitem_t> items = {

@@ -31,6 +31,9 @@ class Authenticator {
 
   /// Whether the key of this text (a message's "User-Id") is on the list now. Any thread.
   bool allows(std::string_view key_text) const FRESHET_EXCLUDES(mutex_);
+  /// Whether its owner may make another version current; the error names key and list, for a log of this side's. Any
+  /// thread.
+  Status may_activate(std::string_view key_text) const FRESHET_EXCLUDES(mutex_);
   /// Grows with each change of the list. Any thread.
   std::uint64_t changes() const { return changes_; }
   /// Handshakes refused so far. Any thread.
@@ -44,6 +47,8 @@ class Authenticator {
   void answer(const std::vector<zmq::message_t>& parts);
   Result<PublicKey> decide(const Request& request);
   std::shared_ptr<const AllowedKeys> keys() const FRESHET_EXCLUDES(mutex_);
+
+  const std::string list_path_;
 
   // The thread's.
   AllowList list_;

@@ -19,6 +19,7 @@ namespace freshet {
 namespace {
 
 constexpr std::string_view kSecretWord = "curve-secret ";
+constexpr std::string_view kOperatorWord = "operator";
 constexpr std::string_view kPublicSuffix = ".pub";
 constexpr std::size_t kKeyFileBytesMax = 4096;
 
@@ -109,16 +110,20 @@ Result<PublicKey> PublicKey::of(Bytes bytes) {
 Result<std::optional<KeyLine>> parse_key_line(std::string_view line) {
   line = trimmed(line);
   if (says_nothing(line)) return std::optional<KeyLine>();
+  const bool is_operator = line.starts_with(kOperatorWord) && line.find_first_of(" \t") == kOperatorWord.size();
+  if (is_operator) line = trimmed(line.substr(kOperatorWord.size()));
   const std::size_t end = std::min(line.find_first_of(" \t"), line.size());
   const std::string_view label = trimmed(line.substr(end));
   // Not the text itself: who lists a secret by mistake should not find it in a log.
   if (!is_key(line.substr(0, end))) {
     return fail(Code::invalid_argument,
-                "this is no public key (40 characters of Z85), and a comment begins with \"# \"");
+                "this is no public key (40 characters of Z85) with or without the word operator before it, and a "
+                "comment begins with \"# \"");
   }
   FRESHET_ASSIGN(PublicKey key, PublicKey::parse("public key", line.substr(0, end)));
   if (!label.empty()) FRESHET_TRY(check_label("label", label, kKeyLabelBytesMax));
-  return std::optional<KeyLine>(KeyLine{.key = std::move(key), .label = std::string(label)});
+  return std::optional<KeyLine>(
+      KeyLine{.key = std::move(key), .label = std::string(label), .is_operator = is_operator});
 }
 
 KeyPair::~KeyPair() { ::explicit_bzero(secret_.data(), secret_.size()); }

@@ -5,7 +5,9 @@
 ///
 /// A secret file has mode 0600 and one line, "curve-secret KEY". Its public key lies beside it in NAME.pub, in the form
 /// of a line of an allow-list ("KEY label"), so that appending the one to the other admits its owner. Lines that are
-/// empty, or "#" alone, or begin with "# " say nothing; Z85 has '#' in its alphabet, so a comment needs the blank.
+/// empty, or "#" alone, or begin with "# " say nothing; Z85 has '#' in its alphabet, so a comment needs the blank. In
+/// an allow-list a line may be "operator KEY label": whose key it is may say what is current besides. The word stands
+/// before the key, so that no label, which is the name of somebody's file, can be taken for it.
 
 #include <array>
 #include <compare>
@@ -42,6 +44,7 @@ class PublicKey {
 struct KeyLine {
   PublicKey key;
   std::string label;
+  bool is_operator = false;
 };
 /// Nothing for a line that says nothing; invalid_argument for a bad one.
 Result<std::optional<KeyLine>> parse_key_line(std::string_view line);

@@ -45,6 +45,23 @@ Result<protocol::Activated> PublisherHub::activate(protocol::Activate request, D
   return std::move(*answer);
 }
 
+/// Without keys whoever can connect is this user, or one of this host's; so is who comes by a file of this user's own.
+bool PublisherHub::may_activate(const protocol::Peer& peer, const protocol::Activate& request, std::string_view key) {
+  if (authenticator_ == nullptr || !control_.address.is_tcp()) return true;
+  const Status may = authenticator_->may_activate(key);
+  if (may) return true;
+  rejects_.count(
+      format("an activation of {}@{} is refused: {}", request.model, request.desired.number, may.error().message()),
+      system_clock().now());
+  send_to(peer, protocol::Activated{
+                    .request = request.request,
+                    .refused = Error(Code::failed_precondition,
+                                     format("{}: this key may subscribe, but not say what is current; its line in the "
+                                            "publisher's allow-list needs the word operator before it",
+                                            request.model))});
+  return false;
+}
+
 void PublisherHub::activate(const protocol::Peer& peer, const protocol::Activate& request) {
   const auto at = models_.find(request.model);
   if (at == models_.end()) {

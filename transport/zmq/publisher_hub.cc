@@ -287,7 +287,10 @@ void PublisherHub::take_control_messages() {
       rejects_.count(message.error().message(), now());
       continue;
     }
-    route((*parts)[0].to_string(), std::move(*message));
+    const protocol::Peer peer = (*parts)[0].to_string();
+    const auto* const ask = std::get_if<protocol::Activate>(&*message);
+    if (ask != nullptr && !may_activate(peer, *ask, sender_key((*parts)[1]))) continue;
+    route(peer, std::move(*message));
   }
 }
 

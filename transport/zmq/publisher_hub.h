@@ -128,6 +128,8 @@ class PublisherHub {
   void take_subscriptions();
   void announce(const protocol::Announcement& announcement);
   void route(const protocol::Peer& peer, protocol::Message message);
+  /// False: it was answered that it may not.
+  bool may_activate(const protocol::Peer& peer, const protocol::Activate& request, std::string_view key);
   void activate(const protocol::Peer& peer, const protocol::Activate& request);
   void answer_waiter(const protocol::Peer& peer, const protocol::Message& message);
   PublisherStat stat_of(const Model& model) const;
