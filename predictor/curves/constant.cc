@@ -1,0 +1,37 @@
+#include "predictor/curves/families.h"
+#include "predictor/curves/shapes.h"
+
+/// a: the metric stays as it is (LAST1 of Viering and Loog, 2022, but with the best level, not the last value). It is
+/// the curve that fit() falls back to, and the answer to a plateau.
+///   d/da = 1
+
+namespace freshet::curves {
+namespace {
+
+class Constant final : public Curve {
+ public:
+  std::string_view name() const override { return "constant"; }
+  std::string_view formula() const override { return "a"; }
+  const std::vector<CurveParameter>& parameters() const override { return parameters_; }
+
+  double value(double /*x*/, std::span<const double> p) const override { return p[0]; }
+  void gradient(double /*x*/, std::span<const double> /*p*/, std::span<double> out) const override { out[0] = 1; }
+
+  std::vector<std::vector<double>> starts(std::span<const CurvePoint> points) const override {
+    double sum = 0, weights = 0;
+    for (const CurvePoint& point : points) {
+      sum += point.weight * point.y;
+      weights += point.weight;
+    }
+    return {{sum / weights}};
+  }
+
+ private:
+  const std::vector<CurveParameter> parameters_{{.name = "a"}};
+};
+
+}  // namespace
+
+std::shared_ptr<const Curve> constant() { return std::make_shared<Constant>(); }
+
+}  // namespace freshet::curves

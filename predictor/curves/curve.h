@@ -1,0 +1,101 @@
+#pragma once
+
+/// A family of learning curves: a formula of the iteration x >= 1 with a few parameters, everything that fitting needs
+/// to know about it, and nothing else. One small file per family stands beside this one; CURVES.md lists them with
+/// their sources. Anybody can plug in their own: derive from Curve, hand it to CurveFamilies::add().
+///
+/// Formulas describe the metric itself, a loss that falls or an accuracy that rises: gains may have either sign.
+///
+/// Thread rule: families are immutable; every method may be called from any thread. None of them throws (but for lack
+/// of memory) and none reads anything except its arguments.
+
+#include <limits>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/result.h"
+
+namespace freshet {
+
+/// In which coordinate the fit moves a parameter: rates and scales that span decades are moved by their logarithm, and
+/// must have 0 < lower.
+enum class ParameterScale { linear, logarithmic };
+
+struct CurveParameter {
+  std::string name;
+  double lower = -std::numeric_limits<double>::infinity();
+  double upper = std::numeric_limits<double>::infinity();
+  ParameterScale scale = ParameterScale::linear;
+};
+
+/// One observation, or the summary of several neighbours. All of it is finite, x >= 1, weight > 0 (how many rows it
+/// stands for); in a list of points x grows strictly.
+struct CurvePoint {
+  double x = 1;
+  double y = 0;
+  double weight = 1;
+};
+
+class Curve {
+ public:
+  virtual ~Curve() = default;
+
+  /// Short, lower case, unique among the families of one fit ("exp3").
+  virtual std::string_view name() const = 0;
+  /// For people ("a exp(-b x) + c").
+  virtual std::string_view formula() const = 0;
+  /// In the order in which all other methods take them. At least one, at most kMaxParameters; lower < upper.
+  virtual const std::vector<CurveParameter>& parameters() const = 0;
+
+  /// REQUIRES: x >= 1, parameters.size() == parameters().size(), each within its bounds. May be infinite or NaN where
+  /// the formula leaves the doubles: the fit then moves elsewhere.
+  virtual double value(double x, std::span<const double> parameters) const = 0;
+  /// Derivatives of value() by the parameters; out.size() == parameters.size().
+  virtual void gradient(double x, std::span<const double> parameters, std::span<double> out) const = 0;
+
+  /// Guesses from which the fit should start, best first; the fit takes the first few. Values outside of the bounds are
+  /// brought inside. An empty list says that the family cannot describe these points ("vapour" has only values above
+  /// 0). REQUIRES: points as above, spikes already drawn to their neighbours, at least one.
+  virtual std::vector<std::vector<double>> starts(std::span<const CurvePoint> points) const = 0;
+};
+
+inline constexpr std::size_t kMaxParameters = 16;
+
+/// An ordered set of families with distinct names. A value; copies share the (immutable) families.
+class CurveFamilies {
+ public:
+  /// Every family of this folder, the paper's four first.
+  static CurveFamilies standard();
+  /// Viper's four (section 4.3): exp2, exp3, lin2, expd3.
+  static CurveFamilies viper();
+
+  /// invalid_argument when its name is empty or its parameters break the rules above, already_exists when the name is
+  /// taken.
+  Status add(std::shared_ptr<const Curve> family);
+  /// Those named, in that order. not_found names the first unknown name and lists what is known.
+  Result<CurveFamilies> subset(std::span<const std::string> names) const;
+
+  /// Null when there is none of that name.
+  std::shared_ptr<const Curve> find(std::string_view name) const;
+  const std::vector<std::shared_ptr<const Curve>>& list() const& { return list_; }
+  std::vector<std::shared_ptr<const Curve>> list() && { return std::move(list_); }
+
+ private:
+  std::vector<std::shared_ptr<const Curve>> list_;
+};
+
+/// A curve with its parameters: a pure function of the iteration.
+struct FittedCurve {
+  std::shared_ptr<const Curve> family;
+  std::vector<double> parameters;
+
+  /// The metric at `iteration`; values under 1 are taken as 1.
+  double operator()(double iteration) const { return family->value(iteration < 1 ? 1 : iteration, parameters); }
+  std::string_view name() const { return family->name(); }
+};
+
+}  // namespace freshet

@@ -1,0 +1,45 @@
+#include <cmath>
+
+#include "predictor/curves/families.h"
+#include "predictor/curves/shapes.h"
+
+/// a exp(-b x): an exponential that goes to 0. Viper, section 4.3 (its list is taken from Viering and Loog, "The shape
+/// of learning curves: a review", 2022, table of parametric models, EXP2).
+///   d/da = exp(-b x)    d/db = -a x exp(-b x)
+/// Start: a grid of b, a by linear least squares.
+
+namespace freshet::curves {
+namespace {
+
+class Exp2 final : public Curve {
+ public:
+  std::string_view name() const override { return "exp2"; }
+  std::string_view formula() const override { return "a exp(-b x)"; }
+  const std::vector<CurveParameter>& parameters() const override { return parameters_; }
+
+  double value(double x, std::span<const double> p) const override { return p[0] * std::exp(-p[1] * x); }
+
+  void gradient(double x, std::span<const double> p, std::span<double> out) const override {
+    const double decay = std::exp(-p[1] * x);
+    out[0] = decay;
+    out[1] = -p[0] * x * decay;
+  }
+
+  std::vector<std::vector<double>> starts(std::span<const CurvePoint> points) const override {
+    const auto basis = [](double x, const Shape& shape) { return std::exp(-shape[0] * x); };
+    std::vector<std::vector<double>> starts;
+    for (const auto& [line, shape] : best_shapes(points, singles(rates(points, 24)), Offset::zero, basis)) {
+      starts.push_back({line.gain, shape[0]});
+    }
+    return starts;
+  }
+
+ private:
+  const std::vector<CurveParameter> parameters_{{.name = "a"}, rate_parameter("b")};
+};
+
+}  // namespace
+
+std::shared_ptr<const Curve> exp2() { return std::make_shared<Exp2>(); }
+
+}  // namespace freshet::curves

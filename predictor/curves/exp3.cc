@@ -1,0 +1,45 @@
+#include <cmath>
+
+#include "predictor/curves/families.h"
+#include "predictor/curves/shapes.h"
+
+/// a exp(-b x) + c: an exponential that goes to c. Viper, section 4.3 (EXP3 of Viering and Loog, 2022).
+///   d/da = exp(-b x)    d/db = -a x exp(-b x)    d/dc = 1
+/// Start: a grid of b, a and c by linear least squares.
+
+namespace freshet::curves {
+namespace {
+
+class Exp3 final : public Curve {
+ public:
+  std::string_view name() const override { return "exp3"; }
+  std::string_view formula() const override { return "a exp(-b x) + c"; }
+  const std::vector<CurveParameter>& parameters() const override { return parameters_; }
+
+  double value(double x, std::span<const double> p) const override { return p[0] * std::exp(-p[1] * x) + p[2]; }
+
+  void gradient(double x, std::span<const double> p, std::span<double> out) const override {
+    const double decay = std::exp(-p[1] * x);
+    out[0] = decay;
+    out[1] = -p[0] * x * decay;
+    out[2] = 1;
+  }
+
+  std::vector<std::vector<double>> starts(std::span<const CurvePoint> points) const override {
+    const auto basis = [](double x, const Shape& shape) { return std::exp(-shape[0] * x); };
+    std::vector<std::vector<double>> starts;
+    for (const auto& [line, shape] : best_shapes(points, singles(rates(points, 24)), Offset::free, basis)) {
+      starts.push_back({line.gain, shape[0], line.offset});
+    }
+    return starts;
+  }
+
+ private:
+  const std::vector<CurveParameter> parameters_{{.name = "a"}, rate_parameter("b"), {.name = "c"}};
+};
+
+}  // namespace
+
+std::shared_ptr<const Curve> exp3() { return std::make_shared<Exp3>(); }
+
+}  // namespace freshet::curves

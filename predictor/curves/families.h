@@ -1,0 +1,31 @@
+#pragma once
+
+/// The families of this folder by name; CurveFamilies::standard() has them all. For files of predictor/ alone.
+
+#include <memory>
+#include <string>
+
+#include "predictor/curves/curve.h"
+
+namespace freshet::curves {
+
+std::shared_ptr<const Curve> constant();
+std::shared_ptr<const Curve> exp2();
+std::shared_ptr<const Curve> exp3();
+std::shared_ptr<const Curve> lin2();
+std::shared_ptr<const Curve> expd3();
+std::shared_ptr<const Curve> pow3();
+std::shared_ptr<const Curve> pow4();
+std::shared_ptr<const Curve> logpower();
+std::shared_ptr<const Curve> ilog2();
+std::shared_ptr<const Curve> janoschek();
+std::shared_ptr<const Curve> mmf();
+std::shared_ptr<const Curve> vapour();
+std::shared_ptr<const Curve> weibull();
+
+/// A rate per iteration, from "as good as never" to "all of it in the first iteration".
+inline CurveParameter rate_parameter(std::string name) {
+  return {.name = std::move(name), .lower = 1e-12, .upper = 20, .scale = ParameterScale::logarithmic};
+}
+
+}  // namespace freshet::curves

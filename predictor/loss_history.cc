@@ -1,0 +1,38 @@
+#include "predictor/loss_history.h"
+
+#include <cmath>
+#include <span>
+
+#include "core/format.h"
+#include "predictor/fit/points.h"
+
+namespace freshet {
+namespace {
+
+constexpr double kLastIteration = 9007199254740992.0;  // Beyond it, doubles no longer count one by one.
+
+}  // namespace
+
+Status LossHistory::add(double iteration, double loss) {
+  if (!(iteration >= 1 && iteration <= kLastIteration)) {
+    return fail(Code::invalid_argument, format("iteration {}: must be a number from 1 to 2^53", iteration));
+  }
+  if (iteration <= last_iteration_) {
+    return fail(Code::invalid_argument, format("iteration {} after {}: must grow", iteration, last_iteration_));
+  }
+  last_iteration_ = iteration;
+  if (!(std::abs(loss) <= kLargestLoss)) {
+    ++skipped_;
+    return {};
+  }
+  if (points_.size() == 2 * kBins) {
+    spikes_ += draw_spikes(std::span(points_).subspan(settled_));
+    points_ = merged(points_, kBins);
+    settled_ = points_.size();
+  }
+  points_.push_back({.x = iteration, .y = loss, .weight = 1});
+  ++rows_;
+  return {};
+}
+
+}  // namespace freshet
