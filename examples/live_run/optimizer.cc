@@ -1,5 +1,6 @@
 #include "examples/live_run/optimizer.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <new>
@@ -7,18 +8,15 @@
 namespace freshet::live {
 namespace {
 
-constexpr float kDenseRate = 0.002f;
-constexpr float kRowRate = 0.05f;
 constexpr float kMeanDecay = 0.9f;
 constexpr float kSquareDecay = 0.999f;
-constexpr float kWarmupSteps = 50;
 constexpr float kRowSquareFloor = 1e-8f;
 
 }  // namespace
 
 void Optimizer::Free::operator()(float* values) const { std::free(values); }
 
-Optimizer::Optimizer(const Layout& layout) : layout_(layout) {
+Optimizer::Optimizer(const Layout& layout, const LearningRates& rates) : layout_(layout), rates_(rates) {
   for (std::uint32_t tensor = 0; tensor < kDenseTensors; ++tensor) {
     const std::uint64_t floats = layout.tensors()[tensor].bytes() / sizeof(float);
     mean_[tensor].assign(floats, 0.0f);
@@ -31,14 +29,15 @@ Optimizer::Optimizer(const Layout& layout) : layout_(layout) {
 void Optimizer::step(const Pass& pass, const Gradients& gradients, std::uint32_t frozen_orders, Weights& weights,
                      std::vector<RowPlace>& touched) {
   ++steps_;
-  const float warmup = std::min(1.0f, static_cast<float>(steps_) / kWarmupSteps);
+  const float warmup = std::min(1.0f, static_cast<float>(steps_) / std::max(rates_.warmup_steps, 1.0f));
+  const float factor = warmup * rate_factor_;
   for (std::uint32_t tensor = 0; tensor < kDenseTensors; ++tensor) {
-    step_dense(tensor, gradients.dense[tensor], kDenseRate * warmup, weights.tensor(tensor));
+    step_dense(tensor, gradients.dense[tensor], rates_.dense * factor, weights.tensor(tensor));
   }
   const std::uint32_t orders = layout_.orders();
   for (std::size_t i = 0; i < pass.rows.size(); ++i) {
     if (i % orders < frozen_orders) continue;
-    step_row(pass.rows[i], gradients.input.data() + i * layout_.row_floats(), kRowRate * warmup, weights);
+    step_row(pass.rows[i], gradients.input.data() + i * layout_.row_floats(), rates_.rows * factor, weights);
     touched.push_back(pass.rows[i]);
   }
 }

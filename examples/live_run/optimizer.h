@@ -12,10 +12,19 @@
 
 namespace freshet::live {
 
+struct LearningRates {
+  float dense = 0.002f;
+  float rows = 0.05f;
+  float warmup_steps = 50;  ///< Rates grow from zero over so many steps.
+};
+
 /// One thread at a time.
 class Optimizer {
  public:
-  explicit Optimizer(const Layout& layout);
+  explicit Optimizer(const Layout& layout, const LearningRates& rates = {});
+
+  /// Both rates are multiplied by this from the next step on: a schedule of rates is the caller's.
+  void set_rate_factor(float factor) { rate_factor_ = factor; }
 
   /// Applies one step. Rows of the orders up to `frozen_orders` stay as they are; those that changed are appended to
   /// `touched`, some more than once.
@@ -31,6 +40,8 @@ class Optimizer {
   };
 
   const Layout& layout_;
+  const LearningRates rates_;
+  float rate_factor_ = 1;
   std::uint64_t steps_ = 0;
   std::array<std::vector<float>, kDenseTensors> mean_;
   std::array<std::vector<float>, kDenseTensors> square_;
