@@ -20,13 +20,19 @@ CurveFamilies families_of(std::initializer_list<std::shared_ptr<const Curve>> cu
 }  // namespace
 
 CurveFamilies CurveFamilies::viper() {
-  using namespace curves;  // NOLINT: the families' short names.
-  return families_of({curves::exp2(), exp3(), lin2()});
+  return families_of({curves::exp2(), curves::exp3(), curves::lin2(), curves::expd3()});
+}
+
+CurveFamilies CurveFamilies::distinct() {
+  return families_of({curves::exp2(), curves::exp3(), curves::lin2(), curves::pow3(), curves::pow4(),
+                      curves::logpower(), curves::ilog2(), curves::mmf(), curves::vapour(), curves::weibull(),
+                      curves::constant()});
 }
 
 CurveFamilies CurveFamilies::standard() {
-  using namespace curves;  // NOLINT
-  return families_of({curves::exp2(), exp3(), lin2(), constant()});
+  return families_of({curves::exp2(), curves::exp3(), curves::lin2(), curves::expd3(), curves::pow3(), curves::pow4(),
+                      curves::logpower(), curves::ilog2(), curves::janoschek(), curves::mmf(), curves::vapour(),
+                      curves::weibull(), curves::constant()});
 }
 
 Status CurveFamilies::add(std::shared_ptr<const Curve> family) {

@@ -70,6 +70,8 @@ class CurveFamilies {
  public:
   /// Every family of this folder, the paper's four first.
   static CurveFamilies standard();
+  /// Those among them that are different curves: expd3 is exp3, and janoschek is weibull, by other parameters.
+  static CurveFamilies distinct();
   /// Viper's four (section 4.3): exp2, exp3, lin2, expd3.
   static CurveFamilies viper();
 

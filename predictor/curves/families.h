@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "predictor/curves/curve.h"
 
@@ -26,6 +27,16 @@ std::shared_ptr<const Curve> weibull();
 /// A rate per iteration, from "as good as never" to "all of it in the first iteration".
 inline CurveParameter rate_parameter(std::string name) {
   return {.name = std::move(name), .lower = 1e-12, .upper = 20, .scale = ParameterScale::logarithmic};
+}
+
+/// The exponent of a power law. Nearer to 0 than its lower bound, gain and offset become huge and cancel.
+inline CurveParameter exponent_parameter(std::string name) {
+  return {.name = std::move(name), .lower = 0.02, .upper = 20, .scale = ParameterScale::logarithmic};
+}
+
+/// The exponent that stretches (under 1) or sharpens (above 1) an exponential or its like.
+inline CurveParameter stretch_parameter(std::string name) {
+  return {.name = std::move(name), .lower = 0.05, .upper = 10, .scale = ParameterScale::logarithmic};
 }
 
 }  // namespace freshet::curves
