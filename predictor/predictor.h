@@ -6,4 +6,6 @@
 #include "predictor/cumulative_loss.h"  // What a schedule costs, exactly.
 #include "predictor/fit.h"              // Learning curves: from the losses so far to those to come.
 #include "predictor/optimal.h"          // The best schedule for given losses.
+#include "predictor/plan.h"             // From a warm-up to schedules.
+#include "predictor/schedules.h"        // every, epoch, fixed, greedy.
 #include "predictor/timing.h"           // The clock of the trade-off, in whole nanoseconds.

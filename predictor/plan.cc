@@ -1,0 +1,49 @@
+#include "predictor/plan.h"
+
+#include <numeric>
+#include <utility>
+
+#include "core/format.h"
+#include "predictor/optimal.h"
+
+namespace freshet {
+namespace {
+
+std::vector<double> predicted_costs(const ReplayClock& clock, const Forecast& forecast) {
+  std::vector<double> costs;
+  for (std::int64_t row = clock.horizon().warmup; row <= clock.horizon().rows; ++row) {
+    costs.push_back(forecast(static_cast<double>(row)));
+  }
+  return costs;
+}
+
+}  // namespace
+
+Result<Plan> plan_schedules(const ReplayClock& clock, std::span<const double> warmup_losses,
+                            const FitOptions& options) {
+  if (static_cast<std::int64_t>(warmup_losses.size()) != clock.horizon().warmup) {
+    return fail(Code::invalid_argument,
+                format("{} losses for a warm-up of {} rows", warmup_losses.size(), clock.horizon().warmup));
+  }
+  std::vector<double> iterations(warmup_losses.size());
+  std::iota(iterations.begin(), iterations.end(), 1.0);
+  Plan plan;
+  FRESHET_ASSIGN(plan.forecast, fit(iterations, warmup_losses, options));
+  plan.costs = predicted_costs(clock, plan.forecast);
+  plan.threshold = greedy_threshold(warmup_losses);
+  if (plan.forecast.is_fallback()) {
+    plan.note = plan.forecast.note();
+    plan.fixed = fallback_schedule(clock);
+    plan.greedy = plan.fixed.rows;
+    plan.optimal = plan.fixed.rows;
+    return plan;
+  }
+  FRESHET_ASSIGN(plan.fixed, fixed_schedule(clock, plan.costs));
+  FRESHET_ASSIGN(plan.greedy, greedy_schedule(clock, plan.costs, plan.threshold));
+  FRESHET_ASSIGN(auto optimal, optimal_schedule(clock, plan.costs));
+  plan.optimal = std::move(optimal.rows);
+  plan.exact = optimal.exact;
+  return plan;
+}
+
+}  // namespace freshet

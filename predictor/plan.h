@@ -1,0 +1,35 @@
+#pragma once
+
+/// From the losses of a warm-up to schedules: fits a learning curve to rows 1…N, takes what it says of rows N…L for the
+/// costs, and plans with them. Nothing later than row N is looked at.
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/result.h"
+#include "predictor/cumulative_loss.h"
+#include "predictor/fit.h"
+#include "predictor/schedules.h"
+#include "predictor/timing.h"
+
+namespace freshet {
+
+struct Plan {
+  Forecast forecast;
+  std::vector<double> costs;  ///< Predicted, of rows N…L.
+  FixedSchedule fixed;
+  double threshold = 0;  ///< Of greedy.
+  PublishRows greedy;
+  PublishRows optimal;
+  bool exact = true;  ///< False when the search for `optimal` was cut off (optimal.h).
+  /// Not empty when no curve could be fitted, and says why: then all three are fallback_schedule().
+  std::string note;
+};
+
+/// `warmup_losses` are those of rows 1…N; ones that are not finite are skipped.
+/// Errors: as fit() has them; invalid_argument when there are not N losses, or the predicted sums are not finite.
+Result<Plan> plan_schedules(const ReplayClock& clock, std::span<const double> warmup_losses,
+                            const FitOptions& options = {});
+
+}  // namespace freshet
