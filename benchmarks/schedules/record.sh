@@ -20,6 +20,13 @@ fi
 # One thread: sums are then added in one order.
 export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
+# The texts that the commands name; word splitting is wanted there.
+export LC_ALL=C
+licences=$(find /usr/share/common-licenses -type f | sort)
+modules=$(ls /usr/lib/python3.11/*.py)
+headers=$(ls /usr/include/c++/12/bits/*.h)
+export licences modules headers
+
 record_text() { "$programs/record_text" "$@"; }
 
 record_classic() {
