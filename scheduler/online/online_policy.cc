@@ -1,0 +1,162 @@
+#include "scheduler/online/online_policy.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace freshet {
+namespace {
+
+constexpr double kReach = 2;             ///< Of local lines, in units of the trend's memory.
+constexpr double kServedReach = 0.5;     ///< About the served row, where rows of both sides count, in units of that.
+constexpr double kReachMax = 2000;       ///< Rows; LossRecord keeps twice as many.
+constexpr double kRefitShare = 0.03;     ///< The outlook is fitted again when the run is longer by this.
+constexpr double kLeastFallShare = 0.1;  ///< Of the fall so far, for as many rows again, is expected in any case.
+constexpr double kIntervalShare = 0.2;   ///< k above.
+constexpr double kIntervalShareLeast = 0.01;
+constexpr double kRounding = 1e-10;  ///< Of a loss: a fall by less is none.
+constexpr double kFloorShare = 0.3;
+constexpr double kLooksPerInterval = 16;
+constexpr std::int64_t kEarlyRow = 8;
+constexpr double kAlarm = 3;  ///< In units of the noise, like the next two lines.
+constexpr double kExcessMax = 4;
+constexpr double kExcessUsual = 0.5;
+constexpr double kExcessLimit = 10;
+constexpr double kBreak = 8;
+constexpr std::int64_t kSuspectRows = 25;
+
+/// What of `difference` is beyond chance.
+double significant(double difference, double error) {
+  const double share = error / std::fabs(difference);
+  return share < 1 ? difference * (1 - share * share) : 0;
+}
+
+}  // namespace
+
+void OnlinePolicy::learn(double loss) {
+  record_.push(trend_.push(loss));
+  watch_served(loss);
+  if (row() == kEarlyRow) early_level_ = trend_.level();
+}
+
+void OnlinePolicy::published() {
+  if (served_row_ > 0) {
+    const double interval = static_cast<double>(row() - served_row_);
+    usual_interval_ = usual_interval_ > 0 ? (usual_interval_ + interval) / 2 : interval;
+  }
+  served_row_ = row();
+  const double reach = std::clamp(kReach * trend_.memory(), 3.0, kReachMax);
+  const auto local = record_.local(row(), {.reach = reach + 1});
+  served_level_.reset();
+  if (local) served_level_ = local->level;
+  served_window_ = {.reach = kReachMax};
+  usual_row_ = row();
+  excess_ = 0;
+  next_look_ = row() + 1;
+}
+
+void OnlinePolicy::watch_served(double loss) {
+  if (!served_level_) return;
+  const double noise = std::max(trend_.noise(), 1e-300);
+  if (std::isfinite(loss)) {
+    const double excess = std::clamp((loss - *served_level_) / noise, -kExcessMax, kExcessMax);
+    excess_ = std::clamp(excess_ + excess - kExcessUsual, 0.0, kExcessLimit);
+  }
+  if (excess_ <= 0) usual_row_ = row();
+  if (excess_ <= kBreak || served_window_.last < std::numeric_limits<std::int64_t>::max()) return;
+  // The run left its ways after usual_row_.
+  if (usual_row_ - served_row_ > kSuspectRows) {
+    served_window_.last = usual_row_;
+  } else {
+    served_window_ = {.reach = kSuspectRows + 1, .first = 1, .last = served_row_ + kSuspectRows};
+  }
+}
+
+bool OnlinePolicy::alarmed() const { return excess_ > kAlarm; }
+
+bool OnlinePolicy::surprised() const {
+  return trend_.level() < level_looked_at_ - 3 * trend_.noise() / std::sqrt(trend_.memory());
+}
+
+bool OnlinePolicy::decide(const Situation& situation) {
+  if (row() < next_look_ && !surprised()) return false;
+  return weigh(situation);
+}
+
+bool OnlinePolicy::say(bool publish, std::string_view reason) {
+  verdict_.publish = publish;
+  verdict_.reason = reason;
+  return publish;
+}
+
+void OnlinePolicy::refit_if_old() {
+  const double age = static_cast<double>(row() - outlook_.fitted_at());
+  if (age >= std::max(1.0, kRefitShare * static_cast<double>(row()))) outlook_.fit(record_.blocks(), row());
+}
+
+std::optional<double> OnlinePolicy::served_level(double reach) {
+  if (row() - served_row_ < LossRecord::kRecentRows - static_cast<std::int64_t>(reach)) {
+    LossRecord::Window window = served_window_;
+    window.reach = std::min(window.reach, reach);
+    const auto local = record_.local(served_row_, window);
+    if (local) served_level_ = local->level;
+  }
+  return served_level_;
+}
+
+bool OnlinePolicy::weigh(const Situation& situation) {
+  const double since = static_cast<double>(row() - served_row_);
+  const double matter = situation.useful_rows();
+  const double stall_rows = situation.stall / situation.step;
+  if (since < std::sqrt(2 * kIntervalShareLeast * stall_rows * matter)) return false;
+
+  verdict_ = {.row = row()};
+  level_looked_at_ = trend_.level();
+  next_look_ = row() + std::max<std::int64_t>(1, static_cast<std::int64_t>(since / kLooksPerInterval));
+  refit_if_old();
+
+  const double reach = std::clamp(kReach * trend_.memory(), 3.0, kReachMax);
+  const auto now = record_.local(row(), {.reach = reach + 1});
+  const auto served = served_level(std::max(3.0, kServedReach * reach) + 1);
+  if (!now || !served) return say(false, "no loss is known");
+
+  const double noise = trend_.noise();
+  const double foretold = outlook_.at(static_cast<double>(row()));
+  const double foretold_fall = outlook_.at(static_cast<double>(served_row_)) - foretold;
+  const double fall_error = noise * std::sqrt(4 / reach * std::min(1.0, since / reach));
+  const double fall = foretold_fall + significant(*served - now->level - foretold_fall, fall_error);
+  const double present = now->level;
+  verdict_.present_loss = present;
+  verdict_.served_loss = present + fall;
+  if (fall <= kRounding * std::max(std::fabs(present), std::fabs(*served)))
+    return say(false, "the served version is no worse");
+
+  const double slope = fall / since;
+  const double to_come = std::min(kIntervalShare * slope * matter, present > 0 ? kFloorShare * present : 1e300);
+  if (since < std::sqrt(2 * stall_rows * to_come / slope)) return say(false, "the last publish is too near");
+
+  // The local slope goes on for about as long as it was seen, then the outlook's does.
+  const double foretold_slope = outlook_.at(static_cast<double>(row() + 1)) - foretold;
+  const double own_slope = significant(now->slope - foretold_slope, noise * now->slope_error);
+  const auto loss = [&](double distance) {
+    return present + outlook_.at(static_cast<double>(row()) + distance) - foretold +
+           own_slope * reach * (1 - std::exp(-distance / reach));
+  };
+  const double seen = static_cast<double>(row());
+  const double least_fall = kLeastFallShare * std::max(0.0, early_level_ - present) * matter / (matter + seen);
+  const double interval = usual_interval_ > 0 ? usual_interval_ : std::sqrt(0.6 * stall_rows * matter);
+  const Lookahead ahead =
+      look_ahead(situation, {.served = present + fall, .first_distance = interval / 8, .least_fall = least_fall}, loss);
+  verdict_.gain = ahead.gain;
+  verdict_.stall_cost = ahead.stall_cost;
+  verdict_.next_in_rows = ahead.distance;
+  if (!ahead.publish) return say(false, "no publish is worth its stall");
+  if (ahead.distance > 0) return say(false, "a later version is worth waiting for");
+  if (alarmed()) {
+    next_look_ = row() + 1;
+    return say(false, "the newest losses are suspiciously high");
+  }
+  return say(true, "what is gained until the next publish outweighs the stall");
+}
+
+}  // namespace freshet
