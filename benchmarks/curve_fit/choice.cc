@@ -1,0 +1,98 @@
+#include "benchmarks/curve_fit/choice.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iostream>
+
+#include "core/format.h"
+#include "predictor/fit.h"
+
+namespace freshet::benchmarks {
+namespace {
+
+constexpr std::size_t kReach = 25;
+constexpr std::size_t kLooks = 200;  // Iterations at which a prediction is compared.
+
+struct Way {
+  std::string name;
+  FitOptions options;
+};
+
+std::vector<Way> ways() {
+  const auto way = [](CurveFamilies families, Criterion criterion, Combine combine) {
+    FitOptions options;
+    options.families = std::move(families);
+    options.criterion = criterion;
+    options.combine = combine;
+    return options;
+  };
+  const std::vector<std::string> exp3{"exp3"};
+  return {{"viper's four, mse", way(CurveFamilies::viper(), Criterion::mse, Combine::best)},
+          {"exp3 alone", way(*CurveFamilies::standard().subset(exp3), Criterion::mse, Combine::best)},
+          {"mse", way(CurveFamilies::distinct(), Criterion::mse, Combine::best)},
+          {"aicc", way(CurveFamilies::distinct(), Criterion::aicc, Combine::best)},
+          {"holdout", way(CurveFamilies::distinct(), Criterion::holdout, Combine::best)},
+          {"aicc ensemble", way(CurveFamilies::distinct(), Criterion::aicc, Combine::ensemble)},
+          {"holdout ensemble", way(CurveFamilies::distinct(), Criterion::holdout, Combine::ensemble)}};
+}
+
+std::vector<double> trend_of(const std::vector<double>& losses) {
+  std::vector<double> trend;
+  for (std::size_t i = 0; i < losses.size(); ++i) {
+    const std::size_t first = i > kReach ? i - kReach : 0, end = std::min(losses.size(), i + kReach + 1);
+    double sum = 0;
+    for (std::size_t k = first; k < end; ++k) sum += losses[k];
+    trend.push_back(sum / static_cast<double>(end - first));
+  }
+  return trend;
+}
+
+struct Outcome {
+  double error = 0;  ///< In units of the error of "it stays as it is".
+  double inside = 0;
+};
+
+Outcome judge(const Forecast& forecast, const std::vector<double>& trend, std::size_t cut) {
+  // What somebody without a curve would say: the mean of the newest rows.
+  const double stays = trend[cut - kReach - 1];
+  const auto [least, most] = std::minmax_element(trend.begin(), trend.end());
+  // What is finer than a thousandth of the whole range is of no use to anybody.
+  double ours = 0, constant = kLooks * 1e-3 * (*most - *least), inside = 0;
+  for (std::size_t look = 1; look <= kLooks; ++look) {
+    const std::size_t i = cut + (trend.size() - 1 - cut) * look / kLooks;
+    const Band band = forecast.band(static_cast<double>(i + 1));
+    ours += std::abs(band.middle - trend[i]);
+    constant += std::abs(stays - trend[i]);
+    inside += band.lower <= trend[i] && trend[i] <= band.upper ? 1 : 0;
+  }
+  return {.error = ours / constant, .inside = inside / kLooks};
+}
+
+}  // namespace
+
+Status compare_choices(const std::string& title, const std::vector<Run>& runs, bool details, Report& report) {
+  for (const Way& way : ways()) {
+    Samples errors, inside;
+    for (const Run& run : runs) {
+      const std::vector<double> trend = trend_of(run.losses);
+      for (const double part : {0.1, 0.25, 0.5}) {
+        const auto cut = static_cast<std::size_t>(part * static_cast<double>(run.losses.size()));
+        LossHistory history;
+        for (std::size_t i = 0; i < cut; ++i) FRESHET_TRY(history.add(static_cast<double>(i + 1), run.losses[i]));
+        FRESHET_ASSIGN(const Forecast forecast, fit(history, way.options));
+        const Outcome outcome = judge(forecast, trend, cut);
+        errors.add(outcome.error);
+        inside.add(100 * outcome.inside);
+        if (details) {
+          std::cerr << format("{:28} {:4.2f} {:20} {:10} {:8.3f} {:5.0f} %\n", run.name, part, way.name,
+                              forecast.chosen().name(), outcome.error, 100 * outcome.inside);
+        }
+      }
+    }
+    report.add_row(title, way.name, "error / that of no change", errors);
+    report.add_row(title + ", band", way.name, "% of the trend within", inside);
+  }
+  return {};
+}
+
+}  // namespace freshet::benchmarks
