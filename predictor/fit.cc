@@ -25,6 +25,9 @@ Status check(const FitOptions& options) {
   if (!(options.holdout_fraction > 0 && options.holdout_fraction < 1)) {
     return refuse(format("holdout_fraction is {}, must be between 0 and 1", options.holdout_fraction));
   }
+  if (!(options.recency >= 0 && options.recency <= 10)) {
+    return refuse(format("recency is {}, must be between 0 and 10", options.recency));
+  }
   return {};
 }
 
@@ -91,6 +94,7 @@ class Fitter {
       const auto rest = std::span(sample_.points).subspan(from);
       sample_ = Sample::of({rest.begin(), rest.end()});
     }
+    sample_.weigh_by_age(options.recency);
     forecast_.from_iteration_ = sample_.points.front().x;
     forecast_.to_iteration_ = sample_.points.back().x;
   }
@@ -98,6 +102,7 @@ class Fitter {
   Forecast run() {
     const auto [least, most] = std::minmax_element(sample_.points.begin(), sample_.points.end(),
                                                    [](const auto& a, const auto& b) { return a.y < b.y; });
+    set_limits();
     if (least->y == most->y) return fall_back(format("all {} points are {}", sample_.points.size(), least->y));
     fit_all();
     if (std::none_of(fits_.begin(), fits_.end(), [](const auto& fitted) { return fitted.has_value(); })) {
@@ -117,6 +122,14 @@ class Fitter {
       }
     }
     return nullptr;
+  }
+
+  void set_limits() {
+    const auto [least, most] = std::minmax_element(sample_.clean.begin(), sample_.clean.end(),
+                                                   [](const auto& a, const auto& b) { return a.y < b.y; });
+    const double range = most->y - least->y;
+    forecast_.least_ = least->y >= 0 ? std::max(0.0, least->y - range) : least->y - range;
+    forecast_.most_ = most->y + range;
   }
 
   void fit_all() {
@@ -204,7 +217,7 @@ class Fitter {
     if (!std::isfinite(score_of(fit))) return 0;
     if (options_.criterion == Criterion::aicc) return std::exp((best.aicc - fit.aicc) / 2);
     const double ratio = score_of(best) / score_of(fit);
-    return std::isfinite(ratio) ? ratio * ratio : 0;
+    return std::isfinite(ratio) ? ratio : 0;
   }
 
   void add_member(std::size_t i) {

@@ -47,22 +47,25 @@ enum class Better { lower, higher };
 enum class Combine { best, ensemble };
 
 struct FitOptions {
-  CurveFamilies families = CurveFamilies::standard();
-  RobustLoss robust = RobustLoss::soft_l1;
+  CurveFamilies families = CurveFamilies::distinct();
+  RobustLoss robust = RobustLoss::huber;
   Criterion criterion = Criterion::holdout;
   Combine combine = Combine::best;
   Better better = Better::lower;
-  std::size_t starts = 3;         ///< Most starts per family, from 1.
-  std::size_t max_points = 128;   ///< Rows are merged into at most so many before fitting, from 8.
-  double holdout_fraction = 0.3;  ///< Of the range of iterations, above 0, below 1.
-  bool skip_warm_up = true;       ///< Leave out what comes before the peak.
+  /// A row at x counts (x / last x)^recency, 0 to 10: what comes next resembles what came last, and no family holds
+  /// over a whole run. 0 is the paper's plain least squares.
+  double recency = 1;
+  std::size_t starts = 3;          ///< Most starts per family, from 1.
+  std::size_t max_points = 128;    ///< Rows are merged into at most so many before fitting, from 8.
+  double holdout_fraction = 0.25;  ///< Of the range of iterations, above 0, below 1.
+  bool skip_warm_up = true;        ///< Leave out what comes before the peak.
   /// Curves of an earlier fit: a family found here starts there and nowhere else, which is several times faster.
   std::vector<FittedCurve> warm_starts;
 };
 
 struct FamilyFit {
   FittedCurve curve;       ///< Without parameters when `problem` is set.
-  double mse = 0;          ///< Weighed by rows, spikes as the robust loss weighs them.
+  double mse = 0;          ///< Weighed by rows and age, spikes as the robust loss has them.
   double aicc = 0;         ///< Infinite when there are too few points for its parameters.
   double holdout_mse = 0;  ///< Infinite when it could not be computed.
   double weight = 0;       ///< In the ensemble; they sum up to 1.
@@ -77,7 +80,9 @@ struct Band {
 
 class Forecast {
  public:
-  /// The metric that is expected at `iteration` (under 1: at 1), as Combine says. Always finite.
+  /// The metric that is expected at `iteration` (under 1: at 1), as Combine says. Always finite: it leaves the values
+  /// that were fitted by no more than their own range, and does not go below 0 where none of them did. A straight line
+  /// does sooner or later; chosen() is the bare formula.
   double operator()(double iteration) const;
   /// Where the trend lies with the given probability (above 0, below 1): the spread of the families by their weights,
   /// and each one's own uncertainty from its Jacobian. Single rows scatter around the trend by noise() in addition.
@@ -88,10 +93,10 @@ class Forecast {
   /// Every family of the options, in their order.
   const std::vector<FamilyFit>& families() const { return families_; }
 
-  double noise() const { return noise_; }                    ///< Standard deviation of a row around the chosen curve.
+  double noise() const { return noise_; }  ///< Of a late row around the chosen curve: standard deviation.
   double from_iteration() const { return from_iteration_; }  ///< First and last iteration that were fitted.
   double to_iteration() const { return to_iteration_; }
-  std::uint64_t rows() const { return rows_; }        ///< Taken; from warm-up, fitted, spikes, everything but skipped.
+  std::uint64_t rows() const { return rows_; }        ///< Taken, the skipped ones not counted.
   std::uint64_t skipped() const { return skipped_; }  ///< Not finite.
   bool is_fallback() const { return !note_.empty(); }
   /// Why the constant curve was taken; empty when it was not.
@@ -105,10 +110,14 @@ class Forecast {
     std::vector<double> covariance;  // Of the parameters, row by row.
   };
 
+  double plausible(const FittedCurve& curve, double iteration) const;
+
   FittedCurve chosen_;
   std::vector<FamilyFit> families_;
   std::vector<Member> members_;
   Combine combine_ = Combine::best;
+  double least_ = 0;  // Between these an answer must be.
+  double most_ = 0;
   double noise_ = 0;
   double from_iteration_ = 1;
   double to_iteration_ = 1;

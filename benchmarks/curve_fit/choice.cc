@@ -26,12 +26,17 @@ std::vector<Way> ways() {
     options.combine = combine;
     return options;
   };
-  const std::vector<std::string> exp3{"exp3"};
-  return {{"viper's four, mse", way(CurveFamilies::viper(), Criterion::mse, Combine::best)},
-          {"exp3 alone", way(*CurveFamilies::standard().subset(exp3), Criterion::mse, Combine::best)},
+  FitOptions paper = way(CurveFamilies::viper(), Criterion::mse, Combine::best);
+  paper.recency = 0;
+  paper.robust = RobustLoss::none;
+  FitOptions even = way(CurveFamilies::distinct(), Criterion::holdout, Combine::best);
+  even.recency = 0;
+  return {{"as in the paper", paper},
+          {"viper's four, mse", way(CurveFamilies::viper(), Criterion::mse, Combine::best)},
           {"mse", way(CurveFamilies::distinct(), Criterion::mse, Combine::best)},
           {"aicc", way(CurveFamilies::distinct(), Criterion::aicc, Combine::best)},
           {"holdout", way(CurveFamilies::distinct(), Criterion::holdout, Combine::best)},
+          {"holdout, no recency", even},
           {"aicc ensemble", way(CurveFamilies::distinct(), Criterion::aicc, Combine::ensemble)},
           {"holdout ensemble", way(CurveFamilies::distinct(), Criterion::holdout, Combine::ensemble)}};
 }

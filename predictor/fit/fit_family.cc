@@ -94,6 +94,16 @@ Sample Sample::of(std::vector<CurvePoint> points) {
   return sample;
 }
 
+void Sample::weigh_by_age(double recency) {
+  if (recency <= 0) return;
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    const double part = std::max(1e-6, std::pow(points[i].x / points.back().x, recency));
+    points[i].weight *= part;
+    clean[i].weight *= part;
+  }
+  noise = noise_of(points, median_residuals(points));
+}
+
 Sample Sample::first(std::size_t count) const {
   const auto end = static_cast<std::ptrdiff_t>(count);
   return {

@@ -25,6 +25,8 @@ struct Sample {
   double noise = 0;
 
   static Sample of(std::vector<CurvePoint> points);
+  /// Lets each point count (x / last x)^recency times what it did.
+  void weigh_by_age(double recency);
   /// The points up to `count`.
   Sample first(std::size_t count) const;
 };

@@ -26,16 +26,15 @@ double variance_at(const FittedCurve& curve, const std::vector<double>& covarian
 
 }  // namespace
 
+double Forecast::plausible(const FittedCurve& curve, double iteration) const {
+  const double value = curve(iteration);
+  return std::clamp(std::isnan(value) ? curve(to_iteration_) : value, least_, most_);
+}
+
 double Forecast::operator()(double iteration) const {
-  if (combine_ == Combine::best) {
-    const double value = chosen_(iteration);
-    return std::isfinite(value) ? value : chosen_(to_iteration_);
-  }
+  if (combine_ == Combine::best) return plausible(chosen_, iteration);
   double sum = 0;
-  for (const Member& member : members_) {
-    const double value = member.curve(iteration);
-    sum += member.weight * (std::isfinite(value) ? value : member.curve(to_iteration_));
-  }
+  for (const Member& member : members_) sum += member.weight * plausible(member.curve, iteration);
   return sum;
 }
 
@@ -44,8 +43,7 @@ Band Forecast::band(double iteration, double probability) const {
   double variance = 0;
   for (const Member& member : members_) {
     if (!(member.weight > 0)) continue;
-    const double value = member.curve(iteration);
-    const double off = (std::isfinite(value) ? value : member.curve(to_iteration_)) - middle;
+    const double off = plausible(member.curve, iteration) - middle;
     variance += member.weight * (off * off + variance_at(member.curve, member.covariance, iteration));
   }
   const double tail = std::clamp(probability, 1e-6, 1 - 1e-6);

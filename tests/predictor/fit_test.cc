@@ -26,9 +26,13 @@ Rows rows_of(std::size_t count, const std::function<double(double)>& loss) {
   return rows;
 }
 
-FitOptions only(const char* name) {
-  const std::vector<std::string> names{name};
-  return {.families = *CurveFamilies::standard().subset(names)};
+// One family, all rows alike.
+FitOptions only(std::string_view name) {
+  const std::vector<std::string> names{std::string(name)};
+  FitOptions options;
+  options.families = *CurveFamilies::standard().subset(names);
+  options.recency = 0;
+  return options;
 }
 
 TEST(Fit, FindsAnExponentialUnderNoise) {
