@@ -17,7 +17,10 @@ constexpr int kPiecesOnTheWayMax = 4;
 }  // namespace
 
 void DataServer::open_lease(const protocol::action::OpenLease& open) {
-  const bool added = leases_.emplace(open.lease, Lease{.session = open.session, .number = open.number}).second;
+  Lease lease{.session = open.session, .number = open.number, .coming = nullptr};
+  if (open.coming) lease.coming = books_.find_coming(open.number);
+  if (open.coming && lease.coming == nullptr) host_.world.violated("a lease is given of what is not coming");
+  const bool added = leases_.emplace(open.lease, std::move(lease)).second;
   if (!added || open.lease == 0) host_.world.violated("a lease is given twice");
 }
 
@@ -112,7 +115,9 @@ Status DataServer::check(const FetchOrder& order) const {
 void DataServer::fetch(const ConnectionPointer& connection, FetchOrder order) {
   if (!connection->server_end) return;
   const Status allowed = check(order);
-  const protocol::CommittedVersion* version = books_.find(order.number);
+  const auto lease = leases_.find(order.lease);
+  const std::shared_ptr<Coming> coming = lease == leases_.end() ? nullptr : lease->second.coming;
+  const protocol::CommittedVersion* version = coming != nullptr ? &coming->version : books_.find(order.number);
   if (allowed && !order.is_a_lie && version == nullptr) host_.world.violated("a leased version is gone");
   if (!allowed || version == nullptr) {
     const Error why = allowed ? Error(Code::failed_precondition, "it is gone") : allowed.error();
@@ -123,6 +128,7 @@ void DataServer::fetch(const ConnectionPointer& connection, FetchOrder order) {
   if (order.is_a_lie) host_.world.violated("a lease was believed for what it was not given for");
   auto transfer = std::make_shared<Transfer>();
   transfer->connection = connection;
+  transfer->coming = coming;
   for (const std::uint32_t tensor : order.tensors) transfer->places.push_back(version->places.at(tensor));
   transfer->writer = version->manifest->id.incarnation;
   transfer->order = std::move(order);
@@ -137,21 +143,47 @@ void DataServer::step(const TransferPointer& transfer) {
     transfer->waits = true;
     return;
   }
+  if (bytes_there(*transfer) == 0) {
+    if (!transfer->coming->over) {
+      transfer->waits_for_more = true;
+      return;
+    }
+    to_client(transfer->connection, [connection = transfer->connection, request = transfer->order.request] {
+      connection->client->refused(connection, request, Error(Code::unavailable, "it does not come any more"));
+    });
+    return end(transfer);
+  }
   send_piece(*transfer);
   const Duration time = host_.world.between(microseconds(20), milliseconds(host_.world.chance(0.05) ? 80 : 4));
   process_.post(time, [this, transfer] { step(transfer); });
+}
+
+std::uint64_t DataServer::bytes_there(const Transfer& transfer) const {
+  if (transfer.coming == nullptr) return transfer.places[transfer.next].bytes - transfer.offset;
+  return transfer.coming->came.at(transfer.order.tensors[transfer.next]) - transfer.offset;
+}
+
+void DataServer::look_again() {
+  std::vector<TransferPointer> waiting;
+  for (const TransferPointer& transfer : transfers_) {
+    if (std::exchange(transfer->waits_for_more, false)) waiting.push_back(transfer);
+  }
+  for (const TransferPointer& transfer : waiting) step(transfer);
 }
 
 void DataServer::send_piece(Transfer& transfer) {
   SegmentPlace place = transfer.places[transfer.next];
   const std::uint64_t left = place.bytes - transfer.offset;
   place.offset += transfer.offset;
-  place.bytes = std::min(left, 16 + host_.world.random(112));
+  place.bytes = std::min(bytes_there(transfer), 16 + host_.world.random(112));
   const MutableBytes from = memory_->at(place);
   check_truth(transfer, from);
   TensorBytes piece(from.begin(), from.end());
-  if (host_.faults && host_.world.chance(0.002)) piece[host_.world.random(piece.size())] ^= std::byte{4};
   const ConnectionPointer& connection = transfer.connection;
+  if (host_.faults && host_.world.chance(0.002)) {
+    piece[host_.world.random(piece.size())] ^= std::byte{4};
+    connection->flipped = true;
+  }
   ++transfer.on_the_way;
   to_client(connection, [connection, request = transfer.order.request, tensor = transfer.order.tensors[transfer.next],
                          offset = transfer.offset, piece = std::move(piece)] {
@@ -169,6 +201,11 @@ void DataServer::check_truth(const Transfer& transfer, Bytes bytes) const {
   const TensorBytes& wanted = truth->at(transfer.order.tensors[transfer.next]);
   const auto from = wanted.begin() + static_cast<std::ptrdiff_t>(transfer.offset);
   if (std::equal(bytes.begin(), bytes.end(), from)) return;
+  // What is passed on before it was proved is as wrong as it came.
+  if (transfer.coming != nullptr && transfer.coming->from->flipped) {
+    transfer.connection->flipped = true;
+    return;
+  }
   host_.world.violated(format("a fetch by {} reads {}: tensor {} is torn", transfer.connection->client->kind().label,
                               transfer.order.number, transfer.order.tensors[transfer.next]));
 }
@@ -192,9 +229,18 @@ void DataServer::end(const TransferPointer& transfer) {
 bool DataServer::could_read(const ArenaMemory& memory, const SegmentPlace& place) const {
   if (memory_.get() != &memory) return false;
   return std::any_of(transfers_.begin(), transfers_.end(), [&](const TransferPointer& transfer) {
-    const auto next = transfer->places.begin() + static_cast<std::ptrdiff_t>(transfer->next);
-    return std::any_of(next, transfer->places.end(), [&](const SegmentPlace& other) { return overlap(place, other); });
+    for (std::size_t i = transfer->next; i < transfer->places.size(); ++i) {
+      if (overlap(place, readable(*transfer, i))) return true;
+    }
+    return false;
   });
+}
+
+/// What has not come yet is still to be written.
+SegmentPlace DataServer::readable(const Transfer& transfer, std::size_t index) {
+  SegmentPlace place = transfer.places[index];
+  if (transfer.coming != nullptr) place.bytes = transfer.coming->came.at(transfer.order.tensors[index]);
+  return place;
 }
 
 }  // namespace freshet::sim

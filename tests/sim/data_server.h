@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/sim/coming.h"
 #include "tests/sim/connection.h"
 #include "tests/sim/host.h"
 #include "transport/protocol/publisher_machine.h"
@@ -20,6 +21,7 @@ class DataServer {
   struct Books {
     /// The version's places, and who wrote it; nothing when it is not there.
     std::function<const protocol::CommittedVersion*(VersionNumber)> find;
+    std::function<std::shared_ptr<Coming>(VersionNumber)> find_coming;
     std::function<void(protocol::LeaseId)> lease_closed;
   };
   DataServer(Host& host, Process& process, std::shared_ptr<ArenaMemory> memory, Books books)
@@ -32,7 +34,8 @@ class DataServer {
   void closed_by_client(const ConnectionPointer& connection);
   void fetch(const ConnectionPointer& connection, FetchOrder order);
   void acknowledged(const ConnectionPointer& connection, std::uint64_t request);
-  void break_one();  ///< Some connection breaks.
+  void break_one();   ///< Some connection breaks.
+  void look_again();  ///< More of what is coming is there, or never will be.
   void died();
 
   bool could_read(const ArenaMemory& memory, const SegmentPlace& place) const;
@@ -41,6 +44,7 @@ class DataServer {
   struct Lease {
     protocol::SessionId session = 0;
     VersionNumber number = 0;
+    std::shared_ptr<Coming> coming;
     bool closing = false;
     bool said_closed = false;
   };
@@ -49,7 +53,9 @@ class DataServer {
     FetchOrder order;
     std::vector<SegmentPlace> places;  ///< By place in `order.tensors`.
     std::uint64_t writer = 0;          ///< The incarnation that wrote the version.
-    std::size_t next = 0;              ///< In `order.tensors`.
+    std::shared_ptr<Coming> coming;
+    bool waits_for_more = false;
+    std::size_t next = 0;  ///< In `order.tensors`.
     std::uint64_t offset = 0;
     int on_the_way = 0;
     bool waits = false;    ///< For acknowledgements.
@@ -59,8 +65,12 @@ class DataServer {
 
   Status check(const FetchOrder& order) const;
   void step(const TransferPointer& transfer);
+  /// Of the tensor that is being sent: what could be sent now.
+  std::uint64_t bytes_there(const Transfer& transfer) const;
   void send_piece(Transfer& transfer);
   void check_truth(const Transfer& transfer, Bytes bytes) const;
+  /// How much of that tensor may be read for the transfer from now on.
+  static SegmentPlace readable(const Transfer& transfer, std::size_t index);
   void abort(const TransferPointer& transfer);
   void end(const TransferPointer& transfer);
   void cut(const ConnectionPointer& connection);

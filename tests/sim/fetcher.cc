@@ -78,6 +78,7 @@ void Fetcher::fetch(const protocol::Grant& grant, std::shared_ptr<const Manifest
   for (const std::uint32_t tensor : fetch_->plan.missing) {
     fetch_->bytes_left += host_.architecture->tensors()[tensor].bytes();
   }
+  fetch_->coming = owner_.offer(fetch_->grant, fetch_->manifest, fetch_->plan, connection_);
   order(*fetch_);
 }
 
@@ -108,6 +109,10 @@ void Fetcher::piece_came(const ConnectionPointer& connection, std::uint64_t requ
   if (connection != connection_ || !fetch_ || fetch_->request != request) return;
   arena_.write(fetch_->plan, tensor, offset, piece);
   fetch_->bytes_left -= piece.size();
+  if (fetch_->coming != nullptr) {
+    fetch_->coming->came.at(tensor) = offset + piece.size();
+    owner_.more_came();
+  }
   tell(connection, [connection, request] { connection->server->hub()->data().acknowledged(connection, request); });
   if (host_.world.chance(0.2)) events_.progress(connection->session);
   if (fetch_->bytes_left == 0) finish();
@@ -136,7 +141,9 @@ void Fetcher::fail_fetch(const Error& why) {
 }
 
 void Fetcher::abandon() {
-  if (fetch_) arena_.abandon(fetch_->plan);
+  if (!fetch_) return;
+  owner_.withdraw();
+  arena_.abandon(fetch_->plan);
   fetch_.reset();
 }
 

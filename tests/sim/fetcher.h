@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 
+#include "tests/sim/coming.h"
 #include "tests/sim/connection.h"
 #include "tests/sim/own_arena.h"
 #include "transport/protocol/subscriber_machine.h"
@@ -52,6 +53,7 @@ class Fetcher {
     OwnArena::Plan plan;
     std::uint64_t request = 0;
     std::uint64_t bytes_left = 0;
+    std::shared_ptr<Coming> coming;  ///< A relay's.
   };
   void order(const Fetch& fetch);
   void tell(const ConnectionPointer& connection, std::function<void()> event);

@@ -21,18 +21,21 @@ inline constexpr const char* kModel = "demo";
 /// A rule of the protocol that a run breaks on purpose.
 enum class Sabotage {
   none,
-  release_on_timer,     ///< A silent session's holds are released though its door is open.
-  ignore_grants_seen,   ///< A Held releases grants that were still on their way.
-  leave_door_early,     ///< A subscriber leaves its door while a version is still read.
-  forget_gap,           ///< An `every` subscriber is told of no gaps.
-  lose_freed_segments,  ///< What is free never comes back.
-  never_unpin,          ///< A subscriber keeps versions that nobody reads.
-  write_in_place,       ///< The trainer writes into the newest version's segments.
-  close_lease_early,    ///< A lease is said to be closed while a fetch still reads under it.
-  never_close_lease,    ///< Nobody says that a lease is closed.
-  install_unproved,     ///< What was fetched is served without its proof.
-  believe_any_lease,    ///< A lease is accepted for another version, or another session.
-  forget_relay_gap,     ///< A relay does not say what it missed itself.
+  release_on_timer,         ///< A silent session's holds are released though its door is open.
+  ignore_grants_seen,       ///< A Held releases grants that were still on their way.
+  leave_door_early,         ///< A subscriber leaves its door while a version is still read.
+  forget_gap,               ///< An `every` subscriber is told of no gaps.
+  lose_freed_segments,      ///< What is free never comes back.
+  never_unpin,              ///< A subscriber keeps versions that nobody reads.
+  write_in_place,           ///< The trainer writes into the newest version's segments.
+  close_lease_early,        ///< A lease is said to be closed while a fetch still reads under it.
+  never_close_lease,        ///< Nobody says that a lease is closed.
+  install_unproved,         ///< What was fetched is served without its proof.
+  believe_any_lease,        ///< A lease is accepted for another version, or another session.
+  forget_relay_gap,         ///< A relay does not say what it missed itself.
+  map_what_is_coming,       ///< A relay's neighbours may map what was not proved yet.
+  reuse_what_is_passed_on,  ///< A fetch that failed gives back memory that others are still sent from.
+  never_withdraw,           ///< Nobody is told that the rest of a version will not come.
 };
 
 class Source;

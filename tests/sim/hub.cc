@@ -23,7 +23,7 @@ PublisherMachine::Options machine_options(Host& host, const Hub::Options& option
           .token_seed = host.world.random(1u << 30),
           .every_queue_versions_max = 1 + host.world.random(16),
           .retained_versions = options.retained_versions,
-          .activation = {.current = *options.record, .started = host.world.now()}};
+          .activation = {.current = *options.record, .started = host.world.now(), .follows = options.follows}};
 }
 
 }  // namespace
@@ -39,6 +39,11 @@ Hub::Hub(Host& host, Process& process, Options options)
                    const auto version = committed_.find(number);
                    return version == committed_.end() ? nullptr : &version->second;
                  },
+             .find_coming =
+                 [this](VersionNumber number) {
+                   const bool is_it = coming_ != nullptr && coming_->version.manifest->name.number == number;
+                   return is_it ? coming_ : nullptr;
+                 },
              .lease_closed =
                  [this](protocol::LeaseId lease) {
                    machine_.on_lease_closed(lease, host_.world.now());
@@ -52,6 +57,24 @@ std::string Hub::address(const std::string& of) const {
 void Hub::commit(protocol::CommittedVersion version) {
   committed_[version.manifest->name.number] = version;
   machine_.on_committed(std::move(version), host_.world.now());
+  pump();
+  coming_.reset();
+}
+
+void Hub::coming(std::shared_ptr<Coming> coming) {
+  coming_ = std::move(coming);
+  machine_.on_coming(coming_->version, host_.world.now());
+  pump();
+}
+
+void Hub::not_coming(VersionNumber number) {
+  machine_.on_not_coming(number, host_.world.now());
+  coming_.reset();
+  pump();
+}
+
+void Hub::current_seen(const protocol::Current& pair) {
+  machine_.on_current_seen(pair, host_.world.now());
   pump();
 }
 

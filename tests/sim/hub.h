@@ -23,6 +23,7 @@ class Hub {
     std::uint64_t incarnation = 0;
     std::size_t retained_versions = 1;
     std::shared_ptr<ArenaMemory> memory;
+    bool follows = false;                 ///< A relay's.
     protocol::Current* record = nullptr;  ///< The directory's, of what is current; outlives every life.
     std::function<void(std::span<const SegmentIndex>)> on_free;
     std::function<void(VersionNumber)> on_number_floor;
@@ -36,6 +37,9 @@ class Hub {
   std::size_t retained_versions() const { return options_.retained_versions; }
 
   void commit(protocol::CommittedVersion version);
+  void coming(std::shared_ptr<Coming> coming);
+  void not_coming(VersionNumber number);
+  void current_seen(const protocol::Current& pair);
   void shed(std::uint64_t bytes);
 
   void receive(const protocol::Peer& peer, const protocol::Message& message);
@@ -69,6 +73,7 @@ class Hub {
   Options options_;
   protocol::PublisherMachine machine_;
   std::map<VersionNumber, protocol::CommittedVersion> committed_;  ///< Those that the machine has, at least.
+  std::shared_ptr<Coming> coming_;
   DataServer data_;
   std::map<protocol::SessionId, DoorEnd> doors_;
   std::uint64_t ticks_ = 0;

@@ -40,7 +40,10 @@ void OwnArena::write(const Plan& plan, std::uint32_t tensor, std::uint64_t offse
 }
 
 void OwnArena::abandon(const Plan& plan) {
-  for (const std::uint32_t tensor : plan.missing) pool_.release(plan.segments[tensor]);
+  for (const std::uint32_t tensor : plan.missing) {
+    const bool passed_on = lent_.contains(plan.segments[tensor]) && host_.sabotage != Sabotage::reuse_what_is_passed_on;
+    if (!passed_on) pool_.release(plan.segments[tensor]);
+  }
 }
 
 std::uint64_t OwnArena::keep(std::shared_ptr<const Manifest> manifest, const Plan& plan) {
@@ -66,8 +69,9 @@ void OwnArena::let_go(std::uint64_t kept) {
 
 void OwnArena::give_back(std::span<const SegmentIndex> segments) {
   for (const SegmentIndex segment : segments) {
+    if (--lent_.at(segment) > 0) continue;
     lent_.erase(segment);
-    if (!is_kept(segment)) pool_.release(segment);
+    if (!is_kept(segment) && !pool_.is_free(segment)) pool_.release(segment);
   }
 }
 

@@ -34,7 +34,9 @@ class OwnArena {
   std::uint64_t keep(std::shared_ptr<const Manifest> manifest, const Plan& plan);
   void let_go(std::uint64_t kept);
 
-  void lend(std::span<const SegmentIndex> segments) { lent_.insert(segments.begin(), segments.end()); }
+  void lend(std::span<const SegmentIndex> segments) {
+    for (const SegmentIndex segment : segments) ++lent_[segment];
+  }
   void give_back(std::span<const SegmentIndex> segments);
 
   const SegmentPlace& place(SegmentIndex segment) const { return pool_.place(segment); }
@@ -52,7 +54,7 @@ class OwnArena {
   SegmentPool pool_;
   std::uint64_t last_kept_ = 0;
   std::map<std::uint64_t, Kept> kept_;
-  std::set<SegmentIndex> lent_;
+  std::map<SegmentIndex, int> lent_;  ///< How often.
   std::shared_ptr<ArenaMemory> memory_ = std::make_shared<ArenaMemory>();
 };
 

@@ -65,21 +65,24 @@ TEST_P(BrokenRule, IsNoticed) {
   FAIL() << "200 runs with a broken rule went well";
 }
 
-INSTANTIATE_TEST_SUITE_P(ProtocolSimulation, BrokenRule,
-                         ::testing::Values(Broken{"release_on_timer", Sabotage::release_on_timer, "could read it"},
-                                           Broken{"ignore_grants_seen", Sabotage::ignore_grants_seen, "could read it"},
-                                           Broken{"leave_door_early", Sabotage::leave_door_early, "could read it"},
-                                           Broken{"forget_gap", Sabotage::forget_gap, "accounted for"},
-                                           Broken{"lose_freed_segments", Sabotage::lose_freed_segments,
-                                                  "bytes are live"},
-                                           Broken{"never_unpin", Sabotage::never_unpin, "are kept"},
-                                           Broken{"write_in_place", Sabotage::write_in_place, "torn"},
-                                           Broken{"close_lease_early", Sabotage::close_lease_early, "fetch from"},
-                                           Broken{"never_close_lease", Sabotage::never_close_lease, "are kept"},
-                                           Broken{"install_unproved", Sabotage::install_unproved, "torn"},
-                                           Broken{"believe_any_lease", Sabotage::believe_any_lease, "was believed"},
-                                           Broken{"forget_relay_gap", Sabotage::forget_relay_gap, "accounted for"}),
-                         [](const auto& param) { return std::string(param.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    ProtocolSimulation, BrokenRule,
+    ::testing::Values(Broken{"release_on_timer", Sabotage::release_on_timer, "could read it"},
+                      Broken{"ignore_grants_seen", Sabotage::ignore_grants_seen, "could read it"},
+                      Broken{"leave_door_early", Sabotage::leave_door_early, "could read it"},
+                      Broken{"forget_gap", Sabotage::forget_gap, "accounted for"},
+                      Broken{"lose_freed_segments", Sabotage::lose_freed_segments, "bytes are live"},
+                      Broken{"never_unpin", Sabotage::never_unpin, "are kept"},
+                      Broken{"write_in_place", Sabotage::write_in_place, "torn"},
+                      Broken{"close_lease_early", Sabotage::close_lease_early, "fetch from"},
+                      Broken{"never_close_lease", Sabotage::never_close_lease, "are kept"},
+                      Broken{"install_unproved", Sabotage::install_unproved, "torn"},
+                      Broken{"believe_any_lease", Sabotage::believe_any_lease, "was believed"},
+                      Broken{"forget_relay_gap", Sabotage::forget_relay_gap, "accounted for"},
+                      Broken{"map_what_is_coming", Sabotage::map_what_is_coming, "torn"},
+                      Broken{"reuse_what_is_passed_on", Sabotage::reuse_what_is_passed_on, "fetch from"},
+                      Broken{"never_withdraw", Sabotage::never_withdraw, "and not"}),
+    [](const auto& param) { return std::string(param.param.name); });
 
 }  // namespace
 }  // namespace freshet::sim

@@ -1,5 +1,6 @@
 #include "tests/sim/simulation.h"
 
+#include <algorithm>
 #include <memory>
 #include <set>
 #include <vector>
@@ -95,6 +96,13 @@ class Simulation {
   }
   void add(SimSubscriber::Kind kind) { add(std::make_unique<SimSubscriber>(host_, std::move(kind))); }
 
+  void add_relay(SimSubscriber::Kind kind) {
+    auto relay = std::make_unique<SimRelay>(host_, std::move(kind));
+    relays_.push_back(relay.get());
+    host_.sources.push_back(relay.get());
+    add(std::move(relay));
+  }
+
   /// On the trainer's host. In half of the runs they can fetch too, should their doors not open.
   void add_neighbours() {
     const std::uint32_t channels = host_.world.chance(0.5) ? kAll : bit(ChannelKind::shm);
@@ -104,13 +112,16 @@ class Simulation {
     add({.label = "sink", .mode = Mode::every, .stores = true, .take_max = milliseconds(20), .channels = channels});
   }
 
-  /// On other hosts: a relay, those behind it on its host, and some on hosts of their own.
+  /// On other hosts: a relay, those behind it on its host, another relay behind that, and some on hosts of their own.
   void add_others() {
-    auto relay = std::make_unique<SimRelay>(
-        host_, SimSubscriber::Kind{.label = "relay", .mode = Mode::every, .host = "there", .channels = kNetworks});
-    relay_ = relay.get();
-    host_.sources.push_back(relay_);
-    add(std::move(relay));
+    add_relay({.label = "relay", .mode = Mode::every, .host = "there", .channels = kNetworks});
+    add_relay({.label = "next-relay",
+               .mode = Mode::every,
+               .host = "beyond",
+               .channels = kNetworks,
+               .sources = {"relay", "trainer"}});
+    add({.label = "beyond", .host = "beyond", .channels = kAll, .sources = {"next-relay", "relay"}});
+    add({.label = "farthest", .host = "far off", .channels = kNetworks, .sources = {"next-relay", "relay", "trainer"}});
     add({.label = "behind", .host = "there", .channels = kAll, .sources = {"relay", "trainer"}});
     add({.label = "behind-every",
          .mode = Mode::every,
@@ -181,20 +192,20 @@ class Simulation {
       host_.world.violated(format(
           "{} serves {} and not {}: {}; {} of {} bytes are live, {} captures skipped; {}; {}", subscriber->kind().label,
           subscriber->arrived(), newest, subscriber->machine().last_refusal(), publisher_->live_bytes(),
-          publisher_->slab_bytes(), publisher_->skipped(), sessions(*publisher_), sessions(*relay_)));
+          publisher_->slab_bytes(), publisher_->skipped(), sessions(*publisher_), sessions(*relays_.front())));
     }
   }
 
   void check_nothing_leaked() {
     check_kept(*publisher_, publisher_->live_bytes());
-    check_kept(*relay_, relay_->arena().live_bytes());
+    for (SimRelay* relay : relays_) check_kept(*relay, relay->arena().live_bytes());
     for (const auto& subscriber : subscribers_) {
       const OwnArena& arena = subscriber->arena();
       if (arena.versions() > 1) {
         host_.world.violated(
             format("{} keeps {} versions, with nobody reading", subscriber->kind().label, arena.versions()));
       }
-      if (subscriber.get() == relay_) continue;
+      if (std::find(relays_.begin(), relays_.end(), subscriber.get()) != relays_.end()) continue;
       const std::uint64_t wanted = arena.versions() * host_.architecture->bytes();
       if (arena.live_bytes() == wanted) continue;
       host_.world.violated(
@@ -234,7 +245,7 @@ class Simulation {
   Host host_;
   std::unique_ptr<SimPublisher> publisher_;
   std::vector<std::unique_ptr<SimSubscriber>> subscribers_;
-  SimRelay* relay_ = nullptr;
+  std::vector<SimRelay*> relays_;
 };
 
 }  // namespace

@@ -236,6 +236,7 @@ void SimSubscriber::on_fetch_done(const Result<Fetcher::Fetched>& fetched) {
 
 void SimSubscriber::finish(const protocol::Grant& grant, bool stage, const MappedPointer& mapped,
                            const Status& status) {
+  if (!status) withdraw();
   if (!status) let_go(mapped);
   life_->installing.reset();
   if (status && stage) life_->staged = mapped;
@@ -257,6 +258,7 @@ void SimSubscriber::carry_out(const protocol::action::Abandon& abandon) {
   const MappedPointer mapped = std::exchange(life_->installing, nullptr);
   if (mapped == nullptr || mapped->number != abandon.number) host_.world.violated("nothing is there to be abandoned");
   mapped->abandoned = true;
+  withdraw();
   if (std::exchange(life_->fetching, std::nullopt)) life_->fetcher.abandon();
   let_go(mapped);
 }

@@ -55,6 +55,14 @@ class SimSubscriber {
     life_->fetcher.piece_came(connection, request, tensor, offset, piece);
   }
 
+  /// What a relay does about what it fetches, as it comes.
+  virtual std::shared_ptr<Coming> offer(const protocol::Grant&, const std::shared_ptr<const Manifest>&,
+                                        const OwnArena::Plan&, const ConnectionPointer&) {
+    return nullptr;
+  }
+  virtual void more_came() {}
+  virtual void withdraw() {}
+
   /// More than memory.
   bool has_other_ways() const { return kind_.channels != bit(protocol::ChannelKind::shm); }
   /// Whether some reader of this process may look at that place.

@@ -62,6 +62,16 @@ enum class Encoding : std::uint8_t { dense = 0, delta = 1 };
 std::vector<std::byte> encode(const FetchRequest& request);
 Result<FetchRequest> decode_fetch(Bytes bytes);
 
+/// How far an answer is there whose bytes are still on their way to the one who answers (a relay, which passes on what
+/// it has not got in full). Any thread.
+class ComingAnswer {
+ public:
+  virtual ~ComingAnswer() = default;
+  /// So many from its beginning, which stay as they are; only grows. An error when the rest will never come: the
+  /// request is to end with it.
+  virtual Result<std::uint64_t> bytes_there() const = 0;
+};
+
 /// A request that was allowed. Whatever its answers point to stays as it is until it is destroyed. One thread at a
 /// time.
 class OpenFetch {
@@ -70,7 +80,11 @@ class OpenFetch {
   struct Answer {
     Encoding encoding = Encoding::dense;
     Bytes bytes;  ///< Valid until the OpenFetch is destroyed, or release(piece) is called.
+    std::shared_ptr<const ComingAnswer> coming;  ///< Null: all of them are there.
   };
+  /// Whether that piece can be answered by now; ChannelServer::look_again tells when it may. An error when it never
+  /// can: the request is to end with it.
+  virtual Result<bool> can_answer(std::size_t /*piece*/) { return true; }
   /// The bytes of a piece (an index into the request's). May take a while: a delta is made here.
   virtual Result<Answer> answer(std::size_t piece) = 0;
   /// The answer to that piece was sent: what was made for it may go.
@@ -103,6 +117,8 @@ class ChannelServer {
   /// Cuts off whoever fetches for that session: by force, so that its open fetches end soon though it does not answer.
   virtual void cut_off(protocol::SessionId session) = 0;
   virtual ChannelStat stat() const = 0;
+  /// What could not be answered, or not in full, may be by now.
+  virtual void look_again() {}
   /// Memory that answers will lie in (an arena's slab), told once, so that what a fabric wants of it is paid once. It
   /// stays mapped until the channel is destroyed. A channel that has no use for it does nothing.
   virtual Status register_memory(Bytes /*memory*/) { return {}; }

@@ -17,6 +17,21 @@ LeaseId Leases::open(SessionId session, VersionNumber number, HolderId holder, H
   return id;
 }
 
+LeaseId Leases::open_coming(SessionId session, VersionNumber number, HolderId serial) {
+  LeaseId id = keyed_word(seed_, session, serial);
+  while (leases_.contains(id)) id = keyed_word(seed_, id, serial);
+  leases_.emplace(id, Lease{.session = session, .number = number});
+  return id;
+}
+
+std::vector<LeaseId> Leases::of_coming(VersionNumber number) const {
+  std::vector<LeaseId> found;
+  for (const auto& [id, lease] : leases_) {
+    if (lease.number == number && lease.holder == 0 && lease.state == State::open) found.push_back(id);
+  }
+  return found;
+}
+
 bool Leases::close(LeaseId lease, bool by_force) {
   const auto entry = leases_.find(lease);
   if (entry == leases_.end()) return false;
@@ -29,7 +44,7 @@ bool Leases::close(LeaseId lease, bool by_force) {
 bool Leases::end(LeaseId lease, HeldVersions& versions) {
   const auto entry = leases_.find(lease);
   if (entry == leases_.end() || entry->second.state == State::open) return false;
-  versions.release(entry->second.number, entry->second.holder);
+  if (entry->second.holder != 0) versions.release(entry->second.number, entry->second.holder);
   leases_.erase(entry);
   return true;
 }

@@ -5,7 +5,8 @@
 /// any more; between those two it may be closing, when no fetch is begun under it any more.
 ///
 /// Invariants:
-///   1. A lease's version is in the table, held by the lease's holder, until end().
+///   1. A lease's version is in the table, held by the lease's holder, until end(); but for one of a version that was
+///      still coming when it was opened, which holds nothing there: its memory is kept by whoever fetches under it.
 ///   2. An id is never given twice, and cannot be guessed from others: it is keyed by a secret seed.
 /// One thread at a time.
 
@@ -25,12 +26,17 @@ class Leases {
   /// `holder` holds nothing else, now or later. REQUIRES: the version is in `versions`.
   LeaseId open(SessionId session, VersionNumber number, HolderId holder, HeldVersions& versions);
 
+  /// Of a version that is not in the table yet. `serial` is no other lease's holder.
+  LeaseId open_coming(SessionId session, VersionNumber number, HolderId serial);
+
   /// True when this changed something, so that the shell has to be told: it was open, or closing but not by force.
   bool close(LeaseId lease, bool by_force);
 
   /// Nothing of it is read any more. False for one that nobody knows, or that was not closed.
   bool end(LeaseId lease, HeldVersions& versions);
 
+  /// Those of a version that was still coming when they were opened, and are open.
+  std::vector<LeaseId> of_coming(VersionNumber number) const;
   /// Of a session, those that are closing too.
   std::vector<LeaseId> of(SessionId session) const;
   SessionId session_of(LeaseId lease) const;  ///< REQUIRES: it has not ended.
@@ -42,7 +48,7 @@ class Leases {
   struct Lease {
     SessionId session = 0;
     VersionNumber number = 0;
-    HolderId holder = 0;
+    HolderId holder = 0;  ///< 0: it holds nothing.
     State state = State::open;
   };
 

@@ -69,14 +69,14 @@ void PublisherMachine::announce(Time now) {
 /// Which version a `latest` session is to be granted.
 Result<VersionNumber> PublisherMachine::current_for(const Want& want) const {
   if (want.exactly != 0) {
-    if (versions_.find(want.exactly) != nullptr) return want.exactly;
+    if (versions_.find(want.exactly) != nullptr || may_have_coming(want, want.exactly)) return want.exactly;
     return fail(Code::not_found, format("{}@{} is not kept here", options_.model, want.exactly));
   }
   const Current& current = activation_.current();
   if (!current.comes_after(want.after_epoch, want.after)) {
     return fail(Code::not_found, format("nothing newer than {} is current", want.after));
   }
-  if (versions_.find(current.number) != nullptr) return current.number;
+  if (versions_.find(current.number) != nullptr || may_have_coming(want, current.number)) return current.number;
   return fail(Code::not_found, format("{}@{} is current{}, and not kept here", options_.model, current.number,
                                       current.hold ? " and held" : ""));
 }

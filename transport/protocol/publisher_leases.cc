@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "core/check.h"
 #include "core/format.h"
 #include "transport/protocol/publisher_machine.h"
 
@@ -39,12 +40,46 @@ std::optional<Error> PublisherMachine::why_not_readable(const PublisherSession& 
 
 std::uint64_t PublisherMachine::grant_by_lease(PublisherSession& session, VersionNumber number) {
   LeaseId lease = session.lease_of(number);
-  if (lease == 0) {
-    const SessionId id = session.hello().session;
+  const SessionId id = session.hello().session;
+  if (lease == 0 && versions_.find(number) == nullptr) {
+    lease = leases_.open_coming(id, number, /*serial=*/2 * ++last_serial_);
+    actions_.emplace_back(action::OpenLease{.lease = lease, .session = id, .number = number, .coming = true});
+  } else if (lease == 0) {
     lease = leases_.open(id, number, /*holder=*/2 * ++last_serial_, versions_);
     actions_.emplace_back(action::OpenLease{.lease = lease, .session = id, .number = number});
   }
   return session.grant(number, lease);
+}
+
+bool PublisherMachine::is_coming(VersionNumber number) const {
+  return coming_ && coming_->version.manifest->name.number == number;
+}
+
+bool PublisherMachine::may_have_coming(const Want& want, VersionNumber number) const {
+  return is_coming(number) && want.channel != ChannelKind::shm;
+}
+
+const HeldVersions::Record& PublisherMachine::record_of(VersionNumber number) const {
+  const HeldVersions::Record* const record = versions_.find(number);
+  FRESHET_CHECK(record != nullptr || is_coming(number));
+  return record != nullptr ? *record : *coming_;
+}
+
+void PublisherMachine::on_coming(CommittedVersion version, Time now) {
+  FRESHET_CHECK(version.manifest != nullptr && version.manifest->name.number > versions_.newest());
+  if (coming_) on_not_coming(coming_->version.manifest->name.number, now);
+  coming_ = HeldVersions::Record{.version = std::move(version), .announced_ns = now.time_since_epoch().count()};
+  announced_turn_ = 0;  // Whoever asked for it too early asks again.
+  settle(now);
+}
+
+void PublisherMachine::on_not_coming(VersionNumber number, Time now) {
+  if (!is_coming(number)) return;
+  coming_.reset();
+  const std::vector<LeaseId> leases = leases_.of_coming(number);
+  for (const LeaseId lease : leases) sessions_.at(leases_.session_of(lease)).drop_lease(lease);
+  close_leases(leases, /*by_force=*/false);
+  settle(now);
 }
 
 void PublisherMachine::close_leases(const std::vector<LeaseId>& leases, bool by_force) {

@@ -46,6 +46,8 @@ void PublisherMachine::on_committed(Committed version, Time now) {
   FRESHET_CHECK(version.segments.size() == version.places.size());
   const VersionNumber number = version.manifest->name.number;
   const std::int64_t announced_ns = now.time_since_epoch().count();
+  // Those who fetch it as it comes go on: all of it is there now.
+  if (is_coming(number)) coming_.reset();
   commits_.append(number, version.missed_before);
   versions_.add_newest(std::move(version), announced_ns);
   number_floor_ = std::max(number_floor_, number);
@@ -186,7 +188,7 @@ void PublisherMachine::on(PublisherSession& session, const Want& want) {
   if (!session.holds(*number) && session.holds_count() >= options_.holds_per_session_max) {
     return refuse_want(Code::out_of_space, format("{} versions are held already", session.holds_count()));
   }
-  if (!fits_on_wire(versions_.find(*number)->version)) {
+  if (!fits_on_wire(record_of(*number).version)) {
     return refuse_want(Code::unsupported, format("the manifest of {} is too large to be sent", *number));
   }
   send_grant(session, want, *number);
@@ -207,7 +209,7 @@ Result<VersionNumber> PublisherMachine::next_for(PublisherSession& session, cons
 void PublisherMachine::send_grant(PublisherSession& session, const Want& want, VersionNumber number) {
   const bool mapped = want.channel == ChannelKind::shm;
   const std::uint64_t grant_id = mapped ? session.grant(number, versions_) : grant_by_lease(session, number);
-  const HeldVersions::Record& record = *versions_.find(number);
+  const HeldVersions::Record& record = record_of(number);
   const CommittedVersion& version = record.version;
   const Architecture& architecture = *version.manifest->architecture;
   const auto& known = want.known_architectures;

@@ -24,6 +24,10 @@
 ///     says that they have come; past the limit, or when the arena needs room (shed_queues), the oldest go and are
 ///     counted in the next grant's gap_before. The newest version is never shed.
 ///   - The last `retained_versions` are kept though nobody holds them; shed_queues takes them before any queue.
+///   - A relay says which version it is fetching (on_coming). A `latest` session that fetches is granted it at once, if
+///     it is what is current: what it fetches comes to it as it comes here, and it proves it itself. Nobody maps it, no
+///     queue has it and no gap is counted before it is committed. When it is not coming any more its leases are closed,
+///     and those who fetched ask again.
 ///   - Numbers need only grow: a relay commits what its upstream numbered, and says what it missed itself.
 ///   - The shell answers StatRequest itself; the machine passes over it.
 ///   - What a `latest` session is granted is the current version, not the newest (activation.h). The current version,
@@ -72,6 +76,7 @@ struct OpenLease {
   LeaseId lease = 0;
   SessionId session = 0;
   VersionNumber number = 0;
+  bool coming = false;  ///< Of the version that is coming (on_coming).
 };
 /// No fetch is to be begun under it any more; answered with on_lease_closed once nothing of it is read. `by_force`: the
 /// session is gone, so that whoever still fetches for it is to be cut off; may follow one without force.
@@ -114,6 +119,12 @@ class PublisherMachine {
   /// REQUIRES: numbered above every version before it; as many segments and places as the architecture has tensors.
   using Committed = CommittedVersion;
   void on_committed(Committed version, Time now);
+
+  /// A relay: that version is being fetched, and what comes can be fetched from here meanwhile; in the place of any
+  /// that was coming before. Ends with its commit, or with on_not_coming. REQUIRES: numbered above every version before
+  /// it; places and segments are not looked at.
+  void on_coming(CommittedVersion version, Time now);
+  void on_not_coming(VersionNumber number, Time now);
 
   void on_message(const Peer& peer, Message message, Time now);
 
@@ -197,6 +208,11 @@ class PublisherMachine {
   bool can_fetch(const Hello& hello) const;
   std::optional<Error> why_not_readable(const PublisherSession& session, const Want& want) const;
   std::uint64_t grant_by_lease(PublisherSession& session, VersionNumber number);
+  bool is_coming(VersionNumber number) const;
+  /// That version is coming, and the Want can be answered with it.
+  bool may_have_coming(const Want& want, VersionNumber number) const;
+  /// What a grant of it is made of. REQUIRES: it is here, or coming.
+  const HeldVersions::Record& record_of(VersionNumber number) const;
   void close_leases(const std::vector<LeaseId>& leases, bool by_force);
   void expire(SessionId id);
   std::uint32_t lease_ms() const;
@@ -215,6 +231,7 @@ class PublisherMachine {
 
   Options options_;
   HeldVersions versions_;
+  std::optional<HeldVersions::Record> coming_;  ///< Not among versions_.
   CommitLog commits_;
   Activation activation_;
   std::uint64_t announced_turn_ = 1;

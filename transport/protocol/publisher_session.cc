@@ -60,6 +60,14 @@ bool PublisherSession::has_leases() const {
   return std::any_of(holds_.begin(), holds_.end(), [](const auto& hold) { return hold.second.lease != 0; });
 }
 
+void PublisherSession::drop_lease(LeaseId lease) {
+  for (auto at = holds_.begin(); at != holds_.end();) {
+    Hold& hold = at->second;
+    if (hold.lease == lease) hold.lease = 0;
+    at = hold.lease == 0 && !hold.mapped ? holds_.erase(at) : std::next(at);
+  }
+}
+
 void PublisherSession::drop_leases() {
   for (auto& [number, hold] : holds_) hold.lease = 0;
   std::erase_if(holds_, [](const auto& hold) { return !hold.second.mapped; });

@@ -69,6 +69,19 @@ DeltaCache::Payload DeltaCache::get(const DeltaSpec& spec, Bytes base, Bytes tar
   return payload;
 }
 
+void DeltaCache::put(const DeltaSpec& spec, Payload payload) {
+  const Key key{spec.base, spec.target};
+  MutexLock lock(mutex_);
+  const auto found = entries_.find(key);
+  if (found != entries_.end() && (found->second.making || found->second.payload != nullptr)) return;
+  Entry& entry = entries_[key];
+  if (found == entries_.end()) entry.recency = recent_.insert(recent_.begin(), key);
+  entry.payload = std::move(payload);
+  entry.larger_than = 0;
+  stat_.bytes += entry.payload->size();
+  make_room();
+}
+
 void DeltaCache::touch(const Key&, Entry& entry) { recent_.splice(recent_.begin(), recent_, entry.recency); }
 
 void DeltaCache::make_room() {

@@ -37,6 +37,9 @@ class DeltaCache {
   Payload get(const DeltaSpec& spec, Bytes base, Bytes target, std::uint64_t link_bytes_per_second)
       FRESHET_EXCLUDES(mutex_);
 
+  /// One that was made elsewhere.
+  void put(const DeltaSpec& spec, Payload payload) FRESHET_EXCLUDES(mutex_);
+
   struct Stat {
     std::uint64_t made = 0;
     std::uint64_t found = 0;

@@ -7,6 +7,10 @@
 /// A lease that is closed admits no new request; when the last that was admitted has ended, `on_closed` is told, and
 /// only then may the version's segments be written again (transport/protocol/publisher_machine.h).
 ///
+/// A lease may be of a version that is itself still coming (coming_version.h): a piece is answered with what comes as
+/// it comes, as soon as it is known how it does. When that is a delta from another base than the fetcher has, the piece
+/// waits until the tensor is there.
+///
 /// Any thread.
 
 #include <atomic>
@@ -19,6 +23,7 @@
 #include "core/manifest.h"
 #include "core/mutex.h"
 #include "transport/channel/channel.h"
+#include "transport/serve/coming_version.h"
 #include "transport/serve/delta_cache.h"
 #include "transport/serve/served_segments.h"
 
@@ -33,8 +38,9 @@ class FetchDesk final : public channel::FetchSource {
   struct Lease {
     protocol::SessionId session = 0;
     std::shared_ptr<const Manifest> manifest;
-    std::vector<Bytes> tensors;                ///< By tensor index; they stay until on_closed.
+    std::vector<Bytes> tensors;                ///< By tensor index; they stay until on_closed. None while it comes.
     std::shared_ptr<ServedSegments> segments;  ///< Where bases are looked up.
+    std::shared_ptr<ComingVersion> coming;     ///< Null for a version that is there.
   };
   void open_lease(protocol::LeaseId id, Lease lease) FRESHET_EXCLUDES(mutex_);
   void close_lease(protocol::LeaseId id) FRESHET_EXCLUDES(mutex_);
@@ -46,6 +52,9 @@ class FetchDesk final : public channel::FetchSource {
 
   Result<std::unique_ptr<channel::OpenFetch>> open(const channel::FetchRequest& request) override
       FRESHET_EXCLUDES(mutex_);
+
+  /// The version came: the deltas that it came as need not be made for those who ask for the same.
+  void keep_deltas_of(const ComingVersion& coming);
 
   DeltaCache::Stat deltas() const { return deltas_.stat(); }
 

@@ -84,6 +84,12 @@ void FetchArena::refer(SegmentIndex segment) {
   referred.sealed = true;
 }
 
+void FetchArena::refer_unproved(SegmentIndex segment) {
+  Row& referred = row(segment);
+  FRESHET_CHECK(referred.references > 0 && !referred.sealed);
+  ++referred.references;
+}
+
 Status FetchArena::acquire(std::span<Want> wants) {
   std::vector<bool> had;
   for (const Want& want : wants) had.push_back(want.segment.has_value());
@@ -116,7 +122,7 @@ MutableBytes FetchArena::write(SegmentIndex segment) {
 
 void FetchArena::prove(SegmentIndex segment, const Content& content) {
   Row& proved = row(segment);
-  FRESHET_CHECK(proved.references == 1 && !proved.sealed);
+  FRESHET_CHECK(proved.references > 0 && !proved.sealed);
   strike_out(segment);
   proved.content = content;
   proved.sealed = true;

@@ -9,7 +9,7 @@
 ///   1. A content in the ledger was proved: its bytes have the digest that stands beside it. Before a segment is
 ///      written its content is struck out; it is entered again when the new bytes were proved.
 ///   2. A segment is free if and only if nobody refers to it. Versions refer to theirs (served, pinned or relayed), a
-///      fetch to those that it writes and starts from.
+///      fetch to those that it writes and starts from, and whoever passes on what comes to those that it comes to.
 ///   3. A content is found only by name, digest and size together, so that a peer that gives one name to two contents
 ///      gets nothing mixed.
 ///
@@ -52,6 +52,10 @@ class FetchArena {
 
   /// One more reference to a segment that has a content; a free one is live again, as it is.
   void refer(SegmentIndex segment);
+
+  /// One more reference to a segment that is being written, from somebody who reads what is there of it already. It
+  /// cannot be begun anew from then on: write() is only for who refers to it alone.
+  void refer_unproved(SegmentIndex segment);
 
   /// A segment to write, referred to once: the tensor's own shadow if there is one. Its content, if it has one, is
   /// still true. The wants that found room have a segment afterwards also when the answer is out_of_space.

@@ -58,6 +58,7 @@ Status FetchInstall::start(Time now) {
     FRESHET_CHECK(segment.has_value());
     arena_.refer(*segment);
     segments_[tensor] = segment;
+    show_proved(tensor, *segment);
   }
   FRESHET_TRY(find_room(plan));
   FRESHET_TRY(prove_empty(plan));
@@ -110,6 +111,7 @@ Status FetchInstall::prove_empty(const FetchPlan& plan) {
                                         job_.manifest->architecture->tensors()[tensor].name));
     }
     arena_.prove(*segments_[tensor], content);
+    show_proved(tensor, *segments_[tensor]);
   }
   return {};
 }
@@ -183,6 +185,7 @@ Result<MutableBytes> FetchInstall::place(std::uint64_t request, std::size_t piec
   if (encoding == Encoding::dense) {
     if (bytes != item.bytes) return fail(Code::corrupt, format("{} bytes for a tensor of {}", bytes, item.bytes));
     item.memory = arena_.write(item.segment);
+    show_begin(item);
     return item.memory;
   }
   if (!item.base || bytes > item.bytes) return fail(Code::corrupt, "a delta that was not asked for");
@@ -191,8 +194,40 @@ Result<MutableBytes> FetchInstall::place(std::uint64_t request, std::size_t piec
     return fail(Code::out_of_space, format("no room for a delta of {} bytes", bytes));
   }
   payload_bytes_ += bytes;
-  item.payload.resize(bytes);
-  return MutableBytes(item.payload);
+  item.payload = std::make_shared<std::vector<std::byte>>(bytes);
+  show_begin(item);
+  return MutableBytes(*item.payload);
+}
+
+void FetchInstall::show_begin(Item& item) {
+  // Whatever was no proof once is shown when it is proved.
+  if (job_.coming == nullptr || item.retried) return;
+  item.shown = true;
+  if (item.encoding == Encoding::delta) {
+    return job_.coming->begin_delta(item.tensor, served_->manifest->owners[item.tensor], item.payload);
+  }
+  arena_.refer_unproved(item.segment);
+  job_.coming->keeps(item.segment);
+  job_.coming->begin_dense(item.tensor, item.memory);
+}
+
+void FetchInstall::show_proved(std::uint32_t tensor, SegmentIndex segment) {
+  if (job_.coming == nullptr) return;
+  arena_.refer(segment);
+  job_.coming->keeps(segment);
+  job_.coming->proved(tensor, arena_.bytes(segment));
+}
+
+bool FetchInstall::leave_shown(Item& item) {
+  if (!std::exchange(item.shown, false)) return true;
+  job_.coming->restart(item.tensor);
+  if (item.encoding == Encoding::delta) return true;
+  FetchArena::Want want{.tensor = item.tensor, .bytes = item.bytes};
+  if (!arena_.acquire({&want, 1})) return false;
+  arena_.let_go(item.segment);
+  item.segment = *want.segment;
+  segments_[item.tensor] = want.segment;
+  return true;
 }
 
 void FetchInstall::on_bytes(std::uint64_t request, std::size_t piece, std::uint64_t bytes) {
@@ -205,11 +240,12 @@ void FetchInstall::on_bytes(std::uint64_t request, std::size_t piece, std::uint6
   }
   tally_.bytes_moved += bytes - item.received;
   item.received = bytes;
+  if (item.shown) job_.coming->grew(item.tensor, bytes);
 }
 
 void FetchInstall::on_piece_done(std::uint64_t request, std::size_t piece) {
   Item& item = item_of(request, piece);
-  const std::uint64_t whole = item.encoding == Encoding::dense ? item.bytes : item.payload.size();
+  const std::uint64_t whole = item.encoding == Encoding::dense ? item.bytes : item.payload->size();
   on_bytes(request, piece, whole);
   if (error_ || item.proved || item.request != request) return;
   if (item.encoding == Encoding::dense) {
@@ -227,25 +263,29 @@ void FetchInstall::prove_dense(Item& item) {
     return on_proof_failed(item, Error(Code::corrupt, "its bytes have another digest than the manifest says"));
   }
   arena_.prove(item.segment, content);
+  show_proved(item.tensor, item.segment);
   item.proved = true;
   --unproved_;
   ++tally_.tensors;
 }
 
 void FetchInstall::prove_delta(Item& item) {
-  payload_bytes_ -= item.payload.size();
+  payload_bytes_ -= item.payload->size();
   const Status written = write_delta(item);
   if (!written) {
-    item.payload = {};
+    item.payload.reset();
     return on_proof_failed(item, written.error());
   }
   const Content content = content_of(*job_.manifest, item.tensor);
   arena_.prove(item.segment, content);
+  show_proved(item.tensor, item.segment);
+  // What is shown is read by others.
+  std::vector<std::byte> payload = job_.coming != nullptr ? *item.payload : std::move(*item.payload);
+  item.payload.reset();
   kept_.keep(item.tensor, {.dtype = job_.manifest->architecture->tensors()[item.tensor].dtype,
                            .base = content_of(*served_->manifest, item.tensor),
                            .target = content,
-                           .payload = std::move(item.payload)});
-  item.payload = {};
+                           .payload = std::move(payload)});
   item.proved = true;
   --unproved_;
   ++tally_.tensors;
@@ -257,7 +297,7 @@ Status FetchInstall::write_delta(const Item& item) {
   const Content target = content_of(*job_.manifest, item.tensor);
   if (!can_start_from(item.tensor))
     return fail(Code::corrupt, "the bytes that it starts from are not trusted any more");
-  FRESHET_ASSIGN(const DeltaInfo info, read_delta_info(item.payload));
+  FRESHET_ASSIGN(const DeltaInfo info, read_delta_info(*item.payload));
   // A delta works in both directions: one that led from here to there leads back.
   const bool backwards = info.base == target.name && info.target == base.name;
   const Content* known = arena_.content(item.segment);
@@ -267,7 +307,7 @@ Status FetchInstall::write_delta(const Item& item) {
   const DType dtype = job_.manifest->architecture->tensors()[item.tensor].dtype;
   const DeltaSpec spec = {
       .dtype = dtype, .base = backwards ? target.name : base.name, .target = backwards ? base.name : target.name};
-  FRESHET_TRY(backwards ? revert_delta(spec, item.payload, memory) : apply_delta(spec, item.payload, memory));
+  FRESHET_TRY(backwards ? revert_delta(spec, *item.payload, memory) : apply_delta(spec, *item.payload, memory));
   if (options_.full_proof && digest_of(memory) != target.digest) {
     return fail(Code::corrupt, "the delta led to other bytes than the manifest says");
   }
@@ -300,6 +340,9 @@ void FetchInstall::on_proof_failed(Item& item, const Error& why) {
 
 void FetchInstall::fetch_again(std::size_t index) {
   Item& item = items_[index];
+  if (!leave_shown(item)) {
+    return end_with(Error(Code::out_of_space, "no memory to fetch a tensor anew that is being passed on"));
+  }
   item.request = 0;
   item.retried = true;
   item.refused = false;
@@ -333,8 +376,8 @@ void FetchInstall::on_request_done(std::uint64_t request, Status status) {
   for (const std::size_t index : batch) {
     Item& item = items_[index];
     if (item.proved || item.request != request) continue;
-    if (item.encoding == Encoding::delta && !item.payload.empty()) payload_bytes_ -= item.payload.size();
-    item.payload = {};
+    if (item.encoding == Encoding::delta && item.payload != nullptr) payload_bytes_ -= item.payload->size();
+    item.payload.reset();
     const bool retried = item.retried;
     fetch_again(index);
     item.retried = retried;

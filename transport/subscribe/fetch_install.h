@@ -9,6 +9,9 @@
 /// delta's own (core/delta/element_delta.h), upon a base that was proved; who serves others again asks for the full
 /// digest on top. A tensor whose proof fails is fetched once more, dense; when that fails too, the version is corrupt.
 ///
+/// A relay shows what comes, as it comes, to those who fetch from it (serve/coming_version.h): they prove it
+/// themselves. What was shown once is not written again.
+///
 /// Owned by the subscriber's loop thread. While is_quiet() is false the client writes into the arena for it: either the
 /// client or this waits, or the client is destroyed first and on_client_dead() called.
 
@@ -22,6 +25,7 @@
 #include "core/clock.h"
 #include "core/manifest.h"
 #include "transport/channel/channel.h"
+#include "transport/serve/coming_version.h"
 #include "transport/subscribe/fetch_arena.h"
 #include "transport/subscribe/fetch_plan.h"
 #include "transport/subscribe/kept_deltas.h"
@@ -64,6 +68,7 @@ class FetchInstall final : public channel::FetchSink {
     std::shared_ptr<const Manifest> manifest;
     protocol::SessionId session = 0;
     protocol::LeaseId lease = 0;
+    std::shared_ptr<serve::ComingVersion> coming;  ///< Where it is shown while it comes; null: nowhere.
   };
 
   /// `served`, null for none, is what deltas may start from. `channel`, `arena` and `kept` are borrowed.
@@ -106,9 +111,10 @@ class FetchInstall final : public channel::FetchSink {
     std::uint64_t request = 0;  ///< The last one that asked for it; 0 while it waits to be asked for.
     bool refused = false;       ///< By place(): to be asked for again.
     bool retried = false;
+    bool shown = false;  ///< What comes of it can be read by others.
     channel::Encoding encoding = channel::Encoding::dense;
-    MutableBytes memory;  ///< Where a dense answer comes to.
-    std::vector<std::byte> payload;
+    MutableBytes memory;                              ///< Where a dense answer comes to.
+    std::shared_ptr<std::vector<std::byte>> payload;  ///< Of a delta; null for none.
     std::uint64_t received = 0;
     std::optional<DigestStream> digest;  ///< Where the bytes come in pieces.
   };
@@ -127,6 +133,11 @@ class FetchInstall final : public channel::FetchSink {
   void bring_to_base(const Item& item, const std::optional<Content>& shadow, MutableBytes memory);
   void on_proof_failed(Item& item, const Error& why);
   void fetch_again(std::size_t item);
+  void show_begin(Item& item);
+  /// To `coming`, which keeps it.
+  void show_proved(std::uint32_t tensor, SegmentIndex segment);
+  /// What was shown is left as it is, and another segment written. False when there is none.
+  bool leave_shown(Item& item);
   void end_with(Error error);
   void measure_link(Time now);
 

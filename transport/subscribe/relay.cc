@@ -18,6 +18,24 @@ constexpr Duration kAdvertiseEach = std::chrono::seconds(3);
 
 }  // namespace
 
+struct Relay::Shown {
+  Mutex mutex;
+  std::vector<SegmentIndex> over FRESHET_GUARDED_BY(mutex);
+
+  /// Let go of at the loop's next round: nobody waits for it.
+  void add(const std::vector<SegmentIndex>& segments) FRESHET_EXCLUDES(mutex) {
+    const MutexLock lock(mutex);
+    over.insert(over.end(), segments.begin(), segments.end());
+  }
+  std::vector<SegmentIndex> take() FRESHET_EXCLUDES(mutex) {
+    const MutexLock lock(mutex);
+    return std::exchange(over, {});
+  }
+};
+
+Relay::Relay(Options options, std::unique_ptr<Directory::Claim> claim)
+    : options_(std::move(options)), claim_(std::move(claim)), shown_(std::make_shared<Shown>()) {}
+
 Result<std::unique_ptr<Relay>> Relay::open(Options options) {
   Directory& directory = options.hub->directory();
   std::unique_ptr<Directory::Claim> claim;
@@ -62,6 +80,7 @@ Relay::~Relay() {
   }
   changed_.notify_all();
   if (advertiser_.joinable()) advertiser_.join();
+  coming_.reset();
   take_news();
   MutexLock lock(mutex_);
   for (const auto& [ours, segment] : segments_) arena_->let_go(segment);
@@ -85,6 +104,43 @@ void Relay::keep_advertised() {
 }
 
 void Relay::set_wake(const Wake& wake) { wake_ = &wake; }
+
+std::shared_ptr<serve::ComingVersion> Relay::expect(std::shared_ptr<const Manifest> manifest,
+                                                    const std::shared_ptr<FetchArena>& arena) {
+  const VersionNumber number = manifest->name.number;
+  if (number <= newest_ || number == unproved_) return nullptr;
+  {
+    MutexLock lock(mutex_);
+    arena_ = arena;
+  }
+  return std::make_shared<serve::ComingVersion>(
+      std::move(manifest),
+      serve::ComingVersion::Events{
+          .on_more = [hub = options_.hub.get()] { hub->look_again(); },
+          .on_over = [shown = shown_](const std::vector<SegmentIndex>& segments) { shown->add(segments); }});
+}
+
+void Relay::offer(std::shared_ptr<serve::ComingVersion> coming, std::int64_t publish_started_ns) {
+  coming_ = std::move(coming);
+  const std::shared_ptr<const Manifest> manifest(coming_, &coming_->manifest());
+  options_.hub->coming(options_.model,
+                       {.manifest = manifest,
+                        .encoded_manifest = encode(*manifest),
+                        .segments = {},
+                        .places = {},
+                        .slab_bytes = {},
+                        .publish_started_ns = publish_started_ns},
+                       coming_);
+}
+
+void Relay::withdraw(const Error& why) {
+  if (coming_ == nullptr) return;
+  const std::shared_ptr<serve::ComingVersion> coming = std::exchange(coming_, nullptr);
+  if (why.code() == Code::corrupt) unproved_ = coming->number();
+  coming->give_up(Error(Code::unavailable,
+                        format("{} does not come any more: {}", to_string(coming->manifest().name), why.message())));
+  options_.hub->not_coming(options_.model, coming->number());
+}
 
 std::vector<SegmentIndex> Relay::take_in(const FetchedMemory& fetched) {
   const std::vector<SegmentIndex>& segments = fetched.version().segments;
@@ -118,6 +174,7 @@ void Relay::commit(const ServedVersion& version, std::uint64_t missed, std::int6
   // What is mapped from a publisher of this host is there for its neighbours too; and a hub's numbers grow.
   if (version.fetched == nullptr || version.number() <= newest_) return;
   newest_ = version.number();
+  coming_.reset();
   if (claim_ != nullptr) static_cast<void>(claim_->record_number(newest_));
   const FetchedMemory& fetched = *version.fetched;
   protocol::CommittedVersion committed{.manifest = version.manifest,
@@ -162,6 +219,7 @@ VersionNumber Relay::take_news() {
     }
   }
   if (!free.empty()) arena->let_go(free);
+  if (const std::vector<SegmentIndex> over = shown_->take(); !over.empty()) arena->let_go(over);
   return floor_;
 }
 

@@ -4,6 +4,9 @@
 /// and number, to a hub of its own, out of the memory that it was fetched into. So a host fetches a version once and
 /// its neighbours map it, and hosts further on fetch from here.
 ///
+/// What it is about to install it offers to those who fetch from it, as it comes (serve/coming_version.h), so that a
+/// chain of relays takes hardly longer than one hop. Neighbours, who map it, have to wait until it was proved.
+///
 /// The hub's books know a segment by a number of the relay's own, one for each time that the hub takes it in: each such
 /// number refers to the arena's segment until the hub says that it is free, exactly once, however the two sides' news
 /// cross.
@@ -43,6 +46,15 @@ class Relay final : public HubModel {
   /// To be woken when take_news() has something. Before the first commit.
   void set_wake(const Wake& wake);
 
+  /// A version is about to be fetched into `arena`: where to show what comes of it. Null when nobody may fetch it from
+  /// here: one that is no newer than what was served, or that once did not prove to be what its manifest says.
+  std::shared_ptr<serve::ComingVersion> expect(std::shared_ptr<const Manifest> manifest,
+                                               const std::shared_ptr<FetchArena>& arena);
+  /// The fetch has begun, and can be followed.
+  void offer(std::shared_ptr<serve::ComingVersion> coming, std::int64_t publish_started_ns);
+  /// The fetch came to nothing.
+  void withdraw(const Error& why);
+
   /// Serves it from now on. `missed`: versions before it that never came here.
   void commit(const ServedVersion& version, std::uint64_t missed, std::int64_t publish_started_ns);
   /// That pair is current upstream, and so for everybody downstream.
@@ -62,11 +74,13 @@ class Relay final : public HubModel {
   PublisherStat stat(const std::vector<protocol::PublisherMachine::SessionStat>& sessions) const override;
 
  private:
-  Relay(Options options, std::unique_ptr<Directory::Claim> claim)
-      : options_(std::move(options)), claim_(std::move(claim)) {}
+  Relay(Options options, std::unique_ptr<Directory::Claim> claim);
   void keep_advertised() FRESHET_EXCLUDES(mutex_);
   /// False when the relay is closing.
   bool wait_to_advertise(VersionNumber& newest) FRESHET_EXCLUDES(mutex_);
+  /// Segments that were shown while they came, and are not read any more. Outlives the relay, in those who read last.
+  struct Shown;
+
   std::vector<SegmentIndex> take_in(const FetchedMemory& fetched) FRESHET_EXCLUDES(mutex_);
 
   const Options options_;
@@ -75,6 +89,9 @@ class Relay final : public HubModel {
   // The loop thread's.
   bool added_ = false;
   VersionNumber newest_ = 0;
+  VersionNumber unproved_ = 0;  ///< It came once, and was not what its manifest says.
+  std::shared_ptr<serve::ComingVersion> coming_;
+  std::shared_ptr<Shown> shown_;
 
   std::atomic<const Wake*> wake_{nullptr};
   std::atomic<VersionNumber> floor_{0};

@@ -40,8 +40,11 @@ void SubscriberLoop::begin_fetch(protocol::action::Install install) {
   if (!manifest) return refuse_fetch(manifest.error());
   machine_.on_architecture_known((*manifest)->architecture->digest());
   const detail::ServedVersion* served = shelf_.current();
-  const Status begun = fetcher_.begin({.manifest = *manifest, .session = grant.session, .lease = grant.lease},
-                                      served == nullptr ? nullptr : served->fetched.get(), now());
+  const auto coming = relay_ != nullptr ? relay_->expect(*manifest, fetcher_.arena()) : nullptr;
+  const Status begun =
+      fetcher_.begin({.manifest = *manifest, .session = grant.session, .lease = grant.lease, .coming = coming},
+                     served == nullptr ? nullptr : served->fetched.get(), now());
+  if (begun && coming != nullptr) relay_->offer(coming, grant.publish_started_ns);
   if (begun) return;
   if (relay_ != nullptr && begun.error().code() == Code::out_of_space) {
     relay_->make_room((*manifest)->architecture->bytes());
@@ -56,13 +59,16 @@ void SubscriberLoop::abandon_fetch(const protocol::action::Abandon& abandoned) {
   if (fetch_next_ && is_it(fetch_next_->grant.session, fetch_next_->grant.number)) fetch_next_.reset();
   if (!fetching_ || !is_it(fetching_->session, fetching_->number)) return;
   fetching_.reset();
-  fetcher_.give_up(Error(Code::cancelled, "something else was decided"));
+  const Error why(Code::cancelled, "something else was decided");
+  if (relay_ != nullptr) relay_->withdraw(why);
+  fetcher_.give_up(why);
 }
 
 void SubscriberLoop::refuse_fetch(const Error& why) {
   const Fetching fetching = *std::exchange(fetching_, std::nullopt);
   const Error error = Error(why).with_context(
       format("fetch {}@{} by {}", model_, fetching.number, protocol::to_string(fetching.channel)));
+  if (relay_ != nullptr) relay_->withdraw(why);
   shelf_.set_error(error.message());
   machine_.on_installed(fetching.session, fetching.number, fail(error), now());
 }

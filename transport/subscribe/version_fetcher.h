@@ -82,7 +82,7 @@ class VersionFetcher {
   /// Carries on for about `at_most`.
   Round round(Time now, std::chrono::microseconds at_most);
 
-  const FetchArena& arena() const { return *arena_; }
+  const std::shared_ptr<FetchArena>& arena() const { return arena_; }
 
  private:
   void drop_client(const Error& why);

@@ -192,12 +192,43 @@ void PublisherHub::commit(const std::string& name, protocol::CommittedVersion ve
     Model& model = models_.at(name);
     *model.slabs = slabs;
     model.segments->add(shared->manifest->owners.owners(), shared->segments, model.owner->bytes_of(shared->segments));
+    const VersionNumber number = shared->manifest->name.number;
     model.machine->on_committed(std::move(*shared), now());
     carry_out(model);
+    if (model.coming != nullptr && model.coming->number() == number) {
+      desk_.keep_deltas_of(*model.coming);
+      model.coming.reset();
+    }
     // After the news: a subscriber that hears of it has a way to go until it needs a new slab, and waits for it.
     door_->send_new_slabs();
     announced();
   });
+}
+
+void PublisherHub::coming(const std::string& name, protocol::CommittedVersion version,
+                          std::shared_ptr<serve::ComingVersion> coming) {
+  auto shared = std::make_shared<protocol::CommittedVersion>(std::move(version));
+  post([this, name, shared, coming = std::move(coming)] {
+    Model& model = models_.at(name);
+    // First: what was coming before has no more to do with this one's leases.
+    if (model.coming != nullptr) model.machine->on_not_coming(model.coming->number(), now());
+    model.coming = coming;
+    model.machine->on_coming(std::move(*shared), now());
+    carry_out(model);
+  });
+}
+
+void PublisherHub::not_coming(const std::string& name, VersionNumber number) {
+  post([this, name, number] {
+    Model& model = models_.at(name);
+    model.machine->on_not_coming(number, now());
+    carry_out(model);
+    if (model.coming != nullptr && model.coming->number() == number) model.coming.reset();
+  });
+}
+
+void PublisherHub::look_again() {
+  for (const auto& server : channels_) server->look_again();
 }
 
 void PublisherHub::shed_queues(const std::string& name, std::uint64_t bytes) {
@@ -319,12 +350,22 @@ void PublisherHub::carry_out(Model& model) {
 }
 
 void PublisherHub::open_lease(Model& model, const protocol::action::OpenLease& lease) {
+  if (lease.coming) {
+    FRESHET_CHECK(model.coming != nullptr && model.coming->number() == lease.number);
+    const auto manifest = std::shared_ptr<const Manifest>(model.coming, &model.coming->manifest());
+    return desk_.open_lease(lease.lease, {.session = lease.session,
+                                          .manifest = manifest,
+                                          .tensors = {},
+                                          .segments = model.segments,
+                                          .coming = model.coming});
+  }
   const VersionTable::Entry* version = model.machine->versions().find(lease.number);
   FRESHET_CHECK(version != nullptr);
   desk_.open_lease(lease.lease, {.session = lease.session,
                                  .manifest = version->manifest,
                                  .tensors = model.owner->bytes_of(version->segments),
-                                 .segments = model.segments});
+                                 .segments = model.segments,
+                                 .coming = nullptr});
 }
 
 void PublisherHub::close_lease(const protocol::action::CloseLease& lease) {

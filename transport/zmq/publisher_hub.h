@@ -79,6 +79,12 @@ class PublisherHub {
   /// that exist, their descriptors open until remove().
   void commit(const std::string& model, protocol::CommittedVersion version, std::vector<shm::SlabReference> slabs,
               std::function<void()> announced);
+  /// A relay: that version is being fetched, and can be fetched from here as it comes (PublisherMachine::on_coming).
+  void coming(const std::string& model, protocol::CommittedVersion version,
+              std::shared_ptr<serve::ComingVersion> coming);
+  void not_coming(const std::string& model, VersionNumber number);
+  /// More of it is there.
+  void look_again();
   /// Gives up queued versions until `bytes` were freed or nothing is left to give up; returns when that was done.
   void shed_queues(const std::string& model, std::uint64_t bytes);
   PublisherStat stat(const std::string& model);
@@ -97,6 +103,7 @@ class PublisherHub {
     std::shared_ptr<shm::SlabList> slabs;
     std::shared_ptr<serve::ServedSegments> segments;
     std::optional<protocol::Announcement> announced;  ///< The last one.
+    std::shared_ptr<serve::ComingVersion> coming;     ///< Null when nothing is.
   };
 
   /// What open() made, all that can fail.

@@ -220,9 +220,23 @@ void Peer::post(Send& send, MessageId id, const Header& header, Bytes data) {
 Peer::Fetching* Peer::sendable() {
   for (const auto& fetch : fetches_) {
     const bool has_next = fetch->next < fetch->request.pieces.size() && !fetch->is_being_answered();
-    if (!fetch->over && (fetch->has_answer || has_next)) return fetch.get();
+    if (fetch->over || !(fetch->has_answer || has_next)) continue;
+    const Result<bool> can = can_go_on(*fetch);
+    if (can && *can) return fetch.get();
+    if (can) continue;
+    fetch->over = true;
+    refuse(fetch->request.request, can.error());
   }
   return nullptr;
+}
+
+/// A chunk is not sent before it is there in full.
+Result<bool> Peer::can_go_on(const Fetching& fetch) const {
+  if (!fetch.has_answer) return fetch.asked ? true : fetch.open->can_answer(fetch.next);
+  if (fetch.answer.coming == nullptr) return true;
+  const std::uint64_t left = fetch.answer.bytes.size() - fetch.offset;
+  FRESHET_ASSIGN(const std::uint64_t there, fetch.answer.coming->bytes_there());
+  return there >= fetch.offset + std::min(options_.chunk_bytes, left);
 }
 
 void Peer::send_next(Fetching& fetch) {
@@ -276,7 +290,8 @@ bool Peer::take_answer(Fetching& fetch, Result<OpenFetch::Answer> answer) {
   fetch.has_answer = true;
   ++fetch.next;
   // While this one is sent, the next is made.
-  if (fetch.next < fetch.request.pieces.size() && takes_a_while(fetch.request.pieces[fetch.next])) ask(fetch);
+  if (fetch.next == fetch.request.pieces.size() || !takes_a_while(fetch.request.pieces[fetch.next])) return true;
+  if (const Result<bool> can = fetch.open->can_answer(fetch.next); can && *can) ask(fetch);
   return true;
 }
 
@@ -313,7 +328,9 @@ void Peer::send_batch(Fetching& fetch) {
     bytes.insert(bytes.end(), fetch.answer.bytes.begin(), fetch.answer.bytes.end());
     release(fetch, fetch.piece);
     fetch.has_answer = false;
-    if (fetch.next == fetch.request.pieces.size() || !next_answer(fetch)) break;
+    if (fetch.next == fetch.request.pieces.size() || fetch.is_being_answered()) break;
+    // What can go now does not wait for what is still coming; sendable() tells what fails.
+    if (!can_go_on(fetch).value_or(false) || !next_answer(fetch) || !can_go_on(fetch).value_or(false)) break;
   }
   Send& send = take_send();
   send.fetch = &fetch;

@@ -126,7 +126,10 @@ class Peer {
   void refuse(std::uint64_t request, const Error& error);
   void pong();
 
+  /// The first fetch that something can be done for by now; those that never can be answered are over. Null for none.
   Fetching* sendable();
+  /// Whether the next of its answer, or the answer to its next piece, is there.
+  Result<bool> can_go_on(const Fetching& fetch) const;
   void send_next(Fetching& fetch);
   /// False when there is none yet, or none any more.
   bool next_answer(Fetching& fetch);

@@ -54,6 +54,7 @@ class Server final : public ChannelServer {
     wake_.wake();
   }
   Status register_memory(Bytes memory) override { return worker_->register_memory(memory); }
+  void look_again() override { wake_.wake(); }
   ChannelStat stat() const override {
     return {.bytes_sent = counters_.bytes_sent.load(),
             .requests = counters_.requests.load(),

@@ -104,13 +104,42 @@ std::size_t Peer::fill(MutableBytes room) {
 }
 
 std::size_t Peer::fill_answers(MutableBytes room) {
-  if (fetches_.empty()) return 0;
-  Fetching& fetch = *fetches_.front();
-  if (!fetch.has_answer && !next_answer(fetch)) return 0;
-  const std::size_t bytes = is_small(fetch) ? fill_batch(fetch, room) : fill_chunk(fetch, room);
-  const bool running = !fetches_.empty() && fetches_.front().get() == &fetch;
-  if (running && !fetch.has_answer && fetch.next == fetch.request.pieces.size()) end(fetch.request.request);
+  Fetching* const fetch = sendable();
+  if (fetch == nullptr) return 0;
+  const std::size_t bytes = is_small(*fetch) ? fill_batch(*fetch, room) : fill_chunk(*fetch, room);
+  const bool running =
+      std::any_of(fetches_.begin(), fetches_.end(), [&](const auto& one) { return one.get() == fetch; });
+  if (running && !fetch->has_answer && fetch->next == fetch->request.pieces.size()) end(fetch->request.request);
   return bytes;
+}
+
+Peer::Fetching* Peer::sendable() {
+  for (std::size_t i = 0; i < fetches_.size();) {
+    Fetching& fetch = *fetches_[i];
+    Result<std::uint64_t> bytes = 0;
+    if (!fetch.has_answer) {
+      const Result<bool> can = fetch.open->can_answer(fetch.next);
+      if (!can) bytes = fail(can.error());
+      if (can && *can && !next_answer(fetch)) continue;  // It was ended.
+    }
+    if (fetch.has_answer) bytes = sendable_bytes(fetch);
+    if (!bytes) {
+      refuse(fetch.request.request, bytes.error());
+      end(fetch.request.request);
+      continue;
+    }
+    if (fetch.has_answer && (*bytes > 0 || fetch.answer.bytes.empty())) return &fetch;
+    ++i;
+  }
+  return nullptr;
+}
+
+/// A chunk is not sent before it is there in full.
+Result<std::uint64_t> Peer::sendable_bytes(const Fetching& fetch) const {
+  const std::uint64_t chunk = std::min<std::uint64_t>(context_.chunk_bytes, fetch.answer.bytes.size() - fetch.offset);
+  if (fetch.answer.coming == nullptr) return chunk;
+  FRESHET_ASSIGN(const std::uint64_t there, fetch.answer.coming->bytes_there());
+  return there >= fetch.offset + chunk ? chunk : 0;
 }
 
 bool Peer::next_answer(Fetching& fetch) {
@@ -170,7 +199,12 @@ std::size_t Peer::fill_batch(Fetching& fetch, MutableBytes room) {
     context_.counters.bytes_sent.fetch_add(bytes.size(), std::memory_order_relaxed);
     fetch.open->release(fetch.piece);
     fetch.has_answer = false;
-    if (++answers == kBatchAnswersMax || fetch.next == fetch.request.pieces.size() || !next_answer(fetch)) break;
+    if (++answers == kBatchAnswersMax || fetch.next == fetch.request.pieces.size()) break;
+    // What can go now does not wait for what is still coming; sendable() tells what fails.
+    const Result<bool> can = fetch.open->can_answer(fetch.next);
+    if (!can || !*can || !next_answer(fetch)) break;
+    const Result<std::uint64_t> there = sendable_bytes(fetch);
+    if (!there || (*there == 0 && !fetch.answer.bytes.empty())) break;
     if (!is_small(fetch) || at + sizeof head + fetch.answer.bytes.size() > room.size()) break;
   }
   const Frame frame = frame_of(Kind::batch, request, 0, 0, 0, answers);

@@ -65,6 +65,10 @@ class Peer {
   void refuse(std::uint64_t request, const Error& error);
   bool has_credit(std::size_t bytes) const;
   std::size_t fill_answers(MutableBytes room);
+  /// The first fetch that something can be sent for by now; those that never can are ended. Null when there is none.
+  Fetching* sendable();
+  /// How much of its answer can be sent next: 0 when it has to wait.
+  Result<std::uint64_t> sendable_bytes(const Fetching& fetch) const;
   /// False when its request ended with an error instead.
   bool next_answer(Fetching& fetch);
   bool is_small(const Fetching& fetch) const;

@@ -51,6 +51,7 @@ class Server final : public ChannelServer {
     }
     wake_.wake();
   }
+  void look_again() override { wake_.wake(); }
   ChannelStat stat() const override {
     return {.bytes_sent = counters_.bytes_sent.load(),
             .requests = counters_.requests.load(),
