@@ -34,7 +34,7 @@ enum class Sabotage {
   believe_any_lease,        ///< A lease is accepted for another version, or another session.
   forget_relay_gap,         ///< A relay does not say what it missed itself.
   map_what_is_coming,       ///< A relay's neighbours may map what was not proved yet.
-  reuse_what_is_passed_on,  ///< A fetch that failed gives back memory that others are still sent from.
+  reuse_what_is_passed_on,  ///< Memory is used again from which what came is still sent.
   never_withdraw,           ///< Nobody is told that the rest of a version will not come.
 };
 

@@ -41,8 +41,8 @@ void OwnArena::write(const Plan& plan, std::uint32_t tensor, std::uint64_t offse
 
 void OwnArena::abandon(const Plan& plan) {
   for (const std::uint32_t tensor : plan.missing) {
-    const bool passed_on = lent_.contains(plan.segments[tensor]) && host_.sabotage != Sabotage::reuse_what_is_passed_on;
-    if (!passed_on) pool_.release(plan.segments[tensor]);
+    const SegmentIndex segment = plan.segments[tensor];
+    if (!shown_.contains(segment)) pool_.release(segment);
   }
 }
 
@@ -62,17 +62,32 @@ bool OwnArena::is_kept(SegmentIndex segment) const {
 void OwnArena::let_go(std::uint64_t kept) {
   const std::vector<SegmentIndex> segments = kept_.at(kept).segments;
   kept_.erase(kept);
-  for (const SegmentIndex segment : segments) {
-    if (!is_kept(segment) && !lent_.contains(segment)) pool_.release(segment);
-  }
+  for (const SegmentIndex segment : segments) release_unless_used(segment);
 }
 
 void OwnArena::give_back(std::span<const SegmentIndex> segments) {
   for (const SegmentIndex segment : segments) {
-    if (--lent_.at(segment) > 0) continue;
     lent_.erase(segment);
-    if (!is_kept(segment) && !pool_.is_free(segment)) pool_.release(segment);
+    release_unless_used(segment);
   }
+}
+
+void OwnArena::show(std::span<const SegmentIndex> segments) {
+  if (host_.sabotage != Sabotage::reuse_what_is_passed_on) shown_.insert(segments.begin(), segments.end());
+}
+
+void OwnArena::unshow(std::span<const SegmentIndex> segments) {
+  for (const SegmentIndex segment : segments) {
+    const auto at = shown_.find(segment);
+    if (at == shown_.end()) continue;  // A rule was broken on purpose.
+    shown_.erase(at);
+    release_unless_used(segment);
+  }
+}
+
+void OwnArena::release_unless_used(SegmentIndex segment) {
+  if (is_kept(segment) || lent_.contains(segment) || shown_.contains(segment) || pool_.is_free(segment)) return;
+  pool_.release(segment);
 }
 
 }  // namespace freshet::sim

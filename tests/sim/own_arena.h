@@ -34,10 +34,11 @@ class OwnArena {
   std::uint64_t keep(std::shared_ptr<const Manifest> manifest, const Plan& plan);
   void let_go(std::uint64_t kept);
 
-  void lend(std::span<const SegmentIndex> segments) {
-    for (const SegmentIndex segment : segments) ++lent_[segment];
-  }
+  void lend(std::span<const SegmentIndex> segments) { lent_.insert(segments.begin(), segments.end()); }
   void give_back(std::span<const SegmentIndex> segments);
+  /// What comes is read while it comes, by somebody who may still read it when it came to nothing.
+  void show(std::span<const SegmentIndex> segments);
+  void unshow(std::span<const SegmentIndex> segments);
 
   const SegmentPlace& place(SegmentIndex segment) const { return pool_.place(segment); }
   std::uint64_t live_bytes() const { return pool_.slab_bytes() - pool_.free_bytes(); }
@@ -49,12 +50,14 @@ class OwnArena {
     std::vector<SegmentIndex> segments;
   };
   bool is_kept(SegmentIndex segment) const;
+  void release_unless_used(SegmentIndex segment);
 
   Host& host_;
   SegmentPool pool_;
   std::uint64_t last_kept_ = 0;
   std::map<std::uint64_t, Kept> kept_;
-  std::map<SegmentIndex, int> lent_;  ///< How often.
+  std::set<SegmentIndex> lent_;
+  std::multiset<SegmentIndex> shown_;
   std::shared_ptr<ArenaMemory> memory_ = std::make_shared<ArenaMemory>();
 };
 

@@ -41,9 +41,9 @@ std::shared_ptr<Coming> SimRelay::offer(const protocol::Grant& grant, const std:
     coming->came.push_back(coming->version.places.back().bytes);
   }
   for (const std::uint32_t tensor : plan.missing) coming->came[tensor] = 0;
-  own_arena().lend(plan.segments);
+  own_arena().show(plan.segments);
   coming->on_gone = [this, segments = plan.segments, token = std::weak_ptr<int>(token_)] {
-    if (token.lock() != nullptr) own_arena().give_back(segments);
+    if (token.lock() != nullptr) own_arena().unshow(segments);
   };
   coming_ = coming;
   if (host().sabotage == Sabotage::map_what_is_coming) {

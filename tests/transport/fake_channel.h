@@ -168,6 +168,9 @@ class FakeClient final : public channel::ChannelClient {
     }
     if (under.piece == under.request.pieces.size()) return end({}), true;
     if (!under.answer) {
+      const auto can = under.open->can_answer(under.piece);
+      if (!can) return end(fail(can.error())), true;
+      if (!*can) return false;
       auto answer = under.open->answer(under.piece);
       if (!answer) return end(fail(answer.error())), true;
       under.answer = *answer;
@@ -175,7 +178,14 @@ class FakeClient final : public channel::ChannelClient {
       if (!place) return end(fail(place.error())), true;
       under.place = *place;
     }
-    const std::size_t bytes = std::min(chunk_bytes_, under.answer->bytes.size() - under.sent);
+    std::uint64_t there = under.answer->bytes.size();
+    if (under.answer->coming != nullptr) {
+      const auto came = under.answer->coming->bytes_there();
+      if (!came) return end(fail(came.error())), true;
+      there = std::min(there, *came);
+    }
+    const std::size_t bytes = std::min(chunk_bytes_, there - under.sent);
+    if (bytes == 0) return false;
     std::ranges::copy(under.answer->bytes.subspan(under.sent, bytes),
                       under.place.begin() + static_cast<std::ptrdiff_t>(under.sent));
     under.sent += bytes;

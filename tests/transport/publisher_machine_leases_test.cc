@@ -365,5 +365,105 @@ TEST_F(PublisherRetains, RoomIsTakenFromThemBeforeAnyQueueAndNeverTheNewest) {
   EXPECT_THAT(machine_.versions().numbers(), ElementsAre(3));
 }
 
+class RelayLeases : public PublisherLeases {
+ protected:
+  RelayLeases() {
+    machine_ = PublisherMachine([] {
+      PublisherMachine::Options relay = options();
+      relay.activation.follows = true;
+      return relay;
+    }());
+  }
+  void see(VersionNumber number) {
+    when([&] { machine_.on_current_seen({.number = number}, at(0)); });
+  }
+  void comes(VersionNumber number) {
+    CommittedVersion coming = version(number, 0, 1);
+    coming.segments.clear();
+    coming.places.clear();
+    when([&] { machine_.on_coming(std::move(coming), at(0)); });
+  }
+};
+
+TEST_F(RelayLeases, WhatIsComingIsGrantedToWhoFetches) {
+  join(1);
+  see(1);
+  EXPECT_FALSE(want(1, 1, 0)) << "it is current, and nothing of it is here";
+  comes(1);
+  EXPECT_THAT(actions<action::Announce>(), SizeIs(1)) << "so that who asked too early asks again";
+  const auto grant = want(1, 2, 0);
+  ASSERT_TRUE(grant);
+  EXPECT_EQ(grant->number, 1u);
+  EXPECT_THAT(grant->places, IsEmpty());
+  ASSERT_THAT(actions<action::OpenLease>(), SizeIs(1));
+  EXPECT_TRUE(actions<action::OpenLease>()[0].coming);
+  EXPECT_EQ(machine_.versions().newest(), nullptr);
+}
+
+TEST_F(RelayLeases, WhatIsComingIsNotMappedNorQueued) {
+  when([&] {
+    machine_.on_message("near", Hello{.session = 2, .model = kModel, .host = "here", .channels = kZmqOrMemory}, at(0));
+  });
+  const std::uint64_t token = sent<Welcome>().at(0).door_token;
+  ASSERT_TRUE(machine_.on_door_open(2, token, at(0)));
+  join(3, Mode::every, 0, 0, "other");
+  see(1);
+  comes(1);
+  receive(Want{.session = 2, .request = 1, .channel = ChannelKind::shm}, 0, "near");
+  EXPECT_THAT(sent<Grant>(), IsEmpty());
+  receive(Want{.session = 3, .request = 1, .channel = ChannelKind::zmq}, 0, "other");
+  EXPECT_THAT(sent<Grant>(), IsEmpty());
+  commit(1);
+  receive(Want{.session = 2, .request = 2, .channel = ChannelKind::shm}, 0, "near");
+  EXPECT_THAT(sent<Grant>(), SizeIs(1));
+  receive(Want{.session = 3, .request = 2, .channel = ChannelKind::zmq}, 0, "other");
+  EXPECT_THAT(sent<Grant>(), SizeIs(1));
+}
+
+TEST_F(RelayLeases, OneThatCameGoesOnUnderItsLeaseAndHoldsNothing) {
+  join(1);
+  see(1);
+  comes(1);
+  const LeaseId lease = want(1, 1, 0)->lease;
+  commit(1);
+  EXPECT_THAT(actions<action::CloseLease>(), IsEmpty());
+  see(2);
+  commit(2);
+  EXPECT_THAT(freed(), UnorderedElementsAre(2, 3)) << "its memory is kept by whoever fetches it";
+  receive(Held{.session = 1, .grants_seen = 1});
+  ASSERT_THAT(actions<action::CloseLease>(), SizeIs(1));
+  EXPECT_EQ(actions<action::CloseLease>()[0].lease, lease);
+  lease_closed(lease);
+  EXPECT_THAT(freed(), IsEmpty());
+}
+
+TEST_F(RelayLeases, OneThatDoesNotComeAnyMoreIsClosedAndGivenAnew) {
+  join(1);
+  see(1);
+  comes(1);
+  const LeaseId lease = want(1, 1, 0)->lease;
+  when([&] { machine_.on_not_coming(1, at(0)); });
+  ASSERT_THAT(actions<action::CloseLease>(), SizeIs(1));
+  EXPECT_EQ(actions<action::CloseLease>()[0].lease, lease);
+  EXPECT_FALSE(want(1, 2, 0));
+  comes(1);
+  const auto again = want(1, 3, 0);
+  ASSERT_TRUE(again);
+  EXPECT_NE(again->lease, lease) << "nothing can be fetched under the old one";
+  lease_closed(lease);
+}
+
+TEST_F(RelayLeases, ASessionThatEndsTakesItsLeaseOfWhatIsComingAlong) {
+  join(1);
+  see(1);
+  comes(1);
+  const LeaseId lease = want(1, 1, 0)->lease;
+  receive(Bye{.session = 1});
+  ASSERT_THAT(actions<action::CloseLease>(), SizeIs(1));
+  when([&] { machine_.on_not_coming(1, at(0)); });
+  EXPECT_THAT(actions<action::CloseLease>(), IsEmpty());
+  lease_closed(lease);
+}
+
 }  // namespace
 }  // namespace freshet::protocol::testing
