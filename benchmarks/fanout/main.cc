@@ -14,7 +14,7 @@ constexpr std::uint64_t kTensors = 16;
 constexpr int kNeighbours = 8;
 constexpr int kChain = 8;
 /// Between hosts of the chain, so that what is measured is the line and not how many processes share two processors.
-constexpr std::uint64_t kChainBitsPerSecond = 500'000'000;
+constexpr std::uint64_t kChainBitsPerSecond = 250'000'000;
 
 using Subscribers = std::vector<std::unique_ptr<SubscriberPeer>>;
 
