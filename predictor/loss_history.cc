@@ -1,5 +1,6 @@
 #include "predictor/loss_history.h"
 
+#include <algorithm>
 #include <cmath>
 #include <span>
 
@@ -25,14 +26,22 @@ Status LossHistory::add(double iteration, double loss) {
     ++skipped_;
     return {};
   }
-  if (points_.size() == 2 * kBins) {
-    spikes_ += draw_spikes(std::span(points_).subspan(settled_));
-    points_ = merged(points_, kBins);
-    settled_ = points_.size();
-  }
+  if (points_.size() == 2 * kBins) merge();
   points_.push_back({.x = iteration, .y = loss, .weight = 1});
   ++rows_;
   return {};
+}
+
+// A row is judged by its neighbours on both sides, so the newest few have to wait, and the last settled ones are looked
+// at again as neighbours.
+void LossHistory::merge() {
+  const std::size_t first = settled_ - std::min(settled_, kSpikeReach);
+  const std::size_t ready = points_.size() - kSpikeReach;
+  spikes_ += draw_spikes(std::span(points_).subspan(first), settled_ - first, ready - first);
+  const std::vector<CurvePoint> newest(points_.end() - kSpikeReach, points_.end());
+  points_ = merged(std::span(points_).first(ready), kBins);
+  settled_ = points_.size();
+  points_.insert(points_.end(), newest.begin(), newest.end());
 }
 
 }  // namespace freshet

@@ -42,6 +42,8 @@ class LossHistory {
   double last_iteration() const { return last_iteration_; }
 
  private:
+  void merge();
+
   std::vector<CurvePoint> points_;
   std::size_t settled_ = 0;  // Points before it were searched for spikes already.
   std::uint64_t rows_ = 0;

@@ -90,7 +90,7 @@ Sample Sample::of(std::vector<CurvePoint> points) {
   Sample sample{.points = std::move(points), .clean = {}, .noise = 0};
   sample.noise = noise_of(sample.points, median_residuals(sample.points));
   sample.clean = sample.points;
-  draw_spikes(sample.clean);
+  draw_spikes(sample.clean, 0, sample.clean.size());
   return sample;
 }
 

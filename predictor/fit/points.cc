@@ -7,12 +7,11 @@
 namespace freshet {
 namespace {
 
-constexpr std::size_t kReach = 3;
 constexpr double kSpike = 6;
 
 double median_around(std::span<const CurvePoint> points, std::size_t i) {
-  const std::size_t reach = std::min({kReach, i, points.size() - 1 - i});
-  std::array<double, 2 * kReach + 1> window{};
+  const std::size_t reach = std::min({kSpikeReach, i, points.size() - 1 - i});
+  std::array<double, 2 * kSpikeReach + 1> window{};
   for (std::size_t k = 0; k <= 2 * reach; ++k) window[k] = points[i - reach + k].y;
   const auto middle = window.begin() + static_cast<std::ptrdiff_t>(reach);
   std::nth_element(window.begin(), middle, middle + static_cast<std::ptrdiff_t>(reach) + 1);
@@ -42,11 +41,11 @@ double noise_of(std::span<const CurvePoint> points, std::span<const double> resi
   return *middle > 0 ? 1.4826 * *middle : 1.2533 * sum / static_cast<double>(sizes.size());
 }
 
-std::size_t draw_spikes(std::span<CurvePoint> points) {
+std::size_t draw_spikes(std::span<CurvePoint> points, std::size_t begin, std::size_t end) {
   const std::vector<double> residuals = median_residuals(points);
   const double noise = noise_of(points, residuals);
   std::size_t spikes = 0;
-  for (std::size_t i = 0; i < points.size(); ++i) {
+  for (std::size_t i = begin; i < end; ++i) {
     if (std::abs(residuals[i]) * std::sqrt(points[i].weight) <= kSpike * noise) continue;
     points[i].y -= residuals[i];
     ++spikes;
