@@ -15,6 +15,11 @@
 
 namespace freshet {
 
+/// Plans with the weighted mean of all families. A single one is closer to the losses to come more often, but where it
+/// turns flat too early (or meets the limits of what is plausible), a plan publishes nothing from there on, and that
+/// costs most. docs/schedules.md has the table.
+inline FitOptions planning_options() { return {.combine = Combine::ensemble}; }
+
 struct Plan {
   Forecast forecast;
   std::vector<double> costs;  ///< Predicted, of rows N…L.
@@ -30,6 +35,6 @@ struct Plan {
 /// `warmup_losses` are those of rows 1…N; ones that are not finite are skipped.
 /// Errors: as fit() has them; invalid_argument when there are not N losses, or the predicted sums are not finite.
 Result<Plan> plan_schedules(const ReplayClock& clock, std::span<const double> warmup_losses,
-                            const FitOptions& options = {});
+                            const FitOptions& options = planning_options());
 
 }  // namespace freshet
