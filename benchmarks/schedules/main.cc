@@ -74,6 +74,17 @@ void fill(const std::vector<Played>& played, Report& report) {
   }
 }
 
+/// As docs/schedules.md has them.
+Status print_tables(const Options& options, const std::vector<Played>& played) {
+  std::cout << "### All cases together\n\n"
+            << summary_table(played) << "\n### Case by case\n\n"
+            << case_table(played) << "\n";
+  if (!options.only.empty() || options.quick) return {};
+  FRESHET_ASSIGN(const auto gains, paper_gains());
+  std::cout << "### Viper's three settings\n\n" << paper_table(gains) << "\n";
+  return {};
+}
+
 Status measure(const Options& options) {
   Report report("schedules");
   FRESHET_ASSIGN(const std::vector<Case> cases, pick_cases(options));
@@ -86,14 +97,8 @@ Status measure(const Options& options) {
   }
   fill(played, report);
   if (!options.series.empty()) FRESHET_TRY(write_series(options.series, played));
-  if (!options.json) {
-    std::cout << "Cumulative loss over the oracle's.\n\n" << case_table(played) << "\n" << summary_table(played);
-  }
-  if (!options.json && options.only.empty() && !options.quick) {
-    FRESHET_ASSIGN(const auto gains, paper_gains());
-    std::cout << "\nViper's settings: what is saved of the epoch schedule's cumulative loss.\n\n" << paper_table(gains);
-  }
-  std::cout << (options.json ? "" : "\n") << report.json() << std::endl;
+  if (!options.json) FRESHET_TRY(print_tables(options, played));
+  std::cout << report.json() << std::endl;
   return {};
 }
 
