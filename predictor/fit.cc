@@ -213,11 +213,16 @@ class Fitter {
     forecast_.noise_ = fits_[best]->scale;
   }
 
+  // By Akaike's weights; by the likelihood; and for what was held out, where errors are those of predictions and not of
+  // rows that scatter, simply by the error. Sharper weights predict no better, and make the band too narrow
+  // (CURVES.md).
   double relative_weight(const FamilyFit& fit, const FamilyFit& best) const {
     if (!std::isfinite(score_of(fit))) return 0;
     if (options_.criterion == Criterion::aicc) return std::exp((best.aicc - fit.aicc) / 2);
     const double ratio = score_of(best) / score_of(fit);
-    return std::isfinite(ratio) ? ratio : 0;
+    if (!std::isfinite(ratio)) return 0;
+    return options_.criterion == Criterion::mse ? std::pow(ratio, static_cast<double>(sample_.points.size()) / 2)
+                                                : ratio;
   }
 
   void add_member(std::size_t i) {

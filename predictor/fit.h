@@ -43,14 +43,15 @@ enum class Criterion {
 
 enum class Better { lower, higher };
 
-/// What Forecast::operator() answers: the chosen family's curve, or the weighted mean of all.
+/// What Forecast::operator() answers: the chosen family's curve, or the weighted mean of all, of which the chosen one
+/// is the heaviest. CURVES.md has the measurements behind the defaults.
 enum class Combine { best, ensemble };
 
 struct FitOptions {
   CurveFamilies families = CurveFamilies::distinct();
   RobustLoss robust = RobustLoss::huber;
   Criterion criterion = Criterion::holdout;
-  Combine combine = Combine::best;
+  Combine combine = Combine::ensemble;
   Better better = Better::lower;
   /// A row at x counts (x / last x)^recency, 0 to 10: what comes next resembles what came last, and no family holds
   /// over a whole run. 0 is the paper's plain least squares.

@@ -15,6 +15,13 @@ namespace {
 
 constexpr double kPi = 3.14159265358979;
 
+std::vector<std::string> cells_of(const std::string& line) {
+  std::istringstream row(line);
+  std::vector<std::string> cells;
+  for (std::string cell; std::getline(row, cell, ',');) cells.push_back(cell);
+  return cells;
+}
+
 }  // namespace
 
 std::vector<Run> made_runs(std::size_t rows, unsigned seed) {
@@ -46,8 +53,9 @@ std::vector<Run> made_runs(std::size_t rows, unsigned seed) {
        }}};
   std::vector<Run> runs;
   for (const auto& [name, loss] : kinds) {
-    Run run{.name = name, .losses = {}};
+    Run run{.name = name, .losses = {}, .eval_losses = {}};
     for (std::size_t i = 1; i <= rows; ++i) run.losses.push_back(loss(static_cast<double>(i)));
+    run.eval_losses = run.losses;
     runs.push_back(std::move(run));
   }
   return runs;
@@ -56,18 +64,19 @@ std::vector<Run> made_runs(std::size_t rows, unsigned seed) {
 Result<Run> recorded_run(const std::string& path) {
   std::ifstream file(path);
   if (!file) return fail(Code::not_found, format("{}: cannot be read", path));
-  std::string line, cell;
+  std::string line;
   std::getline(file, line);
-  std::istringstream header(line);
-  std::vector<std::string> names;
-  while (std::getline(header, cell, ',')) names.push_back(cell);
-  const auto column = std::find(names.begin(), names.end(), "loss") - names.begin();
-  Run run{.name = path.substr(path.find_last_of('/') + 1), .losses = {}};
+  const std::vector<std::string> names = cells_of(line);
+  const auto column_of = [&](const char* name) {
+    return static_cast<std::size_t>(std::find(names.begin(), names.end(), name) - names.begin());
+  };
+  const std::size_t loss = column_of("loss"), eval = column_of("eval_loss");
+  Run run{.name = path.substr(path.find_last_of('/') + 1), .losses = {}, .eval_losses = {}};
   while (std::getline(file, line)) {
-    std::istringstream row(line);
-    for (std::ptrdiff_t i = 0; i <= column && std::getline(row, cell, ','); ++i) {
-      if (i == column) run.losses.push_back(std::strtod(cell.c_str(), nullptr));
-    }
+    const std::vector<std::string> cells = cells_of(line);
+    if (loss >= cells.size()) return fail(Code::invalid_argument, format("{}: a row without a loss", path));
+    run.losses.push_back(std::strtod(cells[loss].c_str(), nullptr));
+    run.eval_losses.push_back(eval < cells.size() ? std::strtod(cells[eval].c_str(), nullptr) : run.losses.back());
   }
   if (run.losses.size() < 200) return fail(Code::invalid_argument, format("{}: fewer than 200 losses", path));
   return run;

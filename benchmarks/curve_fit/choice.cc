@@ -5,7 +5,9 @@
 #include <iostream>
 
 #include "core/format.h"
+#include "predictor/cumulative_loss.h"
 #include "predictor/fit.h"
+#include "predictor/optimal.h"
 
 namespace freshet::benchmarks {
 namespace {
@@ -57,6 +59,25 @@ struct Outcome {
   double inside = 0;
 };
 
+constexpr std::int64_t kStep = 10'000'000;  // Nanoseconds; a request comes per step.
+
+// By how many percent the schedule that is best for the forecast costs more than the best one.
+Result<double> excess(const Forecast& forecast, const std::vector<double>& trend, std::size_t cut, std::int64_t stall) {
+  const Horizon horizon{.warmup = static_cast<std::int64_t>(cut),
+                        .rows = static_cast<std::int64_t>(trend.size()),
+                        .requests = static_cast<std::int64_t>(trend.size() - cut)};
+  const Timing timing{.step_ns = kStep, .stall_ns = stall, .delivery_ns = stall, .infer_ns = kStep};
+  FRESHET_ASSIGN(const ReplayClock clock, ReplayClock::make(timing, horizon));
+  std::vector<double> predicted;
+  for (std::size_t row = cut; row <= trend.size(); ++row) predicted.push_back(forecast(static_cast<double>(row)));
+  const std::span<const double> costs = std::span(trend).subspan(cut - 1);
+  FRESHET_ASSIGN(const PublishRows ours, quick_schedule(clock, predicted));
+  FRESHET_ASSIGN(const PublishRows best, quick_schedule(clock, costs));
+  FRESHET_ASSIGN(const double our_loss, cumulative_loss(clock, costs, ours));
+  FRESHET_ASSIGN(const double best_loss, cumulative_loss(clock, costs, best));
+  return 100 * (our_loss / best_loss - 1);
+}
+
 Outcome judge(const Forecast& forecast, const std::vector<double>& trend, std::size_t cut) {
   // What somebody without a curve would say: the mean of the newest rows.
   const double stays = trend[cut - kReach - 1];
@@ -77,9 +98,9 @@ Outcome judge(const Forecast& forecast, const std::vector<double>& trend, std::s
 
 Status compare_choices(const std::string& title, const std::vector<Run>& runs, bool details, Report& report) {
   for (const Way& way : ways()) {
-    Samples errors, inside;
+    Samples errors, inside, cheap, dear;
     for (const Run& run : runs) {
-      const std::vector<double> trend = trend_of(run.losses);
+      const std::vector<double> trend = trend_of(run.losses), served = trend_of(run.eval_losses);
       for (const double part : {0.1, 0.25, 0.5}) {
         const auto cut = static_cast<std::size_t>(part * static_cast<double>(run.losses.size()));
         LossHistory history;
@@ -88,14 +109,20 @@ Status compare_choices(const std::string& title, const std::vector<Run>& runs, b
         const Outcome outcome = judge(forecast, trend, cut);
         errors.add(outcome.error);
         inside.add(100 * outcome.inside);
+        FRESHET_ASSIGN(const double with_cheap, excess(forecast, served, cut, kStep / 2));
+        FRESHET_ASSIGN(const double with_dear, excess(forecast, served, cut, 50 * kStep));
+        cheap.add(with_cheap);
+        dear.add(with_dear);
         if (details) {
-          std::cerr << format("{:28} {:4.2f} {:20} {:10} {:8.3f} {:5.0f} %\n", run.name, part, way.name,
-                              forecast.chosen().name(), outcome.error, 100 * outcome.inside);
+          std::cerr << format("{:28} {:4.2f} {:20} {:10} {:8.3f} {:5.0f} % {:7.4f} {:7.4f}\n", run.name, part, way.name,
+                              forecast.chosen().name(), outcome.error, 100 * outcome.inside, with_cheap, with_dear);
         }
       }
     }
     report.add_row(title, way.name, "error / that of no change", errors);
     report.add_row(title + ", band", way.name, "% of the trend within", inside);
+    report.add_row(title + ", cheap", way.name, "% above the best schedule", cheap);
+    report.add_row(title + ", dear", way.name, "% above the best schedule", dear);
   }
   return {};
 }

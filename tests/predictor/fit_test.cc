@@ -133,6 +133,7 @@ TEST(Fit, APluggedInCurveIsChosenWhereItFits) {
   for (const Criterion criterion : {Criterion::mse, Criterion::aicc, Criterion::holdout}) {
     FitOptions options;
     options.criterion = criterion;
+    options.combine = Combine::best;
     ASSERT_TRUE(options.families.add(std::make_shared<Wave>()));
     const auto forecast = fit(rows.iterations, rows.losses, options);
     ASSERT_TRUE(forecast);
