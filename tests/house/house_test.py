@@ -32,6 +32,12 @@ class Tree(unittest.TestCase):
         self.write("transport/b.h", '#pragma once\n#include "core/a.h"\n')
         self.assertEqual(arrows.violations(self.root), ['core/a.h: core must not see "transport/b.h"'])
 
+    def test_arrows_let_only_the_tests_of_benchmarks_see_them(self):
+        self.write("benchmarks/a.h", "#pragma once\n")
+        self.write("tests/benchmarks/a_test.cc", '#include "benchmarks/a.h"\n')
+        self.write("tests/core/a_test.cc", '#include "benchmarks/a.h"\n')
+        self.assertEqual(arrows.violations(self.root), ['tests/core/a_test.cc: tests must not see "benchmarks/a.h"'])
+
     def test_arrows_find_a_path_that_is_not_from_the_root(self):
         self.write("core/a.h", '#include "b.h"\n')
         self.write("core/b.h", '#include "core/c_generated.h"\n')
