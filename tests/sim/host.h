@@ -35,6 +35,7 @@ enum class Sabotage {
   forget_relay_gap,         ///< A relay does not say what it missed itself.
   map_what_is_coming,       ///< A relay's neighbours may map what was not proved yet.
   reuse_what_is_passed_on,  ///< Memory is used again from which what came is still sent.
+  never_go_around,          ///< A subscriber waits for a stopped relay though it knows another place.
   never_withdraw,           ///< Nobody is told that the rest of a version will not come.
 };
 

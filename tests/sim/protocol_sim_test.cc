@@ -81,6 +81,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Broken{"forget_relay_gap", Sabotage::forget_relay_gap, "accounted for"},
                       Broken{"map_what_is_coming", Sabotage::map_what_is_coming, "torn"},
                       Broken{"reuse_what_is_passed_on", Sabotage::reuse_what_is_passed_on, "fetch from"},
+                      Broken{"never_go_around", Sabotage::never_go_around, "and not"},
                       Broken{"never_withdraw", Sabotage::never_withdraw, "and not"}),
     [](const auto& param) { return std::string(param.param.name); });
 

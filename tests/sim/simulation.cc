@@ -71,7 +71,7 @@ class Simulation {
     for (auto& subscriber : subscribers_) subscriber->leave();
     host_.world.run_until(host_.world.now() + kLeaseSilence);
     for (Source* source : host_.sources) {
-      if (source->hub()->machine().sessions().empty()) continue;
+      if (source == static_cast<Source*>(stopped_) || source->hub()->machine().sessions().empty()) continue;
       host_.world.violated("a session outlived its goodbye: " + sessions(*source));
     }
   }
@@ -180,12 +180,23 @@ class Simulation {
     };
     revive(*publisher_);
     for (auto& subscriber : subscribers_) revive(*subscriber);
+    // One may be stopped for good: whoever knows another place goes around it.
+    if (!host_.world.chance(0.3)) return;
+    stopped_ = relays_[host_.world.random(relays_.size())];
+    stopped_->process().stop();
+  }
+
+  /// It is stopped for good, or knows nobody else.
+  bool is_stuck(const SimSubscriber& subscriber) const {
+    const auto& sources = subscriber.kind().sources;
+    return stopped_ != nullptr &&
+           (&subscriber == stopped_ || (sources.size() == 1 && sources.front() == stopped_->name()));
   }
 
   void check_converged() {
     const VersionNumber newest = publisher_->newest();
     for (auto& subscriber : subscribers_) {
-      if (subscriber->arrived() == newest) continue;
+      if (subscriber->arrived() == newest || is_stuck(*subscriber)) continue;
       // A trainer whose directory was lost, and who found no room since: at least it knows to number above.
       const bool is_ahead = host_.lost_directory && subscriber->arrived() > newest;
       if (is_ahead && publisher_->machine().number_floor() >= subscriber->arrived()) continue;
@@ -198,8 +209,11 @@ class Simulation {
 
   void check_nothing_leaked() {
     check_kept(*publisher_, publisher_->live_bytes());
-    for (SimRelay* relay : relays_) check_kept(*relay, relay->arena().live_bytes());
+    for (SimRelay* relay : relays_) {
+      if (relay != stopped_) check_kept(*relay, relay->arena().live_bytes());
+    }
     for (const auto& subscriber : subscribers_) {
+      if (is_stuck(*subscriber)) continue;
       const OwnArena& arena = subscriber->arena();
       if (arena.versions() > 1) {
         host_.world.violated(
@@ -246,6 +260,7 @@ class Simulation {
   std::unique_ptr<SimPublisher> publisher_;
   std::vector<std::unique_ptr<SimSubscriber>> subscribers_;
   std::vector<SimRelay*> relays_;
+  SimRelay* stopped_ = nullptr;  ///< For good.
 };
 
 }  // namespace

@@ -31,6 +31,7 @@ void SimSubscriber::start() {
                                  .channels = {.usable = kind_.channels, .trusted_fabric = host_.world.chance(0.5)}});
   life_->highest = {0, stored_};
   refused_gap_ = 0;
+  life_->machine.set_elsewhere(kind_.sources.size() > 1 && host_.sabotage != Sabotage::never_go_around);
   life_->machine.on_start(host_.world.now());
   pump();
   if (kind_.mode == Mode::latest) schedule_read();
@@ -48,10 +49,10 @@ void SimSubscriber::kill() {
 
 Source* SimSubscriber::source() const { return host_.source_of("at/" + kind_.sources[life_->source] + "/"); }
 
-/// What its directory says: the first that is there; another one when that does not answer.
+/// The one that it is at; the next that is there when that does not answer.
 void SimSubscriber::look_up_source() {
   const std::size_t count = kind_.sources.size();
-  std::size_t next = ++life_->unanswered_hellos > 3 ? life_->source + 1 : 0;
+  std::size_t next = ++life_->unanswered_hellos > 3 ? life_->source + 1 : life_->source;
   if (life_->unanswered_hellos > 3) life_->unanswered_hellos = 0;
   for (std::size_t i = 0; i < count; ++i, ++next) {
     life_->source = next % count;

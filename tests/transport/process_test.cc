@@ -42,6 +42,32 @@ TEST_F(Processes, SubscribersShareOneMapping) {
   EXPECT_EQ(slabs.find("rw-s"), std::string::npos) << slabs;
 }
 
+TEST_F(Processes, AStoppedRelayIsGoneAroundWhileWhatItHandedOutIsServed) {
+  PublisherOptions options = publisher_options();
+  options.hub_options.listen = "tcp://127.0.0.1:*";
+  options.hub_options.channels = "zmq";
+  auto origin = open_publisher(std::move(options));
+  const TemporaryFolder host;
+  PeerProcess relay({"relay", "demo", host.path(), origin->address(), "zmq"});
+  const std::string ready = relay.hear();
+  ASSERT_TRUE(ready.starts_with("ready ")) << ready;
+  auto neighbour = open_subscriber({.model = "demo", .at = ready.substr(6) + "," + origin->address()});
+  model_.stamp_all(1);
+  ASSERT_EQ(publish(*origin, model_), 1U);
+  ASSERT_TRUE(neighbour->wait_for(1, kPatience));
+  ASSERT_EQ(origin->stat().subscribers.size(), 1U) << "the relay's alone";
+  Snapshot pinned = neighbour->snapshot();
+  relay.stop();
+  model_.stamp_all(2);
+  ASSERT_EQ(publish(*origin, model_), 2U);
+  ASSERT_TRUE(neighbour->wait_for(2, kPatience));
+  EXPECT_EQ(stamp_of(neighbour->snapshot(), 0), 2U);
+  EXPECT_EQ(stamp_of(pinned, 0), 1U);
+  relay.go_on();
+  ASSERT_EQ(relay.ask("wait 2"), "version 2");
+  EXPECT_EQ(stamp_of(pinned, 0), 1U) << "it is still held where it came from";
+}
+
 TEST_F(Processes, ARestartedPublisherGoesOn) {
   auto subscriber = open_subscriber(subscriber_options());
   {

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+#include <set>
+
 namespace freshet {
 namespace {
 
@@ -10,6 +13,7 @@ class FakeWatch final : public Directory::Watch {
  public:
   struct Known {
     Result<Directory::Entry> entry = fail(Code::not_found, "nobody");
+    std::vector<Directory::Server> servers = {};
     bool news = false;
     int asked_again = 0;
   };
@@ -19,7 +23,7 @@ class FakeWatch final : public Directory::Watch {
   void look_again() override { ++known_.asked_again; }
   Result<Directory::Entry> entry() override { return known_.entry; }
   Result<CurrentRecord> current() override { return CurrentRecord{}; }
-  Result<std::vector<Directory::Server>> servers() override { return std::vector<Directory::Server>{}; }
+  Result<std::vector<Directory::Server>> servers() override { return known_.servers; }
 
  private:
   Known& known_;
@@ -102,6 +106,69 @@ TEST_F(PublisherFinderTest, AddressesOfAnotherHostAloneAreOfNoUse) {
   EXPECT_EQ(*finder_.look(now_), "ipc:///tmp/control");
   known_.entry->host = "";
   EXPECT_EQ(*finder_.look(now_), "ipc:///tmp/control");
+}
+
+class RelayFinderTest : public PublisherFinderTest {
+ protected:
+  std::string look() {
+    now_ += std::chrono::seconds(40);
+    const auto address = finder_.look(now_);
+    return address ? *address : "none: " + address.error().message();
+  }
+  PublisherFinder finder_{std::make_unique<FakeWatch>(known_), "demo", "here", 17};
+};
+
+TEST_F(RelayFinderTest, RelaysComeBeforeThePublisherAndWhoIsSilentGivesWay) {
+  known_.entry = entry(1, "tcp://trainer:7070");
+  known_.servers = {{.address = "tcp://a:1", .number = 4},
+                    {.address = "ipc:///b", .number = 4},
+                    {.address = "tcp://c:1", .number = 3}};
+  const std::string first = look();
+  const std::string second = look();
+  EXPECT_EQ((std::set<std::string>{first, second}), (std::set<std::string>{"tcp://a:1", "tcp://c:1"}));
+  EXPECT_TRUE(finder_.knows_others());
+  EXPECT_EQ(look(), "tcp://trainer:7070");
+  EXPECT_EQ(look(), first) << "and again from the beginning";
+  finder_.on_connected();
+  EXPECT_EQ(look(), first) << "it answers";
+  EXPECT_EQ(look(), second) << "it did not";
+}
+
+TEST_F(RelayFinderTest, SubscribersSpreadOverTheRelays) {
+  known_.entry = entry(1, "tcp://trainer:7070");
+  known_.servers = {{.address = "tcp://a:1"}, {.address = "tcp://b:1"}, {.address = "tcp://c:1"}};
+  std::map<std::string, int> first;
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    PublisherFinder finder(std::make_unique<FakeWatch>(known_), "demo", "here", seed);
+    ++first[*finder.look(now_)];
+  }
+  for (const auto& server : known_.servers) EXPECT_GT(first[server.address], 5) << server.address;
+}
+
+TEST_F(RelayFinderTest, ARelayIsFoundThoughNobodyPublishes) {
+  known_.entry = fail(Code::not_found, "nobody");
+  EXPECT_EQ(look(), "none: nobody");
+  EXPECT_FALSE(finder_.knows_others());
+  known_.servers = {{.address = "tcp://a:1"}};
+  EXPECT_EQ(look(), "tcp://a:1");
+  EXPECT_FALSE(finder_.knows_others());
+}
+
+TEST_F(RelayFinderTest, ARelayThatComesLaterIsKnown) {
+  known_.entry = entry(1, "tcp://trainer:7070");
+  EXPECT_EQ(look(), "tcp://trainer:7070");
+  EXPECT_FALSE(finder_.knows_others());
+  known_.servers = {{.address = "tcp://a:1"}};
+  known_.news = true;
+  EXPECT_FALSE(finder_.take_news()) << "no reason to leave who answers";
+  EXPECT_TRUE(finder_.knows_others());
+}
+
+TEST_F(PublisherFinderTest, WhoFollowsThePublisherAloneLooksForNoRelays) {
+  known_.entry = entry(1, "tcp://trainer:7070");
+  known_.servers = {{.address = "tcp://a:1"}};
+  EXPECT_EQ(*finder_.look(now_), "tcp://trainer:7070");
+  EXPECT_FALSE(finder_.knows_others());
 }
 
 }  // namespace

@@ -153,6 +153,22 @@ TEST_P(RelayTest, ARestartedOriginNumbersAboveWhatTheLeavesHaveSeen) {
   expect_served(*leaf, version, 6);
 }
 
+TEST_P(RelayTest, AMemberOfAGroupIsToldToFollowThePublisherItself) {
+  auto origin = open_origin();
+  auto hub = open_hub(host_.path());
+  auto relay = open_relay(origin->address(), hub);
+  SubscriberOptions options = fetching_from(address_of(*hub));
+  options.staged = true;
+  auto lost = open_subscriber(options);
+  ASSERT_TRUE(eventually(
+      [&] { return lost->status().last_error.find("has to follow the publisher itself") != std::string::npos; }));
+  options.at = address_of(*hub) + "," + origin->address();
+  auto member = open_subscriber(std::move(options));
+  model_.stamp_all(1);
+  expect_served(*member, publish(*origin, model_), 1);
+  EXPECT_EQ(lost->snapshot().version(), 0u);
+}
+
 TEST_F(StreamTest, ARelayMustBeToldWhereToFetchFrom) {
   auto hub = open_publisher_hub({.directory = folder_.path()});
   ASSERT_TRUE(hub);

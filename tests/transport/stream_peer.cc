@@ -3,6 +3,7 @@
 ///   stream_peer publish MODEL FOLDER TENSORS ELEMENTS [CHANNEL]    "publish STAMP", "publish_one TENSOR STAMP"; with a
 ///       channel it can be fetched from by it
 ///   stream_peer subscribe MODEL FOLDER                   "wait VERSION", "pin", "check", "unpin", "serving", "slabs"
+///   stream_peer relay MODEL FOLDER AT CHANNEL            the same; says "ready ADDRESS"
 
 #include <sys/prctl.h>
 #include <sys/types.h>
@@ -91,13 +92,14 @@ std::string mapped_slabs() {
   return line;
 }
 
-int subscribe(const std::string& model, const std::string& folder) {
-  auto subscriber = Subscriber::open({.model = model, .directory = folder});
+int subscribe(SubscriberOptions options) {
+  const std::string address = options.relay == nullptr ? "" : " " + address_of(*options.relay);
+  auto subscriber = Subscriber::open(std::move(options));
   if (!subscriber) {
     answer("error " + subscriber.error().message());
     return 1;
   }
-  answer("ready");
+  answer("ready" + address);
   Snapshot pinned;
   for (std::string line; std::getline(std::cin, line);) {
     std::istringstream words(line);
@@ -127,6 +129,19 @@ int subscribe(const std::string& model, const std::string& folder) {
   return 0;
 }
 
+int relay(const std::string& model, const std::string& folder, const std::string& at, const std::string& channel) {
+  auto hub = open_publisher_hub({.directory = folder});
+  if (!hub) {
+    answer("error " + hub.error().message());
+    return 1;
+  }
+  SubscriberOptions options{.model = model, .at = at};
+  options.channel = channel;
+  options.lock_memory = false;
+  options.relay = *hub;
+  return subscribe(std::move(options));
+}
+
 }  // namespace
 }  // namespace freshet::testing
 
@@ -140,8 +155,12 @@ int main(int count, char** words) {
                                      arguments.size() == 6 ? arguments[5] : "");
   }
   if (arguments.size() == 3 && arguments[0] == "subscribe") {
-    return freshet::testing::subscribe(arguments[1], arguments[2]);
+    return freshet::testing::subscribe({.model = arguments[1], .directory = arguments[2]});
   }
-  std::cerr << "usage: stream_peer publish MODEL FOLDER TENSORS ELEMENTS [CHANNEL] | subscribe MODEL FOLDER\n";
+  if (arguments.size() == 5 && arguments[0] == "relay") {
+    return freshet::testing::relay(arguments[1], arguments[2], arguments[3], arguments[4]);
+  }
+  std::cerr << "usage: stream_peer publish MODEL FOLDER TENSORS ELEMENTS [CHANNEL] | subscribe MODEL FOLDER | "
+               "relay MODEL FOLDER AT CHANNEL\n";
   return 2;
 }

@@ -123,6 +123,11 @@ std::optional<Error> PublisherMachine::why_refused(const Hello& hello, std::size
                      ? format("{} is published on another host: no memory can be shared", options_.model)
                      : format("{} is published on another host: no channel in common with it", options_.model));
   }
+  if (hello.staged && options_.activation.follows) {
+    return Error(
+        Code::unsupported,
+        format("{} is relayed here: a member of its group has to follow the publisher itself", options_.model));
+  }
   if (hello.session == 0 || hello.highest_seen > kHighestSeenMax) {
     return Error(Code::invalid_argument, "a hello without session, or that has seen impossible numbers");
   }

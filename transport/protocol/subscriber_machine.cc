@@ -413,10 +413,21 @@ void SubscriberMachine::on_stop(Time) {
   phase_ = Phase::stopped;
 }
 
+bool SubscriberMachine::minds_silence() const {
+  return phase_ == Phase::following && (is_fetching() ? !claim_until_ : elsewhere_);
+}
+
+/// Its door is open, so it lives, but it is stopped: what it handed out stays as it is, and is served meanwhile.
+void SubscriberMachine::go_elsewhere(Time now) {
+  if (installing_) abandon_install();
+  leave_current_session();
+  greet_anew(now);
+}
+
 void SubscriberMachine::on_tick(Time now) {
-  if (connected_ && now - last_heard_ >= options_.silent_after) {
+  if ((connected_ || minds_silence()) && now - last_heard_ >= options_.silent_after) {
     connected_ = false;
-    if (phase_ == Phase::following && is_fetching()) claim_session(now);
+    if (minds_silence()) is_fetching() ? claim_session(now) : go_elsewhere(now);
   }
   switch (phase_) {
     case Phase::idle:
@@ -446,7 +457,7 @@ void SubscriberMachine::on_tick(Time now) {
 }
 
 Time SubscriberMachine::next_tick() const {
-  Time next = connected_ ? last_heard_ + options_.silent_after : Time::max();
+  Time next = connected_ || minds_silence() ? last_heard_ + options_.silent_after : Time::max();
   switch (phase_) {
     case Phase::idle:
     case Phase::stopped: return Time::max();

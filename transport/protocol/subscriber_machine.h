@@ -31,6 +31,8 @@
 ///     one is installed any more.
 ///   - A member installs by itself only what was activated (a later epoch), or the first version of all. It stages what
 ///     the publisher names as candidate, and swaps it in when the pair says so.
+///   - A publisher that is silent, though its door is open, may be stopped: where the model can be had elsewhere too, a
+///     new session is begun there. What came through the door is served on, and the door kept until it is not read.
 ///   - A session without a door has nothing that tells of the publisher's death but silence: then it is claimed, at
 ///     whatever address the shell finds now, and given up for a new one when that takes too long.
 ///
@@ -155,6 +157,8 @@ class SubscriberMachine {
   /// when it is there.
   void on_higher_seen(VersionNumber number, Time now);
   void on_stop(Time now);  ///< Says Bye.
+  /// Whether the shell knows another place where the model may be had, and turns to it when nobody answers.
+  void set_elsewhere(bool elsewhere) { elsewhere_ = elsewhere; }
 
   /// Gets a version by hand, beside the served one; staging() tells what comes of it. For members.
   Status stage(VersionNumber number, Time now);
@@ -273,6 +277,9 @@ class SubscriberMachine {
   void leave_current_session();
   void on_two_publishers(Time now);
   void claim_session(Time now);
+  /// Whether something is to be done about a publisher that is silent.
+  bool minds_silence() const;
+  void go_elsewhere(Time now);
   void claim_drained(SessionId id);
   Hello hello_for(SessionId session, std::uint64_t door_token) const;
   void heard(Time now);
@@ -299,8 +306,8 @@ class SubscriberMachine {
   std::uint64_t position_epoch_ = 0;
   VersionNumber serving_ = 0;
   std::uint64_t serving_epoch_ = 0;
-  Current known_;           ///< `latest`: what the publisher says is current.
-  Current hopeless_;        ///< Asking for that pair cannot help.
+  Current known_;     ///< `latest`: what the publisher says is current.
+  Current hopeless_;  ///< Asking for that pair cannot help.
   /// The publisher has not got what is current: not asked for again before its next news, or this. Meanwhile a
   /// candidate can be staged.
   std::optional<Time> absent_until_;
@@ -337,6 +344,7 @@ class SubscriberMachine {
   Time last_heard_{};
   Duration install_pause_{};
   bool connected_ = false;
+  bool elsewhere_ = false;
   bool ever_heard_ = false;
   std::string last_refusal_;
   std::vector<SubscriberAction> actions_;

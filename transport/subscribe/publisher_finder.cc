@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/digest.h"
 #include "core/format.h"
 #include "core/text.h"
 
@@ -11,6 +12,8 @@ namespace {
 /// How often the directory is looked at where its news cannot be heard, or was lost.
 constexpr Duration kLookAgain = std::chrono::seconds(2);
 constexpr Duration kLookAgainMax = std::chrono::seconds(32);
+/// How long one of several may be silent.
+constexpr Duration kLookForOthers = std::chrono::seconds(1);
 constexpr Duration kFirstAnswer = std::chrono::seconds(1);
 
 }  // namespace
@@ -20,10 +23,40 @@ bool PublisherFinder::take_news() {
   hurry();
   if (found_.model.empty()) return false;
   const auto entry = watch_->entry();
+  if (const std::size_t known = relays().size(); known > 0) others_ = known > 1 || entry.has_value();
   return entry && (entry->incarnation != found_.incarnation || entry->control != found_.control);
 }
 
-void PublisherFinder::on_connected() { looks_in_vain_ = 0; }
+void PublisherFinder::on_connected() {
+  looks_in_vain_ = 0;
+  answered_ = true;
+}
+
+std::vector<std::string> PublisherFinder::relays() const {
+  std::vector<std::pair<std::uint64_t, std::string>> ordered;
+  const auto servers = relays_ ? watch_->servers() : Result<std::vector<Directory::Server>>();
+  if (!servers) return {};
+  for (const Directory::Server& server : *servers) {
+    // Where a socket of a file system is, nobody says.
+    if (server.address.starts_with("ipc://")) continue;
+    const std::string text = format("{}/{}", *relays_, server.address);
+    ordered.emplace_back(digest_of(bytes_of(text.data(), text.size())).low, server.address);
+  }
+  std::sort(ordered.begin(), ordered.end());
+  std::vector<std::string> addresses;
+  for (auto& [order, address] : ordered) addresses.push_back(std::move(address));
+  return addresses;
+}
+
+/// The one that answered last stays; one that did not gives way to the next.
+std::string PublisherFinder::choose(std::vector<std::string> addresses) {
+  const auto at = std::find(addresses.begin(), addresses.end(), address_);
+  const bool answered = std::exchange(answered_, false);
+  others_ = addresses.size() > 1;
+  const bool stays = answered && at != addresses.end();
+  if (!stays) address_ = at == addresses.end() || std::next(at) == addresses.end() ? addresses.front() : *std::next(at);
+  return address_;
+}
 
 Result<std::string> PublisherFinder::look(Time now) {
   auto entry = watch_->entry();
@@ -35,12 +68,21 @@ Result<std::string> PublisherFinder::look(Time now) {
   const bool unavailable = !entry && entry.error().code() == Code::unavailable;
   if (!unavailable) unavailable_since_.reset();
   if (unavailable && !unavailable_since_) unavailable_since_ = now;
+  std::vector<std::string> addresses = relays();
+  others_ = false;
+  if (!addresses.empty()) look_at_ = now + kLookForOthers;
   if (!entry) {
     found_ = {};
-    return fail(std::move(entry).error());
+    if (addresses.empty()) return fail(std::move(entry).error());
+    return choose(std::move(addresses));
   }
   found_ = std::move(*entry);
-  return usable_address(found_);
+  auto publisher = usable_address(found_);
+  if (addresses.empty()) return publisher;
+  if (publisher && std::find(addresses.begin(), addresses.end(), *publisher) == addresses.end()) {
+    addresses.push_back(std::move(*publisher));
+  }
+  return choose(std::move(addresses));
 }
 
 bool PublisherFinder::worth_telling(Time now) const {

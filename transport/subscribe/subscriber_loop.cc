@@ -68,6 +68,7 @@ SubscriberLoop::SubscriberLoop(Options options, std::unique_ptr<Directory> direc
       scrub_(options_.subscriber.scrub_interval),
       machine_(machine_options(options_, relay_ != nullptr ? relay_->address() : "")) {
   if (relay_ != nullptr) relay_->set_wake(wake_);
+  machine_.set_elsewhere(options_.at.size() > 1);
   thread_ = std::thread([this] { run(); });
 }
 
@@ -100,14 +101,17 @@ void SubscriberLoop::open_watches() {
   if (directory_ == nullptr) return;
   // Watched before the first look, so that an entry made in between is not missed.
   const bool hears = options_.subscriber.notifier == "redis";
+  // A relay follows the publisher, so that no two of them follow each other, and a member of the group has to.
+  const bool relays = relay_ == nullptr && !options_.subscriber.staged && is_remote_directory(directory_->text());
+  const auto order = relays ? std::optional(options_.session_seed) : std::nullopt;
   auto watch = hears ? directory_->watch_commits(model_) : directory_->watch(model_);
   if (!watch) return shelf_.set_error(watch.error().message());
   if (finds && hears) {
     auto second = directory_->watch(model_);
     if (!second) return shelf_.set_error(second.error().message());
-    finder_.emplace(std::move(*second), model_, options_.host);
+    finder_.emplace(std::move(*second), model_, options_.host, order);
   } else if (finds) {
-    finder_.emplace(std::move(*watch), model_, options_.host);
+    finder_.emplace(std::move(*watch), model_, options_.host, order);
   }
   if (hears) commits_ = std::move(*watch);
 }
@@ -224,6 +228,7 @@ void SubscriberLoop::take_directory_news() {
   if (!finder_) return;
   // Somebody else has the name now, also while the one before still answers.
   if (finder_->take_news()) find_publisher();
+  machine_.set_elsewhere(finder_->knows_others());
   if (!unsent_hello_ || !finder_->due(now())) return;
   // Said when nobody was there; somebody may be now.
   say(*std::exchange(unsent_hello_, std::nullopt));
@@ -293,6 +298,7 @@ void SubscriberLoop::find_publisher() {
   if (!finder_->due(at)) return;
   if (machine_.connected()) finder_->on_connected();
   const auto address = finder_->look(at);
+  machine_.set_elsewhere(finder_->knows_others());
   if (!address) {
     const Code code = address.error().code();
     const bool tell = code == Code::unavailable ? finder_->worth_telling(at) : code != Code::not_found;
