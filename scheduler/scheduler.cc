@@ -1,53 +1,38 @@
 #include "scheduler/scheduler.h"
 
-#include <charconv>
-
-#include "core/format.h"
-
 namespace freshet {
-namespace {
 
-class EverySteps final : public Policy {
- public:
-  explicit EverySteps(std::uint64_t steps) : steps_(steps) {}
+Result<std::unique_ptr<Scheduler>> Scheduler::make(const SchedulerOptions& options, const Clock& clock) {
+  FRESHET_ASSIGN(auto machine, ScheduleMachine::make(options));
+  return std::unique_ptr<Scheduler>(new Scheduler(std::move(machine), clock));
+}
 
-  Decision decide(const Observation& observation) override {
-    if (observation.step - last_step_ < steps_) return {};
-    return {.publish = true, .reason = "the interval is over"};
-  }
-  void on_published(const Observation& observation, Duration) override { last_step_ = observation.step; }
-  std::string text() const override { return format("every:{}", steps_); }
+bool Scheduler::observe(const Observation& observation) {
+  Observation timed = observation;
+  timed.at = clock_.now();
+  const MutexLock lock(mutex_);
+  return machine_.observe(timed);
+}
 
- private:
-  const std::uint64_t steps_;
-  std::uint64_t last_step_ = 0;
-};
+void Scheduler::published(Duration stall) {
+  const Time now = clock_.now();
+  const MutexLock lock(mutex_);
+  machine_.published(now, stall);
+}
 
-class EpochEnd final : public Policy {
- public:
-  Decision decide(const Observation& observation) override {
-    if (!observation.epoch_end) return {};
-    return {.publish = true, .reason = "the epoch ended"};
-  }
-  void on_published(const Observation&, Duration) override {}
-  std::string text() const override { return "epoch"; }
-};
+void Scheduler::delivered(Duration after) {
+  const MutexLock lock(mutex_);
+  machine_.delivered(after);
+}
 
-}  // namespace
+void Scheduler::persisted(Duration after) {
+  const MutexLock lock(mutex_);
+  machine_.persisted(after);
+}
 
-Result<std::unique_ptr<Policy>> parse_policy(std::string_view text) {
-  if (text == "epoch") return std::make_unique<EpochEnd>();
-  constexpr std::string_view kEvery = "every:";
-  if (text.starts_with(kEvery)) {
-    const std::string_view digits = text.substr(kEvery.size());
-    std::uint64_t steps = 0;
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), steps);
-    if (error == std::errc() && end == digits.data() + digits.size() && steps > 0) {
-      return std::make_unique<EverySteps>(steps);
-    }
-    return fail(Code::invalid_argument, format("schedule {}: N in every:N is a number of steps from 1", text));
-  }
-  return fail(Code::invalid_argument, format("schedule {}: known are every:N and epoch", text));
+SchedulerDecision Scheduler::last_decision() const {
+  const MutexLock lock(mutex_);
+  return machine_.last_decision();
 }
 
 }  // namespace freshet

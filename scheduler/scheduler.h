@@ -1,44 +1,56 @@
 #pragma once
 
-/// When to publish. The loop calls observe() after every iteration with its loss; the answer is immediate and almost
-/// always no. Policies stand behind one seam, Policy; `every:N` and `epoch` are the ones that need no prediction.
+/// When to act in a running training loop. The loop calls observe() after every iteration with its loss; the answer is
+/// immediate and almost always no. When it is yes, the loop publishes and tells what that took:
+///
+///     auto scheduler = Scheduler::make({.limits = {.serving = 20min, .requests_per_second = 40}});
+///     …
+///     if ((*scheduler)->observe({.step = step, .loss = loss})) {
+///       const auto receipt = publisher->publish(tensors, {.step = step});
+///       if (receipt) (*scheduler)->published(receipt->blocked);
+///     }
+///
+/// bindings/runtime/scheduled_publisher.h does these lines, and measures deliveries, in one call. policy.h lists the
+/// schedules; the default, `online`, weighs what each version would gain against what its stall would cost, and
+/// last_decision() says how.
+///
+/// Files: online/ is the policy `online` without times of its own, online.h the same on the replay clock (schedule.h),
+/// scheduler_machine.h everything here but clock and lock.
 
-#include <cstdint>
 #include <memory>
-#include <string>
-#include <string_view>
 
 #include "core/clock.h"
+#include "core/mutex.h"
 #include "core/result.h"
+#include "scheduler/scheduler_machine.h"
 
 namespace freshet {
 
-/// One iteration of the training loop, as it ended.
-struct Observation {
-  std::uint64_t step = 0;  ///< Counts from 1, grows.
-  double loss = 0;         ///< NaN when there is none.
-  bool epoch_end = false;
-  Time at{};
-};
-
-struct Decision {
-  bool publish = false;
-  std::string_view reason = "";  ///< For people; points to static text.
-};
-
-/// A schedule. One thread at a time.
-class Policy {
+/// Any thread. No call waits for anything but the others' lock; between decisions a call takes less than a microsecond.
+class Scheduler {
  public:
-  virtual ~Policy() = default;
-  virtual Decision decide(const Observation& observation) = 0;
-  /// The publish that the last decision asked for blocked the loop for `stall`; skipped ones are not reported.
-  virtual void on_published(const Observation& observation, Duration stall) = 0;
-  /// As parse_policy() takes it.
-  virtual std::string text() const = 0;
-};
+  /// `clock` must outlive it. invalid_argument names the option.
+  static Result<std::unique_ptr<Scheduler>> make(const SchedulerOptions& options, const Clock& clock = system_clock());
 
-/// "every:N" (N from 1) publishes after each N steps since the last publish; "epoch" at each epoch's end.
-/// invalid_argument lists what is known.
-Result<std::unique_ptr<Policy>> parse_policy(std::string_view text);
+  /// An iteration ended. `observation.at` is filled in here. True: publish now; a publish that does not happen stays
+  /// due. Losses that are not finite, and missing ones (NaN), are iterations without news.
+  bool observe(const Observation& observation) FRESHET_EXCLUDES(mutex_);
+
+  /// The version of the last observation, or before any the initial one, was published; the loop stood for `stall`.
+  void published(Duration stall) FRESHET_EXCLUDES(mutex_);
+  /// A server serves a version so long after its publish returned.
+  void delivered(Duration after) FRESHET_EXCLUDES(mutex_);
+  /// The repository has a version so long after its publish returned.
+  void persisted(Duration after) FRESHET_EXCLUDES(mutex_);
+
+  SchedulerDecision last_decision() const FRESHET_EXCLUDES(mutex_);
+
+ private:
+  Scheduler(ScheduleMachine machine, const Clock& clock) : clock_(clock), machine_(std::move(machine)) {}
+
+  const Clock& clock_;
+  mutable Mutex mutex_;
+  ScheduleMachine machine_ FRESHET_GUARDED_BY(mutex_);
+};
 
 }  // namespace freshet

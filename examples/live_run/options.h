@@ -23,7 +23,7 @@ struct RunOptions {
   std::uint64_t versions = 0;  ///< 0: no limit.
   double rate = 200;           ///< Requests a second.
   std::uint32_t servers = 2;
-  std::string schedule = "every:40";
+  std::string schedule = "online";
   double pace = 200;  ///< Steps a second at most; 0: as fast as it goes.
   std::uint64_t model_bytes = kModelBytesDefault;
   std::vector<std::string> text;

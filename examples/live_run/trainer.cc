@@ -5,6 +5,7 @@
 #include <set>
 #include <thread>
 
+#include "bindings/runtime/scheduled_publisher.h"
 #include "core/format.h"
 #include "examples/live_run/checker.h"
 #include "examples/live_run/corpus.h"
@@ -22,6 +23,7 @@ constexpr std::size_t kBatch = 32;
 constexpr std::size_t kInitialLossPositions = 512;
 constexpr double kArenaCopies = 2.2;  ///< Few tensors change between two versions, and the changed ones are named.
 constexpr std::uint64_t kLargeModelBytes = 1'000'000'000;
+constexpr std::uint64_t kStepsPerVersionMost = 200;
 constexpr Duration kNap = std::chrono::milliseconds(10);
 constexpr Duration kRepositoryPatience = std::chrono::seconds(10);
 /// Versions that may wait for the repository. More, and the next publish waits for a slow disk instead of costing it
@@ -60,7 +62,8 @@ class Trainer {
   void report_start();
   double train_step();
   void draw_batch(const Text& text, std::uint64_t key, std::size_t positions);
-  Status publish(Policy& policy, const Observation& observation);
+  SchedulerOptions scheduler_options() const;
+  Result<std::optional<PublishReceipt>> publish();
   Status write_record();
   std::vector<std::uint32_t> touched_tensors() const;
   Status report_commits();
@@ -101,20 +104,19 @@ class Trainer {
 
 Status Trainer::run() {
   FRESHET_TRY(open_publisher());
-  FRESHET_ASSIGN(const auto policy, parse_policy(config_.options.schedule));
+  FRESHET_ASSIGN(const auto scheduler, Scheduler::make(scheduler_options()));
+  ScheduledPublisher scheduled(*publisher_, *scheduler);
   report_start();
-  FRESHET_TRY(publish(*policy, {.step = step_}));  // So that servers have something to serve from the start.
+  // So that servers have something to serve from the start.
+  FRESHET_TRY(scheduled.publish_now([this] { return publish(); }));
   wait_for_repository();
-  const std::uint64_t steps_per_epoch = std::max<std::uint64_t>(corpus_.training.size() / kBatch, 1);
   Every report_due(std::chrono::milliseconds(100));
   Pace pace(config_.options.pace);
   while (!ending()) {
     const double loss = train_step();
-    const Observation seen{
-        .step = step_, .loss = loss, .epoch_end = step_ % steps_per_epoch == 0, .at = system_clock().now()};
     // A publish that is put off is due again at the next step; training goes on meanwhile.
-    if (policy->decide(seen).publish && !repository_is_behind()) FRESHET_TRY(publish(*policy, seen));
-    if (report_due.due(seen.at)) {
+    FRESHET_TRY(scheduled.publish_if_due({.step = step_, .loss = loss}, [this] { return publish(); }));
+    if (report_due.due(system_clock().now())) {
       report({{"event", "step"}, {"step", step_}, {"loss", loss_since_report_.take()}});
       FRESHET_TRY(report_commits());
     }
@@ -124,7 +126,11 @@ Status Trainer::run() {
     FRESHET_TRY(report_commits());
     std::this_thread::sleep_for(kNap);
   }
-  report({{"event", "finished"}, {"step", step_}, {"version", publisher_->stat().newest}, {"limit", limit_reached()}});
+  report({{"event", "finished"},
+          {"step", step_},
+          {"version", publisher_->stat().newest},
+          {"limit", limit_reached()},
+          {"schedule", scheduler->last_decision().text()}});
   while (!stop_requested()) std::this_thread::sleep_for(kNap);
   return {};
 }
@@ -197,8 +203,22 @@ double Trainer::train_step() {
   return loss;
 }
 
+SchedulerOptions Trainer::scheduler_options() const {
+  SchedulerOptions options{.schedule = config_.options.schedule,
+                           .epoch_steps = std::max<std::uint64_t>(corpus_.training.size() / kBatch, 1)};
+  options.limits.requests_per_second = config_.options.rate;
+  if (config_.options.seconds > 0) {
+    options.limits.serving =
+        std::chrono::duration_cast<Duration>(std::chrono::duration<double>(config_.options.seconds));
+  }
+  // Who asks for so many versions gets them, however little they gain.
+  if (config_.options.versions > 0) options.limits.interval_steps_most = kStepsPerVersionMost;
+  return options;
+}
+
 /// The record is written first: whatever a server can ever see of the version, the checker can look up.
-Status Trainer::publish(Policy& policy, const Observation& observation) {
+Result<std::optional<PublishReceipt>> Trainer::publish() {
+  if (published_ > 0 && repository_is_behind()) return std::optional<PublishReceipt>();
   std::vector<std::uint32_t> changed = touched_tensors();
   FRESHET_TRY(write_record());
   const double loss = loss_since_publish_.take();
@@ -208,13 +228,12 @@ Status Trainer::publish(Policy& policy, const Observation& observation) {
                                                     .tags = {{kRecordTag, to_string(parent_)}}});
   if (!receipt && receipt.error().code() == Code::out_of_space) {
     ++skipped_;  // Readers hold too much; the publisher carries the change on to the next version.
-    return {};
+    return std::optional<PublishReceipt>();
   }
   if (!receipt) return fail(receipt.error());
   ++published_;
-  policy.on_published(observation, receipt->blocked);
   uncommitted_.push_back({.version = receipt->version, .step = step_, .loss = loss, .blocked = receipt->blocked});
-  return {};
+  return std::optional(*receipt);
 }
 
 Status Trainer::write_record() {

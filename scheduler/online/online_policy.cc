@@ -105,6 +105,7 @@ std::optional<double> OnlinePolicy::served_level(double reach) {
 }
 
 bool OnlinePolicy::weigh(const Situation& situation) {
+  if (row() < kEarlyRow) return false;
   const double since = static_cast<double>(row() - served_row_);
   const double matter = situation.useful_rows();
   const double stall_rows = situation.stall / situation.step;
@@ -152,8 +153,8 @@ bool OnlinePolicy::weigh(const Situation& situation) {
   verdict_.next_in_rows = ahead.distance;
   if (!ahead.publish) return say(false, "no publish is worth its stall");
   if (ahead.distance > 0) return say(false, "a later version is worth waiting for");
+  next_look_ = row() + 1;
   if (alarmed()) {
-    next_look_ = row() + 1;
     return say(false, "the newest losses are suspiciously high");
   }
   return say(true, "what is gained until the next publish outweighs the stall");

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <vector>
 
-#include "scheduler/scheduler.h"
+#include "scheduler/policy.h"
 
 namespace freshet {
 namespace {
@@ -12,9 +12,9 @@ std::vector<std::uint64_t> publishes(Policy& policy, std::uint64_t steps, std::u
   std::vector<std::uint64_t> fired;
   for (std::uint64_t step = 1; step <= steps; ++step) {
     const Observation observation{.step = step, .loss = std::nan(""), .epoch_end = step % epoch_steps == 0};
-    if (!policy.decide(observation).publish) continue;
+    if (!policy.decide(observation, {}).publish) continue;
     fired.push_back(step);
-    policy.on_published(observation, {});
+    policy.published(observation);
   }
   return fired;
 }
@@ -28,12 +28,12 @@ TEST(Policy, EveryCountsStepsSinceTheLastPublish) {
 TEST(Policy, EveryAsksAgainUntilAPublishSucceeds) {
   auto policy = parse_policy("every:3");
   ASSERT_TRUE(policy);
-  EXPECT_FALSE((*policy)->decide({.step = 2}).publish);
-  EXPECT_TRUE((*policy)->decide({.step = 3}).publish);
-  EXPECT_TRUE((*policy)->decide({.step = 4}).publish) << "a skipped publish is due again at the next step";
-  (*policy)->on_published({.step = 4}, {});
-  EXPECT_FALSE((*policy)->decide({.step = 6}).publish);
-  EXPECT_TRUE((*policy)->decide({.step = 7}).publish);
+  EXPECT_FALSE((*policy)->decide({.step = 2}, {}).publish);
+  EXPECT_TRUE((*policy)->decide({.step = 3}, {}).publish);
+  EXPECT_TRUE((*policy)->decide({.step = 4}, {}).publish) << "a skipped publish is due again at the next step";
+  (*policy)->published({.step = 4});
+  EXPECT_FALSE((*policy)->decide({.step = 6}, {}).publish);
+  EXPECT_TRUE((*policy)->decide({.step = 7}, {}).publish);
 }
 
 TEST(Policy, EpochFiresAtEpochEndsOnly) {
@@ -43,7 +43,7 @@ TEST(Policy, EpochFiresAtEpochEndsOnly) {
 }
 
 TEST(Policy, TextIsParsedBack) {
-  for (const char* text : {"every:1", "every:250", "epoch"}) {
+  for (const char* text : {"every:1", "every:250", "epoch", "online", "fixed", "greedy", "optimal"}) {
     auto policy = parse_policy(text);
     ASSERT_TRUE(policy) << text;
     EXPECT_EQ((*policy)->text(), text);

@@ -1,0 +1,92 @@
+#include "scheduler/policy.h"
+
+#include <charconv>
+
+#include "core/format.h"
+#include "scheduler/online/online_policy.h"
+#include "scheduler/planned_policy.h"
+
+namespace freshet {
+namespace {
+
+class EverySteps final : public Policy {
+ public:
+  explicit EverySteps(std::uint64_t steps) : steps_(steps) {}
+
+  Decision decide(const Observation& observation, const Situation&) override {
+    if (observation.step < last_step_) last_step_ = observation.step;
+    if (observation.step - last_step_ < steps_) return {};
+    return {.publish = true, .reason = "the interval is over"};
+  }
+  void published(const Observation& observation) override { last_step_ = observation.step; }
+  std::string text() const override { return format("every:{}", steps_); }
+
+ private:
+  const std::uint64_t steps_;
+  std::uint64_t last_step_ = 0;
+};
+
+class EpochEnd final : public Policy {
+ public:
+  Decision decide(const Observation& observation, const Situation&) override {
+    due_ = due_ || observation.epoch_end;
+    if (!due_) return {};
+    return {.publish = true, .reason = "the epoch ended"};
+  }
+  void published(const Observation&) override { due_ = false; }
+  std::string text() const override { return "epoch"; }
+
+ private:
+  bool due_ = false;
+};
+
+class Online final : public Policy {
+ public:
+  Decision decide(const Observation& observation, const Situation& situation) override {
+    policy_.learn(observation.loss);
+    const bool publish = policy_.decide(situation);
+    if (policy_.last().row == policy_.row()) weighed_at_ = observation.step;
+    return {.publish = publish, .reason = policy_.last().reason};
+  }
+  void published(const Observation&) override { policy_.published(); }
+  std::string text() const override { return "online"; }
+  bool wants_first_version() const override { return true; }
+
+  Explanation explain() const override {
+    const OnlineVerdict& last = policy_.last();
+    return {.step = weighed_at_,
+            .curve = policy_.outlook().text(),
+            .served_loss = last.served_loss,
+            .present_loss = last.present_loss,
+            .gain = last.gain,
+            .stall_cost = last.stall_cost,
+            .next_in_steps = last.next_in_rows,
+            .note = {}};
+  }
+
+ private:
+  OnlinePolicy policy_;
+  std::uint64_t weighed_at_ = 0;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Policy>> parse_policy(std::string_view text, std::uint64_t warmup_steps) {
+  if (text == "online") return std::make_unique<Online>();
+  if (text == "epoch") return std::make_unique<EpochEnd>();
+  if (const auto kind = planned_kind(text)) return planned_policy(*kind, warmup_steps);
+  constexpr std::string_view kEvery = "every:";
+  if (text.starts_with(kEvery)) {
+    const std::string_view digits = text.substr(kEvery.size());
+    std::uint64_t steps = 0;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), steps);
+    if (error == std::errc() && end == digits.data() + digits.size() && steps > 0) {
+      return std::make_unique<EverySteps>(steps);
+    }
+    return fail(Code::invalid_argument, format("schedule {}: N in every:N is a number of steps from 1", text));
+  }
+  return fail(Code::invalid_argument,
+              format("schedule {}: known are online, every:N, epoch, fixed, greedy and optimal", text));
+}
+
+}  // namespace freshet

@@ -1,0 +1,229 @@
+#include "scheduler/scheduler_machine.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+namespace freshet {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+/// A training loop on a clock of its own: a step takes 10 ms, a publish what it is told.
+class Loop {
+ public:
+  explicit Loop(const SchedulerOptions& options) : machine_(*ScheduleMachine::make(options)) {}
+
+  void start() { machine_.published(now_, milliseconds(500)); }
+  void step(double loss, bool publishes = true) {
+    now_ += milliseconds(10);
+    ++step_;
+    if (!machine_.observe({.step = step_, .loss = loss, .at = now_})) return;
+    due_.push_back(step_);
+    if (!publishes) return;
+    now_ += stall;
+    machine_.published(now_, stall);
+  }
+  void steps(int count) {
+    for (int i = 0; i < count; ++i) step(2 * std::exp(-static_cast<double>(step_ + 1) / 300) + 0.3);
+  }
+
+  ScheduleMachine& machine() { return machine_; }
+  SchedulerDecision last() const { return machine_.last_decision(); }
+  const std::vector<std::uint64_t>& due() const { return due_; }
+
+  Duration stall = milliseconds(5);
+
+ private:
+  ScheduleMachine machine_;
+  Time now_{seconds(100)};
+  std::uint64_t step_ = 0;
+  std::vector<std::uint64_t> due_;
+};
+
+TEST(ScheduleMachine, MeasuresItsTimesAndDoesNotCountTheStallTwice) {
+  Loop loop({.schedule = "every:10"});
+  loop.start();
+  loop.steps(100);
+  loop.machine().delivered(milliseconds(30));
+  loop.machine().persisted(milliseconds(40));
+  const SchedulerDecision last = loop.last();
+  EXPECT_EQ(last.step_time, milliseconds(10));
+  EXPECT_EQ(last.stall_time, milliseconds(5)) << "the initial version's stall is not one";
+  EXPECT_EQ(last.delivery_time, milliseconds(30));
+  EXPECT_EQ(last.persist_time, milliseconds(40));
+  EXPECT_EQ(last.publishes, 11U);
+  EXPECT_EQ(last.last_publish_step, 100U);
+  EXPECT_NEAR(last.overhead_percent, 5, 0.1);
+}
+
+TEST(ScheduleMachine, OneHiccupDoesNotChangeWhatAStallUsuallyTakes) {
+  Loop loop({.schedule = "every:10"});
+  loop.start();
+  loop.steps(50);
+  loop.stall = seconds(3);
+  loop.steps(10);
+  loop.stall = milliseconds(5);
+  loop.steps(10);
+  EXPECT_EQ(loop.last().stall_time, milliseconds(5));
+}
+
+TEST(ScheduleMachine, OnlinePublishesOftenEarlyAndSeldomLate) {
+  Loop loop({.limits = {.serving = seconds(30), .requests_per_second = 100}});
+  loop.start();
+  for (int i = 1; i <= 1200; ++i) loop.step(3 / std::sqrt(1 + i / 5.0));
+  const auto early = std::count_if(loop.due().begin(), loop.due().end(), [](std::uint64_t s) { return s <= 200; });
+  const auto late = std::count_if(loop.due().begin(), loop.due().end(), [](std::uint64_t s) { return s > 1000; });
+  EXPECT_GT(late, 0);
+  EXPECT_GT(early, late);
+}
+
+TEST(ScheduleMachine, OnlinePublishesSeldomerWhenStallsAreDear) {
+  Loop cheap({.limits = {.serving = seconds(30), .requests_per_second = 100}});
+  Loop dear({.limits = {.serving = seconds(30), .requests_per_second = 100}});
+  dear.stall = milliseconds(500);
+  for (Loop* loop : {&cheap, &dear}) {
+    loop->start();
+    loop->steps(1200);
+  }
+  EXPECT_GT(dear.due().size(), 2U);
+  EXPECT_GT(cheap.due().size(), 3 * dear.due().size());
+}
+
+TEST(ScheduleMachine, WithoutAnInitialVersionTheFirstIsDueAfterTheWarmup) {
+  Loop loop({.warmup_steps = 50});
+  loop.steps(60);
+  ASSERT_FALSE(loop.due().empty());
+  EXPECT_EQ(loop.due().front(), 50U);
+}
+
+TEST(ScheduleMachine, WhatWasPutOffStaysDue) {
+  for (const char* schedule : {"every:10", "epoch", "fixed"}) {
+    Loop loop({.schedule = schedule, .epoch_steps = 10, .warmup_steps = 10, .limits = {.serving = seconds(60)}});
+    loop.start();
+    for (int i = 1; i <= 9; ++i) loop.step(1.0 / i);
+    ASSERT_TRUE(loop.due().empty()) << schedule;
+    loop.step(0.1, false);
+    ASSERT_EQ(loop.due().size(), 1U) << schedule;
+    if (std::string(schedule) == "fixed") continue;
+    loop.step(0.1, true);
+    loop.step(0.1, true);
+    EXPECT_EQ(loop.due(), (std::vector<std::uint64_t>{10, 11})) << schedule;
+  }
+}
+
+TEST(ScheduleMachine, PlansOnceFromTheWarmup) {
+  for (const char* schedule : {"fixed", "greedy", "optimal"}) {
+    Loop loop({.schedule = schedule, .warmup_steps = 100, .limits = {.serving = seconds(10)}});
+    loop.start();
+    loop.steps(1100);
+    EXPECT_GT(loop.due().size(), 2U) << schedule;
+    EXPECT_EQ(loop.due().front(), 100U) << schedule;
+    EXPECT_FALSE(loop.last().explanation.curve.empty()) << schedule;
+    EXPECT_EQ(loop.last().explanation.step, 100U);
+  }
+}
+
+TEST(ScheduleMachine, IntervalsHaveBounds) {
+  Loop seldom({.limits = {.serving = seconds(30), .interval_steps_least = 70}});
+  Loop often({.limits = {.serving = seconds(30), .interval_steps_most = 70}});
+  for (Loop* loop : {&seldom, &often}) loop->start();
+  seldom.steps(1000);
+  for (int i = 0; i < 1000; ++i) often.step(1.0);
+  ASSERT_GT(seldom.due().size(), 3U);
+  for (std::size_t i = 1; i < seldom.due().size(); ++i) EXPECT_GE(seldom.due()[i] - seldom.due()[i - 1], 70U);
+  ASSERT_EQ(often.due().size(), 14U);
+  for (std::size_t i = 1; i < often.due().size(); ++i) EXPECT_EQ(often.due()[i] - often.due()[i - 1], 70U);
+}
+
+TEST(ScheduleMachine, OverheadStaysBelowItsLimit) {
+  Loop loop({.schedule = "every:1", .limits = {.overhead_percent = 10}});
+  loop.start();
+  loop.steps(500);
+  EXPECT_LE(loop.last().overhead_percent, 10);
+  EXPECT_GT(loop.last().overhead_percent, 9);
+  EXPECT_EQ(loop.last().reason, "stalls would take more than their share");
+}
+
+TEST(ScheduleMachine, NoPublishComesFasterThanTheRepositoryTakesIt) {
+  Loop loop({.schedule = "every:1"});
+  loop.start();
+  loop.machine().persisted(milliseconds(200));
+  loop.steps(200);
+  ASSERT_GT(loop.due().size(), 5U);
+  for (std::size_t i = 1; i < loop.due().size(); ++i) EXPECT_GE(loop.due()[i] - loop.due()[i - 1], 20U);
+}
+
+TEST(ScheduleMachine, NothingIsPublishedWhenNobodyAsksAnyMore) {
+  Loop loop({.limits = {.inferences = 200, .requests_per_second = 100}});
+  loop.start();
+  loop.steps(1000);
+  ASSERT_FALSE(loop.due().empty());
+  EXPECT_LE(loop.due().back(), 201U) << "the last request comes after two seconds";
+}
+
+TEST(ScheduleMachine, ExplainsItself) {
+  Loop loop({.limits = {.serving = seconds(30), .requests_per_second = 100}});
+  EXPECT_EQ(loop.last().reason, "nothing was observed yet");
+  loop.start();
+  loop.steps(400);
+  const SchedulerDecision last = loop.last();
+  EXPECT_EQ(last.schedule, "online");
+  EXPECT_EQ(last.step, 400U);
+  EXPECT_GT(last.explanation.step, 300U);
+  EXPECT_LE(last.explanation.step, 400U);
+  EXPECT_NE(last.explanation.curve.find("x/"), std::string::npos) << last.explanation.curve;
+  EXPECT_NEAR(last.explanation.present_loss, 2 * std::exp(-4.0 / 3) + 0.3, 0.05);
+  EXPECT_GT(last.explanation.served_loss, last.explanation.present_loss);
+  EXPECT_GT(last.explanation.gain, 0);
+  EXPECT_GT(last.explanation.stall_cost, 0);
+  EXPECT_NE(last.text().find("step 400: go on (online): "), std::string::npos) << last.text();
+}
+
+TEST(ScheduleMachine, LossesThatAreMissingOrJumpAreSurvived) {
+  Loop loop({.limits = {.serving = seconds(30)}});
+  loop.start();
+  for (int i = 0; i < 400; ++i) {
+    loop.step(i % 5 == 0 ? std::nan("") : i % 7 == 0 ? INFINITY : i % 11 == 0 ? 1e300 : 1 + std::exp(-i / 100.0));
+  }
+  EXPECT_GT(loop.due().size(), 2U);
+  for (int i = 0; i < 100; ++i) loop.step(std::nan(""));
+}
+
+TEST(ScheduleMachine, StepsThatJumpBackAreSurvived) {
+  for (const char* schedule : {"online", "every:10", "epoch", "fixed"}) {
+    auto machine = *ScheduleMachine::make({.schedule = schedule, .epoch_steps = 7, .warmup_steps = 5});
+    Time now{};
+    int due = 0;
+    for (const std::uint64_t start : {1000U, 1U, 500U}) {
+      for (std::uint64_t step = start; step < start + 50; ++step) {
+        now -= milliseconds(1);  // And so does the clock.
+        if (!machine.observe({.step = step, .loss = 1.0 / static_cast<double>(step), .at = now})) continue;
+        machine.published(now, milliseconds(-3));
+        ++due;
+      }
+    }
+    EXPECT_GT(due, 0) << schedule;
+  }
+}
+
+TEST(ScheduleMachine, BadOptionsAreRefusedByName) {
+  const auto message = [](const SchedulerOptions& options) {
+    const auto machine = ScheduleMachine::make(options);
+    return machine ? std::string() : machine.error().message();
+  };
+  EXPECT_NE(message({.schedule = "sometimes"}).find("sometimes"), std::string::npos);
+  EXPECT_NE(message({.limits = {.inferences = 5}}).find("requests_per_second"), std::string::npos);
+  EXPECT_NE(message({.limits = {.serving = seconds(-1)}}).find("future"), std::string::npos);
+  EXPECT_NE(message({.limits = {.requests_per_second = NAN}}).find("requests_per_second"), std::string::npos);
+  EXPECT_NE(message({.limits = {.overhead_percent = -1}}).find("overhead_percent"), std::string::npos);
+  EXPECT_NE(message({.limits = {.interval_steps_least = 9, .interval_steps_most = 3}}).find("interval"),
+            std::string::npos);
+  EXPECT_NE(message({.schedule = "greedy", .warmup_steps = 0}).find("warm-up"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace freshet
