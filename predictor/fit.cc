@@ -102,7 +102,7 @@ class Fitter {
   Forecast run() {
     const auto [least, most] = std::minmax_element(sample_.points.begin(), sample_.points.end(),
                                                    [](const auto& a, const auto& b) { return a.y < b.y; });
-    set_limits();
+    note_range();
     if (least->y == most->y) return fall_back(format("all {} points are {}", sample_.points.size(), least->y));
     fit_all();
     if (std::none_of(fits_.begin(), fits_.end(), [](const auto& fitted) { return fitted.has_value(); })) {
@@ -124,12 +124,11 @@ class Fitter {
     return nullptr;
   }
 
-  void set_limits() {
+  void note_range() {
     const auto [least, most] = std::minmax_element(sample_.clean.begin(), sample_.clean.end(),
                                                    [](const auto& a, const auto& b) { return a.y < b.y; });
-    const double range = most->y - least->y;
-    forecast_.least_ = least->y >= 0 ? std::max(0.0, least->y - range) : least->y - range;
-    forecast_.most_ = most->y + range;
+    forecast_.least_ = least->y;
+    forecast_.most_ = most->y;
   }
 
   void fit_all() {

@@ -82,8 +82,9 @@ struct Band {
 class Forecast {
  public:
   /// The metric that is expected at `iteration` (under 1: at 1), as Combine says. Always finite: it leaves the values
-  /// that were fitted by no more than their own range, and does not go below 0 where none of them did. A straight line
-  /// does sooner or later; chosen() is the bare formula.
+  /// that were fitted by no more than their own range, and another range for each time that the iterations beyond are
+  /// as many as the fitted ones (nothing falls faster than it did on the mean), and does not go below 0 where no value
+  /// did. chosen() is the bare formula.
   double operator()(double iteration) const;
   /// Where the trend lies with the given probability (above 0, below 1): the spread of the families by their weights,
   /// and each one's own uncertainty from its Jacobian. Single rows scatter around the trend by noise() in addition.
@@ -117,7 +118,7 @@ class Forecast {
   std::vector<FamilyFit> families_;
   std::vector<Member> members_;
   Combine combine_ = Combine::best;
-  double least_ = 0;  // Between these an answer must be.
+  double least_ = 0;  // Of the fitted values, spikes not counted.
   double most_ = 0;
   double noise_ = 0;
   double from_iteration_ = 1;

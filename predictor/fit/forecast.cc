@@ -28,7 +28,10 @@ double variance_at(const FittedCurve& curve, const std::vector<double>& covarian
 
 double Forecast::plausible(const FittedCurve& curve, double iteration) const {
   const double value = curve(iteration);
-  return std::clamp(std::isnan(value) ? curve(to_iteration_) : value, least_, most_);
+  const double beyond = std::max(0.0, iteration - to_iteration_) / std::max(1.0, to_iteration_ - from_iteration_);
+  const double room = (most_ - least_) * (1 + beyond);
+  const double floor = least_ >= 0 ? std::max(0.0, least_ - room) : least_ - room;
+  return std::clamp(std::isnan(value) ? curve(to_iteration_) : value, floor, most_ + room);
 }
 
 double Forecast::operator()(double iteration) const {

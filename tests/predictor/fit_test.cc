@@ -66,6 +66,24 @@ TEST(Fit, SpikesAndMissingLossesDoNotBendIt) {
   EXPECT_EQ(forecast->skipped() + forecast->rows(), 3000U);
 }
 
+TEST(Fit, MostOfTheFallMayBeYetToCome) {
+  // A third of the fall is seen.
+  const auto truth = [](double x) { return 2 * std::exp(-x / 900) + 0.4; };
+  const Rows rows = rows_of(360, truth);
+  const auto forecast = fit(rows.iterations, rows.losses);
+  ASSERT_TRUE(forecast);
+  for (const double x : {900.0, 1800.0, 4000.0}) EXPECT_NEAR((*forecast)(x), truth(x), 0.05) << x;
+}
+
+TEST(Fit, AStraightLineDoesNotFallBelowZero) {
+  const Rows rows = rows_of(300, [](double x) { return 4 - x / 100; });
+  const auto forecast = fit(rows.iterations, rows.losses, only("lin2"));
+  ASSERT_TRUE(forecast);
+  EXPECT_NEAR((*forecast)(350), 0.5, 0.01);
+  EXPECT_EQ((*forecast)(1e6), 0);
+  EXPECT_LT(forecast->chosen()(1e6), 0);
+}
+
 TEST(Fit, ConstantLossesFallBackAndSaySo) {
   const Rows rows = rows_of(100, [](double) { return 1.5; });
   const auto forecast = fit(rows.iterations, rows.losses);
