@@ -17,6 +17,21 @@ std::vector<double> predicted_costs(const ReplayClock& clock, const Forecast& fo
   return costs;
 }
 
+/// The curve's own falls over the rows that it was fitted to: those of single rows are mostly noise.
+double threshold_of(const ReplayClock& clock, const Forecast& forecast) {
+  std::vector<double> fitted;
+  for (auto row = static_cast<std::int64_t>(forecast.from_iteration()); row <= clock.horizon().warmup; ++row) {
+    fitted.push_back(forecast(static_cast<double>(row)));
+  }
+  return greedy_threshold(fitted);
+}
+
+/// Why the forecast is nothing to plan with; empty when it is.
+std::string problem_of(const Forecast& forecast) {
+  if (forecast.is_fallback()) return forecast.note();
+  return forecast.chosen().name() == "constant" ? "the losses show no trend" : "";
+}
+
 }  // namespace
 
 Result<Plan> plan_schedules(const ReplayClock& clock, std::span<const double> warmup_losses,
@@ -30,9 +45,9 @@ Result<Plan> plan_schedules(const ReplayClock& clock, std::span<const double> wa
   Plan plan;
   FRESHET_ASSIGN(plan.forecast, fit(iterations, warmup_losses, options));
   plan.costs = predicted_costs(clock, plan.forecast);
-  plan.threshold = greedy_threshold(warmup_losses);
-  if (plan.forecast.is_fallback()) {
-    plan.note = plan.forecast.note();
+  plan.threshold = threshold_of(clock, plan.forecast);
+  plan.note = problem_of(plan.forecast);
+  if (!plan.note.empty()) {
     plan.fixed = fallback_schedule(clock);
     plan.greedy = plan.fixed.rows;
     plan.optimal = plan.fixed.rows;

@@ -28,7 +28,8 @@ struct Plan {
   PublishRows greedy;
   PublishRows optimal;
   bool exact = true;  ///< False when the search for `optimal` was cut off (optimal.h).
-  /// Not empty when no curve could be fitted, and says why: then all three are fallback_schedule().
+  /// Not empty when no curve could be fitted, or a constant fits best, and says so: then all three are
+  /// fallback_schedule().
   std::string note;
 };
 

@@ -1,7 +1,7 @@
 #pragma once
 
 /// What the loss will be, and what a schedule costs. Pure functions of numbers: no I/O, no clock of the machine, no
-/// thread.
+/// thread. Read CUMULATIVE_LOSS.md with the Viper paper in hand.
 
 #include "predictor/cumulative_loss.h"  // What a schedule costs, exactly.
 #include "predictor/fit.h"              // Learning curves: from the losses so far to those to come.

@@ -15,6 +15,7 @@ constexpr const char* kExamples =
   freshet rollback demo@41                          today's is bad: yesterday's, until `freshet release demo`
   freshet repo --repo ~/models put demo --weights model.safetensors
   freshet repo --repo ~/models get demo@3 --tensors 'encoder.*' -o part.safetensors
+  freshet plan losses.csv --warmup 500 --step-ms 12.5 --stall-ms 40 --delivery-ms 90 --infer-ms 5 --inferences 50000
   freshet doctor
 
 exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 corrupt, 5 unavailable or timed out, 130 interrupted)";
@@ -33,6 +34,7 @@ void build_tree(CLI::App& root, Program& program) {
   add_commit(root, program);
   add_top(root, program);
   add_replay(root, program);
+  add_plan(root, program);
   add_keygen(root, program);
   add_repo(root, program);
   add_doctor(root, program);

@@ -25,45 +25,48 @@ void LayeredSearch::note(double total, std::size_t layer, std::uint32_t index, s
   limit_ = total;
 }
 
-LayeredSearch::Layer LayeredSearch::next(const Layer& from, std::size_t number) {
+void LayeredSearch::advance(const Layer& from, std::size_t number, Layer& layer) {
   // Bounds of an earlier layer hold too: later publishes come later.
   constexpr std::size_t kLayersPerBound = 8;
   if (number % kLayersPerBound == 1) bound_savings(number);
   const Delay delay = candidates_.delay(static_cast<std::int64_t>(number));
   const double requests = candidates_.requests();
-  Layer layer;
+  const std::size_t size = candidates_.size();
+  layer.clear();
   envelope_.clear();
   std::size_t added = 0;
-  for (std::uint32_t i = from.front().index + 1; i < candidates_.size(); ++i) {
+  std::uint32_t i = from.front().index + 1;
+  for (double before = i < size ? candidates_.before(i, delay) : requests; before < requests; ++i) {
+    const double here = before;
+    before = i + 1 < size ? candidates_.before(i + 1, delay) : requests;
+    // Served at the same request as the next candidate, this one is of no use.
+    if (here == before) continue;
     for (; added < from.size() && from[added].index < i; ++added) {
       const State& state = from[added];
       envelope_.add({.slope = candidates_.cost(state.index), .intercept = state.spent, .name = state.index});
     }
-    const double before = candidates_.before(i, delay);
-    if (before >= requests) break;
     ++work_;
-    const LowerEnvelope::Line& parent = envelope_.lowest(before);
+    const LowerEnvelope::Line& parent = envelope_.lowest(here);
     const double cost = candidates_.cost(i);
-    const double spent = parent.at(before) - before * cost;
+    const double spent = parent.at(here) - here * cost;
     note(spent + requests * cost, number, i, parent.name);
-    if (spent + rest_min_[i] >= limit_) {
-      if (added == from.size()) break;  // From here on the bound only grows.
-      continue;
+    if (spent + rest_min_[i] < limit_) {
+      layer.push_back({.spent = spent, .index = i, .parent = parent.name});
+    } else if (added == from.size()) {
+      break;  // From here on the bound only grows.
     }
-    // Served at the same request as the next candidate, this one is of no use.
-    if (i + 1 < candidates_.size() && candidates_.before(i + 1, delay) == before) continue;
-    layer.push_back({.spent = spent, .index = i, .parent = parent.name});
   }
-  return layer;
 }
 
 std::vector<std::uint32_t> LayeredSearch::run() {
   best_.total = candidates_.total(incumbent_);
   limit_ = best_.total;
   Layer layer{State{}};
+  Layer following;
   for (std::size_t number = 1; !layer.empty(); ++number) {
     if ((number - 1) % kSpan == 0) kept_.push_back(layer);
-    layer = next(layer, number);
+    advance(layer, number, following);
+    std::swap(layer, following);
     if (work_ > work_max_) {
       exact_ = layer.empty();
       break;
@@ -83,7 +86,11 @@ std::vector<std::uint32_t> LayeredSearch::go_back() {
   for (std::size_t span = last / kSpan + 1; span-- > 0;) {
     const std::size_t first = span * kSpan;
     std::vector<Layer> layers{std::move(kept_[span])};
-    while (first + layers.size() <= last) layers.push_back(next(layers.back(), first + layers.size()));
+    while (first + layers.size() <= last) {
+      Layer layer;
+      advance(layers.back(), first + layers.size(), layer);
+      layers.push_back(std::move(layer));
+    }
     for (; last > first; --last) {
       const Layer& layer = layers[last - first];
       const auto state = std::ranges::lower_bound(layer, index, {}, &State::index);

@@ -42,7 +42,8 @@ class LayeredSearch {
   /// How many layers lie between two that are kept for going back.
   static constexpr std::size_t kSpan = 256;
 
-  Layer next(const Layer& from, std::size_t number);
+  /// Fills `layer`, the one of this number, from the one before.
+  void advance(const Layer& from, std::size_t number, Layer& layer);
   void note(double total, std::size_t layer, std::uint32_t index, std::uint32_t parent);
   void bound_savings(std::size_t layer);
   std::vector<std::uint32_t> go_back();

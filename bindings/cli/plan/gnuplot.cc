@@ -1,0 +1,102 @@
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+
+#include "bindings/cli/plan/plot.h"
+#include "bindings/cli/plan/plot_data.h"
+#include "bindings/cli/shell_command.h"
+#include "core/format.h"
+
+namespace freshet::cli {
+namespace {
+
+/// More would only make the file large.
+constexpr std::size_t kColumns = 1000;
+
+std::string quoted(const std::string& text) {
+  std::string quoted = "'";
+  for (const char c : text) quoted += c == '\'' ? std::string("''") : std::string(1, c);
+  return quoted + "'";
+}
+
+std::string number(double value) { return std::isfinite(value) ? format("{:.9g}", value) : "NaN"; }
+
+/// Step, loss seen, cost that came, curve, band; in the last column the curve where there is a publish.
+std::string data_block(const Report& report, const PlotData& data) {
+  std::string text = "$run << END\n";
+  for (const PlotColumn& column : data.columns) {
+    text += format("{} {} {} {} {} {} {}\n", report.table.step_of((column.first_row + column.last_row) / 2),
+                   number(column.seen), number(column.cost), number(column.curve), number(column.band_lower),
+                   number(column.band_upper), column.publishes > 0 ? number(column.curve) : "NaN");
+  }
+  return text + "END\n";
+}
+
+std::string script(const Report& report, const std::string& path) {
+  const PlotData data = plot_data(report, kColumns);
+  std::string text = format(
+      "set terminal {}\nset output {}\n",
+      path.ends_with(".png") ? "pngcairo size 1000,560" : "svg size 1000,560 background rgb 'white'", quoted(path));
+  text += format("set yrange [{}:{}]\nset xlabel 'step'\nset ylabel 'loss'\nset key top right\nset grid\n",
+                 number(data.low), number(data.high));
+  text += data_block(report, data);
+  text += format("set arrow from {0},graph 0 to {0},graph 1 nohead dashtype 2\n",
+                 report.table.step_of(report.clock.horizon().warmup));
+  text += "plot $run using 1:5:6 with filledcurves fillcolor rgb '#cfe3f5' title '90 % band', ";
+  if (report.replay) text += "'' using 1:3 with lines linecolor rgb '#9a9a9a' title 'what came', ";
+  text += "'' using 1:2 with points pointtype 7 pointsize 0.25 linecolor rgb '#606060' title 'loss seen', ";
+  text += format("'' using 1:4 with lines linewidth 2 linecolor rgb '#1f6fb4' title '{}', ",
+                 report.plan.forecast.chosen().name());
+  text += format("'' using 1:7 with points pointtype 2 pointsize 0.6 linecolor rgb '#c0392b' title '{} publishes'\n",
+                 report.plan.optimal.size());
+  return text;
+}
+
+/// A file of our own that goes when this does.
+class TemporaryFile {
+ public:
+  static Result<TemporaryFile> make(const std::string& text) {
+    std::error_code error;
+    std::string name = (std::filesystem::temp_directory_path(error) / "freshet-plan-XXXXXX").string();
+    if (error) return fail(Code::io_error, format("a folder for temporary files: {}", error.message()));
+    const int descriptor = ::mkstemp(name.data());
+    if (descriptor < 0) return fail_errno(errno, format("make {}", name));
+    (void)::close(descriptor);
+    TemporaryFile file(std::move(name));
+    std::ofstream out(file.name_);
+    out << text;
+    out.close();
+    if (!out) return fail(Code::io_error, format("write {}", file.name_));
+    return file;
+  }
+
+  TemporaryFile(TemporaryFile&& other) noexcept : name_(std::exchange(other.name_, {})) {}
+  TemporaryFile& operator=(TemporaryFile&&) = delete;
+  ~TemporaryFile() {
+    if (!name_.empty()) (void)::unlink(name_.c_str());
+  }
+
+  const std::string& name() const { return name_; }
+
+ private:
+  explicit TemporaryFile(std::string name) : name_(std::move(name)) {}
+
+  std::string name_;
+};
+
+}  // namespace
+
+Status write_plot(const Report& report, const std::string& path, const Interrupt& interrupt) {
+  FRESHET_TRY(run_shell("command -v gnuplot >/dev/null", {.stdout_to_stderr = true}, interrupt)
+                  .or_else([](const Error&) -> Status {
+                    return fail(Code::unsupported, "--plot: gnuplot is not installed (apt install gnuplot-nox)");
+                  }));
+  FRESHET_ASSIGN(const TemporaryFile file, TemporaryFile::make(script(report, path)));
+  return run_shell(with_path("gnuplot {}", file.name()), {.stdout_to_stderr = true}, interrupt);
+}
+
+}  // namespace freshet::cli

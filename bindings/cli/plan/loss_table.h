@@ -1,0 +1,31 @@
+#pragma once
+
+/// Losses as trainers log them: a CSV file with a header, a row per training step.
+///
+/// Columns `step` and `loss` must be there, `eval_loss` may be; others are passed over, and told. Lines that begin with
+/// '#' are comments. Numbers are decimal; a loss may be NaN or empty where `eval_loss` is a number.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/result.h"
+
+namespace freshet::cli {
+
+/// Rows in the file's order; the one with number i (from 1) is entry i - 1.
+struct LossTable {
+  std::vector<std::int64_t> steps;
+  std::vector<double> losses;      ///< NaN where there is none, or where it is infinite.
+  std::vector<double> costs;       ///< What a server would have seen: eval_loss, else loss. Always finite.
+  std::vector<std::string> notes;  ///< For people: what was passed over.
+
+  std::int64_t rows() const { return static_cast<std::int64_t>(steps.size()); }
+  /// The step of row i, guessed for rows after the last: the distance between the last two goes on.
+  std::int64_t step_of(std::int64_t row) const;
+};
+
+/// not_found, io_error, or invalid_argument naming the line and the field.
+Result<LossTable> read_loss_table(const std::string& path);
+
+}  // namespace freshet::cli

@@ -1,0 +1,149 @@
+// `freshet plan`: when to publish, from the losses of a warm-up; and how schedules would have done in a run that is
+// over.
+
+#include <charconv>
+#include <memory>
+
+#include "bindings/cli/arguments.h"
+#include "bindings/cli/plan/loss_table.h"
+#include "bindings/cli/plan/plot.h"
+#include "bindings/cli/plan/policies.h"
+#include "bindings/cli/plan/report.h"
+#include "bindings/cli/program.h"
+#include "core/format.h"
+#include "predictor/plan.h"
+
+namespace freshet::cli {
+namespace {
+
+struct Arguments {
+  std::string file;
+  std::string step_ms;
+  std::string stall_ms;
+  std::string delivery_ms;
+  std::string infer_ms;
+  std::int64_t warmup = 0;
+  std::int64_t inferences = 0;
+  std::int64_t epoch_steps = 0;
+  std::int64_t steps = 0;
+  bool replay = false;
+  std::string plot;
+};
+
+/// Checks a time, and says which option has it wrong.
+CLI::Validator time_check(bool may_be_zero) {
+  return CLI::Validator(
+      [may_be_zero](std::string& text) {
+        const Result<std::int64_t> ns = nanoseconds_of_ms(text);
+        if (!ns) return ns.error().message();
+        if (*ns < 0) return text + " ms: must not be negative";
+        return *ns == 0 && !may_be_zero ? text + " ms: must be at least a nanosecond" : std::string();
+      },
+      "", "ms");
+}
+
+/// REQUIRES: time_check() passed.
+std::int64_t ns_of(const std::string& text) { return nanoseconds_of_ms(text).value_or(0); }
+
+Timing timing_of(const Arguments& arguments) {
+  return {.step_ns = ns_of(arguments.step_ms),
+          .stall_ns = ns_of(arguments.stall_ms),
+          .delivery_ns = ns_of(arguments.delivery_ms),
+          .infer_ns = ns_of(arguments.infer_ms)};
+}
+
+/// The last row: as given, the file's last one in a replay, or the last whose version could still be served.
+Result<std::int64_t> last_row(const Arguments& arguments, const LossTable& table, const Timing& timing) {
+  if (arguments.replay) {
+    if (arguments.steps != 0 && arguments.steps != table.rows()) {
+      return fail(Code::invalid_argument, format("--steps {}: {} has {} rows, and a replay takes the whole run",
+                                                 arguments.steps, arguments.file, table.rows()));
+    }
+    return table.rows();
+  }
+  if (arguments.steps != 0) return arguments.steps;
+  const __int128 end = static_cast<__int128>(arguments.inferences) * timing.infer_ns;
+  const __int128 steps = end / timing.step_ns + 1;
+  if (steps > ReplayClock::kRowsMax - arguments.warmup) {
+    return fail(
+        Code::invalid_argument,
+        format("the inferences outlast {} steps: name the training's last row with --steps", ReplayClock::kRowsMax));
+  }
+  return arguments.warmup + static_cast<std::int64_t>(steps);
+}
+
+Result<ExitCode> plan(Program& program, const Arguments& arguments) {
+  FRESHET_ASSIGN(const LossTable table, read_loss_table(arguments.file));
+  for (const std::string& note : table.notes) program.out.log(format("{}: {}", arguments.file, note));
+  const std::int64_t rows_needed = arguments.warmup + (arguments.replay ? 1 : 0);
+  if (table.rows() < rows_needed) {
+    return fail(Code::invalid_argument, format("--warmup {}: {} has {} rows, at least {} are needed", arguments.warmup,
+                                               arguments.file, table.rows(), rows_needed));
+  }
+  const Timing timing = timing_of(arguments);
+  FRESHET_ASSIGN(const std::int64_t rows, last_row(arguments, table, timing));
+  FRESHET_ASSIGN(
+      const ReplayClock clock,
+      ReplayClock::make(timing, {.warmup = arguments.warmup, .rows = rows, .requests = arguments.inferences}));
+  const auto warmup_losses = std::span(table.losses).first(static_cast<std::size_t>(arguments.warmup));
+  FRESHET_ASSIGN(const Plan planned, plan_schedules(clock, warmup_losses));
+  if (!planned.note.empty()) {
+    program.out.log(format("nothing to plan with ({}): fixed, greedy and optimal are every {} steps", planned.note,
+                           planned.fixed.interval));
+  }
+  FRESHET_ASSIGN(const Contenders contenders, arguments.replay
+                                                  ? replayed_contenders(clock, planned, arguments.epoch_steps, table)
+                                                  : predicted_contenders(clock, planned, arguments.epoch_steps));
+  const Report report{
+      .clock = clock, .table = table, .plan = planned, .contenders = contenders, .replay = arguments.replay};
+  if (!arguments.plot.empty()) FRESHET_TRY(write_plot(report, arguments.plot, program.interrupt));
+  FRESHET_TRY(program.out.emit(json_of(report), program.out.json ? std::string() : text_of(report)));
+  return ExitCode::done;
+}
+
+void add_times(CLI::App& command, Arguments& arguments) {
+  const auto add = [&](const char* name, std::string& value, bool may_be_zero, const char* description) {
+    command.add_option(name, value, description)->required()->check(time_check(may_be_zero))->type_name("MS");
+  };
+  add("--step-ms", arguments.step_ms, false, "a training step takes so long");
+  add("--stall-ms", arguments.stall_ms, true, "a publish stops the training for so long");
+  add("--delivery-ms", arguments.delivery_ms, true, "from the end of the stall until the version is served");
+  add("--infer-ms", arguments.infer_ms, false, "an inference is asked for every so often");
+}
+
+}  // namespace
+
+void add_plan(CLI::App& root, Program& program) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App& command = *root.add_subcommand("plan", "when to publish: schedules, and what each would cost");
+  add_json_flag(command, program);
+  const auto count = [&](const char* name, std::int64_t& value, const char* description) {
+    return command.add_option(name, value, description)->check(CLI::PositiveNumber)->type_name("N");
+  };
+  command.add_option("LOSSES.csv", arguments->file, "columns step,loss and, for --replay, eval_loss")->required();
+  count("--warmup", arguments->warmup, "rows to learn from; the last one's version is served first")->required();
+  add_times(command, *arguments);
+  count("--inferences", arguments->inferences, "so many inferences are made, from the end of the warm-up on")
+      ->required();
+  count("--epoch-steps", arguments->epoch_steps, "steps of an epoch, to compare with publishing at its end");
+  count("--steps", arguments->steps, "the training's last row; default: as long as there are inferences");
+  command.add_flag("--replay", arguments->replay, "the file has the whole run: how would each schedule have done?");
+  command.add_option("--plot", arguments->plot, "draw curve, band and publishes into this file, with gnuplot")
+      ->type_name("FILE.svg|FILE.png");
+  command.footer(
+      "Times are decimal milliseconds. Rows count from 1 in the file's order, each is a step.\n"
+      "example: freshet plan losses.csv --warmup 500 --step-ms 12.5 --stall-ms 40 --delivery-ms 90 --infer-ms 5 "
+      "--inferences 50000 --steps 20000");
+  act_with(command, program, arguments, plan);
+  command.parse_complete_callback([arguments] {
+    if (arguments->steps != 0 && arguments->steps <= arguments->warmup) {
+      throw CLI::ValidationError(
+          format("--steps: {} is not after the warm-up's last row, {}", arguments->steps, arguments->warmup));
+    }
+    if (!arguments->plot.empty() && !arguments->plot.ends_with(".svg") && !arguments->plot.ends_with(".png")) {
+      throw CLI::ValidationError("--plot: the file's name must end with .svg or .png");
+    }
+  });
+}
+
+}  // namespace freshet::cli

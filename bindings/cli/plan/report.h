@@ -1,0 +1,24 @@
+#pragma once
+
+/// What `freshet plan` answers.
+
+#include <string>
+
+#include "bindings/cli/output.h"
+#include "bindings/cli/plan/policies.h"
+
+namespace freshet::cli {
+
+/// Borrows all its parts.
+struct Report {
+  const ReplayClock& clock;
+  const LossTable& table;
+  const Plan& plan;
+  const Contenders& contenders;
+  bool replay = false;
+};
+
+Json json_of(const Report& report);
+std::string text_of(const Report& report);
+
+}  // namespace freshet::cli
