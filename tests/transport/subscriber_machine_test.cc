@@ -100,6 +100,54 @@ TEST_F(SubscriberMachineTest, TakesTheNewestAndThenWaitsForNews) {
   EXPECT_THAT(actions_, IsEmpty());
 }
 
+TEST_F(SubscriberMachineTest, NewsThatOvertookARefusalIsAReasonToAskAgain) {
+  connect(0);
+  announce(4);
+  const Want early = sent<Want>().at(0);
+  announce(4);  // It has come now; the refusal was sent before.
+  EXPECT_THAT(sent<Want>(), IsEmpty());
+  const Refusal refusal{
+      .session = session_, .request = early.request, .code = Code::not_found, .current = {.number = 4}};
+  receive(refusal);
+  ASSERT_THAT(sent<Want>(), SizeIs(1));
+  Refusal again = refusal;
+  again.request = sent<Want>()[0].request;
+  receive(again, 1);
+  EXPECT_THAT(sent<Want>(), IsEmpty()) << "nothing was heard since";
+  announce(4, kIncarnation, 2);
+  EXPECT_THAT(sent<Want>(), SizeIs(1));
+}
+
+class SilentPublisher : public SubscriberMachineTest {};
+
+TEST_F(SilentPublisher, IsLeftForSomebodyElseAndItsDoorKeptWhileItIsRead) {
+  machine_.set_elsewhere(true);
+  connect(3);
+  serve(3);
+  tick(999);
+  EXPECT_THAT(sent<Hello>(), IsEmpty());
+  const SessionId before = session_;
+  tick(1000);
+  ASSERT_THAT(sent<Hello>(), SizeIs(1));
+  EXPECT_NE(sent<Hello>()[0].session, before);
+  EXPECT_THAT(actions<action::LeaveDoor>(), IsEmpty());
+  EXPECT_EQ(machine_.serving(), 3u);
+  connect(4, 1001, kIncarnation + 1);
+  serve(4, 1002);
+  when([&] { machine_.on_unpinned(before, 3, at(1003)); });
+  ASSERT_THAT(actions<action::LeaveDoor>(), SizeIs(1));
+  EXPECT_EQ(actions<action::LeaveDoor>()[0].session, before);
+}
+
+TEST_F(SilentPublisher, IsWaitedForWhereNobodyElseIsKnown) {
+  connect(3);
+  serve(3);
+  tick(1000);
+  EXPECT_FALSE(machine_.connected());
+  EXPECT_THAT(sent<Hello>(), IsEmpty());
+  EXPECT_THAT(actions<action::LeaveDoor>(), IsEmpty());
+}
+
 TEST_F(SubscriberMachineTest, APongMakesUpForLostNews) {
   connect(0);
   EXPECT_THAT(sent<Want>(), IsEmpty());

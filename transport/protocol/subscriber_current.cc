@@ -121,10 +121,12 @@ bool SubscriberMachine::wants_current() const {
 
 /// The publisher has nothing for us. If that is because it has not got what is current (it was started anew under a
 /// hold, or relays what has not come yet), it is asked again with its next news, or after a while.
-void SubscriberMachine::on_nothing_current(const Refusal& refusal, const Current& known, Time now) {
+void SubscriberMachine::on_nothing_current(const Refusal& refusal, const Outstanding& refused, Time now) {
   // The publisher knows best, but for what was heard after it was asked.
-  if (known_ == known) known_ = refusal.current;
+  if (known_ == refused.known) known_ = refusal.current;
   if (!wants_current()) return;
+  // News takes another way than answers: what was refused may have come since.
+  if (news_heard_ != refused.news_heard) return;
   last_refusal_ = refusal.message;
   absent_until_ = now + kAbsentPauses * options_.retry_after;
 }

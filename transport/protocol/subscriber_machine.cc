@@ -259,6 +259,7 @@ void SubscriberMachine::on_announcement(const Announcement& announcement, Time n
   if (!attached || announcement.model != options_.model || announcement.incarnation != incarnation_) return;
   newest_known_ = std::max(newest_known_, announcement.number);
   absent_until_.reset();
+  ++news_heard_;
   on_current(announcement.current, now);
   on_candidate(announcement.candidate, announcement.turn, now);
   consider_want(now);
@@ -332,7 +333,7 @@ void SubscriberMachine::on_want_refused(const Refusal& refusal, Time now) {
       // The publisher knows best: whatever news had said otherwise was wrong.
       newest_known_ = refusal.newest;
       if (options_.mode == Mode::latest) {
-        on_nothing_current(refusal, outstanding.known, now);
+        on_nothing_current(refusal, outstanding, now);
       } else if (refusal.newest > position_) {
         want_not_before_ = now + options_.retry_after;
       }
@@ -356,8 +357,11 @@ void SubscriberMachine::consider_want(Time now) {
                   .after_epoch = position_epoch_,
                   .channel = channel_->offer.kind,
                   .exactly = for_staging ? staging_.wanted() : 0};
-  want_ =
-      Outstanding{.want = want, .retry_at = now + options_.retry_after, .pause = options_.retry_after, .known = known_};
+  want_ = Outstanding{.want = want,
+                      .retry_at = now + options_.retry_after,
+                      .pause = options_.retry_after,
+                      .known = known_,
+                      .news_heard = news_heard_};
   send(want);
 }
 

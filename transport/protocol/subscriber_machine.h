@@ -210,7 +210,8 @@ class SubscriberMachine {
     Want want;
     Time retry_at;
     Duration pause{};
-    Current known;  ///< What was known to be current when it was first sent.
+    Current known;                 ///< What was known to be current when it was first sent.
+    std::uint64_t news_heard = 0;  ///< By then.
   };
   /// The Install that has no answer yet.
   struct Installing {
@@ -269,7 +270,7 @@ class SubscriberMachine {
   void unstage(const std::optional<Staging::Ready>& ready);
   void stop_staging_others();
   bool wants_current() const;
-  void on_nothing_current(const Refusal& refusal, const Current& known, Time now);
+  void on_nothing_current(const Refusal& refusal, const Outstanding& refused, Time now);
   void say_staged();
 
   void greet_anew(Time now);
@@ -317,6 +318,7 @@ class SubscriberMachine {
   Duration membership_ = kMembershipDefault;
   std::optional<Time> standing_from_;
   std::optional<Time> confirmed_at_;
+  std::uint64_t news_heard_ = 0;  ///< Announcements.
   VersionNumber highest_seen_ = 0;
   VersionNumber newest_known_ = 0;
   VersionNumber hopeless_up_to_ = 0;  ///< `every`: the publisher said that asking for these cannot help.
