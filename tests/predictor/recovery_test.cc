@@ -63,7 +63,9 @@ TEST(Recovery, EveryFamilyIsKnown) {
 }
 
 TEST(Recovery, WithoutNoiseFormulasAreFoundAgain) {
-  for (const auto& [family, curve] : known_curves()) {
+  for (const Known& known : known_curves()) {
+    const char* const family = known.family;
+    const auto& curve = known.curve;
     if (std::string_view(family) == "constant") continue;
     std::vector<double> iterations, losses;
     // Few enough that no rows are merged.
@@ -85,7 +87,9 @@ TEST(Recovery, UnderNoiseAndSpikes) {
   SCOPED_TRACE("seed " + std::to_string(kSeed));
   std::mt19937 random(kSeed);
   constexpr int kRows = 3000;
-  for (const auto& [family, curve] : known_curves()) {
+  for (const Known& known : known_curves()) {
+    const char* const family = known.family;
+    const auto& curve = known.curve;
     for (int round = 0; round < 5; ++round) {
       LossHistory history;
       for (int i = 1; i <= kRows; ++i) {
