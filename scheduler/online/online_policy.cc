@@ -9,6 +9,7 @@ namespace {
 
 constexpr double kReach = 2;             ///< Of local lines, in units of the trend's memory.
 constexpr double kServedReach = 0.5;     ///< About the served row, where rows of both sides count, in units of that.
+constexpr double kErrors = 2;            ///< Standard errors that a difference must exceed to be significant.
 constexpr double kReachMax = 2000;       ///< Rows; LossRecord keeps twice as many.
 constexpr double kRefitShare = 0.03;     ///< The outlook is fitted again when the run is longer by this.
 constexpr double kLeastFallShare = 0.1;  ///< Of the fall so far, for as many rows again, is expected in any case.
@@ -34,8 +35,11 @@ double significant(double difference, double error) {
 }  // namespace
 
 void OnlinePolicy::learn(double loss) {
-  record_.push(trend_.push(loss));
-  watch_served(loss);
+  const double taken = trend_.push(loss);
+  record_.push(taken);
+  const double raw = std::isnan(taken) ? taken : loss;
+  newest_[static_cast<std::size_t>(row()) % newest_.size()] = raw;
+  watch_served(raw);
   if (row() == kEarlyRow) early_level_ = trend_.level();
 }
 
@@ -50,12 +54,14 @@ void OnlinePolicy::published() {
   served_level_.reset();
   if (local) served_level_ = local->level;
   served_window_ = {.reach = kReachMax};
+  served_suspect_ = false;
   usual_row_ = row();
   excess_ = 0;
   next_look_ = row() + 1;
 }
 
 void OnlinePolicy::watch_served(double loss) {
+  if (served_suspect_ && row() <= served_row_ + kSuspectRows) served_level_ = mean_of_neighbours();
   if (!served_level_) return;
   const double noise = std::max(trend_.noise(), 1e-300);
   if (std::isfinite(loss)) {
@@ -68,7 +74,8 @@ void OnlinePolicy::watch_served(double loss) {
   if (usual_row_ - served_row_ > kSuspectRows) {
     served_window_.last = usual_row_;
   } else {
-    served_window_ = {.reach = kSuspectRows + 1, .first = 1, .last = served_row_ + kSuspectRows};
+    served_suspect_ = true;
+    served_window_.last = served_row_;
   }
 }
 
@@ -94,7 +101,21 @@ void OnlinePolicy::refit_if_old() {
   if (age >= std::max(1.0, kRefitShare * static_cast<double>(row()))) outlook_.fit(record_.blocks(), row());
 }
 
+std::optional<double> OnlinePolicy::mean_of_neighbours() const {
+  double sum = 0;
+  double rows = 0;
+  const std::int64_t last = std::min(row(), served_row_ + kSuspectRows);
+  for (std::int64_t r = std::max<std::int64_t>(1, served_row_ - kSuspectRows); r <= last; ++r) {
+    const double loss = newest_[static_cast<std::size_t>(r) % newest_.size()];
+    if (!std::isfinite(loss)) continue;
+    sum += loss;
+    rows += 1;
+  }
+  return rows > 0 ? std::optional(sum / rows) : std::nullopt;
+}
+
 std::optional<double> OnlinePolicy::served_level(double reach) {
+  if (served_suspect_) return served_level_;
   if (row() - served_row_ < LossRecord::kRecentRows - static_cast<std::int64_t>(reach)) {
     LossRecord::Window window = served_window_;
     window.reach = std::min(window.reach, reach);
@@ -124,7 +145,7 @@ bool OnlinePolicy::weigh(const Situation& situation) {
   const double noise = trend_.noise();
   const double foretold = outlook_.at(static_cast<double>(row()));
   const double foretold_fall = outlook_.at(static_cast<double>(served_row_)) - foretold;
-  const double fall_error = noise * std::sqrt(4 / reach * std::min(1.0, since / reach));
+  const double fall_error = kErrors * noise * std::sqrt(4 / reach * std::min(1.0, since / reach));
   const double fall = foretold_fall + significant(*served - now->level - foretold_fall, fall_error);
   const double present = now->level;
   verdict_.present_loss = present;

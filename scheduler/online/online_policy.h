@@ -24,6 +24,7 @@
 /// publishes grows with the logarithm of the interval) cost some ten microseconds, or a few hundred when the outlook is
 /// fitted again.
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -71,6 +72,7 @@ class OnlinePolicy {
   bool weigh(const Situation& situation);
   void refit_if_old();
   std::optional<double> served_level(double reach);
+  std::optional<double> mean_of_neighbours() const;
   bool say(bool publish, std::string_view reason);
 
   LossTrend trend_;
@@ -82,10 +84,14 @@ class OnlinePolicy {
   std::optional<double> served_level_;  ///< As last estimated; kept when its rows are no longer in the record.
   LossRecord::Window served_window_;    ///< Rows beyond it say nothing about the served version.
   std::int64_t usual_row_ = 0;          ///< The newest row without excess.
-  double excess_ = 0;                   ///< Of the newest losses over the served level, in units of the noise.
-  double usual_interval_ = 0;           ///< Rows, on average of late; 0: not known.
-  double early_level_ = 0;              ///< Where the run began.
-  std::int64_t next_look_ = 0;          ///< No row before is weighed, unless the loss surprises.
+  /// The run left its ways so soon after the served version that its neighbours' mean, spikes and all, is the better
+  /// guess at it.
+  bool served_suspect_ = false;
+  std::array<double, 64> newest_{};  ///< Losses as they came; row r is at r % 64.
+  double excess_ = 0;                ///< Of the newest losses over the served level, in units of the noise.
+  double usual_interval_ = 0;        ///< Rows, on average of late; 0: not known.
+  double early_level_ = 0;           ///< Where the run began.
+  std::int64_t next_look_ = 0;       ///< No row before is weighed, unless the loss surprises.
   double level_looked_at_ = 0;
 };
 
