@@ -94,6 +94,10 @@ Result<ExitCode> plan(Program& program, const Arguments& arguments) {
   FRESHET_ASSIGN(const Contenders contenders, arguments.replay
                                                   ? replayed_contenders(clock, planned, arguments.epoch_steps, table)
                                                   : predicted_contenders(clock, planned, arguments.epoch_steps));
+  for (const Contender& contender : contenders) {
+    if (!contender.judged || contender.judged->exact) continue;
+    program.out.log(format("{}: the search was cut off, a slightly better list may exist", contender.name));
+  }
   const Report report{
       .clock = clock, .table = table, .plan = planned, .contenders = contenders, .replay = arguments.replay};
   if (!arguments.plot.empty()) FRESHET_TRY(write_plot(report, arguments.plot, program.interrupt));

@@ -32,19 +32,20 @@ PlotColumn column_of(const Report& report, std::int64_t first, std::int64_t last
   return column;
 }
 
-/// The range of what was seen and of the curve after the warm-up: its beginning may be as high as the formula likes.
+/// The range of what was seen and of the curve after the warm-up: its beginning may be as high as the formula likes,
+/// and the band as wide as ignorance.
 void set_range(PlotData& data, std::int64_t warmup) {
   std::vector<double> values;
   for (const PlotColumn& column : data.columns) {
     values.push_back(column.seen);
     values.push_back(column.cost);
     if (column.last_row < warmup) continue;
-    values.insert(values.end(), {column.curve, column.band_lower});
+    values.push_back(column.curve);
   }
   std::erase_if(values, [](double value) { return !std::isfinite(value); });
   if (values.empty()) return;
   const auto [low, high] = std::minmax_element(values.begin(), values.end());
-  const double margin = *high > *low ? (*high - *low) * 0.03 : std::max(1e-9, std::fabs(*low) * 0.03);
+  const double margin = *high > *low ? (*high - *low) * 0.1 : std::max(1e-9, std::fabs(*low) * 0.03);
   data.low = *low - margin;
   data.high = *high + margin;
 }

@@ -16,10 +16,10 @@ class Judge {
  public:
   Judge(const ReplayClock& clock, std::span<const double> costs) : clock_(clock), costs_(costs) {}
 
-  Status add(std::string name, PublishRows rows) {
+  Status add(std::string name, PublishRows rows, bool exact = true) {
     auto loss = cumulative_loss(clock_, costs_, rows);
     if (!loss) return fail(std::move(loss).error().with_context(name));
-    contenders_.push_back({std::move(name), Judged{.rows = std::move(rows), .cumulative_loss = *loss}});
+    contenders_.push_back({std::move(name), Judged{.rows = std::move(rows), .cumulative_loss = *loss, .exact = exact}});
     return {};
   }
   void leave_out(std::string name) { contenders_.push_back({.name = std::move(name)}); }
@@ -32,7 +32,7 @@ class Judge {
     }
     FRESHET_TRY(add("fixed", plan.fixed.rows));
     FRESHET_TRY(add("greedy", plan.greedy));
-    return add("optimal", plan.optimal);
+    return add("optimal", plan.optimal, plan.exact);
   }
 
   Contenders take() { return std::move(contenders_); }
@@ -60,7 +60,7 @@ Result<Contenders> replayed_contenders(const ReplayClock& clock, const Plan& pla
   FRESHET_TRY(judge.add_planned(plan, epoch_steps));
   FRESHET_TRY(judge.add("online", publishes_of(*online_schedule(clock), clock, table.losses)));
   FRESHET_ASSIGN(auto oracle, optimal_schedule(clock, costs));
-  FRESHET_TRY(judge.add("oracle", std::move(oracle.rows)));
+  FRESHET_TRY(judge.add("oracle", std::move(oracle.rows), oracle.exact));
   return judge.take();
 }
 

@@ -18,6 +18,7 @@ namespace freshet::cli {
 struct Judged {
   PublishRows rows;
   double cumulative_loss = 0;
+  bool exact = true;  ///< False for an optimal list whose search was cut off.
 };
 
 struct Contender {
