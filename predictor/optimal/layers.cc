@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/check.h"
+
 namespace freshet::optimal {
 
 LayeredSearch::LayeredSearch(const Candidates& candidates, std::vector<std::uint32_t> incumbent, std::int64_t work_max)
@@ -76,10 +78,11 @@ std::vector<std::uint32_t> LayeredSearch::run() {
 }
 
 std::vector<std::uint32_t> LayeredSearch::go_back() {
-  // The same layers again, a span at a time, now with parents kept. A hair of slack keeps the best list's own states.
+  // The same layers again, a span at a time, now with parents kept. A hair of slack keeps the best list's own states,
+  // whatever rounding does to their bounds.
   constexpr double kSlack = 1e-9;
   going_back_ = true;
-  limit_ = best_.total * (1 + kSlack);
+  limit_ = best_.total + kSlack * candidates_.requests() * candidates_.cost(0);
   std::vector<std::uint32_t> chosen{best_.index};
   std::uint32_t index = best_.parent;
   std::size_t last = best_.layer - 1;  // The layer in which `index` is.
@@ -94,6 +97,7 @@ std::vector<std::uint32_t> LayeredSearch::go_back() {
     for (; last > first; --last) {
       const Layer& layer = layers[last - first];
       const auto state = std::ranges::lower_bound(layer, index, {}, &State::index);
+      FRESHET_CHECK(state != layer.end() && state->index == index);
       chosen.push_back(index);
       index = state->parent;
     }

@@ -103,6 +103,27 @@ TEST(Optimal, LongListsAreAsGoodAsTheSearchSaid) {
   }
 }
 
+/// Where a few rows have nearly all there is to gain, the rest of the sum is below their rounding.
+TEST(Optimal, CostsMayDifferByManyPowersOfTen) {
+  std::mt19937_64 random(kSeed + 3);
+  for (int round = 0; round < 300; ++round) {
+    testing::RandomCase setting = testing::random_case(random, 9);
+    for (double& cost : setting.costs) cost = std::pow(10.0, cost / 3);
+    const auto schedule = optimal_schedule(setting.clock(), setting.costs);
+    ASSERT_TRUE(schedule);
+    const double least = least_of_all(setting, setting.horizon.warmup + 1, {});
+    const double most = setting.costs.front() * static_cast<double>(setting.horizon.requests);
+    ASSERT_LE(*cumulative_loss(setting.clock(), setting.costs, schedule->rows), least + 1e-13 * most)
+        << "seed " << kSeed + 3 << " round " << round << ": " << setting.text();
+  }
+  std::vector<double> costs;
+  for (int i = 0; i < 600; ++i) costs.push_back(std::pow(10.0, 30 - i / 10.0));
+  const auto clock = ReplayClock::make({.step_ns = 1000, .stall_ns = 90, .delivery_ns = 100, .infer_ns = 501},
+                                       {.warmup = 1, .rows = 600, .requests = 3000});
+  ASSERT_TRUE(clock);
+  EXPECT_TRUE(optimal_schedule(*clock, costs)->exact);
+}
+
 TEST(Optimal, SaysWhenItWasCutOff) {
   std::vector<double> costs;
   for (int i = 0; i <= 3000; ++i) costs.push_back(8 * std::pow(100 + i, -0.4));
