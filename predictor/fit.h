@@ -87,7 +87,8 @@ class Forecast {
   /// did. chosen() is the bare formula.
   double operator()(double iteration) const;
   /// Where the trend lies with the given probability (above 0, below 1): the spread of the families by their weights,
-  /// and each one's own uncertainty from its Jacobian. Single rows scatter around the trend by noise() in addition.
+  /// and each one's own uncertainty from its Jacobian, within the limits above. Single rows scatter around the trend by
+  /// noise() in addition.
   Band band(double iteration, double probability = 0.9) const;
 
   /// The chosen family with its parameters.
@@ -112,6 +113,12 @@ class Forecast {
     std::vector<double> covariance;  // Of the parameters, row by row.
   };
 
+  struct Limits {
+    double least = 0;
+    double most = 0;
+  };
+
+  Limits limits_at(double iteration) const;
   double plausible(const FittedCurve& curve, double iteration) const;
 
   FittedCurve chosen_;

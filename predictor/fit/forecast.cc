@@ -26,12 +26,16 @@ double variance_at(const FittedCurve& curve, const std::vector<double>& covarian
 
 }  // namespace
 
-double Forecast::plausible(const FittedCurve& curve, double iteration) const {
-  const double value = curve(iteration);
+Forecast::Limits Forecast::limits_at(double iteration) const {
   const double beyond = std::max(0.0, iteration - to_iteration_) / std::max(1.0, to_iteration_ - from_iteration_);
   const double room = (most_ - least_) * (1 + beyond);
-  const double floor = least_ >= 0 ? std::max(0.0, least_ - room) : least_ - room;
-  return std::clamp(std::isnan(value) ? curve(to_iteration_) : value, floor, most_ + room);
+  return {.least = least_ >= 0 ? std::max(0.0, least_ - room) : least_ - room, .most = most_ + room};
+}
+
+double Forecast::plausible(const FittedCurve& curve, double iteration) const {
+  const double value = curve(iteration);
+  const Limits limits = limits_at(iteration);
+  return std::clamp(std::isnan(value) ? curve(to_iteration_) : value, limits.least, limits.most);
 }
 
 double Forecast::operator()(double iteration) const {
@@ -51,7 +55,10 @@ Band Forecast::band(double iteration, double probability) const {
   }
   const double tail = std::clamp(probability, 1e-6, 1 - 1e-6);
   const double half = normal_quantile((1 + tail) / 2) * std::sqrt(variance);
-  return {.lower = middle - half, .middle = middle, .upper = middle + half};
+  const Limits limits = limits_at(iteration);
+  return {.lower = std::min(middle, std::max(limits.least, middle - half)),
+          .middle = middle,
+          .upper = std::max(middle, std::min(limits.most, middle + half))};
 }
 
 }  // namespace freshet

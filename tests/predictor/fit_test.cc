@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -290,6 +291,23 @@ TEST(Fit, TheBandHoldsTheTruthMostOfTheTime) {
   }
   EXPECT_GE(inside, looks * 75 / 100);
   EXPECT_LE(inside, looks * 98 / 100) << "the band is too wide to say anything";
+}
+
+TEST(Fit, TheBandStaysPlausibleWhereRowsSayLittle) {
+  std::mt19937 random(kSeed);
+  std::normal_distribution<> noise(0, 0.05);
+  for (const std::size_t count : {2U, 5U, 8U, 12U, 20U, 40U}) {
+    const Rows rows = rows_of(count, [&](double x) { return 2 * std::exp(-0.01 * x) + 0.5 + noise(random); });
+    const auto forecast = fit(rows.iterations, rows.losses);
+    ASSERT_TRUE(forecast);
+    const auto [least, most] = std::minmax_element(rows.losses.begin(), rows.losses.end());
+    const double times = 1 + 400.0 / static_cast<double>(std::max<std::size_t>(1, count - 1));
+    for (const double x : {10.0, 100.0, 400.0}) {
+      const Band band = forecast->band(x, 0.99);
+      EXPECT_GE(band.lower, 0) << count << " rows";
+      EXPECT_LE(band.upper, *most + times * (*most - *least)) << count << " rows";
+    }
+  }
 }
 
 TEST(Fit, TheEnsembleIsTheWeightedMeanOfItsFamilies) {
