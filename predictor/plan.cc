@@ -29,7 +29,7 @@ double threshold_of(const ReplayClock& clock, const Forecast& forecast) {
 /// Why the forecast is nothing to plan with; empty when it is.
 std::string problem_of(const Forecast& forecast) {
   if (forecast.is_fallback()) return forecast.note();
-  return forecast.chosen().name() == "constant" ? "the losses show no trend" : "";
+  return forecast.chosen().name() == "constant" ? "of all curves a constant fits best" : "";
 }
 
 }  // namespace
