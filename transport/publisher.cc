@@ -136,7 +136,7 @@ class Publisher::Impl final : public HubModel {
   bool on_sealed(SealedCapture sealed);
   Pending take_pending(std::uint64_t ticket) FRESHET_EXCLUDES(mutex_);
   std::shared_ptr<const Manifest> make_manifest(Pending pending, const SealedCapture& sealed) const;
-  void on_announced(const CommitReport& report, Time started) FRESHET_EXCLUDES(mutex_);
+  void on_announced(const CommitReport& report) FRESHET_EXCLUDES(mutex_);
 
   // Constant after construction.
   const PublisherOptions options_;
@@ -356,7 +356,8 @@ bool Publisher::Impl::on_sealed(SealedCapture sealed) {
   const CommitReport report{.version = number,
                             .tensors = manifest->owners.size(),
                             .changed_tensors = sealed.changed.size(),
-                            .changed_bytes = sealed.changed_bytes};
+                            .changed_bytes = sealed.changed_bytes,
+                            .capture_to_commit = clock_.now() - started};
   hub_->commit(options_.model,
                {.manifest = manifest,
                 .encoded_manifest = std::move(encoded),
@@ -364,20 +365,18 @@ bool Publisher::Impl::on_sealed(SealedCapture sealed) {
                 .places = std::move(sealed.places),
                 .slab_bytes = std::move(sealed.slab_bytes),
                 .publish_started_ns = started.time_since_epoch().count()},
-               std::move(slabs), [this, report, started] { on_announced(report, started); });
+               std::move(slabs), [this, report] { on_announced(report); });
   return true;
 }
 
-void Publisher::Impl::on_announced(const CommitReport& report, Time started) {
+void Publisher::Impl::on_announced(const CommitReport& report) {
   {
     MutexLock lock(mutex_);
     totals_.newest = report.version;
     ++totals_.versions_published;
     totals_.bytes_published += report.changed_bytes;
   }
-  CommitReport finished = report;
-  finished.capture_to_commit = clock_.now() - started;
-  reports_.finish(report.version, finished);
+  reports_.finish(report.version, report);
 }
 
 PublisherStat Publisher::Impl::stat(const std::vector<protocol::PublisherMachine::SessionStat>& sessions) const {

@@ -138,7 +138,7 @@ struct CommitReport {
   std::uint64_t tensors = 0;
   std::uint64_t changed_tensors = 0;
   std::uint64_t changed_bytes = 0;
-  Duration capture_to_commit{};  ///< From the start of publish() to the announcement.
+  Duration capture_to_commit{};  ///< From the start of publish() until it was about to be announced.
 };
 
 struct SubscriberStat {

@@ -69,7 +69,7 @@ struct Update {
   std::uint64_t gap_before = 0;       ///< Versions dropped before this one, for an `every` subscriber.
   /// From the start of publish() to swapped in; between two hosts, as well as their clocks agree.
   Duration latency{};
-  Duration notify{};    ///< From the announcement to this process having read it; same host. 0 when it came otherwise.
+  Duration notify{};    ///< From the announcement to this process having read it, or the grant; same host, else 0.
   std::string channel;  ///< "shm", "ucx", "zmq" or "file".
   /// Of the tensors that were fetched over a channel, those that came as an element delta, and those that came whole.
   std::uint64_t tensors_delta = 0;

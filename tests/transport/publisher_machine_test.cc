@@ -142,6 +142,101 @@ TEST_F(PublisherMachineTest, AWantForWhatIsHeldAlreadyIsToldToWait) {
   EXPECT_FALSE(want(7, 3, kNumberMax)) << "a huge number is somebody's error, not ours";
 }
 
+TEST_F(PublisherMachineTest, AWantThatWaitsIsGrantedWithTheCommitAndBeforeTheNews) {
+  join(1);
+  const Want waits{.session = 1, .request = 1, .waits = true};
+  receive(waits);
+  EXPECT_THAT(actions_, IsEmpty());
+  commit(1, 10, 11);
+  const auto grants = sent<Grant>();
+  ASSERT_THAT(grants, SizeIs(1));
+  EXPECT_EQ(grants[0].number, 1u);
+  EXPECT_EQ(grants[0].request, 1u);
+  const auto is_news = [](const PublisherAction& action) { return std::holds_alternative<action::Announce>(action); };
+  const auto is_sent = [](const PublisherAction& action) { return std::holds_alternative<action::Send>(action); };
+  EXPECT_LT(std::find_if(actions_.begin(), actions_.end(), is_sent),
+            std::find_if(actions_.begin(), actions_.end(), is_news));
+  // Once.
+  commit(2, 12, 13);
+  EXPECT_THAT(sent<Grant>(), IsEmpty());
+  EXPECT_THAT(freed(), IsEmpty()) << "the first is held";
+}
+
+TEST_F(PublisherMachineTest, AWantThatHasAnAnswerDoesNotWaitAndALaterOneTakesItsPlace) {
+  join(1);
+  commit(1, 10, 11);
+  receive(Want{.session = 1, .request = 1, .waits = true});
+  EXPECT_THAT(sent<Grant>(), SizeIs(1));
+  receive(Want{.session = 1, .request = 2, .after = 1, .waits = true});
+  EXPECT_THAT(actions_, IsEmpty());
+  receive(Want{.session = 1, .request = 3, .after = 1});
+  ASSERT_THAT(sent<Refusal>(), SizeIs(1));
+  EXPECT_EQ(sent<Refusal>()[0].code, Code::not_found);
+  commit(2, 12, 13);
+  EXPECT_THAT(sent<Grant>(), IsEmpty());
+}
+
+TEST_F(PublisherMachineTest, AnEveryWantDoesNotWait) {
+  join(1, Mode::every);
+  receive(Want{.session = 1, .request = 1, .waits = true});
+  EXPECT_THAT(sent<Refusal>(), SizeIs(1));
+}
+
+TEST_F(PublisherMachineTest, WhatIsStoppedIsNotGrantedWhatItWaitsFor) {
+  join(1);
+  receive(Want{.session = 1, .request = 1, .waits = true});
+  when([&] { machine_.on_tick(at(1000)); });
+  commit(1, 10, 11);
+  EXPECT_THAT(sent<Grant>(), IsEmpty());
+  receive(Ping{.session = 1}, "peer", at(1001));
+  EXPECT_THAT(sent<Pong>(), SizeIs(1));
+}
+
+TEST_F(PublisherMachineTest, ADoorThatClosedAnswersNobodyWhoWaits) {
+  join(1);
+  receive(Want{.session = 1, .request = 1, .waits = true});
+  when([&] { machine_.on_door_closed(1, at(0)); });
+  commit(1, 10, 11);
+  EXPECT_THAT(sent<Grant>(), IsEmpty());
+  commit(2, 12, 13);
+  EXPECT_THAT(freed(), ElementsAre(10, 11));
+}
+
+class FollowingMachine : public PublisherMachineTest {
+ protected:
+  FollowingMachine() : PublisherMachineTest({.model = kModel, .host = "here", .activation = {.follows = true}}) {}
+  void see(const Current& pair) {
+    when([&] { machine_.on_current_seen(pair, at(0)); });
+  }
+};
+
+TEST_F(FollowingMachine, WhoHasWhatIsActivatedAnewIsOnlyTold) {
+  join(1);
+  commit(1, 10, 11);
+  see({.epoch = 1, .number = 1});
+  receive(Want{.session = 1, .request = 1, .after = 1, .after_epoch = 1, .waits = true});
+  EXPECT_THAT(actions_, IsEmpty());
+  see({.epoch = 3, .number = 1, .hold = true});
+  EXPECT_THAT(sent<Grant>(), IsEmpty());
+  EXPECT_THAT(actions_of<action::Announce>(actions_), SizeIs(1));
+  commit(2, 12, 13);
+  EXPECT_THAT(sent<Grant>(), IsEmpty()) << "held";
+  see({.epoch = 4, .number = 2});
+  EXPECT_THAT(sent<Grant>(), SizeIs(1));
+}
+
+TEST_F(FollowingMachine, WhoeverWaitsIsAnsweredWhenWhatIsCurrentThereHasComeHere) {
+  join(1);
+  commit(1, 10, 11);
+  see({.epoch = 1, .number = 1});
+  receive(Want{.session = 1, .request = 1, .after = 1, .after_epoch = 1, .waits = true});
+  see({.epoch = 1, .number = 2});
+  EXPECT_THAT(sent<Grant>(), IsEmpty());
+  EXPECT_THAT(sent<Refusal>(), IsEmpty());
+  commit(2, 12, 13);
+  EXPECT_THAT(sent<Grant>(), SizeIs(1));
+}
+
 TEST_F(PublisherMachineTest, AnOvertakenRequestIsPassedOver) {
   commit(1, 10, 11);
   join(7);

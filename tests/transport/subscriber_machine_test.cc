@@ -50,7 +50,12 @@ class SubscriberMachineTest : public ::testing::Test {
     if (session_ == 0) when([&] { machine_.on_start(at(ms)); });
     ASSERT_THAT(sent<Hello>(), SizeIs(1));
     session_ = sent<Hello>()[0].session;
-    receive(Welcome{.session = session_, .incarnation = incarnation, .door_token = 77, .newest = newest}, ms);
+    receive(Welcome{.session = session_,
+                    .incarnation = incarnation,
+                    .door_token = 77,
+                    .newest = newest,
+                    .keeps_wants = keeps_wants_},
+            ms);
     ASSERT_THAT(actions<action::OpenDoor>(), SizeIs(1));
     EXPECT_EQ(actions<action::OpenDoor>()[0].token, 77u);
     when([&] { machine_.on_door_open(session_, at(ms)); });
@@ -71,6 +76,7 @@ class SubscriberMachineTest : public ::testing::Test {
 
   SubscriberMachine machine_;
   std::vector<SubscriberAction> actions_;
+  bool keeps_wants_ = false;
   SessionId session_ = 0;
   std::uint64_t grants_ = 0;
 };
@@ -146,6 +152,97 @@ TEST_F(SilentPublisher, IsWaitedForWhereNobodyElseIsKnown) {
   EXPECT_FALSE(machine_.connected());
   EXPECT_THAT(sent<Hello>(), IsEmpty());
   EXPECT_THAT(actions<action::LeaveDoor>(), IsEmpty());
+}
+
+class WaitingSubscriber : public SubscriberMachineTest {
+ protected:
+  WaitingSubscriber() { keeps_wants_ = true; }
+  /// Serves version 3, and has left a Want for what comes after it.
+  Want wait_at_three() {
+    connect(3);
+    serve(3);
+    const auto wants = sent<Want>();
+    EXPECT_THAT(wants, SizeIs(1));
+    return wants.empty() ? Want{} : wants[0];
+  }
+};
+
+TEST_F(WaitingSubscriber, HasTheNextVersionBeforeTheNewsOfIt) {
+  const Want want = wait_at_three();
+  EXPECT_TRUE(want.waits);
+  EXPECT_EQ(want.after, 3u);
+  receive(grant_for(want, 4));
+  ASSERT_THAT(actions<action::Install>(), SizeIs(1));
+  announce(4);
+  EXPECT_THAT(sent<Want>(), IsEmpty());
+  installed(4, {});
+  ASSERT_THAT(sent<Want>(), SizeIs(1));
+  EXPECT_TRUE(sent<Want>()[0].waits);
+  EXPECT_EQ(sent<Want>()[0].after, 4u);
+  EXPECT_GT(sent<Want>()[0].request, want.request);
+}
+
+TEST_F(WaitingSubscriber, WaitsFromTheBeginningWhereNothingIsPublishedYet) {
+  connect(0);
+  ASSERT_THAT(sent<Want>(), SizeIs(1));
+  EXPECT_TRUE(sent<Want>()[0].waits);
+}
+
+TEST_F(WaitingSubscriber, NewsThatComeFirstAreNoReasonToAskAtOnce) {
+  const Want want = wait_at_three();
+  announce(4, kIncarnation, 10);
+  EXPECT_THAT(sent<Want>(), IsEmpty());
+  EXPECT_EQ(machine_.next_tick(), at(60));
+  tick(60);
+  ASSERT_THAT(sent<Want>(), SizeIs(1)) << "the grant is lost";
+  EXPECT_EQ(sent<Want>()[0].request, want.request);
+  EXPECT_FALSE(sent<Want>()[0].waits) << "an answer is needed";
+  receive(grant_for(want, 4), 70);
+  EXPECT_THAT(actions<action::Install>(), SizeIs(1));
+}
+
+TEST_F(WaitingSubscriber, APongThatComesInPlaceOfTheGrantIsReasonToAskAnew) {
+  const Want want = wait_at_three();
+  receive(Pong{.session = session_, .incarnation = kIncarnation, .newest = 9}, 10);
+  ASSERT_THAT(sent<Want>(), SizeIs(1));
+  EXPECT_GT(sent<Want>()[0].request, want.request);
+  EXPECT_FALSE(sent<Want>()[0].waits);
+  // The grant of the one that waited was on its way after all.
+  receive(grant_for(want, 9), 11);
+  EXPECT_THAT(actions<action::Install>(), IsEmpty());
+  EXPECT_THAT(sent<Held>().at(0).numbers, ElementsAre(3u));
+}
+
+TEST_F(WaitingSubscriber, ARefusalEndsTheWaitingUntilTheNextVersion) {
+  const Want want = wait_at_three();
+  receive(Refusal{.session = session_, .request = want.request, .code = Code::not_found, .newest = 3}, 10);
+  EXPECT_THAT(sent<Want>(), IsEmpty());
+  tick(250);
+  EXPECT_THAT(sent<Want>(), IsEmpty());
+  announce(4, kIncarnation, 260);
+  serve(4, 261);
+  EXPECT_THAT(sent<Want>(), SizeIs(1));
+}
+
+TEST_F(WaitingSubscriber, ANewEpochOfWhatItServesReplacesTheWantThatWaits) {
+  const Want want = wait_at_three();
+  when([&] {
+    machine_.on_announcement(
+        {.model = kModel, .incarnation = kIncarnation, .number = 3, .current = {.epoch = 2, .number = 3, .hold = true}},
+        at(10));
+  });
+  EXPECT_EQ(machine_.serving_epoch(), 2u);
+  ASSERT_THAT(sent<Want>(), SizeIs(1));
+  EXPECT_EQ(sent<Want>()[0].after_epoch, 2u);
+  EXPECT_GT(sent<Want>()[0].request, want.request);
+}
+
+TEST_F(WaitingSubscriber, ANewSessionWaitsAnew) {
+  const Want want = wait_at_three();
+  when([&] { machine_.on_door_closed(session_, at(300)); });
+  connect(3, 300);
+  ASSERT_THAT(sent<Want>(), SizeIs(1));
+  EXPECT_NE(sent<Want>()[0].session, want.session);
 }
 
 TEST_F(SubscriberMachineTest, APongMakesUpForLostNews) {

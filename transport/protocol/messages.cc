@@ -35,7 +35,7 @@ Encoded put(Builder& b, const Want& m) {
   std::vector<wire::Digest> known;
   for (const Digest& digest : m.known_architectures) known.emplace_back(digest.low, digest.high);
   return wire::CreateWant(b, m.session, m.request, m.after, b.CreateVectorOfStructs(known), m.after_epoch,
-                          static_cast<std::uint8_t>(m.channel), m.exactly)
+                          static_cast<std::uint8_t>(m.channel), m.exactly, m.waits)
       .Union();
 }
 
@@ -60,7 +60,7 @@ Encoded put(Builder& b, const Welcome& m) {
   const auto offers = b.CreateVector(channels);
   const wire::Current current = put(m.current);
   return wire::CreateWelcome(b, m.session, m.run.high, m.run.low, m.incarnation, announcements, door, m.door_token,
-                             m.newest, offers, m.lease_ms, &current, m.membership_ms)
+                             m.newest, offers, m.lease_ms, &current, m.membership_ms, m.keeps_wants)
       .Union();
 }
 
@@ -229,6 +229,7 @@ Result<Message> take(const wire::Want& m) {
   want.after_epoch = m.after_epoch();
   FRESHET_ASSIGN(want.channel, channel_from(m.channel()));
   FRESHET_ASSIGN(want.exactly, number(m.exactly(), "exactly"));
+  want.waits = m.waits();
   return want;
 }
 
@@ -272,6 +273,7 @@ Result<Message> take(const wire::Welcome& m) {
   }
   welcome.lease_ms = m.lease_ms();
   welcome.membership_ms = m.membership_ms();
+  welcome.keeps_wants = m.keeps_wants();
   FRESHET_ASSIGN(welcome.current, current_from(m.current()));
   return welcome;
 }
@@ -324,8 +326,7 @@ Result<Message> take(const wire::Refusal& m) {
 }
 
 Result<Message> take(const wire::Pong& m) {
-  Pong pong{
-      .session = m.session(), .incarnation = m.incarnation(), .turn = m.turn(), .ping_ns = m.ping_ns()};
+  Pong pong{.session = m.session(), .incarnation = m.incarnation(), .turn = m.turn(), .ping_ns = m.ping_ns()};
   FRESHET_ASSIGN(pong.newest, number(m.newest(), "newest"));
   FRESHET_ASSIGN(pong.current, current_from(m.current()));
   FRESHET_ASSIGN(pong.candidate, number(m.candidate(), "candidate"));

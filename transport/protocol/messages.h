@@ -103,6 +103,8 @@ struct Want {
   std::uint64_t after_epoch = 0;            ///< For `latest`: the pair (after_epoch, after) is what it has.
   ChannelKind channel = ChannelKind::shm;   ///< How it will read the version.
   VersionNumber exactly = 0;
+  bool waits =
+      false;  ///< Of `latest`: where nothing comes after what it has, it is kept and answered when something does.
 };
 
 /// Everything this session still holds. Grants with an id up to `grants_seen` that are not named are released; later
@@ -174,6 +176,7 @@ struct Welcome {
   Current current;
   /// A member of the group has lapsed when the last Ping that was answered was sent so long ago. 0: the default.
   std::uint32_t membership_ms = 0;
+  bool keeps_wants = false;  ///< A Want may wait here.
 };
 
 /// A version, held for this session from now on.

@@ -51,6 +51,7 @@ void PublisherMachine::settle(Time now) {
   if (auto swap = activation_.take_swap()) {
     actions_.push_back(action::SwapCurrent{.expected = swap->expected, .desired = swap->desired});
   }
+  answer_waiting();
   if (activation_.turn() != announced_turn_) announce(now);
   for (auto& answer : activation_.take_answers()) send(answer.peer, std::move(answer.activated));
 }
@@ -64,6 +65,25 @@ void PublisherMachine::announce(Time now) {
                                        .current = activation_.current(),
                                        .candidate = activation_.candidate(),
                                        .turn = activation_.turn()}});
+}
+
+bool PublisherMachine::is_to_wait(const PublisherSession& session, const Want& want) const {
+  return want.waits && want.exactly == 0 && session.hello().mode == Mode::latest &&
+         !activation_.current().comes_after(want.after_epoch, want.after);
+}
+
+void PublisherMachine::answer_waiting() {
+  const Current current = activation_.current();
+  const bool arrived = std::exchange(arrived_, false);
+  if (current == answered_ && !arrived) return;
+  answered_ = current;
+  for (auto& [id, session] : sessions_) {
+    if (!session.waiting || session.silent) continue;
+    // Of what it has already, under a later epoch, the news is enough. And a relay may not have got it yet.
+    if (session.waiting->after == current.number || !current_for(*session.waiting)) continue;
+    const Want want = *std::exchange(session.waiting, std::nullopt);
+    answer(session, want);
+  }
 }
 
 /// Which version a `latest` session is to be granted.

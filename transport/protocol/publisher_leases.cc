@@ -68,6 +68,7 @@ const HeldVersions::Record& PublisherMachine::record_of(VersionNumber number) co
 void PublisherMachine::on_coming(CommittedVersion version, Time now) {
   FRESHET_CHECK(version.manifest != nullptr && version.manifest->name.number > versions_.newest());
   if (coming_) on_not_coming(coming_->version.manifest->name.number, now);
+  arrived_ = true;
   coming_ = HeldVersions::Record{.version = std::move(version), .announced_ns = now.time_since_epoch().count()};
   announced_turn_ = 0;  // Whoever asked for it too early asks again.
   settle(now);

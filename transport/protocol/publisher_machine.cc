@@ -49,6 +49,7 @@ void PublisherMachine::on_committed(Committed version, Time now) {
   // Those who fetch it as it comes go on: all of it is there now.
   if (is_coming(number)) coming_.reset();
   commits_.append(number, version.missed_before);
+  arrived_ = true;
   versions_.add_newest(std::move(version), announced_ns);
   number_floor_ = std::max(number_floor_, number);
   for (auto& [id, session] : sessions_) {
@@ -183,11 +184,20 @@ PublisherSession* PublisherMachine::session_of(const Peer& peer, SessionId id) {
 
 void PublisherMachine::on(PublisherSession& session, const Want& want) {
   if (!session.accept_request(want.request)) return;
+  session.waiting.reset();
+  session.channel = want.channel;
+  answer(session, want);
+}
+
+void PublisherMachine::answer(PublisherSession& session, const Want& want) {
   const auto refuse_want = [&](Code code, std::string message) {
     refuse(session.peer(), want.session, want.request, code, std::move(message));
   };
-  session.channel = want.channel;
   if (auto why = why_not_readable(session, want)) return refuse_want(why->code(), why->message());
+  if (is_to_wait(session, want)) {
+    session.waiting = want;
+    return;
+  }
   const auto number = next_for(session, want);
   if (!number) return refuse_want(number.error().code(), number.error().message());
   if (!session.holds(*number) && session.holds_count() >= options_.holds_per_session_max) {
@@ -376,7 +386,8 @@ void PublisherMachine::welcome(const PublisherSession& session) {
                                .channels = options_.channels,
                                .lease_ms = lease_ms(),
                                .current = activation_.current(),
-                               .membership_ms = membership_ms()});
+                               .membership_ms = membership_ms(),
+                               .keeps_wants = true});
 }
 
 void PublisherMachine::send(const Peer& peer, Message message) {

@@ -32,6 +32,9 @@
 ///   - The shell answers StatRequest itself; the machine passes over it.
 ///   - What a `latest` session is granted is the current version, not the newest (activation.h). The current version,
 ///     and one that is about to become it, are never shed.
+///   - A Want that waits is kept, one for each session, and granted in the same moment in which another version becomes
+///     current, before the news of it go out. A session that is silent is not granted anything that way: it may be
+///     stopped, and would hold what it does not read.
 ///
 /// The parts: Activation (what is current), HeldVersions (what is kept), PublisherSession (whose it is), Leases (what
 /// is fetched), CommitLog (what was missed).
@@ -221,6 +224,9 @@ class PublisherMachine {
 
   Result<VersionNumber> next_for(PublisherSession& session, const Want& want);
   Result<VersionNumber> current_for(const Want& want) const;
+  void answer(PublisherSession& session, const Want& want);
+  bool is_to_wait(const PublisherSession& session, const Want& want) const;
+  void answer_waiting();
   void send_grant(PublisherSession& session, const Want& want, VersionNumber number);
   void refuse(const Peer& peer, SessionId session, std::uint64_t request, Code code, std::string message);
   void welcome(const PublisherSession& session);
@@ -235,6 +241,8 @@ class PublisherMachine {
   CommitLog commits_;
   Activation activation_;
   std::uint64_t announced_turn_ = 1;
+  Current answered_;      ///< Those who wait were answered when this was current,
+  bool arrived_ = false;  ///< and a version came since, or began to.
   std::map<SessionId, PublisherSession> sessions_;
   Leases leases_;
   std::uint64_t last_serial_ = 0;

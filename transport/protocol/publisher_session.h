@@ -41,6 +41,7 @@ class PublisherSession {
   bool door_open = false;
   bool can_fetch = false;                  ///< It needs no door: it and we have a channel in common.
   ChannelKind channel = ChannelKind::shm;  ///< Of its last Want.
+  std::optional<Want> waiting;             ///< Answered when something else is current than it has.
   Time last_heard{};
   bool silent = false;
   VersionNumber serving = 0;

@@ -57,6 +57,7 @@ void SubscriberMachine::open_channel(Time now) {
 }
 
 void SubscriberMachine::close_channel() {
+  waiting_.reset();
   if (is_fetching() && channel_->asked) actions_.emplace_back(action::CloseChannel{.session = current_});
 }
 

@@ -45,6 +45,7 @@ void SubscriberMachine::follow(Time now) {
   }
   if (installing_) abandon_install();
   want_.reset();
+  waiting_.reset();
   if (is_staged) swap_staged(known_.epoch);
   position_epoch_ = serving_epoch_ = known_.epoch;
   position_ = serving_;

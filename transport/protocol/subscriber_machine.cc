@@ -11,7 +11,9 @@ namespace freshet::protocol {
 namespace {
 
 constexpr std::size_t kArchitecturesNamedMax = 4;
-constexpr int kPauseGrowthMax = 8;      ///< A pause that grows stops at this many times retry_after.
+constexpr int kGrantPatienceParts =
+    4;                              ///< Of retry_after: how long after the news a grant that was waited for may come.
+constexpr int kPauseGrowthMax = 8;  ///< A pause that grows stops at this many times retry_after.
 constexpr int kRefusedHelloPauses = 5;  ///< Until a publisher that refused a Hello is asked again.
 
 /// Whether a version that could not be installed may be had later. Otherwise it is the version itself that is wrong.
@@ -47,6 +49,7 @@ void SubscriberMachine::on(const Welcome& welcome, Time now) {
   if (phase_ == Phase::following && welcome.session == current_) {
     if (welcome.incarnation != incarnation_) return on_two_publishers(now);
     claim_until_.reset();
+    waiting_.reset();  // It may have been said to the connection that broke.
     return heard(now);
   }
   if (phase_ != Phase::greeting || welcome.session != current_) return;
@@ -57,6 +60,7 @@ void SubscriberMachine::on(const Welcome& welcome, Time now) {
   membership_ = welcome.membership_ms != 0 ? std::chrono::milliseconds(welcome.membership_ms) : kMembershipDefault;
   incarnation_ = welcome.incarnation;
   door_token_ = welcome.door_token;
+  may_wait_ = keeps_wants_ = welcome.keeps_wants;
   if (!same_publisher) selector_.forget_failures();
   same_publisher ? on_current(welcome.current, now) : on_new_incarnation(welcome.current, now);
   take_offers(welcome);
@@ -144,6 +148,7 @@ void SubscriberMachine::on(Grant grant, Time now) {
   session.grants_seen = grant.grant;
   const bool is_ours = grant.session == current_;
   if (is_ours) heard(now);
+  if (is_ours && waiting_ && waiting_->want.request == grant.request) want_ = std::exchange(waiting_, std::nullopt);
   if (!is_answer(grant)) return send_held(grant.session, session);
   const bool stage = want_->want.exactly != 0;
   want_.reset();
@@ -190,6 +195,7 @@ void SubscriberMachine::on_installed(SessionId session, VersionNumber number, St
     on_staging_done(done, status, now);
   } else if (status) {
     install_pause_ = Duration(0);
+    may_wait_ = keeps_wants_;
     position_ = options_.mode == Mode::every ? std::max(position_, number) : number;
     highest_seen_ = std::max(highest_seen_, number);
     serving_ = number;
@@ -279,6 +285,8 @@ void SubscriberMachine::on(const Pong& pong, Time now) {
   newest_known_ = std::max(newest_known_, pong.newest);
   on_current(pong.current, now);
   on_answered(pong, now);
+  if (wants_current())
+    waiting_.reset();  // What answers it would have come before this: it was lost, or is not meant to.
   on_candidate(pong.candidate, pong.turn, now);
   consider_want(now);
 }
@@ -312,7 +320,12 @@ void SubscriberMachine::on(const Refusal& refusal, Time now) {
     last_refusal_ = refusal.message;
     hello_at_ = now + kRefusedHelloPauses * options_.retry_after;
   }
-  if (phase_ == Phase::following && want_ && want_->want.request == refusal.request) on_want_refused(refusal, now);
+  if (phase_ != Phase::following) return;
+  if (waiting_ && waiting_->want.request == refusal.request) {
+    may_wait_ = false;
+    want_ = std::exchange(waiting_, std::nullopt);
+  }
+  if (want_ && want_->want.request == refusal.request) on_want_refused(refusal, now);
 }
 
 void SubscriberMachine::on_want_refused(const Refusal& refusal, Time now) {
@@ -348,7 +361,9 @@ void SubscriberMachine::on_want_refused(const Refusal& refusal, Time now) {
 }
 
 void SubscriberMachine::consider_want(Time now) {
-  if (!has_cause_to_ask() || now < want_not_before_) return;
+  if (!has_cause_to_ask()) return consider_waiting(now);
+  if (now < want_not_before_) return;
+  if (waiting_) return expect_grant(now);
   const bool for_staging = options_.mode == Mode::latest && !wants_current();
   const Want want{.session = current_,
                   .request = ++last_request_,
@@ -370,6 +385,32 @@ bool SubscriberMachine::has_cause_to_ask() const {
   if (options_.mode == Mode::latest) return wants_current() || staging_.wanted() != 0;
   if (delivered_.size() >= options_.installs_in_flight_max) return false;
   return newest_known_ > std::max(position_, hopeless_up_to_);
+}
+
+/// Asks for what is not there yet, so that it comes without having to be announced and asked for.
+void SubscriberMachine::consider_waiting(Time now) {
+  const bool attached = phase_ == Phase::following && channel_ && channel_->open && !claim_until_;
+  const bool follows = options_.mode == Mode::latest && !options_.staged;
+  if (!attached || !follows || want_ || installing_ || waiting_ || !may_wait_) return;
+  if (known_.comes_after(position_epoch_, position_)) return;
+  const Want want{.session = current_,
+                  .request = ++last_request_,
+                  .after = position_,
+                  .known_architectures = architectures_,
+                  .after_epoch = position_epoch_,
+                  .channel = channel_->offer.kind,
+                  .waits = true};
+  waiting_ = Outstanding{.want = want, .retry_at = now, .pause = options_.retry_after, .known = known_};
+  send(want);
+}
+
+/// The news overtook the grant, which takes another way; or the grant does not come.
+void SubscriberMachine::expect_grant(Time now) {
+  want_ = std::exchange(waiting_, std::nullopt);
+  want_->want.waits = false;
+  want_->known = known_;  // If it has to be repeated, it asks for what was heard of by now.
+  want_->news_heard = news_heard_;
+  want_->retry_at = now + options_.retry_after / kGrantPatienceParts;
 }
 
 void SubscriberMachine::repeat_want(Time now) {

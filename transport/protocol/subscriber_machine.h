@@ -13,6 +13,9 @@
 /// Rules:
 ///   - A door stays open while anything granted through it may still be read in this process: the publisher takes a
 ///     closed door for "nobody reads". A session that was given up is drained: LeaveDoor comes with its last unpin.
+///   - A `latest` subscriber that has what is current and belongs to no group leaves a Want with the publisher, which
+///   is
+///     answered when something else is current. News that come first start the clock after which it is repeated.
 ///   - A version counts as held from the moment its Grant is accepted, before the Install is handed out, until
 ///     on_unpinned, or until its Install failed.
 ///   - A Grant that is not the answer to the Want of the moment, or that was overtaken by a later one, is given back by
@@ -288,6 +291,8 @@ class SubscriberMachine {
   void consider_want(Time now);
   bool has_cause_to_ask() const;
   bool is_overtaken(const Grant& grant) const;
+  void consider_waiting(Time now);
+  void expect_grant(Time now);
   void repeat_want(Time now);
   bool is_answer(const Grant& grant) const;
   void drop(SessionId session, VersionNumber number);
@@ -326,6 +331,11 @@ class SubscriberMachine {
 
   std::uint64_t last_request_ = 0;
   std::optional<Outstanding> want_;
+  /// The Want that the publisher keeps until there is something. Never beside want_ or installing_; always of the
+  /// current session, its channel and what we have.
+  std::optional<Outstanding> waiting_;
+  bool keeps_wants_ = false;  ///< The publisher said so.
+  bool may_wait_ = false;     ///< And did not refuse one since the last version came.
   std::optional<Installing> installing_;
   std::set<VersionNumber> delivered_;  ///< `every`: not yet taken by the application.
   std::vector<Digest> architectures_;  ///< The latest last.

@@ -436,6 +436,9 @@ void SubscriberLoop::install() {
   machine_.on_architecture_known((*version)->manifest->architecture->digest());
   (*version)->door = doors_.at(grant.session);
   Update& update = (*version)->update = update_of(**version);
+  // A grant that was waited for is the news itself.
+  if (!options_.subscriber.every && update.notify == Duration(0))
+    update.notify = detail::elapsed_since(grant.announced_ns, waiting.granted_at);
   update.gap_before = grant.gap_before;
   update.epoch = grant.epoch;
   update.latency = detail::elapsed_since(grant.publish_started_ns, std::max(now(), waiting.granted_at));
