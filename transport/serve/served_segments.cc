@@ -11,33 +11,28 @@ void ServedSegments::add(std::span<const SegmentName> names, std::span<const Seg
   FRESHET_CHECK(names.size() == segments.size() && names.size() == memory.size());
   MutexLock lock(mutex_);
   for (std::size_t i = 0; i < names.size(); ++i) {
-    Segment& segment = segments_[segments[i]];
+    const SegmentIndex index = segments[i];
+    if (names_.has_name(index) && names_.name(index) == names[i]) continue;
+    if (index >= segments_.size()) segments_.resize(index + std::size_t{1});
     // Written again only after it was free, and free only without pins.
-    FRESHET_CHECK(!segment.freed);
-    if (segment.memory.data() != nullptr && segment.name == names[i]) continue;
-    segment.name = names[i];
-    segment.memory = memory[i];
-    by_name_[names[i]] = segments[i];
+    FRESHET_CHECK(!segments_[index].freed);
+    if (names_.has_name(index)) names_.take(index);
+    names_.give(index, names[i]);
+    segments_[index].memory = memory[i];
   }
 }
 
 void ServedSegments::free(std::span<const SegmentIndex> segments) {
   std::vector<SegmentIndex> unread;
+  unread.reserve(segments.size());
   {
     MutexLock lock(mutex_);
     for (const SegmentIndex index : segments) {
-      const auto at = segments_.find(index);
-      if (at == segments_.end()) {
-        unread.push_back(index);
-        continue;
+      if (names_.has_name(index)) {
+        names_.take(index);
+        segments_[index].freed = segments_[index].pins > 0;
+        if (segments_[index].freed) continue;
       }
-      const auto name = by_name_.find(at->second.name);
-      if (name != by_name_.end() && name->second == index) by_name_.erase(name);
-      if (at->second.pins > 0) {
-        at->second.freed = true;
-        continue;
-      }
-      segments_.erase(at);
       unread.push_back(index);
     }
   }
@@ -46,22 +41,21 @@ void ServedSegments::free(std::span<const SegmentIndex> segments) {
 
 std::optional<ServedSegments::Pin> ServedSegments::pin(const SegmentName& name) {
   MutexLock lock(mutex_);
-  const auto at = by_name_.find(name);
-  if (closed_ || at == by_name_.end()) return std::nullopt;
-  Segment& segment = segments_.at(at->second);
-  ++segment.pins;
+  const SegmentIndex index = closed_ ? SegmentNames::kNone : names_.first(name);
+  if (index == SegmentNames::kNone) return std::nullopt;
+  ++segments_[index].pins;
   ++pins_;
-  return Pin(shared_from_this(), at->second, segment.memory);
+  return Pin(shared_from_this(), index, segments_[index].memory);
 }
 
 void ServedSegments::unpin(SegmentIndex index) {
   bool last_of_freed = false;
   {
     MutexLock lock(mutex_);
-    const auto at = segments_.find(index);
-    FRESHET_CHECK(at != segments_.end() && at->second.pins > 0);
-    last_of_freed = --at->second.pins == 0 && at->second.freed;
-    if (last_of_freed) segments_.erase(at);
+    Segment& segment = segments_[index];
+    FRESHET_CHECK(segment.pins > 0);
+    last_of_freed = --segment.pins == 0 && segment.freed;
+    if (last_of_freed) segment.freed = false;
   }
   if (last_of_freed) on_free_(std::span(&index, 1));
   // Counted down last: whom on_free belongs to may be waiting in close().
@@ -73,7 +67,6 @@ void ServedSegments::unpin(SegmentIndex index) {
 void ServedSegments::close() {
   MutexLock lock(mutex_);
   closed_ = true;
-  by_name_.clear();
   while (pins_ > 0) unpinned_.wait(mutex_);
 }
 

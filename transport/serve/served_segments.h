@@ -14,13 +14,13 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <unordered_map>
 #include <vector>
 
 #include "core/arena.h"
 #include "core/ids.h"
 #include "core/mutex.h"
 #include "core/tensor.h"
+#include "transport/arena/segment_names.h"
 
 namespace freshet::serve {
 
@@ -64,17 +64,16 @@ class ServedSegments : public std::enable_shared_from_this<ServedSegments> {
   void unpin(SegmentIndex segment);
 
   struct Segment {
-    SegmentName name;
     Bytes memory;
     std::uint32_t pins = 0;
-    bool freed = false;
+    bool freed = false;  ///< Not named any more, and read.
   };
 
   const OnFree on_free_;
   Mutex mutex_;
   CondVar unpinned_;
-  std::unordered_map<SegmentName, SegmentIndex> by_name_ FRESHET_GUARDED_BY(mutex_);
-  std::unordered_map<SegmentIndex, Segment> segments_ FRESHET_GUARDED_BY(mutex_);  ///< Named, or freed and pinned.
+  SegmentNames names_ FRESHET_GUARDED_BY(mutex_);
+  std::vector<Segment> segments_ FRESHET_GUARDED_BY(mutex_);
   std::uint64_t pins_ FRESHET_GUARDED_BY(mutex_) = 0;
   bool closed_ FRESHET_GUARDED_BY(mutex_) = false;
 };
