@@ -132,7 +132,7 @@ class Benchmark {
       ours.bytes = payload->size();
       if (i <= repetitions / 2) FRESHET_TRY(measure_peers(pair, counts, theirs));
     }
-    report_case(name, changed, copy, dense, ours, theirs);
+    report_case(name, pair, changed, copy, dense, ours, theirs);
     return {};
   }
 
@@ -161,8 +161,8 @@ class Benchmark {
     report_.add_row(name, subject + "_apply", "ms", times.apply);
   }
 
-  void report_case(const std::string& density, std::uint64_t changed, const Samples& copy, const Samples& dense,
-                   const Times& ours, const std::vector<Times>& theirs) {
+  void report_case(const std::string& density, const TensorPair& pair, std::uint64_t changed, const Samples& copy,
+                   const Samples& dense, const Times& ours, const std::vector<Times>& theirs) {
     const std::string name = "bf16_" + density;
     Samples share;
     share.add(100.0 * static_cast<double>(changed) / static_cast<double>(elements_));
@@ -180,8 +180,7 @@ class Benchmark {
     if (density == "1.6") report_.set_ratio("encode_vs_memcpy", copy.median() / ours.encode.median());
     for (const double gigabits : {1.0, 10.0, 100.0}) {
       const double link = gigabits * kGigabit;
-      const Encoding chosen = choose_encoding(
-          {.dtype = DType::bf16, .bytes = memory_.size(), .changed_elements = changed, .link_bytes_per_second = link});
+      const Encoding chosen = choose_encoding(sampled_question(DType::bf16, pair.base, pair.target, link));
       const double dense_ms = dense.median() + model / link * 1e3;
       const double delta_ms = ours.encode.median() + ours.apply.median() + static_cast<double>(ours.bytes) / link * 1e3;
       report_.set_ratio(format("chosen_vs_dense_{}_at_{}gbps", density, gigabits),

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "core/dtype.h"
+#include "core/tensor.h"
 
 namespace freshet {
 
@@ -31,9 +32,22 @@ struct EncodingQuestion {
   EncodingCosts costs = {};
 };
 
+/// The question about these two payloads of a tensor, with the changes counted in a small part of them
+/// (estimate_changed_elements): a hundredth
+/// of a large tensor is read. Never 0 changes, since a sample can miss them. REQUIRES: as encode_delta.
+EncodingQuestion sampled_question(DType dtype, Bytes base, Bytes target, double link_bytes_per_second,
+                                  const EncodingCosts& costs = {});
+
 /// The encoding that is done first: for a delta, scanned, encoded, sent and applied one after the other; for dense,
-/// sent and digested. Never delta when that would be no shorter.
+/// sent and digested. Never delta when that would hardly be shorter.
 Encoding choose_encoding(const EncodingQuestion& question);
+
+/// How long a delta may be and still be done before the payload itself; 0 when even an empty one would not. What
+/// encode_delta is to be given: an expectation can be wrong.
+std::uint64_t longest_delta(const EncodingQuestion& question);
+
+/// What the sender needs to encode, by the costs: to be compared with what it took.
+double expected_encode_ns(const EncodingQuestion& question);
 
 /// A guess at a delta's length: the entropy of the places, and for each change as much as its difference mostly has.
 double expected_delta_bytes(const EncodingQuestion& question);

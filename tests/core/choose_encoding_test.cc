@@ -55,6 +55,34 @@ TEST(ChooseEncoding, IsMonotonous) {
   }
 }
 
+TEST(ChooseEncoding, TheLongestDeltaIsDoneWhenThePayloadIs) {
+  // 1 MB at 100 MB/s takes 10 ms and 0.1 ms to be digested. A delta of 10,000 changes takes 0.1 ms to be found, 0.07 to
+  // be encoded and 0.08 to be applied, so it has 9.85 ms left on the link.
+  EncodingQuestion asked{
+      .dtype = DType::bf16, .bytes = 1'000'000, .changed_elements = 10'000, .link_bytes_per_second = 100e6};
+  EXPECT_EQ(longest_delta(asked), 900'000u) << "a tenth is to be saved";
+  asked.costs.scan_ns_per_byte = 4.1;
+  EXPECT_EQ(longest_delta(asked), 585'000u);
+  asked.costs.scan_ns_per_byte = 20;
+  EXPECT_EQ(longest_delta(asked), 0u);
+  EXPECT_EQ(choose_encoding(asked), Encoding::dense);
+}
+
+TEST(ChooseEncoding, ASampleFindsTheDensityOfALargeTensor) {
+  const std::size_t elements = std::size_t{1} << 22;
+  std::mt19937 random(7);
+  const std::vector<std::byte> base(2 * elements, std::byte{60});
+  std::vector<std::byte> target = base;
+  std::bernoulli_distribution is_changed(0.02);
+  for (std::size_t i = 0; i < elements; ++i) {
+    if (is_changed(random)) target[2 * i] = std::byte{61};
+  }
+  const EncodingQuestion asked = sampled_question(DType::bf16, base, target, 1e9);
+  EXPECT_EQ(asked.bytes, base.size());
+  EXPECT_NEAR(static_cast<double>(asked.changed_elements) / static_cast<double>(elements), 0.02, 0.005);
+  EXPECT_EQ(sampled_question(DType::bf16, base, base, 1e9).changed_elements, 1u) << "a sample is not certain";
+}
+
 TEST(ChooseEncoding, ExpectsAboutWhatTheCodecNeeds) {
   std::mt19937 random(1);
   const std::size_t elements = 1 << 20;

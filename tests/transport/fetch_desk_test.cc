@@ -154,13 +154,23 @@ TEST_F(FetchDeskTest, ALeaseIsClosedWhenItsLastFetchEnds) {
   EXPECT_EQ(closed_.size(), 1u);
 }
 
-TEST(WorthBytes, IsWhatArrivesSoonerThanTheBytes) {
-  // 1000 bytes at 100 a second take 10 s; made and applied at 500 a second each, a delta may take 6 s: 600 bytes.
-  EXPECT_EQ(worth_bytes(1000, 100, 500, 500), 600u);
-  EXPECT_EQ(worth_bytes(1000, 250, 500, 500), 0u);
-  EXPECT_EQ(worth_bytes(1000, 1000, 500, 500), 0u);
-  EXPECT_EQ(worth_bytes(1000, 0, 500, 500), 900u);
-  EXPECT_EQ(worth_bytes(1000, 1, 500, 500), 900u);
+TEST_F(FetchDeskTest, WhatChangedNearlyEverywhereIsNotEvenTried) {
+  for (std::size_t i = 0; i < new_.size(); ++i) new_[i] = static_cast<std::uint16_t>(40503u * (i + 1));
+  const SegmentName base{.writer = id(1), .tensor = 0};
+  auto fetch = desk_.open(request({{.tensor = 0, .bytes = sizeof new_, .base = base}}));
+  EXPECT_EQ((*fetch)->answer(0)->encoding, Encoding::dense);
+  EXPECT_EQ(desk_.deltas().not_worth, 1u);
+  EXPECT_EQ(desk_.deltas().made, 0u);
+}
+
+TEST_F(FetchDeskTest, ADeltaThatIsThereGoesOverAnyLink) {
+  const SegmentName base{.writer = id(1), .tensor = 0};
+  FetchRequest slow = request({{.tensor = 0, .bytes = sizeof new_, .base = base}});
+  FetchRequest fast = slow;
+  fast.link_bytes_per_second = 100'000'000'000;
+  EXPECT_EQ((*desk_.open(fast))->answer(0)->encoding, Encoding::dense);
+  EXPECT_EQ((*desk_.open(slow))->answer(0)->encoding, Encoding::delta);
+  EXPECT_EQ((*desk_.open(fast))->answer(0)->encoding, Encoding::delta);
 }
 
 }  // namespace

@@ -5,49 +5,48 @@
 
 namespace freshet::serve {
 namespace {
-/// A delta that saves less than this share is not worth the processor's time on any link.
-constexpr double kSavingMin = 0.1;
 /// Entries without a payload take room too.
 constexpr std::size_t kEntriesMax = std::size_t{1} << 18;
-constexpr double kRateMemory = 0.75;
-constexpr double kApplyBytesPerSecond = 4e9;  ///< What a receiver does, roughly.
-}  // namespace
+constexpr double kCostMemory = 0.75;
+/// What one measurement may say: a thread that had to wait says nothing of encoding.
+constexpr double kSlownessMin = 0.25;
+constexpr double kSlownessMax = 8;
+/// Below, what comes once for each delta hides what comes for each byte.
+constexpr std::uint64_t kMeasuredBytesMin = std::uint64_t{1} << 20;
 
-std::uint64_t worth_bytes(std::uint64_t bytes, std::uint64_t link_bytes_per_second, double encode_bytes_per_second,
-                          double apply_bytes_per_second) {
-  const double all = static_cast<double>(bytes);
-  const double most = all * (1 - kSavingMin);
-  if (link_bytes_per_second == 0) return static_cast<std::uint64_t>(most);
-  // delta / link + bytes / encode + bytes / apply < bytes / link
-  const double work = 1 / encode_bytes_per_second + 1 / apply_bytes_per_second;
-  const double left = all * (1 - static_cast<double>(link_bytes_per_second) * work);
-  return left <= 0 ? 0 : static_cast<std::uint64_t>(std::min(most, left));
+EncodingCosts costs_at(double slowness) {
+  EncodingCosts costs;
+  costs.scan_ns_per_byte *= slowness;
+  costs.encode_ns_per_change *= slowness;
+  return costs;
 }
+}  // namespace
 
 DeltaCache::Payload DeltaCache::get(const DeltaSpec& spec, Bytes base, Bytes target,
                                     std::uint64_t link_bytes_per_second) {
   const Key key{spec.base, spec.target};
-  std::uint64_t worth = 0;
+  double slowness = 1;
   {
     MutexLock lock(mutex_);
-    while (entries_.contains(key) && entries_.at(key).making) made_.wait(mutex_);
-    worth = worth_bytes(base.size(), link_bytes_per_second, encode_bytes_per_second_, kApplyBytesPerSecond);
-    const auto found = entries_.find(key);
-    if (found != entries_.end()) {
-      touch(key, found->second);
-      const Payload& payload = found->second.payload;
-      // One that is there already costs nothing to make.
-      if (payload != nullptr && payload->size() < base.size()) return ++stat_.found, payload;
-      if (payload == nullptr && found->second.larger_than >= worth) return ++stat_.not_worth, nullptr;
-    }
-    if (worth == 0) return ++stat_.not_worth, nullptr;
-    Entry& entry = entries_[key];
-    if (found == entries_.end()) entry.recency = recent_.insert(recent_.begin(), key);
-    entry.making = true;
+    if (auto found = find(key, base.size(), 0)) return *found;
+    slowness = slowness_;
+  }
+  const EncodingQuestion question =
+      sampled_question(spec.dtype, base, target, static_cast<double>(link_bytes_per_second), costs_at(slowness));
+  const bool worth_trying = choose_encoding(question) == Encoding::delta;
+  const std::uint64_t longest = longest_delta(question);
+  {
+    MutexLock lock(mutex_);
+    // Not noted: to find it out again costs no more than to find a note of it.
+    if (!worth_trying) return ++stat_.not_worth, nullptr;
+    if (auto found = find(key, base.size(), longest)) return *found;
+    const auto [entry, added] = entries_.try_emplace(key);
+    if (added) entry->second.recency = recent_.insert(recent_.begin(), key);
+    entry->second.making = true;
   }
   const auto started = std::chrono::steady_clock::now();
-  auto encoded = encode_delta(spec, base, target, worth);
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - started;
+  auto encoded = encode_delta(spec, base, target, longest);
+  const std::chrono::duration<double, std::nano> took = std::chrono::steady_clock::now() - started;
   Payload payload;
   if (encoded) payload = std::make_shared<const std::vector<std::byte>>(std::move(*encoded));
 
@@ -55,12 +54,11 @@ DeltaCache::Payload DeltaCache::get(const DeltaSpec& spec, Bytes base, Bytes tar
   Entry& entry = entries_.at(key);
   entry.making = false;
   entry.payload = payload;
-  entry.larger_than = payload == nullptr ? worth : 0;
+  entry.larger_than = payload == nullptr ? longest : 0;
   if (payload != nullptr) {
     ++stat_.made;
     stat_.bytes += payload->size();
-    const double rate = static_cast<double>(base.size()) / std::max(took.count(), 1e-9);
-    encode_bytes_per_second_ = kRateMemory * encode_bytes_per_second_ + (1 - kRateMemory) * rate;
+    measured(question, took.count());
   } else {
     ++stat_.not_worth;
   }
@@ -82,7 +80,24 @@ void DeltaCache::put(const DeltaSpec& spec, Payload payload) {
   make_room();
 }
 
-void DeltaCache::touch(const Key&, Entry& entry) { recent_.splice(recent_.begin(), recent_, entry.recency); }
+std::optional<DeltaCache::Payload> DeltaCache::find(const Key& key, std::uint64_t bytes, std::uint64_t longest) {
+  while (entries_.contains(key) && entries_.at(key).making) made_.wait(mutex_);
+  const auto found = entries_.find(key);
+  if (found == entries_.end()) return std::nullopt;
+  Entry& entry = found->second;
+  recent_.splice(recent_.begin(), recent_, entry.recency);
+  // One that is there already costs nothing to make.
+  if (entry.payload != nullptr && entry.payload->size() < bytes) return ++stat_.found, entry.payload;
+  if (entry.payload == nullptr && longest > 0 && entry.larger_than >= longest) return ++stat_.not_worth, nullptr;
+  return std::nullopt;
+}
+
+void DeltaCache::measured(EncodingQuestion question, double took_ns) {
+  if (question.bytes < kMeasuredBytesMin) return;
+  question.costs = {};
+  const double slowness = std::clamp(took_ns / expected_encode_ns(question), kSlownessMin, kSlownessMax);
+  slowness_ = kCostMemory * slowness_ + (1 - kCostMemory) * slowness;
+}
 
 void DeltaCache::make_room() {
   for (auto oldest = recent_.end(); oldest != recent_.begin();) {

@@ -2,8 +2,10 @@
 
 /// Element deltas that were asked for, made once. Several subscribers ask for the same difference within moments, and a
 /// group that goes back asks for the inverse of what it had: so each is kept, up to a number of bytes, and so is the
-/// knowledge that one was not worth making. A delta leads from any segment to any other of the same tensor, so whoever
-/// is k versions behind gets one folded difference, made from the two ends.
+/// knowledge that one turned out too long. Whether to make one at all is core/delta/choose_encoding.h's to say, from a
+/// sample of the changes, the link as the receiver measured it, and what encoding really takes here. A delta leads from
+/// any segment to any other of the same tensor, so whoever is k versions behind gets one folded difference, made from
+/// the two ends.
 ///
 /// Any thread. Who asks for a delta that another thread is making waits for it.
 
@@ -15,17 +17,12 @@
 #include <utility>
 #include <vector>
 
+#include "core/delta/choose_encoding.h"
 #include "core/delta/element_delta.h"
 #include "core/mutex.h"
 #include "core/tensor.h"
 
 namespace freshet::serve {
-
-/// How large a delta of `bytes` may be and still arrive and be applied sooner than the bytes themselves. Everything,
-/// less a little, when the link is not known; 0 when even an empty delta would come later. Rates in bytes of the
-/// tensor.
-std::uint64_t worth_bytes(std::uint64_t bytes, std::uint64_t link_bytes_per_second, double encode_bytes_per_second,
-                          double apply_bytes_per_second);
 
 class DeltaCache {
  public:
@@ -50,6 +47,8 @@ class DeltaCache {
 
  private:
   using Key = std::pair<SegmentName, SegmentName>;
+  /// What there is, or that there is nothing to be had; no value when it would have to be made.
+  std::optional<Payload> find(const Key& key, std::uint64_t bytes, std::uint64_t longest) FRESHET_REQUIRES(mutex_);
   struct Entry {
     bool making = false;
     Payload payload;
@@ -57,14 +56,14 @@ class DeltaCache {
     std::list<Key>::iterator recency;
   };
   void make_room() FRESHET_REQUIRES(mutex_);
-  void touch(const Key& key, Entry& entry) FRESHET_REQUIRES(mutex_);
+  void measured(EncodingQuestion question, double took_ns) FRESHET_REQUIRES(mutex_);
 
   const std::uint64_t bytes_max_;
   mutable Mutex mutex_;
   CondVar made_;
   std::map<Key, Entry> entries_ FRESHET_GUARDED_BY(mutex_);
-  std::list<Key> recent_ FRESHET_GUARDED_BY(mutex_);                 ///< The latest first.
-  double encode_bytes_per_second_ FRESHET_GUARDED_BY(mutex_) = 3e9;  ///< Measured as it goes; a guess at first.
+  std::list<Key> recent_ FRESHET_GUARDED_BY(mutex_);  ///< The latest first.
+  double slowness_ FRESHET_GUARDED_BY(mutex_) = 1;    ///< Of encoding, against EncodingCosts; measured as it goes.
   Stat stat_ FRESHET_GUARDED_BY(mutex_);
 };
 
