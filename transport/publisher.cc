@@ -92,6 +92,7 @@ class Publisher::Impl final : public HubModel {
     // The doors lend the descriptors of the capture's slabs: they close first.
     current_->stop();
     if (added_) hub_->remove(options_.model);
+    if (capture_ != nullptr) hub_->forget_memory(capture_->slab_memory());
     capture_.reset();
   }
 
@@ -181,7 +182,8 @@ Status Publisher::Impl::start() {
                                 .lock_memory = options_.lock_memory,
                                 .huge_pages = options_.huge_pages},
                                {.make_room = [this](std::uint64_t bytes) { hub_->shed_queues(options_.model, bytes); },
-                                .on_sealed = [this](SealedCapture sealed) { return on_sealed(std::move(sealed)); }}));
+                                .on_sealed = [this](SealedCapture sealed) { return on_sealed(std::move(sealed)); },
+                                .on_slab = [this](Bytes memory) { hub_->register_memory(memory); }}));
   {
     MutexLock lock(mutex_);
     totals_.model = options_.model;

@@ -223,8 +223,24 @@ TEST_F(UcxChannel, MemoryIsRegisteredFromAnyThread) {
   MemorySource source({1 << 20});
   const auto server = open_ucx_server(source);
   ASSERT_TRUE(server);
-  EXPECT_TRUE((*server)->register_memory(source.tensor(0)));
-  EXPECT_TRUE((*server)->register_memory({}));
+  std::thread([&] {
+    EXPECT_TRUE((*server)->register_memory(source.tensor(0)));
+    EXPECT_TRUE((*server)->register_memory(source.tensor(0))) << "told of twice";
+    EXPECT_TRUE((*server)->register_memory({}));
+  }).join();
+  EXPECT_EQ((*server)->stat().bytes_registered, std::uint64_t{1} << 20);
+  const std::vector<std::byte> other(100);
+  (*server)->forget_memory(other);
+  EXPECT_EQ((*server)->stat().bytes_registered, std::uint64_t{1} << 20);
+  (*server)->forget_memory(source.tensor(0));
+  EXPECT_EQ((*server)->stat().bytes_registered, 0u);
+  // What is sent need not be registered.
+  const auto client = open_ucx_client((*server)->address());
+  ASSERT_TRUE(client);
+  CollectingSink sink;
+  ASSERT_TRUE((*client)->fetch(request_for(1, 1 << 20), sink));
+  ASSERT_TRUE(drive({client->get()}, [&] { return sink.ended_count() == 1; }));
+  EXPECT_TRUE(*sink.ended(1));
 }
 
 TEST_F(UcxChannel, NoMorePeersThanAllowed) {

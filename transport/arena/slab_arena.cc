@@ -95,11 +95,20 @@ Status SlabArena::add_slab(std::uint64_t bytes) {
   auto slab = Slab::create(format("freshet-{}-{}", options_.name, count),
                            {.bytes = bytes, .lock = options_.lock_memory, .huge_pages = options_.huge_pages});
   if (!slab) return fail(std::move(slab).error());
+  const Bytes memory = slab->memory();
+  if (options_.on_slab) options_.on_slab(memory);
   MutexLock lock(mutex_);
   pool_.raise_limit(pool_.slab_bytes() + slab->bytes());  // Huge pages round up.
   FRESHET_CHECK(pool_.add_slab(slab->bytes()).has_value());
   slabs_.push_back(std::move(*slab));
   return {};
+}
+
+std::vector<Bytes> SlabArena::slab_memory() const {
+  std::vector<Bytes> memory;
+  MutexLock lock(mutex_);
+  for (const Slab& slab : slabs_) memory.push_back(slab.memory());
+  return memory;
 }
 
 bool SlabArena::take_this(SegmentIndex segment) {

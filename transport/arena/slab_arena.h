@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -23,6 +24,8 @@ class SlabArena {
     std::string name;
     bool lock_memory = true;
     bool huge_pages = false;
+    /// Told of each new slab's memory, with no lock held, by whoever lets the arena grow. May be empty.
+    std::function<void(Bytes)> on_slab = {};
   };
   explicit SlabArena(Options options) : options_(std::move(options)), pool_({.limit_bytes = 0}) {}
 
@@ -60,6 +63,7 @@ class SlabArena {
     std::uint64_t bytes = 0;
   };
   std::vector<SlabReference> slabs() const;
+  std::vector<Bytes> slab_memory() const;  ///< Of each slab, as slabs().
   std::uint64_t slab_bytes() const;
   std::uint64_t free_bytes() const;
   std::uint64_t locked_bytes() const;

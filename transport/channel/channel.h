@@ -105,6 +105,7 @@ struct ChannelStat {
   std::uint64_t requests = 0;
   std::uint64_t refused = 0;
   std::size_t peers = 0;
+  std::uint64_t bytes_registered = 0;  ///< Of memory, where the channel has a use for that.
 };
 
 /// Any thread. Destroying it cuts every peer off and ends its thread.
@@ -120,8 +121,11 @@ class ChannelServer {
   /// What could not be answered, or not in full, may be by now.
   virtual void look_again() {}
   /// Memory that answers will lie in (an arena's slab), told once, so that what a fabric wants of it is paid once. It
-  /// stays mapped until the channel is destroyed. A channel that has no use for it does nothing.
+  /// stays mapped until forget_memory, or until the channel is destroyed. A channel that has no use for it does
+  /// nothing; one that could not register it sends from it all the same.
   virtual Status register_memory(Bytes /*memory*/) { return {}; }
+  /// It is about to be unmapped. REQUIRES: no answer lies in it any more. Memory that was never told of is passed over.
+  virtual void forget_memory(Bytes /*memory*/) {}
 };
 
 /// Where a client's bytes go. Called on the client's progress() only.
@@ -160,7 +164,7 @@ class ChannelClient {
   virtual Result<bool> progress(std::chrono::microseconds at_most) = 0;
   /// Since it was opened; of payloads.
   virtual std::uint64_t bytes_received() const = 0;
-  /// Memory that places will lie in; as ChannelServer's.
+  /// Memory that places will lie in; as ChannelServer's. It stays mapped until the client is destroyed.
   virtual Status register_memory(Bytes /*memory*/) { return {}; }
 };
 

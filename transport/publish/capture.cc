@@ -35,7 +35,10 @@ class Capture::Impl {
   Impl(Options options, Hooks hooks)
       : options_(std::move(options)),
         make_room_(std::move(hooks.make_room)),
-        arena_({.name = options_.name, .lock_memory = options_.lock_memory, .huge_pages = options_.huge_pages}),
+        arena_({.name = options_.name,
+                .lock_memory = options_.lock_memory,
+                .huge_pages = options_.huge_pages,
+                .on_slab = std::move(hooks.on_slab)}),
         crew_(helpers_of(options_)),
         sealer_(arena_, std::move(hooks.on_sealed)) {
     arena_.raise_limit(options_.arena_limit_bytes);
@@ -255,6 +258,7 @@ Result<Capture::Receipt> Capture::capture(const Request& request) { return impl_
 void Capture::free(std::span<const SegmentIndex> segments) { impl_->arena().release(segments); }
 Status Capture::wait_idle(Duration at_most) { return impl_->sealer().wait_idle(at_most); }
 std::vector<Capture::SlabReference> Capture::slabs() const { return impl_->arena().slabs(); }
+std::vector<Bytes> Capture::slab_memory() const { return impl_->arena().slab_memory(); }
 Bytes Capture::bytes(const SegmentPlace& place) const { return std::as_const(impl_->arena()).bytes(place); }
 std::vector<Bytes> Capture::bytes_of(std::span<const SegmentIndex> segments) const {
   return std::as_const(impl_->arena()).bytes_of(segments);

@@ -67,6 +67,10 @@ class Capture {
     /// False refuses the version (its number could not be recorded, say). Its segments then stay the Capture's, and
     /// count as changed in the next one.
     std::function<bool(SealedCapture)> on_sealed;
+
+    /// Called on the preparing or capturing thread, with no lock held, for each slab before it is used: what it is
+    /// to be sent from may want to know it. May be empty.
+    std::function<void(Bytes)> on_slab;
   };
 
   enum class Kind : std::uint8_t {
@@ -118,6 +122,7 @@ class Capture {
   /// By slab index; only ever grows. The descriptors stay the Capture's and are open as long as it lives.
   using SlabReference = SlabArena::SlabReference;
   std::vector<SlabReference> slabs() const;
+  std::vector<Bytes> slab_memory() const;
 
   struct Stat {
     std::uint64_t arena_bytes = 0;

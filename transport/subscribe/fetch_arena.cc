@@ -57,13 +57,12 @@ FetchArena::Row& FetchArena::row(SegmentIndex segment) {
 
 std::optional<SegmentIndex> FetchArena::find(const Content& content) const {
   std::optional<SegmentIndex> found;
-  const auto [first, last] = by_name_.equal_range(content.name);
-  for (auto at = first; at != last; ++at) {
-    const Row& row = rows_[at->second];
+  for (SegmentIndex at = names_.first(content.name); at != SegmentNames::kNone; at = names_.next(at)) {
+    const Row& row = rows_[at];
     if (row.content != content) continue;
-    if (row.sealed) return at->second;
+    if (row.sealed) return at;
     // Neither acquired to be written, nor melted into another: there as it was.
-    if (row.references == 0 && arena_.is_free(at->second)) found = at->second;
+    if (row.references == 0 && arena_.is_free(at)) found = at;
   }
   return found;
 }
@@ -107,10 +106,7 @@ Status FetchArena::acquire(std::span<Want> wants) {
 void FetchArena::strike_out(SegmentIndex segment) {
   Row& known = row(segment);
   if (!known.content) return;
-  auto [at, last] = by_name_.equal_range(known.content->name);
-  while (at != last && at->second != segment) ++at;
-  FRESHET_CHECK(at != last);
-  by_name_.erase(at);
+  names_.take(segment);
   known.content.reset();
 }
 
@@ -126,7 +122,7 @@ void FetchArena::prove(SegmentIndex segment, const Content& content) {
   strike_out(segment);
   proved.content = content;
   proved.sealed = true;
-  by_name_.emplace(content.name, segment);
+  names_.give(segment, content.name);
   arena_.seal({&segment, 1});
 }
 

@@ -19,11 +19,11 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "core/graph.h"
 #include "core/result.h"
+#include "transport/arena/segment_names.h"
 #include "transport/arena/slab_arena.h"
 #include "transport/subscribe/content.h"
 
@@ -77,6 +77,7 @@ class FetchArena {
   SegmentPlace place(SegmentIndex segment) const { return arena_.place(segment); }
   std::vector<SegmentPlace> places(std::span<const SegmentIndex> segments) const { return arena_.places(segments); }
   std::vector<SlabArena::SlabReference> slabs() const { return arena_.slabs(); }
+  std::vector<Bytes> slab_memory() const { return arena_.slab_memory(); }
 
   struct Stat {
     std::uint64_t arena_bytes = 0;
@@ -99,7 +100,7 @@ class FetchArena {
   const Options options_;
   SlabArena arena_;
   std::vector<Row> rows_;  ///< By segment.
-  std::unordered_multimap<SegmentName, SegmentIndex> by_name_;
+  SegmentNames names_;     ///< Of those whose content is known.
 };
 
 }  // namespace freshet::detail

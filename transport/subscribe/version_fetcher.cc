@@ -30,6 +30,8 @@ Status VersionFetcher::open(protocol::SessionId session, const protocol::Channel
   }
   channel_ = {.client = std::move(*client)};
   session_ = session;
+  slabs_registered_ = 0;
+  register_slabs();
   bytes_seen_ = 0;
   more_ = true;
   return {};
@@ -56,9 +58,11 @@ Status VersionFetcher::begin(FetchInstall::Job job, const FetchedMemory* served,
     kept_ = std::make_unique<KeptDeltas>(architecture.bytes() / kKeptShare + kKeptExtraBytes);
     prepared_for_ = architecture.digest();
   }
+  register_slabs();
   auto install = std::make_unique<FetchInstall>(
       options_.install, std::move(job), served == nullptr ? nullptr : &served->version(), channel_, *arena_, *kept_);
   const Status started = install->start(now);
+  register_slabs();  // It may have made room; nothing has come yet.
   // What it asked for before it failed is over before it is destroyed: nothing is written for nobody.
   if (!started) {
     if (!install->is_quiet()) {
@@ -72,6 +76,16 @@ Status VersionFetcher::begin(FetchInstall::Job job, const FetchedMemory* served,
   began_at_ = now;
   more_ = true;
   return {};
+}
+
+/// Once for each slab and client: an adapter that writes into memory has to know it.
+void VersionFetcher::register_slabs() {
+  if (channel_.client == nullptr) return;
+  const std::vector<Bytes> slabs = arena_->slab_memory();
+  for (; slabs_registered_ < slabs.size(); ++slabs_registered_) {
+    // One that cannot be registered is written to all the same, only not as fast.
+    static_cast<void>(channel_.client->register_memory(slabs[slabs_registered_]));
+  }
 }
 
 void VersionFetcher::give_up(const Error& why) {

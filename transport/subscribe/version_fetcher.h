@@ -86,6 +86,7 @@ class VersionFetcher {
 
  private:
   void drop_client(const Error& why);
+  void register_slabs();
 
   const Options options_;
   const std::shared_ptr<FetchArena> arena_;
@@ -94,7 +95,8 @@ class VersionFetcher {
 
   protocol::SessionId session_ = 0;  ///< The channel's; 0 when there is none.
   FetchChannel channel_;
-  bool more_ = false;  ///< There is something to do without waiting for the descriptor.
+  std::size_t slabs_registered_ = 0;  ///< Of the arena's, with this channel's client.
+  bool more_ = false;                 ///< There is something to do without waiting for the descriptor.
   std::uint64_t bytes_seen_ = 0;
 
   std::unique_ptr<FetchInstall> install_;

@@ -184,6 +184,23 @@ void PublisherHub::remove(const std::string& name) {
   });
 }
 
+void PublisherHub::register_memory(Bytes memory) {
+  // One that cannot be registered is sent from all the same, only not as fast.
+  for (const auto& server : channels_) static_cast<void>(server->register_memory(memory));
+}
+
+void PublisherHub::forget_memory(const std::vector<Bytes>& memory) {
+  for (const auto& server : channels_) {
+    for (const Bytes slab : memory) server->forget_memory(slab);
+  }
+}
+
+std::vector<channel::ChannelStat> PublisherHub::channel_stats() const {
+  std::vector<channel::ChannelStat> stats;
+  for (const auto& server : channels_) stats.push_back(server->stat());
+  return stats;
+}
+
 void PublisherHub::commit(const std::string& name, protocol::CommittedVersion version,
                           std::vector<shm::SlabReference> slabs, std::function<void()> announced) {
   // A std::function must be copyable; the version should move.

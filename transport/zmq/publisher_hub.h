@@ -89,6 +89,12 @@ class PublisherHub {
   void shed_queues(const std::string& model, std::uint64_t bytes);
   PublisherStat stat(const std::string& model);
 
+  /// Memory that versions will lie in, for the channels that want to know it once; and before it is unmapped, after
+  /// remove(). Any thread; may take as long as pinning it does.
+  void register_memory(Bytes memory);
+  void forget_memory(const std::vector<Bytes>& memory);
+  std::vector<channel::ChannelStat> channel_stats() const;
+
   /// As if it had come over the control socket; waits for the answer. Not from the hub's thread.
   Result<protocol::Activated> activate(protocol::Activate request, Duration at_most);
   /// What the directory has now, or why that is not known.

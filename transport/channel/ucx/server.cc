@@ -55,11 +55,13 @@ class Server final : public ChannelServer {
   }
   Status register_memory(Bytes memory) override { return worker_->register_memory(memory); }
   void look_again() override { wake_.wake(); }
+  void forget_memory(Bytes memory) override { worker_->forget_memory(memory); }
   ChannelStat stat() const override {
     return {.bytes_sent = counters_.bytes_sent.load(),
             .requests = counters_.requests.load(),
             .refused = counters_.refused.load(),
-            .peers = counters_.peers.load()};
+            .peers = counters_.peers.load(),
+            .bytes_registered = worker_->bytes_registered()};
   }
 
  private:

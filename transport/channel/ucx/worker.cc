@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/env.h"
+#include "core/format.h"
 
 namespace freshet::channel::ucx {
 
@@ -69,7 +70,7 @@ Worker::~Worker() {
   if (worker_ != nullptr) ucx_.ucp_worker_destroy(worker_);
   {
     const MutexLock lock(mutex_);
-    for (const ucp_mem_h memory : registered_) ucx_.ucp_mem_unmap(context_, memory);
+    for (const auto& [at, memory] : registered_) ucx_.ucp_mem_unmap(context_, memory.handle);
   }
   if (context_ != nullptr) ucx_.ucp_cleanup(context_);
 }
@@ -148,13 +149,30 @@ Status Worker::register_memory(Bytes memory) {
   params.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH;
   params.address = const_cast<std::byte*>(memory.data());
   params.length = memory.size();
+  // Under the lock, though pinning takes a while: nobody waits for it but others who register.
+  const MutexLock lock(mutex_);
+  if (registered_.contains(memory.data())) return {};
   ucp_mem_h mapped = nullptr;
   if (const ucs_status_t status = ucx_.ucp_mem_map(context_, &params, &mapped); status != UCS_OK) {
-    return fail(error_from(ucx_, status, "register memory with UCX"));
+    return fail(error_from(ucx_, status, format("register {} bytes of memory with UCX", memory.size())));
   }
-  const MutexLock lock(mutex_);
-  registered_.push_back(mapped);
+  registered_[memory.data()] = {.handle = mapped, .bytes = memory.size()};
   return {};
+}
+
+void Worker::forget_memory(Bytes memory) {
+  const MutexLock lock(mutex_);
+  const auto known = registered_.find(memory.data());
+  if (known == registered_.end()) return;
+  ucx_.ucp_mem_unmap(context_, known->second.handle);
+  registered_.erase(known);
+}
+
+std::uint64_t Worker::bytes_registered() const {
+  const MutexLock lock(mutex_);
+  std::uint64_t bytes = 0;
+  for (const auto& [at, memory] : registered_) bytes += memory.bytes;
+  return bytes;
 }
 
 }  // namespace freshet::channel::ucx

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -68,8 +69,11 @@ class Worker {
   /// Whether that is over; frees the request then.
   bool closed(ucs_status_ptr_t closing);
 
-  /// Pins memory for as long as the worker lives, where a transport wants that. Any thread.
+  /// Pins memory until it is to be forgotten or the worker ends, where a transport wants that. Told of twice, it counts
+  /// once. Any thread.
   Status register_memory(Bytes memory);
+  void forget_memory(Bytes memory);
+  std::uint64_t bytes_registered() const;
 
  private:
   struct Handler {
@@ -90,8 +94,12 @@ class Worker {
   int descriptor_ = -1;
   std::vector<std::unique_ptr<Handler>> handlers_;
   std::vector<Incoming> incoming_;
-  Mutex mutex_;
-  std::vector<ucp_mem_h> registered_ FRESHET_GUARDED_BY(mutex_);
+  struct Registered {
+    ucp_mem_h handle = nullptr;
+    std::uint64_t bytes = 0;
+  };
+  mutable Mutex mutex_;
+  std::map<const std::byte*, Registered> registered_ FRESHET_GUARDED_BY(mutex_);  ///< By where it begins.
 };
 
 }  // namespace freshet::channel::ucx
