@@ -73,7 +73,7 @@ TEST_F(RegisteredMemory, AFetchersIsOnceForEachClient) {
   EXPECT_TRUE(noted.empty());
   ChangingModel model({100'000, 5});
   static_cast<void>(fetcher.begin({.manifest = model.next({0, 1}), .session = 1, .lease = 1}, nullptr, Time{}));
-  const auto slabs = fetcher.arena().slab_memory();
+  const auto slabs = fetcher.arena()->slab_memory();
   ASSERT_FALSE(slabs.empty());
   ASSERT_EQ(noted.size(), slabs.size());
   EXPECT_EQ(noted[0].data(), slabs[0].data());
