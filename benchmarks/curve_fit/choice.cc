@@ -57,6 +57,7 @@ std::vector<double> trend_of(const std::vector<double>& losses) {
 struct Outcome {
   double error = 0;  ///< In units of the error of "it stays as it is".
   double inside = 0;
+  double width = 0;  ///< Of the band, in the same units.
 };
 
 constexpr std::int64_t kStep = 10'000'000;  // Nanoseconds; a request comes per step.
@@ -83,22 +84,23 @@ Outcome judge(const Forecast& forecast, const std::vector<double>& trend, std::s
   const double stays = trend[cut - kReach - 1];
   const auto [least, most] = std::minmax_element(trend.begin(), trend.end());
   // What is finer than a thousandth of the whole range is of no use to anybody.
-  double ours = 0, constant = kLooks * 1e-3 * (*most - *least), inside = 0;
+  double ours = 0, constant = kLooks * 1e-3 * (*most - *least), inside = 0, width = 0;
   for (std::size_t look = 1; look <= kLooks; ++look) {
     const std::size_t i = cut + (trend.size() - 1 - cut) * look / kLooks;
     const Band band = forecast.band(static_cast<double>(i + 1));
     ours += std::abs(band.middle - trend[i]);
     constant += std::abs(stays - trend[i]);
+    width += band.upper - band.lower;
     inside += band.lower <= trend[i] && trend[i] <= band.upper ? 1 : 0;
   }
-  return {.error = ours / constant, .inside = inside / kLooks};
+  return {.error = ours / constant, .inside = inside / kLooks, .width = width / constant};
 }
 
 }  // namespace
 
 Status compare_choices(const std::string& title, const std::vector<Run>& runs, bool details, Report& report) {
   for (const Way& way : ways()) {
-    Samples errors, inside, cheap, dear;
+    Samples errors, inside, widths, cheap, dear;
     for (const Run& run : runs) {
       const std::vector<double> trend = trend_of(run.losses), served = trend_of(run.eval_losses);
       for (const double part : {0.1, 0.25, 0.5}) {
@@ -109,6 +111,7 @@ Status compare_choices(const std::string& title, const std::vector<Run>& runs, b
         const Outcome outcome = judge(forecast, trend, cut);
         errors.add(outcome.error);
         inside.add(100 * outcome.inside);
+        widths.add(outcome.width);
         FRESHET_ASSIGN(const double with_cheap, excess(forecast, served, cut, kStep / 2));
         FRESHET_ASSIGN(const double with_dear, excess(forecast, served, cut, 50 * kStep));
         cheap.add(with_cheap);
@@ -121,6 +124,7 @@ Status compare_choices(const std::string& title, const std::vector<Run>& runs, b
     }
     report.add_row(title, way.name, "error / that of no change", errors);
     report.add_row(title + ", band", way.name, "% of the trend within", inside);
+    report.add_row(title + ", band's width", way.name, "width / error of no change", widths);
     report.add_row(title + ", cheap", way.name, "% above the best schedule", cheap);
     report.add_row(title + ", dear", way.name, "% above the best schedule", dear);
   }
