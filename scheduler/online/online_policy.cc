@@ -7,24 +7,32 @@
 namespace freshet {
 namespace {
 
-constexpr double kReach = 2;             ///< Of local lines, in units of the trend's memory.
-constexpr double kServedReach = 0.5;     ///< About the served row, where rows of both sides count, in units of that.
-constexpr double kErrors = 2;            ///< Standard errors that a difference must exceed to be significant.
-constexpr double kReachMax = 2000;       ///< Rows; LossRecord keeps twice as many.
-constexpr double kRefitShare = 0.03;     ///< The outlook is fitted again when the run is longer by this.
-constexpr double kLeastFallShare = 0.1;  ///< Of the fall so far, for as many rows again, is expected in any case.
-constexpr double kIntervalShare = 0.2;   ///< k above.
-constexpr double kIntervalShareLeast = 0.01;
-constexpr double kRounding = 1e-10;  ///< Of a loss: a fall by less is none.
-constexpr double kFloorShare = 0.3;
+constexpr double kReach = 2;           ///< Of local lines, in units of the trend's memory.
+constexpr double kServedReach = 0.5;   ///< About the served row, where rows of both sides count, in units of that.
+constexpr double kReachMax = 2000;     ///< Rows; LossRecord keeps twice as many.
+constexpr double kErrors = 2;          ///< Standard errors that a difference must exceed to be significant.
+constexpr double kRefitShare = 0.03;   ///< The outlook is fitted again when the run is longer by this.
+constexpr double kRounding = 1e-10;    ///< Of a loss: a fall by less is none.
+constexpr std::int64_t kEarlyRow = 8;  ///< Nothing is decided before.
+
+// How much fall is expected to come in any case, whatever the outlook says, so that stalls are never free.
+constexpr double kLeastFallShare = 0.1;  ///< Of the fall so far, if the run doubles its length.
+constexpr double kIntervalShare = 0.2;   ///< Of the rows to come, at the slope since the last publish,
+constexpr double kFloorShare = 0.3;      ///< but no more than this share of a loss above 0.
+
+// At which rows a decision is weighed.
+constexpr double kIntervalShareLeast = 0.01;  ///< As k, before anything is computed.
 constexpr double kLooksPerInterval = 16;
-constexpr std::int64_t kEarlyRow = 8;
-constexpr double kAlarm = 3;  ///< In units of the noise, like the next two lines.
-constexpr double kExcessMax = 4;
+constexpr double kSurprise = 3;  ///< Standard errors by which the trend fell below where it was weighed last.
+
+// Page's test of the newest losses against the served version's: their excess over it, in units of the noise, less what
+// is usual, summed up.
+constexpr double kExcessMax = 4;  ///< Of one row.
 constexpr double kExcessUsual = 0.5;
-constexpr double kExcessLimit = 10;
-constexpr double kBreak = 8;
-constexpr std::int64_t kSuspectRows = 25;
+constexpr double kExcessLimit = 10;        ///< Of the sum, so that it is soon forgotten.
+constexpr double kAlarm = 3;               ///< A publish waits while the sum is above.
+constexpr double kBreak = 8;               ///< The run has left its ways.
+constexpr std::int64_t kSuspectRows = 25;  ///< A version so shortly before that may have been hurt already.
 
 /// What of `difference` is beyond chance.
 double significant(double difference, double error) {
@@ -82,7 +90,7 @@ void OnlinePolicy::watch_served(double loss) {
 bool OnlinePolicy::alarmed() const { return excess_ > kAlarm; }
 
 bool OnlinePolicy::surprised() const {
-  return trend_.level() < level_looked_at_ - 3 * trend_.noise() / std::sqrt(trend_.memory());
+  return trend_.level() < level_looked_at_ - kSurprise * trend_.noise() / std::sqrt(trend_.memory());
 }
 
 bool OnlinePolicy::decide(const Situation& situation) {

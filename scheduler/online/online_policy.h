@@ -16,8 +16,13 @@
 ///     outlook's by more than its standard error, the outlook's is taken; beyond, what is significant of the local one
 ///     (James and Stein's shrinkage).
 ///  3. look_ahead() says when the next publish is best; if now, it is done.
-///  4. No publish comes earlier than sqrt(2 k (stall / step) rows that matter) rows after the last one, k = 0.2: the
-///     straight-slope interval if only a fifth of the rows to come continued the slope.
+///  4. No publish comes earlier than sqrt(2 (stall / step) F / slope) rows after the last one, where the slope is the
+///     mean one since then, and F what would still be lost in a fifth of the rows to come at that slope, or three
+///     tenths of the loss if that is less.
+///  5. While the newest losses lie above the served version's by more than chance (Page's test), nothing is published.
+///     If that goes on, the run has left its ways (a restart, a divergence), and rows after it say nothing about the
+///     served version; one published just before is taken for the mean of its neighbours, since its own loss may have
+///     been luck.
 ///
 /// Deterministic: the same rows and situations give the same decisions. No I/O, no clock; memory is bounded. Between
 /// decisions a row costs some hundred nanoseconds; rows at which a decision is weighed (their number between two
