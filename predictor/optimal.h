@@ -4,7 +4,7 @@
 /// the policy `optimal`, the true ones for the oracle. CUMULATIVE_LOSS.md has the recursion, its proof and its cost.
 ///
 /// Exact means: no list of rows has a smaller sum, up to the rounding of doubles (about 1e-13 of it). Work is at most
-/// rows times publishes, mostly far less; memory stays in the tens of megabytes for 50,000 rows.
+/// rows times publishes, mostly far less; memory stays at about 100 MB for 50,000 rows.
 
 #include <cstdint>
 #include <span>
