@@ -43,9 +43,10 @@ def one_round(program, seconds, seed, extra):
 
 
 def figures(summary):
+    answered = summary["requests"] - summary["failed_requests"]
     return {
-        "loss a request": summary["cumulative_inference_loss"] / max(1, summary["requests"]),
-        "requests": summary["requests"],
+        "loss a request": summary["cumulative_inference_loss"] / max(1, answered),
+        "requests": answered,
         "cumulative loss": summary["cumulative_inference_loss"],
         "publishes": summary["versions_published"],
         "steps": summary["steps"],
