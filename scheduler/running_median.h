@@ -1,6 +1,6 @@
 #pragma once
 
-/// The median of the newest measurements: what a time usually is, whatever a hiccup or the first call took. One thread
+/// The (lower) median of the newest measurements: what a time usually is, whatever a hiccup or the first call took. One thread
 /// at a time.
 
 #include <algorithm>
@@ -17,7 +17,7 @@ class RunningMedian {
     next_ = (next_ + 1) % kKept;
     count_ = std::min(count_ + 1, kKept);
     std::array<double, kKept> sorted = values_;
-    const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(count_ / 2);
+    const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>((count_ - 1) / 2);
     std::nth_element(sorted.begin(), middle, sorted.begin() + static_cast<std::ptrdiff_t>(count_));
     median_ = *middle;
   }

@@ -107,8 +107,9 @@ bool ScheduleMachine::observe(const Observation& observed) {
   last_ = observation;
   ++observations_;
   const Decision decision = policy_->decide(observation, situation(observation));
-  if (publishes_ == 0 && policy_->wants_first_version() && observations_ >= options_.warmup_steps) {
-    return answer(true, "nothing is served yet");
+  if (publishes_ == 0 && policy_->wants_first_version()) {
+    const bool warm = observations_ >= options_.warmup_steps;
+    return answer(warm, warm ? "nothing is served yet" : "the warm-up is not over");
   }
   const std::uint64_t since = observations_ - published_observation_;
   const std::uint64_t most = options_.limits.interval_steps_most;

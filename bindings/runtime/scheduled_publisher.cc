@@ -63,19 +63,23 @@ void ScheduledPublisher::look() {
   if (arrivals.persisted) scheduler_.persisted(*arrivals.persisted);
 }
 
-Result<std::optional<PublishReceipt>> ScheduledPublisher::publish_now(const Publish& publish) {
+Result<std::optional<PublishReceipt>> ScheduledPublisher::carry_out(const Publish& publish, bool watched) {
   FRESHET_ASSIGN(const std::optional<PublishReceipt> receipt, publish());
   if (!receipt) return std::optional<PublishReceipt>();
-  watch_.published(receipt->version, clock_.now());
+  if (watched) watch_.published(receipt->version, clock_.now());
   scheduler_.published(receipt->blocked);
   return receipt;
+}
+
+Result<std::optional<PublishReceipt>> ScheduledPublisher::publish_now(const Publish& publish) {
+  return carry_out(publish, false);
 }
 
 Result<std::optional<PublishReceipt>> ScheduledPublisher::publish_if_due(const Observation& observation,
                                                                          const Publish& publish) {
   look();
   if (!scheduler_.observe(observation)) return std::optional<PublishReceipt>();
-  return publish_now(publish);
+  return carry_out(publish, true);
 }
 
 Result<std::optional<PublishReceipt>> ScheduledPublisher::publish_if_due(const Observation& observation,

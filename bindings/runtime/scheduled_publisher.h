@@ -60,11 +60,13 @@ class ScheduledPublisher {
   Result<std::optional<PublishReceipt>> publish_if_due(const Observation& observation,
                                                        std::span<const TensorView> tensors, PublishOptions options);
 
-  /// Publishes now, whatever the schedule says: the initial version.
+  /// Publishes now, whatever the schedule says: the initial version. When that arrives says nothing of deliveries, since
+  /// those who wait for it are still starting.
   Result<std::optional<PublishReceipt>> publish_now(const Publish& publish);
 
  private:
   void look();
+  Result<std::optional<PublishReceipt>> carry_out(const Publish& publish, bool watched);
 
   Publisher& publisher_;
   Scheduler& scheduler_;

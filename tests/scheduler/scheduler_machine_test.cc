@@ -100,6 +100,13 @@ TEST(ScheduleMachine, WithoutAnInitialVersionTheFirstIsDueAfterTheWarmup) {
   EXPECT_EQ(loop.due().front(), 50U);
 }
 
+TEST(ScheduleMachine, NothingIsWeighedAgainstAVersionThatNobodyServes) {
+  Loop loop({.warmup_steps = 300});
+  loop.steps(299);
+  EXPECT_TRUE(loop.due().empty());
+  EXPECT_EQ(loop.last().reason, "the warm-up is not over");
+}
+
 TEST(ScheduleMachine, WhatWasPutOffStaysDue) {
   for (const char* schedule : {"every:10", "epoch", "fixed"}) {
     Loop loop({.schedule = schedule, .epoch_steps = 10, .warmup_steps = 10, .limits = {.serving = seconds(60)}});
