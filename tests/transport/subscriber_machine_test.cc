@@ -1,9 +1,7 @@
-#include "transport/protocol/subscriber_machine.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/transport/machine_fixture.h"
+#include "tests/transport/subscriber_fixture.h"
 
 namespace freshet::protocol::testing {
 namespace {
@@ -12,74 +10,6 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::SizeIs;
-
-constexpr std::uint64_t kIncarnation = 5;
-
-class SubscriberMachineTest : public ::testing::Test {
- protected:
-  explicit SubscriberMachineTest(SubscriberMachine::Options options = {.model = kModel, .session_seed = 1})
-      : machine_(std::move(options)) {}
-
-  template <typename M>
-  std::vector<M> sent() {
-    return messages<M, action::SendControl>(actions_);
-  }
-  template <typename A>
-  std::vector<A> actions() {
-    return actions_of<A>(actions_);
-  }
-  template <typename Event>
-  void when(Event event) {
-    event();
-    actions_ = machine_.take_actions();
-  }
-  void receive(Message message, std::int64_t ms = 0) {
-    when([&] { machine_.on_message(with_newest_current(std::move(message)), at(ms)); });
-  }
-  void announce(VersionNumber number, std::uint64_t incarnation = kIncarnation, std::int64_t ms = 0) {
-    when([&] {
-      machine_.on_announcement(
-          {.model = kModel, .incarnation = incarnation, .number = number, .current = {.number = number}}, at(ms));
-    });
-  }
-  void tick(std::int64_t ms) {
-    when([&] { machine_.on_tick(at(ms)); });
-  }
-  /// Up to `following`; whoever is there has version `newest`.
-  void connect(VersionNumber newest, std::int64_t ms = 0, std::uint64_t incarnation = kIncarnation) {
-    if (session_ == 0) when([&] { machine_.on_start(at(ms)); });
-    ASSERT_THAT(sent<Hello>(), SizeIs(1));
-    session_ = sent<Hello>()[0].session;
-    receive(Welcome{.session = session_,
-                    .incarnation = incarnation,
-                    .door_token = 77,
-                    .newest = newest,
-                    .keeps_wants = keeps_wants_},
-            ms);
-    ASSERT_THAT(actions<action::OpenDoor>(), SizeIs(1));
-    EXPECT_EQ(actions<action::OpenDoor>()[0].token, 77u);
-    when([&] { machine_.on_door_open(session_, at(ms)); });
-  }
-  Grant grant_for(const Want& want, VersionNumber number) {
-    return {.session = want.session, .request = want.request, .grant = ++grants_, .number = number};
-  }
-  /// Answers the Want of the moment with a version, and lets it be installed.
-  void serve(VersionNumber number, std::int64_t ms = 0) {
-    ASSERT_THAT(sent<Want>(), SizeIs(1));
-    receive(grant_for(sent<Want>()[0], number), ms);
-    ASSERT_THAT(actions<action::Install>(), SizeIs(1));
-    installed(number, {}, ms);
-  }
-  void installed(VersionNumber number, Status status, std::int64_t ms = 0) {
-    when([&] { machine_.on_installed(session_, number, status, at(ms)); });
-  }
-
-  SubscriberMachine machine_;
-  std::vector<SubscriberAction> actions_;
-  bool keeps_wants_ = false;
-  SessionId session_ = 0;
-  std::uint64_t grants_ = 0;
-};
 
 TEST_F(SubscriberMachineTest, GreetsUntilSomebodyIsThere) {
   when([&] { machine_.on_start(at(0)); });
@@ -152,97 +82,6 @@ TEST_F(SilentPublisher, IsWaitedForWhereNobodyElseIsKnown) {
   EXPECT_FALSE(machine_.connected());
   EXPECT_THAT(sent<Hello>(), IsEmpty());
   EXPECT_THAT(actions<action::LeaveDoor>(), IsEmpty());
-}
-
-class WaitingSubscriber : public SubscriberMachineTest {
- protected:
-  WaitingSubscriber() { keeps_wants_ = true; }
-  /// Serves version 3, and has left a Want for what comes after it.
-  Want wait_at_three() {
-    connect(3);
-    serve(3);
-    const auto wants = sent<Want>();
-    EXPECT_THAT(wants, SizeIs(1));
-    return wants.empty() ? Want{} : wants[0];
-  }
-};
-
-TEST_F(WaitingSubscriber, HasTheNextVersionBeforeTheNewsOfIt) {
-  const Want want = wait_at_three();
-  EXPECT_TRUE(want.waits);
-  EXPECT_EQ(want.after, 3u);
-  receive(grant_for(want, 4));
-  ASSERT_THAT(actions<action::Install>(), SizeIs(1));
-  announce(4);
-  EXPECT_THAT(sent<Want>(), IsEmpty());
-  installed(4, {});
-  ASSERT_THAT(sent<Want>(), SizeIs(1));
-  EXPECT_TRUE(sent<Want>()[0].waits);
-  EXPECT_EQ(sent<Want>()[0].after, 4u);
-  EXPECT_GT(sent<Want>()[0].request, want.request);
-}
-
-TEST_F(WaitingSubscriber, WaitsFromTheBeginningWhereNothingIsPublishedYet) {
-  connect(0);
-  ASSERT_THAT(sent<Want>(), SizeIs(1));
-  EXPECT_TRUE(sent<Want>()[0].waits);
-}
-
-TEST_F(WaitingSubscriber, NewsThatComeFirstAreNoReasonToAskAtOnce) {
-  const Want want = wait_at_three();
-  announce(4, kIncarnation, 10);
-  EXPECT_THAT(sent<Want>(), IsEmpty());
-  EXPECT_EQ(machine_.next_tick(), at(60));
-  tick(60);
-  ASSERT_THAT(sent<Want>(), SizeIs(1)) << "the grant is lost";
-  EXPECT_EQ(sent<Want>()[0].request, want.request);
-  EXPECT_FALSE(sent<Want>()[0].waits) << "an answer is needed";
-  receive(grant_for(want, 4), 70);
-  EXPECT_THAT(actions<action::Install>(), SizeIs(1));
-}
-
-TEST_F(WaitingSubscriber, APongThatComesInPlaceOfTheGrantIsReasonToAskAnew) {
-  const Want want = wait_at_three();
-  receive(Pong{.session = session_, .incarnation = kIncarnation, .newest = 9}, 10);
-  ASSERT_THAT(sent<Want>(), SizeIs(1));
-  EXPECT_GT(sent<Want>()[0].request, want.request);
-  EXPECT_FALSE(sent<Want>()[0].waits);
-  // The grant of the one that waited was on its way after all.
-  receive(grant_for(want, 9), 11);
-  EXPECT_THAT(actions<action::Install>(), IsEmpty());
-  EXPECT_THAT(sent<Held>().at(0).numbers, ElementsAre(3u));
-}
-
-TEST_F(WaitingSubscriber, ARefusalEndsTheWaitingUntilTheNextVersion) {
-  const Want want = wait_at_three();
-  receive(Refusal{.session = session_, .request = want.request, .code = Code::not_found, .newest = 3}, 10);
-  EXPECT_THAT(sent<Want>(), IsEmpty());
-  tick(250);
-  EXPECT_THAT(sent<Want>(), IsEmpty());
-  announce(4, kIncarnation, 260);
-  serve(4, 261);
-  EXPECT_THAT(sent<Want>(), SizeIs(1));
-}
-
-TEST_F(WaitingSubscriber, ANewEpochOfWhatItServesReplacesTheWantThatWaits) {
-  const Want want = wait_at_three();
-  when([&] {
-    machine_.on_announcement(
-        {.model = kModel, .incarnation = kIncarnation, .number = 3, .current = {.epoch = 2, .number = 3, .hold = true}},
-        at(10));
-  });
-  EXPECT_EQ(machine_.serving_epoch(), 2u);
-  ASSERT_THAT(sent<Want>(), SizeIs(1));
-  EXPECT_EQ(sent<Want>()[0].after_epoch, 2u);
-  EXPECT_GT(sent<Want>()[0].request, want.request);
-}
-
-TEST_F(WaitingSubscriber, ANewSessionWaitsAnew) {
-  const Want want = wait_at_three();
-  when([&] { machine_.on_door_closed(session_, at(300)); });
-  connect(3, 300);
-  ASSERT_THAT(sent<Want>(), SizeIs(1));
-  EXPECT_NE(sent<Want>()[0].session, want.session);
 }
 
 TEST_F(SubscriberMachineTest, APongMakesUpForLostNews) {
@@ -526,49 +365,6 @@ TEST_F(SubscriberMachineTest, SaysGoodbye) {
   announce(9);
   tick(9000);
   EXPECT_THAT(actions_, IsEmpty());
-}
-
-class EveryVersion : public SubscriberMachineTest {
- protected:
-  EveryVersion()
-      : SubscriberMachineTest(
-            {.model = kModel, .mode = Mode::every, .after = 7, .session_seed = 1, .installs_in_flight_max = 2}) {}
-  void serve_with_gap(VersionNumber number, std::uint64_t gap) {
-    Grant grant = grant_for(sent<Want>().at(0), number);
-    grant.gap_before = gap;
-    receive(grant);
-    installed(number, {});
-  }
-};
-
-TEST_F(EveryVersion, StopsAskingWhileTooMuchIsNotTaken) {
-  connect(20);
-  EXPECT_EQ(sent<Want>().at(0).after, 7u);
-  serve_with_gap(8, 0);
-  EXPECT_EQ(sent<Want>().at(0).after, 8u);
-  serve_with_gap(12, 3);
-  EXPECT_THAT(sent<Want>(), IsEmpty());
-  EXPECT_EQ(machine_.gaps(), 3u);
-  when([&] { machine_.on_taken(99, at(0)); });
-  EXPECT_THAT(sent<Want>(), IsEmpty());
-  when([&] { machine_.on_taken(8, at(0)); });
-  EXPECT_EQ(sent<Want>().at(0).after, 12u);
-}
-
-TEST_F(EveryVersion, GoesOnWhereItWasWithTheNextPublisher) {
-  connect(20);
-  serve_with_gap(8, 0);
-  when([&] { machine_.on_door_closed(session_, at(1000)); });
-  EXPECT_EQ(sent<Hello>().at(0).after, 8u);
-  EXPECT_EQ(sent<Hello>().at(0).highest_seen, 8u);
-}
-
-TEST_F(EveryVersion, ARefusedVersionIsAGap) {
-  connect(20);
-  receive(grant_for(sent<Want>().at(0), 8));
-  installed(8, fail(Code::corrupt, "hostile"));
-  EXPECT_EQ(machine_.gaps(), 1u);
-  EXPECT_EQ(sent<Want>().at(0).after, 8u);
 }
 
 }  // namespace
