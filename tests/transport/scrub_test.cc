@@ -12,7 +12,7 @@ namespace {
 class ScrubTest : public ::testing::Test {
  protected:
   /// A version whose tensors have these sizes, in the arena.
-  std::shared_ptr<const FetchedMemory> serve(const std::vector<std::uint64_t>& sizes) {
+  std::shared_ptr<const FetchedMemory> serve(const std::vector<std::uint64_t>& sizes, bool prepared = false) {
     std::vector<TensorSpec> specs;
     for (std::size_t t = 0; t < sizes.size(); ++t) {
       specs.push_back({.name = "t" + std::to_string(t), .dtype = DType::u8, .shape = {sizes[t]}});
@@ -21,7 +21,9 @@ class ScrubTest : public ::testing::Test {
     manifest->id = {.incarnation = 1, .sequence = ++sequence_};
     manifest->architecture = *Architecture::guess_chain(std::move(specs));
     manifest->owners = OwnerMap::all_written_by(manifest->id, sizes.size());
-    EXPECT_TRUE(arena_->prepare(*manifest->architecture));
+    if (!prepared) {
+      EXPECT_TRUE(arena_->prepare(*manifest->architecture));
+    }
     std::vector<FetchArena::Want> wants;
     for (std::uint32_t t = 0; t < sizes.size(); ++t) wants.push_back({.tensor = t, .bytes = sizes[t]});
     EXPECT_TRUE(arena_->acquire(wants));
@@ -86,6 +88,18 @@ TEST_F(ScrubTest, FollowsToTheNextVersionInTheMiddleOfATensor) {
   EXPECT_TRUE(round(scrub, *second).empty());
   const auto smaller = serve({70});
   EXPECT_TRUE(round(scrub, *smaller).empty());
+}
+
+TEST_F(ScrubTest, ASegmentThatWasWrittenAnewMeanwhileIsBegunAnew) {
+  auto first = serve({Scrub::kStepBytes * 3, 50});
+  Scrub scrub(std::chrono::seconds(10));
+  scrub.step(*first, now_);
+  const SegmentIndex segment = first->version().segments[0];
+  const auto second = serve({Scrub::kStepBytes * 3, 50});
+  first.reset();
+  const auto third = serve({Scrub::kStepBytes * 3, 50}, /*prepared=*/true);
+  ASSERT_EQ(third->version().segments[0], segment);
+  EXPECT_TRUE(round(scrub, *third).empty()) << "a part of its digest is of the bytes before";
 }
 
 TEST_F(ScrubTest, AnIntervalOfZeroIsNever) {

@@ -48,11 +48,11 @@ std::vector<Activation::Follower> PublisherMachine::followers() const {
 void PublisherMachine::settle(Time now) {
   activation_.consider(activation_.needs_followers() ? followers() : std::vector<Activation::Follower>(), now);
   versions_.keep(activation_.wanted());
-  if (auto swap = activation_.take_swap()) {
-    actions_.push_back(action::SwapCurrent{.expected = swap->expected, .desired = swap->desired});
-  }
+  auto swap = activation_.take_swap();
   answer_waiting();
   if (activation_.turn() != announced_turn_) announce(now);
+  // Last: it wakes a thread that writes, and nobody who is told above waits for it.
+  if (swap) actions_.push_back(action::SwapCurrent{.expected = swap->expected, .desired = swap->desired});
   for (auto& answer : activation_.take_answers()) send(answer.peer, std::move(answer.activated));
 }
 

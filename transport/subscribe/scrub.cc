@@ -39,8 +39,10 @@ std::optional<std::uint32_t> Scrub::step(const FetchedMemory& served, Time now) 
     if (tensor_ >= version.segments.size()) tensor_ = 0;  // A smaller architecture.
     const std::uint32_t tensor = tensor_;
     const SegmentIndex segment = version.segments[tensor];
-    if (segment_ != segment) {
+    const Content expected = content_of(*version.manifest, tensor);
+    if (segment_ != segment || content_ != expected) {
       segment_ = segment;
+      content_ = expected;
       offset_ = 0;
       digest_.reset();
     }
@@ -50,7 +52,6 @@ std::optional<std::uint32_t> Scrub::step(const FetchedMemory& served, Time now) 
     offset_ += count;
     left -= count;
     if (offset_ < bytes.size()) break;
-    const Content expected = content_of(*version.manifest, tensor);
     const Content* known = served.arena()->content(segment);
     next_tensor(served);
     // Once is enough: what is distrusted already has no content.

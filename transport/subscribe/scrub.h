@@ -36,7 +36,8 @@ class Scrub {
   Time next_{};
   std::uint32_t tensor_ = 0;
   std::uint64_t offset_ = 0;             ///< Of the tensor, digested so far,
-  std::optional<SegmentIndex> segment_;  ///< out of this segment.
+  std::optional<SegmentIndex> segment_;  ///< out of this segment,
+  Content content_;                      ///< which was to hold this: it may have been written anew meanwhile.
   DigestStream digest_;
   std::uint64_t rounds_ = 0;
 };
