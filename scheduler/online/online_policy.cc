@@ -142,7 +142,8 @@ bool OnlinePolicy::weigh(const Situation& situation) {
 
   verdict_ = {.row = row()};
   level_looked_at_ = trend_.level();
-  next_look_ = row() + std::max<std::int64_t>(1, static_cast<std::int64_t>(since / kLooksPerInterval));
+  // Never past the last row that matters: its version is the one that the requests after the training get.
+  next_look_ = row() + static_cast<std::int64_t>(std::max(1.0, std::min(since / kLooksPerInterval, matter)));
   refit_if_old();
 
   const double reach = std::clamp(kReach * trend_.memory(), 3.0, kReachMax);

@@ -157,6 +157,14 @@ TEST(OnlineSchedule, ConstantLossesNeedNoPublish) {
   EXPECT_TRUE(decisions(clock_of(60, 900, 2, 5000), std::vector<double>(900, 1.5)).empty());
 }
 
+TEST(OnlineSchedule, WhatATrainingThatIsShortBesideAStallLearntIsPublishedAtItsEnd) {
+  const ReplayClock clock = clock_of(40, 997, 20'000, 500'000);
+  const std::vector<double> losses = decaying(997, 0.02, 7);
+  const PublishRows published = decisions(clock, losses);
+  ASSERT_FALSE(published.empty());
+  EXPECT_GT(published.back(), 900);
+}
+
 TEST(OnlineSchedule, NothingIsPublishedForNobody) {
   // The last request comes before anything could be delivered.
   EXPECT_TRUE(decisions(clock_of(60, 900, 2, 5), decaying(900, 0.05, 5)).empty());
