@@ -91,6 +91,20 @@ TEST_F(LeaseTest, LostIsForEver) {
   EXPECT_EQ(books.next_keep(), Time::max());
 }
 
+TEST_F(LeaseTest, AnOwnerThatWasSilentForALeaseSaysSoAndWaitsIfItIsTold) {
+  Lease books = lease();
+  EXPECT_TRUE(books.begin_keep(now_).stale) << "nothing is known of when it was taken";
+  Record kept = record(10);
+  books.on_kept({.record = kept}, now_);
+  EXPECT_FALSE(books.begin_keep(now_ + kLease).stale);
+  books.on_failed(now_ + kLease);
+  now_ += kLease + std::chrono::seconds(1);
+  EXPECT_TRUE(books.begin_keep(now_).stale);
+  EXPECT_FALSE(books.on_kept({.young = std::chrono::seconds(2)}, now_));
+  EXPECT_FALSE(books.lost());
+  EXPECT_EQ(books.next_keep(), now_ + std::chrono::seconds(2));
+}
+
 TEST_F(LeaseTest, NumbersThatSomebodyElseMovedAreNotOurs) {
   Lease books = lease();
   const Keep sent = books.begin_keep(now_);

@@ -95,7 +95,9 @@ Result<std::unique_ptr<Directory::Claim>> RedisClaim::take(std::shared_ptr<Redis
   const RedisTimes& times = client->times();
   const Time deadline = system_clock().now() + times.patience + times.lease;
   Taken taken;
+  Time asked_at{};
   while (!taken.record) {
+    asked_at = system_clock().now();
     FRESHET_ASSIGN(const RedisReply reply, client->call("claim " + model, redis::take(model, owner, times.lease)));
     FRESHET_ASSIGN(taken, parse_taken(model, *reply));
     if (taken.held_by) {
@@ -112,7 +114,8 @@ Result<std::unique_ptr<Directory::Claim>> RedisClaim::take(std::shared_ptr<Redis
   }
   owner.fence = taken.record->fence;
   auto shared = std::make_shared<SharedLease>(
-      model, owner, Lease({.lease = times.lease, .block = times.numbers_ahead}, model, *taken.record));
+      model, owner,
+      Lease({.lease = times.lease, .block = times.numbers_ahead, .taken_at = asked_at}, model, *taken.record));
   client->post([keeper = keeper.get(), shared] { keeper->add(shared); });
   return std::unique_ptr<Directory::Claim>(new RedisClaim(std::move(client), std::move(keeper), std::move(shared)));
 }

@@ -47,6 +47,8 @@ Keep Lease::begin_keep(Time now) {
   on_its_way_ = true;
   sent_revision_ = revision_;
   sent_number_ = wanted_.number;
+  sent_at_ = now;
+  wanted_.stale = now - sure_at_ > options_.lease;
   // Four chances before the lease lapses.
   due_ = now + options_.lease / 4;
   return wanted_;
@@ -54,6 +56,10 @@ Keep Lease::begin_keep(Time now) {
 
 bool Lease::on_kept(const Kept& kept, Time now) {
   on_its_way_ = false;
+  if (kept.young > Duration(0)) {
+    due_ = now + kept.young;
+    return false;
+  }
   if (kept.lost || !kept.record) {
     lost_ = kept.lost.value_or("somebody");
     return false;
@@ -63,6 +69,7 @@ bool Lease::on_kept(const Kept& kept, Time now) {
     lost_ = format("somebody who moved its number to {}", kept.record->number);
     return false;
   }
+  sure_at_ = std::max(sure_at_, sent_at_);
   reserved_ = std::max(reserved_, sent_number_);
   kept_revision_ = std::max(kept_revision_, sent_revision_);
   saw(kept.record->current);

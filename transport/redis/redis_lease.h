@@ -11,7 +11,8 @@
 /// A claim is lost when Redis says that somebody else has the name, or had it since the lease lapsed; never merely
 /// because Redis does not answer. Lost is for ever. A lease that lapsed while nobody else came (Redis was away, or lost
 /// all it had) is written again, with the numbers, the incarnation, the entry and the current pair known here, each of
-/// which only moves forward.
+/// which only moves forward. Whoever was not answered for longer than a lease says so: if the directory lost all it had
+/// meanwhile, somebody else may have had the name, who then is given the time to say so first.
 
 #include <cstdint>
 #include <optional>
@@ -28,13 +29,15 @@ class Lease {
     Duration lease = std::chrono::seconds(5);
     Duration retry_after = std::chrono::milliseconds(200);  ///< After a keep that failed.
     VersionNumber block = 1024;
+    Time taken_at{};  ///< When the name was asked for.
   };
   Lease(Options options, std::string model, const Record& taken)
       : options_(options),
         model_(std::move(model)),
         given_(taken.number),
         reserved_(taken.number),
-        wanted_{.number = taken.number, .incarnation = taken.incarnation, .current = taken.current} {}
+        wanted_{.number = taken.number, .incarnation = taken.incarnation, .current = taken.current},
+        sure_at_(options.taken_at) {}
 
   // What the owner asks for. Each answers the revision that must be kept before it holds; 0 when it holds already.
   std::uint64_t give(VersionNumber number);
@@ -72,6 +75,8 @@ class Lease {
   std::uint64_t kept_revision_ = 0;
   std::uint64_t sent_revision_ = 0;
   VersionNumber sent_number_ = 0;
+  Time sent_at_{};
+  Time sure_at_;  ///< The name was ours then, or later.
   bool on_its_way_ = false;
   Time due_{};  ///< At once: the first keep reserves the first block.
   std::optional<std::string> lost_;

@@ -57,12 +57,21 @@ redis.call('SADD', models, ARGV[1])
 return {'taken', n, i, e, v, h, fence}
 )";
 
-/// ARGV: model, owner, who, lease, fence, entry, number, incarnation, epoch, version, hold, channel.
+/// ARGV: model, owner, who, lease, fence, entry, number, incarnation, epoch, version, hold, channel, stale.
 inline constexpr const char* kLuaKeep = R"(
 local n, i, e, v, h, fence = state()
 local held = redis.call('HGET', claim, 'owner')
 if held and held ~= ARGV[2] then return {'lost', redis.call('HGET', claim, 'who') or ''} end
 if not held and later(fence, ARGV[5]) then return {'lost', ''} end
+if not held and ARGV[13] == '1' and redis.call('HEXISTS', record, 'fence') == 0 then
+  local lease, time = tonumber(ARGV[4]), now()
+  local since = tonumber(redis.call('GET', born) or '')
+  if not since or since > time then
+    redis.call('SET', born, string.format('%d', time))
+    since = time
+  end
+  if time - since < lease then return {'young', lease - (time - since)} end
+end
 if later(ARGV[7], n) then n = ARGV[7] end
 if later(ARGV[8], i) then i = ARGV[8] end
 local forward = later(ARGV[9], e) or (ARGV[9] == e and later(ARGV[10], v))

@@ -63,6 +63,14 @@ Result<Record> parse_record(const std::string& model, const std::string* texts) 
 
 std::string shown_who(const std::string& who) { return who.empty() ? "somebody" : shown(who); }
 
+/// The answer "young": how long to wait.
+std::optional<Duration> young_of(const std::vector<std::string>& texts) {
+  const bool good = texts.size() == 2 && texts[0] == "young" && texts[1].size() < 10 &&
+                    texts[1].find_first_not_of("0123456789") == std::string::npos;
+  if (!good) return std::nullopt;
+  return std::chrono::milliseconds(1 + std::stoll("0" + texts[1]));
+}
+
 }  // namespace
 
 std::string news_channel(std::uint32_t database, const std::string& model) {
@@ -84,9 +92,8 @@ Result<Taken> parse_taken(const std::string& model, const redisReply& reply) {
     FRESHET_ASSIGN(taken.record, parse_record(model, &texts[1]));
   } else if (texts.size() == 2 && texts[0] == "held") {
     taken.held_by = shown_who(texts[1]);
-  } else if (texts.size() == 2 && texts[0] == "young" && texts[1].size() < 10 &&
-             texts[1].find_first_not_of("0123456789") == std::string::npos) {
-    taken.young = std::chrono::milliseconds(1 + std::stoll("0" + texts[1]));
+  } else if (const auto young = young_of(texts)) {
+    taken.young = *young;
   } else {
     return malformed(model);
   }
@@ -95,10 +102,11 @@ Result<Taken> parse_taken(const std::string& model, const redisReply& reply) {
 
 RedisWords keep(std::uint32_t database, const std::string& model, const Owner& owner, Duration lease,
                 const Keep& wanted) {
-  return evaluate(kLuaKeep, model,
-                  {model, owner.id, owner.who, milliseconds(lease), stored(owner.fence), wanted.entry,
-                   stored(wanted.number), stored(wanted.incarnation), stored(wanted.current.epoch),
-                   stored(wanted.current.number), hold_text(wanted.current), news_channel(database, model)});
+  return evaluate(
+      kLuaKeep, model,
+      {model, owner.id, owner.who, milliseconds(lease), stored(owner.fence), wanted.entry, stored(wanted.number),
+       stored(wanted.incarnation), stored(wanted.current.epoch), stored(wanted.current.number),
+       hold_text(wanted.current), news_channel(database, model), wanted.stale ? "1" : "0"});
 }
 
 Result<Kept> parse_kept(const std::string& model, const redisReply& reply) {
@@ -109,6 +117,8 @@ Result<Kept> parse_kept(const std::string& model, const redisReply& reply) {
     FRESHET_ASSIGN(kept.record, parse_record(model, &texts[1]));
   } else if (texts.size() == 2 && texts[0] == "lost") {
     kept.lost = shown_who(texts[1]);
+  } else if (const auto young = young_of(texts)) {
+    kept.young = *young;
   } else {
     return malformed(model);
   }

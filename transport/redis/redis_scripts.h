@@ -59,13 +59,17 @@ struct Keep {
   VersionNumber number = 0;
   std::uint64_t incarnation = 0;
   CurrentRecord current;
+  bool stale = false;  ///< The last one that was answered was sent longer ago than a lease.
 };
 struct Kept {
   std::optional<Record> record;     ///< As it is now.
   bool again = false;               ///< The claim was not there any more, and was written anew.
   std::optional<std::string> lost;  ///< Who has it, or had it since; empty text when that is not known.
+  Duration young{};                 ///< Otherwise: ask again after this.
 };
-/// Renews the claim. One that has lapsed is written again, unless somebody else had the name since.
+/// Renews the claim. One that has lapsed is written again, unless somebody else had the name since. A directory that
+/// lost everything does not know whether somebody had: there a stale owner waits as a newcomer does, for one who was
+/// heard of later.
 RedisWords keep(std::uint32_t database, const std::string& model, const Owner& owner, Duration lease,
                 const Keep& wanted);
 Result<Kept> parse_kept(const std::string& model, const redisReply& reply);
