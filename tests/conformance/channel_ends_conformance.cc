@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "tests/conformance/channel_conformance.h"
-#include "tests/conformance/channel_peer_process.h"
+#include "tests/support/answering_process.h"
 
 namespace freshet::channel {
 
@@ -124,10 +124,10 @@ class LostPeer {
     begun_ = process_.hear() == "begun";
   }
   bool begun() const { return begun_; }
-  ChannelPeerProcess& process() { return process_; }
+  testing::AnsweringProcess& process() { return process_; }
 
  private:
-  ChannelPeerProcess process_;
+  testing::AnsweringProcess process_;
   bool begun_ = false;
 };
 

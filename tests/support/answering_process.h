@@ -1,24 +1,27 @@
 #pragma once
 
-/// A channel_peer (tests/conformance/channel_peer.cc) under a test's control.
+/// A program that a test starts, tells something by lines on its input, and hears answer by lines on its output; it can
+/// be stopped, woken and killed.
 
 #include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
 #include <sys/types.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <string>
 #include <vector>
 
 #include "core/file_descriptor.h"
 
-namespace freshet::channel {
+namespace freshet::testing {
 
-class ChannelPeerProcess {
+/// Killed when destroyed. One thread at a time.
+class AnsweringProcess {
  public:
-  explicit ChannelPeerProcess(std::vector<std::string> command) {
+  /// The first word is the program.
+  explicit AnsweringProcess(std::vector<std::string> command) {
     int input[2];
     int output[2];
     if (::pipe2(input, O_CLOEXEC) != 0 || ::pipe2(output, O_CLOEXEC) != 0) return;
@@ -37,17 +40,18 @@ class ChannelPeerProcess {
     input_ = FileDescriptor(input[1]);
     output_ = FileDescriptor(output[0]);
   }
-  ~ChannelPeerProcess() { kill(); }
-  ChannelPeerProcess(const ChannelPeerProcess&) = delete;
-  ChannelPeerProcess& operator=(const ChannelPeerProcess&) = delete;
+  ~AnsweringProcess() { kill(); }
+  AnsweringProcess(const AnsweringProcess&) = delete;
+  AnsweringProcess& operator=(const AnsweringProcess&) = delete;
 
+  /// A program that is gone does not hear it, and then does not answer.
   void say(const std::string& line) {
     const std::string text = line + "\n";
     [[maybe_unused]] const auto wrote = ::write(input_.get(), text.data(), text.size());
   }
   /// The next line of its output; "" when none came.
   std::string hear() {
-    constexpr int kPatienceMs = 60'000;
+    constexpr int kPatienceMs = 90'000;
     for (;;) {
       if (const std::size_t end = heard_.find('\n'); end != std::string::npos) {
         std::string line = heard_.substr(0, end);
@@ -62,6 +66,13 @@ class ChannelPeerProcess {
       heard_.append(bytes, static_cast<std::size_t>(got));
     }
   }
+  std::string ask(const std::string& line) {
+    say(line);
+    return hear();
+  }
+
+  pid_t pid() const { return pid_; }
+  /// SIGSTOP; returns when it stands still.
   void stop() {
     if (pid_ <= 0) return;
     ::kill(pid_, SIGSTOP);
@@ -71,6 +82,7 @@ class ChannelPeerProcess {
   void go_on() {
     if (pid_ > 0) ::kill(pid_, SIGCONT);
   }
+  /// kill -9.
   void kill() {
     if (pid_ <= 0) return;
     ::kill(pid_, SIGKILL);
@@ -85,4 +97,4 @@ class ChannelPeerProcess {
   std::string heard_;
 };
 
-}  // namespace freshet::channel
+}  // namespace freshet::testing
