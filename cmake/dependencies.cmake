@@ -16,7 +16,9 @@ find_program(FLATC flatc REQUIRED)
 # UCX: its headers here, the library itself when it is first wanted (transport/channel/ucx/library.h). Debian's, or a newer
 # one in a folder of its own.
 set(FRESHET_UCX_ROOT "" CACHE PATH "A UCX to use instead of the system's: the folder that has include/ and lib/")
-if(FRESHET_UCX_ROOT)
+if(NOT FRESHET_UCX)
+  message(STATUS "FRESHET_UCX is off: the channel ucx will answer unavailable")
+elseif(FRESHET_UCX_ROOT)
   if(NOT EXISTS ${FRESHET_UCX_ROOT}/include/ucp/api/ucp.h OR NOT EXISTS ${FRESHET_UCX_ROOT}/lib/libucp.so.0)
     message(FATAL_ERROR "FRESHET_UCX_ROOT: no UCX with headers in ${FRESHET_UCX_ROOT}")
   endif()
@@ -33,8 +35,20 @@ else()
   endif()
 endif()
 
-pkg_check_modules(ucx IMPORTED_TARGET ucx)  # What a benchmark's peer links.
-pkg_check_modules(hiredis IMPORTED_TARGET hiredis)
+if(FRESHET_UCX)
+  pkg_check_modules(ucx IMPORTED_TARGET ucx)  # What a benchmark's peer links.
+else()
+  set(ucx_FOUND FALSE)  # Whatever an earlier configuration found.
+endif()
+
+if(FRESHET_REDIS)
+  pkg_check_modules(hiredis IMPORTED_TARGET hiredis)
+else()
+  set(hiredis_FOUND FALSE)
+endif()
+if(NOT hiredis_FOUND)
+  message(STATUS "Without hiredis: a directory on Redis will be said to be unsupported")
+endif()
 
 if(FRESHET_CUDA)
   enable_language(CUDA)

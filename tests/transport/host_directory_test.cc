@@ -142,5 +142,14 @@ TEST_F(HostDirectoryTest, AWatchHearsOfEntries) {
   EXPECT_FALSE(watch->take("demo"));
 }
 
+TEST(Directories, OneOnRedisIsOpenedOrSaidToBeMissing) {
+  const auto directory = open_directory("redis://:secret@127.0.0.1:1");
+  if (directory) return;  // The server need not be there.
+  EXPECT_EQ(directory.error().code(), Code::unsupported);
+  EXPECT_NE(directory.error().message().find("redis://"), std::string::npos) << directory.error().message();
+  EXPECT_NE(directory.error().message().find("hiredis"), std::string::npos) << directory.error().message();
+  EXPECT_EQ(directory.error().message().find("secret"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace freshet

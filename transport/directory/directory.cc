@@ -44,7 +44,10 @@ Result<std::unique_ptr<Directory>> open_redis([[maybe_unused]] const std::string
     return std::unique_ptr<Directory>(std::move(redis));
   });
 #else
-  return fail(Code::unsupported, "this build has no directory on Redis (it was configured without libhiredis-dev)");
+  // Without what follows, which may be a password.
+  return fail(Code::unsupported,
+              format("directory {}://…: this build has none on Redis, it was configured without hiredis",
+                     text.substr(0, text.find("://"))));
 #endif
 }
 
