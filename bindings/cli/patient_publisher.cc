@@ -12,6 +12,11 @@ double milliseconds(Duration duration) { return std::chrono::duration<double, st
 
 }  // namespace
 
+Result<std::unique_ptr<Publisher>> unless_taken(Result<std::unique_ptr<Publisher>> publisher) {
+  if (publisher || publisher.error().code() != Code::already_exists) return publisher;
+  return fail(Code::unavailable, publisher.error().message());
+}
+
 Status PatientPublisher::publish(std::span<const TensorView> tensors, const PublishOptions& options, const Json& more) {
   FRESHET_ASSIGN(const PublishReceipt receipt, publish_patiently(tensors, options));
   FRESHET_ASSIGN(const CommitReport report, wait_sealed(receipt.version));

@@ -12,6 +12,9 @@
 
 namespace freshet::cli {
 
+/// Publisher::open's answer; unavailable, to be tried again, when somebody else has the name now.
+Result<std::unique_ptr<Publisher>> unless_taken(Result<std::unique_ptr<Publisher>> publisher);
+
 class PatientPublisher {
  public:
   /// Both are borrowed.

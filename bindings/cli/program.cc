@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "bindings/cli/arguments.h"
+#include "core/format.h"
 
 namespace freshet::cli {
 namespace {
@@ -47,6 +48,17 @@ std::string command_of(const CLI::App& app) {
   return chosen.empty() ? app.get_name() : app.get_name() + " " + command_of(*chosen.front());
 }
 
+/// What is wrong with the line. CLI11 looks for a command before it looks at a word that is none.
+std::string wrong_with(const CLI::App& root, const CLI::ParseError& error) {
+  const CLI::App* app = &root;
+  while (!app->get_subcommands().empty()) app = app->get_subcommands().front();
+  const std::vector<std::string> words = root.remaining(/*recurse=*/true);
+  const bool names_none = dynamic_cast<const CLI::RequiredError*>(&error) != nullptr && !words.empty() &&
+                          app->get_require_subcommand_min() > 0 && !words.front().starts_with('-');
+  if (!names_none) return error.what();
+  return format("{} has no command \"{}\"", app->get_name(), printable(words.front()));
+}
+
 /// Help and version are asked for and go to stdout; everything else that CLI11 throws is wrong usage.
 int answer_parse_end(const CLI::App& root, const CLI::ParseError& error, Program& program) {
   if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) {
@@ -56,7 +68,7 @@ int answer_parse_end(const CLI::App& root, const CLI::ParseError& error, Program
     const std::string help = text.str() + (text.str().ends_with('\n') ? "" : "\n");
     return program.out.write(help) || program.out.closed() ? 0 : static_cast<int>(ExitCode::failed);
   }
-  program.out.log(std::string(error.what()) + "; see " + command_of(root) + " --help");
+  program.out.log(wrong_with(root, error) + "; see " + command_of(root) + " --help");
   return static_cast<int>(ExitCode::usage);
 }
 

@@ -138,15 +138,15 @@ Result<ExitCode> publish(Program& program, const Arguments& arguments) {
     FRESHET_ASSIGN(FolderWatch opened, FolderWatch::open(arguments.watch, seconds(arguments.settle)));
     watch.emplace(std::move(opened));
   }
-  FRESHET_ASSIGN(const std::unique_ptr<Publisher> publisher,
-                 Publisher::open({.model = arguments.model,
-                                  .hub_options = {.listen = arguments.at,
-                                                  .directory = arguments.directory,
-                                                  .security = arguments.security,
-                                                  .advertise = arguments.advertise},
-                                  .keep_versions = arguments.keep,
-                                  .group_commit = arguments.group_commit,
-                                  .group_within = seconds(arguments.within)}));
+  PublisherOptions options{.model = arguments.model};
+  options.hub_options = {.listen = arguments.at,
+                         .directory = arguments.directory,
+                         .security = arguments.security,
+                         .advertise = arguments.advertise};
+  options.keep_versions = arguments.keep;
+  options.group_commit = arguments.group_commit;
+  options.group_within = seconds(arguments.within);
+  FRESHET_ASSIGN(const std::unique_ptr<Publisher> publisher, unless_taken(Publisher::open(std::move(options))));
   FilePublisher files(program, *publisher, arguments.model);
   for (const std::string& path : arguments.files) {
     if (program.interrupt.requested()) return ExitCode::interrupted;

@@ -148,11 +148,9 @@ Status wait_for_subscribers(const Program& program, const Publisher& publisher, 
 Result<ExitCode> replay(Program& program, const Repository& repository, const Arguments& arguments) {
   FRESHET_ASSIGN(const auto versions, versions_of(repository, arguments));
   const Interrupt::Deferral deferral;
-  FRESHET_ASSIGN(
-      const std::unique_ptr<Publisher> publisher,
-      Publisher::open(
-          {.model = arguments.as,
-           .hub_options = {.listen = arguments.at, .directory = arguments.directory, .security = arguments.security}}));
+  PublisherOptions options{.model = arguments.as};
+  options.hub_options = {.listen = arguments.at, .directory = arguments.directory, .security = arguments.security};
+  FRESHET_ASSIGN(const std::unique_ptr<Publisher> publisher, unless_taken(Publisher::open(std::move(options))));
   program.out.log(format("{} versions of {} are replayed as {} at {}", versions.size(), arguments.run, arguments.as,
                          publisher->address()));
   FRESHET_TRY(wait_for_subscribers(program, *publisher, arguments.wait_for));

@@ -223,7 +223,11 @@ TEST_F(RepoCommand, AFlippedBitInTheLogIsNoLostVersion) {
   put("net", model);
   ASSERT_EQ(flip_a_bit_of(model.tensors[0].bytes.substr(500000, 64), folder_ / "repository"), 1);
   // Not "the repository is empty", which is what a log that ends early would mean.
-  EXPECT_EQ(repo({"verify"}).exit_code, 4);
+  const Ended damaged = repo({"verify"});
+  EXPECT_EQ(damaged.exit_code, 4);
+  EXPECT_EQ(damaged.json()["checked_bytes"], 0) << damaged.out;
+  EXPECT_EQ(damaged.json()["corrupt"], Json::parse(R"([{"version":null,"tensor":null}])"));
+  EXPECT_THAT(damaged.json()["damaged"].get<std::string>(), HasSubstr(folder_ / "repository"));
   EXPECT_EQ(repo({"get", "net", "-o", folder_ / "out"}).exit_code, 4);
 }
 
@@ -246,6 +250,24 @@ TEST_F(RepoCommand, WhatIsNotThereIsNotFound) {
     EXPECT_EQ(std::count(ended.err.begin(), ended.err.end(), '\n'), 1) << ended.err;
     EXPECT_EQ(ended.out, "");
   }
+}
+
+TEST_F(RepoCommand, AMissingFolderForTheFileIsNoMissingVersion) {
+  put("net", chain(1, 2, 3));
+  const Ended ended = repo({"get", "net", "-o", folder_ / "nowhere/out.safetensors"});
+  EXPECT_EQ(ended.exit_code, 1);
+  EXPECT_THAT(ended.err, HasSubstr(folder_ / "nowhere/out.safetensors"));
+  EXPECT_THAT(ended.err, HasSubstr("its folder is not there"));
+  EXPECT_EQ(std::count(ended.err.begin(), ended.err.end(), '\n'), 1) << ended.err;
+}
+
+TEST_F(RepoCommand, AGraphWithoutWeightsHasNoOwners) {
+  write_file(folder_ / "g.json", R"({"freshet_graph":1,"name":"g","layers":[{"name":"x","class":"Input"},
+      {"name":"a","class":"Dense","inputs":["x"],"tensors":{"w":{"dtype":"f32","shape":[4]}}}],"outputs":["a"]})");
+  const Ended made = repo({"put", "net", "--graph", folder_ / "g.json"});
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  EXPECT_EQ(repo({"owners", "net"}).json(), Json::parse(R"([{"tensor":"a.w","owner":null,"bytes":16}])"));
+  EXPECT_EQ(repo({"show", "net"}).json()["tensors"][0]["owner"], nullptr);
 }
 
 TEST_F(RepoCommand, AnAddressIsSaidToBeUnsupported) {

@@ -41,6 +41,13 @@ TEST(Usage, WrongLinesSayWhatIsWrongAndExitWithTwo) {
   }
 }
 
+TEST(Usage, AWordThatIsNoCommandIsNamed) {
+  EXPECT_THAT(run({"rollbak", "net@1"}).err, HasSubstr("freshet has no command \"rollbak\""));
+  EXPECT_THAT(run({"repo", "--repo", "x", "lst"}).err, HasSubstr("repo has no command \"lst\""));
+  EXPECT_THAT(run({"repo", "--repo", "x"}).err, testing::Not(HasSubstr("has no command")));
+  EXPECT_THAT(run({"--nonsense"}).err, testing::Not(HasSubstr("has no command")));
+}
+
 TEST(Usage, HelpAndVersionAreNoErrors) {
   for (const auto& line : std::vector<std::vector<std::string>>{
            {"--help"}, {"repo", "--help"}, {"repo", "put", "--help"}, {"doctor", "--help"}}) {

@@ -71,7 +71,12 @@ Result<ExitCode> get(Program& program, Repository& repository, const Arguments& 
   FRESHET_TRY(repository.read(record, selection.reads));
   // A signal does not leave a half-written file beside the target.
   const Interrupt::Deferral deferral;
-  FRESHET_TRY(write_safetensors(arguments.file, selection.views, record.manifest.tags, false));
+  if (Status written = write_safetensors(arguments.file, selection.views, record.manifest.tags, false); !written) {
+    // It is versions that are not found; a folder that is missing is where the user wanted the file to be.
+    if (written.error().code() != Code::not_found) return fail(std::move(written).error());
+    return fail(Code::failed_precondition,
+                format("{}: its folder is not there ({})", arguments.file, written.error().message()));
+  }
   const std::size_t tensors = selection.views.size();
   FRESHET_TRY(program.out.emit({{"model", name.model},
                                 {"version", name.number},

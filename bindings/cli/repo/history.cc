@@ -32,13 +32,16 @@ Result<ExitCode> lineage(Program& program, Repository& repository, const Argumen
 }
 
 Result<ExitCode> owners(Program& program, Repository& repository, const Arguments& arguments) {
-  FRESHET_ASSIGN(const std::vector<OwnerRow> map, repository.owners(version_of(arguments.version)));
+  FRESHET_ASSIGN(const VersionRecord record, repository.get(version_of(arguments.version)));
+  FRESHET_ASSIGN(const std::vector<OwnerRow> map, repository.owners(record.manifest.name));
+  const char* const nobody = record.has_weights ? "not stored here" : "nobody: it has no weights";
   Json all = Json::array();
   std::vector<std::vector<std::string>> rows = {{"TENSOR", "OWNER", "BYTES"}};
   for (const OwnerRow& row : map) {
-    all.push_back({{"tensor", row.tensor}, {"owner", version_json(row.owner)}, {"bytes", row.bytes}});
-    rows.push_back(
-        {row.tensor, row.owner.number == 0 ? "not stored here" : to_string(row.owner), format("{}", row.bytes)});
+    // A graph that was never trained names no bytes, whoever its record says would own them.
+    const VersionName owner = record.has_weights ? row.owner : VersionName();
+    all.push_back({{"tensor", row.tensor}, {"owner", version_json(owner)}, {"bytes", row.bytes}});
+    rows.push_back({row.tensor, owner.number == 0 ? nobody : to_string(owner), format("{}", row.bytes)});
   }
   FRESHET_TRY(program.out.emit(all, table(rows)));
   return ExitCode::done;

@@ -21,6 +21,16 @@ void show_progress(std::uint64_t done, std::uint64_t total) {
   (void)!::write(STDERR_FILENO, line.data(), line.size());
 }
 
+/// A repository that cannot even be opened for damage: there is no version to be named, but there is the damage.
+Result<ExitCode> tell_unreadable(Program& program, const Error& error) {
+  const Json unknown = {{"version", nullptr}, {"tensor", nullptr}};
+  FRESHET_TRY(
+      program.out.emit({{"checked_bytes", 0}, {"corrupt", Json::array({unknown})}, {"damaged", error.message()}},
+                       "nothing can be checked"));
+  program.out.log(error.message());
+  return ExitCode::corrupt;
+}
+
 Result<ExitCode> verify(Program& program, Repository& repository, const Arguments& arguments) {
   std::optional<VersionName> name;
   if (!arguments.version.empty()) name = version_of(arguments.version);
@@ -47,8 +57,22 @@ void add_verify(CLI::App& repo, Program& program) {
       add_repo_command(repo, program, "verify", "read everything again and compare it with its digests");
   command.add_option("MODEL[@V]", arguments->version, "only this version; without @V the newest")
       ->check(version_check());
-  command.footer("A line of JSON: checked_bytes, corrupt [{version, tensor}]. Exit code 4 when anything is corrupt.");
-  act_on_repository(command, program, arguments, RepositoryAccess::read, verify);
+  command.footer(
+      "A line of JSON: checked_bytes, corrupt [{version, tensor}]. Exit code 4 when anything is corrupt. Where the\n"
+      "repository's own records are damaged so that it cannot be opened, version and tensor are null, and damaged "
+      "says\n"
+      "what is.");
+  command.callback([&program, arguments] {
+    require_repository(program);
+    program.action = [&program, arguments]() -> Result<ExitCode> {
+      auto repository = open_repository(program.repository, RepositoryAccess::read);
+      if (!repository && repository.error().code() == Code::corrupt) {
+        return tell_unreadable(program, repository.error());
+      }
+      if (!repository) return fail(std::move(repository).error());
+      return verify(program, **repository, *arguments);
+    };
+  });
 }
 
 }  // namespace freshet::cli
