@@ -7,6 +7,7 @@
 #include "examples/live_run/plots.h"
 #include "examples/live_run/signals.h"
 #include "examples/live_run/supervisor.h"
+#include "transport/directory/directory.h"
 
 namespace freshet::live {
 namespace {
@@ -83,6 +84,13 @@ void choose_host_directory(const std::string& run_folder) {
   ::setenv("FRESHET_RUN_DIR", (run_folder + "/host").c_str(), 0);
 }
 
+/// Said once and at once: each role would find it again, and be started again in vain.
+Status check_host_directory() {
+  const auto opened = open_directory("");
+  if (opened || opened.error().code() == Code::unavailable) return {};
+  return fail(Error(opened.error()).with_context("no role could start"));
+}
+
 Result<int> run_guarded(RunOptions options, Progress& progress) {
   if (options.text.empty()) {
     FRESHET_ASSIGN(options.text, default_text_files());
@@ -92,6 +100,7 @@ Result<int> run_guarded(RunOptions options, Progress& progress) {
   FRESHET_ASSIGN(const RunFolder run_folder, RunFolder::create());
   FRESHET_TRY(write_config(run_folder.path(), {.options = options, .repository = report.repository()}));
   choose_host_directory(run_folder.path());
+  FRESHET_TRY(check_host_directory());
   count_interrupts();
   progress.say(introduction(options, corpus, report));
   warn_of_little_memory(options, progress);

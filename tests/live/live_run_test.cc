@@ -182,6 +182,19 @@ TEST(LiveRun, TextThatIsNoneIsSaidPlainly) {
   EXPECT_EQ(program.err(), "live_run: text " + program.folder() + "/gone: no such file\n");
 }
 
+TEST(LiveRun, AHostDirectoryThatIsOpenToOthersIsRefusedAtOnce) {
+  LiveProgram program;
+  const std::string open = program.folder() + "/open";
+  fs::create_directories(open);
+  fs::permissions(open, fs::perms::all);
+  ::setenv("FRESHET_RUN_DIR", open.c_str(), 1);
+  program.start({"--seconds=60"});
+  ::unsetenv("FRESHET_RUN_DIR");
+  EXPECT_EQ(program.wait(), 1);
+  EXPECT_NE(program.err().find(open), std::string::npos) << program.err();
+  EXPECT_EQ(program.err().find("died"), std::string::npos) << program.err();
+}
+
 TEST(LiveRun, AReportFolderOfSomebodyElseIsLeftAlone) {
   LiveProgram program;
   fs::create_directories(program.report());
