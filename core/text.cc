@@ -1,5 +1,6 @@
 #include "core/text.h"
 
+#include <algorithm>
 #include <cstdint>
 
 #include "core/format.h"
@@ -8,6 +9,7 @@ namespace freshet {
 namespace {
 
 constexpr std::size_t kShownBytesMax = 120;
+constexpr std::string_view kEllipsis = "…";
 
 bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
 
@@ -57,11 +59,15 @@ Status check_label(std::string_view what, std::string_view text, std::size_t byt
   return {};
 }
 
-std::string shown(std::string_view text) {
+std::string shown(std::string_view text) { return shown(text, kShownBytesMax + kEllipsis.size()); }
+
+std::string shown(std::string_view text, std::size_t bytes_max) {
   std::string result;
   while (!text.empty()) {
     const std::size_t bytes = character_bytes(text);
-    if (result.size() + bytes > kShownBytesMax) return result + "…";
+    if (result.size() + std::max<std::size_t>(bytes, 1) + kEllipsis.size() > bytes_max) {
+      return result.append(kEllipsis);
+    }
     if (bytes == 0 || is_control(text.front())) {
       result += '?';
     } else {

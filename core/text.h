@@ -22,5 +22,7 @@ Status check_text(std::string_view what, std::string_view text, std::size_t byte
 
 /// `text` for a one-line message: control characters and bytes that are not UTF-8 become '?', a long one is cut.
 std::string shown(std::string_view text);
+/// The same, cut to fit into `bytes_max` (4 at least).
+std::string shown(std::string_view text, std::size_t bytes_max);
 
 }  // namespace freshet

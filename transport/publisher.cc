@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdio>
 #include <map>
 
 #include "core/check.h"
@@ -115,6 +116,9 @@ class Publisher::Impl final : public HubModel {
   void swap_current(const protocol::Current& expected, const protocol::Current& desired) override {
     current_->swap(expected, desired);
   }
+  protocol::Current recorded() const override {
+    return hub_->directory().carries_announcements() ? claim_->current() : protocol::Current();
+  }
   PublisherStat stat(const std::vector<protocol::PublisherMachine::SessionStat>& sessions) const override;
 
  private:
@@ -130,6 +134,7 @@ class Publisher::Impl final : public HubModel {
     std::int64_t created_unix_ns = 0;
   };
 
+  void tell_of_hold() const;
   protocol::Activation::Options activation_options() const;
   Status adopt_architecture(std::shared_ptr<const Architecture> architecture);
   Status check(std::span<const TensorView> tensors, const PublishOptions& how, Capture::Kind kind,
@@ -196,6 +201,7 @@ Status Publisher::Impl::start() {
                          .keep_versions = keep_versions_},
                         *this));
   added_ = true;
+  tell_of_hold();
   if (options_.architecture != nullptr) FRESHET_TRY(adopt_architecture(options_.architecture));
   return claim_->advertise({.model = options_.model,
                             .pid = static_cast<std::int32_t>(::getpid()),
@@ -203,6 +209,17 @@ Status Publisher::Impl::start() {
                             .control = hub_->advertised().front(),
                             .host = this_host(),
                             .also = {hub_->advertised().begin() + 1, hub_->advertised().end()}});
+}
+
+/// The hold came from the directory; the version that it names went with the process that had it.
+void Publisher::Impl::tell_of_hold() const {
+  const protocol::Current current = claim_->current();
+  if (!current.hold || current.number == 0) return;
+  const std::string line = format(
+      "freshet: {0}@{1} is held (epoch {2}), and not kept here: who has it serves it, newcomers wait for `freshet "
+      "release {0}`\n",
+      options_.model, current.number, current.epoch);
+  std::fwrite(line.data(), 1, line.size(), stderr);
 }
 
 protocol::Activation::Options Publisher::Impl::activation_options() const {

@@ -151,6 +151,7 @@ struct SubscriberStat {
   std::uint64_t queued_versions = 0;
   std::uint64_t gaps = 0;    ///< Versions that were dropped for it.
   std::string channel;       ///< By which it last asked for a version.
+  std::string channel_why;   ///< Why by that one: what speaks for it, what failed before it; a subscriber's own word.
   std::string serves;        ///< Its own address, if it is a relay.
   bool member = false;       ///< Of the group.
   std::uint64_t epoch = 0;   ///< Under which it serves.
@@ -170,6 +171,9 @@ struct PublisherStat {
   std::uint64_t locked_bytes = 0;
   std::string directory;  ///< How the directory is: "reachable", or since when it is away and why.
   CurrentVersion current;
+  /// Whether it is kept here. A version that is held goes with the publisher's process; its successor keeps the hold,
+  /// but cannot give it to newcomers: they wait for a release.
+  bool current_kept = true;
   VersionNumber candidate = 0;     ///< Being staged by the group; 0: nothing.
   std::string activation_failure;  ///< Of the last activation or candidate; empty when it went well.
   Duration mixed{};                ///< ActivationReport::mixed of the last activation.

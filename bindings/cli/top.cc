@@ -86,6 +86,13 @@ std::string staged_text(const Json& one) {
   return number(one, "staged") == 0 ? "-" : format("@{}", number(one, "staged"));
 }
 
+/// "ucx: on the same host; shm avoided for now, …" without the channel's name, which stands in a column of its own.
+std::string why_text(const Json& one) {
+  const std::string why = text(one, "channel_why");
+  const std::string name = text(one, "channel") + ": ";
+  return why.starts_with(name) ? why.substr(name.size()) : why;
+}
+
 /// What is current, if that is not simply the newest.
 std::string current_text(const Json& stat) {
   const auto pair = stat.find("current");
@@ -95,6 +102,8 @@ std::string current_text(const Json& stat) {
     line = format("@{} is current{}, epoch {}", number(*pair, "version"), flag(*pair, "hold") ? " and held" : "",
                   number(*pair, "epoch"));
   }
+  const bool waits = flag(*pair, "hold") && pair->contains("kept") && !flag(*pair, "kept");
+  if (waits) line += format(", but not kept here: newcomers wait for `freshet release {}`", text(stat, "model"));
   if (number(stat, "candidate") != 0) {
     line += format("{}@{} is being staged", line.empty() ? "" : "; ", number(stat, "candidate"));
   }
@@ -109,7 +118,7 @@ std::string subscribers_text(const Json& stat) {
   if (subscribers.empty()) return "no subscribers";
   const std::uint64_t newest = number(stat, "newest");
   std::vector<std::vector<std::string>> rows = {{"SUBSCRIBER", "PID", "MODE", "CHANNEL", "SERVING", "BEHIND", "HELD",
-                                                 "QUEUED", "GAPS", "STAGED", "STATE", "SERVES"}};
+                                                 "QUEUED", "GAPS", "STAGED", "STATE", "SERVES", "WHY THIS CHANNEL"}};
   for (const Json& one : subscribers) {
     if (!one.is_object()) continue;
     const std::uint64_t serving = number(one, "serving");
@@ -117,7 +126,7 @@ std::string subscribers_text(const Json& stat) {
                     text(one, "channel"), serving == 0 ? "-" : format("@{}", serving),
                     format("{}", newest - std::min(newest, serving)), format("{}", list(one, "held").size()),
                     format("{}", number(one, "queued_versions")), format("{}", number(one, "gaps")), staged_text(one),
-                    flag(one, "silent") ? "silent" : "ok", text(one, "serves")});
+                    flag(one, "silent") ? "silent" : "ok", text(one, "serves"), printable(why_text(one))});
   }
   return table(rows);
 }
@@ -200,8 +209,8 @@ void add_top(CLI::App& root, Program& program) {
   command.footer(
       "A line of JSON per look: model, newest, model_bytes, versions_published, versions_skipped, bytes_published,\n"
       "arena_bytes, arena_free_bytes, locked_bytes, subscribers [{label, pid, every, silent, serving, held,\n"
-      "queued_versions, gaps, member, epoch, staged, failed}], current {epoch, version, hold}, candidate,\n"
-      "activation_failure, mixed_ns, directory (how it is).");
+      "queued_versions, gaps, channel, channel_why, serves, member, epoch, staged, failed}],\n"
+      "current {epoch, version, hold, kept}, candidate, activation_failure, mixed_ns, directory (how it is).");
   act_with(command, program, arguments, top);
 }
 

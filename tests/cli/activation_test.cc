@@ -119,6 +119,41 @@ TEST_F(ActivationCommands, ReleaseMayNameAVersion) {
   EXPECT_EQ(newcomer().json()["version"], 2);
 }
 
+TEST_F(ActivationCommands, AHoldOutlivesThePublisherAndSaysWhatIsMissing) {
+  std::optional<Running> publisher(publish());
+  make(*publisher, 1, 2);
+  Running subscriber = start({"subscribe", "net", "--out", folder_ / "out"});
+  ASSERT_EQ(subscriber.next_json()["version"], 2);
+  ASSERT_EQ(run_to_end({"rollback", "net@1"}).exit_code, 0);
+  ASSERT_EQ(subscriber.next_json()["version"], 1);
+
+  publisher.reset();  // Killed.
+  std::filesystem::remove_all(folder_ / "in");
+  std::filesystem::create_directory(folder_ / "in");
+  publisher.emplace(publish());
+  EXPECT_THAT(publisher->next_error_line().value_or(""), HasSubstr("net@1 is held (epoch 1), and not kept here"));
+  make(*publisher, 3, 3);
+  Running newcomer = start({"subscribe", "net", "--count", "1"});
+  EXPECT_THAT(newcomer.next_error_line().value_or(""), HasSubstr("newcomers wait for `freshet release net`"));
+  const Json stat = top_until([](const Json& one) { return one["subscribers"].size() == 2; });
+  EXPECT_EQ(stat["current"], Json::parse(R"({"epoch":1,"hold":true,"kept":false,"version":1})"));
+  EXPECT_THAT(
+      run({"top", "net", "--once"}, environment()).out,
+      HasSubstr("@1 is current and held, epoch 1, but not kept here: newcomers wait for `freshet release net`"));
+  // Whoever had it serves it all along.
+  const Json had = top_until([](const Json& one) {
+    return std::any_of(one["subscribers"].begin(), one["subscribers"].end(),
+                       [](const Json& two) { return two["serving"] == 1; });
+  });
+  EXPECT_EQ(had["newest"], 3);
+
+  ASSERT_EQ(run_to_end({"release", "net"}).exit_code, 0);
+  EXPECT_EQ(subscriber.next_json()["version"], 3);
+  const Ended came = newcomer.wait();
+  EXPECT_EQ(came.exit_code, 0) << came.err;
+  EXPECT_EQ(came.json()["version"], 3);
+}
+
 TEST_F(ActivationCommands, WhatCannotBeIsOneLineAndChangesNothing) {
   EXPECT_EQ(run_to_end({"rollback", "net"}).exit_code, 2);
   EXPECT_EQ(run_to_end({"commit", "net"}).exit_code, 2);

@@ -187,7 +187,7 @@ TEST_F(Streaming, ASecondPublisherOfANameHearsWhoHasIt) {
   Running first = start({"publish", "net", file_of(chain(1, 2, 3), "a.safetensors")});
   ASSERT_EQ(first.next_json()["version"], 1);
   const Ended second = run_to_end({"publish", "net", folder_ / "a.safetensors"});
-  EXPECT_EQ(second.exit_code, 1);
+  EXPECT_EQ(second.exit_code, 5);
   EXPECT_THAT(second.err, HasSubstr(std::to_string(first.pid())));
   EXPECT_EQ(std::count(second.err.begin(), second.err.end(), '\n'), 1) << second.err;
 }
@@ -248,12 +248,16 @@ TEST_F(Streaming, TopShowsThePublisherAndItsSubscribers) {
   EXPECT_EQ(stat["newest"], 1);
   EXPECT_EQ(stat["model_bytes"], 48);
   EXPECT_EQ(stat["subscribers"][0]["pid"], subscriber.pid());
+  EXPECT_EQ(stat["subscribers"][0]["channel"], "shm");
+  EXPECT_EQ(stat["subscribers"][0]["channel_why"], "shm: on the same host, nothing is copied");
   live.signal(SIGINT);
   EXPECT_EQ(live.wait().exit_code, 130);
 
   const Ended once = run({"top", "net", "--once"}, environment());
   EXPECT_EQ(once.exit_code, 0) << once.err;
   EXPECT_THAT(once.out, HasSubstr("net@1"));
+  EXPECT_THAT(once.out, HasSubstr("WHY THIS CHANNEL"));
+  EXPECT_THAT(once.out, HasSubstr("  on the same host, nothing is copied"));
   EXPECT_EQ(run_to_end({"top", "other", "--once"}).exit_code, 3);
 }
 

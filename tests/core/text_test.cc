@@ -21,6 +21,8 @@ TEST(Text, ShowsAnythingInOneShortLine) {
   EXPECT_EQ(shown("plain"), "plain");
   EXPECT_EQ(shown("a\nb\x1b[2J\xff\x7f"), "a?b?[2J??");
   EXPECT_EQ(shown(std::string(1000, 'x')), std::string(120, 'x') + "…");
+  EXPECT_EQ(shown(std::string(1000, 'x'), 30), std::string(27, 'x') + "…");
+  EXPECT_EQ(shown("€€€€", 10), "€€…");
   EXPECT_TRUE(is_utf8(shown(std::string(119, 'x') + "€€")));
 }
 

@@ -5,6 +5,7 @@
 #include "tests/support/redis_command.h"
 #include "tests/support/redis_server.h"
 #include "tests/transport/model_fixture.h"
+#include "tests/transport/peer_process.h"
 #include "transport/directory/directory.h"
 
 namespace freshet {
@@ -94,6 +95,57 @@ TEST_F(RedisStream, SubscribersFollowTheNameToWhoeverTookIt) {
   ASSERT_TRUE(eventually([&] { return !(late = first->publish(model.views(), {})).has_value(); }));
   EXPECT_EQ(late.error().code(), Code::failed_precondition) << late.error().message();
   first->stat();
+}
+
+TEST_F(RedisStream, WhatSomebodySwapsInTheDirectoryIsObeyed) {
+  StampedModel model(4, 1000);
+  PublisherOptions options = publishes();
+  options.keep_versions = 4;
+  const auto publisher = open_publisher(options);
+  for (VersionNumber number = 1; number <= 3; ++number) ASSERT_EQ(publish(*publisher, model), number);
+  const auto subscriber = open_subscriber(subscribes());
+  ASSERT_TRUE(subscriber->wait_for(3, kPatience));
+  const auto directory = open_directory(server_.tcp_address());
+  ASSERT_TRUE(directory);
+  // The publisher's own record may lag; it is what it is once it has version 3.
+  ASSERT_TRUE(eventually([&] { return (*directory)->current("demo").value_or(CurrentRecord{}).number == 3; }));
+  const CurrentRecord held{.epoch = 1, .number = 2, .hold = true};
+  ASSERT_TRUE((*directory)->compare_and_swap_current("demo", {.number = 3}, held));
+  ASSERT_TRUE(eventually([&] { return subscriber->status().serving == 2; })) << subscriber->status().last_error;
+  EXPECT_EQ(subscriber->status().current, (CurrentVersion{.epoch = 1, .version = 2, .hold = true}));
+  EXPECT_EQ(publisher->stat().current, subscriber->status().current);
+  // And it holds.
+  ASSERT_EQ(publish(*publisher, model), 4U);
+  EXPECT_EQ(publisher->stat().current.version, 2U);
+}
+
+TEST_F(RedisStream, WhatIsCurrentIsLearnedWhileThePublisherIsSilent) {
+  auto publisher = PeerProcess::publisher(server_.tcp_address(), 4, 1000);
+  ASSERT_EQ(publisher.hear(), "ready");
+  const auto subscriber = open_subscriber(subscribes());
+  ASSERT_EQ(publisher.ask("publish 1"), "version 1");
+  ASSERT_TRUE(subscriber->wait_for(1, kPatience)) << subscriber->status().last_error;
+  const auto directory = open_directory(server_.tcp_address());
+  ASSERT_TRUE(directory);
+  ASSERT_TRUE(eventually([&] { return (*directory)->current("demo").value_or(CurrentRecord{}).number == 1; }));
+  publisher.stop();
+  // Of what is served already nothing need be fetched: it is obeyed at once.
+  ASSERT_TRUE((*directory)->compare_and_swap_current("demo", {.number = 1}, {.epoch = 1, .number = 1, .hold = true}));
+  EXPECT_TRUE(eventually([&] { return subscriber->status().epoch == 1; }));
+  EXPECT_EQ(subscriber->status().current, (CurrentVersion{.epoch = 1, .version = 1, .hold = true}));
+  // What its subscriber says of a later epoch is not taken for a lost record: the directory is asked first.
+  publisher.go_on();
+  ASSERT_EQ(publisher.ask("publish 2"), "version 2");
+  const auto is_held = [&] {
+    const auto stats = (*directory)->lookup("demo").and_then([](const auto& entry) {
+      return ask_publisher_stat(entry.control, "demo", kPatience);
+    });
+    return stats && stats->front().current == CurrentVersion{.epoch = 1, .version = 1, .hold = true};
+  };
+  EXPECT_TRUE(eventually(is_held));
+  EXPECT_EQ((*directory)->current("demo").value_or(CurrentRecord{}),
+            (CurrentRecord{.epoch = 1, .number = 1, .hold = true}));
+  EXPECT_EQ(subscriber->status().serving, 1U);
 }
 
 TEST_F(RedisStream, AnAddressThatTheListenerDoesNotSayIsAdvertised) {

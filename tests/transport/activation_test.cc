@@ -189,11 +189,31 @@ TEST_F(ActivationTest, SomebodyWhoIsAheadRaisesTheEpoch) {
   swap();
   activation_->on_epoch_seen(3, at(1));
   consider(1);
-  EXPECT_EQ(activation_->current(), (Current{.epoch = 3, .number = 1}));
-  swap();
+  EXPECT_EQ(activation_->current(), (Current{.number = 1})) << "the directory may know why";
+  commit(2);
+  swap(1);
+  EXPECT_EQ(activation_->current(), (Current{.epoch = 3, .number = 2}));
+  swap(1);
+  EXPECT_EQ(record_, (Current{.epoch = 3, .number = 2}));
   activation_->on_epoch_seen(kEpochMax, at(2));
   consider(2);
   EXPECT_EQ(activation_->current().epoch, 3u) << "nobody can be there";
+}
+
+TEST_F(ActivationTest, WhyTheEpochIsLaterIsKnownInTheDirectory) {
+  open({});
+  commit(1);
+  swap();
+  commit(2);
+  swap();
+  activation_->on_epoch_seen(1, at(1));
+  consider(1);
+  ASSERT_TRUE(activation_->take_swap());
+  activation_->on_swapped(Current{.epoch = 1, .number = 1, .hold = true}, at(1));
+  consider(1000);
+  EXPECT_EQ(activation_->current(), (Current{.epoch = 1, .number = 1, .hold = true}));
+  commit(3);
+  EXPECT_FALSE(activation_->take_swap()) << "it is held";
 }
 
 TEST_F(ActivationTest, ACandidateBecomesCurrentWhenAllMembersHaveIt) {

@@ -35,7 +35,7 @@ std::vector<Message> one_of_each() {
            .exactly = 5,
            .waits = true},
       Held{.session = 1, .grants_seen = 2, .numbers = {3, 4}},
-      Ping{.session = 1, .serving = 2, .epoch = 3, .staged = 4, .sent_ns = -5},
+      Ping{.session = 1, .serving = 2, .epoch = 3, .staged = 4, .sent_ns = -5, .channel_why = "zmq: on another host"},
       Bye{.session = 1},
       StatRequest{.model = "demo"},
       Welcome{
@@ -144,6 +144,7 @@ TEST(Messages, WhatOtherHostsNeedComesThrough) {
   const auto ping = all_after_the_wire<Ping>().at(0);
   EXPECT_EQ(ping.epoch, 3u);
   EXPECT_EQ(ping.staged, 4u);
+  EXPECT_EQ(ping.channel_why, "zmq: on another host");
   const auto welcome = all_after_the_wire<Welcome>().at(0);
   EXPECT_EQ(welcome.channels, (std::vector<ChannelOffer>{{.kind = ChannelKind::ucx, .address = "ucx://a"},
                                                          {.kind = ChannelKind::file, .address = "/f"}}));
@@ -195,6 +196,8 @@ TEST(Messages, WhatIsBeyondALimitIsCorrupt) {
   EXPECT_TRUE(is_corrupt(Hello{.model = "demo", .label = std::string(257, 'a')}));
   EXPECT_TRUE(is_corrupt(Hello{.model = "demo", .label = "bell\a"}));
   EXPECT_TRUE(is_corrupt(Hello{.model = "demo", .host = "line\nbreak"}));
+  EXPECT_TRUE(is_corrupt(Ping{.channel_why = "bell\a"}));
+  EXPECT_TRUE(is_corrupt(Ping{.channel_why = std::string(257, 'a')}));
   EXPECT_TRUE(is_corrupt(Hello{.model = "demo", .mode = static_cast<Mode>(2)}));
   EXPECT_TRUE(is_corrupt(Hello{.model = "demo", .highest_seen = kHighestSeenMax + 1}));
   EXPECT_TRUE(is_corrupt(Want{.after = ~std::uint64_t{0}}));

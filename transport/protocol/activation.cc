@@ -151,10 +151,6 @@ void Activation::consider(const std::vector<Follower>& followers, Time now) {
   if (wake_at_ != Time::max() && now - wake_at_ > kOversleptBy) awake_since_ = now;
   wake_at_ = Time::max();
   if (has_members_) wake_by(now + options_.membership / kLooksPerMembership);
-  const bool may_move = !options_.follows && !(pending_ && pending_->swapping);
-  if (may_move && epoch_floor_ > current_.epoch) {
-    advance_to({.epoch = epoch_floor_, .number = current_.number, .hold = current_.hold});
-  }
   if (settling_) settle(followers, now);
   if (pending_ && !pending_->swapping) decide_staging(followers, now);
   if (pending_ && pending_->swapping) tell_doubt(now);
@@ -230,13 +226,16 @@ void Activation::tell_doubt(Time now) {
 void Activation::prepare_swap(Time now) {
   if (options_.follows || in_flight_) return;
   const bool decides = pending_ && pending_->swapping;
-  if (!decides && !current_.comes_after(recorded_.epoch, recorded_.number)) return;
+  const bool is_behind = epoch_floor_ > current_.epoch;
+  if (!decides && !is_behind && !current_.comes_after(recorded_.epoch, recorded_.number)) return;
   if (now < swap_not_before_) return wake_by(swap_not_before_);
   Current desired = current_;
+  desired.epoch = std::max(desired.epoch, epoch_floor_);
   if (decides) {
     pending_->newest_at_swap = newest_;
-    desired = {
-        .epoch = std::max(recorded_.epoch, current_.epoch) + 1, .number = pending_->number, .hold = pending_->hold};
+    desired = {.epoch = std::max({recorded_.epoch, current_.epoch, epoch_floor_}) + 1,
+               .number = pending_->number,
+               .hold = pending_->hold};
   }
   in_flight_ = Swap{.expected = recorded_, .desired = desired};
   in_flight_decides_ = decides;
@@ -258,8 +257,19 @@ void Activation::on_swapped(Result<Current> record, Time now) {
   }
   recorded_ = *record;
   if (recorded_ != swap.desired) return on_overtaken(recorded_, now);
-  if (decides) on_decided(swap.desired, now);
+  if (decides) {
+    on_decided(swap.desired, now);
+  } else if (swap.desired.epoch > current_.epoch) {
+    on_caught_up(swap.desired);
+  }
   wake_by(now);
+}
+
+/// The directory knows of no other pair of that epoch, so ours goes on under it.
+void Activation::on_caught_up(const Current& pair) {
+  const VersionNumber number = current_.number;
+  advance_to(pair);
+  if (!pair.hold) advance_to({.epoch = pair.epoch, .number = number});
 }
 
 /// The record is not what was expected: somebody else decided, or it was lost.

@@ -74,7 +74,8 @@ class Activation {
   void on_swapped(Result<Current> record, Time now);
   /// The directory, or whoever this relay follows, says that this is current.
   void on_seen(const Current& pair, Time now);
-  /// Somebody serves under that epoch: the directory's record was lost, and the pair goes on from there.
+  /// Somebody serves under that epoch. Either the directory knows why, and then says so instead of a swap, or its
+  /// record was lost, and the pair goes on from there once it is swapped.
   void on_epoch_seen(std::uint64_t epoch, Time now);
   /// To be called after every event and on tick: decides what can be decided. `followers` are looked at only when
   /// needs_followers().
@@ -146,6 +147,7 @@ class Activation {
   void end_settling(Duration mixed);
   void on_overtaken(const Current& record, Time now);
   void on_decided(const Current& pair, Time now);
+  void on_caught_up(const Current& pair);
   void advance_to(const Current& pair);
   void prepare_swap(Time now);
   Time lapses_at(const Follower& follower) const;

@@ -44,7 +44,7 @@ Encoded put(Builder& b, const Held& m) {
 }
 
 Encoded put(Builder& b, const Ping& m) {
-  return wire::CreatePing(b, m.session, m.serving, m.epoch, m.staged, m.sent_ns).Union();
+  return wire::CreatePing(b, m.session, m.serving, m.epoch, m.staged, m.sent_ns, b.CreateString(m.channel_why)).Union();
 }
 
 Encoded put(Builder& b, const Bye& m) { return wire::CreateBye(b, m.session).Union(); }
@@ -242,6 +242,7 @@ Result<Message> take(const wire::Ping& m) {
   Ping ping{.session = m.session(), .epoch = m.epoch(), .sent_ns = m.sent_ns()};
   FRESHET_ASSIGN(ping.serving, number(m.serving(), "serving"));
   FRESHET_ASSIGN(ping.staged, number(m.staged(), "staged"));
+  FRESHET_ASSIGN(ping.channel_why, label(m.channel_why(), kLabelBytesMax, "reason for a channel"));
   return ping;
 }
 

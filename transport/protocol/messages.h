@@ -121,6 +121,7 @@ struct Ping {
   std::uint64_t epoch = 0;   ///< Under which it serves.
   VersionNumber staged = 0;  ///< Proved and ready to be swapped in; 0: nothing.
   std::int64_t sent_ns = 0;  ///< By its sender's clock; comes back in the Pong.
+  std::string channel_why;   ///< Why it reads versions by the channel that it names in its Wants; for people.
 };
 
 struct Bye {

@@ -97,8 +97,12 @@ Result<VersionNumber> PublisherMachine::current_for(const Want& want) const {
     return fail(Code::not_found, format("nothing newer than {} is current", want.after));
   }
   if (versions_.find(current.number) != nullptr || may_have_coming(want, current.number)) return current.number;
-  return fail(Code::not_found, format("{}@{} is current{}, and not kept here", options_.model, current.number,
-                                      current.hold ? " and held" : ""));
+  if (!current.hold) {
+    return fail(Code::not_found, format("{}@{} is current, and not kept here", options_.model, current.number));
+  }
+  return fail(Code::not_found, format("{0}@{1} is current and held, and not kept here: who has it serves it, newcomers "
+                                      "wait for `freshet release {0}`",
+                                      options_.model, current.number));
 }
 
 std::uint32_t PublisherMachine::membership_ms() const {

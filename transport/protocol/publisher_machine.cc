@@ -251,7 +251,8 @@ void PublisherMachine::on(PublisherSession& session, const Held& held) {
   close_leases(session.apply(held, versions_), /*by_force=*/false);
 }
 
-void PublisherMachine::on(PublisherSession& session, const Ping& ping) {
+void PublisherMachine::on(PublisherSession& session, Ping ping) {
+  session.channel_why = std::move(ping.channel_why);
   session.serving = ping.serving;
   session.has_pinged = true;
   if (session.hello().staged) activation_.on_member();
@@ -357,6 +358,7 @@ std::vector<PublisherMachine::SessionStat> PublisherMachine::sessions() const {
                      .host = session.hello().host,
                      .serves = session.hello().serves,
                      .channel = session.channel,
+                     .channel_why = session.channel_why,
                      .member = session.hello().staged,
                      .epoch = session.epoch,
                      .staged = session.staged,

@@ -174,6 +174,7 @@ class PublisherMachine {
     std::string host;
     std::string serves;                      ///< Its own control address, if it serves the model again.
     ChannelKind channel = ChannelKind::shm;  ///< Of its last Want.
+    std::string channel_why;                 ///< As it says itself.
     bool member = false;                     ///< Of the group.
     std::uint64_t epoch = 0;
     VersionNumber staged = 0;
@@ -186,7 +187,7 @@ class PublisherMachine {
   void on(const Peer& peer, Hello hello, Time now);
   void on(PublisherSession& session, const Want& want);
   void on(PublisherSession& session, const Held& held);
-  void on(PublisherSession& session, const Ping& ping);
+  void on(PublisherSession& session, Ping ping);
   void on(PublisherSession& session, const Staged& staged);
   void dispatch(const Peer& peer, Message message, Time now);
 

@@ -42,6 +42,7 @@ class PublisherSession {
   bool can_fetch = false;                  ///< It needs no door: it and we have a channel in common.
   ChannelKind channel = ChannelKind::shm;  ///< Of its last Want.
   std::optional<Want> waiting;             ///< Answered when something else is current than it has.
+  std::string channel_why;                 ///< By its own word.
   Time last_heard{};
   bool silent = false;
   VersionNumber serving = 0;

@@ -18,13 +18,21 @@ constexpr int kAbsentPauses = 8;
 void SubscriberMachine::on_current(const Current& pair, Time now) {
   if (!pair.comes_after(known_.epoch, known_.number)) return;
   known_ = pair;
+  absent_why_.clear();
   absent_until_.reset();
   if (options_.mode == Mode::latest) follow(now);
+}
+
+void SubscriberMachine::on_record(const Current& pair, Time now) {
+  if (options_.mode == Mode::every || pair.epoch <= known_.epoch) return;
+  on_current(pair, now);
+  consider_want(now);
 }
 
 /// Another incarnation starts from what the directory remembers, which may lag behind what we know.
 void SubscriberMachine::on_new_incarnation(const Current& pair, Time now) {
   known_ = pair;
+  absent_why_.clear();
   absent_until_.reset();
   if (options_.mode == Mode::every) return;
   hopeless_ = {};
@@ -128,7 +136,7 @@ void SubscriberMachine::on_nothing_current(const Refusal& refusal, const Outstan
   if (!wants_current()) return;
   // News takes another way than answers: what was refused may have come since.
   if (news_heard_ != refused.news_heard) return;
-  last_refusal_ = refusal.message;
+  absent_why_ = last_refusal_ = refusal.message;
   absent_until_ = now + kAbsentPauses * options_.retry_after;
 }
 

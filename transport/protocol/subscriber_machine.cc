@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/digest.h"
+#include "core/text.h"
 
 namespace freshet::protocol {
 namespace {
@@ -291,7 +292,8 @@ void SubscriberMachine::beat(Time now) {
             .serving = serving_,
             .epoch = serving_epoch_,
             .staged = staging_.ready() ? staging_.ready()->number : 0,
-            .sent_ns = now.time_since_epoch().count()});
+            .sent_ns = now.time_since_epoch().count(),
+            .channel_why = channel_ ? shown(channel_->why, kLabelBytesMax) : std::string()});
   say_staged();
   // Repeated without need most of the time: one that was lost would leave versions held for nobody.
   for (auto& [id, session] : sessions_) {

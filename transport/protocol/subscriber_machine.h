@@ -159,6 +159,9 @@ class SubscriberMachine {
   /// Somebody whom this process serves has seen that number: the publisher is told with the next Hello, and at once
   /// when it is there.
   void on_higher_seen(VersionNumber number, Time now);
+  /// The directory says that this is current; only a later epoch is news. A publisher that is silent may have swapped
+  /// it, and a version that is staged, or served already, need not wait for its word.
+  void on_record(const Current& pair, Time now);
   void on_stop(Time now);  ///< Says Bye.
   /// Whether the shell knows another place where the model may be had, and turns to it when nobody answers.
   void set_elsewhere(bool elsewhere) { elsewhere_ = elsewhere; }
@@ -186,6 +189,10 @@ class SubscriberMachine {
   /// From then on a member does not know any more what was decided; nothing for who is no member.
   std::optional<Time> lapses_at() const;
   std::uint64_t gaps() const { return gaps_; }
+  /// Why what is current is not served here though it is known: nobody who was asked has it. Empty otherwise.
+  std::string_view absent_why() const {
+    return known_.comes_after(serving_epoch_, serving_) ? std::string_view(absent_why_) : std::string_view();
+  }
   const std::string& last_refusal() const { return last_refusal_; }  ///< What the publisher last said no with.
   /// When the publisher last gave a sign of life; nothing before the first. With newest_known() it bounds how stale the
   /// served version may be.
@@ -359,6 +366,7 @@ class SubscriberMachine {
   bool elsewhere_ = false;
   bool ever_heard_ = false;
   std::string last_refusal_;
+  std::string absent_why_;
   std::vector<SubscriberAction> actions_;
 };
 

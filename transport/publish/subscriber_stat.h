@@ -17,6 +17,7 @@ inline SubscriberStat subscriber_stat(const protocol::PublisherMachine::SessionS
                         .queued_versions = session.queued_versions,
                         .gaps = session.gaps,
                         .channel = std::string(protocol::to_string(session.channel)),
+                        .channel_why = session.channel_why,
                         .serves = session.serves,
                         .member = session.member,
                         .epoch = session.epoch,

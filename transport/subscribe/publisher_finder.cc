@@ -1,6 +1,7 @@
 #include "transport/subscribe/publisher_finder.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/digest.h"
 #include "core/format.h"
@@ -20,11 +21,18 @@ constexpr Duration kFirstAnswer = std::chrono::seconds(1);
 
 bool PublisherFinder::take_news() {
   if (!watch_->take()) return false;
+  heard_ = true;
   hurry();
   if (found_.model.empty()) return false;
   const auto entry = watch_->entry();
   if (const std::size_t known = relays().size(); known > 0) others_ = known > 1 || entry.has_value();
   return entry && (entry->incarnation != found_.incarnation || entry->control != found_.control);
+}
+
+std::optional<CurrentRecord> PublisherFinder::take_current() {
+  if (!std::exchange(heard_, false)) return std::nullopt;
+  const auto record = watch_->current();
+  return record ? std::optional(*record) : std::nullopt;
 }
 
 void PublisherFinder::on_connected() {

@@ -30,6 +30,8 @@ class PublisherFinder {
   /// Takes the directory's news. True when the model is published by somebody else, or elsewhere, than look() said
   /// last.
   bool take_news();
+  /// What is current by the directory, if take_news() heard something since the last call.
+  std::optional<CurrentRecord> take_current();
   /// Whoever look() found has answered.
   void on_connected();
   /// Look at the next opportunity.
@@ -59,6 +61,7 @@ class PublisherFinder {
   std::string address_;    ///< That look() gave last.
   bool answered_ = false;  ///< There, by the last look.
   bool others_ = false;
+  bool heard_ = false;
   Directory::Entry found_;  ///< By the last look; without a model before.
   int looks_in_vain_ = 0;
   std::optional<Time> unavailable_since_;

@@ -220,7 +220,9 @@ void SubscriberLoop::take_announcement(Bytes encoded, Time read_at) {
 
 void SubscriberLoop::take_directory_news() {
   if (commits_) {
-    commits_->take();
+    if (commits_->take()) {
+      if (const auto record = commits_->current()) machine_.on_record(*record, now());
+    }
     for (const std::string& announcement : commits_->take_announcements()) {
       take_announcement(std::as_bytes(std::span(announcement)), now());
     }
@@ -229,6 +231,10 @@ void SubscriberLoop::take_directory_news() {
   // Somebody else has the name now, also while the one before still answers.
   if (finder_->take_news()) find_publisher();
   machine_.set_elsewhere(finder_->knows_others());
+  // In a folder of this host nobody but the publisher changes it, who tells us sooner.
+  if (directory_->carries_announcements()) {
+    if (const auto record = finder_->take_current()) machine_.on_record(*record, now());
+  }
   if (!unsent_hello_ || !finder_->due(now())) return;
   // Said when nobody was there; somebody may be now.
   say(*std::exchange(unsent_hello_, std::nullopt));

@@ -180,6 +180,7 @@ class SubscriberLoop {
   bool same_host_ = true;  ///< The publisher's memory can be mapped from here, so its monotonic clock is ours too.
   std::optional<StagedVersion> staged_;
   protocol::Current passed_on_current_;
+  std::string told_absent_;  ///< Why what is current is not served, as it was told.
   detail::ArchitectureCache architectures_;
   std::deque<ReadAnnouncement> read_announcements_;  ///< The last few.
   std::optional<protocol::Message> unsent_hello_;    ///< Said before there was anybody to hear it.

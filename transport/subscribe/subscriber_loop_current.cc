@@ -64,6 +64,11 @@ void SubscriberLoop::tell_standing() {
   if (relay_ != nullptr && std::exchange(passed_on_current_, machine_.current()) != machine_.current()) {
     relay_->follow(machine_.current());
   }
+  if (told_absent_ != machine_.absent_why()) {
+    shelf_.clear_error(told_absent_);
+    told_absent_ = machine_.absent_why();
+    if (!told_absent_.empty()) shelf_.set_error(told_absent_);
+  }
   const protocol::Staging& staging = machine_.staging();
   standing_.set({.serving = machine_.serving(),
                  .serving_epoch = machine_.serving_epoch(),

@@ -101,6 +101,8 @@ PublisherStat PublisherHub::stat_of(const Model& model) const {
   PublisherStat stat = model.owner->stat(model.machine->sessions());
   const protocol::Activation& activation = model.machine->activation();
   stat.current = current_version(activation.current());
+  const VersionNumber current = activation.current().number;
+  stat.current_kept = current == 0 || model.machine->versions().find(current) != nullptr;
   stat.candidate = activation.candidate();
   stat.activation_failure = activation.last_failure();
   stat.mixed = activation.last_mixed();

@@ -338,6 +338,11 @@ void PublisherHub::take_door_events() {
 void PublisherHub::tick() {
   const Time at = now();
   for (auto& [name, model] : models_) {
+    const protocol::Current recorded = model.owner->recorded();
+    if (recorded.epoch > model.machine->activation().current().epoch) {
+      model.machine->on_current_seen(recorded, at);
+      carry_out(model);
+    }
     if (model.machine->next_tick() > at) continue;
     model.machine->on_tick(at);
     carry_out(model);

@@ -45,6 +45,8 @@ class HubModel {
   /// What is current of the model is to be swapped in the directory; PublisherHub::current_swapped() takes the answer.
   /// One that follows another publisher is never asked.
   virtual void swap_current(const protocol::Current& /*expected*/, const protocol::Current& /*desired*/) {}
+  /// What the directory was last seen to have, if somebody else can change it there; all zero otherwise. Cheap.
+  virtual protocol::Current recorded() const { return {}; }
   virtual PublisherStat stat(const std::vector<protocol::PublisherMachine::SessionStat>& sessions) const = 0;
 };
 

@@ -77,6 +77,7 @@ bool read_subscriber(const json& object, SubscriberStat& stat) {
   reader.read("queued_versions", stat.queued_versions);
   reader.read("gaps", stat.gaps);
   reader.read("channel", stat.channel);
+  reader.read("channel_why", stat.channel_why);
   reader.read("serves", stat.serves);
   reader.read("member", stat.member);
   reader.read("epoch", stat.epoch);
@@ -109,6 +110,7 @@ bool read_publisher(const json& object, PublisherStat& stat) {
   pair.read("epoch", stat.current.epoch);
   pair.read("version", stat.current.version);
   pair.read("hold", stat.current.hold);
+  pair.read("kept", stat.current_kept);
   reader.read("candidate", stat.candidate);
   reader.read("activation_failure", stat.activation_failure);
   std::uint64_t mixed_ns = 0;
