@@ -52,7 +52,7 @@ LiveProgram::~LiveProgram() {
   fs::remove_all(folder_);
 }
 
-void LiveProgram::start(std::vector<std::string> arguments) {
+void LiveProgram::start(std::vector<std::string> arguments, const std::string& host_directory) {
   arguments.insert(arguments.begin(), "live_run");
   arguments.push_back("--report=" + report());
   std::vector<char*> pointers;
@@ -67,6 +67,7 @@ void LiveProgram::start(std::vector<std::string> arguments) {
   ::dup2(::open(err_path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), STDERR_FILENO);
   ::setenv("TMPDIR", folder_.c_str(), 1);
   ::unsetenv("FRESHET_RUN_DIR");
+  if (!host_directory.empty()) ::setenv("FRESHET_RUN_DIR", host_directory.c_str(), 1);
   ::execv(LIVE_RUN_PROGRAM, pointers.data());
   ::_exit(126);
 }

@@ -20,8 +20,8 @@ class LiveProgram {
   LiveProgram(const LiveProgram&) = delete;
   LiveProgram& operator=(const LiveProgram&) = delete;
 
-  /// Adds --report, in the folder.
-  void start(std::vector<std::string> arguments);
+  /// Adds --report, in the folder. `host_directory`: empty for one of the run's own.
+  void start(std::vector<std::string> arguments, const std::string& host_directory = "");
   /// The exit code, or minus the signal that ended it. Kills it when it hangs.
   int wait();
   void signal(int signal_number) const;

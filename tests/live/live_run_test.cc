@@ -187,9 +187,7 @@ TEST(LiveRun, AHostDirectoryThatIsOpenToOthersIsRefusedAtOnce) {
   const std::string open = program.folder() + "/open";
   fs::create_directories(open);
   fs::permissions(open, fs::perms::all);
-  ::setenv("FRESHET_RUN_DIR", open.c_str(), 1);
-  program.start({"--seconds=60"});
-  ::unsetenv("FRESHET_RUN_DIR");
+  program.start({"--seconds=60"}, open);
   EXPECT_EQ(program.wait(), 1);
   EXPECT_NE(program.err().find(open), std::string::npos) << program.err();
   EXPECT_EQ(program.err().find("died"), std::string::npos) << program.err();
