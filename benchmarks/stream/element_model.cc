@@ -48,7 +48,7 @@ Result<std::unique_ptr<ElementModel>> ElementModel::create(std::uint64_t bytes, 
   fill({static_cast<std::uint16_t*>(memory), all_bytes / 2});
   for (std::size_t i = 0; i < tensors; ++i) {
     model->views_.push_back(
-        {.spec = {.name = format("layer{}.kernel", i), .dtype = DType::bf16, .shape = {tensor_bytes / 2}},
+        {.spec = {.name = format("layer{:05}.kernel", i), .dtype = DType::bf16, .shape = {tensor_bytes / 2}},
          .data = Bytes(model->memory_ + i * tensor_bytes, tensor_bytes)});
   }
   return model;
