@@ -16,8 +16,26 @@ constexpr double kCaution = 4;   ///< By which misfit is divided before it is he
                                  ///< training run are far from independent.
 constexpr double kLeastWeight = 0.01;
 constexpr std::size_t kBlocksLeast = 4;
+constexpr double kFirstShare = 0.05;  ///< Of the rows: the first ones may be of another size altogether,
+constexpr double kFirstSpreads = 10;  ///< and are drawn to within so many times the range of the others.
 
 double log_ratio(double row, double scale) { return std::log1p(row / scale); }
+
+/// A run that begins at 10^6 and is at 1 ten rows later says nothing by that about the way from there, but in squares
+/// it would say everything.
+std::vector<LossRecord::Block> with_first_ones_drawn_in(std::vector<LossRecord::Block> blocks, double rows) {
+  const auto rest = std::find_if(blocks.begin(), blocks.end(),
+                                 [rows](const LossRecord::Block& block) { return block.at >= kFirstShare * rows; });
+  if (rest == blocks.end()) return blocks;
+  const auto [low, high] = std::minmax_element(
+      rest, blocks.end(), [](const LossRecord::Block& a, const LossRecord::Block& b) { return a.loss < b.loss; });
+  const double least = low->loss, most = high->loss;
+  const double margin = kFirstSpreads * (most - least);
+  for (auto block = blocks.begin(); block != rest; ++block) {
+    block->loss = std::clamp(block->loss, least - margin, most + margin);
+  }
+  return blocks;
+}
 
 }  // namespace
 
@@ -49,11 +67,12 @@ void LossOutlook::try_shape(const Points& points, Family family, double exponent
   shapes_.push_back({family, exponent, scale, gain, floor, misfit});
 }
 
-void LossOutlook::fit(const std::vector<LossRecord::Block>& blocks, std::int64_t row) {
+void LossOutlook::fit(const std::vector<LossRecord::Block>& recorded, std::int64_t row) {
   row_ = row;
-  if (blocks.size() < kBlocksLeast) return;
+  if (recorded.size() < kBlocksLeast) return;
   shapes_.clear();
   const double rows = static_cast<double>(row);
+  const std::vector<LossRecord::Block> blocks = with_first_ones_drawn_in(recorded, rows);
   Points points{.blocks = blocks, .weights = {}};
   double sum = 0, squares = 0;
   for (const LossRecord::Block& block : blocks) {

@@ -18,9 +18,9 @@ namespace freshet {
 
 class LossOutlook {
  public:
-  /// Learns from the run so far; `blocks` as LossRecord gives them, up to `row`. With fewer than four, the outlook is
+  /// Learns from the run so far; `recorded` as LossRecord gives them, up to `row`. With fewer than four, the outlook is
   /// flat.
-  void fit(const std::vector<LossRecord::Block>& blocks, std::int64_t row);
+  void fit(const std::vector<LossRecord::Block>& recorded, std::int64_t row);
 
   std::int64_t fitted_at() const { return row_; }  ///< Row of the last fit; 0: none.
   double at(double row) const;

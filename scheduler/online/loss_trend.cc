@@ -8,7 +8,10 @@ namespace freshet {
 namespace {
 
 constexpr double kShortestMemory = 3;
-constexpr double kSpike = 3.5;          ///< In units of the noise.
+constexpr double kSpike = 3.5;  ///< In units of the noise.
+/// So many rows one after the other beyond the border on one side are no spike: the next is taken as it is. Where there
+/// is no noise (the losses stood still for a while), the border alone would hold the trend back for ever.
+constexpr int kBelievedRows = 5;
 constexpr double kNoiseMemory = 50;     ///< Rows.
 constexpr double kLargeResidual = 2.5;  ///< In units of the noise: from here on a row's verdict grows linearly only.
 constexpr double kShare = 0.001;        ///< Of the weights is dealt out evenly at every row.
@@ -44,12 +47,16 @@ void LossTrend::Line::add(double loss, bool sloped) {
   level = (y - slope * x) / n;
 }
 
-double LossTrend::tempered(double loss) const {
+double LossTrend::tempered(double loss) {
   if (rows_ < 4) return loss;
   double expected = 0;
   for (const Line& line : lines_) expected += line.weight * line.next();
   const double border = kSpike * std::max(noise_, kTiny);
-  return std::clamp(loss, expected - border, expected + border);
+  const double drawn = std::clamp(loss, expected - border, expected + border);
+  const int side = loss > drawn ? 1 : loss < drawn ? -1 : 0;
+  rows_beyond_ = side != 0 && side == side_ ? std::min(rows_beyond_ + 1, kBelievedRows + 1) : 1;
+  side_ = side;
+  return rows_beyond_ > kBelievedRows ? loss : drawn;
 }
 
 void LossTrend::weigh(double loss) {

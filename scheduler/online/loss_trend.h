@@ -18,8 +18,8 @@ class LossTrend {
   LossTrend();
 
   /// The next row's loss. What lies beyond 3.5 times the noise is drawn to that border first, so a spike is one row's
-  /// surprise and a real step is believed after a few. Returns what was taken: NaN for what is not finite, which is
-  /// a row without news.
+  /// surprise; a real step is believed when five rows have shown it. Returns what was taken: NaN for what is not
+  /// finite, which is a row without news.
   double push(double loss);
 
   double level() const { return level_; }    ///< Of the trend at the newest row.
@@ -41,11 +41,13 @@ class LossTrend {
     void add(double loss, bool sloped);
   };
 
-  double tempered(double loss) const;
+  double tempered(double loss);
   void weigh(double loss);
 
   std::array<Line, kLines> lines_;
   std::int64_t rows_ = 0;
+  int side_ = 0;         ///< Of the newest row: 1 above the border, -1 below, 0 within.
+  int rows_beyond_ = 0;  ///< How many of the newest rows lay there, as far as it matters.
   double level_ = 0;
   double noise_ = 0;
   double memory_ = 3;

@@ -153,6 +153,31 @@ TEST(OnlineSchedule, LossesMayBeNegative) {
   EXPECT_LT(rows.size(), 100U);
 }
 
+TEST(OnlineSchedule, AStandstillIsLeftWhenTheLossFalls) {
+  // Losses that are exactly equal have no noise that later ones could be measured by.
+  for (const double level : {0.0, 1.0, 2.3}) {
+    std::vector<double> losses(1500, level);
+    for (std::size_t i = 400; i < losses.size(); ++i) {
+      losses[i] = level - 0.9 * (1 - std::exp(-static_cast<double>(i - 400) / 300));
+    }
+    for (const double stall : {0.2, 5.0}) {
+      const ReplayClock clock = clock_of(100, 1500, stall, 8000);
+      std::vector<double> costs = losses;
+      for (double& cost : costs) cost += 1 - level;
+      const double best = least_cumulative_loss(clock, costs);
+      EXPECT_LE(cost_of(clock, costs, decisions(clock, losses)), best * 1.03) << level << ", a stall of " << stall;
+    }
+  }
+}
+
+TEST(OnlineSchedule, HugeFirstLossesHideNothing) {
+  std::vector<double> losses = decaying(1500, 0, 1);
+  const std::vector<double> usual = losses;
+  for (std::size_t i = 0; i < 30; ++i) losses[i] += 1e6 * std::exp(-static_cast<double>(i) / 2);
+  const ReplayClock clock = clock_of(150, 1500, 20, 8000);
+  EXPECT_LE(cost_of(clock, usual, decisions(clock, losses)), least_cumulative_loss(clock, usual) * 1.03);
+}
+
 TEST(OnlineSchedule, ConstantLossesNeedNoPublish) {
   EXPECT_TRUE(decisions(clock_of(60, 900, 2, 5000), std::vector<double>(900, 1.5)).empty());
 }
