@@ -1,10 +1,12 @@
 #include "predictor/plan.h"
 
+#include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <utility>
 
 #include "core/format.h"
-#include "predictor/optimal.h"
+#include "predictor/loss_history.h"
 
 namespace freshet {
 namespace {
@@ -26,6 +28,9 @@ double threshold_of(const ReplayClock& clock, const Forecast& forecast) {
   return greedy_threshold(fitted);
 }
 
+/// As LossHistory takes them.
+bool is_usable(double loss) { return std::fabs(loss) <= LossHistory::kLargestLoss; }
+
 /// Why the forecast is nothing to plan with; empty when it is.
 std::string problem_of(const Forecast& forecast) {
   if (forecast.is_fallback()) return forecast.note();
@@ -34,8 +39,8 @@ std::string problem_of(const Forecast& forecast) {
 
 }  // namespace
 
-Result<Plan> plan_schedules(const ReplayClock& clock, std::span<const double> warmup_losses,
-                            const FitOptions& options) {
+Result<Plan> plan_schedules(const ReplayClock& clock, std::span<const double> warmup_losses, const FitOptions& options,
+                            std::int64_t work_max) {
   if (static_cast<std::int64_t>(warmup_losses.size()) != clock.horizon().warmup) {
     return fail(Code::invalid_argument,
                 format("{} losses for a warm-up of {} rows", warmup_losses.size(), clock.horizon().warmup));
@@ -43,10 +48,12 @@ Result<Plan> plan_schedules(const ReplayClock& clock, std::span<const double> wa
   std::vector<double> iterations(warmup_losses.size());
   std::iota(iterations.begin(), iterations.end(), 1.0);
   Plan plan;
-  FRESHET_ASSIGN(plan.forecast, fit(iterations, warmup_losses, options));
+  const bool blind = std::ranges::none_of(warmup_losses, is_usable);
+  const std::vector<double> nothing(blind ? warmup_losses.size() : 0);
+  FRESHET_ASSIGN(plan.forecast, fit(iterations, blind ? nothing : warmup_losses, options));
   plan.costs = predicted_costs(clock, plan.forecast);
   plan.threshold = threshold_of(clock, plan.forecast);
-  plan.note = problem_of(plan.forecast);
+  plan.note = blind ? "no loss of the warm-up is known" : problem_of(plan.forecast);
   if (!plan.note.empty()) {
     plan.fixed = fallback_schedule(clock);
     plan.greedy = plan.fixed.rows;
@@ -55,7 +62,7 @@ Result<Plan> plan_schedules(const ReplayClock& clock, std::span<const double> wa
   }
   FRESHET_ASSIGN(plan.fixed, fixed_schedule(clock, plan.costs));
   FRESHET_ASSIGN(plan.greedy, greedy_schedule(clock, plan.costs, plan.threshold));
-  FRESHET_ASSIGN(auto optimal, optimal_schedule(clock, plan.costs));
+  FRESHET_ASSIGN(auto optimal, optimal_schedule(clock, plan.costs, {}, work_max));
   plan.optimal = std::move(optimal.rows);
   plan.exact = optimal.exact;
   return plan;

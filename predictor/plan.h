@@ -10,6 +10,7 @@
 #include "core/result.h"
 #include "predictor/cumulative_loss.h"
 #include "predictor/fit.h"
+#include "predictor/optimal.h"
 #include "predictor/schedules.h"
 #include "predictor/timing.h"
 
@@ -33,9 +34,10 @@ struct Plan {
   std::string note;
 };
 
-/// `warmup_losses` are those of rows 1…N; ones that are not finite are skipped.
+/// `warmup_losses` are those of rows 1…N; ones that are not finite are skipped. Where none is left, the forecast is a
+/// constant 0 that means nothing, and `note` says so. `work_max` is optimal_schedule()'s.
 /// Errors: as fit() has them; invalid_argument when there are not N losses, or the predicted sums are not finite.
 Result<Plan> plan_schedules(const ReplayClock& clock, std::span<const double> warmup_losses,
-                            const FitOptions& options = planning_options());
+                            const FitOptions& options = planning_options(), std::int64_t work_max = kOptimalWorkMax);
 
 }  // namespace freshet

@@ -13,8 +13,10 @@ namespace {
 
 constexpr std::array<std::string_view, 3> kNames = {"fixed", "greedy", "optimal"};
 constexpr std::uint64_t kWarmupMax = 1'000'000;
-/// Rows that are planned for at most; what comes after them is published like the last of them.
+/// Rows that are planned for at most; after the plan's last row its last interval goes on.
 constexpr double kRowsPlannedMax = 100'000;
+/// The training waits for the search, so it must end after some 10 ms; what it has found by then is near enough.
+constexpr std::int64_t kLiveWorkMax = 1'000'000;
 
 std::int64_t whole_ns(double seconds, std::int64_t least) {
   return std::max(least, static_cast<std::int64_t>(std::llround(std::min(seconds, 1e6) * 1e9)));
@@ -43,11 +45,16 @@ class PlannedPolicy final : public Policy {
       planned_at_ = observation.step;
       return {.publish = true, .reason = "the warm-up is over"};
     }
-    if (next_ >= rows_.size() || static_cast<std::uint64_t>(rows_[next_]) > row_) return {};
-    return {.publish = true, .reason = "the plan says so"};
+    if (next_ < rows_.size()) {
+      if (static_cast<std::uint64_t>(rows_[next_]) > row_) return {};
+      return {.publish = true, .reason = "the plan says so"};
+    }
+    if (last_interval_ == 0 || row_ <= last_planned_ || row_ - published_row_ < last_interval_) return {};
+    return {.publish = true, .reason = "the plan is over, its last interval is too"};
   }
 
   void published(const Observation&) override {
+    published_row_ = row_;
     while (next_ < rows_.size() && static_cast<std::uint64_t>(rows_[next_]) <= row_) ++next_;
   }
 
@@ -69,26 +76,34 @@ class PlannedPolicy final : public Policy {
                         .delivery_ns = whole_ns(situation.delivery, 0),
                         .infer_ns = whole_ns(situation.interval, 1)};
     const double rows = std::clamp(std::min(situation.rows_left, situation.useful_rows()), 1.0, kRowsPlannedMax);
-    const Horizon horizon{.warmup = static_cast<std::int64_t>(row_),
-                          .rows = static_cast<std::int64_t>(row_) + static_cast<std::int64_t>(rows),
-                          .requests = static_cast<std::int64_t>(std::clamp(situation.requests_left, 1.0, 1e15))};
+    // A clock counts up to 73 years; nobody plans for more than one.
+    constexpr double kYearNs = 365.0 * 86400 * 1e9;
+    const double requests_max = std::max(1.0, kYearNs / static_cast<double>(timing.infer_ns));
+    const Horizon horizon{
+        .warmup = static_cast<std::int64_t>(row_),
+        .rows = static_cast<std::int64_t>(row_) + static_cast<std::int64_t>(rows),
+        .requests = static_cast<std::int64_t>(std::clamp(situation.requests_left, 1.0, requests_max))};
     const auto clock = ReplayClock::make(timing, horizon);
     if (!clock) {
       note_ = clock.error().message();
       return;
     }
-    auto plan = plan_schedules(*clock, losses_);
+    auto plan = plan_schedules(*clock, losses_, planning_options(), kLiveWorkMax);
     losses_ = {};
     if (!plan) {
       note_ = plan.error().message();
       rows_ = fallback_schedule(*clock).rows;
-      return;
+    } else {
+      note_ = plan->note;
+      rows_ = std::move(kind_ == PlannedKind::fixed    ? plan->fixed.rows
+                        : kind_ == PlannedKind::greedy ? plan->greedy
+                                                       : plan->optimal);
+      if (note_.empty()) curve_ = describe(plan->forecast);
     }
-    note_ = plan->note;
-    rows_ = std::move(kind_ == PlannedKind::fixed    ? plan->fixed.rows
-                      : kind_ == PlannedKind::greedy ? plan->greedy
-                                                     : plan->optimal);
-    if (note_.empty()) curve_ = describe(plan->forecast);
+    last_planned_ = static_cast<std::uint64_t>(horizon.rows);
+    if (rows_.empty()) return;
+    const std::int64_t before = rows_.size() > 1 ? rows_[rows_.size() - 2] : horizon.warmup;
+    last_interval_ = static_cast<std::uint64_t>(rows_.back() - before);
   }
 
   const PlannedKind kind_;
@@ -99,6 +114,9 @@ class PlannedPolicy final : public Policy {
   std::vector<double> losses_;
   PublishRows rows_;
   std::size_t next_ = 0;
+  std::uint64_t published_row_ = 0;
+  std::uint64_t last_planned_ = 0;   ///< Row.
+  std::uint64_t last_interval_ = 0;  ///< Rows between the plan's last two publishes; 0: it has none.
   std::string curve_;
   std::string note_;
 };

@@ -10,7 +10,8 @@ namespace {
 
 constexpr double kRateUnknown = 1000;  ///< Requests a second; any will do, since only ratios matter then.
 constexpr double kStepUnknown = 0.01;  ///< Seconds; used for the first iteration alone.
-/// Where nobody says how long a run goes on, it is expected to go on as long as it did, and at least this many steps.
+/// Where nobody says how long a run goes on, it is expected to go on as long as it did, and at least this many steps,
+/// or to the training's last step where that is known.
 constexpr double kStepsToComeLeast = 200;
 
 Duration duration(double seconds) {
@@ -50,10 +51,13 @@ void ScheduleMachine::measure_step(Time at) {
   step_.add(spent);
 }
 
-double ScheduleMachine::serving_left(Time at) const {
+double ScheduleMachine::serving_left(const Observation& observation) const {
   const SchedulerLimits& limits = options_.limits;
-  const double since = serving_since_ ? std::max(0.0, seconds(at - *serving_since_)) : 0;
-  double left = std::max(trained_ + stalled_, kStepsToComeLeast * step_.value().value_or(kStepUnknown));
+  const double since = serving_since_ ? std::max(0.0, seconds(observation.at - *serving_since_)) : 0;
+  const double step = step_.value().value_or(kStepUnknown);
+  double left = std::max(trained_ + stalled_, kStepsToComeLeast * step);
+  if (limits.steps > observation.step)
+    left = std::max(left, static_cast<double>(limits.steps - observation.step) * step);
   if (limits.serving || limits.inferences > 0) left = 1e12;
   if (limits.serving) left = std::min(left, seconds(*limits.serving) - since);
   if (limits.inferences > 0) {
@@ -65,7 +69,7 @@ double ScheduleMachine::serving_left(Time at) const {
 Situation ScheduleMachine::situation(const Observation& observation) const {
   const SchedulerLimits& limits = options_.limits;
   const double rate = limits.requests_per_second > 0 ? limits.requests_per_second : kRateUnknown;
-  const double left = serving_left(observation.at);
+  const double left = serving_left(observation);
   Situation now{.step = std::max(step_.value().value_or(kStepUnknown), 1e-9),
                 .stall = stall_.value().value_or(seconds(options_.stall_expected)),
                 .delivery = delivery_.value().value_or(seconds(options_.delivery_expected)),

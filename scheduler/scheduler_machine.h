@@ -84,7 +84,7 @@ class ScheduleMachine {
   static double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
   void measure_step(Time at);
   Situation situation(const Observation& observation) const;
-  double serving_left(Time at) const;
+  double serving_left(const Observation& observation) const;
   std::string_view objection() const;
   bool answer(bool publish, std::string_view reason);
 

@@ -204,7 +204,9 @@ TEST(Plan, BadLinesAreNamed) {
     EXPECT_EQ(std::count(ended.err.begin(), ended.err.end(), '\n'), 1) << ended.err;
   }
   EXPECT_EQ(run(line(folder / "none.csv")).exit_code, 3);
-  EXPECT_EQ(run(line(folder / ".")).exit_code, 1);
+  const Ended ended = run(line(folder / "."));
+  EXPECT_EQ(ended.exit_code, 1);
+  EXPECT_THAT(ended.err, HasSubstr("Is a directory"));
 }
 
 TEST(Plan, MissingLossesBesideMeasuredOnesAreTaken) {
@@ -219,6 +221,23 @@ TEST(Plan, MissingLossesBesideMeasuredOnesAreTaken) {
   EXPECT_EQ(ended.exit_code, 0) << ended.err;
   EXPECT_THAT(ended.err, HasSubstr("column other is passed over"));
   EXPECT_THAT(ended.err, HasSubstr("infinite losses are taken as missing"));
+}
+
+TEST(Plan, AWarmUpWithoutLossesHasTheFallbackSchedule) {
+  TemporaryFolder folder;
+  std::string text = "step,loss,\"note, quoted\",eval_loss\n";
+  for (int row = 1; row <= kRows; ++row) text += format("{},nan,\"a, b\",{}\n", row, 0.25 + 2 * std::pow(row, -0.4));
+  const std::string file = written(folder, text);
+  const Ended ended = run(line(file, {"--replay", "--json"}));
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_THAT(ended.err, HasSubstr("no loss of the warm-up is known"));
+  const Json policies = ended.json()["policies"];
+  EXPECT_FALSE(policies["fixed"]["publishes"].empty());
+  EXPECT_EQ(policies["fixed"]["publishes"], policies["greedy"]["publishes"]);
+  EXPECT_TRUE(policies["online"]["publishes"].empty());
+  const Ended planned = run(line(file, {"--json"}));
+  EXPECT_EQ(planned.exit_code, 1) << planned.out;
+  EXPECT_THAT(planned.err, HasSubstr("--warmup"));
 }
 
 TEST(Plan, WrongOptionsAreNamed) {

@@ -134,6 +134,26 @@ TEST(ScheduleMachine, PlansOnceFromTheWarmup) {
   }
 }
 
+TEST(ScheduleMachine, APlanReachesToTheTrainingsEnd) {
+  for (const char* schedule : {"fixed", "greedy", "optimal"}) {
+    Loop loop({.schedule = schedule, .warmup_steps = 100, .limits = {.steps = 2000}});
+    loop.start();
+    loop.steps(2000);
+    ASSERT_GT(loop.due().size(), 5U) << schedule;
+    EXPECT_GT(loop.due().back(), 1000U) << schedule;
+  }
+}
+
+TEST(ScheduleMachine, AfterThePlansEndItsLastIntervalGoesOn) {
+  Loop loop({.schedule = "fixed", .warmup_steps = 100});
+  loop.start();
+  loop.steps(3000);
+  ASSERT_GT(loop.due().size(), 5U);
+  const std::uint64_t interval = loop.due()[2] - loop.due()[1];
+  for (std::size_t i = 2; i < loop.due().size(); ++i) EXPECT_EQ(loop.due()[i] - loop.due()[i - 1], interval);
+  EXPECT_GT(loop.due().back(), 3000 - interval);
+}
+
 TEST(ScheduleMachine, IntervalsHaveBounds) {
   Loop seldom({.limits = {.serving = seconds(30), .interval_steps_least = 70}});
   Loop often({.limits = {.serving = seconds(30), .interval_steps_most = 70}});

@@ -27,14 +27,19 @@ std::string_view trimmed(std::string_view text) {
   return is_quoted ? text.substr(1, text.size() - 2) : text;
 }
 
+/// A comma between quotes is part of its field.
 std::vector<std::string_view> fields_of(std::string_view line) {
   std::vector<std::string_view> fields;
-  for (;;) {
-    const std::size_t comma = line.find(',');
-    fields.push_back(trimmed(line.substr(0, comma)));
-    if (comma == line.npos) return fields;
-    line.remove_prefix(comma + 1);
+  std::size_t first = 0;
+  bool is_quoted = false;
+  for (std::size_t at = 0; at < line.size(); ++at) {
+    if (line[at] == '"') is_quoted = !is_quoted;
+    if (line[at] != ',' || is_quoted) continue;
+    fields.push_back(trimmed(line.substr(first, at - first)));
+    first = at + 1;
   }
+  fields.push_back(trimmed(line.substr(first)));
+  return fields;
 }
 
 template <typename Number>
@@ -67,7 +72,7 @@ class Reader {
       ++line_;
       FRESHET_TRY(take(std::string_view(buffer.data(), length)));
     }
-    if (file.bad()) return fail(Code::io_error, format("read {}", shown(path_)));
+    if (file.bad()) return fail_errno(errno, format("read {}", shown(path_)));
     if (!file.eof()) return wrong(format("longer than {} bytes", kLineMax), line_ + 1);
     if (width_ == 0) return fail(Code::invalid_argument, format("{}: no header; step,loss is expected", shown(path_)));
     if (table_.steps.empty()) return fail(Code::invalid_argument, format("{}: no rows", shown(path_)));

@@ -1,7 +1,8 @@
 // `freshet plan`: when to publish, from the losses of a warm-up; and how schedules would have done in a run that is
 // over.
 
-#include <charconv>
+#include <algorithm>
+#include <cmath>
 #include <memory>
 
 #include "bindings/cli/arguments.h"
@@ -86,6 +87,11 @@ Result<ExitCode> plan(Program& program, const Arguments& arguments) {
       const ReplayClock clock,
       ReplayClock::make(timing, {.warmup = arguments.warmup, .rows = rows, .requests = arguments.inferences}));
   const auto warmup_losses = std::span(table.losses).first(static_cast<std::size_t>(arguments.warmup));
+  const auto is_finite = [](double loss) { return std::isfinite(loss); };
+  if (!arguments.replay && std::ranges::none_of(warmup_losses, is_finite)) {
+    return fail(Code::invalid_argument,
+                format("--warmup {}: {} has no loss in these rows", arguments.warmup, arguments.file));
+  }
   FRESHET_ASSIGN(const Plan planned, plan_schedules(clock, warmup_losses));
   if (!planned.note.empty()) {
     program.out.log(format("nothing to plan with ({}): fixed, greedy and optimal are every {} steps", planned.note,
