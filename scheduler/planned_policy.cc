@@ -13,7 +13,8 @@ namespace {
 
 constexpr std::array<std::string_view, 3> kNames = {"fixed", "greedy", "optimal"};
 constexpr std::uint64_t kWarmupMax = 1'000'000;
-/// Rows that are planned for at most; after the plan's last row its last interval goes on.
+/// Rows that are planned for at most; after the plan's last row its longest interval goes on. (The last ones are
+/// short: so near its end a plan sees no later version that a stall would delay.)
 constexpr double kRowsPlannedMax = 100'000;
 /// The training waits for the search, so it must end after some 10 ms; what it has found by then is near enough.
 constexpr std::int64_t kLiveWorkMax = 1'000'000;
@@ -49,8 +50,8 @@ class PlannedPolicy final : public Policy {
       if (static_cast<std::uint64_t>(rows_[next_]) > row_) return {};
       return {.publish = true, .reason = "the plan says so"};
     }
-    if (last_interval_ == 0 || row_ <= last_planned_ || row_ - published_row_ < last_interval_) return {};
-    return {.publish = true, .reason = "the plan is over, its last interval is too"};
+    if (longest_interval_ == 0 || row_ <= last_planned_ || row_ - published_row_ < longest_interval_) return {};
+    return {.publish = true, .reason = "the plan is over, its longest interval is too"};
   }
 
   void published(const Observation&) override {
@@ -101,9 +102,11 @@ class PlannedPolicy final : public Policy {
       if (note_.empty()) curve_ = describe(plan->forecast);
     }
     last_planned_ = static_cast<std::uint64_t>(horizon.rows);
-    if (rows_.empty()) return;
-    const std::int64_t before = rows_.size() > 1 ? rows_[rows_.size() - 2] : horizon.warmup;
-    last_interval_ = static_cast<std::uint64_t>(rows_.back() - before);
+    std::int64_t before = horizon.warmup;
+    for (const std::int64_t row : rows_) {
+      longest_interval_ = std::max(longest_interval_, static_cast<std::uint64_t>(row - before));
+      before = row;
+    }
   }
 
   const PlannedKind kind_;
@@ -115,8 +118,8 @@ class PlannedPolicy final : public Policy {
   PublishRows rows_;
   std::size_t next_ = 0;
   std::uint64_t published_row_ = 0;
-  std::uint64_t last_planned_ = 0;   ///< Row.
-  std::uint64_t last_interval_ = 0;  ///< Rows between the plan's last two publishes; 0: it has none.
+  std::uint64_t last_planned_ = 0;      ///< Row.
+  std::uint64_t longest_interval_ = 0;  ///< Rows between two publishes of the plan; 0: it has none.
   std::string curve_;
   std::string note_;
 };

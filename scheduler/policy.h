@@ -58,7 +58,8 @@ class Policy {
 /// - "epoch": at each epoch's end.
 /// - "online": online/online_policy.h.
 /// - "fixed", "greedy", "optimal": predictor/plan.h, planned once, from the losses of the first `warmup_steps`
-///   iterations and the times measured until then. That one iteration waits for the fit (some 10 ms).
+///   iterations and the times measured until then. That one iteration waits for the fit and the plan
+///   (some 10 ms, 0.1 s where 100,000 steps are to come). After the plan's end its longest interval goes on.
 /// invalid_argument lists what is known, or says that a planned schedule needs a warm-up of 1 to 1,000,000 steps.
 Result<std::unique_ptr<Policy>> parse_policy(std::string_view text, std::uint64_t warmup_steps = 100);
 

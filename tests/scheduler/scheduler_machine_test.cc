@@ -144,7 +144,7 @@ TEST(ScheduleMachine, APlanReachesToTheTrainingsEnd) {
   }
 }
 
-TEST(ScheduleMachine, AfterThePlansEndItsLastIntervalGoesOn) {
+TEST(ScheduleMachine, AfterThePlansEndItsLongestIntervalGoesOn) {
   Loop loop({.schedule = "fixed", .warmup_steps = 100});
   loop.start();
   loop.steps(3000);
@@ -152,6 +152,20 @@ TEST(ScheduleMachine, AfterThePlansEndItsLastIntervalGoesOn) {
   const std::uint64_t interval = loop.due()[2] - loop.due()[1];
   for (std::size_t i = 2; i < loop.due().size(); ++i) EXPECT_EQ(loop.due()[i] - loop.due()[i - 1], interval);
   EXPECT_GT(loop.due().back(), 3000 - interval);
+
+  Loop optimal({.schedule = "optimal", .warmup_steps = 100});
+  optimal.stall = milliseconds(50);
+  optimal.start();
+  optimal.steps(3000);
+  EXPECT_GT(optimal.due().back(), 2500U);
+  std::uint64_t longest = 0;
+  for (std::size_t i = 1; i < optimal.due().size(); ++i) {
+    const std::uint64_t gap = optimal.due()[i] - optimal.due()[i - 1];
+    if (optimal.due()[i] <= 300) longest = std::max(longest, gap);
+    if (optimal.due()[i - 1] > 300) {
+      EXPECT_EQ(gap, longest);
+    }
+  }
 }
 
 TEST(ScheduleMachine, IntervalsHaveBounds) {
