@@ -153,7 +153,7 @@ TEST(ScheduleMachine, AfterThePlansEndItsLongestIntervalGoesOn) {
   for (std::size_t i = 2; i < loop.due().size(); ++i) EXPECT_EQ(loop.due()[i] - loop.due()[i - 1], interval);
   EXPECT_GT(loop.due().back(), 3000 - interval);
 
-  Loop optimal({.schedule = "optimal", .warmup_steps = 100});
+  Loop optimal({.schedule = "optimal", .warmup_steps = 100, .limits = {.overhead_percent = 1000}});
   optimal.stall = milliseconds(50);
   optimal.start();
   optimal.steps(3000);
