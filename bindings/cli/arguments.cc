@@ -46,10 +46,6 @@ void add_version(CLI::App& command, const std::string& name, std::string& versio
 
 void add_address(CLI::App& command, std::string& address, AddressUse use, const std::string& description) {
   const auto is_address = [use](const std::string& text) {
-    if (use == AddressUse::connect && file::is_folder_address(text)) {
-      const auto folder = file::folder_of_address(text);
-      return folder ? std::string() : folder.error().message();
-    }
     const auto parsed = SocketAddress::parse(text, use == AddressUse::bind, Reach::any_host);
     return parsed ? std::string() : parsed.error().message();
   };
@@ -60,6 +56,10 @@ void add_address(CLI::App& command, std::string& address, AddressUse use, const 
 
 void add_addresses(CLI::App& command, std::string& addresses, const std::string& description) {
   const auto check = [](const std::string& text) {
+    if (file::is_folder_address(text)) {
+      const auto folder = file::folder_of_address(text);
+      return folder ? std::string() : folder.error().message();
+    }
     for (const std::string& address : split_list(text)) {
       const auto parsed = SocketAddress::parse(address, false, Reach::any_host);
       if (!parsed) return parsed.error().message();
@@ -105,7 +105,7 @@ void add_security(CLI::App& command, SecurityOptions& security, const std::strin
                 "bulk data may go unencrypted beyond this host, over ucx: everybody on that network is a friend")
       ->needs(keys);
   command.parse_complete_callback([&security, &address, use] {
-    if (address.empty() || !security.key_file.empty()) return;
+    if (address.empty() || !security.key_file.empty() || file::is_folder_address(address)) return;
     for (const std::string& one : split_list(address)) {
       const auto parsed = SocketAddress::parse(one, use == AddressUse::bind);
       if (!parsed) throw CLI::ValidationError(parsed.error().message());

@@ -34,6 +34,14 @@ TEST(WeightFolders, VersionsGoOutAsAFolderAndComeBackFromIt) {
   ASSERT_EQ(reader.exit_code, 0) << reader.err;
   EXPECT_EQ(reader.json()["version"], 3);
   EXPECT_EQ(model_in(folder / "out/copy@3.safetensors").tensors, chain(1, 2, 3).tensors);
+  // Nor is a publisher needed: a subscriber follows the folder itself.
+  const Ended direct = run({"subscribe", "again", "--at", "file://" + (folder / "versions"), "--out", folder / "out",
+                            "--count", "1", "--json"},
+                           environment);
+  ASSERT_EQ(direct.exit_code, 0) << direct.err;
+  EXPECT_EQ(direct.json()["channel"], "file");
+  EXPECT_EQ(model_in(folder / "out/again@3.safetensors").tensors, chain(1, 2, 3).tensors);
+  EXPECT_EQ(run({"subscribe", "again", "--at", "file://versions"}, environment).exit_code, 2);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "transport/security/allow_list.h"
 #include "transport/security/credentials.h"
 #include "transport/zmq/address.h"
+#include "transport/zmq/named_address.h"
 
 namespace freshet {
 namespace {
@@ -193,6 +194,21 @@ TEST(Addresses, NameAPlaceThatThePeerCanReach) {
   EXPECT_EQ(parsed("tcp://*:9").from_this_host(), "tcp://127.0.0.1:9");
   EXPECT_EQ(parsed("tcp://[::]:9").from_this_host(), "tcp://[::1]:9");
   EXPECT_EQ(parsed("tcp://10.0.0.1:9").from_this_host(), "tcp://10.0.0.1:9");
+}
+
+TEST(Addresses, AnOfferOfEveryInterfaceIsWhereThePeerWasReached) {
+  const auto reached = [](const char* address) { return *SocketAddress::parse(address, false, Reach::any_host); };
+  const SocketAddress trainer = reached("tcp://10.0.0.1:7070");
+  EXPECT_EQ(resolve_offered("tcp://0.0.0.0:9", trainer), "tcp://10.0.0.1:9");
+  EXPECT_EQ(resolve_offered("tcp://[::]:9", trainer), "tcp://10.0.0.1:9");
+  EXPECT_EQ(resolve_offered("ucx://0.0.0.0:9", trainer), "ucx://10.0.0.1:9");
+  EXPECT_EQ(resolve_offered("ucx://[::]:9", reached("tcp://[2001:db8::1]:7")), "ucx://[2001:db8::1]:9");
+  EXPECT_EQ(resolve_offered("tcp://0.0.0.0:9", reached("tcp://trainer.example:7")), "tcp://trainer.example:9");
+  for (const char* as_it_is : {"", "tcp://", "ucx://", "ucx", "tcp://10.0.0.2:9", "ucx://10.0.0.2:9",
+                               "tcp://0.0.0.0:", "tcp://0.0.0.0:99999", "ipc:///tmp/a", "file:///tmp"}) {
+    EXPECT_EQ(resolve_offered(as_it_is, trainer), as_it_is);
+  }
+  EXPECT_EQ(resolve_offered("tcp://0.0.0.0:9", reached("ipc:///tmp/a")), "tcp://0.0.0.0:9");
 }
 
 }  // namespace

@@ -55,6 +55,22 @@ TEST_F(Security, StreamsOnEveryKindOfAddress) {
   }
 }
 
+/// What other hosts do, here on one: nothing is mapped, and the publisher cannot say at which address it is reached.
+TEST_F(Security, BytesAreFetchedFromWhoListensOnEveryInterface) {
+  const std::string client = make_keys("server");
+  for (const char* listen : {"tcp://*:*", "tcp://[::]:*"}) {
+    SCOPED_TRACE(listen);
+    auto opened = Publisher::open(guarded_publisher(listen, public_text(client) + " server"));
+    if (!opened && std::string(listen).find('[') != std::string::npos) continue;  // A host without IPv6.
+    ASSERT_TRUE(opened) << opened.error().message();
+    SubscriberOptions options = guarded_subscriber((*opened)->address(), client);
+    options.channel = "zmq";
+    auto subscriber = open_subscriber(std::move(options));
+    expect_stream(**opened, *subscriber);
+    EXPECT_EQ(subscriber->status().last_error, "");
+  }
+}
+
 TEST_F(Security, OtherHostsNeedKeys) {
   for (const char* address : {"tcp://0.0.0.0:7070", "tcp://*:7070", "tcp://10.0.0.1:7070", "tcp://[::]:7070"}) {
     PublisherOptions options = publisher_options();

@@ -3,6 +3,7 @@
 #include "core/format.h"
 #include "transport/subscribe/elapsed.h"
 #include "transport/subscribe/subscriber_loop.h"
+#include "transport/zmq/named_address.h"
 
 // Versions that are fetched: what the loop does beside the fetcher.
 
@@ -16,7 +17,9 @@ constexpr std::chrono::microseconds kRound{4000};
 
 void SubscriberLoop::open_channel(const protocol::action::OpenChannel& action) {
   Status opened = follow(action.announcements);
-  if (opened) opened = fetcher_.open(action.session, action.offer);
+  protocol::ChannelOffer offer = action.offer;
+  if (control_) offer.address = resolve_offered(offer.address, control_->address);
+  if (opened) opened = fetcher_.open(action.session, offer);
   if (opened) return machine_.on_channel_open(action.session, now());
   shelf_.set_error(opened.error().message());
   machine_.on_channel_closed(action.session, opened.error(), now());

@@ -1,11 +1,29 @@
 #include "transport/zmq/named_address.h"
 
+#include <string_view>
+
 namespace freshet {
+namespace {
+
+constexpr std::string_view kTcp = "tcp://";
+constexpr std::string_view kUcx = "ucx://";
+
+}  // namespace
 
 Result<SocketAddress> resolve_named(const std::string& named, const SocketAddress& reached, Reach reach) {
   FRESHET_ASSIGN(SocketAddress address, SocketAddress::parse(named, true, Reach::any_host));
   const bool elsewhere = address.is_tcp() && address.is_wildcard() && reached.is_tcp();
   return SocketAddress::parse(elsewhere ? address.at_host_of(reached).text() : named, false, reach);
+}
+
+std::string resolve_offered(const std::string& offered, const SocketAddress& reached) {
+  const bool is_ucx = offered.starts_with(kUcx);
+  if (!reached.is_tcp() || (!is_ucx && !offered.starts_with(kTcp))) return offered;
+  const auto address =
+      SocketAddress::parse(std::string(kTcp) + offered.substr(kTcp.size()), /*for_binding=*/true, Reach::any_host);
+  if (!address || !address->is_wildcard()) return offered;
+  const std::string there = address->at_host_of(reached).text();
+  return is_ucx ? std::string(kUcx) + there.substr(kTcp.size()) : there;
 }
 
 }  // namespace freshet

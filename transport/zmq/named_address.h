@@ -14,4 +14,8 @@ namespace freshet {
 /// SocketAddress::parse.
 Result<SocketAddress> resolve_named(const std::string& named, const SocketAddress& reached, Reach reach);
 
+/// The same for the address of a data channel, "tcp://…" or "ucx://…", which whoever opens the channel checks: what
+/// has no wildcard, or is no address, comes back as it is.
+std::string resolve_offered(const std::string& offered, const SocketAddress& reached);
+
 }  // namespace freshet
