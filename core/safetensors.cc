@@ -30,8 +30,8 @@ Result<std::string_view> header_of(Bytes file) {
   }
   const std::uint64_t bytes = load_little_endian(file.data());
   if (bytes > kSafetensorsHeaderBytesMax) {
-    return fail(Code::corrupt,
-                format("a header of {} bytes is over the limit of {}", bytes, kSafetensorsHeaderBytesMax));
+    return fail(Code::corrupt, format("no safetensors file: it would have a header of {} bytes, over the limit of {}",
+                                      bytes, kSafetensorsHeaderBytesMax));
   }
   if (bytes > file.size() - kLengthBytes) {
     return fail(Code::corrupt, format("a header of {} bytes in a file of {}", bytes, file.size()));

@@ -28,16 +28,17 @@ Result<ExitCode> activate(Program& program, const Arguments& arguments) {
   request.expected_epoch = arguments.epoch;
   FRESHET_ASSIGN(const ActivationReport report, ask_activate(target, request));
   const double mixed_ms = std::chrono::duration<double, std::milli>(report.mixed).count();
-  FRESHET_TRY(program.out.emit(
-      {{"model", name.model},
-       {"version", report.current.version},
-       {"epoch", report.current.epoch},
-       {"hold", report.current.hold},
-       {"members", report.members},
-       {"mixed_ms", mixed_ms}},
-      format("{}@{} is current{}, epoch {}{}", name.model, report.current.version,
-             report.current.hold ? " and held" : "", report.current.epoch,
-             report.members > 0 ? format(", {} members, mixed for {:.1f} ms", report.members, mixed_ms) : "")));
+  FRESHET_TRY(program.out.emit({{"model", name.model},
+                                {"version", report.current.version},
+                                {"epoch", report.current.epoch},
+                                {"hold", report.current.hold},
+                                {"members", report.members},
+                                {"mixed_ms", mixed_ms}},
+                               format("{}@{} is current{}, epoch {}{}", name.model, report.current.version,
+                                      report.current.hold ? " and held" : "", report.current.epoch,
+                                      report.members > 0 ? format(", {} member{}, mixed for {:.1f} ms", report.members,
+                                                                  report.members == 1 ? "" : "s", mixed_ms)
+                                                         : "")));
   return ExitCode::done;
 }
 

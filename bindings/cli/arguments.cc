@@ -54,6 +54,12 @@ void add_address(CLI::App& command, std::string& address, AddressUse use, const 
       ->check(CLI::Validator([is_address](std::string& text) { return is_address(text); }, "", "address"));
 }
 
+std::string served_at(const std::string& address, const std::string& listen) {
+  const auto parsed = SocketAddress::parse(listen, /*for_binding=*/true, Reach::any_host);
+  const bool everywhere = parsed && parsed->is_tcp() && parsed->is_wildcard();
+  return everywhere ? address + ", and at that port of every interface" : address;
+}
+
 void add_addresses(CLI::App& command, std::string& addresses, const std::string& description) {
   const auto check = [](const std::string& text) {
     if (file::is_folder_address(text)) {
@@ -145,6 +151,17 @@ CLI::Validator seconds_check() {
         return value && *value >= 0 && *value <= kSecondsMax ? std::string() : text + " is no number of seconds";
       },
       "", "seconds");
+}
+
+CLI::Validator positive_check() {
+  return CLI::Validator(
+      [](std::string& text) {
+        std::int64_t value = 0;
+        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+        const bool good = error == std::errc() && end == text.data() + text.size() && value >= 1;
+        return good ? std::string() : "must be a whole number from 1";
+      },
+      "", "positive");
 }
 
 CLI::Validator number_check() {

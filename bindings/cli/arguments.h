@@ -26,6 +26,9 @@ void add_version(CLI::App& command, const std::string& name, std::string& versio
 enum class AddressUse { bind, connect };
 void add_address(CLI::App& command, std::string& address, AddressUse use, const std::string& description);
 
+/// How people are told where `listen`, which an add_address() took, is served: `address`, and how far it reaches.
+std::string served_at(const std::string& address, const std::string& listen);
+
 /// --at ADDRESS[,ADDRESS…], of publishers or relays, in order of preference.
 void add_addresses(CLI::App& command, std::string& addresses, const std::string& description);
 
@@ -46,6 +49,8 @@ CLI::Validator model_check();
 CLI::Validator version_check();
 /// A finite number of seconds, 0 or more.
 CLI::Validator seconds_check();
+/// A whole number from 1.
+CLI::Validator positive_check();
 /// A finite number.
 CLI::Validator number_check();
 /// K=V with a key.

@@ -152,7 +152,7 @@ Result<ExitCode> publish(Program& program, const Arguments& arguments) {
     if (program.interrupt.requested()) return ExitCode::interrupted;
     FRESHET_TRY(files.publish(path));
   }
-  program.out.log(format("{} is served at {}", arguments.model, publisher->address()));
+  program.out.log(format("{} is served at {}", arguments.model, served_at(publisher->address(), arguments.at)));
   if (watch) {
     FRESHET_TRY(follow(program, files, *watch, arguments.linger));
   } else if (!arguments.follow.empty()) {

@@ -14,6 +14,8 @@ namespace freshet::cli {
 namespace {
 
 constexpr const char* kWeightLayout = "weight_v";
+/// So long nobody wonders why nothing comes.
+constexpr Duration kPatience = std::chrono::seconds(5);
 
 struct Arguments {
   std::string model;
@@ -57,6 +59,7 @@ class FileSubscriber {
       Result<Subscriber::Delivery> delivery = feed_.next(std::min(kInterruptLatency, Duration(deadline - now)));
       if (!delivery && delivery.error().code() == Code::timed_out) {
         tell_new_error();
+        tell_waiting(now);
         continue;
       }
       if (!delivery) return fail(std::move(delivery).error());
@@ -120,9 +123,25 @@ class FileSubscriber {
     last_error_ = error;
   }
 
+  /// Whoever comes first waits for the other, but a wrong address looks the same.
+  void tell_waiting(Time now) {
+    const SubscriberStatus status = feed_.status();
+    if (told_waiting_ || tally_.newest != 0 || status.connected || !status.last_error.empty()) return;
+    if (now < started_ + kPatience) return;
+    program_.out.log(nobody() + "; waiting for one");
+    told_waiting_ = true;
+  }
+
+  std::string nobody() const {
+    return format("no publisher of {} answers{}{}", arguments_.model, arguments_.at.empty() ? "" : " at ",
+                  arguments_.at);
+  }
+
   Result<ExitCode> answer_deadline() const {
     if (tally_.versions == 0) {
-      return fail(Code::timed_out, format("no version of {} came in {} s", arguments_.model, *arguments_.duration));
+      const bool known = feed_.status().connected || tally_.newest != 0 || !last_error_.empty();
+      return fail(Code::timed_out, format("no version of {} came in {} s{}{}", arguments_.model, *arguments_.duration,
+                                          known ? "" : ": ", known ? "" : nobody()));
     }
     if (arguments_.count) {
       return fail(Code::timed_out, format("{} of {} versions of {} came in {} s", tally_.versions, *arguments_.count,
@@ -139,6 +158,8 @@ class FileSubscriber {
   std::unique_ptr<VersionWriter> folder_;
   Tally tally_;
   std::string last_error_;
+  const Time started_ = system_clock().now();
+  bool told_waiting_ = false;
 };
 
 Result<ExitCode> subscribe(Program& program, const Arguments& arguments) {
@@ -156,7 +177,7 @@ Result<ExitCode> subscribe(Program& program, const Arguments& arguments) {
     if (serving.allow_file.empty() && arguments.listen.empty()) serving.key_file.clear();
     FRESHET_ASSIGN(
         hub, open_publisher_hub({.listen = arguments.listen, .directory = arguments.directory, .security = serving}));
-    program.out.log(format("serving {} again at {}", arguments.model, address_of(*hub)));
+    program.out.log(format("serving {} again at {}", arguments.model, served_at(address_of(*hub), arguments.listen)));
   }
   FRESHET_ASSIGN(const std::unique_ptr<VersionFeed> feed,
                  VersionFeed::open({.model = arguments.model,
@@ -211,7 +232,7 @@ void add_relay(CLI::App& root, Program& program) {
   add_follower_options(command, *arguments, "the publisher, or the next relay; several: in order of preference");
   add_relay_options(command, *arguments);
   command.add_flag("--every", arguments->every, "every version, in order, for those who want every one");
-  command.add_option("--count", arguments->count, "end after N versions")->type_name("N")->check(CLI::PositiveNumber);
+  command.add_option("--count", arguments->count, "end after N versions")->type_name("N")->check(positive_check());
   command.add_option("--for", arguments->duration, "end after that time")->check(seconds_check())->type_name("S");
   command.footer(
       "Neighbours on this host find the relay by the model's name, and map what it fetched; other hosts fetch it from\n"
@@ -236,7 +257,7 @@ void add_subscribe(CLI::App& root, Program& program) {
       ->needs(out)
       ->capture_default_str();
   command.add_option("--full-every", arguments->full_every, "with weight_v: a whole checkpoint at least so often")
-      ->check(CLI::PositiveNumber)
+      ->check(positive_check())
       ->type_name("N")
       ->capture_default_str();
   CLI::Option* every = command.add_flag("--every", arguments->every, "every version, in order");
@@ -247,7 +268,7 @@ void add_subscribe(CLI::App& root, Program& program) {
           "--staged", arguments->staged,
           "a member of the group: takes a version when all members have staged it (publish --group-commit, commit)")
       ->excludes(every);
-  command.add_option("--count", arguments->count, "end after N versions")->type_name("N")->check(CLI::PositiveNumber);
+  command.add_option("--count", arguments->count, "end after N versions")->type_name("N")->check(positive_check());
   command.add_option("--for", arguments->duration, "end after that time")->check(seconds_check())->type_name("S");
   command.add_option("--exec", arguments->command, "run after each version; {} is its file")
       ->type_name("'COMMAND {}'")

@@ -185,7 +185,7 @@ TEST(Plan, BadLinesAreNamed) {
       {header + "1,2,3\nx,2,3\n", "line 3: step x: not a whole number"},
       {header + "1.5,2,3\n", "line 2: step 1.5: not a whole number"},
       {header + "1,two,3\n", "line 2: loss two: not a number"},
-      {header + "1,2,\n", "line 2: eval_loss"},
+      {header + "1,2,\n", "line 2: eval_loss is empty: with that column every row needs one"},
       {header + "1,2,nan\n", "line 2: eval_loss nan: not finite"},
       {header + "1,2,-inf\n", "line 2: eval_loss -inf: not finite"},
       {"step,loss\n1,2\n\n3,inf\n", "line 3: empty, but rows follow"},
@@ -273,6 +273,7 @@ TEST(Plan, WrongOptionsAreNamed) {
     EXPECT_EQ(ended.exit_code, 2) << option << " " << value << ended.out;
     EXPECT_THAT(ended.err, HasSubstr(option));
   }
+  EXPECT_THAT(with("--warmup", "0").err, HasSubstr("must be a whole number from 1"));
   const Ended late = with("--warmup", "400");
   EXPECT_EQ(late.exit_code, 0) << late.err;
   const Ended beyond = run(line(file, {"--replay", "--steps", "399"}));

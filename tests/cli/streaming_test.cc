@@ -221,6 +221,7 @@ TEST_F(Streaming, WhatDoesNotComeInTimeIsTimedOut) {
   const Ended nobody = run_to_end({"subscribe", "net", "--for", "0.3"});
   EXPECT_EQ(nobody.exit_code, 5);
   EXPECT_EQ(std::count(nobody.err.begin(), nobody.err.end(), '\n'), 1) << nobody.err;
+  EXPECT_THAT(nobody.err, HasSubstr("no publisher of net answers"));
 
   Running publisher = start({"publish", "net", file_of(chain(1, 2, 3), "a.safetensors")});
   ASSERT_TRUE(publisher.next_json().is_object());
@@ -230,6 +231,9 @@ TEST_F(Streaming, WhatDoesNotComeInTimeIsTimedOut) {
   EXPECT_EQ(too_few.exit_code, 5) << too_few.err;
   EXPECT_EQ(too_few.json()["version"], 1);
   EXPECT_EQ(waiting.wait().exit_code, 0);
+  const Ended channel = run_to_end({"subscribe", "net", "--for", "1", "--channel", "zmq"});
+  EXPECT_EQ(channel.exit_code, 5);
+  EXPECT_THAT(channel.err, HasSubstr("channel zmq was asked for, and cannot be used: shm offered"));
 }
 
 TEST_F(Streaming, TopShowsThePublisherAndItsSubscribers) {

@@ -59,6 +59,7 @@ TEST_F(Keys, ThatOthersCanReadAreRefused) {
     EXPECT_EQ(read.error().code(), Code::invalid_argument);
     EXPECT_THAT(read.error().message(), HasSubstr(file));
   }
+  EXPECT_THAT(KeyPair::read(file + ".pub").error().message(), HasSubstr("looks like a public key"));
   ::chmod(file.c_str(), 0400);
   EXPECT_TRUE(KeyPair::read(file));
 }

@@ -341,6 +341,7 @@ TEST_F(SubscriberChannels, APublisherThatOffersNothingOfUseIsLeftAndAskedAgainLa
   welcome({{.kind = ChannelKind::file, .address = "/f"}});
   EXPECT_THAT(sent<Bye>(), SizeIs(1));
   EXPECT_THAT(machine_.last_refusal(), HasSubstr("file offered"));
+  EXPECT_EQ(machine_.channel_refusal(), machine_.last_refusal());
   pass(999);
   EXPECT_THAT(sent<Hello>(), IsEmpty());
   pass(1000);

@@ -24,8 +24,9 @@ void SubscriberMachine::take_offers(const Welcome& welcome) {
 
 void SubscriberMachine::choose_channel(Time now) {
   auto choice = selector_.choose(offers_, same_host_, now);
+  channel_refusal_ = choice ? std::string() : choice.error().message();
   if (!choice) {
-    last_refusal_ = choice.error().message();
+    last_refusal_ = channel_refusal_;
     send(Bye{.session = current_});
     hello_at_ = now + kRefusedHelloPauses * options_.retry_after;
     leave_current_session();

@@ -194,6 +194,8 @@ class SubscriberMachine {
     return known_.comes_after(serving_epoch_, serving_) ? std::string_view(absent_why_) : std::string_view();
   }
   const std::string& last_refusal() const { return last_refusal_; }  ///< What the publisher last said no with.
+  /// Why none of the channels that the publisher offered last can be used; empty if one can.
+  const std::string& channel_refusal() const { return channel_refusal_; }
   /// When the publisher last gave a sign of life; nothing before the first. With newest_known() it bounds how stale the
   /// served version may be.
   std::optional<Time> last_heard() const { return ever_heard_ ? std::optional(last_heard_) : std::nullopt; }
@@ -366,6 +368,7 @@ class SubscriberMachine {
   bool elsewhere_ = false;
   bool ever_heard_ = false;
   std::string last_refusal_;
+  std::string channel_refusal_;
   std::string absent_why_;
   std::vector<SubscriberAction> actions_;
 };

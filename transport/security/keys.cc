@@ -58,6 +58,10 @@ bool is_key(std::string_view text) {
 }
 
 Status check_secret_status(const std::string& path, const struct stat& status) {
+  if ((status.st_mode & 077) != 0 && path.ends_with(".pub")) {
+    return fail(Code::invalid_argument, format("key file {} looks like a public key; the secret is wanted, {}", path,
+                                               path.substr(0, path.size() - 4)));
+  }
   if ((status.st_mode & 077) != 0) {
     return fail(
         Code::invalid_argument,

@@ -191,6 +191,7 @@ void SubscriberLoop::take_control_messages() {
     if (refusal == nullptr || refusal->request != 0) address_heard_at_ = now();
     if (const auto* welcome = std::get_if<protocol::Welcome>(&*message)) same_host_ = !welcome->door.empty();
     machine_.on_message(std::move(*message), now());
+    if (!machine_.channel_refusal().empty()) shelf_.set_error(machine_.channel_refusal());
     carry_out();
   }
 }
@@ -313,7 +314,7 @@ void SubscriberLoop::find_publisher() {
     if (code != Code::unavailable) control_.reset();
     return;
   }
-  if (finder_->looks_in_vain() > 1) {
+  if (finder_->looks_in_vain() > 1 && machine_.channel_refusal().empty()) {
     shelf_.set_error(format("{} says that {} is at {}, where nobody answers", directory_->text(), model_, *address));
   }
   if (!control_ || control_->address.text() != *address) connect_control(*address);

@@ -95,6 +95,11 @@ Status write_plot(const Report& report, const std::string& path, const Interrupt
                   .or_else([](const Error&) -> Status {
                     return fail(Code::unsupported, "--plot: gnuplot is not installed (apt install gnuplot-nox)");
                   }));
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  std::error_code error;
+  if (!folder.empty() && !std::filesystem::is_directory(folder, error)) {
+    return fail(Code::not_found, format("--plot {}: there is no folder {}", path, folder.string()));
+  }
   FRESHET_ASSIGN(const TemporaryFile file, TemporaryFile::make(script(report, path)));
   return run_shell(with_path("gnuplot {}", file.name()), {.stdout_to_stderr = true}, interrupt);
 }

@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <limits>
 #include <optional>
@@ -66,6 +67,8 @@ class Reader {
   Result<LossTable> read() {
     std::ifstream file(path_, std::ios::binary);
     if (!file) return fail_errno(errno, format("open {}", shown(path_)));
+    std::error_code error;
+    if (std::filesystem::is_directory(path_, error)) return fail_errno(EISDIR, format("read {}", shown(path_)));
     std::vector<char> buffer(kLineMax);
     while (file.getline(buffer.data(), static_cast<std::streamsize>(buffer.size()))) {
       const auto length = static_cast<std::size_t>(file.gcount()) - (file.eof() ? 0 : 1);
@@ -136,6 +139,7 @@ class Reader {
     double cost = loss;
     const bool has_eval = eval_loss_ != kMissing;
     if (has_eval && !read_whole(fields[eval_loss_], cost)) {
+      if (fields[eval_loss_].empty()) return wrong("eval_loss is empty: with that column every row needs one");
       return wrong(format("eval_loss {}: not a number", shown(fields[eval_loss_])));
     }
     if (!std::isfinite(cost)) {

@@ -128,7 +128,7 @@ void add_plan(CLI::App& root, Program& program) {
   CLI::App& command = *root.add_subcommand("plan", "when to publish: schedules, and what each would cost");
   add_json_flag(command, program);
   const auto count = [&](const char* name, std::int64_t& value, const char* description) {
-    return command.add_option(name, value, description)->check(CLI::PositiveNumber)->type_name("N");
+    return command.add_option(name, value, description)->check(positive_check())->type_name("N");
   };
   command.add_option("LOSSES.csv", arguments->file, "columns step,loss and, for --replay, eval_loss")->required();
   count("--warmup", arguments->warmup, "rows to learn from; the last one's version is served first")->required();
