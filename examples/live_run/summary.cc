@@ -58,6 +58,10 @@ std::string people_bytes(std::uint64_t bytes) {
 std::string to_table(const Summary& s) {
   std::string out;
   const auto line = [&](const char* name, const std::string& value) { out += format("  {:<26}{}\n", name, value); };
+  const auto pair = [](double p50, double p99, int digits, const char* unit) {
+    if (std::isnan(p50)) return std::string("none measured");
+    return format("p50 {:.{}f} {}, p99 {:.{}f} {}", p50, digits, unit, p99, digits, unit);
+  };
   const double changed = static_cast<double>(s.bytes_published) /
                          std::max(1.0, static_cast<double>(s.versions_published) * static_cast<double>(s.model_bytes));
   line("time", format("{:.1f} s, {} steps", s.seconds, s.steps));
@@ -66,13 +70,13 @@ std::string to_table(const Summary& s) {
                           s.repo_versions, s.versions_skipped > 0 ? format(", {} skipped", s.versions_skipped) : ""));
   line("loss (nats per byte)", format("{:.3f} at first, {:.3f} trained, {:.3f} served (held-out text)", s.initial_loss,
                                       s.trained_loss, s.served_loss));
-  line("requests", format("{}, {} failed; latency p50 {:.2f} ms, p99 {:.2f} ms", s.requests, s.failed_requests,
-                          s.request_latency_ms_p50, s.request_latency_ms_p99));
+  line("requests", format("{}, {} failed; latency {}", s.requests, s.failed_requests,
+                          pair(s.request_latency_ms_p50, s.request_latency_ms_p99, 2, "ms")));
   line("torn reads", format("{} in {} checked answers", s.torn_reads, s.checked_answers));
   line("published", format("{} ({:.0f} % of whole copies)", people_bytes(s.bytes_published), changed * 100));
-  line("update latency", format("p50 {:.2f} ms, p99 {:.2f} ms", s.update_latency_ms_p50, s.update_latency_ms_p99));
-  line("notification", format("p50 {:.0f} us, p99 {:.0f} us", s.notify_us_p50, s.notify_us_p99));
-  line("training blocked", format("p50 {:.2f} ms, p99 {:.2f} ms a version", s.blocked_ms_p50, s.blocked_ms_p99));
+  line("update latency", pair(s.update_latency_ms_p50, s.update_latency_ms_p99, 2, "ms"));
+  line("notification", pair(s.notify_us_p50, s.notify_us_p99, 0, "us"));
+  line("training blocked", pair(s.blocked_ms_p50, s.blocked_ms_p99, 2, "ms") + " a version");
   line("reader stall", format("p99 {:.2f} us, p99.9 {:.2f} us", s.reader_stall_us_p99, s.reader_stall_us_p999));
   line("repository",
        format("{} on disk; whole copies would take {}", people_bytes(s.repo_bytes), people_bytes(s.full_copy_bytes)));

@@ -6,6 +6,7 @@
 #include "transport/security/allow_list.h"
 #include "transport/security/credentials.h"
 #include "transport/zmq/address.h"
+#include "transport/zmq/handshakes.h"
 #include "transport/zmq/named_address.h"
 
 namespace freshet {
@@ -185,6 +186,17 @@ TEST(Addresses, ReachNoFurtherThanTheyMay) {
         "tcp://10.0.0.1:0", "tcp://10.0.0.1:65536", "tcp://[::1%]:1", "udp://a:1"}) {
     EXPECT_EQ(text_of(address, false, Reach::any_host), "") << address;
   }
+}
+
+TEST(Handshakes, AStoppedPeerIsNotTakenForOneWithAnotherKey) {
+  const auto told = [](std::uint32_t reason, const std::string& server_key) {
+    const HandshakeParties parties{.address = "tcp://10.0.0.1:7", .own_key = "", .server_key = server_key};
+    return handshake_error({.kind = ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL, .value = reason}, parties)->message();
+  };
+  EXPECT_THAT(told(EAGAIN, "key"), HasSubstr("stopped"));
+  EXPECT_THAT(told(EAGAIN, "key"), ::testing::Not(HasSubstr("key")));
+  EXPECT_THAT(told(EAGAIN, ""), HasSubstr("--server-key"));
+  EXPECT_THAT(told(EPIPE, "key"), HasSubstr("wrong one"));
 }
 
 TEST(Addresses, NameAPlaceThatThePeerCanReach) {

@@ -1,5 +1,7 @@
 #include "transport/zmq/handshakes.h"
 
+#include <cerrno>
+
 #include "core/format.h"
 
 namespace freshet {
@@ -26,6 +28,11 @@ Error disagreement(const HandshakeParties& parties, std::uint32_t reason) {
 }
 
 Error break_off(const HandshakeParties& parties, std::uint32_t reason) {
+  if (reason == EAGAIN) {  // The time for it ran out.
+    return Error(Code::unavailable,
+                 format("{} does not answer the handshake: it is stopped, or far behind{}", parties.address,
+                        parties.server_key.empty() ? ", or wants keys (--keys and --server-key)" : ""));
+  }
   const std::string why = ::zmq_strerror(static_cast<int>(reason));
   if (parties.server_key.empty()) {
     return Error(
