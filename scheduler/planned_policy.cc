@@ -79,7 +79,8 @@ class PlannedPolicy final : public Policy {
     const double rows = std::clamp(std::min(situation.rows_left, situation.useful_rows()), 1.0, kRowsPlannedMax);
     // A clock counts up to 73 years; nobody plans for more than one.
     constexpr double kYearNs = 365.0 * 86400 * 1e9;
-    const double requests_max = std::max(1.0, kYearNs / static_cast<double>(timing.infer_ns));
+    const double requests_max =
+        std::clamp(kYearNs / static_cast<double>(timing.infer_ns), 1.0, static_cast<double>(ReplayClock::kRequestsMax));
     const Horizon horizon{
         .warmup = static_cast<std::int64_t>(row_),
         .rows = static_cast<std::int64_t>(row_) + static_cast<std::int64_t>(rows),

@@ -144,6 +144,17 @@ TEST(ScheduleMachine, APlanReachesToTheTrainingsEnd) {
   }
 }
 
+TEST(ScheduleMachine, NoHorizonIsTooLongToPlanFor) {
+  for (const char* schedule : {"fixed", "greedy", "optimal"}) {
+    Loop loop(
+        {.schedule = schedule, .limits = {.serving = std::chrono::hours(24 * 365 * 20), .requests_per_second = 1e9}});
+    loop.start();
+    loop.steps(200);
+    EXPECT_EQ(loop.last().explanation.note, "") << schedule;
+    EXPECT_GT(loop.due().size(), 5U) << schedule;
+  }
+}
+
 TEST(ScheduleMachine, AfterThePlansEndItsLongestIntervalGoesOn) {
   Loop loop({.schedule = "fixed", .warmup_steps = 100});
   loop.start();
