@@ -1,9 +1,11 @@
 /// The part of the channels' conformance suite about what is asked and answered.
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <random>
+#include <thread>
 #include <vector>
 
 #include "tests/conformance/channel_conformance.h"
@@ -71,6 +73,28 @@ TEST_P(ChannelConformance, DeltasAmongDensePieces) {
   const auto client = connect();
   ASSERT_NE(client, nullptr);
   expect_fetched(*client, request_for(1, {with_base(0), whole(1), with_base(2), with_base(3), whole(4), with_base(1)}));
+}
+
+TEST_P(ChannelConformance, WhatIsStillComingIsNotSentBeforeItIsThere) {
+  serve({5 * kMiB + 3, 1, 700, 3000, 4097, kMiB - 1, 0, 300'000});
+  const auto client = connect();
+  ASSERT_NE(client, nullptr);
+  std::vector<Piece> pieces;
+  for (std::uint32_t tensor = 0; tensor < 8; ++tensor) pieces.push_back(whole(tensor));
+  for (const std::uint64_t bytes_per_look : {std::uint64_t{500}, std::uint64_t{40'000}, 8 * kMiB}) {
+    SCOPED_TRACE(bytes_per_look);
+    source_->let_trickle(bytes_per_look);
+    std::atomic<bool> over{false};
+    std::thread news([&] {
+      while (!over) {
+        server_->look_again();
+        std::this_thread::yield();
+      }
+    });
+    expect_fetched(*client, request_for(bytes_per_look, pieces));
+    over = true;
+    news.join();
+  }
 }
 
 TEST_P(ChannelConformance, SeveralRequestsInFlightAndNoMore) {

@@ -71,6 +71,12 @@ class MemorySource final : public FetchSource {
     failing_ = tensor;
   }
 
+  /// From now on dense answers come in while they are sent: each look at one finds so many bytes more, the first none.
+  void let_trickle(std::uint64_t bytes_per_look) {
+    const MutexLock lock(mutex_);
+    trickle_ = bytes_per_look;
+  }
+
   /// While held, deltas are being made without an end.
   void hold_deltas(bool held) {
     const MutexLock lock(mutex_);
@@ -123,6 +129,28 @@ class MemorySource final : public FetchSource {
   }
 
  private:
+  /// Memory that fills with what belongs there whenever somebody looks.
+  class Trickle final : public ComingAnswer {
+   public:
+    Trickle(std::vector<std::byte>& memory, std::uint64_t bytes_per_look)
+        : whole_(std::exchange(memory, std::vector<std::byte>(memory.size(), std::byte{0xcc}))),
+          memory_(memory),
+          bytes_per_look_(bytes_per_look) {}
+    Result<std::uint64_t> bytes_there() const override {
+      const MutexLock lock(mutex_);
+      const std::uint64_t came = std::min<std::uint64_t>(looks_++ * bytes_per_look_, whole_.size());
+      std::copy_n(whole_.begin(), came, memory_.begin());
+      return came;
+    }
+
+   private:
+    const std::vector<std::byte> whole_;
+    const MutableBytes memory_;
+    const std::uint64_t bytes_per_look_;
+    mutable Mutex mutex_;
+    mutable std::uint64_t looks_ FRESHET_GUARDED_BY(mutex_) = 0;
+  };
+
   class Fetch final : public OpenFetch {
    public:
     Fetch(MemorySource& source, std::vector<Piece> pieces) : source_(source), pieces_(std::move(pieces)) {}
@@ -134,18 +162,24 @@ class MemorySource final : public FetchSource {
     }
     Result<Answer> answer(std::size_t piece) override {
       const Piece& wanted = pieces_.at(piece);
+      std::uint64_t trickle = 0;
       {
         const MutexLock lock(source_.mutex_);
+        trickle = source_.trickle_;
         while (wanted.base && source_.holding_) source_.changed_.wait(source_.mutex_);
         if (source_.failing_ == wanted.tensor) return fail(Code::io_error, "the test lets this tensor fail");
       }
-      if (!wanted.base && wanted.bytes > kCopiedBytesMax) {
+      if (!wanted.base && wanted.bytes > kCopiedBytesMax && trickle == 0) {
         return Answer{.encoding = Encoding::dense,
                       .bytes = Bytes(source_.tensors_[wanted.tensor]).subspan(wanted.offset, wanted.bytes)};
       }
       const auto [at, fresh] = answers_.emplace(piece, source_.expected(wanted));
       if (!fresh) source_.fault(format("piece {} was asked for twice", piece));
-      return Answer{.encoding = wanted.base ? Encoding::delta : Encoding::dense, .bytes = at->second};
+      std::shared_ptr<const Trickle> coming;
+      if (trickle > 0 && !wanted.base) coming = std::make_shared<const Trickle>(at->second, trickle);
+      return Answer{.encoding = wanted.base ? Encoding::delta : Encoding::dense,
+                    .bytes = at->second,
+                    .coming = std::move(coming)};
     }
     void release(std::size_t piece) override {
       const Piece& wanted = pieces_.at(piece);
@@ -182,6 +216,7 @@ class MemorySource final : public FetchSource {
   mutable CondVar changed_;
   std::map<LeaseId, protocol::SessionId> leases_ FRESHET_GUARDED_BY(mutex_);
   std::optional<std::uint32_t> failing_ FRESHET_GUARDED_BY(mutex_);
+  std::uint64_t trickle_ FRESHET_GUARDED_BY(mutex_) = 0;  ///< 0: everything is there.
   bool holding_ FRESHET_GUARDED_BY(mutex_) = false;
   std::size_t open_ FRESHET_GUARDED_BY(mutex_) = 0;
   std::size_t opened_ FRESHET_GUARDED_BY(mutex_) = 0;

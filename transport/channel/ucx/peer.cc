@@ -240,7 +240,11 @@ Result<bool> Peer::can_go_on(const Fetching& fetch) const {
 }
 
 void Peer::send_next(Fetching& fetch) {
-  if (!fetch.has_answer && !next_answer(fetch)) return;
+  if (!fetch.has_answer) {
+    if (!next_answer(fetch)) return;
+    // What can be answered may have no bytes yet; sendable() tells what fails.
+    if (!can_go_on(fetch).value_or(false)) return;
+  }
   if (fetch.offset == 0 && fetch.answer.bytes.size() <= kSmallAnswerBytes) return send_batch(fetch);
   send_chunk(fetch);
 }
