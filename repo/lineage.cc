@@ -2,7 +2,7 @@
 
 #include <unordered_set>
 
-#include "repo/repository_impl.h"
+#include "repo/local_repository.h"
 
 namespace freshet {
 namespace {
@@ -26,7 +26,7 @@ LineageRow lineage_row(const Catalog& catalog, VersionName name, const VersionRo
 
 }  // namespace
 
-Result<std::vector<LineageRow>> Repository::lineage(const VersionName& name) const {
+Result<std::vector<LineageRow>> LocalRepository::lineage(const VersionName& name) const {
   const Impl& impl = *impl_;
   const MutexLock lock(impl.mutex);
   const Catalog& catalog = impl.catalog;
@@ -43,7 +43,7 @@ Result<std::vector<LineageRow>> Repository::lineage(const VersionName& name) con
   return rows;
 }
 
-Result<std::vector<LineageRow>> Repository::versions(const std::string& model) const {
+Result<std::vector<LineageRow>> LocalRepository::versions(const std::string& model) const {
   const Impl& impl = *impl_;
   const MutexLock lock(impl.mutex);
   const Catalog& catalog = impl.catalog;

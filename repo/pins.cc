@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "core/format.h"
-#include "repo/repository_impl.h"
+#include "repo/local_repository.h"
 
 namespace freshet {
 namespace {
@@ -24,7 +24,7 @@ Result<std::uint64_t> count_at(const Backend& backend, const std::string& key) {
 
 }  // namespace
 
-Status Repository::pin(const VersionName& name, const std::string& by) {
+Status LocalRepository::pin(const VersionName& name, const std::string& by) {
   FRESHET_TRY(check_holder(by));
   const MutexLock turn(impl_->turn);
   FRESHET_TRY(impl_->ready_to_write());
@@ -35,7 +35,7 @@ Status Repository::pin(const VersionName& name, const std::string& by) {
   return impl_->apply({Backend::Put{key, std::to_string(count + 1)}});
 }
 
-Status Repository::unpin(const VersionName& name, const std::string& by) {
+Status LocalRepository::unpin(const VersionName& name, const std::string& by) {
   FRESHET_TRY(check_holder(by));
   const MutexLock turn(impl_->turn);
   FRESHET_TRY(impl_->ready_to_write());
@@ -47,7 +47,7 @@ Status Repository::unpin(const VersionName& name, const std::string& by) {
   return impl_->apply({Backend::Put{key, std::to_string(count - 1)}});
 }
 
-Result<std::vector<std::string>> Repository::pins(const VersionName& name) const {
+Result<std::vector<std::string>> LocalRepository::pins(const VersionName& name) const {
   FRESHET_ASSIGN(const Catalog::Found found, impl_->find(name));
   const std::string prefix = pin_prefix(found.name);
   std::vector<std::string> holders;

@@ -9,7 +9,7 @@
 #include <unordered_map>
 
 #include "core/format.h"
-#include "repo/repository_impl.h"
+#include "repo/local_repository.h"
 
 namespace freshet {
 namespace {
@@ -92,7 +92,7 @@ VersionRow row_of(const Manifest& manifest, const Repository::PutOptions& option
 
 }  // namespace
 
-Status Repository::Impl::admit(Manifest& manifest) const {
+Status LocalRepository::Impl::admit(Manifest& manifest) const {
   if (manifest.name.number > kVersionNumberMax)
     return fail(Code::invalid_argument, "the version's number is too large");
   if (manifest.ancestor == manifest.id) return fail(Code::invalid_argument, "the version is its own ancestor");
@@ -108,8 +108,8 @@ Status Repository::Impl::admit(Manifest& manifest) const {
   return check(manifest);
 }
 
-Status Repository::Impl::store_blobs(const Manifest& manifest, const std::vector<NewSegment>& segments,
-                                     const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of_tensor) {
+Status LocalRepository::Impl::store_blobs(const Manifest& manifest, const std::vector<NewSegment>& segments,
+                                          const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of_tensor) {
   if (segments.empty()) return {};
   FRESHET_ASSIGN(const std::unique_ptr<BlobWriter> writer, backend->write_blobs());
   for (const NewSegment& segment : segments) {
@@ -129,8 +129,8 @@ Status Repository::Impl::store_blobs(const Manifest& manifest, const std::vector
   return committed;
 }
 
-Status Repository::Impl::store_records(const Manifest& manifest, const std::vector<NewSegment>& segments,
-                                       VersionRow& row) {
+Status LocalRepository::Impl::store_records(const Manifest& manifest, const std::vector<NewSegment>& segments,
+                                            VersionRow& row) {
   const std::vector<std::byte> encoded = encode(manifest);
   if (encoded.size() > kManifestBytesMax) {
     return fail(Code::invalid_argument,
@@ -144,9 +144,9 @@ Status Repository::Impl::store_records(const Manifest& manifest, const std::vect
   return apply(batch);
 }
 
-Result<VersionName> Repository::put(const Manifest& given,
-                                    const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of,
-                                    PutOptions options) {
+Result<VersionName> LocalRepository::put(const Manifest& given,
+                                         const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of,
+                                         PutOptions options) {
   const MutexLock turn(impl_->turn);
   FRESHET_TRY(impl_->ready_to_write());
   Manifest manifest = given;

@@ -1,11 +1,11 @@
 /// Reading versions back: one owner map, then each segment where it lies, however long the lineage is.
 
 #include "core/format.h"
-#include "repo/repository_impl.h"
+#include "repo/local_repository.h"
 
 namespace freshet {
 
-Result<VersionRecord> Repository::get(const VersionName& name) const {
+Result<VersionRecord> LocalRepository::get(const VersionName& name) const {
   FRESHET_ASSIGN(const Catalog::Found found, impl_->find(name));
   FRESHET_ASSIGN(Manifest manifest, impl_->manifest_of(found.name, *found.row));
   return VersionRecord{.manifest = std::move(manifest),
@@ -15,7 +15,7 @@ Result<VersionRecord> Repository::get(const VersionName& name) const {
                        .inherited_bytes = found.row->inherited_bytes};
 }
 
-Status Repository::read(const VersionRecord& record, std::span<const TensorRead> reads) const {
+Status LocalRepository::read(const VersionRecord& record, std::span<const TensorRead> reads) const {
   const Manifest& manifest = record.manifest;
   const Architecture& architecture = *manifest.architecture;
   if (!record.has_weights) {
@@ -42,7 +42,7 @@ Status Repository::read(const VersionRecord& record, std::span<const TensorRead>
   return {};
 }
 
-Result<std::vector<OwnerRow>> Repository::owners(const VersionName& name) const {
+Result<std::vector<OwnerRow>> LocalRepository::owners(const VersionName& name) const {
   FRESHET_ASSIGN(const VersionRecord record, get(name));
   const Manifest& manifest = record.manifest;
   const auto tensors = manifest.architecture->tensors();

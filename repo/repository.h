@@ -67,7 +67,11 @@ struct VerifyReport {
   std::vector<Corrupt> corrupt;
 };
 
-/// Any thread; puts run one at a time.
+/// How far long work is: bytes done, of so many in all.
+using Progress = std::function<void(std::uint64_t done, std::uint64_t total)>;
+
+/// One that is here (open(), below), or one that another process or other hosts keep. Any thread; what changes a
+/// repository is done one at a time.
 class Repository {
  public:
   struct Options {
@@ -76,7 +80,7 @@ class Repository {
   /// Reads the catalog, and removes the blobs that a crash left (not from a read-only backend). unsupported when the
   /// repository was written in a newer format than this build reads.
   static Result<std::unique_ptr<Repository>> open(std::unique_ptr<Backend> backend, Options options);
-  ~Repository();
+  virtual ~Repository() = default;
 
   /// Stores a version, durably when the backend is. Its manifest's name.number is honoured when it is greater than the
   /// model's newest (a sink keeps the publisher's numbers) and given anew otherwise, 0 included; the number is
@@ -91,42 +95,37 @@ class Repository {
     std::optional<double> quality;
     bool has_weights = true;  ///< False: a graph that was never trained. No bytes are asked, digests do not count.
   };
-  Result<VersionName> put(const Manifest& manifest, const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of,
-                          PutOptions options);
+  virtual Result<VersionName> put(const Manifest& manifest,
+                                  const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of,
+                                  PutOptions options) = 0;
 
   /// Number 0: the newest. not_found names what is there instead.
-  Result<VersionRecord> get(const VersionName& name) const;
-  Result<VersionNumber> latest(const std::string& model) const;
-  std::optional<VersionName> find(const VersionId& id) const;  ///< By identity.
+  virtual Result<VersionRecord> get(const VersionName& name) const = 0;
+  virtual Result<VersionNumber> latest(const std::string& model) const = 0;
+  virtual std::optional<VersionName> find(const VersionId& id) const = 0;  ///< By identity.
 
   /// Reads tensors into the caller's memory and checks each against its digest.
   struct TensorRead {
     std::uint32_t tensor = 0;
     MutableBytes out;  ///< As long as the tensor.
   };
-  Status read(const VersionRecord& record, std::span<const TensorRead> reads) const;
+  virtual Status read(const VersionRecord& record, std::span<const TensorRead> reads) const = 0;
 
-  Result<std::vector<OwnerRow>> owners(const VersionName& name) const;
+  virtual Result<std::vector<OwnerRow>> owners(const VersionName& name) const = 0;
   /// Newest first, along the chain of ancestors.
-  Result<std::vector<LineageRow>> lineage(const VersionName& name) const;
+  virtual Result<std::vector<LineageRow>> lineage(const VersionName& name) const = 0;
 
-  std::vector<std::string> models() const;
-  Result<std::vector<LineageRow>> versions(const std::string& model) const;  ///< Ascending.
+  virtual std::vector<std::string> models() const = 0;
+  virtual Result<std::vector<LineageRow>> versions(const std::string& model) const = 0;  ///< Ascending.
 
   /// A pinned version cannot be retired. Pins are durable; `by` is whoever will unpin. Counted per (version, by).
-  Status pin(const VersionName& name, const std::string& by);
-  Status unpin(const VersionName& name, const std::string& by);
-  Result<std::vector<std::string>> pins(const VersionName& name) const;
+  virtual Status pin(const VersionName& name, const std::string& by) = 0;
+  virtual Status unpin(const VersionName& name, const std::string& by) = 0;
+  virtual Result<std::vector<std::string>> pins(const VersionName& name) const = 0;
 
-  Result<RepositoryStat> stat() const;
+  virtual Result<RepositoryStat> stat() const = 0;
   /// Re-reads and re-digests everything, or one version when `name` is given.
-  Result<VerifyReport> verify(const std::optional<VersionName>& name,
-                              const std::function<void(std::uint64_t done, std::uint64_t total)>& progress) const;
-
- private:
-  class Impl;
-  explicit Repository(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  virtual Result<VerifyReport> verify(const std::optional<VersionName>& name, const Progress& progress) const = 0;
 };
 
 }  // namespace freshet

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <unordered_set>
 
-#include "repo/repository_impl.h"
+#include "repo/local_repository.h"
 
 namespace freshet {
 namespace {
@@ -60,9 +60,7 @@ class Verifier {
 
 }  // namespace
 
-Result<VerifyReport> Repository::verify(
-    const std::optional<VersionName>& name,
-    const std::function<void(std::uint64_t done, std::uint64_t total)>& progress) const {
+Result<VerifyReport> LocalRepository::verify(const std::optional<VersionName>& name, const Progress& progress) const {
   std::vector<std::pair<VersionName, std::shared_ptr<const VersionRow>>> rows;
   std::uint64_t total = 0;
   if (name) {

@@ -1,6 +1,6 @@
 #pragma once
 
-/// What the parts of Repository share. Private to this room.
+/// The repository that this process keeps in a backend. Private to this room; others open it as a Repository.
 
 #include <map>
 #include <memory>
@@ -35,7 +35,37 @@ struct NewSegment {
   std::uint64_t bytes = 0;
 };
 
-class Repository::Impl {
+class LocalRepository final : public Repository {
+ public:
+  LocalRepository(std::unique_ptr<Backend> backend, const Clock& clock);
+  ~LocalRepository() override;
+  /// Checks the format, and reads the catalog from the backend's records.
+  Status load();
+
+  Result<VersionName> put(const Manifest& manifest, const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of,
+                          PutOptions options) override;
+  Result<VersionRecord> get(const VersionName& name) const override;
+  Result<VersionNumber> latest(const std::string& model) const override;
+  std::optional<VersionName> find(const VersionId& id) const override;
+  Status read(const VersionRecord& record, std::span<const TensorRead> reads) const override;
+  Result<std::vector<OwnerRow>> owners(const VersionName& name) const override;
+  Result<std::vector<LineageRow>> lineage(const VersionName& name) const override;
+  std::vector<std::string> models() const override;
+  Result<std::vector<LineageRow>> versions(const std::string& model) const override;
+  Status pin(const VersionName& name, const std::string& by) override;
+  Status unpin(const VersionName& name, const std::string& by) override;
+  Result<std::vector<std::string>> pins(const VersionName& name) const override;
+  Result<RepositoryStat> stat() const override;
+  Result<VerifyReport> verify(const std::optional<VersionName>& name, const Progress& progress) const override;
+
+  /// What the parts share.
+  class Impl;
+
+ private:
+  const std::unique_ptr<Impl> impl_;
+};
+
+class LocalRepository::Impl {
  public:
   Impl(std::unique_ptr<Backend> backend_in, const Clock& clock_in) : backend(std::move(backend_in)), clock(clock_in) {}
 

@@ -1,7 +1,7 @@
 #include "repo/repository.h"
 
 #include "core/format.h"
-#include "repo/repository_impl.h"
+#include "repo/local_repository.h"
 
 namespace freshet {
 namespace {
@@ -46,7 +46,7 @@ std::string tensor_label(const VersionName& name, const Architecture& architectu
   return format("{} {}", to_string(name), architecture.tensors()[tensor].name);
 }
 
-Status Repository::Impl::load() {
+Status LocalRepository::Impl::load() {
   FRESHET_TRY(check_format(*backend));
   if (!backend->read_only()) FRESHET_TRY(remove_leftover_blobs(*backend));
   FRESHET_ASSIGN(Catalog loaded, Catalog::load(*backend));
@@ -55,7 +55,7 @@ Status Repository::Impl::load() {
   return {};
 }
 
-Status Repository::Impl::ready_to_write() {
+Status LocalRepository::Impl::ready_to_write() {
   if (backend->read_only()) return fail(Code::failed_precondition, "the repository is opened for reading only");
   if (!failed) return {};
   // Whether the batch that failed is there or not, only the backend's records say.
@@ -65,18 +65,18 @@ Status Repository::Impl::ready_to_write() {
   return {};
 }
 
-Status Repository::Impl::apply(const Backend::Batch& batch) {
+Status LocalRepository::Impl::apply(const Backend::Batch& batch) {
   Status status = backend->apply(batch);
   if (!status) failed = true;
   return status;
 }
 
-Result<Catalog::Found> Repository::Impl::find(const VersionName& name) const {
+Result<Catalog::Found> LocalRepository::Impl::find(const VersionName& name) const {
   const MutexLock lock(mutex);
   return catalog.find(name);
 }
 
-Result<std::shared_ptr<const Architecture>> Repository::Impl::architecture_of(const Digest& digest) const {
+Result<std::shared_ptr<const Architecture>> LocalRepository::Impl::architecture_of(const Digest& digest) const {
   if (auto known = architectures.find(digest)) return known;
   const Result<std::string> stored = backend->get(architecture_key(digest));
   if (!stored && stored.error().code() == Code::not_found) return fail(Code::corrupt, "its architecture is missing");
@@ -88,7 +88,7 @@ Result<std::shared_ptr<const Architecture>> Repository::Impl::architecture_of(co
   return architecture;
 }
 
-Result<Manifest> Repository::Impl::manifest_of(const VersionName& name, const VersionRow& row) const {
+Result<Manifest> LocalRepository::Impl::manifest_of(const VersionName& name, const VersionRow& row) const {
   const auto in_context = [&](Error error) { return fail(std::move(error).with_context(to_string(name))); };
   const Result<std::string> stored = backend->get(manifest_key(name));
   if (!stored && stored.error().code() == Code::not_found)
@@ -106,35 +106,39 @@ Result<Manifest> Repository::Impl::manifest_of(const VersionName& name, const Ve
   return manifest;
 }
 
-Repository::Repository(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-Repository::~Repository() = default;
+LocalRepository::LocalRepository(std::unique_ptr<Backend> backend, const Clock& clock)
+    : impl_(std::make_unique<Impl>(std::move(backend), clock)) {}
+LocalRepository::~LocalRepository() = default;
+
+Status LocalRepository::load() { return impl_->load(); }
 
 Result<std::unique_ptr<Repository>> Repository::open(std::unique_ptr<Backend> backend, Options options) {
-  auto impl = std::make_unique<Impl>(std::move(backend), options.clock != nullptr ? *options.clock : system_clock());
-  FRESHET_TRY(impl->load());
-  return std::unique_ptr<Repository>(new Repository(std::move(impl)));
+  auto repository =
+      std::make_unique<LocalRepository>(std::move(backend), options.clock != nullptr ? *options.clock : system_clock());
+  FRESHET_TRY(repository->load());
+  return repository;
 }
 
-std::vector<std::string> Repository::models() const {
+std::vector<std::string> LocalRepository::models() const {
   const MutexLock lock(impl_->mutex);
   std::vector<std::string> names;
   for (const auto& [model, versions] : impl_->catalog.models()) names.push_back(model);
   return names;
 }
 
-Result<VersionNumber> Repository::latest(const std::string& model) const {
+Result<VersionNumber> LocalRepository::latest(const std::string& model) const {
   const MutexLock lock(impl_->mutex);
   const auto found = impl_->catalog.models().find(model);
   if (found != impl_->catalog.models().end()) return found->second.rbegin()->first;
   return fail(impl_->catalog.find(VersionName{.model = model}).error());
 }
 
-std::optional<VersionName> Repository::find(const VersionId& id) const {
+std::optional<VersionName> LocalRepository::find(const VersionId& id) const {
   const MutexLock lock(impl_->mutex);
   return impl_->catalog.find(id);
 }
 
-Result<RepositoryStat> Repository::stat() const {
+Result<RepositoryStat> LocalRepository::stat() const {
   FRESHET_ASSIGN(const std::uint64_t disk_bytes, impl_->backend->disk_bytes());
   const MutexLock lock(impl_->mutex);
   return RepositoryStat{.models = impl_->catalog.models().size(),
