@@ -178,7 +178,7 @@ TEST_F(CurrentStream, AGroupServesAVersionOnceAllHaveStagedIt) {
     EXPECT_EQ(stamp_of(first->snapshot(), 3), version);
   }
   EXPECT_EQ(publisher->stat().activation_failure, "");
-  EXPECT_EQ(first->status().epoch, publisher->stat().current.epoch);
+  EXPECT_TRUE(eventually([&] { return first->status().epoch == publisher->stat().current.epoch; }));
   EXPECT_FALSE(first->snapshot().stale());
 }
 
