@@ -48,6 +48,9 @@ class LocalRepository final : public Repository {
   Result<VersionNumber> latest(const std::string& model) const override;
   std::optional<VersionName> find(const VersionId& id) const override;
   Status read(const VersionRecord& record, std::span<const TensorRead> reads) const override;
+  Result<std::vector<std::uint32_t>> wanted(const Manifest& manifest) const override;
+  Status read_range(const VersionRecord& record, std::uint32_t tensor, std::uint64_t offset,
+                    MutableBytes out) const override;
   Result<std::vector<OwnerRow>> owners(const VersionName& name) const override;
   Result<std::vector<LineageRow>> lineage(const VersionName& name) const override;
   std::vector<std::string> models() const override;

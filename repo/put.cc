@@ -166,4 +166,14 @@ Result<VersionName> LocalRepository::put(const Manifest& given,
   return manifest.name;
 }
 
+Result<std::vector<std::uint32_t>> LocalRepository::wanted(const Manifest& given) const {
+  Manifest manifest = given;
+  FRESHET_TRY(impl_->admit(manifest));
+  FRESHET_ASSIGN(const std::vector<NewSegment> segments, segments_to_store(*impl_->backend, manifest));
+  std::vector<std::uint32_t> tensors;
+  for (const NewSegment& segment : segments) tensors.push_back(segment.tensor);
+  std::sort(tensors.begin(), tensors.end());
+  return tensors;
+}
+
 }  // namespace freshet

@@ -42,6 +42,22 @@ Status LocalRepository::read(const VersionRecord& record, std::span<const Tensor
   return {};
 }
 
+Status LocalRepository::read_range(const VersionRecord& record, std::uint32_t tensor, std::uint64_t offset,
+                                   MutableBytes out) const {
+  const Manifest& manifest = record.manifest;
+  const auto tensors = manifest.architecture->tensors();
+  if (!record.has_weights) {
+    return fail(Code::failed_precondition, to_string(manifest.name) + " has no weights");
+  }
+  if (tensor >= tensors.size() || offset > tensors[tensor].bytes() || out.size() > tensors[tensor].bytes() - offset) {
+    return fail(Code::invalid_argument, format("{} has no such bytes", to_string(manifest.name)));
+  }
+  Status status = impl_->backend->read_blob(segment_key(manifest.owners[tensor]), offset, out);
+  if (!status && status.error().code() == Code::not_found) status = fail(Code::corrupt, "its bytes are missing");
+  if (status) return {};
+  return fail(std::move(status).error().with_context(tensor_label(manifest.name, *manifest.architecture, tensor)));
+}
+
 Result<std::vector<OwnerRow>> LocalRepository::owners(const VersionName& name) const {
   FRESHET_ASSIGN(const VersionRecord record, get(name));
   const Manifest& manifest = record.manifest;

@@ -111,6 +111,14 @@ class Repository {
   };
   virtual Status read(const VersionRecord& record, std::span<const TensorRead> reads) const = 0;
 
+  /// What a server of this repository needs besides (repo/serve/). wanted(): the tensors whose bytes a put of that
+  /// manifest would ask for now, ascending; its errors are those that put() would answer before it asks. read_range():
+  /// some bytes of a tensor as they are stored, *not* checked against the digest: whoever puts the ranges together
+  /// proves the whole.
+  virtual Result<std::vector<std::uint32_t>> wanted(const Manifest& manifest) const = 0;
+  virtual Status read_range(const VersionRecord& record, std::uint32_t tensor, std::uint64_t offset,
+                            MutableBytes out) const = 0;
+
   virtual Result<std::vector<OwnerRow>> owners(const VersionName& name) const = 0;
   /// Newest first, along the chain of ancestors.
   virtual Result<std::vector<LineageRow>> lineage(const VersionName& name) const = 0;
