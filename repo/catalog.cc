@@ -28,7 +28,7 @@ Result<Catalog> Catalog::load(const Backend& backend) {
     const std::optional<VersionName> name = parse_version_key(key);
     if (!name) return true;
     if (Result<VersionRow> row = decode_version_row(value)) {
-      catalog.add(*name, std::move(*row));
+      catalog.place(*name, std::move(*row), Settled::later);
     } else {
       catalog.models_[name->model].insert_or_assign(name->number, Entry{});
       ++catalog.versions_;
@@ -36,6 +36,7 @@ Result<Catalog> Catalog::load(const Backend& backend) {
     return true;
   });
   FRESHET_TRY(status);
+  catalog.forest_->settle();
   status = backend.scan(kHighWaterPrefix, [&](std::string_view key, std::string_view value) {
     const std::string model(key.substr(kHighWaterPrefix.size()));
     if (const auto number = parse_number(value)) {
@@ -53,9 +54,16 @@ Result<Catalog> Catalog::load(const Backend& backend) {
   return catalog;
 }
 
-void Catalog::add(const VersionName& name, VersionRow row) {
-  by_id_.insert_or_assign(row.id, name);
-  models_[name.model].insert_or_assign(name.number, Entry{std::make_shared<const VersionRow>(std::move(row))});
+void Catalog::add(const VersionName& name, VersionRow row) { place(name, std::move(row), Settled::now); }
+
+void Catalog::place(const VersionName& name, VersionRow row, Settled settled) {
+  auto kept = std::make_shared<const VersionRow>(std::move(row));
+  if (settled == Settled::now) {
+    forest_->set(name, kept);
+  } else {
+    forest_->set_unsettled(name, kept);
+  }
+  models_[name.model].insert_or_assign(name.number, Entry{std::move(kept)});
   VersionNumber& high_water = high_water_[name.model];
   high_water = std::max(high_water, name.number);
   ++versions_;
@@ -83,15 +91,25 @@ Result<Catalog::Found> Catalog::find(const VersionName& name) const {
 }
 
 std::optional<VersionName> Catalog::find(const VersionId& id) const {
-  const auto found = by_id_.find(id);
-  if (found == by_id_.end()) return std::nullopt;
-  return found->second;
+  const VersionForest::Node node = forest_->find(id);
+  if (node == VersionForest::kNone) return std::nullopt;
+  return forest_->name(node);
 }
 
 std::shared_ptr<const VersionRow> Catalog::row_of(const VersionId& id) const {
-  const auto name = by_id_.find(id);
-  if (name == by_id_.end()) return nullptr;
-  return models_.at(name->second.model).at(name->second.number).row;
+  const VersionForest::Node node = forest_->find(id);
+  return node == VersionForest::kNone ? nullptr : forest_->row(node);
+}
+
+Result<VersionForest::Node> Catalog::node_of(const VersionName& name) const {
+  if (const auto model = models_.find(name.model); model != models_.end()) {
+    const auto version = model->second.find(name.number);
+    if (version != model->second.end() && version->second.row != nullptr) {
+      return forest_->find(version->second.row->id);
+    }
+  }
+  FRESHET_ASSIGN(const Found found, find(name));
+  return forest_->find(found.row->id);
 }
 
 bool Catalog::has_name(const VersionName& name) const {

@@ -9,13 +9,13 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "core/ids.h"
 #include "core/result.h"
 #include "repo/backend.h"
 #include "repo/records.h"
+#include "repo/version_forest.h"
 
 namespace freshet {
 
@@ -30,7 +30,7 @@ class Catalog {
   /// Reads all rows. A damaged row keeps its place under its name; it hides no other one.
   static Result<Catalog> load(const Backend& backend);
 
-  void add(const VersionName& name, VersionRow row);
+  void add(const VersionName& name, VersionRow row);  ///< Or replaces the row that it has.
   void add_segment(std::uint64_t bytes);
 
   /// The named version, or the newest for number 0. not_found says what is there instead; corrupt for a damaged row.
@@ -44,6 +44,12 @@ class Catalog {
   std::shared_ptr<const VersionRow> row_of(const VersionId& id) const;
   bool has_name(const VersionName& name) const;
 
+  /// Who descends from whom; retired versions stay in it. A forest of its own for each load(), so that whoever holds it
+  /// while the catalog is read anew finds the nodes that he knows; locked as the catalog is.
+  std::shared_ptr<const VersionForest> forest() const { return forest_; }
+  /// The version's place in it, also of one that was retired. Errors as find().
+  Result<VersionForest::Node> node_of(const VersionName& name) const;
+
   /// The greatest number ever given in the model; 0 for none.
   VersionNumber high_water(const std::string& model) const;
 
@@ -53,9 +59,12 @@ class Catalog {
   std::uint64_t segment_bytes() const { return segment_bytes_; }
 
  private:
+  enum class Settled { now, later };
+  void place(const VersionName& name, VersionRow row, Settled settled);
+
   std::map<std::string, Versions> models_;
   std::map<std::string, VersionNumber> high_water_;
-  std::unordered_map<VersionId, VersionName> by_id_;
+  std::shared_ptr<VersionForest> forest_ = std::make_shared<VersionForest>();
   std::uint64_t versions_ = 0;
   std::uint64_t segments_ = 0;
   std::uint64_t segment_bytes_ = 0;

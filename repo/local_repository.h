@@ -53,6 +53,10 @@ class LocalRepository final : public Repository {
                     MutableBytes out) const override;
   Result<std::vector<OwnerRow>> owners(const VersionName& name) const override;
   Result<std::vector<LineageRow>> lineage(const VersionName& name) const override;
+  Result<std::optional<VersionName>> mrca(const VersionName& a, const VersionName& b) const override;
+  Result<std::vector<LineageRow>> descendants(const VersionName& name) const override;
+  Result<std::vector<ContributorRow>> contributors(const VersionName& name) const override;
+  Result<VersionDiff> diff(const VersionName& a, const VersionName& b) const override;
   std::vector<std::string> models() const override;
   Result<std::vector<LineageRow>> versions(const std::string& model) const override;
   Status pin(const VersionName& name, const std::string& by) override;

@@ -102,6 +102,9 @@ Status LocalRepository::Impl::admit(Manifest& manifest) const {
       return fail(Code::already_exists,
                   format("version {} is stored as {}", to_string(manifest.id), to_string(*stored)));
     }
+    if (manifest.ancestor && catalog.forest()->closes_circle(manifest.id, *manifest.ancestor)) {
+      return fail(Code::invalid_argument, "the version would descend from itself");
+    }
     const VersionNumber high_water = catalog.high_water(manifest.name.model);
     if (manifest.name.number <= high_water) manifest.name.number = high_water + 1;
   }

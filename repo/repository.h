@@ -49,6 +49,35 @@ struct OwnerRow {
   std::uint64_t bytes = 0;
 };
 
+/// A version that wrote tensors which another one has, and which they are.
+struct ContributorRow {
+  VersionName version;  ///< Number 0 and model "" when it is not known here (a sink that joined late adopts segments).
+  VersionId id;
+  bool retired = false;      ///< Its bytes live on in whoever inherited them.
+  bool is_ancestor = false;  ///< On the line of ancestors, or the version itself.
+  std::uint64_t tensor_count = 0;
+  std::uint64_t bytes = 0;
+  std::vector<std::string> tensors;  ///< In the architecture's order.
+};
+
+/// What `b` has that `a` has not, and the other way round.
+struct VersionDiff {
+  struct Tensor {
+    std::string name;    ///< In `b`.
+    std::string name_a;  ///< In `a`; the same unless its layer was renamed.
+    std::uint64_t bytes = 0;
+    VersionName owner_a;  ///< Number 0 when the owner is not known here.
+    VersionName owner_b;
+  };
+  std::vector<std::string> layers_added;    ///< Names in `b` of layers whose slot `a` does not have.
+  std::vector<std::string> layers_removed;  ///< Names in `a` of layers whose slot `b` does not have.
+  /// Tensors of one type and shape in both, whose bytes differ: those of a layer that both have (by slot), and those
+  /// that go by the same name. Empty when one has no weights.
+  std::vector<Tensor> tensors_changed;
+  std::optional<double> quality_a;
+  std::optional<double> quality_b;
+};
+
 struct RepositoryStat {
   std::uint64_t models = 0;
   std::uint64_t versions = 0;
@@ -120,8 +149,22 @@ class Repository {
                             MutableBytes out) const = 0;
 
   virtual Result<std::vector<OwnerRow>> owners(const VersionName& name) const = 0;
+
+  // Who came from whom. Retired versions keep their place and can be asked about; all but contributors() and diff(),
+  // which read the versions' owner maps, is answered from memory in time that their number's logarithm or the answer's
+  // length tells. A line ends where an ancestor was never stored here.
+
   /// Newest first, along the chain of ancestors.
   virtual Result<std::vector<LineageRow>> lineage(const VersionName& name) const = 0;
+  /// The most recent version on both chains of ancestors, each of which begins with the version itself; nothing when
+  /// they never meet.
+  virtual Result<std::optional<VersionName>> mrca(const VersionName& a, const VersionName& b) const = 0;
+  /// All that came from it, children before their children; without the version itself.
+  virtual Result<std::vector<LineageRow>> descendants(const VersionName& name) const = 0;
+  /// Who wrote the tensors of a version: itself first where it wrote any, then its ancestors from the nearest on, then
+  /// others by name. Empty for one without weights.
+  virtual Result<std::vector<ContributorRow>> contributors(const VersionName& name) const = 0;
+  virtual Result<VersionDiff> diff(const VersionName& a, const VersionName& b) const = 0;
 
   virtual std::vector<std::string> models() const = 0;
   virtual Result<std::vector<LineageRow>> versions(const std::string& model) const = 0;  ///< Ascending.
