@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "repo/local_repository.h"
 #include "tests/repo/world.h"
 
 namespace freshet {
@@ -218,17 +219,30 @@ TEST_F(RepositoryTest, LineageFollowsAncestorsAcrossModels) {
   EXPECT_EQ(to_string((*branch)[1].version), "net@1");
 }
 
-TEST_F(RepositoryTest, ACircleOfAncestorsEnds) {
+TEST_F(RepositoryTest, AnAncestorThatIsNotStoredGoesByTheNameThatItWasGiven) {
   TestVersion a = version(1);
-  TestVersion b = version(2);
-  a.manifest.ancestor = b.manifest.id;
+  a.manifest.ancestor = test_id(2);
   a.manifest.ancestor_name = {.model = "net", .number = 2};
-  b.manifest.ancestor = a.manifest.id;
-  b.manifest.ancestor_name = {.model = "net", .number = 1};
   ASSERT_TRUE(put(*repository_, a));
-  EXPECT_EQ(to_string((*repository_->lineage({.model = "net"}))[0].ancestor), "net@2");  // By the name it was given.
-  ASSERT_TRUE(put(*repository_, b));
+  EXPECT_EQ(to_string((*repository_->lineage({.model = "net"}))[0].ancestor), "net@2");
+}
+
+TEST_F(RepositoryTest, ACircleOfAncestorsInDamagedRecordsEnds) {
+  auto backend = make_memory_backend();
+  Backend& records = *backend;
+  repository_ = open_or_die(std::move(backend));
+  const TestVersion a = version(1);
+  ASSERT_TRUE(put(*repository_, a));
+  ASSERT_TRUE(put(*repository_, version(2, &a, {0})));
+  const std::string key = version_key({.model = "net", .number = 1});
+  VersionRow row = *decode_version_row(*records.get(key));
+  row.ancestor = test_id(2);
+  LocalRepository& local = dynamic_cast<LocalRepository&>(*repository_);
+  ASSERT_TRUE(records.apply({Backend::Put{key, encode(row)}}));
+  ASSERT_TRUE(local.load());
   EXPECT_EQ(repository_->lineage({.model = "net"})->size(), 2u);
+  EXPECT_EQ(repository_->lineage({.model = "net", .number = 1})->size(), 1u);
+  EXPECT_EQ(repository_->descendants({.model = "net", .number = 1})->size(), 1u);
 }
 
 TEST_F(RepositoryTest, PinsAreCountedPerHolder) {
