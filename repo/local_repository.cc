@@ -88,24 +88,6 @@ Result<std::shared_ptr<const Architecture>> LocalRepository::Impl::architecture_
   return architecture;
 }
 
-Result<Manifest> LocalRepository::Impl::manifest_of(const VersionName& name, const VersionRow& row) const {
-  const auto in_context = [&](Error error) { return fail(std::move(error).with_context(to_string(name))); };
-  const Result<std::string> stored = backend->get(manifest_key(name));
-  if (!stored && stored.error().code() == Code::not_found)
-    return in_context(Error(Code::corrupt, "its manifest is missing"));
-  if (!stored) return in_context(stored.error());
-  const Bytes encoded = bytes_of(stored->data(), stored->size());
-  if (digest_of(encoded) != row.manifest) return in_context(Error(Code::corrupt, "its manifest is damaged"));
-  Result<std::shared_ptr<const Architecture>> architecture = architecture_of(row.architecture);
-  if (!architecture) return in_context(std::move(architecture).error());
-  Result<Manifest> manifest = decode_manifest(encoded, *architecture);
-  if (!manifest) return in_context(std::move(manifest).error());
-  if (manifest->id != row.id || manifest->name != name) {
-    return in_context(Error(Code::corrupt, "its manifest is that of " + to_string(manifest->name)));
-  }
-  return manifest;
-}
-
 LocalRepository::LocalRepository(std::unique_ptr<Backend> backend, const Clock& clock)
     : impl_(std::make_unique<Impl>(std::move(backend), clock)) {}
 LocalRepository::~LocalRepository() = default;

@@ -92,8 +92,28 @@ class LocalRepository::Impl {
       FRESHET_REQUIRES(turn);
 
   Result<Catalog::Found> find(const VersionName& name) const;
-  Result<Manifest> manifest_of(const VersionName& name, const VersionRow& row) const;
   Result<std::shared_ptr<const Architecture>> architecture_of(const Digest& digest) const;
+
+  // Manifests on the disk, in repo/manifests.cc. How they share their equal parts is known there alone, so nobody else
+  // reads or writes their records.
+  /// Adds to the batch what stores the manifest, and notes in `row` where it is found and how it is proved.
+  Status store_manifest(Backend::Batch& batch, const Manifest& manifest, VersionRow& row) const FRESHET_REQUIRES(turn);
+  /// Adds to the batch what takes the version's manifest away; those that share parts with it stay whole. Sees what the
+  /// batch has already, so several can go in one.
+  Status erase_manifest(Backend::Batch& batch, const VersionName& name, const VersionRow& row) const
+      FRESHET_REQUIRES(turn);
+  /// Reads and proves. corrupt names the version.
+  Result<Manifest> manifest_of(const VersionName& name, const VersionRow& row) const;
+  using EachManifest =
+      std::function<Status(const VersionName& name, const VersionRow& row, const Result<Manifest>& manifest)>;
+  /// Calls back for every version that has one (not: tombstones and damaged rows), in the order that reads cheapest.
+  /// Ends with the first error that the callback gives. Not under `mutex`.
+  Status for_each_manifest(const EachManifest& each) const;
+
+  // Segments on the disk, in repo/segments.cc.
+  /// Reads a whole segment into `out`, however it is encoded; the caller proves it against its digest. corrupt when it
+  /// is missing or not as long as `out`.
+  Status read_segment(const SegmentName& segment, MutableBytes out) const;
 
   const std::unique_ptr<Backend> backend;
   const Clock& clock;

@@ -61,17 +61,11 @@ Status prove(Bytes bytes, const NewSegment& segment, const Manifest& manifest) {
 
 std::string text_of(Bytes bytes) { return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()); }
 
-Backend::Batch batch_of(const Manifest& manifest, const VersionRow& row, std::string encoded,
-                        const std::vector<NewSegment>& segments) {
-  Backend::Batch batch;
+void add_segments(Backend::Batch& batch, const Manifest& manifest, const std::vector<NewSegment>& segments) {
   for (const NewSegment& segment : segments) {
     const SegmentRow stored{.bytes = segment.bytes, .digest = manifest.digests[segment.tensor]};
     batch.push_back(Backend::Put{segment_record_key(segment.name), encode(stored)});
   }
-  batch.push_back(Backend::Put{manifest_key(manifest.name), std::move(encoded)});
-  batch.push_back(Backend::Put{version_key(manifest.name), encode(row)});
-  batch.push_back(Backend::Put{high_water_key(manifest.name.model), std::to_string(manifest.name.number)});
-  return batch;
 }
 
 VersionRow row_of(const Manifest& manifest, const Repository::PutOptions& options, const Clock& clock) {
@@ -134,13 +128,11 @@ Status LocalRepository::Impl::store_blobs(const Manifest& manifest, const std::v
 
 Status LocalRepository::Impl::store_records(const Manifest& manifest, const std::vector<NewSegment>& segments,
                                             VersionRow& row) {
-  const std::vector<std::byte> encoded = encode(manifest);
-  if (encoded.size() > kManifestBytesMax) {
-    return fail(Code::invalid_argument,
-                format("the manifest has {} bytes, more than {}", encoded.size(), kManifestBytesMax));
-  }
-  row.manifest = digest_of(encoded);
-  Backend::Batch batch = batch_of(manifest, row, text_of(encoded), segments);
+  Backend::Batch batch;
+  add_segments(batch, manifest, segments);
+  FRESHET_TRY(store_manifest(batch, manifest, row));
+  batch.push_back(Backend::Put{version_key(manifest.name), encode(row)});
+  batch.push_back(Backend::Put{high_water_key(manifest.name.model), std::to_string(manifest.name.number)});
   const std::string architecture = architecture_key(row.architecture);
   if (!backend->get(architecture))
     batch.push_back(Backend::Put{architecture, text_of(manifest.architecture->encoded())});
