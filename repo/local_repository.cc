@@ -101,7 +101,7 @@ Result<std::unique_ptr<Repository>> Repository::open(std::unique_ptr<Backend> ba
   return repository;
 }
 
-std::vector<std::string> LocalRepository::models() const {
+Result<std::vector<std::string>> LocalRepository::models() const {
   const MutexLock lock(impl_->mutex);
   std::vector<std::string> names;
   for (const auto& [model, versions] : impl_->catalog.models()) names.push_back(model);
@@ -115,7 +115,7 @@ Result<VersionNumber> LocalRepository::latest(const std::string& model) const {
   return fail(impl_->catalog.find(VersionName{.model = model}).error());
 }
 
-std::optional<VersionName> LocalRepository::find(const VersionId& id) const {
+Result<std::optional<VersionName>> LocalRepository::find(const VersionId& id) const {
   const MutexLock lock(impl_->mutex);
   return impl_->catalog.find(id);
 }

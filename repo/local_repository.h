@@ -46,7 +46,7 @@ class LocalRepository final : public Repository {
                           PutOptions options) override;
   Result<VersionRecord> get(const VersionName& name) const override;
   Result<VersionNumber> latest(const std::string& model) const override;
-  std::optional<VersionName> find(const VersionId& id) const override;
+  Result<std::optional<VersionName>> find(const VersionId& id) const override;
   Status read(const VersionRecord& record, std::span<const TensorRead> reads) const override;
   Result<std::vector<std::uint32_t>> wanted(const Manifest& manifest) const override;
   Status read_range(const VersionRecord& record, std::uint32_t tensor, std::uint64_t offset,
@@ -57,7 +57,7 @@ class LocalRepository final : public Repository {
   Result<std::vector<LineageRow>> descendants(const VersionName& name) const override;
   Result<std::vector<ContributorRow>> contributors(const VersionName& name) const override;
   Result<VersionDiff> diff(const VersionName& a, const VersionName& b) const override;
-  std::vector<std::string> models() const override;
+  Result<std::vector<std::string>> models() const override;
   Result<std::vector<LineageRow>> versions(const std::string& model) const override;
   Status pin(const VersionName& name, const std::string& by) override;
   Status unpin(const VersionName& name, const std::string& by) override;

@@ -131,7 +131,8 @@ class Repository {
   /// Number 0: the newest. not_found names what is there instead.
   virtual Result<VersionRecord> get(const VersionName& name) const = 0;
   virtual Result<VersionNumber> latest(const std::string& model) const = 0;
-  virtual std::optional<VersionName> find(const VersionId& id) const = 0;  ///< By identity.
+  /// By identity; nothing when it is not stored.
+  virtual Result<std::optional<VersionName>> find(const VersionId& id) const = 0;
 
   /// Reads tensors into the caller's memory and checks each against its digest.
   struct TensorRead {
@@ -166,7 +167,7 @@ class Repository {
   virtual Result<std::vector<ContributorRow>> contributors(const VersionName& name) const = 0;
   virtual Result<VersionDiff> diff(const VersionName& a, const VersionName& b) const = 0;
 
-  virtual std::vector<std::string> models() const = 0;
+  virtual Result<std::vector<std::string>> models() const = 0;
   virtual Result<std::vector<LineageRow>> versions(const std::string& model) const = 0;  ///< Ascending.
 
   /// A pinned version cannot be retired. Pins are durable; `by` is whoever will unpin. Counted per (version, by).
