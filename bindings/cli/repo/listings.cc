@@ -15,8 +15,7 @@ std::string quality_text(const std::optional<double>& quality) { return quality 
 
 Result<ExitCode> list_models(Program& program, const Repository& repository) {
   std::vector<std::vector<std::string>> rows = {{"MODEL", "VERSIONS", "NEWEST", "QUALITY"}};
-  FRESHET_ASSIGN(const std::vector<std::string> models, repository.models());
-  for (const std::string& model : models) {
+  for (const std::string& model : repository.models()) {
     FRESHET_ASSIGN(const std::vector<LineageRow> versions, repository.versions(model));
     if (versions.empty()) continue;
     const LineageRow& newest = versions.back();
