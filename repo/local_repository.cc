@@ -88,24 +88,6 @@ Result<std::shared_ptr<const Architecture>> LocalRepository::Impl::architecture_
   return architecture;
 }
 
-Result<Manifest> LocalRepository::Impl::manifest_of(const VersionName& name, const VersionRow& row) const {
-  const auto in_context = [&](Error error) { return fail(std::move(error).with_context(to_string(name))); };
-  const Result<std::string> stored = backend->get(manifest_key(name));
-  if (!stored && stored.error().code() == Code::not_found)
-    return in_context(Error(Code::corrupt, "its manifest is missing"));
-  if (!stored) return in_context(stored.error());
-  const Bytes encoded = bytes_of(stored->data(), stored->size());
-  if (digest_of(encoded) != row.manifest) return in_context(Error(Code::corrupt, "its manifest is damaged"));
-  Result<std::shared_ptr<const Architecture>> architecture = architecture_of(row.architecture);
-  if (!architecture) return in_context(std::move(architecture).error());
-  Result<Manifest> manifest = decode_manifest(encoded, *architecture);
-  if (!manifest) return in_context(std::move(manifest).error());
-  if (manifest->id != row.id || manifest->name != name) {
-    return in_context(Error(Code::corrupt, "its manifest is that of " + to_string(manifest->name)));
-  }
-  return manifest;
-}
-
 LocalRepository::LocalRepository(std::unique_ptr<Backend> backend, const Clock& clock)
     : impl_(std::make_unique<Impl>(std::move(backend), clock)) {}
 LocalRepository::~LocalRepository() = default;
@@ -119,7 +101,7 @@ Result<std::unique_ptr<Repository>> Repository::open(std::unique_ptr<Backend> ba
   return repository;
 }
 
-std::vector<std::string> LocalRepository::models() const {
+Result<std::vector<std::string>> LocalRepository::models() const {
   const MutexLock lock(impl_->mutex);
   std::vector<std::string> names;
   for (const auto& [model, versions] : impl_->catalog.models()) names.push_back(model);
@@ -133,7 +115,7 @@ Result<VersionNumber> LocalRepository::latest(const std::string& model) const {
   return fail(impl_->catalog.find(VersionName{.model = model}).error());
 }
 
-std::optional<VersionName> LocalRepository::find(const VersionId& id) const {
+Result<std::optional<VersionName>> LocalRepository::find(const VersionId& id) const {
   const MutexLock lock(impl_->mutex);
   return impl_->catalog.find(id);
 }

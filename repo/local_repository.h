@@ -46,9 +46,9 @@ class LocalRepository final : public Repository {
                           PutOptions options) override;
   Result<VersionRecord> get(const VersionName& name) const override;
   Result<VersionNumber> latest(const std::string& model) const override;
-  std::optional<VersionName> find(const VersionId& id) const override;
+  Result<std::optional<VersionName>> find(const VersionId& id) const override;
   Status read(const VersionRecord& record, std::span<const TensorRead> reads) const override;
-  Result<std::vector<std::uint32_t>> wanted(const Manifest& manifest, const PutOptions& options) const override;
+  Result<std::vector<std::uint32_t>> wanted(const Manifest& manifest) const override;
   Status read_range(const VersionRecord& record, std::uint32_t tensor, std::uint64_t offset,
                     MutableBytes out) const override;
   Result<std::vector<OwnerRow>> owners(const VersionName& name) const override;
@@ -57,16 +57,11 @@ class LocalRepository final : public Repository {
   Result<std::vector<LineageRow>> descendants(const VersionName& name) const override;
   Result<std::vector<ContributorRow>> contributors(const VersionName& name) const override;
   Result<VersionDiff> diff(const VersionName& a, const VersionName& b) const override;
-  std::vector<std::string> models() const override;
+  Result<std::vector<std::string>> models() const override;
   Result<std::vector<LineageRow>> versions(const std::string& model) const override;
   Status pin(const VersionName& name, const std::string& by) override;
   Status unpin(const VersionName& name, const std::string& by) override;
   Result<std::vector<std::string>> pins(const VersionName& name) const override;
-  Status read_segments(std::span<const SegmentRead> reads) const override;
-  Status read_segment_range(const SegmentName& segment, std::uint64_t offset, MutableBytes out) const override;
-  Result<bool> settle_put(const VersionId& id, std::uint64_t attempt) override;
-  Result<SharedRecord> shared_record(const std::string& key) const override;
-  Status change_shared_records(std::span<const SharedRecord> expected, std::span<const SharedRecord> changes) override;
   Result<RepositoryStat> stat() const override;
   Result<VerifyReport> verify(const std::optional<VersionName>& name, const Progress& progress) const override;
 
@@ -90,17 +85,35 @@ class LocalRepository::Impl {
   Status apply(const Backend::Batch& batch) FRESHET_REQUIRES(turn);
 
   // The steps of a put, in repo/put.cc.
-  Status admit(Manifest& manifest, const PutOptions& options) const;
-  /// What one provider of several asks of a put besides (repo/provider.cc).
-  Status admit_placed(const Manifest& manifest, const Placed& placed) const;
+  Status admit(Manifest& manifest) const;
   Status store_blobs(const Manifest& manifest, const std::vector<NewSegment>& segments,
                      const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of_tensor) FRESHET_REQUIRES(turn);
   Status store_records(const Manifest& manifest, const std::vector<NewSegment>& segments, VersionRow& row)
       FRESHET_REQUIRES(turn);
 
   Result<Catalog::Found> find(const VersionName& name) const;
-  Result<Manifest> manifest_of(const VersionName& name, const VersionRow& row) const;
   Result<std::shared_ptr<const Architecture>> architecture_of(const Digest& digest) const;
+
+  // Manifests on the disk, in repo/manifests.cc. How they share their equal parts is known there alone, so nobody else
+  // reads or writes their records.
+  /// Adds to the batch what stores the manifest, and notes in `row` where it is found and how it is proved.
+  Status store_manifest(Backend::Batch& batch, const Manifest& manifest, VersionRow& row) const FRESHET_REQUIRES(turn);
+  /// Adds to the batch what takes the version's manifest away; those that share parts with it stay whole. Sees what the
+  /// batch has already, so several can go in one.
+  Status erase_manifest(Backend::Batch& batch, const VersionName& name, const VersionRow& row) const
+      FRESHET_REQUIRES(turn);
+  /// Reads and proves. corrupt names the version.
+  Result<Manifest> manifest_of(const VersionName& name, const VersionRow& row) const;
+  using EachManifest =
+      std::function<Status(const VersionName& name, const VersionRow& row, const Result<Manifest>& manifest)>;
+  /// Calls back for every version that has one (not: tombstones and damaged rows), in the order that reads cheapest.
+  /// Ends with the first error that the callback gives. Not under `mutex`.
+  Status for_each_manifest(const EachManifest& each) const;
+
+  // Segments on the disk, in repo/segments.cc.
+  /// Reads a whole segment into `out`, however it is encoded; the caller proves it against its digest. corrupt when it
+  /// is missing or not as long as `out`.
+  Status read_segment(const SegmentName& segment, MutableBytes out) const;
 
   const std::unique_ptr<Backend> backend;
   const Clock& clock;

@@ -24,12 +24,10 @@ Status check_same(const SegmentRow& stored, const SegmentRow& named) {
 }
 
 // The segments of the owner map that are not stored yet, in their order.
-Result<std::vector<NewSegment>> segments_to_store(const Backend& backend, const Manifest& manifest,
-                                                  const std::optional<Placed>& placed) {
+Result<std::vector<NewSegment>> segments_to_store(const Backend& backend, const Manifest& manifest) {
   std::vector<NewSegment> missing;
   std::unordered_map<SegmentName, SegmentRow> seen;
   for (std::uint32_t tensor = 0; tensor < manifest.owners.size(); ++tensor) {
-    if (placed && is_elsewhere(*placed, tensor)) continue;
     const SegmentName& name = manifest.owners[tensor];
     const SegmentRow row{.bytes = manifest.architecture->tensors()[tensor].bytes(), .digest = manifest.digests[tensor]};
     const auto [before, first] = seen.try_emplace(name, row);
@@ -63,17 +61,11 @@ Status prove(Bytes bytes, const NewSegment& segment, const Manifest& manifest) {
 
 std::string text_of(Bytes bytes) { return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()); }
 
-Backend::Batch batch_of(const Manifest& manifest, const VersionRow& row, std::string encoded,
-                        const std::vector<NewSegment>& segments) {
-  Backend::Batch batch;
+void add_segments(Backend::Batch& batch, const Manifest& manifest, const std::vector<NewSegment>& segments) {
   for (const NewSegment& segment : segments) {
     const SegmentRow stored{.bytes = segment.bytes, .digest = manifest.digests[segment.tensor]};
     batch.push_back(Backend::Put{segment_record_key(segment.name), encode(stored)});
   }
-  batch.push_back(Backend::Put{manifest_key(manifest.name), std::move(encoded)});
-  batch.push_back(Backend::Put{version_key(manifest.name), encode(row)});
-  batch.push_back(Backend::Put{high_water_key(manifest.name.model), std::to_string(manifest.name.number)});
-  return batch;
 }
 
 VersionRow row_of(const Manifest& manifest, const Repository::PutOptions& options, const Clock& clock) {
@@ -83,8 +75,7 @@ VersionRow row_of(const Manifest& manifest, const Repository::PutOptions& option
                  .architecture = manifest.architecture->digest(),
                  .quality = options.quality,
                  .has_weights = options.has_weights,
-                 .stored_unix_ns = clock.unix_ns(),
-                 .placed = options.placed};
+                 .stored_unix_ns = clock.unix_ns()};
   if (!options.has_weights) return row;
   for (std::uint32_t tensor = 0; tensor < manifest.owners.size(); ++tensor) {
     const std::uint64_t bytes = manifest.architecture->tensors()[tensor].bytes();
@@ -95,7 +86,7 @@ VersionRow row_of(const Manifest& manifest, const Repository::PutOptions& option
 
 }  // namespace
 
-Status LocalRepository::Impl::admit(Manifest& manifest, const PutOptions& options) const {
+Status LocalRepository::Impl::admit(Manifest& manifest) const {
   if (manifest.name.number > kVersionNumberMax)
     return fail(Code::invalid_argument, "the version's number is too large");
   if (manifest.ancestor == manifest.id) return fail(Code::invalid_argument, "the version is its own ancestor");
@@ -108,11 +99,8 @@ Status LocalRepository::Impl::admit(Manifest& manifest, const PutOptions& option
     if (manifest.ancestor && catalog.forest()->closes_circle(manifest.id, *manifest.ancestor)) {
       return fail(Code::invalid_argument, "the version would descend from itself");
     }
-    if (options.placed && catalog.has_name(manifest.name)) {
-      return fail(Code::already_exists, to_string(manifest.name) + " is stored");
-    }
     const VersionNumber high_water = catalog.high_water(manifest.name.model);
-    if (manifest.name.number <= high_water && !options.placed) manifest.name.number = high_water + 1;
+    if (manifest.name.number <= high_water) manifest.name.number = high_water + 1;
   }
   return check(manifest);
 }
@@ -140,13 +128,11 @@ Status LocalRepository::Impl::store_blobs(const Manifest& manifest, const std::v
 
 Status LocalRepository::Impl::store_records(const Manifest& manifest, const std::vector<NewSegment>& segments,
                                             VersionRow& row) {
-  const std::vector<std::byte> encoded = encode(manifest);
-  if (encoded.size() > kManifestBytesMax) {
-    return fail(Code::invalid_argument,
-                format("the manifest has {} bytes, more than {}", encoded.size(), kManifestBytesMax));
-  }
-  row.manifest = digest_of(encoded);
-  Backend::Batch batch = batch_of(manifest, row, text_of(encoded), segments);
+  Backend::Batch batch;
+  add_segments(batch, manifest, segments);
+  FRESHET_TRY(store_manifest(batch, manifest, row));
+  batch.push_back(Backend::Put{version_key(manifest.name), encode(row)});
+  batch.push_back(Backend::Put{high_water_key(manifest.name.model), std::to_string(manifest.name.number)});
   const std::string architecture = architecture_key(row.architecture);
   if (!backend->get(architecture))
     batch.push_back(Backend::Put{architecture, text_of(manifest.architecture->encoded())});
@@ -159,11 +145,10 @@ Result<VersionName> LocalRepository::put(const Manifest& given,
   const MutexLock turn(impl_->turn);
   FRESHET_TRY(impl_->ready_to_write());
   Manifest manifest = given;
-  if (options.placed) FRESHET_TRY(impl_->admit_placed(manifest, *options.placed));
-  FRESHET_TRY(impl_->admit(manifest, options));
+  FRESHET_TRY(impl_->admit(manifest));
   std::vector<NewSegment> segments;
   if (options.has_weights) {
-    FRESHET_ASSIGN(segments, segments_to_store(*impl_->backend, manifest, options.placed));
+    FRESHET_ASSIGN(segments, segments_to_store(*impl_->backend, manifest));
   }
   VersionRow row = row_of(manifest, options, impl_->clock);
   Status stored = impl_->store_blobs(manifest, segments, bytes_of);
@@ -176,13 +161,11 @@ Result<VersionName> LocalRepository::put(const Manifest& given,
   return manifest.name;
 }
 
-Result<std::vector<std::uint32_t>> LocalRepository::wanted(const Manifest& given, const PutOptions& options) const {
+Result<std::vector<std::uint32_t>> LocalRepository::wanted(const Manifest& given) const {
   Manifest manifest = given;
-  if (options.placed) FRESHET_TRY(impl_->admit_placed(manifest, *options.placed));
-  FRESHET_TRY(impl_->admit(manifest, options));
+  FRESHET_TRY(impl_->admit(manifest));
+  FRESHET_ASSIGN(const std::vector<NewSegment> segments, segments_to_store(*impl_->backend, manifest));
   std::vector<std::uint32_t> tensors;
-  if (!options.has_weights) return tensors;
-  FRESHET_ASSIGN(const std::vector<NewSegment> segments, segments_to_store(*impl_->backend, manifest, options.placed));
   for (const NewSegment& segment : segments) tensors.push_back(segment.tensor);
   std::sort(tensors.begin(), tensors.end());
   return tensors;

@@ -12,8 +12,7 @@ Result<VersionRecord> LocalRepository::get(const VersionName& name) const {
                        .quality = found.row->quality,
                        .has_weights = found.row->has_weights,
                        .own_bytes = found.row->own_bytes,
-                       .inherited_bytes = found.row->inherited_bytes,
-                       .placed = found.row->placed};
+                       .inherited_bytes = found.row->inherited_bytes};
 }
 
 Status LocalRepository::read(const VersionRecord& record, std::span<const TensorRead> reads) const {
@@ -31,8 +30,7 @@ Status LocalRepository::read(const VersionRecord& record, std::span<const Tensor
     if (read.out.size() != bytes) {
       status = fail(Code::invalid_argument, format("{} bytes of room for {}", read.out.size(), bytes));
     } else {
-      status = impl_->backend->read_blob(segment_key(manifest.owners[read.tensor]), 0, read.out);
-      if (!status && status.error().code() == Code::not_found) status = fail(Code::corrupt, "its bytes are missing");
+      status = impl_->read_segment(manifest.owners[read.tensor], read.out);
       if (status && digest_of(read.out) != manifest.digests[read.tensor]) {
         status = fail(Code::corrupt, "its bytes do not match its digest");
       }

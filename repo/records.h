@@ -11,7 +11,6 @@
 #include "core/digest.h"
 #include "core/ids.h"
 #include "core/result.h"
-#include "repo/placed.h"
 
 namespace freshet {
 
@@ -21,7 +20,6 @@ inline constexpr std::string_view kFormatKey = "format";
 inline constexpr std::string_view kVersionPrefix = "v/";
 inline constexpr std::string_view kSegmentPrefix = "s/";
 inline constexpr std::string_view kHighWaterPrefix = "h/";
-inline constexpr std::string_view kSharedPrefix = "c/";
 inline constexpr std::size_t kPinHolderBytesMax = 256;
 
 /// Of a segment's blob: 36 bytes, whose order is the order of segment names.
@@ -35,9 +33,6 @@ std::string manifest_key(const VersionName& name);
 std::string high_water_key(std::string_view model);
 std::string pin_prefix(const VersionName& name);
 std::string pin_key(const VersionName& name, std::string_view by);
-
-/// Says that a put of the version was given up for good.
-std::string given_up_key(const VersionId& id, std::uint64_t attempt);
 
 /// The version that a version_key() names.
 std::optional<VersionName> parse_version_key(std::string_view key);
@@ -58,7 +53,6 @@ struct VersionRow {
   std::uint64_t inherited_bytes = 0;
   std::int64_t stored_unix_ns = 0;
   bool retired = false;
-  std::optional<Placed> placed;  ///< Of one provider of several.
   bool operator==(const VersionRow&) const = default;
 };
 std::string encode(const VersionRow& row);

@@ -126,7 +126,7 @@ TEST_F(Damage, StrangeKeysAreNoVersions) {
                                Backend::Put{"v/../x" + std::string(9, '\0'), "x"}, Backend::Put{"h/net", "many"},
                                Backend::Put{"s/short", "x"}}));
   const auto repository = open();
-  EXPECT_EQ(repository->models(), std::vector<std::string>{"net"});
+  EXPECT_EQ(repository->models().value(), std::vector<std::string>{"net"});
   EXPECT_EQ(repository->versions("net")->size(), 3u);
 }
 

@@ -39,7 +39,7 @@ class World {
       for (const auto& [number, version] : known)
         compare_version(repository, {.model = model, .number = number}, version, segments);
     }
-    EXPECT_EQ(repository.models(), models);
+    EXPECT_EQ(repository.models().value(), models);
     const auto stat = repository.stat();
     std::uint64_t bytes = 0;
     for (const auto& [name, size] : segments) bytes += size;
@@ -121,7 +121,7 @@ class World {
   void compare_version(const Repository& repository, const VersionName& name, const TestVersion& version,
                        std::map<SegmentName, std::uint64_t>& segments) const {
     SCOPED_TRACE(to_string(name));
-    EXPECT_EQ(repository.find(version.manifest.id), name);
+    EXPECT_EQ(repository.find(version.manifest.id).value(), name);
     EXPECT_EQ(read_all(repository, name).value(), version.bytes);
     for (std::uint32_t tensor = 0; tensor < version.bytes.size(); ++tensor) {
       segments[version.manifest.owners[tensor]] = version.bytes[tensor].size();

@@ -41,9 +41,9 @@ TEST_F(RepositoryTest, APutVersionReadsBack) {
   EXPECT_EQ(record->own_bytes, 71007u);
   EXPECT_EQ(record->inherited_bytes, 0u);
   EXPECT_EQ(read_all(*repository_, *name).value(), first.bytes);
-  EXPECT_EQ(repository_->find(first.manifest.id), *name);
+  EXPECT_EQ(repository_->find(first.manifest.id).value(), *name);
   EXPECT_EQ(repository_->latest("net").value(), 1u);
-  EXPECT_EQ(repository_->models(), std::vector<std::string>{"net"});
+  EXPECT_EQ(repository_->models().value(), std::vector<std::string>{"net"});
 }
 
 TEST_F(RepositoryTest, OnlyWhatIsNotStoredIsAskedFor) {
@@ -137,7 +137,7 @@ TEST_F(RepositoryTest, WrongBytesLeaveNothing) {
   EXPECT_NE(refused.error().message().find("layer3.kernel"), std::string::npos);
   first.bytes[3].pop_back();
   EXPECT_EQ(put(*repository_, first).error().code(), Code::corrupt);
-  EXPECT_TRUE(repository_->models().empty());
+  EXPECT_TRUE(repository_->models()->empty());
   EXPECT_EQ(repository_->stat()->live_tensors, 0u);
   EXPECT_EQ(repository_->get({.model = "net"}).error().code(), Code::not_found);
 }
@@ -156,7 +156,7 @@ TEST_F(RepositoryTest, AnErrorOfTheCallerEndsThePut) {
   const auto refused = repository_->put(
       first.manifest, [](std::uint32_t) -> Result<Bytes> { return fail(Code::unavailable, "gone"); }, {});
   EXPECT_EQ(refused.error().code(), Code::unavailable);
-  EXPECT_TRUE(repository_->models().empty());
+  EXPECT_TRUE(repository_->models()->empty());
   EXPECT_TRUE(put(*repository_, first));
 }
 

@@ -15,7 +15,8 @@ std::string quality_text(const std::optional<double>& quality) { return quality 
 
 Result<ExitCode> list_models(Program& program, const Repository& repository) {
   std::vector<std::vector<std::string>> rows = {{"MODEL", "VERSIONS", "NEWEST", "QUALITY"}};
-  for (const std::string& model : repository.models()) {
+  FRESHET_ASSIGN(const std::vector<std::string> models, repository.models());
+  for (const std::string& model : models) {
     FRESHET_ASSIGN(const std::vector<LineageRow> versions, repository.versions(model));
     if (versions.empty()) continue;
     const LineageRow& newest = versions.back();

@@ -1,0 +1,113 @@
+#include "repo/lineage_drawing.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+#include <set>
+#include <string>
+
+#include "repo/lineage_layout.h"
+#include "tests/repo/world.h"
+
+namespace freshet {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+VersionName net(std::uint64_t number) { return number == 0 ? VersionName{} : VersionName{"net", number}; }
+
+LineageRow row(std::uint64_t number, std::uint64_t ancestor, std::optional<double> quality = std::nullopt) {
+  return {.version = net(number), .ancestor = net(ancestor), .own_bytes = 1, .quality = quality};
+}
+
+std::size_t count_of(const std::string& text, const std::string& part) {
+  std::size_t count = 0;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+TEST(LineageDrawing, NoTwoVersionsShareAPlaceAndChildrenStandOneColumnFurther) {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937_64 random(seed);
+    std::vector<LineageRow> rows;
+    for (std::uint64_t number = 1; number <= 200; ++number) rows.push_back(row(number, random() % number));
+    std::ranges::shuffle(rows, random);
+    const LineageLayout layout = layout_of(rows);
+    std::set<std::pair<std::uint32_t, double>> places;
+    std::set<double> leaves;
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      EXPECT_TRUE(places.emplace(layout.column[i], layout.line[i]).second);
+      EXPECT_LT(layout.column[i], layout.columns);
+      EXPECT_LT(layout.line[i], static_cast<double>(layout.lines));
+      const std::size_t parent = layout.parent[i];
+      ASSERT_EQ(parent == LineageLayout::kNone, rows[i].ancestor.number == 0);
+      if (parent == LineageLayout::kNone) continue;
+      EXPECT_EQ(rows[parent].version, rows[i].ancestor);
+      EXPECT_EQ(layout.column[i], layout.column[parent] + 1);
+    }
+  }
+}
+
+TEST(LineageDrawing, CirclesAndDeepLinesEnd) {
+  const std::vector<LineageRow> circle = {row(1, 3), row(2, 1), row(3, 2), row(4, 4), row(5, 3)};
+  EXPECT_EQ(count_of(lineage_svg(circle), "<circle"), 5u);
+  EXPECT_EQ(count_of(lineage_dot(circle), "tooltip="), 5u);
+  std::vector<LineageRow> line;
+  for (std::uint64_t number = 20'000; number > 0; --number) line.push_back(row(number, number - 1));
+  EXPECT_EQ(layout_of(line).columns, 20'000u);
+  EXPECT_EQ(layout_of(line).lines, 1u);
+  EXPECT_EQ(layout_of({}).lines, 0u);
+  EXPECT_THAT(lineage_svg({}), HasSubstr("</svg>"));
+}
+
+TEST(LineageDrawing, BestIsRingedRetiredDashedAndTheUnknownAncestorHintedAt) {
+  std::vector<LineageRow> rows = {row(2, 1, 0.25), row(3, 2, 0.75), row(4, 2)};
+  rows[2].retired = true;
+  const std::string svg = lineage_svg(rows, {.title = "a <search> & \"more\""});
+  EXPECT_EQ(count_of(svg, "class=\"best\""), 1u);
+  EXPECT_EQ(count_of(svg, "<g class=\"retired\">"), 1u);
+  EXPECT_EQ(count_of(svg, "class=\"stub\""), 1u);
+  EXPECT_EQ(count_of(svg, "<path d="), 2u) << "two edges";
+  EXPECT_THAT(svg, HasSubstr("a &lt;search&gt; &amp; &quot;more&quot;"));
+  EXPECT_THAT(svg, HasSubstr(">net@3  0.75</text>"));
+  const std::string dot = lineage_dot(rows, {.title = "a \"b\"\\"});
+  EXPECT_THAT(dot, HasSubstr(R"(digraph "a \"b\"\\" {)"));
+  EXPECT_THAT(dot, HasSubstr("n0 -> n1;"));
+  EXPECT_THAT(dot, HasSubstr("n0 -> n2;"));
+  EXPECT_THAT(dot, HasSubstr("label=\"net@1\", style=dotted"));
+  EXPECT_EQ(count_of(dot, "dashed"), 1u);
+}
+
+TEST(LineageDrawing, ColoursFollowQualityAndNeedNoNumberToBeSane) {
+  const std::vector<LineageRow> rows = {row(1, 0, 0.0), row(2, 0, 1.0), row(3, 0)};
+  const auto range = quality_range(rows);
+  ASSERT_TRUE(range.has_value());
+  EXPECT_EQ(range->best, 1u);
+  EXPECT_EQ(quality_colour(0.0, range), colour_at(0));
+  EXPECT_EQ(quality_colour(1.0, range), colour_at(1));
+  EXPECT_NE(quality_colour(0.5, range), colour_at(1));
+  EXPECT_EQ(quality_colour(std::nullopt, range), quality_colour(std::nan(""), range));
+  const std::vector<LineageRow> odd = {row(1, 0, std::nan("")), row(2, 0, INFINITY), row(3, 0, -1e308),
+                                       row(4, 0, 1e308)};
+  EXPECT_EQ(quality_range(odd)->best, 3u);
+  EXPECT_THAT(lineage_svg(odd), Not(HasSubstr("fill=\"nan")));
+  EXPECT_FALSE(quality_range(std::vector<LineageRow>{row(1, 0, std::nan(""))}).has_value());
+}
+
+TEST(LineageDrawing, AWholeRepositoryIsAllItsModels) {
+  std::mt19937_64 random(1);
+  const auto repository = open_or_die(make_memory_backend());
+  const auto architecture = test_architecture({4});
+  TestVersion first = make_version("b", test_id(1), architecture, nullptr, {}, random);
+  first.manifest.name = *put(*repository, first);
+  ASSERT_TRUE(put(*repository, make_version("a", test_id(2), architecture, &first, {0}, random)));
+  const auto rows = all_versions(*repository);
+  ASSERT_EQ(rows->size(), 2u);
+  EXPECT_EQ(layout_of(*rows).columns, 2u);
+}
+
+}  // namespace
+}  // namespace freshet
