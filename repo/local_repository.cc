@@ -50,6 +50,7 @@ Status LocalRepository::Impl::load() {
   FRESHET_TRY(check_format(*backend));
   if (!backend->read_only()) FRESHET_TRY(remove_leftover_blobs(*backend));
   FRESHET_ASSIGN(Catalog loaded, Catalog::load(*backend));
+  FRESHET_TRY(index_catalog(loaded));
   const MutexLock lock(mutex);
   catalog = std::move(loaded);
   return {};

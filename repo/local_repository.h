@@ -11,6 +11,7 @@
 
 #include "core/mutex.h"
 #include "repo/catalog.h"
+#include "repo/match/structure_index.h"
 #include "repo/repository.h"
 
 namespace freshet {
@@ -57,6 +58,7 @@ class LocalRepository final : public Repository {
   Result<std::vector<LineageRow>> descendants(const VersionName& name) const override;
   Result<std::vector<ContributorRow>> contributors(const VersionName& name) const override;
   Result<VersionDiff> diff(const VersionName& a, const VersionName& b) const override;
+  Result<MatchAnswer> match(const MatchQuery& query) override;
   Result<std::vector<std::string>> models() const override;
   Result<std::vector<LineageRow>> versions(const std::string& model) const override;
   Status pin(const VersionName& name, const std::string& by) override;
@@ -91,6 +93,17 @@ class LocalRepository::Impl {
   Status store_records(const Manifest& manifest, const std::vector<NewSegment>& segments, VersionRow& row)
       FRESHET_REQUIRES(turn);
 
+  /// One more pin. REQUIRES: `turn` is held, so that no retirement comes between. In repo/pins.cc.
+  Status add_pin(const VersionName& name, const std::string& by) FRESHET_REQUIRES(turn);
+
+  // The match index, in repo/match.cc. Whoever changes which versions there are tells it so after the batch, and before
+  // the turn ends; a retirement tells it first, so that no answer names what is gone.
+  /// Brings the index to what `loaded` has.
+  Status index_catalog(const Catalog& loaded);
+  void index_version(const VersionName& name, const VersionRow& row, const Architecture& architecture)
+      FRESHET_REQUIRES(turn);
+  void unindex_version(const VersionId& id, std::uint64_t at_commit) FRESHET_REQUIRES(turn);
+
   Result<Catalog::Found> find(const VersionName& name) const;
   Result<std::shared_ptr<const Architecture>> architecture_of(const Digest& digest) const;
 
@@ -122,6 +135,13 @@ class LocalRepository::Impl {
   /// The writers' turn: one put, pin or unpin at a time. Readers never take it, so that it may be held across I/O.
   Mutex turn;
   bool failed FRESHET_GUARDED_BY(turn) = false;
+  /// The greatest commit number that is durable. A batch that changes which versions there are, or a quality, has
+  /// commit_record(commit + 1) in it, and counts this up when it was applied.
+  std::uint64_t commit FRESHET_GUARDED_BY(turn) = 0;
+  static Backend::Put commit_record(std::uint64_t number);
+
+  /// Never locks its readers out, so it stands beside `mutex`.
+  StructureIndex index;
 
   mutable Mutex mutex;
   Catalog catalog FRESHET_GUARDED_BY(mutex);

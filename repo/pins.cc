@@ -24,15 +24,20 @@ Result<std::uint64_t> count_at(const Backend& backend, const std::string& key) {
 
 }  // namespace
 
+Status LocalRepository::Impl::add_pin(const VersionName& name, const std::string& by) {
+  FRESHET_TRY(check_holder(by));
+  FRESHET_ASSIGN(const Catalog::Found found, find(name));
+  const std::string key = pin_key(found.name, by);
+  FRESHET_ASSIGN(const std::uint64_t count, count_at(*backend, key));
+  if (count == std::numeric_limits<std::uint64_t>::max()) return fail(Code::out_of_space, "too many pins");
+  return apply({Backend::Put{key, std::to_string(count + 1)}});
+}
+
 Status LocalRepository::pin(const VersionName& name, const std::string& by) {
   FRESHET_TRY(check_holder(by));
   const MutexLock turn(impl_->turn);
   FRESHET_TRY(impl_->ready_to_write());
-  FRESHET_ASSIGN(const Catalog::Found found, impl_->find(name));
-  const std::string key = pin_key(found.name, by);
-  FRESHET_ASSIGN(const std::uint64_t count, count_at(*impl_->backend, key));
-  if (count == std::numeric_limits<std::uint64_t>::max()) return fail(Code::out_of_space, "too many pins");
-  return impl_->apply({Backend::Put{key, std::to_string(count + 1)}});
+  return impl_->add_pin(name, by);
 }
 
 Status LocalRepository::unpin(const VersionName& name, const std::string& by) {

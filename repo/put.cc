@@ -76,6 +76,7 @@ VersionRow row_of(const Manifest& manifest, const Repository::PutOptions& option
                  .quality = options.quality,
                  .has_weights = options.has_weights,
                  .stored_unix_ns = clock.unix_ns()};
+  for (const auto& [key, value] : manifest.tags) row.tags.push_back(tag_digest(key, value));
   if (!options.has_weights) return row;
   for (std::uint32_t tensor = 0; tensor < manifest.owners.size(); ++tensor) {
     const std::uint64_t bytes = manifest.architecture->tensors()[tensor].bytes();
@@ -128,15 +129,19 @@ Status LocalRepository::Impl::store_blobs(const Manifest& manifest, const std::v
 
 Status LocalRepository::Impl::store_records(const Manifest& manifest, const std::vector<NewSegment>& segments,
                                             VersionRow& row) {
+  row.commit = commit + 1;
   Backend::Batch batch;
   add_segments(batch, manifest, segments);
   FRESHET_TRY(store_manifest(batch, manifest, row));
   batch.push_back(Backend::Put{version_key(manifest.name), encode(row)});
   batch.push_back(Backend::Put{high_water_key(manifest.name.model), std::to_string(manifest.name.number)});
+  batch.push_back(commit_record(row.commit));
   const std::string architecture = architecture_key(row.architecture);
   if (!backend->get(architecture))
     batch.push_back(Backend::Put{architecture, text_of(manifest.architecture->encoded())});
-  return apply(batch);
+  FRESHET_TRY(apply(batch));
+  commit = row.commit;
+  return {};
 }
 
 Result<VersionName> LocalRepository::put(const Manifest& given,
@@ -155,9 +160,12 @@ Result<VersionName> LocalRepository::put(const Manifest& given,
   if (stored) stored = impl_->store_records(manifest, segments, row);
   if (!stored) return fail(std::move(stored).error().with_context("put " + to_string(manifest.name)));
 
-  const MutexLock lock(impl_->mutex);
-  impl_->catalog.add(manifest.name, std::move(row));
-  for (const NewSegment& segment : segments) impl_->catalog.add_segment(segment.bytes);
+  {
+    const MutexLock lock(impl_->mutex);
+    impl_->catalog.add(manifest.name, row);
+    for (const NewSegment& segment : segments) impl_->catalog.add_segment(segment.bytes);
+  }
+  impl_->index_version(manifest.name, row, *manifest.architecture);
   return manifest.name;
 }
 

@@ -127,6 +127,10 @@ std::string encode(const VersionRow& row) {
   stored::Writer ancestor;
   if (row.ancestor) ancestor = stored_id(*row.ancestor);
 
+  std::vector<stored::Hash128> tags;
+  for (const Digest& tag : row.tags) tags.push_back(stored_digest(tag));
+  const auto stored_tags = builder.CreateVectorOfStructs(tags);
+
   stored::VersionBuilder version(builder);
   version.add_id(&id);
   if (row.ancestor) version.add_ancestor(&ancestor);
@@ -140,6 +144,8 @@ std::string encode(const VersionRow& row) {
   version.add_inherited_bytes(row.inherited_bytes);
   version.add_stored_unix_ns(row.stored_unix_ns);
   version.add_retired(row.retired);
+  version.add_commit(row.commit);
+  version.add_tags(stored_tags);
   return finish(builder, version.Finish());
 }
 
@@ -154,7 +160,11 @@ Result<VersionRow> decode_version_row(std::string_view value) {
                  .own_bytes = version->own_bytes(),
                  .inherited_bytes = version->inherited_bytes(),
                  .stored_unix_ns = version->stored_unix_ns(),
-                 .retired = version->retired()};
+                 .retired = version->retired(),
+                 .commit = version->commit()};
+  if (version->tags() != nullptr) {
+    for (const stored::Hash128* tag : *version->tags()) row.tags.push_back(digest_from(*tag));
+  }
   if (version->ancestor() != nullptr) row.ancestor = id_from(*version->ancestor());
   if (version->ancestor_model() != nullptr) row.ancestor_name.model = version->ancestor_model()->str();
   row.ancestor_name.number = version->ancestor_number();

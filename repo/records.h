@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "core/digest.h"
 #include "core/ids.h"
@@ -17,6 +18,7 @@ namespace freshet {
 inline constexpr std::uint64_t kRepositoryFormat = 1;
 
 inline constexpr std::string_view kFormatKey = "format";
+inline constexpr std::string_view kCommitKey = "commit";
 inline constexpr std::string_view kVersionPrefix = "v/";
 inline constexpr std::string_view kSegmentPrefix = "s/";
 inline constexpr std::string_view kHighWaterPrefix = "h/";
@@ -53,6 +55,8 @@ struct VersionRow {
   std::uint64_t inherited_bytes = 0;
   std::int64_t stored_unix_ns = 0;
   bool retired = false;
+  std::uint64_t commit = 0;  ///< Of its put, in the repository's sequence; 0 when an older build stored it.
+  std::vector<Digest> tags;  ///< tag_digest() of each; empty when an older build stored it.
   bool operator==(const VersionRow&) const = default;
 };
 std::string encode(const VersionRow& row);

@@ -11,10 +11,14 @@
 ///      read first; RocksDB's is the one that lasts. One conformance suite runs them all.
 ///   3. sink.h: the subscriber that wants every version and puts each into a repository.
 ///   4. import.h: versions from files.
+///   5. match/query.h: which stored versions share the longest prefix with an architecture; match/structure_index.h
+///      answers it.
 ///
 /// The keys and the order of the durable steps are described in repo/FORMAT.md.
 
 #include "repo/backend.h"
 #include "repo/import.h"
+#include "repo/match/query.h"
+#include "repo/match/structure_index.h"
 #include "repo/repository.h"
 #include "repo/sink.h"

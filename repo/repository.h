@@ -22,6 +22,7 @@
 #include "core/result.h"
 #include "core/tensor.h"
 #include "repo/backend.h"
+#include "repo/match/query.h"
 
 namespace freshet {
 
@@ -166,6 +167,12 @@ class Repository {
   /// others by name. Empty for one without weights.
   virtual Result<std::vector<ContributorRow>> contributors(const VersionName& name) const = 0;
   virtual Result<VersionDiff> diff(const VersionName& a, const VersionName& b) const = 0;
+
+  /// The stored versions that share the longest prefix with the query's graph, best first, and the commit after which
+  /// that is so; commits are counted from 1 and grow with every put, retirement and change of a quality. With
+  /// `query.pin_by` the best row is pinned, durably, before anybody can retire it; who got no row holds no pin.
+  /// invalid_argument for a query that makes no sense; not_found for an exclude_lineage that is not here.
+  virtual Result<MatchAnswer> match(const MatchQuery& query) = 0;
 
   virtual Result<std::vector<std::string>> models() const = 0;
   virtual Result<std::vector<LineageRow>> versions(const std::string& model) const = 0;  ///< Ascending.

@@ -1,0 +1,82 @@
+#pragma once
+
+/// What a match looks at of an architecture: the slot id of each layer call, which calls feed which, and what each call
+/// weighs. Immutable; any thread.
+///
+/// Two architectures with the same slot ids are the same to a match, whatever their layers are called.
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "core/graph.h"
+
+namespace freshet {
+
+/// How much two architectures share, in each objective's unit. Input placeholders count nowhere.
+struct LcpSize {
+  std::uint64_t layers = 0;
+  std::uint64_t parametric_layers = 0;  ///< Those with tensors of their own.
+  std::uint64_t bytes = 0;              ///< Of these tensors.
+  bool operator==(const LcpSize&) const = default;
+};
+
+/// Vertices are numbered in declared (topological) order.
+class MatchGraph {
+ public:
+  struct Vertex {
+    SlotId slot;
+    bool is_input = false;
+    bool parametric = false;
+    std::uint64_t bytes = 0;  ///< Of its own tensors.
+  };
+  struct Parts {
+    std::vector<Vertex> vertices;
+    std::vector<std::uint32_t> input_starts;  ///< One more than vertices: where each one's inputs begin in `inputs`.
+    std::vector<std::uint32_t> inputs;        ///< Vertices, earlier than the one that they feed.
+  };
+
+  static std::shared_ptr<const MatchGraph> of(const Architecture& architecture);
+
+  /// For parts that came from outside. invalid_argument names the vertex at which they are no graph: inputs that are
+  /// not earlier (a cycle), lists that do not fit each other, a slot id that comes twice, an input placeholder with
+  /// inputs or weights, or more than kLayersMax vertices, kLayerInputsMax inputs of one, or 2^63 bytes. That the ids
+  /// are those of the layers cannot be seen from here: who stores a version computes them from its architecture.
+  static Result<std::shared_ptr<const MatchGraph>> build(Parts parts);
+
+  std::size_t size() const { return parts_.vertices.size(); }
+  std::span<const Vertex> vertices() const { return parts_.vertices; }
+  const Vertex& operator[](std::size_t vertex) const { return parts_.vertices[vertex]; }
+  std::span<const std::uint32_t> inputs_of(std::size_t vertex) const {
+    return std::span(parts_.inputs)
+        .subspan(parts_.input_starts[vertex], parts_.input_starts[vertex + 1] - parts_.input_starts[vertex]);
+  }
+  const Parts& parts() const { return parts_; }
+  /// Of all vertices: the longest prefix that a match can have.
+  const LcpSize& whole() const { return whole_; }
+
+ private:
+  explicit MatchGraph(Parts parts);
+
+  Parts parts_;
+  LcpSize whole_;
+};
+
+/// What a vertex adds to a prefix.
+inline LcpSize weight_of(const MatchGraph::Vertex& vertex) {
+  if (vertex.is_input) return {};
+  return {.layers = 1, .parametric_layers = vertex.parametric ? 1u : 0u, .bytes = vertex.bytes};
+}
+inline LcpSize& operator+=(LcpSize& sum, const LcpSize& part) {
+  sum.layers += part.layers;
+  sum.parametric_layers += part.parametric_layers;
+  sum.bytes += part.bytes;
+  return sum;
+}
+
+struct SlotIdHash {
+  std::size_t operator()(const SlotId& id) const noexcept;
+};
+
+}  // namespace freshet

@@ -1,0 +1,65 @@
+#include "repo/match/query.h"
+
+#include <array>
+#include <cmath>
+
+#include "core/format.h"
+#include "repo/records.h"
+
+namespace freshet {
+namespace {
+
+constexpr std::array<std::string_view, 3> kObjectiveNames = {"layers", "parametric", "bytes"};
+
+tl::unexpected<Error> refuse(std::string message) {
+  return fail(Code::invalid_argument, "match: " + std::move(message));
+}
+
+}  // namespace
+
+std::string_view name_of(Objective objective) { return kObjectiveNames[static_cast<std::size_t>(objective)]; }
+
+std::optional<Objective> objective_named(std::string_view name) {
+  for (std::size_t i = 0; i < kObjectiveNames.size(); ++i) {
+    if (kObjectiveNames[i] == name) return static_cast<Objective>(i);
+  }
+  return std::nullopt;
+}
+
+std::uint64_t weight(Objective objective, const LcpSize& size) {
+  switch (objective) {
+    case Objective::layers: return size.layers;
+    case Objective::parametric: return size.parametric_layers;
+    case Objective::bytes: return size.bytes;
+  }
+  return 0;
+}
+
+Status check(const MatchQuery& query) {
+  if (query.graph == nullptr) return refuse("no graph");
+  if (static_cast<std::size_t>(query.objective) >= kObjectiveNames.size()) return refuse("unknown objective");
+  if (query.top == 0 || query.top > kMatchTopMax) {
+    return refuse(format("{} rows were asked for; 1 to {} can be", query.top, kMatchTopMax));
+  }
+  if (query.tags.size() > kMatchTagsMax) {
+    return refuse(format("{} tags, over the limit of {}", query.tags.size(), kMatchTagsMax));
+  }
+  if (query.least_quality && std::isnan(*query.least_quality)) return refuse("the least quality is no number");
+  if (query.exclude_lineage) FRESHET_TRY(check_model_name(query.exclude_lineage->model));
+  if (query.pin_by.size() > kPinHolderBytesMax) {
+    return refuse(format("a pin's holder has 1 to {} characters", kPinHolderBytesMax));
+  }
+  return {};
+}
+
+bool better(Objective objective, const MatchRow& left, const MatchRow& right) {
+  const std::uint64_t left_weight = weight(objective, left.lcp);
+  const std::uint64_t right_weight = weight(objective, right.lcp);
+  if (left_weight != right_weight) return left_weight > right_weight;
+  if (left.quality.has_value() != right.quality.has_value()) return left.quality.has_value();
+  if (left.quality && *left.quality != *right.quality) return *left.quality > *right.quality;
+  if (left.commit != right.commit) return left.commit > right.commit;
+  return left.version < right.version;
+}
+
+}  // namespace freshet
