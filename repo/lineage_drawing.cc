@@ -131,7 +131,9 @@ std::string lineage_svg(std::span<const LineageRow> rows, const LineageDrawing& 
   std::string svg = format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" viewBox=\"0 0 {0:.0f} "
       "{1:.0f}\">\n"
-      "<style>text{{font:11px sans-serif;fill:#222}}.title{{font-weight:bold}}path{{fill:none;stroke:#9a9a9a}}"
+      "<style>text{{font:11px "
+      "sans-serif;fill:#222;stroke:#fff;stroke-width:3px;paint-order:stroke}}.title{{font-weight:bold}}path{{fill:none;"
+      "stroke:#9a9a9a}}"
       ".stub{{stroke-dasharray:1 3}}circle{{stroke:#333}}.retired circle{{stroke-dasharray:2 2;fill-opacity:.45}}"
       ".retired text{{fill:#888}}.best{{fill:none;stroke:#c22;stroke-width:2}}</style>\n"
       "<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n",
@@ -182,8 +184,9 @@ std::string lineage_dot(std::span<const LineageRow> rows, const LineageDrawing& 
 }
 
 Result<std::vector<LineageRow>> all_versions(const Repository& repository) {
+  FRESHET_ASSIGN(const std::vector<std::string> models, repository.models());
   std::vector<LineageRow> rows;
-  for (const std::string& model : repository.models()) {
+  for (const std::string& model : models) {
     Result<std::vector<LineageRow>> versions = repository.versions(model);
     if (!versions) {
       if (versions.error().code() == Code::not_found) continue;  // Gone since the models were listed.
