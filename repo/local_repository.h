@@ -49,7 +49,7 @@ class LocalRepository final : public Repository {
   Result<VersionNumber> latest(const std::string& model) const override;
   Result<std::optional<VersionName>> find(const VersionId& id) const override;
   Status read(const VersionRecord& record, std::span<const TensorRead> reads) const override;
-  Result<std::vector<std::uint32_t>> wanted(const Manifest& manifest) const override;
+  Result<std::vector<std::uint32_t>> wanted(const Manifest& manifest, const PutOptions& options) const override;
   Status read_range(const VersionRecord& record, std::uint32_t tensor, std::uint64_t offset,
                     MutableBytes out) const override;
   Result<std::vector<OwnerRow>> owners(const VersionName& name) const override;
@@ -64,6 +64,11 @@ class LocalRepository final : public Repository {
   Status pin(const VersionName& name, const std::string& by) override;
   Status unpin(const VersionName& name, const std::string& by) override;
   Result<std::vector<std::string>> pins(const VersionName& name) const override;
+  Status read_segments(std::span<const SegmentRead> reads) const override;
+  Status read_segment_range(const SegmentName& segment, std::uint64_t offset, MutableBytes out) const override;
+  Result<bool> settle_put(const VersionId& id, std::uint64_t attempt) override;
+  Result<SharedRecord> shared_record(const std::string& key) const override;
+  Status change_shared_records(std::span<const SharedRecord> expected, std::span<const SharedRecord> changes) override;
   Result<RepositoryStat> stat() const override;
   Result<VerifyReport> verify(const std::optional<VersionName>& name, const Progress& progress) const override;
 
@@ -87,7 +92,9 @@ class LocalRepository::Impl {
   Status apply(const Backend::Batch& batch) FRESHET_REQUIRES(turn);
 
   // The steps of a put, in repo/put.cc.
-  Status admit(Manifest& manifest) const;
+  Status admit(Manifest& manifest, const PutOptions& options) const;
+  /// What one provider of several asks of a put besides (repo/provider.cc).
+  Status admit_placed(const Manifest& manifest, const Placed& placed) const;
   Status store_blobs(const Manifest& manifest, const std::vector<NewSegment>& segments,
                      const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of_tensor) FRESHET_REQUIRES(turn);
   Status store_records(const Manifest& manifest, const std::vector<NewSegment>& segments, VersionRow& row)

@@ -24,10 +24,12 @@ Status check_same(const SegmentRow& stored, const SegmentRow& named) {
 }
 
 // The segments of the owner map that are not stored yet, in their order.
-Result<std::vector<NewSegment>> segments_to_store(const Backend& backend, const Manifest& manifest) {
+Result<std::vector<NewSegment>> segments_to_store(const Backend& backend, const Manifest& manifest,
+                                                  const std::optional<Placed>& placed) {
   std::vector<NewSegment> missing;
   std::unordered_map<SegmentName, SegmentRow> seen;
   for (std::uint32_t tensor = 0; tensor < manifest.owners.size(); ++tensor) {
+    if (placed && is_elsewhere(*placed, tensor)) continue;
     const SegmentName& name = manifest.owners[tensor];
     const SegmentRow row{.bytes = manifest.architecture->tensors()[tensor].bytes(), .digest = manifest.digests[tensor]};
     const auto [before, first] = seen.try_emplace(name, row);
@@ -75,7 +77,8 @@ VersionRow row_of(const Manifest& manifest, const Repository::PutOptions& option
                  .architecture = manifest.architecture->digest(),
                  .quality = options.quality,
                  .has_weights = options.has_weights,
-                 .stored_unix_ns = clock.unix_ns()};
+                 .stored_unix_ns = clock.unix_ns(),
+                 .placed = options.placed};
   for (const auto& [key, value] : manifest.tags) row.tags.push_back(tag_digest(key, value));
   if (!options.has_weights) return row;
   for (std::uint32_t tensor = 0; tensor < manifest.owners.size(); ++tensor) {
@@ -87,7 +90,7 @@ VersionRow row_of(const Manifest& manifest, const Repository::PutOptions& option
 
 }  // namespace
 
-Status LocalRepository::Impl::admit(Manifest& manifest) const {
+Status LocalRepository::Impl::admit(Manifest& manifest, const PutOptions& options) const {
   if (manifest.name.number > kVersionNumberMax)
     return fail(Code::invalid_argument, "the version's number is too large");
   if (manifest.ancestor == manifest.id) return fail(Code::invalid_argument, "the version is its own ancestor");
@@ -100,8 +103,11 @@ Status LocalRepository::Impl::admit(Manifest& manifest) const {
     if (manifest.ancestor && catalog.forest()->closes_circle(manifest.id, *manifest.ancestor)) {
       return fail(Code::invalid_argument, "the version would descend from itself");
     }
+    if (options.placed && catalog.has_name(manifest.name)) {
+      return fail(Code::already_exists, to_string(manifest.name) + " is stored");
+    }
     const VersionNumber high_water = catalog.high_water(manifest.name.model);
-    if (manifest.name.number <= high_water) manifest.name.number = high_water + 1;
+    if (manifest.name.number <= high_water && !options.placed) manifest.name.number = high_water + 1;
   }
   return check(manifest);
 }
@@ -150,10 +156,11 @@ Result<VersionName> LocalRepository::put(const Manifest& given,
   const MutexLock turn(impl_->turn);
   FRESHET_TRY(impl_->ready_to_write());
   Manifest manifest = given;
-  FRESHET_TRY(impl_->admit(manifest));
+  if (options.placed) FRESHET_TRY(impl_->admit_placed(manifest, *options.placed));
+  FRESHET_TRY(impl_->admit(manifest, options));
   std::vector<NewSegment> segments;
   if (options.has_weights) {
-    FRESHET_ASSIGN(segments, segments_to_store(*impl_->backend, manifest));
+    FRESHET_ASSIGN(segments, segments_to_store(*impl_->backend, manifest, options.placed));
   }
   VersionRow row = row_of(manifest, options, impl_->clock);
   Status stored = impl_->store_blobs(manifest, segments, bytes_of);
@@ -169,11 +176,13 @@ Result<VersionName> LocalRepository::put(const Manifest& given,
   return manifest.name;
 }
 
-Result<std::vector<std::uint32_t>> LocalRepository::wanted(const Manifest& given) const {
+Result<std::vector<std::uint32_t>> LocalRepository::wanted(const Manifest& given, const PutOptions& options) const {
   Manifest manifest = given;
-  FRESHET_TRY(impl_->admit(manifest));
-  FRESHET_ASSIGN(const std::vector<NewSegment> segments, segments_to_store(*impl_->backend, manifest));
+  if (options.placed) FRESHET_TRY(impl_->admit_placed(manifest, *options.placed));
+  FRESHET_TRY(impl_->admit(manifest, options));
   std::vector<std::uint32_t> tensors;
+  if (!options.has_weights) return tensors;
+  FRESHET_ASSIGN(const std::vector<NewSegment> segments, segments_to_store(*impl_->backend, manifest, options.placed));
   for (const NewSegment& segment : segments) tensors.push_back(segment.tensor);
   std::sort(tensors.begin(), tensors.end());
   return tensors;

@@ -12,7 +12,8 @@ Result<VersionRecord> LocalRepository::get(const VersionName& name) const {
                        .quality = found.row->quality,
                        .has_weights = found.row->has_weights,
                        .own_bytes = found.row->own_bytes,
-                       .inherited_bytes = found.row->inherited_bytes};
+                       .inherited_bytes = found.row->inherited_bytes,
+                       .placed = found.row->placed};
 }
 
 Status LocalRepository::read(const VersionRecord& record, std::span<const TensorRead> reads) const {

@@ -1,5 +1,6 @@
 #include "repo/records.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstring>
 #include <vector>
@@ -45,6 +46,32 @@ stored::Writer stored_id(const VersionId& id) { return {id.run.high, id.run.low,
 VersionId id_from(const stored::Writer& id) {
   return {
       .run = {.high = id.run_high(), .low = id.run_low()}, .incarnation = id.incarnation(), .sequence = id.sequence()};
+}
+
+flatbuffers::Offset<stored::Placed> store(flatbuffers::FlatBufferBuilder& builder, const Placed& placed) {
+  std::vector<std::uint8_t> bits;
+  for (const std::uint32_t tensor : placed.elsewhere) {
+    bits.resize(std::max<std::size_t>(bits.size(), tensor / 8 + 1));
+    bits[tensor / 8] = static_cast<std::uint8_t>(bits[tensor / 8] | (1 << (tensor % 8)));
+  }
+  std::vector<flatbuffers::Offset<stored::MovedWriter>> moved;
+  for (const Placed::Moved& one : placed.moved) {
+    const stored::Writer writer = stored_id(one.writer);
+    moved.push_back(stored::CreateMovedWriterDirect(builder, &writer, one.provider.c_str()));
+  }
+  return stored::CreatePlacedDirect(builder, placed.placement, placed.attempt, &bits, &moved);
+}
+
+Placed placed_from(const stored::Placed& stored) {
+  Placed placed{.placement = stored.placement(), .attempt = stored.attempt()};
+  for (std::uint32_t i = 0; stored.elsewhere() != nullptr && i < stored.elsewhere()->size() * 8; ++i) {
+    if ((stored.elsewhere()->Get(i / 8) >> (i % 8)) & 1) placed.elsewhere.push_back(i);
+  }
+  for (std::uint32_t i = 0; stored.moved() != nullptr && i < stored.moved()->size(); ++i) {
+    const stored::MovedWriter& one = *stored.moved()->Get(i);
+    placed.moved.push_back({.writer = id_from(*one.writer()), .provider = one.provider()->str()});
+  }
+  return placed;
 }
 
 template <typename Table>
@@ -102,6 +129,14 @@ std::string high_water_key(std::string_view model) { return std::string(kHighWat
 std::string pin_prefix(const VersionName& name) { return named_key("p/", name); }
 std::string pin_key(const VersionName& name, std::string_view by) { return pin_prefix(name) + std::string(by); }
 
+std::string given_up_key(const VersionId& id, std::uint64_t attempt) {
+  std::string key = "g/";
+  for (const std::uint64_t part : {id.run.high, id.run.low, id.incarnation, id.sequence, attempt}) {
+    append_big_endian(key, part);
+  }
+  return key;
+}
+
 std::optional<VersionName> parse_version_key(std::string_view key) {
   constexpr std::size_t kTail = 1 + sizeof(std::uint64_t);
   if (key.size() < kVersionPrefix.size() + kTail) return std::nullopt;
@@ -124,6 +159,8 @@ std::string encode(const VersionRow& row) {
   const stored::Writer id = stored_id(row.id);
   const stored::Hash128 architecture = stored_digest(row.architecture);
   const stored::Hash128 manifest = stored_digest(row.manifest);
+  flatbuffers::Offset<stored::Placed> placed;
+  if (row.placed) placed = store(builder, *row.placed);
   stored::Writer ancestor;
   if (row.ancestor) ancestor = stored_id(*row.ancestor);
 
@@ -146,6 +183,7 @@ std::string encode(const VersionRow& row) {
   version.add_retired(row.retired);
   version.add_commit(row.commit);
   version.add_tags(stored_tags);
+  if (row.placed) version.add_placed(placed);
   return finish(builder, version.Finish());
 }
 
@@ -170,6 +208,7 @@ Result<VersionRow> decode_version_row(std::string_view value) {
   row.ancestor_name.number = version->ancestor_number();
   const auto quality = version->quality();
   if (quality.has_value()) row.quality = quality.value();
+  if (version->placed() != nullptr) row.placed = placed_from(*version->placed());
   return row;
 }
 

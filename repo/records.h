@@ -12,6 +12,7 @@
 #include "core/digest.h"
 #include "core/ids.h"
 #include "core/result.h"
+#include "repo/placed.h"
 
 namespace freshet {
 
@@ -22,6 +23,7 @@ inline constexpr std::string_view kCommitKey = "commit";
 inline constexpr std::string_view kVersionPrefix = "v/";
 inline constexpr std::string_view kSegmentPrefix = "s/";
 inline constexpr std::string_view kHighWaterPrefix = "h/";
+inline constexpr std::string_view kSharedPrefix = "c/";
 inline constexpr std::size_t kPinHolderBytesMax = 256;
 
 /// Of a segment's blob: 36 bytes, whose order is the order of segment names.
@@ -35,6 +37,9 @@ std::string manifest_key(const VersionName& name);
 std::string high_water_key(std::string_view model);
 std::string pin_prefix(const VersionName& name);
 std::string pin_key(const VersionName& name, std::string_view by);
+
+/// Says that a put of the version was given up for good.
+std::string given_up_key(const VersionId& id, std::uint64_t attempt);
 
 /// The version that a version_key() names.
 std::optional<VersionName> parse_version_key(std::string_view key);
@@ -57,6 +62,7 @@ struct VersionRow {
   bool retired = false;
   std::uint64_t commit = 0;  ///< Of its put, in the repository's sequence; 0 when an older build stored it.
   std::vector<Digest> tags;  ///< tag_digest() of each; empty when an older build stored it.
+  std::optional<Placed> placed;  ///< Of one provider of several.
   bool operator==(const VersionRow&) const = default;
 };
 std::string encode(const VersionRow& row);

@@ -23,6 +23,7 @@
 #include "core/tensor.h"
 #include "repo/backend.h"
 #include "repo/match/query.h"
+#include "repo/placed.h"
 
 namespace freshet {
 
@@ -32,7 +33,18 @@ struct VersionRecord {
   bool has_weights = true;
   std::uint64_t own_bytes = 0;  ///< Of the tensors that this version wrote.
   std::uint64_t inherited_bytes = 0;
+  std::optional<Placed> placed;  ///< Where its bytes are, when this is one provider of several.
 };
+
+/// A small record that the providers of one repository share (repo/cluster/); without a value it is not there.
+struct SharedRecord {
+  std::string key;
+  std::optional<std::string> value;
+  bool operator==(const SharedRecord&) const = default;
+};
+inline constexpr std::size_t kSharedKeyBytesMax = 256;
+inline constexpr std::size_t kSharedValueBytesMax = std::size_t{1} << 20;
+inline constexpr std::size_t kSharedRecordsMax = 64;  ///< In one call.
 
 struct LineageRow {
   VersionName version;
@@ -124,6 +136,10 @@ class Repository {
   struct PutOptions {
     std::optional<double> quality;
     bool has_weights = true;  ///< False: a graph that was never trained. No bytes are asked, digests do not count.
+    /// Given by who spreads versions over providers: the manifest's number counts as it stands (already_exists when it
+    /// is taken), bytes of segments that rest elsewhere are not asked for, and an attempt that settle_put() gave up is
+    /// failed_precondition.
+    std::optional<Placed> placed;
   };
   virtual Result<VersionName> put(const Manifest& manifest,
                                   const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of,
@@ -146,7 +162,7 @@ class Repository {
   /// manifest would ask for now, ascending; its errors are those that put() would answer before it asks. read_range():
   /// some bytes of a tensor as they are stored, *not* checked against the digest: whoever puts the ranges together
   /// proves the whole.
-  virtual Result<std::vector<std::uint32_t>> wanted(const Manifest& manifest) const = 0;
+  virtual Result<std::vector<std::uint32_t>> wanted(const Manifest& manifest, const PutOptions& options) const = 0;
   virtual Status read_range(const VersionRecord& record, std::uint32_t tensor, std::uint64_t offset,
                             MutableBytes out) const = 0;
 
@@ -181,6 +197,26 @@ class Repository {
   virtual Status pin(const VersionName& name, const std::string& by) = 0;
   virtual Status unpin(const VersionName& name, const std::string& by) = 0;
   virtual Result<std::vector<std::string>> pins(const VersionName& name) const = 0;
+
+  // What one provider of several does for the others (repo/cluster/).
+
+  /// Reads whole segments by their names, each checked against its digest, whosever version names them. not_found names
+  /// the first one that is not here.
+  struct SegmentRead {
+    SegmentName segment;
+    Digest digest;
+    MutableBytes out;  ///< As long as the segment.
+  };
+  virtual Status read_segments(std::span<const SegmentRead> reads) const = 0;
+  /// Some bytes of one segment as they are stored, *not* checked against a digest.
+  virtual Status read_segment_range(const SegmentName& segment, std::uint64_t offset, MutableBytes out) const = 0;
+  /// True when the version is there, put by that attempt. Otherwise it never will be: false, durably.
+  virtual Result<bool> settle_put(const VersionId& id, std::uint64_t attempt) = 0;
+  virtual Result<SharedRecord> shared_record(const std::string& key) const = 0;
+  /// Changes all `changes` durably, if every one of `expected` stands just so; otherwise failed_precondition names one
+  /// that does not, and nothing is changed.
+  virtual Status change_shared_records(std::span<const SharedRecord> expected,
+                                       std::span<const SharedRecord> changes) = 0;
 
   virtual Result<RepositoryStat> stat() const = 0;
   /// Re-reads and re-digests everything, or one version when `name` is given.

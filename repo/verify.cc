@@ -17,8 +17,9 @@ class Verifier {
            const std::function<void(std::uint64_t, std::uint64_t)>& progress)
       : backend_(backend), total_(total), progress_(progress) {}
 
-  void check(const Manifest& manifest) {
+  void check(const Manifest& manifest, const std::optional<Placed>& placed) {
     for (std::uint32_t tensor = 0; tensor < manifest.owners.size(); ++tensor) {
+      if (placed && is_elsewhere(*placed, tensor)) continue;
       if (!seen_.insert(manifest.owners[tensor]).second) continue;
       const TensorSpec& spec = manifest.architecture->tensors()[tensor];
       const Status status = check_segment(manifest.owners[tensor], spec.bytes(), manifest.digests[tensor]);
@@ -87,7 +88,7 @@ Result<VerifyReport> LocalRepository::verify(const std::optional<VersionName>& n
     if (!manifest) {
       verifier.add(version, "", manifest.error());
     } else if (row->has_weights) {
-      verifier.check(*manifest);
+      verifier.check(*manifest, row->placed);
     }
   }
   return verifier.take();
