@@ -124,7 +124,7 @@ VersionNumber Catalog::high_water(const std::string& model) const {
   return versions == models_.end() ? marked : std::max(marked, versions->second.rbegin()->first);
 }
 
-Status remove_leftover_blobs(Backend& backend) {
+Status remove_leftover_blobs(Backend& backend, const std::function<bool(std::string_view key)>& in_use) {
   // Both lists come in the order of the same keys, so one pass tells which blobs have no record.
   std::vector<std::string> named;
   FRESHET_TRY(backend.scan(kSegmentPrefix, [&](std::string_view key, std::string_view) {
@@ -135,7 +135,7 @@ Status remove_leftover_blobs(Backend& backend) {
   auto next = named.begin();
   FRESHET_TRY(backend.list_blobs([&](std::string_view key, std::uint64_t) {
     while (next != named.end() && *next < key) ++next;
-    if (next == named.end() || *next != key) leftover.emplace_back(key);
+    if ((next == named.end() || *next != key) && !in_use(key)) leftover.emplace_back(key);
     return true;
   }));
   if (leftover.empty()) return {};

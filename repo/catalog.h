@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/ids.h"
@@ -70,7 +71,8 @@ class Catalog {
   std::uint64_t segment_bytes_ = 0;
 };
 
-/// Erases the blobs that no segment record names: what a crash, or a put that failed, left.
-Status remove_leftover_blobs(Backend& backend);
+/// Erases the blobs that no segment record names, but for those that are `in_use`: what a crash, or a put that failed,
+/// left.
+Status remove_leftover_blobs(Backend& backend, const std::function<bool(std::string_view key)>& in_use);
 
 }  // namespace freshet

@@ -48,7 +48,7 @@ std::string tensor_label(const VersionName& name, const Architecture& architectu
 
 Status LocalRepository::Impl::load() {
   FRESHET_TRY(check_format(*backend));
-  if (!backend->read_only()) FRESHET_TRY(remove_leftover_blobs(*backend));
+  if (!backend->read_only()) FRESHET_TRY(remove_leftovers());
   FRESHET_ASSIGN(Catalog loaded, Catalog::load(*backend));
   FRESHET_TRY(index_catalog(loaded));
   const MutexLock lock(mutex);
@@ -66,7 +66,21 @@ Status LocalRepository::Impl::ready_to_write() {
   return {};
 }
 
+Status LocalRepository::Impl::remove_leftovers() {
+  const std::unordered_set<SegmentName>& in_flight = segments_in_flight;
+  return remove_leftover_blobs(*backend, [&in_flight](std::string_view key) {
+    const std::optional<SegmentName> segment = parse_segment_key(key);
+    return segment && in_flight.count(*segment) != 0;
+  });
+}
+
 Status LocalRepository::Impl::apply(const Backend::Batch& batch) {
+  for (const auto& change : batch) {
+    const auto* erase = std::get_if<Backend::Erase>(&change);
+    if (erase == nullptr || !erase->key.starts_with(kSegmentPrefix)) continue;
+    ++erasures;
+    break;
+  }
   Status status = backend->apply(batch);
   if (!status) failed = true;
   return status;
@@ -93,7 +107,10 @@ LocalRepository::LocalRepository(std::unique_ptr<Backend> backend, const Clock& 
     : impl_(std::make_unique<Impl>(std::move(backend), clock)) {}
 LocalRepository::~LocalRepository() = default;
 
-Status LocalRepository::load() { return impl_->load(); }
+Status LocalRepository::load() {
+  const MutexLock turn(impl_->turn);
+  return impl_->load();
+}
 
 Result<std::unique_ptr<Repository>> Repository::open(std::unique_ptr<Backend> backend, Options options) {
   auto repository =

@@ -2,10 +2,15 @@
 
 /// The repository that this process keeps in a backend. Private to this room; others open it as a Repository.
 
+#include <atomic>
+#include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -34,6 +39,18 @@ struct NewSegment {
   SegmentName name;
   std::uint32_t tensor = 0;  ///< Of the version that is put.
   std::uint64_t bytes = 0;
+};
+
+/// A put from its beginning to its end. Its own thread's until it is queued for commit_queued(); then theirs who hold
+/// the turn, until `ended`.
+struct PutInProgress {
+  Manifest manifest;  ///< Its number is final once it is committed.
+  Repository::PutOptions options;
+  std::vector<NewSegment> segments;  ///< Those it writes, in their order; nobody else writes them meanwhile.
+  VersionRow row;
+  std::uint64_t erasures = 0;  ///< As it was when the inherited segments were found to be there.
+  bool ended = false;
+  Status status;
 };
 
 class LocalRepository final : public Repository {
@@ -83,22 +100,42 @@ class LocalRepository::Impl {
  public:
   Impl(std::unique_ptr<Backend> backend_in, const Clock& clock_in) : backend(std::move(backend_in)), clock(clock_in) {}
 
-  /// Checks the format, and reads the catalog anew from the backend's records. REQUIRES: `turn` is held, or nobody else
-  /// knows this object yet.
-  Status load();
+  /// Checks the format, and reads the catalog anew from the backend's records. REQUIRES: `turn` is held.
+  Status load() FRESHET_REQUIRES(turn);
   /// Brings back a backend that failed in an earlier write. REQUIRES: `turn` is held.
   Status ready_to_write() FRESHET_REQUIRES(turn);
-  /// Applies a batch, and remembers when the backend failed. REQUIRES: `turn` is held.
+  /// Applies a batch, and remembers when the backend failed, and whether the batch erased a segment's record.
+  /// REQUIRES: `turn` is held.
   Status apply(const Backend::Batch& batch) FRESHET_REQUIRES(turn);
+  /// Erases the blobs without a segment record that no put is writing. REQUIRES: `turn` is held, all the while: a put
+  /// that begins may write a blob of the same name.
+  Status remove_leftovers() FRESHET_REQUIRES(turn);
 
-  // The steps of a put, in repo/put.cc.
+  // The steps of a put, in repo/put.cc. Only the first and the last hold the turn, so that puts write their blobs side
+  // by side.
+  Status begin(PutInProgress& put);
+  Status store_blobs(const PutInProgress& put,
+                     const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of_tensor);
+  void end(const PutInProgress& put);
   Status admit(Manifest& manifest, const PutOptions& options) const;
   /// What one provider of several asks of a put besides (repo/provider.cc).
   Status admit_placed(const Manifest& manifest, const Placed& placed) const;
-  Status store_blobs(const Manifest& manifest, const std::vector<NewSegment>& segments,
-                     const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of_tensor) FRESHET_REQUIRES(turn);
-  Status store_records(const Manifest& manifest, const std::vector<NewSegment>& segments, VersionRow& row)
-      FRESHET_REQUIRES(turn);
+  bool is_in_flight(const PutInProgress& put) const FRESHET_REQUIRES(turn);
+
+  // The last step, in repo/commit.cc: one batch, and one sync, for all puts that wait for it.
+  Status commit_put(PutInProgress& put);
+  Status check_circle(const Manifest& manifest) const;
+  void commit_queued() FRESHET_REQUIRES(turn);
+  /// What the puts of a batch have taken so far.
+  struct Taken {
+    std::uint64_t commit = 0;
+    std::map<std::string, VersionNumber> high_water;  ///< By model.
+    std::unordered_set<VersionId> versions;
+    std::set<VersionName> names;
+  };
+  Status add_records(PutInProgress& put, Taken& taken, Backend::Batch& batch) FRESHET_REQUIRES(turn);
+  void tell_of(PutInProgress& put) FRESHET_REQUIRES(turn);
+  void forget_blobs(const PutInProgress& put) FRESHET_REQUIRES(turn);
 
   /// One more pin. REQUIRES: `turn` is held, so that no retirement comes between. In repo/pins.cc.
   Status add_pin(const VersionName& name, const std::string& by) FRESHET_REQUIRES(turn);
@@ -139,9 +176,21 @@ class LocalRepository::Impl {
   const Clock& clock;
   mutable ArchitectureCache architectures;
 
-  /// The writers' turn: one put, pin or unpin at a time. Readers never take it, so that it may be held across I/O.
+  /// The writers' turn: one batch of records at a time, and the checks that it rests on. Readers never take it, so that
+  /// it may be held across I/O.
   Mutex turn;
-  bool failed FRESHET_GUARDED_BY(turn) = false;
+  std::atomic<bool> failed{false};  ///< The backend, in a write. Cleared under `turn`.
+  /// Counts the batches that erased a segment's record: a put that saw what it inherits looks again when it changed.
+  std::uint64_t erasures FRESHET_GUARDED_BY(turn) = 0;
+  /// What puts are writing now: their blobs have no record yet, and are not leftovers.
+  std::unordered_set<VersionId> versions_in_flight FRESHET_GUARDED_BY(turn);
+  std::unordered_set<SegmentName> segments_in_flight FRESHET_GUARDED_BY(turn);
+  CondVar put_ended;  ///< With `turn`.
+
+  /// Puts whose blobs are durable and whose records are not. Taken after `turn`, or alone.
+  Mutex queue_mutex;
+  std::vector<PutInProgress*> queue FRESHET_GUARDED_BY(queue_mutex);
+
   /// The greatest commit number that is durable. A batch that changes which versions there are, or a quality, has
   /// commit_record(commit + 1) in it, and counts this up when it was applied.
   std::uint64_t commit FRESHET_GUARDED_BY(turn) = 0;
@@ -153,6 +202,9 @@ class LocalRepository::Impl {
   mutable Mutex mutex;
   Catalog catalog FRESHET_GUARDED_BY(mutex);
 };
+
+/// What is stored must be the same bytes wherever a segment is named; corrupt says how they differ.
+Status check_same(const SegmentRow& stored, const SegmentRow& named);
 
 /// "demo@17 conv/kernel", for messages.
 std::string tensor_label(const VersionName& name, const Architecture& architecture, std::uint32_t tensor);

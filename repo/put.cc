@@ -1,9 +1,11 @@
 /// Storing a version, in this order (repo/FORMAT.md, "The order of a put"):
 ///   1. The manifest is checked against what is stored: its identity is new, inherited segments have the same digests.
+///      Its segments are marked as being written.
 ///   2. The bytes of segments that are not stored are asked for, proved against their digests, and written aside.
 ///   3. The blobs are committed: durable, and named by nobody.
-///   4. One batch makes the version, and its segments, exist.
-/// A crash before 4 leaves blobs that load() removes; after it, a whole version.
+///   4. One batch makes the version, and its segments, exist (repo/commit.cc).
+/// A crash before 4 leaves blobs that load() removes; after it, a whole version. Steps 1 and 4 hold the writers' turn,
+/// 2 and 3 don't.
 
 #include <algorithm>
 #include <unordered_map>
@@ -15,13 +17,6 @@ namespace freshet {
 namespace {
 
 constexpr VersionNumber kVersionNumberMax = VersionNumber{1} << 62;
-
-// A segment that is stored, or comes twice in one manifest, must be the same bytes wherever it is named.
-Status check_same(const SegmentRow& stored, const SegmentRow& named) {
-  if (stored == named) return {};
-  return fail(Code::corrupt, format("inherits {} bytes with digest {}, but {} bytes with digest {} are stored",
-                                    named.bytes, to_hex(named.digest), stored.bytes, to_hex(stored.digest)));
-}
 
 // The segments of the owner map that are not stored yet, in their order.
 Result<std::vector<NewSegment>> segments_to_store(const Backend& backend, const Manifest& manifest,
@@ -61,15 +56,6 @@ Status prove(Bytes bytes, const NewSegment& segment, const Manifest& manifest) {
   return {};
 }
 
-std::string text_of(Bytes bytes) { return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()); }
-
-void add_segments(Backend::Batch& batch, const Manifest& manifest, const std::vector<NewSegment>& segments) {
-  for (const NewSegment& segment : segments) {
-    const SegmentRow stored{.bytes = segment.bytes, .digest = manifest.digests[segment.tensor]};
-    batch.push_back(Backend::Put{segment_record_key(segment.name), encode(stored)});
-  }
-}
-
 VersionRow row_of(const Manifest& manifest, const Repository::PutOptions& options, const Clock& clock) {
   VersionRow row{.id = manifest.id,
                  .ancestor = manifest.ancestor,
@@ -90,7 +76,14 @@ VersionRow row_of(const Manifest& manifest, const Repository::PutOptions& option
 
 }  // namespace
 
+Status check_same(const SegmentRow& stored, const SegmentRow& named) {
+  if (stored == named) return {};
+  return fail(Code::corrupt, format("inherits {} bytes with digest {}, but {} bytes with digest {} are stored",
+                                    named.bytes, to_hex(named.digest), stored.bytes, to_hex(stored.digest)));
+}
+
 Status LocalRepository::Impl::admit(Manifest& manifest, const PutOptions& options) const {
+  if (options.placed) FRESHET_TRY(admit_placed(manifest, *options.placed));
   if (manifest.name.number > kVersionNumberMax)
     return fail(Code::invalid_argument, "the version's number is too large");
   if (manifest.ancestor == manifest.id) return fail(Code::invalid_argument, "the version is its own ancestor");
@@ -100,23 +93,57 @@ Status LocalRepository::Impl::admit(Manifest& manifest, const PutOptions& option
       return fail(Code::already_exists,
                   format("version {} is stored as {}", to_string(manifest.id), to_string(*stored)));
     }
-    if (manifest.ancestor && catalog.forest()->closes_circle(manifest.id, *manifest.ancestor)) {
-      return fail(Code::invalid_argument, "the version would descend from itself");
-    }
     if (options.placed && catalog.has_name(manifest.name)) {
       return fail(Code::already_exists, to_string(manifest.name) + " is stored");
     }
     const VersionNumber high_water = catalog.high_water(manifest.name.model);
     if (manifest.name.number <= high_water && !options.placed) manifest.name.number = high_water + 1;
   }
+  if (manifest.ancestor) FRESHET_TRY(check_circle(manifest));
   return check(manifest);
 }
 
-Status LocalRepository::Impl::store_blobs(const Manifest& manifest, const std::vector<NewSegment>& segments,
+bool LocalRepository::Impl::is_in_flight(const PutInProgress& put) const {
+  if (versions_in_flight.count(put.manifest.id) != 0) return true;
+  if (segments_in_flight.empty()) return false;
+  for (const NewSegment& segment : put.segments) {
+    if (segments_in_flight.count(segment.name) != 0) return true;
+  }
+  return false;
+}
+
+Status LocalRepository::Impl::begin(PutInProgress& put) {
+  const MutexLock lock(turn);
+  while (true) {
+    FRESHET_TRY(ready_to_write());
+    FRESHET_TRY(admit(put.manifest, put.options));
+    if (put.options.has_weights) {
+      FRESHET_ASSIGN(put.segments, segments_to_store(*backend, put.manifest, put.options.placed));
+    }
+    if (!is_in_flight(put)) break;
+    // The other put's end says whether there is anything left to write. This one holds nothing that others wait for.
+    put_ended.wait(turn);
+  }
+  put.erasures = erasures;
+  put.row = row_of(put.manifest, put.options, clock);
+  versions_in_flight.insert(put.manifest.id);
+  for (const NewSegment& segment : put.segments) segments_in_flight.insert(segment.name);
+  return {};
+}
+
+void LocalRepository::Impl::end(const PutInProgress& put) {
+  const MutexLock lock(turn);
+  versions_in_flight.erase(put.manifest.id);
+  for (const NewSegment& segment : put.segments) segments_in_flight.erase(segment.name);
+  put_ended.notify_all();
+}
+
+Status LocalRepository::Impl::store_blobs(const PutInProgress& put,
                                           const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of_tensor) {
-  if (segments.empty()) return {};
+  if (put.segments.empty()) return {};
+  const Manifest& manifest = put.manifest;
   FRESHET_ASSIGN(const std::unique_ptr<BlobWriter> writer, backend->write_blobs());
-  for (const NewSegment& segment : segments) {
+  for (const NewSegment& segment : put.segments) {
     const auto in_context = [&](Error error) {
       return fail(std::move(error).with_context(tensor_label(manifest.name, *manifest.architecture, segment.tensor)));
     };
@@ -133,52 +160,20 @@ Status LocalRepository::Impl::store_blobs(const Manifest& manifest, const std::v
   return committed;
 }
 
-Status LocalRepository::Impl::store_records(const Manifest& manifest, const std::vector<NewSegment>& segments,
-                                            VersionRow& row) {
-  row.commit = commit + 1;
-  Backend::Batch batch;
-  add_segments(batch, manifest, segments);
-  FRESHET_TRY(store_manifest(batch, manifest, row));
-  batch.push_back(Backend::Put{version_key(manifest.name), encode(row)});
-  batch.push_back(Backend::Put{high_water_key(manifest.name.model), std::to_string(manifest.name.number)});
-  batch.push_back(commit_record(row.commit));
-  const std::string architecture = architecture_key(row.architecture);
-  if (!backend->get(architecture))
-    batch.push_back(Backend::Put{architecture, text_of(manifest.architecture->encoded())});
-  FRESHET_TRY(apply(batch));
-  commit = row.commit;
-  return {};
-}
-
-Result<VersionName> LocalRepository::put(const Manifest& given,
+Result<VersionName> LocalRepository::put(const Manifest& manifest,
                                          const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of,
                                          PutOptions options) {
-  const MutexLock turn(impl_->turn);
-  FRESHET_TRY(impl_->ready_to_write());
-  Manifest manifest = given;
-  if (options.placed) FRESHET_TRY(impl_->admit_placed(manifest, *options.placed));
-  FRESHET_TRY(impl_->admit(manifest, options));
-  std::vector<NewSegment> segments;
-  if (options.has_weights) {
-    FRESHET_ASSIGN(segments, segments_to_store(*impl_->backend, manifest, options.placed));
-  }
-  VersionRow row = row_of(manifest, options, impl_->clock);
-  Status stored = impl_->store_blobs(manifest, segments, bytes_of);
-  if (stored) stored = impl_->store_records(manifest, segments, row);
-  if (!stored) return fail(std::move(stored).error().with_context("put " + to_string(manifest.name)));
-
-  {
-    const MutexLock lock(impl_->mutex);
-    impl_->catalog.add(manifest.name, row);
-    for (const NewSegment& segment : segments) impl_->catalog.add_segment(segment.bytes);
-  }
-  impl_->index_version(manifest.name, row, *manifest.architecture);
-  return manifest.name;
+  PutInProgress put{.manifest = manifest, .options = options};
+  FRESHET_TRY(impl_->begin(put));
+  Status stored = impl_->store_blobs(put, bytes_of);
+  if (stored) stored = impl_->commit_put(put);
+  impl_->end(put);
+  if (!stored) return fail(std::move(stored).error().with_context("put " + to_string(put.manifest.name)));
+  return put.manifest.name;
 }
 
 Result<std::vector<std::uint32_t>> LocalRepository::wanted(const Manifest& given, const PutOptions& options) const {
   Manifest manifest = given;
-  if (options.placed) FRESHET_TRY(impl_->admit_placed(manifest, *options.placed));
   FRESHET_TRY(impl_->admit(manifest, options));
   std::vector<std::uint32_t> tensors;
   if (!options.has_weights) return tensors;
