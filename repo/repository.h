@@ -112,8 +112,9 @@ struct VerifyReport {
 /// How far long work is: bytes done, of so many in all.
 using Progress = std::function<void(std::uint64_t done, std::uint64_t total)>;
 
-/// One that is here (open(), below), or one that another process or other hosts keep. Any thread; what changes a
-/// repository is done one at a time.
+/// One that is here (open(), below), or one that another process or other hosts keep. Any thread. Puts
+/// write their tensors side by side; what makes a version exist or go is done one at a time, for several puts at once
+/// where they wait together.
 class Repository {
  public:
   struct Options {
