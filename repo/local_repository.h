@@ -86,6 +86,10 @@ class LocalRepository final : public Repository {
   Result<bool> settle_put(const VersionId& id, std::uint64_t attempt) override;
   Result<SharedRecord> shared_record(const std::string& key) const override;
   Status change_shared_records(std::span<const SharedRecord> expected, std::span<const SharedRecord> changes) override;
+
+  Status set_alias(const std::string& model, const std::string& alias, std::optional<VersionNumber> expected,
+                   VersionNumber desired) override;
+  Result<std::vector<Alias>> aliases(const std::string& model) const override;
   Result<RepositoryStat> stat() const override;
   Result<VerifyReport> verify(const std::optional<VersionName>& name, const Progress& progress) const override;
 
@@ -147,6 +151,9 @@ class LocalRepository::Impl {
   void index_version(const VersionName& name, const VersionRow& row, const Architecture& architecture)
       FRESHET_REQUIRES(turn);
   void unindex_version(const VersionId& id, std::uint64_t at_commit) FRESHET_REQUIRES(turn);
+
+  /// "net@best" for every alias that means the version: who is to retire it is told these.
+  Result<std::vector<std::string>> aliases_of(const VersionName& name) const;
 
   Result<Catalog::Found> find(const VersionName& name) const;
   Result<std::shared_ptr<const Architecture>> architecture_of(const Digest& digest) const;

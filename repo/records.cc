@@ -128,6 +128,10 @@ std::string manifest_key(const VersionName& name) { return named_key("m/", name)
 std::string high_water_key(std::string_view model) { return std::string(kHighWaterPrefix) + std::string(model); }
 std::string pin_prefix(const VersionName& name) { return named_key("p/", name); }
 std::string pin_key(const VersionName& name, std::string_view by) { return pin_prefix(name) + std::string(by); }
+std::string alias_prefix(std::string_view model) { return "n/" + std::string(model) + '\0'; }
+std::string alias_key(std::string_view model, std::string_view alias) {
+  return alias_prefix(model) + std::string(alias);
+}
 
 std::string given_up_key(const VersionId& id, std::uint64_t attempt) {
   std::string key = "g/";

@@ -37,6 +37,8 @@ std::string manifest_key(const VersionName& name);
 std::string high_water_key(std::string_view model);
 std::string pin_prefix(const VersionName& name);
 std::string pin_key(const VersionName& name, std::string_view by);
+std::string alias_prefix(std::string_view model);
+std::string alias_key(std::string_view model, std::string_view alias);
 
 /// Says that a put of the version was given up for good.
 std::string given_up_key(const VersionId& id, std::uint64_t attempt);

@@ -13,6 +13,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -90,6 +91,23 @@ struct VersionDiff {
   std::optional<double> quality_a;
   std::optional<double> quality_b;
 };
+
+/// A name for a version within its model: `net@best` is 17.
+struct Alias {
+  std::string name;
+  VersionNumber number = 0;
+  bool operator==(const Alias&) const = default;
+};
+
+/// A letter, then up to 63 of A-Z a-z 0-9 . _ -, so that it is never a number.
+Status check_alias(std::string_view alias);
+
+/// "MODEL", "MODEL@V" or "MODEL@ALIAS", not looked up yet.
+struct VersionReference {
+  VersionName name;   ///< Number 0: the newest, or the alias's.
+  std::string alias;  ///< Empty for none.
+};
+Result<VersionReference> parse_version_reference(std::string_view text);
 
 struct RepositoryStat {
   std::uint64_t models = 0;
@@ -218,6 +236,16 @@ class Repository {
   /// that does not, and nothing is changed.
   virtual Status change_shared_records(std::span<const SharedRecord> expected,
                                        std::span<const SharedRecord> changes) = 0;
+
+  /// Aliases move by compare-and-swap: nothing changes, and failed_precondition says what the alias means, unless that
+  /// is `expected` (0: it is not set; absent: whatever it is). `desired` 0 takes it away; not_found when the model has
+  /// no such version. A version that an alias means cannot be retired.
+  virtual Status set_alias(const std::string& model, const std::string& alias, std::optional<VersionNumber> expected,
+                           VersionNumber desired) = 0;
+  virtual Result<std::vector<Alias>> aliases(const std::string& model) const = 0;  ///< By name.
+  /// What a person wrote, as a name that the other functions take: "MODEL@ALIAS" is looked up (not_found when it is not
+  /// set), "MODEL" and "MODEL@V" are only parsed.
+  Result<VersionName> resolve(std::string_view text) const;
 
   virtual Result<RepositoryStat> stat() const = 0;
   /// Re-reads and re-digests everything, or one version when `name` is given.

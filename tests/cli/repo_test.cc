@@ -48,6 +48,31 @@ class RepoCommand : public testing::Test {
   int files_ = 0;
 };
 
+TEST_F(RepoCommand, AnAliasStandsForAVersionEverywhere) {
+  const ModelBytes model = model_of_all_types(1);
+  put("net", model);
+  put("net", model_of_all_types(2));
+  const Json first = {{"model", "net"}, {"alias", "best"}, {"version", 1}};
+  EXPECT_EQ(repo({"alias", "net@best", "--to", "net@1", "--expect", "0"}).json(), first);
+  EXPECT_EQ(repo({"alias", "net@best"}).json(), first);
+  EXPECT_EQ(repo({"alias", "net"}).json(), first);
+  EXPECT_EQ(repo({"show", "net@best"}).json()["version"], 1);
+  EXPECT_EQ(repo({"pin", "net@best", "--by", "me"}).json()["version"], 1);
+  EXPECT_EQ(repo({"verify", "net@best"}).exit_code, 0);
+  const Json child = put("child", model, {"--ancestor", "net@best"});
+  EXPECT_EQ(child["own_bytes"], 0);
+  const Ended late = repo({"alias", "net@best", "--to", "net", "--expect", "2"});
+  EXPECT_EQ(late.exit_code, 1);
+  EXPECT_THAT(late.err, HasSubstr("net@best means version 1 now, not version 2"));
+  EXPECT_EQ(repo({"alias", "net@best", "--to", "net"}).json()["version"], 2);
+  EXPECT_EQ(repo({"alias", "net@best", "--remove"}).json()["version"], nullptr);
+  EXPECT_EQ(repo({"show", "net@best"}).exit_code, 3);
+  EXPECT_EQ(repo({"alias", "net@1", "--to", "net@2"}).exit_code, 2);
+  EXPECT_EQ(repo({"alias", "net@9x"}).exit_code, 2);
+  EXPECT_EQ(repo({"alias", "net", "--remove"}).exit_code, 2);
+  EXPECT_EQ(repo({"alias", "net@best", "--to", "child@1"}).exit_code, 1);
+}
+
 TEST_F(RepoCommand, PutAndGetKeepEveryByte) {
   const ModelBytes model = model_of_all_types(1);
   std::uint64_t bytes = 0;

@@ -37,7 +37,7 @@ Result<std::string> text_member(const Json& object, const char* key) {
   return member->get<std::string>();
 }
 
-Result<StageRequest> request_of(const std::string& line) {
+Result<StageRequest> request_of(const Repository& repository, const std::string& line) {
   FRESHET_ASSIGN(const Json object, parse_json(line));
   if (!object.is_object()) return fail(Code::invalid_argument, "no JSON object");
   for (const auto& [key, value] : object.items()) {
@@ -56,7 +56,7 @@ Result<StageRequest> request_of(const std::string& line) {
   }
   if (object.contains("ancestor") && !object["ancestor"].is_null()) {
     FRESHET_ASSIGN(const std::string ancestor, text_member(object, "ancestor"));
-    FRESHET_ASSIGN(request.ancestor, parse_version_name(ancestor));
+    FRESHET_ASSIGN(request.ancestor, repository.resolve(ancestor));
   }
   return request;
 }
@@ -95,7 +95,7 @@ Result<ExitCode> put_batch(Program& program, Repository& repository, const std::
   return for_each_line(
       program, path,
       [&repository](const std::string& line) -> Result<Json> {
-        FRESHET_ASSIGN(const StageRequest request, request_of(line));
+        FRESHET_ASSIGN(const StageRequest request, request_of(repository, line));
         return put_one(repository, request);
       },
       text_of_put);

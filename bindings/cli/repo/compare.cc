@@ -44,8 +44,10 @@ std::string lines_of(const char* sign, const std::vector<std::string>& names) {
 }
 
 Result<ExitCode> diff(Program& program, Repository& repository, const Arguments& arguments) {
-  FRESHET_ASSIGN(const VersionRecord from, repository.get(version_of(arguments.first)));
-  FRESHET_ASSIGN(const VersionRecord to, repository.get(version_of(arguments.second)));
+  FRESHET_ASSIGN(const VersionName first, repository.resolve(arguments.first));
+  FRESHET_ASSIGN(const VersionName second, repository.resolve(arguments.second));
+  FRESHET_ASSIGN(const VersionRecord from, repository.get(first));
+  FRESHET_ASSIGN(const VersionRecord to, repository.get(second));
   const auto added = layers_missing(*to.manifest.architecture, *from.manifest.architecture);
   const auto removed = layers_missing(*from.manifest.architecture, *to.manifest.architecture);
   std::vector<std::string> changed;
@@ -58,8 +60,10 @@ Result<ExitCode> diff(Program& program, Repository& repository, const Arguments&
 }
 
 Result<ExitCode> mrca(Program& program, Repository& repository, const Arguments& arguments) {
-  FRESHET_ASSIGN(const std::vector<LineageRow> first, repository.lineage(version_of(arguments.first)));
-  FRESHET_ASSIGN(const std::vector<LineageRow> second, repository.lineage(version_of(arguments.second)));
+  FRESHET_ASSIGN(const VersionName a, repository.resolve(arguments.first));
+  FRESHET_ASSIGN(const VersionName b, repository.resolve(arguments.second));
+  FRESHET_ASSIGN(const std::vector<LineageRow> first, repository.lineage(a));
+  FRESHET_ASSIGN(const std::vector<LineageRow> second, repository.lineage(b));
   std::set<VersionName> known;
   for (const LineageRow& row : first) known.insert(row.version);
   const auto common =
@@ -70,8 +74,8 @@ Result<ExitCode> mrca(Program& program, Repository& repository, const Arguments&
 }
 
 void add_pair(CLI::App& command, Arguments& arguments) {
-  add_version(command, "A", arguments.first, "MODEL or MODEL@V");
-  add_version(command, "B", arguments.second, "MODEL or MODEL@V");
+  add_reference(command, "A", arguments.first, "MODEL, MODEL@V or MODEL@ALIAS");
+  add_reference(command, "B", arguments.second, "MODEL, MODEL@V or MODEL@ALIAS");
 }
 
 }  // namespace

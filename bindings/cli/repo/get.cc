@@ -61,7 +61,8 @@ Result<Selection> select(const VersionRecord& record, const std::vector<std::str
 }
 
 Result<ExitCode> get(Program& program, Repository& repository, const Arguments& arguments) {
-  FRESHET_ASSIGN(const VersionRecord record, repository.get(version_of(arguments.version)));
+  FRESHET_ASSIGN(const VersionName asked, repository.resolve(arguments.version));
+  FRESHET_ASSIGN(const VersionRecord record, repository.get(asked));
   const VersionName& name = record.manifest.name;
   if (!record.has_weights) {
     return fail(Code::failed_precondition,
@@ -93,7 +94,7 @@ Result<ExitCode> get(Program& program, Repository& repository, const Arguments& 
 void add_get(CLI::App& repo, Program& program) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App& command = add_repo_command(repo, program, "get", "write a version as a safetensors file");
-  add_version(command, "MODEL[@V]", arguments->version, "which; without @V the newest");
+  add_reference(command, "MODEL[@V]", arguments->version, "which; without @V the newest");
   command.add_option("--tensors", arguments->globs, "only those named like it; may be given again")
       ->type_name("GLOB")
       ->allow_extra_args(false);

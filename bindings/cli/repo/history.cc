@@ -13,7 +13,8 @@ struct Arguments {
 };
 
 Result<ExitCode> lineage(Program& program, Repository& repository, const Arguments& arguments) {
-  FRESHET_ASSIGN(const std::vector<LineageRow> chain, repository.lineage(version_of(arguments.version)));
+  FRESHET_ASSIGN(const VersionName asked, repository.resolve(arguments.version));
+  FRESHET_ASSIGN(const std::vector<LineageRow> chain, repository.lineage(asked));
   Json all = Json::array();
   std::vector<std::vector<std::string>> rows = {{"VERSION", "INHERITED", "OWN", "QUALITY", ""}};
   for (const LineageRow& row : chain) {
@@ -32,7 +33,8 @@ Result<ExitCode> lineage(Program& program, Repository& repository, const Argumen
 }
 
 Result<ExitCode> owners(Program& program, Repository& repository, const Arguments& arguments) {
-  FRESHET_ASSIGN(const VersionRecord record, repository.get(version_of(arguments.version)));
+  FRESHET_ASSIGN(const VersionName asked, repository.resolve(arguments.version));
+  FRESHET_ASSIGN(const VersionRecord record, repository.get(asked));
   FRESHET_ASSIGN(const std::vector<OwnerRow> map, repository.owners(record.manifest.name));
   const char* const nobody = record.has_weights ? "not stored here" : "nobody: it has no weights";
   Json all = Json::array();
@@ -52,14 +54,14 @@ Result<ExitCode> owners(Program& program, Repository& repository, const Argument
 void add_history(CLI::App& repo, Program& program) {
   auto of_lineage = std::make_shared<Arguments>();
   CLI::App& ancestors = add_repo_command(repo, program, "lineage", "its ancestors, newest first");
-  add_version(ancestors, "MODEL[@V]", of_lineage->version, "of which; without @V the newest");
+  add_reference(ancestors, "MODEL[@V]", of_lineage->version, "of which; without @V the newest");
   ancestors.footer(
       "JSON: [{version, ancestor, inherited_bytes, own_bytes, quality}], a retired one with \"retired\":true");
   act_on_repository(ancestors, program, of_lineage, RepositoryAccess::read, lineage);
 
   auto of_owners = std::make_shared<Arguments>();
   CLI::App& writers = add_repo_command(repo, program, "owners", "which version wrote each tensor");
-  add_version(writers, "MODEL[@V]", of_owners->version, "of which; without @V the newest");
+  add_reference(writers, "MODEL[@V]", of_owners->version, "of which; without @V the newest");
   writers.footer("JSON: [{tensor, owner, bytes}]");
   act_on_repository(writers, program, of_owners, RepositoryAccess::read, owners);
 }

@@ -15,7 +15,8 @@ struct Arguments {
 /// Changes a pin of the version that the name meant when the command began, and says who pins it now.
 Result<ExitCode> change(Program& program, Repository& repository, const Arguments& arguments,
                         Status (Repository::*change_pin)(const VersionName&, const std::string&)) {
-  FRESHET_ASSIGN(const VersionRecord record, repository.get(version_of(arguments.version)));
+  FRESHET_ASSIGN(const VersionName asked, repository.resolve(arguments.version));
+  FRESHET_ASSIGN(const VersionRecord record, repository.get(asked));
   const VersionName& name = record.manifest.name;
   FRESHET_TRY((repository.*change_pin)(name, arguments.by));
   FRESHET_ASSIGN(const std::vector<std::string> pins, repository.pins(name));
@@ -30,7 +31,7 @@ void add_pin_command(CLI::App& repo, Program& program, const char* name, const c
                      Status (Repository::*change_pin)(const VersionName&, const std::string&)) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App& command = add_repo_command(repo, program, name, description);
-  add_version(command, "MODEL[@V]", arguments->version, "which; without @V the newest");
+  add_reference(command, "MODEL[@V]", arguments->version, "which; without @V the newest");
   command.add_option("--by", arguments->by, "whose pin it is")->type_name("NAME")->capture_default_str();
   command.footer("A line of JSON: model, version, pins.");
   act_on_repository(command, program, arguments, RepositoryAccess::write,

@@ -68,7 +68,9 @@ Result<ExitCode> put(Program& program, Repository& repository, const Arguments& 
     file.emplace(std::move(read));
     request.tensors = std::span<const TensorView>(file->tensors());
   }
-  if (!arguments.ancestor.empty()) request.ancestor = version_of(arguments.ancestor);
+  if (!arguments.ancestor.empty()) {
+    FRESHET_ASSIGN(request.ancestor, repository.resolve(arguments.ancestor));
+  }
   request.tags = merged_tags(file ? file->metadata() : SafetensorsMetadata{}, arguments.tags);
   Result<Json> answer = put_one(repository, request);
   if (!answer && file && answer.error().code() == Code::invalid_argument) {
@@ -110,7 +112,7 @@ void add_put(CLI::App& repo, Program& program) {
   command.add_option("--weights", arguments->weights, "the tensors: a safetensors file")->type_name("F.safetensors");
   command.add_option("--ancestor", arguments->ancestor, "the version that it was transferred from")
       ->type_name("MODEL@V")
-      ->check(version_check());
+      ->check(reference_check());
   command.add_option("--quality", arguments->quality, "how good it is; larger is better")
       ->type_name("Q")
       ->check(number_check());

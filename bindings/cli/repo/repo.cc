@@ -26,6 +26,19 @@ void require_repository(Program& program) {
   if (program.repository.empty()) throw CLI::ValidationError("--repo FOLDER or FRESHET_REPO must say which repository");
 }
 
+void add_reference(CLI::App& command, const std::string& name, std::string& version, const std::string& description) {
+  command.add_option(name, version, description)->required()->check(reference_check());
+}
+
+CLI::Validator reference_check() {
+  return CLI::Validator(
+      [](std::string& text) {
+        const Result<VersionReference> reference = parse_version_reference(text);
+        return reference ? std::string() : reference.error().message();
+      },
+      "", "version");
+}
+
 Json version_json(const VersionName& name) { return name.number == 0 ? Json() : Json(to_string(name)); }
 
 Json quality_json(const std::optional<double>& quality) { return quality ? Json(*quality) : Json(); }
@@ -42,6 +55,7 @@ void add_repo(CLI::App& root, Program& program) {
   add_history(repo, program);
   add_compare(repo, program);
   add_pins(repo, program);
+  add_alias(repo, program);
   add_verify(repo, program);
 }
 

@@ -20,6 +20,7 @@ void add_show(CLI::App& repo, Program& program);      // show
 void add_history(CLI::App& repo, Program& program);   // lineage, owners
 void add_compare(CLI::App& repo, Program& program);   // diff, mrca
 void add_pins(CLI::App& repo, Program& program);      // pin, unpin
+void add_alias(CLI::App& repo, Program& program);     // alias
 void add_verify(CLI::App& repo, Program& program);    // verify
 
 /// A subcommand with the options that all of them have (--json, --repo).
@@ -40,6 +41,10 @@ void act_on_repository(CLI::App& command, Program& program, std::shared_ptr<Argu
     };
   });
 }
+
+/// MODEL, MODEL@V or MODEL@ALIAS, required; Repository::resolve() says which version that is.
+void add_reference(CLI::App& command, const std::string& name, std::string& version, const std::string& description);
+CLI::Validator reference_check();
 
 /// "MODEL@V", or null for none.
 Json version_json(const VersionName& name);

@@ -72,7 +72,8 @@ std::string record_text(const Json& record) {
 }
 
 Result<ExitCode> show(Program& program, Repository& repository, const Arguments& arguments) {
-  FRESHET_ASSIGN(const VersionRecord record, repository.get(version_of(arguments.version)));
+  FRESHET_ASSIGN(const VersionName asked, repository.resolve(arguments.version));
+  FRESHET_ASSIGN(const VersionRecord record, repository.get(asked));
   std::vector<OwnerRow> owners;
   if (record.has_weights) {
     FRESHET_ASSIGN(owners, repository.owners(record.manifest.name));
@@ -88,7 +89,7 @@ Result<ExitCode> show(Program& program, Repository& repository, const Arguments&
 void add_show(CLI::App& repo, Program& program) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App& command = add_repo_command(repo, program, "show", "all that is known about a version");
-  add_version(command, "MODEL[@V]", arguments->version, "which; without @V the newest");
+  add_reference(command, "MODEL[@V]", arguments->version, "which; without @V the newest");
   act_on_repository(command, program, arguments, RepositoryAccess::read, show);
 }
 

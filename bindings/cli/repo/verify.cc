@@ -33,7 +33,9 @@ Result<ExitCode> tell_unreadable(Program& program, const Error& error) {
 
 Result<ExitCode> verify(Program& program, Repository& repository, const Arguments& arguments) {
   std::optional<VersionName> name;
-  if (!arguments.version.empty()) name = version_of(arguments.version);
+  if (!arguments.version.empty()) {
+    FRESHET_ASSIGN(name, repository.resolve(arguments.version));
+  }
   FRESHET_ASSIGN(const VerifyReport report, repository.verify(name, show_progress));
   Json corrupt = Json::array();
   std::string text;
@@ -56,7 +58,7 @@ void add_verify(CLI::App& repo, Program& program) {
   CLI::App& command =
       add_repo_command(repo, program, "verify", "read everything again and compare it with its digests");
   command.add_option("MODEL[@V]", arguments->version, "only this version; without @V the newest")
-      ->check(version_check());
+      ->check(reference_check());
   command.footer(
       "A line of JSON: checked_bytes, corrupt [{version, tensor}]. Exit code 4 when anything is corrupt. Where the\n"
       "repository's own records are damaged so that it cannot be opened, version and tensor are null, and damaged "
