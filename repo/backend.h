@@ -93,4 +93,24 @@ struct RocksOptions {
 /// repository and `create` is false; failed_precondition when it is full of something else.
 Result<std::unique_ptr<Backend>> open_rocks_backend(const RocksOptions& options);
 
+struct RadosOptions {
+  std::string pool;
+  std::string repository;  ///< The namespace within the pool.
+  std::string user;        ///< Of Ceph, without "client."; empty: admin.
+  std::string conf_file;   ///< Empty: CEPH_CONF, or where Ceph looks for it.
+  /// Makes the repository when there is none. The pool must be there.
+  bool create = true;
+  /// Opens beside the process that owns it. What that one changes meanwhile may be missed, and what it erases be gone.
+  bool read_only = false;
+};
+/// A repository in a pool of Ceph's RADOS: as durable as the pool's replication. librados is loaded when this is
+/// called. Errors: unsupported in a build without it; unavailable when there is no such library or cluster, it does not
+/// answer within seconds, or another process owns the repository (a killed owner's claim ends after 15 s); not_found
+/// when there is no such pool, or no repository and `create` is false.
+Result<std::unique_ptr<Backend>> open_rados_backend(const RadosOptions& options);
+
+/// "rados://[USER@]POOL/REPOSITORY[?conf=FILE]". invalid_argument says what is wrong with it.
+bool is_rados_address(std::string_view place);
+Result<RadosOptions> parse_rados_address(std::string_view text);
+
 }  // namespace freshet

@@ -2,9 +2,10 @@
 # Installs the Debian 12 packages that building, testing and running Freshet need, those that are missing only: a second
 # run asks no package source and needs no network.
 #
-# usage: scripts/install_dependencies.sh [peers] [tidy]
+# usage: scripts/install_dependencies.sh [peers] [tidy] [ceph]
 #   peers   also what the benchmarks measure Freshet against
 #   tidy    also what the preset `tidy` needs
+#   ceph    also the daemons of Ceph that the tests of its backend start
 set -euo pipefail
 
 packages=(
@@ -15,7 +16,7 @@ packages=(
   libflatbuffers-dev flatbuffers-compiler
   libxxhash-dev libsodium-dev libzstd-dev
   libzmq3-dev cppzmq-dev libucx-dev libhiredis-dev
-  librocksdb-dev libeigen3-dev
+  librocksdb-dev librados-dev libeigen3-dev
   # The tests and benchmarks.
   libgtest-dev libgmock-dev libbenchmark-dev python3 redis-server
   iproute2 iptables
@@ -26,7 +27,8 @@ for group in "$@"; do
   case "$group" in
     peers) packages+=(python3-venv ucx-utils rsync) ;;  # Their Python parts: benchmarks/update_latency/peers/make_venv.sh
     tidy) packages+=(clang-14 clang-tidy-14 clang-format-14) ;;
-    *) echo "usage: $0 [peers] [tidy]" >&2; exit 2 ;;
+    ceph) packages+=(ceph-mon ceph-osd ceph-common) ;;
+    *) echo "usage: $0 [peers] [tidy] [ceph]" >&2; exit 2 ;;
   esac
 done
 

@@ -16,6 +16,9 @@ for argument in "$@"; do
 done
 
 "$root/scripts/install_dependencies.sh"
+if [ ${#presets[@]} -gt 1 ]; then
+  "$root/scripts/install_dependencies.sh" ceph || echo "test.sh: without Ceph's daemons: the tests of its backend are skipped" >&2
+fi
 
 # Every suite leaves a JUnit file; whatever else can write one (pytest --junitxml) joins by adding NAME=FILE here. A file
 # that was not written counts as a failure.

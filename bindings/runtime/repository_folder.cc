@@ -48,6 +48,13 @@ bool is_repository_address(const std::string& place) {
 }
 
 Result<std::unique_ptr<Repository>> open_repository(const std::string& place, RepositoryAccess access) {
+  if (is_rados_address(place)) {
+    FRESHET_ASSIGN(RadosOptions options, parse_rados_address(place));
+    options.create = access == RepositoryAccess::create;
+    options.read_only = access == RepositoryAccess::read;
+    FRESHET_ASSIGN(std::unique_ptr<Backend> pool, open_rados_backend(options));
+    return Repository::open(std::move(pool), {});
+  }
   if (is_repository_address(place)) {
     return fail(
         Code::unsupported,
