@@ -175,7 +175,7 @@ Result<ZmqSocket> bind_data(zmq::context_t& context, SocketAddress address, cons
   return make_listener(context, zmq::socket_type::router, std::move(address), credentials, [&](zmq::socket_t& socket) {
     socket.set(zmq::sockopt::heartbeat_ivl, 0);
     limit_messages(socket, limits.message_bytes_max, credentials);
-    socket.set(zmq::sockopt::sndhwm, 0);
+    socket.set(zmq::sockopt::sndhwm, limits.sent_max);
     socket.set(zmq::sockopt::rcvhwm, limits.received_max);
     socket.set(zmq::sockopt::router_handover, false);
     socket.set(zmq::sockopt::router_mandatory, true);
@@ -188,7 +188,7 @@ Result<ZmqSocket> connect_data(zmq::context_t& context, SocketAddress address, c
                         kHandshakeEvents | ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_CLOSED, [&](zmq::socket_t& socket) {
                           socket.set(zmq::sockopt::heartbeat_ivl, 0);
                           limit_messages(socket, limits.message_bytes_max, credentials);
-                          socket.set(zmq::sockopt::sndhwm, 0);
+                          socket.set(zmq::sockopt::sndhwm, limits.sent_max);
                           socket.set(zmq::sockopt::rcvhwm, limits.received_max);
                           socket.set(zmq::sockopt::reconnect_ivl, -1);
                         });

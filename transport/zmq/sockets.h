@@ -46,6 +46,7 @@ Result<ZmqSocket> connect_announcements(zmq::context_t& context, SocketAddress a
 struct DataLimits {
   std::size_t message_bytes_max = 0;
   int received_max = 0;  ///< Messages of one peer that wait to be read.
+  int sent_max = 0;      ///< That wait to be sent to one peer; 0: as many as there are.
 };
 /// A ROUTER whose sends fail for a peer that is gone, and a DEALER that does not connect again. They do not ping: a
 /// slow line may need longer for one message than a ping may take.

@@ -1,0 +1,284 @@
+#include "repo/serve/answers.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/check.h"
+#include "core/format.h"
+
+namespace freshet::rpc {
+namespace {
+
+/// What stays of a Put while its tensors come.
+struct PutPlan {
+  Manifest manifest;
+  Repository::PutOptions options;
+};
+
+/// One question on its way to its answer.
+class Asked {
+ public:
+  Asked(const Answering& with, const wire::Request& question) : with_(with), question_(question) {}
+
+  Outcome outcome() {
+    Status answered = dispatch();
+    if (!answered) return {.reply = failure(number(), answered.error()), .upload = nullptr};
+    return std::move(outcome_);
+  }
+
+ private:
+  std::uint64_t number() const { return question_.request(); }
+  template <typename Body>
+  Status say(Offset<Body> body) {
+    outcome_.reply = reply(builder_, number(), body);
+    return {};
+  }
+  template <typename Value>
+  Status say_value(const Result<Value>& value) {
+    if (!value) return fail(value.error());
+    return say(put(builder_, *value));
+  }
+  Status say_done(Status status) { return status ? say(wire::CreateDone(builder_)) : status; }
+  Status say_texts(const Result<std::vector<std::string>>& texts) {
+    if (!texts) return fail(texts.error());
+    return say(wire::CreateTexts(builder_, put(builder_, *texts)));
+  }
+  Status say_name(const Result<std::optional<VersionName>>& name) {
+    if (!name) return fail(name.error());
+    const auto offset = *name ? put(builder_, **name) : Offset<wire::Name>();
+    return say(wire::CreateNamed(builder_, offset));
+  }
+
+  Status dispatch();
+  template <typename Body>
+  Status ask(const Body* body) {
+    if (body == nullptr) return fail(Code::corrupt, "a question without its text");
+    return work(*body);
+  }
+
+  Status work(const wire::Put& put);
+  Status work(const wire::AskWanted& wanted);
+  Status work(const wire::AskRecord& record);
+  Status work(const wire::AskLatest& latest);
+  Status work(const wire::AskFind& find);
+  Status work(const wire::AskBytes& bytes);
+  Status work(const wire::AskOwners& owners);
+  Status work(const wire::AskLineage& lineage);
+  Status work(const wire::AskCommonAncestor& common);
+  Status work(const wire::AskDescendants& descendants);
+  Status work(const wire::AskContributors& contributors);
+  Status work(const wire::AskDiff& diff);
+  Status work(const wire::AskModels&) { return say_texts(repository().models()); }
+  Status work(const wire::AskVersions& versions) { return say_value(repository().versions(read(versions.model()))); }
+  Status work(const wire::Pin& pin);
+  Status work(const wire::AskPins& pins);
+  Status work(const wire::AskStat&) { return say_value(repository().stat()); }
+  Status work(const wire::AskVerify& verify);
+
+  Repository& repository() const { return with_.repository; }
+
+  const Answering& with_;
+  const wire::Request& question_;
+  Builder builder_;
+  Outcome outcome_;
+};
+
+Status Asked::dispatch() {
+  switch (question_.body_type()) {
+    case wire::Ask::Put: return ask(question_.body_as_Put());
+    case wire::Ask::AskWanted: return ask(question_.body_as_AskWanted());
+    case wire::Ask::AskRecord: return ask(question_.body_as_AskRecord());
+    case wire::Ask::AskLatest: return ask(question_.body_as_AskLatest());
+    case wire::Ask::AskFind: return ask(question_.body_as_AskFind());
+    case wire::Ask::AskBytes: return ask(question_.body_as_AskBytes());
+    case wire::Ask::AskOwners: return ask(question_.body_as_AskOwners());
+    case wire::Ask::AskLineage: return ask(question_.body_as_AskLineage());
+    case wire::Ask::AskCommonAncestor: return ask(question_.body_as_AskCommonAncestor());
+    case wire::Ask::AskDescendants: return ask(question_.body_as_AskDescendants());
+    case wire::Ask::AskContributors: return ask(question_.body_as_AskContributors());
+    case wire::Ask::AskDiff: return ask(question_.body_as_AskDiff());
+    case wire::Ask::AskModels: return ask(question_.body_as_AskModels());
+    case wire::Ask::AskVersions: return ask(question_.body_as_AskVersions());
+    case wire::Ask::Pin: return ask(question_.body_as_Pin());
+    case wire::Ask::AskPins: return ask(question_.body_as_AskPins());
+    case wire::Ask::AskStat: return ask(question_.body_as_AskStat());
+    case wire::Ask::AskVerify: return ask(question_.body_as_AskVerify());
+    default: return fail(Code::unsupported, "this server does not know that question: it is of an older build");
+  }
+}
+
+Status Asked::work(const wire::Put& put_body) {
+  auto plan = std::make_shared<PutPlan>();
+  FRESHET_ASSIGN(plan->manifest, read(put_body.version()));
+  plan->options.has_weights = put_body.has_weights();
+  if (put_body.quality().has_value()) plan->options.quality = put_body.quality().value();
+  std::vector<Upload::Part> parts;
+  if (plan->options.has_weights) {
+    FRESHET_ASSIGN(const std::vector<std::uint32_t> tensors, repository().wanted(plan->manifest));
+    for (const std::uint32_t tensor : tensors) {
+      parts.push_back({.tensor = tensor, .bytes = plan->manifest.architecture->tensors()[tensor].bytes()});
+    }
+  }
+  const OwnerMap& owners = plan->manifest.owners;
+  std::sort(parts.begin(), parts.end(),
+            [&](const auto& a, const auto& b) { return owners[a.tensor] < owners[b.tensor]; });
+  if (!parts.empty()) {
+    outcome_.upload = std::make_shared<Upload>(std::move(parts), std::move(plan));
+    return {};
+  }
+  const auto nothing = [](std::uint32_t tensor) -> Result<Bytes> {
+    return fail(Code::unavailable, format("tensor {} went away meanwhile; put it again", tensor));
+  };
+  FRESHET_ASSIGN(const VersionName name, repository().put(plan->manifest, nothing, plan->options));
+  return say(wire::CreateNamed(builder_, put(builder_, name)));
+}
+
+Status Asked::work(const wire::AskWanted& wanted) {
+  FRESHET_ASSIGN(const Manifest manifest, read(wanted.version()));
+  FRESHET_ASSIGN(const std::vector<std::uint32_t> tensors, repository().wanted(manifest));
+  return say(wire::CreateTensors(builder_, builder_.CreateVector(tensors)));
+}
+
+Status Asked::work(const wire::AskRecord& record) {
+  FRESHET_ASSIGN(const VersionName name, read(record.name()));
+  return say_value(repository().get(name));
+}
+
+Status Asked::work(const wire::AskLatest& latest) {
+  FRESHET_ASSIGN(const VersionNumber number, repository().latest(read(latest.model())));
+  return say(wire::CreateNumber(builder_, number));
+}
+
+Status Asked::work(const wire::AskFind& find) {
+  if (find.id() == nullptr) return fail(Code::corrupt, "a question without its text");
+  return say_name(repository().find(read(*find.id())));
+}
+
+Status Asked::work(const wire::AskBytes& bytes) {
+  FRESHET_ASSIGN(const VersionName name, read(bytes.name()));
+  if (bytes.id() == nullptr) return fail(Code::corrupt, "a question without its text");
+  FRESHET_ASSIGN(const auto record, with_.records.get(repository(), name, read(*bytes.id())));
+  const std::vector<wire::Range> ranges = copied(bytes.ranges());
+  std::uint64_t total = 0;
+  for (const wire::Range& range : ranges) {
+    if (range.bytes() > kDataBytesMax - total) {
+      return fail(Code::invalid_argument, format("more than {} bytes are asked for at once", kDataBytesMax));
+    }
+    total += range.bytes();
+  }
+  if (ranges.size() > kRangesMax) return fail(Code::invalid_argument, "too many ranges are asked for at once");
+  std::uint8_t* to = nullptr;
+  const auto data = builder_.CreateUninitializedVector(total, &to);
+  for (const wire::Range& range : ranges) {
+    const MutableBytes out(reinterpret_cast<std::byte*>(to), range.bytes());
+    FRESHET_TRY(repository().read_range(*record, range.tensor(), range.offset(), out));
+    to += range.bytes();
+  }
+  return say(wire::CreateData(builder_, data));
+}
+
+Status Asked::work(const wire::AskOwners& owners) {
+  FRESHET_ASSIGN(const VersionName name, read(owners.name()));
+  return say_value(repository().owners(name));
+}
+
+Status Asked::work(const wire::AskLineage& lineage) {
+  FRESHET_ASSIGN(const VersionName name, read(lineage.name()));
+  return say_value(repository().lineage(name));
+}
+
+Status Asked::work(const wire::AskCommonAncestor& common) {
+  FRESHET_ASSIGN(const VersionName a, read(common.a()));
+  FRESHET_ASSIGN(const VersionName b, read(common.b()));
+  return say_name(repository().mrca(a, b));
+}
+
+Status Asked::work(const wire::AskDescendants& descendants) {
+  FRESHET_ASSIGN(const VersionName name, read(descendants.name()));
+  return say_value(repository().descendants(name));
+}
+
+Status Asked::work(const wire::AskContributors& contributors) {
+  FRESHET_ASSIGN(const VersionName name, read(contributors.name()));
+  return say_value(repository().contributors(name));
+}
+
+Status Asked::work(const wire::AskDiff& diff) {
+  FRESHET_ASSIGN(const VersionName a, read(diff.a()));
+  FRESHET_ASSIGN(const VersionName b, read(diff.b()));
+  return say_value(repository().diff(a, b));
+}
+
+Status Asked::work(const wire::Pin& pin) {
+  FRESHET_ASSIGN(const VersionName name, read(pin.name()));
+  const std::string by = read(pin.by());
+  return say_done(pin.undo() ? repository().unpin(name, by) : repository().pin(name, by));
+}
+
+Status Asked::work(const wire::AskPins& pins) {
+  FRESHET_ASSIGN(const VersionName name, read(pins.name()));
+  return say_texts(repository().pins(name));
+}
+
+Status Asked::work(const wire::AskVerify& verify) {
+  std::optional<VersionName> name;
+  if (verify.name() != nullptr) {
+    FRESHET_ASSIGN(name, read(verify.name()));
+  }
+  const auto progress = [this](std::uint64_t done, std::uint64_t total) {
+    Builder builder;
+    with_.progress(reply(builder, number(), wire::CreateProgress(builder, done, total)));
+  };
+  return say_value(repository().verify(name, progress));
+}
+
+}  // namespace
+
+Lane lane_of(wire::Ask kind) {
+  switch (kind) {
+    case wire::Ask::Put:
+    case wire::Ask::Pin: return Lane::write;
+    case wire::Ask::AskVerify: return Lane::slow;
+    default: return Lane::quick;
+  }
+}
+
+Result<std::shared_ptr<const VersionRecord>> RecordCache::get(const Repository& repository, const VersionName& name,
+                                                              const VersionId& id) {
+  {
+    const MutexLock lock(mutex_);
+    const auto at =
+        std::find_if(recent_.begin(), recent_.end(), [&](const auto& record) { return record->manifest.id == id; });
+    if (at != recent_.end()) {
+      recent_.splice(recent_.begin(), recent_, at);
+      return recent_.front();
+    }
+  }
+  FRESHET_ASSIGN(VersionRecord found, repository.get(name));
+  if (found.manifest.id != id) {
+    return fail(Code::not_found, format("{} is another version now than the one that is read", to_string(name)));
+  }
+  auto record = std::make_shared<const VersionRecord>(std::move(found));
+  const MutexLock lock(mutex_);
+  recent_.push_front(record);
+  if (recent_.size() > kKept) recent_.pop_back();
+  return record;
+}
+
+Outcome answer(const Answering& with, const wire::Request& question) { return Asked(with, question).outcome(); }
+
+Encoded store(Repository& repository, std::uint64_t request, const Upload& upload) {
+  const auto& plan = *static_cast<const PutPlan*>(upload.plan().get());
+  const auto bytes_of = [&](std::uint32_t tensor) {
+    Result<Bytes> bytes = upload.bytes_of(tensor);
+    if (bytes) return bytes;
+    return Result<Bytes>(
+        fail(Code::unavailable, format("tensor {} went away while the others came; put it again", tensor)));
+  };
+  const Result<VersionName> name = repository.put(plan.manifest, bytes_of, plan.options);
+  if (!name) return failure(request, name.error());
+  Builder builder;
+  return reply(builder, request, wire::CreateNamed(builder, put(builder, *name)));
+}
+
+}  // namespace freshet::rpc

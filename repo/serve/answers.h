@@ -1,0 +1,52 @@
+#pragma once
+
+/// What a question asks, asked of a repository. Blocking; any thread. A new question has its line in answer().
+
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+
+#include "core/mutex.h"
+#include "repo/repository.h"
+#include "repo/serve/messages.h"
+#include "repo/serve/server_machine.h"
+
+namespace freshet::rpc {
+
+/// How a question is worked on: those that are quick, those that change the repository, of which one has its turn at a
+/// time, and those that may take very long.
+enum class Lane : std::uint8_t { quick, write, slow };
+Lane lane_of(wire::Ask kind);
+
+/// Records of the versions that were read lately, so that each of the many reads of a version does not decode its
+/// manifest again. Any thread.
+class RecordCache {
+ public:
+  Result<std::shared_ptr<const VersionRecord>> get(const Repository& repository, const VersionName& name,
+                                                   const VersionId& id) FRESHET_EXCLUDES(mutex_);
+
+ private:
+  static constexpr std::size_t kKept = 32;
+  Mutex mutex_;
+  std::list<std::shared_ptr<const VersionRecord>> recent_ FRESHET_GUARDED_BY(mutex_);
+};
+
+/// What came out: a reply, or the upload that a put needs first.
+struct Outcome {
+  Encoded reply;
+  std::shared_ptr<Upload> upload;
+};
+
+struct Answering {
+  Repository& repository;
+  RecordCache& records;
+  /// An encoded Progress of this question; any thread, cheap.
+  std::function<void(Encoded progress)> progress;
+};
+
+Outcome answer(const Answering& with, const wire::Request& question);
+/// Stores the version of a put whose tensors came.
+Encoded store(Repository& repository, std::uint64_t request, const Upload& upload);
+
+}  // namespace freshet::rpc

@@ -1,0 +1,126 @@
+#pragma once
+
+/// What travels between a repository's server and its clients: FlatBuffers (rpc.fbs), verified before use. A value is
+/// written by put(builder, value) and read back by read(), which checks what the verifier cannot: names, counts, codes.
+/// For this folder and those that add questions to it.
+
+#include <flatbuffers/flatbuffers.h>
+
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/result.h"
+#include "core/tensor.h"
+#include "repo/repository.h"
+#include "repo/serve/rpc_generated.h"
+
+namespace freshet::rpc {
+
+inline constexpr std::uint32_t kProtocolVersion = 1;
+
+/// A manifest and an architecture, the largest of both, and what else a message says.
+inline constexpr std::size_t kMessageBytesMax = std::size_t{192} << 20;
+inline constexpr std::size_t kTextBytesMax = std::size_t{1} << 16;
+inline constexpr std::size_t kRangesMax = std::size_t{1} << 16;
+/// Of one AskBytes; whoever wants more asks more often.
+inline constexpr std::uint64_t kDataBytesMax = std::uint64_t{4} << 20;
+inline constexpr std::uint64_t kChunkBytesMax = std::uint64_t{1} << 20;
+
+using Builder = flatbuffers::FlatBufferBuilder;
+using Encoded = flatbuffers::DetachedBuffer;
+template <typename T>
+using Offset = flatbuffers::Offset<T>;
+
+/// A message of the other side, verified. Movable; what is read from it points into it.
+template <typename Root>
+class Received {
+ public:
+  /// corrupt when it is no such message.
+  static Result<Received> open(Bytes bytes) {
+    if (bytes.size() > kMessageBytesMax) return fail(Code::corrupt, "a message is too long");
+    Received received;
+    // The verifier measures alignment from the first byte, so this one must be aligned itself.
+    received.words_.resize((bytes.size() + sizeof(std::uint64_t) - 1) / sizeof(std::uint64_t));
+    if (!bytes.empty()) std::memcpy(received.words_.data(), bytes.data(), bytes.size());
+    const auto* const data = reinterpret_cast<const std::uint8_t*>(received.words_.data());
+    flatbuffers::Verifier verifier(data, bytes.size(), /*max_depth=*/8, /*max_tables=*/kTablesMax);
+    if (bytes.size() < kShortest || !verifier.VerifyBuffer<Root>(nullptr)) {
+      return fail(Code::corrupt, "a message that is not of this protocol");
+    }
+    received.root_ = flatbuffers::GetRoot<Root>(data);
+    return received;
+  }
+  const Root* operator->() const { return root_; }
+  const Root& operator*() const { return *root_; }
+
+ private:
+  static constexpr std::size_t kShortest = 2 * sizeof(flatbuffers::uoffset_t) + sizeof(flatbuffers::soffset_t);
+  static constexpr std::uint32_t kTablesMax = 1u << 24;
+  std::vector<std::uint64_t> words_;
+  const Root* root_ = nullptr;
+};
+
+template <typename Body>
+Encoded request(Builder& builder, std::uint64_t number, Offset<Body> body) {
+  builder.Finish(wire::CreateRequest(builder, number, wire::AskTraits<Body>::enum_value, body.Union()));
+  return builder.Release();
+}
+template <typename Body>
+Encoded reply(Builder& builder, std::uint64_t number, Offset<Body> body) {
+  builder.Finish(wire::CreateReply(builder, number, {}, wire::AnswerTraits<Body>::enum_value, body.Union()));
+  return builder.Release();
+}
+Encoded failure(std::uint64_t number, const Error& error);
+Error error_of(const wire::Failure& failure);
+
+// Values, each with its way back. What is missing in a message is empty, or an error where that makes no sense.
+Offset<wire::Name> put(Builder& builder, const VersionName& name);
+wire::Id wire_id(const VersionId& id);
+VersionId read(const wire::Id& id);
+/// Empty for null. invalid_argument for a name that no model can have.
+Result<VersionName> read(const wire::Name* name);
+std::string read(const flatbuffers::String* text);
+
+Offset<flatbuffers::Vector<Offset<flatbuffers::String>>> put(Builder& builder, const std::vector<std::string>& texts);
+std::vector<std::string> read(const flatbuffers::Vector<Offset<flatbuffers::String>>* texts);
+
+/// Elements as values: a vector may lie at any address, whatever the verifier says (2.0.8).
+template <typename T>
+std::vector<T> copied(const flatbuffers::Vector<T>* vector) {
+  std::vector<T> values(vector == nullptr ? 0 : vector->size());
+  if (!values.empty()) std::memcpy(values.data(), vector->Data(), values.size() * sizeof(T));
+  return values;
+}
+template <typename T>
+std::vector<T> copied(const flatbuffers::Vector<const T*>* structs) {
+  std::vector<T> values(structs == nullptr ? 0 : structs->size());
+  if (!values.empty()) std::memcpy(static_cast<void*>(values.data()), structs->Data(), values.size() * sizeof(T));
+  return values;
+}
+inline Bytes data_of(const flatbuffers::Vector<std::uint8_t>* vector) {
+  return vector == nullptr ? Bytes() : std::as_bytes(std::span(vector->Data(), vector->size()));
+}
+
+Offset<wire::Version> put(Builder& builder, const Manifest& manifest);
+Result<Manifest> read(const wire::Version* version);
+
+Offset<wire::Record> put(Builder& builder, const VersionRecord& record);
+Result<VersionRecord> read(const wire::Record& record);
+Offset<wire::Owners> put(Builder& builder, const std::vector<OwnerRow>& rows);
+Result<std::vector<OwnerRow>> read(const wire::Owners& owners);
+Offset<wire::Lineage> put(Builder& builder, const std::vector<LineageRow>& rows);
+Result<std::vector<LineageRow>> read(const wire::Lineage& lineage);
+Offset<wire::Contributors> put(Builder& builder, const std::vector<ContributorRow>& rows);
+Result<std::vector<ContributorRow>> read(const wire::Contributors& contributors);
+Offset<wire::Difference> put(Builder& builder, const VersionDiff& diff);
+Result<VersionDiff> read(const wire::Difference& difference);
+Offset<wire::Stat> put(Builder& builder, const RepositoryStat& stat);
+Result<RepositoryStat> read(const wire::Stat& stat);
+Offset<wire::Verified> put(Builder& builder, const VerifyReport& report);
+Result<VerifyReport> read(const wire::Verified& verified);
+
+}  // namespace freshet::rpc

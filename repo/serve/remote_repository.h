@@ -1,0 +1,34 @@
+#pragma once
+
+/// A repository that another process keeps (repo/serve/server.h), with the answers that it would give itself: its
+/// errors come with their codes and texts. What a connection adds is `unavailable` (nobody there, or no longer),
+/// `timed_out`, and `failed_precondition` where keys are missing or refused.
+///
+/// A connection that broke is made anew by the next call. A call that only asks is then asked again, once; one that
+/// changes something is not, since nobody knows whether it was done: a put can be put again as it is
+/// (`already_exists` then says that it was).
+
+#include <memory>
+#include <string>
+
+#include "core/clock.h"
+#include "core/result.h"
+#include "repo/repository.h"
+#include "transport/security.h"
+
+namespace freshet {
+
+struct RemoteRepositoryOptions {
+  SecurityOptions security;
+  Duration connect = std::chrono::seconds(5);
+  /// For one answer. Puts and verify() take as long as they take while the server says that it is at work.
+  Duration answer = std::chrono::seconds(60);
+  /// How long a server may be silent, though asked, before it counts as dead or stopped.
+  Duration silence = std::chrono::seconds(3);
+};
+
+/// Any thread may use the result, and several at once.
+Result<std::unique_ptr<Repository>> connect_repository(const std::string& address,
+                                                       RemoteRepositoryOptions options = {});
+
+}  // namespace freshet

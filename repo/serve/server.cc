@@ -1,0 +1,377 @@
+#include "repo/serve/server.h"
+
+#include <sys/random.h>
+
+#include <algorithm>
+#include <atomic>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "core/check.h"
+#include "core/format.h"
+#include "repo/serve/answers.h"
+#include "repo/serve/workers.h"
+#include "transport/security/authenticator.h"
+#include "transport/wake.h"
+#include "transport/zmq/listener.h"
+#include "transport/zmq/rejects.h"
+#include "transport/zmq/sockets.h"
+#include "transport/zmq/this_host.h"
+
+namespace freshet {
+namespace rpc {
+namespace {
+
+constexpr int kMessagesPerRound = 256;
+/// Replies that wait for one client in its socket. One that asks and does not read is put out.
+constexpr int kRepliesMax = 128;
+constexpr std::chrono::milliseconds kTick{1000};
+constexpr std::size_t kReadersMax = 8;
+/// A put holds the writers' turn while it works; the others of these prepare theirs meanwhile.
+constexpr std::size_t kWriters = 4;
+constexpr std::size_t kSlow = 2;
+
+Time now() { return system_clock().now(); }
+
+std::uint64_t random_word() {
+  std::uint64_t word = 0;
+  FRESHET_CHECK(::getrandom(&word, sizeof word, 0) == sizeof word);
+  return word;
+}
+
+void free_encoded(void*, void* hint) { delete static_cast<Encoded*>(hint); }
+
+class Server final : public RepositoryServer {
+ public:
+  struct Parts {
+    zmq::context_t context;
+    std::unique_ptr<Authenticator> authenticator;
+    ZmqSocket socket;
+    Wake wake;
+  };
+  Server(Repository& repository, const RepositoryServerOptions& options, Parts parts);
+  ~Server() override;
+  Status start(std::size_t readers);
+
+  const std::string& address() const override { return address_; }
+  Stat stat() const override {
+    return {.clients = clients_, .calls = calls_, .upload_bytes = upload_bytes_, .rejected = rejected_};
+  }
+
+ private:
+  struct Worked {
+    Ticket ticket = 0;
+    Outcome outcome;
+    bool is_progress = false;
+  };
+
+  void run();
+  void tend_listener();
+  void take_messages();
+  void take(const Peer& peer, const std::vector<zmq::message_t>& parts);
+  void take_question(const Peer& peer, Question question, const std::vector<zmq::message_t>& parts);
+  bool is_admitted(const zmq::message_t& message);
+  void take_results() FRESHET_EXCLUDES(mutex_);
+  void carry_out();
+  void carry_out(action::Welcome& welcome);
+  void carry_out(action::Pong& pong);
+  void carry_out(action::Run& run);
+  void carry_out(action::Reply& reply);
+  void carry_out(action::Refuse& refuse);
+  void carry_out(action::Invite& invite);
+  void carry_out(action::Credit& credit);
+  void carry_out(action::Store& store);
+  void carry_out(action::EndSession&) {}
+  void send(const Peer& peer, Encoded message);
+  Workers& lane(wire::Ask kind);
+  void post(Worked worked) FRESHET_EXCLUDES(mutex_);  ///< Any thread.
+
+  Repository& repository_;
+  const std::string address_;
+  const std::string host_ = this_host();
+  const Wake wake_;
+  RecordCache records_;
+
+  // The loop thread's. The socket ends before the authenticator does, and that before the context.
+  zmq::context_t context_;
+  const std::unique_ptr<Authenticator> authenticator_;  ///< Null without keys.
+  ZmqSocket socket_;
+  std::unique_ptr<Listener> listener_;  ///< Of a socket that is tcp.
+  std::uint64_t list_changes_ = 0;      ///< That were looked at.
+  ServerMachine machine_;
+  std::vector<Peer> gone_;  ///< Found out while sending.
+  Rejects rejects_{"repository server"};
+
+  std::atomic<std::size_t> clients_{0};
+  std::atomic<std::size_t> calls_{0};
+  std::atomic<std::uint64_t> upload_bytes_{0};
+  std::atomic<std::uint64_t> rejected_{0};
+
+  Mutex mutex_;
+  std::vector<Worked> results_ FRESHET_GUARDED_BY(mutex_);
+  std::atomic<bool> stopping_{false};
+  Workers readers_;
+  Workers writers_;
+  Workers slow_;
+  std::thread thread_;
+};
+
+Server::Server(Repository& repository, const RepositoryServerOptions& options, Parts parts)
+    : repository_(repository),
+      address_(parts.socket.address.from_this_host()),
+      wake_(std::move(parts.wake)),
+      context_(std::move(parts.context)),
+      authenticator_(std::move(parts.authenticator)),
+      socket_(std::move(parts.socket)),
+      machine_({.clients_max = options.clients_max, .upload_bytes_max = options.upload_bytes_max}, random_word()) {
+  if (socket_.monitor) listener_ = std::make_unique<Listener>(socket_);
+}
+
+Server::~Server() {
+  readers_.stop();
+  writers_.stop();
+  slow_.stop();
+  stopping_ = true;
+  wake_.wake();
+  if (thread_.joinable()) thread_.join();
+}
+
+Status Server::start(std::size_t readers) {
+  if (readers == 0) readers = std::clamp<std::size_t>(std::thread::hardware_concurrency(), 2, kReadersMax);
+  FRESHET_TRY(readers_.start(readers));
+  FRESHET_TRY(writers_.start(kWriters));
+  FRESHET_TRY(slow_.start(kSlow));
+  try {
+    thread_ = std::thread([this] { run(); });
+  } catch (const std::system_error& error) {
+    return fail(Code::unavailable, format("start a server's thread: {}", error.what()));
+  }
+  return {};
+}
+
+void Server::run() {
+  std::vector<zmq::pollitem_t> items = {{socket_.socket.handle(), 0, ZMQ_POLLIN, 0},
+                                        {nullptr, wake_.descriptor(), ZMQ_POLLIN, 0}};
+  if (listener_) items.push_back({listener_->handle(), 0, ZMQ_POLLIN, 0});
+  Time ticked = now();
+  while (!stopping_) {
+    poll(items, kTick);
+    wake_.acknowledge();
+    // First: a message's descriptor is one that the listener has heard of.
+    tend_listener();
+    take_results();
+    take_messages();
+    if (now() - ticked >= kTick) {
+      ticked = now();
+      machine_.on_tick(ticked);
+    }
+    carry_out();
+    clients_ = machine_.sessions();
+    calls_ = machine_.calls();
+    upload_bytes_ = machine_.upload_bytes();
+    rejected_ = rejects_.total();
+  }
+  take_results();
+  carry_out();
+}
+
+void Server::tend_listener() {
+  if (!listener_) return;
+  listener_->tend(now());
+  const std::uint64_t changes = authenticator_ == nullptr ? 0 : authenticator_->changes();
+  if (std::exchange(list_changes_, changes) == changes) return;
+  listener_->put_out_unless([this](const std::string& key) { return authenticator_->allows(key); });
+}
+
+bool Server::is_admitted(const zmq::message_t& message) {
+  if (authenticator_ == nullptr) return true;
+  const bool admitted = authenticator_->allows(sender_key(message));
+  if (listener_) {
+    const int descriptor = sender_descriptor(message);
+    listener_->note_key(descriptor, sender_key(message));
+    if (!admitted) listener_->put_out(descriptor);
+  }
+  return admitted;
+}
+
+void Server::take_messages() {
+  for (int i = 0; i < kMessagesPerRound; ++i) {
+    const auto parts = receive(socket_.socket, 3);
+    if (!parts) return;
+    if (parts->size() < 2) {
+      rejects_.count("a message is not in two or three parts", now());
+      continue;
+    }
+    const Peer peer = parts->front().to_string();
+    if (!is_admitted((*parts)[1])) {
+      rejects_.count(format("a client's key is not on the allow-list any more: {}", sender_key((*parts)[1])), now());
+      machine_.on_bye(peer);
+      continue;
+    }
+    take(peer, *parts);
+  }
+  // What is left is looked at in the next round, which begins at once.
+  wake_.wake();
+}
+
+void Server::take(const Peer& peer, const std::vector<zmq::message_t>& parts) {
+  auto request = Received<wire::Request>::open(bytes_of(parts[1]));
+  const bool is_chunk = request && (*request)->body_type() == wire::Ask::Chunk;
+  if (!request || is_chunk != (parts.size() == 3)) {
+    rejects_.count(request ? "a message with a part too many" : request.error().message(), now());
+    return machine_.on_broken(peer, "a message that is not of this protocol");
+  }
+  take_question(peer, std::make_shared<const Received<wire::Request>>(std::move(*request)), parts);
+}
+
+void Server::take_question(const Peer& peer, Question question, const std::vector<zmq::message_t>& parts) {
+  const wire::Request& request = **question;
+  const Time at = now();
+  if (request.body() == nullptr) return machine_.on_broken(peer, "a message without a body");
+  switch (request.body_type()) {
+    case wire::Ask::Hello: return machine_.on_hello(peer, request.request(), request.body_as_Hello()->protocol(), at);
+    case wire::Ask::Ping: return machine_.on_ping(peer, at);
+    case wire::Ask::Bye: return machine_.on_bye(peer);
+    case wire::Ask::Chunk: {
+      const wire::Chunk& chunk = *request.body_as_Chunk();
+      return machine_.on_chunk(peer, chunk.upload(), chunk.offset(), bytes_of(parts[2]), at);
+    }
+    case wire::Ask::Abandon: return machine_.on_abandon(peer, request.body_as_Abandon()->upload(), at);
+    default: return machine_.on_call(peer, request.request(), std::move(question), at);
+  }
+}
+
+void Server::post(Worked worked) {
+  {
+    const MutexLock lock(mutex_);
+    results_.push_back(std::move(worked));
+  }
+  wake_.wake();
+}
+
+void Server::take_results() {
+  std::vector<Worked> results;
+  {
+    const MutexLock lock(mutex_);
+    results.swap(results_);
+  }
+  for (Worked& result : results) {
+    if (result.outcome.upload != nullptr) {
+      machine_.on_planned(result.ticket, std::move(result.outcome.upload), now());
+    } else if (result.is_progress) {
+      machine_.on_progress(result.ticket, std::move(result.outcome.reply));
+    } else {
+      machine_.on_answered(result.ticket, std::move(result.outcome.reply), now());
+    }
+  }
+}
+
+void Server::carry_out() {
+  do {
+    for (ServerAction& next : machine_.take_actions()) {
+      std::visit([this](auto& one) { carry_out(one); }, next);
+    }
+    for (const Peer& peer : std::exchange(gone_, {})) machine_.on_bye(peer);
+  } while (!gone_.empty());
+}
+
+void Server::carry_out(action::Welcome& welcome) {
+  Builder builder;
+  const auto host = builder.CreateString(host_);
+  send(welcome.peer,
+       reply(builder, welcome.request, wire::CreateWelcome(builder, kProtocolVersion, welcome.session, 0, host)));
+}
+
+void Server::carry_out(action::Pong& pong) {
+  Builder builder;
+  send(pong.peer, reply(builder, 0, wire::CreatePong(builder, builder.CreateVector(pong.running))));
+}
+
+Workers& Server::lane(wire::Ask kind) {
+  switch (lane_of(kind)) {
+    case Lane::write: return writers_;
+    case Lane::slow: return slow_;
+    default: return readers_;
+  }
+}
+
+void Server::carry_out(action::Run& run) {
+  lane((*run.question)->body_type()).post([this, ticket = run.ticket, question = std::move(run.question)] {
+    const Answering with{.repository = repository_, .records = records_, .progress = [&](Encoded progress) {
+                           post({.ticket = ticket, .outcome = {.reply = std::move(progress)}, .is_progress = true});
+                         }};
+    post({.ticket = ticket, .outcome = answer(with, **question)});
+  });
+}
+
+void Server::carry_out(action::Store& store_action) {
+  writers_.post([this, ticket = store_action.ticket, request = store_action.request,
+                 upload = std::move(store_action.upload)]() mutable {
+    Encoded stored = store(repository_, request, *upload);
+    upload.reset();
+    post({.ticket = ticket, .outcome = {.reply = std::move(stored)}});
+  });
+}
+
+void Server::carry_out(action::Reply& reply_action) { send(reply_action.peer, std::move(reply_action.message)); }
+
+void Server::carry_out(action::Refuse& refuse) { send(refuse.peer, failure(refuse.request, refuse.error)); }
+
+void Server::carry_out(action::Invite& invite) {
+  Builder builder;
+  std::vector<std::uint32_t> tensors;
+  for (const Upload::Part& part : invite.upload->parts()) tensors.push_back(part.tensor);
+  const auto list = builder.CreateVector(tensors);
+  send(invite.peer,
+       reply(builder, invite.request, wire::CreateUpload(builder, invite.request, list, ServerLimits().window_bytes)));
+}
+
+void Server::carry_out(action::Credit& credit) {
+  Builder builder;
+  send(credit.peer, reply(builder, credit.request, wire::CreateCredit(builder, credit.request, credit.bytes)));
+}
+
+void Server::send(const Peer& peer, Encoded message) {
+  try {
+    auto* const held = new Encoded(std::move(message));
+    zmq::message_t body(held->data(), held->size(), free_encoded, held);
+    socket_.socket.send(zmq::buffer(peer), zmq::send_flags::dontwait | zmq::send_flags::sndmore);
+    socket_.socket.send(body, zmq::send_flags::dontwait);
+  } catch (const zmq::error_t&) {
+    // Gone, or full of replies that it does not read.
+    gone_.push_back(peer);
+  }
+}
+
+}  // namespace
+}  // namespace rpc
+
+Result<std::unique_ptr<RepositoryServer>> RepositoryServer::open(Repository& repository,
+                                                                 RepositoryServerOptions options) {
+  FRESHET_ASSIGN(const std::optional<ServerCredentials> credentials, server_credentials(options.security));
+  const ServerCredentials* const proof = credentials ? &*credentials : nullptr;
+  FRESHET_ASSIGN(SocketAddress address,
+                 SocketAddress::parse(options.address, true, proof != nullptr ? Reach::any_host : Reach::this_host));
+  if (options.clients_max == 0) return fail(Code::invalid_argument, "a repository server has a client at least");
+  FRESHET_ASSIGN(zmq::context_t context, make_zmq_context());
+  std::unique_ptr<Authenticator> authenticator;
+  if (proof != nullptr) {
+    FRESHET_ASSIGN(authenticator, Authenticator::open(context, proof->allow_file));
+  }
+  FRESHET_ASSIGN(
+      ZmqSocket socket,
+      bind_data(context, std::move(address), proof,
+                {.message_bytes_max = rpc::kMessageBytesMax, .received_max = 64, .sent_max = rpc::kRepliesMax}));
+  FRESHET_ASSIGN(Wake wake, Wake::open());
+  auto server = std::make_unique<rpc::Server>(repository, options,
+                                              rpc::Server::Parts{.context = std::move(context),
+                                                                 .authenticator = std::move(authenticator),
+                                                                 .socket = std::move(socket),
+                                                                 .wake = std::move(wake)});
+  FRESHET_TRY(server->start(options.readers));
+  return server;
+}
+
+}  // namespace freshet

@@ -1,0 +1,193 @@
+#pragma once
+
+/// The server's side of the protocol as a value: who is connected, which of their questions are being worked on, and
+/// which uploads are under way. It is told what came and what was worked out, each with a time, and returns what to do.
+/// It opens no socket, reads no clock and starts no thread; the only memory it touches is that of uploads.
+///
+/// A put goes like this: the question is worked on (which tensors are wanted?), on_planned() reserves room and invites
+/// the client to send them, on_chunk() collects them, and when the last is there the version is stored. The client may
+/// send no more than the credit that it was given. One that leaves, or falls silent, in the middle leaves nothing.
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <variant>
+#include <vector>
+
+#include "core/clock.h"
+#include "core/result.h"
+#include "core/tensor.h"
+#include "repo/serve/messages.h"
+
+namespace freshet::rpc {
+
+/// A connection, as the socket names it; another one for the same client after it connected again.
+using Peer = std::string;
+/// A question that is worked on.
+using Ticket = std::uint64_t;
+using Question = std::shared_ptr<const Received<wire::Request>>;
+
+/// The tensors of a put, in the memory of the server, one after another.
+class Upload {
+ public:
+  struct Part {
+    std::uint32_t tensor = 0;
+    std::uint64_t bytes = 0;
+  };
+  /// `plan` is whatever the shell needs to store it.
+  Upload(std::vector<Part> parts, std::shared_ptr<const void> plan);
+
+  const std::vector<Part>& parts() const { return parts_; }
+  const std::shared_ptr<const void>& plan() const { return plan_; }
+  std::uint64_t bytes() const { return bytes_; }
+  std::uint64_t received() const { return received_; }
+  bool is_complete() const { return received_ == bytes_; }
+  /// Of a part; not_found for a tensor that is none.
+  Result<Bytes> bytes_of(std::uint32_t tensor) const;
+
+  /// False when there is no memory for it.
+  bool reserve();
+  /// False when that is not what follows. REQUIRES: reserve() returned true.
+  bool take(std::uint64_t offset, Bytes chunk);
+
+ private:
+  const std::vector<Part> parts_;
+  const std::shared_ptr<const void> plan_;
+  std::map<std::uint32_t, std::size_t> index_;  ///< Of a tensor's part.
+  std::vector<std::uint64_t> offsets_;
+  std::uint64_t bytes_ = 0;
+  std::uint64_t received_ = 0;
+  std::unique_ptr<std::byte[]> memory_;
+};
+
+struct ServerLimits {
+  std::size_t clients_max = 1024;
+  std::size_t calls_per_client_max = 64;
+  std::size_t calls_max = 8192;
+  /// Of all uploads together; those for which there is no room wait their turn.
+  std::uint64_t upload_bytes_max = std::uint64_t{8} << 30;
+  std::uint64_t window_bytes = std::uint64_t{16} << 20;  ///< Of an upload that may come before a credit.
+  Duration silence = std::chrono::seconds(10);           ///< Of a client, which pings each second.
+  Duration stall = std::chrono::seconds(60);             ///< Of an upload whose client goes on pinging.
+};
+
+namespace action {
+struct Welcome {
+  Peer peer;
+  std::uint64_t request = 0;
+  std::uint64_t session = 0;
+};
+struct Pong {
+  Peer peer;
+  std::vector<std::uint64_t> running;
+};
+/// Work on it: on_answered() or on_planned() tells what came out.
+struct Run {
+  Ticket ticket = 0;
+  Question question;
+};
+struct Reply {
+  Peer peer;
+  Encoded message;
+};
+struct Refuse {
+  Peer peer;
+  std::uint64_t request = 0;  ///< 0: all that the client says; its connection is to end.
+  Error error;
+};
+struct Invite {
+  Peer peer;
+  std::uint64_t request = 0;
+  std::shared_ptr<const Upload> upload;
+};
+struct Credit {
+  Peer peer;
+  std::uint64_t request = 0;
+  std::uint64_t bytes = 0;
+};
+/// All bytes are there: store the version, then on_answered().
+struct Store {
+  Ticket ticket = 0;
+  std::uint64_t request = 0;
+  std::shared_ptr<const Upload> upload;
+};
+/// Nothing of it is under way any more.
+struct EndSession {
+  Peer peer;
+  std::uint64_t session = 0;
+};
+}  // namespace action
+
+using ServerAction = std::variant<action::Welcome, action::Pong, action::Run, action::Reply, action::Refuse,
+                                  action::Invite, action::Credit, action::Store, action::EndSession>;
+
+/// One thread at a time.
+class ServerMachine {
+ public:
+  /// Sessions are numbered from `seed` in a way that nobody can guess who does not know it.
+  ServerMachine(ServerLimits limits, std::uint64_t seed) : limits_(limits), seed_(seed) {}
+
+  void on_hello(const Peer& peer, std::uint64_t request, std::uint32_t protocol, Time now);
+  void on_ping(const Peer& peer, Time now);
+  void on_bye(const Peer& peer);
+  void on_call(const Peer& peer, std::uint64_t request, Question question, Time now);
+  void on_chunk(const Peer& peer, std::uint64_t request, std::uint64_t offset, Bytes chunk, Time now);
+  void on_abandon(const Peer& peer, std::uint64_t request, Time now);
+  /// It said what no client of ours says, or its connection is gone.
+  void on_broken(const Peer& peer, const std::string& why);
+
+  void on_answered(Ticket ticket, Encoded reply, Time now);
+  void on_progress(Ticket ticket, Encoded progress);
+  void on_planned(Ticket ticket, std::shared_ptr<Upload> upload, Time now);
+
+  /// About each second.
+  void on_tick(Time now);
+  std::vector<ServerAction> take_actions() { return std::exchange(actions_, {}); }
+
+  std::size_t sessions() const { return sessions_.size(); }
+  std::size_t calls() const { return calls_.size(); }
+  std::uint64_t upload_bytes() const { return upload_bytes_; }
+
+ private:
+  struct Session {
+    std::uint64_t session = 0;
+    Time heard{};
+    std::map<std::uint64_t, Ticket> calls;  ///< By request.
+  };
+  struct Call {
+    Peer peer;
+    std::uint64_t request = 0;
+    std::shared_ptr<Upload> upload;  ///< Null but while its bytes come.
+    bool invited = false;            ///< It has room, and its client was told.
+    std::uint64_t uncredited = 0;
+    Time moved{};
+  };
+  using Sessions = std::unordered_map<Peer, Session>;
+
+  /// Null after it was told that it must say hello first.
+  Session* session_of(const Peer& peer, std::uint64_t request, Time now);
+  void end_session(Sessions::iterator at);
+  Call* call_of(const Peer& peer, std::uint64_t request, Ticket* ticket);
+  /// Forgets the call, and gives back the room of its upload.
+  void end_call(Ticket ticket);
+  void fail_call(Ticket ticket, Error error);
+  void invite_waiting(Time now);
+  void release_room(Call& call);
+  void refuse(const Peer& peer, std::uint64_t request, Error error);
+
+  const ServerLimits limits_;
+  const std::uint64_t seed_;
+  std::uint64_t sessions_made_ = 0;
+  Ticket tickets_made_ = 0;
+  Sessions sessions_;
+  std::unordered_map<Ticket, Call> calls_;
+  std::deque<Ticket> waiting_;  ///< Uploads without room, in their order; may name calls that have ended.
+  std::uint64_t upload_bytes_ = 0;
+  std::vector<ServerAction> actions_;
+};
+
+}  // namespace freshet::rpc
