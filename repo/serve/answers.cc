@@ -74,6 +74,11 @@ class Asked {
   Status work(const wire::AskPins& pins);
   Status work(const wire::AskStat&) { return say_value(repository().stat()); }
   Status work(const wire::AskVerify& verify);
+  Status work(const wire::Match& match);
+  Status work(const wire::AskSegments& segments);
+  Status work(const wire::SettlePut& settle);
+  Status work(const wire::AskShared& shared);
+  Status work(const wire::ChangeShared& change);
 
   Repository& repository() const { return with_.repository; }
 
@@ -103,6 +108,11 @@ Status Asked::dispatch() {
     case wire::Ask::AskPins: return ask(question_.body_as_AskPins());
     case wire::Ask::AskStat: return ask(question_.body_as_AskStat());
     case wire::Ask::AskVerify: return ask(question_.body_as_AskVerify());
+    case wire::Ask::Match: return ask(question_.body_as_Match());
+    case wire::Ask::AskSegments: return ask(question_.body_as_AskSegments());
+    case wire::Ask::SettlePut: return ask(question_.body_as_SettlePut());
+    case wire::Ask::AskShared: return ask(question_.body_as_AskShared());
+    case wire::Ask::ChangeShared: return ask(question_.body_as_ChangeShared());
     default: return fail(Code::unsupported, "this server does not know that question: it is of an older build");
   }
 }
@@ -110,11 +120,10 @@ Status Asked::dispatch() {
 Status Asked::work(const wire::Put& put_body) {
   auto plan = std::make_shared<PutPlan>();
   FRESHET_ASSIGN(plan->manifest, read(put_body.version()));
-  plan->options.has_weights = put_body.has_weights();
-  if (put_body.quality().has_value()) plan->options.quality = put_body.quality().value();
+  FRESHET_ASSIGN(plan->options, read_options(put_body));
   std::vector<Upload::Part> parts;
   if (plan->options.has_weights) {
-    FRESHET_ASSIGN(const std::vector<std::uint32_t> tensors, repository().wanted(plan->manifest));
+    FRESHET_ASSIGN(const std::vector<std::uint32_t> tensors, repository().wanted(plan->manifest, plan->options));
     for (const std::uint32_t tensor : tensors) {
       parts.push_back({.tensor = tensor, .bytes = plan->manifest.architecture->tensors()[tensor].bytes()});
     }
@@ -134,8 +143,10 @@ Status Asked::work(const wire::Put& put_body) {
 }
 
 Status Asked::work(const wire::AskWanted& wanted) {
-  FRESHET_ASSIGN(const Manifest manifest, read(wanted.version()));
-  FRESHET_ASSIGN(const std::vector<std::uint32_t> tensors, repository().wanted(manifest));
+  if (wanted.put() == nullptr) return fail(Code::corrupt, "a question without its text");
+  FRESHET_ASSIGN(const Manifest manifest, read(wanted.put()->version()));
+  FRESHET_ASSIGN(const Repository::PutOptions options, read_options(*wanted.put()));
+  FRESHET_ASSIGN(const std::vector<std::uint32_t> tensors, repository().wanted(manifest, options));
   return say(wire::CreateTensors(builder_, builder_.CreateVector(tensors)));
 }
 
@@ -232,12 +243,59 @@ Status Asked::work(const wire::AskVerify& verify) {
   return say_value(repository().verify(name, progress));
 }
 
+Status Asked::work(const wire::Match& match) {
+  FRESHET_ASSIGN(const MatchQuery query, read(match));
+  return say_value(repository().match(query));
+}
+
+Status Asked::work(const wire::AskSegments& segments) {
+  const std::vector<wire::SegmentRange> ranges = copied(segments.ranges());
+  std::uint64_t total = 0;
+  for (const wire::SegmentRange& range : ranges) {
+    if (range.bytes() > kDataBytesMax - total || ranges.size() > kRangesMax) {
+      return fail(Code::invalid_argument, format("more than {} bytes are asked for at once", kDataBytesMax));
+    }
+    total += range.bytes();
+  }
+  std::uint8_t* to = nullptr;
+  const auto data = builder_.CreateUninitializedVector(total, &to);
+  for (const wire::SegmentRange& range : ranges) {
+    const MutableBytes out(reinterpret_cast<std::byte*>(to), range.bytes());
+    FRESHET_TRY(repository().read_segment_range(read(range.segment()), range.offset(), out));
+    to += range.bytes();
+  }
+  return say(wire::CreateData(builder_, data));
+}
+
+Status Asked::work(const wire::SettlePut& settle) {
+  if (settle.id() == nullptr) return fail(Code::corrupt, "a question without its text");
+  FRESHET_ASSIGN(const bool there, repository().settle_put(read(*settle.id()), settle.attempt()));
+  return say(wire::CreateNumber(builder_, there ? 1 : 0));
+}
+
+Status Asked::work(const wire::AskShared& shared) {
+  FRESHET_ASSIGN(const SharedRecord record, repository().shared_record(read(shared.key())));
+  return say(wire::CreateShared(builder_, put(builder_, record)));
+}
+
+Status Asked::work(const wire::ChangeShared& change) {
+  const auto records = [](const auto* rows) {
+    std::vector<SharedRecord> found;
+    if (rows == nullptr) return found;
+    for (const wire::SharedRecord* row : *rows) found.push_back(read(*row));
+    return found;
+  };
+  return say_done(repository().change_shared_records(records(change.expected()), records(change.changes())));
+}
+
 }  // namespace
 
 Lane lane_of(wire::Ask kind) {
   switch (kind) {
     case wire::Ask::Put:
-    case wire::Ask::Pin: return Lane::write;
+    case wire::Ask::Pin:
+    case wire::Ask::SettlePut:
+    case wire::Ask::ChangeShared: return Lane::write;
     case wire::Ask::AskVerify: return Lane::slow;
     default: return Lane::quick;
   }

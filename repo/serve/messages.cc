@@ -7,13 +7,6 @@
 namespace freshet::rpc {
 namespace {
 
-std::optional<double> number_of(const flatbuffers::Optional<double>& value) {
-  return value.has_value() ? std::optional<double>(value.value()) : std::nullopt;
-}
-flatbuffers::Optional<double> wire_number(const std::optional<double>& value) {
-  return value ? flatbuffers::Optional<double>(*value) : flatbuffers::Optional<double>();
-}
-
 /// The rows of a table's vector, each read by `read_row`; none for null.
 template <typename Row, typename WireRow, typename ReadRow>
 Result<std::vector<Row>> read_rows(const flatbuffers::Vector<Offset<WireRow>>* rows, ReadRow read_row) {
@@ -61,6 +54,20 @@ Result<VersionName> read(const wire::Name* name) {
   return read_name;
 }
 
+std::optional<double> read(const flatbuffers::Optional<double>& value) {
+  return value.has_value() ? std::optional<double>(value.value()) : std::nullopt;
+}
+
+flatbuffers::Optional<double> wire_number(const std::optional<double>& value) {
+  return value ? flatbuffers::Optional<double>(*value) : flatbuffers::Optional<double>();
+}
+
+wire::Segment wire_segment(const SegmentName& segment) { return {wire_id(segment.writer), segment.tensor}; }
+
+SegmentName read(const wire::Segment& segment) {
+  return {.writer = read(segment.writer()), .tensor = segment.tensor()};
+}
+
 std::string read(const flatbuffers::String* text) { return text == nullptr ? std::string() : text->str(); }
 
 Offset<flatbuffers::Vector<Offset<flatbuffers::String>>> put(Builder& builder, const std::vector<std::string>& texts) {
@@ -72,6 +79,12 @@ std::vector<std::string> read(const flatbuffers::Vector<Offset<flatbuffers::Stri
   if (texts == nullptr) return read_texts;
   for (const flatbuffers::String* text : *texts) read_texts.push_back(text->str());
   return read_texts;
+}
+
+Result<Manifest> encodable(Manifest manifest) {
+  if (manifest.name.number == 0) manifest.name.number = 1;
+  FRESHET_TRY(check(manifest));
+  return manifest;
 }
 
 Offset<wire::Version> put(Builder& builder, const Manifest& manifest) {
@@ -93,16 +106,17 @@ Result<Manifest> read(const wire::Version* version) {
 Offset<wire::Record> put(Builder& builder, const VersionRecord& record) {
   const auto version = put(builder, record.manifest);
   return wire::CreateRecord(builder, version, wire_number(record.quality), record.has_weights, record.own_bytes,
-                            record.inherited_bytes);
+                            record.inherited_bytes, put(builder, record.placed));
 }
 
 Result<VersionRecord> read(const wire::Record& record) {
   FRESHET_ASSIGN(Manifest manifest, read(record.version()));
   return VersionRecord{.manifest = std::move(manifest),
-                       .quality = number_of(record.quality()),
+                       .quality = read(record.quality()),
                        .has_weights = record.has_weights(),
                        .own_bytes = record.own_bytes(),
-                       .inherited_bytes = record.inherited_bytes()};
+                       .inherited_bytes = record.inherited_bytes(),
+                       .placed = read(record.placed())};
 }
 
 Offset<wire::Owners> put(Builder& builder, const std::vector<OwnerRow>& rows) {
@@ -110,7 +124,7 @@ Offset<wire::Owners> put(Builder& builder, const std::vector<OwnerRow>& rows) {
   for (const OwnerRow& row : rows) {
     const auto tensor = builder.CreateString(row.tensor);
     const auto owner = put(builder, row.owner);
-    const wire::Segment segment(wire_id(row.segment.writer), row.segment.tensor);
+    const wire::Segment segment = wire_segment(row.segment);
     put_rows.push_back(wire::CreateOwnerRow(builder, tensor, owner, &segment, row.bytes));
   }
   return wire::CreateOwners(builder, builder.CreateVector(put_rows));
@@ -120,9 +134,7 @@ Result<std::vector<OwnerRow>> read(const wire::Owners& owners) {
   return read_rows<OwnerRow>(owners.rows(), [](const wire::OwnerRow& row) -> Result<OwnerRow> {
     FRESHET_ASSIGN(VersionName owner, read(row.owner()));
     OwnerRow one{.tensor = read(row.tensor()), .owner = std::move(owner), .bytes = row.bytes()};
-    if (row.segment() != nullptr) {
-      one.segment = {.writer = read(row.segment()->writer()), .tensor = row.segment()->tensor()};
-    }
+    if (row.segment() != nullptr) one.segment = read(*row.segment());
     return one;
   });
 }
@@ -146,7 +158,7 @@ Result<std::vector<LineageRow>> read(const wire::Lineage& lineage) {
                       .ancestor = std::move(ancestor),
                       .inherited_bytes = row.inherited_bytes(),
                       .own_bytes = row.own_bytes(),
-                      .quality = number_of(row.quality()),
+                      .quality = read(row.quality()),
                       .retired = row.retired()};
   });
 }
@@ -203,8 +215,8 @@ Result<VersionDiff> read(const wire::Difference& difference) {
   };
   VersionDiff diff{.layers_added = read(difference.layers_added()),
                    .layers_removed = read(difference.layers_removed()),
-                   .quality_a = number_of(difference.quality_a()),
-                   .quality_b = number_of(difference.quality_b())};
+                   .quality_a = read(difference.quality_a()),
+                   .quality_b = read(difference.quality_b())};
   FRESHET_ASSIGN(diff.tensors_changed, read_rows<VersionDiff::Tensor>(difference.tensors(), read_tensor));
   return diff;
 }

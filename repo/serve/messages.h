@@ -84,6 +84,11 @@ VersionId read(const wire::Id& id);
 /// Empty for null. invalid_argument for a name that no model can have.
 Result<VersionName> read(const wire::Name* name);
 std::string read(const flatbuffers::String* text);
+std::optional<double> read(const flatbuffers::Optional<double>& value);
+flatbuffers::Optional<double> wire_number(const std::optional<double>& value);
+/// Where a version's bytes are; nothing for null.
+Offset<wire::Placed> put(Builder& builder, const std::optional<Placed>& placed);
+std::optional<Placed> read(const wire::Placed* placed);
 
 Offset<flatbuffers::Vector<Offset<flatbuffers::String>>> put(Builder& builder, const std::vector<std::string>& texts);
 std::vector<std::string> read(const flatbuffers::Vector<Offset<flatbuffers::String>>* texts);
@@ -105,6 +110,10 @@ inline Bytes data_of(const flatbuffers::Vector<std::uint8_t>* vector) {
   return vector == nullptr ? Bytes() : std::as_bytes(std::span(vector->Data(), vector->size()));
 }
 
+/// With a number: one that is to be given goes as 1, which is the same thing, since that one is given first.
+/// invalid_argument for a manifest that check() refuses.
+Result<Manifest> encodable(Manifest manifest);
+/// REQUIRES: encodable.
 Offset<wire::Version> put(Builder& builder, const Manifest& manifest);
 Result<Manifest> read(const wire::Version* version);
 
@@ -118,6 +127,16 @@ Offset<wire::Contributors> put(Builder& builder, const std::vector<ContributorRo
 Result<std::vector<ContributorRow>> read(const wire::Contributors& contributors);
 Offset<wire::Difference> put(Builder& builder, const VersionDiff& diff);
 Result<VersionDiff> read(const wire::Difference& difference);
+Offset<wire::Match> put(Builder& builder, const MatchQuery& query);
+Result<MatchQuery> read(const wire::Match& match);
+Offset<wire::Matched> put(Builder& builder, const MatchAnswer& answer);
+Result<MatchAnswer> read(const wire::Matched& matched);
+Offset<wire::Put> put(Builder& builder, const Manifest& manifest, const Repository::PutOptions& options);
+Result<Repository::PutOptions> read_options(const wire::Put& put);
+Offset<wire::SharedRecord> put(Builder& builder, const SharedRecord& record);
+SharedRecord read(const wire::SharedRecord& record);
+wire::Segment wire_segment(const SegmentName& segment);
+SegmentName read(const wire::Segment& segment);
 Offset<wire::Stat> put(Builder& builder, const RepositoryStat& stat);
 Result<RepositoryStat> read(const wire::Stat& stat);
 Offset<wire::Verified> put(Builder& builder, const VerifyReport& report);

@@ -1,0 +1,161 @@
+#pragma once
+
+/// The client's side of every question (repo/serve/remote_repository.h): private to this folder. What asks and waits is
+/// here, the questions are in remote_questions.cc, and how tensors travel is in remote_bytes.cc.
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/mutex.h"
+#include "repo/repository.h"
+#include "repo/serve/link.h"
+#include "repo/serve/messages.h"
+#include "repo/serve/remote_repository.h"
+#include "transport/deadline.h"
+
+namespace freshet::rpc {
+
+/// Of what takes as long as it takes while the server says that it is at work.
+inline constexpr Duration kLong = std::chrono::hours(24);
+
+template <typename Body>
+Result<const Body*> body_of(const Response& response) {
+  if (response->body_type() != wire::AnswerTraits<Body>::enum_value || response->body() == nullptr) {
+    return fail(Code::corrupt, "the repository's server answered something else than was asked");
+  }
+  return static_cast<const Body*>(response->body());
+}
+
+class RemoteRepository final : public Repository {
+ public:
+  RemoteRepository(Link::Options link_options, RemoteRepositoryOptions options)
+      : link_options_(std::move(link_options)), options_(std::move(options)) {}
+  Status connect() {
+    FRESHET_ASSIGN(const auto opened, link());
+    return {};
+  }
+
+  Result<VersionName> put(const Manifest& manifest, const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of,
+                          PutOptions options) override;
+  Result<VersionRecord> get(const VersionName& name) const override;
+  Result<VersionNumber> latest(const std::string& model) const override;
+  Result<std::optional<VersionName>> find(const VersionId& id) const override;
+  Status read(const VersionRecord& record, std::span<const TensorRead> reads) const override;
+  Result<std::vector<std::uint32_t>> wanted(const Manifest& manifest, const PutOptions& options) const override;
+  Status read_range(const VersionRecord& record, std::uint32_t tensor, std::uint64_t offset,
+                    MutableBytes out) const override;
+  Result<std::vector<OwnerRow>> owners(const VersionName& name) const override;
+  Result<std::vector<LineageRow>> lineage(const VersionName& name) const override;
+  Result<std::optional<VersionName>> mrca(const VersionName& a, const VersionName& b) const override;
+  Result<std::vector<LineageRow>> descendants(const VersionName& name) const override;
+  Result<std::vector<ContributorRow>> contributors(const VersionName& name) const override;
+  Result<VersionDiff> diff(const VersionName& a, const VersionName& b) const override;
+  Result<std::vector<std::string>> models() const override;
+  Result<std::vector<LineageRow>> versions(const std::string& model) const override;
+  Status pin(const VersionName& name, const std::string& by) override { return change_pin(name, by, false); }
+  Status unpin(const VersionName& name, const std::string& by) override { return change_pin(name, by, true); }
+  Result<std::vector<std::string>> pins(const VersionName& name) const override;
+  Result<MatchAnswer> match(const MatchQuery& query) override;
+  Status read_segments(std::span<const SegmentRead> reads) const override;
+  Status read_segment_range(const SegmentName& segment, std::uint64_t offset, MutableBytes out) const override;
+  Result<bool> settle_put(const VersionId& id, std::uint64_t attempt) override;
+  Result<SharedRecord> shared_record(const std::string& key) const override;
+  Status change_shared_records(std::span<const SharedRecord> expected, std::span<const SharedRecord> changes) override;
+  Result<RepositoryStat> stat() const override;
+  Result<VerifyReport> verify(const std::optional<VersionName>& name, const Progress& progress) const override;
+
+ private:
+  struct Range {
+    std::uint32_t tensor = 0;  ///< Or a segment by its name.
+    SegmentName segment;
+    std::uint64_t offset = 0;
+    MutableBytes out;
+  };
+  using Ranges = std::vector<Range>;
+
+  /// The connection, made anew when the last one is dead.
+  Result<std::shared_ptr<Link>> link() const FRESHET_EXCLUDES(mutex_);
+
+  /// Asks, and waits for the answer; once more when the connection broke meanwhile and the question changes nothing.
+  template <typename Build>
+  Result<Response> ask(Build build, Duration at_most, const Progress& progress = {}) const;
+  template <typename Build>
+  Result<Response> ask(Build build) const {
+    return ask(build, options_.answer);
+  }
+  /// Asks what changes the repository.
+  template <typename Build>
+  Result<Response> tell(Build build, Duration at_most) const;
+  Result<Response> last_answer(Conversation& conversation, Duration at_most, const Progress& progress) const;
+  template <typename Body, typename Build>
+  auto value(Build build) const -> decltype(rpc::read(std::declval<const Body&>()));
+  template <typename Build>
+  Result<std::optional<VersionName>> name(Build build) const;
+  template <typename Build>
+  Result<std::vector<std::string>> texts(Build build) const;
+
+  Status change_pin(const VersionName& name, const std::string& by, bool undo);
+  Status send_tensors(Conversation& conversation, const wire::Upload& upload, const Manifest& manifest,
+                      const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of) const;
+  Status read_ranges(const VersionRecord& record, const Ranges& ranges) const;
+  Status read_segment_ranges(const Ranges& ranges) const;
+  static void append_ranges(Ranges& ranges, std::uint32_t tensor, const SegmentName& segment, std::uint64_t offset,
+                            MutableBytes out);
+  static std::span<const Range> next_batch(std::span<const Range> ranges);
+  /// Several questions at once; `build(builder, ranges)` makes the body of each.
+  template <typename Build>
+  Status fetch(std::span<const Range> ranges, Build build) const;
+  Status take_data(Conversation& conversation, std::span<const Range> ranges) const;
+
+  const Link::Options link_options_;
+  const RemoteRepositoryOptions options_;
+  mutable Mutex mutex_;
+  mutable std::shared_ptr<Link> link_ FRESHET_GUARDED_BY(mutex_);
+};
+
+template <typename Build>
+Result<Response> RemoteRepository::tell(Build build, Duration at_most) const {
+  FRESHET_ASSIGN(const std::shared_ptr<Link> connection, link());
+  FRESHET_ASSIGN(Conversation conversation, connection->begin(build));
+  return last_answer(conversation, at_most, {});
+}
+
+template <typename Build>
+Result<Response> RemoteRepository::ask(Build build, Duration at_most, const Progress& progress) const {
+  for (bool again = false;; again = true) {
+    FRESHET_ASSIGN(const std::shared_ptr<Link> connection, link());
+    Result<Conversation> conversation = connection->begin(build);
+    Result<Response> response =
+        conversation ? last_answer(*conversation, at_most, progress) : Result<Response>(fail(conversation.error()));
+    if (response || again || !connection->is_dead()) return response;
+  }
+}
+
+template <typename Body, typename Build>
+auto RemoteRepository::value(Build build) const -> decltype(rpc::read(std::declval<const Body&>())) {
+  FRESHET_ASSIGN(const Response response, ask(build));
+  FRESHET_ASSIGN(const Body* const body, body_of<Body>(response));
+  return rpc::read(*body);
+}
+
+template <typename Build>
+Result<std::optional<VersionName>> RemoteRepository::name(Build build) const {
+  FRESHET_ASSIGN(const Response response, ask(build));
+  FRESHET_ASSIGN(const wire::Named* const named, body_of<wire::Named>(response));
+  if (named->name() == nullptr) return std::optional<VersionName>();
+  FRESHET_ASSIGN(VersionName read_name, rpc::read(named->name()));
+  return std::optional(std::move(read_name));
+}
+
+template <typename Build>
+Result<std::vector<std::string>> RemoteRepository::texts(Build build) const {
+  FRESHET_ASSIGN(const Response response, ask(build));
+  FRESHET_ASSIGN(const wire::Texts* const read_texts, body_of<wire::Texts>(response));
+  return rpc::read(read_texts->texts());
+}
+
+}  // namespace freshet::rpc

@@ -1,0 +1,150 @@
+#include "repo/serve/remote.h"
+
+// A function each: the question's body is built, and the answer's is read.
+
+namespace freshet::rpc {
+
+Result<VersionRecord> RemoteRepository::get(const VersionName& asked) const {
+  return value<wire::Record>(
+      [&](Builder& builder) { return wire::CreateAskRecord(builder, rpc::put(builder, asked)); });
+}
+
+Result<VersionNumber> RemoteRepository::latest(const std::string& model) const {
+  FRESHET_ASSIGN(const Response response,
+                 ask([&](Builder& builder) { return wire::CreateAskLatest(builder, builder.CreateString(model)); }));
+  FRESHET_ASSIGN(const wire::Number* const number, body_of<wire::Number>(response));
+  return number->value();
+}
+
+Result<std::optional<VersionName>> RemoteRepository::find(const VersionId& id) const {
+  return name([&](Builder& builder) {
+    const wire::Id wire_form = wire_id(id);
+    return wire::CreateAskFind(builder, &wire_form);
+  });
+}
+
+Result<std::vector<std::uint32_t>> RemoteRepository::wanted(const Manifest& given, const PutOptions& options) const {
+  FRESHET_ASSIGN(const Manifest manifest, encodable(given));
+  FRESHET_ASSIGN(const Response response, ask([&](Builder& builder) {
+                   return wire::CreateAskWanted(builder, rpc::put(builder, manifest, options));
+                 }));
+  FRESHET_ASSIGN(const wire::Tensors* const tensors, body_of<wire::Tensors>(response));
+  return copied(tensors->tensors());
+}
+
+Result<std::vector<OwnerRow>> RemoteRepository::owners(const VersionName& asked) const {
+  return value<wire::Owners>(
+      [&](Builder& builder) { return wire::CreateAskOwners(builder, rpc::put(builder, asked)); });
+}
+
+Result<std::vector<LineageRow>> RemoteRepository::lineage(const VersionName& asked) const {
+  return value<wire::Lineage>(
+      [&](Builder& builder) { return wire::CreateAskLineage(builder, rpc::put(builder, asked)); });
+}
+
+Result<std::optional<VersionName>> RemoteRepository::mrca(const VersionName& a, const VersionName& b) const {
+  return name([&](Builder& builder) {
+    const auto first = rpc::put(builder, a);
+    return wire::CreateAskCommonAncestor(builder, first, rpc::put(builder, b));
+  });
+}
+
+Result<std::vector<LineageRow>> RemoteRepository::descendants(const VersionName& asked) const {
+  return value<wire::Lineage>(
+      [&](Builder& builder) { return wire::CreateAskDescendants(builder, rpc::put(builder, asked)); });
+}
+
+Result<std::vector<ContributorRow>> RemoteRepository::contributors(const VersionName& asked) const {
+  return value<wire::Contributors>(
+      [&](Builder& builder) { return wire::CreateAskContributors(builder, rpc::put(builder, asked)); });
+}
+
+Result<VersionDiff> RemoteRepository::diff(const VersionName& a, const VersionName& b) const {
+  return value<wire::Difference>([&](Builder& builder) {
+    const auto first = rpc::put(builder, a);
+    return wire::CreateAskDiff(builder, first, rpc::put(builder, b));
+  });
+}
+
+Result<std::vector<std::string>> RemoteRepository::models() const {
+  return texts([](Builder& builder) { return wire::CreateAskModels(builder); });
+}
+
+Result<std::vector<LineageRow>> RemoteRepository::versions(const std::string& model) const {
+  return value<wire::Lineage>(
+      [&](Builder& builder) { return wire::CreateAskVersions(builder, builder.CreateString(model)); });
+}
+
+Status RemoteRepository::change_pin(const VersionName& pinned, const std::string& by, bool undo) {
+  FRESHET_ASSIGN(const Response response, tell(
+                                              [&](Builder& builder) {
+                                                const auto version = rpc::put(builder, pinned);
+                                                return wire::CreatePin(builder, version, builder.CreateString(by),
+                                                                       undo);
+                                              },
+                                              options_.answer));
+  FRESHET_TRY(body_of<wire::Done>(response));
+  return {};
+}
+
+Result<std::vector<std::string>> RemoteRepository::pins(const VersionName& asked) const {
+  return texts([&](Builder& builder) { return wire::CreateAskPins(builder, rpc::put(builder, asked)); });
+}
+
+Result<RepositoryStat> RemoteRepository::stat() const {
+  return value<wire::Stat>([](Builder& builder) { return wire::CreateAskStat(builder); });
+}
+
+Result<VerifyReport> RemoteRepository::verify(const std::optional<VersionName>& asked, const Progress& progress) const {
+  FRESHET_ASSIGN(const Response response, ask(
+                                              [&](Builder& builder) {
+                                                const auto version =
+                                                    asked ? rpc::put(builder, *asked) : Offset<wire::Name>();
+                                                return wire::CreateAskVerify(builder, version);
+                                              },
+                                              kLong, progress));
+  FRESHET_ASSIGN(const wire::Verified* const verified, body_of<wire::Verified>(response));
+  return rpc::read(*verified);
+}
+
+Result<MatchAnswer> RemoteRepository::match(const MatchQuery& query) {
+  FRESHET_TRY(check(query));
+  const auto build = [&](Builder& builder) { return rpc::put(builder, query); };
+  FRESHET_ASSIGN(const Response response, query.pin_by.empty() ? ask(build) : tell(build, options_.answer));
+  FRESHET_ASSIGN(const wire::Matched* const matched, body_of<wire::Matched>(response));
+  return rpc::read(*matched);
+}
+
+Result<bool> RemoteRepository::settle_put(const VersionId& id, std::uint64_t attempt) {
+  FRESHET_ASSIGN(const Response response, ask([&](Builder& builder) {
+                   const wire::Id wire_form = wire_id(id);
+                   return wire::CreateSettlePut(builder, &wire_form, attempt);
+                 }));
+  FRESHET_ASSIGN(const wire::Number* const number, body_of<wire::Number>(response));
+  return number->value() != 0;
+}
+
+Result<SharedRecord> RemoteRepository::shared_record(const std::string& key) const {
+  FRESHET_ASSIGN(const Response response,
+                 ask([&](Builder& builder) { return wire::CreateAskShared(builder, builder.CreateString(key)); }));
+  FRESHET_ASSIGN(const wire::Shared* const shared, body_of<wire::Shared>(response));
+  return shared->record() == nullptr ? SharedRecord{.key = key, .value = {}} : rpc::read(*shared->record());
+}
+
+Status RemoteRepository::change_shared_records(std::span<const SharedRecord> expected,
+                                               std::span<const SharedRecord> changes) {
+  const auto put_all = [](Builder& builder, std::span<const SharedRecord> records) {
+    std::vector<Offset<wire::SharedRecord>> rows;
+    for (const SharedRecord& record : records) rows.push_back(rpc::put(builder, record));
+    return builder.CreateVector(rows);
+  };
+  const auto build = [&](Builder& builder) {
+    const auto first = put_all(builder, expected);
+    return wire::CreateChangeShared(builder, first, put_all(builder, changes));
+  };
+  FRESHET_ASSIGN(const Response response, tell(build, options_.answer));
+  FRESHET_TRY(body_of<wire::Done>(response));
+  return {};
+}
+
+}  // namespace freshet::rpc
