@@ -75,6 +75,8 @@ class Asked {
   Status work(const wire::AskStat&) { return say_value(repository().stat()); }
   Status work(const wire::AskVerify& verify);
   Status work(const wire::Match& match);
+  Status work(const wire::SetAlias& alias);
+  Status work(const wire::AskAliases& aliases) { return say_value(repository().aliases(read(aliases.model()))); }
   Status work(const wire::AskSegments& segments);
   Status work(const wire::SettlePut& settle);
   Status work(const wire::AskShared& shared);
@@ -108,6 +110,8 @@ Status Asked::dispatch() {
     case wire::Ask::AskPins: return ask(question_.body_as_AskPins());
     case wire::Ask::AskStat: return ask(question_.body_as_AskStat());
     case wire::Ask::AskVerify: return ask(question_.body_as_AskVerify());
+    case wire::Ask::SetAlias: return ask(question_.body_as_SetAlias());
+    case wire::Ask::AskAliases: return ask(question_.body_as_AskAliases());
     case wire::Ask::Match: return ask(question_.body_as_Match());
     case wire::Ask::AskSegments: return ask(question_.body_as_AskSegments());
     case wire::Ask::SettlePut: return ask(question_.body_as_SettlePut());
@@ -267,6 +271,12 @@ Status Asked::work(const wire::AskSegments& segments) {
   return say(wire::CreateData(builder_, data));
 }
 
+Status Asked::work(const wire::SetAlias& alias) {
+  std::optional<VersionNumber> expected;
+  if (alias.expected().has_value()) expected = alias.expected().value();
+  return say_done(repository().set_alias(read(alias.model()), read(alias.alias()), expected, alias.desired()));
+}
+
 Status Asked::work(const wire::SettlePut& settle) {
   if (settle.id() == nullptr) return fail(Code::corrupt, "a question without its text");
   FRESHET_ASSIGN(const bool there, repository().settle_put(read(*settle.id()), settle.attempt()));
@@ -295,6 +305,7 @@ Lane lane_of(wire::Ask kind) {
     case wire::Ask::Put:
     case wire::Ask::Pin:
     case wire::Ask::SettlePut:
+    case wire::Ask::SetAlias:
     case wire::Ask::ChangeShared: return Lane::write;
     case wire::Ask::AskVerify: return Lane::slow;
     default: return Lane::quick;

@@ -221,6 +221,20 @@ Result<VersionDiff> read(const wire::Difference& difference) {
   return diff;
 }
 
+Offset<wire::Aliases> put(Builder& builder, const std::vector<Alias>& aliases) {
+  std::vector<Offset<wire::Alias>> rows;
+  for (const Alias& alias : aliases) {
+    rows.push_back(wire::CreateAlias(builder, builder.CreateString(alias.name), alias.number));
+  }
+  return wire::CreateAliases(builder, builder.CreateVector(rows));
+}
+
+Result<std::vector<Alias>> read(const wire::Aliases& aliases) {
+  return read_rows<Alias>(aliases.rows(), [](const wire::Alias& row) -> Result<Alias> {
+    return Alias{.name = read(row.name()), .number = row.number()};
+  });
+}
+
 Offset<wire::Stat> put(Builder& builder, const RepositoryStat& stat) {
   return wire::CreateStat(builder, stat.models, stat.versions, stat.live_tensors, stat.live_bytes, stat.disk_bytes);
 }

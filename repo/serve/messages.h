@@ -137,6 +137,8 @@ Offset<wire::SharedRecord> put(Builder& builder, const SharedRecord& record);
 SharedRecord read(const wire::SharedRecord& record);
 wire::Segment wire_segment(const SegmentName& segment);
 SegmentName read(const wire::Segment& segment);
+Offset<wire::Aliases> put(Builder& builder, const std::vector<Alias>& aliases);
+Result<std::vector<Alias>> read(const wire::Aliases& aliases);
 Offset<wire::Stat> put(Builder& builder, const RepositoryStat& stat);
 Result<RepositoryStat> read(const wire::Stat& stat);
 Offset<wire::Verified> put(Builder& builder, const VerifyReport& report);

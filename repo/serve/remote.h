@@ -65,6 +65,9 @@ class RemoteRepository final : public Repository {
   Result<bool> settle_put(const VersionId& id, std::uint64_t attempt) override;
   Result<SharedRecord> shared_record(const std::string& key) const override;
   Status change_shared_records(std::span<const SharedRecord> expected, std::span<const SharedRecord> changes) override;
+  Status set_alias(const std::string& model, const std::string& alias, std::optional<VersionNumber> expected,
+                   VersionNumber desired) override;
+  Result<std::vector<Alias>> aliases(const std::string& model) const override;
   Result<RepositoryStat> stat() const override;
   Result<VerifyReport> verify(const std::optional<VersionName>& name, const Progress& progress) const override;
 

@@ -147,4 +147,22 @@ Status RemoteRepository::change_shared_records(std::span<const SharedRecord> exp
   return {};
 }
 
+Status RemoteRepository::set_alias(const std::string& model, const std::string& alias,
+                                   std::optional<VersionNumber> expected, VersionNumber desired) {
+  const auto build = [&](Builder& builder) {
+    const auto model_text = builder.CreateString(model);
+    const auto alias_text = builder.CreateString(alias);
+    const auto number = expected ? flatbuffers::Optional<std::uint64_t>(*expected) : flatbuffers::nullopt;
+    return wire::CreateSetAlias(builder, model_text, alias_text, number, desired);
+  };
+  FRESHET_ASSIGN(const Response response, tell(build, options_.answer));
+  FRESHET_TRY(body_of<wire::Done>(response));
+  return {};
+}
+
+Result<std::vector<Alias>> RemoteRepository::aliases(const std::string& model) const {
+  return value<wire::Aliases>(
+      [&](Builder& builder) { return wire::CreateAskAliases(builder, builder.CreateString(model)); });
+}
+
 }  // namespace freshet::rpc
