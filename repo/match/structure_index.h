@@ -7,14 +7,11 @@
 /// holds nothing durable.
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
-#include <unordered_map>
 #include <vector>
 
 #include "core/digest.h"
-#include "core/mutex.h"
 #include "repo/match/query.h"
 
 namespace freshet {
@@ -42,8 +39,8 @@ class StructureIndex {
   ~StructureIndex();
 
   /// The version is in all answers from now on, which are as of `as_of`, if that is greater than it was. already_exists
-  /// for an id or a name that is there.
-  Status insert(IndexEntry entry, std::uint64_t as_of);
+  /// for an id that is there.
+  Status insert(const IndexEntry& entry, std::uint64_t as_of);
   /// The version is in no answer any more; its place in lineages stays. False when there is none of that id.
   bool retire(const VersionId& id, std::uint64_t as_of);
   /// False when there is none of that id.
@@ -52,7 +49,6 @@ class StructureIndex {
   void add_tombstone(const VersionId& id, const std::optional<VersionId>& ancestor);
   /// For commits that change nothing here.
   void set_as_of(std::uint64_t as_of);
-  void clear();
 
   std::uint64_t as_of() const;
   /// `excluded` and its ancestors are in no row, as far as the line is known here; query.exclude_lineage and

@@ -52,6 +52,7 @@ void add_repo(CLI::App& root, Program& program) {
   add_get(repo, program);
   add_listings(repo, program);
   add_show(repo, program);
+  add_match(repo, program);
   add_history(repo, program);
   add_compare(repo, program);
   add_pins(repo, program);

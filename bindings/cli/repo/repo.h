@@ -21,6 +21,7 @@ void add_history(CLI::App& repo, Program& program);   // lineage, owners
 void add_compare(CLI::App& repo, Program& program);   // diff, mrca
 void add_pins(CLI::App& repo, Program& program);      // pin, unpin
 void add_alias(CLI::App& repo, Program& program);     // alias
+void add_match(CLI::App& repo, Program& program);     // match
 void add_verify(CLI::App& repo, Program& program);    // verify
 
 /// A subcommand with the options that all of them have (--json, --repo).

@@ -1,0 +1,162 @@
+// `freshet repo match`: the stored versions that share the longest prefix with a graph.
+
+#include "bindings/cli/arguments.h"
+#include "bindings/cli/repo/batch.h"
+#include "bindings/cli/repo/graph_file.h"
+#include "bindings/cli/repo/repo.h"
+#include "core/format.h"
+#include "repo/match/explain.h"
+
+namespace freshet::cli {
+namespace {
+
+struct Arguments {
+  std::string graph;
+  std::string batch;
+  std::string objective = "layers";
+  std::uint32_t top = 1;
+  bool any = false;
+  bool explain = false;
+  std::optional<double> least_quality;
+  std::vector<std::string> tags;
+  std::string exclude;
+  std::string pin_by;
+};
+
+MatchQuery query_of(const Arguments& arguments, const Architecture& graph) {
+  MatchQuery query{.graph = MatchGraph::of(graph),
+                   .objective = *objective_named(arguments.objective),
+                   .top = arguments.top,
+                   .any = arguments.any,
+                   .least_quality = arguments.least_quality,
+                   .pin_by = arguments.pin_by};
+  for (const std::string& tag : arguments.tags) query.tags.push_back(tag_of(tag));
+  if (!arguments.exclude.empty()) query.exclude_lineage = version_of(arguments.exclude);
+  return query;
+}
+
+Json row_json(const MatchRow& row) {
+  return {{"model", row.version.model},   {"version", row.version.number},
+          {"lcp_layers", row.lcp.layers}, {"lcp_parametric_layers", row.lcp.parametric_layers},
+          {"lcp_bytes", row.lcp.bytes},   {"quality", quality_json(row.quality)}};
+}
+
+/// Each layer of the graph beside what it matches in the best version, or why it does not.
+Result<Json> explanation(const Repository& repository, const Architecture& graph, const MatchAnswer& answer) {
+  if (answer.top.empty()) return Json();
+  FRESHET_ASSIGN(const VersionRecord record, repository.get(answer.top.front().version));
+  const Architecture& stored = *record.manifest.architecture;
+  Json steps = Json::array();
+  for (const MatchStep& step : explain_match(graph, stored)) {
+    Json line = {{"layer", graph.layers()[step.layer].name},
+                 {"class", graph.layers()[step.layer].class_name},
+                 {"matches", step.stored ? Json(stored.layers()[*step.stored].name) : Json()},
+                 {"counted", step.counted}};
+    if (!step.stored) line["why_not"] = step.why_not;
+    steps.push_back(std::move(line));
+  }
+  return steps;
+}
+
+Result<Json> answer_json(Repository& repository, const Arguments& arguments, const Architecture& graph) {
+  FRESHET_ASSIGN(const MatchAnswer answer, repository.match(query_of(arguments, graph)));
+  Json top = Json::array();
+  for (const MatchRow& row : answer.top) top.push_back(row_json(row));
+  Json json = {{"best", top.empty() ? Json() : top.front()}, {"top", std::move(top)}, {"as_of", answer.as_of}};
+  if (arguments.explain) {
+    FRESHET_ASSIGN(json["explain"], explanation(repository, graph, answer));
+  }
+  return json;
+}
+
+std::string text_of(const Json& value) {
+  if (value.is_null()) return "-";
+  return printable(value.is_string() ? value.get<std::string>() : to_line(value));
+}
+
+std::string answer_text(const Json& answer) {
+  if (answer["best"].is_null()) return "no version shares a layer with it";
+  std::vector<std::vector<std::string>> rows = {{"VERSION", "LAYERS", "PARAMETRIC", "BYTES", "QUALITY"}};
+  for (const Json& row : answer["top"]) {
+    rows.push_back({format("{}@{}", text_of(row["model"]), text_of(row["version"])), text_of(row["lcp_layers"]),
+                    text_of(row["lcp_parametric_layers"]), human_bytes(row["lcp_bytes"].get<std::uint64_t>()),
+                    text_of(row["quality"])});
+  }
+  std::string text = table(rows);
+  if (!answer.contains("explain")) return text;
+  std::vector<std::vector<std::string>> steps = {{"LAYER", "CLASS", "MATCHES"}};
+  for (const Json& step : answer["explain"]) {
+    const bool matches = !step["matches"].is_null();
+    steps.push_back({text_of(step["layer"]), text_of(step["class"]),
+                     matches ? text_of(step["matches"]) : "- " + text_of(step["why_not"])});
+  }
+  return text + "\n\n" + table(steps);
+}
+
+Result<ExitCode> match(Program& program, Repository& repository, const Arguments& arguments) {
+  if (!arguments.batch.empty()) {
+    return for_each_line(
+        program, arguments.batch,
+        [&](const std::string& line) -> Result<Json> {
+          FRESHET_ASSIGN(const auto graph, parse_graph_json(line));
+          return answer_json(repository, arguments, *graph);
+        },
+        answer_text);
+  }
+  FRESHET_ASSIGN(const auto graph, read_graph(arguments.graph));
+  FRESHET_ASSIGN(const Json answer, answer_json(repository, arguments, *graph));
+  FRESHET_TRY(program.out.emit(answer, program.out.json ? "" : answer_text(answer)));
+  return ExitCode::done;
+}
+
+void add_filters(CLI::App& command, Arguments& arguments) {
+  command.add_flag("--any", arguments.any, "graphs that were never trained, too");
+  command.add_option("--min-quality", arguments.least_quality, "versions with a quality of at least Q")
+      ->type_name("Q")
+      ->check(number_check());
+  command.add_option("--tag", arguments.tags, "versions that have this tag; may be given again")
+      ->type_name("K=V")
+      ->check(tag_check())
+      ->allow_extra_args(false);
+  command.add_option("--exclude", arguments.exclude, "neither this version nor its ancestors")
+      ->type_name("MODEL[@V]")
+      ->check(version_check());
+}
+
+}  // namespace
+
+void add_match(CLI::App& repo, Program& program) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App& command =
+      add_repo_command(repo, program, "match", "the versions that share the longest prefix with a graph");
+  command.add_option("--graph", arguments->graph, "the candidate: a graph file")->type_name("G.json");
+  command.add_option("--batch", arguments->batch, "a graph a line, an answer a line, in order; - is stdin")
+      ->type_name("FILE.jsonl");
+  command.add_option("--objective", arguments->objective, "what there shall be most of: layers, parametric or bytes")
+      ->check(CLI::IsMember({"layers", "parametric", "bytes"}))
+      ->capture_default_str();
+  command.add_option("--top", arguments->top, "how many versions, the best among them")
+      ->type_name("K")
+      ->check(CLI::Range(std::uint32_t{1}, kMatchTopMax))
+      ->capture_default_str();
+  add_filters(command, *arguments);
+  command.add_option("--pin", arguments->pin_by, "pin the best one by this name before answering")->type_name("NAME");
+  command.add_flag("--explain", arguments->explain, "each layer beside what it matches, or why it does not");
+  command.footer(
+      "Equals go to the higher quality, then to what was stored later, then to the smaller name. JSON: best, top, "
+      "as_of,\n"
+      "and explain. example: freshet repo match --graph candidate.json --top 3 --explain");
+  command.callback([&program, arguments] {
+    if (arguments->graph.empty() == arguments->batch.empty()) {
+      throw CLI::ValidationError("match: give either --graph or --batch");
+    }
+    require_repository(program);
+    const auto access = arguments->pin_by.empty() ? RepositoryAccess::read : RepositoryAccess::write;
+    program.action = [&program, arguments, access]() -> Result<ExitCode> {
+      FRESHET_ASSIGN(const auto repository, open_repository(program.repository, access));
+      return match(program, *repository, *arguments);
+    };
+  });
+}
+
+}  // namespace freshet::cli

@@ -1,0 +1,214 @@
+/// Architectures in the index: which slots are whose.
+
+#include <algorithm>
+
+#include "repo/match/writer.h"
+
+namespace freshet::detail {
+namespace {
+
+constexpr std::uint32_t kFewGroups = 2;
+
+}  // namespace
+
+/// Tells which of a group's private slots come to stand at the border when one of them becomes shared.
+class IndexWriter::PrivateGroup {
+ public:
+  PrivateGroup(const Shelf& shelf, const CellTable& table, const PackedGraph& graph)
+      : graph_(graph), child_starts_(graph.slots().size() + 1), private_inputs_(graph.slots().size()) {
+    const auto vertices = static_cast<std::uint32_t>(graph.slots().size());
+    std::vector<bool> is_shared(vertices);
+    for (std::uint32_t vertex = 0; vertex < vertices; ++vertex) {
+      const auto found = find_slot(shelf, table, graph.slots()[vertex]);
+      is_shared[vertex] = found && !found->cell.flag;
+      for (const std::uint32_t input : graph.inputs_of(vertex)) ++child_starts_[input + 1];
+    }
+    for (std::uint32_t vertex = 0; vertex < vertices; ++vertex) child_starts_[vertex + 1] += child_starts_[vertex];
+    children_.resize(child_starts_.back());
+    std::vector<std::uint32_t> end(child_starts_.begin(), child_starts_.end() - 1);
+    for (std::uint32_t vertex = 0; vertex < vertices; ++vertex) {
+      for (const std::uint32_t input : graph.inputs_of(vertex)) {
+        children_[end[input]++] = vertex;
+        if (!is_shared[input]) ++private_inputs_[vertex];
+      }
+    }
+  }
+
+  /// Calls `at_border(slot)` for each slot that has no private input any more.
+  template <typename AtBorder>
+  void share(const SlotId& slot, const AtBorder& at_border) {
+    const std::uint32_t vertex = *graph_.find(slot);
+    for (std::uint32_t at = child_starts_[vertex]; at < child_starts_[vertex + 1]; ++at) {
+      if (--private_inputs_[children_[at]] == 0) at_border(graph_.slots()[children_[at]]);
+    }
+  }
+
+ private:
+  const PackedGraph& graph_;
+  std::vector<std::uint32_t> child_starts_;
+  std::vector<std::uint32_t> children_;        ///< Of all vertices; one that reads an input twice comes twice.
+  std::vector<std::uint32_t> private_inputs_;  ///< How many of a vertex's inputs are not shared.
+};
+
+std::uint32_t IndexWriter::group_of(const MatchGraph& graph) {
+  auto packed = std::make_unique<const PackedGraph>(graph);
+  const auto known = groups_.find(packed->hash(),
+                                  [&](std::uint32_t group) { return shelf_.groups[group].graph->same_slots(*packed); });
+  if (known) return *known;
+  const std::uint32_t index = shelf_.groups.take();
+  Group& group = shelf_.groups[index];
+  for (Links& list : group.lists) list.clear();
+  graph_bytes_ += packed->memory_bytes();
+  group.graph = std::move(packed);
+  group.named = 1;
+  group.removed = false;
+  groups_end_ = std::max(groups_end_, index + 1);
+  groups_.insert(index);
+  add_slots(index, graph);
+  return index;
+}
+
+void IndexWriter::add_slots(std::uint32_t group, const MatchGraph& graph) {
+  PrivateGroups private_groups;
+  std::vector<bool> is_shared(graph.size());
+  for (std::uint32_t vertex = 0; vertex < graph.size(); ++vertex) {
+    const auto inputs = graph.inputs_of(vertex);
+    // Below what was nobody's until now there is nothing in the table, and nothing to put there.
+    if (!std::ranges::all_of(inputs, [&](std::uint32_t input) { return is_shared[input]; })) continue;
+    const SlotId& slot = graph[vertex].slot;
+    auto found = find_slot(shelf_, *slots_, slot);
+    if (!found) {
+      insert_cell(slots_, low_half(slot), {.number = group, .flag = true});
+      continue;
+    }
+    if (found->cell.flag) {
+      share(*found, slot, private_groups);
+      found = find_slot(shelf_, *slots_, slot);
+    }
+    append(found->cell.number, group);
+    is_shared[vertex] = true;
+  }
+}
+
+void IndexWriter::share(const CellTable::Found& found, const SlotId& slot, PrivateGroups& groups) {
+  const std::uint32_t owner = found.cell.number;
+  auto& view = groups[owner];
+  if (view == nullptr) view = std::make_unique<PrivateGroup>(shelf_, *slots_, *shelf_.groups[owner].graph);
+  view->share(slot,
+              [&](const SlotId& behind) { insert_cell(slots_, low_half(behind), {.number = owner, .flag = true}); });
+  const std::uint32_t posting = new_posting(slot, owner);
+  // The table may be another one by now.
+  slots_->replace(find_slot(shelf_, *slots_, slot)->at, {.number = posting});
+}
+
+std::uint32_t IndexWriter::new_posting(const SlotId& slot, std::uint32_t group) {
+  const std::uint32_t index = shelf_.postings.take();
+  Posting& posting = shelf_.postings[index];
+  posting.slot = slot;
+  posting.dead = 0;
+  posting.capacity = kFewGroups;
+  posting.few[1].store(group, std::memory_order_relaxed);
+  posting.few[0].store(1, std::memory_order_relaxed);
+  posting.block.store(posting.few.data(), std::memory_order_release);
+  ++shelf_.groups[group].named;
+  return index;
+}
+
+void IndexWriter::append(std::uint32_t index, std::uint32_t group) {
+  Posting& posting = shelf_.postings[index];
+  Posting::Block* block = posting.block.load(std::memory_order_relaxed);
+  const std::uint32_t count = block[0].load(std::memory_order_relaxed);
+  ++shelf_.groups[group].named;
+  if (count < posting.capacity) {
+    block[count + 1].store(group, std::memory_order_relaxed);
+    block[0].store(count + 1, std::memory_order_release);
+    return;
+  }
+  std::vector<std::uint32_t> groups;
+  groups.reserve(count + 1);
+  for (std::uint32_t i = 1; i <= count; ++i) groups.push_back(block[i].load(std::memory_order_relaxed));
+  groups.push_back(group);
+  set_block(posting, groups, count + count / 2 + 1);
+}
+
+void IndexWriter::set_block(Posting& posting, const std::vector<std::uint32_t>& groups, std::uint32_t capacity) {
+  Posting::Block* before = posting.block.load(std::memory_order_relaxed);
+  auto* block = new Posting::Block[capacity + 1];
+  for (std::size_t i = 0; i < groups.size(); ++i) block[i + 1].store(groups[i], std::memory_order_relaxed);
+  block[0].store(static_cast<std::uint32_t>(groups.size()), std::memory_order_relaxed);
+  posting.block.store(block, std::memory_order_release);
+  heap_bytes_ += sizeof(Posting::Block) * (capacity + 1);
+  if (before != posting.few.data()) {
+    const std::size_t bytes = sizeof(Posting::Block) * (posting.capacity + 1);
+    later([this, before, bytes] {
+      delete[] before;
+      heap_bytes_ -= bytes;
+    });
+  }
+  posting.capacity = capacity;
+}
+
+void IndexWriter::remove_group(std::uint32_t index) {
+  Group& group = shelf_.groups[index];
+  group.removed = true;
+  groups_.erase(index);
+  for (const SlotId& slot : group.graph->slots()) remove_slot(index, slot);
+  later([this, index] {
+    Group& gone = shelf_.groups[index];
+    graph_bytes_ -= gone.graph->memory_bytes();
+    gone.graph.reset();
+    if (--gone.named == 0) shelf_.groups.give_back(index);
+  });
+}
+
+void IndexWriter::remove_slot(std::uint32_t group, const SlotId& slot) {
+  const auto found = find_slot(shelf_, *slots_, slot);
+  if (!found) return;
+  if (found->cell.flag) {
+    if (found->cell.number == group) slots_->erase(found->at);
+    return;
+  }
+  Posting& posting = shelf_.postings[found->cell.number];
+  const std::uint32_t count = posting.block.load(std::memory_order_relaxed)[0].load(std::memory_order_relaxed);
+  // A quarter of dead ones costs readers little, and so many removals pay for one pass over the posting.
+  if (++posting.dead * 4 < count) return;
+  drop_removed(found->cell.number);
+  if (posting.block.load(std::memory_order_relaxed)[0].load(std::memory_order_relaxed) != 0) return;
+  slots_->erase(found->at);
+  later([this, number = found->cell.number] {
+    Posting& gone = shelf_.postings[number];
+    Posting::Block* block = gone.block.load(std::memory_order_relaxed);
+    if (block != gone.few.data()) {
+      delete[] block;
+      heap_bytes_ -= sizeof(Posting::Block) * (gone.capacity + 1);
+    }
+    gone.block.store(nullptr, std::memory_order_relaxed);
+    shelf_.postings.give_back(number);
+  });
+}
+
+void IndexWriter::drop_removed(std::uint32_t index) {
+  Posting& posting = shelf_.postings[index];
+  const Posting::Block* block = posting.block.load(std::memory_order_relaxed);
+  const std::uint32_t count = block[0].load(std::memory_order_relaxed);
+  std::vector<std::uint32_t> kept;
+  for (std::uint32_t i = 1; i <= count; ++i) {
+    const std::uint32_t group = block[i].load(std::memory_order_relaxed);
+    if (shelf_.groups[group].removed) {
+      leave_posting_of(group);
+    } else {
+      kept.push_back(group);
+    }
+  }
+  set_block(posting, kept, static_cast<std::uint32_t>(kept.size()));
+  posting.dead = 0;
+}
+
+void IndexWriter::leave_posting_of(std::uint32_t index) {
+  // Readers may have come across it in the posting.
+  later([this, index] {
+    if (--shelf_.groups[index].named == 0) shelf_.groups.give_back(index);
+  });
+}
+
+}  // namespace freshet::detail

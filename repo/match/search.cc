@@ -1,0 +1,320 @@
+#include "repo/match/search.h"
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+
+namespace freshet::detail {
+namespace {
+
+// What the steps cost, in nanoseconds, to choose between them. Only their ratios matter, and those only for the time
+// that a search takes.
+constexpr double kWeighVertex = 2.0;
+constexpr double kWeighGroup = 40.0;
+constexpr double kSkipGroup = 4.0;
+constexpr double kCountEntry = 1.0;
+constexpr double kCountGroup = 1.0;
+
+/// More layers than this are counted at once: their sets would take more time than they save.
+constexpr std::size_t kBoundedLayersMax = 4096;
+
+template <typename Act>
+void for_each_group(const Posting& posting, const Act& act) {
+  const Posting::Block* block = posting.block.load(std::memory_order_acquire);
+  const std::uint32_t count = block[0].load(std::memory_order_acquire);
+  for (std::uint32_t i = 1; i <= count; ++i) act(block[i].load(std::memory_order_relaxed));
+}
+
+std::uint32_t groups_in(const Posting& posting) {
+  return posting.block.load(std::memory_order_acquire)[0].load(std::memory_order_acquire);
+}
+
+}  // namespace
+
+void TopRows::add(std::uint64_t weight, std::uint32_t version) {
+  const auto worse_last = [this](const Row& left, const Row& right) { return better(left, right); };
+  if (full()) {
+    std::ranges::pop_heap(heap_, worse_last);
+    heap_.back() = {weight, version};
+  } else {
+    heap_.push_back({weight, version});
+  }
+  std::ranges::push_heap(heap_, worse_last);
+}
+
+std::span<const TopRows::Row> TopRows::sorted() {
+  std::ranges::sort(heap_, [this](const Row& left, const Row& right) { return better(left, right); });
+  return heap_;
+}
+
+QuerySlots::QuerySlots(const MatchGraph& graph, std::pmr::memory_resource* memory)
+    : graph_(graph), mask_(std::bit_ceil(4 * graph.size() + 4) - 1), cells_(mask_ + 1, kNone, memory) {
+  for (std::uint32_t vertex = 0; vertex < graph.size(); ++vertex) {
+    std::size_t at = home(graph[vertex].slot);
+    while (cells_[at] != kNone) at = (at + 1) & mask_;
+    cells_[at] = vertex;
+  }
+}
+
+Search::Search(const Shelf& shelf, const View& view, const MatchQuery& query, const std::optional<VersionId>& excluded,
+               std::pmr::memory_resource* memory)
+    : shelf_(shelf),
+      view_(view),
+      query_(query),
+      graph_(*query.graph),
+      memory_(memory),
+      tags_(memory),
+      excluded_(memory),
+      rows_(shelf, query.top, memory),
+      slots_(graph_, memory),
+      weights_(graph_.size(), memory),
+      shared_of_(graph_.size(), kNone, memory),
+      shared_(memory),
+      private_groups_(memory),
+      above_(memory),
+      open_(memory),
+      counted_(memory) {
+  for (const auto& [key, value] : query.tags) tags_.push_back(tag_digest(key, value));
+  for (std::size_t vertex = 0; vertex < graph_.size(); ++vertex) {
+    weights_[vertex] = weight(query.objective, weight_of(graph_[vertex]));
+  }
+  if (!excluded) return;
+  for (auto at = find_kin(shelf, *view.kin, *excluded).value_or(kNone); at != kNone;) {
+    excluded_.push_back(at);
+    // What came from damaged records may run in a circle.
+    if (excluded_.size() > view.lines) break;
+    at = shelf.kin[at].ancestor.load(std::memory_order_acquire);
+  }
+  std::ranges::sort(excluded_);
+}
+
+std::vector<MatchRow> Search::run() {
+  look_up();
+  weigh_private_groups();
+  if (!shared_.empty()) search_shared();
+  std::vector<MatchRow> rows;
+  const auto sorted = rows_.sorted();
+  rows.reserve(sorted.size());
+  for (const TopRows::Row& row : sorted) rows.push_back(row_of(row));
+  return rows;
+}
+
+void Search::look_up() {
+  constexpr std::size_t kAhead = 16;
+  const std::size_t vertices = graph_.size();
+  for (std::size_t vertex = 0; vertex < std::min(kAhead, vertices); ++vertex) {
+    view_.slots->prefetch(low_half(graph_[vertex].slot));
+  }
+  for (std::uint32_t vertex = 0; vertex < vertices; ++vertex) {
+    if (vertex + kAhead < vertices) view_.slots->prefetch(low_half(graph_[vertex + kAhead].slot));
+    const auto inputs = graph_.inputs_of(vertex);
+    // Below what nobody has, or one group alone, there is nothing in the table.
+    if (!std::ranges::all_of(inputs, [&](std::uint32_t input) { return shared_of_[input] != kNone; })) continue;
+    const auto found = find_slot(shelf_, *view_.slots, graph_[vertex].slot);
+    if (!found) continue;
+    if (found->cell.flag) {
+      private_groups_.push_back(found->cell.number);
+      continue;
+    }
+    const std::uint32_t groups = groups_in(shelf_.postings[found->cell.number]);
+    shared_of_[vertex] = static_cast<std::uint32_t>(shared_.size());
+    shared_.push_back({.vertex = vertex, .posting = found->cell.number, .groups = groups});
+  }
+  std::ranges::sort(private_groups_);
+  const auto repeated = std::ranges::unique(private_groups_);
+  private_groups_.erase(repeated.begin(), repeated.end());
+}
+
+void Search::weigh_private_groups() {
+  for (const std::uint32_t number : private_groups_) {
+    const Group& group = shelf_.groups[number];
+    if (might_hold(group, std::numeric_limits<std::uint64_t>::max())) consider(group, weight_of_group(*group.graph));
+  }
+}
+
+// Keeps `open`: the shared layers that an unseen group might have. All groups of a posting are weighed; whoever is
+// unseen then has neither that layer nor any that needs it. When what is open weighs less than the worst row, nobody
+// unseen is an answer.
+void Search::search_shared() {
+  if (shared_.size() > kBoundedLayersMax) return count_shared();
+  close_upwards();
+  double counting = kCountGroup * view_.groups;
+  for (const Shared& shared : shared_) counting += weights_[shared.vertex] == 0 ? 0 : kCountEntry * shared.groups;
+  double spent = 0;
+  for (;;) {
+    const std::uint64_t open_weight = weight_of_bits(open_, open_);
+    if (open_weight == 0 || open_weight < rows_.least_weight()) return;
+    const std::optional<std::size_t> number = next_shared(open_weight);
+    if (!number) return;
+    const bool ties_only = rows_.full() && open_weight == rows_.least_weight();
+    const double each = ties_only ? kSkipGroup : kWeighGroup + kWeighVertex * static_cast<double>(graph_.size());
+    spent += each * shared_[*number].groups;
+    if (spent > counting) return count_shared();
+    process(*number, open_weight);
+    for (std::size_t word = 0; word < words_; ++word) open_[word] &= ~above_[*number * words_ + word];
+  }
+}
+
+void Search::close_upwards() {
+  words_ = (shared_.size() + 63) / 64;
+  above_.assign(shared_.size() * words_, 0);
+  open_.assign(words_, 0);
+  counted_.assign(words_, 0);
+  unit_weights_ = true;
+  for (std::size_t number = shared_.size(); number-- > 0;) {
+    const Shared& shared = shared_[number];
+    std::uint64_t* mine = &above_[number * words_];
+    const std::uint64_t bit = std::uint64_t{1} << (number % 64);
+    mine[number / 64] |= bit;
+    open_[number / 64] |= bit;
+    if (weights_[shared.vertex] != 0) counted_[number / 64] |= bit;
+    if (weights_[shared.vertex] > 1) unit_weights_ = false;
+    for (const std::uint32_t input : graph_.inputs_of(shared.vertex)) {
+      std::uint64_t* theirs = &above_[shared_of_[input] * words_];
+      for (std::size_t word = number / 64; word < words_; ++word) theirs[word] |= mine[word];
+    }
+  }
+}
+
+std::uint64_t Search::weight_of_bits(std::span<const std::uint64_t> bits, std::span<const std::uint64_t> also) const {
+  std::uint64_t sum = 0;
+  for (std::size_t word = 0; word < words_; ++word) {
+    std::uint64_t both = bits[word] & also[word] & counted_[word];
+    if (unit_weights_) {
+      sum += static_cast<std::uint64_t>(std::popcount(both));
+      continue;
+    }
+    for (; both != 0; both &= both - 1) {
+      sum += weights_[shared_[word * 64 + static_cast<std::size_t>(std::countr_zero(both))].vertex];
+    }
+  }
+  return sum;
+}
+
+// The first one is the shortest posting: it is that of a layer at the end, and if one of its groups has all of them,
+// the search is over. Then the one that lowers the bound most for what it costs, but never below what is needed.
+std::optional<std::size_t> Search::next_shared(std::uint64_t open_weight) const {
+  const bool first = !rows_.full();
+  const std::uint64_t gap = open_weight - std::min(open_weight, rows_.least_weight()) + 1;
+  std::optional<std::size_t> best;
+  double best_value = -1;
+  for (std::size_t number = 0; number < shared_.size(); ++number) {
+    if ((open_[number / 64] >> (number % 64) & 1) == 0) continue;
+    const std::span<const std::uint64_t> above(&above_[number * words_], words_);
+    const std::uint64_t lowers = weight_of_bits(above, open_);
+    if (lowers == 0) continue;
+    const double gain = first ? 1.0 : static_cast<double>(std::min(lowers, gap));
+    const double value = gain / (1.0 + shared_[number].groups);
+    // Of equals the later one: it is nearer to the end.
+    if (value >= best_value) {
+      best = number;
+      best_value = value;
+    }
+  }
+  return best;
+}
+
+void Search::process(std::size_t number, std::uint64_t open_weight) {
+  shared_[number].processed = true;
+  for_each_group(shelf_.postings[shared_[number].posting], [&](std::uint32_t index) {
+    const Group& group = shelf_.groups[index];
+    if (!might_hold(group, open_weight)) return;
+    if (std::ranges::binary_search(private_groups_, index)) return;
+    std::uint64_t sum = 0;
+    for (const SlotId& slot : group.graph->slots()) {
+      const std::uint32_t vertex = slots_.find(slot);
+      if (vertex == kNone) continue;
+      const std::uint32_t at = shared_of_[vertex];
+      // It was weighed with the posting of another of its layers.
+      if (at != kNone && at != number && shared_[at].processed) return;
+      sum += weights_[vertex];
+    }
+    consider(group, sum);
+  });
+}
+
+void Search::count_shared() {
+  rows_.clear();
+  weigh_private_groups();
+  std::uint64_t all = 0;
+  for (const Shared& shared : shared_) all += weights_[shared.vertex];
+  return all <= std::numeric_limits<std::uint32_t>::max() ? count_as<std::uint32_t>() : count_as<std::uint64_t>();
+}
+
+template <typename Count>
+void Search::count_as() {
+  std::pmr::vector<Count> counts(view_.groups, 0, memory_);
+  for (const Shared& shared : shared_) {
+    const auto weight = static_cast<Count>(weights_[shared.vertex]);
+    if (weight == 0) continue;
+    for_each_group(shelf_.postings[shared.posting], [&](std::uint32_t group) {
+      // A group that came after the view was made is in no answer.
+      if (group < counts.size()) counts[group] += weight;
+    });
+  }
+  // They have layers that were not counted.
+  for (const std::uint32_t group : private_groups_) {
+    if (group < counts.size()) counts[group] = 0;
+  }
+  for (std::uint32_t number = 0; number < counts.size(); ++number) {
+    if (counts[number] < rows_.least_weight()) continue;
+    const Group& group = shelf_.groups[number];
+    if (might_hold(group, counts[number])) consider(group, counts[number]);
+  }
+}
+
+std::uint64_t Search::weight_of_group(const PackedGraph& graph) const {
+  std::uint64_t sum = 0;
+  for (const SlotId& slot : graph.slots()) {
+    const std::uint32_t vertex = slots_.find(slot);
+    if (vertex != kNone) sum += weights_[vertex];
+  }
+  return sum;
+}
+
+bool Search::might_hold(const Group& group, std::uint64_t weight) const {
+  for (std::size_t list = 0; list <= (query_.any ? 1 : 0); ++list) {
+    const std::uint32_t best = group.lists[list].next[0].load(std::memory_order_acquire);
+    if (best != kNone && rows_.admits(weight, best)) return true;
+  }
+  return false;
+}
+
+void Search::consider(const Group& group, std::uint64_t weight) {
+  for (std::size_t list = 0; list <= (query_.any ? 1 : 0); ++list) {
+    std::uint32_t at = group.lists[list].next[0].load(std::memory_order_acquire);
+    while (at != kNone && rows_.admits(weight, at)) {
+      const Version& version = shelf_.versions[at];
+      if (is_answer(version)) rows_.add(weight, at);
+      at = version.links.next[0].load(std::memory_order_acquire);
+    }
+  }
+}
+
+bool Search::is_answer(const Version& version) const {
+  if (version.born > view_.epoch || version.died.load(std::memory_order_acquire) <= view_.epoch) return false;
+  if (query_.least_quality && !(version.has_quality && version.quality >= *query_.least_quality)) return false;
+  if (!tags_.empty()) {
+    if (version.tags == kNone) return false;
+    const std::vector<Digest>& digests = shelf_.tag_sets[version.tags].digests;
+    for (const Digest& tag : tags_) {
+      if (!std::ranges::binary_search(digests, tag)) return false;
+    }
+  }
+  return excluded_.empty() || !std::ranges::binary_search(excluded_, version.kin);
+}
+
+MatchRow Search::row_of(const TopRows::Row& row) const {
+  const Version& version = shelf_.versions[row.version];
+  MatchRow answer{.version = {.model = shelf_.models[version.model].text, .number = version.number},
+                  .id = shelf_.kin[version.kin].id,
+                  .commit = version.commit};
+  if (version.has_quality) answer.quality = version.quality;
+  for (const SlotId& slot : shelf_.groups[version.group].graph->slots()) {
+    const std::uint32_t vertex = slots_.find(slot);
+    if (vertex != kNone) answer.lcp += weight_of(graph_[vertex]);
+  }
+  return answer;
+}
+
+}  // namespace freshet::detail

@@ -1,0 +1,131 @@
+#pragma once
+
+/// Answers one query from one view of the index. Exact; the order of work is chosen so that it usually touches a few
+/// groups, whatever the number of versions, and never does much more than counting would.
+
+#include <cstdint>
+#include <memory_resource>
+#include <span>
+#include <vector>
+
+#include "repo/match/query.h"
+#include "repo/match/shelf.h"
+#include "repo/match/structure_index.h"
+
+namespace freshet::detail {
+
+/// The best rows so far, at most as many as were asked for.
+class TopRows {
+ public:
+  struct Row {
+    std::uint64_t weight = 0;
+    std::uint32_t version = 0;
+  };
+  TopRows(const Shelf& shelf, std::uint32_t most, std::pmr::memory_resource* memory)
+      : shelf_(shelf), most_(most), heap_(memory) {}
+
+  bool full() const { return heap_.size() == most_; }
+  /// What a row must weigh at least to come in; 1 while there is room, for who shares nothing is no answer.
+  std::uint64_t least_weight() const { return full() ? heap_.front().weight : 1; }
+  bool admits(std::uint64_t weight, std::uint32_t version) const {
+    return weight >= least_weight() && (!full() || better({weight, version}, heap_.front()));
+  }
+  /// REQUIRES: admits() it.
+  void add(std::uint64_t weight, std::uint32_t version);
+  void clear() { heap_.clear(); }
+  /// Best first. Ends its use.
+  std::span<const Row> sorted();
+
+ private:
+  bool better(const Row& left, const Row& right) const {
+    if (left.weight != right.weight) return left.weight > right.weight;
+    return left.version != right.version &&
+           comes_before(shelf_, shelf_.versions[left.version], shelf_.versions[right.version]);
+  }
+
+  const Shelf& shelf_;
+  const std::uint32_t most_;
+  std::pmr::vector<Row> heap_;  ///< The worst one first.
+};
+
+/// The query's layers by slot, to weigh what a group has of them.
+class QuerySlots {
+ public:
+  QuerySlots(const MatchGraph& graph, std::pmr::memory_resource* memory);
+  /// The vertex, or kNone.
+  std::uint32_t find(const SlotId& slot) const {
+    for (std::size_t at = home(slot);; at = (at + 1) & mask_) {
+      const std::uint32_t vertex = cells_[at];
+      if (vertex == kNone || graph_[vertex].slot == slot) return vertex;
+    }
+  }
+
+ private:
+  std::size_t home(const SlotId& slot) const { return static_cast<std::size_t>(high_half(slot)) & mask_; }
+
+  const MatchGraph& graph_;
+  std::size_t mask_ = 0;
+  std::pmr::vector<std::uint32_t> cells_;
+};
+
+/// One query. One thread at a time; the view must be held (repo/match/epochs.h) as long as it lives.
+class Search {
+ public:
+  Search(const Shelf& shelf, const View& view, const MatchQuery& query, const std::optional<VersionId>& excluded,
+         std::pmr::memory_resource* memory);
+
+  std::vector<MatchRow> run();
+
+ private:
+  /// A layer of the query that is in the table as shared, and its posting.
+  struct Shared {
+    std::uint32_t vertex = 0;
+    std::uint32_t posting = 0;
+    std::uint32_t groups = 0;  ///< In the posting.
+    bool processed = false;    ///< All groups of its posting were weighed.
+  };
+
+  void look_up();
+  void weigh_private_groups();
+  void search_shared();
+  void count_shared();
+  template <typename Count>
+  void count_as();
+
+  // Branch and bound, in search_shared(): what is not ruled out, as bits by number in shared_.
+  void close_upwards();
+  std::uint64_t weight_of_bits(std::span<const std::uint64_t> bits, std::span<const std::uint64_t> also) const;
+  std::optional<std::size_t> next_shared(std::uint64_t open_weight) const;
+  void process(std::size_t number, std::uint64_t open_weight);
+
+  std::uint64_t weight_of_group(const PackedGraph& graph) const;
+  /// Adds the group's versions that are answers, if it weighs so much.
+  void consider(const Group& group, std::uint64_t weight);
+  /// Whether any of its versions could be a row with this weight.
+  bool might_hold(const Group& group, std::uint64_t weight) const;
+  bool is_answer(const Version& version) const;
+  MatchRow row_of(const TopRows::Row& row) const;
+
+  const Shelf& shelf_;
+  const View& view_;
+  const MatchQuery& query_;
+  const MatchGraph& graph_;
+  std::pmr::memory_resource* const memory_;
+
+  std::pmr::vector<Digest> tags_;
+  std::pmr::vector<std::uint32_t> excluded_;  ///< Numbers of kin, ascending.
+  TopRows rows_;
+  QuerySlots slots_;
+  std::pmr::vector<std::uint64_t> weights_;         ///< Of each vertex, in the objective.
+  std::pmr::vector<std::uint32_t> shared_of_;       ///< By vertex: its number in shared_, or kNone.
+  std::pmr::vector<Shared> shared_;                 ///< Closed under ancestors, in the query's order.
+  std::pmr::vector<std::uint32_t> private_groups_;  ///< Ascending.
+
+  std::size_t words_ = 0;                    ///< Of a set of shared layers.
+  std::pmr::vector<std::uint64_t> above_;    ///< For each shared layer, itself and those that need it.
+  std::pmr::vector<std::uint64_t> open_;     ///< Those that are not ruled out.
+  bool unit_weights_ = false;                ///< All of shared_ weigh 1 or 0.
+  std::pmr::vector<std::uint64_t> counted_;  ///< Those that weigh something.
+};
+
+}  // namespace freshet::detail

@@ -1,0 +1,168 @@
+#include "repo/match/writer.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/format.h"
+
+namespace freshet::detail {
+namespace {
+
+constexpr unsigned kFirstTableBits = 6;
+
+}  // namespace
+
+std::uint64_t hash_of(const VersionId& id) {
+  // Its upper bits choose the cell.
+  std::uint64_t hash = std::hash<VersionId>()(id);
+  hash = (hash ^ (hash >> 31)) * 0x7FB5D329728EA185ULL;
+  hash = (hash ^ (hash >> 27)) * 0x81DADEF4BC2DD44DULL;
+  return hash ^ (hash >> 33);
+}
+
+IndexWriter::IndexWriter(Shelf& shelf, Epochs& epochs)
+    : shelf_(shelf),
+      epochs_(epochs),
+      slots_(std::make_unique<CellTable>(kFirstTableBits)),
+      kin_(std::make_unique<CellTable>(kFirstTableBits)),
+      groups_(GroupHash{shelf}),
+      models_(ModelHash{shelf}),
+      tag_sets_(TagsHash{shelf}) {
+  publish(0);
+}
+
+IndexWriter::~IndexWriter() {
+  // Actions leave others; there are no readers any more.
+  while (!deferred_.empty()) deferred_.run(Epochs::kNobody);
+  delete view_.load();
+}
+
+void IndexWriter::insert_cell(std::unique_ptr<CellTable>& table, std::uint64_t hash, Cell cell) {
+  if (table->full()) {
+    std::unique_ptr<CellTable> larger = table->copy_with_room();
+    later([before = table.release()] { delete before; });
+    table = std::move(larger);
+  }
+  table->insert(hash, cell);
+}
+
+std::uint32_t IndexWriter::kin_of(const VersionId& id) {
+  if (const auto known = find_kin(shelf_, *kin_, id)) return *known;
+  const std::uint32_t index = shelf_.kin.take();
+  shelf_.kin[index].id = id;
+  insert_cell(kin_, hash_of(id), {.number = index});
+  return index;
+}
+
+std::uint32_t IndexWriter::model_of(const std::string& name) {
+  const auto known = models_.find(std::hash<std::string>()(name),
+                                  [&](std::uint32_t model) { return shelf_.models[model].text == name; });
+  if (known) return *known;
+  const std::uint32_t index = shelf_.models.take();
+  shelf_.models[index].text = name;
+  models_.insert(index);
+  return index;
+}
+
+void IndexWriter::leave_model(std::uint32_t model) {
+  if (--shelf_.models[model].versions != 0) return;
+  models_.erase(model);
+  shelf_.models.give_back(model);
+}
+
+std::uint32_t IndexWriter::tag_set_of(std::vector<Digest> digests) {
+  if (digests.empty()) return kNone;
+  std::ranges::sort(digests);
+  const auto known =
+      tag_sets_.find(digests.front().low, [&](std::uint32_t tags) { return shelf_.tag_sets[tags].digests == digests; });
+  if (known) return *known;
+  const std::uint32_t index = shelf_.tag_sets.take();
+  shelf_.tag_sets[index].digests = std::move(digests);
+  tag_sets_.insert(index);
+  return index;
+}
+
+void IndexWriter::leave_tag_set(std::uint32_t tags) {
+  if (--shelf_.tag_sets[tags].versions != 0) return;
+  tag_sets_.erase(tags);
+  shelf_.tag_sets.give_back(tags);
+}
+
+Status IndexWriter::insert(const IndexEntry& entry) {
+  const std::uint32_t kin = kin_of(entry.id);
+  if (shelf_.kin[kin].version != kNone) return fail(Code::already_exists, to_string(entry.id) + " is in the index");
+  add_line(entry.id, entry.ancestor);
+  Version like;
+  like.has_quality = entry.quality.has_value() && !std::isnan(*entry.quality);
+  like.quality = like.has_quality ? *entry.quality : 0;
+  like.commit = entry.commit;
+  like.number = entry.name.number;
+  like.model = model_of(entry.name.model);
+  like.kin = kin;
+  like.tags = tag_set_of(entry.tags);
+  like.has_weights = entry.has_weights;
+  like.group = group_of(*entry.graph);
+  link(new_version(like));
+  return {};
+}
+
+bool IndexWriter::retire(const VersionId& id) {
+  const auto kin = find_kin(shelf_, *kin_, id);
+  if (!kin || shelf_.kin[*kin].version == kNone) return false;
+  end(shelf_.kin[*kin].version);
+  shelf_.kin[*kin].version = kNone;
+  return true;
+}
+
+bool IndexWriter::set_quality(const VersionId& id, const std::optional<double>& quality) {
+  const auto kin = find_kin(shelf_, *kin_, id);
+  if (!kin || shelf_.kin[*kin].version == kNone) return false;
+  const std::uint32_t before = shelf_.kin[*kin].version;
+  const Version& old = shelf_.versions[before];
+  Version like;
+  like.has_quality = quality.has_value() && !std::isnan(*quality);
+  like.quality = like.has_quality ? *quality : 0;
+  like.commit = old.commit;
+  like.number = old.number;
+  like.model = old.model;
+  like.kin = old.kin;
+  like.tags = old.tags;
+  like.has_weights = old.has_weights;
+  like.group = old.group;
+  link(new_version(like));
+  end(before);
+  return true;
+}
+
+void IndexWriter::add_line(const VersionId& id, const std::optional<VersionId>& ancestor) {
+  Kin& kin = shelf_.kin[kin_of(id)];
+  if (!ancestor || kin.ancestor.load(std::memory_order_relaxed) != kNone) return;
+  kin.ancestor.store(kin_of(*ancestor), std::memory_order_release);
+}
+
+void IndexWriter::publish(std::uint64_t as_of) {
+  const View* before = view_.load(std::memory_order_relaxed);
+  const std::uint64_t newest = before == nullptr ? as_of : std::max(as_of, before->as_of);
+  const auto* view = new View{.epoch = epoch_ + 1,
+                              .as_of = newest,
+                              .slots = slots_.get(),
+                              .kin = kin_.get(),
+                              .groups = groups_end_,
+                              .lines = shelf_.kin.in_use()};
+  if (before != nullptr) later([before] { delete before; });
+  view_.store(view);
+  epochs_.advance(++epoch_);
+  deferred_.run(epochs_.oldest());
+}
+
+StructureIndex::Memory IndexWriter::memory() const {
+  StructureIndex::Memory memory{.models = living_, .graph_bytes = graph_bytes_};
+  memory.architectures = shelf_.groups.in_use();
+  memory.index_bytes = shelf_.versions.memory_bytes() + shelf_.groups.memory_bytes() + shelf_.postings.memory_bytes() +
+                       shelf_.models.memory_bytes() + shelf_.tag_sets.memory_bytes() + shelf_.kin.memory_bytes() +
+                       slots_->memory_bytes() + kin_->memory_bytes() + groups_.memory_bytes() + models_.memory_bytes() +
+                       tag_sets_.memory_bytes() + heap_bytes_;
+  return memory;
+}
+
+}  // namespace freshet::detail

@@ -1,0 +1,98 @@
+#pragma once
+
+/// Who changes the index: one thread at a time, beside any number of readers.
+
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "repo/match/epochs.h"
+#include "repo/match/flat_set.h"
+#include "repo/match/shelf.h"
+#include "repo/match/structure_index.h"
+
+namespace freshet::detail {
+
+/// Every change ends with publish(), which makes it visible as a whole.
+class IndexWriter {
+ public:
+  IndexWriter(Shelf& shelf, Epochs& epochs);
+  ~IndexWriter();
+
+  /// What readers begin with. Any thread.
+  const std::atomic<const View*>& view() const { return view_; }
+
+  Status insert(const IndexEntry& entry);
+  bool retire(const VersionId& id);
+  bool set_quality(const VersionId& id, const std::optional<double>& quality);
+  void add_line(const VersionId& id, const std::optional<VersionId>& ancestor);
+  void publish(std::uint64_t as_of);
+
+  StructureIndex::Memory memory() const;
+
+ private:
+  // Names, lines and tags that versions share.
+  std::uint32_t kin_of(const VersionId& id);
+  std::uint32_t model_of(const std::string& name);
+  std::uint32_t tag_set_of(std::vector<Digest> digests);
+  void leave_model(std::uint32_t model);
+  void leave_tag_set(std::uint32_t tags);
+
+  // Versions: in repo/match/version_lists.cc.
+  std::uint32_t new_version(const Version& like);
+  void link(std::uint32_t version);
+  void unlink(std::uint32_t version);
+  void end(std::uint32_t version);
+
+  // Groups: in repo/match/groups.cc.
+  std::uint32_t group_of(const MatchGraph& graph);
+  void add_slots(std::uint32_t group, const MatchGraph& graph);
+  void remove_group(std::uint32_t group);
+  void remove_slot(std::uint32_t group, const SlotId& slot);
+
+  std::uint32_t new_posting(const SlotId& slot, std::uint32_t group);
+  void append(std::uint32_t posting, std::uint32_t group);
+  void drop_removed(std::uint32_t posting);
+  void set_block(Posting& posting, const std::vector<std::uint32_t>& groups, std::uint32_t capacity);
+  void leave_posting_of(std::uint32_t group);
+
+  void insert_cell(std::unique_ptr<CellTable>& table, std::uint64_t hash, Cell cell);
+  /// What was unlinked in this change goes when no reader can see it.
+  void later(std::function<void()> action) { deferred_.after(epoch_ + 1, std::move(action)); }
+
+  /// What is known of a group that has private slots, while another group that shares some of them is added.
+  class PrivateGroup;
+  using PrivateGroups = std::unordered_map<std::uint32_t, std::unique_ptr<PrivateGroup>>;
+  void share(const CellTable::Found& found, const SlotId& slot, PrivateGroups& groups);
+
+  struct GroupHash {
+    const Shelf& shelf;
+    std::uint64_t operator()(std::uint32_t group) const { return shelf.groups[group].graph->hash(); }
+  };
+  struct ModelHash {
+    const Shelf& shelf;
+    std::uint64_t operator()(std::uint32_t model) const { return std::hash<std::string>()(shelf.models[model].text); }
+  };
+  struct TagsHash {
+    const Shelf& shelf;
+    std::uint64_t operator()(std::uint32_t tags) const { return shelf.tag_sets[tags].digests.front().low; }
+  };
+
+  Shelf& shelf_;
+  Epochs& epochs_;
+  std::unique_ptr<CellTable> slots_;
+  std::unique_ptr<CellTable> kin_;
+  FlatSet<GroupHash> groups_;
+  FlatSet<ModelHash> models_;
+  FlatSet<TagsHash> tag_sets_;
+  std::uint64_t epoch_ = 0;
+  std::uint32_t groups_end_ = 0;  ///< Greater than every group's number.
+  std::uint64_t random_ = 0x2545F4914F6CDD1DULL;
+  std::uint64_t living_ = 0;  ///< Versions that can be in an answer.
+  std::uint64_t graph_bytes_ = 0;
+  std::uint64_t heap_bytes_ = 0;  ///< Blocks of postings that are not inside them.
+  std::atomic<const View*> view_{nullptr};
+  Deferred deferred_;  ///< Last: its actions use all the rest.
+};
+
+}  // namespace freshet::detail
