@@ -34,6 +34,11 @@ class BlobWriter {
   virtual Status commit() = 0;
 };
 
+struct DiskUse {
+  std::uint64_t bytes = 0;           ///< All.
+  std::uint64_t metadata_bytes = 0;  ///< Of these: records, keys, and what the medium needs to find things again.
+};
+
 class Backend {
  public:
   struct Put {
@@ -76,8 +81,8 @@ class Backend {
   /// the batch that failed is there whole or not at all.
   virtual Status recover() = 0;
 
-  /// Bytes on the medium, as it accounts for them.
-  virtual Result<std::uint64_t> disk_bytes() const = 0;
+  /// What it takes on the medium, as it accounts for that.
+  virtual Result<DiskUse> disk_use() const = 0;
 };
 
 std::unique_ptr<Backend> make_memory_backend();

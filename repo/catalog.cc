@@ -57,6 +57,7 @@ Result<Catalog> Catalog::load(const Backend& backend) {
 void Catalog::add(const VersionName& name, VersionRow row) { place(name, std::move(row), Settled::now); }
 
 void Catalog::place(const VersionName& name, VersionRow row, Settled settled) {
+  ++(row.retired ? retired_ : versions_);
   auto kept = std::make_shared<const VersionRow>(std::move(row));
   if (settled == Settled::now) {
     forest_->set(name, kept);
@@ -66,7 +67,6 @@ void Catalog::place(const VersionName& name, VersionRow row, Settled settled) {
   models_[name.model].insert_or_assign(name.number, Entry{std::move(kept)});
   VersionNumber& high_water = high_water_[name.model];
   high_water = std::max(high_water, name.number);
-  ++versions_;
 }
 
 void Catalog::add_segment(std::uint64_t bytes) {
@@ -74,13 +74,45 @@ void Catalog::add_segment(std::uint64_t bytes) {
   segment_bytes_ += bytes;
 }
 
+void Catalog::drop_segment(std::uint64_t bytes) {
+  --segments_;
+  segment_bytes_ -= bytes;
+}
+
+void Catalog::retire(const VersionName& name, VersionRow tombstone) {
+  --versions_;
+  add(name, std::move(tombstone));
+}
+
+std::optional<VersionNumber> Catalog::newest(const Versions& versions) {
+  for (auto at = versions.rbegin(); at != versions.rend(); ++at) {
+    if (at->second.row == nullptr || !at->second.row->retired) return at->first;
+  }
+  return std::nullopt;
+}
+
+std::uint64_t Catalog::live_models() const {
+  return static_cast<std::uint64_t>(std::count_if(models_.begin(), models_.end(),
+                                                  [](const auto& model) { return newest(model.second).has_value(); }));
+}
+
 Result<Catalog::Found> Catalog::find(const VersionName& name) const {
+  FRESHET_ASSIGN(Found found, find_or_tombstone(name));
+  if (found.row->retired) {
+    return fail(Code::not_found, name.number != 0 ? format("{} was retired", to_string(found.name))
+                                                  : format("all versions of {} were retired", name.model));
+  }
+  return found;
+}
+
+Result<Catalog::Found> Catalog::find_or_tombstone(const VersionName& name) const {
   const auto model = models_.find(name.model);
   if (model == models_.end()) {
     return fail(Code::not_found, format("no model {}; {}", name.model, some_models(models_)));
   }
   const Versions& versions = model->second;
-  const auto found = name.number == 0 ? std::prev(versions.end()) : versions.find(name.number);
+  const auto found =
+      versions.find(name.number != 0 ? name.number : newest(versions).value_or(versions.rbegin()->first));
   if (found == versions.end()) {
     return fail(Code::not_found, format("no version {}; {} has {} of them, {} to {}", to_string(name), name.model,
                                         versions.size(), versions.begin()->first, versions.rbegin()->first));
@@ -124,7 +156,8 @@ VersionNumber Catalog::high_water(const std::string& model) const {
   return versions == models_.end() ? marked : std::max(marked, versions->second.rbegin()->first);
 }
 
-Status remove_leftover_blobs(Backend& backend, const std::function<bool(std::string_view key)>& in_use) {
+Status remove_leftover_blobs(Backend& backend, const Catalog& catalog,
+                             const std::function<bool(std::string_view key)>& in_use) {
   // Both lists come in the order of the same keys, so one pass tells which blobs have no record.
   std::vector<std::string> named;
   FRESHET_TRY(backend.scan(kSegmentPrefix, [&](std::string_view key, std::string_view) {
@@ -135,7 +168,10 @@ Status remove_leftover_blobs(Backend& backend, const std::function<bool(std::str
   auto next = named.begin();
   FRESHET_TRY(backend.list_blobs([&](std::string_view key, std::uint64_t) {
     while (next != named.end() && *next < key) ++next;
-    if ((next == named.end() || *next != key) && !in_use(key)) leftover.emplace_back(key);
+    if (next != named.end() && *next == key) return true;
+    const std::optional<SegmentName> segment = parse_segment_key(key);
+    const auto writer = segment ? catalog.row_of(segment->writer) : nullptr;
+    if ((writer == nullptr || !writer->retired) && !in_use(key)) leftover.emplace_back(key);
     return true;
   }));
   if (leftover.empty()) return {};

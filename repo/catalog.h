@@ -31,17 +31,24 @@ class Catalog {
   /// Reads all rows. A damaged row keeps its place under its name; it hides no other one.
   static Result<Catalog> load(const Backend& backend);
 
-  void add(const VersionName& name, VersionRow row);  ///< Or replaces the row that it has.
+  void add(const VersionName& name, VersionRow row);
   void add_segment(std::uint64_t bytes);
+  void drop_segment(std::uint64_t bytes);
+  /// Puts the tombstone in the version's place. REQUIRES: it is there, and not retired.
+  void retire(const VersionName& name, VersionRow tombstone);
 
-  /// The named version, or the newest for number 0. not_found says what is there instead; corrupt for a damaged row.
+  /// The named version, or the newest for number 0; not one that was retired. not_found says so, or what is there
+  /// instead; corrupt for a damaged row.
   struct Found {
     VersionName name;
     std::shared_ptr<const VersionRow> row;
   };
   Result<Found> find(const VersionName& name) const;
+  /// The same, and a retired one too, if it is named by its number or all of the model's are.
+  Result<Found> find_or_tombstone(const VersionName& name) const;
+  /// Retired or not.
   std::optional<VersionName> find(const VersionId& id) const;
-  /// The stored version's row, or null.
+  /// The version's row, retired or not; or null.
   std::shared_ptr<const VersionRow> row_of(const VersionId& id) const;
   bool has_name(const VersionName& name) const;
 
@@ -55,7 +62,11 @@ class Catalog {
   VersionNumber high_water(const std::string& model) const;
 
   const std::map<std::string, Versions>& models() const { return models_; }
-  std::uint64_t versions() const { return versions_; }
+  /// The number of the newest version that was not retired, if there is one.
+  static std::optional<VersionNumber> newest(const Versions& versions);
+  std::uint64_t live_models() const;
+  std::uint64_t versions() const { return versions_; }  ///< Without retired ones.
+  std::uint64_t retired() const { return retired_; }
   std::uint64_t segments() const { return segments_; }
   std::uint64_t segment_bytes() const { return segment_bytes_; }
 
@@ -67,12 +78,14 @@ class Catalog {
   std::map<std::string, VersionNumber> high_water_;
   std::shared_ptr<VersionForest> forest_ = std::make_shared<VersionForest>();
   std::uint64_t versions_ = 0;
+  std::uint64_t retired_ = 0;
   std::uint64_t segments_ = 0;
   std::uint64_t segment_bytes_ = 0;
 };
 
-/// Erases the blobs that no segment record names, but for those that are `in_use`: what a crash, or a put that failed,
-/// left.
-Status remove_leftover_blobs(Backend& backend, const std::function<bool(std::string_view key)>& in_use);
+/// Erases the blobs that a crash, or a put that failed, left: no segment record names them, and they are not `in_use`.
+/// What retired versions wrote is left for gc(), which says what it erases.
+Status remove_leftover_blobs(Backend& backend, const Catalog& catalog,
+                             const std::function<bool(std::string_view key)>& in_use);
 
 }  // namespace freshet

@@ -140,6 +140,10 @@ void LocalRepository::Impl::tell_of(PutInProgress& put) {
     catalog.add(put.manifest.name, put.row);
     for (const NewSegment& segment : put.segments) catalog.add_segment(segment.bytes);
   }
+  if (references) {
+    references->add_architecture(put.row.architecture);
+    if (put.row.has_weights) references->add_segments(distinct_segments(put.manifest.owners));
+  }
   index_version(put.manifest.name, put.row, *put.manifest.architecture);
 }
 

@@ -48,8 +48,8 @@ std::string tensor_label(const VersionName& name, const Architecture& architectu
 
 Status LocalRepository::Impl::load() {
   FRESHET_TRY(check_format(*backend));
-  if (!backend->read_only()) FRESHET_TRY(remove_leftovers());
   FRESHET_ASSIGN(Catalog loaded, Catalog::load(*backend));
+  if (!backend->read_only()) FRESHET_TRY(remove_leftovers(loaded));
   FRESHET_TRY(index_catalog(loaded));
   const MutexLock lock(mutex);
   catalog = std::move(loaded);
@@ -61,14 +61,15 @@ Status LocalRepository::Impl::ready_to_write() {
   if (!failed) return {};
   // Whether the batch that failed is there or not, only the backend's records say.
   FRESHET_TRY(backend->recover());
+  references.reset();
   FRESHET_TRY(load());
   failed = false;
   return {};
 }
 
-Status LocalRepository::Impl::remove_leftovers() {
+Status LocalRepository::Impl::remove_leftovers(const Catalog& loaded) {
   const std::unordered_set<SegmentName>& in_flight = segments_in_flight;
-  return remove_leftover_blobs(*backend, [&in_flight](std::string_view key) {
+  return remove_leftover_blobs(*backend, loaded, [&in_flight](std::string_view key) {
     const std::optional<SegmentName> segment = parse_segment_key(key);
     return segment && in_flight.count(*segment) != 0;
   });
@@ -122,14 +123,17 @@ Result<std::unique_ptr<Repository>> Repository::open(std::unique_ptr<Backend> ba
 Result<std::vector<std::string>> LocalRepository::models() const {
   const MutexLock lock(impl_->mutex);
   std::vector<std::string> names;
-  for (const auto& [model, versions] : impl_->catalog.models()) names.push_back(model);
+  for (const auto& [model, versions] : impl_->catalog.models()) {
+    if (Catalog::newest(versions)) names.push_back(model);
+  }
   return names;
 }
 
 Result<VersionNumber> LocalRepository::latest(const std::string& model) const {
   const MutexLock lock(impl_->mutex);
   const auto found = impl_->catalog.models().find(model);
-  if (found != impl_->catalog.models().end()) return found->second.rbegin()->first;
+  const auto newest = found == impl_->catalog.models().end() ? std::nullopt : Catalog::newest(found->second);
+  if (newest) return *newest;
   return fail(impl_->catalog.find(VersionName{.model = model}).error());
 }
 
@@ -139,13 +143,15 @@ Result<std::optional<VersionName>> LocalRepository::find(const VersionId& id) co
 }
 
 Result<RepositoryStat> LocalRepository::stat() const {
-  FRESHET_ASSIGN(const std::uint64_t disk_bytes, impl_->backend->disk_bytes());
+  FRESHET_ASSIGN(const DiskUse disk, impl_->backend->disk_use());
   const MutexLock lock(impl_->mutex);
-  return RepositoryStat{.models = impl_->catalog.models().size(),
+  return RepositoryStat{.models = impl_->catalog.live_models(),
                         .versions = impl_->catalog.versions(),
+                        .retired_versions = impl_->catalog.retired(),
                         .live_tensors = impl_->catalog.segments(),
                         .live_bytes = impl_->catalog.segment_bytes(),
-                        .disk_bytes = disk_bytes};
+                        .disk_bytes = disk.bytes,
+                        .metadata_bytes = disk.metadata_bytes};
 }
 
 }  // namespace freshet

@@ -17,6 +17,7 @@
 #include "core/mutex.h"
 #include "repo/catalog.h"
 #include "repo/match/structure_index.h"
+#include "repo/references.h"
 #include "repo/repository.h"
 
 namespace freshet {
@@ -90,6 +91,11 @@ class LocalRepository final : public Repository {
   Status set_alias(const std::string& model, const std::string& alias, std::optional<VersionNumber> expected,
                    VersionNumber desired) override;
   Result<std::vector<Alias>> aliases(const std::string& model) const override;
+  Result<RetireReport> retire(const VersionName& name, const RetireOptions& options) override;
+  Result<GcReport> gc(const GcOptions& options, const Progress& progress) override;
+  Status add_referrer(const ExternalReferrer& referrer) override;
+  Status drop_referrer(const VersionId& version) override;
+  Result<std::vector<ExternalReferrer>> referrers() const override;
   Result<RepositoryStat> stat() const override;
   Result<VerifyReport> verify(const std::optional<VersionName>& name, const Progress& progress) const override;
 
@@ -113,7 +119,7 @@ class LocalRepository::Impl {
   Status apply(const Backend::Batch& batch) FRESHET_REQUIRES(turn);
   /// Erases the blobs without a segment record that no put is writing. REQUIRES: `turn` is held, all the while: a put
   /// that begins may write a blob of the same name.
-  Status remove_leftovers() FRESHET_REQUIRES(turn);
+  Status remove_leftovers(const Catalog& loaded) FRESHET_REQUIRES(turn);
 
   // The steps of a put, in repo/put.cc. Only the first and the last hold the turn, so that puts write their blobs side
   // by side.
@@ -154,6 +160,24 @@ class LocalRepository::Impl {
 
   /// "net@best" for every alias that means the version: who is to retire it is told these.
   Result<std::vector<std::string>> aliases_of(const VersionName& name) const;
+  // Retiring and collecting garbage, in repo/retire.cc, repo/gc.cc and repo/referrers.cc.
+  Status need_references() FRESHET_REQUIRES(turn);
+  Result<References> count_references() const;
+  Result<std::vector<SegmentName>> segments_of(const VersionName& name, const VersionRow& row) const;
+  Status scan_referrers(const std::function<void(const ExternalReferrer&)>& each) const;
+  /// What retiring a version lets go of.
+  struct Release {
+    bool known = false;  ///< False where damage hides what versions name.
+    std::vector<SegmentName> segments;
+    std::vector<SegmentName> unnamed;  ///< Of those, the ones that nobody else names.
+  };
+  Result<Release> release_of(const Catalog::Found& version) FRESHET_REQUIRES(turn);
+  Result<RetireReport> retire_now(const Catalog::Found& version) FRESHET_REQUIRES(turn);
+  /// Nothing when there is no such record.
+  Result<std::optional<std::uint64_t>> segment_bytes(const std::string& record_key) const;
+  Result<std::vector<GcRow>> inherited_rows() const FRESHET_REQUIRES(turn);
+  Status drop_unnamed(const std::vector<SegmentName>& unnamed) FRESHET_REQUIRES(turn);
+  Result<std::vector<std::string>> pins_of(const VersionName& name) const;
 
   Result<Catalog::Found> find(const VersionName& name) const;
   Result<std::shared_ptr<const Architecture>> architecture_of(const Digest& digest) const;
@@ -205,9 +229,14 @@ class LocalRepository::Impl {
 
   /// Never locks its readers out, so it stands beside `mutex`.
   StructureIndex index;
+  /// Made when somebody first needs it: who never retires pays nothing for it.
+  std::optional<References> references FRESHET_GUARDED_BY(turn);
 
   mutable Mutex mutex;
   Catalog catalog FRESHET_GUARDED_BY(mutex);
+  /// Grows with each pin that goes; who waits to retire waits for it.
+  std::uint64_t unpins FRESHET_GUARDED_BY(mutex) = 0;
+  CondVar unpinned;
 };
 
 /// What is stored must be the same bytes wherever a segment is named; corrupt says how they differ.

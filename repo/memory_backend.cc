@@ -116,12 +116,16 @@ class MemoryBackend final : public Backend {
 
   Status recover() override { return {}; }
 
-  Result<std::uint64_t> disk_bytes() const override {
+  Result<DiskUse> disk_use() const override {
     const MutexLock lock(mutex_);
-    std::uint64_t bytes = 0;
-    for (const auto& [key, blob] : blobs_) bytes += key.size() + blob->size();
-    for (const auto& [key, value] : records_) bytes += key.size() + value.size();
-    return bytes;
+    DiskUse use;
+    for (const auto& [key, blob] : blobs_) {
+      use.bytes += blob->size();
+      use.metadata_bytes += key.size();
+    }
+    for (const auto& [key, value] : records_) use.metadata_bytes += key.size() + value.size();
+    use.bytes += use.metadata_bytes;
+    return use;
   }
 
  private:

@@ -48,19 +48,27 @@ Status LocalRepository::unpin(const VersionName& name, const std::string& by) {
   const std::string key = pin_key(found.name, by);
   FRESHET_ASSIGN(const std::uint64_t count, count_at(*impl_->backend, key));
   if (count == 0) return fail(Code::not_found, format("{} is not pinned by {}", to_string(found.name), by));
-  if (count == 1) return impl_->apply({Backend::Erase{key}});
-  return impl_->apply({Backend::Put{key, std::to_string(count - 1)}});
+  if (count > 1) return impl_->apply({Backend::Put{key, std::to_string(count - 1)}});
+  FRESHET_TRY(impl_->apply({Backend::Erase{key}}));
+  const MutexLock lock(impl_->mutex);
+  ++impl_->unpins;
+  impl_->unpinned.notify_all();
+  return {};
 }
 
-Result<std::vector<std::string>> LocalRepository::pins(const VersionName& name) const {
-  FRESHET_ASSIGN(const Catalog::Found found, impl_->find(name));
-  const std::string prefix = pin_prefix(found.name);
+Result<std::vector<std::string>> LocalRepository::Impl::pins_of(const VersionName& name) const {
+  const std::string prefix = pin_prefix(name);
   std::vector<std::string> holders;
-  FRESHET_TRY(impl_->backend->scan(prefix, [&](std::string_view key, std::string_view) {
+  FRESHET_TRY(backend->scan(prefix, [&](std::string_view key, std::string_view) {
     holders.emplace_back(key.substr(prefix.size()));
     return true;
   }));
   return holders;
+}
+
+Result<std::vector<std::string>> LocalRepository::pins(const VersionName& name) const {
+  FRESHET_ASSIGN(const Catalog::Found found, impl_->find(name));
+  return impl_->pins_of(found.name);
 }
 
 }  // namespace freshet

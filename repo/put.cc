@@ -90,8 +90,14 @@ Status LocalRepository::Impl::admit(Manifest& manifest, const PutOptions& option
   {
     const MutexLock lock(mutex);
     if (const auto stored = catalog.find(manifest.id)) {
-      return fail(Code::already_exists,
-                  format("version {} is stored as {}", to_string(manifest.id), to_string(*stored)));
+      const bool retired = catalog.row_of(manifest.id) != nullptr && catalog.row_of(manifest.id)->retired;
+      return fail(Code::already_exists, format("version {} {} {}", to_string(manifest.id),
+                                               retired ? "was retired as" : "is stored as", to_string(*stored)));
+    }
+    const auto ancestor = manifest.ancestor ? catalog.row_of(*manifest.ancestor) : nullptr;
+    if (ancestor != nullptr && ancestor->retired && !options.ancestor_may_be_retired) {
+      return fail(Code::failed_precondition, format("put {}: its ancestor {} was retired", manifest.name.model,
+                                                    to_string(*catalog.find(*manifest.ancestor))));
     }
     if (options.placed && catalog.has_name(manifest.name)) {
       return fail(Code::already_exists, to_string(manifest.name) + " is stored");

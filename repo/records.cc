@@ -11,7 +11,8 @@
 namespace freshet {
 namespace {
 
-constexpr std::size_t kSegmentKeyBytes = 36;
+constexpr std::size_t kIdBytes = 32;
+constexpr std::size_t kSegmentKeyBytes = kIdBytes + sizeof(std::uint32_t);
 
 // Big-endian, so that keys sort as numbers do.
 template <typename Number>
@@ -28,6 +29,19 @@ Number read_big_endian(std::string_view bytes) {
     number = static_cast<Number>((number << 8) | static_cast<std::uint8_t>(bytes[i]));
   }
   return number;
+}
+
+void append_id(std::string& key, const VersionId& id) {
+  append_big_endian(key, id.run.high);
+  append_big_endian(key, id.run.low);
+  append_big_endian(key, id.incarnation);
+  append_big_endian(key, id.sequence);
+}
+
+VersionId read_id(std::string_view bytes) {
+  return {.run = {.high = read_big_endian<std::uint64_t>(bytes), .low = read_big_endian<std::uint64_t>(bytes.substr(8))},
+          .incarnation = read_big_endian<std::uint64_t>(bytes.substr(16)),
+          .sequence = read_big_endian<std::uint64_t>(bytes.substr(24))};
 }
 
 // A model's name holds no zero byte, so the separator keeps "net" and "net2" apart and in order.
@@ -100,23 +114,14 @@ const Table* verified(const std::vector<std::uint64_t>& buffer, std::size_t byte
 std::string segment_key(const SegmentName& segment) {
   std::string key;
   key.reserve(kSegmentKeyBytes);
-  append_big_endian(key, segment.writer.run.high);
-  append_big_endian(key, segment.writer.run.low);
-  append_big_endian(key, segment.writer.incarnation);
-  append_big_endian(key, segment.writer.sequence);
+  append_id(key, segment.writer);
   append_big_endian(key, segment.tensor);
   return key;
 }
 
 std::optional<SegmentName> parse_segment_key(std::string_view key) {
   if (key.size() != kSegmentKeyBytes) return std::nullopt;
-  SegmentName segment;
-  segment.writer.run.high = read_big_endian<std::uint64_t>(key);
-  segment.writer.run.low = read_big_endian<std::uint64_t>(key.substr(8));
-  segment.writer.incarnation = read_big_endian<std::uint64_t>(key.substr(16));
-  segment.writer.sequence = read_big_endian<std::uint64_t>(key.substr(24));
-  segment.tensor = read_big_endian<std::uint32_t>(key.substr(32));
-  return segment;
+  return SegmentName{.writer = read_id(key), .tensor = read_big_endian<std::uint32_t>(key.substr(kIdBytes))};
 }
 
 std::string segment_record_key(const SegmentName& segment) {
@@ -139,6 +144,41 @@ std::string given_up_key(const VersionId& id, std::uint64_t attempt) {
     append_big_endian(key, part);
   }
   return key;
+}
+
+std::string referrer_prefix(const VersionId& referrer) {
+  std::string key(kReferrerPrefix);
+  append_id(key, referrer);
+  return key;
+}
+
+std::string referrer_key(const VersionId& referrer, const VersionId& writer) {
+  std::string key = referrer_prefix(referrer);
+  append_id(key, writer);
+  return key;
+}
+
+std::optional<ReferrerKey> parse_referrer_key(std::string_view key) {
+  if (key.size() != kReferrerPrefix.size() + 2 * kIdBytes) return std::nullopt;
+  key.remove_prefix(kReferrerPrefix.size());
+  return ReferrerKey{.referrer = read_id(key), .writer = read_id(key.substr(kIdBytes))};
+}
+
+std::string encode_referrer(const std::vector<std::uint32_t>& tensors) {
+  flatbuffers::FlatBufferBuilder builder(64);
+  const auto vector = builder.CreateVector(tensors);
+  stored::ReferrerBuilder referrer(builder);
+  referrer.add_tensors(vector);
+  return finish(builder, referrer.Finish());
+}
+
+Result<std::vector<std::uint32_t>> decode_referrer(std::string_view value) {
+  const std::vector<std::uint64_t> buffer = aligned_copy(value);
+  const auto* referrer = verified<stored::Referrer>(buffer, value.size());
+  if (referrer == nullptr) return fail(Code::corrupt, "a referrer's record is damaged");
+  std::vector<std::uint32_t> tensors;
+  if (referrer->tensors() != nullptr) tensors.assign(referrer->tensors()->begin(), referrer->tensors()->end());
+  return tensors;
 }
 
 std::optional<VersionName> parse_version_key(std::string_view key) {

@@ -24,6 +24,7 @@ inline constexpr std::string_view kVersionPrefix = "v/";
 inline constexpr std::string_view kSegmentPrefix = "s/";
 inline constexpr std::string_view kHighWaterPrefix = "h/";
 inline constexpr std::string_view kSharedPrefix = "c/";
+inline constexpr std::string_view kReferrerPrefix = "x/";
 inline constexpr std::size_t kPinHolderBytesMax = 256;
 
 /// Of a segment's blob: 36 bytes, whose order is the order of segment names.
@@ -42,6 +43,16 @@ std::string alias_key(std::string_view model, std::string_view alias);
 
 /// Says that a put of the version was given up for good.
 std::string given_up_key(const VersionId& id, std::uint64_t attempt);
+/// All records of a version elsewhere that names segments here, and the one for each writer of those.
+std::string referrer_prefix(const VersionId& referrer);
+std::string referrer_key(const VersionId& referrer, const VersionId& writer);
+struct ReferrerKey {
+  VersionId referrer;
+  VersionId writer;
+};
+std::optional<ReferrerKey> parse_referrer_key(std::string_view key);
+std::string encode_referrer(const std::vector<std::uint32_t>& tensors);
+Result<std::vector<std::uint32_t>> decode_referrer(std::string_view value);
 
 /// The version that a version_key() names.
 std::optional<VersionName> parse_version_key(std::string_view key);

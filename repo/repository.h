@@ -25,6 +25,7 @@
 #include "repo/backend.h"
 #include "repo/match/query.h"
 #include "repo/placed.h"
+#include "repo/retirement.h"
 
 namespace freshet {
 
@@ -111,10 +112,13 @@ Result<VersionReference> parse_version_reference(std::string_view text);
 
 struct RepositoryStat {
   std::uint64_t models = 0;
-  std::uint64_t versions = 0;
-  std::uint64_t live_tensors = 0;  ///< Distinct segments.
+  std::uint64_t versions = 0;          ///< Without retired ones.
+  std::uint64_t retired_versions = 0;  ///< Whose tombstones keep their line.
+  std::uint64_t live_tensors = 0;      ///< Distinct segments.
   std::uint64_t live_bytes = 0;
-  std::uint64_t disk_bytes = 0;
+  std::uint64_t disk_bytes = 0;  ///< All of it.
+  std::uint64_t metadata_bytes =
+      0;  ///< Of disk_bytes, what is not payload. After gc() the rest is live_bytes and < 1 %.
 };
 
 struct VerifyReport {
@@ -149,7 +153,8 @@ class Repository {
   /// segments; each is checked against its digest before the version exists. It must not call the repository's writing
   /// functions.
   ///
-  /// Errors: already_exists (the same version id is stored; nothing was done); corrupt (bytes do not match their
+  /// Errors: already_exists (the same version id is stored, or was and is retired; nothing was done);
+  /// failed_precondition (its ancestor was retired); corrupt (bytes do not match their
   /// digest, or a stored segment has another one); out_of_space; unavailable (the backend). Nothing is left half-made,
   /// and the next put first tries to bring a backend back that failed.
   struct PutOptions {
@@ -159,6 +164,9 @@ class Repository {
     /// is taken), bytes of segments that rest elsewhere are not asked for, and an attempt that settle_put() gave up is
     /// failed_precondition.
     std::optional<Placed> placed;
+    /// Stores it though its ancestor was retired: for whoever keeps a run's every version, in whatever order others
+    /// retire them. Segments that went with the ancestor are asked for again.
+    bool ancestor_may_be_retired = false;
   };
   virtual Result<VersionName> put(const Manifest& manifest,
                                   const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of,
@@ -167,7 +175,7 @@ class Repository {
   /// Number 0: the newest. not_found names what is there instead.
   virtual Result<VersionRecord> get(const VersionName& name) const = 0;
   virtual Result<VersionNumber> latest(const std::string& model) const = 0;
-  /// By identity; nothing when it is not stored.
+  /// By identity, also one that was retired; nothing when it was never stored.
   virtual Result<std::optional<VersionName>> find(const VersionId& id) const = 0;
 
   /// Reads tensors into the caller's memory and checks each against its digest.
@@ -216,6 +224,21 @@ class Repository {
   virtual Status pin(const VersionName& name, const std::string& by) = 0;
   virtual Status unpin(const VersionName& name, const std::string& by) = 0;
   virtual Result<std::vector<std::string>> pins(const VersionName& name) const = 0;
+
+  /// Retires a version (its number must be given): its manifest goes at once, with the records of what only it named,
+  /// and its name, identity, ancestor, quality and sizes stay as a tombstone in the lineage. One durable step. From
+  /// then on get(), pin() and the like answer not_found ("net@3 was retired"), and so does a second retire(); the
+  /// number is never given again. One that is pinned is waited for up to options.wait, then failed_precondition names
+  /// the holders. Its bytes go with the next gc(), if nobody else names them.
+  virtual Result<RetireReport> retire(const VersionName& name, const RetireOptions& options) = 0;
+  /// Erases the segments that no version names, here or elsewhere, and gives their space back. Writers wait meanwhile,
+  /// readers do not. Interrupted at any point, the next gc() goes on.
+  virtual Result<GcReport> gc(const GcOptions& options, const Progress& progress) = 0;
+  /// Makes it durable that a version of another provider names segments here; they stay until drop_referrer(). Doing
+  /// it twice changes nothing, and segments may be added. not_found, and nothing done, when one of them is not stored.
+  virtual Status add_referrer(const ExternalReferrer& referrer) = 0;
+  virtual Status drop_referrer(const VersionId& version) = 0;  ///< No error when it names nothing here.
+  virtual Result<std::vector<ExternalReferrer>> referrers() const = 0;
 
   // What one provider of several does for the others (repo/cluster/).
 

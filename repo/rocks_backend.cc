@@ -1,7 +1,6 @@
 /// The embedded durable backend: a RocksDB folder that one process owns. repo/FORMAT.md has the keys.
 
 #include <cstring>
-#include <filesystem>
 
 #include "core/format.h"
 #include "core/mutex.h"
@@ -48,11 +47,7 @@ class RocksBackend final : public Backend {
     batch.DeleteRange(store_->payloads, first, last).PermitUncheckedError();
     batch.Delete(store_->blobs, inline_key(key)).PermitUncheckedError();
     batch.Delete(store_->blobs, head_key(key)).PermitUncheckedError();
-    FRESHET_TRY(status_of(store_->db->Write({}, &batch), "erase a blob"));
-    const MutexLock lock(mutex_);
-    if (erased_first_.empty() || first < erased_first_) erased_first_ = first;
-    if (erased_last_ < last) erased_last_ = last;
-    return {};
+    return status_of(store_->db->Write({}, &batch), "erase a blob");
   }
 
   Status list_blobs(const std::function<bool(std::string_view, std::uint64_t)>& each) const override {
@@ -67,17 +62,7 @@ class RocksBackend final : public Backend {
 
   Status reclaim() override {
     FRESHET_TRY(check_writable());
-    std::string first;
-    std::string last;
-    {
-      const MutexLock lock(mutex_);
-      first.swap(erased_first_);
-      last.swap(erased_last_);
-    }
-    if (first.empty()) return {};
-    const rocksdb::Slice begin(first);
-    const rocksdb::Slice end(last);
-    return status_of(store_->db->CompactRange({}, store_->payloads, &begin, &end), "reclaim space");
+    return reclaim_space(*store_);
   }
 
   Status apply(const Batch& changes) override {
@@ -111,18 +96,7 @@ class RocksBackend final : public Backend {
     return status_of(store_->db->Resume(), "resume the repository " + store_->folder);
   }
 
-  Result<std::uint64_t> disk_bytes() const override {
-    namespace fs = std::filesystem;
-    std::error_code error;
-    std::uint64_t bytes = 0;
-    for (fs::recursive_directory_iterator at(store_->folder, error), end; !error && at != end; at.increment(error)) {
-      std::error_code gone;  // A file may go while the folder is read.
-      const std::uint64_t size = at->is_regular_file(gone) ? at->file_size(gone) : 0;
-      if (!gone) bytes += size;
-    }
-    if (error) return fail_errno(error.value(), "read the folder " + store_->folder);
-    return bytes;
-  }
+  Result<DiskUse> disk_use() const override { return disk_use_of(*store_); }
 
  private:
   Status check_writable() const {
@@ -174,9 +148,6 @@ class RocksBackend final : public Backend {
   }
 
   const std::unique_ptr<RocksStore> store_;
-  Mutex mutex_;
-  std::string erased_first_ FRESHET_GUARDED_BY(mutex_);  ///< The span of chunks that reclaim() has to look at.
-  std::string erased_last_ FRESHET_GUARDED_BY(mutex_);
 };
 
 }  // namespace

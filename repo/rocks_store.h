@@ -55,6 +55,13 @@ struct BlobHead {
 std::string encode(const BlobHead& head);
 Result<BlobHead> decode_blob_head(std::string_view value);
 
+/// All files of the folder; metadata is what is neither a payload in a table file (a dead one too, until it is
+/// reclaimed) nor in the log.
+Result<DiskUse> disk_use_of(const RocksStore& store);
+/// Writes the log out, which then goes, and rewrites the table files of a family in which 0.5 % or more is dead,
+/// whoever erased it and when.
+Status reclaim_space(RocksStore& store);
+
 /// The Code says what to do next: a full disk is out_of_space, and so on; the message has RocksDB's own words.
 Status status_of(const rocksdb::Status& status, std::string_view what);
 

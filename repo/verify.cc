@@ -73,6 +73,7 @@ Result<VerifyReport> LocalRepository::verify(const std::optional<VersionName>& n
     total = impl_->catalog.segment_bytes();
     for (const auto& [model, versions] : impl_->catalog.models()) {
       for (const auto& [number, entry] : versions) {
+        if (entry.row != nullptr && entry.row->retired) continue;
         rows.emplace_back(VersionName{.model = model, .number = number}, entry.row);
       }
     }

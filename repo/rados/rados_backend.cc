@@ -211,16 +211,21 @@ class RadosBackend final : public Backend {
     return load();
   }
 
-  Result<std::uint64_t> disk_bytes() const override {
-    std::uint64_t bytes = 0;
+  Result<DiskUse> disk_use() const override {
+    DiskUse use;
     FRESHET_TRY(pool_->scan(Pool::kRecords, "", [&](std::string_view key, std::string_view value) {
-      bytes += key.size() + value.size();
+      use.metadata_bytes += key.size() + value.size();
       return true;
     }));
     const std::shared_lock lock(mutex_);
-    for (const auto& [key, head] : heads_) bytes += key.size() + head.bytes;
-    for (const auto& [key, head] : garbage_) bytes += key.size() + head.bytes;
-    return bytes;
+    for (const auto* heads : {&heads_, &garbage_}) {
+      for (const auto& [key, head] : *heads) {
+        use.metadata_bytes += key.size();
+        use.bytes += head.bytes;
+      }
+    }
+    use.bytes += use.metadata_bytes;
+    return use;
   }
 
  private:

@@ -9,6 +9,8 @@
 namespace freshet::rpc {
 namespace {
 
+constexpr Duration kRetireWaitMax = std::chrono::seconds(5);
+
 /// What stays of a Put while its tensors come.
 struct PutPlan {
   Manifest manifest;
@@ -77,12 +79,18 @@ class Asked {
   Status work(const wire::Match& match);
   Status work(const wire::SetAlias& alias);
   Status work(const wire::AskAliases& aliases) { return say_value(repository().aliases(read(aliases.model()))); }
+  Status work(const wire::Retire& retire);
+  Status work(const wire::Gc& gc);
+  Status work(const wire::AddReferrer& add);
+  Status work(const wire::DropReferrer& drop);
+  Status work(const wire::AskReferrers&) { return say_value(repository().referrers()); }
   Status work(const wire::AskSegments& segments);
   Status work(const wire::SettlePut& settle);
   Status work(const wire::AskShared& shared);
   Status work(const wire::ChangeShared& change);
 
   Repository& repository() const { return with_.repository; }
+  Progress progress() const;
 
   const Answering& with_;
   const wire::Request& question_;
@@ -112,6 +120,11 @@ Status Asked::dispatch() {
     case wire::Ask::AskVerify: return ask(question_.body_as_AskVerify());
     case wire::Ask::SetAlias: return ask(question_.body_as_SetAlias());
     case wire::Ask::AskAliases: return ask(question_.body_as_AskAliases());
+    case wire::Ask::Retire: return ask(question_.body_as_Retire());
+    case wire::Ask::Gc: return ask(question_.body_as_Gc());
+    case wire::Ask::AddReferrer: return ask(question_.body_as_AddReferrer());
+    case wire::Ask::DropReferrer: return ask(question_.body_as_DropReferrer());
+    case wire::Ask::AskReferrers: return ask(question_.body_as_AskReferrers());
     case wire::Ask::Match: return ask(question_.body_as_Match());
     case wire::Ask::AskSegments: return ask(question_.body_as_AskSegments());
     case wire::Ask::SettlePut: return ask(question_.body_as_SettlePut());
@@ -235,16 +248,19 @@ Status Asked::work(const wire::AskPins& pins) {
   return say_texts(repository().pins(name));
 }
 
+Progress Asked::progress() const {
+  return [this](std::uint64_t done, std::uint64_t total) {
+    Builder builder;
+    with_.progress(reply(builder, number(), wire::CreateProgress(builder, done, total)));
+  };
+}
+
 Status Asked::work(const wire::AskVerify& verify) {
   std::optional<VersionName> name;
   if (verify.name() != nullptr) {
     FRESHET_ASSIGN(name, read(verify.name()));
   }
-  const auto progress = [this](std::uint64_t done, std::uint64_t total) {
-    Builder builder;
-    with_.progress(reply(builder, number(), wire::CreateProgress(builder, done, total)));
-  };
-  return say_value(repository().verify(name, progress));
+  return say_value(repository().verify(name, progress()));
 }
 
 Status Asked::work(const wire::Match& match) {
@@ -277,6 +293,26 @@ Status Asked::work(const wire::SetAlias& alias) {
   return say_done(repository().set_alias(read(alias.model()), read(alias.alias()), expected, alias.desired()));
 }
 
+Status Asked::work(const wire::Retire& retire) {
+  FRESHET_ASSIGN(const VersionName name, read(retire.name()));
+  // A client that wants to wait longer asks again.
+  const auto wait = std::min<std::uint64_t>(retire.wait_ns(), static_cast<std::uint64_t>(kRetireWaitMax.count()));
+  return say_value(repository().retire(name, {.wait = Duration(static_cast<std::int64_t>(wait))}));
+}
+
+Status Asked::work(const wire::Gc& gc) { return say_value(repository().gc({.dry_run = gc.dry_run()}, progress())); }
+
+Status Asked::work(const wire::AddReferrer& add) {
+  if (add.referrer() == nullptr) return fail(Code::corrupt, "a question without its text");
+  FRESHET_ASSIGN(const ExternalReferrer referrer, read(*add.referrer()));
+  return say_done(repository().add_referrer(referrer));
+}
+
+Status Asked::work(const wire::DropReferrer& drop) {
+  if (drop.version() == nullptr) return fail(Code::corrupt, "a question without its text");
+  return say_done(repository().drop_referrer(read(*drop.version())));
+}
+
 Status Asked::work(const wire::SettlePut& settle) {
   if (settle.id() == nullptr) return fail(Code::corrupt, "a question without its text");
   FRESHET_ASSIGN(const bool there, repository().settle_put(read(*settle.id()), settle.attempt()));
@@ -306,7 +342,11 @@ Lane lane_of(wire::Ask kind) {
     case wire::Ask::Pin:
     case wire::Ask::SettlePut:
     case wire::Ask::SetAlias:
+    case wire::Ask::AddReferrer:
+    case wire::Ask::DropReferrer:
     case wire::Ask::ChangeShared: return Lane::write;
+    case wire::Ask::Retire:
+    case wire::Ask::Gc:
     case wire::Ask::AskVerify: return Lane::slow;
     default: return Lane::quick;
   }

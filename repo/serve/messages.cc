@@ -236,15 +236,18 @@ Result<std::vector<Alias>> read(const wire::Aliases& aliases) {
 }
 
 Offset<wire::Stat> put(Builder& builder, const RepositoryStat& stat) {
-  return wire::CreateStat(builder, stat.models, stat.versions, stat.live_tensors, stat.live_bytes, stat.disk_bytes);
+  return wire::CreateStat(builder, stat.models, stat.versions, stat.live_tensors, stat.live_bytes, stat.disk_bytes,
+                          stat.retired_versions, stat.metadata_bytes);
 }
 
 Result<RepositoryStat> read(const wire::Stat& stat) {
   return RepositoryStat{.models = stat.models(),
                         .versions = stat.versions(),
+                        .retired_versions = stat.retired_versions(),
                         .live_tensors = stat.live_tensors(),
                         .live_bytes = stat.live_bytes(),
-                        .disk_bytes = stat.disk_bytes()};
+                        .disk_bytes = stat.disk_bytes(),
+                        .metadata_bytes = stat.metadata_bytes()};
 }
 
 Offset<wire::Verified> put(Builder& builder, const VerifyReport& report) {

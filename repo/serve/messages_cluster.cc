@@ -139,12 +139,15 @@ std::optional<Placed> read(const wire::Placed* placed) {
 Offset<wire::Put> put(Builder& builder, const Manifest& manifest, const Repository::PutOptions& options) {
   const auto version = put(builder, manifest);
   const auto placed = put(builder, options.placed);
-  return wire::CreatePut(builder, version, wire_number(options.quality), options.has_weights, placed);
+  return wire::CreatePut(builder, version, wire_number(options.quality), options.has_weights, placed,
+                         options.ancestor_may_be_retired);
 }
 
 Result<Repository::PutOptions> read_options(const wire::Put& put) {
-  return Repository::PutOptions{
-      .quality = read(put.quality()), .has_weights = put.has_weights(), .placed = read(put.placed())};
+  return Repository::PutOptions{.quality = read(put.quality()),
+                                .has_weights = put.has_weights(),
+                                .placed = read(put.placed()),
+                                .ancestor_may_be_retired = put.ancestor_may_be_retired()};
 }
 
 Offset<wire::SharedRecord> put(Builder& builder, const SharedRecord& record) {

@@ -68,6 +68,11 @@ class RemoteRepository final : public Repository {
   Status set_alias(const std::string& model, const std::string& alias, std::optional<VersionNumber> expected,
                    VersionNumber desired) override;
   Result<std::vector<Alias>> aliases(const std::string& model) const override;
+  Result<RetireReport> retire(const VersionName& name, const RetireOptions& options) override;
+  Result<GcReport> gc(const GcOptions& options, const Progress& progress) override;
+  Status add_referrer(const ExternalReferrer& referrer) override;
+  Status drop_referrer(const VersionId& version) override;
+  Result<std::vector<ExternalReferrer>> referrers() const override;
   Result<RepositoryStat> stat() const override;
   Result<VerifyReport> verify(const std::optional<VersionName>& name, const Progress& progress) const override;
 

@@ -216,13 +216,13 @@ TEST_P(BackendConformance, ErasedBlobsAreGone) {
 }
 
 TEST_P(BackendConformance, ErasedSpaceComesBack) {
-  const std::uint64_t before = *backend_->disk_bytes();
+  const std::uint64_t before = backend_->disk_use()->bytes;
   write({{"a", some_bytes(20 << 20, 1)}});
-  const std::uint64_t full = *backend_->disk_bytes();
+  const std::uint64_t full = backend_->disk_use()->bytes;
   EXPECT_GE(full, before + (20 << 20));
   ASSERT_TRUE(backend_->erase_blob("a"));
   ASSERT_TRUE(backend_->reclaim());
-  EXPECT_LT(*backend_->disk_bytes(), before + (2 << 20));
+  EXPECT_LT(backend_->disk_use()->bytes, before + (2 << 20));
 }
 
 TEST_P(BackendConformance, BatchesChangeInOrder) {

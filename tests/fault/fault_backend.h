@@ -80,7 +80,7 @@ class FaultBackend final : public Backend {
     FRESHET_TRY(alive());
     return inner_->scan(prefix, each);
   }
-  Result<std::uint64_t> disk_bytes() const override { return inner_->disk_bytes(); }
+  Result<DiskUse> disk_use() const override { return inner_->disk_use(); }
 
  private:
   class Writer final : public BlobWriter {

@@ -144,7 +144,7 @@ TEST_F(RadosTest, OwnersThatWereKilledOrStoppedDoNoHarm) {
   std::vector<std::byte> out(6 << 20);
   EXPECT_TRUE((*first)->read_blob("kept", 0, out));
   EXPECT_EQ((*first)->read_blob("torn", 0, out).error().code(), Code::not_found);
-  EXPECT_LT(*(*first)->disk_bytes(), 7u << 20);
+  EXPECT_LT((*first)->disk_use()->bytes, 7u << 20);
 
   const auto second = after_left(taken);
   ASSERT_TRUE(second) << second.error().message();

@@ -48,7 +48,7 @@ class CountingBackend final : public Backend {
     return inner_->scan(prefix, each);
   }
   Status recover() override { return inner_->recover(); }
-  Result<std::uint64_t> disk_bytes() const override { return inner_->disk_bytes(); }
+  Result<DiskUse> disk_use() const override { return inner_->disk_use(); }
 
  private:
   const std::unique_ptr<Backend> inner_;

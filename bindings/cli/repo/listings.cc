@@ -18,12 +18,19 @@ Result<ExitCode> list_models(Program& program, const Repository& repository) {
   FRESHET_ASSIGN(const std::vector<std::string> models, repository.models());
   for (const std::string& model : models) {
     FRESHET_ASSIGN(const std::vector<LineageRow> versions, repository.versions(model));
-    if (versions.empty()) continue;
-    const LineageRow& newest = versions.back();
-    rows.push_back({model, format("{}", versions.size()), to_string(newest.version), quality_text(newest.quality)});
+    std::size_t live = 0;
+    const LineageRow* newest_row = nullptr;
+    for (const LineageRow& row : versions) {
+      if (row.retired) continue;
+      ++live;
+      newest_row = &row;
+    }
+    if (newest_row == nullptr) continue;
+    const LineageRow& newest = *newest_row;
+    rows.push_back({model, format("{}", live), to_string(newest.version), quality_text(newest.quality)});
     if (!program.out.json) continue;
     FRESHET_TRY(program.out.emit({{"model", model},
-                                  {"versions", versions.size()},
+                                  {"versions", live},
                                   {"newest", newest.version.number},
                                   {"quality", quality_json(newest.quality)}},
                                  ""));
@@ -36,8 +43,9 @@ Result<ExitCode> list_versions(Program& program, const Repository& repository, c
   std::vector<std::vector<std::string>> rows = {{"VERSION", "ANCESTOR", "INHERITED", "OWN", "QUALITY"}};
   FRESHET_ASSIGN(const std::vector<LineageRow> versions, repository.versions(model));
   for (const LineageRow& row : versions) {
-    rows.push_back({to_string(row.version), row.ancestor.number == 0 ? "-" : to_string(row.ancestor),
-                    human_bytes(row.inherited_bytes), human_bytes(row.own_bytes), quality_text(row.quality)});
+    rows.push_back({to_string(row.version) + (row.retired ? " (retired)" : ""),
+                    row.ancestor.number == 0 ? "-" : to_string(row.ancestor), human_bytes(row.inherited_bytes),
+                    human_bytes(row.own_bytes), quality_text(row.quality)});
     if (!program.out.json) continue;
     Json line = {{"model", model},
                  {"version", row.version.number},
@@ -62,11 +70,14 @@ Result<ExitCode> stat(Program& program, Repository& repository, const Arguments&
   FRESHET_TRY(program.out.emit(
       {{"models", stat.models},
        {"versions", stat.versions},
+       {"retired_versions", stat.retired_versions},
        {"live_tensors", stat.live_tensors},
        {"live_bytes", stat.live_bytes},
-       {"disk_bytes", stat.disk_bytes}},
-      format("{} models, {} versions; {} tensors stored once, {}; {} on disk", stat.models, stat.versions,
-             stat.live_tensors, human_bytes(stat.live_bytes), human_bytes(stat.disk_bytes))));
+       {"disk_bytes", stat.disk_bytes},
+       {"metadata_bytes", stat.metadata_bytes}},
+      format("{} models, {} versions ({} more retired); {} tensors stored once, {}; {} on disk, {} of it metadata",
+             stat.models, stat.versions, stat.retired_versions, stat.live_tensors, human_bytes(stat.live_bytes),
+             human_bytes(stat.disk_bytes), human_bytes(stat.metadata_bytes))));
   return ExitCode::done;
 }
 
@@ -82,7 +93,8 @@ void add_listings(CLI::App& repo, Program& program) {
   act_on_repository(ls, program, arguments, RepositoryAccess::read, list);
 
   CLI::App& totals = add_repo_command(repo, program, "stat", "how much there is, and what it takes");
-  totals.footer("A line of JSON: models, versions, live_tensors, live_bytes, disk_bytes.");
+  totals.footer(
+      "A line of JSON: models, versions, retired_versions, live_tensors, live_bytes, disk_bytes, metadata_bytes.");
   act_on_repository(totals, program, std::make_shared<Arguments>(), RepositoryAccess::read, stat);
 }
 

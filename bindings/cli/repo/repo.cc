@@ -58,6 +58,7 @@ void add_repo(CLI::App& root, Program& program) {
   add_pins(repo, program);
   add_alias(repo, program);
   add_verify(repo, program);
+  add_retire(repo, program);
 }
 
 }  // namespace freshet::cli

@@ -23,6 +23,7 @@ void add_pins(CLI::App& repo, Program& program);      // pin, unpin
 void add_alias(CLI::App& repo, Program& program);     // alias
 void add_match(CLI::App& repo, Program& program);     // match
 void add_verify(CLI::App& repo, Program& program);    // verify
+void add_retire(CLI::App& repo, Program& program);    // retire, gc
 
 /// A subcommand with the options that all of them have (--json, --repo).
 CLI::App& add_repo_command(CLI::App& repo, Program& program, const std::string& name, const std::string& description);

@@ -1,0 +1,216 @@
+/// Erasing what nobody needs: first the records of segments that no version names (a retire takes them along, but for
+/// what damage made it leave), then every blob without a record. Each step can be cut short; the next gc() goes on.
+
+#include <algorithm>
+#include <map>
+#include <unordered_set>
+
+#include "core/format.h"
+#include "repo/local_repository.h"
+
+namespace freshet {
+namespace {
+
+constexpr std::size_t kErasedPerBatch = 4096;
+
+struct Garbage {
+  std::vector<SegmentName> unnamed;  ///< Records that nobody names.
+  std::uint64_t unnamed_bytes = 0;
+  std::vector<std::pair<std::string, std::uint64_t>> blobs;  ///< To be erased: key and size, in their order.
+};
+
+/// Sums up by writer; one object for what goes, one for what stays.
+class Rows {
+ public:
+  explicit Rows(const Catalog& catalog) : catalog_(catalog) {}
+
+  GcRow& at(const VersionId& writer) {
+    const auto [found, is_new] = rows_.try_emplace(writer);
+    if (is_new) {
+      found->second.writer = writer;
+      found->second.version = catalog_.find(writer).value_or(VersionName{});
+    }
+    return found->second;
+  }
+  std::vector<GcRow> take() {
+    std::vector<GcRow> rows;
+    for (auto& [writer, row] : rows_) rows.push_back(std::move(row));
+    return rows;
+  }
+
+ private:
+  const Catalog& catalog_;
+  std::map<VersionId, GcRow> rows_;
+};
+
+bool is_retired(const Catalog& catalog, const VersionId& writer) {
+  const auto row = catalog.row_of(writer);
+  return row != nullptr && row->retired;
+}
+
+// Records and blobs come in the order of the same keys, so one pass over both finds the blobs that go. Those of puts in
+// flight have no record yet.
+Result<Garbage> find_garbage(const Backend& backend, const References& references,
+                             const std::unordered_set<SegmentName>& in_flight) {
+  Garbage garbage;
+  std::vector<std::string> kept;
+  FRESHET_TRY(backend.scan(kSegmentPrefix, [&](std::string_view key, std::string_view value) {
+    key.remove_prefix(kSegmentPrefix.size());
+    const auto segment = parse_segment_key(key);
+    if (!segment || references.unknown() != 0 || references.of(*segment) != 0) {
+      kept.emplace_back(key);
+      return true;
+    }
+    const Result<SegmentRow> row = decode_segment_row(value);
+    garbage.unnamed.push_back(*segment);
+    garbage.unnamed_bytes += row ? row->bytes : 0;
+    return true;
+  }));
+  auto next = kept.begin();
+  FRESHET_TRY(backend.list_blobs([&](std::string_view key, std::uint64_t bytes) {
+    while (next != kept.end() && *next < key) ++next;
+    if (next != kept.end() && *next == key) return true;
+    const auto segment = parse_segment_key(key);
+    if (!segment || in_flight.count(*segment) == 0) garbage.blobs.emplace_back(key, bytes);
+    return true;
+  }));
+  return garbage;
+}
+
+std::vector<GcRow> rows_of(const Garbage& garbage, const Catalog& catalog) {
+  Rows rows(catalog);
+  for (const auto& [key, bytes] : garbage.blobs) {
+    const VersionId writer = parse_segment_key(key).value_or(SegmentName{}).writer;
+    GcRow& row = rows.at(writer);
+    row.reason = is_retired(catalog, writer) ? GcReason::retired : GcReason::unfinished;
+    ++row.tensors;
+    row.bytes += bytes;
+  }
+  return rows.take();
+}
+
+}  // namespace
+
+// What stays though its writer was retired, and for whose sake.
+Result<std::vector<GcRow>> LocalRepository::Impl::inherited_rows() const {
+  std::map<VersionId, VersionName> retired;
+  {
+    const MutexLock lock(mutex);
+    for (const auto& [model, versions] : catalog.models()) {
+      for (const auto& [number, entry] : versions) {
+        if (entry.row != nullptr && entry.row->retired) retired.emplace(entry.row->id, VersionName{model, number});
+      }
+    }
+  }
+  std::map<VersionId, GcRow> rows;
+  if (retired.empty()) return std::vector<GcRow>();
+  FRESHET_TRY(backend->scan(kSegmentPrefix, [&](std::string_view key, std::string_view value) {
+    const auto segment = parse_segment_key(key.substr(kSegmentPrefix.size()));
+    const auto writer = segment ? retired.find(segment->writer) : retired.end();
+    if (writer == retired.end() || references->of(*segment) == 0) return true;
+    GcRow& row = rows[writer->first];
+    row.reason = GcReason::inherited;
+    row.writer = writer->first;
+    row.version = writer->second;
+    ++row.tensors;
+    const Result<SegmentRow> stored = decode_segment_row(value);
+    row.bytes += stored ? stored->bytes : 0;
+    return true;
+  }));
+  const auto name_all = [&](const std::vector<SegmentName>& segments, const VersionName* by) {
+    const VersionId* last = nullptr;  // Segments ascend, so those of one writer stand together.
+    for (const SegmentName& segment : segments) {
+      if (last != nullptr && *last == segment.writer) continue;
+      last = &segment.writer;
+      const auto row = rows.find(segment.writer);
+      if (row == rows.end()) continue;
+      ++row->second.named_by_count;
+      if (by != nullptr && row->second.named_by.size() < kGcNamesMax) row->second.named_by.push_back(*by);
+    }
+  };
+  if (!rows.empty()) {
+    FRESHET_TRY(
+        for_each_manifest([&](const VersionName& name, const VersionRow& row, const Result<Manifest>& manifest) {
+          if (row.has_weights && manifest) name_all(distinct_segments(manifest->owners), &name);
+          return Status();
+        }));
+    FRESHET_TRY(scan_referrers([&](const ExternalReferrer& referrer) { name_all(referrer.segments, nullptr); }));
+  }
+  std::vector<GcRow> list;
+  for (auto& [writer, row] : rows) list.push_back(std::move(row));
+  return list;
+}
+
+Status LocalRepository::Impl::drop_unnamed(const std::vector<SegmentName>& unnamed) {
+  for (std::size_t begin = 0; begin < unnamed.size(); begin += kErasedPerBatch) {
+    Backend::Batch batch;
+    std::vector<std::uint64_t> sizes;
+    for (std::size_t i = begin; i < std::min(unnamed.size(), begin + kErasedPerBatch); ++i) {
+      const std::string key = segment_record_key(unnamed[i]);
+      FRESHET_ASSIGN(const std::optional<std::uint64_t> bytes, segment_bytes(key));
+      sizes.push_back(bytes.value_or(0));
+      batch.push_back(Backend::Erase{key});
+    }
+    FRESHET_TRY(apply(batch));
+    const MutexLock lock(mutex);
+    for (const std::uint64_t bytes : sizes) catalog.drop_segment(bytes);
+  }
+  return {};
+}
+
+Result<GcReport> LocalRepository::gc(const GcOptions& options, const Progress& progress) {
+  GcReport report;
+  {
+    const MutexLock turn(impl_->turn);
+    if (!options.dry_run) FRESHET_TRY(impl_->ready_to_write());
+    FRESHET_TRY(impl_->need_references());
+    FRESHET_ASSIGN(const Garbage garbage, find_garbage(*impl_->backend, *impl_->references, impl_->segments_in_flight));
+    {
+      const MutexLock lock(impl_->mutex);
+      report.rows = rows_of(garbage, impl_->catalog);
+      report.live_bytes = impl_->catalog.segment_bytes() - garbage.unnamed_bytes;
+    }
+    std::uint64_t total = 0;
+    for (const auto& [key, bytes] : garbage.blobs) total += bytes;
+    if (options.dry_run) {
+      report.freed_bytes = total;
+      FRESHET_ASSIGN(std::vector<GcRow> inherited, impl_->inherited_rows());
+      std::move(inherited.begin(), inherited.end(), std::back_inserter(report.rows));
+      std::stable_sort(report.rows.begin(), report.rows.end(),
+                       [](const GcRow& a, const GcRow& b) { return a.writer < b.writer; });
+      return report;
+    }
+    FRESHET_TRY(impl_->drop_unnamed(garbage.unnamed));
+    for (const auto& [key, bytes] : garbage.blobs) {
+      if (Status erased = impl_->backend->erase_blob(key); !erased) {
+        impl_->failed = true;
+        return fail(std::move(erased).error().with_context("collect garbage"));
+      }
+      report.freed_bytes += bytes;
+      if (progress) progress(report.freed_bytes, total);
+    }
+  }
+  // Giving the space back may move much of what stays. Nobody has to wait for that.
+  if (Status reclaimed = impl_->backend->reclaim(); !reclaimed) {
+    const MutexLock turn(impl_->turn);
+    impl_->failed = true;
+    return fail(std::move(reclaimed).error().with_context("collect garbage"));
+  }
+  return report;
+}
+
+std::string why(const GcRow& row) {
+  const std::string writer = row.version.number == 0 ? "version " + to_string(row.writer) : to_string(row.version);
+  switch (row.reason) {
+    case GcReason::retired: return format("written by {}, which was retired; nobody names it", writer);
+    case GcReason::unfinished: return format("written for {}, and left by what did not come to its end", writer);
+    case GcReason::inherited: break;
+  }
+  std::string names;
+  for (const VersionName& name : row.named_by) names += (names.empty() ? "" : ", ") + to_string(name);
+  const std::uint64_t more = row.named_by_count - row.named_by.size();
+  if (more != 0) names += names.empty() ? format("{} elsewhere", more) : format(" and {} more", more);
+  return format("written by {}, which was retired; named by {}", writer, names);
+}
+
+}  // namespace freshet

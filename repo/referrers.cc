@@ -1,0 +1,133 @@
+/// Versions of other providers that name segments here. Their records are durable and hold exactly who names what, so
+/// that saying it twice, or again after a crash, changes nothing.
+
+#include <algorithm>
+#include <map>
+
+#include "core/format.h"
+#include "repo/local_repository.h"
+
+namespace freshet {
+namespace {
+
+constexpr std::size_t kSegmentsMax = std::size_t{1} << 20;
+
+using TensorsOf = std::map<VersionId, std::vector<std::uint32_t>>;  ///< By writer.
+
+std::vector<SegmentName> segments_of_writer(const VersionId& writer, const std::vector<std::uint32_t>& tensors) {
+  std::vector<SegmentName> segments;
+  segments.reserve(tensors.size());
+  for (const std::uint32_t tensor : tensors) segments.push_back({.writer = writer, .tensor = tensor});
+  return segments;
+}
+
+}  // namespace
+
+Status LocalRepository::Impl::scan_referrers(const std::function<void(const ExternalReferrer&)>& each) const {
+  Status damaged;
+  ExternalReferrer at;
+  FRESHET_TRY(backend->scan(kReferrerPrefix, [&](std::string_view key, std::string_view value) {
+    const auto names = parse_referrer_key(key);
+    const auto tensors = decode_referrer(value);
+    if (!names || !tensors) {
+      damaged = fail(Code::corrupt, "a record of who names segments here from elsewhere is damaged");
+      return false;
+    }
+    if (!at.segments.empty() && at.version != names->referrer) {
+      each(at);
+      at.segments.clear();
+    }
+    at.version = names->referrer;
+    for (const SegmentName& segment : segments_of_writer(names->writer, *tensors)) at.segments.push_back(segment);
+    return true;
+  }));
+  FRESHET_TRY(damaged);
+  if (!at.segments.empty()) each(at);
+  return {};
+}
+
+Result<std::vector<ExternalReferrer>> LocalRepository::referrers() const {
+  std::vector<ExternalReferrer> all;
+  FRESHET_TRY(impl_->scan_referrers([&](const ExternalReferrer& referrer) { all.push_back(referrer); }));
+  return all;
+}
+
+Status LocalRepository::add_referrer(const ExternalReferrer& referrer) {
+  if (referrer.segments.size() > kSegmentsMax) {
+    return fail(Code::invalid_argument, format("{} segments are more than {}", referrer.segments.size(), kSegmentsMax));
+  }
+  const MutexLock turn(impl_->turn);
+  FRESHET_TRY(impl_->ready_to_write());
+  TensorsOf tensors_of;
+  for (const SegmentName& segment : referrer.segments) {
+    const Result<std::string> stored = impl_->backend->get(segment_record_key(segment));
+    if (!stored && stored.error().code() == Code::not_found) {
+      return fail(Code::not_found, format("segment {} is not stored", to_string(segment)));
+    }
+    if (!stored) return fail(stored.error());
+    tensors_of[segment.writer].push_back(segment.tensor);
+  }
+
+  Backend::Batch batch;
+  std::vector<SegmentName> added;
+  for (auto& [writer, tensors] : tensors_of) {
+    const std::string key = referrer_key(referrer.version, writer);
+    std::vector<std::uint32_t> known;
+    if (const Result<std::string> stored = impl_->backend->get(key)) {
+      FRESHET_ASSIGN(known, decode_referrer(*stored));
+    } else if (stored.error().code() != Code::not_found) {
+      return fail(stored.error());
+    }
+    std::sort(tensors.begin(), tensors.end());
+    tensors.erase(std::unique(tensors.begin(), tensors.end()), tensors.end());
+    std::vector<std::uint32_t> fresh;
+    std::set_difference(tensors.begin(), tensors.end(), known.begin(), known.end(), std::back_inserter(fresh));
+    if (fresh.empty()) continue;
+    for (const SegmentName& segment : segments_of_writer(writer, fresh)) added.push_back(segment);
+    std::vector<std::uint32_t> all;
+    std::set_union(known.begin(), known.end(), fresh.begin(), fresh.end(), std::back_inserter(all));
+    batch.push_back(Backend::Put{key, encode_referrer(all)});
+  }
+  if (batch.empty()) return {};
+  FRESHET_TRY(impl_->apply(batch));
+  if (impl_->references) impl_->references->add_segments(added);
+  return {};
+}
+
+Status LocalRepository::drop_referrer(const VersionId& version) {
+  const MutexLock turn(impl_->turn);
+  FRESHET_TRY(impl_->ready_to_write());
+  FRESHET_TRY(impl_->need_references());
+  Backend::Batch batch;
+  std::vector<SegmentName> dropped;
+  Status damaged;
+  FRESHET_TRY(impl_->backend->scan(referrer_prefix(version), [&](std::string_view key, std::string_view value) {
+    const auto names = parse_referrer_key(key);
+    const auto tensors = decode_referrer(value);
+    if (!names || !tensors) {
+      damaged = fail(Code::corrupt, format("the record of what {} names here is damaged", to_string(version)));
+      return false;
+    }
+    for (const SegmentName& segment : segments_of_writer(names->writer, *tensors)) dropped.push_back(segment);
+    batch.push_back(Backend::Erase{std::string(key)});
+    return true;
+  }));
+  FRESHET_TRY(damaged);
+  if (batch.empty()) return {};
+  std::vector<std::uint64_t> sizes;
+  for (const SegmentName& segment : dropped) {
+    if (impl_->references->unknown() != 0 || impl_->references->of(segment) != 1) continue;
+    const std::string key = segment_record_key(segment);
+    FRESHET_ASSIGN(const std::optional<std::uint64_t> bytes, impl_->segment_bytes(key));
+    if (!bytes) continue;
+    sizes.push_back(*bytes);
+    batch.push_back(Backend::Erase{key});
+  }
+  FRESHET_TRY(impl_->apply(batch));
+  impl_->references->drop_segments(dropped);
+  const MutexLock lock(impl_->mutex);
+  for (const std::uint64_t bytes : sizes) impl_->catalog.drop_segment(bytes);
+  return {};
+}
+
+}  // namespace freshet
