@@ -116,6 +116,10 @@ Status LocalRepository::Impl::add_records(PutInProgress& put, Taken& taken, Back
     return fail(Code::already_exists, to_string(manifest.name) + " is stored");
   }
   put.row.commit = taken.commit + 1;
+  // Of several providers' commits the later one is that of the later time, as far as their clocks agree.
+  if (put.options.placed) {
+    put.row.commit = std::max(put.row.commit, static_cast<std::uint64_t>(put.row.stored_unix_ns / 1000));
+  }
   FRESHET_TRY(store_manifest(batch, manifest, put.row));
   high_water->second = std::max(high_water->second, manifest.name.number);
   taken.names.insert(manifest.name);

@@ -94,7 +94,7 @@ class LocalRepository final : public Repository {
   Result<RetireReport> retire(const VersionName& name, const RetireOptions& options) override;
   Result<GcReport> gc(const GcOptions& options, const Progress& progress) override;
   Status add_referrer(const ExternalReferrer& referrer) override;
-  Status drop_referrer(const VersionId& version) override;
+  Status drop_referrer(const VersionId& version, std::uint64_t attempt) override;
   Result<std::vector<ExternalReferrer>> referrers() const override;
   Result<RepositoryStat> stat() const override;
   Result<VerifyReport> verify(const std::optional<VersionName>& name, const Progress& progress) const override;

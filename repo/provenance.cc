@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "repo/local_repository.h"
+#include "repo/provenance.h"
 
 namespace freshet {
 namespace {
@@ -112,9 +113,8 @@ Result<std::vector<ContributorRow>> LocalRepository::contributors(const VersionN
   return sorted;
 }
 
-Result<VersionDiff> LocalRepository::diff(const VersionName& name_a, const VersionName& name_b) const {
-  FRESHET_ASSIGN(const VersionRecord a, get(name_a));
-  FRESHET_ASSIGN(const VersionRecord b, get(name_b));
+VersionDiff diff_of(const VersionRecord& a, const VersionRecord& b,
+                    const std::function<VersionName(const VersionId& writer)>& name_of) {
   const Architecture& graph_a = *a.manifest.architecture;
   const Architecture& graph_b = *b.manifest.architecture;
   const LayersBySlot layers_a = layers_by_slot(graph_a);
@@ -124,10 +124,6 @@ Result<VersionDiff> LocalRepository::diff(const VersionName& name_a, const Versi
                    .quality_b = b.quality};
   if (!a.has_weights || !b.has_weights) return diff;
   const auto of_b = counterparts(graph_a, layers_a, graph_b);
-  const MutexLock lock(impl_->mutex);
-  const auto name_of = [&](const SegmentName& segment) {
-    return impl_->catalog.find(segment.writer).value_or(VersionName{});
-  };
   for (std::size_t tensor = 0; tensor < of_b.size(); ++tensor) {
     if (!of_b[tensor]) continue;
     const std::uint32_t other = *of_b[tensor];
@@ -136,10 +132,17 @@ Result<VersionDiff> LocalRepository::diff(const VersionName& name_a, const Versi
     diff.tensors_changed.push_back({.name = graph_b.tensors()[tensor].name,
                                     .name_a = graph_a.tensors()[other].name,
                                     .bytes = graph_b.tensors()[tensor].bytes(),
-                                    .owner_a = name_of(a.manifest.owners[other]),
-                                    .owner_b = name_of(b.manifest.owners[tensor])});
+                                    .owner_a = name_of(a.manifest.owners[other].writer),
+                                    .owner_b = name_of(b.manifest.owners[tensor].writer)});
   }
   return diff;
+}
+
+Result<VersionDiff> LocalRepository::diff(const VersionName& name_a, const VersionName& name_b) const {
+  FRESHET_ASSIGN(const VersionRecord a, get(name_a));
+  FRESHET_ASSIGN(const VersionRecord b, get(name_b));
+  const MutexLock lock(impl_->mutex);
+  return diff_of(a, b, [&](const VersionId& writer) { return impl_->catalog.find(writer).value_or(VersionName{}); });
 }
 
 }  // namespace freshet

@@ -83,7 +83,12 @@ Status check_same(const SegmentRow& stored, const SegmentRow& named) {
 }
 
 Status LocalRepository::Impl::admit(Manifest& manifest, const PutOptions& options) const {
-  if (options.placed) FRESHET_TRY(admit_placed(manifest, *options.placed));
+  if (options.placed) {
+    FRESHET_TRY(admit_placed(manifest, *options.placed));
+  } else if (backend->get(std::string(kSharedPrefix) + "placement")) {
+    return fail(Code::failed_precondition,
+                "this is one provider of several: versions are put into all of them together");
+  }
   if (manifest.name.number > kVersionNumberMax)
     return fail(Code::invalid_argument, "the version's number is too large");
   if (manifest.ancestor == manifest.id) return fail(Code::invalid_argument, "the version is its own ancestor");

@@ -39,9 +39,10 @@ void append_id(std::string& key, const VersionId& id) {
 }
 
 VersionId read_id(std::string_view bytes) {
-  return {.run = {.high = read_big_endian<std::uint64_t>(bytes), .low = read_big_endian<std::uint64_t>(bytes.substr(8))},
-          .incarnation = read_big_endian<std::uint64_t>(bytes.substr(16)),
-          .sequence = read_big_endian<std::uint64_t>(bytes.substr(24))};
+  return {
+      .run = {.high = read_big_endian<std::uint64_t>(bytes), .low = read_big_endian<std::uint64_t>(bytes.substr(8))},
+      .incarnation = read_big_endian<std::uint64_t>(bytes.substr(16)),
+      .sequence = read_big_endian<std::uint64_t>(bytes.substr(24))};
 }
 
 // A model's name holds no zero byte, so the separator keeps "net" and "net2" apart and in order.
@@ -138,47 +139,53 @@ std::string alias_key(std::string_view model, std::string_view alias) {
   return alias_prefix(model) + std::string(alias);
 }
 
-std::string given_up_key(const VersionId& id, std::uint64_t attempt) {
-  std::string key = "g/";
-  for (const std::uint64_t part : {id.run.high, id.run.low, id.incarnation, id.sequence, attempt}) {
-    append_big_endian(key, part);
-  }
-  return key;
-}
-
-std::string referrer_prefix(const VersionId& referrer) {
+std::string referrer_prefix(const VersionId& referrer, std::uint64_t attempt) {
   std::string key(kReferrerPrefix);
   append_id(key, referrer);
+  append_big_endian(key, attempt);
   return key;
 }
 
-std::string referrer_key(const VersionId& referrer, const VersionId& writer) {
-  std::string key = referrer_prefix(referrer);
+std::string referrer_key(const VersionId& referrer, std::uint64_t attempt, const VersionId& writer) {
+  std::string key = referrer_prefix(referrer, attempt);
   append_id(key, writer);
   return key;
 }
 
 std::optional<ReferrerKey> parse_referrer_key(std::string_view key) {
-  if (key.size() != kReferrerPrefix.size() + 2 * kIdBytes) return std::nullopt;
+  constexpr std::size_t kAttemptBytes = sizeof(std::uint64_t);
+  if (key.size() != kReferrerPrefix.size() + 2 * kIdBytes + kAttemptBytes) return std::nullopt;
   key.remove_prefix(kReferrerPrefix.size());
-  return ReferrerKey{.referrer = read_id(key), .writer = read_id(key.substr(kIdBytes))};
+  return ReferrerKey{.referrer = read_id(key),
+                     .attempt = read_big_endian<std::uint64_t>(key.substr(kIdBytes)),
+                     .writer = read_id(key.substr(kIdBytes + kAttemptBytes))};
 }
 
-std::string encode_referrer(const std::vector<std::uint32_t>& tensors) {
+std::string encode(const ReferrerRow& row) {
   flatbuffers::FlatBufferBuilder builder(64);
-  const auto vector = builder.CreateVector(tensors);
+  const auto tensors = builder.CreateVector(row.tensors);
+  const auto home = builder.CreateString(row.home);
   stored::ReferrerBuilder referrer(builder);
-  referrer.add_tensors(vector);
+  referrer.add_tensors(tensors);
+  referrer.add_home(home);
   return finish(builder, referrer.Finish());
 }
 
-Result<std::vector<std::uint32_t>> decode_referrer(std::string_view value) {
+Result<ReferrerRow> decode_referrer(std::string_view value) {
   const std::vector<std::uint64_t> buffer = aligned_copy(value);
   const auto* referrer = verified<stored::Referrer>(buffer, value.size());
   if (referrer == nullptr) return fail(Code::corrupt, "a referrer's record is damaged");
-  std::vector<std::uint32_t> tensors;
-  if (referrer->tensors() != nullptr) tensors.assign(referrer->tensors()->begin(), referrer->tensors()->end());
-  return tensors;
+  ReferrerRow row;
+  if (referrer->tensors() != nullptr) row.tensors.assign(referrer->tensors()->begin(), referrer->tensors()->end());
+  if (referrer->home() != nullptr) row.home = referrer->home()->str();
+  return row;
+}
+
+std::string given_up_key(const VersionId& id, std::uint64_t attempt) {
+  std::string key = "g/";
+  append_id(key, id);
+  append_big_endian(key, attempt);
+  return key;
 }
 
 std::optional<VersionName> parse_version_key(std::string_view key) {

@@ -44,15 +44,20 @@ std::string alias_key(std::string_view model, std::string_view alias);
 /// Says that a put of the version was given up for good.
 std::string given_up_key(const VersionId& id, std::uint64_t attempt);
 /// All records of a version elsewhere that names segments here, and the one for each writer of those.
-std::string referrer_prefix(const VersionId& referrer);
-std::string referrer_key(const VersionId& referrer, const VersionId& writer);
+std::string referrer_prefix(const VersionId& referrer, std::uint64_t attempt);
+std::string referrer_key(const VersionId& referrer, std::uint64_t attempt, const VersionId& writer);
 struct ReferrerKey {
   VersionId referrer;
+  std::uint64_t attempt = 0;
   VersionId writer;
 };
 std::optional<ReferrerKey> parse_referrer_key(std::string_view key);
-std::string encode_referrer(const std::vector<std::uint32_t>& tensors);
-Result<std::vector<std::uint32_t>> decode_referrer(std::string_view value);
+struct ReferrerRow {
+  std::vector<std::uint32_t> tensors;  ///< Ascending, none twice.
+  std::string home;
+};
+std::string encode(const ReferrerRow& row);
+Result<ReferrerRow> decode_referrer(std::string_view value);
 
 /// The version that a version_key() names.
 std::optional<VersionName> parse_version_key(std::string_view key);
@@ -73,8 +78,8 @@ struct VersionRow {
   std::uint64_t inherited_bytes = 0;
   std::int64_t stored_unix_ns = 0;
   bool retired = false;
-  std::uint64_t commit = 0;  ///< Of its put, in the repository's sequence; 0 when an older build stored it.
-  std::vector<Digest> tags;  ///< tag_digest() of each; empty when an older build stored it.
+  std::uint64_t commit = 0;      ///< Of its put, in the repository's sequence; 0 when an older build stored it.
+  std::vector<Digest> tags;      ///< tag_digest() of each; empty when an older build stored it.
   std::optional<Placed> placed;  ///< Of one provider of several.
   bool operator==(const VersionRow&) const = default;
 };

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "core/format.h"
+#include "repo/cluster/placement.h"
 #include "repo/local_repository.h"
 
 namespace freshet {
@@ -28,17 +29,19 @@ Status LocalRepository::Impl::scan_referrers(const std::function<void(const Exte
   ExternalReferrer at;
   FRESHET_TRY(backend->scan(kReferrerPrefix, [&](std::string_view key, std::string_view value) {
     const auto names = parse_referrer_key(key);
-    const auto tensors = decode_referrer(value);
-    if (!names || !tensors) {
+    auto row = decode_referrer(value);
+    if (!names || !row) {
       damaged = fail(Code::corrupt, "a record of who names segments here from elsewhere is damaged");
       return false;
     }
-    if (!at.segments.empty() && at.version != names->referrer) {
+    if (!at.segments.empty() && (at.version != names->referrer || at.attempt != names->attempt)) {
       each(at);
       at.segments.clear();
     }
     at.version = names->referrer;
-    for (const SegmentName& segment : segments_of_writer(names->writer, *tensors)) at.segments.push_back(segment);
+    at.attempt = names->attempt;
+    at.home = std::move(row->home);
+    for (const SegmentName& segment : segments_of_writer(names->writer, row->tensors)) at.segments.push_back(segment);
     return true;
   }));
   FRESHET_TRY(damaged);
@@ -53,6 +56,7 @@ Result<std::vector<ExternalReferrer>> LocalRepository::referrers() const {
 }
 
 Status LocalRepository::add_referrer(const ExternalReferrer& referrer) {
+  if (referrer.home.size() > kProviderIdBytesMax) return fail(Code::invalid_argument, "a provider's id is too long");
   if (referrer.segments.size() > kSegmentsMax) {
     return fail(Code::invalid_argument, format("{} segments are more than {}", referrer.segments.size(), kSegmentsMax));
   }
@@ -71,22 +75,24 @@ Status LocalRepository::add_referrer(const ExternalReferrer& referrer) {
   Backend::Batch batch;
   std::vector<SegmentName> added;
   for (auto& [writer, tensors] : tensors_of) {
-    const std::string key = referrer_key(referrer.version, writer);
-    std::vector<std::uint32_t> known;
+    const std::string key = referrer_key(referrer.version, referrer.attempt, writer);
+    ReferrerRow row;
     if (const Result<std::string> stored = impl_->backend->get(key)) {
-      FRESHET_ASSIGN(known, decode_referrer(*stored));
+      FRESHET_ASSIGN(row, decode_referrer(*stored));
     } else if (stored.error().code() != Code::not_found) {
       return fail(stored.error());
     }
     std::sort(tensors.begin(), tensors.end());
     tensors.erase(std::unique(tensors.begin(), tensors.end()), tensors.end());
     std::vector<std::uint32_t> fresh;
-    std::set_difference(tensors.begin(), tensors.end(), known.begin(), known.end(), std::back_inserter(fresh));
+    std::set_difference(tensors.begin(), tensors.end(), row.tensors.begin(), row.tensors.end(),
+                        std::back_inserter(fresh));
     if (fresh.empty()) continue;
     for (const SegmentName& segment : segments_of_writer(writer, fresh)) added.push_back(segment);
     std::vector<std::uint32_t> all;
-    std::set_union(known.begin(), known.end(), fresh.begin(), fresh.end(), std::back_inserter(all));
-    batch.push_back(Backend::Put{key, encode_referrer(all)});
+    std::set_union(row.tensors.begin(), row.tensors.end(), fresh.begin(), fresh.end(), std::back_inserter(all));
+    row = {.tensors = std::move(all), .home = referrer.home};
+    batch.push_back(Backend::Put{key, encode(row)});
   }
   if (batch.empty()) return {};
   FRESHET_TRY(impl_->apply(batch));
@@ -94,24 +100,25 @@ Status LocalRepository::add_referrer(const ExternalReferrer& referrer) {
   return {};
 }
 
-Status LocalRepository::drop_referrer(const VersionId& version) {
+Status LocalRepository::drop_referrer(const VersionId& version, std::uint64_t attempt) {
   const MutexLock turn(impl_->turn);
   FRESHET_TRY(impl_->ready_to_write());
   FRESHET_TRY(impl_->need_references());
   Backend::Batch batch;
   std::vector<SegmentName> dropped;
   Status damaged;
-  FRESHET_TRY(impl_->backend->scan(referrer_prefix(version), [&](std::string_view key, std::string_view value) {
-    const auto names = parse_referrer_key(key);
-    const auto tensors = decode_referrer(value);
-    if (!names || !tensors) {
-      damaged = fail(Code::corrupt, format("the record of what {} names here is damaged", to_string(version)));
-      return false;
-    }
-    for (const SegmentName& segment : segments_of_writer(names->writer, *tensors)) dropped.push_back(segment);
-    batch.push_back(Backend::Erase{std::string(key)});
-    return true;
-  }));
+  FRESHET_TRY(
+      impl_->backend->scan(referrer_prefix(version, attempt), [&](std::string_view key, std::string_view value) {
+        const auto names = parse_referrer_key(key);
+        const auto row = decode_referrer(value);
+        if (!names || !row) {
+          damaged = fail(Code::corrupt, format("the record of what {} names here is damaged", to_string(version)));
+          return false;
+        }
+        for (const SegmentName& segment : segments_of_writer(names->writer, row->tensors)) dropped.push_back(segment);
+        batch.push_back(Backend::Erase{std::string(key)});
+        return true;
+      }));
   FRESHET_TRY(damaged);
   if (batch.empty()) return {};
   std::vector<std::uint64_t> sizes;

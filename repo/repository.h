@@ -237,7 +237,8 @@ class Repository {
   /// Makes it durable that a version of another provider names segments here; they stay until drop_referrer(). Doing
   /// it twice changes nothing, and segments may be added. not_found, and nothing done, when one of them is not stored.
   virtual Status add_referrer(const ExternalReferrer& referrer) = 0;
-  virtual Status drop_referrer(const VersionId& version) = 0;  ///< No error when it names nothing here.
+  /// What that attempt names here. No error when it names nothing.
+  virtual Status drop_referrer(const VersionId& version, std::uint64_t attempt) = 0;
   virtual Result<std::vector<ExternalReferrer>> referrers() const = 0;
 
   // What one provider of several does for the others (repo/cluster/).

@@ -43,14 +43,17 @@ struct GcRow {
 };
 
 struct GcReport {
-  std::uint64_t freed_bytes = 0;  ///< Or, of a dry run, those that would be.
-  std::uint64_t live_bytes = 0;   ///< Of the segments that remain.
-  std::vector<GcRow> rows;        ///< In the order of the writers. Without a dry run, only what was erased.
+  std::uint64_t freed_bytes = 0;   ///< Or, of a dry run, those that would be.
+  std::uint64_t live_bytes = 0;    ///< Of the segments that remain.
+  std::vector<GcRow> rows;         ///< In the order of the writers. Without a dry run, only what was erased.
+  std::vector<std::string> notes;  ///< Of several providers: what could not be done now, and why.
 };
 
 /// Somebody outside who names segments that are stored here: a version of another provider.
 struct ExternalReferrer {
   VersionId version;
+  std::uint64_t attempt = 0;  ///< Which put of it; each one's references stand for themselves.
+  std::string home;           ///< The provider that can say whether the version is there.
   std::vector<SegmentName> segments;
   bool operator==(const ExternalReferrer&) const = default;
 };

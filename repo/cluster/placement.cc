@@ -120,18 +120,23 @@ std::size_t Placement::registrar(std::string_view model) const {
   return winner(std::string("m").append(model), number_);
 }
 
-std::vector<std::size_t> Placement::homes(const VersionId& id) const {
+std::vector<std::size_t> Placement::winners(std::string_view what) const {
   std::vector<std::uint64_t> changes;
   for (const Provider& provider : providers_) changes.push_back(provider.since);
   std::sort(changes.rbegin(), changes.rend());
   changes.erase(std::unique(changes.begin(), changes.end()), changes.end());
   std::vector<std::size_t> found;
-  const std::string what = drawn_for(id);
   for (const std::uint64_t number : changes) {
     const std::size_t at = winner(what, number);
     if (std::find(found.begin(), found.end(), at) == found.end()) found.push_back(at);
   }
   return found;
+}
+
+std::vector<std::size_t> Placement::homes(const VersionId& id) const { return winners(drawn_for(id)); }
+
+std::vector<std::size_t> Placement::registrars(std::string_view model) const {
+  return winners(std::string("m").append(model));
 }
 
 std::string Placement::encode() const {

@@ -56,6 +56,8 @@ class Placement {
   std::vector<std::size_t> homes(const VersionId& id) const;
   /// Who gives the model's versions their numbers.
   std::size_t registrar(std::string_view model) const;
+  /// Every provider that was the model's registrar under some placement, the latest one first.
+  std::vector<std::size_t> registrars(std::string_view model) const;
 
   /// As it is stored and told to clients. decode() answers corrupt for anything that encode() cannot have made.
   std::string encode() const;
@@ -65,6 +67,7 @@ class Placement {
 
  private:
   std::size_t winner(std::string_view what, std::uint64_t number) const;
+  std::vector<std::size_t> winners(std::string_view what) const;
 
   std::uint64_t number_ = 0;
   std::vector<Provider> providers_;

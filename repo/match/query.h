@@ -54,6 +54,8 @@ struct MatchAnswer {
   std::vector<MatchRow> top;  ///< Best first; empty when no version shares anything.
   /// The answer is that of the repository after this commit: all that was put until then and nothing retired by then.
   std::uint64_t as_of = 0;
+  /// Of several providers, those that did not answer, in words: their versions are in no row, and cannot be lent.
+  std::vector<std::string> without;
 };
 
 /// True when `left` is the better answer. A strict total order on rows of different versions; also what reduces the

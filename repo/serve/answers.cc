@@ -310,7 +310,7 @@ Status Asked::work(const wire::AddReferrer& add) {
 
 Status Asked::work(const wire::DropReferrer& drop) {
   if (drop.version() == nullptr) return fail(Code::corrupt, "a question without its text");
-  return say_done(repository().drop_referrer(read(*drop.version())));
+  return say_done(repository().drop_referrer(read(*drop.version()), drop.attempt()));
 }
 
 Status Asked::work(const wire::SettlePut& settle) {

@@ -51,11 +51,15 @@ Result<GcRow> read_row(const wire::GcRow& row) {
 Offset<wire::Collected> put(Builder& builder, const GcReport& report) {
   std::vector<Offset<wire::GcRow>> rows;
   for (const GcRow& row : report.rows) rows.push_back(put_row(builder, row));
-  return wire::CreateCollected(builder, report.freed_bytes, report.live_bytes, builder.CreateVector(rows));
+  return wire::CreateCollected(builder, report.freed_bytes, report.live_bytes, builder.CreateVector(rows),
+                               builder.CreateVectorOfStrings(report.notes));
 }
 
 Result<GcReport> read(const wire::Collected& collected) {
   GcReport report{.freed_bytes = collected.freed_bytes(), .live_bytes = collected.live_bytes()};
+  for (std::uint32_t i = 0; collected.notes() != nullptr && i < collected.notes()->size(); ++i) {
+    report.notes.push_back(collected.notes()->Get(i)->str());
+  }
   if (collected.rows() == nullptr) return report;
   for (const wire::GcRow* row : *collected.rows()) {
     FRESHET_ASSIGN(GcRow read_back, read_row(*row));
@@ -68,12 +72,14 @@ Offset<wire::Referrer> put(Builder& builder, const ExternalReferrer& referrer) {
   const wire::Id version = wire_id(referrer.version);
   std::vector<wire::Segment> segments;
   for (const SegmentName& segment : referrer.segments) segments.push_back(wire_segment(segment));
-  return wire::CreateReferrer(builder, &version, builder.CreateVectorOfStructs(segments));
+  return wire::CreateReferrer(builder, &version, builder.CreateVectorOfStructs(segments), referrer.attempt,
+                              builder.CreateString(referrer.home));
 }
 
 Result<ExternalReferrer> read(const wire::Referrer& referrer) {
   if (referrer.version() == nullptr) return fail(Code::corrupt, "a referrer without a version");
-  ExternalReferrer read_back{.version = read(*referrer.version())};
+  ExternalReferrer read_back{.version = read(*referrer.version()), .attempt = referrer.attempt()};
+  if (referrer.home() != nullptr) read_back.home = referrer.home()->str();
   for (const wire::Segment& segment : copied(referrer.segments())) read_back.segments.push_back(read(segment));
   return read_back;
 }

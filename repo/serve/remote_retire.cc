@@ -45,10 +45,10 @@ Status RemoteRepository::add_referrer(const ExternalReferrer& referrer) {
   return {};
 }
 
-Status RemoteRepository::drop_referrer(const VersionId& version) {
+Status RemoteRepository::drop_referrer(const VersionId& version, std::uint64_t attempt) {
   const auto build = [&](Builder& builder) {
     const wire::Id id = wire_id(version);
-    return wire::CreateDropReferrer(builder, &id);
+    return wire::CreateDropReferrer(builder, &id, attempt);
   };
   FRESHET_ASSIGN(const Response response, ask(build));
   FRESHET_TRY(body_of<wire::Done>(response));

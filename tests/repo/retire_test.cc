@@ -217,7 +217,7 @@ TEST_P(Retire, ReferrersElsewhereKeepSegments) {
   EXPECT_EQ(why(dry->rows.at(1)), "written by net@1, which was retired; named by 1 elsewhere");
   EXPECT_EQ(repository_->gc({}, {})->freed_bytes, 1000u + 2000 + 3000);
   EXPECT_EQ(repository_->gc({}, {})->freed_bytes, 0u);
-  for (int i = 0; i < 2; ++i) EXPECT_TRUE(repository_->drop_referrer(test_id(77)));
+  for (int i = 0; i < 2; ++i) EXPECT_TRUE(repository_->drop_referrer(test_id(77), 0));
   EXPECT_EQ(repository_->stat()->live_bytes, 0u);
   EXPECT_EQ(repository_->gc({}, {})->freed_bytes, 2000u);
 }

@@ -1,0 +1,117 @@
+/// Retiring, collecting garbage and checking, over several providers.
+
+#include <algorithm>
+#include <array>
+#include <set>
+
+#include "core/format.h"
+#include "repo/cluster/cluster_impl.h"
+
+namespace freshet {
+namespace {
+
+// Drops what versions named at one provider that never came to exist, or are gone. Returns what could not be settled.
+Result<std::optional<std::string>> settle(const ClusterView& view, std::size_t provider) {
+  FRESHET_ASSIGN(const std::vector<ExternalReferrer> referrers,
+                 view.members[provider]->ask([](Repository& at) { return at.referrers(); }));
+  std::vector<cluster::SettleMachine::Referrer> list;
+  for (const ExternalReferrer& referrer : referrers) {
+    const std::size_t home = view.placement.index_of(referrer.home);
+    list.push_back({.version = referrer.version,
+                    .attempt = referrer.attempt,
+                    .home = home == view.members.size() ? std::nullopt : std::optional(home)});
+  }
+  cluster::SettleMachine machine(provider, std::move(list));
+  drive(machine, [&](const cluster::Call& call) { return carry_out(view, call); });
+  if (machine.kept() == 0) return std::optional<std::string>();
+  return std::optional(format("what {} versions elsewhere name at provider {} stays: {}", machine.kept(),
+                              view.members[provider]->provider().id, machine.reason()->message()));
+}
+
+}  // namespace
+
+Result<RetireReport> ClusterRepository::retire(const VersionName& name, const RetireOptions& options) {
+  if (name.number == 0) {
+    return fail(Code::invalid_argument, format("which version of {} is to be retired must be said", name.model));
+  }
+  FRESHET_ASSIGN(const Impl::Fetched fetched, impl_->fetch(name));
+  FRESHET_ASSIGN(const std::vector<MemberPointer> inherited_from, impl_->inherited_from(fetched.record, fetched.home));
+  const std::shared_ptr<const ClusterView> now = impl_->view();
+  std::vector<std::size_t> others;
+  for (const MemberPointer& member : inherited_from) others.push_back(now->index_of(member));
+  RetireReport report;
+  cluster::RetireMachine machine(fetched.record.manifest.id, fetched.record.placed ? fetched.record.placed->attempt : 0,
+                                 now->index_of(fetched.home), std::move(others));
+  drive(machine, [&](const cluster::Call& call) -> cluster::Reply {
+    if (call.kind != cluster::Call::Kind::retire) return carry_out(*now, call);
+    auto retired = now->members[call.provider]->ask([&](Repository& at) { return at.retire(name, options); });
+    if (!retired) return {.error = retired.error()};
+    report = *std::move(retired);
+    return {};
+  });
+  if (machine.error()) return fail(*machine.error());
+  impl_->forget(name);
+  return report;
+}
+
+Result<GcReport> ClusterRepository::gc(const GcOptions& options, const Progress& progress) {
+  const std::shared_ptr<const ClusterView> now = impl_->refresh();
+  GcReport sum;
+  std::optional<Error> away;
+  for (std::size_t i = 0; i < now->members.size(); ++i) {
+    if (!options.dry_run) {
+      auto settled = settle(*now, i);
+      if (settled && *settled) sum.notes.push_back(**settled);
+      if (!settled && !is_away(settled.error())) return fail(settled.error());
+    }
+    auto report = now->members[i]->ask([&](Repository& at) { return at.gc(options, progress); });
+    if (!report) {
+      if (!is_away(report.error())) return fail(report.error());
+      away = report.error();
+      sum.notes.push_back(away->message());
+      continue;
+    }
+    sum.freed_bytes += report->freed_bytes;
+    sum.live_bytes += report->live_bytes;
+    std::move(report->rows.begin(), report->rows.end(), std::back_inserter(sum.rows));
+    std::move(report->notes.begin(), report->notes.end(), std::back_inserter(sum.notes));
+  }
+  if (away && sum.notes.size() >= now->members.size() && sum.rows.empty() && sum.live_bytes == 0) return fail(*away);
+  std::ranges::stable_sort(sum.rows, {}, [](const GcRow& row) { return row.writer; });
+  return sum;
+}
+
+Result<VerifyReport> ClusterRepository::verify(const std::optional<VersionName>& name, const Progress& progress) const {
+  const std::shared_ptr<const ClusterView> now = impl_->view();
+  if (!name) {
+    VerifyReport sum;
+    for (const MemberPointer& member : now->members) {
+      FRESHET_ASSIGN(VerifyReport report,
+                     member->ask([&](Repository& at) { return at.verify(std::nullopt, progress); }));
+      sum.checked_bytes += report.checked_bytes;
+      std::move(report.corrupt.begin(), report.corrupt.end(), std::back_inserter(sum.corrupt));
+    }
+    return sum;
+  }
+
+  FRESHET_ASSIGN(const Impl::Fetched fetched, impl_->fetch(*name));
+  const Manifest& manifest = fetched.record.manifest;
+  FRESHET_ASSIGN(VerifyReport report,
+                 fetched.home->ask([&](Repository& at) { return at.verify(manifest.name, progress); }));
+  if (!fetched.record.placed) return report;
+  std::vector<std::byte> buffer;
+  for (const std::uint32_t tensor : fetched.record.placed->elsewhere) {
+    const TensorSpec& spec = manifest.architecture->tensors()[tensor];
+    FRESHET_ASSIGN(const MemberPointer place, impl_->place_of(fetched.record, fetched.home, tensor));
+    buffer.resize(spec.bytes());
+    const std::array reads{
+        SegmentRead{.segment = manifest.owners[tensor], .digest = manifest.digests[tensor], .out = buffer}};
+    const Status read = place->ask([&](Repository& at) { return at.read_segments(reads); });
+    if (!read && is_away(read.error())) return fail(read.error());
+    if (!read) report.corrupt.push_back({manifest.name, spec.name, read.error().message()});
+    report.checked_bytes += spec.bytes();
+  }
+  return report;
+}
+
+}  // namespace freshet

@@ -1,0 +1,117 @@
+#pragma once
+
+/// What the parts of a ClusterRepository share. Private to this room.
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "core/mutex.h"
+#include "repo/cluster/cluster_repository.h"
+
+namespace freshet {
+
+using MemberPointer = std::shared_ptr<const cluster::Member>;
+
+/// The providers as a placement has them. Immutable.
+struct ClusterView {
+  Placement placement;
+  std::vector<MemberPointer> members;  ///< By index in the placement.
+
+  std::size_t index_of(const MemberPointer& member) const { return placement.index_of(member->provider().id); }
+};
+
+class ClusterRepository::Impl {
+ public:
+  explicit Impl(Connect connect) : connect_(std::move(connect)) {}
+
+  std::shared_ptr<const ClusterView> view() const;
+  /// Learns of a newer placement, if there is one.
+  std::shared_ptr<const ClusterView> refresh() const;
+  void set_placement(const Placement& placement) const;
+
+  struct Located {
+    VersionName name;  ///< With its number.
+    MemberPointer home;
+  };
+  /// Where a version's record is. Number 0: the newest. unavailable, naming providers, when it may be with one that
+  /// does not answer.
+  Result<Located> locate(const VersionName& name) const;
+  Result<std::optional<Located>> locate(const VersionId& id) const;
+  struct Fetched {
+    VersionRecord record;
+    MemberPointer home;
+  };
+  Result<Fetched> fetch(const VersionName& name) const;
+  Result<VersionNumber> latest(const std::string& model) const;
+
+  /// Which provider has a tensor's bytes. `home` has the record.
+  Result<MemberPointer> place_of(const VersionRecord& record, const MemberPointer& home, std::uint32_t tensor) const;
+  /// Which providers other than the home have tensors of it.
+  Result<std::vector<MemberPointer>> inherited_from(const VersionRecord& record, const MemberPointer& home) const;
+
+  // Storing, in cluster_put.cc.
+  struct Inheritance {
+    Placed placed;
+    std::map<std::size_t, std::vector<SegmentName>> segments;  ///< By provider, by index in the view.
+  };
+  Status learn_ancestor(const Manifest& manifest, bool may_be_retired) const;
+  Result<Inheritance> inheritance(const ClusterView& view, const Manifest& manifest, std::size_t home,
+                                  const std::vector<std::string>& empty_handed) const;
+  cluster::Reply number(const ClusterView& view, const Manifest& manifest, VersionNumber& given) const;
+
+  Result<SharedRecord> aliases_record(const ClusterView& now, const std::string& model) const;
+
+  /// Remembers where a version is, and where its record says that others' segments are.
+  void learn(const VersionName& name, const VersionId& id, const MemberPointer& home) const;
+  void learn(const VersionRecord& record, const MemberPointer& home) const;
+  void forget(const VersionName& name) const;
+  MemberPointer writer_at(const VersionId& id) const;
+
+ private:
+  const Connect connect_;
+  mutable Mutex mutex_;
+  mutable std::shared_ptr<const ClusterView> view_ FRESHET_GUARDED_BY(mutex_);
+  // What was seen lately. Versions and segments never move, so it is right as long as it is kept.
+  mutable std::map<VersionName, MemberPointer> names_ FRESHET_GUARDED_BY(mutex_);
+  mutable std::unordered_map<VersionId, MemberPointer> writers_ FRESHET_GUARDED_BY(mutex_);
+  mutable std::unordered_map<VersionId, VersionName> ids_ FRESHET_GUARDED_BY(mutex_);
+};
+
+/// Carries a machine's calls out, those that are ready at the same time together, until it has none.
+template <typename Machine>
+void drive(Machine& machine, const std::function<cluster::Reply(const cluster::Call&)>& execute) {
+  std::vector<cluster::Call> calls = machine.start();
+  while (!calls.empty()) {
+    std::vector<cluster::Reply> replies(calls.size());
+    cluster::at_once(calls.size(), [&](std::size_t i) { replies[i] = execute(calls[i]); });
+    std::vector<cluster::Call> next;
+    for (std::size_t i = 0; i < calls.size(); ++i) {
+      for (cluster::Call& call : machine.on_reply(calls[i], replies[i])) next.push_back(std::move(call));
+    }
+    calls = std::move(next);
+  }
+}
+
+/// Asks every provider at the same time. `ask` takes a Repository& and returns a Result.
+template <typename Ask>
+auto ask_all(const ClusterView& view, const Ask& ask) {
+  using Answer = decltype(ask(std::declval<Repository&>()));
+  std::vector<std::optional<Answer>> answers(view.members.size());
+  cluster::at_once(view.members.size(), [&](std::size_t i) { answers[i].emplace(view.members[i]->ask(ask)); });
+  std::vector<Answer> all;
+  for (auto& answer : answers) all.push_back(*std::move(answer));
+  return all;
+}
+
+/// Whether a provider did not answer, rather than answered no.
+bool is_away(const Error& error);
+
+/// A call that any provider answers in the same way.
+cluster::Reply carry_out(const ClusterView& view, const cluster::Call& call);
+
+}  // namespace freshet

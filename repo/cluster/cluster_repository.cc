@@ -1,0 +1,178 @@
+#include "repo/cluster/cluster_repository.h"
+
+#include <algorithm>
+#include <set>
+
+#include "core/format.h"
+#include "repo/cluster/cluster_impl.h"
+#include "repo/cluster/membership.h"
+
+namespace freshet {
+namespace {
+
+constexpr std::size_t kRemembered = std::size_t{1} << 16;
+
+tl::unexpected<Error> of_one_provider() {
+  return fail(Code::unsupported, "this is asked of one provider, not of several together");
+}
+
+// What is remembered is bounded; all of it can be found again.
+template <typename Map>
+void make_room(Map& map) {
+  if (map.size() >= kRemembered) map.clear();
+}
+
+}  // namespace
+
+bool is_away(const Error& error) { return error.code() == Code::unavailable || error.code() == Code::timed_out; }
+
+std::shared_ptr<const ClusterView> ClusterRepository::Impl::view() const {
+  const MutexLock lock(mutex_);
+  return view_;
+}
+
+void ClusterRepository::Impl::set_placement(const Placement& placement) const {
+  const MutexLock lock(mutex_);
+  if (view_ != nullptr && view_->placement.number() >= placement.number()) return;
+  auto next = std::make_shared<ClusterView>();
+  next->placement = placement;
+  for (const Provider& provider : placement.providers()) {
+    MemberPointer member;
+    if (view_ != nullptr) {
+      for (const MemberPointer& known : view_->members) {
+        if (known->provider().id == provider.id && known->provider().address == provider.address) member = known;
+      }
+    }
+    if (member == nullptr) member = std::make_shared<cluster::Member>(provider, connect_);
+    next->members.push_back(std::move(member));
+  }
+  view_ = std::move(next);
+}
+
+std::shared_ptr<const ClusterView> ClusterRepository::Impl::refresh() const {
+  if (const auto newest = cluster::newest_placement(view()->placement, connect_)) set_placement(*newest);
+  return view();
+}
+
+void ClusterRepository::Impl::learn(const VersionName& name, const VersionId& id, const MemberPointer& home) const {
+  const MutexLock lock(mutex_);
+  make_room(names_);
+  make_room(writers_);
+  make_room(ids_);
+  names_.insert_or_assign(name, home);
+  writers_.insert_or_assign(id, home);
+  ids_.insert_or_assign(id, name);
+}
+
+void ClusterRepository::Impl::learn(const VersionRecord& record, const MemberPointer& home) const {
+  const Manifest& manifest = record.manifest;
+  learn(manifest.name, manifest.id, home);
+  if (!record.has_weights) return;
+  for (std::uint32_t tensor = 0; tensor < manifest.owners.size(); ++tensor) {
+    const VersionId& writer = manifest.owners[tensor].writer;
+    if (writer == manifest.id) continue;
+    const Result<MemberPointer> place = place_of(record, home, tensor);
+    if (!place) continue;
+    const MutexLock lock(mutex_);
+    make_room(writers_);
+    writers_.try_emplace(writer, *place);
+  }
+}
+
+void ClusterRepository::Impl::forget(const VersionName& name) const {
+  const MutexLock lock(mutex_);
+  names_.erase(name);
+}
+
+MemberPointer ClusterRepository::Impl::writer_at(const VersionId& id) const {
+  const MutexLock lock(mutex_);
+  const auto found = writers_.find(id);
+  return found == writers_.end() ? nullptr : found->second;
+}
+
+ClusterRepository::ClusterRepository(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+ClusterRepository::~ClusterRepository() = default;
+
+Result<std::unique_ptr<ClusterRepository>> ClusterRepository::open(const Placement& known, Connect connect) {
+  if (known.number() == 0) return fail(Code::invalid_argument, "no placement of providers was given");
+  auto impl = std::make_unique<Impl>(std::move(connect));
+  impl->set_placement(known);
+  impl->refresh();
+  return std::unique_ptr<ClusterRepository>(new ClusterRepository(std::move(impl)));
+}
+
+Placement ClusterRepository::placement() const { return impl_->view()->placement; }
+
+Result<std::vector<std::string>> ClusterRepository::models() const {
+  std::set<std::string> all;
+  for (auto& models : ask_all(*impl_->view(), [](Repository& at) { return at.models(); })) {
+    if (!models) return fail(models.error());
+    all.insert(models->begin(), models->end());
+  }
+  return std::vector<std::string>(all.begin(), all.end());
+}
+
+Result<std::vector<LineageRow>> ClusterRepository::versions(const std::string& model) const {
+  std::vector<LineageRow> all;
+  std::optional<Error> absent;
+  bool found = false;
+  for (auto& rows : ask_all(*impl_->view(), [&](Repository& at) { return at.versions(model); })) {
+    if (rows) {
+      found = true;
+      std::move(rows->begin(), rows->end(), std::back_inserter(all));
+    } else if (rows.error().code() == Code::not_found) {
+      absent = rows.error();
+    } else {
+      return fail(rows.error());
+    }
+  }
+  if (!found) return fail(*absent);
+  std::ranges::sort(all, {}, [](const LineageRow& row) { return row.version.number; });
+  return all;
+}
+
+Status ClusterRepository::pin(const VersionName& name, const std::string& by) {
+  FRESHET_ASSIGN(const Impl::Located at, impl_->locate(name));
+  return at.home->ask([&](Repository& home) { return home.pin(at.name, by); });
+}
+
+Status ClusterRepository::unpin(const VersionName& name, const std::string& by) {
+  FRESHET_ASSIGN(const Impl::Located at, impl_->locate(name));
+  return at.home->ask([&](Repository& home) { return home.unpin(at.name, by); });
+}
+
+Result<std::vector<std::string>> ClusterRepository::pins(const VersionName& name) const {
+  FRESHET_ASSIGN(const Impl::Located at, impl_->locate(name));
+  return at.home->ask([&](Repository& home) { return home.pins(at.name); });
+}
+
+Result<RepositoryStat> ClusterRepository::stat() const {
+  RepositoryStat sum;
+  for (const auto& stat : ask_all(*impl_->view(), [](Repository& at) { return at.stat(); })) {
+    if (!stat) return fail(stat.error());
+    sum.versions += stat->versions;
+    sum.retired_versions += stat->retired_versions;
+    sum.live_tensors += stat->live_tensors;
+    sum.live_bytes += stat->live_bytes;
+    sum.disk_bytes += stat->disk_bytes;
+    sum.metadata_bytes += stat->metadata_bytes;
+  }
+  FRESHET_ASSIGN(const std::vector<std::string> all, models());
+  sum.models = all.size();
+  return sum;
+}
+
+Status ClusterRepository::add_referrer(const ExternalReferrer&) { return of_one_provider(); }
+Status ClusterRepository::drop_referrer(const VersionId&, std::uint64_t) { return of_one_provider(); }
+Result<std::vector<ExternalReferrer>> ClusterRepository::referrers() const { return of_one_provider(); }
+Status ClusterRepository::read_segments(std::span<const SegmentRead>) const { return of_one_provider(); }
+Status ClusterRepository::read_segment_range(const SegmentName&, std::uint64_t, MutableBytes) const {
+  return of_one_provider();
+}
+Result<bool> ClusterRepository::settle_put(const VersionId&, std::uint64_t) { return of_one_provider(); }
+Result<SharedRecord> ClusterRepository::shared_record(const std::string&) const { return of_one_provider(); }
+Status ClusterRepository::change_shared_records(std::span<const SharedRecord>, std::span<const SharedRecord>) {
+  return of_one_provider();
+}
+
+}  // namespace freshet

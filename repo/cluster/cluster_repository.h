@@ -1,0 +1,85 @@
+#pragma once
+
+/// One repository that several providers keep together. A version rests with the provider that its identity hashes to,
+/// its home: its record, and the tensors that it wrote. Tensors that it inherits stay where they are, and its record
+/// leads there; so reading a version takes its record and one bulk read of each provider that has a part of it, all at
+/// the same time, straight into the caller's memory.
+///
+/// Everything is done by the client: it asks the providers, which know nothing of each other. What must survive a
+/// client's death half-way is the business of repo/cluster/protocol.h.
+///
+/// A provider that is away takes nothing from the others. What cannot be answered without it is unavailable, and the
+/// error names it; when it is back, it is used again. A match goes on without it, and says so.
+
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "core/mutex.h"
+#include "repo/cluster/member.h"
+#include "repo/cluster/placement.h"
+#include "repo/cluster/protocol.h"
+#include "repo/repository.h"
+
+namespace freshet {
+
+/// Any thread. Writes of different versions go on at the same time.
+class ClusterRepository final : public Repository {
+ public:
+  using Connect = cluster::Connect;
+
+  /// `known` is a placement that any of the providers told (cluster::placement_at); a newer one is learned from them.
+  static Result<std::unique_ptr<ClusterRepository>> open(const Placement& known, Connect connect);
+  ~ClusterRepository() override;
+
+  Placement placement() const;
+
+  Result<VersionName> put(const Manifest& manifest, const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of,
+                          PutOptions options) override;
+  Result<VersionRecord> get(const VersionName& name) const override;
+  Result<VersionNumber> latest(const std::string& model) const override;
+  Result<std::optional<VersionName>> find(const VersionId& id) const override;
+  Status read(const VersionRecord& record, std::span<const TensorRead> reads) const override;
+  Result<std::vector<std::uint32_t>> wanted(const Manifest& manifest, const PutOptions& options) const override;
+  Status read_range(const VersionRecord& record, std::uint32_t tensor, std::uint64_t offset,
+                    MutableBytes out) const override;
+  Result<std::vector<OwnerRow>> owners(const VersionName& name) const override;
+  Result<std::vector<LineageRow>> lineage(const VersionName& name) const override;
+  Result<std::optional<VersionName>> mrca(const VersionName& a, const VersionName& b) const override;
+  Result<std::vector<LineageRow>> descendants(const VersionName& name) const override;
+  Result<std::vector<ContributorRow>> contributors(const VersionName& name) const override;
+  Result<VersionDiff> diff(const VersionName& a, const VersionName& b) const override;
+  Result<MatchAnswer> match(const MatchQuery& query) override;
+  Result<std::vector<std::string>> models() const override;
+  Result<std::vector<LineageRow>> versions(const std::string& model) const override;
+  Status pin(const VersionName& name, const std::string& by) override;
+  Status unpin(const VersionName& name, const std::string& by) override;
+  Result<std::vector<std::string>> pins(const VersionName& name) const override;
+  Result<RetireReport> retire(const VersionName& name, const RetireOptions& options) override;
+  Result<GcReport> gc(const GcOptions& options, const Progress& progress) override;
+  Status set_alias(const std::string& model, const std::string& alias, std::optional<VersionNumber> expected,
+                   VersionNumber desired) override;
+  Result<std::vector<Alias>> aliases(const std::string& model) const override;
+  Result<RepositoryStat> stat() const override;
+  Result<VerifyReport> verify(const std::optional<VersionName>& name, const Progress& progress) const override;
+
+  // What providers do for each other is asked of a provider, not of all: unsupported.
+  Status add_referrer(const ExternalReferrer& referrer) override;
+  Status drop_referrer(const VersionId& version, std::uint64_t attempt) override;
+  Result<std::vector<ExternalReferrer>> referrers() const override;
+  Status read_segments(std::span<const SegmentRead> reads) const override;
+  Status read_segment_range(const SegmentName& segment, std::uint64_t offset, MutableBytes out) const override;
+  Result<bool> settle_put(const VersionId& id, std::uint64_t attempt) override;
+  Result<SharedRecord> shared_record(const std::string& key) const override;
+  Status change_shared_records(std::span<const SharedRecord> expected, std::span<const SharedRecord> changes) override;
+
+  class Impl;
+
+ private:
+  explicit ClusterRepository(std::unique_ptr<Impl> impl);
+  const std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace freshet

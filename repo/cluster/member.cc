@@ -1,0 +1,40 @@
+#include "repo/cluster/member.h"
+
+#include <thread>
+#include <vector>
+
+#include "core/format.h"
+
+namespace freshet::cluster {
+
+Result<std::shared_ptr<Repository>> Member::reached() const {
+  {
+    const MutexLock lock(mutex_);
+    if (repository_ != nullptr) return repository_;
+  }
+  // Two threads may connect at once; one of the connections is then used and the other one closed.
+  FRESHET_ASSIGN(std::shared_ptr<Repository> repository, connect_(provider_));
+  const MutexLock lock(mutex_);
+  if (repository_ == nullptr) repository_ = std::move(repository);
+  return repository_;
+}
+
+void Member::lost(const std::shared_ptr<Repository>& repository) const {
+  std::shared_ptr<Repository> gone;  // Closed without the lock.
+  const MutexLock lock(mutex_);
+  if (repository_ == repository) gone.swap(repository_);
+}
+
+Error Member::named(Error error) const {
+  return std::move(error).with_context(provider_.address.empty()
+                                           ? format("provider {}", provider_.id)
+                                           : format("provider {} ({})", provider_.id, provider_.address));
+}
+
+void at_once(std::size_t count, const std::function<void(std::size_t)>& work) {
+  std::vector<std::jthread> others;
+  for (std::size_t i = 1; i < count; ++i) others.emplace_back([&work, i] { work(i); });
+  if (count != 0) work(0);
+}
+
+}  // namespace freshet::cluster

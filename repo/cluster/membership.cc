@@ -1,0 +1,128 @@
+#include "repo/cluster/membership.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+
+#include "core/format.h"
+#include "repo/cluster/numbers.h"
+
+namespace freshet::cluster {
+namespace {
+
+bool has_all_of(const Placement& placement, const Placement& other) {
+  return std::ranges::all_of(other.providers(), [&](const Provider& provider) {
+    return placement.index_of(provider.id) != placement.providers().size();
+  });
+}
+
+// Takes the provider from whatever older placement it knows to `placement`.
+Status bring_up(Repository& provider, const Placement& placement) {
+  FRESHET_ASSIGN(const SharedRecord record, provider.shared_record(kPlacementKey));
+  if (record.value) {
+    FRESHET_ASSIGN(const Placement known, Placement::decode(*record.value));
+    if (known == placement) return {};
+    if (known.number() >= placement.number() || !has_all_of(placement, known)) {
+      return fail(Code::failed_precondition, format("it is of another placement, number {}", known.number()));
+    }
+  }
+  const SharedRecord next{.key = kPlacementKey, .value = placement.encode()};
+  return provider.change_shared_records(std::span(&record, 1), std::span(&next, 1));
+}
+
+// Those that came with the newest number last: they must not begin before all others know.
+std::vector<Provider> in_order_of_change(const Placement& placement) {
+  std::vector<Provider> order(placement.providers().begin(), placement.providers().end());
+  std::ranges::stable_partition(order, [&](const Provider& p) { return p.since < placement.number(); });
+  return order;
+}
+
+Status bring_all_up(const Placement& placement, const Connect& connect) {
+  for (const Provider& provider : in_order_of_change(placement)) {
+    FRESHET_TRY(Member(provider, connect).ask([&](Repository& at) { return bring_up(at, placement); }));
+  }
+  return {};
+}
+
+// What the providers have already must have different names, and numbers go on after it.
+Status adopt_models(const Placement& placement, const Connect& connect) {
+  std::map<std::string, std::string> whose;
+  for (const Provider& provider : placement.providers()) {
+    const Member member(provider, connect);
+    FRESHET_ASSIGN(const std::vector<std::string> models, member.ask([](Repository& at) { return at.models(); }));
+    for (const std::string& model : models) {
+      const auto [other, first] = whose.try_emplace(model, provider.id);
+      if (!first) {
+        return fail(Code::already_exists,
+                    format("providers {} and {} both have a model {}", other->second, provider.id, model));
+      }
+      FRESHET_ASSIGN(const std::vector<LineageRow> versions,
+                     member.ask([&](Repository& at) { return at.versions(model); }));
+      if (versions.empty()) continue;
+      const Provider& registrar = placement.providers()[placement.registrar(model)];
+      FRESHET_TRY(Member(registrar, connect).ask([&](Repository& at) {
+        return start_numbers(at, placement, model, versions.back().version.number);
+      }));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<Placement> placement_at(Repository& provider) {
+  FRESHET_ASSIGN(const SharedRecord record, provider.shared_record(kPlacementKey));
+  if (!record.value) return fail(Code::not_found, "it is of no placement yet");
+  return Placement::decode(*record.value);
+}
+
+Result<Placement> form(std::vector<Provider> providers, const Connect& connect) {
+  FRESHET_ASSIGN(const Placement placement, Placement::first(std::move(providers)));
+  for (const Provider& provider : placement.providers()) {
+    const Result<Placement> known =
+        Member(provider, connect).ask([](Repository& at) -> Result<Placement> { return placement_at(at); });
+    if (known) {
+      if (!has_all_of(*known, placement)) {
+        return fail(Code::failed_precondition, format("provider {} belongs to another repository", provider.id));
+      }
+      return newest_placement(*known, connect);
+    }
+    if (known.error().code() != Code::not_found) return fail(known.error());
+  }
+  FRESHET_TRY(adopt_models(placement, connect));
+  FRESHET_TRY(bring_all_up(placement, connect));
+  return placement;
+}
+
+Result<Placement> newest_placement(const Placement& known, const Connect& connect) {
+  Placement newest = known;
+  for (const Provider& provider : known.providers()) {
+    Result<Placement> there =
+        Member(provider, connect).ask([](Repository& at) -> Result<Placement> { return placement_at(at); });
+    if (there && there->number() > newest.number() && has_all_of(*there, known)) newest = *std::move(there);
+  }
+  if (newest.number() == known.number()) return newest;
+  // A change that was not finished is finished here, as far as everybody answers; if not, by whoever comes next.
+  (void)bring_all_up(newest, connect);
+  return newest;
+}
+
+Result<Placement> join(const Placement& known, const Provider& provider, const Connect& connect) {
+  FRESHET_ASSIGN(const Placement newest, newest_placement(known, connect));
+  FRESHET_TRY(bring_all_up(newest, connect));
+  Result<Placement> next = newest.with(provider);
+  if (!next) return next.error().code() == Code::already_exists ? Result<Placement>(newest) : next;
+  const bool is_new = newest.index_of(provider.id) == newest.providers().size();
+  if (is_new) {
+    const Member member(provider, connect);
+    FRESHET_ASSIGN(const std::vector<std::string> models, member.ask([](Repository& at) { return at.models(); }));
+    if (!models.empty()) {
+      return fail(Code::failed_precondition,
+                  format("provider {} has models of its own ({}, …); a provider joins empty", provider.id, models[0]));
+    }
+  }
+  FRESHET_TRY(bring_all_up(*next, connect));
+  return next;
+}
+
+}  // namespace freshet::cluster

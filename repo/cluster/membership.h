@@ -1,0 +1,32 @@
+#pragma once
+
+/// How providers come to keep one repository together. The placement is a shared record at each of them. It changes by
+/// compare-and-swap, at the providers in the order of their ids and at those that are new last; so two who change it at
+/// the same time meet at the first provider, and one who dies half-way leaves a change that whoever comes next
+/// finishes. A new provider learns of the placement last, so that it numbers no versions before all others have stopped
+/// to.
+
+#include <vector>
+
+#include "repo/cluster/member.h"
+#include "repo/cluster/placement.h"
+
+namespace freshet::cluster {
+
+inline constexpr const char* kPlacementKey = "placement";
+
+/// The placement that a provider knows; not_found when it is alone so far.
+Result<Placement> placement_at(Repository& provider);
+
+/// Makes the providers one repository: placement 1. failed_precondition when one belongs to another one; no error when
+/// they are this one already. Versions that a provider has keep their names and places; already_exists when two
+/// providers have a model of the same name.
+Result<Placement> form(std::vector<Provider> providers, const Connect& connect);
+
+/// Adds a provider, or tells another address of one. All others must answer.
+Result<Placement> join(const Placement& known, const Provider& provider, const Connect& connect);
+
+/// The newest placement that any of the providers knows; brings those that lag up to it, as far as they answer.
+Result<Placement> newest_placement(const Placement& known, const Connect& connect);
+
+}  // namespace freshet::cluster

@@ -1,0 +1,216 @@
+#pragma once
+
+/// Providers for tests: repositories in memory behind links that can be cut, before a call or before its answer.
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/check.h"
+#include "core/format.h"
+#include "core/mutex.h"
+#include "repo/cluster/cluster_repository.h"
+#include "repo/cluster/membership.h"
+#include "tests/repo/world.h"
+
+namespace freshet {
+
+/// What becomes of the next call over a link.
+enum class Fate { done, lost, answer_lost };
+
+/// A repository over a link. `fate` is asked before each call. Any thread.
+class LinkedRepository final : public Repository {
+ public:
+  LinkedRepository(Repository& inner, std::function<Fate()> fate) : inner_(inner), fate_(std::move(fate)) {}
+
+  Result<VersionName> put(const Manifest& manifest, const std::function<Result<Bytes>(std::uint32_t)>& bytes_of,
+                          PutOptions options) override {
+    return call([&] { return inner_.put(manifest, bytes_of, options); });
+  }
+  Result<VersionRecord> get(const VersionName& name) const override {
+    return call([&] { return inner_.get(name); });
+  }
+  Result<VersionNumber> latest(const std::string& model) const override {
+    return call([&] { return inner_.latest(model); });
+  }
+  Result<std::optional<VersionName>> find(const VersionId& id) const override {
+    return call([&] { return inner_.find(id); });
+  }
+  Status read(const VersionRecord& record, std::span<const TensorRead> reads) const override {
+    return call([&] { return inner_.read(record, reads); });
+  }
+  Result<std::vector<std::uint32_t>> wanted(const Manifest& manifest, const PutOptions& options) const override {
+    return call([&] { return inner_.wanted(manifest, options); });
+  }
+  Status read_range(const VersionRecord& record, std::uint32_t tensor, std::uint64_t offset,
+                    MutableBytes out) const override {
+    return call([&] { return inner_.read_range(record, tensor, offset, out); });
+  }
+  Result<std::vector<OwnerRow>> owners(const VersionName& name) const override {
+    return call([&] { return inner_.owners(name); });
+  }
+  Result<std::vector<LineageRow>> lineage(const VersionName& name) const override {
+    return call([&] { return inner_.lineage(name); });
+  }
+  Result<std::optional<VersionName>> mrca(const VersionName& a, const VersionName& b) const override {
+    return call([&] { return inner_.mrca(a, b); });
+  }
+  Result<std::vector<LineageRow>> descendants(const VersionName& name) const override {
+    return call([&] { return inner_.descendants(name); });
+  }
+  Result<std::vector<ContributorRow>> contributors(const VersionName& name) const override {
+    return call([&] { return inner_.contributors(name); });
+  }
+  Result<VersionDiff> diff(const VersionName& a, const VersionName& b) const override {
+    return call([&] { return inner_.diff(a, b); });
+  }
+  Result<MatchAnswer> match(const MatchQuery& query) override {
+    return call([&] { return inner_.match(query); });
+  }
+  Result<std::vector<std::string>> models() const override {
+    return call([&] { return inner_.models(); });
+  }
+  Result<std::vector<LineageRow>> versions(const std::string& model) const override {
+    return call([&] { return inner_.versions(model); });
+  }
+  Status pin(const VersionName& name, const std::string& by) override {
+    return call([&] { return inner_.pin(name, by); });
+  }
+  Status unpin(const VersionName& name, const std::string& by) override {
+    return call([&] { return inner_.unpin(name, by); });
+  }
+  Result<std::vector<std::string>> pins(const VersionName& name) const override {
+    return call([&] { return inner_.pins(name); });
+  }
+  Result<RetireReport> retire(const VersionName& name, const RetireOptions& options) override {
+    return call([&] { return inner_.retire(name, options); });
+  }
+  Result<GcReport> gc(const GcOptions& options, const Progress& progress) override {
+    return call([&] { return inner_.gc(options, progress); });
+  }
+  Status add_referrer(const ExternalReferrer& referrer) override {
+    return call([&] { return inner_.add_referrer(referrer); });
+  }
+  Status drop_referrer(const VersionId& version, std::uint64_t attempt) override {
+    return call([&] { return inner_.drop_referrer(version, attempt); });
+  }
+  Result<std::vector<ExternalReferrer>> referrers() const override {
+    return call([&] { return inner_.referrers(); });
+  }
+  Status read_segments(std::span<const SegmentRead> reads) const override {
+    return call([&] { return inner_.read_segments(reads); });
+  }
+  Status read_segment_range(const SegmentName& segment, std::uint64_t offset, MutableBytes out) const override {
+    return call([&] { return inner_.read_segment_range(segment, offset, out); });
+  }
+  Result<bool> settle_put(const VersionId& id, std::uint64_t attempt) override {
+    return call([&] { return inner_.settle_put(id, attempt); });
+  }
+  Result<SharedRecord> shared_record(const std::string& key) const override {
+    return call([&] { return inner_.shared_record(key); });
+  }
+  Status change_shared_records(std::span<const SharedRecord> expected, std::span<const SharedRecord> changes) override {
+    return call([&] { return inner_.change_shared_records(expected, changes); });
+  }
+  Status set_alias(const std::string& model, const std::string& alias, std::optional<VersionNumber> expected,
+                   VersionNumber desired) override {
+    return call([&] { return inner_.set_alias(model, alias, expected, desired); });
+  }
+  Result<std::vector<Alias>> aliases(const std::string& model) const override {
+    return call([&] { return inner_.aliases(model); });
+  }
+  Result<RepositoryStat> stat() const override {
+    return call([&] { return inner_.stat(); });
+  }
+  Result<VerifyReport> verify(const std::optional<VersionName>& name, const Progress& progress) const override {
+    return call([&] { return inner_.verify(name, progress); });
+  }
+
+ private:
+  template <typename Work>
+  auto call(const Work& work) const -> decltype(work()) {
+    const Fate fate = fate_();
+    if (fate == Fate::lost) return fail(Code::unavailable, "no answer");
+    auto answer = work();
+    if (fate == Fate::answer_lost) return fail(Code::unavailable, "no answer");
+    return answer;
+  }
+
+  Repository& inner_;
+  const std::function<Fate()> fate_;
+};
+
+/// A cluster of providers "p0", "p1", … in this process.
+class ClusterWorld {
+ public:
+  explicit ClusterWorld(int providers) {
+    std::vector<Provider> list;
+    for (int i = 0; i < providers; ++i) list.push_back(add());
+    auto formed = cluster::form(list, connect());
+    FRESHET_CHECK(formed.has_value());
+    placement_ = *formed;
+  }
+
+  /// A provider that belongs to nobody yet.
+  Provider add() {
+    const std::string id = "p" + std::to_string(stores_.size());
+    const MutexLock lock(mutex_);
+    stores_[id] = open_or_die(make_memory_backend());
+    return {.id = id, .address = "mem://" + id};
+  }
+
+  Repository& at(const std::string& id) { return *stores_.at(id); }
+  Repository& at(std::size_t i) { return at(placement_.providers()[i].id); }
+  std::size_t size() const { return stores_.size(); }
+  const Placement& placement() const { return placement_; }
+
+  /// A cut provider answers nobody.
+  void cut(const std::string& id) { set_cut(id, true); }
+  void mend(const std::string& id) { set_cut(id, false); }
+  /// Decides what becomes of each call, after cuts. Called by several threads at once.
+  void set_fate(std::function<Fate()> fate) {
+    const MutexLock lock(mutex_);
+    fate_ = std::move(fate);
+  }
+
+  cluster::Connect connect() {
+    return [this](const Provider& provider) -> Result<std::shared_ptr<Repository>> {
+      if (is_cut(provider.id)) return fail(Code::unavailable, "connection refused");
+      return std::make_shared<LinkedRepository>(at(provider.id), [this, id = provider.id] { return fate_of(id); });
+    };
+  }
+  std::unique_ptr<ClusterRepository> open() {
+    auto opened = ClusterRepository::open(placement_, connect());
+    FRESHET_CHECK(opened.has_value());
+    return std::move(*opened);
+  }
+
+ private:
+  void set_cut(const std::string& id, bool is) {
+    const MutexLock lock(mutex_);
+    cut_[id] = is;
+  }
+  bool is_cut(const std::string& id) {
+    const MutexLock lock(mutex_);
+    return cut_[id];
+  }
+  Fate fate_of(const std::string& id) {
+    std::function<Fate()> fate;
+    {
+      const MutexLock lock(mutex_);
+      if (cut_[id]) return Fate::lost;
+      fate = fate_;
+    }
+    return fate ? fate() : Fate::done;
+  }
+
+  Placement placement_;
+  Mutex mutex_;
+  std::map<std::string, std::unique_ptr<Repository>> stores_;
+  std::map<std::string, bool> cut_ FRESHET_GUARDED_BY(mutex_);
+  std::function<Fate()> fate_ FRESHET_GUARDED_BY(mutex_);
+};
+
+}  // namespace freshet

@@ -1,0 +1,141 @@
+/// Providers in servers of their own, as clients reach them.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <random>
+#include <thread>
+
+#include "repo/cluster/cluster_repository.h"
+#include "repo/cluster/membership.h"
+#include "repo/serve/remote_repository.h"
+#include "repo/serve/server.h"
+#include "tests/repo/world.h"
+
+namespace freshet {
+namespace {
+
+class ServedCluster : public ::testing::Test {
+ protected:
+  struct Served {
+    std::unique_ptr<Repository> repository;
+    std::unique_ptr<RepositoryServer> server;
+    Provider provider;
+  };
+
+  void SetUp() override {
+    char folder[] = "/tmp/freshet-cluster-XXXXXX";
+    ASSERT_NE(mkdtemp(folder), nullptr);
+    folder_ = folder;
+    std::vector<Provider> list;
+    for (int i = 0; i < 3; ++i) {
+      const std::string id = "p" + std::to_string(i);
+      served_.push_back({.repository = open_or_die(make_memory_backend()),
+                         .server = nullptr,
+                         .provider = {.id = id, .address = "ipc://" + folder_ + "/" + id}});
+      start(served_.back());
+      list.push_back(served_.back().provider);
+    }
+    auto formed = cluster::form(list, connect());
+    ASSERT_TRUE(formed) << formed.error().message();
+    placement_ = *formed;
+  }
+  void TearDown() override {
+    for (Served& one : served_) one.server.reset();
+    std::filesystem::remove_all(folder_);
+  }
+
+  static void start(Served& one) {
+    auto server = RepositoryServer::open(*one.repository, {.address = one.provider.address});
+    ASSERT_TRUE(server) << server.error().message();
+    one.server = std::move(*server);
+  }
+  static cluster::Connect connect() {
+    return [](const Provider& provider) -> Result<std::shared_ptr<Repository>> {
+      FRESHET_ASSIGN(std::unique_ptr<Repository> repository,
+                     connect_repository(provider.address, {.connect = std::chrono::seconds(2)}));
+      return std::shared_ptr<Repository>(std::move(repository));
+    };
+  }
+  std::unique_ptr<ClusterRepository> open() { return ClusterRepository::open(placement_, connect()).value(); }
+
+  std::string folder_;
+  std::vector<Served> served_;
+  Placement placement_;
+  std::mt19937_64 random_{5};
+  std::shared_ptr<const Architecture> architecture_ = test_architecture({1000, 70000, 300, 4000});
+};
+
+TEST_F(ServedCluster, StoresReadsMatchesRetiresAndCollects) {
+  const auto repository = open();
+  std::vector<TestVersion> line;
+  for (std::uint32_t i = 0; i < 12; ++i) {
+    line.push_back(
+        make_version("net", test_id(i + 1), architecture_, line.empty() ? nullptr : &line.back(), {i % 4}, random_));
+    const auto name = put(*repository, line.back(), {.quality = 0.1 * i});
+    ASSERT_TRUE(name) << name.error().message();
+    line.back().manifest.name = *name;
+  }
+  const auto other = open();
+  for (const TestVersion& version : line) EXPECT_EQ(read_all(*other, version.manifest.name).value(), version.bytes);
+  const auto answer = other->match({.graph = MatchGraph::of(*architecture_), .pin_by = "me"});
+  ASSERT_TRUE(answer) << answer.error().message();
+  EXPECT_EQ(answer->top.front().version, line.back().manifest.name);
+  for (std::size_t i = 0; i + 1 < line.size(); ++i) ASSERT_TRUE(other->retire(line[i].manifest.name, {}));
+  EXPECT_EQ(other->retire(line.back().manifest.name, {}).error().code(), Code::failed_precondition) << "pinned";
+  ASSERT_TRUE(other->gc({}, {}));
+  EXPECT_EQ(other->stat()->live_bytes, architecture_->bytes());
+  EXPECT_EQ(read_all(*repository, line.back().manifest.name).value(), line.back().bytes);
+}
+
+TEST_F(ServedCluster, AProviderThatDiedIsNamedAndUsedAgainWhenItIsBack) {
+  const auto repository = open();
+  std::vector<VersionName> names;
+  std::vector<TestVersion> versions;
+  for (std::uint64_t i = 1; i <= 9; ++i) {
+    versions.push_back(make_version("net", test_id(i), architecture_, nullptr, {}, random_));
+    names.push_back(put(*repository, versions.back()).value());
+  }
+  served_[1].server.reset();
+  for (std::size_t i = 0; i < versions.size(); ++i) {
+    const auto bytes = read_all(*repository, names[i]);
+    const bool there = placement_.home(versions[i].manifest.id) != 1;
+    EXPECT_EQ(bytes.has_value(), there);
+    if (bytes) continue;
+    EXPECT_EQ(bytes.error().code(), Code::unavailable) << bytes.error().message();
+    EXPECT_THAT(bytes.error().message(), ::testing::HasSubstr("provider p1"));
+    break;
+  }
+  start(served_[1]);
+  for (std::size_t i = 0; i < versions.size(); ++i)
+    EXPECT_EQ(read_all(*repository, names[i]).value(), versions[i].bytes);
+}
+
+TEST_F(ServedCluster, ClientsAtTheSameTimeGetDifferentNumbers) {
+  constexpr int kEach = 8;
+  std::vector<std::vector<VersionNumber>> numbers(3);
+  {
+    std::vector<std::jthread> clients;
+    for (std::uint64_t c = 0; c < 3; ++c) {
+      clients.emplace_back([&, c] {
+        std::mt19937_64 random(c);
+        const auto repository = open();
+        for (std::uint64_t i = 0; i < kEach; ++i) {
+          const TestVersion version = make_version("net", test_id(100 * c + i + 1), architecture_, nullptr, {}, random);
+          const auto name = put(*repository, version);
+          EXPECT_TRUE(name) << name.error().message();
+          if (name) numbers[c].push_back(name->number);
+        }
+      });
+    }
+  }
+  std::vector<VersionNumber> all;
+  for (const auto& some : numbers) all.insert(all.end(), some.begin(), some.end());
+  std::sort(all.begin(), all.end());
+  for (std::size_t i = 0; i < all.size(); ++i) EXPECT_EQ(all[i], i + 1);
+  EXPECT_EQ(all.size(), 3u * kEach);
+}
+
+}  // namespace
+}  // namespace freshet
