@@ -1,0 +1,34 @@
+#include <signal.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <thread>
+
+#include "benchmarks/redis_queries/redis_queries.h"
+
+namespace freshet::benchmarks {
+
+Result<std::unique_ptr<RedisServer>> RedisServer::start() {
+  std::unique_ptr<RedisServer> server(new RedisServer());
+  std::string folder = std::filesystem::temp_directory_path() / "freshet-redis-XXXXXX";
+  if (::mkdtemp(folder.data()) == nullptr) return fail_errno(errno, folder);
+  server->folder_ = folder;
+  server->socket_ = folder + "/socket";
+  FRESHET_ASSIGN(server->child_,
+                 Child::start({"redis-server", "--port", "0", "--unixsocket", server->socket_, "--save", "",
+                               "--appendonly", "no", "--dir", folder, "--logfile", folder + "/log"}));
+  for (int i = 0; i < 500 && !std::filesystem::exists(server->socket_); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  if (!std::filesystem::exists(server->socket_)) return fail(Code::unavailable, "redis-server does not start");
+  return server;
+}
+
+RedisServer::~RedisServer() {
+  if (child_) ::kill(child_->pid(), SIGTERM);
+  child_.reset();
+  std::error_code ignored;
+  if (!folder_.empty()) std::filesystem::remove_all(folder_, ignored);
+}
+
+}  // namespace freshet::benchmarks
