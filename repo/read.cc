@@ -28,7 +28,9 @@ Status LocalRepository::read(const VersionRecord& record, std::span<const Tensor
     }
     const std::uint64_t bytes = architecture.tensors()[read.tensor].bytes();
     Status status;
-    if (read.out.size() != bytes) {
+    if (record.placed && is_elsewhere(*record.placed, read.tensor)) {
+      status = fail(Code::unavailable, "its bytes rest with another provider");
+    } else if (read.out.size() != bytes) {
       status = fail(Code::invalid_argument, format("{} bytes of room for {}", read.out.size(), bytes));
     } else {
       status = impl_->read_segment(manifest.owners[read.tensor], read.out);

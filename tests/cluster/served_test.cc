@@ -9,6 +9,7 @@
 
 #include "repo/cluster/cluster_repository.h"
 #include "repo/cluster/membership.h"
+#include "repo/cluster/providers.h"
 #include "repo/serve/remote_repository.h"
 #include "repo/serve/server.h"
 #include "tests/repo/world.h"
@@ -110,6 +111,57 @@ TEST_F(ServedCluster, AProviderThatDiedIsNamedAndUsedAgainWhenItIsBack) {
   start(served_[1]);
   for (std::size_t i = 0; i < versions.size(); ++i)
     EXPECT_EQ(read_all(*repository, names[i]).value(), versions[i].bytes);
+}
+
+TEST_F(ServedCluster, OneAddressLeadsToAllAndOthersJoinByIt) {
+  const std::string address = "ipc://" + folder_ + "/later";
+  const auto later = open_or_die(make_memory_backend());
+  auto server = RepositoryServer::open(*later, {.address = address});
+  ASSERT_TRUE(server);
+  const auto joined = join_providers(*later, address, served_[1].provider.address);
+  ASSERT_TRUE(joined) << joined.error().message();
+  EXPECT_EQ(joined->providers().size(), 4u);
+  EXPECT_EQ(join_providers(*later, address, served_[2].provider.address).value(), *joined) << "once is enough";
+
+  const auto repository = open_providers("ipc://" + folder_ + "/nobody," + address);
+  ASSERT_TRUE(repository) << repository.error().message();
+  std::vector<TestVersion> line;
+  for (std::uint32_t i = 0; i < 16; ++i) {
+    line.push_back(
+        make_version("net", test_id(i + 1), architecture_, line.empty() ? nullptr : &line.back(), {i % 4}, random_));
+    const auto name = put(**repository, line.back());
+    ASSERT_TRUE(name) << name.error().message();
+    line.back().manifest.name = *name;
+  }
+  EXPECT_GT(later->stat()->versions, 0u);
+  const auto other = open_providers(served_[0].provider.address);
+  for (const TestVersion& version : line) EXPECT_EQ(read_all(**other, version.manifest.name).value(), version.bytes);
+  const TestVersion beside = make_version("net", test_id(99), architecture_, nullptr, {}, random_);
+  EXPECT_EQ(put(*later, beside).error().code(), Code::failed_precondition) << "nobody writes beside the others";
+}
+
+TEST(Providers, TwoThatWereAloneBecomeOneRepository) {
+  char folder[] = "/tmp/freshet-providers-XXXXXX";
+  ASSERT_NE(mkdtemp(folder), nullptr);
+  const std::string at = "ipc://" + std::string(folder);
+  {
+    std::mt19937_64 random(3);
+    const auto architecture = test_architecture({10, 20});
+    const auto first = open_or_die(make_memory_backend());
+    const auto second = open_or_die(make_memory_backend());
+    const TestVersion before = make_version("net", test_id(1), architecture, nullptr, {}, random);
+    ASSERT_TRUE(put(*first, before));
+    const auto one = RepositoryServer::open(*first, {.address = at + "/1"});
+    const auto two = RepositoryServer::open(*second, {.address = at + "/2"});
+    ASSERT_TRUE(one && two);
+    ASSERT_TRUE(join_providers(*second, at + "/2", at + "/1"));
+    const auto repository = open_providers(at + "/2");
+    ASSERT_TRUE(repository);
+    EXPECT_EQ(read_all(**repository, {.model = "net"}).value(), before.bytes);
+    const TestVersion after = make_version("net", test_id(2), architecture, nullptr, {}, random);
+    EXPECT_EQ(put(**repository, after)->number, 2u);
+  }
+  std::filesystem::remove_all(folder);
 }
 
 TEST_F(ServedCluster, ClientsAtTheSameTimeGetDifferentNumbers) {

@@ -1,0 +1,87 @@
+#include "repo/cluster/providers.h"
+
+#include <array>
+#include <random>
+
+#include "core/format.h"
+#include "repo/cluster/cluster_repository.h"
+#include "repo/cluster/membership.h"
+
+namespace freshet {
+namespace {
+
+constexpr const char* kSelfKey = "self";
+
+cluster::Connect connect_with(const RemoteRepositoryOptions& options) {
+  return [options](const Provider& provider) -> Result<std::shared_ptr<Repository>> {
+    FRESHET_ASSIGN(std::unique_ptr<Repository> repository, connect_repository(provider.address, options));
+    return std::shared_ptr<Repository>(std::move(repository));
+  };
+}
+
+struct Reached {
+  std::string address;
+  std::unique_ptr<Repository> repository;
+};
+
+// The first of the addresses that answers.
+Result<Reached> reach(const std::string& addresses, const RemoteRepositoryOptions& options) {
+  std::optional<Error> last;
+  for (std::size_t begin = 0; begin <= addresses.size();) {
+    const std::size_t end = std::min(addresses.find(',', begin), addresses.size());
+    const std::string address = addresses.substr(begin, end - begin);
+    begin = end + 1;
+    if (address.empty()) return fail(Code::invalid_argument, format("an address is missing in {}", addresses));
+    auto repository = connect_repository(address, options);
+    if (repository) return Reached{address, std::move(*repository)};
+    last = repository.error();
+    if (last->code() != Code::unavailable && last->code() != Code::timed_out) break;
+  }
+  return fail(*last);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Repository>> open_providers(const std::string& addresses,
+                                                   const RemoteRepositoryOptions& options) {
+  FRESHET_ASSIGN(Reached reached, reach(addresses, options));
+  const Result<Placement> placement = cluster::placement_at(*reached.repository);
+  if (!placement && placement.error().code() == Code::not_found) return std::move(reached.repository);
+  if (!placement) return fail(placement.error());
+  FRESHET_ASSIGN(std::unique_ptr<ClusterRepository> together,
+                 ClusterRepository::open(*placement, connect_with(options)));
+  return std::unique_ptr<Repository>(std::move(together));
+}
+
+Result<std::string> provider_id(Repository& own) {
+  FRESHET_ASSIGN(const SharedRecord record, own.shared_record(kSelfKey));
+  if (record.value) return *record.value;
+  std::random_device device;
+  const SharedRecord made{.key = kSelfKey, .value = format("{:08x}{:08x}", device(), device())};
+  const Status kept = own.change_shared_records(std::span(&record, 1), std::span(&made, 1));
+  if (!kept && kept.error().code() != Code::failed_precondition) return fail(kept.error());
+  FRESHET_ASSIGN(const SharedRecord now, own.shared_record(kSelfKey));
+  if (!now.value) return fail(Code::corrupt, "the provider's id is gone");
+  return *now.value;
+}
+
+Result<Placement> join_providers(Repository& own, const std::string& address, const std::string& joined,
+                                 const RemoteRepositoryOptions& options) {
+  FRESHET_ASSIGN(const std::string id, provider_id(own));
+  FRESHET_ASSIGN(const Reached reached, reach(joined, options));
+  FRESHET_ASSIGN(const std::string other, provider_id(*reached.repository));
+  if (other == id) return fail(Code::invalid_argument, joined + " is this provider itself");
+  const Provider self{.id = id, .address = address};
+  const cluster::Connect connect = [&](const Provider& provider) -> Result<std::shared_ptr<Repository>> {
+    if (provider.id == id) return std::shared_ptr<Repository>(&own, [](Repository*) {});
+    return connect_with(options)(provider);
+  };
+  Result<Placement> placement = cluster::placement_at(*reached.repository);
+  if (!placement && placement.error().code() == Code::not_found) {
+    placement = cluster::form({{.id = other, .address = reached.address}}, connect);
+  }
+  if (!placement) return placement;
+  return cluster::join(*placement, self, connect);
+}
+
+}  // namespace freshet

@@ -1,0 +1,30 @@
+#pragma once
+
+/// Providers by their addresses: opening the repository that they keep together, and becoming one of them.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/result.h"
+#include "repo/cluster/placement.h"
+#include "repo/repository.h"
+#include "repo/serve/remote_repository.h"
+
+namespace freshet {
+
+/// Opens what is kept at `addresses`, several with a comma between them, of which one must answer: all providers of the
+/// placement that it tells, or, when it is alone, itself. unavailable when nobody answers.
+Result<std::unique_ptr<Repository>> open_providers(const std::string& addresses,
+                                                   const RemoteRepositoryOptions& options = {});
+
+/// This provider's id, made up and kept when it has none yet.
+Result<std::string> provider_id(Repository& own);
+
+/// Makes the repository `own`, which is offered to others at `address`, one of the providers that somebody at `joined`
+/// (as open_providers() takes it) belongs to; two that were alone so far become the first ones. Doing it again changes
+/// nothing, or the address. failed_precondition for one that has models of its own already.
+Result<Placement> join_providers(Repository& own, const std::string& address, const std::string& joined,
+                                 const RemoteRepositoryOptions& options = {});
+
+}  // namespace freshet
