@@ -74,7 +74,7 @@ class Sink::Impl {
                                                  bytes_written += bytes.size();
                                                  return bytes;
                                                },
-                                               {});
+                                               {.ancestor_may_be_retired = true});
     SinkOptions::Event event{.version = snapshot.manifest().name, .put_time = clock().now() - started};
     if (name) {
       event.version = *name;
