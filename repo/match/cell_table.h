@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -24,8 +23,8 @@ struct Cell {
 /// find() and prefetch(): any thread. The rest: the writer.
 class CellTable {
  public:
-  /// Of 2^bits cells. REQUIRES: 4 <= bits <= 31.
-  explicit CellTable(unsigned bits) : bits_(bits), cells_(new std::atomic<std::uint64_t>[std::size_t{1} << bits]()) {}
+  /// REQUIRES: 0 < cells < 2^32.
+  explicit CellTable(std::size_t cells) : size_(cells), cells_(new std::atomic<std::uint64_t>[cells]()) {}
 
   struct Found {
     std::size_t at = 0;
@@ -62,24 +61,24 @@ class CellTable {
     cells_[at].store(kErased, std::memory_order_release);
     --live_;
   }
-  bool full() const { return used_ * 10 >= (std::size_t{7} << bits_); }
-  /// The same entries, with room for as many again.
+  bool full() const { return used_ * 5 >= size_ * 4; }
+  /// The same entries, with room for half as many again.
   std::unique_ptr<CellTable> copy_with_room() const {
-    auto copy = std::make_unique<CellTable>(
-        static_cast<unsigned>(std::max(std::size_t{4}, static_cast<std::size_t>(std::bit_width(live_ * 2)))));
-    for (std::size_t at = 0; at < std::size_t{1} << bits_; ++at) {
+    auto copy = std::make_unique<CellTable>(kCellsMin + live_ * 15 / 8);
+    for (std::size_t at = 0; at < size_; ++at) {
       const std::uint64_t bits = cells_[at].load(std::memory_order_relaxed);
       if ((bits & kNumberMask) != 0) copy->insert(bits & ~((std::uint64_t{1} << kPrintShift) - 1), unpack(bits));
     }
     return copy;
   }
-  std::size_t memory_bytes() const { return sizeof(std::uint64_t) << bits_; }
+  std::size_t memory_bytes() const { return sizeof(std::uint64_t) * size_; }
 
  private:
   // 31 bits of the hash, a flag, and the number plus one; an erased cell has no number, but is not empty.
   static constexpr unsigned kPrintShift = 33;
   static constexpr std::uint64_t kFlag = std::uint64_t{1} << 32;
   static constexpr std::uint64_t kNumberMask = kFlag - 1;
+  static constexpr std::size_t kCellsMin = 16;
   static constexpr std::uint64_t kEmpty = 0;
   static constexpr std::uint64_t kErased = kFlag;
 
@@ -89,10 +88,10 @@ class CellTable {
   static Cell unpack(std::uint64_t bits) {
     return {.number = static_cast<std::uint32_t>((bits & kNumberMask) - 1), .flag = (bits & kFlag) != 0};
   }
-  std::size_t home(std::uint64_t print) const { return static_cast<std::size_t>(print >> (31 - bits_)); }
-  std::size_t next(std::size_t at) const { return (at + 1) & ((std::size_t{1} << bits_) - 1); }
+  std::size_t home(std::uint64_t print) const { return static_cast<std::size_t>((print * size_) >> 31); }
+  std::size_t next(std::size_t at) const { return at + 1 == size_ ? 0 : at + 1; }
 
-  const unsigned bits_;
+  const std::size_t size_;
   const std::unique_ptr<std::atomic<std::uint64_t>[]> cells_;
   std::size_t used_ = 0;  ///< Cells that are not empty.
   std::size_t live_ = 0;

@@ -56,7 +56,10 @@ std::uint32_t IndexWriter::group_of(const MatchGraph& graph) {
                                   [&](std::uint32_t group) { return shelf_.groups[group].graph->same_slots(*packed); });
   if (known) return *known;
   const std::uint32_t index = shelf_.groups.take();
+  FRESHET_CHECK(shelf_.bounds.take() == index);
   Group& group = shelf_.groups[index];
+  shelf_.bounds[index].quality.store(bound_of(false, 0), std::memory_order_relaxed);
+  shelf_.bounds[index].commit.store(0, std::memory_order_relaxed);
   for (Links& list : group.lists) list.clear();
   graph_bytes_ += packed->memory_bytes();
   group.graph = std::move(packed);
@@ -128,7 +131,7 @@ void IndexWriter::append(std::uint32_t index, std::uint32_t group) {
   groups.reserve(count + 1);
   for (std::uint32_t i = 1; i <= count; ++i) groups.push_back(block[i].load(std::memory_order_relaxed));
   groups.push_back(group);
-  set_block(posting, groups, count + count / 2 + 1);
+  set_block(posting, groups, count + count / 4 + 1);
 }
 
 void IndexWriter::set_block(Posting& posting, const std::vector<std::uint32_t>& groups, std::uint32_t capacity) {
@@ -157,8 +160,14 @@ void IndexWriter::remove_group(std::uint32_t index) {
     Group& gone = shelf_.groups[index];
     graph_bytes_ -= gone.graph->memory_bytes();
     gone.graph.reset();
-    if (--gone.named == 0) shelf_.groups.give_back(index);
+    leave_group(index);
   });
+}
+
+void IndexWriter::leave_group(std::uint32_t index) {
+  if (--shelf_.groups[index].named != 0) return;
+  shelf_.groups.give_back(index);
+  shelf_.bounds.give_back(index);
 }
 
 void IndexWriter::remove_slot(std::uint32_t group, const SlotId& slot) {
@@ -206,9 +215,7 @@ void IndexWriter::drop_removed(std::uint32_t index) {
 
 void IndexWriter::leave_posting_of(std::uint32_t index) {
   // Readers may have come across it in the posting.
-  later([this, index] {
-    if (--shelf_.groups[index].named == 0) shelf_.groups.give_back(index);
-  });
+  later([this, index] { leave_group(index); });
 }
 
 }  // namespace freshet::detail

@@ -39,10 +39,28 @@ PackedGraph::PackedGraph(const MatchGraph& graph) {
   }
 }
 
+// Slots are spread evenly, being hashes: their value tells about where they stand.
+std::size_t PackedGraph::guess(const SlotId& slot) const {
+  std::uint32_t first = 0;
+  for (std::size_t i = 0; i < sizeof first; ++i) first = first << 8 | slot.bytes[i];
+  return static_cast<std::size_t>((static_cast<std::uint64_t>(first) * slots_.size()) >> 32);
+}
+
 std::optional<std::uint32_t> PackedGraph::find(const SlotId& slot) const {
-  const auto found = std::ranges::lower_bound(slots_, slot);
-  if (found == slots_.end() || *found != slot) return std::nullopt;
-  return static_cast<std::uint32_t>(found - slots_.begin());
+  constexpr std::size_t kStepsMax = 8;
+  if (slots_.empty()) return std::nullopt;
+  const auto less = [](const SlotId& left, const SlotId& right) {
+    return std::memcmp(left.bytes.data(), right.bytes.data(), left.bytes.size()) < 0;
+  };
+  std::size_t at = guess(slot);
+  std::size_t steps = 0;
+  while (at > 0 && less(slot, slots_[at]) && ++steps < kStepsMax) --at;
+  while (at + 1 < slots_.size() && less(slots_[at], slot) && ++steps < kStepsMax) ++at;
+  if (steps >= kStepsMax) {
+    at = static_cast<std::size_t>(std::lower_bound(slots_.begin(), slots_.end(), slot, less) - slots_.begin());
+  }
+  if (at == slots_.size() || slots_[at] != slot) return std::nullopt;
+  return static_cast<std::uint32_t>(at);
 }
 
 std::size_t PackedGraph::memory_bytes() const {

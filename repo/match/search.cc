@@ -1,6 +1,7 @@
 #include "repo/match/search.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <limits>
 
@@ -11,18 +12,20 @@ namespace {
 // that a search takes.
 constexpr double kWeighVertex = 2.0;
 constexpr double kWeighGroup = 40.0;
-constexpr double kSkipGroup = 4.0;
+constexpr double kSkipGroup = 1.5;
 constexpr double kCountEntry = 1.0;
 constexpr double kCountGroup = 1.0;
 
 /// More layers than this are counted at once: their sets would take more time than they save.
 constexpr std::size_t kBoundedLayersMax = 4096;
 
+/// The latest first: a search gets better with time, so they are likelier to be answers.
 template <typename Act>
 void for_each_group(const Posting& posting, const Act& act) {
   const Posting::Block* block = posting.block.load(std::memory_order_acquire);
-  const std::uint32_t count = block[0].load(std::memory_order_acquire);
-  for (std::uint32_t i = 1; i <= count; ++i) act(block[i].load(std::memory_order_relaxed));
+  for (std::uint32_t i = block[0].load(std::memory_order_acquire); i > 0; --i) {
+    act(block[i].load(std::memory_order_relaxed));
+  }
 }
 
 std::uint32_t groups_in(const Posting& posting) {
@@ -40,6 +43,9 @@ void TopRows::add(std::uint64_t weight, std::uint32_t version) {
     heap_.push_back({weight, version});
   }
   std::ranges::push_heap(heap_, worse_last);
+  const Version& worst = shelf_.versions[heap_.front().version];
+  worst_quality_ = bound_of(worst.has_quality, worst.quality);
+  worst_commit_ = worst.commit;
 }
 
 std::span<const TopRows::Row> TopRows::sorted() {
@@ -71,6 +77,7 @@ Search::Search(const Shelf& shelf, const View& view, const MatchQuery& query, co
       shared_of_(graph_.size(), kNone, memory),
       shared_(memory),
       private_groups_(memory),
+      needed_(memory),
       above_(memory),
       open_(memory),
       counted_(memory) {
@@ -128,7 +135,7 @@ void Search::look_up() {
 void Search::weigh_private_groups() {
   for (const std::uint32_t number : private_groups_) {
     const Group& group = shelf_.groups[number];
-    if (might_hold(group, std::numeric_limits<std::uint64_t>::max())) consider(group, weight_of_group(*group.graph));
+    consider(group, weight_of_group(*group.graph));
   }
 }
 
@@ -146,8 +153,8 @@ void Search::search_shared() {
     if (open_weight == 0 || open_weight < rows_.least_weight()) return;
     const std::optional<std::size_t> number = next_shared(open_weight);
     if (!number) return;
-    const bool ties_only = rows_.full() && open_weight == rows_.least_weight();
-    const double each = ties_only ? kSkipGroup : kWeighGroup + kWeighVertex * static_cast<double>(graph_.size());
+    const double each =
+        ties_only(open_weight) ? kSkipGroup : kWeighGroup + kWeighVertex * static_cast<double>(graph_.size());
     spent += each * shared_[*number].groups;
     if (spent > counting) return count_shared();
     process(*number, open_weight);
@@ -216,21 +223,66 @@ std::optional<std::size_t> Search::next_shared(std::uint64_t open_weight) const 
 
 void Search::process(std::size_t number, std::uint64_t open_weight) {
   shared_[number].processed = true;
-  for_each_group(shelf_.postings[shared_[number].posting], [&](std::uint32_t index) {
-    const Group& group = shelf_.groups[index];
-    if (!might_hold(group, open_weight)) return;
-    if (std::ranges::binary_search(private_groups_, index)) return;
-    std::uint64_t sum = 0;
-    for (const SlotId& slot : group.graph->slots()) {
-      const std::uint32_t vertex = slots_.find(slot);
-      if (vertex == kNone) continue;
-      const std::uint32_t at = shared_of_[vertex];
-      // It was weighed with the posting of another of its layers.
-      if (at != kNone && at != number && shared_[at].processed) return;
-      sum += weights_[vertex];
-    }
-    consider(group, sum);
+  needed_.clear();
+  gather_needed(number);
+  std::array<std::uint32_t, kBatch> batch;
+  std::size_t gathered = 0;
+  for_each_group(shelf_.postings[shared_[number].posting], [&](std::uint32_t group) {
+    if (ties_only(open_weight) && !rows_.may_tie(shelf_.bounds[group])) return;
+    batch[gathered++] = group;
+    if (gathered < kBatch) return;
+    weigh_batch(batch, number, open_weight);
+    gathered = 0;
   });
+  weigh_batch(std::span(batch).first(gathered), number, open_weight);
+}
+
+// Who has these layers has all that is open and weighs something.
+void Search::gather_needed(std::size_t number) {
+  for (std::size_t other = 0; other < shared_.size(); ++other) {
+    if (other == number || (open_[other / 64] >> (other % 64) & 1) == 0) continue;
+    if (weights_[shared_[other].vertex] == 0) continue;
+    const std::span<const std::uint64_t> above(&above_[other * words_], words_);
+    if (weight_of_bits(above, open_) == weights_[shared_[other].vertex]) needed_.push_back(shared_[other].vertex);
+  }
+  // The rarest first: it is likeliest to be missing.
+  std::ranges::sort(needed_, {}, [&](std::uint32_t vertex) { return shared_[shared_of_[vertex]].groups; });
+}
+
+void Search::weigh_batch(std::span<const std::uint32_t> batch, std::size_t number, std::uint64_t open_weight) {
+  // They lie anywhere in memory, so they are asked for all at once.
+  for (const std::uint32_t index : batch) __builtin_prefetch(&shelf_.groups[index]);
+  for (const std::uint32_t index : batch) __builtin_prefetch(shelf_.groups[index].graph.get());
+  const SlotId* needed = needed_.empty() ? nullptr : &graph_[needed_.front()].slot;
+  for (const std::uint32_t index : batch) {
+    const PackedGraph* graph = shelf_.groups[index].graph.get();
+    if (graph == nullptr) continue;
+    if (needed != nullptr && ties_only(open_weight)) {
+      graph->prefetch(*needed);
+    } else {
+      graph->prefetch();
+    }
+  }
+  for (const std::uint32_t index : batch) {
+    if (!might_hold(index, open_weight)) continue;
+    const Group& group = shelf_.groups[index];
+    const auto has = [&](std::uint32_t vertex) { return group.graph->find(graph_[vertex].slot).has_value(); };
+    if (ties_only(open_weight) && !std::ranges::all_of(needed_, has)) continue;
+    if (!std::ranges::binary_search(private_groups_, index)) weigh(group, number);
+  }
+}
+
+void Search::weigh(const Group& group, std::size_t number) {
+  std::uint64_t sum = 0;
+  for (const SlotId& slot : group.graph->slots()) {
+    const std::uint32_t vertex = slots_.find(slot);
+    if (vertex == kNone) continue;
+    const std::uint32_t at = shared_of_[vertex];
+    // It was weighed with the posting of another of its layers.
+    if (at != kNone && at != number && shared_[at].processed) return;
+    sum += weights_[vertex];
+  }
+  consider(group, sum);
 }
 
 void Search::count_shared() {
@@ -258,8 +310,7 @@ void Search::count_as() {
   }
   for (std::uint32_t number = 0; number < counts.size(); ++number) {
     if (counts[number] < rows_.least_weight()) continue;
-    const Group& group = shelf_.groups[number];
-    if (might_hold(group, counts[number])) consider(group, counts[number]);
+    if (might_hold(number, counts[number])) consider(shelf_.groups[number], counts[number]);
   }
 }
 
@@ -272,7 +323,9 @@ std::uint64_t Search::weight_of_group(const PackedGraph& graph) const {
   return sum;
 }
 
-bool Search::might_hold(const Group& group, std::uint64_t weight) const {
+bool Search::might_hold(std::uint32_t number, std::uint64_t weight) const {
+  if (rows_.full() && weight == rows_.least_weight() && !rows_.may_tie(shelf_.bounds[number])) return false;
+  const Group& group = shelf_.groups[number];
   for (std::size_t list = 0; list <= (query_.any ? 1 : 0); ++list) {
     const std::uint32_t best = group.lists[list].next[0].load(std::memory_order_acquire);
     if (best != kNone && rows_.admits(weight, best)) return true;

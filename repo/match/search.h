@@ -30,6 +30,15 @@ class TopRows {
   bool admits(std::uint64_t weight, std::uint32_t version) const {
     return weight >= least_weight() && (!full() || better({weight, version}, heap_.front()));
   }
+  /// False when no version of a group of this bound is better than the worst row. REQUIRES: full(), and the group
+  /// weighs as much as that row.
+  bool may_tie(const GroupBound& bound) const {
+    const double quality = bound.quality.load(std::memory_order_relaxed);
+    if (quality != worst_quality_) return quality > worst_quality_;
+    // Where it stands for two qualities, it does not tell.
+    if (quality == std::numeric_limits<double>::lowest()) return true;
+    return bound.commit.load(std::memory_order_relaxed) >= worst_commit_;
+  }
   /// REQUIRES: admits() it.
   void add(std::uint64_t weight, std::uint32_t version);
   void clear() { heap_.clear(); }
@@ -46,6 +55,8 @@ class TopRows {
   const Shelf& shelf_;
   const std::uint32_t most_;
   std::pmr::vector<Row> heap_;  ///< The worst one first.
+  double worst_quality_ = 0;    ///< Of the worst one, when full().
+  std::uint64_t worst_commit_ = 0;
 };
 
 /// The query's layers by slot, to weigh what a group has of them.
@@ -97,12 +108,17 @@ class Search {
   std::uint64_t weight_of_bits(std::span<const std::uint64_t> bits, std::span<const std::uint64_t> also) const;
   std::optional<std::size_t> next_shared(std::uint64_t open_weight) const;
   void process(std::size_t number, std::uint64_t open_weight);
+  void gather_needed(std::size_t number);
+  void weigh_batch(std::span<const std::uint32_t> batch, std::size_t number, std::uint64_t open_weight);
+  void weigh(const Group& group, std::size_t number);
+  /// Nobody unseen weighs more than the worst row.
+  bool ties_only(std::uint64_t open_weight) const { return rows_.full() && open_weight == rows_.least_weight(); }
 
   std::uint64_t weight_of_group(const PackedGraph& graph) const;
   /// Adds the group's versions that are answers, if it weighs so much.
   void consider(const Group& group, std::uint64_t weight);
   /// Whether any of its versions could be a row with this weight.
-  bool might_hold(const Group& group, std::uint64_t weight) const;
+  bool might_hold(std::uint32_t group, std::uint64_t weight) const;
   bool is_answer(const Version& version) const;
   MatchRow row_of(const TopRows::Row& row) const;
 
@@ -121,6 +137,8 @@ class Search {
   std::pmr::vector<Shared> shared_;                 ///< Closed under ancestors, in the query's order.
   std::pmr::vector<std::uint32_t> private_groups_;  ///< Ascending.
 
+  static constexpr std::size_t kBatch = 32;
+  std::pmr::vector<std::uint32_t> needed_;   ///< Vertices.
   std::size_t words_ = 0;                    ///< Of a set of shared layers.
   std::pmr::vector<std::uint64_t> above_;    ///< For each shared layer, itself and those that need it.
   std::pmr::vector<std::uint64_t> open_;     ///< Those that are not ruled out.

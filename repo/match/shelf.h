@@ -14,9 +14,11 @@
 /// A reader that began in epoch e sees the versions that were born by e and died after it, whatever else it comes
 /// across.
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -107,9 +109,24 @@ struct Kin {
   std::uint32_t version = kNone;  ///< The writer's.
 };
 
+/// What the versions of a group have at most: an upper bound for every reader, close together for whoever goes through
+/// many groups. It is lowered only when no reader can see the version that held it up.
+struct GroupBound {
+  std::atomic<double> quality;  ///< As bound_of() has it.
+  std::atomic<std::uint64_t> commit;
+  std::uint32_t next_free = kNone;
+};
+
+/// A quality as a number that sorts as qualities do: none is lowest.
+inline double bound_of(bool has_quality, double quality) {
+  if (!has_quality) return -std::numeric_limits<double>::infinity();
+  return std::max(quality, std::numeric_limits<double>::lowest());
+}
+
 struct Shelf {
   StableArray<Version> versions;
   StableArray<Group> groups;
+  StableArray<GroupBound> bounds;  ///< Numbered as groups are.
   StableArray<Posting> postings;
   StableArray<ModelName> models;
   StableArray<TagSet> tag_sets;

@@ -66,6 +66,14 @@ void IndexWriter::link(std::uint32_t index) {
     if (random_ >> 61 != 0) break;
     ++levels;
   }
+  GroupBound& bound = shelf_.bounds[version.group];
+  const double quality = bound_of(version.has_quality, version.quality);
+  if (quality > bound.quality.load(std::memory_order_relaxed)) {
+    bound.quality.store(quality, std::memory_order_relaxed);
+  }
+  if (version.commit > bound.commit.load(std::memory_order_relaxed)) {
+    bound.commit.store(version.commit, std::memory_order_relaxed);
+  }
   const auto places = places_before(shelf_, version);
   for (unsigned level = 0; level < levels; ++level) {
     version.links.next[level].store(places[level]->next[level].load(std::memory_order_relaxed),
@@ -88,6 +96,13 @@ void IndexWriter::unlink(std::uint32_t index) {
                                      std::memory_order_release);
   }
   Group& group = shelf_.groups[version.group];
+  double quality = bound_of(false, 0);
+  for (const Links& list : group.lists) {
+    const std::uint32_t best = list.next[0].load(std::memory_order_relaxed);
+    if (best == kNone) continue;
+    quality = std::max(quality, bound_of(shelf_.versions[best].has_quality, shelf_.versions[best].quality));
+  }
+  shelf_.bounds[version.group].quality.store(quality, std::memory_order_relaxed);
   if (--group.versions == 0) remove_group(version.group);
   later([this, index] {
     const Version& gone = shelf_.versions[index];

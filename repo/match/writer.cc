@@ -8,7 +8,7 @@
 namespace freshet::detail {
 namespace {
 
-constexpr unsigned kFirstTableBits = 6;
+constexpr std::size_t kFirstCells = 64;
 
 }  // namespace
 
@@ -23,8 +23,8 @@ std::uint64_t hash_of(const VersionId& id) {
 IndexWriter::IndexWriter(Shelf& shelf, Epochs& epochs)
     : shelf_(shelf),
       epochs_(epochs),
-      slots_(std::make_unique<CellTable>(kFirstTableBits)),
-      kin_(std::make_unique<CellTable>(kFirstTableBits)),
+      slots_(std::make_unique<CellTable>(kFirstCells)),
+      kin_(std::make_unique<CellTable>(kFirstCells)),
       groups_(GroupHash{shelf}),
       models_(ModelHash{shelf}),
       tag_sets_(TagsHash{shelf}) {
@@ -158,10 +158,10 @@ void IndexWriter::publish(std::uint64_t as_of) {
 StructureIndex::Memory IndexWriter::memory() const {
   StructureIndex::Memory memory{.models = living_, .graph_bytes = graph_bytes_};
   memory.architectures = shelf_.groups.in_use();
-  memory.index_bytes = shelf_.versions.memory_bytes() + shelf_.groups.memory_bytes() + shelf_.postings.memory_bytes() +
-                       shelf_.models.memory_bytes() + shelf_.tag_sets.memory_bytes() + shelf_.kin.memory_bytes() +
-                       slots_->memory_bytes() + kin_->memory_bytes() + groups_.memory_bytes() + models_.memory_bytes() +
-                       tag_sets_.memory_bytes() + heap_bytes_;
+  memory.index_bytes = shelf_.versions.memory_bytes() + shelf_.groups.memory_bytes() + shelf_.bounds.memory_bytes() +
+                       shelf_.postings.memory_bytes() + shelf_.models.memory_bytes() + shelf_.tag_sets.memory_bytes() +
+                       shelf_.kin.memory_bytes() + slots_->memory_bytes() + kin_->memory_bytes() +
+                       groups_.memory_bytes() + models_.memory_bytes() + tag_sets_.memory_bytes() + heap_bytes_;
   return memory;
 }
 

@@ -55,6 +55,7 @@ class IndexWriter {
   void drop_removed(std::uint32_t posting);
   void set_block(Posting& posting, const std::vector<std::uint32_t>& groups, std::uint32_t capacity);
   void leave_posting_of(std::uint32_t group);
+  void leave_group(std::uint32_t group);
 
   void insert_cell(std::unique_ptr<CellTable>& table, std::uint64_t hash, Cell cell);
   /// What was unlinked in this change goes when no reader can see it.
