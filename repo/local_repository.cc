@@ -20,6 +20,10 @@ Status check_format(Backend& backend) {
     return fail(Code::unsupported,
                 format("the repository has format {}; this build reads formats up to {}", *number, kRepositoryFormat));
   }
+  // What format 1 stored stays as it is and can be read; what is stored from now on, its builds would misread.
+  if (*number < kRepositoryFormat && !backend.read_only()) {
+    return backend.apply({Backend::Put{std::string(kFormatKey), std::to_string(kRepositoryFormat)}});
+  }
   return {};
 }
 

@@ -16,6 +16,7 @@
 
 #include "core/mutex.h"
 #include "repo/catalog.h"
+#include "repo/manifest_group.h"
 #include "repo/match/structure_index.h"
 #include "repo/references.h"
 #include "repo/repository.h"
@@ -197,6 +198,12 @@ class LocalRepository::Impl {
   /// Calls back for every version that has one (not: tombstones and damaged rows), in the order that reads cheapest.
   /// Ends with the first error that the callback gives. Not under `mutex`.
   Status for_each_manifest(const EachManifest& each) const;
+  Result<Manifest> proved(const VersionName& name, const VersionRow& row, const UnprovedManifest& decoded) const;
+  std::shared_ptr<const VersionRow> base_row_for(const Manifest& manifest) const;
+  /// The entry's encoded form on another base, or whole.
+  Result<std::string> rebased(ManifestGroup& group, std::uint32_t entry, std::optional<std::uint32_t> base) const;
+  Result<Manifest> lone_manifest(const VersionName& name, const VersionRow& row) const;
+  Result<Manifest> grouped_manifest(const VersionName& name, const VersionRow& row) const;
 
   // Segments on the disk, in repo/segments.cc.
   /// Reads a whole segment into `out`, however it is encoded; the caller proves it against its digest. corrupt when it

@@ -1,9 +1,48 @@
-/// Manifests on the disk.
+/// Manifests on the disk. Those of a lineage share their equal parts: an entry of a group is whole, or says what
+/// differs from another entry of its group, so that a version costs what it changed. A group takes at most twice what
+/// one whole manifest takes, so reading any of it back is one short scan, however long the lineage is.
+
+#include <algorithm>
 
 #include "core/format.h"
 #include "repo/local_repository.h"
 
 namespace freshet {
+namespace {
+
+/// A group's bytes, in whole manifests.
+constexpr std::uint64_t kGroupShare = 2;
+
+}  // namespace
+
+Result<Manifest> LocalRepository::Impl::proved(const VersionName& name, const VersionRow& row,
+                                               const UnprovedManifest& decoded) const {
+  if (decoded.architecture != row.architecture) return fail(Code::corrupt, "its manifest is damaged");
+  Manifest manifest = decoded.manifest;
+  FRESHET_ASSIGN(manifest.architecture, architecture_of(row.architecture));
+  const bool whole = check(manifest).has_value();
+  if (!whole || digest_of(encode(manifest)) != row.manifest) return fail(Code::corrupt, "its manifest is damaged");
+  if (manifest.id != row.id || manifest.name != name) {
+    return fail(Code::corrupt, "its manifest is that of " + to_string(manifest.name));
+  }
+  return manifest;
+}
+
+// The version that differs least, as far as one can tell without reading them: the ancestor, or else the model's
+// newest.
+std::shared_ptr<const VersionRow> LocalRepository::Impl::base_row_for(const Manifest& manifest) const {
+  const MutexLock lock(mutex);
+  const auto usable = [](const std::shared_ptr<const VersionRow>& row) {
+    return row != nullptr && !row->retired && row->group != 0;
+  };
+  if (manifest.ancestor) {
+    if (auto row = catalog.row_of(*manifest.ancestor); usable(row)) return row;
+  }
+  const auto model = catalog.models().find(manifest.name.model);
+  if (model == catalog.models().end() || model->second.empty()) return nullptr;
+  auto newest = model->second.rbegin()->second.row;
+  return usable(newest) ? newest : nullptr;
+}
 
 Status LocalRepository::Impl::store_manifest(Backend::Batch& batch, const Manifest& manifest, VersionRow& row) const {
   const std::vector<std::byte> encoded = encode(manifest);
@@ -12,33 +51,100 @@ Status LocalRepository::Impl::store_manifest(Backend::Batch& batch, const Manife
                 format("the manifest has {} bytes, more than {}", encoded.size(), kManifestBytesMax));
   }
   row.manifest = digest_of(encoded);
-  batch.push_back(Backend::Put{manifest_key(manifest.name),
-                               std::string(reinterpret_cast<const char*>(encoded.data()), encoded.size())});
+  row.group = row.commit;  // As unique as the commit that begins it.
+  row.entry = 0;
+  const std::shared_ptr<const VersionRow> base = base_row_for(manifest);
+  if (base == nullptr) {
+    batch.push_back(Backend::Put{entry_key(row.group, row.entry), encode_entry(manifest, nullptr)});
+    return {};
+  }
+  FRESHET_ASSIGN(ManifestGroup group, ManifestGroup::load(*backend, base->group, &batch));
+  // A damaged base is none.
+  const auto decoded = group.decode(base->entry);
+  if (decoded && (*decoded)->manifest.id == base->id) {
+    const EntryBase from{.entry = base->entry, .manifest = (*decoded)->manifest};
+    std::string entry = encode_entry(manifest, &from);
+    if (group.bytes() + entry.size() <= kGroupShare * whole_entry_bytes(manifest)) {
+      row.group = group.number();
+      row.entry = group.next_entry();
+      batch.push_back(Backend::Put{entry_key(row.group, row.entry), std::move(entry)});
+      return {};
+    }
+  }
+  batch.push_back(Backend::Put{entry_key(row.group, row.entry), encode_entry(manifest, nullptr)});
   return {};
 }
 
 Status LocalRepository::Impl::erase_manifest(Backend::Batch& batch, const VersionName& name,
-                                             const VersionRow& /*row*/) const {
-  batch.push_back(Backend::Erase{manifest_key(name)});
+                                             const VersionRow& row) const {
+  if (row.group == 0) {
+    batch.push_back(Backend::Erase{manifest_key(name)});
+    return {};
+  }
+  FRESHET_ASSIGN(ManifestGroup group, ManifestGroup::load(*backend, row.group, &batch));
+  const std::map<std::uint32_t, std::size_t> children = group.based_on(row.entry);
+  if (children.empty()) {
+    batch.push_back(Backend::Erase{entry_key(row.group, row.entry)});
+    return {};
+  }
+  // The child that differs least takes its place, and the others are based on that one.
+  const auto heir = std::min_element(children.begin(), children.end(), [](const auto& a, const auto& b) {
+                      return a.second < b.second;
+                    })->first;
+  Backend::Batch moved;
+  FRESHET_ASSIGN(const std::optional<std::uint32_t> base, group.base_of(row.entry));
+  for (const auto& [child, bytes] : children) {
+    const std::optional<std::uint32_t> onto = child == heir ? base : heir;
+    const Result<std::string> entry = rebased(group, child, onto);
+    // What is damaged is left as it is, and so is what it needs.
+    if (!entry && entry.error().code() == Code::corrupt) return {};
+    if (!entry) return fail(entry.error());
+    moved.push_back(Backend::Put{entry_key(row.group, child), *entry});
+  }
+  for (auto& change : moved) batch.push_back(std::move(change));
+  batch.push_back(Backend::Erase{entry_key(row.group, row.entry)});
   return {};
 }
 
+// Only what is proved is written anew.
+Result<std::string> LocalRepository::Impl::rebased(ManifestGroup& group, std::uint32_t entry,
+                                                   std::optional<std::uint32_t> base) const {
+  FRESHET_ASSIGN(const UnprovedManifest* decoded, group.decode(entry));
+  const VersionName& name = decoded->manifest.name;
+  FRESHET_ASSIGN(const Catalog::Found version, find(name));
+  FRESHET_ASSIGN(const Manifest manifest, proved(name, *version.row, *decoded));
+  if (!base) return encode_entry(manifest, nullptr);
+  FRESHET_ASSIGN(const UnprovedManifest* onto, group.decode(*base));
+  const EntryBase from{.entry = *base, .manifest = onto->manifest};
+  std::string rebased = encode_entry(manifest, &from);
+  if (rebased.size() > whole_entry_bytes(manifest)) rebased = encode_entry(manifest, nullptr);
+  return rebased;
+}
+
 Result<Manifest> LocalRepository::Impl::manifest_of(const VersionName& name, const VersionRow& row) const {
-  const auto in_context = [&](Error error) { return fail(std::move(error).with_context(to_string(name))); };
+  Result<Manifest> manifest = row.group == 0 ? lone_manifest(name, row) : grouped_manifest(name, row);
+  if (!manifest) return fail(std::move(manifest).error().with_context(to_string(name)));
+  return manifest;
+}
+
+Result<Manifest> LocalRepository::Impl::lone_manifest(const VersionName& name, const VersionRow& row) const {
   const Result<std::string> stored = backend->get(manifest_key(name));
-  if (!stored && stored.error().code() == Code::not_found)
-    return in_context(Error(Code::corrupt, "its manifest is missing"));
-  if (!stored) return in_context(stored.error());
+  if (!stored && stored.error().code() == Code::not_found) return fail(Code::corrupt, "its manifest is missing");
+  if (!stored) return fail(stored.error());
   const Bytes encoded = bytes_of(stored->data(), stored->size());
-  if (digest_of(encoded) != row.manifest) return in_context(Error(Code::corrupt, "its manifest is damaged"));
-  Result<std::shared_ptr<const Architecture>> architecture = architecture_of(row.architecture);
-  if (!architecture) return in_context(std::move(architecture).error());
-  Result<Manifest> manifest = decode_manifest(encoded, *architecture);
-  if (!manifest) return in_context(std::move(manifest).error());
-  if (manifest->id != row.id || manifest->name != name) {
-    return in_context(Error(Code::corrupt, "its manifest is that of " + to_string(manifest->name)));
+  if (digest_of(encoded) != row.manifest) return fail(Code::corrupt, "its manifest is damaged");
+  FRESHET_ASSIGN(const std::shared_ptr<const Architecture> architecture, architecture_of(row.architecture));
+  FRESHET_ASSIGN(Manifest manifest, decode_manifest(encoded, architecture));
+  if (manifest.id != row.id || manifest.name != name) {
+    return fail(Code::corrupt, "its manifest is that of " + to_string(manifest.name));
   }
   return manifest;
+}
+
+Result<Manifest> LocalRepository::Impl::grouped_manifest(const VersionName& name, const VersionRow& row) const {
+  FRESHET_ASSIGN(ManifestGroup group, ManifestGroup::load(*backend, row.group, nullptr));
+  FRESHET_ASSIGN(const UnprovedManifest* decoded, group.decode(row.entry));
+  return proved(name, row, *decoded);
 }
 
 Status LocalRepository::Impl::for_each_manifest(const EachManifest& each) const {
@@ -52,7 +158,23 @@ Status LocalRepository::Impl::for_each_manifest(const EachManifest& each) const 
       }
     }
   }
-  for (const auto& [name, row] : rows) FRESHET_TRY(each(name, *row, manifest_of(name, *row)));
+  // A group at a time, so that each is read once.
+  std::stable_sort(rows.begin(), rows.end(),
+                   [](const auto& a, const auto& b) { return a.second->group < b.second->group; });
+  std::optional<ManifestGroup> group;
+  for (const auto& [name, row] : rows) {
+    if (row->group == 0) {
+      FRESHET_TRY(each(name, *row, manifest_of(name, *row)));
+      continue;
+    }
+    if (!group || group->number() != row->group) {
+      FRESHET_ASSIGN(group, ManifestGroup::load(*backend, row->group, nullptr));
+    }
+    const auto decoded = group->decode(row->entry);
+    Result<Manifest> manifest = decoded ? proved(name, *row, **decoded) : Result<Manifest>(fail(decoded.error()));
+    if (!manifest) manifest = fail(std::move(manifest).error().with_context(to_string(name)));
+    FRESHET_TRY(each(name, *row, manifest));
+  }
   return {};
 }
 

@@ -2,11 +2,10 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstring>
 #include <vector>
 
 #include "core/format.h"
-#include "repo/records_generated.h"
+#include "repo/records_flat.h"
 
 namespace freshet {
 namespace {
@@ -54,15 +53,6 @@ std::string named_key(std::string_view prefix, const VersionName& name) {
   return key;
 }
 
-stored::Hash128 stored_digest(const Digest& digest) { return {digest.low, digest.high}; }
-Digest digest_from(const stored::Hash128& hash) { return {.low = hash.low(), .high = hash.high()}; }
-
-stored::Writer stored_id(const VersionId& id) { return {id.run.high, id.run.low, id.incarnation, id.sequence}; }
-VersionId id_from(const stored::Writer& id) {
-  return {
-      .run = {.high = id.run_high(), .low = id.run_low()}, .incarnation = id.incarnation(), .sequence = id.sequence()};
-}
-
 flatbuffers::Offset<stored::Placed> store(flatbuffers::FlatBufferBuilder& builder, const Placed& placed) {
   std::vector<std::uint8_t> bits;
   for (const std::uint32_t tensor : placed.elsewhere) {
@@ -89,27 +79,6 @@ Placed placed_from(const stored::Placed& stored) {
   return placed;
 }
 
-template <typename Table>
-std::string finish(flatbuffers::FlatBufferBuilder& builder, flatbuffers::Offset<Table> root) {
-  builder.Finish(root);
-  return std::string(reinterpret_cast<const char*>(builder.GetBufferPointer()), builder.GetSize());
-}
-
-// Values come from the backend at any address; FlatBuffers wants them aligned.
-std::vector<std::uint64_t> aligned_copy(std::string_view value) {
-  std::vector<std::uint64_t> copy((value.size() + 7) / 8);
-  if (!value.empty()) std::memcpy(copy.data(), value.data(), value.size());
-  return copy;
-}
-
-template <typename Table>
-const Table* verified(const std::vector<std::uint64_t>& buffer, std::size_t bytes) {
-  const auto* data = reinterpret_cast<const std::uint8_t*>(buffer.data());
-  if (bytes < sizeof(flatbuffers::uoffset_t)) return nullptr;
-  flatbuffers::Verifier verifier(data, bytes);
-  return verifier.VerifyBuffer<Table>(nullptr) ? flatbuffers::GetRoot<Table>(data) : nullptr;
-}
-
 }  // namespace
 
 std::string segment_key(const SegmentName& segment) {
@@ -131,6 +100,21 @@ std::string segment_record_key(const SegmentName& segment) {
 std::string architecture_key(const Digest& digest) { return "a/" + to_hex(digest); }
 std::string version_key(const VersionName& name) { return named_key(kVersionPrefix, name); }
 std::string manifest_key(const VersionName& name) { return named_key("m/", name); }
+std::string group_prefix(std::uint64_t group) {
+  std::string key = "e/";
+  append_big_endian(key, group);
+  return key;
+}
+std::string entry_key(std::uint64_t group, std::uint32_t entry) {
+  std::string key = group_prefix(group);
+  append_big_endian(key, entry);
+  return key;
+}
+std::optional<std::uint32_t> parse_entry_key(std::uint64_t group, std::string_view key) {
+  const std::string prefix = group_prefix(group);
+  if (!key.starts_with(prefix) || key.size() != prefix.size() + sizeof(std::uint32_t)) return std::nullopt;
+  return read_big_endian<std::uint32_t>(key.substr(prefix.size()));
+}
 std::string high_water_key(std::string_view model) { return std::string(kHighWaterPrefix) + std::string(model); }
 std::string pin_prefix(const VersionName& name) { return named_key("p/", name); }
 std::string pin_key(const VersionName& name, std::string_view by) { return pin_prefix(name) + std::string(by); }
@@ -232,6 +216,8 @@ std::string encode(const VersionRow& row) {
   version.add_inherited_bytes(row.inherited_bytes);
   version.add_stored_unix_ns(row.stored_unix_ns);
   version.add_retired(row.retired);
+  version.add_group(row.group);
+  version.add_entry(row.entry);
   version.add_commit(row.commit);
   version.add_tags(stored_tags);
   if (row.placed) version.add_placed(placed);
@@ -250,7 +236,9 @@ Result<VersionRow> decode_version_row(std::string_view value) {
                  .inherited_bytes = version->inherited_bytes(),
                  .stored_unix_ns = version->stored_unix_ns(),
                  .retired = version->retired(),
-                 .commit = version->commit()};
+                 .commit = version->commit(),
+                 .group = version->group(),
+                 .entry = version->entry()};
   if (version->tags() != nullptr) {
     for (const stored::Hash128* tag : *version->tags()) row.tags.push_back(digest_from(*tag));
   }

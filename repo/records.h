@@ -16,7 +16,7 @@
 
 namespace freshet {
 
-inline constexpr std::uint64_t kRepositoryFormat = 1;
+inline constexpr std::uint64_t kRepositoryFormat = 2;
 
 inline constexpr std::string_view kFormatKey = "format";
 inline constexpr std::string_view kCommitKey = "commit";
@@ -34,7 +34,11 @@ std::optional<SegmentName> parse_segment_key(std::string_view key);
 std::string segment_record_key(const SegmentName& segment);
 std::string architecture_key(const Digest& digest);
 std::string version_key(const VersionName& name);
-std::string manifest_key(const VersionName& name);
+std::string manifest_key(const VersionName& name);  ///< Of format 1.
+std::string group_prefix(std::uint64_t group);
+std::string entry_key(std::uint64_t group, std::uint32_t entry);
+/// The entry's number, if the key is one of the group's.
+std::optional<std::uint32_t> parse_entry_key(std::uint64_t group, std::string_view key);
 std::string high_water_key(std::string_view model);
 std::string pin_prefix(const VersionName& name);
 std::string pin_key(const VersionName& name, std::string_view by);
@@ -81,6 +85,8 @@ struct VersionRow {
   std::uint64_t commit = 0;      ///< Of its put, in the repository's sequence; 0 when an older build stored it.
   std::vector<Digest> tags;      ///< tag_digest() of each; empty when an older build stored it.
   std::optional<Placed> placed;  ///< Of one provider of several.
+  std::uint64_t group = 0;       ///< Where its manifest lies; 0: under manifest_key(), as format 1 had it.
+  std::uint32_t entry = 0;
   bool operator==(const VersionRow&) const = default;
 };
 std::string encode(const VersionRow& row);

@@ -1,0 +1,79 @@
+#include "repo/manifest_group.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace freshet {
+namespace {
+
+/// What an entry costs besides its bytes: the version's own row and the like. So a group has no more entries than its
+/// bytes allow.
+constexpr std::uint64_t kEntryCost = 128;
+
+}  // namespace
+
+Result<ManifestGroup> ManifestGroup::load(const Backend& backend, std::uint64_t number, const Backend::Batch* batch) {
+  ManifestGroup group(number);
+  FRESHET_TRY(backend.scan(group_prefix(number), [&](std::string_view key, std::string_view value) {
+    if (const auto entry = parse_entry_key(number, key)) group.entries_.emplace(*entry, value);
+    return true;
+  }));
+  if (batch == nullptr) return group;
+  for (const auto& change : *batch) {
+    const auto* put = std::get_if<Backend::Put>(&change);
+    const auto entry = parse_entry_key(number, put != nullptr ? put->key : std::get<Backend::Erase>(change).key);
+    if (!entry) continue;
+    if (put != nullptr) {
+      group.entries_.insert_or_assign(*entry, put->value);
+    } else {
+      group.entries_.erase(*entry);
+    }
+  }
+  return group;
+}
+
+std::uint64_t ManifestGroup::bytes() const {
+  std::uint64_t bytes = 0;
+  for (const auto& [entry, value] : entries_) bytes += kEntryCost + value.size();
+  return bytes;
+}
+
+Result<const UnprovedManifest*> ManifestGroup::decode(std::uint32_t entry) {
+  // From the entry to the nearest that is decoded or whole, then back.
+  std::vector<std::uint32_t> path;
+  std::optional<std::uint32_t> at = entry;
+  while (at && decoded_.count(*at) == 0) {
+    const auto found = entries_.find(*at);
+    if (found == entries_.end()) return fail(Code::corrupt, "its manifest is missing");
+    if (path.size() == entries_.size()) return fail(Code::corrupt, "its manifest is damaged");  // A circle.
+    path.push_back(*at);
+    FRESHET_ASSIGN(at, base_of_entry(found->second));
+  }
+  const UnprovedManifest* base = at ? decoded_.at(*at).get() : nullptr;
+  std::reverse(path.begin(), path.end());
+  for (const std::uint32_t next : path) {
+    FRESHET_ASSIGN(UnprovedManifest decoded,
+                   decode_entry(entries_.at(next), base != nullptr ? &base->manifest : nullptr));
+    auto kept = std::make_unique<const UnprovedManifest>(std::move(decoded));
+    base = kept.get();
+    decoded_.insert_or_assign(next, std::move(kept));
+  }
+  return base;
+}
+
+Result<std::optional<std::uint32_t>> ManifestGroup::base_of(std::uint32_t entry) const {
+  const auto found = entries_.find(entry);
+  if (found == entries_.end()) return fail(Code::corrupt, "its manifest is missing");
+  return base_of_entry(found->second);
+}
+
+std::map<std::uint32_t, std::size_t> ManifestGroup::based_on(std::uint32_t entry) const {
+  std::map<std::uint32_t, std::size_t> found;
+  for (const auto& [number, value] : entries_) {
+    const auto base = base_of_entry(value);
+    if (base && *base == entry) found.emplace(number, value.size());
+  }
+  return found;
+}
+
+}  // namespace freshet
