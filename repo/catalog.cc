@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/format.h"
+#include "repo/kept_blobs.h"
 
 namespace freshet {
 namespace {
@@ -45,9 +46,11 @@ Result<Catalog> Catalog::load(const Backend& backend) {
     return true;
   });
   FRESHET_TRY(status);
-  status = backend.scan(kSegmentPrefix, [&](std::string_view, std::string_view value) {
+  status = backend.scan(kSegmentPrefix, [&](std::string_view key, std::string_view value) {
     const Result<SegmentRow> segment = decode_segment_row(value);
     catalog.add_segment(segment ? segment->bytes : 0);
+    const auto name = parse_segment_key(key.substr(kSegmentPrefix.size()));
+    if (name && segment && segment->base) catalog.set_base(*name, segment->base);
     return true;
   });
   FRESHET_TRY(status);
@@ -67,6 +70,20 @@ void Catalog::place(const VersionName& name, VersionRow row, Settled settled) {
   models_[name.model].insert_or_assign(name.number, Entry{std::move(kept)});
   VersionNumber& high_water = high_water_[name.model];
   high_water = std::max(high_water, name.number);
+}
+
+void Catalog::set_base(const SegmentName& segment, const std::optional<SegmentName>& base) {
+  if (base) {
+    bases_.insert_or_assign(segment, *base);
+  } else {
+    bases_.erase(segment);
+  }
+}
+
+std::optional<SegmentName> Catalog::base_of(const SegmentName& segment) const {
+  const auto found = bases_.find(segment);
+  if (found == bases_.end()) return std::nullopt;
+  return found->second;
 }
 
 void Catalog::add_segment(std::uint64_t bytes) {
@@ -159,17 +176,15 @@ VersionNumber Catalog::high_water(const std::string& model) const {
 Status remove_leftover_blobs(Backend& backend, const Catalog& catalog,
                              const std::function<bool(std::string_view key)>& in_use) {
   // Both lists come in the order of the same keys, so one pass tells which blobs have no record.
-  std::vector<std::string> named;
-  FRESHET_TRY(backend.scan(kSegmentPrefix, [&](std::string_view key, std::string_view) {
-    named.emplace_back(key.substr(kSegmentPrefix.size()));
+  KeptBlobs kept;
+  FRESHET_TRY(backend.scan(kSegmentPrefix, [&](std::string_view key, std::string_view value) {
+    kept.add(key.substr(kSegmentPrefix.size()), value);
     return true;
   }));
   std::vector<std::string> leftover;
-  auto next = named.begin();
   FRESHET_TRY(backend.list_blobs([&](std::string_view key, std::uint64_t) {
-    while (next != named.end() && *next < key) ++next;
-    if (next != named.end() && *next == key) return true;
-    const std::optional<SegmentName> segment = parse_segment_key(key);
+    if (kept.keeps(key)) return true;
+    const std::optional<SegmentName> segment = segment_of_blob(key);
     const auto writer = segment ? catalog.row_of(segment->writer) : nullptr;
     if ((writer == nullptr || !writer->retired) && !in_use(key)) leftover.emplace_back(key);
     return true;

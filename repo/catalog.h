@@ -36,6 +36,10 @@ class Catalog {
   void drop_segment(std::uint64_t bytes);
   /// Puts the tombstone in the version's place. REQUIRES: it is there, and not retired.
   void retire(const VersionName& name, VersionRow tombstone);
+  /// The segment is stored as a delta onto `base`, or as it is. One that is erased may keep its base.
+  void set_base(const SegmentName& segment, const std::optional<SegmentName>& base);
+  /// What it is a delta onto. Who needs a segment needs its base too.
+  std::optional<SegmentName> base_of(const SegmentName& segment) const;
 
   /// The named version, or the newest for number 0; not one that was retired. not_found says so, or what is there
   /// instead; corrupt for a damaged row.
@@ -75,6 +79,7 @@ class Catalog {
   void place(const VersionName& name, VersionRow row, Settled settled);
 
   std::map<std::string, Versions> models_;
+  std::unordered_map<SegmentName, SegmentName> bases_;
   std::map<std::string, VersionNumber> high_water_;
   std::shared_ptr<VersionForest> forest_ = std::make_shared<VersionForest>();
   std::uint64_t versions_ = 0;

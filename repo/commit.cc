@@ -104,7 +104,10 @@ Status LocalRepository::Impl::add_records(PutInProgress& put, Taken& taken, Back
   Manifest& manifest = put.manifest;
   // What admitted it may have changed while its blobs were written.
   FRESHET_TRY(admit(manifest, put.options));
-  if (put.options.has_weights && put.erasures != erasures) FRESHET_TRY(check_inherited(*backend, put));
+  if (put.options.has_weights && put.erasures != erasures) {
+    FRESHET_TRY(check_bases(put));
+    FRESHET_TRY(check_inherited(*backend, put));
+  }
   const auto [high_water, first] = taken.high_water.try_emplace(manifest.name.model, 0);
   if (first) {
     const MutexLock lock(mutex);
@@ -126,7 +129,10 @@ Status LocalRepository::Impl::add_records(PutInProgress& put, Taken& taken, Back
   taken.commit = put.row.commit;
   taken.versions.insert(manifest.id);
   for (const NewSegment& segment : put.segments) {
-    const SegmentRow stored{.bytes = segment.bytes, .digest = manifest.digests[segment.tensor]};
+    const SegmentRow stored{.bytes = segment.bytes,
+                            .digest = manifest.digests[segment.tensor],
+                            .base = segment.base,
+                            .delta_bytes = segment.delta_bytes};
     batch.push_back(Backend::Put{segment_record_key(segment.name), encode(stored)});
   }
   batch.push_back(Backend::Put{version_key(manifest.name), encode(put.row)});
@@ -142,20 +148,27 @@ void LocalRepository::Impl::tell_of(PutInProgress& put) {
   {
     const MutexLock lock(mutex);
     catalog.add(put.manifest.name, put.row);
-    for (const NewSegment& segment : put.segments) catalog.add_segment(segment.bytes);
+    for (const NewSegment& segment : put.segments) {
+      catalog.add_segment(segment.bytes);
+      catalog.set_base(segment.name, segment.base);
+    }
   }
   if (references) {
     references->add_architecture(put.row.architecture);
-    if (put.row.has_weights) references->add_segments(distinct_segments(put.manifest.owners));
+    if (put.row.has_weights) references->add_segments(with_bases(distinct_segments(put.manifest.owners)));
   }
   index_version(put.manifest.name, put.row, *put.manifest.architecture);
+  if (!contents) return;
+  for (const NewSegment& segment : put.segments) {
+    contents->try_emplace(put.manifest.digests[segment.tensor], segment.name);
+  }
 }
 
 // Best effort: what stays is removed as what a crash left is.
 void LocalRepository::Impl::forget_blobs(const PutInProgress& put) {
   if (backend->read_only()) return;
   for (const NewSegment& segment : put.segments) {
-    if (!backend->erase_blob(segment_key(segment.name))) return;
+    if (!backend->erase_blob(blob_key(segment))) return;
   }
 }
 

@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "core/format.h"
+#include "repo/kept_blobs.h"
 #include "repo/local_repository.h"
 
 namespace freshet {
@@ -53,12 +54,12 @@ bool is_retired(const Catalog& catalog, const VersionId& writer) {
 Result<Garbage> find_garbage(const Backend& backend, const References& references,
                              const std::unordered_set<SegmentName>& in_flight) {
   Garbage garbage;
-  std::vector<std::string> kept;
+  KeptBlobs kept;
   FRESHET_TRY(backend.scan(kSegmentPrefix, [&](std::string_view key, std::string_view value) {
     key.remove_prefix(kSegmentPrefix.size());
     const auto segment = parse_segment_key(key);
     if (!segment || references.unknown() != 0 || references.of(*segment) != 0) {
-      kept.emplace_back(key);
+      kept.add(key, value);
       return true;
     }
     const Result<SegmentRow> row = decode_segment_row(value);
@@ -66,11 +67,9 @@ Result<Garbage> find_garbage(const Backend& backend, const References& reference
     garbage.unnamed_bytes += row ? row->bytes : 0;
     return true;
   }));
-  auto next = kept.begin();
   FRESHET_TRY(backend.list_blobs([&](std::string_view key, std::uint64_t bytes) {
-    while (next != kept.end() && *next < key) ++next;
-    if (next != kept.end() && *next == key) return true;
-    const auto segment = parse_segment_key(key);
+    if (kept.keeps(key)) return true;
+    const auto segment = segment_of_blob(key);
     if (!segment || in_flight.count(*segment) == 0) garbage.blobs.emplace_back(key, bytes);
     return true;
   }));
@@ -80,7 +79,7 @@ Result<Garbage> find_garbage(const Backend& backend, const References& reference
 std::vector<GcRow> rows_of(const Garbage& garbage, const Catalog& catalog) {
   Rows rows(catalog);
   for (const auto& [key, bytes] : garbage.blobs) {
-    const VersionId writer = parse_segment_key(key).value_or(SegmentName{}).writer;
+    const VersionId writer = segment_of_blob(key).value_or(SegmentName{}).writer;
     GcRow& row = rows.at(writer);
     row.reason = is_retired(catalog, writer) ? GcReason::retired : GcReason::unfinished;
     ++row.tensors;
@@ -131,7 +130,7 @@ Result<std::vector<GcRow>> LocalRepository::Impl::inherited_rows() const {
   if (!rows.empty()) {
     FRESHET_TRY(
         for_each_manifest([&](const VersionName& name, const VersionRow& row, const Result<Manifest>& manifest) {
-          if (row.has_weights && manifest) name_all(distinct_segments(manifest->owners), &name);
+          if (row.has_weights && manifest) name_all(with_bases(distinct_segments(manifest->owners)), &name);
           return Status();
         }));
     FRESHET_TRY(scan_referrers([&](const ExternalReferrer& referrer) { name_all(referrer.segments, nullptr); }));

@@ -178,7 +178,10 @@ Result<StagedPut> stage_put(const Repository& repository, const StageRequest& re
   manifest.metrics = request.metrics;
   manifest.tags = request.tags;
   manifest.created_unix_ns = (request.clock != nullptr ? *request.clock : system_clock()).unix_ns();
-  staged.options = {.quality = request.quality, .has_weights = request.tensors.has_value()};
+  staged.options = {.quality = request.quality,
+                    .has_weights = request.tensors.has_value(),
+                    .dedup = request.dedup,
+                    .deltas = request.deltas};
   if (request.tensors) {
     FRESHET_TRY(stage_tensors(staged, given, ancestor_record));
   } else {

@@ -37,6 +37,8 @@ struct StageRequest {
   Metrics metrics;
   std::vector<std::pair<std::string, std::string>> tags;
   const Clock* clock = nullptr;
+  bool dedup = false;  ///< As in Repository::PutOptions.
+  bool deltas = false;
 };
 
 /// A version that is ready to be put. Movable; borrows the request's tensors.

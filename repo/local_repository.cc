@@ -55,6 +55,7 @@ Status LocalRepository::Impl::load() {
   FRESHET_ASSIGN(Catalog loaded, Catalog::load(*backend));
   if (!backend->read_only()) FRESHET_TRY(remove_leftovers(loaded));
   FRESHET_TRY(index_catalog(loaded));
+  contents.reset();
   const MutexLock lock(mutex);
   catalog = std::move(loaded);
   return {};
@@ -74,7 +75,7 @@ Status LocalRepository::Impl::ready_to_write() {
 Status LocalRepository::Impl::remove_leftovers(const Catalog& loaded) {
   const std::unordered_set<SegmentName>& in_flight = segments_in_flight;
   return remove_leftover_blobs(*backend, loaded, [&in_flight](std::string_view key) {
-    const std::optional<SegmentName> segment = parse_segment_key(key);
+    const std::optional<SegmentName> segment = segment_of_blob(key);
     return segment && in_flight.count(*segment) != 0;
   });
 }

@@ -41,7 +41,10 @@ struct NewSegment {
   SegmentName name;
   std::uint32_t tensor = 0;  ///< Of the version that is put.
   std::uint64_t bytes = 0;
+  std::optional<SegmentName> base;  ///< It may be, and once it is written is, kept as a delta onto this one.
+  std::uint64_t delta_bytes = 0;
 };
+std::string blob_key(const NewSegment& segment);
 
 /// A put from its beginning to its end. Its own thread's until it is queued for commit_queued(); then theirs who hold
 /// the turn, until `ended`.
@@ -52,6 +55,7 @@ struct PutInProgress {
   VersionRow row;
   std::uint64_t erasures = 0;  ///< As it was when the inherited segments were found to be there.
   bool ended = false;
+  bool base_lost = false;  ///< It failed for that alone.
   Status status;
 };
 
@@ -125,8 +129,7 @@ class LocalRepository::Impl {
   // The steps of a put, in repo/put.cc. Only the first and the last hold the turn, so that puts write their blobs side
   // by side.
   Status begin(PutInProgress& put);
-  Status store_blobs(const PutInProgress& put,
-                     const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of_tensor);
+  Status store_blobs(PutInProgress& put, const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of_tensor);
   void end(const PutInProgress& put);
   Status admit(Manifest& manifest, const PutOptions& options) const;
   /// What one provider of several asks of a put besides (repo/provider.cc).
@@ -209,6 +212,28 @@ class LocalRepository::Impl {
   /// Reads a whole segment into `out`, however it is encoded; the caller proves it against its digest. corrupt when it
   /// is missing or not as long as `out`.
   Status read_segment(const SegmentName& segment, MutableBytes out) const;
+  /// Some of a segment's bytes, unproved. What is kept as a delta is rebuilt for it, and kept until another is asked
+  /// for.
+  Status read_part(const SegmentName& segment, std::uint64_t offset, MutableBytes out) const;
+  Result<SegmentRow> segment_row(const SegmentName& segment) const;
+  /// A segment that is not kept as it is.
+  Status rebuild(const SegmentName& segment, MutableBytes out) const;
+  std::optional<SegmentName> base_of(const SegmentName& segment) const;
+  /// The segments, and those that they are deltas onto, each once, ascending: what must stay for them to be read.
+  std::vector<SegmentName> with_bases(std::vector<SegmentName> segments) const;
+
+  // Equal tensors without lineage, in repo/dedup.cc.
+  Status need_contents() FRESHET_REQUIRES(turn);
+  /// Names stored segments of equal content in the place of those that are not stored.
+  Status inherit_equal(Manifest& manifest) FRESHET_REQUIRES(turn);
+
+  // Siblings as deltas, in repo/sibling_deltas.cc.
+  /// Notes for each segment of the put what it may be a delta onto.
+  void choose_bases(PutInProgress& put) const;
+  /// Nothing when it does not pay.
+  std::optional<std::vector<std::byte>> delta_for(const NewSegment& segment, const Manifest& manifest,
+                                                  Bytes bytes) const;
+  Status check_bases(PutInProgress& put) const FRESHET_REQUIRES(turn);
 
   const std::unique_ptr<Backend> backend;
   const Clock& clock;
@@ -238,6 +263,17 @@ class LocalRepository::Impl {
   StructureIndex index;
   /// Made when somebody first needs it: who never retires pays nothing for it.
   std::optional<References> references FRESHET_GUARDED_BY(turn);
+
+  /// A segment by its content, of each content one; it may have been retired. Made when a put first asks for it.
+  std::optional<std::unordered_map<Digest, SegmentName>> contents FRESHET_GUARDED_BY(turn);
+
+  /// The last segment that was rebuilt in whole for a part of it.
+  struct Rebuilt {
+    SegmentName segment;
+    std::vector<std::byte> bytes;
+  };
+  mutable Mutex rebuilt_mutex;
+  mutable std::shared_ptr<const Rebuilt> rebuilt FRESHET_GUARDED_BY(rebuilt_mutex);
 
   mutable Mutex mutex;
   Catalog catalog FRESHET_GUARDED_BY(mutex);

@@ -92,9 +92,10 @@ Status LocalRepository::Impl::erase_manifest(Backend::Batch& batch, const Versio
                       return a.second < b.second;
                     })->first;
   Backend::Batch moved;
-  FRESHET_ASSIGN(const std::optional<std::uint32_t> base, group.base_of(row.entry));
+  const auto base = group.base_of(row.entry);
+  if (!base) return {};  // Damaged: as below.
   for (const auto& [child, bytes] : children) {
-    const std::optional<std::uint32_t> onto = child == heir ? base : heir;
+    const std::optional<std::uint32_t> onto = child == heir ? *base : heir;
     const Result<std::string> entry = rebased(group, child, onto);
     // What is damaged is left as it is, and so is what it needs.
     if (!entry && entry.error().code() == Code::corrupt) return {};

@@ -58,7 +58,7 @@ Status LocalRepository::read_segments(std::span<const SegmentRead> reads) const 
 }
 
 Status LocalRepository::read_segment_range(const SegmentName& segment, std::uint64_t offset, MutableBytes out) const {
-  return impl_->backend->read_blob(segment_key(segment), offset, out);
+  return impl_->read_part(segment, offset, out);
 }
 
 Result<bool> LocalRepository::settle_put(const VersionId& id, std::uint64_t attempt) {

@@ -54,7 +54,7 @@ Status LocalRepository::read_range(const VersionRecord& record, std::uint32_t te
   if (tensor >= tensors.size() || offset > tensors[tensor].bytes() || out.size() > tensors[tensor].bytes() - offset) {
     return fail(Code::invalid_argument, format("{} has no such bytes", to_string(manifest.name)));
   }
-  Status status = impl_->backend->read_blob(segment_key(manifest.owners[tensor]), offset, out);
+  Status status = impl_->read_part(manifest.owners[tensor], offset, out);
   if (!status && status.error().code() == Code::not_found) status = fail(Code::corrupt, "its bytes are missing");
   if (status) return {};
   return fail(std::move(status).error().with_context(tensor_label(manifest.name, *manifest.architecture, tensor)));

@@ -12,6 +12,7 @@ namespace {
 
 constexpr std::size_t kIdBytes = 32;
 constexpr std::size_t kSegmentKeyBytes = kIdBytes + sizeof(std::uint32_t);
+constexpr char kDeltaMark = 'd';
 
 // Big-endian, so that keys sort as numbers do.
 template <typename Number>
@@ -92,6 +93,12 @@ std::string segment_key(const SegmentName& segment) {
 std::optional<SegmentName> parse_segment_key(std::string_view key) {
   if (key.size() != kSegmentKeyBytes) return std::nullopt;
   return SegmentName{.writer = read_id(key), .tensor = read_big_endian<std::uint32_t>(key.substr(kIdBytes))};
+}
+
+std::string delta_key(const SegmentName& segment) { return segment_key(segment) + kDeltaMark; }
+std::optional<SegmentName> segment_of_blob(std::string_view key) {
+  if (key.size() == kSegmentKeyBytes + 1 && key.back() == kDeltaMark) key.remove_suffix(1);
+  return parse_segment_key(key);
 }
 
 std::string segment_record_key(const SegmentName& segment) {
@@ -257,6 +264,12 @@ std::string encode(const SegmentRow& row) {
   stored::SegmentBuilder segment(builder);
   segment.add_bytes(row.bytes);
   segment.add_digest(&digest);
+  stored::SegmentId base;
+  if (row.base) {
+    base = {stored_id(row.base->writer), row.base->tensor};
+    segment.add_base(&base);
+    segment.add_delta_bytes(row.delta_bytes);
+  }
   return finish(builder, segment.Finish());
 }
 
@@ -264,7 +277,12 @@ Result<SegmentRow> decode_segment_row(std::string_view value) {
   const std::vector<std::uint64_t> buffer = aligned_copy(value);
   const auto* segment = verified<stored::Segment>(buffer, value.size());
   if (segment == nullptr) return fail(Code::corrupt, "a segment's record is damaged");
-  return SegmentRow{.bytes = segment->bytes(), .digest = digest_from(*segment->digest())};
+  SegmentRow row{.bytes = segment->bytes(), .digest = digest_from(*segment->digest())};
+  if (segment->base() != nullptr) {
+    row.base = SegmentName{.writer = id_from(segment->base()->writer()), .tensor = segment->base()->tensor()};
+    row.delta_bytes = segment->delta_bytes();
+  }
+  return row;
 }
 
 }  // namespace freshet

@@ -30,6 +30,10 @@ inline constexpr std::size_t kPinHolderBytesMax = 256;
 /// Of a segment's blob: 36 bytes, whose order is the order of segment names.
 std::string segment_key(const SegmentName& segment);
 std::optional<SegmentName> parse_segment_key(std::string_view key);
+/// Of the blob that has its delta, where it is kept as one. Sorts behind segment_key() and before any other's.
+std::string delta_key(const SegmentName& segment);
+/// The segment that a blob is of, whichever of the two it is.
+std::optional<SegmentName> segment_of_blob(std::string_view key);
 
 std::string segment_record_key(const SegmentName& segment);
 std::string architecture_key(const Digest& digest);
@@ -95,6 +99,8 @@ Result<VersionRow> decode_version_row(std::string_view value);
 struct SegmentRow {
   std::uint64_t bytes = 0;
   Digest digest;
+  std::optional<SegmentName> base;  ///< Its blob is an element delta onto this one's, which is none itself.
+  std::uint64_t delta_bytes = 0;
   bool operator==(const SegmentRow&) const = default;
 };
 std::string encode(const SegmentRow& row);

@@ -160,6 +160,12 @@ class Repository {
   struct PutOptions {
     std::optional<double> quality;
     bool has_weights = true;  ///< False: a graph that was never trained. No bytes are asked, digests do not count.
+    /// Tensors whose content is stored already, under whatever name, are inherited from there: the owner map then names
+    /// those segments in the place of its own.
+    bool dedup = false;
+    /// What was fine-tuned from the ancestor is kept as lossless differences from its tensors where that saves a
+    /// quarter or more. Costs the reading of those tensors, now and whenever this version is read.
+    bool deltas = false;
     /// Given by who spreads versions over providers: the manifest's number counts as it stands (already_exists when it
     /// is taken), bytes of segments that rest elsewhere are not asked for, and an attempt that settle_put() gave up is
     /// failed_precondition.

@@ -28,7 +28,7 @@ Result<std::vector<SegmentName>> LocalRepository::Impl::segments_of(const Versio
                                                                     const VersionRow& row) const {
   if (!row.has_weights) return std::vector<SegmentName>();
   FRESHET_ASSIGN(const Manifest manifest, manifest_of(name, row));
-  return distinct_segments(manifest.owners);
+  return with_bases(distinct_segments(manifest.owners));
 }
 
 Result<References> LocalRepository::Impl::count_references() const {
@@ -46,7 +46,7 @@ Result<References> LocalRepository::Impl::count_references() const {
         counted.add_architecture(row.architecture);
         if (!row.has_weights) return {};
         if (manifest) {
-          counted.add_segments(distinct_segments(manifest->owners));
+          counted.add_segments(with_bases(distinct_segments(manifest->owners)));
         } else if (manifest.error().code() == Code::corrupt) {
           counted.add_unknown();
         } else {

@@ -13,9 +13,9 @@ constexpr std::uint64_t kPieceBytes = std::uint64_t{4} << 20;
 /// Digests each segment once, however many versions name it.
 class Verifier {
  public:
-  Verifier(const Backend& backend, std::uint64_t total,
+  Verifier(const LocalRepository::Impl& impl, std::uint64_t total,
            const std::function<void(std::uint64_t, std::uint64_t)>& progress)
-      : backend_(backend), total_(total), progress_(progress) {}
+      : impl_(impl), backend_(*impl.backend), total_(total), progress_(progress) {}
 
   void check(const Manifest& manifest, const std::optional<Placed>& placed) {
     for (std::uint32_t tensor = 0; tensor < manifest.owners.size(); ++tensor) {
@@ -35,6 +35,7 @@ class Verifier {
 
  private:
   Status check_segment(const SegmentName& segment, std::uint64_t bytes, const Digest& digest) {
+    if (impl_.base_of(segment)) return check_rebuilt(segment, bytes, digest);
     const std::string key = segment_key(segment);
     stream_.reset();
     piece_.resize(static_cast<std::size_t>(std::min(bytes, kPieceBytes)));
@@ -50,6 +51,17 @@ class Verifier {
     return {};
   }
 
+  /// One that is kept as a delta. Its base is read again, so that what is said of the one holds for the other.
+  Status check_rebuilt(const SegmentName& segment, std::uint64_t bytes, const Digest& digest) {
+    piece_.resize(static_cast<std::size_t>(bytes));
+    FRESHET_TRY(impl_.read_segment(segment, piece_));
+    report_.checked_bytes += bytes;
+    if (progress_) progress_(report_.checked_bytes, std::max(total_, report_.checked_bytes));
+    if (digest_of(piece_) != digest) return fail(Code::corrupt, "its bytes do not match its digest");
+    return {};
+  }
+
+  const LocalRepository::Impl& impl_;
   const Backend& backend_;
   const std::uint64_t total_;
   const std::function<void(std::uint64_t, std::uint64_t)>& progress_;
@@ -79,7 +91,7 @@ Result<VerifyReport> LocalRepository::verify(const std::optional<VersionName>& n
     }
   }
 
-  Verifier verifier(*impl_->backend, total, progress);
+  Verifier verifier(*impl_, total, progress);
   for (const auto& [version, row] : rows) {
     if (row == nullptr) {
       verifier.add(version, "", Error(Code::corrupt, "its record is damaged"));

@@ -140,12 +140,14 @@ Offset<wire::Put> put(Builder& builder, const Manifest& manifest, const Reposito
   const auto version = put(builder, manifest);
   const auto placed = put(builder, options.placed);
   return wire::CreatePut(builder, version, wire_number(options.quality), options.has_weights, placed,
-                         options.ancestor_may_be_retired);
+                         options.ancestor_may_be_retired, options.dedup, options.deltas);
 }
 
 Result<Repository::PutOptions> read_options(const wire::Put& put) {
   return Repository::PutOptions{.quality = read(put.quality()),
                                 .has_weights = put.has_weights(),
+                                .dedup = put.dedup(),
+                                .deltas = put.deltas(),
                                 .placed = read(put.placed()),
                                 .ancestor_may_be_retired = put.ancestor_may_be_retired()};
 }

@@ -73,6 +73,28 @@ TEST_F(RepoCommand, AnAliasStandsForAVersionEverywhere) {
   EXPECT_EQ(repo({"alias", "net@best", "--to", "child@1"}).exit_code, 1);
 }
 
+TEST_F(RepoCommand, TagsChooseWhatIsListed) {
+  put("net", model_of_all_types(1), {"--tag", "data=v1"});
+  put("net", model_of_all_types(2), {"--tag", "data=v2", "--tag", "who=me"});
+  put("other", model_of_all_types(3));
+  const Json listed = repo({"ls", "net", "--tag", "data=v2", "--tag", "who=me"}).json();
+  EXPECT_EQ(listed["version"], 2);
+  EXPECT_EQ(repo({"ls", "--tag", "data=v1"}).json()["model"], "net");
+  EXPECT_EQ(repo({"ls", "--tag", "data=v1"}).json()["newest"], 1);
+  EXPECT_EQ(repo({"ls", "net", "--tag", "data=v3"}).out, "");
+  EXPECT_EQ(repo({"ls", "--tag", "data"}).exit_code, 2);
+}
+
+TEST_F(RepoCommand, EqualContentIsInheritedOnRequest) {
+  const ModelBytes model = model_of_all_types(1);
+  const Json first = put("net", model);
+  const Json again = put("copy", model, {"--dedup"});
+  EXPECT_EQ(again["own_bytes"], 0);
+  EXPECT_EQ(again["inherited_bytes"], first["own_bytes"]);
+  EXPECT_EQ(put("tuned", model, {"--ancestor", "net", "--deltas"})["own_bytes"], 0);
+  EXPECT_EQ(repo({"verify"}).exit_code, 0);
+}
+
 TEST_F(RepoCommand, PutAndGetKeepEveryByte) {
   const ModelBytes model = model_of_all_types(1);
   std::uint64_t bytes = 0;

@@ -128,6 +128,14 @@ class Lineages {
     versions_.push_back(std::move(next));
   }
 
+  void retire_one(Repository& repository) {
+    if (versions_.size() < 2) return;
+    const auto chosen = versions_.begin() + static_cast<std::ptrdiff_t>(random_() % versions_.size());
+    const auto retired = repository.retire(chosen->manifest.name, {});
+    ASSERT_TRUE(retired) << retired.error().message();
+    versions_.erase(chosen);
+  }
+
   void compare(const Repository& repository) const {
     for (const TestVersion& version : versions_) {
       const auto record = repository.get(version.manifest.name);
@@ -218,6 +226,29 @@ TEST(ManifestGroup, RandomLineagesReadBackToTheBit) {
   std::uint64_t shared = 0;
   for (const TestVersion& version : lineages.versions()) shared += row_of(*backend, version.manifest.name).entry != 0;
   EXPECT_GT(shared, 20u);
+}
+
+// What goes takes its own entry with it and leaves all others as they were.
+TEST(ManifestGroup, RetiringLeavesTheOthersWhole) {
+  const std::uint64_t seed = std::random_device()();
+  SCOPED_TRACE(format("seed {}", seed));
+  const auto backend = std::shared_ptr<Backend>(make_memory_backend());
+  Lineages lineages(seed);
+  auto repository = open_on(backend);
+  std::mt19937_64 random(seed + 1);
+  for (int i = 0; i < 300; ++i) {
+    if (lineages.versions().size() < 60 && random() % 3 != 0) {
+      ASSERT_NO_FATAL_FAILURE(lineages.grow(*repository));
+    } else {
+      ASSERT_NO_FATAL_FAILURE(lineages.retire_one(*repository));
+    }
+    if (i % 25 != 24) continue;
+    ASSERT_NO_FATAL_FAILURE(lineages.compare(*repository));
+    std::size_t entries = 0;
+    ASSERT_TRUE(backend->scan("e/", [&](std::string_view, std::string_view) { return ++entries > 0; }));
+    ASSERT_EQ(entries, lineages.versions().size());
+    if (i % 50 == 49) repository = open_on(backend);
+  }
 }
 
 // Whatever byte of whatever entry is damaged: a version is as it was put, or said to be corrupt.

@@ -1,5 +1,7 @@
 // `freshet repo ls` and `stat`: what there is.
 
+#include <algorithm>
+
 #include "bindings/cli/arguments.h"
 #include "bindings/cli/repo/repo.h"
 #include "core/format.h"
@@ -9,15 +11,37 @@ namespace {
 
 struct Arguments {
   std::string model;
+  std::vector<std::string> tags;
 };
+
+Result<bool> has_tags(const Repository& repository, const VersionName& name, const std::vector<std::string>& tags) {
+  FRESHET_ASSIGN(const VersionRecord record, repository.get(name));
+  const Tags& has = record.manifest.tags;
+  return std::ranges::all_of(tags,
+                             [&](const std::string& tag) { return std::ranges::find(has, tag_of(tag)) != has.end(); });
+}
+
+/// Of the model's versions those that have all the tags.
+Result<std::vector<LineageRow>> chosen_versions(const Repository& repository, const std::string& model,
+                                                const std::vector<std::string>& tags) {
+  FRESHET_ASSIGN(std::vector<LineageRow> versions, repository.versions(model));
+  if (tags.empty()) return versions;
+  std::vector<LineageRow> chosen;
+  for (LineageRow& row : versions) {
+    if (row.retired) continue;
+    FRESHET_ASSIGN(const bool has, has_tags(repository, row.version, tags));
+    if (has) chosen.push_back(std::move(row));
+  }
+  return chosen;
+}
 
 std::string quality_text(const std::optional<double>& quality) { return quality ? format("{}", *quality) : "-"; }
 
-Result<ExitCode> list_models(Program& program, const Repository& repository) {
+Result<ExitCode> list_models(Program& program, const Repository& repository, const std::vector<std::string>& tags) {
   std::vector<std::vector<std::string>> rows = {{"MODEL", "VERSIONS", "NEWEST", "QUALITY"}};
   FRESHET_ASSIGN(const std::vector<std::string> models, repository.models());
   for (const std::string& model : models) {
-    FRESHET_ASSIGN(const std::vector<LineageRow> versions, repository.versions(model));
+    FRESHET_ASSIGN(const std::vector<LineageRow> versions, chosen_versions(repository, model, tags));
     std::size_t live = 0;
     const LineageRow* newest_row = nullptr;
     for (const LineageRow& row : versions) {
@@ -39,9 +63,10 @@ Result<ExitCode> list_models(Program& program, const Repository& repository) {
   return ExitCode::done;
 }
 
-Result<ExitCode> list_versions(Program& program, const Repository& repository, const std::string& model) {
+Result<ExitCode> list_versions(Program& program, const Repository& repository, const Arguments& arguments) {
+  const std::string& model = arguments.model;
   std::vector<std::vector<std::string>> rows = {{"VERSION", "ANCESTOR", "INHERITED", "OWN", "QUALITY"}};
-  FRESHET_ASSIGN(const std::vector<LineageRow> versions, repository.versions(model));
+  FRESHET_ASSIGN(const std::vector<LineageRow> versions, chosen_versions(repository, model, arguments.tags));
   for (const LineageRow& row : versions) {
     rows.push_back({to_string(row.version) + (row.retired ? " (retired)" : ""),
                     row.ancestor.number == 0 ? "-" : to_string(row.ancestor), human_bytes(row.inherited_bytes),
@@ -61,8 +86,8 @@ Result<ExitCode> list_versions(Program& program, const Repository& repository, c
 }
 
 Result<ExitCode> list(Program& program, Repository& repository, const Arguments& arguments) {
-  return arguments.model.empty() ? list_models(program, repository)
-                                 : list_versions(program, repository, arguments.model);
+  return arguments.model.empty() ? list_models(program, repository, arguments.tags)
+                                 : list_versions(program, repository, arguments);
 }
 
 Result<ExitCode> stat(Program& program, Repository& repository, const Arguments& /*none*/) {
@@ -87,6 +112,10 @@ void add_listings(CLI::App& repo, Program& program) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App& ls = add_repo_command(repo, program, "ls", "the models, or the versions of one");
   ls.add_option("MODEL", arguments->model, "list its versions, oldest first")->check(model_check());
+  ls.add_option("--tag", arguments->tags, "only what has this tag; may be given again")
+      ->type_name("K=V")
+      ->check(tag_check())
+      ->allow_extra_args(false);
   ls.footer(
       "A line each: model, versions, newest, quality; or model, version, ancestor, inherited_bytes, own_bytes, "
       "quality.");

@@ -23,6 +23,8 @@ struct Arguments {
   std::string batch;
   std::optional<double> quality;
   std::vector<std::string> tags;
+  bool dedup = false;
+  bool deltas = false;
 };
 
 /// The file's metadata, with the tags of the command line in the place of those of the same key, or behind them.
@@ -42,7 +44,8 @@ std::vector<std::pair<std::string, std::string>> merged_tags(SafetensorsMetadata
 
 Result<ExitCode> put(Program& program, Repository& repository, const Arguments& arguments) {
   if (!arguments.batch.empty()) return put_batch(program, repository, arguments.batch);
-  StageRequest request{.model = arguments.model, .quality = arguments.quality};
+  StageRequest request{
+      .model = arguments.model, .quality = arguments.quality, .dedup = arguments.dedup, .deltas = arguments.deltas};
   std::optional<ModelFile> file;
   if (!arguments.graph.empty()) {
     FRESHET_ASSIGN(request.architecture, read_graph(arguments.graph));
@@ -78,10 +81,15 @@ void check_combination(const Arguments& arguments) {
 Result<Json> put_one(Repository& repository, const StageRequest& request) {
   FRESHET_ASSIGN(const StagedPut staged, stage_put(repository, request));
   FRESHET_ASSIGN(const VersionName name, repository.put(staged.manifest, staged.bytes_of(), staged.options));
-  return Json{{"model", name.model},
-              {"version", name.number},
-              {"inherited_bytes", staged.inherited_bytes},
-              {"own_bytes", staged.own_bytes}};
+  std::uint64_t inherited_bytes = staged.inherited_bytes;
+  std::uint64_t own_bytes = staged.own_bytes;
+  if (request.dedup) {
+    FRESHET_ASSIGN(const VersionRecord record, repository.get(name));
+    inherited_bytes = record.inherited_bytes;
+    own_bytes = record.own_bytes;
+  }
+  return Json{
+      {"model", name.model}, {"version", name.number}, {"inherited_bytes", inherited_bytes}, {"own_bytes", own_bytes}};
 }
 
 std::string text_of_put(const Json& answer) {
@@ -104,6 +112,9 @@ void add_put(CLI::App& repo, Program& program) {
       ->type_name("K=V")
       ->check(tag_check())
       ->allow_extra_args(false);
+  command.add_flag("--dedup", arguments->dedup, "inherit tensors of equal content, whoever wrote them");
+  command.add_flag("--deltas", arguments->deltas,
+                   "keep what was fine-tuned from the ancestor as lossless differences, where that saves a quarter");
   command.add_option("--batch", arguments->batch, "one put a line: {\"model\",\"graph\",\"quality\",\"ancestor\"}")
       ->type_name("FILE.jsonl");
   command.footer(
