@@ -161,7 +161,8 @@ class Repository {
     std::optional<double> quality;
     bool has_weights = true;  ///< False: a graph that was never trained. No bytes are asked, digests do not count.
     /// Tensors whose content is stored already, under whatever name, are inherited from there: the owner map then names
-    /// those segments in the place of its own.
+    /// those segments in the place of its own. Neither this nor `deltas` counts where several providers keep the
+    /// versions.
     bool dedup = false;
     /// What was fine-tuned from the ancestor is kept as lossless differences from its tensors where that saves a
     /// quarter or more. Costs the reading of those tensors, now and whenever this version is read.
