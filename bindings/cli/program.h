@@ -34,6 +34,7 @@ void add_top(CLI::App& root, Program& program);
 void add_replay(CLI::App& root, Program& program);
 void add_plan(CLI::App& root, Program& program);
 void add_repo(CLI::App& root, Program& program);
+void add_bisect(CLI::App& root, Program& program);
 void add_doctor(CLI::App& root, Program& program);
 void add_completion(CLI::App& root, Program& program);
 

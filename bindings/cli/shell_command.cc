@@ -77,19 +77,23 @@ std::string with_path(const std::string& command, const std::string& path) {
   return text + command.substr(begin);
 }
 
-Status run_shell(const std::string& command, const ShellOptions& options, const Interrupt& interrupt) {
+Result<int> exit_code_of_shell(const std::string& command, const ShellOptions& options, const Interrupt& interrupt) {
   FRESHET_ASSIGN(const pid_t child, start(command, options));
   const std::optional<int> status = wait_for_end(child, Time::max(), &interrupt);
-  if (!status) {
-    end(child);
+  if (!status) end(child);
+  // The terminal interrupts both of us, and the command may be the first to end of it.
+  if (!status || (WIFSIGNALED(*status) && interrupt.requested())) {
     return fail(Code::cancelled, "interrupted");
   }
   if (WIFSIGNALED(*status)) {
     return fail(Code::failed_precondition, format("{}: ended by signal {}", command, WTERMSIG(*status)));
   }
-  if (WEXITSTATUS(*status) != 0) {
-    return fail(Code::failed_precondition, format("{}: exit code {}", command, WEXITSTATUS(*status)));
-  }
+  return WEXITSTATUS(*status);
+}
+
+Status run_shell(const std::string& command, const ShellOptions& options, const Interrupt& interrupt) {
+  FRESHET_ASSIGN(const int code, exit_code_of_shell(command, options, interrupt));
+  if (code != 0) return fail(Code::failed_precondition, format("{}: exit code {}", command, code));
   return {};
 }
 

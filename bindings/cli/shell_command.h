@@ -16,8 +16,11 @@ struct ShellOptions {
   bool stdout_to_stderr = false;  ///< For a program whose own stdout is for machines.
 };
 
-/// failed_precondition says how the command ended, unless it ended well. When interrupted, the command is asked to end
-/// (SIGTERM), then made to (SIGKILL, after two seconds): cancelled.
+/// The command's exit code. failed_precondition when a signal ended it. When interrupted, the command is asked to end
+/// (SIGTERM), then made to (SIGKILL, after two seconds): cancelled, as when the terminal's interrupt ended it first.
+Result<int> exit_code_of_shell(const std::string& command, const ShellOptions& options, const Interrupt& interrupt);
+
+/// The same, and failed_precondition says how the command ended, unless it ended well.
 Status run_shell(const std::string& command, const ShellOptions& options, const Interrupt& interrupt);
 
 }  // namespace freshet::cli

@@ -139,8 +139,13 @@ TEST_F(RepoCommand, WhatTheAncestorHasIsInherited) {
       {"version":"net@2","ancestor":"net@1","inherited_bytes":32,"own_bytes":16,"quality":0.5},
       {"version":"net@1","ancestor":null,"inherited_bytes":0,"own_bytes":48,"quality":null}])"));
   EXPECT_EQ(repo({"diff", "net@1", "net@2"}).json(),
-            Json::parse(R"({"layers_added":[],"layers_removed":[],"tensors_changed":["c.w"]})"));
+            Json::parse(R"({"layers_added":[],"layers_removed":[],"tensors_changed":["c.w"],"changed_bytes":16,
+                            "quality":[null,0.5]})"));
   EXPECT_EQ(repo({"mrca", "net@1", "net@2"}).json(), Json::parse(R"({"version":"net@1"})"));
+  EXPECT_EQ(repo({"descendants", "net@1"}).json()[0]["version"], "net@2");
+  EXPECT_EQ(repo({"contributors", "net"}).json(), Json::parse(R"([
+      {"version":"net@2","tensors":1,"bytes":16,"ancestor":true,"names":["c.w"]},
+      {"version":"net@1","tensors":2,"bytes":32,"ancestor":true,"names":["a.w","b.w"]}])"));
 
   EXPECT_EQ(repo({"get", "net@2", "-o", folder_ / "out"}).exit_code, 0);
   EXPECT_EQ(model_in(folder_ / "out"), chain(1, 2, 9));

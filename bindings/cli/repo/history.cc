@@ -1,40 +1,111 @@
-// `freshet repo lineage` and `owners`: where a version came from, and who wrote each of its tensors. Both answer with
-// one JSON array on one line.
+// `freshet repo lineage`, `descendants`, `contributors` and `owners`: where a version came from, what came from it, and
+// who wrote its tensors. Each answers with one JSON array on one line.
 
 #include "bindings/cli/arguments.h"
 #include "bindings/cli/repo/repo.h"
+#include "core/env.h"
 #include "core/format.h"
+#include "repo/lineage_drawing.h"
 
 namespace freshet::cli {
 namespace {
 
 struct Arguments {
   std::string version;
+  bool all = false;
+  std::string dot;
+  std::string svg;
 };
 
-Result<ExitCode> lineage(Program& program, Repository& repository, const Arguments& arguments) {
-  FRESHET_ASSIGN(const VersionName asked, repository.resolve(arguments.version));
-  FRESHET_ASSIGN(const std::vector<LineageRow> chain, repository.lineage(asked));
-  Json all = Json::array();
-  std::vector<std::vector<std::string>> rows = {{"VERSION", "INHERITED", "OWN", "QUALITY", ""}};
-  for (const LineageRow& row : chain) {
-    Json line = {{"version", version_json(row.version)},
-                 {"ancestor", version_json(row.ancestor)},
-                 {"inherited_bytes", row.inherited_bytes},
-                 {"own_bytes", row.own_bytes},
-                 {"quality", quality_json(row.quality)}};
-    if (row.retired) line["retired"] = true;
-    all.push_back(std::move(line));
-    rows.push_back({to_string(row.version), human_bytes(row.inherited_bytes), human_bytes(row.own_bytes),
+Json row_json(const LineageRow& row) {
+  Json line = {{"version", version_json(row.version)},
+               {"ancestor", version_json(row.ancestor)},
+               {"inherited_bytes", row.inherited_bytes},
+               {"own_bytes", row.own_bytes},
+               {"quality", quality_json(row.quality)}};
+  if (row.retired) line["retired"] = true;
+  return line;
+}
+
+Status write_drawing(const std::string& path, const std::string& text) {
+  if (path.empty()) return {};
+  const Bytes pieces[] = {bytes_of(text.data(), text.size())};
+  Status written = write_file_atomically(system_env(), path, pieces, false);
+  if (written || written.error().code() != Code::not_found) return written;
+  // It is versions that are not found; a folder that is missing is where the user wanted the file to be.
+  return fail(Code::failed_precondition, format("{}: its folder is not there ({})", path, written.error().message()));
+}
+
+/// Prints the rows, and draws them where that was asked for.
+Result<ExitCode> tell(Program& program, const std::vector<LineageRow>& versions, const Arguments& arguments,
+                      const std::vector<LineageRow>& drawn) {
+  const LineageDrawing drawing{.title = arguments.version};
+  if (!arguments.dot.empty()) FRESHET_TRY(write_drawing(arguments.dot, lineage_dot(drawn, drawing)));
+  if (!arguments.svg.empty()) FRESHET_TRY(write_drawing(arguments.svg, lineage_svg(drawn, drawing)));
+  if (program.out.json) {
+    Json all = Json::array();
+    for (const LineageRow& row : versions) all.push_back(row_json(row));
+    FRESHET_TRY(program.out.emit(all, ""));
+    return ExitCode::done;
+  }
+  std::vector<std::vector<std::string>> rows = {{"VERSION", "ANCESTOR", "INHERITED", "OWN", "QUALITY", ""}};
+  for (const LineageRow& row : versions) {
+    rows.push_back({to_string(row.version), row.ancestor.number == 0 ? "-" : to_string(row.ancestor),
+                    human_bytes(row.inherited_bytes), human_bytes(row.own_bytes),
                     row.quality ? format("{}", *row.quality) : "-", row.retired ? "retired" : ""});
+  }
+  FRESHET_TRY(program.out.write(table(rows) + "\n"));
+  return ExitCode::done;
+}
+
+Result<ExitCode> lineage(Program& program, Repository& repository, const Arguments& arguments) {
+  std::vector<LineageRow> versions;
+  if (arguments.all) {
+    FRESHET_ASSIGN(versions, all_versions(repository));
+  } else {
+    FRESHET_ASSIGN(const VersionName name, repository.resolve(arguments.version));
+    FRESHET_ASSIGN(versions, repository.lineage(name));
+  }
+  return tell(program, versions, arguments, versions);
+}
+
+Result<ExitCode> descendants(Program& program, Repository& repository, const Arguments& arguments) {
+  FRESHET_ASSIGN(const VersionName name, repository.resolve(arguments.version));
+  FRESHET_ASSIGN(const std::vector<LineageRow> versions, repository.descendants(name));
+  std::vector<LineageRow> drawn;
+  if (!arguments.dot.empty() || !arguments.svg.empty()) {
+    FRESHET_ASSIGN(const std::vector<LineageRow> line, repository.lineage(name));
+    drawn.push_back(line.front());
+    drawn.insert(drawn.end(), versions.begin(), versions.end());
+  }
+  return tell(program, versions, arguments, drawn);
+}
+
+Result<ExitCode> contributors(Program& program, Repository& repository, const Arguments& arguments) {
+  FRESHET_ASSIGN(const VersionName name, repository.resolve(arguments.version));
+  FRESHET_ASSIGN(const std::vector<ContributorRow> writers, repository.contributors(name));
+  Json all = Json::array();
+  std::vector<std::vector<std::string>> rows = {{"VERSION", "TENSORS", "BYTES", ""}};
+  for (const ContributorRow& writer : writers) {
+    Json line = {{"version", version_json(writer.version)},
+                 {"tensors", writer.tensor_count},
+                 {"bytes", writer.bytes},
+                 {"ancestor", writer.is_ancestor},
+                 {"names", writer.tensors}};
+    if (writer.retired) line["retired"] = true;
+    all.push_back(std::move(line));
+    std::string remark = writer.is_ancestor ? "" : "no ancestor";
+    if (writer.retired) remark += remark.empty() ? "retired" : ", retired";
+    rows.push_back({writer.version.number == 0 ? "not known here" : to_string(writer.version),
+                    format("{}", writer.tensor_count), human_bytes(writer.bytes), remark});
   }
   FRESHET_TRY(program.out.emit(all, table(rows)));
   return ExitCode::done;
 }
 
 Result<ExitCode> owners(Program& program, Repository& repository, const Arguments& arguments) {
-  FRESHET_ASSIGN(const VersionName asked, repository.resolve(arguments.version));
-  FRESHET_ASSIGN(const VersionRecord record, repository.get(asked));
+  FRESHET_ASSIGN(const VersionName name, repository.resolve(arguments.version));
+  FRESHET_ASSIGN(const VersionRecord record, repository.get(name));
   FRESHET_ASSIGN(const std::vector<OwnerRow> map, repository.owners(record.manifest.name));
   const char* const nobody = record.has_weights ? "not stored here" : "nobody: it has no weights";
   Json all = Json::array();
@@ -49,21 +120,57 @@ Result<ExitCode> owners(Program& program, Repository& repository, const Argument
   return ExitCode::done;
 }
 
+void add_drawings(CLI::App& command, Arguments& arguments) {
+  command.add_option("--svg", arguments.svg, "also draw them: an image that every browser shows")->type_name("FILE");
+  command.add_option("--dot", arguments.dot, "also write them as a graph for Graphviz")->type_name("FILE");
+}
+
+void add_lineage(CLI::App& repo, Program& program) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App& command = add_repo_command(repo, program, "lineage", "its ancestors, newest first");
+  CLI::Option* const version =
+      command.add_option("MODEL[@V]", arguments->version, "of which; without @V the newest")->check(reference_check());
+  command.add_flag("--all", arguments->all, "every version that there is, by name")->excludes(version);
+  add_drawings(command, *arguments);
+  command.footer(
+      "JSON: [{version, ancestor, inherited_bytes, own_bytes, quality}], a retired one with \"retired\":true.\n"
+      "Drawings: colours tell the quality, retired ones are dashed.\n"
+      "example: freshet repo lineage --all --svg search.svg");
+  command.callback([&program, arguments] {
+    if (arguments->all == !arguments->version.empty()) throw CLI::ValidationError("lineage: give MODEL[@V] or --all");
+    require_repository(program);
+    program.action = [&program, arguments]() -> Result<ExitCode> {
+      FRESHET_ASSIGN(const auto repository, open_repository(program.repository, RepositoryAccess::read));
+      return lineage(program, *repository, *arguments);
+    };
+  });
+}
+
 }  // namespace
 
 void add_history(CLI::App& repo, Program& program) {
-  auto of_lineage = std::make_shared<Arguments>();
-  CLI::App& ancestors = add_repo_command(repo, program, "lineage", "its ancestors, newest first");
-  add_reference(ancestors, "MODEL[@V]", of_lineage->version, "of which; without @V the newest");
-  ancestors.footer(
-      "JSON: [{version, ancestor, inherited_bytes, own_bytes, quality}], a retired one with \"retired\":true");
-  act_on_repository(ancestors, program, of_lineage, RepositoryAccess::read, lineage);
+  add_lineage(repo, program);
+
+  auto of_descendants = std::make_shared<Arguments>();
+  CLI::App& children = add_repo_command(repo, program, "descendants", "all that came from it, children first");
+  add_reference(children, "MODEL[@V]", of_descendants->version, "of which; without @V the newest");
+  add_drawings(children, *of_descendants);
+  children.footer("JSON: as lineage. A drawing shows the version, too.");
+  act_on_repository(children, program, of_descendants, RepositoryAccess::read, descendants);
+
+  auto of_contributors = std::make_shared<Arguments>();
+  CLI::App& writers = add_repo_command(repo, program, "contributors", "the versions that wrote its tensors");
+  add_reference(writers, "MODEL[@V]", of_contributors->version, "of which; without @V the newest");
+  writers.footer(
+      "The version itself first, where it wrote any, then its ancestors from the nearest on, then others. JSON:\n"
+      "[{version, tensors, bytes, ancestor, names}]; version is null for one that is not known here.");
+  act_on_repository(writers, program, of_contributors, RepositoryAccess::read, contributors);
 
   auto of_owners = std::make_shared<Arguments>();
-  CLI::App& writers = add_repo_command(repo, program, "owners", "which version wrote each tensor");
-  add_reference(writers, "MODEL[@V]", of_owners->version, "of which; without @V the newest");
-  writers.footer("JSON: [{tensor, owner, bytes}]");
-  act_on_repository(writers, program, of_owners, RepositoryAccess::read, owners);
+  CLI::App& owner_map = add_repo_command(repo, program, "owners", "which version wrote each tensor");
+  add_reference(owner_map, "MODEL[@V]", of_owners->version, "of which; without @V the newest");
+  owner_map.footer("JSON: [{tensor, owner, bytes}]");
+  act_on_repository(owner_map, program, of_owners, RepositoryAccess::read, owners);
 }
 
 }  // namespace freshet::cli

@@ -5,13 +5,10 @@
 #include "bindings/cli/arguments.h"
 
 namespace freshet::cli {
-namespace {
 
 void add_repository_option(CLI::App& command, Program& program) {
   command.add_option("--repo", program.repository, "the repository's folder (or FRESHET_REPO)")->type_name("FOLDER");
 }
-
-}  // namespace
 
 CLI::App& add_repo_command(CLI::App& repo, Program& program, const std::string& name, const std::string& description) {
   CLI::App& command = *repo.add_subcommand(name, description);
@@ -59,6 +56,8 @@ void add_repo(CLI::App& root, Program& program) {
   add_alias(repo, program);
   add_verify(repo, program);
   add_retire(repo, program);
+  add_import(repo, program);
+  add_export(repo, program);
 }
 
 }  // namespace freshet::cli

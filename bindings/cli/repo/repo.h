@@ -24,6 +24,11 @@ void add_alias(CLI::App& repo, Program& program);     // alias
 void add_match(CLI::App& repo, Program& program);     // match
 void add_verify(CLI::App& repo, Program& program);    // verify
 void add_retire(CLI::App& repo, Program& program);    // retire, gc
+void add_import(CLI::App& repo, Program& program);    // import
+void add_export(CLI::App& repo, Program& program);    // export
+
+/// --repo.
+void add_repository_option(CLI::App& command, Program& program);
 
 /// A subcommand with the options that all of them have (--json, --repo).
 CLI::App& add_repo_command(CLI::App& repo, Program& program, const std::string& name, const std::string& description);

@@ -1,8 +1,7 @@
 // `freshet repo verify`: reads everything again and compares it with its digests.
 
-#include <unistd.h>
-
 #include "bindings/cli/arguments.h"
+#include "bindings/cli/progress.h"
 #include "bindings/cli/repo/repo.h"
 #include "core/format.h"
 
@@ -12,14 +11,6 @@ namespace {
 struct Arguments {
   std::string version;
 };
-
-/// A line on stderr that is overwritten as the work goes on; nothing where nobody looks.
-void show_progress(std::uint64_t done, std::uint64_t total) {
-  if (::isatty(STDERR_FILENO) == 0) return;
-  const std::string line =
-      format("\r{} of {} \x1b[K{}", human_bytes(done), human_bytes(total), done == total ? "\r\x1b[K" : "");
-  (void)!::write(STDERR_FILENO, line.data(), line.size());
-}
 
 /// A repository that cannot even be opened for damage: there is no version to be named, but there is the damage.
 Result<ExitCode> tell_unreadable(Program& program, const Error& error) {
@@ -31,12 +22,17 @@ Result<ExitCode> tell_unreadable(Program& program, const Error& error) {
   return ExitCode::corrupt;
 }
 
+Result<VerifyReport> check(const Repository& repository, const std::optional<VersionName>& name) {
+  ProgressBar bar("verify");
+  return repository.verify(name, [&bar](std::uint64_t done, std::uint64_t total) { bar.show(done, total); });
+}
+
 Result<ExitCode> verify(Program& program, Repository& repository, const Arguments& arguments) {
   std::optional<VersionName> name;
   if (!arguments.version.empty()) {
     FRESHET_ASSIGN(name, repository.resolve(arguments.version));
   }
-  FRESHET_ASSIGN(const VerifyReport report, repository.verify(name, show_progress));
+  FRESHET_ASSIGN(const VerifyReport report, check(repository, name));
   Json corrupt = Json::array();
   std::string text;
   for (const VerifyReport::Corrupt& one : report.corrupt) {

@@ -1,0 +1,137 @@
+// `freshet repo export`: versions as safetensors files with their graphs beside them, as `import` takes them.
+
+#include <filesystem>
+#include <memory>
+#include <new>
+#include <set>
+
+#include "bindings/cli/arguments.h"
+#include "bindings/cli/progress.h"
+#include "bindings/cli/repo/repo.h"
+#include "core/env.h"
+#include "core/format.h"
+#include "core/safetensors.h"
+
+namespace freshet::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Arguments {
+  std::vector<std::string> versions;
+  bool all = false;
+  std::string folder;
+};
+
+/// What was asked for, each once, in that order; a model's versions are oldest first.
+Result<std::vector<VersionName>> wanted_of(const Repository& repository, const Arguments& arguments) {
+  std::vector<VersionName> wanted;
+  std::vector<std::string> models;
+  for (const std::string& text : arguments.versions) {
+    FRESHET_ASSIGN(const VersionName name, repository.resolve(text));
+    if (!arguments.all) {
+      FRESHET_ASSIGN(const VersionRecord record, repository.get(name));
+      wanted.push_back(record.manifest.name);
+    } else {
+      models.push_back(name.model);
+    }
+  }
+  if (arguments.all && models.empty()) {
+    FRESHET_ASSIGN(models, repository.models());
+  }
+  for (const std::string& model : models) {
+    FRESHET_ASSIGN(const std::vector<LineageRow> rows, repository.versions(model));
+    for (const LineageRow& row : rows) {
+      if (!row.retired) wanted.push_back(row.version);
+    }
+  }
+  std::set<VersionName> seen;
+  std::erase_if(wanted, [&seen](const VersionName& name) { return !seen.insert(name).second; });
+  return wanted;
+}
+
+Status write_weights(const Repository& repository, const VersionRecord& record, const std::string& path) {
+  const auto specs = record.manifest.architecture->tensors();
+  const std::unique_ptr<std::byte[]> memory(new (std::nothrow) std::byte[record.manifest.architecture->bytes()]);
+  if (memory == nullptr) return fail(Code::out_of_space, "no memory for its tensors");
+  std::vector<TensorView> views;
+  std::vector<Repository::TensorRead> reads;
+  std::uint64_t offset = 0;
+  for (std::uint32_t tensor = 0; tensor < specs.size(); ++tensor) {
+    const MutableBytes out(memory.get() + offset, specs[tensor].bytes());
+    offset += out.size();
+    views.push_back({.spec = specs[tensor], .data = out});
+    reads.push_back({.tensor = tensor, .out = out});
+  }
+  FRESHET_TRY(repository.read(record, reads));
+  return write_safetensors(path, views, record.manifest.tags, false);
+}
+
+Result<Json> export_one(const Repository& repository, const VersionName& name, const std::string& folder) {
+  FRESHET_ASSIGN(const VersionRecord record, repository.get(name));
+  const Architecture& architecture = *record.manifest.architecture;
+  const std::string stem = folder + "/" + to_string(name);
+  Json answer = {{"model", name.model}, {"version", name.number}, {"file", nullptr}, {"graph", nullptr}, {"bytes", 0}};
+  if (record.has_weights) {
+    FRESHET_TRY(write_weights(repository, record, stem + ".safetensors"));
+    answer["file"] = stem + ".safetensors";
+    answer["bytes"] = architecture.bytes();
+  }
+  // A guessed graph is guessed again.
+  if (!architecture.parts().guessed) {
+    const std::string graph = to_graph_json(architecture) + "\n";
+    const Bytes pieces[] = {bytes_of(graph.data(), graph.size())};
+    FRESHET_TRY(write_file_atomically(system_env(), stem + ".graph.json", pieces, false));
+    answer["graph"] = stem + ".graph.json";
+  }
+  return answer;
+}
+
+Result<ExitCode> export_versions(Program& program, Repository& repository, const Arguments& arguments) {
+  FRESHET_ASSIGN(const std::vector<VersionName> wanted, wanted_of(repository, arguments));
+  std::error_code error;
+  fs::create_directories(arguments.folder, error);
+  if (error) return fail(Code::failed_precondition, format("{}: {}", arguments.folder, error.message()));
+  const Interrupt::Deferral deferral;
+  std::uint64_t done = 0;
+  for (const VersionName& name : wanted) {
+    if (program.interrupt.requested()) return ExitCode::interrupted;
+    Result<Json> answer = [&] {
+      ProgressBar bar(format("export {}", to_string(name)));
+      bar.show(done, 0);
+      return export_one(repository, name, arguments.folder);
+    }();
+    if (!answer) return fail(std::move(answer).error().with_context("export " + to_string(name)));
+    done += (*answer)["bytes"].get<std::uint64_t>();
+    FRESHET_TRY(program.out.emit(
+        *answer, format("{}  {} -> {}", to_string(name), human_bytes((*answer)["bytes"].get<std::uint64_t>()),
+                        printable(arguments.folder))));
+  }
+  return ExitCode::done;
+}
+
+}  // namespace
+
+void add_export(CLI::App& repo, Program& program) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App& command = add_repo_command(repo, program, "export", "write versions and their graphs as files");
+  command.add_option("MODEL[@V]", arguments->versions, "which; without @V the newest")->check(reference_check());
+  command.add_flag("--all", arguments->all, "every version of the models named, or of all");
+  command.add_option("-o,--output", arguments->folder, "the folder; made when there is none")
+      ->type_name("DIR")
+      ->required();
+  command.footer(
+      "Writes DIR/MODEL@V.safetensors and, unless it was guessed, DIR/MODEL@V.graph.json; `import DIR` takes them.\n"
+      "Retired versions are left out. A line of JSON each: model, version, file, graph, bytes.\n"
+      "example: freshet repo export --all net -o backup/");
+  command.callback([&program, arguments] {
+    if (arguments->versions.empty() && !arguments->all) throw CLI::ValidationError("export: give MODEL[@V] or --all");
+    require_repository(program);
+    program.action = [&program, arguments]() -> Result<ExitCode> {
+      FRESHET_ASSIGN(const auto repository, open_repository(program.repository, RepositoryAccess::read));
+      return export_versions(program, *repository, *arguments);
+    };
+  });
+}
+
+}  // namespace freshet::cli

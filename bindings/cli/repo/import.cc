@@ -1,0 +1,189 @@
+// `freshet repo import`: safetensors files and folders of them, as versions.
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <optional>
+
+#include "bindings/cli/arguments.h"
+#include "bindings/cli/model_file.h"
+#include "bindings/cli/progress.h"
+#include "bindings/cli/repo/batch.h"
+#include "bindings/cli/repo/graph_file.h"
+#include "bindings/cli/repo/repo.h"
+#include "core/format.h"
+#include "repo/import.h"
+
+namespace freshet::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kWeightsEnd = ".safetensors";
+constexpr std::string_view kGraphEnd = ".graph.json";
+
+struct Arguments {
+  std::vector<std::string> paths;
+  std::string model;
+  std::string graph;
+  std::string ancestor;
+};
+
+/// A file to import, and the model that it becomes a version of.
+struct Source {
+  std::string path;
+  std::string model;
+  std::string graph;  ///< Empty: its chain of layers is guessed.
+  std::uint64_t bytes = 0;
+};
+
+/// Numbers within names compare as numbers: step9 comes before step10.
+bool comes_before(const std::string& a, const std::string& b) {
+  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  std::size_t i = 0;
+  std::size_t j = 0;
+  while (i < a.size() && j < b.size()) {
+    if (!is_digit(a[i]) || !is_digit(b[j])) {
+      if (a[i] != b[j]) return a[i] < b[j];
+      ++i;
+      ++j;
+      continue;
+    }
+    const auto number_at = [&](const std::string& text, std::size_t& at) {
+      while (at < text.size() && text[at] == '0') ++at;
+      const std::size_t begin = at;
+      while (at < text.size() && is_digit(text[at])) ++at;
+      return text.substr(begin, at - begin);
+    };
+    const std::string left = number_at(a, i);
+    const std::string right = number_at(b, j);
+    if (left.size() != right.size()) return left.size() < right.size();
+    if (left != right) return left < right;
+  }
+  if (i < a.size() || j < b.size()) return i == a.size();
+  return a < b;
+}
+
+/// "net" of folder/net@7.safetensors and of folder/net.safetensors.
+Result<std::string> model_of(const std::string& path) {
+  std::string stem = fs::path(path).filename().string();
+  if (stem.ends_with(kWeightsEnd)) stem.resize(stem.size() - kWeightsEnd.size());
+  stem = stem.substr(0, stem.find('@'));
+  if (Status named = check_model_name(stem); !named) {
+    return fail(std::move(named).error().with_context(format("{}: its name is no model's (say --model)", path)));
+  }
+  return stem;
+}
+
+Result<std::vector<std::string>> files_of(const std::string& path) {
+  std::error_code error;
+  if (!fs::is_directory(path, error)) return std::vector<std::string>{path};
+  std::vector<std::string> files;
+  for (fs::directory_iterator at(path, error), end; !error && at != end; at.increment(error)) {
+    const std::string name = at->path().filename().string();
+    if (!name.starts_with('.') && name.ends_with(kWeightsEnd)) files.push_back(at->path().string());
+  }
+  if (error) return fail(Code::io_error, format("{}: {}", path, error.message()));
+  if (files.empty()) return fail(Code::invalid_argument, format("{}: no *.safetensors is in it", path));
+  std::ranges::sort(files, comes_before);
+  return files;
+}
+
+Result<std::vector<Source>> sources_of(const Arguments& arguments) {
+  std::vector<Source> sources;
+  for (const std::string& path : arguments.paths) {
+    FRESHET_ASSIGN(const std::vector<std::string> files, files_of(path));
+    for (const std::string& file : files) {
+      Source source{.path = file, .model = arguments.model, .graph = arguments.graph};
+      std::error_code error;
+      source.bytes = fs::file_size(file, error);
+      if (error) return fail(Code::failed_precondition, format("{}: {}", file, error.message()));
+      if (source.model.empty()) {
+        FRESHET_ASSIGN(source.model, model_of(file));
+      }
+      const std::string beside =
+          file.substr(0, file.size() - std::min(file.size(), kWeightsEnd.size())) + std::string(kGraphEnd);
+      if (source.graph.empty() && file.ends_with(kWeightsEnd) && fs::exists(beside, error)) source.graph = beside;
+      sources.push_back(std::move(source));
+    }
+  }
+  return sources;
+}
+
+Result<Json> import_one(Repository& repository, const Source& source, const std::optional<VersionName>& ancestor) {
+  const auto in_context = [&source](Error error) { return fail(std::move(error).with_context(source.path)); };
+  StageRequest request{.model = source.model, .ancestor = ancestor};
+  if (!source.graph.empty()) {
+    FRESHET_ASSIGN(request.architecture, read_graph(source.graph));
+  }
+  Result<ModelFile> file = ModelFile::read(source.path);
+  if (!file) return fail(std::move(file).error());
+  request.tensors = std::span<const TensorView>(file->tensors());
+  request.tags = file->metadata();
+  Result<Json> answer = put_one(repository, request);
+  if (!answer) return in_context(std::move(answer).error());
+  (*answer)["file"] = source.path;
+  (*answer)["guessed"] = source.graph.empty();
+  return answer;
+}
+
+Result<ExitCode> import(Program& program, Repository& repository, const Arguments& arguments) {
+  FRESHET_ASSIGN(const std::vector<Source> sources, sources_of(arguments));
+  std::uint64_t total = 0;
+  for (const Source& source : sources) total += source.bytes;
+  std::map<std::string, VersionName> newest;  // Of this import, by model.
+  std::optional<VersionName> first;
+  if (!arguments.ancestor.empty()) {
+    FRESHET_ASSIGN(first, repository.resolve(arguments.ancestor));
+  }
+  const Interrupt::Deferral deferral;
+  std::uint64_t done = 0;
+  for (const Source& source : sources) {
+    if (program.interrupt.requested()) return ExitCode::interrupted;
+    const auto before = newest.find(source.model);
+    const std::optional<VersionName> ancestor = before != newest.end() ? std::optional(before->second) : first;
+    Result<Json> answer = [&] {
+      ProgressBar bar("import");
+      bar.show(done, total);
+      return import_one(repository, source, ancestor);
+    }();
+    if (!answer) return fail(std::move(answer).error());
+    done += source.bytes;
+    const auto number = (*answer)["version"].get<VersionNumber>();
+    newest[source.model] = {.model = source.model, .number = number};
+    FRESHET_TRY(program.out.emit(*answer, format("{}@{}  {}{}", source.model, number, printable(source.path),
+                                                 source.graph.empty() ? "  (layers guessed)" : "")));
+  }
+  return ExitCode::done;
+}
+
+}  // namespace
+
+void add_import(CLI::App& repo, Program& program) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App& command = add_repo_command(repo, program, "import", "store safetensors files, or folders of them");
+  command.add_option("PATH", arguments->paths, "a file, or a folder of *.safetensors")->required();
+  command
+      .add_option("--model", arguments->model, "all are versions of it; otherwise each of the model it is named after")
+      ->check(model_check());
+  command.add_option("--graph", arguments->graph, "the architecture of all of them")->type_name("G.json");
+  command.add_option("--ancestor", arguments->ancestor, "the version that the first one came from")
+      ->type_name("MODEL@V")
+      ->check(reference_check());
+  command.footer(
+      "A folder's files come in the order of their names, numbers counting as numbers. Each is the child of the one\n"
+      "before of its model, so equal tensors are stored once. NAME.graph.json beside NAME.safetensors is its graph;\n"
+      "where there is none, a chain of layers is guessed. A line of JSON each: as put, and file, guessed.\n"
+      "example: freshet repo import --model net checkpoints/");
+  command.callback([&program, arguments] {
+    require_repository(program);
+    program.action = [&program, arguments]() -> Result<ExitCode> {
+      FRESHET_ASSIGN(const auto repository, open_repository(program.repository, RepositoryAccess::create));
+      return import(program, *repository, *arguments);
+    };
+  });
+}
+
+}  // namespace freshet::cli
