@@ -25,7 +25,7 @@ packages=(
 )
 for group in "$@"; do
   case "$group" in
-    peers) packages+=(python3-venv ucx-utils rsync) ;;  # Their Python parts: benchmarks/update_latency/peers/make_venv.sh
+    peers) packages+=(python3-venv ucx-utils rsync libsqlite3-dev) ;;  # Their Python parts: benchmarks/update_latency/peers/make_venv.sh
     tidy) packages+=(clang-14 clang-tidy-14 clang-format-14) ;;
     ceph) packages+=(ceph-mon ceph-osd ceph-common) ;;
     *) echo "usage: $0 [peers] [tidy] [ceph]" >&2; exit 2 ;;
