@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <csignal>
 #include <filesystem>
 
@@ -78,7 +79,6 @@ TEST_F(BisectCommand, FindsTensorsThatHurtOnlyTogether) {
 
 TEST_F(BisectCommand, VersionsThatCannotBeTriedAreSkipped) {
   put_line();
-  // 125 for net@4 and net@5, which alone have a tensor of the byte 4 or 5 as their first.
   const std::string command = "case {} in *net@4.*|*net@5.*) exit 125;; esac; ! grep -q X {}";
   const Ended ended = bisect({"--good", "1", "--bad", "7"}, command);
   EXPECT_EQ(ended.exit_code, 0) << ended.err;
@@ -87,6 +87,19 @@ TEST_F(BisectCommand, VersionsThatCannotBeTriedAreSkipped) {
   EXPECT_EQ(found["first_bad"], "net@6");
   EXPECT_EQ(found["skipped"], Json::parse(R"(["net@4","net@5"])"));
   EXPECT_EQ(found["tensors"], Json::parse(R"(["b.w"])"));
+}
+
+TEST_F(BisectCommand, RetiredVersionsAreSkippedAndNoEnds) {
+  put_line();
+  ASSERT_EQ(run({"repo", "retire", "net@4", "net@2"}, environment()).exit_code, 0);
+  const std::vector<Json> lines = bisect({"--good", "1", "--bad", "7"}).json_lines();
+  EXPECT_EQ(lines.back()["last_good"], "net@3");
+  EXPECT_EQ(lines.back()["first_bad"], "net@5");
+  EXPECT_EQ(lines.back()["skipped"], Json::parse(R"(["net@4"])"));
+  EXPECT_EQ(std::ranges::count(lines, Json::parse(R"({"tried":"net@4","verdict":"skipped","reason":"retired"})")), 1);
+  const Ended end = bisect({"--good", "2", "--bad", "7"});
+  EXPECT_EQ(end.exit_code, 1);
+  EXPECT_THAT(end.err, HasSubstr("net@2 was retired"));
 }
 
 TEST_F(BisectCommand, AGraphThatChangedIsTriedWithTheTensorsThatWereThereBefore) {

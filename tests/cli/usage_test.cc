@@ -22,7 +22,7 @@ TEST(Usage, WrongLinesSayWhatIsWrongAndExitWithTwo) {
       {"repo", "--repo", "x", "show"},
       {"repo", "--repo", "x", "show", "bad name"},
       {"repo", "--repo", "x", "show", "net@0"},
-      {"repo", "--repo", "x", "show", "net@x"},
+      {"repo", "--repo", "x", "show", "net@-x"},
       {"repo", "--repo", "x", "get", "net"},  // No -o.
       {"repo", "--repo", "x", "put", "net"},  // Neither graph nor weights.
       {"repo", "--repo", "x", "put"},

@@ -123,6 +123,30 @@ TEST_F(LineageOfVersions, ContributorsAreTheWritersOfWhatItHas) {
   EXPECT_TRUE((*of_merged)[1].is_ancestor);
 }
 
+TEST_F(LineageOfVersions, WhatWasRetiredKeepsItsLine) {
+  const TestVersion root = put_version("root", nullptr, {});
+  const TestVersion middle = put_version("net", &root, {0}, 0.25);
+  const TestVersion left = put_version("left", &middle, {1});
+  put_version("right", &middle, {2});
+  ASSERT_TRUE(repository_->retire({.model = "net", .number = 1}, {}));
+  ASSERT_TRUE(repository_->retire({.model = "left", .number = 1}, {}));
+
+  const auto line = repository_->lineage({.model = "right"});
+  ASSERT_EQ(line->size(), 3u);
+  EXPECT_TRUE((*line)[1].retired);
+  EXPECT_EQ((*line)[1].quality, 0.25);
+  EXPECT_EQ(to_string((*line)[1].ancestor), "root@1");
+  EXPECT_FALSE((*line)[2].retired);
+  EXPECT_EQ(mrca("right", "left@1"), "net@1");
+  EXPECT_THAT(lineage("left@1"), ElementsAre("left@1", "net@1", "root@1"));
+  EXPECT_THAT(descendants("net@1"), ElementsAre("left@1", "right@1"));
+  const auto writers = repository_->contributors({.model = "right"});
+  ASSERT_EQ(writers->size(), 3u);
+  EXPECT_EQ(to_string((*writers)[1].version), "net@1");
+  EXPECT_TRUE((*writers)[1].retired);
+  EXPECT_EQ(repository_->diff({.model = "left", .number = 1}, {.model = "right"}).error().code(), Code::not_found);
+}
+
 TEST_F(LineageOfVersions, DiffNamesLayersByWhatTheyComputeAndTensorsByTheirBytes) {
   const auto graph = [](const std::string& second, const std::string& third) {
     const auto layer = [](const std::string& name, const std::string& input, const std::string& units) {

@@ -6,12 +6,15 @@
 #include <span>
 
 #include "bindings/cli/arguments.h"
+#include "bindings/cli/progress.h"
 #include "bindings/cli/repo/repo.h"
 #include "core/format.h"
 #include "core/safetensors.h"
 
 namespace freshet::cli {
 namespace {
+
+constexpr std::uint64_t kReadPartBytes = std::uint64_t{256} << 20;
 
 struct Arguments {
   std::string version;
@@ -60,6 +63,21 @@ Result<Selection> select(const VersionRecord& record, const std::vector<std::str
   return selection;
 }
 
+/// In parts that are large enough to lose nothing by it, so that it can be told how far it is.
+Status read_in_parts(const Repository& repository, const VersionRecord& record, const Selection& selection) {
+  ProgressBar bar("get " + to_string(record.manifest.name));
+  const std::span<const Repository::TensorRead> reads = selection.reads;
+  std::uint64_t done = 0;
+  for (std::size_t begin = 0; begin < reads.size();) {
+    bar.show(done, selection.bytes);
+    std::size_t end = begin;
+    for (std::uint64_t bytes = 0; end < reads.size() && bytes < kReadPartBytes; ++end) bytes += reads[end].out.size();
+    FRESHET_TRY(repository.read(record, reads.subspan(begin, end - begin)));
+    for (; begin < end; ++begin) done += reads[begin].out.size();
+  }
+  return {};
+}
+
 Result<ExitCode> get(Program& program, Repository& repository, const Arguments& arguments) {
   FRESHET_ASSIGN(const VersionName asked, repository.resolve(arguments.version));
   FRESHET_ASSIGN(const VersionRecord record, repository.get(asked));
@@ -69,7 +87,7 @@ Result<ExitCode> get(Program& program, Repository& repository, const Arguments& 
                 format("{} has no weights: it is a graph that was never trained", to_string(name)));
   }
   FRESHET_ASSIGN(const Selection selection, select(record, arguments.globs));
-  FRESHET_TRY(repository.read(record, selection.reads));
+  FRESHET_TRY(read_in_parts(repository, record, selection));
   // A signal does not leave a half-written file beside the target.
   const Interrupt::Deferral deferral;
   if (Status written = write_safetensors(arguments.file, selection.views, record.manifest.tags, false); !written) {

@@ -1,8 +1,7 @@
 // `freshet repo retire` and `gc`: letting go of versions, and of the bytes that nobody needs any more.
 
-#include <unistd.h>
-
 #include "bindings/cli/arguments.h"
+#include "bindings/cli/progress.h"
 #include "bindings/cli/repo/repo.h"
 #include "core/format.h"
 
@@ -39,14 +38,6 @@ Result<ExitCode> retire(Program& program, Repository& repository, const RetireAr
   return worst;
 }
 
-/// A line on stderr that is overwritten as the work goes on; nothing where nobody looks.
-void show_progress(std::uint64_t done, std::uint64_t total) {
-  if (::isatty(STDERR_FILENO) == 0) return;
-  const std::string line =
-      format("\r{} of {} erased\x1b[K{}", human_bytes(done), human_bytes(total), done == total ? "\r\x1b[K" : "");
-  (void)!::write(STDERR_FILENO, line.data(), line.size());
-}
-
 const char* name_of_reason(GcReason reason) {
   switch (reason) {
     case GcReason::retired: return "retired";
@@ -71,8 +62,13 @@ Json row_json(const GcRow& row) {
   return json;
 }
 
+Result<GcReport> erase(Repository& repository, const GcOptions& options) {
+  ProgressBar bar("gc");
+  return repository.gc(options, [&bar](std::uint64_t done, std::uint64_t total) { bar.show(done, total); });
+}
+
 Result<ExitCode> collect(Program& program, Repository& repository, const GcArguments& arguments) {
-  FRESHET_ASSIGN(const GcReport report, repository.gc({.dry_run = arguments.dry_run}, show_progress));
+  FRESHET_ASSIGN(const GcReport report, erase(repository, {.dry_run = arguments.dry_run}));
   Json rows = Json::array();
   std::string text;
   for (const GcRow& row : report.rows) {
