@@ -15,6 +15,7 @@
 #include <variant>
 #include <vector>
 
+#include "core/digest.h"
 #include "core/result.h"
 #include "core/tensor.h"
 
@@ -29,6 +30,9 @@ class BlobWriter {
   /// Takes a whole blob; the bytes may go when it returns. One that an earlier, unfinished put left is replaced.
   /// Cheapest in ascending order of the keys.
   virtual Status write(std::string_view key, Bytes bytes) = 0;
+  /// The same, with the digest of what was taken. A backend that copies anyway computes it on the way, so that the
+  /// bytes are read once, and are those that it has even when somebody changes `bytes` meanwhile.
+  virtual Result<Digest> write_and_digest(std::string_view key, Bytes bytes);
   /// All written blobs can be read and are durable on return. Not atomic: a crash may leave some of them, which is why
   /// only records make a blob count. After an error nothing more can be done with this writer.
   virtual Status commit() = 0;
@@ -62,6 +66,8 @@ class Backend {
   virtual Result<std::unique_ptr<BlobWriter>> write_blobs() = 0;
   /// Reads out.size() bytes from `offset`. not_found when there is no such blob; corrupt when it is shorter.
   virtual Status read_blob(std::string_view key, std::uint64_t offset, MutableBytes out) const = 0;
+  /// Reads a blob of out.size() bytes, with the digest of what stands in `out` then. Errors as read_blob().
+  virtual Result<Digest> read_and_digest(std::string_view key, MutableBytes out) const;
   /// Erasing what is not there is no error. Durable with the next commit or batch; space comes back with reclaim().
   virtual Status erase_blob(std::string_view key) = 0;
   /// Calls back for every blob key with its size, in key order, until false.
@@ -86,6 +92,13 @@ class Backend {
 };
 
 std::unique_ptr<Backend> make_memory_backend();
+struct MemoryOptions {
+  /// Room for blobs that is allocated and touched now, so that no put waits for the kernel to clear pages. Blobs that
+  /// it has no room for are kept elsewhere.
+  std::uint64_t touched_bytes = 0;
+};
+/// out_of_space when there is not so much memory.
+Result<std::unique_ptr<Backend>> make_memory_backend(const MemoryOptions& options);
 
 struct RocksOptions {
   std::string folder;

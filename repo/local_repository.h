@@ -129,6 +129,8 @@ class LocalRepository::Impl {
   // The steps of a put, in repo/put.cc. Only the first and the last hold the turn, so that puts write their blobs side
   // by side.
   Status begin(PutInProgress& put);
+  /// Proves the bytes and writes them as they are, or as a delta where the segment has a base and that pays.
+  Status write_segment(BlobWriter& writer, NewSegment& segment, const Manifest& manifest, Bytes bytes);
   Status store_blobs(PutInProgress& put, const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of_tensor);
   void end(const PutInProgress& put);
   Status admit(Manifest& manifest, const PutOptions& options) const;
@@ -212,6 +214,8 @@ class LocalRepository::Impl {
   /// Reads a whole segment into `out`, however it is encoded; the caller proves it against its digest. corrupt when it
   /// is missing or not as long as `out`.
   Status read_segment(const SegmentName& segment, MutableBytes out) const;
+  /// The same, and proves it.
+  Status read_proved(const SegmentName& segment, const Digest& digest, MutableBytes out) const;
   /// Some of a segment's bytes, unproved. What is kept as a delta is rebuilt for it, and kept until another is asked
   /// for.
   Status read_part(const SegmentName& segment, std::uint64_t offset, MutableBytes out) const;

@@ -1,17 +1,19 @@
-/// The tutorial of a backend: all in memory, everything that the interface promises and no more. A blob is immutable,
-/// so readers copy a pointer under the lock and the bytes outside of it.
+/// The tutorial of a backend: all in memory, everything that the interface promises and little more. A blob is
+/// immutable, so readers copy a pointer under the lock and the bytes outside of it.
 
 #include <cstring>
 #include <map>
 
 #include "core/format.h"
 #include "core/mutex.h"
+#include "core/vector/copy.h"
 #include "repo/backend.h"
+#include "repo/touched_memory.h"
 
 namespace freshet {
 namespace {
 
-using Blob = std::shared_ptr<const std::vector<std::byte>>;
+using Blob = std::shared_ptr<const BlobMemory>;
 using Blobs = std::map<std::string, Blob, std::less<>>;
 using Records = std::map<std::string, std::string, std::less<>>;
 
@@ -23,8 +25,14 @@ class MemoryBackend final : public Backend {
     explicit Writer(MemoryBackend& backend) : backend_(backend) {}
 
     Status write(std::string_view key, Bytes bytes) override {
-      pending_.insert_or_assign(std::string(key), std::make_shared<std::vector<std::byte>>(bytes.begin(), bytes.end()));
-      return {};
+      return write_and_digest(key, bytes).map([](const Digest&) {});
+    }
+
+    Result<Digest> write_and_digest(std::string_view key, Bytes bytes) override {
+      FRESHET_ASSIGN(std::shared_ptr<BlobMemory> blob, BlobMemory::take(backend_.touched_, bytes.size()));
+      const Digest digest = copy_and_digest(blob->memory(), bytes);
+      pending_.insert_or_assign(std::string(key), std::move(blob));
+      return digest;
     }
 
     Status commit() override {
@@ -39,6 +47,8 @@ class MemoryBackend final : public Backend {
     Blobs pending_;
   };
 
+  explicit MemoryBackend(std::shared_ptr<TouchedMemory> touched) : touched_(std::move(touched)) {}
+
   std::string_view kind() const override { return "memory"; }
   bool durable() const override { return false; }
   bool read_only() const override { return false; }
@@ -46,18 +56,21 @@ class MemoryBackend final : public Backend {
   Result<std::unique_ptr<BlobWriter>> write_blobs() override { return std::make_unique<Writer>(*this); }
 
   Status read_blob(std::string_view key, std::uint64_t offset, MutableBytes out) const override {
-    Blob blob;
-    {
-      const MutexLock lock(mutex_);
-      const auto found = blobs_.find(key);
-      if (found == blobs_.end()) return fail(Code::not_found, "no such blob");
-      blob = found->second;
+    FRESHET_ASSIGN(const Blob blob, find(key));
+    const Bytes bytes = blob->bytes();
+    if (offset > bytes.size() || out.size() > bytes.size() - offset) {
+      return fail(Code::corrupt, format("the blob has {} bytes, not {}", bytes.size(), offset + out.size()));
     }
-    if (offset > blob->size() || out.size() > blob->size() - offset) {
-      return fail(Code::corrupt, format("the blob has {} bytes, not {}", blob->size(), offset + out.size()));
-    }
-    if (!out.empty()) std::memcpy(out.data(), blob->data() + offset, out.size());
+    if (!out.empty()) std::memcpy(out.data(), bytes.data() + offset, out.size());
     return {};
+  }
+
+  Result<Digest> read_and_digest(std::string_view key, MutableBytes out) const override {
+    FRESHET_ASSIGN(const Blob blob, find(key));
+    if (blob->bytes().size() != out.size()) {
+      return fail(Code::corrupt, format("the blob has {} bytes, not {}", blob->bytes().size(), out.size()));
+    }
+    return copy_and_digest(out, blob->bytes());
   }
 
   Status erase_blob(std::string_view key) override {
@@ -73,7 +86,7 @@ class MemoryBackend final : public Backend {
       blobs = blobs_;
     }
     for (const auto& [key, blob] : blobs) {
-      if (!each(key, blob->size())) break;
+      if (!each(key, blob->bytes().size())) break;
     }
     return {};
   }
@@ -120,7 +133,7 @@ class MemoryBackend final : public Backend {
     const MutexLock lock(mutex_);
     DiskUse use;
     for (const auto& [key, blob] : blobs_) {
-      use.bytes += blob->size();
+      use.bytes += blob->bytes().size();
       use.metadata_bytes += key.size();
     }
     for (const auto& [key, value] : records_) use.metadata_bytes += key.size() + value.size();
@@ -129,6 +142,14 @@ class MemoryBackend final : public Backend {
   }
 
  private:
+  Result<Blob> find(std::string_view key) const {
+    const MutexLock lock(mutex_);
+    const auto found = blobs_.find(key);
+    if (found == blobs_.end()) return fail(Code::not_found, "no such blob");
+    return found->second;
+  }
+
+  const std::shared_ptr<TouchedMemory> touched_;  ///< Null when none was asked for.
   mutable Mutex mutex_;
   Blobs blobs_ FRESHET_GUARDED_BY(mutex_);
   Records records_ FRESHET_GUARDED_BY(mutex_);
@@ -136,6 +157,22 @@ class MemoryBackend final : public Backend {
 
 }  // namespace
 
-std::unique_ptr<Backend> make_memory_backend() { return std::make_unique<MemoryBackend>(); }
+Result<Digest> BlobWriter::write_and_digest(std::string_view key, Bytes bytes) {
+  FRESHET_TRY(write(key, bytes));
+  return digest_of(bytes);
+}
+
+Result<Digest> Backend::read_and_digest(std::string_view key, MutableBytes out) const {
+  FRESHET_TRY(read_blob(key, 0, out));
+  return digest_of(out);
+}
+
+std::unique_ptr<Backend> make_memory_backend() { return std::make_unique<MemoryBackend>(nullptr); }
+
+Result<std::unique_ptr<Backend>> make_memory_backend(const MemoryOptions& options) {
+  if (options.touched_bytes == 0) return make_memory_backend();
+  FRESHET_ASSIGN(std::shared_ptr<TouchedMemory> touched, TouchedMemory::create(options.touched_bytes));
+  return std::make_unique<MemoryBackend>(std::move(touched));
+}
 
 }  // namespace freshet

@@ -46,10 +46,8 @@ Status LocalRepository::Impl::admit_placed(const Manifest& manifest, const Place
 
 Status LocalRepository::read_segments(std::span<const SegmentRead> reads) const {
   for (const SegmentRead& read : reads) {
-    Status status = impl_->read_segment(read.segment, read.out);
-    if (status && digest_of(read.out) != read.digest) {
-      status = fail(Code::corrupt, "its bytes do not match its digest");
-    } else if (!status && !impl_->backend->get(segment_record_key(read.segment))) {
+    Status status = impl_->read_proved(read.segment, read.digest, read.out);
+    if (!status && !impl_->backend->get(segment_record_key(read.segment))) {
       status = fail(Code::not_found, "it is not stored here");
     }
     if (!status) return fail(std::move(status).error().with_context("segment " + to_string(read.segment)));

@@ -1,7 +1,8 @@
 /// Storing a version, in this order (repo/FORMAT.md, "The order of a put"):
 ///   1. The manifest is checked against what is stored: its identity is new, inherited segments have the same digests.
 ///      Its segments are marked as being written.
-///   2. The bytes of segments that are not stored are asked for, proved against their digests, and written aside.
+///   2. The bytes of segments that are not stored are asked for and written aside; the digest of what was written
+///      proves them.
 ///   3. The blobs are committed: durable, and named by nobody.
 ///   4. One batch makes the version, and its segments, exist (repo/commit.cc).
 /// A crash before 4 leaves blobs that load() removes; after it, a whole version. Steps 1 and 4 hold the writers' turn,
@@ -44,16 +45,6 @@ Result<std::vector<NewSegment>> segments_to_store(const Backend& backend, const 
   }
   std::sort(missing.begin(), missing.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
   return missing;
-}
-
-Status prove(Bytes bytes, const NewSegment& segment, const Manifest& manifest) {
-  if (bytes.size() != segment.bytes) {
-    return fail(Code::corrupt, format("{} bytes were given for {}", bytes.size(), segment.bytes));
-  }
-  if (digest_of(bytes) != manifest.digests[segment.tensor]) {
-    return fail(Code::corrupt, "its bytes do not match its digest");
-  }
-  return {};
 }
 
 VersionRow row_of(const Manifest& manifest, const Repository::PutOptions& options, const Clock& clock) {
@@ -150,6 +141,31 @@ void LocalRepository::Impl::end(const PutInProgress& put) {
   put_ended.notify_all();
 }
 
+Status LocalRepository::Impl::write_segment(BlobWriter& writer, NewSegment& segment, const Manifest& manifest,
+                                            Bytes bytes) {
+  const auto unlike = [] { return fail(Code::corrupt, "its bytes do not match its digest"); };
+  const Digest& digest = manifest.digests[segment.tensor];
+  if (bytes.size() != segment.bytes) {
+    return fail(Code::corrupt, format("{} bytes were given for {}", bytes.size(), segment.bytes));
+  }
+  std::optional<std::vector<std::byte>> delta;
+  if (segment.base) {
+    if (digest_of(bytes) != digest) return unlike();
+    delta = delta_for(segment, manifest, bytes);
+  }
+  if (!delta) segment.base.reset();
+  segment.delta_bytes = delta ? delta->size() : 0;
+  if (delta) {
+    Status written = writer.write(blob_key(segment), *delta);
+    if (!written) failed = true;
+    return written;
+  }
+  const Result<Digest> written = writer.write_and_digest(blob_key(segment), bytes);
+  if (!written) failed = true;
+  if (!written) return fail(written.error());
+  return *written == digest ? Status() : unlike();
+}
+
 Status LocalRepository::Impl::store_blobs(PutInProgress& put,
                                           const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of_tensor) {
   if (put.segments.empty()) return {};
@@ -161,12 +177,7 @@ Status LocalRepository::Impl::store_blobs(PutInProgress& put,
     };
     Result<Bytes> bytes = bytes_of_tensor(segment.tensor);
     if (!bytes) return in_context(std::move(bytes).error());
-    if (Status proved = prove(*bytes, segment, manifest); !proved) return in_context(std::move(proved).error());
-    const auto delta = segment.base ? delta_for(segment, manifest, *bytes) : std::nullopt;
-    if (!delta) segment.base.reset();
-    segment.delta_bytes = delta ? delta->size() : 0;
-    if (Status written = writer->write(blob_key(segment), delta ? Bytes(*delta) : *bytes); !written) {
-      failed = true;
+    if (Status written = write_segment(*writer, segment, manifest, *bytes); !written) {
       return in_context(std::move(written).error());
     }
   }

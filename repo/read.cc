@@ -1,9 +1,31 @@
 /// Reading versions back: one owner map, then each segment where it lies, however long the lineage is.
 
+#include <algorithm>
+#include <numeric>
+#include <optional>
+#include <thread>
+
 #include "core/format.h"
 #include "repo/local_repository.h"
+#include "repo/side_by_side.h"
 
 namespace freshet {
+namespace {
+
+/// Reads of more are shared by several threads.
+constexpr std::uint64_t kParallelBytesMin = std::uint64_t{8} << 20;
+/// Who reads a disk waits: while some threads do, another one digests what came, and the disk has several requests.
+constexpr std::size_t kDiskReaders = 4;
+/// Memory is read as fast as processors ask for it.
+constexpr unsigned kMemoryReadersMax = 4;
+
+std::size_t readers(std::uint64_t bytes, const Backend& backend) {
+  if (bytes < kParallelBytesMin) return 1;
+  if (backend.durable()) return kDiskReaders;
+  return std::clamp(std::thread::hardware_concurrency(), 1u, kMemoryReadersMax);
+}
+
+}  // namespace
 
 Result<VersionRecord> LocalRepository::get(const VersionName& name) const {
   FRESHET_ASSIGN(const Catalog::Found found, impl_->find(name));
@@ -22,26 +44,34 @@ Status LocalRepository::read(const VersionRecord& record, std::span<const Tensor
   if (!record.has_weights) {
     return fail(Code::failed_precondition, to_string(manifest.name) + " has no weights");
   }
+  std::uint64_t bytes = 0;
   for (const TensorRead& read : reads) {
     if (read.tensor >= architecture.tensors().size()) {
       return fail(Code::invalid_argument, format("{} has no tensor {}", to_string(manifest.name), read.tensor));
     }
-    const std::uint64_t bytes = architecture.tensors()[read.tensor].bytes();
-    Status status;
+    const std::uint64_t wanted = architecture.tensors()[read.tensor].bytes();
+    std::optional<Error> error;
     if (record.placed && is_elsewhere(*record.placed, read.tensor)) {
-      status = fail(Code::unavailable, "its bytes rest with another provider");
-    } else if (read.out.size() != bytes) {
-      status = fail(Code::invalid_argument, format("{} bytes of room for {}", read.out.size(), bytes));
-    } else {
-      status = impl_->read_segment(manifest.owners[read.tensor], read.out);
-      if (status && digest_of(read.out) != manifest.digests[read.tensor]) {
-        status = fail(Code::corrupt, "its bytes do not match its digest");
-      }
+      error.emplace(Code::unavailable, "its bytes rest with another provider");
+    } else if (read.out.size() != wanted) {
+      error.emplace(Code::invalid_argument, format("{} bytes of room for {}", read.out.size(), wanted));
     }
-    if (!status)
-      return fail(std::move(status).error().with_context(tensor_label(manifest.name, architecture, read.tensor)));
+    if (error) return fail(std::move(*error).with_context(tensor_label(manifest.name, architecture, read.tensor)));
+    bytes += wanted;
   }
-  return {};
+  // In the order in which they lie on the disk.
+  std::vector<std::uint32_t> order(reads.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
+    return manifest.owners[reads[a].tensor] < manifest.owners[reads[b].tensor];
+  });
+  const auto read_one = [&](std::size_t at) {
+    const TensorRead& read = reads[order[at]];
+    Status status = impl_->read_proved(manifest.owners[read.tensor], manifest.digests[read.tensor], read.out);
+    if (status) return status;
+    return Status(fail(std::move(status).error().with_context(tensor_label(manifest.name, architecture, read.tensor))));
+  };
+  return run_side_by_side(order.size(), readers(bytes, *impl_->backend), read_one);
 }
 
 Status LocalRepository::read_range(const VersionRecord& record, std::uint32_t tensor, std::uint64_t offset,

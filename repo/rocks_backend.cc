@@ -36,7 +36,18 @@ class RocksBackend final : public Backend {
     }
     if (out.empty()) return {};
     if (head.chunk_bytes == 0) return read_value(store_->blobs, inline_key(key), head.bytes, offset, out);
-    return read_chunks(key, head, offset, out);
+    return read_chunks(key, head, offset, out, nullptr);
+  }
+
+  Result<Digest> read_and_digest(std::string_view key, MutableBytes out) const override {
+    FRESHET_ASSIGN(const BlobHead head, head_of(key));
+    if (head.chunk_bytes == 0 || head.bytes != out.size()) {
+      FRESHET_TRY(read_blob(key, 0, out));
+      return digest_of(out);
+    }
+    DigestStream digest;
+    FRESHET_TRY(read_chunks(key, head, 0, out, &digest));
+    return digest.finish();
   }
 
   Status erase_blob(std::string_view key) override {
@@ -124,7 +135,8 @@ class RocksBackend final : public Backend {
     return {};
   }
 
-  Status read_chunks(std::string_view key, const BlobHead& head, std::uint64_t offset, MutableBytes out) const {
+  Status read_chunks(std::string_view key, const BlobHead& head, std::uint64_t offset, MutableBytes out,
+                     DigestStream* digest) const {
     while (!out.empty()) {
       const std::uint64_t chunk = offset / head.chunk_bytes;
       const std::uint64_t begin = chunk * head.chunk_bytes;
@@ -132,6 +144,7 @@ class RocksBackend final : public Backend {
       const std::uint64_t part = std::min<std::uint64_t>(begin + bytes - offset, out.size());
       FRESHET_TRY(read_value(store_->payloads, chunk_key(key, static_cast<std::uint32_t>(chunk)), bytes, offset - begin,
                              out.first(part)));
+      if (digest != nullptr) digest->update(out.first(part));  // While it is in the cache.
       out = out.subspan(part);
       offset += part;
     }

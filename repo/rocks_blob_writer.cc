@@ -50,14 +50,12 @@ class RocksBlobWriter final : public BlobWriter {
  public:
   explicit RocksBlobWriter(RocksStore& store) : store_(store) {}
 
-  Status write(std::string_view key, Bytes bytes) override {
-    if (!chunked_ && inline_bytes_ + bytes.size() <= kInlineBytesMax) {
-      inline_bytes_ += bytes.size();
-      inline_.emplace_back(std::string(key), std::string(slice_of(bytes).ToStringView()));
-      return {};
-    }
-    if (!chunked_) FRESHET_TRY(move_to_table());
-    return write_chunks(key, bytes);
+  Status write(std::string_view key, Bytes bytes) override { return take(key, bytes, nullptr); }
+
+  Result<Digest> write_and_digest(std::string_view key, Bytes bytes) override {
+    DigestStream digest;
+    FRESHET_TRY(take(key, bytes, &digest));
+    return digest.finish();
   }
 
   Status commit() override {
@@ -74,15 +72,28 @@ class RocksBlobWriter final : public BlobWriter {
   }
 
  private:
+  // `digest` may be null.
+  Status take(std::string_view key, Bytes bytes, DigestStream* digest) {
+    if (!chunked_ && inline_bytes_ + bytes.size() <= kInlineBytesMax) {
+      inline_bytes_ += bytes.size();
+      inline_.emplace_back(std::string(key), std::string(slice_of(bytes).ToStringView()));
+      if (digest != nullptr) digest->update(bytes_of(inline_.back().second.data(), bytes.size()));
+      return {};
+    }
+    if (!chunked_) FRESHET_TRY(move_to_table());
+    return write_chunks(key, bytes, digest);
+  }
+
   // It is a large put after all.
   Status move_to_table() {
     chunked_ = true;
     std::vector<std::pair<std::string, std::string>> small = std::exchange(inline_, {});
-    for (const auto& [key, bytes] : small) FRESHET_TRY(write_chunks(key, bytes_of(bytes.data(), bytes.size())));
+    for (const auto& [key, bytes] : small)
+      FRESHET_TRY(write_chunks(key, bytes_of(bytes.data(), bytes.size()), nullptr));
     return {};
   }
 
-  Status write_chunks(std::string_view key, Bytes bytes) {
+  Status write_chunks(std::string_view key, Bytes bytes, DigestStream* digest) {
     const std::string first = chunk_key(key, 0);
     // Keys ascend within a table.
     if (open_table_ && (first <= last_key_ || tables_.back()->bytes() >= kTableBytesMax)) FRESHET_TRY(finish_table());
@@ -90,6 +101,7 @@ class RocksBlobWriter final : public BlobWriter {
       if (!open_table_) FRESHET_TRY(begin_table());
       last_key_ = chunk_key(key, static_cast<std::uint32_t>(offset / kChunkBytes));
       const Bytes chunk = bytes.subspan(offset, std::min<std::uint64_t>(kChunkBytes, bytes.size() - offset));
+      if (digest != nullptr) digest->update(chunk);
       FRESHET_TRY(status_of(tables_.back()->add(last_key_, chunk), "write a blob"));
     }
     heads_.emplace_back(std::string(key), BlobHead{.bytes = bytes.size(), .chunk_bytes = kChunkBytes});

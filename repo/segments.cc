@@ -84,4 +84,14 @@ std::vector<SegmentName> LocalRepository::Impl::with_bases(std::vector<SegmentNa
   return segments;
 }
 
+Status LocalRepository::Impl::read_proved(const SegmentName& segment, const Digest& digest, MutableBytes out) const {
+  Result<Digest> found = backend->read_and_digest(segment_key(segment), out);
+  if (!found && found.error().code() == Code::not_found) {
+    FRESHET_TRY(rebuild(segment, out));
+    found = digest_of(out);
+  }
+  if (!found) return fail(found.error());
+  return *found == digest ? Status() : fail(Code::corrupt, "its bytes do not match its digest");
+}
+
 }  // namespace freshet

@@ -90,7 +90,8 @@ void fence_streams() {
 #endif
 }
 
-bool is_on_cache_line(const std::byte* address) { return reinterpret_cast<std::uintptr_t>(address) % 64 == 0; }
+/// How far the next cache line is; streaming stores fill whole ones.
+std::size_t to_cache_line(const std::byte* address) { return -reinterpret_cast<std::uintptr_t>(address) % 64; }
 
 }  // namespace
 
@@ -98,15 +99,20 @@ Digest copy_and_digest(MutableBytes to, Bytes from) { return copy_and_digest(to,
 
 Digest copy_and_digest(MutableBytes to, Bytes from, VectorLevel level) {
   FRESHET_CHECK(to.size() == from.size());
-  const CopyTwice copy_twice = is_on_cache_line(to.data()) ? copy_twice_of(level) : copy_twice_portable;
+  const CopyTwice copy_twice = copy_twice_of(level);
+  const std::size_t head = to_cache_line(to.data());
   alignas(64) std::array<std::byte, kPieceBytes> near;
   if (from.size() <= kPieceBytes) {
-    copy_twice(to.data(), near.data(), from.data(), from.size());
+    (head == 0 ? copy_twice : copy_twice_portable)(to.data(), near.data(), from.data(), from.size());
     fence_streams();
     return digest_of(Bytes(near.data(), from.size()));
   }
   DigestStream digest;
-  for (std::size_t at = 0; at < from.size(); at += kPieceBytes) {
+  if (head != 0) {
+    copy_twice_portable(to.data(), near.data(), from.data(), head);
+    digest.update(Bytes(near.data(), head));
+  }
+  for (std::size_t at = head; at < from.size(); at += kPieceBytes) {
     const std::size_t bytes = std::min(kPieceBytes, from.size() - at);
     copy_twice(to.data() + at, near.data(), from.data() + at, bytes);
     digest.update(Bytes(near.data(), bytes));

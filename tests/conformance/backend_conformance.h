@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/digest.h"
 #include "repo/backend.h"
 #include "tests/support/temporary_folder.h"
 
@@ -113,6 +114,29 @@ TEST_P(BackendConformance, BlobsOfAllSizesReadBack) {
   for (auto& [key, bytes] : all) key += " again";
   write(all);  // … and all in one.
   for (const auto& [key, bytes] : all) EXPECT_EQ(read(key, 0, bytes.size()), bytes) << key;
+}
+
+TEST_P(BackendConformance, DigestsAreThoseOfTheBytes) {
+  constexpr std::size_t kMiB = 1 << 20;
+  for (const std::size_t tall : {std::size_t{0}, 5 * kMiB + 3}) {  // A small put, and a large one.
+    auto writer = backend_->write_blobs();
+    ASSERT_TRUE(writer);
+    for (const std::size_t bytes : {std::size_t{0}, std::size_t{77}, kMiB, kMiB + 1, tall}) {
+      const auto content = some_bytes(bytes, bytes);
+      EXPECT_EQ((*writer)->write_and_digest("b" + std::to_string(bytes), content).value(), digest_of(content));
+    }
+    ASSERT_TRUE((*writer)->commit());
+    for (const std::size_t bytes : {std::size_t{0}, std::size_t{77}, kMiB, kMiB + 1, tall}) {
+      std::vector<std::byte> out(bytes + 1);
+      const MutableBytes room = MutableBytes(out).subspan(1);  // Not aligned.
+      EXPECT_EQ(backend_->read_and_digest("b" + std::to_string(bytes), room).value(),
+                digest_of(some_bytes(bytes, bytes)));
+      EXPECT_EQ(digest_of(room), digest_of(some_bytes(bytes, bytes)));
+    }
+    std::vector<std::byte> out(78);
+    EXPECT_EQ(backend_->read_and_digest("b77", out).error().code(), Code::corrupt);
+    EXPECT_EQ(backend_->read_and_digest("none", out).error().code(), Code::not_found);
+  }
 }
 
 TEST_P(BackendConformance, RangesOfABlob) {

@@ -1,0 +1,346 @@
+/// store_load: how long until a version of a model is stored, and until it, or a part of it, is in the caller's memory
+/// again; against memory and disk themselves, and against the files that a Python user would write.
+///
+/// usage: store_load [--quick] [--json] [--folder DIR] [--python PYTHON] [--case NAME]
+
+#include <malloc.h>
+#include <sys/statvfs.h>
+
+#include <array>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+
+#include "benchmarks/common/child.h"
+#include "benchmarks/common/report.h"
+#include "benchmarks/store_load/subjects.h"
+#include "core/format.h"
+
+namespace freshet::benchmarks {
+namespace {
+
+constexpr std::array<unsigned, 4> kShares = {15, 25, 35, 50};
+constexpr std::uint64_t kMB = 1'000'000;
+
+struct Options {
+  bool quick = false;
+  bool json = false;
+  std::string folder = "/var/tmp";
+  std::string python;
+  std::string only;  ///< A case.
+};
+
+std::uint64_t status_kib(const std::string& wanted, const char* path) {
+  std::ifstream file(path);
+  std::string key;
+  std::uint64_t kib = 0;
+  std::string rest;
+  while (file >> key) {
+    if (key == wanted) {
+      file >> kib;
+      return kib;
+    }
+    std::getline(file, rest);
+  }
+  return 0;
+}
+
+/// The most memory that this process had more than at the beginning.
+class PeakMemory {
+ public:
+  PeakMemory() {
+    std::ofstream("/proc/self/clear_refs") << "5";  // The high-water mark starts anew.
+    before_ = status_kib("VmRSS:", "/proc/self/status");
+  }
+  double mb() const {
+    return static_cast<double>(status_kib("VmHWM:", "/proc/self/status") - before_) * 1024 / static_cast<double>(kMB);
+  }
+
+ private:
+  std::uint64_t before_ = 0;
+};
+
+struct Case {
+  std::string name;
+  Sizes sizes;
+};
+
+std::vector<Case> cases_of(bool quick) {
+  if (quick)
+    return {{"256MB_100_even", even_sizes(256 * kMB, 100)}, {"256MB_100_uneven", uneven_sizes(256 * kMB, 100)}};
+  std::vector<Case> cases;
+  for (const std::uint64_t mb : {256, 1000}) {
+    for (const std::size_t layers : {10, 100, 1000}) {
+      cases.push_back({format("{}MB_{}_even", mb, layers), even_sizes(mb * kMB, layers)});
+      cases.push_back({format("{}MB_{}_uneven", mb, layers), uneven_sizes(mb * kMB, layers)});
+    }
+  }
+  cases.push_back({"vgg19", vgg19_sizes()});
+  cases.push_back({"bert_large", bert_large_sizes()});
+  cases.push_back({"4000MB_100_even", even_sizes(4000 * kMB, 100)});
+  return cases;
+}
+
+/// Worst of all cases, so that a ratio hides none.
+class Worst {
+ public:
+  void add(double value) {
+    if (std::isnan(value)) return;
+    value_ = std::isnan(value_) ? value : std::min(value_, value);
+  }
+  double value() const { return value_; }
+
+ private:
+  double value_ = std::nan("");
+};
+
+class Benchmark {
+ public:
+  explicit Benchmark(Options options) : options_(std::move(options)) {}
+
+  Status run() {
+    for (const Case& one : cases_of(options_.quick)) {
+      if (!options_.only.empty() && options_.only != one.name) continue;
+      FRESHET_TRY(run_case(one));
+    }
+    for (const auto& [name, worst] : worst_) report_.set_ratio(name, worst.value());
+    std::cout << (options_.json ? "" : report_.table() + "\n") << report_.json() << std::endl;
+    return {};
+  }
+
+ private:
+  struct Row {
+    std::string name;
+    std::unique_ptr<Subject> subject;
+    bool partial = false;  ///< Measured for parts of the model too.
+  };
+
+  Status run_case(const Case& one) {
+    std::uint64_t bytes = 0;
+    for (const std::uint64_t size : one.sizes) bytes += size;
+    if (const std::string reason = missing_room(bytes); !reason.empty()) {
+      report_.skip(one.name, reason);
+      return {};
+    }
+    std::string folder = options_.folder + "/freshet-store-load-XXXXXX";
+    if (::mkdtemp(folder.data()) == nullptr) return fail_errno(errno, folder);
+    Status status = measure(one, folder);
+    std::error_code ignored;
+    std::filesystem::remove_all(folder, ignored);
+    if (!status) return fail(std::move(status).error().with_context(one.name));
+    return {};
+  }
+
+  std::string missing_room(std::uint64_t bytes) const {
+    const std::uint64_t memory = status_kib("MemAvailable:", "/proc/meminfo") * 1024;
+    if (memory < 8 * bytes) return format("needs {} MB of memory, {} are there", 8 * bytes / kMB, memory / kMB);
+    struct statvfs disk {};
+    if (::statvfs(options_.folder.c_str(), &disk) != 0) return "the folder's disk says nothing";
+    const std::uint64_t room = disk.f_bavail * disk.f_frsize;
+    return room < 12 * bytes ? format("needs {} MB of disk, {} are there", 12 * bytes / kMB, room / kMB) : "";
+  }
+
+  Status measure(const Case& one, const std::string& folder) {
+    Model model(one.sizes);
+    const auto all = model.share(100);
+    FRESHET_TRY(measure_peers(one.name, model, folder));
+    std::vector<Row> rows;
+    rows.push_back({"memcpy", make_copy(model)});
+    rows.push_back({"file", make_file(folder)});
+    for (const auto& [name, keep] : {std::pair("memory", Keep::memory_touched),
+                                     {"memory_untouched", Keep::memory_untouched},
+                                     {"rocksdb", Keep::rocksdb}}) {
+      FRESHET_ASSIGN(auto subject, make_freshet(model, keep, folder));
+      rows.push_back({name, std::move(subject), keep != Keep::memory_untouched});
+    }
+    model.next(all);
+    Samples ignored;
+    for (Row& row : rows) {  // Warms up, and gives each the version that the parts change.
+      FRESHET_TRY(store(row, model, all, ignored));
+      FRESHET_TRY(load(row, model, all, ignored));
+    }
+    for (const unsigned share : kShares) FRESHET_TRY(measure_share(one.name, rows, model, share));
+    FRESHET_TRY(measure_whole(one.name, rows, model));
+    add_ratios(one.name);
+    return {};
+  }
+
+  static Status store(Row& row, const Model& model, std::span<const std::uint32_t> changed, Samples& samples) {
+    Result<double> time = row.subject->store(model, changed);
+    if (!time) return fail(std::move(time).error().with_context(row.name + " store"));
+    samples.add(*time);
+    return {};
+  }
+
+  static Status load(Row& row, Model& model, std::span<const std::uint32_t> tensors, Samples& samples) {
+    Result<double> time = row.subject->load(model, tensors);
+    if (!time) return fail(std::move(time).error().with_context(row.name + " load"));
+    samples.add(*time);
+    return {};
+  }
+
+  Status measure_share(const std::string& name, std::vector<Row>& rows, Model& model, unsigned share) {
+    const auto part = model.share(share);
+    const std::string case_name = format("{}_{}%", name, share);
+    model.next(part);
+    for (Row& row : rows) {
+      if (!row.partial) continue;
+      Samples stores;
+      Samples loads;
+      const std::uint64_t before = row.subject->kept_bytes();
+      FRESHET_TRY(store(row, model, part, stores));
+      const auto moved = static_cast<double>(row.subject->kept_bytes() - before);
+      for (int i = 0; i < 2 * repetitions(); ++i) FRESHET_TRY(load(row, model, part, loads));
+      least_[case_name + row.name] = loads.min();
+      report_.add_row(case_name, row.name + "_store", "ms", stores);
+      report_.add_row(case_name, row.name + "_load", "ms", loads);
+      if (share == 25) worst_["child_moves_26_percent"].add(0.26 * static_cast<double>(model.bytes()) / moved);
+    }
+    return {};
+  }
+
+  // A few whole versions more, by turns; what was kept before is not erased, as in a series of them.
+  Status measure_whole(const std::string& name, std::vector<Row>& rows, Model& model) {
+    const auto all = model.share(100);
+    std::map<std::string, Samples> stores;
+    std::map<std::string, Samples> loads;
+    std::map<std::string, Samples> extra;
+    std::map<std::string, Samples> parts;
+    for (int i = 0; i < repetitions(); ++i) {
+      // Memory has room for three versions; each round begins with an empty one.
+      model.next(all);
+      for (Row& row : rows) {
+        if (row.name == "memory" || row.name == "memory_untouched") FRESHET_TRY(renew(row, model));
+        const PeakMemory peak;
+        FRESHET_TRY(store(row, model, all, stores[row.name]));
+        extra[row.name].add(peak.mb());
+        const Parts spent = row.subject->parts();
+        parts[row.name + "_write"].add(spent.write);
+        parts[row.name + "_sync"].add(spent.sync);
+        parts[row.name + "_records"].add(spent.records);
+        FRESHET_TRY(load(row, model, all, loads[row.name]));
+        FRESHET_TRY(model.check_loaded(all));
+      }
+      Status status;
+      parts["digest_alone"].add(milliseconds_of(
+          [&]() -> Status {
+            for (const std::uint32_t tensor : all) used_ ^= digest_of(model.tensor(tensor)).low;
+            return {};
+          },
+          status));
+    }
+    for (Row& row : rows) {
+      least_[name + row.name] = loads[row.name].min();
+      report_.add_row(name, row.name + "_store", "ms", stores[row.name]);
+      report_.add_row(name, row.name + "_load", "ms", loads[row.name]);
+    }
+    for (const char* row : {"memory", "rocksdb"}) {
+      report_.add_row(name, format("{}_put_extra_memory", row), "MB", extra[row]);
+      for (const char* part : {"write", "sync", "records"}) {
+        report_.add_row(name, format("{}_store_{}", row, part), "ms", parts[format("{}_{}", row, part)]);
+      }
+    }
+    report_.add_row(name, "digest_alone", "ms", parts["digest_alone"]);
+    // Beside the caller's tensors themselves, which RocksDB's put borrows.
+    const double mb = static_cast<double>(model.bytes()) / static_cast<double>(kMB);
+    worst_["put_peak_memory"].add(1.1 * mb / (mb + extra["rocksdb"].max()));
+    return {};
+  }
+
+  Status renew(Row& row, Model& model) {
+    row.subject.reset();
+    ::malloc_trim(0);  // Else the heap gives out memory that was touched before.
+    FRESHET_ASSIGN(
+        row.subject,
+        make_freshet(model, row.name == "memory" ? Keep::memory_touched : Keep::memory_untouched, options_.folder));
+    return {};
+  }
+
+  Status measure_peers(const std::string& name, Model& model, const std::string& folder) {
+    const auto all = model.share(100);
+    for (const auto& [peer, kind] : {std::pair("h5py", PeerKind::h5py),
+                                     {"h5py_disk", PeerKind::h5py_disk},
+                                     {"safetensors", PeerKind::safetensors}}) {
+      auto made = make_python(model, kind, options_.python, folder);
+      if (!made) {
+        report_.skip(peer, made.error().message());
+        continue;
+      }
+      Row row{peer, std::move(*made)};
+      Samples stores;
+      Samples loads;
+      Samples ignored;
+      for (int i = 0; i <= repetitions(); ++i) {
+        FRESHET_TRY(store(row, model, all, i == 0 ? ignored : stores));
+        if (kind == PeerKind::h5py_disk) forget_pages(folder);
+        FRESHET_TRY(load(row, model, all, i == 0 ? ignored : loads));
+      }
+      report_.add_row(name, format("{}_store", peer), "ms", stores);
+      report_.add_row(name, format("{}_load", peer), "ms", loads);
+    }
+    return {};
+  }
+
+  double both(const std::string& name, const std::string& row) const {
+    return report_.median(name, row + "_store") + report_.median(name, row + "_load");
+  }
+
+  void add_ratios(const std::string& name) {
+    worst_["memory_vs_memcpy"].add(both(name, "memcpy") / both(name, "memory"));
+    worst_["memory_vs_h5py_disk"].add(both(name, "h5py_disk") / both(name, "memory"));
+    worst_["memory_vs_h5py_cached"].add(both(name, "h5py") / both(name, "memory"));
+    worst_["memory_vs_safetensors"].add(both(name, "safetensors") / both(name, "memory"));
+    worst_["memory_vs_untouched"].add(both(name, "memory_untouched") / both(name, "memory"));
+    worst_["rocksdb_write_vs_disk"].add(report_.median(name, "file_store") / report_.median(name, "rocksdb_store"));
+    worst_["rocksdb_read_vs_disk"].add(report_.median(name, "file_load") / report_.median(name, "rocksdb_load"));
+    for (const char* row : {"memory", "rocksdb"}) {
+      for (const unsigned share : kShares) {
+        const double part = least_[format("{}_{}%{}", name, share, row)];
+        worst_[format("partial_read_{}", row)].add((share + 3) / 100.0 * least_[name + row] / part);
+      }
+    }
+  }
+
+  int repetitions() const { return options_.quick ? 3 : 5; }
+
+  const Options options_;
+  std::uint64_t used_ = 0;
+  std::map<std::string, Worst> worst_;
+  std::map<std::string, double> least_;  ///< The quickest load, by case and row.
+  Report report_{"store_load"};
+};
+
+std::string default_python() {
+  const auto venv = std::filesystem::path(own_path()).parent_path() / "../../peers/bin/python";
+  return std::filesystem::exists(venv) ? venv.string() : "python3";
+}
+
+}  // namespace
+}  // namespace freshet::benchmarks
+
+int main(int count, char** words) {
+  using namespace freshet::benchmarks;
+  Options options{.python = default_python()};
+  for (int i = 1; i < count; ++i) {
+    const std::string word = words[i];
+    if (word == "--quick") {
+      options.quick = true;
+    } else if (word == "--json") {
+      options.json = true;
+    } else if (word == "--folder" && i + 1 < count) {
+      options.folder = words[++i];
+    } else if (word == "--python" && i + 1 < count) {
+      options.python = words[++i];
+    } else if (word == "--case" && i + 1 < count) {
+      options.only = words[++i];
+    } else {
+      std::cerr << "usage: store_load [--quick] [--json] [--folder DIR] [--python PYTHON] [--case NAME]\n";
+      return 2;
+    }
+  }
+  const freshet::Status status = Benchmark(options).run();
+  if (!status) std::cerr << "store_load: " << status.error().message() << "\n";
+  return status ? 0 : 1;
+}
