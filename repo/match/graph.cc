@@ -73,16 +73,16 @@ MatchGraph::MatchGraph(Parts parts) : parts_(std::move(parts)) {
   for (const Vertex& vertex : parts_.vertices) whole_ += weight_of(vertex);
 }
 
-std::shared_ptr<const MatchGraph> MatchGraph::of(const Architecture& architecture) {
+MatchGraph::Parts MatchGraph::parts_of(std::span<const Layer> layers, std::span<const TensorSpec> tensors,
+                                       std::span<const SlotId> slots) {
   Parts parts;
-  parts.vertices.reserve(architecture.layers().size());
-  parts.input_starts.reserve(architecture.layers().size() + 1);
+  parts.vertices.reserve(layers.size());
+  parts.input_starts.reserve(layers.size() + 1);
   parts.input_starts.push_back(0);
-  for (std::size_t i = 0; i < architecture.layers().size(); ++i) {
-    const Layer& layer = architecture.layers()[i];
-    Vertex vertex{
-        .slot = architecture.slots()[i], .is_input = freshet::is_input(layer), .parametric = !layer.tensors.empty()};
-    for (const LayerTensor& tensor : layer.tensors) vertex.bytes += architecture.tensors()[tensor.tensor].bytes();
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const Layer& layer = layers[i];
+    Vertex vertex{.slot = slots[i], .is_input = freshet::is_input(layer), .parametric = !layer.tensors.empty()};
+    for (const LayerTensor& tensor : layer.tensors) vertex.bytes += tensors[tensor.tensor].bytes();
     // A placeholder that somebody gave tensors is a placeholder still.
     if (vertex.is_input) vertex.parametric = false;
     if (!vertex.parametric) vertex.bytes = 0;
@@ -90,7 +90,21 @@ std::shared_ptr<const MatchGraph> MatchGraph::of(const Architecture& architectur
     for (const LayerInput& input : layer.inputs) parts.inputs.push_back(input.layer);
     parts.input_starts.push_back(static_cast<std::uint32_t>(parts.inputs.size()));
   }
-  return std::shared_ptr<const MatchGraph>(new MatchGraph(std::move(parts)));
+  return parts;
+}
+
+std::shared_ptr<const MatchGraph> MatchGraph::of(const Architecture& architecture) {
+  return std::shared_ptr<const MatchGraph>(
+      new MatchGraph(parts_of(architecture.layers(), architecture.tensors(), architecture.slots())));
+}
+
+Result<std::shared_ptr<const MatchGraph>> MatchGraph::of(const Architecture::Parts& candidate, ConfigHashes& known) {
+  if (candidate.layers.size() > kLayersMax) {
+    return fail(Code::invalid_argument, format("{} layers, over the limit of {}", candidate.layers.size(), kLayersMax));
+  }
+  for (const TensorSpec& spec : candidate.tensors) FRESHET_TRY(spec.check());
+  FRESHET_ASSIGN(const std::vector<SlotId> slots, compute_slots(candidate.layers, candidate.tensors, known));
+  return build(parts_of(candidate.layers, candidate.tensors, slots));
 }
 
 Result<std::shared_ptr<const MatchGraph>> MatchGraph::build(Parts parts) {

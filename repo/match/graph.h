@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/graph.h"
+#include "core/slot_id.h"
 
 namespace freshet {
 
@@ -39,6 +40,11 @@ class MatchGraph {
 
   static std::shared_ptr<const MatchGraph> of(const Architecture& architecture);
 
+  /// The same of a candidate that nobody has made an Architecture of: what a query needs of it, for a fraction of the
+  /// time, since `known` remembers the configs of those before (core/slot_id.h). Checks no more than this; put() checks
+  /// all. invalid_argument names the layer.
+  static Result<std::shared_ptr<const MatchGraph>> of(const Architecture::Parts& candidate, ConfigHashes& known);
+
   /// For parts that came from outside. invalid_argument names the vertex at which they are no graph: inputs that are
   /// not earlier (a cycle), lists that do not fit each other, a slot id that comes twice, an input placeholder with
   /// inputs or weights, or more than kLayersMax vertices, kLayerInputsMax inputs of one, or 2^63 bytes. That the ids
@@ -58,6 +64,8 @@ class MatchGraph {
 
  private:
   explicit MatchGraph(Parts parts);
+  static Parts parts_of(std::span<const Layer> layers, std::span<const TensorSpec> tensors,
+                        std::span<const SlotId> slots);
 
   Parts parts_;
   LcpSize whole_;
