@@ -1,0 +1,310 @@
+/// concurrency: clients that store a model each and then load another's, all at the same time, over repositories in
+/// this process; against as many threads that copy memory or write files. And many small puts at once, which share
+/// syncs.
+///
+/// usage: concurrency [--quick] [--json] [--folder DIR]
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <iostream>
+#include <latch>
+#include <mutex>
+#include <thread>
+
+#include "benchmarks/common/report.h"
+#include "core/format.h"
+#include "repo/repository.h"
+
+namespace freshet::benchmarks {
+namespace {
+
+using Timestamp = std::chrono::steady_clock::time_point;
+
+struct Options {
+  bool quick = false;
+  bool json = false;
+  std::string folder = "/var/tmp";
+};
+
+double milliseconds(Timestamp from, Timestamp to) {
+  return std::chrono::duration<double, std::milli>(to - from).count();
+}
+
+/// One client's model: tensors of equal size, all of them new in every put.
+class Client {
+ public:
+  Client(std::uint64_t number, std::size_t tensors, std::size_t bytes)
+      : memory_(tensors * bytes, static_cast<std::byte>(number)), room_(tensors * bytes, std::byte{1}) {
+    std::vector<TensorSpec> specs;
+    for (std::size_t i = 0; i < tensors; ++i) {
+      specs.push_back({.name = format("layer{}.kernel", i), .dtype = DType::u8, .shape = {bytes}});
+      views_.push_back(Bytes(memory_).subspan(i * bytes, bytes));
+      reads_.push_back({.tensor = static_cast<std::uint32_t>(i), .out = MutableBytes(room_).subspan(i * bytes, bytes)});
+    }
+    manifest_.name.model = format("client{}", number);
+    manifest_.id = {.run = {.high = number + 1, .low = 1}, .incarnation = 1};
+    manifest_.architecture = Architecture::guess_chain(std::move(specs)).value();
+  }
+
+  std::uint64_t bytes() const { return memory_.size(); }
+  const std::string& model() const { return manifest_.name.model; }
+  std::span<const Bytes> views() const { return views_; }
+
+  void prepare() {
+    ++manifest_.id.sequence;
+    manifest_.owners = OwnerMap::all_written_by(manifest_.id, views_.size());
+    manifest_.digests.clear();
+    for (const Bytes view : views_) {
+      std::memcpy(memory_.data() + (view.data() - memory_.data()), &manifest_.id.sequence, sizeof(std::uint64_t));
+      manifest_.digests.push_back(digest_of(view));
+    }
+  }
+  Status put(Repository& repository) const {
+    const auto bytes_of = [this](std::uint32_t tensor) -> Result<Bytes> { return views_[tensor]; };
+    return repository.put(manifest_, bytes_of, {}).map([](const auto&) {});
+  }
+  Status load(const Repository& repository, const std::string& model) const {
+    FRESHET_ASSIGN(const VersionRecord record, repository.get({.model = model}));
+    return repository.read(record, reads_);
+  }
+  void copy() {
+    for (std::size_t i = 0; i < views_.size(); ++i) {
+      std::memcpy(reads_[i].out.data(), views_[i].data(), views_[i].size());
+    }
+  }
+
+ private:
+  std::vector<std::byte> memory_;
+  std::vector<std::byte> room_;
+  std::vector<Bytes> views_;
+  std::vector<Repository::TensorRead> reads_;
+  Manifest manifest_;
+};
+
+Status write_file(const std::string& path, std::span<const Bytes> payloads) {
+  const int file = ::open(path.c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0600);
+  if (file < 0) return fail_errno(errno, path);
+  Status status;
+  for (Bytes rest : payloads) {
+    while (!rest.empty() && status) {
+      const ssize_t written = ::write(file, rest.data(), std::min<std::size_t>(rest.size(), 1 << 20));
+      if (written < 0) status = fail_errno(errno, path);
+      if (written > 0) rest = rest.subspan(static_cast<std::size_t>(written));
+    }
+  }
+  if (status && ::fsync(file) != 0) status = fail_errno(errno, path);
+  ::close(file);
+  return status;
+}
+
+/// What clients did at the same time.
+struct Together {
+  Samples each;       ///< Milliseconds of each client.
+  double all_ms = 0;  ///< Until the last one was done.
+  Status status;
+};
+
+Together run_together(std::size_t clients, const std::function<Status(std::size_t client)>& work) {
+  std::latch ready(static_cast<std::ptrdiff_t>(clients));
+  std::vector<double> times(clients);
+  std::vector<Status> statuses(clients);
+  std::vector<Timestamp> starts(clients);
+  {
+    std::vector<std::jthread> threads;
+    for (std::size_t i = 0; i < clients; ++i) {
+      threads.emplace_back([&, i] {
+        ready.arrive_and_wait();
+        starts[i] = std::chrono::steady_clock::now();
+        statuses[i] = work(i);
+        times[i] = milliseconds(starts[i], std::chrono::steady_clock::now());
+      });
+    }
+  }
+  Together together;
+  const Timestamp first = *std::min_element(starts.begin(), starts.end());
+  for (std::size_t i = 0; i < clients; ++i) {
+    together.each.add(times[i]);
+    together.all_ms = std::max(together.all_ms, milliseconds(first, starts[i]) + times[i]);
+    if (!statuses[i] && together.status) together.status = statuses[i];
+  }
+  return together;
+}
+
+class Benchmark {
+ public:
+  explicit Benchmark(Options options) : options_(std::move(options)) {}
+
+  Status run() {
+    std::string folder = options_.folder + "/freshet-concurrency-XXXXXX";
+    if (::mkdtemp(folder.data()) == nullptr) return fail_errno(errno, folder);
+    const Status status = measure(folder);
+    std::error_code ignored;
+    std::filesystem::remove_all(folder, ignored);
+    FRESHET_TRY(status);
+    for (const auto& [name, value] : worst_) report_.set_ratio(name, value);
+    std::cout << (options_.json ? "" : report_.table() + "\n") << report_.json() << std::endl;
+    return {};
+  }
+
+ private:
+  enum class Keep { memory, rocksdb };
+
+  Status measure(const std::string& folder) {
+    const std::vector<std::size_t> client_counts =
+        options_.quick ? std::vector<std::size_t>{1, 4} : std::vector<std::size_t>{1, 2, 4, 8};
+    const std::vector<std::size_t> provider_counts =
+        options_.quick ? std::vector<std::size_t>{1, 2} : std::vector<std::size_t>{1, 2, 4};
+    for (const Keep keep : {Keep::memory, Keep::rocksdb}) {
+      for (const std::size_t providers : provider_counts) {
+        for (const std::size_t clients : client_counts) {
+          if (clients < providers) continue;
+          FRESHET_TRY(measure_models(folder, keep, clients, providers));
+        }
+      }
+    }
+    return measure_small_puts(folder);
+  }
+
+  Result<std::unique_ptr<Repository>> open(Keep keep, const std::string& folder, std::uint64_t bytes) {
+    if (keep == Keep::memory) {
+      FRESHET_ASSIGN(auto backend, make_memory_backend({.touched_bytes = bytes}));
+      return Repository::open(std::move(backend), {});
+    }
+    FRESHET_ASSIGN(auto backend, open_rocks_backend({.folder = folder}));
+    return Repository::open(std::move(backend), {});
+  }
+
+  Status measure_models(const std::string& folder, Keep keep, std::size_t clients, std::size_t providers) {
+    const std::size_t tensors = 24;
+    const std::size_t tensor_bytes = (options_.quick ? 48'000'000 : 96'000'000) / tensors / 64 * 64;
+    const char* kind = keep == Keep::memory ? "memory" : "rocksdb";
+    const std::string name = format("{}_{}clients_{}providers", kind, clients, providers);
+    std::vector<Client> all;
+    for (std::size_t i = 0; i < clients; ++i) all.emplace_back(i, tensors, tensor_bytes);
+    std::vector<std::unique_ptr<Repository>> repositories;
+    const std::uint64_t room = (clients / providers + 1) * (kRepetitions + 2) * tensors * tensor_bytes;
+    for (std::size_t i = 0; i < providers; ++i) {
+      FRESHET_ASSIGN(auto opened, open(keep, format("{}/{}-{}", folder, name, i), room));
+      repositories.push_back(std::move(opened));
+    }
+    const auto home = [&](std::size_t client) -> Repository& { return *repositories[client % providers]; };
+    std::vector<double> sums(clients);
+    Samples stores, loads, store_rates, load_rates, limit_rates;
+    for (int round = 0; round <= kRepetitions; ++round) {
+      for (Client& client : all) client.prepare();
+      const Together stored = run_together(clients, [&](std::size_t i) { return all[i].put(home(i)); });
+      FRESHET_TRY(stored.status);
+      const Together loaded = run_together(clients, [&](std::size_t i) {
+        const std::size_t other = (i + 1) % clients;
+        return all[i].load(home(other), all[other].model());
+      });
+      FRESHET_TRY(loaded.status);
+      const Together limit = run_together(clients, [&](std::size_t i) -> Status {
+        if (keep == Keep::rocksdb) return write_file(format("{}/{}-file-{}", folder, name, i), all[i].views());
+        all[i].copy();
+        return {};
+      });
+      FRESHET_TRY(limit.status);
+      if (round == 0) continue;  // It warms up.
+      const double megabytes = static_cast<double>(clients * tensors * tensor_bytes) / 1e6;
+      stores.add(stored.each);
+      loads.add(loaded.each);
+      store_rates.add(megabytes / stored.all_ms * 1000);
+      load_rates.add(megabytes / loaded.all_ms * 1000);
+      limit_rates.add(megabytes / limit.all_ms * 1000);
+      for (std::size_t i = 0; i < clients; ++i) sums[i] += stored.each.values()[i] + loaded.each.values()[i];
+    }
+    report_.add_row(name, "store", "ms", stores);
+    report_.add_row(name, "load", "ms", loads);
+    report_.add_row(name, "store_together", "MB/s", store_rates);
+    report_.add_row(name, "load_together", "MB/s", load_rates);
+    report_.add_row(name, keep == Keep::rocksdb ? "files_together" : "memcpy_together", "MB/s", limit_rates);
+    double mean = 0;
+    for (const double sum : sums) mean += sum / static_cast<double>(clients);
+    keep_worst("slowest_client_1_3_of_mean", 1.3 * mean / *std::max_element(sums.begin(), sums.end()));
+    keep_worst(format("{}_store_vs_limit", kind), store_rates.median() / limit_rates.median());
+    std::error_code ignored;
+    repositories.clear();
+    for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+      std::filesystem::remove_all(entry.path(), ignored);
+    }
+    return {};
+  }
+
+  // Puts a second of versions of one tensor of 4 KiB, with so many clients; `one_by_one` makes them queue.
+  Result<double> small_puts_per_s(const std::string& folder, std::size_t clients, bool one_by_one) {
+    const int puts = options_.quick ? 30 : 150;
+    FRESHET_ASSIGN(const auto repository, open(Keep::rocksdb, folder, 0));
+    std::vector<Client> all;
+    for (std::size_t i = 0; i < clients; ++i) all.emplace_back(i, 1, 4096);
+    std::mutex turn;
+    const Together together = run_together(clients, [&](std::size_t i) -> Status {
+      for (int n = 0; n < puts; ++n) {
+        all[i].prepare();
+        std::unique_lock<std::mutex> lock(turn, std::defer_lock);
+        if (one_by_one) lock.lock();
+        FRESHET_TRY(all[i].put(*repository));
+      }
+      return {};
+    });
+    FRESHET_TRY(together.status);
+    return static_cast<double>(clients) * puts / together.all_ms * 1000;
+  }
+
+  Status measure_small_puts(const std::string& folder) {
+    std::map<std::string, Samples> rates;
+    for (int round = 0; round < kRepetitions; ++round) {
+      for (const auto& [subject, clients, one_by_one] :
+           {std::tuple("1_client", 1, false), {"8_clients", 8, false}, {"8_clients_one_by_one", 8, true}}) {
+        FRESHET_ASSIGN(const double rate, small_puts_per_s(format("{}/small-{}-{}", folder, subject, round),
+                                                           static_cast<std::size_t>(clients), one_by_one));
+        rates[subject].add(rate);
+      }
+    }
+    for (const auto& [subject, samples] : rates) report_.add_row("small_puts", subject, "puts/s", samples);
+    report_.set_ratio("small_puts_8_vs_1", rates["8_clients"].median() / rates["1_client"].median());
+    report_.set_ratio("small_puts_vs_one_by_one", rates["8_clients"].median() / rates["8_clients_one_by_one"].median());
+    return {};
+  }
+
+  void keep_worst(const std::string& name, double value) {
+    const auto [entry, first] = worst_.try_emplace(name, value);
+    if (!first) entry->second = std::min(entry->second, value);
+  }
+
+  static constexpr int kRepetitions = 5;
+  const Options options_;
+  std::map<std::string, double> worst_;
+  Report report_{"concurrency"};
+};
+
+}  // namespace
+}  // namespace freshet::benchmarks
+
+int main(int count, char** words) {
+  using namespace freshet::benchmarks;
+  Options options;
+  for (int i = 1; i < count; ++i) {
+    const std::string word = words[i];
+    if (word == "--quick") {
+      options.quick = true;
+    } else if (word == "--json") {
+      options.json = true;
+    } else if (word == "--folder" && i + 1 < count) {
+      options.folder = words[++i];
+    } else {
+      std::cerr << "usage: concurrency [--quick] [--json] [--folder DIR]\n";
+      return 2;
+    }
+  }
+  const freshet::Status status = Benchmark(options).run();
+  if (!status) std::cerr << "concurrency: " << status.error().message() << "\n";
+  return status ? 0 : 1;
+}
