@@ -39,6 +39,7 @@ void build_tree(CLI::App& root, Program& program) {
   add_keygen(root, program);
   add_repo(root, program);
   add_bisect(root, program);
+  add_provider(root, program);
   add_doctor(root, program);
   add_completion(root, program);
 }

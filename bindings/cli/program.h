@@ -11,6 +11,7 @@
 #include "bindings/cli/interrupt.h"
 #include "bindings/cli/output.h"
 #include "core/result.h"
+#include "transport/security.h"
 
 namespace freshet::cli {
 
@@ -18,7 +19,8 @@ namespace freshet::cli {
 struct Program {
   const Interrupt& interrupt;
   Output out;
-  std::string repository;  ///< --repo, else $FRESHET_REPO; empty when neither is there.
+  std::string repository;               ///< --repo, else $FRESHET_REPO; empty when neither is there.
+  SecurityOptions repository_security;  ///< For an address.
   std::function<Result<ExitCode>()> action;
 };
 
@@ -35,6 +37,7 @@ void add_replay(CLI::App& root, Program& program);
 void add_plan(CLI::App& root, Program& program);
 void add_repo(CLI::App& root, Program& program);
 void add_bisect(CLI::App& root, Program& program);
+void add_provider(CLI::App& root, Program& program);
 void add_doctor(CLI::App& root, Program& program);
 void add_completion(CLI::App& root, Program& program);
 

@@ -6,9 +6,13 @@
 #include <fstream>
 #include <optional>
 #include <sstream>
+#include <thread>
 #include <utility>
 
+#include "bindings/runtime/folder_socket.h"
 #include "core/format.h"
+#include "repo/serve/remote_repository.h"
+#include "transport/deadline.h"
 
 namespace freshet {
 namespace {
@@ -41,30 +45,88 @@ Error with_owner(Error error, const std::string& folder) {
   return Error(Code::unavailable, format("{} (process {} owns it)", error.message(), *owner));
 }
 
+constexpr Duration kOwnerComesUp = std::chrono::seconds(2);
+constexpr Duration kLookAgain = std::chrono::milliseconds(20);
+
+Result<OpenedRepository> open_here(std::unique_ptr<Backend> backend) {
+  FRESHET_ASSIGN(std::unique_ptr<Repository> repository, Repository::open(std::move(backend), {}));
+  return OpenedRepository(repository.release(), CloseRepository());
+}
+
+Result<OpenedRepository> open_read_only(const std::string& folder) {
+  FRESHET_ASSIGN(std::unique_ptr<Backend> backend,
+                 open_rocks_backend({.folder = folder, .create = false, .read_only = true}));
+  return open_here(std::move(backend));
+}
+
+/// Offers what this process owns. That it cannot be offered is no reason not to use it.
+OpenedRepository offered(OpenedRepository repository, const std::string& folder) {
+  const Result<std::string> address = folder_socket(folder);
+  if (!address || !prepare_folder_socket(folder)) return repository;
+  auto server = RepositoryServer::open(*repository, {.address = *address, .security = {}});
+  if (!server) return repository;
+  return OpenedRepository(repository.release(), CloseRepository(std::move(*server)));
+}
+
+Result<OpenedRepository> connect(const std::string& address, const SecurityOptions& security) {
+  FRESHET_ASSIGN(std::unique_ptr<Repository> repository, connect_repository(address, {.security = security}));
+  return OpenedRepository(repository.release(), CloseRepository());
+}
+
+Result<OpenedRepository> through_owner(const std::string& folder) {
+  FRESHET_ASSIGN(const std::string address, folder_socket(folder));
+  Result<OpenedRepository> repository = connect(address, {});
+  if (!repository) return fail(with_owner(std::move(repository).error().with_context(folder), folder));
+  return repository;
+}
+
+Result<OpenedRepository> open_to_read(const std::string& folder) {
+  if (is_folder_offered(folder)) {
+    Result<OpenedRepository> repository = through_owner(folder);
+    // An owner that is stopped, or ends just now: what is durable can be read all the same.
+    if (repository || repository.error().code() == Code::unsupported) return repository;
+  }
+  return open_read_only(folder);
+}
+
+Result<OpenedRepository> open_to_write(const std::string& folder, RepositoryAccess access) {
+  const Time deadline = deadline_in(kOwnerComesUp);
+  const bool create = access == RepositoryAccess::create || access == RepositoryAccess::own;
+  for (;;) {
+    Result<std::unique_ptr<Backend>> backend =
+        open_rocks_backend({.folder = folder, .create = create, .read_only = false});
+    if (backend) {
+      FRESHET_ASSIGN(OpenedRepository repository, open_here(std::move(*backend)));
+      return offered(std::move(repository), folder);
+    }
+    const bool owned = backend.error().code() == Code::unavailable;
+    if (!owned || access == RepositoryAccess::own) return fail(with_owner(std::move(backend).error(), folder));
+    if (is_folder_offered(folder)) return through_owner(folder);
+    // Its owner may be about to offer it, or to end.
+    if (system_clock().now() >= deadline) return fail(with_owner(std::move(backend).error(), folder));
+    std::this_thread::sleep_for(kLookAgain);
+  }
+}
+
 }  // namespace
+
+void CloseRepository::operator()(Repository* repository) {
+  server_.reset();
+  delete repository;
+}
 
 bool is_repository_address(const std::string& place) {
   return place.find("://") != std::string::npos && !place.starts_with("file://");
 }
 
-Result<std::unique_ptr<Repository>> open_repository(const std::string& place, RepositoryAccess access) {
-  if (is_rados_address(place)) {
-    FRESHET_ASSIGN(RadosOptions options, parse_rados_address(place));
-    options.create = access == RepositoryAccess::create;
-    options.read_only = access == RepositoryAccess::read;
-    FRESHET_ASSIGN(std::unique_ptr<Backend> pool, open_rados_backend(options));
-    return Repository::open(std::move(pool), {});
-  }
+Result<OpenedRepository> open_repository(const std::string& place, RepositoryAccess access,
+                                         const SecurityOptions& security) {
   if (is_repository_address(place)) {
-    return fail(
-        Code::unsupported,
-        format("repository {}: this build opens folders; servers of repositories are not supported yet", place));
+    if (access == RepositoryAccess::own) return fail(Code::invalid_argument, place + " is no folder");
+    return connect(place, security);
   }
   const std::string folder = place.starts_with("file://") ? place.substr(7) : place;
-  Result<std::unique_ptr<Backend>> backend = open_rocks_backend(
-      {.folder = folder, .create = access == RepositoryAccess::create, .read_only = access == RepositoryAccess::read});
-  if (!backend) return fail(with_owner(std::move(backend).error(), folder));
-  return Repository::open(std::move(*backend), {});
+  return access == RepositoryAccess::read ? open_to_read(folder) : open_to_write(folder, access);
 }
 
 }  // namespace freshet

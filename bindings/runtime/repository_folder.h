@@ -1,7 +1,10 @@
 #pragma once
 
-/// Opens the repository that a person named. Today that is a folder; an address (of a repository server) is told apart
-/// and answered plainly.
+/// Opens the repository that a person named: a folder, or the address of a server (repo/serve/server.h).
+///
+/// A folder belongs to one process at a time. Whoever owns one offers it to this user's other processes, on a socket
+/// inside of the folder; whoever finds the folder owned goes through its owner, and sees and changes the same. So a
+/// command works the same beside a long-running one.
 ///
 /// This room, runtime, is what the ways in share: it turns what a person wrote into the other rooms' parts, and prints,
 /// parses arguments and installs signal handlers for nobody. A way in (cli, and whatever comes) is a sibling folder
@@ -12,18 +15,37 @@
 
 #include "core/result.h"
 #include "repo/repository.h"
+#include "repo/serve/server.h"
+#include "transport/security.h"
 
 namespace freshet {
 
 enum class RepositoryAccess {
-  read,    ///< Beside whoever owns the folder; sees what was durable when it was opened.
-  write,   ///< Owns the folder.
-  create,  ///< Owns it, and makes it when there is none.
+  read,    ///< Through the owner of the folder, if there is one; otherwise as it is on the disk.
+  write,   ///< Through the owner, or as it.
+  create,  ///< As write; makes the folder when there is none.
+  own,     ///< As its owner alone; makes the folder when there is none.
 };
 
-/// Errors: unsupported for an address; not_found when the folder holds no repository; unavailable, with the owner's
-/// process id where the kernel tells it, when another process owns the folder and `access` is not `read`.
-Result<std::unique_ptr<Repository>> open_repository(const std::string& place, RepositoryAccess access);
+/// Ends what offers the repository to others, then the repository.
+class CloseRepository {
+ public:
+  CloseRepository() = default;
+  explicit CloseRepository(std::unique_ptr<RepositoryServer> server) : server_(std::move(server)) {}
+  void operator()(Repository* repository);
+  /// Null when this process does not own a folder, or could not offer it (a file system without sockets).
+  const RepositoryServer* server() const { return server_.get(); }
+
+ private:
+  std::unique_ptr<RepositoryServer> server_;
+};
+using OpenedRepository = std::unique_ptr<Repository, CloseRepository>;
+
+/// `security` is for addresses. Errors: not_found when the folder holds no repository; unavailable when its owner does
+/// not answer, with the owner's process id where the kernel tells it, when nobody is at the address, or when the folder
+/// is to be owned and another process does; those of connect_repository().
+Result<OpenedRepository> open_repository(const std::string& place, RepositoryAccess access,
+                                         const SecurityOptions& security = {});
 
 /// True for what names a server rather than a folder: "tcp://…" and every other SCHEME://, but not "file://".
 bool is_repository_address(const std::string& place);

@@ -1,6 +1,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "bindings/runtime/repository_folder.h"
 #include "examples/live_run/loop_tools.h"
 #include "examples/live_run/role.h"
 #include "repo/repository.h"
@@ -34,8 +35,7 @@ Status report_stat(const Repository& repository) {
 }  // namespace
 
 Status run_repository(const RunConfig& config, const RoleOptions&) {
-  FRESHET_ASSIGN(auto backend, open_rocks_backend({.folder = config.repository}));
-  FRESHET_ASSIGN(const auto repository, Repository::open(std::move(backend), {}));
+  FRESHET_ASSIGN(const auto repository, open_repository(config.repository, RepositoryAccess::own));
   {
     const HostPlan plan = plan_of(config, "repository");
     SinkOptions options;

@@ -1,5 +1,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -322,13 +323,36 @@ TEST_F(RepoCommand, AGraphWithoutWeightsHasNoOwners) {
   EXPECT_EQ(repo({"show", "net"}).json()["tensors"][0]["owner"], nullptr);
 }
 
-TEST_F(RepoCommand, AnAddressIsSaidToBeUnsupported) {
-  const Ended ended = run({"repo", "--repo", "tcp://127.0.0.1:7070", "ls"});
-  EXPECT_EQ(ended.exit_code, 1);
-  EXPECT_THAT(ended.err, HasSubstr("not supported"));
+TEST_F(RepoCommand, AnAddressWhereNobodyIsIsUnavailable) {
+  const std::string address = "ipc://" + (folder_ / "nobody");
+  const Ended ended = run({"repo", "--repo", address, "ls"});
+  EXPECT_EQ(ended.exit_code, 5);
+  EXPECT_THAT(ended.err, HasSubstr(address));
 }
 
-TEST_F(RepoCommand, ReadersWorkBesideTheOwnerAndWritersHearWhoItIs) {
+TEST_F(RepoCommand, AServedRepositoryIsReachedByItsFolderAndByItsAddress) {
+  put("net", chain(1, 2, 3));
+  const std::string address = "ipc://" + (folder_ / "socket");
+  Running server({"provider", "--repo", folder_ / "repository", "--listen", address, "--json"}, {});
+  ASSERT_EQ(server.next_json()["address"], address);
+  // Through the owner, and the same is there.
+  EXPECT_EQ(put("net", chain(1, 2, 4))["version"], 2);
+  const Ended listed = run({"repo", "--repo", address, "ls", "--json"});
+  ASSERT_EQ(listed.exit_code, 0) << listed.err;
+  EXPECT_EQ(listed.json()["versions"], 2);
+  const std::string out = folder_ / "out.safetensors";
+  EXPECT_EQ(run({"repo", "--repo", address, "get", "net@1", "-o", out}).exit_code, 0);
+  EXPECT_TRUE(std::filesystem::exists(out));
+  EXPECT_EQ(run({"repo", "--repo", address, "get", "net@9", "-o", out}).exit_code, 3);
+  const Ended second = run({"provider", "--repo", folder_ / "repository", "--json"});
+  EXPECT_EQ(second.exit_code, 5);
+  EXPECT_THAT(second.err, HasSubstr(std::to_string(server.pid())));
+  ::kill(server.pid(), SIGINT);
+  EXPECT_EQ(server.wait().exit_code, 130);
+  EXPECT_EQ(repo({"ls"}).exit_code, 0);
+}
+
+TEST_F(RepoCommand, WhileAnotherCommandOwnsTheFolderOthersGoThroughIt) {
   put("net", chain(1, 2, 3));
   // A batch from a pipe that stays open keeps the folder owned.
   const std::string pipe = folder_ / "pipe";
@@ -341,9 +365,8 @@ TEST_F(RepoCommand, ReadersWorkBesideTheOwnerAndWritersHearWhoItIs) {
   ASSERT_EQ(owner.next_json()["version"], 1);
 
   EXPECT_EQ(repo({"get", "net", "-o", folder_ / "out"}).exit_code, 0);
-  const Ended second = repo({"put", "net", "--weights", file_of(chain(1, 2, 3))});
-  EXPECT_EQ(second.exit_code, 5) << second.err;
-  EXPECT_THAT(second.err, HasSubstr(std::to_string(owner.pid())));
+  EXPECT_EQ(repo({"show", "n"}).exit_code, 0) << "what it put just now";
+  EXPECT_EQ(put("net", chain(1, 2, 4))["version"], 2);
   lines.close();
   EXPECT_EQ(owner.wait().exit_code, 0);
 }

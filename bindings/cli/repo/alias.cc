@@ -90,7 +90,8 @@ void add_alias(CLI::App& repo, Program& program) {
     const bool changes = !arguments->to.empty() || arguments->remove;
     program.action = [&program, arguments, changes]() -> Result<ExitCode> {
       FRESHET_ASSIGN(const auto repository,
-                     open_repository(program.repository, changes ? RepositoryAccess::write : RepositoryAccess::read));
+                     open_repository(program.repository, changes ? RepositoryAccess::write : RepositoryAccess::read,
+                                     program.repository_security));
       return alias(program, *repository, *arguments);
     };
   });

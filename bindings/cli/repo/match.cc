@@ -153,7 +153,7 @@ void add_match(CLI::App& repo, Program& program) {
     require_repository(program);
     const auto access = arguments->pin_by.empty() ? RepositoryAccess::read : RepositoryAccess::write;
     program.action = [&program, arguments, access]() -> Result<ExitCode> {
-      FRESHET_ASSIGN(const auto repository, open_repository(program.repository, access));
+      FRESHET_ASSIGN(const auto repository, open_repository(program.repository, access, program.repository_security));
       return match(program, *repository, *arguments);
     };
   });

@@ -126,7 +126,8 @@ void add_put(CLI::App& repo, Program& program) {
     check_combination(*arguments);
     require_repository(program);
     program.action = [&program, arguments]() -> Result<ExitCode> {
-      FRESHET_ASSIGN(const auto repository, open_repository(program.repository, RepositoryAccess::create));
+      FRESHET_ASSIGN(const auto repository,
+                     open_repository(program.repository, RepositoryAccess::create, program.repository_security));
       return put(program, *repository, *arguments);
     };
   });

@@ -7,15 +7,30 @@
 namespace freshet::cli {
 
 void add_repository_option(CLI::App& command, Program& program) {
-  command.add_option("--repo", program.repository, "the repository's folder (or FRESHET_REPO)")->type_name("FOLDER");
+  command.add_option("--repo", program.repository, "the repository's folder, or a server's address (or FRESHET_REPO)")
+      ->type_name("FOLDER|ADDRESS");
+}
+
+/// For an address that takes keys.
+void add_client_keys(CLI::App& command, Program& program) {
+  CLI::Option* const keys =
+      command.add_option("--keys", program.repository_security.key_file, "this side's keys, for a server's address");
+  keys->type_name("FILE");
+  command
+      .add_option("--server-key", program.repository_security.server_key, "the server's public key, or its NAME.pub")
+      ->type_name("KEY")
+      ->needs(keys);
 }
 
 CLI::App& add_repo_command(CLI::App& repo, Program& program, const std::string& name, const std::string& description) {
   CLI::App& command = *repo.add_subcommand(name, description);
   add_json_flag(command, program);
   add_repository_option(command, program);
+  add_client_keys(command, program);
   return command;
 }
+
+void add_repository(CLI::App& command, Program& program) { add_repository_option(command, program); }
 
 void require_repository(Program& program) {
   const char* environment = std::getenv("FRESHET_REPO");
@@ -58,6 +73,7 @@ void add_repo(CLI::App& root, Program& program) {
   add_retire(repo, program);
   add_import(repo, program);
   add_export(repo, program);
+  add_serve(repo, program);
 }
 
 }  // namespace freshet::cli

@@ -29,9 +29,13 @@ void add_export(CLI::App& repo, Program& program);    // export
 
 /// --repo.
 void add_repository_option(CLI::App& command, Program& program);
+void add_serve(CLI::App& repo, Program& program);     // serve
 
 /// A subcommand with the options that all of them have (--json, --repo).
 CLI::App& add_repo_command(CLI::App& repo, Program& program, const std::string& name, const std::string& description);
+
+/// --repo alone.
+void add_repository(CLI::App& command, Program& program);
 
 /// Throws CLI::ValidationError (wrong usage) when neither --repo nor $FRESHET_REPO names one. While parsing only.
 void require_repository(Program& program);
@@ -43,7 +47,8 @@ void act_on_repository(CLI::App& command, Program& program, std::shared_ptr<Argu
   command.callback([&program, arguments, access, act] {
     require_repository(program);
     program.action = [&program, arguments, access, act]() -> Result<ExitCode> {
-      FRESHET_ASSIGN(const std::unique_ptr<Repository> repository, open_repository(program.repository, access));
+      FRESHET_ASSIGN(const OpenedRepository repository,
+                     open_repository(program.repository, access, program.repository_security));
       return act(program, *repository, *arguments);
     };
   });

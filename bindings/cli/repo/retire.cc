@@ -119,7 +119,8 @@ void add_gc_command(CLI::App& repo, Program& program) {
     require_repository(program);
     program.action = [&program, arguments]() -> Result<ExitCode> {
       const RepositoryAccess access = arguments->dry_run ? RepositoryAccess::read : RepositoryAccess::write;
-      FRESHET_ASSIGN(const std::unique_ptr<Repository> repository, open_repository(program.repository, access));
+      FRESHET_ASSIGN(const OpenedRepository repository,
+                     open_repository(program.repository, access, program.repository_security));
       return collect(program, *repository, *arguments);
     };
   });

@@ -63,7 +63,7 @@ void add_verify(CLI::App& repo, Program& program) {
   command.callback([&program, arguments] {
     require_repository(program);
     program.action = [&program, arguments]() -> Result<ExitCode> {
-      auto repository = open_repository(program.repository, RepositoryAccess::read);
+      auto repository = open_repository(program.repository, RepositoryAccess::read, program.repository_security);
       if (!repository && repository.error().code() == Code::corrupt) {
         return tell_unreadable(program, repository.error());
       }

@@ -1,0 +1,76 @@
+// `freshet repo serve` and `freshet provider`: a repository that other processes use, until this one is interrupted.
+
+#include <unistd.h>
+
+#include "bindings/cli/arguments.h"
+#include "bindings/cli/repo/repo.h"
+#include "core/format.h"
+#include "repo/serve/server.h"
+
+namespace freshet::cli {
+namespace {
+
+struct Arguments {
+  std::string listen;
+  SecurityOptions security;
+};
+
+constexpr Duration kRound = std::chrono::hours(1);
+
+Result<ExitCode> serve(Program& program, const Arguments& arguments) {
+  if (is_repository_address(program.repository)) {
+    return fail(Code::invalid_argument, program.repository + " is no folder: a server owns the folder that it serves");
+  }
+  const Interrupt::Deferral deferral;
+  FRESHET_ASSIGN(const OpenedRepository repository, open_repository(program.repository, RepositoryAccess::own));
+  std::unique_ptr<RepositoryServer> server;
+  if (!arguments.listen.empty()) {
+    FRESHET_ASSIGN(server,
+                   RepositoryServer::open(*repository, {.address = arguments.listen, .security = arguments.security}));
+  }
+  const RepositoryServer* const offered = server ? server.get() : repository.get_deleter().server();
+  if (offered == nullptr) {
+    return fail(Code::unavailable, program.repository + ": no socket can be made there; give --listen");
+  }
+  FRESHET_TRY(program.out.emit(
+      {{"repository", program.repository}, {"address", offered->address()}, {"pid", ::getpid()}},
+      format("{} is served at {}", printable(program.repository), served_at(offered->address(), arguments.listen))));
+  while (!program.interrupt.wait_until(system_clock().now() + kRound)) {
+  }
+  return ExitCode::interrupted;
+}
+
+void add(CLI::App& command, Program& program) {
+  auto arguments = std::make_shared<Arguments>();
+  add_address(command, arguments->listen, AddressUse::bind,
+              "where else than in the folder to listen: tcp://ADDRESS:PORT (beyond this host with keys), ipc:///PATH");
+  add_security(command, arguments->security, arguments->listen, AddressUse::bind);
+  command.footer(
+      "Owns the folder, and makes it when there is none. This user's other commands find it by the folder's name, "
+      "those\n"
+      "of other hosts by the address. A line of JSON: repository, address, pid.\n"
+      "example: freshet provider --repo store --listen 'tcp://*:7080' --keys store-key --allow clients.allow\n"
+      "         freshet repo ls --repo tcp://store.example:7080 --keys me --server-key store-key.pub");
+  command.callback([&program, arguments] {
+    require_repository(program);
+    program.action = [&program, arguments] { return serve(program, *arguments); };
+  });
+}
+
+}  // namespace
+
+void add_serve(CLI::App& repo, Program& program) {
+  CLI::App& command = *repo.add_subcommand("serve", "offer the repository to other processes and hosts");
+  add_json_flag(command, program);
+  add_repository(command, program);
+  add(command, program);
+}
+
+void add_provider(CLI::App& root, Program& program) {
+  CLI::App& command = *root.add_subcommand("provider", "keep a repository and offer it to other processes and hosts");
+  add_json_flag(command, program);
+  add_repository(command, program);
+  add(command, program);
+}
+
+}  // namespace freshet::cli

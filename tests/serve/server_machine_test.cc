@@ -1,0 +1,250 @@
+#include "repo/serve/server_machine.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+namespace freshet::rpc {
+namespace {
+
+constexpr std::uint64_t kWindow = 1000;
+constexpr std::uint64_t kRoom = 5000;
+
+Encoded done(std::uint64_t request) {
+  Builder builder;
+  return reply(builder, request, wire::CreateDone(builder));
+}
+
+/// A server without sockets and a repository without versions: puts of random sizes by clients that leave, fall silent,
+/// abandon and lie, and what must hold all the while.
+class World {
+ public:
+  explicit World(std::uint64_t seed) : random_(seed), machine_(limits(), seed) {}
+
+  void step() {
+    now_ += std::chrono::milliseconds(random_() % 50);
+    switch (random_() % 12) {
+      case 0: return hello();
+      case 1: return call();
+      case 2: return abandon();
+      case 3: return leave();
+      case 4: return machine_.on_tick(now_);
+      case 5: return plan_or_answer();
+      case 6: return ping();
+      case 7: return lie();
+      default: return send_chunk();
+    }
+  }
+
+  void check() {
+    for (ServerAction& next : machine_.take_actions()) std::visit([this](auto& one) { take(one); }, next);
+    ASSERT_LE(machine_.upload_bytes(), kRoom);
+    ASSERT_LE(machine_.sessions(), limits().clients_max);
+    std::size_t calls = 0;
+    for (const auto& [peer, client] : clients_) calls += client.calls.size();
+    ASSERT_EQ(machine_.calls(), calls) << "every call is known to both sides, or to none";
+  }
+
+  void end() {
+    while (!clients_.empty()) {
+      machine_.on_bye(clients_.begin()->first);
+      check();
+    }
+    ASSERT_EQ(machine_.calls(), 0u);
+    ASSERT_EQ(machine_.upload_bytes(), 0u) << "who left in the middle leaves nothing";
+  }
+
+  std::uint64_t stored() const { return stored_; }
+
+ private:
+  struct Put {
+    Ticket ticket = 0;
+    std::shared_ptr<const Upload> upload;  ///< It was invited.
+    std::uint64_t sent = 0;
+    std::uint64_t credit = 0;
+    bool planned = false;
+    bool storing = false;
+  };
+  struct Client {
+    std::map<std::uint64_t, Put> calls;
+  };
+
+  static ServerLimits limits() {
+    return {.clients_max = 3,
+            .calls_per_client_max = 4,
+            .calls_max = 9,
+            .upload_bytes_max = kRoom,
+            .window_bytes = kWindow,
+            .silence = std::chrono::seconds(5),
+            .stall = std::chrono::seconds(3)};
+  }
+  static std::byte byte_at(std::uint64_t request, std::uint64_t offset) {
+    return static_cast<std::byte>(request * 31 + offset * 7);
+  }
+  Peer some_peer() { return "peer" + std::to_string(random_() % 4); }
+  Put* some_call(Peer* peer, std::uint64_t* request) {
+    *peer = some_peer();
+    const auto client = clients_.find(*peer);
+    if (client == clients_.end() || client->second.calls.empty()) return nullptr;
+    auto at = client->second.calls.begin();
+    std::advance(at, random_() % client->second.calls.size());
+    *request = at->first;
+    return &at->second;
+  }
+
+  void hello() { machine_.on_hello(some_peer(), 1, kProtocolVersion, now_); }
+  void ping() { machine_.on_ping(some_peer(), now_); }
+  void call() {
+    asking_ = some_peer();
+    request_ = ++requests_;
+    machine_.on_call(asking_, request_, nullptr, now_);
+  }
+  void plan_or_answer() {
+    Peer peer;
+    std::uint64_t request = 0;
+    Put* const put = some_call(&peer, &request);
+    if (put == nullptr) return;
+    if (put->planned && !put->storing) return;
+    if (put->storing || random_() % 4 == 0) {
+      if (put->storing) ++stored_;
+      const Ticket ticket = put->ticket;
+      return machine_.on_answered(ticket, done(request), now_);
+    }
+    std::vector<Upload::Part> parts;
+    for (std::uint32_t tensor = 0; tensor < 1 + random_() % 3; ++tensor) {
+      parts.push_back({.tensor = tensor, .bytes = random_() % 2500});
+    }
+    put->planned = true;
+    machine_.on_planned(put->ticket, std::make_shared<Upload>(parts, nullptr), now_);
+  }
+  void send_chunk() {
+    Peer peer;
+    std::uint64_t request = 0;
+    Put* const put = some_call(&peer, &request);
+    if (put == nullptr || put->upload == nullptr || put->storing) return;
+    const std::uint64_t bytes = std::min({put->credit, put->upload->bytes() - put->sent, 1 + random_() % 400});
+    if (bytes == 0) return;
+    std::vector<std::byte> chunk;
+    for (std::uint64_t i = 0; i < bytes; ++i) chunk.push_back(byte_at(request, put->sent + i));
+    const std::uint64_t offset = put->sent;
+    put->sent += bytes;
+    put->credit -= bytes;
+    machine_.on_chunk(peer, request, offset, chunk, now_);
+  }
+  void abandon() {
+    Peer peer;
+    std::uint64_t request = 0;
+    if (some_call(&peer, &request) != nullptr) machine_.on_abandon(peer, request, now_);
+  }
+  void leave() {
+    if (random_() % 8 == 0) machine_.on_bye(some_peer());
+  }
+  /// What no client of ours says: it is put out for it.
+  void lie() {
+    if (random_() % 8 != 0) return;
+    Peer peer;
+    std::uint64_t request = 0;
+    const Put* const put = some_call(&peer, &request);
+    if (put == nullptr || put->storing) return;
+    const std::vector<std::byte> chunk(random_() % 2 == 0 ? 0 : kWindow + 1);
+    machine_.on_chunk(peer, request, put->sent + 1, chunk, now_);
+    machine_.on_chunk(peer, request, put->sent, chunk, now_);
+  }
+
+  void take(action::Welcome& welcome) { clients_.try_emplace(welcome.peer); }
+  void take(action::Pong& pong) {
+    std::vector<std::uint64_t> running;
+    for (const auto& [request, put] : clients_.at(pong.peer).calls) running.push_back(request);
+    EXPECT_EQ(pong.running, running);
+  }
+  void take(action::Run& run) { clients_.at(asking_).calls[request_] = {.ticket = run.ticket}; }
+  void take(action::Reply& answered) {
+    const auto* const answer = flatbuffers::GetRoot<wire::Reply>(answered.message.data());
+    EXPECT_EQ(clients_.at(answered.peer).calls.erase(answer->request()), 1u) << "an answer that nobody waits for";
+  }
+  void take(action::Refuse& refuse) {
+    const auto client = clients_.find(refuse.peer);
+    if (client != clients_.end()) client->second.calls.erase(refuse.request);
+  }
+  void take(action::Invite& invite) {
+    Put& put = clients_.at(invite.peer).calls.at(invite.request);
+    put.upload = invite.upload;
+    put.credit = kWindow;
+  }
+  void take(action::Credit& credit) { clients_.at(credit.peer).calls.at(credit.request).credit += credit.bytes; }
+  void take(action::Store& store) {
+    for (auto& [peer, client] : clients_) {
+      const auto at = client.calls.find(store.request);
+      if (at == client.calls.end()) continue;
+      at->second.storing = true;
+      at->second.planned = true;
+    }
+    std::uint64_t offset = 0;
+    for (const Upload::Part& part : store.upload->parts()) {
+      const Bytes bytes = store.upload->bytes_of(part.tensor).value();
+      ASSERT_EQ(bytes.size(), part.bytes);
+      for (const std::byte byte : bytes) ASSERT_EQ(byte, byte_at(store.request, offset++));
+    }
+  }
+  void take(action::EndSession& end) { clients_.erase(end.peer); }
+
+  std::mt19937_64 random_;
+  Time now_{};
+  ServerMachine machine_;
+  std::map<Peer, Client> clients_;
+  Peer asking_;
+  std::uint64_t request_ = 0;
+  std::uint64_t requests_ = 0;
+  std::uint64_t stored_ = 0;
+};
+
+TEST(ServerMachine, KeepsItsLimitsAndLosesNothingWhateverClientsDo) {
+  std::uint64_t stored = 0;
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    SCOPED_TRACE(seed);
+    World world(seed);
+    for (int i = 0; i < 2000; ++i) {
+      world.step();
+      world.check();
+      if (testing::Test::HasFatalFailure()) return;
+    }
+    world.end();
+    stored += world.stored();
+  }
+  EXPECT_GT(stored, 1000u) << "the random steps come to an end now and then";
+}
+
+TEST(ServerMachine, SaysWhichVersionItSpeaks) {
+  ServerMachine machine({}, 1);
+  machine.on_hello("a", 1, kProtocolVersion + 1, Time());
+  const auto actions = machine.take_actions();
+  ASSERT_EQ(actions.size(), 1u);
+  const auto& refuse = std::get<action::Refuse>(actions[0]);
+  EXPECT_EQ(refuse.error.code(), Code::unsupported);
+  EXPECT_EQ(machine.sessions(), 0u);
+}
+
+TEST(ServerMachine, WhatIsLargerThanItsRoomIsRefusedAndWhatFindsNoneWaits) {
+  ServerMachine machine({.upload_bytes_max = 100}, 1);
+  machine.on_hello("a", 1, kProtocolVersion, Time());
+  for (const std::uint64_t request : {2, 3, 4}) machine.on_call("a", request, nullptr, Time());
+  static_cast<void>(machine.take_actions());
+  const auto plan = [&](Ticket ticket, std::uint64_t bytes) {
+    machine.on_planned(ticket, std::make_shared<Upload>(std::vector<Upload::Part>{{0, bytes}}, nullptr), Time());
+  };
+  plan(1, 101);
+  plan(2, 60);
+  plan(3, 60);
+  auto actions = machine.take_actions();
+  ASSERT_EQ(actions.size(), 2u);
+  EXPECT_EQ(std::get<action::Refuse>(actions[0]).error.code(), Code::out_of_space);
+  EXPECT_EQ(std::get<action::Invite>(actions[1]).request, 3u);
+  machine.on_abandon("a", 3, Time());
+  actions = machine.take_actions();
+  ASSERT_EQ(actions.size(), 2u);
+  EXPECT_EQ(std::get<action::Refuse>(actions[0]).error.code(), Code::cancelled);
+  EXPECT_EQ(std::get<action::Invite>(actions[1]).request, 4u);
+}
+
+}  // namespace
+}  // namespace freshet::rpc

@@ -1,0 +1,90 @@
+/// Servers that are stopped or killed, in a process of their own.
+
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <atomic>
+#include <thread>
+
+#include "repo/serve/remote_repository.h"
+#include "tests/repo/world.h"
+#include "tests/support/child_process.h"
+#include "tests/support/temporary_folder.h"
+
+namespace freshet {
+namespace {
+
+class ServerProcess : public testing::Test {
+ protected:
+  void start() {
+    child_ = std::make_unique<ChildProcess>(std::vector<std::string>{FRESHET_SERVE_PEER, address_});
+    ASSERT_EQ(child_->line(), "ready");
+  }
+  std::unique_ptr<Repository> connect() {
+    auto repository = connect_repository(address_, {.silence = std::chrono::seconds(1)});
+    EXPECT_TRUE(repository) << repository.error().message();
+    return std::move(*repository);
+  }
+
+  TemporaryFolder folder_;
+  const std::string address_ = "ipc://" + folder_.path() + "/socket";
+  std::mt19937_64 random_{7};
+  std::shared_ptr<const Architecture> architecture_ = test_architecture({6'000'000, 1000, 6'000'000});
+  std::unique_ptr<ChildProcess> child_;
+};
+
+TEST_F(ServerProcess, OneThatIsStoppedIsNoticedAndFoundAgain) {
+  start();
+  const auto repository = connect();
+  EXPECT_TRUE(repository->models()->empty());
+  ::kill(child_->pid(), SIGSTOP);
+  const auto stopped = repository->models();
+  ASSERT_FALSE(stopped);
+  EXPECT_EQ(stopped.error().code(), Code::unavailable) << stopped.error().message();
+  ::kill(child_->pid(), SIGCONT);
+  const auto again = repository->models();
+  EXPECT_TRUE(again) << again.error().message();
+}
+
+TEST_F(ServerProcess, OneThatIsKilledInTheMiddleOfAPutEndsIt) {
+  start();
+  const auto repository = connect();
+  const TestVersion version = make_version("net", test_id(1), architecture_, nullptr, {}, random_);
+  const auto name = repository->put(version.manifest,
+                                    [&](std::uint32_t tensor) -> Result<Bytes> {
+                                      if (tensor == 2) child_->end(SIGKILL);
+                                      return Bytes(version.bytes[tensor]);
+                                    },
+                                    {});
+  ASSERT_FALSE(name);
+  EXPECT_EQ(name.error().code(), Code::unavailable) << name.error().message();
+  start();
+  const auto models = repository->models();
+  ASSERT_TRUE(models) << models.error().message();
+  EXPECT_TRUE(models->empty());
+  EXPECT_TRUE(put(*repository, version));
+  EXPECT_EQ(read_all(*repository, {.model = "net"}).value(), version.bytes);
+}
+
+TEST_F(ServerProcess, OneThatIsKilledWhileItIsReadEndsTheRead) {
+  start();
+  const auto repository = connect();
+  const TestVersion version = make_version("net", test_id(1), architecture_, nullptr, {}, random_);
+  ASSERT_TRUE(put(*repository, version));
+  std::atomic<int> reads{0};
+  Status last;
+  std::thread reader([&] {
+    while (last) {
+      const auto bytes = read_all(*repository, {.model = "net"});
+      if (!bytes) last = fail(bytes.error());
+      ++reads;
+    }
+  });
+  while (reads < 2) std::this_thread::yield();
+  child_->end(SIGKILL);
+  reader.join();
+  EXPECT_EQ(last.error().code(), Code::unavailable) << last.error().message();
+}
+
+}  // namespace
+}  // namespace freshet
