@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "repo/serve/remote_repository.h"
 #include "repo/serve/server.h"
 #include "tests/repo/world.h"
@@ -47,6 +49,111 @@ TEST_F(RemoteTest, WhatWasPutReadsBack) {
   ASSERT_TRUE(remote) << remote.error().message();
   EXPECT_EQ(*remote, first.bytes);
   EXPECT_EQ(remote_->get(*name)->quality, 0.5);
+}
+
+TEST_F(RemoteTest, EveryQuestionHasTheAnswerOfTheRepositoryItself) {
+  const TestVersion first = version(1);
+  const TestVersion second = version(2, &first, {1, 2});
+  const TestVersion third = version(3, &first, {0});
+  ASSERT_TRUE(put(*remote_, first, {.quality = 0.5}));
+  ASSERT_TRUE(put(*remote_, second));
+  ASSERT_TRUE(put(*remote_, third, {.quality = 0.25}));
+  const VersionName newest{.model = "net", .number = 3};
+  const VersionName older{.model = "net", .number = 2};
+  EXPECT_EQ(remote_->models().value(), local_->models().value());
+  EXPECT_EQ(remote_->latest("net").value(), 3u);
+  EXPECT_EQ(remote_->find(second.manifest.id).value(), older);
+  EXPECT_EQ(remote_->find(test_id(77)).value(), std::nullopt);
+  EXPECT_EQ(remote_->mrca(newest, older).value(), local_->mrca(newest, older).value());
+  EXPECT_EQ(remote_->lineage(newest)->size(), 2u);
+  EXPECT_EQ(remote_->lineage(newest)->front().quality, 0.25);
+  EXPECT_EQ(remote_->descendants({.model = "net", .number = 1})->size(), 2u);
+  EXPECT_EQ(remote_->versions("net")->size(), 3u);
+  EXPECT_EQ(remote_->owners(newest)->at(0).segment, local_->owners(newest)->at(0).segment);
+  EXPECT_EQ(remote_->contributors(newest)->at(1).tensors, local_->contributors(newest)->at(1).tensors);
+  EXPECT_EQ(remote_->diff(older, newest)->tensors_changed.size(), local_->diff(older, newest)->tensors_changed.size());
+  EXPECT_EQ(remote_->stat()->live_bytes, local_->stat()->live_bytes);
+  std::uint64_t seen = 0;
+  const auto report = remote_->verify(std::nullopt, [&](std::uint64_t done, std::uint64_t) { seen = done; });
+  ASSERT_TRUE(report) << report.error().message();
+  EXPECT_EQ(report->checked_bytes, local_->stat()->live_bytes);
+  EXPECT_TRUE(remote_->pin(newest, "me"));
+  EXPECT_EQ(local_->pins(newest).value(), std::vector<std::string>{"me"});
+  EXPECT_TRUE(remote_->unpin(newest, "me"));
+  EXPECT_TRUE(remote_->set_alias("net", "best", 0, 3));
+  EXPECT_EQ(remote_->aliases("net").value(), local_->aliases("net").value());
+  MatchQuery query{.graph = MatchGraph::of(*architecture_), .top = 5};
+  EXPECT_EQ(remote_->match(query)->top, local_->match(query)->top);
+  query.pin_by = "worker";
+  ASSERT_TRUE(remote_->match(query));
+  EXPECT_EQ(local_->pins({.model = "net", .number = 1}).value(), std::vector<std::string>{"worker"});
+}
+
+TEST_F(RemoteTest, ErrorsComeWithTheirCodesAndTexts) {
+  const TestVersion first = version(1);
+  ASSERT_TRUE(put(*remote_, first));
+  const auto same = [](const auto& remote, const auto& local) {
+    ASSERT_FALSE(remote || local);
+    EXPECT_EQ(remote.error().code(), local.error().code());
+    EXPECT_EQ(remote.error().message(), local.error().message());
+  };
+  same(remote_->get({.model = "net", .number = 7}), local_->get({.model = "net", .number = 7}));
+  same(remote_->latest("other"), local_->latest("other"));
+  same(remote_->unpin({.model = "net"}, "me"), local_->unpin({.model = "net"}, "me"));
+  same(put(*remote_, first), put(*local_, first));
+  TestVersion torn = version(2);
+  torn.bytes[3][5] ^= std::byte{1};
+  same(put(*remote_, torn), put(*local_, torn));
+}
+
+TEST_F(RemoteTest, OnlyWhatIsNotStoredTravels) {
+  const TestVersion first = version(1);
+  const TestVersion second = version(2, &first, {2});
+  ASSERT_TRUE(put(*remote_, first));
+  std::vector<std::uint32_t> asked;
+  const auto name = remote_->put(second.manifest,
+                                 [&](std::uint32_t tensor) -> Result<Bytes> {
+                                   asked.push_back(tensor);
+                                   return Bytes(second.bytes[tensor]);
+                                 },
+                                 {});
+  ASSERT_TRUE(name) << name.error().message();
+  EXPECT_EQ(asked, std::vector<std::uint32_t>{2});
+}
+
+TEST_F(RemoteTest, APutWhoseCallerHasNoBytesLeavesNothing) {
+  const TestVersion first = version(1);
+  const auto name = remote_->put(first.manifest,
+                                 [&](std::uint32_t tensor) -> Result<Bytes> {
+                                   if (tensor == 3) return fail(Code::io_error, "the file is gone");
+                                   return Bytes(first.bytes[tensor]);
+                                 },
+                                 {});
+  ASSERT_FALSE(name);
+  EXPECT_EQ(name.error().code(), Code::io_error);
+  EXPECT_TRUE(remote_->models()->empty());
+  EXPECT_TRUE(put(*remote_, first));
+  EXPECT_EQ(server_->stat().upload_bytes, 0u);
+}
+
+TEST_F(RemoteTest, ManyClientsPutAndReadAtOnce) {
+  std::vector<std::thread> threads;
+  std::vector<TestVersion> versions;
+  for (std::uint64_t i = 1; i <= 4; ++i) {
+    versions.push_back(make_version("net" + std::to_string(i), test_id(i), architecture_, nullptr, {}, random_));
+  }
+  for (const TestVersion& one : versions) {
+    threads.emplace_back([this, &one] {
+      const auto mine = connect_repository(address_);
+      ASSERT_TRUE(mine) << mine.error().message();
+      const auto name = put(**mine, one);
+      ASSERT_TRUE(name) << name.error().message();
+      EXPECT_EQ(read_all(**mine, *name).value(), one.bytes);
+      EXPECT_EQ(read_all(*remote_, *name).value(), one.bytes);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(local_->stat()->versions, 4u);
 }
 
 TEST_F(RemoteTest, AServerThatIsGoneIsSaidSoAndOneThatCameBackIsFound) {

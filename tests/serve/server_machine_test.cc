@@ -112,7 +112,7 @@ class World {
     }
     std::vector<Upload::Part> parts;
     for (std::uint32_t tensor = 0; tensor < 1 + random_() % 3; ++tensor) {
-      parts.push_back({.tensor = tensor, .bytes = random_() % 2500});
+      parts.push_back({.tensor = tensor, .bytes = random_() % 900});
     }
     put->planned = true;
     machine_.on_planned(put->ticket, std::make_shared<Upload>(parts, nullptr), now_);
@@ -134,14 +134,14 @@ class World {
   void abandon() {
     Peer peer;
     std::uint64_t request = 0;
-    if (some_call(&peer, &request) != nullptr) machine_.on_abandon(peer, request, now_);
+    if (random_() % 6 == 0 && some_call(&peer, &request) != nullptr) machine_.on_abandon(peer, request, now_);
   }
   void leave() {
-    if (random_() % 8 == 0) machine_.on_bye(some_peer());
+    if (random_() % 40 == 0) machine_.on_bye(some_peer());
   }
   /// What no client of ours says: it is put out for it.
   void lie() {
-    if (random_() % 8 != 0) return;
+    if (random_() % 40 != 0) return;
     Peer peer;
     std::uint64_t request = 0;
     const Put* const put = some_call(&peer, &request);

@@ -1,0 +1,182 @@
+/// Clients that say what none of ours does: the server goes on serving the others.
+
+#include <gtest/gtest.h>
+
+#include <zmq.hpp>
+
+#include "repo/serve/messages.h"
+#include "repo/serve/remote_repository.h"
+#include "repo/serve/server.h"
+#include "tests/repo/world.h"
+#include "tests/support/temporary_folder.h"
+#include "transport/security/keys.h"
+
+namespace freshet {
+namespace {
+
+using namespace rpc;
+
+/// A client's socket without a client.
+class RawClient {
+ public:
+  explicit RawClient(const std::string& address) : socket_(context_, zmq::socket_type::dealer) {
+    socket_.set(zmq::sockopt::linger, 0);
+    socket_.set(zmq::sockopt::rcvtimeo, 5000);
+    socket_.connect(address);
+  }
+  void say(Bytes bytes, bool more = false) {
+    socket_.send(zmq::buffer(bytes.data(), bytes.size()), more ? zmq::send_flags::sndmore : zmq::send_flags::none);
+  }
+  void say(const Encoded& message, bool more = false) {
+    say(std::as_bytes(std::span(message.data(), message.size())), more);
+  }
+  /// The next answer; nothing when none comes.
+  std::optional<Received<wire::Reply>> hear() {
+    zmq::message_t message;
+    if (!socket_.recv(message)) return std::nullopt;
+    auto reply = Received<wire::Reply>::open(Bytes(static_cast<const std::byte*>(message.data()), message.size()));
+    if (!reply) return std::nullopt;
+    return std::move(*reply);
+  }
+  void hello() {
+    Builder builder;
+    say(request(builder, 1, wire::CreateHello(builder, kProtocolVersion)));
+    const auto welcome = hear();
+    ASSERT_TRUE(welcome && (*welcome)->body_as_Welcome() != nullptr);
+  }
+
+ private:
+  zmq::context_t context_;
+  zmq::socket_t socket_;
+};
+
+class HostileClient : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto server = RepositoryServer::open(*local_, {.address = address_, .security = {}});
+    ASSERT_TRUE(server) << server.error().message();
+    server_ = std::move(*server);
+  }
+  void expect_service() {
+    const auto remote = connect_repository(address_);
+    ASSERT_TRUE(remote) << remote.error().message();
+    EXPECT_EQ((*remote)->latest("net").value(), 1u);
+  }
+  Encoded put_message(std::uint64_t number) {
+    Builder builder;
+    Manifest manifest = version_.manifest;
+    manifest.id = test_id(99);
+    manifest.owners = OwnerMap::all_written_by(manifest.id, manifest.digests.size());
+    manifest.name.number = 1;
+    return request(builder, number, rpc::put(builder, manifest, Repository::PutOptions{}));
+  }
+
+  TemporaryFolder folder_;
+  const std::string address_ = "ipc://" + folder_.path() + "/socket";
+  std::mt19937_64 random_{11};
+  std::unique_ptr<Repository> local_ = open_or_die(make_memory_backend());
+  const TestVersion version_ = [this] {
+    TestVersion version = make_version("net", test_id(1), test_architecture({100, 3000}), nullptr, {}, random_);
+    EXPECT_TRUE(put(*local_, version));
+    return version;
+  }();
+  std::unique_ptr<RepositoryServer> server_;
+};
+
+TEST_F(HostileClient, DamagedMessagesAreRefusedAndHarmNobody) {
+  const Encoded good = put_message(2);
+  std::vector<std::byte> bytes(good.size());
+  std::memcpy(bytes.data(), good.data(), good.size());
+  RawClient client(address_);
+  for (int i = 0; i < 400; ++i) {
+    Builder builder;
+    client.say(request(builder, 1, wire::CreateHello(builder, kProtocolVersion)));
+    std::vector<std::byte> damaged = bytes;
+    for (int flips = 0; flips < 3; ++flips) damaged[random_() % damaged.size()] ^= static_cast<std::byte>(random_());
+    if (i % 4 == 0) damaged.resize(random_() % damaged.size());
+    if (i % 16 == 1) damaged = random_bytes(random_() % 300, random_);
+    client.say(damaged);
+  }
+  expect_service();
+  EXPECT_EQ(local_->stat()->versions, 1u) << "a version is proved, whatever a message says";
+}
+
+TEST_F(HostileClient, WhoAsksBeforeHelloOrInManyPartsIsPutOut) {
+  RawClient client(address_);
+  client.say(put_message(2));
+  auto reply = client.hear();
+  ASSERT_TRUE(reply);
+  EXPECT_EQ(error_of(*(*reply)->failed()).code(), Code::unavailable);
+  client.hello();
+  client.say(put_message(2), true);
+  client.say(put_message(2), true);
+  client.say(put_message(2));
+  Builder builder;
+  client.say(request(builder, 3, wire::CreateAskStat(builder)));
+  expect_service();
+}
+
+TEST_F(HostileClient, ChunksThatWereNotAskedForEndTheConnection) {
+  RawClient client(address_);
+  client.hello();
+  client.say(put_message(2));
+  auto invited = client.hear();
+  ASSERT_TRUE(invited && (*invited)->body_as_Upload() != nullptr);
+  Builder builder;
+  client.say(request(builder, 0, wire::CreateChunk(builder, 2, 7)), true);
+  client.say(std::vector<std::byte>(100));
+  const auto reply = client.hear();
+  ASSERT_TRUE(reply && (*reply)->failed() != nullptr);
+  EXPECT_EQ((*reply)->request(), 0u);
+  EXPECT_EQ(error_of(*(*reply)->failed()).code(), Code::corrupt);
+  expect_service();
+  EXPECT_EQ(server_->stat().upload_bytes, 0u);
+}
+
+TEST_F(HostileClient, RangesOutsideOfTheVersionAreRefused) {
+  RawClient client(address_);
+  client.hello();
+  const auto ask = [&](std::vector<wire::Range> ranges) {
+    Builder builder;
+    const auto name = rpc::put(builder, VersionName{.model = "net", .number = 1});
+    const wire::Id id = wire_id(version_.manifest.id);
+    client.say(request(builder, 2, wire::CreateAskBytes(builder, name, &id, builder.CreateVectorOfStructs(ranges))));
+    const auto reply = client.hear();
+    return reply && (*reply)->failed() != nullptr ? std::optional(error_of(*(*reply)->failed()).code()) : std::nullopt;
+  };
+  EXPECT_EQ(ask({{0, 100, 0}}), std::nullopt);
+  EXPECT_EQ(ask({{1, 100, 0}}), Code::invalid_argument);
+  EXPECT_EQ(ask({{~std::uint64_t{0}, 2, 0}}), Code::invalid_argument);
+  EXPECT_EQ(ask({{0, 1, 2}}), Code::invalid_argument);
+  EXPECT_EQ(ask({{0, ~std::uint64_t{0}, 0}}), Code::invalid_argument);
+  EXPECT_EQ(ask({{0, 3000, 1}, {0, ~std::uint64_t{0}, 1}}), Code::invalid_argument);
+}
+
+TEST_F(HostileClient, WithKeysTheWrongOneIsRefusedAndTheRightOneAdmitted) {
+  const auto make = [&](const std::string& name) {
+    const auto keys = KeyPair::generate();
+    EXPECT_TRUE(keys && keys->write(folder_ / name));
+    return folder_ / name;
+  };
+  const std::string server_key = make("server");
+  const std::string friend_key = make("friend");
+  const std::string stranger_key = make("stranger");
+  const auto guarded = RepositoryServer::open(
+      *local_,
+      {.address = "tcp://127.0.0.1:*", .security = {.key_file = server_key, .allow_file = friend_key + ".pub"}});
+  ASSERT_TRUE(guarded) << guarded.error().message();
+  const auto connect = [&](const SecurityOptions& security) {
+    const auto remote = connect_repository((*guarded)->address(), {.security = security});
+    return remote ? std::optional<Code>() : remote.error().code();
+  };
+  EXPECT_EQ(connect({.key_file = friend_key, .server_key = server_key + ".pub"}), std::nullopt);
+  EXPECT_EQ(connect({.key_file = stranger_key, .server_key = server_key + ".pub"}), Code::failed_precondition);
+  EXPECT_NE(connect({}), std::nullopt);
+  EXPECT_NE(connect({.key_file = friend_key, .server_key = stranger_key + ".pub"}), std::nullopt);
+  const auto open = RepositoryServer::open(*local_, {.address = "tcp://0.0.0.0:*", .security = {}});
+  ASSERT_FALSE(open) << "nobody listens beyond this host without keys";
+  EXPECT_EQ(open.error().code(), Code::invalid_argument);
+}
+
+}  // namespace
+}  // namespace freshet
