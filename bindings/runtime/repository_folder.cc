@@ -46,6 +46,8 @@ Error with_owner(Error error, const std::string& folder) {
 }
 
 constexpr Duration kOwnerComesUp = std::chrono::seconds(2);
+/// Those who came through this process's folder may finish what they do.
+constexpr Duration kLastGuests = std::chrono::seconds(2);
 constexpr Duration kLookAgain = std::chrono::milliseconds(20);
 
 Result<OpenedRepository> open_here(std::unique_ptr<Backend> backend) {
@@ -101,7 +103,11 @@ Result<OpenedRepository> open_to_write(const std::string& folder, RepositoryAcce
     }
     const bool owned = backend.error().code() == Code::unavailable;
     if (!owned || access == RepositoryAccess::own) return fail(with_owner(std::move(backend).error(), folder));
-    if (is_folder_offered(folder)) return through_owner(folder);
+    if (is_folder_offered(folder)) {
+      Result<OpenedRepository> repository = through_owner(folder);
+      const bool gone = !repository && repository.error().code() == Code::unavailable;
+      if (!gone || system_clock().now() >= deadline) return repository;
+    }
     // Its owner may be about to offer it, or to end.
     if (system_clock().now() >= deadline) return fail(with_owner(std::move(backend).error(), folder));
     std::this_thread::sleep_for(kLookAgain);
@@ -111,6 +117,7 @@ Result<OpenedRepository> open_to_write(const std::string& folder, RepositoryAcce
 }  // namespace
 
 void CloseRepository::operator()(Repository* repository) {
+  if (server_) server_->drain(kLastGuests);
   server_.reset();
   delete repository;
 }

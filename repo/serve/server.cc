@@ -13,6 +13,7 @@
 #include "core/format.h"
 #include "repo/serve/answers.h"
 #include "repo/serve/workers.h"
+#include "transport/deadline.h"
 #include "transport/security/authenticator.h"
 #include "transport/wake.h"
 #include "transport/zmq/listener.h"
@@ -56,6 +57,7 @@ class Server final : public RepositoryServer {
   Status start(std::size_t readers);
 
   const std::string& address() const override { return address_; }
+  void drain(Duration at_most) override;
   Stat stat() const override {
     return {.clients = clients_, .calls = calls_, .upload_bytes = upload_bytes_, .rejected = rejected_};
   }
@@ -111,6 +113,9 @@ class Server final : public RepositoryServer {
 
   Mutex mutex_;
   std::vector<Worked> results_ FRESHET_GUARDED_BY(mutex_);
+  CondVar emptied_;
+  bool is_empty_ FRESHET_GUARDED_BY(mutex_) = false;  ///< Nobody is connected, and nobody can come; while it drains.
+  std::atomic<bool> draining_{false};
   std::atomic<bool> stopping_{false};
   Workers readers_;
   Workers writers_;
@@ -151,6 +156,15 @@ Status Server::start(std::size_t readers) {
   return {};
 }
 
+void Server::drain(Duration at_most) {
+  const Time deadline = deadline_in(at_most);
+  draining_ = true;
+  wake_.wake();
+  const MutexLock lock(mutex_);
+  while (!is_empty_ && emptied_.wait_until(mutex_, deadline)) {
+  }
+}
+
 void Server::run() {
   std::vector<zmq::pollitem_t> items = {{socket_.socket.handle(), 0, ZMQ_POLLIN, 0},
                                         {nullptr, wake_.descriptor(), ZMQ_POLLIN, 0}};
@@ -169,6 +183,12 @@ void Server::run() {
     }
     carry_out();
     clients_ = machine_.sessions();
+    if (draining_) {
+      machine_.close_door();
+      const MutexLock lock(mutex_);
+      is_empty_ = machine_.sessions() == 0;
+      emptied_.notify_all();
+    }
     calls_ = machine_.calls();
     upload_bytes_ = machine_.upload_bytes();
     rejected_ = rejects_.total();

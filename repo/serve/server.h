@@ -12,6 +12,7 @@
 #include <memory>
 #include <string>
 
+#include "core/clock.h"
 #include "core/result.h"
 #include "repo/repository.h"
 #include "transport/security.h"
@@ -40,6 +41,10 @@ class RepositoryServer {
 
   /// As clients on this host are to take it.
   virtual const std::string& address() const = 0;
+
+  /// Lets nobody new in, and waits until everybody has left, or `at_most` has passed: so that a short-lived owner of a
+  /// folder does not end in the middle of what others do through it.
+  virtual void drain(Duration at_most) = 0;
 
   struct Stat {
     std::size_t clients = 0;

@@ -60,6 +60,9 @@ void ServerMachine::on_hello(const Peer& peer, std::uint64_t request, std::uint3
                                                   kProtocolVersion, protocol)));
   }
   auto at = sessions_.find(peer);
+  if (at == sessions_.end() && closing_) {
+    return refuse(peer, request, Error(Code::unavailable, "it is about to end"));
+  }
   if (at == sessions_.end() && sessions_.size() >= limits_.clients_max) {
     return refuse(peer, request, Error(Code::unavailable, format("it has {} clients already", sessions_.size())));
   }

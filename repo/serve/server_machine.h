@@ -144,6 +144,8 @@ class ServerMachine {
   void on_progress(Ticket ticket, Encoded progress);
   void on_planned(Ticket ticket, std::shared_ptr<Upload> upload, Time now);
 
+  /// Nobody new is let in from now on.
+  void close_door() { closing_ = true; }
   /// About each second.
   void on_tick(Time now);
   std::vector<ServerAction> take_actions() { return std::exchange(actions_, {}); }
@@ -187,6 +189,7 @@ class ServerMachine {
   std::unordered_map<Ticket, Call> calls_;
   std::deque<Ticket> waiting_;  ///< Uploads without room, in their order; may name calls that have ended.
   std::uint64_t upload_bytes_ = 0;
+  bool closing_ = false;
   std::vector<ServerAction> actions_;
 };
 
