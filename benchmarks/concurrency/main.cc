@@ -15,11 +15,11 @@
 #include <functional>
 #include <iostream>
 #include <latch>
-#include <mutex>
 #include <thread>
 
 #include "benchmarks/common/report.h"
 #include "core/format.h"
+#include "core/mutex.h"
 #include "repo/repository.h"
 
 namespace freshet::benchmarks {
@@ -244,13 +244,16 @@ class Benchmark {
     FRESHET_ASSIGN(const auto repository, open(Keep::rocksdb, folder, 0));
     std::vector<Client> all;
     for (std::size_t i = 0; i < clients; ++i) all.emplace_back(i, 1, 4096);
-    std::mutex turn;
+    Mutex turn;
     const Together together = run_together(clients, [&](std::size_t i) -> Status {
       for (int n = 0; n < puts; ++n) {
         all[i].prepare();
-        std::unique_lock<std::mutex> lock(turn, std::defer_lock);
-        if (one_by_one) lock.lock();
-        FRESHET_TRY(all[i].put(*repository));
+        if (one_by_one) {
+          const MutexLock lock(turn);
+          FRESHET_TRY(all[i].put(*repository));
+        } else {
+          FRESHET_TRY(all[i].put(*repository));
+        }
       }
       return {};
     });

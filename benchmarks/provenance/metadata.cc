@@ -109,8 +109,8 @@ Result<MetadataSize> measure_metadata(const std::string& folder, const MetadataC
     return true;
   }));
   FRESHET_TRY(backend.reclaim());
-  FRESHET_ASSIGN(const std::uint64_t disk, backend.disk_bytes());
-  size.disk_bytes = disk - std::min(disk, segments * kTensorBytes);
+  FRESHET_ASSIGN(const DiskUse disk, backend.disk_use());
+  size.disk_bytes = disk.bytes - std::min(disk.bytes, segments * kTensorBytes);
   std::uint64_t ignored = 0;
   FRESHET_ASSIGN(size.contributors_first_us, contributors_us(*repository, 1, ignored));
   FRESHET_ASSIGN(size.contributors_newest_us, contributors_us(*repository, wanted.versions, size.contributors));

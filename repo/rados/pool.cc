@@ -127,7 +127,7 @@ Result<std::unique_ptr<Pool>> Pool::open(const RadosOptions& options) {
 Pool::~Pool() {
   if (renewer_.joinable()) {
     {
-      const std::lock_guard lock(renew_mutex_);
+      const MutexLock lock(renew_mutex_);
       closing_ = true;
     }
     renew_wake_.notify_all();
@@ -207,14 +207,17 @@ Status Pool::own() {
 }
 
 void Pool::renew() {
-  std::unique_lock lock(renew_mutex_);
-  while (!renew_wake_.wait_for(lock, kRenewEvery, [this] { return closing_; })) {
-    lock.unlock();
+  for (;;) {
+    {
+      const MutexLock lock(renew_mutex_);
+      const auto next = std::chrono::steady_clock::now() + kRenewEvery;
+      while (!closing_ && renew_wake_.wait_until(renew_mutex_, next)) continue;
+      if (closing_) return;
+    }
     timeval duration{.tv_sec = kLockSeconds, .tv_usec = 0};
     // A renewal that fails is tried again; should somebody else own it by then, the fence keeps this process out.
     static_cast<void>(rados_.rados_lock_exclusive(io_, kRecords, kLock, cookie_.c_str(), "Freshet", &duration,
                                                   LIBRADOS_LOCK_FLAG_MAY_RENEW));
-    lock.lock();
   }
 }
 
@@ -230,7 +233,7 @@ Status Pool::set_fence(const char* table, const std::optional<std::string>& befo
 }
 
 Status Pool::take_over() {
-  const std::lock_guard lock(token_mutex_);
+  const MutexLock lock(token_mutex_);
   for (const char* const table : {kRecords, kHeads}) {
     const std::string token = random_text();
     FRESHET_TRY(set_fence(table, std::nullopt, token));
@@ -240,7 +243,7 @@ Status Pool::take_over() {
 }
 
 Status Pool::fence() {
-  const std::lock_guard lock(token_mutex_);
+  const MutexLock lock(token_mutex_);
   FRESHET_TRY(move_fence(kRecords, records_token_));
   return move_fence(kHeads, heads_token_);
 }
@@ -273,7 +276,7 @@ Status Pool::change(const char* table, const TableChange& change) {
   for (const std::string& key : change.remove) removed.add(kept.emplace_back(escaped(key)));
   std::string token;
   {
-    const std::lock_guard lock(token_mutex_);
+    const MutexLock lock(token_mutex_);
     token = token_of(table);
   }
   const WriteOp write(rados_);

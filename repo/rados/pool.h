@@ -7,11 +7,9 @@
 /// tables another token, and what the one before still had on its way is refused by the cluster.
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -19,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/mutex.h"
 #include "core/result.h"
 #include "core/tensor.h"
 #include "repo/backend.h"
@@ -95,8 +94,10 @@ class Pool {
   Status take_over();
   void renew();
   Status set_fence(const char* table, const std::optional<std::string>& before, const std::string& token);
-  Status move_fence(const char* table, std::string& token);
-  std::string& token_of(const char* table) { return table == kRecords ? records_token_ : heads_token_; }
+  Status move_fence(const char* table, std::string& token) FRESHET_REQUIRES(token_mutex_);
+  std::string& token_of(const char* table) FRESHET_REQUIRES(token_mutex_) {
+    return table == kRecords ? records_token_ : heads_token_;
+  }
   Result<std::string> owner_of_lock() const;
   std::string context(std::string_view what) const;
 
@@ -107,13 +108,14 @@ class Pool {
   std::string cookie_;  ///< Of the lock.
   bool owns_ = false;
 
-  std::mutex token_mutex_;
-  std::string records_token_;  ///< Of the fence of each table.
-  std::string heads_token_;
+  Mutex token_mutex_;
+  /// Of the fence of each table.
+  std::string records_token_ FRESHET_GUARDED_BY(token_mutex_);
+  std::string heads_token_ FRESHET_GUARDED_BY(token_mutex_);
 
-  std::mutex renew_mutex_;
-  std::condition_variable renew_wake_;
-  bool closing_ = false;
+  Mutex renew_mutex_;
+  CondVar renew_wake_;
+  bool closing_ FRESHET_GUARDED_BY(renew_mutex_) = false;
   std::thread renewer_;
 };
 

@@ -219,7 +219,8 @@ TEST_F(RepoCommand, ListingsHaveTheirKeys) {
   EXPECT_THAT(keys_of(repo({"ls", "net"}).json_lines()[1]),
               ElementsAre("model", "version", "ancestor", "inherited_bytes", "own_bytes", "quality"));
   const Json stat = repo({"stat"}).json();
-  EXPECT_THAT(keys_of(stat), ElementsAre("models", "versions", "live_tensors", "live_bytes", "disk_bytes"));
+  EXPECT_THAT(keys_of(stat), ElementsAre("models", "versions", "retired_versions", "live_tensors", "live_bytes",
+                                         "disk_bytes", "metadata_bytes"));
   EXPECT_EQ(stat["live_tensors"], 6);
   EXPECT_EQ(stat["live_bytes"], 96);
   EXPECT_EQ(repo({"show", "net@1"}).json()["tensors"][2],

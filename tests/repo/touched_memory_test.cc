@@ -30,7 +30,9 @@ TEST(TouchedMemoryTest, WhatComesBackIsGivenOutAgain) {
   const std::byte* place = nullptr;
   for (int round = 0; round < 5; ++round) {
     const auto blob = BlobMemory::take(touched, kRoom).value();
-    if (round > 0) EXPECT_EQ(blob->bytes().data(), place);
+    if (round > 0) {
+      EXPECT_EQ(blob->bytes().data(), place);
+    }
     place = blob->bytes().data();
   }
 }

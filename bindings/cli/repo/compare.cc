@@ -27,7 +27,8 @@ std::string text_of(const VersionDiff& diff, std::uint64_t changed_bytes) {
                    owner_text(tensor.owner_a), owner_text(tensor.owner_b));
   }
   if (diff.quality_a && diff.quality_b) {
-    text += format("quality {:.4g} -> {:.4g} ({:+.4g})\n", *diff.quality_a, *diff.quality_b, *diff.quality_b - *diff.quality_a);
+    text += format("quality {:.4g} -> {:.4g} ({:+.4g})\n", *diff.quality_a, *diff.quality_b,
+                   *diff.quality_b - *diff.quality_a);
   }
   return text + format("{} layers added, {} removed, {} tensors changed ({})", diff.layers_added.size(),
                        diff.layers_removed.size(), diff.tensors_changed.size(), human_bytes(changed_bytes));

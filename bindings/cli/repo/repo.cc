@@ -11,6 +11,8 @@ void add_repository_option(CLI::App& command, Program& program) {
       ->type_name("FOLDER|ADDRESS");
 }
 
+namespace {
+
 /// For an address that takes keys.
 void add_client_keys(CLI::App& command, Program& program) {
   CLI::Option* const keys =
@@ -22,6 +24,8 @@ void add_client_keys(CLI::App& command, Program& program) {
       ->needs(keys);
 }
 
+}  // namespace
+
 CLI::App& add_repo_command(CLI::App& repo, Program& program, const std::string& name, const std::string& description) {
   CLI::App& command = *repo.add_subcommand(name, description);
   add_json_flag(command, program);
@@ -29,8 +33,6 @@ CLI::App& add_repo_command(CLI::App& repo, Program& program, const std::string& 
   add_client_keys(command, program);
   return command;
 }
-
-void add_repository(CLI::App& command, Program& program) { add_repository_option(command, program); }
 
 void require_repository(Program& program) {
   const char* environment = std::getenv("FRESHET_REPO");

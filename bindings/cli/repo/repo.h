@@ -29,13 +29,10 @@ void add_export(CLI::App& repo, Program& program);    // export
 
 /// --repo.
 void add_repository_option(CLI::App& command, Program& program);
-void add_serve(CLI::App& repo, Program& program);     // serve
+void add_serve(CLI::App& repo, Program& program);  // serve
 
 /// A subcommand with the options that all of them have (--json, --repo).
 CLI::App& add_repo_command(CLI::App& repo, Program& program, const std::string& name, const std::string& description);
-
-/// --repo alone.
-void add_repository(CLI::App& command, Program& program);
 
 /// Throws CLI::ValidationError (wrong usage) when neither --repo nor $FRESHET_REPO names one. While parsing only.
 void require_repository(Program& program);

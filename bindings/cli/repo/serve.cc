@@ -62,14 +62,14 @@ void add(CLI::App& command, Program& program) {
 void add_serve(CLI::App& repo, Program& program) {
   CLI::App& command = *repo.add_subcommand("serve", "offer the repository to other processes and hosts");
   add_json_flag(command, program);
-  add_repository(command, program);
+  add_repository_option(command, program);
   add(command, program);
 }
 
 void add_provider(CLI::App& root, Program& program) {
   CLI::App& command = *root.add_subcommand("provider", "keep a repository and offer it to other processes and hosts");
   add_json_flag(command, program);
-  add_repository(command, program);
+  add_repository_option(command, program);
   add(command, program);
 }
 
