@@ -11,6 +11,7 @@
 
 #include "bindings/runtime/folder_socket.h"
 #include "core/format.h"
+#include "repo/cluster/providers.h"
 #include "repo/serve/remote_repository.h"
 #include "transport/deadline.h"
 
@@ -71,7 +72,8 @@ OpenedRepository offered(OpenedRepository repository, const std::string& folder)
 }
 
 Result<OpenedRepository> connect(const std::string& address, const SecurityOptions& security) {
-  FRESHET_ASSIGN(std::unique_ptr<Repository> repository, connect_repository(address, {.security = security}));
+  // One provider of several leads to all.
+  FRESHET_ASSIGN(std::unique_ptr<Repository> repository, open_providers(address, {.security = security}));
   return OpenedRepository(repository.release(), CloseRepository());
 }
 

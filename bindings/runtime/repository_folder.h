@@ -1,6 +1,7 @@
 #pragma once
 
-/// Opens the repository that a person named: a folder, or the address of a server (repo/serve/server.h).
+/// Opens the repository that a person named: a folder, or the address of a server (repo/serve/server.h); of several
+/// providers that keep one repository, any of their addresses, or several with a comma between them.
 ///
 /// A folder belongs to one process at a time. Whoever owns one offers it to this user's other processes, on a socket
 /// inside of the folder; whoever finds the folder owned goes through its owner, and sees and changes the same. So a

@@ -5,6 +5,7 @@
 #include "bindings/cli/arguments.h"
 #include "bindings/cli/repo/repo.h"
 #include "core/format.h"
+#include "repo/cluster/providers.h"
 #include "repo/serve/server.h"
 
 namespace freshet::cli {
@@ -13,6 +14,8 @@ namespace {
 struct Arguments {
   std::string listen;
   SecurityOptions security;
+  std::string join;
+  std::string reached_at;
 };
 
 constexpr Duration kRound = std::chrono::hours(1);
@@ -32,6 +35,11 @@ Result<ExitCode> serve(Program& program, const Arguments& arguments) {
   if (offered == nullptr) {
     return fail(Code::unavailable, program.repository + ": no socket can be made there; give --listen");
   }
+  if (!arguments.join.empty()) {
+    const std::string& address = arguments.reached_at.empty() ? offered->address() : arguments.reached_at;
+    const auto joined = join_providers(*repository, address, arguments.join, {.security = arguments.security});
+    if (!joined) return fail(Error(joined.error()).with_context("join " + arguments.join));
+  }
   FRESHET_TRY(program.out.emit(
       {{"repository", program.repository}, {"address", offered->address()}, {"pid", ::getpid()}},
       format("{} is served at {}", printable(program.repository), served_at(offered->address(), arguments.listen))));
@@ -45,6 +53,16 @@ void add(CLI::App& command, Program& program) {
   add_address(command, arguments->listen, AddressUse::bind,
               "where else than in the folder to listen: tcp://ADDRESS:PORT (beyond this host with keys), ipc:///PATH");
   add_security(command, arguments->security, arguments->listen, AddressUse::bind);
+  command
+      .add_option("--join", arguments->join,
+                  "keep one repository together with the providers to which ADDRESS belongs (or A,B,C)")
+      ->type_name("ADDRESS");
+  command.add_option("--reached-at", arguments->reached_at, "the address by which others reach this provider")
+      ->type_name("ADDRESS");
+  command
+      .add_option("--server-key", arguments->security.server_key,
+                  "the providers' public key, or its NAME.pub: those of one repository share their keys")
+      ->type_name("KEY");
   command.footer(
       "Owns the folder, and makes it when there is none. This user's other commands find it by the folder's name, "
       "those\n"
