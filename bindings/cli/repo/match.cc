@@ -63,6 +63,7 @@ Result<Json> answer_json(Repository& repository, const Arguments& arguments, con
   Json top = Json::array();
   for (const MatchRow& row : answer.top) top.push_back(row_json(row));
   Json json = {{"best", top.empty() ? Json() : top.front()}, {"top", std::move(top)}, {"as_of", answer.as_of}};
+  if (!answer.without.empty()) json["without"] = answer.without;
   if (arguments.explain) {
     FRESHET_ASSIGN(json["explain"], explanation(repository, graph, answer));
   }

@@ -79,6 +79,8 @@ Result<ExitCode> collect(Program& program, Repository& repository, const GcArgum
   Json json = {{"freed_bytes", report.freed_bytes}, {"live_bytes", report.live_bytes}};
   if (arguments.dry_run) json["dry_run"] = true;
   json["rows"] = rows;
+  if (!report.notes.empty()) json["notes"] = report.notes;
+  for (const std::string& note : report.notes) text += printable(note) + "\n";
   FRESHET_TRY(
       program.out.emit(json, format("{}{} {}, {} live", text, human_bytes(report.freed_bytes),
                                     arguments.dry_run ? "would be freed" : "freed", human_bytes(report.live_bytes))));
