@@ -63,7 +63,8 @@ Status LocalRepository::add_referrer(const ExternalReferrer& referrer) {
   const MutexLock turn(impl_->turn);
   FRESHET_TRY(impl_->ready_to_write());
   TensorsOf tensors_of;
-  for (const SegmentName& segment : referrer.segments) {
+  // What is kept as a difference is lost with what it differs from, so that is named as well.
+  for (const SegmentName& segment : impl_->with_bases(referrer.segments)) {
     const Result<std::string> stored = impl_->backend->get(segment_record_key(segment));
     if (!stored && stored.error().code() == Code::not_found) {
       return fail(Code::not_found, format("segment {} is not stored", to_string(segment)));

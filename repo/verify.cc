@@ -27,6 +27,13 @@ class Verifier {
     }
   }
 
+  /// A segment that no version here names: those of other providers do.
+  void check(const SegmentName& segment, const SegmentRow& row, const VersionName& writer) {
+    if (!seen_.insert(segment).second) return;
+    const Status status = check_segment(segment, row.bytes, row.digest);
+    if (!status) add(writer, "segment " + to_string(segment), status.error());
+  }
+
   void add(const VersionName& name, const std::string& tensor, const Error& error) {
     report_.corrupt.push_back({.version = name, .tensor = tensor, .reason = error.message()});
   }
@@ -104,6 +111,23 @@ Result<VerifyReport> LocalRepository::verify(const std::optional<VersionName>& n
       verifier.check(*manifest, row->placed);
     }
   }
+  if (name) return verifier.take();
+  FRESHET_TRY(impl_->backend->scan(kSegmentPrefix, [&](std::string_view key, std::string_view value) {
+    const auto segment = parse_segment_key(key.substr(kSegmentPrefix.size()));
+    const auto row = decode_segment_row(value);
+    if (!segment) return true;
+    VersionName writer;
+    {
+      const MutexLock lock(impl_->mutex);
+      writer = impl_->catalog.find(segment->writer).value_or(VersionName{});
+    }
+    if (row) {
+      verifier.check(*segment, *row, writer);
+    } else {
+      verifier.add(writer, "segment " + to_string(*segment), row.error());
+    }
+    return true;
+  }));
   return verifier.take();
 }
 

@@ -116,6 +116,9 @@ TEST_F(Cluster, ARetiredVersionsBytesStayAsLongAsSomebodyElsewhereNamesThem) {
   }
   ASSERT_TRUE(repository_->gc({}, {}));
   EXPECT_EQ(live_bytes(), 2100u);
+  const auto verified = repository_->verify(std::nullopt, {});
+  EXPECT_TRUE(verified->corrupt.empty());
+  EXPECT_EQ(verified->checked_bytes, 2100u) << "also what only versions elsewhere name";
   EXPECT_EQ(read_all(*world_.open(), line.back().manifest.name).value(), line.back().bytes);
   EXPECT_EQ(repository_->lineage(line.back().manifest.name)->size(), 12u) << "tombstones keep the line";
   ASSERT_TRUE(repository_->retire(line.back().manifest.name, {}));

@@ -94,6 +94,29 @@ TEST_F(ProviderOperations, SegmentsAreReadByName) {
   EXPECT_EQ(repository_->read_segments(absent).error().code(), Code::not_found);
 }
 
+TEST_F(ProviderOperations, WhatSomebodyElsewhereNamesKeepsWhatItIsADifferenceFrom) {
+  constexpr std::size_t kBytes = 65536;
+  TestVersion base = make_version("net", test_id(1), test_architecture({kBytes}), nullptr, {}, random_);
+  base.manifest.name = put(*repository_, base).value();
+  TestVersion tuned = make_version("net", test_id(2), base.manifest.architecture, &base, {0}, random_);
+  tuned.bytes[0] = base.bytes[0];
+  for (std::size_t i = 0; i < kBytes; i += 500) tuned.bytes[0][i] ^= std::byte{1};
+  tuned.manifest.digests[0] = digest_of(tuned.bytes[0]);
+  tuned.manifest.name = put(*repository_, tuned, {.deltas = true}).value();
+  const SegmentName segment{.writer = test_id(2), .tensor = 0};
+  ASSERT_TRUE(repository_->add_referrer({.version = test_id(3), .attempt = 1, .home = "p", .segments = {segment}}));
+  ASSERT_TRUE(repository_->retire(tuned.manifest.name, {}));
+  ASSERT_TRUE(repository_->retire(base.manifest.name, {}));
+  EXPECT_EQ(repository_->gc({}, {})->live_bytes, 2 * kBytes) << "it is kept as a difference";
+  std::vector<std::byte> out(kBytes);
+  const std::vector<Repository::SegmentRead> read{
+      {.segment = segment, .digest = tuned.manifest.digests[0], .out = out}};
+  const Status status = repository_->read_segments(read);
+  EXPECT_TRUE(status) << status.error().message();
+  ASSERT_TRUE(repository_->drop_referrer(test_id(3), 1));
+  EXPECT_EQ(repository_->gc({}, {})->live_bytes, 0u);
+}
+
 TEST_F(ProviderOperations, SharedRecordsChangeAllOrNothing) {
   EXPECT_EQ(repository_->shared_record("a")->value, std::nullopt);
   const std::vector<SharedRecord> nothing{{.key = "a"}, {.key = "b"}};
