@@ -18,7 +18,7 @@ packages=(
   libzmq3-dev cppzmq-dev libucx-dev libhiredis-dev
   librocksdb-dev librados-dev libeigen3-dev
   # The tests and benchmarks.
-  libgtest-dev libgmock-dev libbenchmark-dev python3 redis-server
+  libgtest-dev libgmock-dev libbenchmark-dev python3 redis-server libhdf5-dev
   iproute2 iptables
   # The live run's plots.
   gnuplot-nox

@@ -1,0 +1,157 @@
+/// The example examples/nas_evolution, and its parts.
+
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "examples/nas_evolution/search.h"
+#include "repo/backend.h"
+
+namespace freshet::nas {
+namespace {
+
+std::unique_ptr<Repository> memory_repository() {
+  auto repository = Repository::open(make_memory_backend(), {});
+  EXPECT_TRUE(repository) << repository.error().message();
+  return repository ? std::move(*repository) : nullptr;
+}
+
+Candidate make_candidate(const Space& space, const Genes& genes, std::uint64_t seed) {
+  Network network;
+  space.build(genes, network);
+  return Candidate(genes, to_architecture(network, space.palette(), "candidate").value(), seed);
+}
+
+std::vector<std::vector<std::byte>> bytes_of(const Candidate& candidate) {
+  std::vector<std::vector<std::byte>> bytes;
+  for (const TensorView& view : candidate.views(false)) bytes.emplace_back(view.data.begin(), view.data.end());
+  return bytes;
+}
+
+const auto kNoWait = [](std::chrono::nanoseconds) {};
+
+TEST(NasEvolution, AChildBeginsWithItsAncestorsLayersAndStoresTheRest) {
+  const auto repository = memory_repository();
+  const auto space = make_dense_skip_space();
+  const SimulatedTrainer trainer({.seed = 1});
+  Random random(1);
+  Genes genes = random_genes(space->choices(), random);
+  Candidate parent = make_candidate(*space, genes, 1);
+  const auto first = evaluate(*repository, parent, trainer, 0, "parent", kNoWait);
+  ASSERT_TRUE(first) << first.error().message();
+  EXPECT_EQ(first->finished.own_bytes, parent.architecture()->bytes());
+
+  genes[genes.size() - 4] = static_cast<std::uint8_t>((genes[genes.size() - 4] + 1) % 31);  // The last node's layer.
+  Candidate child = make_candidate(*space, genes, 2);
+  const auto begun = begin(*repository, child, "child");
+  ASSERT_TRUE(begun) << begun.error().message();
+  EXPECT_EQ(begun->ancestor, first->finished.version);
+  EXPECT_EQ(repository->pins(begun->ancestor).value(), std::vector<std::string>{"child"});
+  EXPECT_FALSE(repository->retire(begun->ancestor, {})) << "somebody learns from it";
+  const auto shared = shared_tensors(*child.architecture(), *parent.architecture());
+  ASSERT_FALSE(shared.empty());
+  const auto parents = bytes_of(parent);
+  const auto before = bytes_of(child);
+  for (const SharedTensor& tensor : shared) {
+    EXPECT_TRUE(child.frozen(tensor.ours));
+    EXPECT_EQ(before[tensor.ours], parents[tensor.theirs]) << "read straight into the candidate's tensor";
+  }
+  const auto outcome = trainer.train(child, 1, begun->inherited_epochs);
+  const auto after = bytes_of(child);
+  for (std::uint32_t i = 0; i < child.tensors(); ++i) EXPECT_EQ(after[i] == before[i], child.frozen(i)) << i;
+  const auto finished = finish(*repository, child, *begun, outcome, "child");
+  ASSERT_TRUE(finished) << finished.error().message();
+  EXPECT_EQ(finished->own_bytes + begun->read_bytes, child.architecture()->bytes());
+  EXPECT_TRUE(repository->pins(begun->ancestor).value().empty());
+
+  // What the repository says of the child is what was trained.
+  ASSERT_TRUE(repository->retire(begun->ancestor, {}));
+  ASSERT_TRUE(repository->gc({}, {}));
+  const VersionRecord record = repository->get({.model = "child"}).value();
+  EXPECT_EQ(record.manifest.ancestor_name, first->finished.version);
+  for (std::uint32_t i = 0; i < child.tensors(); ++i) {
+    std::vector<std::byte> read(after[i].size());
+    ASSERT_TRUE(repository->read(record, std::vector<Repository::TensorRead>{{.tensor = i, .out = read}}));
+    EXPECT_EQ(read, after[i]);
+  }
+}
+
+TEST(NasEvolution, TheSameArchitectureTrainsItsLastTensor) {
+  const auto repository = memory_repository();
+  const auto space = make_dense_skip_space();
+  const SimulatedTrainer trainer({.seed = 1});
+  Random random(2);
+  const Genes genes = random_genes(space->choices(), random);
+  for (std::uint64_t id = 0; id < 3; ++id) {
+    Candidate candidate = make_candidate(*space, genes, id);
+    const auto evaluation = evaluate(*repository, candidate, trainer, id, "twin-" + std::to_string(id), kNoWait);
+    ASSERT_TRUE(evaluation) << evaluation.error().message();
+    EXPECT_GT(evaluation->finished.own_bytes, 0u);
+    if (id > 0) {
+      EXPECT_LT(evaluation->finished.own_bytes, evaluation->model_bytes / 10);
+    }
+  }
+}
+
+TEST(NasEvolution, ASearchKeepsItsPopulationAndNothingElse) {
+  const auto repository = memory_repository();
+  const auto space = make_dense_skip_space();
+  SearchOptions options{.candidates = 60, .workers = 3};
+  options.evolution = {.population = 10, .sample = 3, .seed = 3};
+  options.trainer = {.epoch = std::chrono::microseconds(500), .seed = 3};
+  Search search(*repository, *space, options);
+  std::uint64_t told = 0;
+  const auto summary = search.run([&told](const SearchSummary&, const Evaluation&) { ++told; });
+  ASSERT_TRUE(summary) << summary.error().message();
+  EXPECT_EQ(told, 60u);
+  EXPECT_EQ(summary->candidates, 60u);
+  EXPECT_EQ(summary->retired, 50u);
+  EXPECT_LT(summary->own_bytes, summary->model_bytes);
+  std::set<VersionName> kept;
+  const std::vector<std::string> models = repository->models().value();
+  for (const std::string& model : models) {
+    const std::vector<LineageRow> rows = repository->versions(model).value();
+    for (const LineageRow& row : rows) {
+      EXPECT_TRUE(row.retired || repository->pins(row.version)->empty());
+      if (!row.retired) kept.insert(row.version);
+    }
+  }
+  EXPECT_EQ(kept.size(), 10u);
+  EXPECT_TRUE(repository->verify(std::nullopt, {}).value().corrupt.empty());
+}
+
+/// The program as a user runs it.
+TEST(NasEvolution, TheProgramRunsAndDrawsItsLineage) {
+  std::string folder = (std::filesystem::temp_directory_path() / "freshet-nas-XXXXXX").string();
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  const std::string command = std::string(NAS_EVOLUTION_PROGRAM) +
+                              " --candidates 40 --population 8 --sample 3 --epoch-ms 1" + " --report " + folder +
+                              " --json > " + folder + "/out";
+  ASSERT_EQ(std::system(command.c_str()), 0) << command;
+  std::ifstream out(folder + "/out");
+  const nlohmann::json summary = nlohmann::json::parse(out);
+  EXPECT_EQ(summary["candidates"], 40);
+  EXPECT_EQ(summary["retired"], 32);
+  EXPECT_GT(summary["transferred"], 30);
+  EXPECT_GT(summary["freed_bytes"], 0);
+  for (const char* key : {"lineage_svg", "lineage_dot"}) {
+    std::ifstream file(summary[key].get<std::string>());
+    const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+    EXPECT_NE(text.find("candidate-39"), std::string::npos) << key;
+  }
+  std::filesystem::remove_all(folder);
+}
+
+TEST(NasEvolution, WrongUsageIsToldAsSuch) {
+  const std::string program = NAS_EVOLUTION_PROGRAM;
+  EXPECT_EQ(WEXITSTATUS(std::system((program + " --candidates none 2> /dev/null").c_str())), 2);
+  EXPECT_EQ(WEXITSTATUS(std::system((program + " --report /dev/null/report 2> /dev/null").c_str())), 1);
+}
+
+}  // namespace
+}  // namespace freshet::nas
