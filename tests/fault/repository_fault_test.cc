@@ -148,6 +148,49 @@ TEST_P(RepositoryFault, ACrashWhileCleaningUpIsCleanedUpToo) {
   }
 }
 
+TEST_P(RepositoryFault, ACrashAtAnyCallOfRetireAndGcIsFinishedByTheNext) {
+  for (const Fault fault : {Fault::crash_before, Fault::crash_after, Fault::fail_once, Fault::fail_until_recovered}) {
+    std::uint64_t at = 1;
+    for (; at < kCallsMax; ++at) {
+      SCOPED_TRACE("fault " + std::to_string(static_cast<int>(fault)) + " at call " + std::to_string(at));
+      auto backend = std::make_unique<FaultBackend>(make_inner(), FaultBackend::Plan{});
+      FaultBackend& faults = *backend;
+      auto repository = open_or_die(std::move(backend));
+      ASSERT_TRUE(put(*repository, first_));
+      ASSERT_TRUE(put(*repository, second_));
+      faults.set_plan({.fault = fault, .at = at});
+      const auto retired = repository->retire({.model = "net", .number = 1}, {});
+      const auto collected = repository->gc({}, {});
+      const bool struck = !retired || !collected;
+      if (faults.crashed()) {
+        repository.reset();
+        repository = reopen();
+      } else {
+        faults.set_plan({});
+      }
+      EXPECT_EQ(read_all(*repository, {.model = "net", .number = 2}).value(), second_.bytes);
+      const auto old = read_all(*repository, {.model = "net", .number = 1});
+      EXPECT_FALSE(retired && old);
+      if (old) {
+        EXPECT_EQ(*old, first_.bytes);
+        EXPECT_EQ(repository->stat()->live_tensors, 7u);
+      }
+      const auto again = repository->retire({.model = "net", .number = 1}, {});
+      EXPECT_EQ(again.has_value(), old.has_value());
+      ASSERT_TRUE(repository->gc({}, {}));
+      EXPECT_EQ(repository->stat()->live_tensors, 4u);
+      EXPECT_EQ(blob_count(), 4u);
+      EXPECT_TRUE(repository->verify(std::nullopt, {})->corrupt.empty());
+      EXPECT_EQ(read_all(*repository, {.model = "net", .number = 2}).value(), second_.bytes);
+      EXPECT_EQ(repository->lineage({.model = "net", .number = 2})->size(), 2u);
+      if (HasFailure()) return;
+      if (!struck) break;
+    }
+    EXPECT_GE(at, 5u);  // The batch, three blobs, and the space given back.
+    EXPECT_LT(at, kCallsMax);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Backends, RepositoryFault, testing::Values("memory", "rocksdb"),
                          [](const auto& instance) { return std::string(instance.param); });
 
