@@ -26,6 +26,7 @@ class RocksBackend final : public Backend {
 
   Result<std::unique_ptr<BlobWriter>> write_blobs() override {
     FRESHET_TRY(check_writable());
+    FRESHET_TRY(go_on());
     return make_rocks_blob_writer(*store_);
   }
 
@@ -78,6 +79,7 @@ class RocksBackend final : public Backend {
 
   Status apply(const Batch& changes) override {
     FRESHET_TRY(check_writable());
+    FRESHET_TRY(go_on());
     rocksdb::WriteBatch batch;
     for (const auto& change : changes) {
       if (const auto* put = std::get_if<Put>(&change)) {
@@ -86,6 +88,8 @@ class RocksBackend final : public Backend {
         batch.Delete(store_->records, std::get<Erase>(change).key).PermitUncheckedError();
       }
     }
+    // What only erases may go on: it is how room is made.
+    if (batch.HasPut()) FRESHET_TRY(store_->check_room(batch.GetDataSize()));
     rocksdb::WriteOptions options;
     options.sync = true;
     return status_of(store_->db->Write(options, &batch), "write records");
@@ -114,6 +118,9 @@ class RocksBackend final : public Backend {
     if (!store_->read_only) return {};
     return fail(Code::failed_precondition, format("the repository {} is opened for reading only", store_->folder));
   }
+
+  /// After an error of which no writer was told, all that was acknowledged is still in the log.
+  Status go_on() { return store_->stopped->exchange(false) ? recover() : Status(); }
 
   Result<BlobHead> head_of(std::string_view key) const {
     std::string value;

@@ -128,6 +128,7 @@ class RocksBlobWriter final : public BlobWriter {
       batch.Put(store_.blobs, inline_key(key), bytes).PermitUncheckedError();
     }
     if (batch.Count() == 0) return {};
+    FRESHET_TRY(store_.check_room(batch.GetDataSize()));
     rocksdb::WriteOptions options;
     options.sync = true;
     return status_of(store_.db->Write(options, &batch), "write blob heads");

@@ -1,6 +1,7 @@
 #include "repo/rocks_store.h"
 
 #include <fcntl.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <cstdarg>
@@ -25,9 +26,19 @@ constexpr char kIncoming[] = "incoming";
 // better when to try: recover() does.
 class NoRecoveryByItself final : public rocksdb::EventListener {
  public:
+  explicit NoRecoveryByItself(std::shared_ptr<std::atomic<bool>> stopped) : stopped_(std::move(stopped)) {}
+  void OnBackgroundError(rocksdb::BackgroundErrorReason reason, rocksdb::Status*) override {
+    // Who writes is told of its own errors, and brings the database back itself.
+    const bool in_background =
+        reason == rocksdb::BackgroundErrorReason::kFlush || reason == rocksdb::BackgroundErrorReason::kCompaction;
+    if (in_background) *stopped_ = true;
+  }
   void OnErrorRecoveryBegin(rocksdb::BackgroundErrorReason, rocksdb::Status, bool* auto_recovery) override {
     *auto_recovery = false;
   }
+
+ private:
+  const std::shared_ptr<std::atomic<bool>> stopped_;
 };
 
 // RocksDB's diary. Its own one, a file beside the data, ends the process on a full disk where RocksDB was built with
@@ -40,7 +51,7 @@ class NoDiary final : public rocksdb::Logger {
 
 // The budget is small on purpose: a repository sits beside a training run that wants the memory. Payloads pass through
 // without staying.
-rocksdb::DBOptions db_options(const RocksOptions& options) {
+rocksdb::DBOptions db_options(const RocksOptions& options, const std::shared_ptr<std::atomic<bool>>& stopped) {
   rocksdb::DBOptions db;
   db.create_if_missing = options.create && !options.read_only;
   db.create_missing_column_families = db.create_if_missing;
@@ -53,7 +64,7 @@ rocksdb::DBOptions db_options(const RocksOptions& options) {
   db.bytes_per_sync = 8 << 20;
   db.advise_random_on_open = false;
   db.info_log = std::make_shared<NoDiary>();
-  db.listeners.push_back(std::make_shared<NoRecoveryByItself>());
+  db.listeners.push_back(std::make_shared<NoRecoveryByItself>(stopped));
   return db;
 }
 
@@ -142,7 +153,18 @@ void empty_incoming(const std::string& folder) {
 }  // namespace
 
 rocksdb::Options payload_table_options() {
-  return rocksdb::Options(db_options({}), payload_options(rocksdb::NewLRUCache(1 << 20)));
+  return rocksdb::Options(db_options({}, std::make_shared<std::atomic<bool>>()),
+                          payload_options(rocksdb::NewLRUCache(1 << 20)));
+}
+
+Status RocksStore::check_room(std::uint64_t bytes) const {
+  std::uint64_t in_memory = 0;
+  db->GetAggregatedIntProperty(rocksdb::DB::Properties::kCurSizeAllMemTables, &in_memory);
+  struct statvfs disk {};
+  if (::statvfs(folder.c_str(), &disk) != 0) return {};  // The write itself will tell.
+  const std::uint64_t room = std::uint64_t{disk.f_bavail} * disk.f_frsize;
+  if (room >= bytes + in_memory + kSpareBytes) return {};
+  return fail(Code::out_of_space, format("{} has {} bytes left: No space left on device", folder, room));
 }
 
 Result<std::unique_ptr<RocksStore>> RocksStore::open(const RocksOptions& options) {
@@ -154,7 +176,8 @@ Result<std::unique_ptr<RocksStore>> RocksStore::open(const RocksOptions& options
       {"blobs", record_options(cache)},
       {"payloads", payload_options(cache)},
   };
-  const rocksdb::DBOptions db_settings = db_options(options);
+  const auto stopped = std::make_shared<std::atomic<bool>>(false);
+  const rocksdb::DBOptions db_settings = db_options(options, stopped);
   std::vector<rocksdb::ColumnFamilyHandle*> handles;
   rocksdb::DB* db = nullptr;
   rocksdb::Status status;
@@ -170,6 +193,7 @@ Result<std::unique_ptr<RocksStore>> RocksStore::open(const RocksOptions& options
   FRESHET_TRY(open_status(status, options.folder));
 
   auto store = std::make_unique<RocksStore>();
+  store->stopped = stopped;
   store->folder = options.folder;
   store->read_only = options.read_only;
   store->db.reset(db);

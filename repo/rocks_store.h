@@ -20,6 +20,8 @@ namespace freshet {
 inline constexpr std::uint64_t kChunkBytes = std::uint64_t{1} << 20;
 /// A put of up to this much travels through the log with its heads; a larger one becomes a table file of its own.
 inline constexpr std::uint64_t kInlineBytesMax = std::uint64_t{4} << 20;
+/// Kept free beside what is about to be written.
+inline constexpr std::uint64_t kSpareBytes = std::uint64_t{4} << 20;
 /// A table file is closed at this size and another begun.
 inline constexpr std::uint64_t kTableBytesMax = std::uint64_t{256} << 20;
 
@@ -27,6 +29,12 @@ inline constexpr std::uint64_t kTableBytesMax = std::uint64_t{256} << 20;
 struct RocksStore {
   static Result<std::unique_ptr<RocksStore>> open(const RocksOptions& options);
   ~RocksStore();
+
+  /// Before something is written through the log: out_of_space when the disk has no room for it and for what is still
+  /// to be written out of memory. RocksDB can be brought back after an append that failed; when writing out failed at
+  /// the same time, it keeps the broken log, and then every later write fails, or ends the process where it was built
+  /// with assertions, as Debian's is. So it does not come to that, unless somebody else fills the disk just then.
+  Status check_room(std::uint64_t bytes) const;
 
   /// Where table files grow before they are taken in.
   std::string new_table_path();
@@ -38,6 +46,8 @@ struct RocksStore {
   rocksdb::ColumnFamilyHandle* blobs = nullptr;     ///< Heads, and the payloads of small puts.
   rocksdb::ColumnFamilyHandle* payloads = nullptr;  ///< Chunks. Written by taking in table files alone.
   std::atomic<std::uint64_t> tables{0};
+  /// Set when the database stopped for an error that no writer was told of: a table that could not be written out.
+  std::shared_ptr<std::atomic<bool>> stopped;
 };
 
 rocksdb::Options payload_table_options();

@@ -116,6 +116,14 @@ Result<OpenedRepository> open_to_write(const std::string& folder, RepositoryAcce
   }
 }
 
+Result<OpenedRepository> open_in_rados(const std::string& place, RepositoryAccess access) {
+  FRESHET_ASSIGN(RadosOptions options, parse_rados_address(place));
+  options.create = access == RepositoryAccess::create || access == RepositoryAccess::own;
+  options.read_only = access == RepositoryAccess::read;
+  FRESHET_ASSIGN(std::unique_ptr<Backend> backend, open_rados_backend(options));
+  return open_here(std::move(backend));
+}
+
 }  // namespace
 
 void CloseRepository::operator()(Repository* repository) {
@@ -130,6 +138,7 @@ bool is_repository_address(const std::string& place) {
 
 Result<OpenedRepository> open_repository(const std::string& place, RepositoryAccess access,
                                          const SecurityOptions& security) {
+  if (is_rados_address(place)) return open_in_rados(place, access);
   if (is_repository_address(place)) {
     if (access == RepositoryAccess::own) return fail(Code::invalid_argument, place + " is no folder");
     return connect(place, security);
