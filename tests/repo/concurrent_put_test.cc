@@ -15,7 +15,8 @@
 namespace freshet {
 namespace {
 
-/// Passes everything on, and tells how many versions each batch made.
+/// Passes everything on, and tells how many versions each batch made. A batch waits for whoever writes blobs at that
+/// moment, so that the next one has company.
 class CountingBackend final : public Backend {
  public:
   explicit CountingBackend(std::unique_ptr<Backend> inner) : inner_(std::move(inner)) {}
@@ -24,7 +25,11 @@ class CountingBackend final : public Backend {
   std::string_view kind() const override { return inner_->kind(); }
   bool durable() const override { return inner_->durable(); }
   bool read_only() const override { return inner_->read_only(); }
-  Result<std::unique_ptr<BlobWriter>> write_blobs() override { return inner_->write_blobs(); }
+  Result<std::unique_ptr<BlobWriter>> write_blobs() override {
+    FRESHET_ASSIGN(std::unique_ptr<BlobWriter> writer, inner_->write_blobs());
+    ++writing_;
+    return std::make_unique<Writer>(std::move(writer), writing_);
+  }
   Status read_blob(std::string_view key, std::uint64_t offset, MutableBytes out) const override {
     return inner_->read_blob(key, offset, out);
   }
@@ -40,6 +45,8 @@ class CountingBackend final : public Backend {
       if (put != nullptr && put->key.starts_with("v/")) ++versions;
     }
     if (versions > largest_) largest_ = versions;
+    const Time deadline = system_clock().now() + std::chrono::seconds(10);
+    while (writing_ > 0 && system_clock().now() < deadline) std::this_thread::yield();
     return inner_->apply(batch);
   }
   Result<std::string> get(std::string_view key) const override { return inner_->get(key); }
@@ -51,8 +58,22 @@ class CountingBackend final : public Backend {
   Result<DiskUse> disk_use() const override { return inner_->disk_use(); }
 
  private:
+  class Writer final : public BlobWriter {
+   public:
+    Writer(std::unique_ptr<BlobWriter> inner, std::atomic<int>& writing)
+        : inner_(std::move(inner)), writing_(writing) {}
+    ~Writer() override { --writing_; }
+    Status write(std::string_view key, Bytes bytes) override { return inner_->write(key, bytes); }
+    Status commit() override { return inner_->commit(); }
+
+   private:
+    const std::unique_ptr<BlobWriter> inner_;
+    std::atomic<int>& writing_;
+  };
+
   const std::unique_ptr<Backend> inner_;
   std::atomic<std::size_t> largest_{0};
+  std::atomic<int> writing_{0};
 };
 
 constexpr std::size_t kThreads = 6;

@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <zmq.hpp>
 
+#include "core/clock.h"
 #include "repo/serve/messages.h"
 #include "repo/serve/remote_repository.h"
 #include "repo/serve/server.h"
@@ -130,6 +132,9 @@ TEST_F(HostileClient, ChunksThatWereNotAskedForEndTheConnection) {
   EXPECT_EQ((*reply)->request(), 0u);
   EXPECT_EQ(error_of(*(*reply)->failed()).code(), Code::corrupt);
   expect_service();
+  // The server's thread lets go of what came after it has answered.
+  const Time deadline = system_clock().now() + std::chrono::seconds(60);
+  while (server_->stat().upload_bytes != 0 && system_clock().now() < deadline) std::this_thread::yield();
   EXPECT_EQ(server_->stat().upload_bytes, 0u);
 }
 

@@ -1,7 +1,9 @@
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <thread>
 
+#include "core/clock.h"
 #include "repo/serve/remote_repository.h"
 #include "repo/serve/server.h"
 #include "tests/repo/world.h"
@@ -133,6 +135,9 @@ TEST_F(RemoteTest, APutWhoseCallerHasNoBytesLeavesNothing) {
   EXPECT_EQ(name.error().code(), Code::io_error);
   EXPECT_TRUE(remote_->models()->empty());
   EXPECT_TRUE(put(*remote_, first));
+  // The server's thread lets go of what came after it has answered.
+  const Time deadline = system_clock().now() + std::chrono::seconds(60);
+  while (server_->stat().upload_bytes != 0 && system_clock().now() < deadline) std::this_thread::yield();
   EXPECT_EQ(server_->stat().upload_bytes, 0u);
 }
 
