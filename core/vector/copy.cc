@@ -99,6 +99,7 @@ Digest copy_and_digest(MutableBytes to, Bytes from) { return copy_and_digest(to,
 
 Digest copy_and_digest(MutableBytes to, Bytes from, VectorLevel level) {
   FRESHET_CHECK(to.size() == from.size());
+  if (from.empty()) return digest_of(from);  // It may lie nowhere.
   const CopyTwice copy_twice = copy_twice_of(level);
   const std::size_t head = to_cache_line(to.data());
   alignas(64) std::array<std::byte, kPieceBytes> near;
