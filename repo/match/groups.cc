@@ -62,7 +62,7 @@ std::uint32_t IndexWriter::group_of(const MatchGraph& graph) {
   shelf_.bounds[index].commit.store(0, std::memory_order_relaxed);
   for (Links& list : group.lists) list.clear();
   graph_bytes_ += packed->memory_bytes();
-  group.graph = std::move(packed);
+  group.graph.set(std::move(packed));
   group.named = 1;
   group.removed = false;
   groups_end_ = std::max(groups_end_, index + 1);
@@ -159,7 +159,7 @@ void IndexWriter::remove_group(std::uint32_t index) {
   later([this, index] {
     Group& gone = shelf_.groups[index];
     graph_bytes_ -= gone.graph->memory_bytes();
-    gone.graph.reset();
+    later([graph = gone.graph.take()] { delete graph; });
     leave_group(index);
   });
 }

@@ -266,15 +266,17 @@ void Search::weigh_batch(std::span<const std::uint32_t> batch, std::size_t numbe
   for (const std::uint32_t index : batch) {
     if (!might_hold(index, open_weight)) continue;
     const Group& group = shelf_.groups[index];
-    const auto has = [&](std::uint32_t vertex) { return group.graph->find(graph_[vertex].slot).has_value(); };
+    const PackedGraph* const graph = group.graph.get();
+    if (graph == nullptr) continue;  // It was removed.
+    const auto has = [&](std::uint32_t vertex) { return graph->find(graph_[vertex].slot).has_value(); };
     if (ties_only(open_weight) && !std::ranges::all_of(needed_, has)) continue;
-    if (!std::ranges::binary_search(private_groups_, index)) weigh(group, number);
+    if (!std::ranges::binary_search(private_groups_, index)) weigh(group, *graph, number);
   }
 }
 
-void Search::weigh(const Group& group, std::size_t number) {
+void Search::weigh(const Group& group, const PackedGraph& graph, std::size_t number) {
   std::uint64_t sum = 0;
-  for (const SlotId& slot : group.graph->slots()) {
+  for (const SlotId& slot : graph.slots()) {
     const std::uint32_t vertex = slots_.find(slot);
     if (vertex == kNone) continue;
     const std::uint32_t at = shared_of_[vertex];

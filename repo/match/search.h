@@ -110,7 +110,7 @@ class Search {
   void process(std::size_t number, std::uint64_t open_weight);
   void gather_needed(std::size_t number);
   void weigh_batch(std::span<const std::uint32_t> batch, std::size_t number, std::uint64_t open_weight);
-  void weigh(const Group& group, std::size_t number);
+  void weigh(const Group& group, const PackedGraph& graph, std::size_t number);
   /// Nobody unseen weighs more than the worst row.
   bool ties_only(std::uint64_t open_weight) const { return rows_.full() && open_weight == rows_.least_weight(); }
 

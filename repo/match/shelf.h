@@ -64,9 +64,30 @@ struct Version {
   bool has_weights = true;
 };
 
+/// A group's graph, which it owns. The writer takes it away when nobody can see versions of the group any more; who
+/// only comes across the group's number in a posting may still look at it, and loads it once.
+class GraphPointer {
+ public:
+  GraphPointer() = default;
+  ~GraphPointer() { delete get(); }
+  GraphPointer(const GraphPointer&) = delete;
+  GraphPointer& operator=(const GraphPointer&) = delete;
+
+  const PackedGraph* get() const { return graph_.load(std::memory_order_acquire); }
+  const PackedGraph* operator->() const { return get(); }
+  const PackedGraph& operator*() const { return *get(); }
+  /// REQUIRES: there is none.
+  void set(std::unique_ptr<const PackedGraph> graph) { graph_.store(graph.release(), std::memory_order_release); }
+  /// The caller's from here on, to be deleted when no reader can have loaded it.
+  const PackedGraph* take() { return graph_.exchange(nullptr, std::memory_order_acq_rel); }
+
+ private:
+  std::atomic<const PackedGraph*> graph_{nullptr};
+};
+
 struct Group {
   std::array<Links, 2> lists;  ///< Versions with weights, and without.
-  std::unique_ptr<const PackedGraph> graph;
+  GraphPointer graph;
   std::uint32_t versions = 0;  ///< In the lists.
   std::uint32_t named = 0;     ///< By how many postings; one more while it has its graph.
   std::uint32_t next_free = kNone;

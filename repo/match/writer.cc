@@ -152,7 +152,8 @@ void IndexWriter::publish(std::uint64_t as_of) {
   if (before != nullptr) later([before] { delete before; });
   view_.store(view);
   epochs_.advance(++epoch_);
-  deferred_.run(epochs_.oldest());
+  // Not what these leave for the next epoch: a reader that came meanwhile may have seen it.
+  deferred_.run(std::min(epochs_.oldest(), epoch_));
 }
 
 StructureIndex::Memory IndexWriter::memory() const {
