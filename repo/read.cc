@@ -8,6 +8,7 @@
 #include "core/format.h"
 #include "repo/local_repository.h"
 #include "repo/side_by_side.h"
+#include "repo/tensor_reads.h"
 
 namespace freshet {
 namespace {
@@ -39,25 +40,15 @@ Result<VersionRecord> LocalRepository::get(const VersionName& name) const {
 }
 
 Status LocalRepository::read(const VersionRecord& record, std::span<const TensorRead> reads) const {
+  FRESHET_TRY(check_reads(record, reads));
   const Manifest& manifest = record.manifest;
   const Architecture& architecture = *manifest.architecture;
-  if (!record.has_weights) {
-    return fail(Code::failed_precondition, to_string(manifest.name) + " has no weights");
-  }
   std::uint64_t bytes = 0;
   for (const TensorRead& read : reads) {
-    if (read.tensor >= architecture.tensors().size()) {
-      return fail(Code::invalid_argument, format("{} has no tensor {}", to_string(manifest.name), read.tensor));
-    }
-    const std::uint64_t wanted = architecture.tensors()[read.tensor].bytes();
-    std::optional<Error> error;
-    if (record.placed && is_elsewhere(*record.placed, read.tensor)) {
-      error.emplace(Code::unavailable, "its bytes rest with another provider");
-    } else if (read.out.size() != wanted) {
-      error.emplace(Code::invalid_argument, format("{} bytes of room for {}", read.out.size(), wanted));
-    }
-    if (error) return fail(std::move(*error).with_context(tensor_label(manifest.name, architecture, read.tensor)));
-    bytes += wanted;
+    bytes += read.out.size();
+    if (!record.placed || !is_elsewhere(*record.placed, read.tensor)) continue;
+    return fail(Error(Code::unavailable, "its bytes rest with another provider")
+                    .with_context(tensor_label(manifest.name, architecture, read.tensor)));
   }
   // In the order in which they lie on the disk.
   std::vector<std::uint32_t> order(reads.size());

@@ -88,8 +88,8 @@ class RocksBackend final : public Backend {
         batch.Delete(store_->records, std::get<Erase>(change).key).PermitUncheckedError();
       }
     }
-    // What only erases may go on: it is how room is made.
-    if (batch.HasPut()) FRESHET_TRY(store_->check_room(batch.GetDataSize()));
+    // What erases may go on: it is how room is made, and the spare room is for it.
+    if (!batch.HasDelete()) FRESHET_TRY(store_->check_room(batch.GetDataSize()));
     rocksdb::WriteOptions options;
     options.sync = true;
     return status_of(store_->db->Write(options, &batch), "write records");

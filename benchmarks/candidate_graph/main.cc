@@ -7,6 +7,7 @@
 #include <iostream>
 #include <random>
 
+#include "benchmarks/common/command_line.h"
 #include "benchmarks/common/report.h"
 #include "core/check.h"
 #include "core/format.h"
@@ -56,7 +57,7 @@ Samples time_each(const std::vector<Architecture::Parts>& candidates, Work work)
   return samples;
 }
 
-void run(bool quick, bool json) {
+Status run(bool quick, bool json) {
   std::mt19937_64 random(1);
   std::vector<Architecture::Parts> candidates;
   Architecture::Parts parts = first_candidate();
@@ -83,25 +84,21 @@ void run(bool quick, bool json) {
   report.set_ratio("warm_vs_cold", report.median(name, "cold") / report.median(name, "warm"));
   report.set_ratio("hits", static_cast<double>(known.hits()) / static_cast<double>(known.hits() + known.misses()));
   std::cout << (json ? "" : report.table() + "\n") << report.json() << std::endl;
+  return {};
 }
 
 }  // namespace
 }  // namespace freshet::benchmarks
 
 int main(int count, char** words) {
+  using namespace freshet::benchmarks;
   bool quick = false;
   bool json = false;
-  for (int i = 1; i < count; ++i) {
-    const std::string word = words[i];
-    if (word == "--quick") {
-      quick = true;
-    } else if (word == "--json") {
-      json = true;
-    } else {
-      std::cerr << "usage: candidate_graph [--quick] [--json]\n";
-      return 2;
-    }
-  }
-  freshet::benchmarks::run(quick, json);
-  return 0;
+  return run_benchmark(count, words,
+                       {.name = "candidate_graph",
+                        .about = "The graph of a mutated candidate, with and without a cache of config hashes",
+                        .quick = &quick,
+                        .json = &json,
+                        .add_options = {}},
+                       [&] { return run(quick, json); });
 }

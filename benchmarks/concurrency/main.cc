@@ -17,6 +17,7 @@
 #include <latch>
 #include <thread>
 
+#include "benchmarks/common/command_line.h"
 #include "benchmarks/common/report.h"
 #include "core/format.h"
 #include "core/mutex.h"
@@ -294,20 +295,13 @@ class Benchmark {
 int main(int count, char** words) {
   using namespace freshet::benchmarks;
   Options options;
-  for (int i = 1; i < count; ++i) {
-    const std::string word = words[i];
-    if (word == "--quick") {
-      options.quick = true;
-    } else if (word == "--json") {
-      options.json = true;
-    } else if (word == "--folder" && i + 1 < count) {
-      options.folder = words[++i];
-    } else {
-      std::cerr << "usage: concurrency [--quick] [--json] [--folder DIR]\n";
-      return 2;
-    }
-  }
-  const freshet::Status status = Benchmark(options).run();
-  if (!status) std::cerr << "concurrency: " << status.error().message() << "\n";
-  return status ? 0 : 1;
+  return run_benchmark(
+      count, words,
+      {.name = "concurrency",
+       .about = "Clients that store and load at the same time, and many small puts",
+       .quick = &options.quick,
+       .json = &options.json,
+       .add_options =
+           [&](CLI::App& app) { app.add_option("--folder", options.folder, "Where repositories are made"); }},
+      [&] { return Benchmark(options).run(); });
 }

@@ -11,6 +11,7 @@
 #include <iostream>
 #include <thread>
 
+#include "benchmarks/common/command_line.h"
 #include "benchmarks/common/report.h"
 #include "benchmarks/delta/peers.h"
 #include "benchmarks/delta/trace.h"
@@ -276,18 +277,11 @@ class Benchmark {
 int main(int count, char** words) {
   using namespace freshet::benchmarks;
   Options options;
-  for (int i = 1; i < count; ++i) {
-    const std::string word = words[i];
-    if (word == "--quick") {
-      options.quick = true;
-    } else if (word == "--json") {
-      options.json = true;
-    } else {
-      std::cerr << "usage: delta [--quick] [--json]\n";
-      return 2;
-    }
-  }
-  const freshet::Status status = Benchmark(options).run();
-  if (!status) std::cerr << "delta: " << status.error().message() << "\n";
-  return status ? 0 : 1;
+  return run_benchmark(count, words,
+                       {.name = "delta",
+                        .about = "Element deltas: their size and speed beside other formats",
+                        .quick = &options.quick,
+                        .json = &options.json,
+                        .add_options = {}},
+                       [&] { return Benchmark(options).run(); });
 }

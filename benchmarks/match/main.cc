@@ -11,6 +11,7 @@
 #include <string>
 #include <thread>
 
+#include "benchmarks/common/command_line.h"
 #include "benchmarks/common/report.h"
 #include "benchmarks/match/algorithm1.h"
 #include "benchmarks/match/cases.h"
@@ -274,22 +275,15 @@ Status Benchmark::run() {
 int main(int count, char** words) {
   using namespace freshet::benchmarks;
   Options options;
-  for (int i = 1; i < count; ++i) {
-    const std::string word = words[i];
-    if (word == "--quick") {
-      options.quick = true;
-    } else if (word == "--json") {
-      options.json = true;
-    } else if (word == "--corpus" && i + 1 < count) {
-      options.corpus = words[++i];
-    } else if (word == "--only" && i + 1 < count) {
-      options.only = words[++i];
-    } else {
-      std::cerr << "usage: match [--quick] [--json] [--corpus FILE.jsonl] [--only CASE]\n";
-      return 2;
-    }
-  }
-  const freshet::Status status = Benchmark(options).run();
-  if (!status) std::cerr << "match: " << status.error().message() << "\n";
-  return status ? 0 : 1;
+  return run_benchmark(count, words,
+                       {.name = "match",
+                        .about = "The best ancestor among many models",
+                        .quick = &options.quick,
+                        .json = &options.json,
+                        .add_options =
+                            [&](CLI::App& app) {
+                              app.add_option("--corpus", options.corpus, "Graphs, a JSON object a line");
+                              app.add_option("--only", options.only, "One case");
+                            }},
+                       [&] { return Benchmark(options).run(); });
 }

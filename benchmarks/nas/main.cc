@@ -13,6 +13,7 @@
 #include <functional>
 #include <iostream>
 
+#include "benchmarks/common/command_line.h"
 #include "benchmarks/common/report.h"
 #include "benchmarks/nas/arms.h"
 #include "benchmarks/nas/simulation.h"
@@ -145,24 +146,16 @@ class Benchmark {
 int main(int count, char** words) {
   using namespace freshet::benchmarks;
   Options options;
-  for (int i = 1; i < count; ++i) {
-    const std::string word = words[i];
-    if (word == "--quick") {
-      options.quick = true;
-    } else if (word == "--json") {
-      options.json = true;
-    } else if (word == "--folder" && i + 1 < count) {
-      options.folder = words[++i];
-    } else if (word == "--timeline" && i + 1 < count) {
-      options.timeline = words[++i];
-    } else if (word == "--seed" && i + 1 < count) {
-      options.seed = std::strtoull(words[++i], nullptr, 10);
-    } else {
-      std::cerr << "usage: nas [--quick] [--json] [--folder DIR] [--timeline FILE.csv] [--seed N]\n";
-      return 2;
-    }
-  }
-  const freshet::Status status = Benchmark(options).run();
-  if (!status) std::cerr << "nas: " << status.error().message() << "\n";
-  return status ? 0 : 1;
+  return run_benchmark(count, words,
+                       {.name = "nas",
+                        .about = "An architecture search without transfer, with files, and with a repository",
+                        .quick = &options.quick,
+                        .json = &options.json,
+                        .add_options =
+                            [&](CLI::App& app) {
+                              app.add_option("--folder", options.folder, "Where models are kept");
+                              app.add_option("--timeline", options.timeline, "A CSV of every candidate");
+                              app.add_option("--seed", options.seed, "Of the search");
+                            }},
+                       [&] { return Benchmark(options).run(); });
 }

@@ -14,6 +14,7 @@
 #include <iostream>
 #include <random>
 
+#include "benchmarks/common/command_line.h"
 #include "benchmarks/common/report.h"
 #include "benchmarks/repo_put/rocksdb_peers.h"
 #include "core/format.h"
@@ -182,20 +183,13 @@ class Benchmark {
 int main(int count, char** words) {
   using namespace freshet::benchmarks;
   Options options;
-  for (int i = 1; i < count; ++i) {
-    const std::string word = words[i];
-    if (word == "--quick") {
-      options.quick = true;
-    } else if (word == "--json") {
-      options.json = true;
-    } else if (word == "--folder" && i + 1 < count) {
-      options.folder = words[++i];
-    } else {
-      std::cerr << "usage: repo_put [--quick] [--json] [--folder DIR]\n";
-      return 2;
-    }
-  }
-  const freshet::Status status = Benchmark(options).run();
-  if (!status) std::cerr << "repo_put: " << status.error().message() << "\n";
-  return status ? 0 : 1;
+  return run_benchmark(
+      count, words,
+      {.name = "repo_put",
+       .about = "How long until a version is durable",
+       .quick = &options.quick,
+       .json = &options.json,
+       .add_options =
+           [&](CLI::App& app) { app.add_option("--folder", options.folder, "Where repositories are made"); }},
+      [&] { return Benchmark(options).run(); });
 }

@@ -14,6 +14,7 @@
 #include <iostream>
 
 #include "benchmarks/common/child.h"
+#include "benchmarks/common/command_line.h"
 #include "benchmarks/common/report.h"
 #include "benchmarks/store_load/subjects.h"
 #include "core/format.h"
@@ -323,24 +324,16 @@ std::string default_python() {
 int main(int count, char** words) {
   using namespace freshet::benchmarks;
   Options options{.python = default_python()};
-  for (int i = 1; i < count; ++i) {
-    const std::string word = words[i];
-    if (word == "--quick") {
-      options.quick = true;
-    } else if (word == "--json") {
-      options.json = true;
-    } else if (word == "--folder" && i + 1 < count) {
-      options.folder = words[++i];
-    } else if (word == "--python" && i + 1 < count) {
-      options.python = words[++i];
-    } else if (word == "--case" && i + 1 < count) {
-      options.only = words[++i];
-    } else {
-      std::cerr << "usage: store_load [--quick] [--json] [--folder DIR] [--python PYTHON] [--case NAME]\n";
-      return 2;
-    }
-  }
-  const freshet::Status status = Benchmark(options).run();
-  if (!status) std::cerr << "store_load: " << status.error().message() << "\n";
-  return status ? 0 : 1;
+  return run_benchmark(count, words,
+                       {.name = "store_load",
+                        .about = "Storing a version, and reading it or a part of it back",
+                        .quick = &options.quick,
+                        .json = &options.json,
+                        .add_options =
+                            [&](CLI::App& app) {
+                              app.add_option("--folder", options.folder, "Where versions are kept");
+                              app.add_option("--python", options.python, "With h5py and safetensors");
+                              app.add_option("--case", options.only, "One case");
+                            }},
+                       [&] { return Benchmark(options).run(); });
 }

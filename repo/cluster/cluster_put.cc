@@ -2,8 +2,8 @@
 /// rests, and then its home makes it exist (repo/cluster/protocol.h).
 
 #include <algorithm>
-#include <random>
 
+#include "core/env.h"
 #include "core/format.h"
 #include "repo/cluster/cluster_impl.h"
 #include "repo/cluster/numbers.h"
@@ -14,9 +14,8 @@ namespace {
 constexpr int kTriesMax = 8;
 
 std::uint64_t new_attempt() {
-  static thread_local std::random_device device;
   std::uint64_t number = 0;
-  while (number == 0) number = (std::uint64_t{device()} << 32) | device();
+  while (number == 0) number = random_u64(system_env());
   return number;
 }
 

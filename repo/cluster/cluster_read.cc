@@ -6,6 +6,7 @@
 
 #include "core/format.h"
 #include "repo/cluster/cluster_impl.h"
+#include "repo/tensor_reads.h"
 
 namespace freshet {
 
@@ -146,23 +147,14 @@ Result<std::optional<VersionName>> ClusterRepository::find(const VersionId& id) 
 }
 
 Status ClusterRepository::read(const VersionRecord& record, std::span<const TensorRead> reads) const {
+  FRESHET_TRY(check_reads(record, reads));
   const Manifest& manifest = record.manifest;
-  const auto tensors = manifest.architecture->tensors();
-  if (!record.has_weights) return fail(Code::failed_precondition, to_string(manifest.name) + " has no weights");
   FRESHET_ASSIGN(const Impl::Located at, impl_->locate(manifest.name));
 
   // Each provider's share, in the order of the caller's reads.
   std::vector<TensorRead> own;
   std::map<MemberPointer, std::vector<SegmentRead>> others;
   for (const TensorRead& read : reads) {
-    if (read.tensor >= tensors.size()) {
-      return fail(Code::invalid_argument, format("{} has no tensor {}", to_string(manifest.name), read.tensor));
-    }
-    if (read.out.size() != tensors[read.tensor].bytes()) {
-      return fail(Code::invalid_argument,
-                  format("{} {}: {} bytes of room for {}", to_string(manifest.name), tensors[read.tensor].name,
-                         read.out.size(), tensors[read.tensor].bytes()));
-    }
     FRESHET_ASSIGN(const MemberPointer place, impl_->place_of(record, at.home, read.tensor));
     if (place == at.home) {
       own.push_back(read);

@@ -1,8 +1,8 @@
 #include "repo/cluster/providers.h"
 
 #include <array>
-#include <random>
 
+#include "core/env.h"
 #include "core/format.h"
 #include "repo/cluster/cluster_repository.h"
 #include "repo/cluster/membership.h"
@@ -56,8 +56,7 @@ Result<std::unique_ptr<Repository>> open_providers(const std::string& addresses,
 Result<std::string> provider_id(Repository& own) {
   FRESHET_ASSIGN(const SharedRecord record, own.shared_record(kSelfKey));
   if (record.value) return *record.value;
-  std::random_device device;
-  const SharedRecord made{.key = kSelfKey, .value = format("{:08x}{:08x}", device(), device())};
+  const SharedRecord made{.key = kSelfKey, .value = format("{:016x}", random_u64(system_env()))};
   const Status kept = own.change_shared_records(std::span(&record, 1), std::span(&made, 1));
   if (!kept && kept.error().code() != Code::failed_precondition) return fail(kept.error());
   FRESHET_ASSIGN(const SharedRecord now, own.shared_record(kSelfKey));

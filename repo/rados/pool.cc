@@ -6,9 +6,9 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
-#include <random>
 #include <system_error>
 
+#include "core/env.h"
 #include "core/format.h"
 
 namespace freshet::rados {
@@ -56,10 +56,7 @@ Result<std::string> plain(std::string_view text) {
   return key;
 }
 
-std::string random_text() {
-  std::random_device random;
-  return format("{:08x}{:08x}", random(), random());
-}
+std::string random_text() { return format("{:016x}", random_u64(system_env())); }
 
 struct WriteOp {
   explicit WriteOp(const Library& library) : rados(library), op(library.rados_create_write_op()) {}

@@ -3,10 +3,12 @@
 
 #include <map>
 #include <mutex>
-#include <random>
+#include <set>
 #include <shared_mutex>
 
+#include "core/env.h"
 #include "core/format.h"
+#include "core/mutex.h"
 #include "repo/rados/pool.h"
 
 namespace freshet {
@@ -64,6 +66,7 @@ class RadosBackend final : public Backend {
   RadosBackend(std::unique_ptr<Pool> pool, bool read_only) : pool_(std::move(pool)), read_only_(read_only) {}
 
   Status load() {
+    const MutexLock turn(turn_);
     if (!read_only_) FRESHET_TRY(collect_unfinished());
     std::map<std::string, Head, std::less<>> heads;
     std::map<std::string, Head, std::less<>> garbage;
@@ -88,9 +91,12 @@ class RadosBackend final : public Backend {
 
   Result<std::unique_ptr<BlobWriter>> write_blobs() override {
     FRESHET_TRY(check_writable());
-    std::random_device random;
-    std::string generation = format("{:08x}{:08x}", random(), random());
-    FRESHET_TRY(pool_->change(Pool::kHeads, {.set = {{kWriting + generation, ""}}}));
+    std::string generation = format("{:016x}", random_u64(system_env()));
+    {
+      const MutexLock turn(turn_);
+      FRESHET_TRY(pool_->change(Pool::kHeads, {.set = {{kWriting + generation, ""}}}));
+      writing_.insert(generation);
+    }
     return std::make_unique<Writer>(*this, std::move(generation));
   }
 
@@ -122,12 +128,13 @@ class RadosBackend final : public Backend {
 
   Status erase_blob(std::string_view key) override {
     FRESHET_TRY(check_writable());
-    const std::unique_lock lock(mutex_);
+    const MutexLock turn(turn_);
     const auto found = heads_.find(key);
     if (found == heads_.end()) return {};
     std::string dead = found->second.generation + std::string(key);
     FRESHET_TRY(pool_->change(
         Pool::kHeads, {.set = {{kGarbage + dead, encode(found->second)}}, .remove = {kBlob + std::string(key)}}));
+    const std::unique_lock lock(mutex_);
     garbage_.emplace(std::move(dead), found->second);
     heads_.erase(found);
     return {};
@@ -234,9 +241,10 @@ class RadosBackend final : public Backend {
     Writer(RadosBackend& backend, std::string generation)
         : backend_(backend), generation_(std::move(generation)), flight_(*backend.pool_) {}
     ~Writer() override {
-      if (committed_) return;
       static_cast<void>(flight_.wait());
-      static_cast<void>(backend_.drop(generation_, written_));
+      if (!committed_) static_cast<void>(backend_.drop(generation_, written_));
+      const MutexLock turn(backend_.turn_);
+      backend_.writing_.erase(generation_);
     }
 
     Status write(std::string_view key, Bytes bytes) override {
@@ -280,7 +288,7 @@ class RadosBackend final : public Backend {
   /// Makes a writer's blobs exist, all at once.
   Status take(const std::string& generation, const std::map<std::string, Head>& written) {
     TableChange change;
-    const std::unique_lock lock(mutex_);
+    const MutexLock turn(turn_);
     for (const auto& [key, head] : written) {
       change.set.emplace_back(kBlob + key, encode(head));
       if (const auto old = heads_.find(key); old != heads_.end()) {
@@ -289,6 +297,7 @@ class RadosBackend final : public Backend {
     }
     change.remove.push_back(kWriting + generation);
     FRESHET_TRY(pool_->change(Pool::kHeads, change));
+    const std::unique_lock lock(mutex_);
     for (const auto& [key, head] : written) {
       Head& there = heads_[key];
       if (!there.generation.empty()) garbage_.emplace(there.generation + key, there);
@@ -306,11 +315,12 @@ class RadosBackend final : public Backend {
     return pool_->change(Pool::kHeads, {.remove = {kWriting + generation}});
   }
 
-  /// Removes the objects of writers that never came to their end. Nobody else writes: this process owns the repository.
-  Status collect_unfinished() {
+  /// Removes the objects of writers that never came to their end. This process owns the repository, so those that are
+  /// still at work are its own.
+  Status collect_unfinished() FRESHET_REQUIRES(turn_) {
     std::vector<std::string> generations;
     FRESHET_TRY(pool_->scan(Pool::kHeads, std::string_view(&kWriting, 1), [&](std::string_view key, std::string_view) {
-      generations.emplace_back(key.substr(1));
+      if (writing_.count(std::string(key.substr(1))) == 0) generations.emplace_back(key.substr(1));
       return true;
     }));
     if (generations.empty()) return {};
@@ -328,6 +338,9 @@ class RadosBackend final : public Backend {
   const std::unique_ptr<Pool> pool_;
   const bool read_only_;
   mutable std::shared_mutex records_mutex_;  ///< Held across a change: see apply().
+  /// Who changes the heads; held across the change. They are read with it or with the next one, and written with both.
+  Mutex turn_;
+  std::set<std::string> writing_ FRESHET_GUARDED_BY(turn_);  ///< Generations of this process's writers.
   mutable std::shared_mutex mutex_;
   std::map<std::string, Head, std::less<>> heads_;
   std::map<std::string, Head, std::less<>> garbage_;  ///< By generation and key.

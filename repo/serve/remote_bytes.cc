@@ -3,6 +3,7 @@
 
 #include "core/format.h"
 #include "repo/serve/remote.h"
+#include "repo/tensor_reads.h"
 
 namespace freshet::rpc {
 namespace {
@@ -88,21 +89,11 @@ Status RemoteRepository::send_tensors(Conversation& conversation, const wire::Up
 }
 
 Status RemoteRepository::read(const VersionRecord& record, std::span<const TensorRead> reads) const {
+  FRESHET_TRY(check_reads(record, reads));
   const Manifest& manifest = record.manifest;
   const auto tensors = manifest.architecture->tensors();
-  if (!record.has_weights) return fail(Code::failed_precondition, to_string(manifest.name) + " has no weights");
   Ranges ranges;
-  for (const TensorRead& one : reads) {
-    if (one.tensor >= tensors.size()) {
-      return fail(Code::invalid_argument, format("{} has no tensor {}", to_string(manifest.name), one.tensor));
-    }
-    if (one.out.size() != tensors[one.tensor].bytes()) {
-      return fail(Code::invalid_argument,
-                  format("{} {}: {} bytes of room for {}", to_string(manifest.name), tensors[one.tensor].name,
-                         one.out.size(), tensors[one.tensor].bytes()));
-    }
-    append_ranges(ranges, one.tensor, {}, 0, one.out);
-  }
+  for (const TensorRead& one : reads) append_ranges(ranges, one.tensor, {}, 0, one.out);
   FRESHET_TRY(read_ranges(record, ranges));
   for (const TensorRead& one : reads) {
     if (digest_of(one.out) == manifest.digests[one.tensor]) continue;

@@ -1,7 +1,5 @@
 #include "repo/serve/server.h"
 
-#include <sys/random.h>
-
 #include <algorithm>
 #include <atomic>
 #include <system_error>
@@ -10,6 +8,7 @@
 #include <vector>
 
 #include "core/check.h"
+#include "core/env.h"
 #include "core/format.h"
 #include "repo/serve/answers.h"
 #include "repo/serve/workers.h"
@@ -35,12 +34,6 @@ constexpr std::size_t kWriters = 4;
 constexpr std::size_t kSlow = 2;
 
 Time now() { return system_clock().now(); }
-
-std::uint64_t random_word() {
-  std::uint64_t word = 0;
-  FRESHET_CHECK(::getrandom(&word, sizeof word, 0) == sizeof word);
-  return word;
-}
 
 void free_encoded(void*, void* hint) { delete static_cast<Encoded*>(hint); }
 
@@ -130,7 +123,8 @@ Server::Server(Repository& repository, const RepositoryServerOptions& options, P
       context_(std::move(parts.context)),
       authenticator_(std::move(parts.authenticator)),
       socket_(std::move(parts.socket)),
-      machine_({.clients_max = options.clients_max, .upload_bytes_max = options.upload_bytes_max}, random_word()) {
+      machine_({.clients_max = options.clients_max, .upload_bytes_max = options.upload_bytes_max},
+               random_u64(system_env())) {
   if (socket_.monitor) listener_ = std::make_unique<Listener>(socket_);
 }
 

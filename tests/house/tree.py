@@ -1,8 +1,9 @@
-"""The source tree as the house tests see it: every file that people wrote, as text. A fuzz corpus is data."""
+"""The source tree as the house tests see it: every file that people wrote, as text. A fuzz corpus is data, and a report is the
+live run's."""
 import os
 import re
 
-SKIPPED_FOLDERS = re.compile(r"^(build.*|\.git|\.venv|\.cache|__pycache__|corpus)$")
+SKIPPED_FOLDERS = re.compile(r"^(build.*|\.git|\.venv|\.cache|__pycache__|corpus|live_run_report.*)$")
 CODE = (".h", ".cc", ".cu")
 
 

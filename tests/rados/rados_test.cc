@@ -156,6 +156,25 @@ TEST_F(RadosTest, OwnersThatWereKilledOrStoppedDoNoHarm) {
   EXPECT_EQ((*second)->get("a").value_or("?"), "3");
 }
 
+/// A put that failed has the backend recovered, while others still write.
+TEST_F(RadosTest, RecoveringLeavesThoseAloneWhoStillWrite) {
+  const auto backend = open();
+  ASSERT_NE(backend, nullptr);
+  const std::vector<std::byte> bytes(5 << 20, std::byte{3});
+  auto writer = backend->write_blobs();
+  ASSERT_TRUE(writer);
+  ASSERT_TRUE((*writer)->write("first", bytes));
+  ASSERT_TRUE(backend->recover());
+  ASSERT_TRUE((*writer)->write("second", bytes));
+  ASSERT_TRUE((*writer)->commit());
+  std::vector<std::byte> out(bytes.size());
+  for (const char* key : {"first", "second"}) {
+    const Status read = backend->read_blob(key, 0, out);
+    EXPECT_TRUE(read) << read.error().message();
+    EXPECT_EQ(out, bytes);
+  }
+}
+
 TEST_F(RadosTest, ARepositoryRestsThere) {
   for (int round = 0; round < 2; ++round) {
     auto opened = Repository::open(open(), {});

@@ -37,11 +37,11 @@ TEST_F(ServerProcess, OneThatIsStoppedIsNoticedAndFoundAgain) {
   start();
   const auto repository = connect();
   EXPECT_TRUE(repository->models()->empty());
-  ::kill(child_->pid(), SIGSTOP);
+  child_->stop();
   const auto stopped = repository->models();
   ASSERT_FALSE(stopped);
   EXPECT_EQ(stopped.error().code(), Code::unavailable) << stopped.error().message();
-  ::kill(child_->pid(), SIGCONT);
+  child_->go_on();
   const auto again = repository->models();
   EXPECT_TRUE(again) << again.error().message();
 }

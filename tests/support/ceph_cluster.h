@@ -3,9 +3,7 @@
 /// A Ceph cluster of a test's own: one monitor and one object store (in memory) on loopback, without keys, in a folder
 /// of its own. Real daemons of Debian's packages; it takes some seconds to start.
 
-#include <arpa/inet.h>
 #include <signal.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -15,6 +13,7 @@
 #include <vector>
 
 #include "tests/support/child_process.h"
+#include "tests/support/free_port.h"
 #include "tests/support/temporary_folder.h"
 
 namespace freshet {
@@ -33,8 +32,8 @@ class CephCluster {
   }
 
   /// The object store stops answering, and goes on.
-  void stop() { ::kill(store_->pid(), SIGSTOP); }
-  void go_on() { ::kill(store_->pid(), SIGCONT); }
+  void stop() { store_->stop(); }
+  void go_on() { store_->go_on(); }
 
  private:
   void start() {
@@ -90,18 +89,6 @@ class CephCluster {
     if (process.end(/*signal: none*/ 0) == 0) return true;
     why_not_ = words.front() + " failed: " + last;
     return false;
-  }
-
-  static int free_port() {
-    const int probe = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof address;
-    ::bind(probe, reinterpret_cast<const sockaddr*>(&address), size);
-    ::getsockname(probe, reinterpret_cast<sockaddr*>(&address), &size);
-    ::close(probe);
-    return ntohs(address.sin_port);
   }
 
   const TemporaryFolder folder_;

@@ -52,6 +52,16 @@ class ChildProcess {
     return std::nullopt;
   }
 
+  /// SIGSTOP; returns when it stands still.
+  void stop() {
+    if (pid_ <= 0) return;
+    ::kill(pid_, SIGSTOP);
+    ::waitpid(pid_, nullptr, WUNTRACED);
+  }
+  void go_on() {
+    if (pid_ > 0) ::kill(pid_, SIGCONT);
+  }
+
   /// Sends the signal and waits for the end. The status of waitpid; 0 when it was gone.
   int end(int signal) {
     int status = 0;

@@ -3,9 +3,7 @@
 /// A Redis server of a test's own: on a Unix socket and a loopback port, in a folder of its own, which can be stopped,
 /// killed and started again at the same place.
 
-#include <arpa/inet.h>
 #include <signal.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <memory>
@@ -13,6 +11,7 @@
 #include <vector>
 
 #include "tests/support/child_process.h"
+#include "tests/support/free_port.h"
 #include "tests/support/temporary_folder.h"
 
 namespace freshet {
@@ -62,21 +61,10 @@ class RedisServer {
     why_not_ = "redis-server does not start";
   }
   void kill() { process_->end(SIGKILL); }
-  void stop() { ::kill(process_->pid(), SIGSTOP); }
-  void go_on() { ::kill(process_->pid(), SIGCONT); }
+  void stop() { process_->stop(); }
+  void go_on() { process_->go_on(); }
 
  private:
-  static int free_port() {
-    const int probe = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof address;
-    ::bind(probe, reinterpret_cast<const sockaddr*>(&address), size);
-    ::getsockname(probe, reinterpret_cast<sockaddr*>(&address), &size);
-    ::close(probe);
-    return ntohs(address.sin_port);
-  }
   std::string credentials() const { return options_.password.empty() ? "" : ":" + options_.password + "@"; }
 
   const Options options_;

@@ -82,7 +82,10 @@ Running::~Running() {
   if (err_.descriptor >= 0) ::close(err_.descriptor);
 }
 
-void Running::signal(int number) const { ::kill(pid_, number); }
+void Running::signal(int number) const {
+  ::kill(pid_, number);
+  if (number == SIGSTOP) ::waitpid(pid_, nullptr, WUNTRACED);  // It may run on for a while.
+}
 
 void Running::close_stdout() {
   ::close(std::exchange(out_.descriptor, -1));
