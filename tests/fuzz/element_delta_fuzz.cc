@@ -10,7 +10,7 @@ namespace freshet::fuzz {
 namespace {
 
 constexpr std::size_t kSealBytes = 16;
-constexpr std::uint64_t kMemoryBytesMax = std::uint64_t{1} << 20;
+constexpr std::uint64_t kMemoryBytesMax = std::uint64_t{1} << 16;
 
 /// The base of every seed, and what every input is applied to.
 Input memory_of(std::size_t bytes) {
