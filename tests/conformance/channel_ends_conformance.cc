@@ -173,6 +173,15 @@ TEST_P(ChannelConformance, AClientThatPausesIsServedToTheEnd) {
   EXPECT_EQ(peer.process().hear(), "done");
 }
 
+TEST_P(ChannelConformance, AClientThatNobodyDroveForLongIsServed) {
+  serve({kMiB});
+  const auto client = connect();
+  ASSERT_NE(client, nullptr);
+  // For longer than a server may be silent; it was never asked anything.
+  EXPECT_FALSE(source_->wait_until_open(1, kPeerSilence + std::chrono::milliseconds(200)));
+  expect_fetched(*client, request_for(1, {whole(0)}));
+}
+
 TEST_P(ChannelConformance, NobodyThere) {
   serve({kMiB});
   const std::string address = server_->address();

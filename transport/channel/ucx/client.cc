@@ -59,6 +59,7 @@ Status Client::start(const Address& address) {
   }
   heard_ = system_clock().now();
   asked_ = heard_;
+  looked_ = heard_;
   kick();
   return {};
 }
@@ -145,6 +146,8 @@ Result<bool> Client::progress(std::chrono::microseconds at_most) {
   [[maybe_unused]] const auto got = ::read(timer_.get(), &expirations, sizeof expirations);
   Time now = system_clock().now();
   const Time deadline = now + std::max(at_most, std::chrono::microseconds(0));
+  // While nobody called this, nothing could come: what it was silent for then is not the server's doing.
+  if (asked_ && now - looked_ > kPingAfter) asked_ = now;
   int idle = 0;
   do {
     bool did = worker_->progress();
@@ -152,6 +155,7 @@ Result<bool> Client::progress(std::chrono::microseconds at_most) {
     did = settle_receives() || did;
     did = tell_endings() || did;
     now = system_clock().now();
+    looked_ = now;
     if (endpoint_status_ != UCS_OK && !broken_) {
       const Error why = error_from(worker_->ucx(), endpoint_status_, format("the connection to {}", address_));
       broken_ = Error(Code::unavailable, why.message());

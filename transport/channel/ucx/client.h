@@ -103,6 +103,7 @@ class Client final : public ChannelClient {
   std::vector<Receive*> received_;
   std::uint64_t bytes_received_ = 0;
   Time heard_;
+  Time looked_;                ///< When progress() last had a look.
   std::optional<Time> asked_;  ///< When the server was asked for a sign of life that has not come.
 };
 
