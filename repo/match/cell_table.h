@@ -62,9 +62,9 @@ class CellTable {
     --live_;
   }
   bool full() const { return used_ * 5 >= size_ * 4; }
-  /// The same entries, with room for half as many again.
+  /// The same entries, with room for a fifth more.
   std::unique_ptr<CellTable> copy_with_room() const {
-    auto copy = std::make_unique<CellTable>(kCellsMin + live_ * 15 / 8);
+    auto copy = std::make_unique<CellTable>(kCellsMin + live_ * 3 / 2);
     for (std::size_t at = 0; at < size_; ++at) {
       const std::uint64_t bits = cells_[at].load(std::memory_order_relaxed);
       if ((bits & kNumberMask) != 0) copy->insert(bits & ~((std::uint64_t{1} << kPrintShift) - 1), unpack(bits));

@@ -28,7 +28,7 @@ class FlatSet {
 
   /// REQUIRES: it is not in it.
   void insert(std::uint32_t number) {
-    if ((size_ + 1) * 4 > cells_.size() * 3) grow();
+    if ((size_ + 1) * 5 > cells_.size() * 4) grow();
     put(number);
     ++size_;
   }
@@ -39,9 +39,7 @@ class FlatSet {
     while (cells_[hole] != number) hole = next(hole);
     // Those behind move up, so that no search stops early at the hole.
     for (std::size_t at = next(hole); cells_[at] != kEmpty; at = next(at)) {
-      const std::size_t from_home = (at - home(hash_of_(cells_[at]))) & (cells_.size() - 1);
-      const std::size_t from_hole = (at - hole) & (cells_.size() - 1);
-      if (from_home < from_hole) continue;
+      if (distance(home(hash_of_(cells_[at])), at) < distance(hole, at)) continue;
       cells_[hole] = cells_[at];
       hole = at;
     }
@@ -56,9 +54,13 @@ class FlatSet {
   static constexpr std::size_t kCellsMin = 16;
 
   std::size_t home(std::uint64_t hash) const {
-    return static_cast<std::size_t>((hash * 0x9E3779B97F4A7C15ULL) >> 20) & (cells_.size() - 1);
+    return static_cast<std::size_t>((((hash * 0x9E3779B97F4A7C15ULL) >> 32) * cells_.size()) >> 32);
   }
-  std::size_t next(std::size_t at) const { return (at + 1) & (cells_.size() - 1); }
+  std::size_t next(std::size_t at) const { return at + 1 == cells_.size() ? 0 : at + 1; }
+  /// How many steps from `from` to `to`.
+  std::size_t distance(std::size_t from, std::size_t to) const {
+    return to >= from ? to - from : to + cells_.size() - from;
+  }
 
   void put(std::uint32_t number) {
     std::size_t at = home(hash_of_(number));
@@ -67,7 +69,8 @@ class FlatSet {
   }
 
   void grow() {
-    std::vector<std::uint32_t> before(cells_.size() * 2, kEmpty);
+    // A fifth more: room that is not used costs more memory than growing often costs time.
+    std::vector<std::uint32_t> before(cells_.size() + cells_.size() / 5 + 1, kEmpty);
     before.swap(cells_);
     for (const std::uint32_t number : before) {
       if (number != kEmpty) put(number);
@@ -75,7 +78,7 @@ class FlatSet {
   }
 
   const HashOf hash_of_;
-  std::vector<std::uint32_t> cells_;  ///< A power of two.
+  std::vector<std::uint32_t> cells_;
   std::size_t size_ = 0;
 };
 

@@ -5,12 +5,6 @@
 #include "repo/match/writer.h"
 
 namespace freshet::detail {
-namespace {
-
-constexpr std::uint32_t kFewGroups = 2;
-
-}  // namespace
-
 /// Tells which of a group's private slots come to stand at the border when one of them becomes shared.
 class IndexWriter::PrivateGroup {
  public:
@@ -51,16 +45,18 @@ class IndexWriter::PrivateGroup {
 };
 
 std::uint32_t IndexWriter::group_of(const MatchGraph& graph) {
-  auto packed = std::make_unique<const PackedGraph>(graph);
+  auto packed = PackedGraph::of(graph);
   const auto known = groups_.find(packed->hash(),
                                   [&](std::uint32_t group) { return shelf_.groups[group].graph->same_slots(*packed); });
   if (known) return *known;
   const std::uint32_t index = shelf_.groups.take();
-  FRESHET_CHECK(shelf_.bounds.take() == index);
+  if (index == shelf_.bounds.in_use()) shelf_.bounds.take();
   Group& group = shelf_.groups[index];
-  shelf_.bounds[index].quality.store(bound_of(false, 0), std::memory_order_relaxed);
+  shelf_.bounds[index].quality.store(bound_of(kNoQuality), std::memory_order_relaxed);
   shelf_.bounds[index].commit.store(0, std::memory_order_relaxed);
-  for (Links& list : group.lists) list.clear();
+  for (auto& best : group.best) best.store(kNone, std::memory_order_relaxed);
+  group.towers.fill(kNone);
+  group.versions = 0;
   graph_bytes_ += packed->memory_bytes();
   group.graph.set(std::move(packed));
   group.named = 1;
@@ -81,7 +77,7 @@ void IndexWriter::add_slots(std::uint32_t group, const MatchGraph& graph) {
     const SlotId& slot = graph[vertex].slot;
     auto found = find_slot(shelf_, *slots_, slot);
     if (!found) {
-      insert_cell(slots_, low_half(slot), {.number = group, .flag = true});
+      insert_cell(slots_, first_half(slot), {.number = group, .flag = true});
       continue;
     }
     if (found->cell.flag) {
@@ -98,7 +94,7 @@ void IndexWriter::share(const CellTable::Found& found, const SlotId& slot, Priva
   auto& view = groups[owner];
   if (view == nullptr) view = std::make_unique<PrivateGroup>(shelf_, *slots_, *shelf_.groups[owner].graph);
   view->share(slot,
-              [&](const SlotId& behind) { insert_cell(slots_, low_half(behind), {.number = owner, .flag = true}); });
+              [&](const SlotId& behind) { insert_cell(slots_, first_half(behind), {.number = owner, .flag = true}); });
   const std::uint32_t posting = new_posting(slot, owner);
   // The table may be another one by now.
   slots_->replace(find_slot(shelf_, *slots_, slot)->at, {.number = posting});
@@ -109,51 +105,60 @@ std::uint32_t IndexWriter::new_posting(const SlotId& slot, std::uint32_t group) 
   Posting& posting = shelf_.postings[index];
   posting.slot = slot;
   posting.dead = 0;
-  posting.capacity = kFewGroups;
-  posting.few[1].store(group, std::memory_order_relaxed);
-  posting.few[0].store(1, std::memory_order_relaxed);
-  posting.block.store(posting.few.data(), std::memory_order_release);
+  posting.groups.store(Posting::one(group), std::memory_order_release);
   ++shelf_.groups[group].named;
   return index;
 }
 
 void IndexWriter::append(std::uint32_t index, std::uint32_t group) {
   Posting& posting = shelf_.postings[index];
-  Posting::Block* block = posting.block.load(std::memory_order_relaxed);
-  const std::uint32_t count = block[0].load(std::memory_order_relaxed);
+  const std::uint64_t before = posting.groups.load(std::memory_order_relaxed);
+  const std::uint32_t count = groups_in(posting);
   ++shelf_.groups[group].named;
-  if (count < posting.capacity) {
-    block[count + 1].store(group, std::memory_order_relaxed);
-    block[0].store(count + 1, std::memory_order_release);
-    return;
+  if (!Posting::is_here(before)) {
+    Posting::Block* block = Posting::block_of(before);
+    if (count < block[1].load(std::memory_order_relaxed)) {
+      block[Posting::kBlockHead + count].store(group, std::memory_order_relaxed);
+      block[0].store(count + 1, std::memory_order_release);
+      return;
+    }
   }
   std::vector<std::uint32_t> groups;
   groups.reserve(count + 1);
-  for (std::uint32_t i = 1; i <= count; ++i) groups.push_back(block[i].load(std::memory_order_relaxed));
   groups.push_back(group);
-  set_block(posting, groups, count + count / 4 + 1);
+  for_each_group(posting, [&](std::uint32_t other) { groups.push_back(other); });
+  std::ranges::reverse(groups);
+  set_groups(posting, groups, count + count / 4 + 1);
 }
 
-void IndexWriter::set_block(Posting& posting, const std::vector<std::uint32_t>& groups, std::uint32_t capacity) {
-  Posting::Block* before = posting.block.load(std::memory_order_relaxed);
-  auto* block = new Posting::Block[capacity + 1];
-  for (std::size_t i = 0; i < groups.size(); ++i) block[i + 1].store(groups[i], std::memory_order_relaxed);
-  block[0].store(static_cast<std::uint32_t>(groups.size()), std::memory_order_relaxed);
-  posting.block.store(block, std::memory_order_release);
-  heap_bytes_ += sizeof(Posting::Block) * (capacity + 1);
-  if (before != posting.few.data()) {
-    const std::size_t bytes = sizeof(Posting::Block) * (posting.capacity + 1);
-    later([this, before, bytes] {
-      delete[] before;
-      heap_bytes_ -= bytes;
-    });
+void IndexWriter::set_groups(Posting& posting, const std::vector<std::uint32_t>& groups, std::uint32_t room) {
+  const std::uint64_t before = posting.groups.load(std::memory_order_relaxed);
+  std::uint64_t after = Posting::kNobody;
+  if (groups.size() == 1) after = Posting::one(groups[0]);
+  if (groups.size() == 2) after = Posting::two(groups[0], groups[1]);
+  if (groups.size() > Posting::kHere) {
+    auto* block = new Posting::Block[Posting::kBlockHead + room];
+    block[0].store(static_cast<std::uint32_t>(groups.size()), std::memory_order_relaxed);
+    block[1].store(room, std::memory_order_relaxed);
+    for (std::size_t i = 0; i < groups.size(); ++i) {
+      block[Posting::kBlockHead + i].store(groups[i], std::memory_order_relaxed);
+    }
+    heap_bytes_ += Posting::block_bytes(block);
+    after = reinterpret_cast<std::uint64_t>(block);
   }
-  posting.capacity = capacity;
+  posting.groups.store(after, std::memory_order_release);
+  if (!Posting::is_here(before)) later([this, before] { delete_block(Posting::block_of(before)); });
+}
+
+void IndexWriter::delete_block(Posting::Block* block) {
+  heap_bytes_ -= Posting::block_bytes(block);
+  delete[] block;
 }
 
 void IndexWriter::remove_group(std::uint32_t index) {
   Group& group = shelf_.groups[index];
   group.removed = true;
+  for (std::uint32_t& tower : group.towers) give_back_tower(tower);
   groups_.erase(index);
   for (const SlotId& slot : group.graph->slots()) remove_slot(index, slot);
   later([this, index] {
@@ -167,7 +172,6 @@ void IndexWriter::remove_group(std::uint32_t index) {
 void IndexWriter::leave_group(std::uint32_t index) {
   if (--shelf_.groups[index].named != 0) return;
   shelf_.groups.give_back(index);
-  shelf_.bounds.give_back(index);
 }
 
 void IndexWriter::remove_slot(std::uint32_t group, const SlotId& slot) {
@@ -178,38 +182,26 @@ void IndexWriter::remove_slot(std::uint32_t group, const SlotId& slot) {
     return;
   }
   Posting& posting = shelf_.postings[found->cell.number];
-  const std::uint32_t count = posting.block.load(std::memory_order_relaxed)[0].load(std::memory_order_relaxed);
   // A quarter of dead ones costs readers little, and so many removals pay for one pass over the posting.
-  if (++posting.dead * 4 < count) return;
+  if (++posting.dead * 4 < groups_in(posting)) return;
   drop_removed(found->cell.number);
-  if (posting.block.load(std::memory_order_relaxed)[0].load(std::memory_order_relaxed) != 0) return;
+  if (groups_in(posting) != 0) return;
   slots_->erase(found->at);
-  later([this, number = found->cell.number] {
-    Posting& gone = shelf_.postings[number];
-    Posting::Block* block = gone.block.load(std::memory_order_relaxed);
-    if (block != gone.few.data()) {
-      delete[] block;
-      heap_bytes_ -= sizeof(Posting::Block) * (gone.capacity + 1);
-    }
-    gone.block.store(nullptr, std::memory_order_relaxed);
-    shelf_.postings.give_back(number);
-  });
+  later([this, number = found->cell.number] { shelf_.postings.give_back(number); });
 }
 
 void IndexWriter::drop_removed(std::uint32_t index) {
   Posting& posting = shelf_.postings[index];
-  const Posting::Block* block = posting.block.load(std::memory_order_relaxed);
-  const std::uint32_t count = block[0].load(std::memory_order_relaxed);
   std::vector<std::uint32_t> kept;
-  for (std::uint32_t i = 1; i <= count; ++i) {
-    const std::uint32_t group = block[i].load(std::memory_order_relaxed);
+  for_each_group(posting, [&](std::uint32_t group) {
     if (shelf_.groups[group].removed) {
       leave_posting_of(group);
     } else {
       kept.push_back(group);
     }
-  }
-  set_block(posting, kept, static_cast<std::uint32_t>(kept.size()));
+  });
+  std::ranges::reverse(kept);
+  set_groups(posting, kept, static_cast<std::uint32_t>(kept.size()));
   posting.dead = 0;
 }
 

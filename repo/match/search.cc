@@ -10,27 +10,16 @@ namespace {
 
 // What the steps cost, in nanoseconds, to choose between them. Only their ratios matter, and those only for the time
 // that a search takes.
-constexpr double kWeighVertex = 2.0;
-constexpr double kWeighGroup = 40.0;
+constexpr double kWeighGroup = 50.0;
 constexpr double kSkipGroup = 1.5;
 constexpr double kCountEntry = 1.0;
 constexpr double kCountGroup = 1.0;
 
+/// Questions for whose answers memory is asked beforehand. Few groups are asked more.
+constexpr std::size_t kAskedAhead = 6;
+
 /// More layers than this are counted at once: their sets would take more time than they save.
 constexpr std::size_t kBoundedLayersMax = 4096;
-
-/// The latest first: a search gets better with time, so they are likelier to be answers.
-template <typename Act>
-void for_each_group(const Posting& posting, const Act& act) {
-  const Posting::Block* block = posting.block.load(std::memory_order_acquire);
-  for (std::uint32_t i = block[0].load(std::memory_order_acquire); i > 0; --i) {
-    act(block[i].load(std::memory_order_relaxed));
-  }
-}
-
-std::uint32_t groups_in(const Posting& posting) {
-  return posting.block.load(std::memory_order_acquire)[0].load(std::memory_order_acquire);
-}
 
 }  // namespace
 
@@ -44,7 +33,7 @@ void TopRows::add(std::uint64_t weight, std::uint32_t version) {
   }
   std::ranges::push_heap(heap_, worse_last);
   const Version& worst = shelf_.versions[heap_.front().version];
-  worst_quality_ = bound_of(worst.has_quality, worst.quality);
+  worst_quality_ = bound_of(worst.quality);
   worst_commit_ = worst.commit;
 }
 
@@ -77,10 +66,13 @@ Search::Search(const Shelf& shelf, const View& view, const MatchQuery& query, co
       shared_of_(graph_.size(), kNone, memory),
       shared_(memory),
       private_groups_(memory),
-      needed_(memory),
       above_(memory),
+      below_(memory),
       open_(memory),
-      counted_(memory) {
+      counted_(memory),
+      asked_(memory),
+      unknown_(memory),
+      processed_(memory) {
   for (const auto& [key, value] : query.tags) tags_.push_back(tag_digest(key, value));
   for (std::size_t vertex = 0; vertex < graph_.size(); ++vertex) {
     weights_[vertex] = weight(query.objective, weight_of(graph_[vertex]));
@@ -110,10 +102,10 @@ void Search::look_up() {
   constexpr std::size_t kAhead = 16;
   const std::size_t vertices = graph_.size();
   for (std::size_t vertex = 0; vertex < std::min(kAhead, vertices); ++vertex) {
-    view_.slots->prefetch(low_half(graph_[vertex].slot));
+    view_.slots->prefetch(first_half(graph_[vertex].slot));
   }
   for (std::uint32_t vertex = 0; vertex < vertices; ++vertex) {
-    if (vertex + kAhead < vertices) view_.slots->prefetch(low_half(graph_[vertex + kAhead].slot));
+    if (vertex + kAhead < vertices) view_.slots->prefetch(first_half(graph_[vertex + kAhead].slot));
     const auto inputs = graph_.inputs_of(vertex);
     // Below what nobody has, or one group alone, there is nothing in the table.
     if (!std::ranges::all_of(inputs, [&](std::uint32_t input) { return shared_of_[input] != kNone; })) continue;
@@ -144,7 +136,7 @@ void Search::weigh_private_groups() {
 // unseen is an answer.
 void Search::search_shared() {
   if (shared_.size() > kBoundedLayersMax) return count_shared();
-  close_upwards();
+  close();
   double counting = kCountGroup * view_.groups;
   for (const Shared& shared : shared_) counting += weights_[shared.vertex] == 0 ? 0 : kCountEntry * shared.groups;
   double spent = 0;
@@ -153,21 +145,29 @@ void Search::search_shared() {
     if (open_weight == 0 || open_weight < rows_.least_weight()) return;
     const std::optional<std::size_t> number = next_shared(open_weight);
     if (!number) return;
-    const double each =
-        ties_only(open_weight) ? kSkipGroup : kWeighGroup + kWeighVertex * static_cast<double>(graph_.size());
-    spent += each * shared_[*number].groups;
+    spent += (ties_only(open_weight) ? kSkipGroup : kWeighGroup) * shared_[*number].groups;
     if (spent > counting) return count_shared();
     process(*number, open_weight);
     for (std::size_t word = 0; word < words_; ++word) open_[word] &= ~above_[*number * words_ + word];
   }
 }
 
-void Search::close_upwards() {
+void Search::close() {
   words_ = (shared_.size() + 63) / 64;
   above_.assign(shared_.size() * words_, 0);
+  below_.assign(shared_.size() * words_, 0);
   open_.assign(words_, 0);
   counted_.assign(words_, 0);
+  unknown_.assign(words_, 0);
   unit_weights_ = true;
+  for (std::size_t number = 0; number < shared_.size(); ++number) {
+    std::uint64_t* mine = &below_[number * words_];
+    mine[number / 64] |= std::uint64_t{1} << (number % 64);
+    for (const std::uint32_t input : graph_.inputs_of(shared_[number].vertex)) {
+      const std::uint64_t* theirs = &below_[shared_of_[input] * words_];
+      for (std::size_t word = 0; word <= number / 64; ++word) mine[word] |= theirs[word];
+    }
+  }
   for (std::size_t number = shared_.size(); number-- > 0;) {
     const Shared& shared = shared_[number];
     std::uint64_t* mine = &above_[number * words_];
@@ -222,9 +222,7 @@ std::optional<std::size_t> Search::next_shared(std::uint64_t open_weight) const 
 }
 
 void Search::process(std::size_t number, std::uint64_t open_weight) {
-  shared_[number].processed = true;
-  needed_.clear();
-  gather_needed(number);
+  choose_questions(number, open_weight);
   std::array<std::uint32_t, kBatch> batch;
   std::size_t gathered = 0;
   for_each_group(shelf_.postings[shared_[number].posting], [&](std::uint32_t group) {
@@ -235,56 +233,71 @@ void Search::process(std::size_t number, std::uint64_t open_weight) {
     gathered = 0;
   });
   weigh_batch(std::span(batch).first(gathered), number, open_weight);
+  processed_.push_back(shared_[number].vertex);
 }
 
-// Who has these layers has all that is open and weighs something.
-void Search::gather_needed(std::size_t number) {
+// The layers that tell most about whether a group is worth weighing come first: those that are rare, and without which
+// much else is missing. What is below `number` is there anyway.
+void Search::choose_questions(std::size_t number, std::uint64_t open_weight) {
+  const std::uint64_t gap = open_weight - std::min(open_weight, rows_.least_weight()) + 1;
+  asked_.clear();
   for (std::size_t other = 0; other < shared_.size(); ++other) {
-    if (other == number || (open_[other / 64] >> (other % 64) & 1) == 0) continue;
-    if (weights_[shared_[other].vertex] == 0) continue;
+    const std::uint64_t bit = std::uint64_t{1} << (other % 64);
+    if ((open_[other / 64] & counted_[other / 64] & ~below_[number * words_ + other / 64] & bit) == 0) continue;
     const std::span<const std::uint64_t> above(&above_[other * words_], words_);
-    if (weight_of_bits(above, open_) == weights_[shared_[other].vertex]) needed_.push_back(shared_[other].vertex);
+    const auto gain = static_cast<double>(std::min(weight_of_bits(above, open_), gap));
+    asked_.push_back({.number = static_cast<std::uint32_t>(other),
+                      .vertex = shared_[other].vertex,
+                      .value = static_cast<float>(gain / (1.0 + shared_[other].groups))});
   }
-  // The rarest first: it is likeliest to be missing.
-  std::ranges::sort(needed_, {}, [&](std::uint32_t vertex) { return shared_[shared_of_[vertex]].groups; });
+  std::ranges::stable_sort(asked_, std::ranges::greater(), &Question::value);
 }
 
 void Search::weigh_batch(std::span<const std::uint32_t> batch, std::size_t number, std::uint64_t open_weight) {
   // They lie anywhere in memory, so they are asked for all at once.
   for (const std::uint32_t index : batch) __builtin_prefetch(&shelf_.groups[index]);
   for (const std::uint32_t index : batch) __builtin_prefetch(shelf_.groups[index].graph.get());
-  const SlotId* needed = needed_.empty() ? nullptr : &graph_[needed_.front()].slot;
+  const std::size_t first_questions = std::min<std::size_t>(asked_.size(), ties_only(open_weight) ? 1 : kAskedAhead);
   for (const std::uint32_t index : batch) {
     const PackedGraph* graph = shelf_.groups[index].graph.get();
     if (graph == nullptr) continue;
-    if (needed != nullptr && ties_only(open_weight)) {
-      graph->prefetch(*needed);
-    } else {
-      graph->prefetch();
-    }
+    for (std::size_t i = 0; i < first_questions; ++i) graph->prefetch(graph_[asked_[i].vertex].slot);
   }
   for (const std::uint32_t index : batch) {
     if (!might_hold(index, open_weight)) continue;
     const Group& group = shelf_.groups[index];
     const PackedGraph* const graph = group.graph.get();
     if (graph == nullptr) continue;  // It was removed.
+    const std::uint64_t sum = weigh(index, *graph, number, open_weight);
+    if (sum == 0 || std::ranges::binary_search(private_groups_, index)) continue;
+    // It was weighed with the posting of another of its layers.
     const auto has = [&](std::uint32_t vertex) { return graph->find(graph_[vertex].slot).has_value(); };
-    if (ties_only(open_weight) && !std::ranges::all_of(needed_, has)) continue;
-    if (!std::ranges::binary_search(private_groups_, index)) weigh(group, *graph, number);
+    if (!std::ranges::any_of(processed_, has)) consider(group, sum);
   }
 }
 
-void Search::weigh(const Group& group, const PackedGraph& graph, std::size_t number) {
-  std::uint64_t sum = 0;
-  for (const SlotId& slot : graph.slots()) {
-    const std::uint32_t vertex = slots_.find(slot);
-    if (vertex == kNone) continue;
-    const std::uint32_t at = shared_of_[vertex];
-    // It was weighed with the posting of another of its layers.
-    if (at != kNone && at != number && shared_[at].processed) return;
-    sum += weights_[vertex];
+// A layer that the group has brings all that it needs, and one that it lacks takes along all that need it, so few are
+// looked for; and none any more when what may be left is too little.
+std::uint64_t Search::weigh(std::uint32_t index, const PackedGraph& graph, std::size_t number,
+                            std::uint64_t open_weight) {
+  for (std::size_t word = 0; word < words_; ++word) {
+    unknown_[word] = open_[word] & counted_[word] & ~below_[number * words_ + word];
   }
-  consider(group, sum);
+  std::uint64_t most = open_weight;
+  for (const Question& question : asked_) {
+    if ((unknown_[question.number / 64] >> (question.number % 64) & 1) == 0) continue;
+    if (graph.find(graph_[question.vertex].slot)) {
+      const std::uint64_t* below = &below_[question.number * words_];
+      for (std::size_t word = 0; word < words_; ++word) unknown_[word] &= ~below[word];
+      continue;
+    }
+    const std::span<const std::uint64_t> above(&above_[question.number * words_], words_);
+    most -= weight_of_bits(above, unknown_);
+    for (std::size_t word = 0; word < words_; ++word) unknown_[word] &= ~above[word];
+    if (most < rows_.least_weight()) return 0;
+    if (rows_.full() && most == rows_.least_weight() && !rows_.may_tie(shelf_.bounds[index])) return 0;
+  }
+  return most;
 }
 
 void Search::count_shared() {
@@ -301,10 +314,11 @@ void Search::count_as() {
   for (const Shared& shared : shared_) {
     const auto weight = static_cast<Count>(weights_[shared.vertex]);
     if (weight == 0) continue;
-    for_each_group(shelf_.postings[shared.posting], [&](std::uint32_t group) {
-      // A group that came after the view was made is in no answer.
-      if (group < counts.size()) counts[group] += weight;
-    });
+    for_each_group(shelf_.postings[shared.posting],
+                   [weight, first = counts.data(), groups = counts.size()](std::uint32_t group) {
+                     // A group that came after the view was made is in no answer.
+                     if (group < groups) first[group] += weight;
+                   });
   }
   // They have layers that were not counted.
   for (const std::uint32_t group : private_groups_) {
@@ -329,7 +343,7 @@ bool Search::might_hold(std::uint32_t number, std::uint64_t weight) const {
   if (rows_.full() && weight == rows_.least_weight() && !rows_.may_tie(shelf_.bounds[number])) return false;
   const Group& group = shelf_.groups[number];
   for (std::size_t list = 0; list <= (query_.any ? 1 : 0); ++list) {
-    const std::uint32_t best = group.lists[list].next[0].load(std::memory_order_acquire);
+    const std::uint32_t best = group.best[list].load(std::memory_order_acquire);
     if (best != kNone && rows_.admits(weight, best)) return true;
   }
   return false;
@@ -337,18 +351,18 @@ bool Search::might_hold(std::uint32_t number, std::uint64_t weight) const {
 
 void Search::consider(const Group& group, std::uint64_t weight) {
   for (std::size_t list = 0; list <= (query_.any ? 1 : 0); ++list) {
-    std::uint32_t at = group.lists[list].next[0].load(std::memory_order_acquire);
+    std::uint32_t at = group.best[list].load(std::memory_order_acquire);
     while (at != kNone && rows_.admits(weight, at)) {
       const Version& version = shelf_.versions[at];
       if (is_answer(version)) rows_.add(weight, at);
-      at = version.links.next[0].load(std::memory_order_acquire);
+      at = version.next.load(std::memory_order_acquire);
     }
   }
 }
 
 bool Search::is_answer(const Version& version) const {
   if (version.born > view_.epoch || version.died.load(std::memory_order_acquire) <= view_.epoch) return false;
-  if (query_.least_quality && !(version.has_quality && version.quality >= *query_.least_quality)) return false;
+  if (query_.least_quality && !(version.quality >= *query_.least_quality)) return false;
   if (!tags_.empty()) {
     if (version.tags == kNone) return false;
     const std::vector<Digest>& digests = shelf_.tag_sets[version.tags].digests;
@@ -361,10 +375,10 @@ bool Search::is_answer(const Version& version) const {
 
 MatchRow Search::row_of(const TopRows::Row& row) const {
   const Version& version = shelf_.versions[row.version];
-  MatchRow answer{.version = {.model = shelf_.models[version.model].text, .number = version.number},
-                  .id = shelf_.kin[version.kin].id,
+  MatchRow answer{.version = {.model = std::string(shelf_.models[version.model].text()), .number = version.number},
+                  .id = shelf_.id_of(version.kin),
                   .commit = version.commit};
-  if (version.has_quality) answer.quality = version.quality;
+  if (version.has_quality()) answer.quality = version.quality;
   for (const SlotId& slot : shelf_.groups[version.group].graph->slots()) {
     const std::uint32_t vertex = slots_.find(slot);
     if (vertex != kNone) answer.lcp += weight_of(graph_[vertex]);

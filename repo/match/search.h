@@ -67,12 +67,12 @@ class QuerySlots {
   std::uint32_t find(const SlotId& slot) const {
     for (std::size_t at = home(slot);; at = (at + 1) & mask_) {
       const std::uint32_t vertex = cells_[at];
-      if (vertex == kNone || graph_[vertex].slot == slot) return vertex;
+      if (vertex == kNone || same(graph_[vertex].slot, slot)) return vertex;
     }
   }
 
  private:
-  std::size_t home(const SlotId& slot) const { return static_cast<std::size_t>(high_half(slot)) & mask_; }
+  std::size_t home(const SlotId& slot) const { return static_cast<std::size_t>(second_half(slot)) & mask_; }
 
   const MatchGraph& graph_;
   std::size_t mask_ = 0;
@@ -93,7 +93,13 @@ class Search {
     std::uint32_t vertex = 0;
     std::uint32_t posting = 0;
     std::uint32_t groups = 0;  ///< In the posting.
-    bool processed = false;    ///< All groups of its posting were weighed.
+  };
+
+  /// A shared layer to look for in a group.
+  struct Question {
+    std::uint32_t number = 0;  ///< In shared_.
+    std::uint32_t vertex = 0;
+    float value = 0;
   };
 
   void look_up();
@@ -104,13 +110,15 @@ class Search {
   void count_as();
 
   // Branch and bound, in search_shared(): what is not ruled out, as bits by number in shared_.
-  void close_upwards();
+  void close();
   std::uint64_t weight_of_bits(std::span<const std::uint64_t> bits, std::span<const std::uint64_t> also) const;
   std::optional<std::size_t> next_shared(std::uint64_t open_weight) const;
   void process(std::size_t number, std::uint64_t open_weight);
-  void gather_needed(std::size_t number);
+  void choose_questions(std::size_t number, std::uint64_t open_weight);
   void weigh_batch(std::span<const std::uint32_t> batch, std::size_t number, std::uint64_t open_weight);
-  void weigh(const Group& group, const PackedGraph& graph, std::size_t number);
+  /// What of the open layers a group has that has `number`; 0 when that is too little for a row. Says nothing of a
+  /// group that was weighed before.
+  std::uint64_t weigh(std::uint32_t index, const PackedGraph& graph, std::size_t number, std::uint64_t open_weight);
   /// Nobody unseen weighs more than the worst row.
   bool ties_only(std::uint64_t open_weight) const { return rows_.full() && open_weight == rows_.least_weight(); }
 
@@ -138,12 +146,17 @@ class Search {
   std::pmr::vector<std::uint32_t> private_groups_;  ///< Ascending.
 
   static constexpr std::size_t kBatch = 32;
-  std::pmr::vector<std::uint32_t> needed_;   ///< Vertices.
   std::size_t words_ = 0;                    ///< Of a set of shared layers.
   std::pmr::vector<std::uint64_t> above_;    ///< For each shared layer, itself and those that need it.
+  std::pmr::vector<std::uint64_t> below_;    ///< For each, itself and those that it needs.
   std::pmr::vector<std::uint64_t> open_;     ///< Those that are not ruled out.
   bool unit_weights_ = false;                ///< All of shared_ weigh 1 or 0.
   std::pmr::vector<std::uint64_t> counted_;  ///< Those that weigh something.
+
+  // For the posting at hand.
+  std::pmr::vector<Question> asked_;           ///< What to look for in a group, in this order.
+  std::pmr::vector<std::uint64_t> unknown_;    ///< weigh()'s: of the open layers that count.
+  std::pmr::vector<std::uint32_t> processed_;  ///< Vertices of which all groups were weighed.
 };
 
 }  // namespace freshet::detail

@@ -17,11 +17,12 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <memory>
 #include <optional>
-#include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/digest.h"
@@ -34,35 +35,38 @@ namespace freshet::detail {
 
 inline constexpr std::uint32_t kNone = ~std::uint32_t{0};
 inline constexpr std::uint64_t kForever = ~std::uint64_t{0};
+inline constexpr double kNoQuality = std::numeric_limits<double>::quiet_NaN();
 
-/// A place in a list of versions, best first: the next version on each level (Pugh, "Skip lists", 1990), or kNone. An
-/// eighth of the versions on a level are on the one above.
-struct Links {
-  static constexpr unsigned kLevels = 4;
-  std::array<std::atomic<std::uint32_t>, kLevels> next;
+/// The upper levels of a place in a list of versions (Pugh, "Skip lists", 1990): the next one on each, or kNone. An
+/// eighth of the versions on a level are on the one above, so few have one. The writer's.
+struct Tower {
+  static constexpr unsigned kLevels = 3;
+  std::array<std::uint32_t, kLevels> next;
+  std::uint32_t free_link = kNone;
 
-  Links() { clear(); }
-  void clear() {
-    for (auto& level : next) level.store(kNone, std::memory_order_relaxed);
-  }
+  void clear() { next.fill(kNone); }
+  std::uint32_t& next_free() { return free_link; }
 };
 
 /// Constant while in use, but for `died` and the links.
 struct Version {
-  Links links;
-  double quality = 0;  ///< 0 where it has none.
+  std::atomic<std::uint32_t> next{kNone};  ///< The next best one of the group.
+  std::uint32_t tower = kNone;             ///< The writer's.
+  double quality = 0;                      ///< NaN where it has none.
   std::uint64_t commit = 0;
   std::uint64_t number = 0;
   std::uint64_t born = 0;
   std::atomic<std::uint64_t> died{kForever};
   std::uint32_t model = kNone;
   std::uint32_t kin = kNone;
-  std::uint32_t group = kNone;
+  std::uint32_t group : 31 = 0;
+  std::uint32_t has_weights : 1 = 1;
   std::uint32_t tags = kNone;  ///< kNone: it has none.
-  std::uint32_t next_free = kNone;
-  bool has_quality = false;
-  bool has_weights = true;
+
+  bool has_quality() const { return !std::isnan(quality); }
+  std::uint32_t& next_free() { return tower; }
 };
+static_assert(sizeof(Version) == 64);
 
 /// A group's graph, which it owns. The writer takes it away when nobody can see versions of the group any more; who
 /// only comes across the group's number in a posting may still look at it, and loads it once.
@@ -86,46 +90,102 @@ class GraphPointer {
 };
 
 struct Group {
-  std::array<Links, 2> lists;  ///< Versions with weights, and without.
+  std::array<std::atomic<std::uint32_t>, 2> best{kNone, kNone};  ///< Of the versions with weights, and without.
+  std::array<std::uint32_t, 2> towers{kNone, kNone};             ///< Where those lists begin on the upper levels.
   GraphPointer graph;
-  std::uint32_t versions = 0;  ///< In the lists.
-  std::uint32_t named = 0;     ///< By how many postings; one more while it has its graph.
-  std::uint32_t next_free = kNone;
-  bool removed = false;  ///< Has no versions any more; its number stays until nothing names it.
-};
+  std::uint32_t versions = 0;     ///< In the lists.
+  std::uint32_t named : 31 = 0;   ///< By how many postings; one more while it has its graph.
+  std::uint32_t removed : 1 = 0;  ///< Has no versions any more; its number stays until nothing names it.
 
-/// The groups that have a slot, in a block: their number, then theirs. A block only grows, or another takes its place.
+  std::uint32_t& next_free() { return versions; }
+};
+static_assert(sizeof(Group) == 32);
+
+/// The groups that have a slot. Most slots are those of a group or two, which stand here; the others have a block:
+/// how many, room for how many, then the groups. A block only grows, or another takes its place.
 struct Posting {
   using Block = std::atomic<std::uint32_t>;
+  static constexpr std::uint32_t kHere = 2;
+  static constexpr std::uint32_t kBlockHead = 2;
 
   SlotId slot;
-  std::atomic<Block*> block{nullptr};
-  std::uint32_t capacity = 0;
-  std::uint32_t dead = 0;    ///< Removed groups in it.
-  std::array<Block, 3> few;  ///< The first block of most postings.
-  std::uint32_t next_free = kNone;
+  /// The block's address; or, being odd, up to two groups, so that a reader gets both at once.
+  std::atomic<std::uint64_t> groups{kNobody};
+  std::uint32_t dead = 0;  ///< Removed groups in it.
+  std::uint32_t free_link = kNone;
+
+  static constexpr std::uint64_t kNobody = 1;
+  static std::uint64_t one(std::uint32_t group) { return kNobody | 1u << 1 | std::uint64_t{group} << 4; }
+  static std::uint64_t two(std::uint32_t first, std::uint32_t second) {
+    return kNobody | 2u << 1 | std::uint64_t{first} << 4 | std::uint64_t{second} << 34;
+  }
+  static bool is_here(std::uint64_t groups) { return (groups & 1) != 0; }
+  static Block* block_of(std::uint64_t groups) { return reinterpret_cast<Block*>(groups); }
+  static std::size_t block_bytes(const Block* block) {
+    return sizeof(Block) * (kBlockHead + block[1].load(std::memory_order_relaxed));
+  }
+
+  std::uint32_t& next_free() { return free_link; }
 
   Posting() = default;
   ~Posting() {
-    if (Block* mine = block.load(std::memory_order_relaxed); mine != few.data()) delete[] mine;
+    const std::uint64_t mine = groups.load(std::memory_order_relaxed);
+    if (!is_here(mine)) delete[] block_of(mine);
   }
 };
+static_assert(sizeof(Posting) == 32);
+
+/// Calls act(group) for each, the latest first: a search gets better with time, so they are likelier to be answers.
+/// `act` comes as a value, so that what it captured stays in registers: long searches are in this loop.
+template <typename Act>
+void for_each_group(const Posting& posting, Act act) {
+  const std::uint64_t groups = posting.groups.load(std::memory_order_acquire);
+  if (Posting::is_here(groups)) {
+    constexpr std::uint64_t kGroup = (std::uint64_t{1} << 30) - 1;
+    const std::uint64_t count = groups >> 1 & 3;
+    if (count == 2) act(static_cast<std::uint32_t>(groups >> 34 & kGroup));
+    if (count != 0) act(static_cast<std::uint32_t>(groups >> 4 & kGroup));
+    return;
+  }
+  const Posting::Block* block = Posting::block_of(groups);
+  const Posting::Block* first = block + Posting::kBlockHead;
+  for (const Posting::Block* at = first + block[0].load(std::memory_order_acquire); at != first;) {
+    act((--at)->load(std::memory_order_relaxed));
+  }
+}
+
+inline std::uint32_t groups_in(const Posting& posting) {
+  const std::uint64_t groups = posting.groups.load(std::memory_order_acquire);
+  if (Posting::is_here(groups)) return groups >> 1 & 3;
+  return Posting::block_of(groups)[0].load(std::memory_order_acquire);
+}
 
 struct ModelName {
-  std::string text;
+  std::unique_ptr<const char[]> characters;
+  std::uint32_t size = 0;
   std::uint32_t versions = 0;
-  std::uint32_t next_free = kNone;
+
+  std::string_view text() const { return {characters.get(), size}; }
+  std::uint32_t& next_free() { return versions; }
 };
 
 struct TagSet {
   std::vector<Digest> digests;  ///< Ascending.
   std::uint32_t versions = 0;
-  std::uint32_t next_free = kNone;
+
+  std::uint32_t& next_free() { return versions; }
+};
+
+/// What the versions of a process have in common.
+struct Life {
+  RunId run;
+  std::uint64_t incarnation = 0;
 };
 
 /// A version that is, or was, or is only known as an ancestor. Lines stay when versions go.
 struct Kin {
-  VersionId id;
+  std::uint64_t sequence = 0;
+  std::uint32_t life = kNone;
   std::atomic<std::uint32_t> ancestor{kNone};
   std::uint32_t version = kNone;  ///< The writer's.
 };
@@ -135,23 +195,29 @@ struct Kin {
 struct GroupBound {
   std::atomic<double> quality;  ///< As bound_of() has it.
   std::atomic<std::uint64_t> commit;
-  std::uint32_t next_free = kNone;
 };
 
-/// A quality as a number that sorts as qualities do: none is lowest.
-inline double bound_of(bool has_quality, double quality) {
-  if (!has_quality) return -std::numeric_limits<double>::infinity();
+/// A quality as a number that sorts as qualities do: none, which is NaN, is lowest.
+inline double bound_of(double quality) {
+  if (std::isnan(quality)) return -std::numeric_limits<double>::infinity();
   return std::max(quality, std::numeric_limits<double>::lowest());
 }
 
 struct Shelf {
   StableArray<Version> versions;
+  StableArray<Tower> towers;
   StableArray<Group> groups;
   StableArray<GroupBound> bounds;  ///< Numbered as groups are.
   StableArray<Posting> postings;
   StableArray<ModelName> models;
   StableArray<TagSet> tag_sets;
+  StableArray<Life> lives;
   StableArray<Kin> kin;
+
+  VersionId id_of(std::uint32_t number) const {
+    const Kin& one = kin[number];
+    return {.run = lives[one.life].run, .incarnation = lives[one.life].incarnation, .sequence = one.sequence};
+  }
 };
 
 /// What a reader begins with.
@@ -171,14 +237,14 @@ std::uint64_t hash_of(const VersionId& id);
 
 /// The slot's cell, when it is in the table.
 inline std::optional<CellTable::Found> find_slot(const Shelf& shelf, const CellTable& table, const SlotId& slot) {
-  return table.find(low_half(slot), [&](Cell cell) {
+  return table.find(first_half(slot), [&](Cell cell) {
     return cell.flag ? shelf.groups[cell.number].graph->find(slot).has_value()
-                     : shelf.postings[cell.number].slot == slot;
+                     : same(shelf.postings[cell.number].slot, slot);
   });
 }
 
 inline std::optional<std::uint32_t> find_kin(const Shelf& shelf, const CellTable& table, const VersionId& id) {
-  const auto found = table.find(hash_of(id), [&](Cell cell) { return shelf.kin[cell.number].id == id; });
+  const auto found = table.find(hash_of(id), [&](Cell cell) { return shelf.id_of(cell.number) == id; });
   if (!found) return std::nullopt;
   return found->cell.number;
 }

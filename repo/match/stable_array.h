@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <new>
 
 #include "core/check.h"
 
@@ -13,14 +14,15 @@ namespace freshet::detail {
 
 /// operator[]: any thread that learned of the index from the writer through a release and acquire. The rest: the
 /// writer. Elements are made when their index is first given, and live as long as the array; one that was given back is
-/// given again as it is. For that an element has a number `next_free`, which is the array's while it is not in use.
+/// given again as it is. For that an element has a number that next_free() gives, the array's while it is not in use.
 template <typename T>
 class StableArray {
  public:
   // Memory that the system gives as zeros costs nothing until it is used.
   StableArray() : chunks_(static_cast<T**>(std::calloc(kChunks, sizeof(T*)))) { FRESHET_CHECK(chunks_ != nullptr); }
   ~StableArray() {
-    for (std::size_t i = 0; i * kChunk < size_; ++i) delete[] chunks_[i];
+    for (std::uint32_t i = 0; i < size_; ++i) (*this)[i].~T();
+    for (std::size_t i = 0; i * kChunk < size_; ++i) ::operator delete(chunks_[i]);
     std::free(chunks_);
   }
   StableArray(const StableArray&) = delete;
@@ -31,10 +33,10 @@ class StableArray {
 
   /// REQUIRES: fewer than capacity() are in use.
   std::uint32_t take() {
-    if constexpr (requires(T & element) { element.next_free; }) {
+    if constexpr (kGivenBack) {
       if (free_ != kNone) {
         const std::uint32_t index = free_;
-        free_ = (*this)[index].next_free;
+        free_ = (*this)[index].next_free();
         --free_count_;
         return index;
       }
@@ -42,23 +44,26 @@ class StableArray {
     if (size_ % kChunk == 0) {
       FRESHET_CHECK(size_ < capacity());
       // Whoever learns of an index in it does so after this: its release is this one's, too.
-      chunks_[size_ / kChunk] = new T[kChunk]();
+      chunks_[size_ / kChunk] = static_cast<T*>(::operator new(kChunk * sizeof(T)));
     }
+    new (&(*this)[size_]) T();
     return size_++;
   }
   /// REQUIRES: no reader can reach it.
   void give_back(std::uint32_t index) {
-    (*this)[index].next_free = free_;
+    (*this)[index].next_free() = free_;
     free_ = index;
     ++free_count_;
   }
 
   static constexpr std::size_t capacity() { return kChunks * kChunk; }
   std::size_t in_use() const { return size_ - free_count_; }
-  std::size_t memory_bytes() const { return (size_ + kChunk - 1) / kChunk * kChunk * sizeof(T); }
+  /// Of elements that were ever in use; room that never was is no memory yet.
+  std::size_t memory_bytes() const { return size_ * sizeof(T) + (size_ + kChunk - 1) / kChunk * sizeof(T*); }
 
  private:
   static constexpr std::uint32_t kNone = ~std::uint32_t{0};
+  static constexpr bool kGivenBack = requires(T & element) { element.next_free(); };
   static constexpr std::size_t kChunk = 1 << 10;
   static constexpr std::size_t kChunks = 1 << 16;
 

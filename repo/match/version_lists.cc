@@ -3,34 +3,64 @@
 #include "repo/match/writer.h"
 
 namespace freshet::detail {
-namespace {
+struct IndexWriter::Place {
+  std::uint32_t group = kNone;
+  std::uint32_t list = 0;  ///< 0: of versions with weights.
+  std::uint32_t version = kNone;
+};
 
-Links& list_of(Shelf& shelf, const Version& version) {
-  return shelf.groups[version.group].lists[version.has_weights ? 0 : 1];
+std::uint32_t IndexWriter::next(const Place& place, unsigned level) const {
+  const Group& group = shelf_.groups[place.group];
+  const bool at_begin = place.version == kNone;
+  if (level == 0) {
+    const auto& next = at_begin ? group.best[place.list] : shelf_.versions[place.version].next;
+    return next.load(std::memory_order_relaxed);
+  }
+  const std::uint32_t tower = at_begin ? group.towers[place.list] : shelf_.versions[place.version].tower;
+  return tower == kNone ? kNone : shelf_.towers[tower].next[level - 1];
 }
 
-/// On each level, the links after which `version` stands or would stand.
-std::array<Links*, Links::kLevels> places_before(Shelf& shelf, const Version& version) {
-  std::array<Links*, Links::kLevels> places{};
-  Links* at = &list_of(shelf, version);
-  for (unsigned level = Links::kLevels; level-- > 0;) {
+void IndexWriter::set_next(const Place& place, unsigned level, std::uint32_t next) {
+  Group& group = shelf_.groups[place.group];
+  const bool at_begin = place.version == kNone;
+  if (level == 0) {
+    auto& link = at_begin ? group.best[place.list] : shelf_.versions[place.version].next;
+    link.store(next, std::memory_order_release);
+    return;
+  }
+  std::uint32_t& tower = at_begin ? group.towers[place.list] : shelf_.versions[place.version].tower;
+  if (tower == kNone) {
+    tower = shelf_.towers.take();
+    shelf_.towers[tower].clear();
+  }
+  shelf_.towers[tower].next[level - 1] = next;
+}
+
+/// On each level, the place after which `version` stands or would stand.
+std::array<IndexWriter::Place, 1 + Tower::kLevels> IndexWriter::places_before(const Version& version) const {
+  std::array<Place, 1 + Tower::kLevels> places;
+  Place at{.group = version.group, .list = version.has_weights ? 0u : 1u};
+  for (unsigned level = Tower::kLevels + 1; level-- > 0;) {
     for (;;) {
-      const std::uint32_t next = at->next[level].load(std::memory_order_relaxed);
-      if (next == kNone || !comes_before(shelf, shelf.versions[next], version)) break;
-      at = &shelf.versions[next].links;
+      const std::uint32_t behind = next(at, level);
+      if (behind == kNone || !comes_before(shelf_, shelf_.versions[behind], version)) break;
+      at.version = behind;
     }
     places[level] = at;
   }
   return places;
 }
 
-}  // namespace
+void IndexWriter::give_back_tower(std::uint32_t& tower) {
+  if (tower != kNone) shelf_.towers.give_back(tower);
+  tower = kNone;
+}
 
 bool comes_before(const Shelf& shelf, const Version& left, const Version& right) {
-  if (left.has_quality != right.has_quality) return left.has_quality;
-  if (left.quality != right.quality) return left.quality > right.quality;
+  if (left.has_quality() != right.has_quality()) return left.has_quality();
+  if (left.has_quality() && left.quality != right.quality) return left.quality > right.quality;
   if (left.commit != right.commit) return left.commit > right.commit;
-  if (left.model != right.model) return shelf.models[left.model].text < shelf.models[right.model].text;
+  if (left.model != right.model) return shelf.models[left.model].text() < shelf.models[right.model].text();
   if (left.number != right.number) return left.number < right.number;
   // Two lives of one version: a change of its quality ends one and begins another.
   return left.born > right.born;
@@ -39,7 +69,8 @@ bool comes_before(const Shelf& shelf, const Version& left, const Version& right)
 std::uint32_t IndexWriter::new_version(const Version& like) {
   const std::uint32_t index = shelf_.versions.take();
   Version& version = shelf_.versions[index];
-  version.links.clear();
+  version.next.store(kNone, std::memory_order_relaxed);
+  version.tower = kNone;
   version.quality = like.quality;
   version.commit = like.commit;
   version.number = like.number;
@@ -49,7 +80,6 @@ std::uint32_t IndexWriter::new_version(const Version& like) {
   version.kin = like.kin;
   version.group = like.group;
   version.tags = like.tags;
-  version.has_quality = like.has_quality;
   version.has_weights = like.has_weights;
   ++shelf_.models[version.model].versions;
   if (version.tags != kNone) ++shelf_.tag_sets[version.tags].versions;
@@ -61,46 +91,41 @@ std::uint32_t IndexWriter::new_version(const Version& like) {
 void IndexWriter::link(std::uint32_t index) {
   Version& version = shelf_.versions[index];
   unsigned levels = 1;
-  while (levels < Links::kLevels) {
+  while (levels <= Tower::kLevels) {
     random_ = random_ * 6364136223846793005ULL + 1442695040888963407ULL;
     if (random_ >> 61 != 0) break;
     ++levels;
   }
   GroupBound& bound = shelf_.bounds[version.group];
-  const double quality = bound_of(version.has_quality, version.quality);
+  const double quality = bound_of(version.quality);
   if (quality > bound.quality.load(std::memory_order_relaxed)) {
     bound.quality.store(quality, std::memory_order_relaxed);
   }
   if (version.commit > bound.commit.load(std::memory_order_relaxed)) {
     bound.commit.store(version.commit, std::memory_order_relaxed);
   }
-  const auto places = places_before(shelf_, version);
-  for (unsigned level = 0; level < levels; ++level) {
-    version.links.next[level].store(places[level]->next[level].load(std::memory_order_relaxed),
-                                    std::memory_order_relaxed);
-  }
-  // From below: who finds it on a level can go on from there on that level and all below.
-  for (unsigned level = 0; level < levels; ++level) {
-    places[level]->next[level].store(index, std::memory_order_release);
-  }
+  const auto places = places_before(version);
+  const Place mine{.group = version.group, .list = places[0].list, .version = index};
+  for (unsigned level = 0; level < levels; ++level) set_next(mine, level, next(places[level], level));
+  // Its own link stands before anybody can come to it.
+  for (unsigned level = 0; level < levels; ++level) set_next(places[level], level, index);
   ++shelf_.groups[version.group].versions;
 }
 
 void IndexWriter::unlink(std::uint32_t index) {
-  const Version& version = shelf_.versions[index];
-  const auto places = places_before(shelf_, version);
-  for (unsigned level = Links::kLevels; level-- > 0;) {
-    if (places[level]->next[level].load(std::memory_order_relaxed) != index) continue;
-    // Its own links stay: a reader that stands on it goes on.
-    places[level]->next[level].store(version.links.next[level].load(std::memory_order_relaxed),
-                                     std::memory_order_release);
+  Version& version = shelf_.versions[index];
+  const auto places = places_before(version);
+  const Place mine{.group = version.group, .list = places[0].list, .version = index};
+  for (unsigned level = Tower::kLevels + 1; level-- > 0;) {
+    // Its own link stays: a reader that stands on it goes on.
+    if (next(places[level], level) == index) set_next(places[level], level, next(mine, level));
   }
+  give_back_tower(version.tower);
   Group& group = shelf_.groups[version.group];
-  double quality = bound_of(false, 0);
-  for (const Links& list : group.lists) {
-    const std::uint32_t best = list.next[0].load(std::memory_order_relaxed);
-    if (best == kNone) continue;
-    quality = std::max(quality, bound_of(shelf_.versions[best].has_quality, shelf_.versions[best].quality));
+  double quality = bound_of(kNoQuality);
+  for (const auto& list : group.best) {
+    const std::uint32_t best = list.load(std::memory_order_relaxed);
+    if (best != kNone) quality = std::max(quality, bound_of(shelf_.versions[best].quality));
   }
   shelf_.bounds[version.group].quality.store(quality, std::memory_order_relaxed);
   if (--group.versions == 0) remove_group(version.group);

@@ -1,7 +1,6 @@
 #include "repo/match/writer.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "core/format.h"
 
@@ -27,6 +26,7 @@ IndexWriter::IndexWriter(Shelf& shelf, Epochs& epochs)
       kin_(std::make_unique<CellTable>(kFirstCells)),
       groups_(GroupHash{shelf}),
       models_(ModelHash{shelf}),
+      lives_(LifeHash{shelf}),
       tag_sets_(TagsHash{shelf}) {
   publish(0);
 }
@@ -46,27 +46,49 @@ void IndexWriter::insert_cell(std::unique_ptr<CellTable>& table, std::uint64_t h
   table->insert(hash, cell);
 }
 
+std::uint32_t IndexWriter::life_of(const VersionId& id) {
+  const VersionId first{.run = id.run, .incarnation = id.incarnation};
+  const auto known = lives_.find(hash_of(first), [&](std::uint32_t life) {
+    return shelf_.lives[life].run == id.run && shelf_.lives[life].incarnation == id.incarnation;
+  });
+  if (known) return *known;
+  const std::uint32_t index = shelf_.lives.take();
+  shelf_.lives[index] = {.run = id.run, .incarnation = id.incarnation};
+  lives_.insert(index);
+  return index;
+}
+
 std::uint32_t IndexWriter::kin_of(const VersionId& id) {
   if (const auto known = find_kin(shelf_, *kin_, id)) return *known;
+  const std::uint32_t life = life_of(id);
   const std::uint32_t index = shelf_.kin.take();
-  shelf_.kin[index].id = id;
+  shelf_.kin[index].life = life;
+  shelf_.kin[index].sequence = id.sequence;
   insert_cell(kin_, hash_of(id), {.number = index});
   return index;
 }
 
 std::uint32_t IndexWriter::model_of(const std::string& name) {
-  const auto known = models_.find(std::hash<std::string>()(name),
-                                  [&](std::uint32_t model) { return shelf_.models[model].text == name; });
+  const auto known = models_.find(std::hash<std::string_view>()(name),
+                                  [&](std::uint32_t model) { return shelf_.models[model].text() == name; });
   if (known) return *known;
   const std::uint32_t index = shelf_.models.take();
-  shelf_.models[index].text = name;
+  auto characters = std::make_unique<char[]>(name.size());
+  std::ranges::copy(name, characters.get());
+  shelf_.models[index].characters = std::move(characters);
+  shelf_.models[index].size = static_cast<std::uint32_t>(name.size());
+  shelf_.models[index].versions = 0;
+  heap_bytes_ += name.size();
   models_.insert(index);
   return index;
 }
 
 void IndexWriter::leave_model(std::uint32_t model) {
-  if (--shelf_.models[model].versions != 0) return;
+  ModelName& name = shelf_.models[model];
+  if (--name.versions != 0) return;
   models_.erase(model);
+  heap_bytes_ -= name.size;
+  name.characters.reset();
   shelf_.models.give_back(model);
 }
 
@@ -78,6 +100,7 @@ std::uint32_t IndexWriter::tag_set_of(std::vector<Digest> digests) {
   if (known) return *known;
   const std::uint32_t index = shelf_.tag_sets.take();
   shelf_.tag_sets[index].digests = std::move(digests);
+  shelf_.tag_sets[index].versions = 0;
   tag_sets_.insert(index);
   return index;
 }
@@ -93,8 +116,7 @@ Status IndexWriter::insert(const IndexEntry& entry) {
   if (shelf_.kin[kin].version != kNone) return fail(Code::already_exists, to_string(entry.id) + " is in the index");
   add_line(entry.id, entry.ancestor);
   Version like;
-  like.has_quality = entry.quality.has_value() && !std::isnan(*entry.quality);
-  like.quality = like.has_quality ? *entry.quality : 0;
+  like.quality = entry.quality.value_or(kNoQuality);
   like.commit = entry.commit;
   like.number = entry.name.number;
   like.model = model_of(entry.name.model);
@@ -120,8 +142,7 @@ bool IndexWriter::set_quality(const VersionId& id, const std::optional<double>& 
   const std::uint32_t before = shelf_.kin[*kin].version;
   const Version& old = shelf_.versions[before];
   Version like;
-  like.has_quality = quality.has_value() && !std::isnan(*quality);
-  like.quality = like.has_quality ? *quality : 0;
+  like.quality = quality.value_or(kNoQuality);
   like.commit = old.commit;
   like.number = old.number;
   like.model = old.model;
@@ -159,10 +180,11 @@ void IndexWriter::publish(std::uint64_t as_of) {
 StructureIndex::Memory IndexWriter::memory() const {
   StructureIndex::Memory memory{.models = living_, .graph_bytes = graph_bytes_};
   memory.architectures = shelf_.groups.in_use();
-  memory.index_bytes = shelf_.versions.memory_bytes() + shelf_.groups.memory_bytes() + shelf_.bounds.memory_bytes() +
-                       shelf_.postings.memory_bytes() + shelf_.models.memory_bytes() + shelf_.tag_sets.memory_bytes() +
-                       shelf_.kin.memory_bytes() + slots_->memory_bytes() + kin_->memory_bytes() +
-                       groups_.memory_bytes() + models_.memory_bytes() + tag_sets_.memory_bytes() + heap_bytes_;
+  memory.index_bytes = shelf_.versions.memory_bytes() + shelf_.towers.memory_bytes() + shelf_.groups.memory_bytes() +
+                       shelf_.bounds.memory_bytes() + shelf_.postings.memory_bytes() + shelf_.models.memory_bytes() +
+                       shelf_.tag_sets.memory_bytes() + shelf_.kin.memory_bytes() + shelf_.lives.memory_bytes() +
+                       slots_->memory_bytes() + kin_->memory_bytes() + groups_.memory_bytes() + models_.memory_bytes() +
+                       lives_.memory_bytes() + tag_sets_.memory_bytes() + heap_bytes_;
   return memory;
 }
 

@@ -2,7 +2,9 @@
 
 /// Who changes the index: one thread at a time, beside any number of readers.
 
+#include <array>
 #include <memory>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -32,6 +34,7 @@ class IndexWriter {
 
  private:
   // Names, lines and tags that versions share.
+  std::uint32_t life_of(const VersionId& id);
   std::uint32_t kin_of(const VersionId& id);
   std::uint32_t model_of(const std::string& name);
   std::uint32_t tag_set_of(std::vector<Digest> digests);
@@ -42,6 +45,12 @@ class IndexWriter {
   std::uint32_t new_version(const Version& like);
   void link(std::uint32_t version);
   void unlink(std::uint32_t version);
+  /// A place in a group's list: a version, or, being kNone, where the list begins.
+  struct Place;
+  std::uint32_t next(const Place& place, unsigned level) const;
+  void set_next(const Place& place, unsigned level, std::uint32_t next);
+  std::array<Place, 1 + Tower::kLevels> places_before(const Version& version) const;
+  void give_back_tower(std::uint32_t& tower);
   void end(std::uint32_t version);
 
   // Groups: in repo/match/groups.cc.
@@ -53,7 +62,8 @@ class IndexWriter {
   std::uint32_t new_posting(const SlotId& slot, std::uint32_t group);
   void append(std::uint32_t posting, std::uint32_t group);
   void drop_removed(std::uint32_t posting);
-  void set_block(Posting& posting, const std::vector<std::uint32_t>& groups, std::uint32_t capacity);
+  void set_groups(Posting& posting, const std::vector<std::uint32_t>& groups, std::uint32_t room);
+  void delete_block(Posting::Block* block);
   void leave_posting_of(std::uint32_t group);
   void leave_group(std::uint32_t group);
 
@@ -72,7 +82,15 @@ class IndexWriter {
   };
   struct ModelHash {
     const Shelf& shelf;
-    std::uint64_t operator()(std::uint32_t model) const { return std::hash<std::string>()(shelf.models[model].text); }
+    std::uint64_t operator()(std::uint32_t model) const {
+      return std::hash<std::string_view>()(shelf.models[model].text());
+    }
+  };
+  struct LifeHash {
+    const Shelf& shelf;
+    std::uint64_t operator()(std::uint32_t life) const {
+      return hash_of({.run = shelf.lives[life].run, .incarnation = shelf.lives[life].incarnation});
+    }
   };
   struct TagsHash {
     const Shelf& shelf;
@@ -85,13 +103,14 @@ class IndexWriter {
   std::unique_ptr<CellTable> kin_;
   FlatSet<GroupHash> groups_;
   FlatSet<ModelHash> models_;
+  FlatSet<LifeHash> lives_;
   FlatSet<TagsHash> tag_sets_;
   std::uint64_t epoch_ = 0;
   std::uint32_t groups_end_ = 0;  ///< Greater than every group's number.
   std::uint64_t random_ = 0x2545F4914F6CDD1DULL;
   std::uint64_t living_ = 0;  ///< Versions that can be in an answer.
   std::uint64_t graph_bytes_ = 0;
-  std::uint64_t heap_bytes_ = 0;  ///< Blocks of postings that are not inside them.
+  std::uint64_t heap_bytes_ = 0;  ///< Blocks of postings, and names.
   std::atomic<const View*> view_{nullptr};
   Deferred deferred_;  ///< Last: its actions use all the rest.
 };
