@@ -13,6 +13,10 @@ namespace {
 
 Time now() { return system_clock().now(); }
 
+/// A server that refuses a key says so and hangs up, and what it said may be lost with the connection: the next
+/// handshake tells.
+constexpr int kHandshakesMax = 3;
+
 bool is_last(const wire::Reply& reply) {
   const wire::Answer kind = reply.body_type();
   return kind != wire::Answer::Progress && kind != wire::Answer::Upload && kind != wire::Answer::Credit;
@@ -55,6 +59,15 @@ void Conversation::abandon() {
 }
 
 Result<std::shared_ptr<Link>> Link::open(const Options& options, Time deadline) {
+  for (int tries = 1;; ++tries) {
+    FRESHET_ASSIGN(std::shared_ptr<Link> link, connect(options));
+    Status welcome = link->hello(deadline);
+    if (welcome) return link;
+    if (!link->broke_off_ || tries == kHandshakesMax || now() >= deadline) return fail(std::move(welcome).error());
+  }
+}
+
+Result<std::shared_ptr<Link>> Link::connect(const Options& options) {
   const ClientCredentials* const proof = options.credentials ? &*options.credentials : nullptr;
   FRESHET_ASSIGN(SocketAddress address,
                  SocketAddress::parse(options.address, false, proof != nullptr ? Reach::any_host : Reach::this_host));
@@ -70,7 +83,6 @@ Result<std::shared_ptr<Link>> Link::open(const Options& options, Time deadline) 
   } catch (const std::system_error& error) {
     return fail(Code::unavailable, format("start a connection's thread: {}", error.what()));
   }
-  FRESHET_TRY(link->hello(deadline));
   return link;
 }
 
@@ -202,6 +214,7 @@ void Link::send_posted() {
 void Link::take_events() {
   while (const auto event = socket_.monitor->take()) {
     if (broken_) continue;
+    if (event->kind == ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL) broke_off_ = true;
     broken_ = handshake_error(*event, parties_);
     if (broken_ || (event->kind != ZMQ_EVENT_DISCONNECTED && event->kind != ZMQ_EVENT_CLOSED)) continue;
     broken_ = Error(Code::unavailable, event->kind == ZMQ_EVENT_CLOSED

@@ -90,6 +90,7 @@ class Link : public std::enable_shared_from_this<Link> {
   };
   Link(const Options& options, HandshakeParties parties, Parts parts);
 
+  static Result<std::shared_ptr<Link>> connect(const Options& options);
   Status hello(Time deadline);
   Status post(std::uint64_t number, Encoded message) FRESHET_EXCLUDES(mutex_);
   void push(Outgoing outgoing) FRESHET_EXCLUDES(mutex_);
@@ -126,6 +127,7 @@ class Link : public std::enable_shared_from_this<Link> {
   std::map<std::uint64_t, std::shared_ptr<Inbox>> inboxes_ FRESHET_GUARDED_BY(mutex_);
   std::optional<Error> dead_ FRESHET_GUARDED_BY(mutex_);
   std::atomic<bool> stopping_{false};
+  std::atomic<bool> broke_off_{false};  ///< The handshake ended without a reason.
   std::thread thread_;
 };
 
