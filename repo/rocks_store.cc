@@ -13,6 +13,7 @@
 #include <rocksdb/listener.h>
 #include <rocksdb/table.h>
 #include "core/format.h"
+#include "repo/chunk_memory.h"
 
 namespace freshet {
 namespace {
@@ -170,11 +171,17 @@ Status RocksStore::check_room(std::uint64_t bytes) const {
 Result<std::unique_ptr<RocksStore>> RocksStore::open(const RocksOptions& options) {
   if (options.folder.empty()) return fail(Code::invalid_argument, "the repository's folder has no name");
   FRESHET_TRY(check_folder(options));
-  const std::shared_ptr<rocksdb::Cache> cache = rocksdb::NewLRUCache(32 << 20);
+  rocksdb::LRUCacheOptions cache_options;
+  cache_options.capacity = 32 << 20;
+  const std::shared_ptr<rocksdb::Cache> cache = rocksdb::NewLRUCache(cache_options);
+  // Payloads are never cached; this cache is where their column family has its memory from.
+  cache_options.capacity = 1 << 20;
+  cache_options.memory_allocator = make_chunk_memory();
+  const std::shared_ptr<rocksdb::Cache> payload_cache = rocksdb::NewLRUCache(cache_options);
   const std::vector<rocksdb::ColumnFamilyDescriptor> families = {
       {rocksdb::kDefaultColumnFamilyName, record_options(cache)},
       {"blobs", record_options(cache)},
-      {"payloads", payload_options(cache)},
+      {"payloads", payload_options(payload_cache)},
   };
   const auto stopped = std::make_shared<std::atomic<bool>>(false);
   const rocksdb::DBOptions db_settings = db_options(options, stopped);

@@ -291,6 +291,7 @@ class Benchmark {
   void add_ratios(const std::string& name) {
     worst_["memory_vs_memcpy"].add(both(name, "memcpy") / both(name, "memory"));
     worst_["memory_vs_h5py_disk"].add(both(name, "h5py_disk") / both(name, "memory"));
+    worst_["memcpy_vs_h5py_disk"].add(both(name, "h5py_disk") / both(name, "memcpy"));
     worst_["memory_vs_h5py_cached"].add(both(name, "h5py") / both(name, "memory"));
     worst_["memory_vs_safetensors"].add(both(name, "safetensors") / both(name, "memory"));
     worst_["memory_vs_untouched"].add(both(name, "memory_untouched") / both(name, "memory"));
