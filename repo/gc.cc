@@ -181,6 +181,8 @@ Result<GcReport> LocalRepository::gc(const GcOptions& options, const Progress& p
     }
     FRESHET_TRY(impl_->drop_unnamed(garbage.unnamed));
     for (const auto& [key, bytes] : garbage.blobs) {
+      const auto segment = segment_of_blob(key);
+      if (segment && impl_->readable->holds(*segment)) continue;  // The next gc() takes it.
       if (Status erased = impl_->backend->erase_blob(key); !erased) {
         impl_->failed = true;
         return fail(std::move(erased).error().with_context("collect garbage"));

@@ -18,6 +18,7 @@
 #include "repo/catalog.h"
 #include "repo/manifest_group.h"
 #include "repo/match/structure_index.h"
+#include "repo/readable.h"
 #include "repo/references.h"
 #include "repo/repository.h"
 
@@ -75,6 +76,7 @@ class LocalRepository final : public Repository {
   Result<std::vector<std::uint32_t>> wanted(const Manifest& manifest, const PutOptions& options) const override;
   Status read_range(const VersionRecord& record, std::uint32_t tensor, std::uint64_t offset,
                     MutableBytes out) const override;
+  Result<std::shared_ptr<const void>> keep_readable(std::span<const SegmentName> segments) const override;
   Result<std::vector<OwnerRow>> owners(const VersionName& name) const override;
   Result<std::vector<LineageRow>> lineage(const VersionName& name) const override;
   Result<std::optional<VersionName>> mrca(const VersionName& a, const VersionName& b) const override;
@@ -253,6 +255,8 @@ class LocalRepository::Impl {
   std::unordered_set<VersionId> versions_in_flight FRESHET_GUARDED_BY(turn);
   std::unordered_set<SegmentName> segments_in_flight FRESHET_GUARDED_BY(turn);
   CondVar put_ended;  ///< With `turn`.
+
+  const std::shared_ptr<ReadableSegments> readable = std::make_shared<ReadableSegments>();
 
   /// Puts whose blobs are durable and whose records are not. Taken after `turn`, or alone.
   Mutex queue_mutex;

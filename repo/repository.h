@@ -200,6 +200,12 @@ class Repository {
   virtual Status read_range(const VersionRecord& record, std::uint32_t tensor, std::uint64_t offset,
                             MutableBytes out) const = 0;
 
+  /// For a server that lends bytes: while what is returned lives, which may be longer than the repository does, gc()
+  /// leaves these segments' bytes, whoever is retired meanwhile. Nothing durable, and nothing that holds up a
+  /// retirement. A segment that is kept as a difference may all the same end as not readable when its version is
+  /// retired. not_found when one of them is not stored (any more). Repositories elsewhere promise nothing: null.
+  virtual Result<std::shared_ptr<const void>> keep_readable(std::span<const SegmentName> segments) const;
+
   virtual Result<std::vector<OwnerRow>> owners(const VersionName& name) const = 0;
 
   // Who came from whom. Retired versions keep their place and can be asked about; all but contributors() and diff(),

@@ -27,6 +27,8 @@ class TouchedMemory {
   /// Nothing when there is no room for so many bytes in one piece.
   std::optional<Piece> take(std::uint64_t bytes);
   void give_back(SegmentIndex segment);
+  /// All of it, so that a fabric can be told.
+  Bytes memory() const { return slab_.memory(); }
 
  private:
   explicit TouchedMemory(Slab slab);

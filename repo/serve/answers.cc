@@ -88,6 +88,9 @@ class Asked {
   Status work(const wire::SettlePut& settle);
   Status work(const wire::AskShared& shared);
   Status work(const wire::ChangeShared& change);
+  Status work(const wire::Lend& lend);
+  Status work(const wire::RenewLease& renew) { return say_done(with_.bulk.renew(with_.session, renew.lease())); }
+  Status work(const wire::EndLease& end);
 
   Repository& repository() const { return with_.repository; }
   Progress progress() const;
@@ -130,6 +133,9 @@ Status Asked::dispatch() {
     case wire::Ask::SettlePut: return ask(question_.body_as_SettlePut());
     case wire::Ask::AskShared: return ask(question_.body_as_AskShared());
     case wire::Ask::ChangeShared: return ask(question_.body_as_ChangeShared());
+    case wire::Ask::Lend: return ask(question_.body_as_Lend());
+    case wire::Ask::RenewLease: return ask(question_.body_as_RenewLease());
+    case wire::Ask::EndLease: return ask(question_.body_as_EndLease());
     default: return fail(Code::unsupported, "this server does not know that question: it is of an older build");
   }
 }
@@ -332,6 +338,41 @@ Status Asked::work(const wire::ChangeShared& change) {
     return found;
   };
   return say_done(repository().change_shared_records(records(change.expected()), records(change.changes())));
+}
+
+Status Asked::work(const wire::Lend& lend) {
+  ReadDesk::Subject subject;
+  const std::vector<wire::Range> ranges = copied(lend.ranges());
+  const std::vector<wire::SegmentRange> segments = copied(lend.segments());
+  if (ranges.empty() == segments.empty() || ranges.size() > kRangesMax || segments.size() > kRangesMax) {
+    return fail(Code::invalid_argument, format("a lease is on 1 to {} ranges, of one kind", kRangesMax));
+  }
+  if (!ranges.empty()) {
+    FRESHET_ASSIGN(const VersionName name, read(lend.name()));
+    if (lend.id() == nullptr) return fail(Code::corrupt, "a question without its text");
+    FRESHET_ASSIGN(subject.record, with_.records.get(repository(), name, read(*lend.id())));
+  }
+  for (const wire::Range& range : ranges) {
+    subject.parts.push_back(
+        {.tensor = range.tensor(), .segment = {}, .offset = range.offset(), .bytes = range.bytes()});
+  }
+  for (const wire::SegmentRange& range : segments) {
+    subject.parts.push_back({.segment = read(range.segment()), .offset = range.offset(), .bytes = range.bytes()});
+  }
+  FRESHET_ASSIGN(const BulkService::Lent lent, with_.bulk.lend(with_.session, std::move(subject)));
+  std::vector<Offset<wire::Channel>> channels;
+  for (const protocol::ChannelOffer& offer : lent.channels) {
+    channels.push_back(
+        wire::CreateChannel(builder_, static_cast<std::uint8_t>(offer.kind), builder_.CreateString(offer.address)));
+  }
+  const auto list = builder_.CreateVector(channels);
+  return say(wire::CreateLent(builder_, lent.lease, lent.version, static_cast<std::uint64_t>(lent.lifetime.count()),
+                              lent.piece_bytes, list));
+}
+
+Status Asked::work(const wire::EndLease& end) {
+  with_.bulk.end(with_.session, end.lease());
+  return say(wire::CreateDone(builder_));
 }
 
 }  // namespace

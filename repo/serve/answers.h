@@ -9,6 +9,7 @@
 
 #include "core/mutex.h"
 #include "repo/repository.h"
+#include "repo/serve/bulk_service.h"
 #include "repo/serve/messages.h"
 #include "repo/serve/server_machine.h"
 
@@ -41,6 +42,8 @@ struct Outcome {
 struct Answering {
   Repository& repository;
   RecordCache& records;
+  BulkService& bulk;
+  std::uint64_t session = 0;  ///< Whose question it is.
   /// An encoded Progress of this question; any thread, cheap.
   std::function<void(Encoded progress)> progress;
 };

@@ -113,6 +113,8 @@ Status Link::hello(Time deadline) {
   if (welcome == nullptr || welcome->protocol() != kProtocolVersion) {
     return fail(Code::unsupported, format("{} is no repository's server, or one of another version", address_));
   }
+  session_ = welcome->session();
+  host_ = read(welcome->host());
   return {};
 }
 

@@ -70,6 +70,11 @@ class Link : public std::enable_shared_from_this<Link> {
   }
   bool is_dead() const FRESHET_EXCLUDES(mutex_);
   const std::string& address() const { return address_; }
+  /// What the server said of itself.
+  std::uint64_t session() const { return session_; }
+  const std::string& host() const { return host_; }
+  /// It was found to offer no data channels.
+  std::atomic<bool> has_no_channels{false};
 
  private:
   friend class Conversation;
@@ -114,6 +119,8 @@ class Link : public std::enable_shared_from_this<Link> {
   const Duration silence_;
   const Wake wake_;
   std::atomic<std::uint64_t> numbers_{0};
+  std::uint64_t session_ = 0;  ///< Constant once it is open.
+  std::string host_;
 
   // The loop thread's.
   zmq::context_t context_;

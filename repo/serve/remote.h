@@ -12,6 +12,7 @@
 
 #include "core/mutex.h"
 #include "repo/repository.h"
+#include "repo/serve/bulk_reader.h"
 #include "repo/serve/link.h"
 #include "repo/serve/messages.h"
 #include "repo/serve/remote_repository.h"
@@ -32,8 +33,11 @@ Result<const Body*> body_of(const Response& response) {
 
 class RemoteRepository final : public Repository {
  public:
-  RemoteRepository(Link::Options link_options, RemoteRepositoryOptions options)
-      : link_options_(std::move(link_options)), options_(std::move(options)) {}
+  RemoteRepository(Link::Options link_options, RemoteRepositoryOptions options, BulkReader::Options bulk)
+      : link_options_(std::move(link_options)),
+        options_(std::move(options)),
+        has_channels_(!bulk.openers.empty()),
+        bulk_(std::move(bulk)) {}
   Status connect() {
     FRESHET_ASSIGN(const auto opened, link());
     return {};
@@ -111,6 +115,13 @@ class RemoteRepository final : public Repository {
                       const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of) const;
   Status read_ranges(const VersionRecord& record, const Ranges& ranges) const;
   Status read_segment_ranges(const Ranges& ranges) const;
+  /// Through a data channel, as far as that goes: what did not come is to be asked for otherwise. `build(builder)`
+  /// makes the question for a lease on the parts, in their order.
+  template <typename Build>
+  void fetch_in_bulk(std::vector<BulkPart>& parts, Build build) const;
+  void fetch_version_in_bulk(const VersionRecord& record, const Ranges& ranges, std::vector<BulkPart>& parts) const;
+  void fetch_segments_in_bulk(const Ranges& ranges, std::vector<BulkPart>& parts) const;
+  static std::vector<BulkPart> parts_of(const Ranges& ranges, bool are_digested);
   static void append_ranges(Ranges& ranges, std::uint32_t tensor, const SegmentName& segment, std::uint64_t offset,
                             MutableBytes out);
   static std::span<const Range> next_batch(std::span<const Range> ranges);
@@ -121,6 +132,8 @@ class RemoteRepository final : public Repository {
 
   const Link::Options link_options_;
   const RemoteRepositoryOptions options_;
+  const bool has_channels_;
+  mutable BulkReader bulk_;
   mutable Mutex mutex_;
   mutable std::shared_ptr<Link> link_ FRESHET_GUARDED_BY(mutex_);
 };

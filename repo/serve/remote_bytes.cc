@@ -92,11 +92,18 @@ Status RemoteRepository::read(const VersionRecord& record, std::span<const Tenso
   FRESHET_TRY(check_reads(record, reads));
   const Manifest& manifest = record.manifest;
   const auto tensors = manifest.architecture->tensors();
-  Ranges ranges;
-  for (const TensorRead& one : reads) append_ranges(ranges, one.tensor, {}, 0, one.out);
-  FRESHET_TRY(read_ranges(record, ranges));
-  for (const TensorRead& one : reads) {
-    if (digest_of(one.out) == manifest.digests[one.tensor]) continue;
+  Ranges whole;
+  for (const TensorRead& one : reads) whole.push_back({.tensor = one.tensor, .segment = {}, .out = one.out});
+  std::vector<BulkPart> parts = parts_of(whole, true);
+  fetch_version_in_bulk(record, whole, parts);
+  Ranges rest;
+  for (std::size_t i = 0; i < reads.size(); ++i) {
+    if (!parts[i].came) append_ranges(rest, reads[i].tensor, {}, 0, reads[i].out);
+  }
+  FRESHET_TRY(read_ranges(record, rest));
+  for (std::size_t i = 0; i < reads.size(); ++i) {
+    const TensorRead& one = reads[i];
+    if ((parts[i].came ? parts[i].digest : digest_of(one.out)) == manifest.digests[one.tensor]) continue;
     return fail(Code::corrupt,
                 format("{} {}: its bytes do not match its digest", to_string(manifest.name), tensors[one.tensor].name));
   }
@@ -114,6 +121,10 @@ void RemoteRepository::append_ranges(Ranges& ranges, std::uint32_t tensor, const
 
 Status RemoteRepository::read_range(const VersionRecord& record, std::uint32_t tensor, std::uint64_t offset,
                                     MutableBytes out) const {
+  const Ranges whole{{.tensor = tensor, .segment = {}, .offset = offset, .out = out}};
+  std::vector<BulkPart> parts = parts_of(whole, false);
+  fetch_version_in_bulk(record, whole, parts);
+  if (parts.front().came) return {};
   Ranges ranges;
   append_ranges(ranges, tensor, {}, offset, out);
   return read_ranges(record, ranges);
@@ -130,17 +141,28 @@ Status RemoteRepository::read_ranges(const VersionRecord& record, const Ranges& 
 }
 
 Status RemoteRepository::read_segment_range(const SegmentName& segment, std::uint64_t offset, MutableBytes out) const {
+  const Ranges whole{{.tensor = 0, .segment = segment, .offset = offset, .out = out}};
+  std::vector<BulkPart> parts = parts_of(whole, false);
+  fetch_segments_in_bulk(whole, parts);
+  if (parts.front().came) return {};
   Ranges ranges;
   append_ranges(ranges, 0, segment, offset, out);
   return read_segment_ranges(ranges);
 }
 
 Status RemoteRepository::read_segments(std::span<const SegmentRead> reads) const {
-  Ranges ranges;
-  for (const SegmentRead& one : reads) append_ranges(ranges, 0, one.segment, 0, one.out);
-  FRESHET_TRY(read_segment_ranges(ranges));
-  for (const SegmentRead& one : reads) {
-    if (digest_of(one.out) == one.digest) continue;
+  Ranges whole;
+  for (const SegmentRead& one : reads) whole.push_back({.tensor = 0, .segment = one.segment, .out = one.out});
+  std::vector<BulkPart> parts = parts_of(whole, true);
+  fetch_segments_in_bulk(whole, parts);
+  Ranges rest;
+  for (std::size_t i = 0; i < reads.size(); ++i) {
+    if (!parts[i].came) append_ranges(rest, 0, reads[i].segment, 0, reads[i].out);
+  }
+  FRESHET_TRY(read_segment_ranges(rest));
+  for (std::size_t i = 0; i < reads.size(); ++i) {
+    const SegmentRead& one = reads[i];
+    if ((parts[i].came ? parts[i].digest : digest_of(one.out)) == one.digest) continue;
     return fail(Code::corrupt, format("segment {}: its bytes do not match its digest", to_string(one.segment)));
   }
   return {};

@@ -30,9 +30,14 @@ Result<Response> RemoteRepository::last_answer(Conversation& conversation, Durat
 
 Result<std::unique_ptr<Repository>> connect_repository(const std::string& address, RemoteRepositoryOptions options) {
   FRESHET_ASSIGN(std::optional<ClientCredentials> credentials, client_credentials(options.security));
+  rpc::BulkReader::Options bulk{.openers = {}, .trusted_fabric = options.security.trusted_fabric, .only = {}};
+  if (options.channels != "none") {
+    FRESHET_ASSIGN(bulk.only, parse_channel(options.channels));
+    bulk.openers = channel_openers(options.security, credentials);
+  }
   rpc::Link::Options link{.address = address, .credentials = std::move(credentials), .times = {}};
   link.times.silence = options.silence;
-  auto repository = std::make_unique<rpc::RemoteRepository>(std::move(link), std::move(options));
+  auto repository = std::make_unique<rpc::RemoteRepository>(std::move(link), std::move(options), std::move(bulk));
   FRESHET_TRY(repository->connect());
   return repository;
 }

@@ -25,6 +25,9 @@ struct RemoteRepositoryOptions {
   Duration answer = std::chrono::seconds(60);
   /// How long a server may be silent, though asked, before it counts as dead or stopped.
   Duration silence = std::chrono::seconds(3);
+  /// Through what large reads go: "auto", one of the kinds of data channels that the server may offer ("ucx", "zmq"),
+  /// or "none". Where there is no channel, or it breaks, they go over the connection as all else does.
+  std::string channels = "auto";
 };
 
 /// Any thread may use the result, and several at once.

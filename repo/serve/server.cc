@@ -44,6 +44,7 @@ class Server final : public RepositoryServer {
     std::unique_ptr<Authenticator> authenticator;
     ZmqSocket socket;
     Wake wake;
+    std::unique_ptr<BulkService> bulk;
   };
   Server(Repository& repository, const RepositoryServerOptions& options, Parts parts);
   ~Server() override;
@@ -52,7 +53,14 @@ class Server final : public RepositoryServer {
   const std::string& address() const override { return address_; }
   void drain(Duration at_most) override;
   Stat stat() const override {
-    return {.clients = clients_, .calls = calls_, .upload_bytes = upload_bytes_, .rejected = rejected_};
+    const ReadDesk::Stat desk = bulk_->stat();
+    return {.clients = clients_,
+            .calls = calls_,
+            .upload_bytes = upload_bytes_,
+            .leases = desk.leases,
+            .channel_bytes = bulk_->bytes_sent(),
+            .staged_bytes = desk.staged_bytes,
+            .rejected = rejected_};
   }
 
  private:
@@ -78,7 +86,7 @@ class Server final : public RepositoryServer {
   void carry_out(action::Invite& invite);
   void carry_out(action::Credit& credit);
   void carry_out(action::Store& store);
-  void carry_out(action::EndSession&) {}
+  void carry_out(action::EndSession& end) { bulk_->end_session(end.session); }
   void send(const Peer& peer, Encoded message);
   Workers& lane(wire::Ask kind);
   void post(Worked worked) FRESHET_EXCLUDES(mutex_);  ///< Any thread.
@@ -88,6 +96,7 @@ class Server final : public RepositoryServer {
   const std::string host_ = this_host();
   const Wake wake_;
   RecordCache records_;
+  const std::unique_ptr<BulkService> bulk_;
 
   // The loop thread's. The socket ends before the authenticator does, and that before the context.
   zmq::context_t context_;
@@ -120,6 +129,7 @@ Server::Server(Repository& repository, const RepositoryServerOptions& options, P
     : repository_(repository),
       address_(parts.socket.address.from_this_host()),
       wake_(std::move(parts.wake)),
+      bulk_(std::move(parts.bulk)),
       context_(std::move(parts.context)),
       authenticator_(std::move(parts.authenticator)),
       socket_(std::move(parts.socket)),
@@ -174,6 +184,7 @@ void Server::run() {
     if (now() - ticked >= kTick) {
       ticked = now();
       machine_.on_tick(ticked);
+      bulk_->on_tick(ticked);
     }
     carry_out();
     clients_ = machine_.sessions();
@@ -292,6 +303,7 @@ void Server::carry_out() {
 }
 
 void Server::carry_out(action::Welcome& welcome) {
+  bulk_->begin_session(welcome.session);
   Builder builder;
   const auto host = builder.CreateString(host_);
   send(welcome.peer,
@@ -312,12 +324,17 @@ Workers& Server::lane(wire::Ask kind) {
 }
 
 void Server::carry_out(action::Run& run) {
-  lane((*run.question)->body_type()).post([this, ticket = run.ticket, question = std::move(run.question)] {
-    const Answering with{.repository = repository_, .records = records_, .progress = [&](Encoded progress) {
-                           post({.ticket = ticket, .outcome = {.reply = std::move(progress)}, .is_progress = true});
-                         }};
-    post({.ticket = ticket, .outcome = answer(with, **question)});
-  });
+  lane((*run.question)->body_type())
+      .post([this, ticket = run.ticket, session = run.session, question = std::move(run.question)] {
+        const Answering with{.repository = repository_,
+                             .records = records_,
+                             .bulk = *bulk_,
+                             .session = session,
+                             .progress = [&](Encoded progress) {
+                               post({.ticket = ticket, .outcome = {.reply = std::move(progress)}, .is_progress = true});
+                             }};
+        post({.ticket = ticket, .outcome = answer(with, **question)});
+      });
 }
 
 void Server::carry_out(action::Store& store_action) {
@@ -379,11 +396,18 @@ Result<std::unique_ptr<RepositoryServer>> RepositoryServer::open(Repository& rep
       bind_data(context, std::move(address), proof,
                 {.message_bytes_max = rpc::kMessageBytesMax, .received_max = 64, .sent_max = rpc::kRepliesMax}));
   FRESHET_ASSIGN(Wake wake, Wake::open());
+  rpc::BulkService::Options bulk_options{.channels = options.channels,
+                                         .address = socket.address.text(),
+                                         .trusted_fabric = options.security.trusted_fabric,
+                                         .credentials = credentials,
+                                         .limits = {.staging_bytes = options.staging_bytes, .lifetime = options.lease}};
+  FRESHET_ASSIGN(auto bulk, rpc::BulkService::open(repository, std::move(bulk_options)));
   auto server = std::make_unique<rpc::Server>(repository, options,
                                               rpc::Server::Parts{.context = std::move(context),
                                                                  .authenticator = std::move(authenticator),
                                                                  .socket = std::move(socket),
-                                                                 .wake = std::move(wake)});
+                                                                 .wake = std::move(wake),
+                                                                 .bulk = std::move(bulk)});
   FRESHET_TRY(server->start(options.readers));
   return server;
 }

@@ -27,6 +27,13 @@ struct RepositoryServerOptions {
   std::size_t clients_max = 1024;
   /// What the tensors of puts that are under way may take of this process's memory; those that find no room wait.
   std::uint64_t upload_bytes_max = std::uint64_t{8} << 30;
+  /// Through which data channels large reads go (transport/channel/channel.h): "auto" for those that make sense on this
+  /// address, "none", or their kinds ("ucx,zmq"). The same security: ucx on loopback and trusted fabrics alone, zmq
+  /// with the keys of `security` where there are any. What has no channel is read over the same connection as all else.
+  std::string channels = "auto";
+  /// The memory in which what is read for the channels waits to be sent, taken when it is first needed.
+  std::uint64_t staging_bytes = std::uint64_t{64} << 20;
+  Duration lease = std::chrono::seconds(30);  ///< How long what a client is to fetch is kept for it, if not renewed.
   std::size_t readers = 0;  ///< Threads that work on quick questions; 0: as many as the machine has processors, to 8.
 };
 
@@ -50,7 +57,10 @@ class RepositoryServer {
     std::size_t clients = 0;
     std::size_t calls = 0;  ///< That are being worked on.
     std::uint64_t upload_bytes = 0;
-    std::uint64_t rejected = 0;  ///< Messages that were none of this protocol.
+    std::size_t leases = 0;           ///< On what clients are fetching.
+    std::uint64_t channel_bytes = 0;  ///< That were sent to them.
+    std::uint64_t staged_bytes = 0;   ///< Read for them, and not sent yet.
+    std::uint64_t rejected = 0;       ///< Messages that were none of this protocol.
   };
   virtual Stat stat() const = 0;
 };

@@ -119,7 +119,7 @@ void ServerMachine::on_call(const Peer& peer, std::uint64_t request, Question qu
   const Ticket ticket = ++tickets_made_;
   session->calls.emplace(request, ticket);
   calls_.emplace(ticket, Call{.peer = peer, .request = request, .moved = now});
-  actions_.push_back(action::Run{.ticket = ticket, .question = std::move(question)});
+  actions_.push_back(action::Run{.ticket = ticket, .session = session->session, .question = std::move(question)});
 }
 
 ServerMachine::Call* ServerMachine::call_of(const Peer& peer, std::uint64_t request, Ticket* ticket) {

@@ -88,6 +88,7 @@ struct Pong {
 /// Work on it: on_answered() or on_planned() tells what came out.
 struct Run {
   Ticket ticket = 0;
+  std::uint64_t session = 0;
   Question question;
 };
 struct Reply {
