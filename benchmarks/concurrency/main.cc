@@ -1,8 +1,8 @@
 /// concurrency: clients that store a model each and then load another's, all at the same time, over repositories in
-/// this process; against as many threads that copy memory or write files. And many small puts at once, which share
-/// syncs.
+/// this process, and over providers that are processes of their own; against as many threads that copy memory or write
+/// files. And many small puts at once, which share syncs.
 ///
-/// usage: concurrency [--quick] [--json] [--folder DIR]
+/// usage: concurrency [--quick] [--json] [--folder DIR] [--part all|local|providers]
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -19,6 +19,8 @@
 
 #include "benchmarks/common/command_line.h"
 #include "benchmarks/common/report.h"
+#include "benchmarks/concurrency/clients.h"
+#include "benchmarks/concurrency/providers.h"
 #include "core/format.h"
 #include "core/mutex.h"
 #include "repo/repository.h"
@@ -26,67 +28,13 @@
 namespace freshet::benchmarks {
 namespace {
 
-using Timestamp = std::chrono::steady_clock::time_point;
-
 struct Options {
   bool quick = false;
   bool json = false;
   std::string folder = "/var/tmp";
-};
-
-double milliseconds(Timestamp from, Timestamp to) {
-  return std::chrono::duration<double, std::milli>(to - from).count();
-}
-
-/// One client's model: tensors of equal size, all of them new in every put.
-class Client {
- public:
-  Client(std::uint64_t number, std::size_t tensors, std::size_t bytes)
-      : memory_(tensors * bytes, static_cast<std::byte>(number)), room_(tensors * bytes, std::byte{1}) {
-    std::vector<TensorSpec> specs;
-    for (std::size_t i = 0; i < tensors; ++i) {
-      specs.push_back({.name = format("layer{}.kernel", i), .dtype = DType::u8, .shape = {bytes}});
-      views_.push_back(Bytes(memory_).subspan(i * bytes, bytes));
-      reads_.push_back({.tensor = static_cast<std::uint32_t>(i), .out = MutableBytes(room_).subspan(i * bytes, bytes)});
-    }
-    manifest_.name.model = format("client{}", number);
-    manifest_.id = {.run = {.high = number + 1, .low = 1}, .incarnation = 1};
-    manifest_.architecture = Architecture::guess_chain(std::move(specs)).value();
-  }
-
-  std::uint64_t bytes() const { return memory_.size(); }
-  const std::string& model() const { return manifest_.name.model; }
-  std::span<const Bytes> views() const { return views_; }
-
-  void prepare() {
-    ++manifest_.id.sequence;
-    manifest_.owners = OwnerMap::all_written_by(manifest_.id, views_.size());
-    manifest_.digests.clear();
-    for (const Bytes view : views_) {
-      std::memcpy(memory_.data() + (view.data() - memory_.data()), &manifest_.id.sequence, sizeof(std::uint64_t));
-      manifest_.digests.push_back(digest_of(view));
-    }
-  }
-  Status put(Repository& repository) const {
-    const auto bytes_of = [this](std::uint32_t tensor) -> Result<Bytes> { return views_[tensor]; };
-    return repository.put(manifest_, bytes_of, {}).map([](const auto&) {});
-  }
-  Status load(const Repository& repository, const std::string& model) const {
-    FRESHET_ASSIGN(const VersionRecord record, repository.get({.model = model}));
-    return repository.read(record, reads_);
-  }
-  void copy() {
-    for (std::size_t i = 0; i < views_.size(); ++i) {
-      std::memcpy(reads_[i].out.data(), views_[i].data(), views_[i].size());
-    }
-  }
-
- private:
-  std::vector<std::byte> memory_;
-  std::vector<std::byte> room_;
-  std::vector<Bytes> views_;
-  std::vector<Repository::TensorRead> reads_;
-  Manifest manifest_;
+  std::string part = "all";
+  std::string provide;  ///< It is a provider with that backend, and not the benchmark.
+  std::uint64_t room = 0;
 };
 
 Status write_file(const std::string& path, std::span<const Bytes> payloads) {
@@ -105,39 +53,6 @@ Status write_file(const std::string& path, std::span<const Bytes> payloads) {
   return status;
 }
 
-/// What clients did at the same time.
-struct Together {
-  Samples each;       ///< Milliseconds of each client.
-  double all_ms = 0;  ///< Until the last one was done.
-  Status status;
-};
-
-Together run_together(std::size_t clients, const std::function<Status(std::size_t client)>& work) {
-  std::latch ready(static_cast<std::ptrdiff_t>(clients));
-  std::vector<double> times(clients);
-  std::vector<Status> statuses(clients);
-  std::vector<Timestamp> starts(clients);
-  {
-    std::vector<std::jthread> threads;
-    for (std::size_t i = 0; i < clients; ++i) {
-      threads.emplace_back([&, i] {
-        ready.arrive_and_wait();
-        starts[i] = std::chrono::steady_clock::now();
-        statuses[i] = work(i);
-        times[i] = milliseconds(starts[i], std::chrono::steady_clock::now());
-      });
-    }
-  }
-  Together together;
-  const Timestamp first = *std::min_element(starts.begin(), starts.end());
-  for (std::size_t i = 0; i < clients; ++i) {
-    together.each.add(times[i]);
-    together.all_ms = std::max(together.all_ms, milliseconds(first, starts[i]) + times[i]);
-    if (!statuses[i] && together.status) together.status = statuses[i];
-  }
-  return together;
-}
-
 class Benchmark {
  public:
   explicit Benchmark(Options options) : options_(std::move(options)) {}
@@ -145,7 +60,9 @@ class Benchmark {
   Status run() {
     std::string folder = options_.folder + "/freshet-concurrency-XXXXXX";
     if (::mkdtemp(folder.data()) == nullptr) return fail_errno(errno, folder);
-    const Status status = measure(folder);
+    Status status;
+    if (options_.part != "providers") status = measure(folder);
+    if (status && options_.part != "local") status = measure_providers(report_, folder, options_.quick);
     std::error_code ignored;
     std::filesystem::remove_all(folder, ignored);
     FRESHET_TRY(status);
@@ -295,13 +212,21 @@ class Benchmark {
 int main(int count, char** words) {
   using namespace freshet::benchmarks;
   Options options;
-  return run_benchmark(
-      count, words,
-      {.name = "concurrency",
-       .about = "Clients that store and load at the same time, and many small puts",
-       .quick = &options.quick,
-       .json = &options.json,
-       .add_options =
-           [&](CLI::App& app) { app.add_option("--folder", options.folder, "Where repositories are made"); }},
-      [&] { return Benchmark(options).run(); });
+  return run_benchmark(count, words,
+                       {.name = "concurrency",
+                        .about = "Clients that store and load at the same time, and many small puts",
+                        .quick = &options.quick,
+                        .json = &options.json,
+                        .add_options =
+                            [&](CLI::App& app) {
+                              app.add_option("--folder", options.folder, "Where repositories are made");
+                              app.add_option("--part", options.part, "all, local or providers")
+                                  ->check(CLI::IsMember({"all", "local", "providers"}));
+                              app.add_option("--provide", options.provide)->group("");
+                              app.add_option("--room", options.room)->group("");
+                            }},
+                       [&] {
+                         if (!options.provide.empty()) return provide(options.provide, options.folder, options.room);
+                         return Benchmark(options).run();
+                       });
 }

@@ -10,6 +10,7 @@
 #include "tests/repo/world.h"
 #include "tests/support/child_process.h"
 #include "tests/support/temporary_folder.h"
+#include "transport/channel/ucx/ucx_channel.h"
 
 namespace freshet {
 namespace {
@@ -17,7 +18,7 @@ namespace {
 class ServerProcess : public testing::Test {
  protected:
   void start() {
-    child_ = std::make_unique<ChildProcess>(std::vector<std::string>{FRESHET_SERVE_PEER, address_});
+    child_ = std::make_unique<ChildProcess>(std::vector<std::string>{FRESHET_SERVE_PEER, address_, channels_});
     ASSERT_EQ(child_->line(), "ready");
   }
   std::unique_ptr<Repository> connect() {
@@ -26,6 +27,7 @@ class ServerProcess : public testing::Test {
     return std::move(*repository);
   }
 
+  std::string channels_ = "auto";
   TemporaryFolder folder_;
   const std::string address_ = "ipc://" + folder_.path() + "/socket";
   std::mt19937_64 random_{7};
@@ -85,6 +87,50 @@ TEST_F(ServerProcess, OneThatIsKilledWhileItIsReadEndsTheRead) {
   reader.join();
   EXPECT_EQ(last.error().code(), Code::unavailable) << last.error().message();
 }
+
+class ChannelProcess : public ServerProcess, public testing::WithParamInterface<std::string> {
+ protected:
+  void SetUp() override {
+    if (GetParam() == "ucx" && !channel::ucx_version()) GTEST_SKIP() << "no libucp here";
+    channels_ = GetParam();
+    start();
+  }
+};
+
+TEST_P(ChannelProcess, AReadThroughAChannelEndsWithTheServer) {
+  for (const bool killed : {false, true}) {
+    const auto repository = connect();
+    const TestVersion version =
+        make_version(killed ? "b" : "a", test_id(killed ? 2 : 1), architecture_, nullptr, {}, random_);
+    ASSERT_TRUE(put(*repository, version));
+    std::atomic<int> reads{0};
+    Status last;
+    std::thread reader([&] {
+      while (last) {
+        const auto bytes = read_all(*repository, {.model = version.manifest.name.model});
+        if (!bytes) last = fail(bytes.error());
+        if (bytes) {
+          EXPECT_EQ(*bytes, version.bytes);
+        }
+        ++reads;
+      }
+    });
+    while (reads < 2) std::this_thread::yield();
+    if (killed) {
+      child_->end(SIGKILL);
+    } else {
+      child_->stop();
+    }
+    reader.join();
+    EXPECT_EQ(last.error().code(), Code::unavailable) << last.error().message();
+    if (killed) continue;
+    child_->go_on();
+    EXPECT_EQ(read_all(*repository, {.model = "a"}).value(), version.bytes);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Channels, ChannelProcess, testing::Values("ucx", "zmq"),
+                         [](const auto& channel) { return channel.param; });
 
 }  // namespace
 }  // namespace freshet

@@ -1,0 +1,188 @@
+#include "benchmarks/concurrency/providers.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "benchmarks/common/child.h"
+#include "benchmarks/concurrency/clients.h"
+#include "core/format.h"
+#include "repo/serve/remote_repository.h"
+#include "repo/serve/server.h"
+#include "transport/channel/ucx/ucx_channel.h"
+
+namespace freshet::benchmarks {
+namespace {
+
+constexpr int kRepetitions = 5;
+constexpr std::size_t kTensors = 24;
+
+struct Case {
+  std::string backend;
+  std::size_t providers = 1;
+  std::size_t clients = 1;
+  std::size_t tensor_bytes = 0;
+  std::string name() const { return format("{}_{}clients_{}provider_processes", backend, clients, providers); }
+};
+
+struct Measured {
+  Samples store_rates;
+  Samples stores;
+  std::map<std::string, Samples> load_rates;  ///< By the way that they went.
+  std::map<std::string, Samples> loads;
+  Samples copy_rates;
+  std::map<std::string, std::vector<double>> sums;  ///< Of each client's time.
+};
+
+std::vector<std::string> ways() {
+  std::vector<std::string> all{"auto", "none", "zmq"};
+  if (channel::ucx_version()) all.push_back("ucx");
+  return all;
+}
+
+std::string shown_way(const std::string& way) { return way == "none" ? "connection" : way; }
+
+class Providers {
+ public:
+  explicit Providers(Case what) : what_(std::move(what)) {}
+
+  Status start(const std::string& folder) {
+    const std::uint64_t model = kTensors * what_.tensor_bytes;
+    const std::uint64_t room = (what_.clients / what_.providers + 1) * (kRepetitions + 2) * model;
+    for (std::size_t i = 0; i < what_.providers; ++i) {
+      FRESHET_ASSIGN(auto child,
+                     Child::start({own_path(), "--provide", what_.backend, "--folder",
+                                   format("{}/{}-{}", folder, what_.name(), i), "--room", format("{}", room)}));
+      FRESHET_ASSIGN(std::string address, child->read_line());
+      addresses_.push_back(std::move(address));
+      children_.push_back(std::move(child));
+    }
+    for (std::size_t i = 0; i < what_.clients; ++i) {
+      clients_.emplace_back(i, kTensors, what_.tensor_bytes);
+      for (const std::string& way : ways()) {
+        for (std::size_t at = 0; at < what_.providers; ++at) {
+          FRESHET_ASSIGN(auto connection, connect_repository(addresses_[at], {.channels = way}));
+          connections_[way].push_back(std::move(connection));
+        }
+      }
+    }
+    return {};
+  }
+
+  Status round(Measured* measured) {
+    for (Client& client : clients_) client.prepare();
+    const double megabytes = static_cast<double>(what_.clients * kTensors * what_.tensor_bytes) / 1e6;
+    const Together stored =
+        run_together(what_.clients, [&](std::size_t i) { return clients_[i].put(at("auto", i, i)); });
+    FRESHET_TRY(stored.status);
+    for (const std::string& way : ways()) {
+      const Together loaded = run_together(what_.clients, [&](std::size_t i) {
+        const std::size_t other = (i + 1) % what_.clients;
+        return clients_[i].load(at(way, i, other), clients_[other].model());
+      });
+      FRESHET_TRY(loaded.status);
+      if (measured == nullptr) continue;
+      measured->loads[way].add(loaded.each);
+      measured->load_rates[way].add(megabytes / loaded.all_ms * 1000);
+      std::vector<double>& sums = measured->sums[way];
+      sums.resize(what_.clients);
+      for (std::size_t i = 0; i < what_.clients; ++i) sums[i] += stored.each.values()[i] + loaded.each.values()[i];
+    }
+    const Together copied = run_together(what_.clients, [&](std::size_t i) -> Status {
+      clients_[i].copy();
+      return {};
+    });
+    if (measured == nullptr) return {};
+    measured->stores.add(stored.each);
+    measured->store_rates.add(megabytes / stored.all_ms * 1000);
+    measured->copy_rates.add(megabytes / copied.all_ms * 1000);
+    return {};
+  }
+
+ private:
+  /// A client's connection to the provider that has that one's model.
+  Repository& at(const std::string& way, std::size_t client, std::size_t whose) const {
+    return *connections_.at(way)[client * what_.providers + whose % what_.providers];
+  }
+
+  const Case what_;
+  std::vector<std::unique_ptr<Child>> children_;
+  std::vector<std::string> addresses_;
+  std::vector<Client> clients_;
+  std::map<std::string, std::vector<std::unique_ptr<Repository>>> connections_;
+};
+
+Status measure(Report& report, const std::string& folder, const Case& what) {
+  Measured measured;
+  {
+    Providers providers(what);
+    FRESHET_TRY(providers.start(folder));
+    for (int round = 0; round <= kRepetitions; ++round) {
+      FRESHET_TRY(providers.round(round == 0 ? nullptr : &measured));  // The first one warms up.
+    }
+  }
+  const std::string name = what.name();
+  report.add_row(name, "store", "ms", measured.stores);
+  report.add_row(name, "store_together", "MB/s", measured.store_rates);
+  for (const std::string& way : ways()) {
+    report.add_row(name, format("load_by_{}", shown_way(way)), "ms", measured.loads[way]);
+    report.add_row(name, format("load_together_by_{}", shown_way(way)), "MB/s", measured.load_rates[way]);
+  }
+  report.add_row(name, "memcpy_together", "MB/s", measured.copy_rates);
+  const std::vector<double>& sums = measured.sums["auto"];
+  double mean = 0;
+  for (const double sum : sums) mean += sum / static_cast<double>(sums.size());
+  report.set_ratio(name + "_slowest_client_1_3_of_mean", 1.3 * mean / *std::max_element(sums.begin(), sums.end()));
+  report.set_ratio(name + "_load_vs_memcpy", measured.load_rates["auto"].median() / measured.copy_rates.median());
+  report.set_ratio(name + "_channels_vs_connection",
+                   measured.load_rates["auto"].median() / measured.load_rates["none"].median());
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    std::filesystem::remove_all(entry.path(), ignored);
+  }
+  return {};
+}
+
+}  // namespace
+
+Status provide(const std::string& backend, const std::string& folder, std::uint64_t room) {
+  std::unique_ptr<Backend> keeps;
+  if (backend == "memory") {
+    FRESHET_ASSIGN(keeps, make_memory_backend({.touched_bytes = room}));
+  } else {
+    FRESHET_ASSIGN(keeps, open_rocks_backend({.folder = folder}));
+  }
+  FRESHET_ASSIGN(const auto repository, Repository::open(std::move(keeps), {}));
+  FRESHET_ASSIGN(const auto server, RepositoryServer::open(*repository, {.address = "tcp://127.0.0.1:*"}));
+  std::cout << server->address() << std::endl;
+  char byte = 0;
+  while (::read(STDIN_FILENO, &byte, 1) > 0) {
+  }
+  return {};
+}
+
+Status measure_providers(Report& report, const std::string& folder, bool quick) {
+  const std::size_t tensor_bytes = (quick ? 48'000'000 : 96'000'000) / kTensors / 64 * 64;
+  const std::vector<std::size_t> client_counts =
+      quick ? std::vector<std::size_t>{1, 4} : std::vector<std::size_t>{1, 2, 4, 8};
+  const std::vector<std::size_t> provider_counts =
+      quick ? std::vector<std::size_t>{1, 2} : std::vector<std::size_t>{1, 2, 4};
+  for (const std::string backend : {"memory", "rocksdb"}) {
+    for (const std::size_t providers : provider_counts) {
+      for (const std::size_t clients : client_counts) {
+        if (clients < providers) continue;
+        FRESHET_TRY(
+            measure(report, folder,
+                    {.backend = backend, .providers = providers, .clients = clients, .tensor_bytes = tensor_bytes}));
+      }
+    }
+  }
+  return {};
+}
+
+}  // namespace freshet::benchmarks
