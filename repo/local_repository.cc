@@ -46,6 +46,23 @@ void ArchitectureCache::add(std::shared_ptr<const Architecture> architecture) {
   }
 }
 
+std::shared_ptr<const MatchGraph> GraphCache::find(const Digest& architecture) const {
+  const MutexLock lock(mutex_);
+  for (const auto& [digest, graph] : recent_) {
+    if (digest == architecture) return graph;
+  }
+  return nullptr;
+}
+
+void GraphCache::add(const Digest& architecture, std::shared_ptr<const MatchGraph> graph) {
+  const MutexLock lock(mutex_);
+  if (recent_.size() < kKept) {
+    recent_.emplace_back(architecture, std::move(graph));
+  } else {
+    recent_[next_++ % kKept] = {architecture, std::move(graph)};
+  }
+}
+
 std::string tensor_label(const VersionName& name, const Architecture& architecture, std::uint32_t tensor) {
   return format("{} {}", to_string(name), architecture.tensors()[tensor].name);
 }
@@ -54,6 +71,7 @@ Status LocalRepository::Impl::load() {
   FRESHET_TRY(check_format(*backend));
   FRESHET_ASSIGN(Catalog loaded, Catalog::load(*backend));
   if (!backend->read_only()) FRESHET_TRY(remove_leftovers(loaded));
+  changes.end();
   FRESHET_TRY(index_catalog(loaded));
   contents.reset();
   const MutexLock lock(mutex);

@@ -16,6 +16,7 @@
 
 #include "core/mutex.h"
 #include "repo/catalog.h"
+#include "repo/feed/change_log.h"
 #include "repo/manifest_group.h"
 #include "repo/match/structure_index.h"
 #include "repo/readable.h"
@@ -34,6 +35,19 @@ class ArchitectureCache {
   static constexpr std::size_t kKept = 16;
   mutable Mutex mutex_;
   std::vector<std::shared_ptr<const Architecture>> recent_ FRESHET_GUARDED_BY(mutex_);
+  std::size_t next_ FRESHET_GUARDED_BY(mutex_) = 0;
+};
+
+/// What a match looks at of the architectures that were stored or told last. Any thread.
+class GraphCache {
+ public:
+  std::shared_ptr<const MatchGraph> find(const Digest& architecture) const;
+  void add(const Digest& architecture, std::shared_ptr<const MatchGraph> graph);
+
+ private:
+  static constexpr std::size_t kKept = 64;
+  mutable Mutex mutex_;
+  std::vector<std::pair<Digest, std::shared_ptr<const MatchGraph>>> recent_ FRESHET_GUARDED_BY(mutex_);
   std::size_t next_ FRESHET_GUARDED_BY(mutex_) = 0;
 };
 
@@ -94,6 +108,10 @@ class LocalRepository final : public Repository {
   Result<bool> settle_put(const VersionId& id, std::uint64_t attempt) override;
   Result<SharedRecord> shared_record(const std::string& key) const override;
   Status change_shared_records(std::span<const SharedRecord> expected, std::span<const SharedRecord> changes) override;
+  Result<FeedPage> changes(const FeedPosition& after, std::uint32_t most) const override;
+  std::optional<HeardPosition> heard() const override;
+  Result<ReplicaAnswer> match_for_all(const ReplicaQuery& query) override;
+  void answer_for_all_with(std::shared_ptr<AnswersForAll> replica) override;
 
   Status set_alias(const std::string& model, const std::string& alias, std::optional<VersionNumber> expected,
                    VersionNumber desired) override;
@@ -160,11 +178,12 @@ class LocalRepository::Impl {
 
   // The match index, in repo/match.cc. Whoever changes which versions there are tells it so after the batch, and before
   // the turn ends; a retirement tells it first, so that no answer names what is gone.
-  /// Brings the index to what `loaded` has.
-  Status index_catalog(const Catalog& loaded);
+  /// Brings the index to what `loaded` has, and begins the feed anew with it.
+  Status index_catalog(const Catalog& loaded) FRESHET_REQUIRES(turn);
   void index_version(const VersionName& name, const VersionRow& row, const Architecture& architecture)
       FRESHET_REQUIRES(turn);
   void unindex_version(const VersionId& id, std::uint64_t at_commit) FRESHET_REQUIRES(turn);
+  std::shared_ptr<const MatchGraph> graph_of(const Digest& architecture) const;
 
   /// "net@best" for every alias that means the version: who is to retire it is told these.
   Result<std::vector<std::string>> aliases_of(const VersionName& name) const;
@@ -244,6 +263,7 @@ class LocalRepository::Impl {
   const std::unique_ptr<Backend> backend;
   const Clock& clock;
   mutable ArchitectureCache architectures;
+  mutable GraphCache graphs;
 
   /// The writers' turn: one batch of records at a time, and the checks that it rests on. Readers never take it, so that
   /// it may be held across I/O.
@@ -283,8 +303,12 @@ class LocalRepository::Impl {
   mutable Mutex rebuilt_mutex;
   mutable std::shared_ptr<const Rebuilt> rebuilt FRESHET_GUARDED_BY(rebuilt_mutex);
 
+  /// Those who follow this repository read it. It is told of a change while that is made.
+  ChangeLog changes;
+
   mutable Mutex mutex;
   Catalog catalog FRESHET_GUARDED_BY(mutex);
+  std::shared_ptr<AnswersForAll> for_all FRESHET_GUARDED_BY(mutex);
   /// Grows with each pin that goes; who waits to retire waits for it.
   std::uint64_t unpins FRESHET_GUARDED_BY(mutex) = 0;
   CondVar unpinned;

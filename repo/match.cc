@@ -55,15 +55,17 @@ Status LocalRepository::Impl::index_catalog(const Catalog& loaded) {
   } else if (stored.error().code() != Code::not_found) {
     return fail(stored.error());
   }
-  Graphs graphs;
+  Graphs known;
+  std::vector<VersionForest::Node> order;
   for (const Stored& version : in_commit_order(loaded)) {
     const VersionRow& row = *version.row;
     greatest = std::max(greatest, row.commit);
+    order.push_back(loaded.forest()->find(row.id));
     if (row.retired) {
       index.add_tombstone(row.id, row.ancestor);
       continue;
     }
-    std::shared_ptr<const MatchGraph>& graph = graphs[row.architecture];
+    std::shared_ptr<const MatchGraph>& graph = known[row.architecture];
     if (graph == nullptr) {
       const auto architecture = architecture_of(row.architecture);
       // Damage is found by those who ask for the version; it keeps nobody else from an answer.
@@ -80,13 +82,19 @@ Status LocalRepository::Impl::index_catalog(const Catalog& loaded) {
   }
   commit = greatest;
   index.set_as_of(greatest);
+  changes.begin(loaded.forest(), std::move(order), greatest);
   return {};
 }
 
 void LocalRepository::Impl::index_version(const VersionName& name, const VersionRow& row,
                                           const Architecture& architecture) {
+  auto graph = graphs.find(row.architecture);
+  if (graph == nullptr) {
+    graph = MatchGraph::of(architecture);
+    graphs.add(row.architecture, graph);
+  }
   // It can only fail for a version that is there, and the catalog would not have taken that.
-  (void)index.insert(entry_of(name, row, MatchGraph::of(architecture)), row.commit);
+  (void)index.insert(entry_of(name, row, std::move(graph)), row.commit);
 }
 
 void LocalRepository::Impl::unindex_version(const VersionId& id, std::uint64_t at_commit) {

@@ -23,6 +23,7 @@
 #include "core/result.h"
 #include "core/tensor.h"
 #include "repo/backend.h"
+#include "repo/feed.h"
 #include "repo/match/query.h"
 #include "repo/placed.h"
 #include "repo/retirement.h"
@@ -273,6 +274,20 @@ class Repository {
   /// that does not, and nothing is changed.
   virtual Status change_shared_records(std::span<const SharedRecord> expected,
                                        std::span<const SharedRecord> changes) = 0;
+
+  // How others follow it (repo/feed.h). Those that cannot be followed answer unsupported.
+
+  /// The changes after a position, `most` of them at most, kFeedChangesMax at most. Those of another life are answered
+  /// from their beginning. Never waits: an empty page, when there is nothing new. unavailable while the catalog is read
+  /// anew.
+  virtual Result<FeedPage> changes(const FeedPosition& after, std::uint32_t most) const;
+  /// A position that covers all that calls through this object were told: what they put, retired and saw. Nothing when
+  /// it is not known. Never asks anybody.
+  virtual std::optional<HeardPosition> heard() const { return std::nullopt; }
+  /// Answered from what this provider knows of all of them, if it follows them; unsupported if not.
+  virtual Result<ReplicaAnswer> match_for_all(const ReplicaQuery& query);
+  /// Who answers match_for_all() from now on; nobody for null.
+  virtual void answer_for_all_with(std::shared_ptr<AnswersForAll> replica) { (void)replica; }
 
   /// Aliases move by compare-and-swap: nothing changes, and failed_precondition says what the alias means, unless that
   /// is `expected` (0: it is not set; absent: whatever it is). `desired` 0 takes it away; not_found when the model has

@@ -102,17 +102,23 @@ Result<RetireReport> LocalRepository::Impl::retire_now(const Catalog::Found& ver
   batch.push_back(commit_record(commit + 1));
   FRESHET_TRY(apply(batch));
 
-  unindex_version(tombstone.id, ++commit);
+  const VersionId id = tombstone.id;
+  const Digest architecture = tombstone.architecture;
+  {
+    const MutexLock making(changes.mutex);
+    unindex_version(id, ++commit);
+    const MutexLock lock(mutex);
+    for (const std::uint64_t bytes : sizes) catalog.drop_segment(bytes);
+    catalog.retire(version.name, std::move(tombstone));
+    changes.append(catalog.forest()->find(id), commit);
+  }
   report.released_tensors = sizes.size();
   if (release.known) {
     references->drop_segments(release.segments);
-    references->drop_architecture(tombstone.architecture);
+    references->drop_architecture(architecture);
   } else {
     references.reset();
   }
-  const MutexLock lock(mutex);
-  for (const std::uint64_t bytes : sizes) catalog.drop_segment(bytes);
-  catalog.retire(version.name, std::move(tombstone));
   return report;
 }
 

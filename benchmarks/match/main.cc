@@ -16,6 +16,7 @@
 #include "benchmarks/common/report.h"
 #include "benchmarks/match/algorithm1.h"
 #include "benchmarks/match/cases.h"
+#include "benchmarks/match/through_provider.h"
 #include "benchmarks/redis_queries/redis_queries.h"
 #include "core/format.h"
 
@@ -62,6 +63,7 @@ class Benchmark {
   Status redis(const MatchCase& match_case, const StructureIndex& index);
   void latencies(const MatchCase& match_case, const StructureIndex& index);
   void workers(const MatchCase& match_case, const StructureIndex& index);
+  Status through_provider(const MatchCase& match_case);
   void say(const std::string& text) const { std::cerr << "match: " << text << std::endl; }
   void add_one(const std::string& name, const std::string& subject, const std::string& unit, double value) {
     Samples samples;
@@ -192,6 +194,25 @@ void Benchmark::workers(const MatchCase& match_case, const StructureIndex& index
                     report_.median(match_case.name, "workers_2") / report_.median(match_case.name, "workers_1"));
 }
 
+/// Through a server on loopback, which answers for all providers.
+Status Benchmark::through_provider(const MatchCase& match_case) {
+  FRESHET_ASSIGN(const auto provider, ProviderWithCatalog::start(match_case));
+  for (const std::size_t clients : {1, 2, 4, 8}) {
+    Samples rates;
+    Samples per_cpu;
+    for (int pass = 0; pass < (options_.quick ? 1 : 3); ++pass) {
+      FRESHET_ASSIGN(const ThroughProvider found, provider->ask(clients));
+      rates.add(found.per_second);
+      per_cpu.add(found.per_cpu_second);
+    }
+    report_.add_row(match_case.name, format("provider_clients_{}", clients), "queries/s", rates);
+    report_.add_row(match_case.name, format("provider_clients_{}_per_core", clients), "queries/cpu-s", per_cpu);
+  }
+  report_.set_ratio("provider_vs_in_process", report_.median(match_case.name, "provider_clients_4") /
+                                                  report_.median(match_case.name, "workers_1"));
+  return {};
+}
+
 Status Benchmark::run_case(const MatchCase& match_case, bool peers) {
   say(format("{}: {} models, {} queries", match_case.name, match_case.models.size(), match_case.queries.size()));
   StructureIndex index;
@@ -201,6 +222,7 @@ Status Benchmark::run_case(const MatchCase& match_case, bool peers) {
   FRESHET_TRY(check_against_algorithm1(match_case, index));
   if (match_case.name != kMain) return {};
   workers(match_case, index);
+  FRESHET_TRY(through_provider(match_case));
   return redis(match_case, index);
 }
 

@@ -2,6 +2,7 @@
 
 /// What the parts of a ClusterRepository share. Private to this room.
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -10,6 +11,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "core/clock.h"
+#include "core/env.h"
 #include "core/mutex.h"
 #include "repo/cluster/cluster_repository.h"
 
@@ -54,6 +57,14 @@ class ClusterRepository::Impl {
   /// Which providers other than the home have tensors of it.
   Result<std::vector<MemberPointer>> inherited_from(const VersionRecord& record, const MemberPointer& home) const;
 
+  // One provider's answer for all, in cluster_replica.cc.
+  /// Nothing when all are to be asked: nobody can answer for all now, or not with all that was seen here.
+  Result<std::optional<MatchAnswer>> match_by_one(const MatchQuery& query) const;
+  Result<VersionId> id_of(const VersionName& name) const;
+  std::optional<ReplicaQuery> replica_query(const ClusterView& now, const MatchQuery& query) const;
+  Result<std::optional<ReplicaAnswer>> ask_one(const ClusterView& now, const ReplicaQuery& query,
+                                               std::string& answered_by) const;
+
   // Storing, in cluster_put.cc.
   struct Inheritance {
     Placed placed;
@@ -77,9 +88,16 @@ class ClusterRepository::Impl {
   mutable Mutex mutex_;
   mutable std::shared_ptr<const ClusterView> view_ FRESHET_GUARDED_BY(mutex_);
   // What was seen lately. Versions and segments never move, so it is right as long as it is kept.
-  mutable std::map<VersionName, MemberPointer> names_ FRESHET_GUARDED_BY(mutex_);
+  struct Named {
+    MemberPointer home;
+    std::optional<VersionId> id;  ///< Where it was told.
+  };
+  mutable std::map<VersionName, Named> names_ FRESHET_GUARDED_BY(mutex_);
   mutable std::unordered_map<VersionId, MemberPointer> writers_ FRESHET_GUARDED_BY(mutex_);
   mutable std::unordered_map<VersionId, VersionName> ids_ FRESHET_GUARDED_BY(mutex_);
+  /// Who is asked to answer for all: always the same one, as long as it can.
+  mutable std::atomic<std::size_t> one_{random_u64(system_env())};
+  mutable std::atomic<Time> all_until_{Time{}};  ///< Nobody could answer for all lately.
 };
 
 /// Carries a machine's calls out, those that are ready at the same time together, until it has none.

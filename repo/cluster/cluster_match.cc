@@ -21,6 +21,10 @@ struct Row {
 
 Result<MatchAnswer> ClusterRepository::match(const MatchQuery& query) {
   FRESHET_TRY(check(query));
+  if (query.one_for_all) {
+    FRESHET_ASSIGN(std::optional<MatchAnswer> answer, impl_->match_by_one(query));
+    if (answer) return *std::move(answer);
+  }
   std::set<VersionName> excluded;
   if (query.exclude_lineage) {
     FRESHET_ASSIGN(const std::vector<LineageRow> line, lineage(*query.exclude_lineage));
@@ -29,6 +33,7 @@ Result<MatchAnswer> ClusterRepository::match(const MatchQuery& query) {
   MatchQuery each = query;
   each.pin_by.clear();
   each.exclude_lineage.reset();
+  each.one_for_all = false;
   // With so many rows more, whoever is left out cannot push anybody else out of the answer.
   each.top = static_cast<std::uint32_t>(std::min<std::size_t>(kMatchTopMax, query.top + excluded.size()));
   if (each.top < query.top + excluded.size()) {
@@ -50,6 +55,7 @@ Result<MatchAnswer> ClusterRepository::match(const MatchQuery& query) {
         continue;
       }
       answer.as_of = std::max(answer.as_of, answers[i]->as_of);
+      answer.providers.push_back({.provider = now->members[i]->provider().id, .as_of = answers[i]->as_of});
       for (const MatchRow& row : answers[i]->top) {
         if (!excluded.contains(row.version)) rows.push_back({row, i});
       }

@@ -33,7 +33,7 @@ Result<ClusterRepository::Impl::Located> ClusterRepository::Impl::locate(const V
   }
   {
     const MutexLock lock(mutex_);
-    if (const auto found = names_.find(full); found != names_.end()) return Located{full, found->second};
+    if (const auto found = names_.find(full); found != names_.end()) return Located{full, found->second.home};
   }
   // A version's holders are asked for, since that is a small answer which only its home can give.
   std::optional<Error> absent;
@@ -44,7 +44,7 @@ Result<ClusterRepository::Impl::Located> ClusterRepository::Impl::locate(const V
     if (answers[i]) {
       const MutexLock lock(mutex_);
       if (names_.size() >= std::size_t{1} << 16) names_.clear();
-      names_.insert_or_assign(full, now->members[i]);
+      names_.insert_or_assign(full, Named{.home = now->members[i], .id = {}});
       return Located{full, now->members[i]};
     }
     const Error& error = answers[i].error();

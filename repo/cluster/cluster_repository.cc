@@ -38,12 +38,15 @@ void ClusterRepository::Impl::set_placement(const Placement& placement) const {
   next->placement = placement;
   for (const Provider& provider : placement.providers()) {
     MemberPointer member;
+    auto seen = std::make_shared<SeenPosition>();
     if (view_ != nullptr) {
       for (const MemberPointer& known : view_->members) {
-        if (known->provider().id == provider.id && known->provider().address == provider.address) member = known;
+        if (known->provider().id != provider.id) continue;
+        seen = known->seen();
+        if (known->provider().address == provider.address) member = known;
       }
     }
-    if (member == nullptr) member = std::make_shared<cluster::Member>(provider, connect_);
+    if (member == nullptr) member = std::make_shared<cluster::Member>(provider, connect_, std::move(seen));
     next->members.push_back(std::move(member));
   }
   view_ = std::move(next);
@@ -59,7 +62,7 @@ void ClusterRepository::Impl::learn(const VersionName& name, const VersionId& id
   make_room(names_);
   make_room(writers_);
   make_room(ids_);
-  names_.insert_or_assign(name, home);
+  names_.insert_or_assign(name, Named{.home = home, .id = id});
   writers_.insert_or_assign(id, home);
   ids_.insert_or_assign(id, name);
 }

@@ -20,9 +20,12 @@ using Connect = std::function<Result<std::shared_ptr<Repository>>(const Provider
 /// Any thread.
 class Member {
  public:
-  Member(Provider provider, Connect connect) : provider_(std::move(provider)), connect_(std::move(connect)) {}
+  Member(Provider provider, Connect connect, std::shared_ptr<SeenPosition> seen = std::make_shared<SeenPosition>())
+      : provider_(std::move(provider)), connect_(std::move(connect)), seen_(std::move(seen)) {}
 
   const Provider& provider() const { return provider_; }
+  /// Covers all that its answers told.
+  const std::shared_ptr<SeenPosition>& seen() const { return seen_; }
 
   /// Calls `ask(repository)`, which returns a Result or a Status. Its error names the provider; after one that says
   /// that it did not answer, the next ask connects anew.
@@ -31,6 +34,7 @@ class Member {
     Result<std::shared_ptr<Repository>> repository = reached();
     if (!repository) return fail(named(std::move(repository).error()));
     auto answer = ask(**repository);
+    if (const std::optional<HeardPosition> heard = (*repository)->heard()) seen_->note(*heard);
     if (!answer) {
       if (answer.error().code() == Code::unavailable) lost(*repository);
       return fail(named(answer.error()));
@@ -45,6 +49,7 @@ class Member {
 
   const Provider provider_;
   const Connect connect_;
+  const std::shared_ptr<SeenPosition> seen_;
   mutable Mutex mutex_;
   mutable std::shared_ptr<Repository> repository_ FRESHET_GUARDED_BY(mutex_);
 };

@@ -1,6 +1,6 @@
 #include "repo/cluster/providers.h"
 
-#include <array>
+#include <algorithm>
 
 #include "core/env.h"
 #include "core/format.h"
@@ -62,6 +62,16 @@ Result<std::string> provider_id(Repository& own) {
   FRESHET_ASSIGN(const SharedRecord now, own.shared_record(kSelfKey));
   if (!now.value) return fail(Code::corrupt, "the provider's id is gone");
   return *now.value;
+}
+
+Result<std::unique_ptr<cluster::ProviderFollower>> follow_providers(Repository& own,
+                                                                    const RemoteRepositoryOptions& options) {
+  FRESHET_ASSIGN(std::string id, provider_id(own));
+  // A provider that does not answer holds up whoever ends the following, so not for long.
+  RemoteRepositoryOptions patient = options;
+  patient.connect = std::min<Duration>(options.connect, std::chrono::seconds(2));
+  patient.answer = std::min<Duration>(options.answer, std::chrono::seconds(10));
+  return cluster::ProviderFollower::start(own, std::move(id), connect_with(patient));
 }
 
 Result<Placement> join_providers(Repository& own, const std::string& address, const std::string& joined,

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/result.h"
+#include "repo/cluster/follower.h"
 #include "repo/cluster/placement.h"
 #include "repo/repository.h"
 #include "repo/serve/remote_repository.h"
@@ -26,5 +27,10 @@ Result<std::string> provider_id(Repository& own);
 /// nothing, or the address. failed_precondition for one that has models of its own already.
 Result<Placement> join_providers(Repository& own, const std::string& address, const std::string& joined,
                                  const RemoteRepositoryOptions& options = {});
+
+/// Lets this provider answer a match for all providers of its repository, from what it follows of them, as long as the
+/// result lives; `own` outlives that. For one that is alone it does nothing until somebody joins it.
+Result<std::unique_ptr<cluster::ProviderFollower>> follow_providers(Repository& own,
+                                                                    const RemoteRepositoryOptions& options = {});
 
 }  // namespace freshet

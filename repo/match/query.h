@@ -33,6 +33,9 @@ struct MatchQuery {
   Tags tags;                                   ///< Versions that have all of these.
   std::optional<VersionName> exclude_lineage;  ///< Neither this version nor any of its ancestors. Number 0: the newest.
   std::string pin_by;  ///< Not empty: the best row is pinned by this holder before the answer is given.
+  /// Of several providers, one may answer for all from what it follows of the others (repo/cluster/replica.h). The
+  /// answer has all that this client wrote or saw before, and may lack what others wrote in the last moments.
+  bool one_for_all = false;
 };
 
 inline constexpr std::uint32_t kMatchTopMax = 1 << 16;
@@ -56,6 +59,14 @@ struct MatchAnswer {
   std::uint64_t as_of = 0;
   /// Of several providers, those that did not answer, in words: their versions are in no row, and cannot be lent.
   std::vector<std::string> without;
+  /// Of several providers, the `as_of` of each that the answer is of; `as_of` above is then the greatest of them.
+  struct At {
+    std::string provider;
+    std::uint64_t as_of = 0;
+    bool operator==(const At&) const = default;
+  };
+  std::vector<At> providers;
+  std::string answered_by;  ///< The provider that answered for all; empty when each was asked.
 };
 
 /// True when `left` is the better answer. A strict total order on rows of different versions; also what reduces the

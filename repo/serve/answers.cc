@@ -24,15 +24,22 @@ class Asked {
 
   Outcome outcome() {
     Status answered = dispatch();
-    if (!answered) return {.reply = failure(number(), answered.error()), .upload = nullptr};
+    if (!answered) return {.reply = failure(number(), answered.error(), position()), .upload = nullptr};
     return std::move(outcome_);
   }
 
  private:
   std::uint64_t number() const { return question_.request(); }
+  /// How far the repository's changes are, now that the question was worked on.
+  const wire::Position* position() {
+    const std::optional<HeardPosition> heard = repository().heard();
+    if (!heard) return nullptr;
+    position_ = wire_position(heard->position);
+    return &position_;
+  }
   template <typename Body>
   Status say(Offset<Body> body) {
-    outcome_.reply = reply(builder_, number(), body);
+    outcome_.reply = reply(builder_, number(), body, position());
     return {};
   }
   template <typename Value>
@@ -91,6 +98,8 @@ class Asked {
   Status work(const wire::Lend& lend);
   Status work(const wire::RenewLease& renew) { return say_done(with_.bulk.renew(with_.session, renew.lease())); }
   Status work(const wire::EndLease& end);
+  Status work(const wire::AskChanges& changes);
+  Status work(const wire::MatchForAll& match);
 
   Repository& repository() const { return with_.repository; }
   Progress progress() const;
@@ -99,6 +108,7 @@ class Asked {
   const wire::Request& question_;
   Builder builder_;
   Outcome outcome_;
+  wire::Position position_;
 };
 
 Status Asked::dispatch() {
@@ -136,6 +146,8 @@ Status Asked::dispatch() {
     case wire::Ask::Lend: return ask(question_.body_as_Lend());
     case wire::Ask::RenewLease: return ask(question_.body_as_RenewLease());
     case wire::Ask::EndLease: return ask(question_.body_as_EndLease());
+    case wire::Ask::AskChanges: return ask(question_.body_as_AskChanges());
+    case wire::Ask::MatchForAll: return ask(question_.body_as_MatchForAll());
     default: return fail(Code::unsupported, "this server does not know that question: it is of an older build");
   }
 }
@@ -274,6 +286,16 @@ Status Asked::work(const wire::Match& match) {
   return say_value(repository().match(query));
 }
 
+Status Asked::work(const wire::AskChanges& changes) {
+  const FeedPosition after = changes.after() == nullptr ? FeedPosition{} : read(*changes.after());
+  return say_value(repository().changes(after, changes.most()));
+}
+
+Status Asked::work(const wire::MatchForAll& match) {
+  FRESHET_ASSIGN(const ReplicaQuery query, read(match));
+  return say_value(repository().match_for_all(query));
+}
+
 Status Asked::work(const wire::AskSegments& segments) {
   const std::vector<wire::SegmentRange> ranges = copied(segments.ranges());
   std::uint64_t total = 0;
@@ -389,6 +411,7 @@ Lane lane_of(wire::Ask kind) {
     case wire::Ask::Retire:
     case wire::Ask::Gc:
     case wire::Ask::AskVerify: return Lane::slow;
+    case wire::Ask::MatchForAll: return Lane::waiting;
     default: return Lane::quick;
   }
 }
@@ -426,9 +449,11 @@ Encoded store(Repository& repository, std::uint64_t request, const Upload& uploa
         fail(Code::unavailable, format("tensor {} went away while the others came; put it again", tensor)));
   };
   const Result<VersionName> name = repository.put(plan.manifest, bytes_of, plan.options);
-  if (!name) return failure(request, name.error());
+  const std::optional<HeardPosition> heard = repository.heard();
+  const wire::Position position = wire_position(heard.value_or(HeardPosition{}).position);
+  if (!name) return failure(request, name.error(), heard ? &position : nullptr);
   Builder builder;
-  return reply(builder, request, wire::CreateNamed(builder, put(builder, *name)));
+  return reply(builder, request, wire::CreateNamed(builder, put(builder, *name)), heard ? &position : nullptr);
 }
 
 }  // namespace freshet::rpc

@@ -69,12 +69,13 @@ Encoded request(Builder& builder, std::uint64_t number, Offset<Body> body) {
   builder.Finish(wire::CreateRequest(builder, number, wire::AskTraits<Body>::enum_value, body.Union()));
   return builder.Release();
 }
+/// `position`: how far the repository's changes are; null for none.
 template <typename Body>
-Encoded reply(Builder& builder, std::uint64_t number, Offset<Body> body) {
-  builder.Finish(wire::CreateReply(builder, number, {}, wire::AnswerTraits<Body>::enum_value, body.Union()));
+Encoded reply(Builder& builder, std::uint64_t number, Offset<Body> body, const wire::Position* position = nullptr) {
+  builder.Finish(wire::CreateReply(builder, number, {}, wire::AnswerTraits<Body>::enum_value, body.Union(), position));
   return builder.Release();
 }
-Encoded failure(std::uint64_t number, const Error& error);
+Encoded failure(std::uint64_t number, const Error& error, const wire::Position* position = nullptr);
 Error error_of(const wire::Failure& failure);
 
 // Values, each with its way back. What is missing in a message is empty, or an error where that makes no sense.
@@ -131,6 +132,17 @@ Offset<wire::Match> put(Builder& builder, const MatchQuery& query);
 Result<MatchQuery> read(const wire::Match& match);
 Offset<wire::Matched> put(Builder& builder, const MatchAnswer& answer);
 Result<MatchAnswer> read(const wire::Matched& matched);
+wire::Position wire_position(const FeedPosition& position);
+FeedPosition read(const wire::Position& position);
+Offset<wire::Changes> put(Builder& builder, const FeedPage& page);
+/// corrupt for a page that says more than it has.
+Result<FeedPage> read(const wire::Changes& changes);
+Offset<wire::MatchForAll> put(Builder& builder, const ReplicaQuery& query);
+Result<ReplicaQuery> read(const wire::MatchForAll& match);
+Offset<wire::MatchedForAll> put(Builder& builder, const ReplicaAnswer& answer);
+Result<ReplicaAnswer> read(const wire::MatchedForAll& matched);
+Offset<wire::Graph> put(Builder& builder, const MatchGraph& graph);
+Result<std::shared_ptr<const MatchGraph>> read(const wire::Graph* graph);
 Offset<wire::Put> put(Builder& builder, const Manifest& manifest, const Repository::PutOptions& options);
 Result<Repository::PutOptions> read_options(const wire::Put& put);
 Offset<wire::SharedRecord> put(Builder& builder, const SharedRecord& record);

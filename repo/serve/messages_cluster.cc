@@ -8,6 +8,8 @@ namespace {
 constexpr std::uint8_t kIsInput = 1;
 constexpr std::uint8_t kIsParametric = 2;
 
+}  // namespace
+
 Offset<wire::Graph> put(Builder& builder, const MatchGraph& graph) {
   std::vector<wire::Slot> slots;
   std::vector<std::uint8_t> kinds;
@@ -30,7 +32,7 @@ Offset<wire::Graph> put(Builder& builder, const MatchGraph& graph) {
 }
 
 Result<std::shared_ptr<const MatchGraph>> read(const wire::Graph* graph) {
-  if (graph == nullptr) return fail(Code::corrupt, "a match without its graph");
+  if (graph == nullptr) return fail(Code::corrupt, "a graph is missing");
   const std::vector<wire::Slot> slots = copied(graph->slots());
   const std::vector<std::uint8_t> kinds = copied(graph->kinds());
   const std::vector<std::uint64_t> bytes = copied(graph->bytes());
@@ -49,8 +51,6 @@ Result<std::shared_ptr<const MatchGraph>> read(const wire::Graph* graph) {
   }
   return MatchGraph::build(std::move(parts));
 }
-
-}  // namespace
 
 Offset<wire::Match> put(Builder& builder, const MatchQuery& query) {
   const auto graph = put(builder, *query.graph);

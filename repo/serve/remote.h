@@ -37,7 +37,9 @@ class RemoteRepository final : public Repository {
       : link_options_(std::move(link_options)),
         options_(std::move(options)),
         has_channels_(!bulk.openers.empty()),
-        bulk_(std::move(bulk)) {}
+        bulk_(std::move(bulk)) {
+    link_options_.seen = seen_;
+  }
   Status connect() {
     FRESHET_ASSIGN(const auto opened, link());
     return {};
@@ -69,6 +71,9 @@ class RemoteRepository final : public Repository {
   Result<bool> settle_put(const VersionId& id, std::uint64_t attempt) override;
   Result<SharedRecord> shared_record(const std::string& key) const override;
   Status change_shared_records(std::span<const SharedRecord> expected, std::span<const SharedRecord> changes) override;
+  Result<FeedPage> changes(const FeedPosition& after, std::uint32_t most) const override;
+  std::optional<HeardPosition> heard() const override { return seen_->heard(); }
+  Result<ReplicaAnswer> match_for_all(const ReplicaQuery& query) override;
   Status set_alias(const std::string& model, const std::string& alias, std::optional<VersionNumber> expected,
                    VersionNumber desired) override;
   Result<std::vector<Alias>> aliases(const std::string& model) const override;
@@ -130,7 +135,9 @@ class RemoteRepository final : public Repository {
   Status fetch(std::span<const Range> ranges, Build build) const;
   Status take_data(Conversation& conversation, std::span<const Range> ranges) const;
 
-  const Link::Options link_options_;
+  /// One for all connections: an answer of the one before this may be read late.
+  const std::shared_ptr<SeenPosition> seen_ = std::make_shared<SeenPosition>();
+  Link::Options link_options_;
   const RemoteRepositoryOptions options_;
   const bool has_channels_;
   mutable BulkReader bulk_;

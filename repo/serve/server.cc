@@ -122,6 +122,7 @@ class Server final : public RepositoryServer {
   Workers readers_;
   Workers writers_;
   Workers slow_;
+  Workers waiting_;
   std::thread thread_;
 };
 
@@ -142,6 +143,7 @@ Server::~Server() {
   readers_.stop();
   writers_.stop();
   slow_.stop();
+  waiting_.stop();
   stopping_ = true;
   wake_.wake();
   if (thread_.joinable()) thread_.join();
@@ -152,6 +154,7 @@ Status Server::start(std::size_t readers) {
   FRESHET_TRY(readers_.start(readers));
   FRESHET_TRY(writers_.start(kWriters));
   FRESHET_TRY(slow_.start(kSlow));
+  FRESHET_TRY(waiting_.start(readers));
   try {
     thread_ = std::thread([this] { run(); });
   } catch (const std::system_error& error) {
@@ -319,6 +322,7 @@ Workers& Server::lane(wire::Ask kind) {
   switch (lane_of(kind)) {
     case Lane::write: return writers_;
     case Lane::slow: return slow_;
+    case Lane::waiting: return waiting_;
     default: return readers_;
   }
 }

@@ -40,6 +40,8 @@ Result<ExitCode> serve(Program& program, const Arguments& arguments) {
     const auto joined = join_providers(*repository, address, arguments.join, {.security = arguments.security});
     if (!joined) return fail(Error(joined.error()).with_context("join " + arguments.join));
   }
+  // Where it cannot follow the others (a full disk), clients ask everybody; that is no reason not to serve.
+  const auto following = follow_providers(*repository, {.security = arguments.security});
   FRESHET_TRY(program.out.emit(
       {{"repository", program.repository}, {"address", offered->address()}, {"pid", ::getpid()}},
       format("{} is served at {}", printable(program.repository), served_at(offered->address(), arguments.listen))));
