@@ -157,6 +157,18 @@ Status LocalRepository::Impl::drop_unnamed(const std::vector<SegmentName>& unnam
   return {};
 }
 
+// An identity that is stored, or was, takes no other put: nobody has to remember which of them were given up.
+Status LocalRepository::Impl::drop_given_up() {
+  Backend::Batch batch;
+  FRESHET_TRY(backend->scan(kGivenUpPrefix, [&](std::string_view key, std::string_view) {
+    const auto given_up = parse_given_up_key(key);
+    const MutexLock lock(mutex);
+    if (given_up && catalog.find(given_up->first)) batch.push_back(Backend::Erase{std::string(key)});
+    return batch.size() < kErasedPerBatch;  // The next gc() goes on.
+  }));
+  return batch.empty() ? Status() : apply(batch);
+}
+
 Result<GcReport> LocalRepository::gc(const GcOptions& options, const Progress& progress) {
   GcReport report;
   {
@@ -180,6 +192,7 @@ Result<GcReport> LocalRepository::gc(const GcOptions& options, const Progress& p
       return report;
     }
     FRESHET_TRY(impl_->drop_unnamed(garbage.unnamed));
+    FRESHET_TRY(impl_->drop_given_up());
     for (const auto& [key, bytes] : garbage.blobs) {
       const auto segment = segment_of_blob(key);
       if (segment && impl_->readable->holds(*segment)) continue;  // The next gc() takes it.

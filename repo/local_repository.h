@@ -204,6 +204,7 @@ class LocalRepository::Impl {
   Result<std::optional<std::uint64_t>> segment_bytes(const std::string& record_key) const;
   Result<std::vector<GcRow>> inherited_rows() const FRESHET_REQUIRES(turn);
   Status drop_unnamed(const std::vector<SegmentName>& unnamed) FRESHET_REQUIRES(turn);
+  Status drop_given_up() FRESHET_REQUIRES(turn);
   Result<std::vector<std::string>> pins_of(const VersionName& name) const;
 
   Result<Catalog::Found> find(const VersionName& name) const;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "core/format.h"
+
 namespace freshet {
 namespace {
 
@@ -39,22 +41,31 @@ std::uint64_t ManifestGroup::bytes() const {
 }
 
 Result<const UnprovedManifest*> ManifestGroup::decode(std::uint32_t entry) {
+  const auto in_context = [&](Error error, std::uint32_t damaged) {
+    if (damaged == entry) return error;
+    return std::move(error).with_context(format("its manifest rests on entry {}.{}", number_, damaged));
+  };
   // From the entry to the nearest that is decoded or whole, then back.
   std::vector<std::uint32_t> path;
   std::optional<std::uint32_t> at = entry;
   while (at && decoded_.count(*at) == 0) {
     const auto found = entries_.find(*at);
+    if (found == entries_.end() && *at != entry) {
+      return fail(Code::corrupt, format("its manifest rests on entry {}.{}, which is missing", number_, *at));
+    }
     if (found == entries_.end()) return fail(Code::corrupt, "its manifest is missing");
     if (path.size() == entries_.size()) return fail(Code::corrupt, "its manifest is damaged");  // A circle.
     path.push_back(*at);
-    FRESHET_ASSIGN(at, base_of_entry(found->second));
+    Result<std::optional<std::uint32_t>> base = base_of_entry(found->second);
+    if (!base) return fail(in_context(std::move(base).error(), *at));
+    at = *base;
   }
   const UnprovedManifest* base = at ? decoded_.at(*at).get() : nullptr;
   std::reverse(path.begin(), path.end());
   for (const std::uint32_t next : path) {
-    FRESHET_ASSIGN(UnprovedManifest decoded,
-                   decode_entry(entries_.at(next), base != nullptr ? &base->manifest : nullptr));
-    auto kept = std::make_unique<const UnprovedManifest>(std::move(decoded));
+    Result<UnprovedManifest> decoded = decode_entry(entries_.at(next), base != nullptr ? &base->manifest : nullptr);
+    if (!decoded) return fail(in_context(std::move(decoded).error(), next));
+    auto kept = std::make_unique<const UnprovedManifest>(*std::move(decoded));
     base = kept.get();
     decoded_.insert_or_assign(next, std::move(kept));
   }

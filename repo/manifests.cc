@@ -169,7 +169,14 @@ Status LocalRepository::Impl::for_each_manifest(const EachManifest& each) const 
       continue;
     }
     if (!group || group->number() != row->group) {
-      FRESHET_ASSIGN(group, ManifestGroup::load(*backend, row->group, nullptr));
+      Result<ManifestGroup> loaded = ManifestGroup::load(*backend, row->group, nullptr);
+      if (!loaded && loaded.error().code() == Code::corrupt) {
+        group.reset();
+        FRESHET_TRY(each(name, *row, fail(std::move(loaded).error().with_context(to_string(name)))));
+        continue;
+      }
+      if (!loaded) return fail(std::move(loaded).error());
+      group = *std::move(loaded);
     }
     const auto decoded = group->decode(row->entry);
     Result<Manifest> manifest = decoded ? proved(name, *row, **decoded) : Result<Manifest>(fail(decoded.error()));

@@ -122,6 +122,11 @@ std::optional<std::uint32_t> parse_entry_key(std::uint64_t group, std::string_vi
   if (!key.starts_with(prefix) || key.size() != prefix.size() + sizeof(std::uint32_t)) return std::nullopt;
   return read_big_endian<std::uint32_t>(key.substr(prefix.size()));
 }
+std::optional<EntryKey> parse_entry_key(std::string_view key) {
+  if (key.size() != 2 + sizeof(std::uint64_t) + sizeof(std::uint32_t) || !key.starts_with("e/")) return std::nullopt;
+  return EntryKey{.group = read_big_endian<std::uint64_t>(key.substr(2)),
+                  .entry = read_big_endian<std::uint32_t>(key.substr(2 + sizeof(std::uint64_t)))};
+}
 std::string high_water_key(std::string_view model) { return std::string(kHighWaterPrefix) + std::string(model); }
 std::string pin_prefix(const VersionName& name) { return named_key("p/", name); }
 std::string pin_key(const VersionName& name, std::string_view by) { return pin_prefix(name) + std::string(by); }
@@ -173,10 +178,15 @@ Result<ReferrerRow> decode_referrer(std::string_view value) {
 }
 
 std::string given_up_key(const VersionId& id, std::uint64_t attempt) {
-  std::string key = "g/";
+  std::string key(kGivenUpPrefix);
   append_id(key, id);
   append_big_endian(key, attempt);
   return key;
+}
+
+std::optional<std::pair<VersionId, std::uint64_t>> parse_given_up_key(std::string_view key) {
+  if (key.size() != 2 + kIdBytes + sizeof(std::uint64_t) || !key.starts_with(kGivenUpPrefix)) return std::nullopt;
+  return std::pair(read_id(key.substr(2)), read_big_endian<std::uint64_t>(key.substr(2 + kIdBytes)));
 }
 
 std::optional<VersionName> parse_version_key(std::string_view key) {

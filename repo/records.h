@@ -25,6 +25,7 @@ inline constexpr std::string_view kSegmentPrefix = "s/";
 inline constexpr std::string_view kHighWaterPrefix = "h/";
 inline constexpr std::string_view kSharedPrefix = "c/";
 inline constexpr std::string_view kReferrerPrefix = "x/";
+inline constexpr std::string_view kGivenUpPrefix = "g/";
 inline constexpr std::size_t kPinHolderBytesMax = 256;
 
 /// Of a segment's blob: 36 bytes, whose order is the order of segment names.
@@ -43,6 +44,11 @@ std::string group_prefix(std::uint64_t group);
 std::string entry_key(std::uint64_t group, std::uint32_t entry);
 /// The entry's number, if the key is one of the group's.
 std::optional<std::uint32_t> parse_entry_key(std::uint64_t group, std::string_view key);
+struct EntryKey {
+  std::uint64_t group = 0;
+  std::uint32_t entry = 0;
+};
+std::optional<EntryKey> parse_entry_key(std::string_view key);
 std::string high_water_key(std::string_view model);
 std::string pin_prefix(const VersionName& name);
 std::string pin_key(const VersionName& name, std::string_view by);
@@ -51,6 +57,7 @@ std::string alias_key(std::string_view model, std::string_view alias);
 
 /// Says that a put of the version was given up for good.
 std::string given_up_key(const VersionId& id, std::uint64_t attempt);
+std::optional<std::pair<VersionId, std::uint64_t>> parse_given_up_key(std::string_view key);
 /// All records of a version elsewhere that names segments here, and the one for each writer of those.
 std::string referrer_prefix(const VersionId& referrer, std::uint64_t attempt);
 std::string referrer_key(const VersionId& referrer, std::uint64_t attempt, const VersionId& writer);

@@ -122,14 +122,24 @@ struct RepositoryStat {
       0;  ///< Of disk_bytes, what is not payload. After gc() the rest is live_bytes and < 1 %.
 };
 
+/// What was found. Damage is what no sequence of puts, retirements and crashes can have left; what they do leave, for
+/// gc() to erase, is told apart from it.
 struct VerifyReport {
   std::uint64_t checked_bytes = 0;
   struct Corrupt {
-    VersionName version;
-    std::string tensor;
+    VersionName version;  ///< Number 0 when no version can be named: `record` then says which record it is.
+    std::string tensor;   ///< Empty when it is not about one.
     std::string reason;
+    std::string record;
   };
   std::vector<Corrupt> corrupt;
+  /// Whole, and needed by nobody. "3 blobs of net@7".
+  struct Unneeded {
+    std::string what;
+    std::uint64_t bytes = 0;
+    std::string reason;
+  };
+  std::vector<Unneeded> unneeded;
 };
 
 /// How far long work is: bytes done, of so many in all.
@@ -300,7 +310,9 @@ class Repository {
   Result<VersionName> resolve(std::string_view text) const;
 
   virtual Result<RepositoryStat> stat() const = 0;
-  /// Re-reads and re-digests everything, or one version when `name` is given.
+  /// Re-reads everything, or one version when `name` is given: payloads against their digests, and without a name each
+  /// record against all others, blobs against the segments that they are of, and what is counted against a recount.
+  /// Damage is a finding, never an error. Writers wait while records are compared, and go on while payloads are read.
   virtual Result<VerifyReport> verify(const std::optional<VersionName>& name, const Progress& progress) const = 0;
 };
 

@@ -4,6 +4,7 @@
 #include <unordered_set>
 
 #include "repo/local_repository.h"
+#include "repo/record_audit.h"
 
 namespace freshet {
 namespace {
@@ -13,34 +14,57 @@ constexpr std::uint64_t kPieceBytes = std::uint64_t{4} << 20;
 /// Digests each segment once, however many versions name it.
 class Verifier {
  public:
-  Verifier(const LocalRepository::Impl& impl, std::uint64_t total,
-           const std::function<void(std::uint64_t, std::uint64_t)>& progress)
-      : impl_(impl), backend_(*impl.backend), total_(total), progress_(progress) {}
+  /// `known`: what need not be read.
+  Verifier(const LocalRepository::Impl& impl, std::uint64_t total, std::unordered_set<SegmentName> known,
+           const Progress& progress, VerifyReport& report)
+      : impl_(impl),
+        backend_(*impl.backend),
+        total_(total),
+        progress_(progress),
+        seen_(std::move(known)),
+        report_(report) {}
 
   void check(const Manifest& manifest, const std::optional<Placed>& placed) {
     for (std::uint32_t tensor = 0; tensor < manifest.owners.size(); ++tensor) {
       if (placed && is_elsewhere(*placed, tensor)) continue;
-      if (!seen_.insert(manifest.owners[tensor]).second) continue;
       const TensorSpec& spec = manifest.architecture->tensors()[tensor];
-      const Status status = check_segment(manifest.owners[tensor], spec.bytes(), manifest.digests[tensor]);
-      if (!status) add(manifest.name, spec.name, status.error());
+      check(manifest.owners[tensor], {.bytes = spec.bytes(), .digest = manifest.digests[tensor]}, manifest.name,
+            spec.name);
     }
   }
 
-  /// A segment that no version here names: those of other providers do.
-  void check(const SegmentName& segment, const SegmentRow& row, const VersionName& writer) {
+  void check(const SegmentName& segment, const SegmentRow& row, const VersionName& version, const std::string& tensor) {
     if (!seen_.insert(segment).second) return;
-    const Status status = check_segment(segment, row.bytes, row.digest);
-    if (!status) add(writer, "segment " + to_string(segment), status.error());
+    const std::uint64_t before = report_.checked_bytes;
+    Status status = check_segment(segment, row.bytes, row.digest);
+    if (status) return;
+    // It may have been retired and collected meanwhile, or come back in another form.
+    const Result<std::string> record = backend_.get(segment_record_key(segment));
+    if (!record && record.error().code() == Code::not_found && is_gone(version)) return;
+    report_.checked_bytes = before;
+    status = check_segment(segment, row.bytes, row.digest);
+    if (!status) add(version, tensor, status.error());
+  }
+
+  /// The segment's bytes need not be read: that much is known.
+  void skip(const SegmentName& segment, const VersionName& version, const std::string& tensor, const Error& error) {
+    if (seen_.insert(segment).second) add(version, tensor, error);
   }
 
   void add(const VersionName& name, const std::string& tensor, const Error& error) {
-    report_.corrupt.push_back({.version = name, .tensor = tensor, .reason = error.message()});
+    report_.corrupt.push_back({.version = name,
+                               .tensor = tensor,
+                               .reason = reason_without(name, error.message()),
+                               .record = name.number == 0 ? tensor : std::string()});
   }
 
-  VerifyReport take() { return std::move(report_); }
-
  private:
+  /// True for what is a version no more, and for no version at all.
+  bool is_gone(const VersionName& version) const {
+    const MutexLock lock(impl_.mutex);
+    return version.number == 0 || !impl_.catalog.find(version);
+  }
+
   Status check_segment(const SegmentName& segment, std::uint64_t bytes, const Digest& digest) {
     if (impl_.base_of(segment)) return check_rebuilt(segment, bytes, digest);
     const std::string key = segment_key(segment);
@@ -71,64 +95,92 @@ class Verifier {
   const LocalRepository::Impl& impl_;
   const Backend& backend_;
   const std::uint64_t total_;
-  const std::function<void(std::uint64_t, std::uint64_t)>& progress_;
+  const Progress& progress_;
   DigestStream stream_;
   std::vector<std::byte> piece_;
   std::unordered_set<SegmentName> seen_;
-  VerifyReport report_;
+  VerifyReport& report_;
 };
+
+// Its record and manifest, and the records of its segments; payloads are read afterwards.
+Result<std::optional<Manifest>> check_one(const LocalRepository::Impl& impl, const Catalog::Found& found,
+                                          Verifier& verifier) {
+  const Result<std::string> stored = impl.backend->get(version_key(found.name));
+  if (!stored && stored.error().code() != Code::not_found) return fail(stored.error());
+  const auto row = stored ? decode_version_row(*stored) : Result<VersionRow>(fail(Code::corrupt, ""));
+  if (!row || *row != *found.row) verifier.add(found.name, "", Error(Code::corrupt, "its record is damaged"));
+  Result<Manifest> manifest = impl.manifest_of(found.name, *found.row);
+  if (!manifest && manifest.error().code() != Code::corrupt) return fail(std::move(manifest).error());
+  if (!manifest) {
+    verifier.add(found.name, "", manifest.error());
+    return std::optional<Manifest>();
+  }
+  for (std::uint32_t tensor = 0; found.row->has_weights && tensor < manifest->owners.size(); ++tensor) {
+    if (found.row->placed && is_elsewhere(*found.row->placed, tensor)) continue;
+    const TensorSpec& spec = manifest->architecture->tensors()[tensor];
+    const Result<SegmentRow> segment = impl.segment_row(manifest->owners[tensor]);
+    Status same = segment ? Status() : Status(fail(segment.error()));
+    if (segment) same = check_same(*segment, {.bytes = spec.bytes(), .digest = manifest->digests[tensor]});
+    if (!same) verifier.skip(manifest->owners[tensor], found.name, spec.name, same.error());
+  }
+  return std::optional(*std::move(manifest));
+}
 
 }  // namespace
 
 Result<VerifyReport> LocalRepository::verify(const std::optional<VersionName>& name, const Progress& progress) const {
-  std::vector<std::pair<VersionName, std::shared_ptr<const VersionRow>>> rows;
-  std::uint64_t total = 0;
+  VerifyReport report;
   if (name) {
-    FRESHET_ASSIGN(Catalog::Found found, impl_->find(*name));
-    total = found.row->own_bytes + found.row->inherited_bytes;
-    rows.emplace_back(std::move(found.name), std::move(found.row));
-  } else {
-    const MutexLock lock(impl_->mutex);
-    total = impl_->catalog.segment_bytes();
-    for (const auto& [model, versions] : impl_->catalog.models()) {
-      for (const auto& [number, entry] : versions) {
-        if (entry.row != nullptr && entry.row->retired) continue;
-        rows.emplace_back(VersionName{.model = model, .number = number}, entry.row);
-      }
-    }
+    FRESHET_ASSIGN(const Catalog::Found found, impl_->find(*name));
+    Verifier verifier(*impl_, found.row->own_bytes + found.row->inherited_bytes, {}, progress, report);
+    FRESHET_ASSIGN(const std::optional<Manifest> manifest, check_one(*impl_, found, verifier));
+    if (manifest && found.row->has_weights) verifier.check(*manifest, found.row->placed);
+    return report;
   }
 
-  Verifier verifier(*impl_, total, progress);
-  for (const auto& [version, row] : rows) {
-    if (row == nullptr) {
-      verifier.add(version, "", Error(Code::corrupt, "its record is damaged"));
-      continue;
-    }
-    const Result<Manifest> manifest = impl_->manifest_of(version, *row);
-    if (!manifest) {
-      verifier.add(version, "", manifest.error());
-    } else if (row->has_weights) {
-      verifier.check(*manifest, row->placed);
-    }
+  std::unordered_set<SegmentName> known;
+  std::string unread;
+  {
+    const MutexLock turn(impl_->turn);
+    // After a write that failed, what is in memory may not be what is stored.
+    if (!impl_->backend->read_only()) FRESHET_TRY(impl_->ready_to_write());
+    RecordAudit audit(*impl_, {impl_->references, impl_->segments_in_flight, impl_->commit}, report);
+    FRESHET_TRY(audit.run());
+    known = audit.take_told();
+    unread = audit.unread();
   }
-  if (name) return verifier.take();
-  FRESHET_TRY(impl_->backend->scan(kSegmentPrefix, [&](std::string_view key, std::string_view value) {
+  std::uint64_t total = 0;
+  {
+    const MutexLock lock(impl_->mutex);
+    total = impl_->catalog.segment_bytes();
+  }
+  Verifier verifier(*impl_, total, std::move(known), progress, report);
+  FRESHET_TRY(
+      impl_->for_each_manifest([&](const VersionName&, const VersionRow& row, const Result<Manifest>& manifest) {
+        if (manifest && row.has_weights) verifier.check(*manifest, row.placed);  // The audit told of the others.
+        return Status();
+      }));
+  Status scanned = impl_->backend->scan(kSegmentPrefix, [&](std::string_view key, std::string_view value) {
     const auto segment = parse_segment_key(key.substr(kSegmentPrefix.size()));
     const auto row = decode_segment_row(value);
-    if (!segment) return true;
+    if (!segment || !row) return true;
     VersionName writer;
     {
       const MutexLock lock(impl_->mutex);
       writer = impl_->catalog.find(segment->writer).value_or(VersionName{});
     }
-    if (row) {
-      verifier.check(*segment, *row, writer);
-    } else {
-      verifier.add(writer, "segment " + to_string(*segment), row.error());
-    }
+    verifier.check(*segment, *row, writer, "segment " + to_string(*segment));
     return true;
-  }));
-  return verifier.take();
+  });
+  if (!scanned && scanned.error().code() != Code::corrupt) return fail(std::move(scanned).error());
+  if (!scanned) unread = scanned.error().message();
+  // Whose tensors or records the medium lost was said above, if it lost any that a version needs.
+  if (!unread.empty() && report.corrupt.empty()) {
+    VerifyReport::Corrupt& one = report.corrupt.emplace_back();
+    one.record = "the store";
+    one.reason = unread;
+  }
+  return report;
 }
 
 }  // namespace freshet

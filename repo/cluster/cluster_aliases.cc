@@ -1,7 +1,8 @@
 /// Aliases of a model whose versions are spread over providers. What an alias means is a record of the model's
 /// registrar, which changes by compare-and-swap. The meant version's home has the alias as well, so that it does not
-/// retire it: there it is set first and taken away last. Who dies between leaves a version that its home keeps until
-/// the alias comes and goes there again; never an alias of a version that may be retired.
+/// retire it: there it is set first and taken away last. Who dies between leaves a version that its home keeps for an
+/// alias that means another one; whoever would retire it finds that out, and lets go of it. So that this cannot come
+/// between the two steps of a move, the home is asked again after the second.
 
 #include <algorithm>
 #include <array>
@@ -61,6 +62,20 @@ Result<SharedRecord> ClusterRepository::Impl::aliases_record(const ClusterView& 
   return record;
 }
 
+bool ClusterRepository::Impl::release_stale_aliases(const ClusterView& now, const MemberPointer& home,
+                                                    const VersionName& name) const {
+  const auto held = home->ask([&](Repository& at) { return at.aliases(name.model); });
+  const auto record = aliases_record(now, name.model);
+  if (!held || !record) return false;
+  const auto meant = parse(record->value);
+  bool any = false;
+  for (const Alias& alias : *held) {
+    if (alias.number != name.number || !meant || number_of(*meant, alias.name) == name.number) continue;
+    any |= home->ask([&](Repository& at) { return at.set_alias(name.model, alias.name, alias.number, 0); }).has_value();
+  }
+  return any;
+}
+
 Result<std::vector<Alias>> ClusterRepository::aliases(const std::string& model) const {
   FRESHET_TRY(check_model_name(model));
   FRESHET_ASSIGN(const SharedRecord record, impl_->aliases_record(*impl_->view(), model));
@@ -102,6 +117,14 @@ Status ClusterRepository::set_alias(const std::string& model, const std::string&
     const std::array unchanged{placed, own.value ? record : own};
     moved = registrar->ask([&](Repository& at) { return at.change_shared_records(unchanged, std::span(&next, 1)); });
     if (moved || moved.error().code() != Code::failed_precondition) break;
+  }
+  if (moved && desired != 0) {
+    Status held =
+        meant->home->ask([&](Repository& home) { return home.set_alias(model, alias, std::nullopt, desired); });
+    if (!held && held.error().code() == Code::not_found) {
+      (void)set_alias(model, alias, desired, 0);
+      return held;
+    }
   }
   // What its home kept for the alias's sake is let go: the version that it meant, or the one that it was not given to.
   const VersionNumber let_go = moved ? before : desired;

@@ -44,7 +44,14 @@ Result<RetireReport> ClusterRepository::retire(const VersionName& name, const Re
                                  now->index_of(fetched.home), std::move(others));
   drive(machine, [&](const cluster::Call& call) -> cluster::Reply {
     if (call.kind != cluster::Call::Kind::retire) return carry_out(*now, call);
-    auto retired = now->members[call.provider]->ask([&](Repository& at) { return at.retire(name, options); });
+    const auto retire = [&] {
+      return now->members[call.provider]->ask([&](Repository& at) { return at.retire(name, options); });
+    };
+    auto retired = retire();
+    if (!retired && retired.error().code() == Code::failed_precondition &&
+        impl_->release_stale_aliases(*now, now->members[call.provider], name)) {
+      retired = retire();
+    }
     if (!retired) return {.error = retired.error()};
     report = *std::move(retired);
     return {};
@@ -89,7 +96,15 @@ Result<VerifyReport> ClusterRepository::verify(const std::optional<VersionName>&
       FRESHET_ASSIGN(VerifyReport report,
                      member->ask([&](Repository& at) { return at.verify(std::nullopt, progress); }));
       sum.checked_bytes += report.checked_bytes;
-      std::move(report.corrupt.begin(), report.corrupt.end(), std::back_inserter(sum.corrupt));
+      const std::string at = format(" (provider {})", member->provider().id);
+      for (VerifyReport::Corrupt& one : report.corrupt) {
+        if (!one.record.empty()) one.record += at;
+        sum.corrupt.push_back(std::move(one));
+      }
+      for (VerifyReport::Unneeded& one : report.unneeded) {
+        one.what += at;
+        sum.unneeded.push_back(std::move(one));
+      }
     }
     return sum;
   }
@@ -108,7 +123,9 @@ Result<VerifyReport> ClusterRepository::verify(const std::optional<VersionName>&
         SegmentRead{.segment = manifest.owners[tensor], .digest = manifest.digests[tensor], .out = buffer}};
     const Status read = place->ask([&](Repository& at) { return at.read_segments(reads); });
     if (!read && is_away(read.error())) return fail(read.error());
-    if (!read) report.corrupt.push_back({manifest.name, spec.name, read.error().message()});
+    if (!read) {
+      report.corrupt.push_back({.version = manifest.name, .tensor = spec.name, .reason = read.error().message()});
+    }
     report.checked_bytes += spec.bytes();
   }
   return report;

@@ -10,6 +10,9 @@
 /// saw; otherwise, as every other match, by all. What must survive a
 /// client's death half-way is the business of repo/cluster/protocol.h.
 ///
+/// PutOptions::dedup and deltas do not count here: equal content is found, and differences are made, within one store,
+/// and what a version inherits may rest in another.
+///
 /// A provider that is away takes nothing from the others. What cannot be answered without it is unavailable, and the
 /// error names it; when it is back, it is used again. A match goes on without it, and says so.
 

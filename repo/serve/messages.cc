@@ -255,19 +255,34 @@ Offset<wire::Verified> put(Builder& builder, const VerifyReport& report) {
   for (const VerifyReport::Corrupt& corrupt : report.corrupt) {
     const auto version = put(builder, corrupt.version);
     const auto tensor = builder.CreateString(corrupt.tensor);
-    rows.push_back(wire::CreateCorruptTensor(builder, version, tensor, builder.CreateString(corrupt.reason)));
+    const auto reason = builder.CreateString(corrupt.reason);
+    rows.push_back(wire::CreateCorruptTensor(builder, version, tensor, reason, builder.CreateString(corrupt.record)));
   }
-  return wire::CreateVerified(builder, report.checked_bytes, builder.CreateVector(rows));
+  std::vector<Offset<wire::UnneededBytes>> unneeded;
+  for (const VerifyReport::Unneeded& one : report.unneeded) {
+    const auto what = builder.CreateString(one.what);
+    unneeded.push_back(wire::CreateUnneededBytes(builder, what, one.bytes, builder.CreateString(one.reason)));
+  }
+  const auto corrupt = builder.CreateVector(rows);
+  return wire::CreateVerified(builder, report.checked_bytes, corrupt, builder.CreateVector(unneeded));
 }
 
 Result<VerifyReport> read(const wire::Verified& verified) {
   VerifyReport report{.checked_bytes = verified.checked_bytes()};
   FRESHET_ASSIGN(report.corrupt,
-                 read_rows<VerifyReport::Corrupt>(
-                     verified.corrupt(), [](const wire::CorruptTensor& row) -> Result<VerifyReport::Corrupt> {
-                       FRESHET_ASSIGN(VersionName version, read(row.version()));
-                       return VerifyReport::Corrupt{
-                           .version = std::move(version), .tensor = read(row.tensor()), .reason = read(row.reason())};
+                 read_rows<VerifyReport::Corrupt>(verified.corrupt(),
+                                                  [](const wire::CorruptTensor& row) -> Result<VerifyReport::Corrupt> {
+                                                    FRESHET_ASSIGN(VersionName version, read(row.version()));
+                                                    return VerifyReport::Corrupt{.version = std::move(version),
+                                                                                 .tensor = read(row.tensor()),
+                                                                                 .reason = read(row.reason()),
+                                                                                 .record = read(row.record())};
+                                                  }));
+  FRESHET_ASSIGN(report.unneeded,
+                 read_rows<VerifyReport::Unneeded>(
+                     verified.unneeded(), [](const wire::UnneededBytes& row) -> Result<VerifyReport::Unneeded> {
+                       return VerifyReport::Unneeded{
+                           .what = read(row.what()), .bytes = row.bytes(), .reason = read(row.reason())};
                      }));
   return report;
 }

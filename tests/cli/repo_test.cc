@@ -266,7 +266,9 @@ TEST_F(RepoCommand, VerifyFindsAFlippedBit) {
   ASSERT_EQ(flip_a_bit_of(model.tensors[0].bytes.substr(500000, 64), folder_ / "repository"), 1);
   const Ended corrupt = repo({"verify"});
   EXPECT_EQ(corrupt.exit_code, 4) << corrupt.err;
-  EXPECT_EQ(corrupt.json()["corrupt"], Json::parse(R"([{"version":"net@1","tensor":"w"}])")) << corrupt.out;
+  ASSERT_EQ(corrupt.json()["corrupt"].size(), 1u) << corrupt.out;
+  EXPECT_EQ(corrupt.json()["corrupt"][0]["version"], "net@1");
+  EXPECT_EQ(corrupt.json()["corrupt"][0]["tensor"], "w");
   EXPECT_EQ(repo({"verify", "other"}).exit_code, 0);
   EXPECT_EQ(repo({"get", "net", "-o", folder_ / "out"}).exit_code, 4);
   EXPECT_FALSE(read_file(folder_ / "out"));

@@ -378,7 +378,12 @@ class Walk {
     const auto report = repository_->verify(std::nullopt, {});
     ASSERT_TRUE(report) << report.error().message();
     EXPECT_EQ(report->checked_bytes, live_bytes);
-    EXPECT_TRUE(report->corrupt.empty());
+    for (const auto& one : report->corrupt) ADD_FAILURE() << to_string(one.version) << one.record << ": " << one.reason;
+    std::uint64_t garbage = 0;
+    std::uint64_t unneeded = 0;
+    for (const auto& [segment, bytes] : world_.blobs) garbage += segments.count(segment) != 0 ? 0 : bytes;
+    for (const auto& one : report->unneeded) unneeded += one.bytes;
+    EXPECT_EQ(unneeded, garbage);
   }
 
   std::mt19937_64 random_;

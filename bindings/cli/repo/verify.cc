@@ -27,23 +27,33 @@ Result<VerifyReport> check(const Repository& repository, const std::optional<Ver
   return repository.verify(name, [&bar](std::uint64_t done, std::uint64_t total) { bar.show(done, total); });
 }
 
+std::string label(const VerifyReport::Corrupt& one) {
+  if (one.version.number == 0) return one.record;
+  return one.tensor.empty() ? to_string(one.version) : to_string(one.version) + " " + one.tensor;
+}
+
 Result<ExitCode> verify(Program& program, Repository& repository, const Arguments& arguments) {
   std::optional<VersionName> name;
   if (!arguments.version.empty()) {
     FRESHET_ASSIGN(name, repository.resolve(arguments.version));
   }
   FRESHET_ASSIGN(const VerifyReport report, check(repository, name));
-  Json corrupt = Json::array();
+  Json line = {{"checked_bytes", report.checked_bytes}, {"corrupt", Json::array()}};
   std::string text;
   for (const VerifyReport::Corrupt& one : report.corrupt) {
-    corrupt.push_back({{"version", version_json(one.version)}, {"tensor", one.tensor}});
-    text += format("corrupt: {} {}: {}\n", to_string(one.version), printable(one.tensor), printable(one.reason));
+    Json row = {{"version", version_json(one.version)}, {"tensor", one.tensor}, {"reason", one.reason}};
+    if (!one.record.empty()) row["record"] = one.record;
+    line["corrupt"].push_back(std::move(row));
+    text += format("corrupt: {}: {}\n", printable(label(one)), printable(one.reason));
+  }
+  for (const VerifyReport::Unneeded& one : report.unneeded) {
+    line["unneeded"].push_back({{"what", one.what}, {"bytes", one.bytes}, {"reason", one.reason}});
+    text += format("unneeded: {}, {}: {}\n", printable(one.what), human_bytes(one.bytes), printable(one.reason));
   }
   FRESHET_TRY(program.out.emit(
-      {{"checked_bytes", report.checked_bytes}, {"corrupt", corrupt}},
-      format("{}{} checked, {} corrupt tensors", text, human_bytes(report.checked_bytes), report.corrupt.size())));
+      line, format("{}{} checked, {} corrupt", text, human_bytes(report.checked_bytes), report.corrupt.size())));
   if (report.corrupt.empty()) return ExitCode::done;
-  program.out.log(format("{} tensors are corrupt", report.corrupt.size()));
+  program.out.log(format("{} are corrupt", report.corrupt.size()));
   return ExitCode::corrupt;
 }
 
@@ -56,10 +66,10 @@ void add_verify(CLI::App& repo, Program& program) {
   command.add_option("MODEL[@V]", arguments->version, "only this version; without @V the newest")
       ->check(reference_check());
   command.footer(
-      "A line of JSON: checked_bytes, corrupt [{version, tensor}]. Exit code 4 when anything is corrupt. Where the\n"
-      "repository's own records are damaged so that it cannot be opened, version and tensor are null, and damaged "
-      "says\n"
-      "what is.");
+      "A line of JSON: checked_bytes, corrupt [{version, tensor, reason}], and where there is some, unneeded [{what,\n"
+      "bytes, reason}]: whole, and for gc to erase. Exit code 4 when anything is corrupt. What is of no version has\n"
+      "version null and record, which says what it is. Where the repository's own records are damaged so that it\n"
+      "cannot be opened, version and tensor are null, and damaged says what is.");
   command.callback([&program, arguments] {
     require_repository(program);
     program.action = [&program, arguments]() -> Result<ExitCode> {
