@@ -4,9 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <random>
 
+#include "core/format.h"
+#include "tests/fault/crash_script.h"
 #include "tests/fault/crash_writer.h"
+#include "tests/fault/unsynced_files.h"
 #include "tests/support/child_process.h"
 #include "tests/support/temporary_folder.h"
 
@@ -71,6 +75,86 @@ TEST(RepositoryCrash, WhatAKilledWriterAcknowledgedIsThere) {
     EXPECT_EQ(blob_count(store), segments);
   }
   EXPECT_GT(checked, 0u);
+}
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr std::uint64_t kCrashes = 6;
+#else
+constexpr std::uint64_t kCrashes = 18;
+#endif
+
+std::uint64_t number_from(const char* variable, std::uint64_t otherwise) {
+  const char* text = std::getenv(variable);
+  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
+}
+
+/// Empty when the repository is just so; otherwise the first thing that is not.
+std::string unlike(const Repository& repository, const CrashScript::State& state) {
+  const std::string model = CrashScript::kModel;
+  const auto stat = repository.stat();
+  if (!stat) return stat.error().message();
+  if (stat->versions != state.live.size()) return format("{} versions, not {}", stat->versions, state.live.size());
+  if (stat->retired_versions != state.retired.size()) return format("{} are retired", stat->retired_versions);
+  for (const auto& [number, version] : state.live) {
+    const auto bytes = read_all(repository, {.model = model, .number = number});
+    if (!bytes) return bytes.error().message();
+    if (*bytes != version.bytes) return format("version {} has other bytes", number);
+  }
+  for (const VersionNumber number : state.retired) {
+    const auto gone = repository.get({.model = model, .number = number});
+    if (gone || gone.error().code() != Code::not_found) return format("version {} is not retired", number);
+  }
+  std::map<std::string, VersionNumber> aliases;
+  const std::vector<Alias> found = repository.aliases(model).value();
+  for (const Alias& alias : found) aliases.emplace(alias.name, alias.number);
+  return aliases == state.aliases ? "" : "other aliases";
+}
+
+// Each put, retirement, collection and alias is killed at a sync, before or after, and what was not synced is lost, or
+// half of it is. FRESHET_CRASHES and FRESHET_CRASH_SEED ask for more, or for the same again.
+TEST(RepositoryCrash, AtAnySyncOfAnyStepWithWhatWasNotSyncedLost) {
+  const std::uint64_t seed = number_from("FRESHET_CRASH_SEED", std::random_device()());
+  SCOPED_TRACE(format("seed {}", seed));
+  std::mt19937_64 random(seed);
+  const TemporaryFolder folder;
+  const std::string store = folder / "store";
+  std::uint64_t taken = 0;
+  for (std::uint64_t crash = 0; crash < number_from("FRESHET_CRASHES", kCrashes); ++crash) {
+    const std::string when = crash % 2 == 0 ? "before" : "after";
+    const std::uint64_t sync = 1 + crash * 5 % 9;
+    SCOPED_TRACE(format("crash {}: step {} and on, {} sync {}", crash, taken, when, sync));
+    UnsyncedFiles files(store);
+    std::uint64_t acknowledged = taken;
+    {
+      ChildProcess writer({FRESHET_CRASH_WRITER, store, std::to_string(seed), std::to_string(taken), folder / "journal",
+                           std::to_string(sync), when});
+      ASSERT_EQ(writer.line(), "ready");
+      while (const auto line = writer.line()) acknowledged = std::stoull(*line);
+      ASSERT_TRUE(WIFSIGNALED(writer.end(SIGKILL)));  // It ended by itself, unless it was refused something.
+    }
+    files.lose(folder / "journal", static_cast<UnsyncedFiles::Fate>(crash / 2 % 3), random);
+
+    const auto repository = open_rocks(store);
+    ASSERT_NE(repository, nullptr);
+    CrashScript script(seed);
+    while (script.step() < acknowledged) ASSERT_TRUE(script.take(nullptr));
+    const std::string unlike_before = unlike(*repository, script.state());
+    if (!unlike_before.empty()) {
+      ASSERT_TRUE(script.take(nullptr));  // Then it was done, and nobody heard of it.
+      ASSERT_EQ(unlike(*repository, script.state()), "") << "nor is it as before: " << unlike_before;
+    }
+    taken = script.step();
+    const auto report = repository->verify(std::nullopt, {});
+    ASSERT_TRUE(report) << report.error().message();
+    for (const auto& one : report->corrupt) FAIL() << to_string(one.version) << one.record << ": " << one.reason;
+    if (crash % 3 != 2) continue;
+    ASSERT_TRUE(repository->gc({}, {}));
+    EXPECT_TRUE(repository->verify(std::nullopt, {})->unneeded.empty());
+    const auto stat = repository->stat();
+    EXPECT_LE(stat->disk_bytes - stat->metadata_bytes, stat->live_bytes + stat->live_bytes / 100 + (64 << 10));
+    EXPECT_EQ(unlike(*repository, script.state()), "");
+  }
+  EXPECT_GT(taken, 0u);
 }
 
 TEST(RepositoryCrash, AnotherProcessOwnsTheFolder) {
