@@ -1,0 +1,219 @@
+// What a served repository and its clients say to each other. A message is taken as a question, which a repository
+// answers, and as an answer, which is read as a client reads it.
+#include <memory>
+
+#include "core/check.h"
+#include "repo/serve/answers.h"
+#include "tests/fuzz/fuzz_target.h"
+#include "tests/repo/world.h"
+
+namespace freshet::fuzz {
+namespace {
+
+using namespace rpc;
+
+/// Takes writes until it is frozen, so that each input finds the same repository.
+class FrozenBackend final : public Backend {
+ public:
+  void freeze() { frozen_ = true; }
+
+  std::string_view kind() const override { return inner_->kind(); }
+  bool durable() const override { return false; }
+  bool read_only() const override { return frozen_; }
+  Result<std::unique_ptr<BlobWriter>> write_blobs() override { return inner_->write_blobs(); }
+  Status read_blob(std::string_view key, std::uint64_t offset, MutableBytes out) const override {
+    return inner_->read_blob(key, offset, out);
+  }
+  Status erase_blob(std::string_view key) override { return inner_->erase_blob(key); }
+  Status list_blobs(const std::function<bool(std::string_view key, std::uint64_t bytes)>& each) const override {
+    return inner_->list_blobs(each);
+  }
+  Status reclaim() override { return inner_->reclaim(); }
+  Status apply(const Batch& batch) override {
+    FRESHET_CHECK(!frozen_);
+    return inner_->apply(batch);
+  }
+  Result<std::string> get(std::string_view key) const override { return inner_->get(key); }
+  Status scan(std::string_view prefix,
+              const std::function<bool(std::string_view key, std::string_view value)>& each) const override {
+    return inner_->scan(prefix, each);
+  }
+  Status recover() override { return inner_->recover(); }
+  Result<DiskUse> disk_use() const override { return inner_->disk_use(); }
+
+ private:
+  const std::unique_ptr<Backend> inner_ = make_memory_backend();
+  bool frozen_ = false;
+};
+
+struct World {
+  std::vector<TestVersion> versions;
+  std::unique_ptr<Repository> repository;
+  RecordCache records;
+
+  World() {
+    auto backend = std::make_unique<FrozenBackend>();
+    FrozenBackend& frozen = *backend;
+    repository = open_or_die(std::move(backend));
+    std::mt19937_64 random(3);
+    const auto architecture = test_architecture({40, 8});
+    for (std::uint64_t sequence = 1; sequence <= 3; ++sequence) {
+      versions.push_back(make_version("net", test_id(sequence), architecture,
+                                      versions.empty() ? nullptr : &versions.back(), {0}, random));
+      versions.back().manifest.tags = {{"k", "v"}};
+      versions.back().manifest.name = put(*repository, versions.back(), {.quality = 0.5}).value();
+    }
+    FRESHET_CHECK(repository->set_alias("net", "best", 0, 2).has_value());
+    FRESHET_CHECK(repository->pin(versions[0].manifest.name, "me").has_value());
+    frozen.freeze();
+  }
+};
+
+World& world() {
+  static World one;
+  return one;
+}
+
+Input input_of(const Encoded& message) {
+  const auto bytes = bytes_of(message.data(), message.size());
+  return Input(bytes.begin(), bytes.end());
+}
+
+template <typename Make>
+Input asked(const Make& make) {
+  Builder builder;
+  return input_of(request(builder, 7, make(builder)));
+}
+
+template <typename Value>
+Input answered(const Value& value) {
+  Builder builder;
+  return input_of(reply(builder, 7, rpc::put(builder, value)));
+}
+
+void add_questions(std::vector<Input>& seeds) {
+  const TestVersion& first = world().versions[0];
+  const TestVersion& last = world().versions[2];
+  const wire::Id id = wire_id(last.manifest.id);
+  const auto name = [&](Builder& builder) { return rpc::put(builder, last.manifest.name); };
+  TestVersion next = last;
+  next.manifest.id = test_id(9);
+  next.manifest.owners = last.manifest.owners.with_written(next.manifest.id, std::vector<std::uint32_t>{1});
+  const Manifest manifest = encodable(next.manifest).value();
+  const Repository::PutOptions options{.quality = 0.5,
+                                       .placed = Placed{.placement = 1, .attempt = 3, .elsewhere = {0}}};
+  seeds.push_back(asked([&](Builder& b) { return rpc::put(b, manifest, {}); }));
+  seeds.push_back(asked([&](Builder& b) { return wire::CreateAskWanted(b, rpc::put(b, manifest, options)); }));
+  seeds.push_back(asked([&](Builder& b) { return wire::CreateAskRecord(b, name(b)); }));
+  seeds.push_back(asked([&](Builder& b) { return wire::CreateAskFind(b, &id); }));
+  const std::vector<wire::Range> ranges = {wire::Range(4, 20, 0), wire::Range(0, 8, 1)};
+  seeds.push_back(asked([&](Builder& b) {
+    const auto version = name(b);
+    return wire::CreateAskBytes(b, version, &id, b.CreateVectorOfStructs(ranges));
+  }));
+  seeds.push_back(asked([&](Builder& b) { return wire::CreateAskContributors(b, name(b)); }));
+  seeds.push_back(asked([&](Builder& b) {
+    const auto a = rpc::put(b, first.manifest.name);
+    return wire::CreateAskDiff(b, a, name(b));
+  }));
+  seeds.push_back(asked([&](Builder& b) { return wire::CreateAskVerify(b, name(b)); }));
+  MatchQuery query{.graph = MatchGraph::of(*last.manifest.architecture),
+                   .top = 3,
+                   .least_quality = 0.25,
+                   .tags = {{"k", "v"}},
+                   .exclude_lineage = first.manifest.name};
+  seeds.push_back(asked([&](Builder& b) { return rpc::put(b, query); }));
+  seeds.push_back(asked([&](Builder& b) { return wire::CreateSettlePut(b, &id, 5); }));
+  seeds.push_back(asked([&](Builder& b) {
+    const auto one = rpc::put(b, SharedRecord{.key = "placement", .value = "x"});
+    const auto records = b.CreateVector(&one, 1);
+    return wire::CreateChangeShared(b, records, records);
+  }));
+  seeds.push_back(asked([&](Builder& b) {
+    return wire::CreateAddReferrer(
+        b, rpc::put(b, ExternalReferrer{
+                           .version = test_id(8), .attempt = 2, .home = "p1", .segments = {last.manifest.owners[0]}}));
+  }));
+}
+
+void add_answers(std::vector<Input>& seeds) {
+  const Repository& repository = *world().repository;
+  const VersionName name = world().versions[2].manifest.name;
+  seeds.push_back(answered(repository.get(name).value()));
+  seeds.push_back(answered(repository.owners(name).value()));
+  seeds.push_back(answered(repository.lineage(name).value()));
+  seeds.push_back(answered(repository.contributors(name).value()));
+  seeds.push_back(answered(repository.diff(world().versions[0].manifest.name, name).value()));
+  seeds.push_back(answered(MatchAnswer{.top = {{.version = name, .id = test_id(3), .quality = 1.0}}, .as_of = 4}));
+  seeds.push_back(answered(std::vector<Alias>{{"best", 2}}));
+  seeds.push_back(answered(GcReport{
+      .freed_bytes = 3, .rows = {{.writer = test_id(1), .version = name, .named_by = {name}}}, .notes = {"one"}}));
+  seeds.push_back(answered(std::vector<ExternalReferrer>{{.version = test_id(8), .home = "p", .segments = {{}}}}));
+  seeds.push_back(answered(repository.stat().value()));
+  seeds.push_back(answered(VerifyReport{.checked_bytes = 3,
+                                        .corrupt = {{.version = name, .tensor = "w", .reason = "r", .record = "x"}},
+                                        .unneeded = {{.what = "blob", .bytes = 3, .reason = "why"}}}));
+  seeds.push_back(input_of(failure(7, Error(Code::not_found, "no"))));
+}
+
+/// What was read can be said again, and is then read as the same.
+template <typename Body>
+void read_answer(const Body* body) {
+  if (body == nullptr) return;
+  const auto value = rpc::read(*body);
+  if (!value) return;
+  Builder builder;
+  builder.Finish(rpc::put(builder, *value));
+  const auto* again = flatbuffers::GetRoot<Body>(builder.GetBufferPointer());
+  FRESHET_CHECK(rpc::read(*again).has_value());
+}
+
+void take_as_question(Bytes bytes) {
+  const auto question = Received<wire::Request>::open(bytes);
+  if (!question) {
+    FRESHET_CHECK(question.error().code() == Code::corrupt);
+    return;
+  }
+  Answering with{.repository = *world().repository, .records = world().records, .progress = [](Encoded) {}};
+  const Outcome outcome = answer(with, **question);
+  if (outcome.upload != nullptr) return;
+  const auto reply = Received<wire::Reply>::open(bytes_of(outcome.reply.data(), outcome.reply.size()));
+  FRESHET_CHECK(reply.has_value() && (*reply)->request() == (*question)->request());
+}
+
+void take_as_answer(Bytes bytes) {
+  const auto reply = Received<wire::Reply>::open(bytes);
+  if (!reply) return;
+  if ((*reply)->failed() != nullptr) (void)error_of(*(*reply)->failed());
+  const wire::Reply& said = **reply;
+  read_answer(said.body_as_Record());
+  read_answer(said.body_as_Owners());
+  read_answer(said.body_as_Lineage());
+  read_answer(said.body_as_Contributors());
+  read_answer(said.body_as_Difference());
+  read_answer(said.body_as_Stat());
+  read_answer(said.body_as_Verified());
+  read_answer(said.body_as_Matched());
+  read_answer(said.body_as_Aliases());
+  read_answer(said.body_as_Retired());
+  read_answer(said.body_as_Collected());
+  read_answer(said.body_as_Referrers());
+}
+
+}  // namespace
+
+std::vector<Input> seeds() {
+  std::vector<Input> seeds;
+  add_questions(seeds);
+  add_answers(seeds);
+  return seeds;
+}
+
+}  // namespace freshet::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace freshet::fuzz;
+  take_as_question(bytes_of_input(data, size));
+  take_as_answer(bytes_of_input(data, size));
+  return 0;
+}
