@@ -17,8 +17,6 @@
 namespace freshet {
 namespace {
 
-constexpr VersionNumber kVersionNumberMax = VersionNumber{1} << 62;
-
 // The segments of the owner map that are not stored yet, in their order.
 Result<std::vector<NewSegment>> segments_to_store(const Backend& backend, const Manifest& manifest,
                                                   const std::optional<Placed>& placed) {

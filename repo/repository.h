@@ -30,6 +30,9 @@
 
 namespace freshet {
 
+/// A put that wants a greater number is refused.
+inline constexpr VersionNumber kVersionNumberMax = VersionNumber{1} << 62;
+
 struct VersionRecord {
   Manifest manifest;
   std::optional<double> quality;

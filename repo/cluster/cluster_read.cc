@@ -26,6 +26,19 @@ Result<VersionNumber> ClusterRepository::Impl::latest(const std::string& model) 
   return newest;
 }
 
+namespace {
+
+// Of two who do not have a version: who retired it knows best, then who has others of its model.
+bool says_more(const Error& error, const Error& than) {
+  const auto rank = [](const Error& one) {
+    if (one.message().find("was retired") != std::string::npos) return 2;
+    return one.message().find("no model") == std::string::npos ? 1 : 0;
+  };
+  return rank(error) > rank(than);
+}
+
+}  // namespace
+
 Result<ClusterRepository::Impl::Located> ClusterRepository::Impl::locate(const VersionName& name) const {
   VersionName full = name;
   if (full.number == 0) {
@@ -49,8 +62,7 @@ Result<ClusterRepository::Impl::Located> ClusterRepository::Impl::locate(const V
     }
     const Error& error = answers[i].error();
     if (error.code() == Code::not_found) {
-      // One that was retired, or whose model is known, says more than one that knows nothing.
-      if (!absent || error.message().find("no model") == std::string::npos) absent = error;
+      if (!absent || says_more(error, *absent)) absent = error;
     } else {
       away = error;
     }

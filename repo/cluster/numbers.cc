@@ -37,6 +37,8 @@ std::string text_of(const Given& given) { return format("{} {}", given.placement
 
 Result<VersionNumber> next_number(Repository& registrar, const Placement& placement, const std::string& model,
                                   VersionNumber wanted, const FormerLast& former) {
+  // Taken for the last one, it would leave none to give.
+  if (wanted > kVersionNumberMax) return fail(Code::invalid_argument, "the version's number is too large");
   const SharedRecord placed{.key = kPlacementKey, .value = placement.encode()};
   for (int tries = 0; tries < kTriesMax; ++tries) {
     FRESHET_ASSIGN(const SharedRecord record, registrar.shared_record(number_key(model)));

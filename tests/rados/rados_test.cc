@@ -11,18 +11,12 @@
 
 #include "repo/repository.h"
 #include "tests/conformance/backend_conformance.h"
-#include "tests/support/ceph_cluster.h"
+#include "tests/rados/shared_cluster.h"
 
 namespace freshet {
 namespace {
 
 using testing::HasSubstr;
-
-/// Started when the first case needs it.
-CephCluster& cluster() {
-  static CephCluster one;
-  return one;
-}
 
 class ClusterOrSkip : public testing::Environment {
  public:
@@ -32,19 +26,8 @@ class ClusterOrSkip : public testing::Environment {
 };
 [[maybe_unused]] const auto* const kEnvironment = testing::AddGlobalTestEnvironment(new ClusterOrSkip);
 
-/// A folder's name stands for a repository of its own.
-RadosOptions options_for(const std::string& folder) {
-  std::string name;
-  for (const char c : folder) name.push_back(c == '/' ? '.' : c);
-  RadosOptions options;
-  options.pool = CephCluster::kPool;
-  options.repository = name;
-  options.conf_file = cluster().conf_file();
-  return options;
-}
-
-const BackendCase kRados{.name = "rados",
-                         .open = [](const std::string& folder) { return open_rados_backend(options_for(folder)); }};
+const BackendCase kRados{
+    .name = "rados", .open = [](const std::string& folder) { return open_rados_backend(rados_options_for(folder)); }};
 
 INSTANTIATE_TEST_SUITE_P(Backends, BackendConformance, testing::Values(kRados),
                          [](const auto& instance) { return instance.param.name; });
@@ -54,7 +37,7 @@ INSTANTIATE_TEST_SUITE_P(Backends, DurableBackendConformance, testing::Values(kR
 class RadosTest : public testing::Test {
  protected:
   std::unique_ptr<Backend> open(bool read_only = false) {
-    RadosOptions options = options_for(folder_.path());
+    RadosOptions options = rados_options_for(folder_.path());
     options.read_only = read_only;
     auto opened = open_rados_backend(options);
     EXPECT_TRUE(opened) << opened.error().message();
@@ -72,7 +55,7 @@ class RadosTest : public testing::Test {
 TEST_F(RadosTest, OneProcessOwnsIt) {
   const auto owner = open();
   ASSERT_NE(owner, nullptr);
-  const auto second = open_rados_backend(options_for(folder_.path()));
+  const auto second = open_rados_backend(rados_options_for(folder_.path()));
   ASSERT_FALSE(second);
   EXPECT_EQ(second.error().code(), Code::unavailable);
   EXPECT_THAT(second.error().message(), HasSubstr("owns it"));
@@ -85,7 +68,7 @@ TEST_F(RadosTest, OneProcessOwnsIt) {
 }
 
 TEST_F(RadosTest, NothingIsMadeWhereNothingIsWanted) {
-  RadosOptions options = options_for(folder_.path());
+  RadosOptions options = rados_options_for(folder_.path());
   options.create = false;
   EXPECT_EQ(open_rados_backend(options).error().code(), Code::not_found);
   options.create = true;
@@ -103,8 +86,8 @@ TEST_F(RadosTest, NothingIsMadeWhereNothingIsWanted) {
 /// Two owners that do not come to their end: one is killed while it writes, one is stopped and goes on after somebody
 /// else has taken its repository over.
 TEST_F(RadosTest, OwnersThatWereKilledOrStoppedDoNoHarm) {
-  const RadosOptions torn = options_for(folder_.path());
-  const RadosOptions taken = options_for(folder_ / "taken");
+  const RadosOptions torn = rados_options_for(folder_.path());
+  const RadosOptions taken = rados_options_for(folder_ / "taken");
   const std::vector<std::byte> bytes(6 << 20, std::byte{1});
   const pid_t killed = ::fork();
   if (killed == 0) {
