@@ -178,6 +178,17 @@ TEST_F(Cluster, AliasesMoveBetweenVersionsOfDifferentProviders) {
   EXPECT_TRUE(other->retire(line[5].manifest.name, {}));
 }
 
+TEST_F(Cluster, WhatWhoeverDiedMovingAnAliasLeftHoldsNobodyUp) {
+  const std::vector<TestVersion> line = put_line(*repository_, 3);
+  ASSERT_TRUE(repository_->set_alias("net", "best", 0, 1));
+  // Its first step alone: the home keeps the version for an alias that never came to mean it.
+  for (std::size_t i = 0; i < 3; ++i) (void)world_.at(i).set_alias("net", "best", std::nullopt, 2);
+  const auto retired = repository_->retire(line[1].manifest.name, {});
+  EXPECT_TRUE(retired) << retired.error().message();
+  EXPECT_EQ(repository_->retire(line[0].manifest.name, {}).error().code(), Code::failed_precondition);
+  EXPECT_EQ(repository_->resolve("net@best")->number, 1u);
+}
+
 TEST_F(Cluster, TheSameVersionTwiceIsRefused) {
   const std::vector<TestVersion> line = put_line(*repository_, 2);
   TestVersion again = line[1];

@@ -181,6 +181,16 @@ TEST_P(RepositoryConformance, AGraphWithoutWeightsIsAModelToo) {
   EXPECT_EQ(repository().verify(std::nullopt, {})->checked_bytes, 0u);
 }
 
+TEST_P(RepositoryConformance, ATensorWithoutElementsIsOneToo) {
+  architecture_ = test_architecture({3, 0});
+  const TestVersion first = stored(version("net"));
+  const TestVersion second = stored(version("net", &first, {1}));
+  expect_bytes(first);
+  expect_bytes(second);
+  EXPECT_EQ(repository().owners(second.manifest.name)->at(1).owner, second.manifest.name);
+  expect_sound();
+}
+
 TEST_P(RepositoryConformance, WhatIsNotThereIsNotFound) {
   EXPECT_TRUE(is_refused(repository().get({.model = "net"}), Code::not_found));
   stored(version("net"));

@@ -4,6 +4,7 @@
 
 #include "core/check.h"
 #include "repo/serve/answers.h"
+#include "repo/serve/bulk_service.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/repo/world.h"
 
@@ -49,6 +50,7 @@ class FrozenBackend final : public Backend {
 struct World {
   std::vector<TestVersion> versions;
   std::unique_ptr<Repository> repository;
+  std::unique_ptr<BulkService> bulk;
   RecordCache records;
 
   World() {
@@ -66,6 +68,7 @@ struct World {
     FRESHET_CHECK(repository->set_alias("net", "best", 0, 2).has_value());
     FRESHET_CHECK(repository->pin(versions[0].manifest.name, "me").has_value());
     frozen.freeze();
+    bulk = BulkService::open(*repository, {.channels = "none"}).value();
   }
 };
 
@@ -174,7 +177,11 @@ void take_as_question(Bytes bytes) {
     FRESHET_CHECK(question.error().code() == Code::corrupt);
     return;
   }
-  Answering with{.repository = *world().repository, .records = world().records, .progress = [](Encoded) {}};
+  Answering with{.repository = *world().repository,
+                 .records = world().records,
+                 .bulk = *world().bulk,
+                 .session = 1,
+                 .progress = [](Encoded) {}};
   const Outcome outcome = answer(with, **question);
   if (outcome.upload != nullptr) return;
   const auto reply = Received<wire::Reply>::open(bytes_of(outcome.reply.data(), outcome.reply.size()));

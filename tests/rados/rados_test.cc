@@ -21,7 +21,7 @@ using testing::HasSubstr;
 class ClusterOrSkip : public testing::Environment {
  public:
   void SetUp() override {
-    if (!cluster().why_not().empty()) GTEST_SKIP() << cluster().why_not();
+    if (!ceph().why_not().empty()) GTEST_SKIP() << ceph().why_not();
   }
 };
 [[maybe_unused]] const auto* const kEnvironment = testing::AddGlobalTestEnvironment(new ClusterOrSkip);

@@ -10,7 +10,7 @@
 namespace freshet {
 
 /// Started when the first case needs it.
-inline CephCluster& cluster() {
+inline CephCluster& ceph() {
   static CephCluster one;
   return one;
 }
@@ -22,7 +22,7 @@ inline RadosOptions rados_options_for(const std::string& folder) {
   RadosOptions options;
   options.pool = CephCluster::kPool;
   options.repository = name;
-  options.conf_file = cluster().conf_file();
+  options.conf_file = ceph().conf_file();
   return options;
 }
 

@@ -39,20 +39,6 @@ class RemoteTest : public testing::Test {
   std::unique_ptr<Repository> remote_ = connect();
 };
 
-TEST_F(RemoteTest, WhatWasPutReadsBack) {
-  const TestVersion first = version(1);
-  const auto name = put(*remote_, first, {.quality = 0.5});
-  ASSERT_TRUE(name) << name.error().message();
-  EXPECT_EQ(to_string(*name), "net@1");
-  const auto local = read_all(*local_, *name);
-  ASSERT_TRUE(local);
-  EXPECT_EQ(*local, first.bytes);
-  const auto remote = read_all(*remote_, *name);
-  ASSERT_TRUE(remote) << remote.error().message();
-  EXPECT_EQ(*remote, first.bytes);
-  EXPECT_EQ(remote_->get(*name)->quality, 0.5);
-}
-
 TEST_F(RemoteTest, EveryQuestionHasTheAnswerOfTheRepositoryItself) {
   const TestVersion first = version(1);
   const TestVersion second = version(2, &first, {1, 2});
@@ -106,21 +92,6 @@ TEST_F(RemoteTest, ErrorsComeWithTheirCodesAndTexts) {
   TestVersion torn = version(2);
   torn.bytes[3][5] ^= std::byte{1};
   same(put(*remote_, torn), put(*local_, torn));
-}
-
-TEST_F(RemoteTest, OnlyWhatIsNotStoredTravels) {
-  const TestVersion first = version(1);
-  const TestVersion second = version(2, &first, {2});
-  ASSERT_TRUE(put(*remote_, first));
-  std::vector<std::uint32_t> asked;
-  const auto name = remote_->put(second.manifest,
-                                 [&](std::uint32_t tensor) -> Result<Bytes> {
-                                   asked.push_back(tensor);
-                                   return Bytes(second.bytes[tensor]);
-                                 },
-                                 {});
-  ASSERT_TRUE(name) << name.error().message();
-  EXPECT_EQ(asked, std::vector<std::uint32_t>{2});
 }
 
 TEST_F(RemoteTest, APutWhoseCallerHasNoBytesLeavesNothing) {
