@@ -104,12 +104,13 @@ class Walk {
     if (one_in(restart_every_)) return restart();
     if (one_in(300)) return collect();
     const std::uint64_t kind = random_() % 100;
+    if (world_.live.size() > kLiveMax) drop_one();
     if (kind < 30) return put_some();
     if (kind < 55) return match();
     if (kind < 75) return read();
     if (kind < 82) return pin();
     if (kind < 88) return unpin();
-    if (kind < 90 || world_.live.size() > kLiveMax) return retire();
+    if (kind < 90) return retire(some_live());
     return ask_about_retired();
   }
 
@@ -260,13 +261,23 @@ class Walk {
       EXPECT_EQ(repository_->unpin(at->first, "worker0").error().code(), Code::not_found);
       return;
     }
+    unpin_one(at);
+  }
+
+  void unpin_one(std::map<VersionName, Known>::iterator at) {
     const auto [by, count] = *at->second.pins.begin();
     for (int i = 0; i < count; ++i) EXPECT_TRUE(repository_->unpin(at->first, by));
     at->second.pins.erase(by);
   }
 
-  void retire() {
+  // As a search does with its population: however long it runs, no more live than that.
+  void drop_one() {
     const auto at = some_live();
+    while (!at->second.pins.empty()) unpin_one(at);
+    retire(at);
+  }
+
+  void retire(std::map<VersionName, Known>::iterator at) {
     if (at == world_.live.end()) return;
     const VersionName name = at->first;
     const auto report = repository_->retire(name, {});
