@@ -13,6 +13,7 @@
 #include "repo/cluster/providers.h"
 #include "repo/serve/remote_repository.h"
 #include "repo/serve/server.h"
+#include "tests/fault/fault_backend.h"
 #include "tests/repo/world.h"
 
 namespace freshet {
@@ -21,6 +22,7 @@ namespace {
 class ServedCluster : public ::testing::Test {
  protected:
   struct Served {
+    std::shared_ptr<Backend> disk = make_memory_backend();
     std::unique_ptr<Repository> repository;
     std::unique_ptr<RepositoryServer> server;
     Provider provider;
@@ -33,9 +35,8 @@ class ServedCluster : public ::testing::Test {
     std::vector<Provider> list;
     for (int i = 0; i < 3; ++i) {
       const std::string id = "p" + std::to_string(i);
-      served_.push_back({.repository = open_or_die(make_memory_backend()),
-                         .server = nullptr,
-                         .provider = {.id = id, .address = "ipc://" + folder_ + "/" + id}});
+      served_.push_back({.provider = {.id = id, .address = "ipc://" + folder_ + "/" + id}});
+      reopen(served_.back());
       start(served_.back());
       list.push_back(served_.back().provider);
     }
@@ -48,6 +49,9 @@ class ServedCluster : public ::testing::Test {
     std::filesystem::remove_all(folder_);
   }
 
+  static void reopen(Served& one) {
+    one.repository = open_or_die(std::make_unique<FaultBackend>(one.disk, FaultBackend::Plan()));
+  }
   static void start(Served& one) {
     auto server = RepositoryServer::open(*one.repository, {.address = one.provider.address});
     ASSERT_TRUE(server) << server.error().message();
@@ -229,10 +233,20 @@ TEST_F(ServedCluster, OneProviderAnswersForAllWithWhatItsClientWrote) {
   for (int i = 0; i < 5; ++i) EXPECT_EQ(repository->match(query)->top, all->top);
   EXPECT_EQ(all->top.size(), 9u - 3u);
 
-  // A provider in another life: the same disk, and what was known of it counts for nothing.
+  // A provider in another life: what was known of the one before counts for nothing, and what it kept is there.
+  followers[1].reset();
   served_[1].server.reset();
+  reopen(served_[1]);
   start(served_[1]);
   for (int i = 0; i < 5; ++i) EXPECT_EQ(repository->match(query)->top, all->top);
+  followers[1] = cluster::ProviderFollower::start(*served_[1].repository, served_[1].provider.id, connect()).value();
+  while (!complete()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  for (bool answered = false; !answered;) {
+    const auto answer = repository->match(query);
+    ASSERT_TRUE(answer) << answer.error().message();
+    EXPECT_EQ(answer->top, all->top);
+    answered = !answer->answered_by.empty();
+  }
 }
 
 }  // namespace
