@@ -26,6 +26,9 @@ class Client {
 
   void prepare();  ///< The next version.
   Status put(Repository& repository) const;
+  Status read(const Repository& repository, const VersionRecord& record) const {
+    return repository.read(record, reads_);
+  }
   Status load(const Repository& repository, const std::string& model) const;
   void copy();
 

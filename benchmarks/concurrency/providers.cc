@@ -1,5 +1,6 @@
 #include "benchmarks/concurrency/providers.h"
 
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -148,6 +149,56 @@ Status measure(Report& report, const std::string& folder, const Case& what) {
   return {};
 }
 
+/// The processor time of this process and of its child, in milliseconds.
+double busy_ms(pid_t child) {
+  double ms = 0;
+  for (const pid_t pid : {::getpid(), child}) {
+    clockid_t clock{};
+    timespec time{};
+    if (::clock_getcpuclockid(pid, &clock) != 0 || ::clock_gettime(clock, &time) != 0) continue;
+    ms += static_cast<double>(time.tv_sec) * 1e3 + static_cast<double>(time.tv_nsec) / 1e6;
+  }
+  return ms;
+}
+
+/// One client, reads of growing size: from where on a channel pays, and what a read costs both sides in processor time,
+/// which others who are busy on the machine change little.
+Status measure_sizes(Report& report, const std::string& folder, bool quick) {
+  constexpr std::uint64_t kLargest = std::uint64_t{64} << 20;
+  FRESHET_ASSIGN(auto child, Child::start({own_path(), "--provide", "memory", "--folder", folder, "--room",
+                                           format("{}", 3 * kLargest)}));
+  FRESHET_ASSIGN(const std::string address, child->read_line());
+  FRESHET_ASSIGN(const auto store, connect_repository(address));
+  for (std::uint64_t bytes = std::uint64_t{16} << 10; bytes <= kLargest; bytes *= 4) {
+    Client client(bytes, 1, bytes);
+    client.prepare();
+    FRESHET_TRY(client.put(*store));
+    FRESHET_ASSIGN(const VersionRecord record, store->get({.model = client.model()}));
+    for (const std::string& way : ways()) {
+      if (way == "auto") continue;
+      FRESHET_ASSIGN(const auto remote, connect_repository(address, {.channels = way, .channel_bytes_min = 0}));
+      Samples times;
+      Samples busy;
+      Samples first;
+      const int reads = quick ? 5 : static_cast<int>(std::clamp<std::uint64_t>(kLargest * 4 / bytes, 15, 300));
+      for (int i = -3; i < reads; ++i) {
+        const double busy_before = busy_ms(child->pid());
+        const std::int64_t from = monotonic_ns();
+        FRESHET_TRY(client.read(*remote, record));
+        if (i == -3) first.add(static_cast<double>(monotonic_ns() - from) / 1e6);
+        if (i < 0) continue;  // It warms up.
+        times.add(static_cast<double>(monotonic_ns() - from) / 1e6);
+        busy.add(busy_ms(child->pid()) - busy_before);
+      }
+      const std::string name = format("read_{}_KiB", bytes >> 10);
+      report.add_row(name, shown_way(way), "ms", times);
+      report.add_row(name, shown_way(way) + "_first", "ms", first);
+      report.add_row(name, shown_way(way) + "_processors", "ms", busy);
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 Status provide(const std::string& backend, const std::string& folder, std::uint64_t room) {
@@ -172,6 +223,7 @@ Status measure_providers(Report& report, const std::string& folder, bool quick) 
       quick ? std::vector<std::size_t>{1, 4} : std::vector<std::size_t>{1, 2, 4, 8};
   const std::vector<std::size_t> provider_counts =
       quick ? std::vector<std::size_t>{1, 2} : std::vector<std::size_t>{1, 2, 4};
+  FRESHET_TRY(measure_sizes(report, folder, quick));
   for (const std::string backend : {"memory", "rocksdb"}) {
     for (const std::size_t providers : provider_counts) {
       for (const std::size_t clients : client_counts) {

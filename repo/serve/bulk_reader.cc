@@ -21,6 +21,8 @@ constexpr std::size_t kRequestPieces = 4096;
 constexpr std::chrono::milliseconds kRound{20};
 /// What is measured says for so long which channel is the fastest.
 constexpr Duration kMeasuredFor = std::chrono::minutes(10);
+/// A first connection over UCX takes 40 ms and more to make, one over ZeroMQ one: it pays for who reads much.
+constexpr std::uint64_t kUcxPaysAfter = std::uint64_t{256} << 20;
 
 }  // namespace
 
@@ -112,7 +114,8 @@ Status BulkReader::Fetching::run(Connection& connection, Duration stall) {
       renewed = now;
       lease_.renew();
     }
-    if (more) continue;
+    const bool can_ask = requests_.size() < kRequestsInFlight && next_part_ < parts_.size();
+    if (more || can_ask || requests_.empty()) continue;
     if (now - moved_at_ > stall) return fail(Code::timed_out, "no bytes came through the data channel");
     pollfd file{.fd = connection.client->descriptor(), .events = POLLIN, .revents = 0};
     ::poll(&file, 1, static_cast<int>(kRound.count()));
@@ -176,14 +179,21 @@ BulkReader::~BulkReader() = default;
 
 Result<BulkReader::Connection> BulkReader::take(const BulkLease& lease) {
   protocol::ChannelOffer offer;
+  std::vector<protocol::ChannelOffer> offers = lease.channels;
   {
     const MutexLock lock(mutex_);
     const Time now = system_clock().now();
-    FRESHET_ASSIGN(const auto choice, selector_.choose(lease.channels, lease.same_host, now));
+    std::uint64_t bytes_read = 0;
+    for (const auto& [kind, bytes] : bytes_) bytes_read += bytes;
+    const bool has_zmq = std::ranges::count(offers, ChannelKind::zmq, &protocol::ChannelOffer::kind) != 0;
+    if (!options_.only && has_zmq && bytes_read < kUcxPaysAfter) {
+      std::erase_if(offers, [](const auto& one) { return one.kind == ChannelKind::ucx; });
+    }
+    FRESHET_ASSIGN(const auto choice, selector_.choose(offers, lease.same_host, now));
     if (choice.not_before > now) return fail(Code::unavailable, "the data channels failed lately: " + choice.why);
     offer = choice.offer;
     // One that was not measured lately is tried before what was.
-    for (const protocol::ChannelOffer& other : lease.channels) {
+    for (const protocol::ChannelOffer& other : offers) {
       const auto only_it = selector_.choose({other}, lease.same_host, now);
       if (!only_it || only_it->not_before > now || selector_.bandwidth(other.kind, now) != 0) continue;
       if (selector_.bandwidth(offer.kind, now) != 0) offer = other;

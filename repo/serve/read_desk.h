@@ -37,7 +37,7 @@ using protocol::SessionId;
 class ReadDesk final : public channel::FetchSource {
  public:
   struct Limits {
-    std::uint64_t staging_bytes = std::uint64_t{64} << 20;
+    std::uint64_t staging_bytes = std::uint64_t{32} << 20;
     std::uint64_t block_bytes = std::uint64_t{1} << 20;  ///< Of a piece at most.
     std::uint64_t ahead_bytes = std::uint64_t{4} << 20;  ///< Read for one fetch and not sent; a block at least.
     Duration lifetime = std::chrono::seconds(30);        ///< Of a lease that is not renewed.

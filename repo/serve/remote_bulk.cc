@@ -9,8 +9,6 @@
 namespace freshet::rpc {
 namespace {
 
-/// Less is read sooner with one question.
-constexpr std::uint64_t kBulkBytesMin = std::uint64_t{256} << 10;
 constexpr std::uint64_t kPieceBytesMax = std::uint64_t{64} << 20;
 constexpr std::size_t kOffersMax = 16;
 
@@ -50,7 +48,7 @@ template <typename Build>
 void RemoteRepository::fetch_in_bulk(std::vector<BulkPart>& parts, Build build) const {
   std::uint64_t bytes = 0;
   for (const BulkPart& part : parts) bytes += part.out.size();
-  if (!has_channels_ || bytes < kBulkBytesMin || parts.size() > kRangesMax) return;
+  if (!has_channels_ || bytes < options_.channel_bytes_min || parts.size() > kRangesMax) return;
   const Result<std::shared_ptr<Link>> connection = link();
   if (!connection || (*connection)->has_no_channels) return;
   Link& asked = **connection;

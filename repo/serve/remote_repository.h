@@ -28,6 +28,7 @@ struct RemoteRepositoryOptions {
   /// Through what large reads go: "auto", one of the kinds of data channels that the server may offer ("ucx", "zmq"),
   /// or "none". Where there is no channel, or it breaks, they go over the connection as all else does.
   std::string channels = "auto";
+  std::uint64_t channel_bytes_min = std::uint64_t{2} << 20;  ///< Less is read sooner with one question.
 };
 
 /// Any thread may use the result, and several at once.

@@ -32,7 +32,7 @@ struct RepositoryServerOptions {
   /// with the keys of `security` where there are any. What has no channel is read over the same connection as all else.
   std::string channels = "auto";
   /// The memory in which what is read for the channels waits to be sent, taken when it is first needed.
-  std::uint64_t staging_bytes = std::uint64_t{64} << 20;
+  std::uint64_t staging_bytes = std::uint64_t{32} << 20;
   Duration lease = std::chrono::seconds(30);  ///< How long what a client is to fetch is kept for it, if not renewed.
   std::size_t readers = 0;  ///< Threads that work on quick questions; 0: as many as the machine has processors, to 8.
 };

@@ -10,7 +10,9 @@
 #include "tests/repo/world.h"
 #include "tests/serve/hooked_backend.h"
 #include "tests/support/eventually.h"
+#include "tests/support/temporary_folder.h"
 #include "transport/channel/ucx/ucx_channel.h"
+#include "transport/security/keys.h"
 
 namespace freshet {
 namespace {
@@ -67,7 +69,7 @@ TEST_P(BulkTest, LargeReadsComeThroughTheChannel) {
   ASSERT_TRUE(read) << read.error().message();
   EXPECT_EQ(large, version_.bytes[5]);
   EXPECT_EQ(small, version_.bytes[2]);
-  std::vector<std::byte> part(2'000'000);
+  std::vector<std::byte> part(2'500'000);
   ASSERT_TRUE(remote->read_segment_range(version_.manifest.owners[5], 1'000'001, part));
   EXPECT_TRUE(std::equal(part.begin(), part.end(), version_.bytes[5].begin() + 1'000'001));
   EXPECT_EQ(server->stat().channel_bytes, 2 * all_bytes() + large.size() + small.size() + part.size());
@@ -172,6 +174,50 @@ TEST_P(BulkTest, OneClientReadsWithSeveralThreads) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(right, 3);
+}
+
+TEST(BulkDefaults, OneReadTriesTheChannelThatIsQuicklyMadeAndManyTryAll) {
+  std::mt19937_64 random(9);
+  const auto local = open_or_die(make_memory_backend());
+  const TestVersion version =
+      make_version("net", test_id(1), test_architecture({16 << 20, 9'000'000}), nullptr, {}, random);
+  ASSERT_TRUE(put(*local, version));
+  const TemporaryFolder folder;
+  for (const std::string& address : {std::string("tcp://127.0.0.1:*"), "ipc://" + folder.path() + "/socket"}) {
+    const auto server = RepositoryServer::open(*local, {.address = address});
+    ASSERT_TRUE(server);
+    const auto remote = connect_repository((*server)->address());
+    ASSERT_TRUE(remote);
+    std::uint64_t bytes = 0;
+    const int reads = address.starts_with("tcp") ? 13 : 1;
+    for (int i = 0; i < reads; ++i, bytes += version.manifest.architecture->bytes()) {
+      ASSERT_EQ(read_all(**remote, {.model = "net"}).value(), version.bytes);
+    }
+    EXPECT_EQ((*server)->stat().channel_bytes, bytes) << address;
+  }
+}
+
+TEST(BulkSecurity, WithKeysTheChannelTakesThemToo) {
+  const TemporaryFolder folder;
+  const auto make = [&](const std::string& name) {
+    const auto keys = KeyPair::generate();
+    EXPECT_TRUE(keys && keys->write(folder / name));
+    return folder / name;
+  };
+  const std::string server_key = make("server");
+  const std::string friend_key = make("friend");
+  std::mt19937_64 random(9);
+  const auto local = open_or_die(make_memory_backend());
+  const TestVersion version = make_version("net", test_id(1), test_architecture({5'000'000}), nullptr, {}, random);
+  ASSERT_TRUE(put(*local, version));
+  const auto server = RepositoryServer::open(
+      *local, {.address = "tcp://0.0.0.0:*", .security = {.key_file = server_key, .allow_file = friend_key + ".pub"}});
+  ASSERT_TRUE(server) << server.error().message();
+  const auto remote = connect_repository((*server)->address(),
+                                         {.security = {.key_file = friend_key, .server_key = server_key + ".pub"}});
+  ASSERT_TRUE(remote) << remote.error().message();
+  EXPECT_EQ(read_all(**remote, {.model = "net"}).value(), version.bytes);
+  EXPECT_EQ((*server)->stat().channel_bytes, 5'000'000u);
 }
 
 TEST(BulkOptions, ChannelsThatNobodyKnowsAreRefused) {

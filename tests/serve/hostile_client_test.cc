@@ -157,6 +157,43 @@ TEST_F(HostileClient, RangesOutsideOfTheVersionAreRefused) {
   EXPECT_EQ(ask({{0, 3000, 1}, {0, ~std::uint64_t{0}, 1}}), Code::invalid_argument);
 }
 
+TEST_F(HostileClient, LeasesOnWhatIsNotThereAndOfOthersAreRefused) {
+  RawClient client(address_);
+  client.hello();
+  std::uint64_t number = 1;
+  const auto answer = [&](auto build) -> std::optional<Code> {
+    Builder builder;
+    client.say(request(builder, ++number, build(builder)));
+    const auto reply = client.hear();
+    return reply && (*reply)->failed() != nullptr ? std::optional(error_of(*(*reply)->failed()).code()) : std::nullopt;
+  };
+  const auto lend = [&](const std::vector<wire::Range>& ranges, const std::vector<wire::SegmentRange>& segments,
+                        const VersionId& id = test_id(1)) {
+    return answer([&](Builder& builder) {
+      const auto name = rpc::put(builder, VersionName{"net", 1});
+      const wire::Id wanted = wire_id(id);
+      const auto list = builder.CreateVectorOfStructs(ranges);
+      return wire::CreateLend(builder, name, &wanted, list, builder.CreateVectorOfStructs(segments));
+    });
+  };
+  const wire::SegmentRange segment(wire_segment({.writer = test_id(1), .tensor = 1}), 0, 3000);
+  const wire::SegmentRange unknown(wire_segment({.writer = test_id(7), .tensor = 1}), 0, 3000);
+  const wire::SegmentRange far(wire_segment({.writer = test_id(1), .tensor = 1}), ~std::uint64_t{0}, 2);
+  EXPECT_EQ(lend({{0, 100, 0}}, {}), std::nullopt);
+  EXPECT_EQ(lend({}, {segment}), std::nullopt);
+  EXPECT_EQ(lend({}, {}), Code::invalid_argument);
+  EXPECT_EQ(lend({{0, 100, 0}}, {segment}), Code::invalid_argument);
+  EXPECT_EQ(lend({{1, 100, 0}}, {}), Code::invalid_argument);
+  EXPECT_EQ(lend({{~std::uint64_t{0}, 2, 0}}, {}), Code::invalid_argument);
+  EXPECT_EQ(lend({{0, 1, 2}}, {}), Code::invalid_argument);
+  EXPECT_EQ(lend({{0, 100, 0}}, {}, test_id(8)), Code::not_found);
+  EXPECT_EQ(lend({}, {unknown}), Code::not_found);
+  EXPECT_EQ(lend({}, {far}), Code::invalid_argument);
+  EXPECT_EQ(answer([](Builder& builder) { return wire::CreateRenewLease(builder, 7); }), Code::failed_precondition);
+  EXPECT_EQ(answer([](Builder& builder) { return wire::CreateEndLease(builder, 7); }), std::nullopt);
+  expect_service();
+}
+
 TEST_F(HostileClient, WithKeysTheWrongOneIsRefusedAndTheRightOneAdmitted) {
   const auto make = [&](const std::string& name) {
     const auto keys = KeyPair::generate();
