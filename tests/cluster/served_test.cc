@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <random>
+#include <set>
 #include <thread>
 
 #include "repo/cluster/cluster_repository.h"
@@ -116,6 +117,32 @@ TEST_F(ServedCluster, AProviderThatDiedIsNamedAndUsedAgainWhenItIsBack) {
   start(served_[1]);
   for (std::size_t i = 0; i < versions.size(); ++i)
     EXPECT_EQ(read_all(*repository, names[i]).value(), versions[i].bytes);
+}
+
+TEST_F(ServedCluster, LargePartsOfAVersionComeThroughTheChannelsOfEachProvider) {
+  const auto repository = open();
+  const auto large = test_architecture({3'000'000, 3'000'000, 3'000'000, 3'000'000});
+  std::vector<TestVersion> line;
+  for (std::uint32_t i = 0; i < 8; ++i) {
+    line.push_back(
+        make_version("big", test_id(100 + i), large, line.empty() ? nullptr : &line.back(), {i % 4}, random_));
+    const auto name = put(*repository, line.back());
+    ASSERT_TRUE(name) << name.error().message();
+    line.back().manifest.name = *name;
+  }
+  std::set<std::size_t> homes;
+  for (std::uint32_t tensor = 0; tensor < 4; ++tensor) {
+    homes.insert(placement_.home(line.back().manifest.owners[tensor].writer));
+  }
+  ASSERT_GT(homes.size(), 1u) << "the version's parts are spread";
+  EXPECT_EQ(read_all(*repository, line.back().manifest.name).value(), line.back().bytes);
+  std::uint64_t bytes = 0;
+  for (std::size_t i = 0; i < served_.size(); ++i) {
+    const std::uint64_t sent = served_[i].server->stat().channel_bytes;
+    EXPECT_EQ(sent != 0, homes.contains(i)) << i;
+    bytes += sent;
+  }
+  EXPECT_EQ(bytes, large->bytes());
 }
 
 TEST_F(ServedCluster, OneAddressLeadsToAllAndOthersJoinByIt) {
