@@ -75,10 +75,12 @@ Status LocalRepository::Impl::index_catalog(const Catalog& loaded) {
     // What is in the index already stands there as it was stored: this catalog was read anew after a failed write.
     (void)index.insert(entry_of(version.name, row, graph), 0);
   }
-  const MutexLock lock(mutex);
-  for (const Stored& before : in_commit_order(catalog)) {
-    const auto now = loaded.row_of(before.row->id);
-    if (now == nullptr || now->retired) index.retire(before.row->id, 0);
+  {
+    const MutexLock lock(mutex);
+    for (const Stored& before : in_commit_order(catalog)) {
+      const auto now = loaded.row_of(before.row->id);
+      if (now == nullptr || now->retired) index.retire(before.row->id, 0);
+    }
   }
   commit = greatest;
   index.set_as_of(greatest);
