@@ -3,6 +3,7 @@
 #include "core/format.h"
 #include "core/graph_parts.h"
 #include "core/manifest_generated.h"
+#include "core/proved_forms.h"
 #include "core/sealed_buffer.h"
 
 namespace freshet {
@@ -187,10 +188,14 @@ bool is_normal(const Architecture::Parts& before, const Architecture::Parts& aft
 
 std::vector<std::byte> encode_architecture(const Architecture::Parts& parts) { return Encoder().encode(parts); }
 
-Result<std::shared_ptr<const Architecture>> decode_architecture(Bytes bytes) {
+Result<Architecture::Parts> decode_architecture_parts(Bytes bytes) {
   FRESHET_ASSIGN(const OpenedBuffer opened, OpenedBuffer::open(kWhat, bytes, kArchitectureBytesMax));
   FRESHET_ASSIGN(const fbs::Architecture* table, opened.root<fbs::Architecture>(kWhat, kIdentifier, kTablesMax));
-  FRESHET_ASSIGN(Architecture::Parts parts, Decoder(opened.content().size()).decode(*table));
+  return Decoder(opened.content().size()).decode(*table);
+}
+
+Result<std::shared_ptr<const Architecture>> decode_architecture(Bytes bytes) {
+  FRESHET_ASSIGN(Architecture::Parts parts, decode_architecture_parts(bytes));
   Architecture::Parts checked = parts;
   if (Status status = check_and_normalize(checked); !status) return fail(as_corrupt(std::move(status).error(), kWhat));
   if (!is_normal(parts, checked)) return corrupt("a config or a tensors_of is not in its canonical form");

@@ -6,6 +6,7 @@
 #include "core/format.h"
 #include "core/manifest.h"
 #include "core/manifest_generated.h"
+#include "core/proved_forms.h"
 #include "core/sealed_buffer.h"
 
 namespace freshet {
@@ -100,6 +101,10 @@ Result<const fbs::Manifest*> root_of(const OpenedBuffer& opened) {
 
 std::vector<std::byte> encode(const Manifest& manifest) {
   FRESHET_CHECK(check(manifest).has_value());
+  return encode_unchecked(manifest, manifest.architecture->digest());
+}
+
+std::vector<std::byte> encode_unchecked(const Manifest& manifest, const Digest& architecture_digest) {
   flatbuffers::FlatBufferBuilder builder(1024 + 48 * manifest.owners.size());
   const auto model = builder.CreateString(manifest.name.model);
   const auto ancestor_model = builder.CreateString(manifest.ancestor_name.model);
@@ -123,7 +128,7 @@ std::vector<std::byte> encode(const Manifest& manifest) {
   const auto digest_vector = builder.CreateVectorOfStructs(digests);
   const fbs::VersionId id = to_struct(manifest.id);
   const fbs::VersionId ancestor = to_struct(manifest.ancestor.value_or(VersionId{}));
-  const fbs::Digest architecture = to_struct(manifest.architecture->digest());
+  const fbs::Digest architecture = to_struct(architecture_digest);
   builder.Finish(fbs::CreateManifest(
                      builder, kFormatVersion, model, manifest.name.number, &id, manifest.ancestor ? &ancestor : nullptr,
                      ancestor_model, manifest.ancestor_name.number, manifest.step, manifest.created_unix_ns,

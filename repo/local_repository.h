@@ -180,6 +180,9 @@ class LocalRepository::Impl {
   // the turn ends; a retirement tells it first, so that no answer names what is gone.
   /// Brings the index to what `loaded` has, and begins the feed anew with it.
   Status index_catalog(const Catalog& loaded) FRESHET_REQUIRES(turn);
+  /// What a match looks at of a stored architecture. Its digest shows that it passed all checks when it was put, so
+  /// they are not made again: opening would be mostly that.
+  Result<std::shared_ptr<const MatchGraph>> stored_graph(const Digest& digest, ConfigHashes& configs) const;
   void index_version(const VersionName& name, const VersionRow& row, const Architecture& architecture)
       FRESHET_REQUIRES(turn);
   void unindex_version(const VersionId& id, std::uint64_t at_commit) FRESHET_REQUIRES(turn);
@@ -225,6 +228,8 @@ class LocalRepository::Impl {
   /// Calls back for every version that has one (not: tombstones and damaged rows), in the order that reads cheapest.
   /// Ends with the first error that the callback gives. Not under `mutex`.
   Status for_each_manifest(const EachManifest& each) const;
+  /// That the manifest is the one that the row names. It has no architecture yet.
+  static Result<Manifest> proved_alone(const VersionName& name, const VersionRow& row, const UnprovedManifest& decoded);
   Result<Manifest> proved(const VersionName& name, const VersionRow& row, const UnprovedManifest& decoded) const;
   std::shared_ptr<const VersionRow> base_row_for(const Manifest& manifest) const;
   /// The entry's encoded form on another base, or whole.

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/format.h"
+#include "core/proved_forms.h"
 #include "repo/local_repository.h"
 
 namespace freshet {
@@ -15,16 +16,22 @@ constexpr std::uint64_t kGroupShare = 2;
 
 }  // namespace
 
+Result<Manifest> LocalRepository::Impl::proved_alone(const VersionName& name, const VersionRow& row,
+                                                     const UnprovedManifest& decoded) {
+  const bool same = decoded.architecture == row.architecture &&
+                    digest_of(encode_unchecked(decoded.manifest, decoded.architecture)) == row.manifest;
+  if (!same) return fail(Code::corrupt, "its manifest is damaged");
+  if (decoded.manifest.id != row.id || decoded.manifest.name != name) {
+    return fail(Code::corrupt, "its manifest is that of " + to_string(decoded.manifest.name));
+  }
+  return decoded.manifest;
+}
+
 Result<Manifest> LocalRepository::Impl::proved(const VersionName& name, const VersionRow& row,
                                                const UnprovedManifest& decoded) const {
-  if (decoded.architecture != row.architecture) return fail(Code::corrupt, "its manifest is damaged");
-  Manifest manifest = decoded.manifest;
+  FRESHET_ASSIGN(Manifest manifest, proved_alone(name, row, decoded));
   FRESHET_ASSIGN(manifest.architecture, architecture_of(row.architecture));
-  const bool whole = check(manifest).has_value();
-  if (!whole || digest_of(encode(manifest)) != row.manifest) return fail(Code::corrupt, "its manifest is damaged");
-  if (manifest.id != row.id || manifest.name != name) {
-    return fail(Code::corrupt, "its manifest is that of " + to_string(manifest.name));
-  }
+  if (!check(manifest)) return fail(Code::corrupt, "its manifest is damaged");
   return manifest;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "core/proved_forms.h"
 #include "repo/local_repository.h"
 
 namespace freshet {
@@ -48,6 +49,15 @@ Backend::Put LocalRepository::Impl::commit_record(std::uint64_t number) {
   return {std::string(kCommitKey), std::to_string(number)};
 }
 
+Result<std::shared_ptr<const MatchGraph>> LocalRepository::Impl::stored_graph(const Digest& digest,
+                                                                              ConfigHashes& configs) const {
+  FRESHET_ASSIGN(const std::string stored, backend->get(architecture_key(digest)));
+  const Bytes encoded = bytes_of(stored.data(), stored.size());
+  if (digest_of(encoded) != digest) return fail(Code::corrupt, "an architecture is damaged");
+  FRESHET_ASSIGN(const Architecture::Parts parts, decode_architecture_parts(encoded));
+  return MatchGraph::of(parts, configs);
+}
+
 Status LocalRepository::Impl::index_catalog(const Catalog& loaded) {
   std::uint64_t greatest = 0;
   if (const Result<std::string> stored = backend->get(kCommitKey)) {
@@ -57,6 +67,7 @@ Status LocalRepository::Impl::index_catalog(const Catalog& loaded) {
   }
   Graphs known;
   std::vector<VersionForest::Node> order;
+  ConfigHashes configs;
   for (const Stored& version : in_commit_order(loaded)) {
     const VersionRow& row = *version.row;
     greatest = std::max(greatest, row.commit);
@@ -67,10 +78,10 @@ Status LocalRepository::Impl::index_catalog(const Catalog& loaded) {
     }
     std::shared_ptr<const MatchGraph>& graph = known[row.architecture];
     if (graph == nullptr) {
-      const auto architecture = architecture_of(row.architecture);
+      auto stored = stored_graph(row.architecture, configs);
       // Damage is found by those who ask for the version; it keeps nobody else from an answer.
-      if (!architecture) continue;
-      graph = MatchGraph::of(**architecture);
+      if (!stored) continue;
+      graph = std::move(*stored);
     }
     // What is in the index already stands there as it was stored: this catalog was read anew after a failed write.
     (void)index.insert(entry_of(version.name, row, graph), 0);
