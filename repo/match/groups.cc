@@ -57,6 +57,8 @@ std::uint32_t IndexWriter::group_of(const MatchGraph& graph) {
   for (auto& best : group.best) best.store(kNone, std::memory_order_relaxed);
   group.towers.fill(kNone);
   group.versions = 0;
+  shelf_.bounds[index].marks = 0;
+  for (const SlotId& slot : packed->slots()) shelf_.bounds[index].marks |= mark_of(slot);
   graph_bytes_ += packed->memory_bytes();
   group.graph.set(std::move(packed));
   group.named = 1;

@@ -17,6 +17,8 @@ constexpr double kCountGroup = 1.0;
 
 /// Questions for whose answers memory is asked beforehand. Few groups are asked more.
 constexpr std::size_t kAskedAhead = 6;
+/// Questions that marks are asked; more seldom change the answer.
+constexpr std::size_t kMarksAsked = 12;
 
 /// More layers than this are counted at once: their sets would take more time than they save.
 constexpr std::size_t kBoundedLayersMax = 4096;
@@ -227,6 +229,7 @@ void Search::process(std::size_t number, std::uint64_t open_weight) {
   std::size_t gathered = 0;
   for_each_group(shelf_.postings[shared_[number].posting], [&](std::uint32_t group) {
     if (ties_only(open_weight) && !rows_.may_tie(shelf_.bounds[group])) return;
+    if (rows_.full() && !may_weigh_enough(group, number, open_weight)) return;
     batch[gathered++] = group;
     if (gathered < kBatch) return;
     weigh_batch(batch, number, open_weight);
@@ -248,7 +251,8 @@ void Search::choose_questions(std::size_t number, std::uint64_t open_weight) {
     const auto gain = static_cast<double>(std::min(weight_of_bits(above, open_), gap));
     asked_.push_back({.number = static_cast<std::uint32_t>(other),
                       .vertex = shared_[other].vertex,
-                      .value = static_cast<float>(gain / (1.0 + shared_[other].groups))});
+                      .value = static_cast<float>(gain / (1.0 + shared_[other].groups)),
+                      .mark = mark_of(graph_[shared_[other].vertex].slot)});
   }
   std::ranges::stable_sort(asked_, std::ranges::greater(), &Question::value);
 }
@@ -276,13 +280,41 @@ void Search::weigh_batch(std::span<const std::uint32_t> batch, std::size_t numbe
   }
 }
 
+std::uint64_t Search::without(const Question& question) {
+  const std::span<const std::uint64_t> above(&above_[question.number * words_], words_);
+  const std::uint64_t lost = weight_of_bits(above, unknown_);
+  for (std::size_t word = 0; word < words_; ++word) unknown_[word] &= ~above[word];
+  return lost;
+}
+
+bool Search::too_little(std::uint32_t index, std::uint64_t most) const {
+  return most < rows_.least_weight() ||
+         (rows_.full() && most == rows_.least_weight() && !rows_.may_tie(shelf_.bounds[index]));
+}
+
+bool Search::may_weigh_enough(std::uint32_t index, std::size_t number, std::uint64_t open_weight) {
+  const std::uint64_t marks = shelf_.bounds[index].marks;
+  begin_unknown(number);
+  std::uint64_t most = open_weight;
+  for (const Question& question : std::span(asked_).first(std::min(asked_.size(), kMarksAsked))) {
+    if ((marks & question.mark) != 0) continue;
+    most -= without(question);
+    if (too_little(index, most)) return false;
+  }
+  return true;
+}
+
+void Search::begin_unknown(std::size_t number) {
+  for (std::size_t word = 0; word < words_; ++word) {
+    unknown_[word] = open_[word] & counted_[word] & ~below_[number * words_ + word];
+  }
+}
+
 // A layer that the group has brings all that it needs, and one that it lacks takes along all that need it, so few are
 // looked for; and none any more when what may be left is too little.
 std::uint64_t Search::weigh(std::uint32_t index, const PackedGraph& graph, std::size_t number,
                             std::uint64_t open_weight) {
-  for (std::size_t word = 0; word < words_; ++word) {
-    unknown_[word] = open_[word] & counted_[word] & ~below_[number * words_ + word];
-  }
+  begin_unknown(number);
   std::uint64_t most = open_weight;
   for (const Question& question : asked_) {
     if ((unknown_[question.number / 64] >> (question.number % 64) & 1) == 0) continue;
@@ -291,11 +323,8 @@ std::uint64_t Search::weigh(std::uint32_t index, const PackedGraph& graph, std::
       for (std::size_t word = 0; word < words_; ++word) unknown_[word] &= ~below[word];
       continue;
     }
-    const std::span<const std::uint64_t> above(&above_[question.number * words_], words_);
-    most -= weight_of_bits(above, unknown_);
-    for (std::size_t word = 0; word < words_; ++word) unknown_[word] &= ~above[word];
-    if (most < rows_.least_weight()) return 0;
-    if (rows_.full() && most == rows_.least_weight() && !rows_.may_tie(shelf_.bounds[index])) return 0;
+    most -= without(question);
+    if (too_little(index, most)) return 0;
   }
   return most;
 }

@@ -100,6 +100,7 @@ class Search {
     std::uint32_t number = 0;  ///< In shared_.
     std::uint32_t vertex = 0;
     float value = 0;
+    std::uint64_t mark = 0;
   };
 
   void look_up();
@@ -115,6 +116,12 @@ class Search {
   std::optional<std::size_t> next_shared(std::uint64_t open_weight) const;
   void process(std::size_t number, std::uint64_t open_weight);
   void choose_questions(std::size_t number, std::uint64_t open_weight);
+  /// False when a group's marks show that it has too little.
+  bool may_weigh_enough(std::uint32_t index, std::size_t number, std::uint64_t open_weight);
+  void begin_unknown(std::size_t number);
+  /// The group lacks a layer: what of the unknown is lost with it.
+  std::uint64_t without(const Question& question);
+  bool too_little(std::uint32_t index, std::uint64_t most) const;
   void weigh_batch(std::span<const std::uint32_t> batch, std::size_t number, std::uint64_t open_weight);
   /// What of the open layers a group has that has `number`; 0 when that is too little for a row. Says nothing of a
   /// group that was weighed before.

@@ -190,11 +190,16 @@ struct Kin {
   std::uint32_t version = kNone;  ///< The writer's.
 };
 
+/// One bit of 64 (Bloom, "Space/time trade-offs", 1970): a group that lacks it has no such slot, which is known without
+/// waiting for the memory of its graph.
+inline std::uint64_t mark_of(const SlotId& slot) { return std::uint64_t{1} << (second_half(slot) & 63); }
+
 /// What the versions of a group have at most: an upper bound for every reader, close together for whoever goes through
 /// many groups. It is lowered only when no reader can see the version that held it up.
 struct GroupBound {
   std::atomic<double> quality;  ///< As bound_of() has it.
   std::atomic<std::uint64_t> commit;
+  std::uint64_t marks = 0;  ///< mark_of() all of its slots: constant while the group has a number.
 };
 
 /// A quality as a number that sorts as qualities do: none, which is NaN, is lowest.
