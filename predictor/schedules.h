@@ -35,8 +35,8 @@ Result<FixedSchedule> fixed_schedule(const ReplayClock& clock, std::span<const d
 Result<PublishRows> greedy_schedule(const ReplayClock& clock, std::span<const double> costs, double threshold);
 
 /// The threshold for it: mean plus standard deviation of how much the loss falls from one warm-up row to the next. On a
-/// noisy run take the fitted curve's losses (CUMULATIVE_LOSS.md says why). Rows that are not finite are left out; 0 when
-/// nothing is left, or when the sum is negative.
+/// noisy run take the fitted curve's losses (CUMULATIVE_LOSS.md says why). Rows that are not finite are left out; 0
+/// when nothing is left, or when the sum is negative.
 double greedy_threshold(std::span<const double> warmup_losses);
 
 /// What to do where the losses say nothing: an interval at which stalls take about one percent of the training,

@@ -13,7 +13,8 @@
 ///   4. import.h: versions from files.
 ///   5. match/query.h: which stored versions share the longest prefix with an architecture; match/structure_index.h
 ///      answers it.
-///   6. cluster/cluster_repository.h: one repository that several providers keep; cluster/protocol.h says why nothing is
+///   6. cluster/cluster_repository.h: one repository that several providers keep; cluster/protocol.h says why nothing
+///   is
 ///      lost between them.
 ///
 /// The keys and the order of the durable steps are described in repo/FORMAT.md.

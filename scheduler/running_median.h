@@ -1,7 +1,7 @@
 #pragma once
 
-/// The (lower) median of the newest measurements: what a time usually is, whatever a hiccup or the first call took. One thread
-/// at a time.
+/// The (lower) median of the newest measurements: what a time usually is, whatever a hiccup or the first call took. One
+/// thread at a time.
 
 #include <algorithm>
 #include <array>

@@ -60,8 +60,8 @@ class ScheduledPublisher {
   Result<std::optional<PublishReceipt>> publish_if_due(const Observation& observation,
                                                        std::span<const TensorView> tensors, PublishOptions options);
 
-  /// Publishes now, whatever the schedule says: the initial version. When that arrives says nothing of deliveries, since
-  /// those who wait for it are still starting.
+  /// Publishes now, whatever the schedule says: the initial version. When that arrives says nothing of deliveries,
+  /// since those who wait for it are still starting.
   Result<std::optional<PublishReceipt>> publish_now(const Publish& publish);
 
  private:

@@ -39,7 +39,8 @@ void add_run_options(CLI::App& app, RunOptions& run, std::string& scale, std::st
       ->check(CLI::Range(0.1, 1e5))
       ->capture_default_str();
   app.add_option("--servers", run.servers, "server processes")->check(CLI::Range(1, 16))->capture_default_str();
-  app.add_option("--schedule", run.schedule, "when to publish: online, every:N (steps), epoch, fixed, greedy or optimal")
+  app.add_option("--schedule", run.schedule,
+                 "when to publish: online, every:N (steps), epoch, fixed, greedy or optimal")
       ->check([](const std::string& text) {
         const auto policy = parse_policy(text);
         return policy ? std::string() : policy.error().message();

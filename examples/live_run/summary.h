@@ -34,10 +34,10 @@ struct Summary {
   double request_latency_ms_p99 = 0;
   double reader_stall_us_p99 = 0;
   double reader_stall_us_p999 = 0;
-  double served_loss = 0;   ///< Held-out, as users saw it in the last seconds.
+  double served_loss = 0;                ///< Held-out, as users saw it in the last seconds.
   double cumulative_inference_loss = 0;  ///< Summed over all requests that were answered (Viper, section 4.2).
-  double trained_loss = 0;  ///< Of the training batches of the last seconds.
-  double initial_loss = 0;  ///< Held-out, before the first step.
+  double trained_loss = 0;               ///< Of the training batches of the last seconds.
+  double initial_loss = 0;               ///< Held-out, before the first step.
   std::uint64_t repo_versions = 0;
   std::uint64_t repo_bytes = 0;       ///< On disk.
   std::uint64_t full_copy_bytes = 0;  ///< What as many whole copies would take.
