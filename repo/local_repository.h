@@ -228,7 +228,12 @@ class LocalRepository::Impl {
   /// Calls back for every version that has one (not: tombstones and damaged rows), in the order that reads cheapest.
   /// Ends with the first error that the callback gives. Not under `mutex`.
   Status for_each_manifest(const EachManifest& each) const;
+  /// As for_each_manifest, without their architectures, which need not be read then.
+  Status for_each_owner_map(const EachManifest& each) const;
   /// That the manifest is the one that the row names. It has no architecture yet.
+  using Prove =
+      std::function<Result<Manifest>(const VersionName& name, const VersionRow& row, const UnprovedManifest&)>;
+  Status for_each_decoded(const Prove& prove, const EachManifest& each) const;
   static Result<Manifest> proved_alone(const VersionName& name, const VersionRow& row, const UnprovedManifest& decoded);
   Result<Manifest> proved(const VersionName& name, const VersionRow& row, const UnprovedManifest& decoded) const;
   std::shared_ptr<const VersionRow> base_row_for(const Manifest& manifest) const;

@@ -156,6 +156,16 @@ Result<Manifest> LocalRepository::Impl::grouped_manifest(const VersionName& name
 }
 
 Status LocalRepository::Impl::for_each_manifest(const EachManifest& each) const {
+  return for_each_decoded([this](const VersionName& name, const VersionRow& row,
+                                 const UnprovedManifest& decoded) { return proved(name, row, decoded); },
+                          each);
+}
+
+Status LocalRepository::Impl::for_each_owner_map(const EachManifest& each) const {
+  return for_each_decoded(&proved_alone, each);
+}
+
+Status LocalRepository::Impl::for_each_decoded(const Prove& prove, const EachManifest& each) const {
   std::vector<std::pair<VersionName, std::shared_ptr<const VersionRow>>> rows;
   {
     const MutexLock lock(mutex);
@@ -186,7 +196,7 @@ Status LocalRepository::Impl::for_each_manifest(const EachManifest& each) const 
       group = *std::move(loaded);
     }
     const auto decoded = group->decode(row->entry);
-    Result<Manifest> manifest = decoded ? proved(name, *row, **decoded) : Result<Manifest>(fail(decoded.error()));
+    Result<Manifest> manifest = decoded ? prove(name, *row, **decoded) : Result<Manifest>(fail(decoded.error()));
     if (!manifest) manifest = fail(std::move(manifest).error().with_context(to_string(name)));
     FRESHET_TRY(each(name, *row, manifest));
   }

@@ -42,7 +42,7 @@ Result<References> LocalRepository::Impl::count_references() const {
     }
   }
   FRESHET_TRY(
-      for_each_manifest([&](const VersionName&, const VersionRow& row, const Result<Manifest>& manifest) -> Status {
+      for_each_owner_map([&](const VersionName&, const VersionRow& row, const Result<Manifest>& manifest) -> Status {
         counted.add_architecture(row.architecture);
         if (!row.has_weights) return {};
         if (manifest) {

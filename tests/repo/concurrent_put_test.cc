@@ -15,12 +15,13 @@
 namespace freshet {
 namespace {
 
-/// Passes everything on, and tells how many versions each batch made. A batch waits for whoever writes blobs at that
-/// moment, so that the next one has company.
+/// Passes everything on, and tells how many versions each batch made. So that puts meet: blobs are there only when as
+/// many puts have begun as it was told, and a batch waits for whoever writes blobs at that moment.
 class CountingBackend final : public Backend {
  public:
   explicit CountingBackend(std::unique_ptr<Backend> inner) : inner_(std::move(inner)) {}
   std::size_t largest_group() const { return largest_; }
+  void await_puts(std::size_t count) { awaited_ = count; }
 
   std::string_view kind() const override { return inner_->kind(); }
   bool durable() const override { return inner_->durable(); }
@@ -28,7 +29,8 @@ class CountingBackend final : public Backend {
   Result<std::unique_ptr<BlobWriter>> write_blobs() override {
     FRESHET_ASSIGN(std::unique_ptr<BlobWriter> writer, inner_->write_blobs());
     ++writing_;
-    return std::make_unique<Writer>(std::move(writer), writing_);
+    ++begun_;
+    return std::make_unique<Writer>(std::move(writer), *this);
   }
   Status read_blob(std::string_view key, std::uint64_t offset, MutableBytes out) const override {
     return inner_->read_blob(key, offset, out);
@@ -45,8 +47,7 @@ class CountingBackend final : public Backend {
       if (put != nullptr && put->key.starts_with("v/")) ++versions;
     }
     if (versions > largest_) largest_ = versions;
-    const Time deadline = system_clock().now() + std::chrono::seconds(10);
-    while (writing_ > 0 && system_clock().now() < deadline) std::this_thread::yield();
+    wait_until([this] { return writing_ == 0; });
     return inner_->apply(batch);
   }
   Result<std::string> get(std::string_view key) const override { return inner_->get(key); }
@@ -60,19 +61,28 @@ class CountingBackend final : public Backend {
  private:
   class Writer final : public BlobWriter {
    public:
-    Writer(std::unique_ptr<BlobWriter> inner, std::atomic<int>& writing)
-        : inner_(std::move(inner)), writing_(writing) {}
-    ~Writer() override { --writing_; }
+    Writer(std::unique_ptr<BlobWriter> inner, CountingBackend& counting)
+        : inner_(std::move(inner)), counting_(counting) {}
+    ~Writer() override { --counting_.writing_; }
     Status write(std::string_view key, Bytes bytes) override { return inner_->write(key, bytes); }
-    Status commit() override { return inner_->commit(); }
+    Status commit() override {
+      wait_until([this] { return counting_.begun_ >= counting_.awaited_; });
+      return inner_->commit();
+    }
 
    private:
     const std::unique_ptr<BlobWriter> inner_;
-    std::atomic<int>& writing_;
+    CountingBackend& counting_;
   };
+  static void wait_until(const std::function<bool()>& condition) {
+    const Time deadline = system_clock().now() + std::chrono::seconds(10);
+    while (!condition() && system_clock().now() < deadline) std::this_thread::yield();
+  }
 
   const std::unique_ptr<Backend> inner_;
   std::atomic<std::size_t> largest_{0};
+  std::atomic<std::size_t> awaited_{0};
+  std::atomic<std::size_t> begun_{0};
   std::atomic<int> writing_{0};
 };
 
@@ -139,11 +149,12 @@ TEST_P(ConcurrentPut, EachIsWholeAndHasANumberOfItsOwn) {
 TEST_P(ConcurrentPut, SmallOnesShareABatch) {
   constexpr std::size_t kRounds = 300;
   auto counting = std::make_unique<CountingBackend>(open_backend());
-  const CountingBackend& backend = *counting;
+  CountingBackend& backend = *counting;
   const auto repository = open_or_die(std::move(counting));
   std::vector<std::vector<TestVersion>> versions;
   for (std::size_t i = 0; i < kThreads; ++i) versions.push_back(make_versions(kRounds, i + 1, "m" + std::to_string(i)));
   for (std::size_t round = 0; round < kRounds && backend.largest_group() < 2; ++round) {
+    backend.await_puts((round + 1) * kThreads);
     run_together([&](std::size_t thread) { EXPECT_TRUE(put(*repository, versions[thread][round])); });
   }
   EXPECT_GE(backend.largest_group(), 2u);
