@@ -3,6 +3,7 @@
 #include <chrono>
 
 #include "benchmarks/store_load/subjects.h"
+#include "repo/backend_wrapper.h"
 
 namespace freshet::benchmarks {
 namespace {
@@ -20,9 +21,9 @@ class Stopwatch {
 };
 
 /// Passes everything on and times what a put asks for.
-class TimedBackend final : public Backend {
+class TimedBackend final : public BackendWrapper {
  public:
-  TimedBackend(std::unique_ptr<Backend> inner, Parts& parts) : inner_(std::move(inner)), parts_(parts) {}
+  TimedBackend(std::unique_ptr<Backend> inner, Parts& parts) : BackendWrapper(std::move(inner)), parts_(parts) {}
 
   class Writer final : public BlobWriter {
    public:
@@ -45,38 +46,16 @@ class TimedBackend final : public Backend {
     Parts& parts_;
   };
 
-  std::string_view kind() const override { return inner_->kind(); }
-  bool durable() const override { return inner_->durable(); }
-  bool read_only() const override { return inner_->read_only(); }
   Result<std::unique_ptr<BlobWriter>> write_blobs() override {
-    FRESHET_ASSIGN(std::unique_ptr<BlobWriter> writer, inner_->write_blobs());
+    FRESHET_ASSIGN(std::unique_ptr<BlobWriter> writer, inner().write_blobs());
     return std::make_unique<Writer>(std::move(writer), parts_);
   }
-  Status read_blob(std::string_view key, std::uint64_t offset, MutableBytes out) const override {
-    return inner_->read_blob(key, offset, out);
-  }
-  Result<Digest> read_and_digest(std::string_view key, MutableBytes out) const override {
-    return inner_->read_and_digest(key, out);
-  }
-  Status erase_blob(std::string_view key) override { return inner_->erase_blob(key); }
-  Status list_blobs(const std::function<bool(std::string_view, std::uint64_t)>& each) const override {
-    return inner_->list_blobs(each);
-  }
-  Status reclaim() override { return inner_->reclaim(); }
   Status apply(const Batch& batch) override {
     const Stopwatch watch(parts_.records);
-    return inner_->apply(batch);
+    return inner().apply(batch);
   }
-  Result<std::string> get(std::string_view key) const override { return inner_->get(key); }
-  Status scan(std::string_view prefix,
-              const std::function<bool(std::string_view, std::string_view)>& each) const override {
-    return inner_->scan(prefix, each);
-  }
-  Status recover() override { return inner_->recover(); }
-  Result<DiskUse> disk_use() const override { return inner_->disk_use(); }
 
  private:
-  const std::unique_ptr<Backend> inner_;
   Parts& parts_;
 };
 

@@ -11,11 +11,11 @@
 #include <utility>
 #include <vector>
 
-#include "repo/backend.h"
+#include "repo/backend_wrapper.h"
 
 namespace freshet {
 
-class FaultBackend final : public Backend {
+class FaultBackend final : public BackendWrapper {
  public:
   enum class Fault {
     none,
@@ -31,7 +31,7 @@ class FaultBackend final : public Backend {
     Code code = Code::out_of_space;
   };
 
-  FaultBackend(std::shared_ptr<Backend> inner, Plan plan) : inner_(std::move(inner)), plan_(plan) {}
+  FaultBackend(std::shared_ptr<Backend> inner, Plan plan) : BackendWrapper(std::move(inner)), plan_(plan) {}
 
   void set_plan(Plan plan) {
     plan_ = plan;
@@ -40,47 +40,46 @@ class FaultBackend final : public Backend {
   std::uint64_t calls() const { return calls_; }
   bool crashed() const { return crashed_; }
 
-  std::string_view kind() const override { return inner_->kind(); }
-  bool durable() const override { return inner_->durable(); }
-  bool read_only() const override { return inner_->read_only(); }
-
   Result<std::unique_ptr<BlobWriter>> write_blobs() override {
     FRESHET_TRY(alive());
     return std::make_unique<Writer>(*this);
   }
   Status erase_blob(std::string_view key) override {
-    return guarded([&] { return inner_->erase_blob(key); }, [] {});
+    return guarded([&] { return inner().erase_blob(key); }, [] {});
   }
   Status reclaim() override {
-    return guarded([&] { return inner_->reclaim(); }, [] {});
+    return guarded([&] { return inner().reclaim(); }, [] {});
   }
   Status apply(const Batch& batch) override {
-    return guarded([&] { return inner_->apply(batch); }, [] {});
+    return guarded([&] { return inner().apply(batch); }, [] {});
   }
   Status recover() override {
     FRESHET_TRY(alive());
     failing_ = false;
-    return inner_->recover();
+    return inner().recover();
   }
 
   Status read_blob(std::string_view key, std::uint64_t offset, MutableBytes out) const override {
     FRESHET_TRY(alive());
-    return inner_->read_blob(key, offset, out);
+    return inner().read_blob(key, offset, out);
+  }
+  Result<Digest> read_and_digest(std::string_view key, MutableBytes out) const override {
+    FRESHET_TRY(alive());
+    return inner().read_and_digest(key, out);
   }
   Status list_blobs(const std::function<bool(std::string_view, std::uint64_t)>& each) const override {
     FRESHET_TRY(alive());
-    return inner_->list_blobs(each);
+    return inner().list_blobs(each);
   }
   Result<std::string> get(std::string_view key) const override {
     FRESHET_TRY(alive());
-    return inner_->get(key);
+    return inner().get(key);
   }
   Status scan(std::string_view prefix,
               const std::function<bool(std::string_view, std::string_view)>& each) const override {
     FRESHET_TRY(alive());
-    return inner_->scan(prefix, each);
+    return inner().scan(prefix, each);
   }
-  Result<DiskUse> disk_use() const override { return inner_->disk_use(); }
 
  private:
   class Writer final : public BlobWriter {
@@ -101,7 +100,7 @@ class FaultBackend final : public Backend {
 
    private:
     Status write_through(std::size_t count) {
-      FRESHET_ASSIGN(const std::unique_ptr<BlobWriter> writer, backend_.inner_->write_blobs());
+      FRESHET_ASSIGN(const std::unique_ptr<BlobWriter> writer, backend_.inner().write_blobs());
       for (std::size_t i = 0; i < count; ++i) FRESHET_TRY(writer->write(blobs_[i].first, blobs_[i].second));
       return writer->commit();
     }
@@ -131,7 +130,6 @@ class FaultBackend final : public Backend {
     return alive();
   }
 
-  const std::shared_ptr<Backend> inner_;
   Plan plan_;
   std::atomic<std::uint64_t> calls_{0};
   std::atomic<bool> failing_{false};

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "core/check.h"
+#include "repo/backend_wrapper.h"
 #include "repo/serve/answers.h"
 #include "repo/serve/bulk_service.h"
 #include "tests/fuzz/fuzz_target.h"
@@ -14,36 +15,18 @@ namespace {
 using namespace rpc;
 
 /// Takes writes until it is frozen, so that each input finds the same repository.
-class FrozenBackend final : public Backend {
+class FrozenBackend final : public BackendWrapper {
  public:
+  FrozenBackend() : BackendWrapper(make_memory_backend()) {}
   void freeze() { frozen_ = true; }
 
-  std::string_view kind() const override { return inner_->kind(); }
-  bool durable() const override { return false; }
   bool read_only() const override { return frozen_; }
-  Result<std::unique_ptr<BlobWriter>> write_blobs() override { return inner_->write_blobs(); }
-  Status read_blob(std::string_view key, std::uint64_t offset, MutableBytes out) const override {
-    return inner_->read_blob(key, offset, out);
-  }
-  Status erase_blob(std::string_view key) override { return inner_->erase_blob(key); }
-  Status list_blobs(const std::function<bool(std::string_view key, std::uint64_t bytes)>& each) const override {
-    return inner_->list_blobs(each);
-  }
-  Status reclaim() override { return inner_->reclaim(); }
   Status apply(const Batch& batch) override {
     FRESHET_CHECK(!frozen_);
-    return inner_->apply(batch);
+    return inner().apply(batch);
   }
-  Result<std::string> get(std::string_view key) const override { return inner_->get(key); }
-  Status scan(std::string_view prefix,
-              const std::function<bool(std::string_view key, std::string_view value)>& each) const override {
-    return inner_->scan(prefix, each);
-  }
-  Status recover() override { return inner_->recover(); }
-  Result<DiskUse> disk_use() const override { return inner_->disk_use(); }
 
  private:
-  const std::unique_ptr<Backend> inner_ = make_memory_backend();
   bool frozen_ = false;
 };
 

@@ -8,6 +8,7 @@
 #include <set>
 #include <thread>
 
+#include "repo/backend_wrapper.h"
 #include "tests/fault/fault_backend.h"
 #include "tests/repo/world.h"
 #include "tests/support/temporary_folder.h"
@@ -17,29 +18,18 @@ namespace {
 
 /// Passes everything on, and tells how many versions each batch made. So that puts meet: blobs are there only when as
 /// many puts have begun as it was told, and a batch waits for whoever writes blobs at that moment.
-class CountingBackend final : public Backend {
+class CountingBackend final : public BackendWrapper {
  public:
-  explicit CountingBackend(std::unique_ptr<Backend> inner) : inner_(std::move(inner)) {}
+  using BackendWrapper::BackendWrapper;
   std::size_t largest_group() const { return largest_; }
   void await_puts(std::size_t count) { awaited_ = count; }
 
-  std::string_view kind() const override { return inner_->kind(); }
-  bool durable() const override { return inner_->durable(); }
-  bool read_only() const override { return inner_->read_only(); }
   Result<std::unique_ptr<BlobWriter>> write_blobs() override {
-    FRESHET_ASSIGN(std::unique_ptr<BlobWriter> writer, inner_->write_blobs());
+    FRESHET_ASSIGN(std::unique_ptr<BlobWriter> writer, inner().write_blobs());
     ++writing_;
     ++begun_;
     return std::make_unique<Writer>(std::move(writer), *this);
   }
-  Status read_blob(std::string_view key, std::uint64_t offset, MutableBytes out) const override {
-    return inner_->read_blob(key, offset, out);
-  }
-  Status erase_blob(std::string_view key) override { return inner_->erase_blob(key); }
-  Status list_blobs(const std::function<bool(std::string_view, std::uint64_t)>& each) const override {
-    return inner_->list_blobs(each);
-  }
-  Status reclaim() override { return inner_->reclaim(); }
   Status apply(const Batch& batch) override {
     std::size_t versions = 0;
     for (const auto& change : batch) {
@@ -48,15 +38,8 @@ class CountingBackend final : public Backend {
     }
     if (versions > largest_) largest_ = versions;
     wait_until([this] { return writing_ == 0; });
-    return inner_->apply(batch);
+    return inner().apply(batch);
   }
-  Result<std::string> get(std::string_view key) const override { return inner_->get(key); }
-  Status scan(std::string_view prefix,
-              const std::function<bool(std::string_view, std::string_view)>& each) const override {
-    return inner_->scan(prefix, each);
-  }
-  Status recover() override { return inner_->recover(); }
-  Result<DiskUse> disk_use() const override { return inner_->disk_use(); }
 
  private:
   class Writer final : public BlobWriter {
@@ -79,7 +62,6 @@ class CountingBackend final : public Backend {
     while (!condition() && system_clock().now() < deadline) std::this_thread::yield();
   }
 
-  const std::unique_ptr<Backend> inner_;
   std::atomic<std::size_t> largest_{0};
   std::atomic<std::size_t> awaited_{0};
   std::atomic<std::size_t> begun_{0};
