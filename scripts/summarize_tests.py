@@ -1,11 +1,16 @@
 #!/usr/bin/env python3
-"""Adds up JUnit files: lists failures and skips with their reasons, and ends with "N passed, M failed, K skipped".
+"""Adds up JUnit files: shows how the first failures ended, lists failures and skips with their reasons, and ends with
+"N passed, M failed, K skipped".
 
 usage: summarize_tests.py NAME=FILE.xml ...
 """
 import re
 import sys
 import xml.etree.ElementTree as ElementTree
+
+FAILURES_SHOWN = 3
+LINES_SHOWN = 25
+LINE_CHARACTERS_MAX = 400
 
 
 def reason_of_skip(case):
@@ -36,21 +41,32 @@ def cases_of(path):
         return []
 
 
+def end_of(case):
+    """The last lines of what a test printed: enough to see why it failed when nothing else was kept."""
+    lines = (case.findtext("system-out") or "no output").rstrip().splitlines()
+    return "\n".join(line[:LINE_CHARACTERS_MAX] for line in lines[-LINES_SHOWN:])
+
+
 def main(arguments):
     counts = {"passed": 0, "failed": 0, "skipped": 0}
+    outcomes = []
     for argument in arguments:
         suite, _, path = argument.partition("=")
         cases = cases_of(path)
         if not cases:
             counts["failed"] += 1
-            print(f"failed: {suite}: left no results (its build or its runner failed)")
+            outcomes.append(f"failed: {suite}: left no results (its build or its runner failed)")
         for case in cases:
             outcome = outcome_of(case)
             counts[outcome] += 1
             if outcome == "failed":
-                print(f"failed: {suite}: {case.get('name')}")
+                outcomes.append(f"failed: {suite}: {case.get('name')}")
+                if counts["failed"] <= FAILURES_SHOWN:
+                    print(f"-- {suite}: {case.get('name')} ended with\n{end_of(case)}")
             elif outcome == "skipped":
-                print(f"skipped: {suite}: {case.get('name')}: {reason_of_skip(case)}")
+                outcomes.append(f"skipped: {suite}: {case.get('name')}: {reason_of_skip(case)}")
+    for line in outcomes:
+        print(line)
     print("{passed} passed, {failed} failed, {skipped} skipped".format(**counts))
     return 1 if counts["failed"] else 0
 
