@@ -2,10 +2,11 @@
 # Installs the Debian 12 packages that building, testing and running Freshet need, those that are missing only: a second
 # run asks no package source and needs no network.
 #
-# usage: scripts/install_dependencies.sh [peers] [tidy] [ceph]
-#   peers   also what the benchmarks measure Freshet against
-#   tidy    also what the preset `tidy` needs
-#   ceph    also the daemons of Ceph that the tests of its backend start
+# usage: scripts/install_dependencies.sh [peers] [tidy] [ceph] [debugger]
+#   peers      also what the benchmarks measure Freshet against
+#   tidy       also what the preset `tidy` needs
+#   ceph       also the daemons of Ceph that the tests of its backend start
+#   debugger   also what shows where a test hangs
 set -euo pipefail
 
 packages=(
@@ -28,7 +29,8 @@ for group in "$@"; do
     peers) packages+=(python3-venv ucx-utils rsync libsqlite3-dev) ;;  # Their Python parts: benchmarks/update_latency/peers/make_venv.sh
     tidy) packages+=(clang-14 clang-tidy-14 clang-format-14) ;;
     ceph) packages+=(ceph-mon ceph-osd ceph-common) ;;
-    *) echo "usage: $0 [peers] [tidy] [ceph]" >&2; exit 2 ;;
+    debugger) packages+=(gdb) ;;
+    *) echo "usage: $0 [peers] [tidy] [ceph] [debugger]" >&2; exit 2 ;;
   esac
 done
 

@@ -17,12 +17,13 @@ done
 
 "$root/scripts/install_dependencies.sh"
 if [ ${#presets[@]} -gt 1 ]; then
-  "$root/scripts/install_dependencies.sh" ceph || echo "test.sh: without Ceph's daemons: the tests of its backend are skipped" >&2
+  "$root/scripts/install_dependencies.sh" ceph debugger || echo "test.sh: without Ceph's daemons, whose tests are skipped, or a debugger, that shows where a test hangs" >&2
 fi
 
 # Every suite leaves a JUnit file; whatever else can write one (pytest --junitxml) joins by adding NAME=FILE here. A file
 # that was not written counts as a failure.
 suites=()
+stuck=()
 for preset in "${presets[@]}"; do
   folder=$(folder_of "$preset")
   results="$folder/test-results.xml"
@@ -31,7 +32,14 @@ for preset in "${presets[@]}"; do
   echo "== $preset: build"
   build_preset "$preset" all || { echo "== $preset: the build failed" >&2; continue; }
   echo "== $preset: test"
+  "$root/scripts/show_stuck_tests.sh" "$folder" 180 > "$folder/stuck-tests.txt" &
+  watcher=$!
   (cd "$folder" && run_in "$preset" ctest --parallel "$jobs" --output-on-failure --output-junit "$results") || true
+  kill "$watcher" && wait "$watcher" || true
+  stuck+=("$folder/stuck-tests.txt")
 done
+
+# Near the end, where a log that was cut still has it.
+head -q -n 60 "${stuck[@]}" < /dev/null
 
 exec python3 "$root/scripts/summarize_tests.py" "${suites[@]}"
