@@ -84,6 +84,22 @@ void add_channel(CLI::App& command, std::string& channel) {
       ->check(CLI::IsMember({"auto", "shm", "ucx", "zmq", "file"}));
 }
 
+void add_offer(CLI::App& command, std::string& channels) {
+  const CLI::Validator known(
+      [](std::string& text) -> std::string {
+        if (text == "auto" || text == "none") return {};
+        for (const std::string& one : split_list(text)) {
+          if (one != "ucx" && one != "zmq") return text + ": auto, none, ucx, zmq or zmq,ucx";
+        }
+        return {};
+      },
+      "KINDS");
+  command
+      .add_option("--offer", channels,
+                  "how others may fetch bytes from here over TCP: auto (default), none, or kinds with commas: zmq,ucx")
+      ->check(known);
+}
+
 void add_directory(CLI::App& command, std::string& directory) {
   command
       .add_option(

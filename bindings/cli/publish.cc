@@ -22,6 +22,7 @@ struct Arguments {
   std::string at;
   std::string directory;
   std::string advertise;
+  std::string channels = "auto";
   SecurityOptions security;
   std::optional<double> linger;
   double settle = 1;
@@ -141,6 +142,7 @@ Result<ExitCode> publish(Program& program, const Arguments& arguments) {
   PublisherOptions options{.model = arguments.model};
   options.hub_options = {.listen = arguments.at,
                          .directory = arguments.directory,
+                         .channels = arguments.channels,
                          .security = arguments.security,
                          .advertise = arguments.advertise};
   options.keep_versions = arguments.keep;
@@ -205,6 +207,7 @@ void add_publish(CLI::App& root, Program& program) {
       .add_option("--advertise", arguments->advertise,
                   "the address that the directory tells others, where --listen does not say it; several with commas")
       ->type_name("ADDRESS");
+  add_offer(command, arguments->channels);
   add_directory(command, arguments->directory);
   add_security(command, arguments->security, arguments->at, AddressUse::bind);
   command.footer(

@@ -26,6 +26,7 @@ struct Arguments {
   std::string as;
   std::string at;
   std::string directory;
+  std::string channels = "auto";
   SecurityOptions security;
   std::size_t wait_for = 0;
   std::optional<double> linger;
@@ -149,7 +150,10 @@ Result<ExitCode> replay(Program& program, const Repository& repository, const Ar
   FRESHET_ASSIGN(const auto versions, versions_of(repository, arguments));
   const Interrupt::Deferral deferral;
   PublisherOptions options{.model = arguments.as};
-  options.hub_options = {.listen = arguments.at, .directory = arguments.directory, .security = arguments.security};
+  options.hub_options = {.listen = arguments.at,
+                         .directory = arguments.directory,
+                         .channels = arguments.channels,
+                         .security = arguments.security};
   FRESHET_ASSIGN(const std::unique_ptr<Publisher> publisher, unless_taken(Publisher::open(std::move(options))));
   program.out.log(format("{} versions of {} are replayed as {} at {}", versions.size(), arguments.run, arguments.as,
                          publisher->address()));
@@ -186,6 +190,7 @@ void add_replay(CLI::App& root, Program& program) {
       ->check(seconds_check())
       ->type_name("S");
   add_address(command, arguments->at, AddressUse::bind, "listen here, e.g. tcp://127.0.0.1:7070");
+  add_offer(command, arguments->channels);
   add_directory(command, arguments->directory);
   add_security(command, arguments->security, arguments->at, AddressUse::bind);
   command.footer(

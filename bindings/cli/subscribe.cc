@@ -23,7 +23,8 @@ struct Arguments {
   std::string directory;
   std::string notifier;
   std::string channel;
-  std::string listen;  ///< Of a relay; empty: this is none, or one for this host alone.
+  std::string channels = "auto";  ///< Of a relay: those that it offers.
+  std::string listen;             ///< Of a relay; empty: this is none, or one for this host alone.
   bool relay = false;
   std::size_t keep = 2;
   SecurityOptions security;
@@ -175,8 +176,10 @@ Result<ExitCode> subscribe(Program& program, const Arguments& arguments) {
     SecurityOptions serving = arguments.security;
     // Keys to fetch with are no reason to ask neighbours of this host for theirs.
     if (serving.allow_file.empty() && arguments.listen.empty()) serving.key_file.clear();
-    FRESHET_ASSIGN(
-        hub, open_publisher_hub({.listen = arguments.listen, .directory = arguments.directory, .security = serving}));
+    FRESHET_ASSIGN(hub, open_publisher_hub({.listen = arguments.listen,
+                                            .directory = arguments.directory,
+                                            .channels = arguments.channels,
+                                            .security = serving}));
     program.out.log(format("serving {} again at {}", arguments.model, served_at(address_of(*hub), arguments.listen)));
   }
   FRESHET_ASSIGN(const std::unique_ptr<VersionFeed> feed,
@@ -209,6 +212,7 @@ void add_follower_options(CLI::App& command, Arguments& arguments, const std::st
 }
 
 CLI::Option* add_relay_options(CLI::App& command, Arguments& arguments) {
+  add_offer(command, arguments.channels);
   command.add_option("--allow", arguments.security.allow_file, "public keys of those who may fetch from this relay")
       ->type_name("FILE");
   command

@@ -236,6 +236,18 @@ TEST_F(Streaming, WhatDoesNotComeInTimeIsTimedOut) {
   EXPECT_THAT(channel.err, HasSubstr("channel zmq was asked for, and cannot be used: shm offered"));
 }
 
+TEST_F(Streaming, OnlyTheChannelsOfAnOfferAreThere) {
+  const std::string file = file_of(chain(1, 2, 3), "a.safetensors");
+  Running publisher = start({"publish", "net", file, "--listen", "tcp://127.0.0.1:*", "--offer", "zmq"});
+  ASSERT_TRUE(publisher.next_json().is_object());
+  const Ended fetching = run_to_end({"subscribe", "net", "--count", "1", "--channel", "zmq"});
+  EXPECT_EQ(fetching.exit_code, 0) << fetching.err;
+  EXPECT_EQ(fetching.json()["channel"], "zmq");
+  Running other = start({"subscribe", "net", "--channel", "ucx"});
+  EXPECT_THAT(other.next_error_line().value_or(""),
+              HasSubstr("channel ucx was asked for, and cannot be used: zmq, shm offered"));
+}
+
 TEST_F(Streaming, TopShowsThePublisherAndItsSubscribers) {
   Running publisher = start({"publish", "net", file_of(chain(1, 2, 3), "a.safetensors")});
   ASSERT_TRUE(publisher.next_json().is_object());
@@ -318,6 +330,7 @@ TEST_F(Streaming, WrongLinesAreWrongUsage) {
                                                                 {"publish", "net", "f", "--at", "tcp://0.0.0.0:1"},
                                                                 {"publish", "net", "f", "--listen", "tcp://a:1"},
                                                                 {"publish", "net", "f", "--allow", "f"},
+                                                                {"publish", "net", "f", "--offer", "zmq,pigeon"},
                                                                 {"subscribe", "net", "--at", "tcp://10.0.0.1:1"},
                                                                 {"subscribe", "net", "--server-key", "k"},
                                                                 {"top", "net", "--at", "tcp://10.0.0.1:1"},

@@ -13,6 +13,7 @@ namespace {
 
 struct Arguments {
   std::string listen;
+  std::string channels = "auto";
   SecurityOptions security;
   std::string join;
   std::string reached_at;
@@ -28,8 +29,9 @@ Result<ExitCode> serve(Program& program, const Arguments& arguments) {
   FRESHET_ASSIGN(const OpenedRepository repository, open_repository(program.repository, RepositoryAccess::own));
   std::unique_ptr<RepositoryServer> server;
   if (!arguments.listen.empty()) {
-    FRESHET_ASSIGN(server,
-                   RepositoryServer::open(*repository, {.address = arguments.listen, .security = arguments.security}));
+    FRESHET_ASSIGN(server, RepositoryServer::open(*repository, {.address = arguments.listen,
+                                                                .security = arguments.security,
+                                                                .channels = arguments.channels}));
   }
   const RepositoryServer* const offered = server ? server.get() : repository.get_deleter().server();
   if (offered == nullptr) {
@@ -54,6 +56,7 @@ void add(CLI::App& command, Program& program) {
   auto arguments = std::make_shared<Arguments>();
   add_address(command, arguments->listen, AddressUse::bind,
               "where else than in the folder to listen: tcp://ADDRESS:PORT (beyond this host with keys), ipc:///PATH");
+  add_offer(command, arguments->channels);
   add_security(command, arguments->security, arguments->listen, AddressUse::bind);
   command
       .add_option("--join", arguments->join,
