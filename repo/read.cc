@@ -30,7 +30,14 @@ std::size_t readers(std::uint64_t bytes, const Backend& backend) {
 
 Result<VersionRecord> LocalRepository::get(const VersionName& name) const {
   FRESHET_ASSIGN(const Catalog::Found found, impl_->find(name));
-  FRESHET_ASSIGN(Manifest manifest, impl_->manifest_of(found.name, *found.row));
+  Result<Manifest> read = impl_->manifest_of(found.name, *found.row);
+  if (!read && read.error().code() == Code::corrupt && !impl_->backend->read_only()) {
+    // Whoever retires it takes the manifest first. Within the turn it is either all there or gone.
+    const MutexLock turn(impl_->turn);
+    FRESHET_TRY(impl_->find(found.name));
+    read = impl_->manifest_of(found.name, *found.row);
+  }
+  FRESHET_ASSIGN(Manifest manifest, std::move(read));
   return VersionRecord{.manifest = std::move(manifest),
                        .quality = found.row->quality,
                        .has_weights = found.row->has_weights,

@@ -83,6 +83,7 @@ class RecordAudit {
   void check_tensors(const VersionName& name, const VersionRow& row, const Manifest& manifest);
   /// Nothing when the segment is all there, as far as records and sizes tell.
   std::optional<std::string> problem_of(const SegmentName& segment) const;
+  std::optional<SegmentName> unnamed_base(const ReferrerKey& by, const std::vector<SegmentName>& named) const;
   /// "not there" or "retired", nothing for a live one.
   std::optional<std::string> why_gone(const VersionName& name) const;
   std::string name_of(const VersionId& writer) const;

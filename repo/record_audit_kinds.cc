@@ -152,6 +152,20 @@ void RecordAudit::on_pin(std::string_view key, std::string_view value) {
   if (const auto why = why_gone(named->name)) damaged_record(key, "pins nothing: " + *why);
 }
 
+// Whoever names a difference names what it is one from: else that could go before it.
+std::optional<SegmentName> RecordAudit::unnamed_base(const ReferrerKey& by,
+                                                     const std::vector<SegmentName>& named) const {
+  for (const SegmentName& segment : named) {
+    const auto stored = segments_.find(segment);
+    if (stored == segments_.end() || !stored->second.row || !stored->second.row->base) continue;
+    const SegmentName& base = *stored->second.row->base;
+    const Result<std::string> value = backend_.get(referrer_key(by.referrer, by.attempt, base.writer));
+    const auto row = value ? decode_referrer(*value) : Result<ReferrerRow>(ReferrerRow{});
+    if (row && !std::binary_search(row->tensors.begin(), row->tensors.end(), base.tensor)) return base;
+  }
+  return std::nullopt;
+}
+
 void RecordAudit::on_referrer(std::string_view key, std::string_view value) {
   const auto names = parse_referrer_key(key);
   const auto row = decode_referrer(value);
@@ -168,6 +182,9 @@ void RecordAudit::on_referrer(std::string_view key, std::string_view value) {
     if (segments_.count(segment) == 0) missing.push_back(segment);
   }
   counted_.add_segments(named);
+  if (const auto base = unnamed_base(*names, named)) {
+    damaged_record(key, format("names what is a difference from segment {}, and not that", to_string(*base)));
+  }
   if (missing.empty() || !unread_.empty()) return;
   damaged_record(key, format("names segments that are not stored: {}, the first one {}", missing.size(),
                              to_string(missing.front())));

@@ -75,11 +75,17 @@ Status LocalRepository::add_referrer(const ExternalReferrer& referrer) {
 
   Backend::Batch batch;
   std::vector<SegmentName> added;
+  bool damaged = false;
   for (auto& [writer, tensors] : tensors_of) {
     const std::string key = referrer_key(referrer.version, referrer.attempt, writer);
     ReferrerRow row;
     if (const Result<std::string> stored = impl_->backend->get(key)) {
-      FRESHET_ASSIGN(row, decode_referrer(*stored));
+      // One that is damaged is replaced: who repairs says all that the version needs.
+      if (auto decoded = decode_referrer(*stored)) {
+        row = *std::move(decoded);
+      } else {
+        damaged = true;
+      }
     } else if (stored.error().code() != Code::not_found) {
       return fail(stored.error());
     }
@@ -97,6 +103,7 @@ Status LocalRepository::add_referrer(const ExternalReferrer& referrer) {
   }
   if (batch.empty()) return {};
   FRESHET_TRY(impl_->apply(batch));
+  if (damaged) impl_->references.reset();
   if (impl_->references) impl_->references->add_segments(added);
   return {};
 }

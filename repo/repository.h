@@ -145,6 +145,18 @@ struct VerifyReport {
   std::vector<Unneeded> unneeded;
 };
 
+/// What several providers of one repository were told again that they had lost of each other.
+struct RepairReport {
+  struct Row {
+    VersionName version;
+    std::string tensor;  ///< The first one of
+    std::uint64_t tensors = 0;
+    std::string provider;  ///< Which keeps them, and knows that again.
+  };
+  std::vector<Row> repaired;
+  std::vector<std::string> notes;  ///< What could not be made good now, and why.
+};
+
 /// How far long work is: bytes done, of so many in all.
 using Progress = std::function<void(std::uint64_t done, std::uint64_t total)>;
 
@@ -317,6 +329,10 @@ class Repository {
   /// record against all others, blobs against the segments that they are of, and what is counted against a recount.
   /// Damage is a finding, never an error. Writers wait while records are compared, and go on while payloads are read.
   virtual Result<VerifyReport> verify(const std::optional<VersionName>& name, const Progress& progress) const = 0;
+  /// Makes good what verify() finds between several providers: that one has lost its record of what versions elsewhere
+  /// need of it (repo/FORMAT.md, `x/`), so that their bytes would go with a retirement. gc() over several providers does
+  /// the same before it erases. One repository alone has nobody to ask, and nothing is repaired.
+  virtual Result<RepairReport> repair() { return RepairReport{}; }
 };
 
 }  // namespace freshet

@@ -1,11 +1,10 @@
-/// Retiring, collecting garbage and checking, over several providers.
+/// Retiring and collecting garbage over several providers.
 
 #include <algorithm>
-#include <array>
-#include <set>
 
 #include "core/format.h"
 #include "repo/cluster/cluster_impl.h"
+#include "repo/cluster/reference_check.h"
 
 namespace freshet {
 namespace {
@@ -65,6 +64,19 @@ Result<GcReport> ClusterRepository::gc(const GcOptions& options, const Progress&
   const std::shared_ptr<const ClusterView> now = impl_->refresh();
   GcReport sum;
   std::optional<Error> away;
+  std::size_t collected = 0;
+  if (!options.dry_run) {
+    // What a provider does not know to be needed, it would erase.
+    FRESHET_ASSIGN(cluster::ReferenceFindings found,
+                   cluster::check_references(*impl_, *now, cluster::ListNeeds::unknown, std::nullopt));
+    std::vector<std::string> notes;
+    for (const cluster::Need& told : cluster::restore_references(*now, std::move(found.needs), notes)) {
+      sum.notes.push_back(format("provider {} is told again that {} names {} tensors there: it had lost that",
+                                 now->members[told.provider]->provider().id, to_string(told.version),
+                                 told.unknown.size()));
+    }
+    std::move(notes.begin(), notes.end(), std::back_inserter(sum.notes));
+  }
   for (std::size_t i = 0; i < now->members.size(); ++i) {
     if (!options.dry_run) {
       auto settled = settle(*now, i);
@@ -78,57 +90,15 @@ Result<GcReport> ClusterRepository::gc(const GcOptions& options, const Progress&
       sum.notes.push_back(away->message());
       continue;
     }
+    ++collected;
     sum.freed_bytes += report->freed_bytes;
     sum.live_bytes += report->live_bytes;
     std::move(report->rows.begin(), report->rows.end(), std::back_inserter(sum.rows));
     std::move(report->notes.begin(), report->notes.end(), std::back_inserter(sum.notes));
   }
-  if (away && sum.notes.size() >= now->members.size() && sum.rows.empty() && sum.live_bytes == 0) return fail(*away);
+  if (away && collected == 0) return fail(*away);
   std::ranges::stable_sort(sum.rows, {}, [](const GcRow& row) { return row.writer; });
   return sum;
-}
-
-Result<VerifyReport> ClusterRepository::verify(const std::optional<VersionName>& name, const Progress& progress) const {
-  const std::shared_ptr<const ClusterView> now = impl_->view();
-  if (!name) {
-    VerifyReport sum;
-    for (const MemberPointer& member : now->members) {
-      FRESHET_ASSIGN(VerifyReport report,
-                     member->ask([&](Repository& at) { return at.verify(std::nullopt, progress); }));
-      sum.checked_bytes += report.checked_bytes;
-      const std::string at = format(" (provider {})", member->provider().id);
-      for (VerifyReport::Corrupt& one : report.corrupt) {
-        if (!one.record.empty()) one.record += at;
-        sum.corrupt.push_back(std::move(one));
-      }
-      for (VerifyReport::Unneeded& one : report.unneeded) {
-        one.what += at;
-        sum.unneeded.push_back(std::move(one));
-      }
-    }
-    return sum;
-  }
-
-  FRESHET_ASSIGN(const Impl::Fetched fetched, impl_->fetch(*name));
-  const Manifest& manifest = fetched.record.manifest;
-  FRESHET_ASSIGN(VerifyReport report,
-                 fetched.home->ask([&](Repository& at) { return at.verify(manifest.name, progress); }));
-  if (!fetched.record.placed) return report;
-  std::vector<std::byte> buffer;
-  for (const std::uint32_t tensor : fetched.record.placed->elsewhere) {
-    const TensorSpec& spec = manifest.architecture->tensors()[tensor];
-    FRESHET_ASSIGN(const MemberPointer place, impl_->place_of(fetched.record, fetched.home, tensor));
-    buffer.resize(spec.bytes());
-    const std::array reads{
-        SegmentRead{.segment = manifest.owners[tensor], .digest = manifest.digests[tensor], .out = buffer}};
-    const Status read = place->ask([&](Repository& at) { return at.read_segments(reads); });
-    if (!read && is_away(read.error())) return fail(read.error());
-    if (!read) {
-      report.corrupt.push_back({.version = manifest.name, .tensor = spec.name, .reason = read.error().message()});
-    }
-    report.checked_bytes += spec.bytes();
-  }
-  return report;
 }
 
 }  // namespace freshet

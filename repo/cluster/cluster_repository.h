@@ -69,6 +69,7 @@ class ClusterRepository final : public Repository {
   Result<std::vector<Alias>> aliases(const std::string& model) const override;
   Result<RepositoryStat> stat() const override;
   Result<VerifyReport> verify(const std::optional<VersionName>& name, const Progress& progress) const override;
+  Result<RepairReport> repair() override;
 
   // What providers do for each other is asked of a provider, not of all: unsupported.
   Status add_referrer(const ExternalReferrer& referrer) override;

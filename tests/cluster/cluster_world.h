@@ -11,6 +11,7 @@
 #include "core/check.h"
 #include "core/format.h"
 #include "core/mutex.h"
+#include "repo/backend_wrapper.h"
 #include "repo/cluster/cluster_repository.h"
 #include "repo/cluster/membership.h"
 #include "tests/repo/world.h"
@@ -134,6 +135,9 @@ class LinkedRepository final : public Repository {
   Result<VerifyReport> verify(const std::optional<VersionName>& name, const Progress& progress) const override {
     return call([&] { return inner_.verify(name, progress); });
   }
+  Result<RepairReport> repair() override {
+    return call([&] { return inner_.repair(); });
+  }
 
  private:
   template <typename Work>
@@ -164,12 +168,17 @@ class ClusterWorld {
   Provider add() {
     const std::string id = "p" + std::to_string(stores_.size());
     const MutexLock lock(mutex_);
-    stores_[id] = open_or_die(make_memory_backend());
+    backends_[id] = make_memory_backend();
+    stores_[id] = open_or_die(std::make_unique<BackendWrapper>(backends_[id]));
     return {.id = id, .address = "mem://" + id};
   }
 
   Repository& at(const std::string& id) { return *stores_.at(id); }
   Repository& at(std::size_t i) { return at(placement_.providers()[i].id); }
+  /// What it keeps, beneath it.
+  Backend& backend(const std::string& id) { return *backends_.at(id); }
+  /// Opens it anew. Nobody may be connected to it.
+  void restart(const std::string& id) { stores_[id] = open_or_die(std::make_unique<BackendWrapper>(backends_.at(id))); }
   std::size_t size() const { return stores_.size(); }
   const Placement& placement() const { return placement_; }
 
@@ -215,6 +224,7 @@ class ClusterWorld {
 
   Placement placement_;
   Mutex mutex_;
+  std::map<std::string, std::shared_ptr<Backend>> backends_;
   std::map<std::string, std::unique_ptr<Repository>> stores_;
   std::map<std::string, bool> cut_ FRESHET_GUARDED_BY(mutex_);
   std::function<Fate()> fate_ FRESHET_GUARDED_BY(mutex_);

@@ -10,6 +10,7 @@ namespace {
 
 struct Arguments {
   std::string version;
+  bool repair = false;
 };
 
 /// A repository that cannot even be opened for damage: there is no version to be named, but there is the damage.
@@ -32,14 +33,34 @@ std::string label(const VerifyReport::Corrupt& one) {
   return one.tensor.empty() ? to_string(one.version) : to_string(one.version) + " " + one.tensor;
 }
 
+/// What providers had lost of each other is told again first, so that what is checked is what stands now.
+Status repair(Program& program, Repository& repository, Json& line, std::string& text) {
+  FRESHET_ASSIGN(const RepairReport report, repository.repair());
+  line["repaired"] = Json::array();
+  for (const RepairReport::Row& row : report.repaired) {
+    line["repaired"].push_back({{"version", version_json(row.version)},
+                                {"tensor", row.tensor},
+                                {"tensors", row.tensors},
+                                {"provider", row.provider}});
+    const std::string more = row.tensors == 1 ? std::string() : format(" and {} more", row.tensors - 1);
+    text += format("repaired: {} {}{}: provider {} knows again that they are needed\n", to_string(row.version),
+                   printable(row.tensor), more, printable(row.provider));
+  }
+  for (const std::string& note : report.notes) program.out.log(note);
+  return {};
+}
+
 Result<ExitCode> verify(Program& program, Repository& repository, const Arguments& arguments) {
   std::optional<VersionName> name;
   if (!arguments.version.empty()) {
     FRESHET_ASSIGN(name, repository.resolve(arguments.version));
   }
-  FRESHET_ASSIGN(const VerifyReport report, check(repository, name));
-  Json line = {{"checked_bytes", report.checked_bytes}, {"corrupt", Json::array()}};
+  Json line = Json::object();
   std::string text;
+  if (arguments.repair) FRESHET_TRY(repair(program, repository, line, text));
+  FRESHET_ASSIGN(const VerifyReport report, check(repository, name));
+  line["checked_bytes"] = report.checked_bytes;
+  line["corrupt"] = Json::array();
   for (const VerifyReport::Corrupt& one : report.corrupt) {
     Json row = {{"version", version_json(one.version)}, {"tensor", one.tensor}, {"reason", one.reason}};
     if (!one.record.empty()) row["record"] = one.record;
@@ -65,15 +86,19 @@ void add_verify(CLI::App& repo, Program& program) {
       add_repo_command(repo, program, "verify", "read everything again and compare it with its digests");
   command.add_option("MODEL[@V]", arguments->version, "only this version; without @V the newest")
       ->check(reference_check());
+  command.add_flag("--repair", arguments->repair,
+                   "of several providers: tell them again what they lost of each other's needs, then check");
   command.footer(
-      "A line of JSON: checked_bytes, corrupt [{version, tensor, reason}], and where there is some, unneeded [{what,\n"
+      "A line of JSON: checked_bytes, corrupt [{version, tensor, reason}], with --repair repaired [{version, tensor,\n"
+      "tensors, provider}], and where there is some, unneeded [{what,\n"
       "bytes, reason}]: whole, and for gc to erase. Exit code 4 when anything is corrupt. What is of no version has\n"
       "version null and record, which says what it is. Where the repository's own records are damaged so that it\n"
       "cannot be opened, version and tensor are null, and damaged says what is.");
   command.callback([&program, arguments] {
     require_repository(program);
     program.action = [&program, arguments]() -> Result<ExitCode> {
-      auto repository = open_repository(program.repository, RepositoryAccess::read, program.repository_security);
+      const RepositoryAccess access = arguments->repair ? RepositoryAccess::write : RepositoryAccess::read;
+      auto repository = open_repository(program.repository, access, program.repository_security);
       if (!repository && repository.error().code() == Code::corrupt) {
         return tell_unreadable(program, repository.error());
       }
