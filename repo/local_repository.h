@@ -19,6 +19,7 @@
 #include "repo/feed/change_log.h"
 #include "repo/manifest_group.h"
 #include "repo/match/structure_index.h"
+#include "repo/pin_leases.h"
 #include "repo/readable.h"
 #include "repo/references.h"
 #include "repo/repository.h"
@@ -100,12 +101,14 @@ class LocalRepository final : public Repository {
   Result<MatchAnswer> match(const MatchQuery& query) override;
   Result<std::vector<std::string>> models() const override;
   Result<std::vector<LineageRow>> versions(const std::string& model) const override;
-  Status pin(const VersionName& name, const std::string& by) override;
-  Status unpin(const VersionName& name, const std::string& by) override;
+  Status pin(const VersionName& name, const std::string& by, const PinTerms& terms) override;
+  Status unpin(const VersionName& name, const std::string& by, const PinTerms& terms) override;
+  Status renew_pins(const PinLease& lease) override;
   Result<std::vector<std::string>> pins(const VersionName& name) const override;
   Status read_segments(std::span<const SegmentRead> reads) const override;
   Status read_segment_range(const SegmentName& segment, std::uint64_t offset, MutableBytes out) const override;
   Result<bool> settle_put(const VersionId& id, std::uint64_t attempt) override;
+  Result<std::uint64_t> revive_segments(std::span<const SegmentContent> segments) override;
   Result<SharedRecord> shared_record(const std::string& key) const override;
   Status change_shared_records(std::span<const SharedRecord> expected, std::span<const SharedRecord> changes) override;
   Result<FeedPage> changes(const FeedPosition& after, std::uint32_t most) const override;
@@ -133,7 +136,8 @@ class LocalRepository final : public Repository {
 
 class LocalRepository::Impl {
  public:
-  Impl(std::unique_ptr<Backend> backend_in, const Clock& clock_in) : backend(std::move(backend_in)), clock(clock_in) {}
+  Impl(std::unique_ptr<Backend> backend_in, const Clock& clock_in)
+      : backend(std::move(backend_in)), clock(clock_in), leases(clock_in.now(), new_pin_lease()) {}
 
   /// Checks the format, and reads the catalog anew from the backend's records. REQUIRES: `turn` is held.
   Status load() FRESHET_REQUIRES(turn);
@@ -174,7 +178,7 @@ class LocalRepository::Impl {
   void forget_blobs(const PutInProgress& put) FRESHET_REQUIRES(turn);
 
   /// One more pin. REQUIRES: `turn` is held, so that no retirement comes between. In repo/pins.cc.
-  Status add_pin(const VersionName& name, const std::string& by) FRESHET_REQUIRES(turn);
+  Status add_pin(const VersionName& name, const std::string& by, const PinTerms& terms) FRESHET_REQUIRES(turn);
 
   // The match index, in repo/match.cc. Whoever changes which versions there are tells it so after the batch, and before
   // the turn ends; a retirement tells it first, so that no answer names what is gone.
@@ -208,7 +212,14 @@ class LocalRepository::Impl {
   Result<std::vector<GcRow>> inherited_rows() const FRESHET_REQUIRES(turn);
   Status drop_unnamed(const std::vector<SegmentName>& unnamed) FRESHET_REQUIRES(turn);
   Status drop_given_up() FRESHET_REQUIRES(turn);
-  Result<std::vector<std::string>> pins_of(const VersionName& name) const;
+  struct Holder {
+    std::string by;
+    std::optional<Time> until;  ///< Nothing for one that stays.
+  };
+  /// Who holds the version now.
+  Result<std::vector<Holder>> holders_of(const VersionName& name) const;
+  /// "worker7 (for 94 s, unless it is renewed)".
+  std::string describe(const Holder& holder) const;
 
   Result<Catalog::Found> find(const VersionName& name) const;
   Result<std::shared_ptr<const Architecture>> architecture_of(const Digest& digest) const;
@@ -322,6 +333,7 @@ class LocalRepository::Impl {
   std::shared_ptr<AnswersForAll> for_all FRESHET_GUARDED_BY(mutex);
   /// Grows with each pin that goes; who waits to retire waits for it.
   std::uint64_t unpins FRESHET_GUARDED_BY(mutex) = 0;
+  PinLeases leases FRESHET_GUARDED_BY(mutex);
   CondVar unpinned;
 };
 

@@ -127,7 +127,7 @@ Result<MatchAnswer> LocalRepository::match(const MatchQuery& query) {
   const MutexLock turn(impl_->turn);
   FRESHET_TRY(impl_->ready_to_write());
   MatchAnswer answer = impl_->index.match(query, excluded);
-  if (!answer.top.empty()) FRESHET_TRY(impl_->add_pin(answer.top.front().version, query.pin_by));
+  if (!answer.top.empty()) FRESHET_TRY(impl_->add_pin(answer.top.front().version, query.pin_by, query.pin_terms));
   return answer;
 }
 

@@ -1,6 +1,7 @@
-/// Pins: a durable count for each (version, holder).
+/// Pins: for each (version, holder) a durable count of those that stay and of those of each lease.
 
-#include <limits>
+#include <algorithm>
+#include <chrono>
 
 #include "core/format.h"
 #include "repo/local_repository.h"
@@ -15,40 +16,53 @@ Status check_holder(const std::string& by) {
   return {};
 }
 
-Result<std::uint64_t> count_at(const Backend& backend, const std::string& key) {
+Result<PinRow> pins_at(const Backend& backend, const std::string& key) {
   const Result<std::string> stored = backend.get(key);
-  if (!stored && stored.error().code() == Code::not_found) return 0;
+  if (!stored && stored.error().code() == Code::not_found) return PinRow{};
   if (!stored) return fail(stored.error());
-  return parse_number(*stored);
+  return decode_pin(*stored);
 }
 
 }  // namespace
 
-Status LocalRepository::Impl::add_pin(const VersionName& name, const std::string& by) {
+Status LocalRepository::Impl::add_pin(const VersionName& name, const std::string& by, const PinTerms& terms) {
   FRESHET_TRY(check_holder(by));
   FRESHET_ASSIGN(const Catalog::Found found, find(name));
   const std::string key = pin_key(found.name, by);
-  FRESHET_ASSIGN(const std::uint64_t count, count_at(*backend, key));
-  if (count == std::numeric_limits<std::uint64_t>::max()) return fail(Code::out_of_space, "too many pins");
-  return apply({Backend::Put{key, std::to_string(count + 1)}});
+  FRESHET_ASSIGN(PinRow row, pins_at(*backend, key));
+  std::optional<PinLease> lease;
+  {
+    const MutexLock lock(mutex);
+    const Time now = clock.now();
+    if (!terms.stays) lease = terms.lease.value_or(leases.own());
+    if (lease) FRESHET_TRY(leases.renew(*lease, now));
+    row.drop_ended(leases, now);
+  }
+  FRESHET_TRY(row.add(lease));
+  return apply({Backend::Put{key, encode(row)}});
 }
 
-Status LocalRepository::pin(const VersionName& name, const std::string& by) {
+Status LocalRepository::pin(const VersionName& name, const std::string& by, const PinTerms& terms) {
   FRESHET_TRY(check_holder(by));
   const MutexLock turn(impl_->turn);
   FRESHET_TRY(impl_->ready_to_write());
-  return impl_->add_pin(name, by);
+  return impl_->add_pin(name, by, terms);
 }
 
-Status LocalRepository::unpin(const VersionName& name, const std::string& by) {
+// One whose lease has ended is there until somebody tidies up, and whoever comes late may take it away.
+Status LocalRepository::unpin(const VersionName& name, const std::string& by, const PinTerms& terms) {
   FRESHET_TRY(check_holder(by));
   const MutexLock turn(impl_->turn);
   FRESHET_TRY(impl_->ready_to_write());
   FRESHET_ASSIGN(const Catalog::Found found, impl_->find(name));
   const std::string key = pin_key(found.name, by);
-  FRESHET_ASSIGN(const std::uint64_t count, count_at(*impl_->backend, key));
-  if (count == 0) return fail(Code::not_found, format("{} is not pinned by {}", to_string(found.name), by));
-  if (count > 1) return impl_->apply({Backend::Put{key, std::to_string(count - 1)}});
+  FRESHET_ASSIGN(PinRow row, pins_at(*impl_->backend, key));
+  if (row.empty()) return fail(Code::not_found, format("{} is not pinned by {}", to_string(found.name), by));
+  {
+    const MutexLock lock(impl_->mutex);
+    row.take(terms.lease.value_or(impl_->leases.own()));
+  }
+  if (!row.empty()) return impl_->apply({Backend::Put{key, encode(row)}});
   FRESHET_TRY(impl_->apply({Backend::Erase{key}}));
   const MutexLock lock(impl_->mutex);
   ++impl_->unpins;
@@ -56,19 +70,48 @@ Status LocalRepository::unpin(const VersionName& name, const std::string& by) {
   return {};
 }
 
-Result<std::vector<std::string>> LocalRepository::Impl::pins_of(const VersionName& name) const {
+Status LocalRepository::renew_pins(const PinLease& lease) {
+  const MutexLock lock(impl_->mutex);
+  return impl_->leases.renew(lease, impl_->clock.now());
+}
+
+Result<std::vector<LocalRepository::Impl::Holder>> LocalRepository::Impl::holders_of(const VersionName& name) const {
   const std::string prefix = pin_prefix(name);
-  std::vector<std::string> holders;
-  FRESHET_TRY(backend->scan(prefix, [&](std::string_view key, std::string_view) {
-    holders.emplace_back(key.substr(prefix.size()));
+  std::vector<Holder> holders;
+  FRESHET_TRY(backend->scan(prefix, [&](std::string_view key, std::string_view value) {
+    Holder holder{.by = std::string(key.substr(prefix.size())), .until = {}};
+    Result<PinRow> row = decode_pin(value);
+    // What is damaged may be one that stays.
+    if (row) {
+      const MutexLock lock(mutex);
+      row->drop_ended(leases, clock.now());
+      if (row->empty()) return true;
+      bool stays = row->stay != 0;
+      for (const PinRow::Leased& one : row->leased) {
+        const std::optional<Time> end = leases.end_of(one.lease);
+        stays = stays || !end;
+        if (end) holder.until = std::max(holder.until.value_or(*end), *end);
+      }
+      if (stays) holder.until.reset();
+    }
+    holders.push_back(std::move(holder));
     return true;
   }));
   return holders;
 }
 
+std::string LocalRepository::Impl::describe(const Holder& holder) const {
+  if (!holder.until) return holder.by;
+  const auto left = std::chrono::ceil<std::chrono::seconds>(*holder.until - clock.now());
+  return format("{} (for {} s, unless it renews)", holder.by, std::max<std::int64_t>(left.count(), 0));
+}
+
 Result<std::vector<std::string>> LocalRepository::pins(const VersionName& name) const {
   FRESHET_ASSIGN(const Catalog::Found found, impl_->find(name));
-  return impl_->pins_of(found.name);
+  FRESHET_ASSIGN(const std::vector<Impl::Holder> holders, impl_->holders_of(found.name));
+  std::vector<std::string> names;
+  for (const Impl::Holder& holder : holders) names.push_back(holder.by);
+  return names;
 }
 
 }  // namespace freshet

@@ -147,8 +147,7 @@ void RecordAudit::on_pin(std::string_view key, std::string_view value) {
   if (!named || named->rest.empty() || named->rest.size() > kPinHolderBytesMax) {
     return damaged_record(key, "no pin has such a name");
   }
-  const Result<std::uint64_t> count = parse_number(value);
-  if (!count || *count == 0) return damaged_record(key, "is not a count");
+  if (!decode_pin(value)) return damaged_record(key, "is not a count");
   if (const auto why = why_gone(named->name)) damaged_record(key, "pins nothing: " + *why);
 }
 

@@ -12,6 +12,7 @@ namespace freshet {
 namespace {
 
 constexpr std::size_t kSegmentsMax = std::size_t{1} << 20;
+constexpr std::uint64_t kPieceBytes = std::uint64_t{4} << 20;
 
 using TensorsOf = std::map<VersionId, std::vector<std::uint32_t>>;  ///< By writer.
 
@@ -22,7 +23,50 @@ std::vector<SegmentName> segments_of_writer(const VersionId& writer, const std::
   return segments;
 }
 
+// Proves it whole, so that one of the same name that is something else is not taken for it.
+Result<bool> blob_has(const Backend& backend, const Repository::SegmentContent& content) {
+  const std::string key = segment_key(content.segment);
+  std::vector<std::byte> piece(static_cast<std::size_t>(std::min(content.bytes, kPieceBytes)));
+  DigestStream stream;
+  std::uint64_t offset = 0;
+  do {
+    const MutableBytes part(piece.data(), static_cast<std::size_t>(std::min(content.bytes - offset, kPieceBytes)));
+    const Status read = backend.read_blob(key, offset, part);
+    if (!read && (read.error().code() == Code::not_found || read.error().code() == Code::corrupt)) return false;
+    FRESHET_TRY(read);
+    stream.update(part);
+    offset += part.size();
+  } while (offset < content.bytes);
+  return stream.finish() == content.digest;
+}
+
 }  // namespace
+
+Result<std::uint64_t> LocalRepository::revive_segments(std::span<const SegmentContent> segments) {
+  if (segments.size() > kSegmentsMax) {
+    return fail(Code::invalid_argument, format("{} segments are more than {}", segments.size(), kSegmentsMax));
+  }
+  const MutexLock turn(impl_->turn);
+  FRESHET_TRY(impl_->ready_to_write());
+  Backend::Batch batch;
+  std::vector<std::uint64_t> sizes;
+  for (const SegmentContent& content : segments) {
+    if (impl_->segments_in_flight.count(content.segment) != 0) continue;
+    const std::string key = segment_record_key(content.segment);
+    const Result<std::string> stored = impl_->backend->get(key);
+    if (stored) continue;
+    if (stored.error().code() != Code::not_found) return fail(stored.error());
+    FRESHET_ASSIGN(const bool there, blob_has(*impl_->backend, content));
+    if (!there) continue;
+    sizes.push_back(content.bytes);
+    batch.push_back(Backend::Put{key, encode(SegmentRow{.bytes = content.bytes, .digest = content.digest})});
+  }
+  if (batch.empty()) return 0;
+  FRESHET_TRY(impl_->apply(batch));
+  const MutexLock lock(impl_->mutex);
+  for (const std::uint64_t bytes : sizes) impl_->catalog.add_segment(bytes);
+  return sizes.size();
+}
 
 Status LocalRepository::Impl::scan_referrers(const std::function<void(const ExternalReferrer&)>& each) const {
   Status damaged;

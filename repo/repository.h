@@ -25,6 +25,7 @@
 #include "repo/backend.h"
 #include "repo/feed.h"
 #include "repo/match/query.h"
+#include "repo/pin_terms.h"
 #include "repo/placed.h"
 #include "repo/retirement.h"
 
@@ -259,16 +260,21 @@ class Repository {
   virtual Result<std::vector<std::string>> models() const = 0;
   virtual Result<std::vector<LineageRow>> versions(const std::string& model) const = 0;  ///< Ascending.
 
-  /// A pinned version cannot be retired. Pins are durable; `by` is whoever will unpin. Counted per (version, by).
-  virtual Status pin(const VersionName& name, const std::string& by) = 0;
-  virtual Status unpin(const VersionName& name, const std::string& by) = 0;
+  /// A pinned version cannot be retired. Pins are durable; `by` is whoever will unpin. Counted per (version, by). One
+  /// that is not to stay ends with the client that took it: repo/pin_terms.h says when. unpin() takes a pin of the same
+  /// client if there is one, or else another of that holder; of `terms` only the lease counts.
+  virtual Status pin(const VersionName& name, const std::string& by, const PinTerms& terms = {}) = 0;
+  virtual Status unpin(const VersionName& name, const std::string& by, const PinTerms& terms = {}) = 0;
   virtual Result<std::vector<std::string>> pins(const VersionName& name) const = 0;
+  /// The client of that lease lives: its pins hold for kPinLease from now on. For who passes leases on; a repository
+  /// object renews its own lease by itself.
+  virtual Status renew_pins(const PinLease& lease) = 0;
 
   /// Retires a version (its number must be given): its manifest goes at once, with the records of what only it named,
   /// and its name, identity, ancestor, quality and sizes stay as a tombstone in the lineage. One durable step. From
   /// then on get(), pin() and the like answer not_found ("net@3 was retired"), and so does a second retire(); the
   /// number is never given again. One that is pinned is waited for up to options.wait, then failed_precondition names
-  /// the holders. Its bytes go with the next gc(), if nobody else names them.
+  /// the holders, and until when they hold it. Its bytes go with the next gc(), if nobody else names them.
   virtual Result<RetireReport> retire(const VersionName& name, const RetireOptions& options) = 0;
   /// Erases the segments that no version names, here or elsewhere, and gives their space back. Writers wait meanwhile,
   /// readers do not. Interrupted at any point, the next gc() goes on.
@@ -292,6 +298,14 @@ class Repository {
   virtual Status read_segments(std::span<const SegmentRead> reads) const = 0;
   /// Some bytes of one segment as they are stored, *not* checked against a digest.
   virtual Status read_segment_range(const SegmentName& segment, std::uint64_t offset, MutableBytes out) const = 0;
+  /// For who repairs: segments whose records went though a version elsewhere needs them, and whose bytes gc() has not
+  /// taken yet, are stored again if these have the given digests. Answers how many; nobody names them yet.
+  struct SegmentContent {
+    SegmentName segment;
+    std::uint64_t bytes = 0;
+    Digest digest;
+  };
+  virtual Result<std::uint64_t> revive_segments(std::span<const SegmentContent> segments) = 0;
   /// True when the version is there, put by that attempt. Otherwise it never will be: false, durably.
   virtual Result<bool> settle_put(const VersionId& id, std::uint64_t attempt) = 0;
   virtual Result<SharedRecord> shared_record(const std::string& key) const = 0;
@@ -330,8 +344,8 @@ class Repository {
   /// Damage is a finding, never an error. Writers wait while records are compared, and go on while payloads are read.
   virtual Result<VerifyReport> verify(const std::optional<VersionName>& name, const Progress& progress) const = 0;
   /// Makes good what verify() finds between several providers: that one has lost its record of what versions elsewhere
-  /// need of it (repo/FORMAT.md, `x/`), so that their bytes would go with a retirement. gc() over several providers does
-  /// the same before it erases. One repository alone has nobody to ask, and nothing is repaired.
+  /// need of it (repo/FORMAT.md, `x/`), so that their bytes would go with a retirement. gc() over several providers
+  /// does the same before it erases. One repository alone has nobody to ask, and nothing is repaired.
   virtual Result<RepairReport> repair() { return RepairReport{}; }
 };
 

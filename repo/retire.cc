@@ -12,6 +12,8 @@ namespace {
 
 constexpr Duration kWaitMax = std::chrono::hours(24);
 constexpr std::size_t kNamesInMessage = 5;
+constexpr Duration kLookAgainMin = std::chrono::milliseconds(10);
+constexpr Duration kLookAgainMax = std::chrono::seconds(1);
 
 std::string some_of(const std::vector<std::string>& holders) {
   std::string text;
@@ -97,6 +99,11 @@ Result<RetireReport> LocalRepository::Impl::retire_now(const Catalog::Found& ver
   tombstone.retired = true;
   batch.push_back(Backend::Put{version_key(version.name), encode(tombstone)});
   FRESHET_TRY(erase_manifest(batch, version.name, *version.row));
+  // Pins whose leases have ended hold nobody up, and are nobody's any more.
+  FRESHET_TRY(backend->scan(pin_prefix(version.name), [&](std::string_view key, std::string_view) {
+    batch.push_back(Backend::Erase{std::string(key)});
+    return true;
+  }));
   const bool last_of_architecture = references->of(tombstone.architecture) == 1;
   if (last_of_architecture) batch.push_back(Backend::Erase{architecture_key(tombstone.architecture)});
   batch.push_back(commit_record(commit + 1));
@@ -137,7 +144,7 @@ Result<RetireReport> LocalRepository::retire(const VersionName& name, const Reti
   }
   const auto deadline = std::chrono::steady_clock::now() + std::clamp(options.wait, Duration::zero(), kWaitMax);
   while (true) {
-    std::vector<std::string> holders;
+    std::vector<Impl::Holder> holders;
     std::uint64_t unpins = 0;
     {
       const MutexLock turn(impl_->turn);
@@ -147,7 +154,7 @@ Result<RetireReport> LocalRepository::retire(const VersionName& name, const Reti
       if (!aliases.empty()) {
         return fail(Code::failed_precondition, format("{} is {}: move that first", to_string(name), some_of(aliases)));
       }
-      FRESHET_ASSIGN(holders, impl_->pins_of(found.name));
+      FRESHET_ASSIGN(holders, impl_->holders_of(found.name));
       if (holders.empty()) {
         Result<RetireReport> report = impl_->retire_now(found);
         if (!report) return fail(std::move(report).error().with_context("retire " + to_string(name)));
@@ -156,11 +163,21 @@ Result<RetireReport> LocalRepository::retire(const VersionName& name, const Reti
       const MutexLock lock(impl_->mutex);
       unpins = impl_->unpins;
     }
+    if (std::chrono::steady_clock::now() >= deadline) {
+      std::vector<std::string> names;
+      for (const Impl::Holder& holder : holders) names.push_back(impl_->describe(holder));
+      return fail(Code::failed_precondition, format("{} is pinned by {}", to_string(name), some_of(names)));
+    }
+    // Until somebody unpins, or a lease may have ended that kept the others waiting.
+    auto again = deadline;
+    for (const Impl::Holder& holder : holders) {
+      if (!holder.until) continue;
+      const Duration left = std::clamp<Duration>(*holder.until - impl_->clock.now(), kLookAgainMin, kLookAgainMax);
+      again = std::min(again, std::chrono::steady_clock::now() + left);
+    }
     const MutexLock lock(impl_->mutex);
     while (impl_->unpins == unpins) {
-      if (impl_->unpinned.wait_until(impl_->mutex, deadline)) continue;
-      if (impl_->unpins != unpins) break;
-      return fail(Code::failed_precondition, format("{} is pinned by {}", to_string(name), some_of(holders)));
+      if (!impl_->unpinned.wait_until(impl_->mutex, again)) break;
     }
   }
 }

@@ -15,6 +15,7 @@
 #include "core/env.h"
 #include "core/mutex.h"
 #include "repo/cluster/cluster_repository.h"
+#include "repo/pin_renewal.h"
 
 namespace freshet {
 
@@ -86,6 +87,11 @@ class ClusterRepository::Impl {
   void forget(const VersionName& name) const;
   MemberPointer writer_at(const VersionId& id) const;
 
+  /// With this object's own lease, where none is given; it is renewed from then on.
+  Result<PinTerms> terms_of(const PinTerms& terms) const;
+  const PinLease& lease() const { return renewal_.lease(); }
+  Status renew_pins(const PinLease& lease) const;
+
  private:
   const Connect connect_;
   mutable Mutex mutex_;
@@ -101,6 +107,8 @@ class ClusterRepository::Impl {
   /// Who is asked to answer for all: always the same one, as long as it can.
   mutable std::atomic<std::size_t> one_{random_u64(system_env())};
   mutable std::atomic<Time> all_until_{Time{}};  ///< Nobody could answer for all lately.
+  /// Of the pins that were taken here. Its lease is one at all providers. Last, since its thread asks.
+  mutable PinRenewal renewal_{[this](const PinLease& lease) { return renew_pins(lease); }};
 };
 
 /// Carries a machine's calls out, those that are ready at the same time together, until it has none.

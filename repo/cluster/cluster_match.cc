@@ -32,6 +32,10 @@ Result<MatchAnswer> ClusterRepository::match(const MatchQuery& query) {
   }
   MatchQuery each = query;
   each.pin_by.clear();
+  PinTerms terms;
+  if (!query.pin_by.empty()) {
+    FRESHET_ASSIGN(terms, impl_->terms_of(query.pin_terms));
+  }
   each.exclude_lineage.reset();
   each.one_for_all = false;
   // With so many rows more, whoever is left out cannot push anybody else out of the answer.
@@ -71,7 +75,7 @@ Result<MatchAnswer> ClusterRepository::match(const MatchQuery& query) {
 
     const Row& best = rows.front();
     const Status pinned =
-        now->members[best.provider]->ask([&](Repository& at) { return at.pin(best.row.version, query.pin_by); });
+        now->members[best.provider]->ask([&](Repository& at) { return at.pin(best.row.version, query.pin_by, terms); });
     if (pinned) return answer;
     // Retired, or lost with its provider, since it answered: what is best now is asked for anew.
     if (pinned.error().code() != Code::not_found && !is_away(pinned.error())) return fail(pinned.error());

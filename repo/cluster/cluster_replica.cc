@@ -104,7 +104,9 @@ Result<std::optional<MatchAnswer>> ClusterRepository::Impl::match_by_one(const M
     if (query.pin_by.empty() || answer.top.empty()) return std::optional(std::move(answer));
     if (best == nullptr) return ask_all;
 
-    const Status pinned = best->ask([&](Repository& at) { return at.pin(answer.top.front().version, query.pin_by); });
+    FRESHET_ASSIGN(const PinTerms terms, terms_of(query.pin_terms));
+    const Status pinned =
+        best->ask([&](Repository& at) { return at.pin(answer.top.front().version, query.pin_by, terms); });
     if (pinned) return std::optional(std::move(answer));
     if (is_away(pinned.error())) return ask_all;
     if (pinned.error().code() != Code::not_found) return fail(pinned.error());

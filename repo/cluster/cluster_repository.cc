@@ -134,15 +134,34 @@ Result<std::vector<LineageRow>> ClusterRepository::versions(const std::string& m
   return all;
 }
 
-Status ClusterRepository::pin(const VersionName& name, const std::string& by) {
-  FRESHET_ASSIGN(const Impl::Located at, impl_->locate(name));
-  return at.home->ask([&](Repository& home) { return home.pin(at.name, by); });
+Result<PinTerms> ClusterRepository::Impl::terms_of(const PinTerms& terms) const {
+  if (terms.stays || terms.lease) return terms;
+  FRESHET_ASSIGN(const PinLease lease, renewal_.begin());
+  return PinTerms{.stays = false, .lease = lease};
 }
 
-Status ClusterRepository::unpin(const VersionName& name, const std::string& by) {
-  FRESHET_ASSIGN(const Impl::Located at, impl_->locate(name));
-  return at.home->ask([&](Repository& home) { return home.unpin(at.name, by); });
+// One that is away is asked again when the others are: until then its pins hold.
+Status ClusterRepository::Impl::renew_pins(const PinLease& lease) const {
+  Status all;
+  for (Status& status : ask_all(*view(), [&](Repository& at) { return at.renew_pins(lease); })) {
+    if (!status) all = std::move(status);
+  }
+  return all;
 }
+
+Status ClusterRepository::pin(const VersionName& name, const std::string& by, const PinTerms& terms) {
+  FRESHET_ASSIGN(const PinTerms own, impl_->terms_of(terms));
+  FRESHET_ASSIGN(const Impl::Located at, impl_->locate(name));
+  return at.home->ask([&](Repository& home) { return home.pin(at.name, by, own); });
+}
+
+Status ClusterRepository::unpin(const VersionName& name, const std::string& by, const PinTerms& terms) {
+  FRESHET_ASSIGN(const Impl::Located at, impl_->locate(name));
+  const PinTerms own{.stays = false, .lease = terms.lease.value_or(impl_->lease())};
+  return at.home->ask([&](Repository& home) { return home.unpin(at.name, by, own); });
+}
+
+Status ClusterRepository::renew_pins(const PinLease& lease) { return impl_->renew_pins(lease); }
 
 Result<std::vector<std::string>> ClusterRepository::pins(const VersionName& name) const {
   FRESHET_ASSIGN(const Impl::Located at, impl_->locate(name));
@@ -172,6 +191,7 @@ Status ClusterRepository::read_segments(std::span<const SegmentRead>) const { re
 Status ClusterRepository::read_segment_range(const SegmentName&, std::uint64_t, MutableBytes) const {
   return of_one_provider();
 }
+Result<std::uint64_t> ClusterRepository::revive_segments(std::span<const SegmentContent>) { return of_one_provider(); }
 Result<bool> ClusterRepository::settle_put(const VersionId&, std::uint64_t) { return of_one_provider(); }
 Result<SharedRecord> ClusterRepository::shared_record(const std::string&) const { return of_one_provider(); }
 Status ClusterRepository::change_shared_records(std::span<const SharedRecord>, std::span<const SharedRecord>) {

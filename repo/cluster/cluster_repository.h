@@ -59,8 +59,9 @@ class ClusterRepository final : public Repository {
   Result<MatchAnswer> match(const MatchQuery& query) override;
   Result<std::vector<std::string>> models() const override;
   Result<std::vector<LineageRow>> versions(const std::string& model) const override;
-  Status pin(const VersionName& name, const std::string& by) override;
-  Status unpin(const VersionName& name, const std::string& by) override;
+  Status pin(const VersionName& name, const std::string& by, const PinTerms& terms = {}) override;
+  Status unpin(const VersionName& name, const std::string& by, const PinTerms& terms = {}) override;
+  Status renew_pins(const PinLease& lease) override;
   Result<std::vector<std::string>> pins(const VersionName& name) const override;
   Result<RetireReport> retire(const VersionName& name, const RetireOptions& options) override;
   Result<GcReport> gc(const GcOptions& options, const Progress& progress) override;
@@ -78,6 +79,7 @@ class ClusterRepository final : public Repository {
   Status read_segments(std::span<const SegmentRead> reads) const override;
   Status read_segment_range(const SegmentName& segment, std::uint64_t offset, MutableBytes out) const override;
   Result<bool> settle_put(const VersionId& id, std::uint64_t attempt) override;
+  Result<std::uint64_t> revive_segments(std::span<const SegmentContent> segments) override;
   Result<SharedRecord> shared_record(const std::string& key) const override;
   Status change_shared_records(std::span<const SharedRecord> expected, std::span<const SharedRecord> changes) override;
 

@@ -220,14 +220,25 @@ Result<ReferenceFindings> check_references(const ClusterRepository::Impl& impl, 
 std::vector<Need> restore_references(const ClusterView& now, std::vector<Need> needs, std::vector<std::string>& notes) {
   std::vector<Need> told;
   for (Need& need : needs) {
-    Status added = now.members[need.provider]->ask([&](Repository& at) { return at.add_referrer(need.referrer); });
+    const Member& provider = *now.members[need.provider];
+    const auto tell = [&] { return provider.ask([&](Repository& at) { return at.add_referrer(need.referrer); }); };
+    Status added = tell();
+    if (!added && added.error().code() == Code::not_found) {
+      // Retired with their writer already. Until gc() comes their bytes are there.
+      std::vector<Repository::SegmentContent> contents;
+      for (const Need::Tensor& tensor : need.unknown) {
+        contents.push_back({.segment = tensor.segment, .bytes = tensor.bytes, .digest = tensor.digest});
+      }
+      const auto revived = provider.ask([&](Repository& at) { return at.revive_segments(contents); });
+      if (revived) added = tell();
+    }
     if (!added && added.error().code() == Code::not_found) {
       // Some of it is gone. The rest is not to go the same way.
       std::vector<SegmentName> gone;
       for (const SegmentName& segment : need.referrer.segments) {
         ExternalReferrer one = need.referrer;
         one.segments = {segment};
-        const Status kept = now.members[need.provider]->ask([&](Repository& at) { return at.add_referrer(one); });
+        const Status kept = provider.ask([&](Repository& at) { return at.add_referrer(one); });
         if (!kept && kept.error().code() == Code::not_found) gone.push_back(segment);
       }
       std::erase_if(need.unknown,

@@ -16,6 +16,7 @@
 #include "core/ids.h"
 #include "core/manifest.h"
 #include "repo/match/graph.h"
+#include "repo/pin_terms.h"
 
 namespace freshet {
 
@@ -33,6 +34,7 @@ struct MatchQuery {
   Tags tags;                                   ///< Versions that have all of these.
   std::optional<VersionName> exclude_lineage;  ///< Neither this version nor any of its ancestors. Number 0: the newest.
   std::string pin_by;  ///< Not empty: the best row is pinned by this holder before the answer is given.
+  PinTerms pin_terms;  ///< How long that pin lasts.
   /// Of several providers, one may answer for all from what it follows of the others (repo/cluster/replica.h). The
   /// answer has all that this client wrote or saw before, and may lack what others wrote in the last moments.
   bool one_for_all = false;

@@ -81,6 +81,7 @@ class Asked {
   Status work(const wire::AskVersions& versions) { return say_value(repository().versions(read(versions.model()))); }
   Status work(const wire::Pin& pin);
   Status work(const wire::AskPins& pins);
+  Status work(const wire::RenewPins& renew);
   Status work(const wire::AskStat&) { return say_value(repository().stat()); }
   Status work(const wire::AskVerify& verify);
   Status work(const wire::Match& match);
@@ -93,6 +94,7 @@ class Asked {
   Status work(const wire::AskReferrers&) { return say_value(repository().referrers()); }
   Status work(const wire::AskSegments& segments);
   Status work(const wire::SettlePut& settle);
+  Status work(const wire::ReviveSegments& revive);
   Status work(const wire::AskShared& shared);
   Status work(const wire::ChangeShared& change);
   Status work(const wire::Lend& lend);
@@ -129,6 +131,7 @@ Status Asked::dispatch() {
     case wire::Ask::AskVersions: return ask(question_.body_as_AskVersions());
     case wire::Ask::Pin: return ask(question_.body_as_Pin());
     case wire::Ask::AskPins: return ask(question_.body_as_AskPins());
+    case wire::Ask::RenewPins: return ask(question_.body_as_RenewPins());
     case wire::Ask::AskStat: return ask(question_.body_as_AskStat());
     case wire::Ask::AskVerify: return ask(question_.body_as_AskVerify());
     case wire::Ask::SetAlias: return ask(question_.body_as_SetAlias());
@@ -141,6 +144,7 @@ Status Asked::dispatch() {
     case wire::Ask::Match: return ask(question_.body_as_Match());
     case wire::Ask::AskSegments: return ask(question_.body_as_AskSegments());
     case wire::Ask::SettlePut: return ask(question_.body_as_SettlePut());
+    case wire::Ask::ReviveSegments: return ask(question_.body_as_ReviveSegments());
     case wire::Ask::AskShared: return ask(question_.body_as_AskShared());
     case wire::Ask::ChangeShared: return ask(question_.body_as_ChangeShared());
     case wire::Ask::Lend: return ask(question_.body_as_Lend());
@@ -258,7 +262,14 @@ Status Asked::work(const wire::AskDiff& diff) {
 Status Asked::work(const wire::Pin& pin) {
   FRESHET_ASSIGN(const VersionName name, read(pin.name()));
   const std::string by = read(pin.by());
-  return say_done(pin.undo() ? repository().unpin(name, by) : repository().pin(name, by));
+  const PinTerms terms = read_pin_terms(pin.lease());
+  return say_done(pin.undo() ? repository().unpin(name, by, terms) : repository().pin(name, by, terms));
+}
+
+Status Asked::work(const wire::RenewPins& renew) {
+  const std::optional<PinLease> lease = read_pin_terms(renew.lease()).lease;
+  if (!lease) return fail(Code::invalid_argument, "whose pins are renewed is not said");
+  return say_done(repository().renew_pins(*lease));
 }
 
 Status Asked::work(const wire::AskPins& pins) {
@@ -341,6 +352,23 @@ Status Asked::work(const wire::DropReferrer& drop) {
   return say_done(repository().drop_referrer(read(*drop.version()), drop.attempt()));
 }
 
+Status Asked::work(const wire::ReviveSegments& revive) {
+  const std::vector<wire::Segment> segments = copied(revive.segments());
+  const std::vector<std::uint64_t> bytes = copied(revive.bytes());
+  const std::vector<wire::Digest> digests = copied(revive.digests());
+  if (bytes.size() != segments.size() || digests.size() != segments.size()) {
+    return fail(Code::corrupt, "segments whose lists do not fit each other");
+  }
+  std::vector<Repository::SegmentContent> contents;
+  for (std::size_t i = 0; i < segments.size(); ++i) {
+    contents.push_back({.segment = read(segments[i]),
+                        .bytes = bytes[i],
+                        .digest = {.low = digests[i].low(), .high = digests[i].high()}});
+  }
+  FRESHET_ASSIGN(const std::uint64_t revived, repository().revive_segments(contents));
+  return say(wire::CreateNumber(builder_, revived));
+}
+
 Status Asked::work(const wire::SettlePut& settle) {
   if (settle.id() == nullptr) return fail(Code::corrupt, "a question without its text");
   FRESHET_ASSIGN(const bool there, repository().settle_put(read(*settle.id()), settle.attempt()));
@@ -404,12 +432,14 @@ Lane lane_of(wire::Ask kind) {
     case wire::Ask::Put:
     case wire::Ask::Pin:
     case wire::Ask::SettlePut:
+    case wire::Ask::RenewPins:
     case wire::Ask::SetAlias:
     case wire::Ask::AddReferrer:
     case wire::Ask::DropReferrer:
     case wire::Ask::ChangeShared: return Lane::write;
     case wire::Ask::Retire:
     case wire::Ask::Gc:
+    case wire::Ask::ReviveSegments:
     case wire::Ask::AskVerify: return Lane::slow;
     case wire::Ask::MatchForAll: return Lane::waiting;
     default: return Lane::quick;

@@ -128,6 +128,9 @@ Offset<wire::Contributors> put(Builder& builder, const std::vector<ContributorRo
 Result<std::vector<ContributorRow>> read(const wire::Contributors& contributors);
 Offset<wire::Difference> put(Builder& builder, const VersionDiff& diff);
 Result<VersionDiff> read(const wire::Difference& difference);
+wire::PinLease wire_pin_lease(const PinLease& lease);
+/// Of a message without a lease: pins that stay.
+PinTerms read_pin_terms(const wire::PinLease* lease);
 Offset<wire::Match> put(Builder& builder, const MatchQuery& query);
 Result<MatchQuery> read(const wire::Match& match);
 Offset<wire::Matched> put(Builder& builder, const MatchAnswer& answer);

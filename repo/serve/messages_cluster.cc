@@ -52,6 +52,13 @@ Result<std::shared_ptr<const MatchGraph>> read(const wire::Graph* graph) {
   return MatchGraph::build(std::move(parts));
 }
 
+wire::PinLease wire_pin_lease(const PinLease& lease) { return {lease.high, lease.low}; }
+
+PinTerms read_pin_terms(const wire::PinLease* lease) {
+  if (lease == nullptr) return {.stays = true, .lease = {}};
+  return {.stays = false, .lease = PinLease{.high = lease->high(), .low = lease->low()}};
+}
+
 Offset<wire::Match> put(Builder& builder, const MatchQuery& query) {
   const auto graph = put(builder, *query.graph);
   std::vector<Offset<wire::Tag>> tags;
@@ -62,15 +69,20 @@ Offset<wire::Match> put(Builder& builder, const MatchQuery& query) {
   const auto tag_vector = builder.CreateVector(tags);
   const auto exclude = query.exclude_lineage ? put(builder, *query.exclude_lineage) : Offset<wire::Name>();
   const auto pin_by = builder.CreateString(query.pin_by);
+  const std::optional<PinLease>& lease = query.pin_terms.lease;
+  const wire::PinLease wire_lease = lease ? wire_pin_lease(*lease) : wire::PinLease();
+  const bool leased = lease && !query.pin_terms.stays;
   return wire::CreateMatch(builder, graph, static_cast<std::uint8_t>(query.objective), query.top, query.any,
-                           wire_number(query.least_quality), tag_vector, exclude, pin_by);
+                           wire_number(query.least_quality), tag_vector, exclude, pin_by,
+                           leased ? &wire_lease : nullptr);
 }
 
 Result<MatchQuery> read(const wire::Match& match) {
   MatchQuery query{.top = match.top(),
                    .any = match.any(),
                    .least_quality = read(match.least_quality()),
-                   .pin_by = read(match.pin_by())};
+                   .pin_by = read(match.pin_by()),
+                   .pin_terms = read_pin_terms(match.pin_lease())};
   FRESHET_ASSIGN(query.graph, read(match.graph()));
   if (match.objective() > static_cast<std::uint8_t>(Objective::bytes)) {
     return fail(Code::unsupported, "a match with an objective that this build does not know");

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/mutex.h"
+#include "repo/pin_renewal.h"
 #include "repo/repository.h"
 #include "repo/serve/bulk_reader.h"
 #include "repo/serve/link.h"
@@ -37,7 +38,8 @@ class RemoteRepository final : public Repository {
       : link_options_(std::move(link_options)),
         options_(std::move(options)),
         has_channels_(!bulk.openers.empty()),
-        bulk_(std::move(bulk)) {
+        bulk_(std::move(bulk)),
+        renewal_([this](const PinLease& lease) { return renew_pins(lease); }, options_.renew_pins) {
     link_options_.seen = seen_;
   }
   Status connect() {
@@ -62,13 +64,15 @@ class RemoteRepository final : public Repository {
   Result<VersionDiff> diff(const VersionName& a, const VersionName& b) const override;
   Result<std::vector<std::string>> models() const override;
   Result<std::vector<LineageRow>> versions(const std::string& model) const override;
-  Status pin(const VersionName& name, const std::string& by) override { return change_pin(name, by, false); }
-  Status unpin(const VersionName& name, const std::string& by) override { return change_pin(name, by, true); }
+  Status pin(const VersionName& name, const std::string& by, const PinTerms& terms) override;
+  Status unpin(const VersionName& name, const std::string& by, const PinTerms& terms) override;
+  Status renew_pins(const PinLease& lease) override;
   Result<std::vector<std::string>> pins(const VersionName& name) const override;
   Result<MatchAnswer> match(const MatchQuery& query) override;
   Status read_segments(std::span<const SegmentRead> reads) const override;
   Status read_segment_range(const SegmentName& segment, std::uint64_t offset, MutableBytes out) const override;
   Result<bool> settle_put(const VersionId& id, std::uint64_t attempt) override;
+  Result<std::uint64_t> revive_segments(std::span<const SegmentContent> segments) override;
   Result<SharedRecord> shared_record(const std::string& key) const override;
   Status change_shared_records(std::span<const SharedRecord> expected, std::span<const SharedRecord> changes) override;
   Result<FeedPage> changes(const FeedPosition& after, std::uint32_t most) const override;
@@ -115,7 +119,7 @@ class RemoteRepository final : public Repository {
   template <typename Build>
   Result<std::vector<std::string>> texts(Build build) const;
 
-  Status change_pin(const VersionName& name, const std::string& by, bool undo);
+  Status change_pin(const VersionName& name, const std::string& by, const std::optional<PinLease>& lease, bool undo);
   Status send_tensors(Conversation& conversation, const wire::Upload& upload, const Manifest& manifest,
                       const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of) const;
   Status read_ranges(const VersionRecord& record, const Ranges& ranges) const;
@@ -143,6 +147,8 @@ class RemoteRepository final : public Repository {
   mutable BulkReader bulk_;
   mutable Mutex mutex_;
   mutable std::shared_ptr<Link> link_ FRESHET_GUARDED_BY(mutex_);
+  /// Of the pins that are this object's own. Last, since its thread asks.
+  PinRenewal renewal_;
 };
 
 template <typename Build>

@@ -75,14 +75,36 @@ Result<std::vector<LineageRow>> RemoteRepository::versions(const std::string& mo
       [&](Builder& builder) { return wire::CreateAskVersions(builder, builder.CreateString(model)); });
 }
 
-Status RemoteRepository::change_pin(const VersionName& pinned, const std::string& by, bool undo) {
-  FRESHET_ASSIGN(const Response response, tell(
-                                              [&](Builder& builder) {
-                                                const auto version = rpc::put(builder, pinned);
-                                                return wire::CreatePin(builder, version, builder.CreateString(by),
-                                                                       undo);
-                                              },
-                                              options_.answer));
+Status RemoteRepository::change_pin(const VersionName& pinned, const std::string& by,
+                                    const std::optional<PinLease>& lease, bool undo) {
+  const auto build = [&](Builder& builder) {
+    const auto version = rpc::put(builder, pinned);
+    const wire::PinLease wire_lease = lease ? wire_pin_lease(*lease) : wire::PinLease();
+    return wire::CreatePin(builder, version, builder.CreateString(by), undo, lease ? &wire_lease : nullptr);
+  };
+  FRESHET_ASSIGN(const Response response, tell(build, options_.answer));
+  FRESHET_TRY(body_of<wire::Done>(response));
+  return {};
+}
+
+Status RemoteRepository::pin(const VersionName& pinned, const std::string& by, const PinTerms& terms) {
+  std::optional<PinLease> lease = terms.lease;
+  if (terms.stays) {
+    lease.reset();
+  } else if (!lease) {
+    FRESHET_ASSIGN(lease, renewal_.begin());
+  }
+  return change_pin(pinned, by, lease, false);
+}
+
+Status RemoteRepository::unpin(const VersionName& pinned, const std::string& by, const PinTerms& terms) {
+  return change_pin(pinned, by, terms.lease.value_or(renewal_.lease()), true);
+}
+
+Status RemoteRepository::renew_pins(const PinLease& lease) {
+  const wire::PinLease wire_lease = wire_pin_lease(lease);
+  FRESHET_ASSIGN(const Response response,
+                 ask([&](Builder& builder) { return wire::CreateRenewPins(builder, &wire_lease); }));
   FRESHET_TRY(body_of<wire::Done>(response));
   return {};
 }
@@ -109,7 +131,11 @@ Result<VerifyReport> RemoteRepository::verify(const std::optional<VersionName>& 
 
 Result<MatchAnswer> RemoteRepository::match(const MatchQuery& query) {
   FRESHET_TRY(check(query));
-  const auto build = [&](Builder& builder) { return rpc::put(builder, query); };
+  MatchQuery asked = query;
+  if (!query.pin_by.empty() && !query.pin_terms.stays && !query.pin_terms.lease) {
+    FRESHET_ASSIGN(asked.pin_terms.lease, renewal_.begin());
+  }
+  const auto build = [&](Builder& builder) { return rpc::put(builder, asked); };
   FRESHET_ASSIGN(const Response response, query.pin_by.empty() ? ask(build) : tell(build, options_.answer));
   FRESHET_ASSIGN(const wire::Matched* const matched, body_of<wire::Matched>(response));
   return rpc::read(*matched);
@@ -122,6 +148,25 @@ Result<bool> RemoteRepository::settle_put(const VersionId& id, std::uint64_t att
                  }));
   FRESHET_ASSIGN(const wire::Number* const number, body_of<wire::Number>(response));
   return number->value() != 0;
+}
+
+Result<std::uint64_t> RemoteRepository::revive_segments(std::span<const SegmentContent> contents) {
+  std::vector<wire::Segment> segments;
+  std::vector<std::uint64_t> bytes;
+  std::vector<wire::Digest> digests;
+  for (const SegmentContent& content : contents) {
+    segments.push_back(wire_segment(content.segment));
+    bytes.push_back(content.bytes);
+    digests.emplace_back(content.digest.low, content.digest.high);
+  }
+  const auto build = [&](Builder& builder) {
+    const auto names = builder.CreateVectorOfStructs(segments);
+    const auto sizes = builder.CreateVector(bytes);
+    return wire::CreateReviveSegments(builder, names, sizes, builder.CreateVectorOfStructs(digests));
+  };
+  FRESHET_ASSIGN(const Response response, tell(build, kLong));
+  FRESHET_ASSIGN(const wire::Number* const number, body_of<wire::Number>(response));
+  return number->value();
 }
 
 Result<SharedRecord> RemoteRepository::shared_record(const std::string& key) const {

@@ -25,6 +25,8 @@ struct RemoteRepositoryOptions {
   Duration answer = std::chrono::seconds(60);
   /// How long a server may be silent, though asked, before it counts as dead or stopped.
   Duration silence = std::chrono::seconds(3);
+  /// How often the pins that were taken through this object are renewed while it lives (repo/pin_terms.h).
+  Duration renew_pins = kPinLease / 4;
   /// Through what large reads go: "auto", one of the kinds of data channels that the server may offer ("ucx", "zmq"),
   /// or "none". Where there is no channel, or it breaks, they go over the connection as all else does.
   std::string channels = "auto";

@@ -153,7 +153,7 @@ TEST_F(Cluster, PinsAreKeptAtTheHomeAndHoldRetirementsUp) {
   EXPECT_THAT(fresh->pins(name).value(), ::testing::ElementsAre("worker-1"));
   const auto refused = fresh->retire(name, {});
   EXPECT_EQ(refused.error().code(), Code::failed_precondition);
-  EXPECT_THAT(refused.error().message(), ::testing::HasSubstr("worker-1"));
+  EXPECT_THAT(refused.error().message(), ::testing::HasSubstr("worker-1 (for 120 s, unless it renews)"));
   ASSERT_TRUE(fresh->unpin(name, "worker-1"));
   EXPECT_TRUE(fresh->retire(name, {}));
 }

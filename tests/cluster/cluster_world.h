@@ -76,11 +76,14 @@ class LinkedRepository final : public Repository {
   Result<std::vector<LineageRow>> versions(const std::string& model) const override {
     return call([&] { return inner_.versions(model); });
   }
-  Status pin(const VersionName& name, const std::string& by) override {
-    return call([&] { return inner_.pin(name, by); });
+  Status pin(const VersionName& name, const std::string& by, const PinTerms& terms) override {
+    return call([&] { return inner_.pin(name, by, terms); });
   }
-  Status unpin(const VersionName& name, const std::string& by) override {
-    return call([&] { return inner_.unpin(name, by); });
+  Status unpin(const VersionName& name, const std::string& by, const PinTerms& terms) override {
+    return call([&] { return inner_.unpin(name, by, terms); });
+  }
+  Status renew_pins(const PinLease& lease) override {
+    return call([&] { return inner_.renew_pins(lease); });
   }
   Result<std::vector<std::string>> pins(const VersionName& name) const override {
     return call([&] { return inner_.pins(name); });
@@ -108,6 +111,9 @@ class LinkedRepository final : public Repository {
   }
   Result<bool> settle_put(const VersionId& id, std::uint64_t attempt) override {
     return call([&] { return inner_.settle_put(id, attempt); });
+  }
+  Result<std::uint64_t> revive_segments(std::span<const SegmentContent> segments) override {
+    return call([&] { return inner_.revive_segments(segments); });
   }
   Result<SharedRecord> shared_record(const std::string& key) const override {
     return call([&] { return inner_.shared_record(key); });

@@ -65,6 +65,10 @@ class ReferenceCheck : public ::testing::Test {
   void expect_child_survives_its_parent() {
     EXPECT_THAT(findings(), IsEmpty());
     ASSERT_TRUE(repository_->retire(parent_.manifest.name, {}));
+    expect_child_survives();
+  }
+  void expect_child_survives() {
+    EXPECT_THAT(findings(), IsEmpty());
     const auto collected = repository_->gc({}, {});
     ASSERT_TRUE(collected) << collected.error().message();
     EXPECT_THAT(collected->notes, IsEmpty());
@@ -107,6 +111,41 @@ TEST_F(ReferenceCheck, ALostReferenceIsNamedWithVersionTensorAndProvider) {
     EXPECT_THAT(found[0].reason, HasSubstr("and 1 more"));
   }
   EXPECT_THAT(findings(parent_.manifest.name), IsEmpty());
+}
+
+TEST_F(ReferenceCheck, WhatWasRetiredMeanwhileIsTakenBackAsLongAsItsBytesAreThere) {
+  put_pair();
+  lose_reference();
+  ASSERT_TRUE(repository_->retire(parent_.manifest.name, {}));
+  ASSERT_THAT(findings(), SizeIs(1));
+  const auto repaired = repository_->repair();
+  ASSERT_THAT(repaired->repaired, SizeIs(1)) << ::testing::PrintToString(repaired->notes);
+  EXPECT_EQ(repaired->repaired[0].tensors, 2u);
+  expect_child_survives();
+}
+
+TEST_F(ReferenceCheck, GcTakesBackWhatWasRetiredBeforeItErases) {
+  put_pair();
+  lose_reference();
+  ASSERT_TRUE(repository_->retire(parent_.manifest.name, {}));
+  ASSERT_THAT(repository_->gc({}, {})->notes, SizeIs(1));
+  expect_child_survives();
+}
+
+TEST_F(ReferenceCheck, WhatIsGoneIsSaidAndTheRestKept) {
+  put_pair();
+  lose_reference();
+  ASSERT_TRUE(repository_->retire(parent_.manifest.name, {}));
+  ASSERT_TRUE(world_.backend(keeper_).erase_blob(segment_key({.writer = parent_.manifest.id, .tensor = 0})));
+  const auto repaired = repository_->repair();
+  EXPECT_THAT(repaired->notes, SizeIs(1));
+  ASSERT_THAT(repaired->repaired, SizeIs(1));
+  EXPECT_EQ(repaired->repaired[0].tensor, "layer1.kernel");
+  ASSERT_TRUE(repository_->gc({}, {}));
+  const auto found = findings();
+  ASSERT_THAT(found, SizeIs(1));
+  EXPECT_EQ(found[0].tensor, "layer0.kernel");
+  EXPECT_THAT(found[0].reason, HasSubstr("provider " + keeper_));
 }
 
 TEST_F(ReferenceCheck, WithoutRepairItsBytesGoAndThatIsFound) {

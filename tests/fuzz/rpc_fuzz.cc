@@ -118,6 +118,16 @@ void add_questions(std::vector<Input>& seeds) {
   const wire::Position begin(0, 0);
   seeds.push_back(asked([&](Builder& b) { return wire::CreateAskChanges(b, &begin, 10); }));
   seeds.push_back(asked([&](Builder& b) { return wire::CreateSettlePut(b, &id, 5); }));
+  const wire::PinLease lease(1, 2);
+  seeds.push_back(asked([&](Builder& b) { return wire::CreateRenewPins(b, &lease); }));
+  seeds.push_back(asked([&](Builder& b) { return wire::CreatePin(b, name(b), b.CreateString("me"), false, &lease); }));
+  seeds.push_back(asked([&](Builder& b) {
+    const std::vector<wire::Segment> segments{rpc::wire_segment(last.manifest.owners[0])};
+    const std::vector<wire::Digest> digests{wire::Digest(last.manifest.digests[0].low, last.manifest.digests[0].high)};
+    const auto names = b.CreateVectorOfStructs(segments);
+    const auto sizes = b.CreateVector(std::vector<std::uint64_t>{7});
+    return wire::CreateReviveSegments(b, names, sizes, b.CreateVectorOfStructs(digests));
+  }));
   seeds.push_back(asked([&](Builder& b) {
     const auto one = rpc::put(b, SharedRecord{.key = "placement", .value = "x"});
     const auto records = b.CreateVector(&one, 1);

@@ -31,6 +31,7 @@ MatchQuery query_of(const Arguments& arguments, const Architecture& graph) {
                    .any = arguments.any,
                    .least_quality = arguments.least_quality,
                    .pin_by = arguments.pin_by,
+                   .pin_terms = {.stays = true, .lease = {}},
                    .one_for_all = arguments.one_for_all};
   for (const std::string& tag : arguments.tags) query.tags.push_back(tag_of(tag));
   if (!arguments.exclude.empty()) query.exclude_lineage = version_of(arguments.exclude);

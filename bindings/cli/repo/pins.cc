@@ -12,13 +12,14 @@ struct Arguments {
   std::string by = "cli";
 };
 
+using ChangePin = Status (Repository::*)(const VersionName&, const std::string&, const PinTerms&);
+
 /// Changes a pin of the version that the name meant when the command began, and says who pins it now.
-Result<ExitCode> change(Program& program, Repository& repository, const Arguments& arguments,
-                        Status (Repository::*change_pin)(const VersionName&, const std::string&)) {
+Result<ExitCode> change(Program& program, Repository& repository, const Arguments& arguments, ChangePin change_pin) {
   FRESHET_ASSIGN(const VersionName asked, repository.resolve(arguments.version));
   FRESHET_ASSIGN(const VersionRecord record, repository.get(asked));
   const VersionName& name = record.manifest.name;
-  FRESHET_TRY((repository.*change_pin)(name, arguments.by));
+  FRESHET_TRY((repository.*change_pin)(name, arguments.by, {.stays = true, .lease = {}}));
   FRESHET_ASSIGN(const std::vector<std::string> pins, repository.pins(name));
   std::string by;
   for (const std::string& pin : pins) by += " " + pin;
@@ -28,7 +29,7 @@ Result<ExitCode> change(Program& program, Repository& repository, const Argument
 }
 
 void add_pin_command(CLI::App& repo, Program& program, const char* name, const char* description,
-                     Status (Repository::*change_pin)(const VersionName&, const std::string&)) {
+                     ChangePin change_pin) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App& command = add_repo_command(repo, program, name, description);
   add_reference(command, "MODEL[@V]", arguments->version, "which; without @V the newest");
