@@ -1,6 +1,7 @@
 # shellcheck shell=bash
 # What the scripts share that print benchmarks' tables. A script sources this, says in `all` which benchmarks it runs
-# and in `also` which programs they need beside them, and calls print_tables "$@".
+# and in `also` which programs they need beside them, and calls print_tables "$@". It may have a function
+# arguments_of NAME, which puts into `arguments` what a benchmark is called with.
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 me=$(basename "$0" .sh)
@@ -22,7 +23,7 @@ PYTHON
 }
 
 print_tables() {
-  local quick=() docs=0 wanted=() name program output failed=0
+  local quick=() docs=0 wanted=() arguments=() name program output failed=0
   while [ $# -gt 0 ]; do
     case "$1" in
       --quick) quick=(--quick) ;;
@@ -48,7 +49,9 @@ print_tables() {
     program="$FRESHET_BIN/benchmarks/$name"
     echo "## $name"
     echo
-    if [ -x "$program" ] && "$program" "${quick[@]}" > "$output"; then
+    arguments=()
+    if declare -F arguments_of > /dev/null; then arguments_of "$name"; fi
+    if [ -x "$program" ] && "$program" "${quick[@]}" "${arguments[@]}" > "$output"; then
       grep -v '^{' "$output" > "$output.table" || true
       cat "$output.table"
       [ $docs = 0 ] || put_into_docs "$name" "$output.table" || failed=1

@@ -145,7 +145,7 @@ void IndexWriter::set_groups(Posting& posting, const std::vector<std::uint32_t>&
     for (std::size_t i = 0; i < groups.size(); ++i) {
       block[Posting::kBlockHead + i].store(groups[i], std::memory_order_relaxed);
     }
-    heap_bytes_ += Posting::block_bytes(block);
+    block_bytes_ += Posting::block_bytes(block);
     after = reinterpret_cast<std::uint64_t>(block);
   }
   posting.groups.store(after, std::memory_order_release);
@@ -153,7 +153,7 @@ void IndexWriter::set_groups(Posting& posting, const std::vector<std::uint32_t>&
 }
 
 void IndexWriter::delete_block(Posting::Block* block) {
-  heap_bytes_ -= Posting::block_bytes(block);
+  block_bytes_ -= Posting::block_bytes(block);
   delete[] block;
 }
 

@@ -59,7 +59,12 @@ class StructureIndex {
     std::uint64_t models = 0;         ///< Versions that can be in an answer.
     std::uint64_t architectures = 0;  ///< Different ones.
     std::uint64_t graph_bytes = 0;    ///< Of their slot ids and edges.
-    std::uint64_t index_bytes = 0;    ///< All the rest.
+    std::uint64_t index_bytes = 0;    ///< All the rest, which is:
+    std::uint64_t version_bytes = 0;  ///< The versions and their names, tags and places in lists.
+    std::uint64_t line_bytes = 0;     ///< Which version came from which; stays when versions go.
+    std::uint64_t group_bytes = 0;    ///< What each architecture has beside its graph.
+    std::uint64_t slot_bytes = 0;     ///< The table of slots, and a posting for each run of them.
+    std::uint64_t list_bytes = 0;     ///< Postings' lists of groups.
   };
   Memory memory() const;
 

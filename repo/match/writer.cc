@@ -78,7 +78,7 @@ std::uint32_t IndexWriter::model_of(const std::string& name) {
   shelf_.models[index].characters = std::move(characters);
   shelf_.models[index].size = static_cast<std::uint32_t>(name.size());
   shelf_.models[index].versions = 0;
-  heap_bytes_ += name.size();
+  name_bytes_ += name.size();
   models_.insert(index);
   return index;
 }
@@ -87,7 +87,7 @@ void IndexWriter::leave_model(std::uint32_t model) {
   ModelName& name = shelf_.models[model];
   if (--name.versions != 0) return;
   models_.erase(model);
-  heap_bytes_ -= name.size;
+  name_bytes_ -= name.size;
   name.characters.reset();
   shelf_.models.give_back(model);
 }
@@ -180,11 +180,16 @@ void IndexWriter::publish(std::uint64_t as_of) {
 StructureIndex::Memory IndexWriter::memory() const {
   StructureIndex::Memory memory{.models = living_, .graph_bytes = graph_bytes_};
   memory.architectures = shelf_.groups.in_use();
-  memory.index_bytes = shelf_.versions.memory_bytes() + shelf_.towers.memory_bytes() + shelf_.groups.memory_bytes() +
-                       shelf_.bounds.memory_bytes() + shelf_.postings.memory_bytes() + shelf_.models.memory_bytes() +
-                       shelf_.tag_sets.memory_bytes() + shelf_.kin.memory_bytes() + shelf_.lives.memory_bytes() +
-                       slots_->memory_bytes() + kin_->memory_bytes() + groups_.memory_bytes() + models_.memory_bytes() +
-                       lives_.memory_bytes() + tag_sets_.memory_bytes() + heap_bytes_;
+  memory.version_bytes = shelf_.versions.memory_bytes() + shelf_.towers.memory_bytes() + shelf_.models.memory_bytes() +
+                         shelf_.tag_sets.memory_bytes() + models_.memory_bytes() + tag_sets_.memory_bytes() +
+                         name_bytes_;
+  memory.line_bytes =
+      shelf_.kin.memory_bytes() + shelf_.lives.memory_bytes() + kin_->memory_bytes() + lives_.memory_bytes();
+  memory.group_bytes = shelf_.groups.memory_bytes() + shelf_.bounds.memory_bytes() + groups_.memory_bytes();
+  memory.slot_bytes = slots_->memory_bytes() + shelf_.postings.memory_bytes();
+  memory.list_bytes = block_bytes_;
+  memory.index_bytes =
+      memory.version_bytes + memory.line_bytes + memory.group_bytes + memory.slot_bytes + memory.list_bytes;
   return memory;
 }
 

@@ -110,7 +110,8 @@ class IndexWriter {
   std::uint64_t random_ = 0x2545F4914F6CDD1DULL;
   std::uint64_t living_ = 0;  ///< Versions that can be in an answer.
   std::uint64_t graph_bytes_ = 0;
-  std::uint64_t heap_bytes_ = 0;  ///< Blocks of postings, and names.
+  std::uint64_t name_bytes_ = 0;   ///< Of models.
+  std::uint64_t block_bytes_ = 0;  ///< Of postings.
   std::atomic<const View*> view_{nullptr};
   Deferred deferred_;  ///< Last: its actions use all the rest.
 };
