@@ -5,44 +5,6 @@
 #include "repo/match/writer.h"
 
 namespace freshet::detail {
-/// Tells which of a group's private slots come to stand at the border when one of them becomes shared.
-class IndexWriter::PrivateGroup {
- public:
-  PrivateGroup(const Shelf& shelf, const CellTable& table, const PackedGraph& graph)
-      : graph_(graph), child_starts_(graph.slots().size() + 1), private_inputs_(graph.slots().size()) {
-    const auto vertices = static_cast<std::uint32_t>(graph.slots().size());
-    std::vector<bool> is_shared(vertices);
-    for (std::uint32_t vertex = 0; vertex < vertices; ++vertex) {
-      const auto found = find_slot(shelf, table, graph.slots()[vertex]);
-      is_shared[vertex] = found && !found->cell.flag;
-      for (const std::uint32_t input : graph.inputs_of(vertex)) ++child_starts_[input + 1];
-    }
-    for (std::uint32_t vertex = 0; vertex < vertices; ++vertex) child_starts_[vertex + 1] += child_starts_[vertex];
-    children_.resize(child_starts_.back());
-    std::vector<std::uint32_t> end(child_starts_.begin(), child_starts_.end() - 1);
-    for (std::uint32_t vertex = 0; vertex < vertices; ++vertex) {
-      for (const std::uint32_t input : graph.inputs_of(vertex)) {
-        children_[end[input]++] = vertex;
-        if (!is_shared[input]) ++private_inputs_[vertex];
-      }
-    }
-  }
-
-  /// Calls `at_border(slot)` for each slot that has no private input any more.
-  template <typename AtBorder>
-  void share(const SlotId& slot, const AtBorder& at_border) {
-    const std::uint32_t vertex = *graph_.find(slot);
-    for (std::uint32_t at = child_starts_[vertex]; at < child_starts_[vertex + 1]; ++at) {
-      if (--private_inputs_[children_[at]] == 0) at_border(graph_.slots()[children_[at]]);
-    }
-  }
-
- private:
-  const PackedGraph& graph_;
-  std::vector<std::uint32_t> child_starts_;
-  std::vector<std::uint32_t> children_;        ///< Of all vertices; one that reads an input twice comes twice.
-  std::vector<std::uint32_t> private_inputs_;  ///< How many of a vertex's inputs are not shared.
-};
 
 std::uint32_t IndexWriter::group_of(const MatchGraph& graph) {
   auto packed = PackedGraph::of(graph);
@@ -69,46 +31,33 @@ std::uint32_t IndexWriter::group_of(const MatchGraph& graph) {
   return index;
 }
 
-void IndexWriter::add_slots(std::uint32_t group, const MatchGraph& graph) {
-  PrivateGroups private_groups;
-  std::vector<bool> is_shared(graph.size());
-  for (std::uint32_t vertex = 0; vertex < graph.size(); ++vertex) {
-    const auto inputs = graph.inputs_of(vertex);
-    // Below what was nobody's until now there is nothing in the table, and nothing to put there.
-    if (!std::ranges::all_of(inputs, [&](std::uint32_t input) { return is_shared[input]; })) continue;
-    const SlotId& slot = graph[vertex].slot;
-    auto found = find_slot(shelf_, *slots_, slot);
-    if (!found) {
-      insert_cell(slots_, first_half(slot), {.number = group, .flag = true});
-      continue;
-    }
-    if (found->cell.flag) {
-      share(*found, slot, private_groups);
-      found = find_slot(shelf_, *slots_, slot);
-    }
-    append(found->cell.number, group);
-    is_shared[vertex] = true;
-  }
-}
-
-void IndexWriter::share(const CellTable::Found& found, const SlotId& slot, PrivateGroups& groups) {
-  const std::uint32_t owner = found.cell.number;
-  auto& view = groups[owner];
-  if (view == nullptr) view = std::make_unique<PrivateGroup>(shelf_, *slots_, *shelf_.groups[owner].graph);
-  view->share(slot,
-              [&](const SlotId& behind) { insert_cell(slots_, first_half(behind), {.number = owner, .flag = true}); });
-  const std::uint32_t posting = new_posting(slot, owner);
-  // The table may be another one by now.
-  slots_->replace(find_slot(shelf_, *slots_, slot)->at, {.number = posting});
-}
-
 std::uint32_t IndexWriter::new_posting(const SlotId& slot, std::uint32_t group) {
   const std::uint32_t index = shelf_.postings.take();
   Posting& posting = shelf_.postings[index];
   posting.slot = slot;
   posting.dead = 0;
+  posting.run.store(1 | Posting::kMayBeFollowed, std::memory_order_relaxed);
   posting.groups.store(Posting::one(group), std::memory_order_release);
   ++shelf_.groups[group].named;
+  return index;
+}
+
+std::uint32_t IndexWriter::copy_posting(std::uint32_t like, const SlotId& slot, std::uint32_t slots) {
+  std::vector<std::uint32_t> groups;
+  groups.reserve(groups_in(shelf_.postings[like]));
+  find_oldest(shelf_.postings[like], [&](std::uint32_t group) {
+    ++shelf_.groups[group].named;
+    groups.push_back(group);
+    return false;
+  });
+  const std::uint32_t index = shelf_.postings.take();
+  Posting& posting = shelf_.postings[index];
+  posting.slot = slot;
+  posting.dead = shelf_.postings[like].dead;
+  posting.run.store(slots | (slots > 1 ? Posting::kMayBeFollowed : 0), std::memory_order_relaxed);
+  // What it was when it was last in use is not there any more.
+  posting.groups.store(Posting::kNobody, std::memory_order_relaxed);
+  set_groups(posting, groups, static_cast<std::uint32_t>(groups.size()));
   return index;
 }
 
@@ -159,9 +108,16 @@ void IndexWriter::delete_block(Posting::Block* block) {
 
 void IndexWriter::remove_group(std::uint32_t index) {
   Group& group = shelf_.groups[index];
-  group.removed = true;
   for (std::uint32_t& tower : group.towers) give_back_tower(tower);
   groups_.erase(index);
+  group.graph.leave();
+  // Readers that asked it what follows what count with the table as it is.
+  later([this, index] { remove_slots(index); });
+}
+
+void IndexWriter::remove_slots(std::uint32_t index) {
+  Group& group = shelf_.groups[index];
+  group.removed = true;
   for (const SlotId& slot : group.graph->slots()) remove_slot(index, slot);
   later([this, index] {
     Group& gone = shelf_.groups[index];

@@ -112,18 +112,33 @@ void Search::look_up() {
     // Below what nobody has, or one group alone, there is nothing in the table.
     if (!std::ranges::all_of(inputs, [&](std::uint32_t input) { return shared_of_[input] != kNone; })) continue;
     const auto found = find_slot(shelf_, *view_.slots, graph_[vertex].slot);
-    if (!found) continue;
+    if (!found) {
+      const std::uint32_t input = only_input(inputs);
+      if (input == kNone || !follows(vertex, shared_[shared_of_[input]])) continue;
+      shared_of_[vertex] = shared_of_[input];
+      shared_[shared_of_[input]].weight += weights_[vertex];
+      continue;
+    }
     if (found->cell.flag) {
       private_groups_.push_back(found->cell.number);
       continue;
     }
     const std::uint32_t groups = groups_in(shelf_.postings[found->cell.number]);
     shared_of_[vertex] = static_cast<std::uint32_t>(shared_.size());
-    shared_.push_back({.vertex = vertex, .posting = found->cell.number, .groups = groups});
+    shared_.push_back({.vertex = vertex, .posting = found->cell.number, .groups = groups, .weight = weights_[vertex]});
   }
   std::ranges::sort(private_groups_);
   const auto repeated = std::ranges::unique(private_groups_);
   private_groups_.erase(repeated.begin(), repeated.end());
+}
+
+// The table was asked before the group is chosen, and the group came before this reader, or none that it can see has
+// the run: so what it says is so (repo/match/shelf.h).
+bool Search::follows(std::uint32_t vertex, Shared& input) const {
+  const Posting& posting = shelf_.postings[input.posting];
+  if (!posting.may_be_followed()) return false;
+  if (input.run == nullptr) input.run = graph_with_run(shelf_, posting);
+  return input.run != nullptr && input.run->find(graph_[vertex].slot);
 }
 
 void Search::weigh_private_groups() {
@@ -140,7 +155,7 @@ void Search::search_shared() {
   if (shared_.size() > kBoundedLayersMax) return count_shared();
   close();
   double counting = kCountGroup * view_.groups;
-  for (const Shared& shared : shared_) counting += weights_[shared.vertex] == 0 ? 0 : kCountEntry * shared.groups;
+  for (const Shared& shared : shared_) counting += shared.weight == 0 ? 0 : kCountEntry * shared.groups;
   double spent = 0;
   for (;;) {
     const std::uint64_t open_weight = weight_of_bits(open_, open_);
@@ -176,8 +191,8 @@ void Search::close() {
     const std::uint64_t bit = std::uint64_t{1} << (number % 64);
     mine[number / 64] |= bit;
     open_[number / 64] |= bit;
-    if (weights_[shared.vertex] != 0) counted_[number / 64] |= bit;
-    if (weights_[shared.vertex] > 1) unit_weights_ = false;
+    if (shared.weight != 0) counted_[number / 64] |= bit;
+    if (shared.weight > 1) unit_weights_ = false;
     for (const std::uint32_t input : graph_.inputs_of(shared.vertex)) {
       std::uint64_t* theirs = &above_[shared_of_[input] * words_];
       for (std::size_t word = number / 64; word < words_; ++word) theirs[word] |= mine[word];
@@ -194,7 +209,7 @@ std::uint64_t Search::weight_of_bits(std::span<const std::uint64_t> bits, std::s
       continue;
     }
     for (; both != 0; both &= both - 1) {
-      sum += weights_[shared_[word * 64 + static_cast<std::size_t>(std::countr_zero(both))].vertex];
+      sum += shared_[word * 64 + static_cast<std::size_t>(std::countr_zero(both))].weight;
     }
   }
   return sum;
@@ -333,7 +348,7 @@ void Search::count_shared() {
   rows_.clear();
   weigh_private_groups();
   std::uint64_t all = 0;
-  for (const Shared& shared : shared_) all += weights_[shared.vertex];
+  for (const Shared& shared : shared_) all += shared.weight;
   return all <= std::numeric_limits<std::uint32_t>::max() ? count_as<std::uint32_t>() : count_as<std::uint64_t>();
 }
 
@@ -341,7 +356,7 @@ template <typename Count>
 void Search::count_as() {
   std::pmr::vector<Count> counts(view_.groups, 0, memory_);
   for (const Shared& shared : shared_) {
-    const auto weight = static_cast<Count>(weights_[shared.vertex]);
+    const auto weight = static_cast<Count>(shared.weight);
     if (weight == 0) continue;
     for_each_group(shelf_.postings[shared.posting],
                    [weight, first = counts.data(), groups = counts.size()](std::uint32_t group) {

@@ -88,11 +88,14 @@ class Search {
   std::vector<MatchRow> run();
 
  private:
-  /// A layer of the query that is in the table as shared, and its posting.
+  /// A layer of the query that is in the table as shared, its posting, and the layers that follow it: who has it has
+  /// these.
   struct Shared {
     std::uint32_t vertex = 0;
     std::uint32_t posting = 0;
-    std::uint32_t groups = 0;  ///< In the posting.
+    std::uint32_t groups = 0;          ///< In the posting.
+    std::uint64_t weight = 0;          ///< Of all of them.
+    const PackedGraph* run = nullptr;  ///< Who tells what follows; null while nothing was looked for.
   };
 
   /// A shared layer to look for in a group.
@@ -104,6 +107,7 @@ class Search {
   };
 
   void look_up();
+  bool follows(std::uint32_t vertex, Shared& input) const;
   void weigh_private_groups();
   void search_shared();
   void count_shared();
@@ -148,7 +152,7 @@ class Search {
   TopRows rows_;
   QuerySlots slots_;
   std::pmr::vector<std::uint64_t> weights_;         ///< Of each vertex, in the objective.
-  std::pmr::vector<std::uint32_t> shared_of_;       ///< By vertex: its number in shared_, or kNone.
+  std::pmr::vector<std::uint32_t> shared_of_;       ///< By vertex: which of shared_ it is or follows, or kNone.
   std::pmr::vector<Shared> shared_;                 ///< Closed under ancestors, in the query's order.
   std::pmr::vector<std::uint32_t> private_groups_;  ///< Ascending.
 

@@ -8,8 +8,17 @@
 ///   shared:   two or more groups had it. Its posting lists the groups that have it.
 ///   private:  one group alone has it, and every input of it is shared. Slots further down are that group's alone as
 ///             well, and are not in the table.
-/// So a slot that is not in the table is in no group, or below a private one. What keeps this true for readers: when a
-/// private slot becomes shared, those behind it enter the table before it changes.
+/// A shared slot that has one input alone, and is in every group that has that input, **follows** it: it is not in the
+/// table and has no posting. A posting stands for its slot and for all that follow it, a **run**, as the edges of a
+/// Patricia tree stand for strings (Morrison, 1968): the lists of a lineage of chains then follow from where its
+/// members part, and not from how long they are. So a slot that is not in the table is in no group, or below a private
+/// one, or follows its input; this is so if the oldest group of the input's posting has it. What keeps it true for
+/// readers:
+///   - When a private slot becomes shared, those behind it that do not follow it enter the table before it changes.
+///   - When a group comes that has a part of a run, the rest enters the table, with the groups that there were, before
+///     that group can be seen. A reader that does not find it there yet asks a group that came before it began.
+///   - When a group goes, it is first marked as leaving, so that nobody asks it any more. What it alone had leaves the
+///     table when all readers began after that.
 ///
 /// A reader that began in epoch e sees the versions that were born by e and died after it, whatever else it comes
 /// across.
@@ -22,6 +31,7 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -68,8 +78,8 @@ struct Version {
 };
 static_assert(sizeof(Version) == 64);
 
-/// A group's graph, which it owns. The writer takes it away when nobody can see versions of the group any more; who
-/// only comes across the group's number in a posting may still look at it, and loads it once.
+/// A group's graph, which it owns. The writer marks it and then takes it away when nobody can see versions of the group
+/// any more; who only comes across the group's number in a posting may still look at it, and loads it once.
 class GraphPointer {
  public:
   GraphPointer() = default;
@@ -77,16 +87,30 @@ class GraphPointer {
   GraphPointer(const GraphPointer&) = delete;
   GraphPointer& operator=(const GraphPointer&) = delete;
 
-  const PackedGraph* get() const { return graph_.load(std::memory_order_acquire); }
+  const PackedGraph* get() const {
+    return reinterpret_cast<const PackedGraph*>(graph_.load(std::memory_order_acquire) & ~kLeaving);
+  }
+  /// None when the group is leaving.
+  const PackedGraph* get_lasting() const {
+    const std::uintptr_t graph = graph_.load(std::memory_order_acquire);
+    return (graph & kLeaving) != 0 ? nullptr : reinterpret_cast<const PackedGraph*>(graph);
+  }
   const PackedGraph* operator->() const { return get(); }
   const PackedGraph& operator*() const { return *get(); }
   /// REQUIRES: there is none.
-  void set(std::unique_ptr<const PackedGraph> graph) { graph_.store(graph.release(), std::memory_order_release); }
+  void set(std::unique_ptr<const PackedGraph> graph) {
+    graph_.store(reinterpret_cast<std::uintptr_t>(graph.release()), std::memory_order_release);
+  }
+  void leave() { graph_.fetch_or(kLeaving, std::memory_order_acq_rel); }
   /// The caller's from here on, to be deleted when no reader can have loaded it.
-  const PackedGraph* take() { return graph_.exchange(nullptr, std::memory_order_acq_rel); }
+  const PackedGraph* take() {
+    return reinterpret_cast<const PackedGraph*>(graph_.exchange(0, std::memory_order_acq_rel) & ~kLeaving);
+  }
 
  private:
-  std::atomic<const PackedGraph*> graph_{nullptr};
+  static constexpr std::uintptr_t kLeaving = 1;
+
+  std::atomic<std::uintptr_t> graph_{0};
 };
 
 struct Group {
@@ -95,14 +119,15 @@ struct Group {
   GraphPointer graph;
   std::uint32_t versions = 0;     ///< In the lists.
   std::uint32_t named : 31 = 0;   ///< By how many postings; one more while it has its graph.
-  std::uint32_t removed : 1 = 0;  ///< Has no versions any more; its number stays until nothing names it.
+  std::uint32_t removed : 1 = 0;  ///< Is being taken out of postings; its number stays until nothing names it.
 
   std::uint32_t& next_free() { return versions; }
 };
 static_assert(sizeof(Group) == 32);
 
-/// The groups that have a slot. Most slots are those of a group or two, which stand here; the others have a block:
-/// how many, room for how many, then the groups. A block only grows, or another takes its place.
+/// The groups that have a slot, the oldest first, and how many slots it stands for. Most are those of a group or two,
+/// which stand here; the others have a block: how many, room for how many, then the groups. A block only grows, or
+/// another takes its place.
 struct Posting {
   using Block = std::atomic<std::uint32_t>;
   static constexpr std::uint32_t kHere = 2;
@@ -111,8 +136,14 @@ struct Posting {
   SlotId slot;
   /// The block's address; or, being odd, up to two groups, so that a reader gets both at once.
   std::atomic<std::uint64_t> groups{kNobody};
-  std::uint32_t dead = 0;  ///< Removed groups in it.
-  std::uint32_t free_link = kNone;
+  std::uint32_t dead = 0;  ///< Removed groups in it. While it is not in use: the next one that is not.
+  /// Slots in its run, and kMayBeFollowed. Readers count only with the latter.
+  std::atomic<std::uint32_t> run{1 | kMayBeFollowed};
+
+  /// Unset when nothing follows the slot, for any reader.
+  static constexpr std::uint32_t kMayBeFollowed = 1u << 31;
+  std::uint32_t slots() const { return run.load(std::memory_order_relaxed) & ~kMayBeFollowed; }
+  bool may_be_followed() const { return (run.load(std::memory_order_acquire) & kMayBeFollowed) != 0; }
 
   static constexpr std::uint64_t kNobody = 1;
   static std::uint64_t one(std::uint32_t group) { return kNobody | 1u << 1 | std::uint64_t{group} << 4; }
@@ -125,7 +156,7 @@ struct Posting {
     return sizeof(Block) * (kBlockHead + block[1].load(std::memory_order_relaxed));
   }
 
-  std::uint32_t& next_free() { return free_link; }
+  std::uint32_t& next_free() { return dead; }
 
   Posting() = default;
   ~Posting() {
@@ -152,6 +183,27 @@ void for_each_group(const Posting& posting, Act act) {
   for (const Posting::Block* at = first + block[0].load(std::memory_order_acquire); at != first;) {
     act((--at)->load(std::memory_order_relaxed));
   }
+}
+
+/// The first, from the oldest on, for which `is_it(group)`; or kNone.
+template <typename IsIt>
+std::uint32_t find_oldest(const Posting& posting, const IsIt& is_it) {
+  const std::uint64_t groups = posting.groups.load(std::memory_order_acquire);
+  if (Posting::is_here(groups)) {
+    constexpr std::uint64_t kGroup = (std::uint64_t{1} << 30) - 1;
+    const std::uint64_t count = groups >> 1 & 3;
+    const auto first = static_cast<std::uint32_t>(groups >> 4 & kGroup);
+    const auto second = static_cast<std::uint32_t>(groups >> 34 & kGroup);
+    if (count != 0 && is_it(first)) return first;
+    return count == 2 && is_it(second) ? second : kNone;
+  }
+  const Posting::Block* block = Posting::block_of(groups);
+  const Posting::Block* at = block + Posting::kBlockHead;
+  for (const Posting::Block* end = at + block[0].load(std::memory_order_acquire); at != end; ++at) {
+    const std::uint32_t group = at->load(std::memory_order_relaxed);
+    if (is_it(group)) return group;
+  }
+  return kNone;
 }
 
 inline std::uint32_t groups_in(const Posting& posting) {
@@ -246,6 +298,25 @@ inline std::optional<CellTable::Found> find_slot(const Shelf& shelf, const CellT
     return cell.flag ? shelf.groups[cell.number].graph->find(slot).has_value()
                      : same(shelf.postings[cell.number].slot, slot);
   });
+}
+
+/// The graph of a group that has all of the posting's run; null when none of its groups has versions any more.
+inline const PackedGraph* graph_with_run(const Shelf& shelf, const Posting& posting) {
+  const PackedGraph* graph = nullptr;
+  find_oldest(posting, [&](std::uint32_t group) {
+    graph = shelf.groups[group].graph.get_lasting();
+    return graph != nullptr;
+  });
+  return graph;
+}
+
+/// A vertex's input, when it has that one alone; else kNone.
+inline std::uint32_t only_input(std::span<const std::uint32_t> inputs) {
+  if (inputs.empty()) return kNone;
+  for (const std::uint32_t input : inputs) {
+    if (input != inputs.front()) return kNone;
+  }
+  return inputs.front();
 }
 
 inline std::optional<std::uint32_t> find_kin(const Shelf& shelf, const CellTable& table, const VersionId& id) {

@@ -5,7 +5,6 @@
 #include <array>
 #include <memory>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "repo/match/epochs.h"
@@ -53,13 +52,17 @@ class IndexWriter {
   void give_back_tower(std::uint32_t& tower);
   void end(std::uint32_t version);
 
-  // Groups: in repo/match/groups.cc.
+  // Groups: in repo/match/groups.cc, and what comes with a new one in repo/match/new_group.cc.
   std::uint32_t group_of(const MatchGraph& graph);
+  class NewGroup;
   void add_slots(std::uint32_t group, const MatchGraph& graph);
   void remove_group(std::uint32_t group);
+  void remove_slots(std::uint32_t group);
   void remove_slot(std::uint32_t group, const SlotId& slot);
 
   std::uint32_t new_posting(const SlotId& slot, std::uint32_t group);
+  /// One of the same groups, for a run that was a part of its run.
+  std::uint32_t copy_posting(std::uint32_t like, const SlotId& slot, std::uint32_t slots);
   void append(std::uint32_t posting, std::uint32_t group);
   void drop_removed(std::uint32_t posting);
   void set_groups(Posting& posting, const std::vector<std::uint32_t>& groups, std::uint32_t room);
@@ -70,11 +73,6 @@ class IndexWriter {
   void insert_cell(std::unique_ptr<CellTable>& table, std::uint64_t hash, Cell cell);
   /// What was unlinked in this change goes when no reader can see it.
   void later(std::function<void()> action) { deferred_.after(epoch_ + 1, std::move(action)); }
-
-  /// What is known of a group that has private slots, while another group that shares some of them is added.
-  class PrivateGroup;
-  using PrivateGroups = std::unordered_map<std::uint32_t, std::unique_ptr<PrivateGroup>>;
-  void share(const CellTable::Found& found, const SlotId& slot, PrivateGroups& groups);
 
   struct GroupHash {
     const Shelf& shelf;
