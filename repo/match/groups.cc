@@ -35,14 +35,14 @@ std::uint32_t IndexWriter::new_posting(const SlotId& slot, std::uint32_t group) 
   const std::uint32_t index = shelf_.postings.take();
   Posting& posting = shelf_.postings[index];
   posting.slot = slot;
-  posting.dead = 0;
-  posting.run.store(1 | Posting::kMayBeFollowed, std::memory_order_relaxed);
+  posting.slots = 1;
+  posting.followers.store(Posting::kAnyFollower, std::memory_order_relaxed);
   posting.groups.store(Posting::one(group), std::memory_order_release);
   ++shelf_.groups[group].named;
   return index;
 }
 
-std::uint32_t IndexWriter::copy_posting(std::uint32_t like, const SlotId& slot, std::uint32_t slots) {
+std::uint32_t IndexWriter::copy_posting(std::uint32_t like) {
   std::vector<std::uint32_t> groups;
   groups.reserve(groups_in(shelf_.postings[like]));
   find_oldest(shelf_.postings[like], [&](std::uint32_t group) {
@@ -52,13 +52,15 @@ std::uint32_t IndexWriter::copy_posting(std::uint32_t like, const SlotId& slot, 
   });
   const std::uint32_t index = shelf_.postings.take();
   Posting& posting = shelf_.postings[index];
-  posting.slot = slot;
-  posting.dead = shelf_.postings[like].dead;
-  posting.run.store(slots | (slots > 1 ? Posting::kMayBeFollowed : 0), std::memory_order_relaxed);
-  // What it was when it was last in use is not there any more.
+  // What it had when it was last in use is not there any more.
   posting.groups.store(Posting::kNobody, std::memory_order_relaxed);
-  set_groups(posting, groups, static_cast<std::uint32_t>(groups.size()));
+  set_groups(posting, groups, static_cast<std::uint32_t>(groups.size()), dead_in(shelf_.postings[like]));
   return index;
+}
+
+std::uint32_t IndexWriter::dead_in(const Posting& posting) {
+  const std::uint64_t groups = posting.groups.load(std::memory_order_relaxed);
+  return Posting::is_here(groups) ? 0 : Posting::block_of(groups)[2].load(std::memory_order_relaxed);
 }
 
 void IndexWriter::append(std::uint32_t index, std::uint32_t group) {
@@ -79,10 +81,11 @@ void IndexWriter::append(std::uint32_t index, std::uint32_t group) {
   groups.push_back(group);
   for_each_group(posting, [&](std::uint32_t other) { groups.push_back(other); });
   std::ranges::reverse(groups);
-  set_groups(posting, groups, count + count / 4 + 1);
+  set_groups(posting, groups, count + count / 4 + 1, dead_in(posting));
 }
 
-void IndexWriter::set_groups(Posting& posting, const std::vector<std::uint32_t>& groups, std::uint32_t room) {
+void IndexWriter::set_groups(Posting& posting, const std::vector<std::uint32_t>& groups, std::uint32_t room,
+                             std::uint32_t dead) {
   const std::uint64_t before = posting.groups.load(std::memory_order_relaxed);
   std::uint64_t after = Posting::kNobody;
   if (groups.size() == 1) after = Posting::one(groups[0]);
@@ -91,6 +94,7 @@ void IndexWriter::set_groups(Posting& posting, const std::vector<std::uint32_t>&
     auto* block = new Posting::Block[Posting::kBlockHead + room];
     block[0].store(static_cast<std::uint32_t>(groups.size()), std::memory_order_relaxed);
     block[1].store(room, std::memory_order_relaxed);
+    block[2].store(dead, std::memory_order_relaxed);
     for (std::size_t i = 0; i < groups.size(); ++i) {
       block[Posting::kBlockHead + i].store(groups[i], std::memory_order_relaxed);
     }
@@ -140,8 +144,13 @@ void IndexWriter::remove_slot(std::uint32_t group, const SlotId& slot) {
     return;
   }
   Posting& posting = shelf_.postings[found->cell.number];
-  // A quarter of dead ones costs readers little, and so many removals pay for one pass over the posting.
-  if (++posting.dead * 4 < groups_in(posting)) return;
+  const std::uint64_t groups = posting.groups.load(std::memory_order_relaxed);
+  if (!Posting::is_here(groups)) {
+    // A quarter of dead ones costs readers little, and so many removals pay for one pass over the posting.
+    Posting::Block& dead = Posting::block_of(groups)[2];
+    dead.store(dead.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    if (dead.load(std::memory_order_relaxed) * 4 < groups_in(posting)) return;
+  }
   drop_removed(found->cell.number);
   if (groups_in(posting) != 0) return;
   slots_->erase(found->at);
@@ -159,8 +168,7 @@ void IndexWriter::drop_removed(std::uint32_t index) {
     }
   });
   std::ranges::reverse(kept);
-  set_groups(posting, kept, static_cast<std::uint32_t>(kept.size()));
-  posting.dead = 0;
+  set_groups(posting, kept, static_cast<std::uint32_t>(kept.size()), 0);
 }
 
 void IndexWriter::leave_posting_of(std::uint32_t index) {

@@ -102,8 +102,9 @@ class IndexWriter::NewGroup {
     for (const Run& run : runs_) {
       Posting& posting = shelf_.postings[run.posting];
       if (run.owner != kNone) {
-        posting.run.store(run.slots | (run.slots > 1 ? Posting::kMayBeFollowed : 0), std::memory_order_release);
-      } else if (run.slots < posting.slots()) {
+        posting.slots = run.slots;
+        posting.followers.store(run.followers, std::memory_order_release);
+      } else if (run.slots < posting.slots) {
         part(run);
       }
       writer_.append(run.posting, group_);
@@ -118,6 +119,7 @@ class IndexWriter::NewGroup {
     const PackedGraph* other = nullptr;  ///< Of a group that has all of the run.
     std::uint32_t first = 0;             ///< Vertex.
     std::uint32_t slots = 1;
+    std::uint32_t followers = 0;  ///< Their marks.
   };
 
   void add(std::uint32_t vertex) {
@@ -135,6 +137,7 @@ class IndexWriter::NewGroup {
     Run& run = runs_[run_of_[input]];
     run_of_[vertex] = run_of_[input];
     ++run.slots;
+    run.followers |= Posting::mark_of_follower(slot);
     if (run.owner != kNone) share(run.owner, slot);
   }
 
@@ -154,7 +157,7 @@ class IndexWriter::NewGroup {
 
   /// REQUIRES: the slot is not in the table, and its only input is in the run.
   bool follows(const SlotId& slot, Run& run) {
-    if (!shelf_.postings[run.posting].may_be_followed()) return false;
+    if (!shelf_.postings[run.posting].may_follow(slot)) return false;
     if (run.other == nullptr) run.other = graph_of(run.posting);
     return run.other->find(slot).has_value();
   }
@@ -185,24 +188,20 @@ class IndexWriter::NewGroup {
     const PackedGraph& theirs = run.other != nullptr ? *run.other : *graph_of(run.posting);
     const Readers& readers = readers_of(theirs);
     Posting& posting = shelf_.postings[run.posting];
-    std::uint32_t left = posting.slots();
     for (std::uint32_t vertex = run.first; vertex < graph_.size(); ++vertex) {
       if (run_of_[vertex] != run_of_[run.first]) continue;
       for (const std::uint32_t reader : readers.of(*theirs.find(graph_[vertex].slot))) {
         const SlotId& slot = theirs.slots()[reader];
         if (!follows_input(theirs, reader) || packed_.find(slot)) continue;
-        const std::uint32_t slots = slots_behind(theirs, readers, reader);
-        const std::uint32_t rest = writer_.copy_posting(run.posting, slot, slots);
+        const std::uint32_t rest = writer_.copy_posting(run.posting);
+        describe_run(shelf_.postings[rest], theirs, readers, reader);
+        posting.slots -= shelf_.postings[rest].slots;
         writer_.insert_cell(writer_.slots_, first_half(slot), {.number = rest});
-        left -= slots;
       }
     }
-    FRESHET_CHECK(left == run.slots);
-    posting.run.store(left | Posting::kMayBeFollowed, std::memory_order_relaxed);
-    // Readers that have an older table look for what followed here.
-    writer_.later([this_posting = &posting] {
-      if (this_posting->slots() == 1) this_posting->run.store(1, std::memory_order_release);
-    });
+    FRESHET_CHECK(posting.slots == run.slots);
+    // Readers that have an older table look for all that followed here.
+    writer_.later([&posting, followers = run.followers] { posting.followers.store(followers); });
   }
 
   /// REQUIRES: its only input, if it has one, is shared.
@@ -210,17 +209,22 @@ class IndexWriter::NewGroup {
     return only_input(graph.inputs_of(vertex)) != kNone && !find_slot(shelf_, *writer_.slots_, graph.slots()[vertex]);
   }
 
-  /// How many follow the vertex, and itself.
-  std::uint32_t slots_behind(const PackedGraph& graph, const Readers& readers, std::uint32_t vertex) {
+  /// That of the vertex and all that follow it.
+  void describe_run(Posting& posting, const PackedGraph& graph, const Readers& readers, std::uint32_t vertex) {
     std::vector<std::uint32_t> reached = {vertex};
+    std::uint32_t followers = 0;
     for (std::size_t next = 0; next < reached.size(); ++next) {
       std::uint32_t before = kNone;
       for (const std::uint32_t reader : readers.of(reached[next])) {
-        if (reader != before && follows_input(graph, reader)) reached.push_back(reader);
+        if (reader == before || !follows_input(graph, reader)) continue;
+        reached.push_back(reader);
+        followers |= Posting::mark_of_follower(graph.slots()[reader]);
         before = reader;
       }
     }
-    return static_cast<std::uint32_t>(reached.size());
+    posting.slot = graph.slots()[vertex];
+    posting.slots = static_cast<std::uint32_t>(reached.size());
+    posting.followers.store(followers, std::memory_order_relaxed);
   }
 
   const Readers& readers_of(const PackedGraph& graph) {

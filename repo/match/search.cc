@@ -20,6 +20,11 @@ constexpr std::size_t kAskedAhead = 6;
 /// Questions that marks are asked; more seldom change the answer.
 constexpr std::size_t kMarksAsked = 12;
 
+/// Layers for which memory is asked before it is known whether they follow.
+constexpr std::size_t kFollowersAhead = 6;
+/// Weights of more bits than this are added one by one.
+constexpr std::size_t kWeightPlanesMax = 3;
+
 /// More layers than this are counted at once: their sets would take more time than they save.
 constexpr std::size_t kBoundedLayersMax = 4096;
 
@@ -71,6 +76,7 @@ Search::Search(const Shelf& shelf, const View& view, const MatchQuery& query, co
       above_(memory),
       below_(memory),
       open_(memory),
+      weight_planes_(memory),
       counted_(memory),
       asked_(memory),
       unknown_(memory),
@@ -136,9 +142,17 @@ void Search::look_up() {
 // the run: so what it says is so (repo/match/shelf.h).
 bool Search::follows(std::uint32_t vertex, Shared& input) const {
   const Posting& posting = shelf_.postings[input.posting];
-  if (!posting.may_be_followed()) return false;
-  if (input.run == nullptr) input.run = graph_with_run(shelf_, posting);
-  return input.run != nullptr && input.run->find(graph_[vertex].slot);
+  if (!posting.may_follow(graph_[vertex].slot)) return false;
+  const auto ask_ahead = [&](std::size_t next) {
+    if (next < graph_.size()) input.run->prefetch(graph_[next].slot);
+  };
+  if (input.run == nullptr) {
+    input.run = graph_with_run(shelf_, posting);
+    if (input.run == nullptr) return false;
+    for (std::size_t next = vertex; next < vertex + kFollowersAhead; ++next) ask_ahead(next);
+  }
+  ask_ahead(vertex + kFollowersAhead);
+  return input.run->find(graph_[vertex].slot).has_value();
 }
 
 void Search::weigh_private_groups() {
@@ -176,7 +190,11 @@ void Search::close() {
   open_.assign(words_, 0);
   counted_.assign(words_, 0);
   unknown_.assign(words_, 0);
-  unit_weights_ = true;
+  std::uint64_t weights = 0;
+  for (const Shared& shared : shared_) weights |= shared.weight;
+  planes_ = static_cast<std::size_t>(std::bit_width(weights));
+  if (planes_ > kWeightPlanesMax) planes_ = 0;
+  weight_planes_.assign(planes_ * words_, 0);
   for (std::size_t number = 0; number < shared_.size(); ++number) {
     std::uint64_t* mine = &below_[number * words_];
     mine[number / 64] |= std::uint64_t{1} << (number % 64);
@@ -192,7 +210,9 @@ void Search::close() {
     mine[number / 64] |= bit;
     open_[number / 64] |= bit;
     if (shared.weight != 0) counted_[number / 64] |= bit;
-    if (shared.weight > 1) unit_weights_ = false;
+    for (std::size_t plane = 0; plane < planes_; ++plane) {
+      if ((shared.weight >> plane & 1) != 0) weight_planes_[number / 64 * planes_ + plane] |= bit;
+    }
     for (const std::uint32_t input : graph_.inputs_of(shared.vertex)) {
       std::uint64_t* theirs = &above_[shared_of_[input] * words_];
       for (std::size_t word = number / 64; word < words_; ++word) theirs[word] |= mine[word];
@@ -204,8 +224,11 @@ std::uint64_t Search::weight_of_bits(std::span<const std::uint64_t> bits, std::s
   std::uint64_t sum = 0;
   for (std::size_t word = 0; word < words_; ++word) {
     std::uint64_t both = bits[word] & also[word] & counted_[word];
-    if (unit_weights_) {
-      sum += static_cast<std::uint64_t>(std::popcount(both));
+    if (planes_ != 0) {
+      for (std::size_t plane = 0; plane < planes_; ++plane) {
+        const std::uint64_t heavy = both & weight_planes_[word * planes_ + plane];
+        sum += static_cast<std::uint64_t>(std::popcount(heavy)) << plane;
+      }
       continue;
     }
     for (; both != 0; both &= both - 1) {

@@ -157,11 +157,13 @@ class Search {
   std::pmr::vector<std::uint32_t> private_groups_;  ///< Ascending.
 
   static constexpr std::size_t kBatch = 32;
-  std::size_t words_ = 0;                    ///< Of a set of shared layers.
-  std::pmr::vector<std::uint64_t> above_;    ///< For each shared layer, itself and those that need it.
-  std::pmr::vector<std::uint64_t> below_;    ///< For each, itself and those that it needs.
-  std::pmr::vector<std::uint64_t> open_;     ///< Those that are not ruled out.
-  bool unit_weights_ = false;                ///< All of shared_ weigh 1 or 0.
+  std::size_t words_ = 0;                  ///< Of a set of shared layers.
+  std::pmr::vector<std::uint64_t> above_;  ///< For each shared layer, itself and those that need it.
+  std::pmr::vector<std::uint64_t> below_;  ///< For each, itself and those that it needs.
+  std::pmr::vector<std::uint64_t> open_;   ///< Those that are not ruled out.
+  /// Those whose weight has a bit, for each bit that one has; none where there are too many.
+  std::pmr::vector<std::uint64_t> weight_planes_;
+  std::size_t planes_ = 0;
   std::pmr::vector<std::uint64_t> counted_;  ///< Those that weigh something.
 
   // For the posting at hand.

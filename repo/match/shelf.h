@@ -126,24 +126,26 @@ struct Group {
 static_assert(sizeof(Group) == 32);
 
 /// The groups that have a slot, the oldest first, and how many slots it stands for. Most are those of a group or two,
-/// which stand here; the others have a block: how many, room for how many, then the groups. A block only grows, or
-/// another takes its place.
+/// which stand here; the others have a block: how many, room for how many, how many of them were removed, then the
+/// groups. A block only grows, or another takes its place.
 struct Posting {
   using Block = std::atomic<std::uint32_t>;
   static constexpr std::uint32_t kHere = 2;
-  static constexpr std::uint32_t kBlockHead = 2;
+  static constexpr std::uint32_t kBlockHead = 3;
 
   SlotId slot;
   /// The block's address; or, being odd, up to two groups, so that a reader gets both at once.
   std::atomic<std::uint64_t> groups{kNobody};
-  std::uint32_t dead = 0;  ///< Removed groups in it. While it is not in use: the next one that is not.
-  /// Slots in its run, and kMayBeFollowed. Readers count only with the latter.
-  std::atomic<std::uint32_t> run{1 | kMayBeFollowed};
+  /// How many slots are in its run; while it is not in use, the next one that is not. The writer's.
+  std::uint32_t slots = 1;
+  /// mark_of_follower() all that follow the slot, for any reader; so it may have more.
+  std::atomic<std::uint32_t> followers{kAnyFollower};
 
-  /// Unset when nothing follows the slot, for any reader.
-  static constexpr std::uint32_t kMayBeFollowed = 1u << 31;
-  std::uint32_t slots() const { return run.load(std::memory_order_relaxed) & ~kMayBeFollowed; }
-  bool may_be_followed() const { return (run.load(std::memory_order_acquire) & kMayBeFollowed) != 0; }
+  static constexpr std::uint32_t kAnyFollower = ~std::uint32_t{0};
+  static std::uint32_t mark_of_follower(const SlotId& follower) { return 1u << (second_half(follower) >> 59); }
+  bool may_follow(const SlotId& other) const {
+    return (followers.load(std::memory_order_acquire) & mark_of_follower(other)) != 0;
+  }
 
   static constexpr std::uint64_t kNobody = 1;
   static std::uint64_t one(std::uint32_t group) { return kNobody | 1u << 1 | std::uint64_t{group} << 4; }
@@ -156,7 +158,7 @@ struct Posting {
     return sizeof(Block) * (kBlockHead + block[1].load(std::memory_order_relaxed));
   }
 
-  std::uint32_t& next_free() { return dead; }
+  std::uint32_t& next_free() { return slots; }
 
   Posting() = default;
   ~Posting() {

@@ -61,11 +61,12 @@ class IndexWriter {
   void remove_slot(std::uint32_t group, const SlotId& slot);
 
   std::uint32_t new_posting(const SlotId& slot, std::uint32_t group);
-  /// One of the same groups, for a run that was a part of its run.
-  std::uint32_t copy_posting(std::uint32_t like, const SlotId& slot, std::uint32_t slots);
+  /// One of the same groups, for a run that was a part of its run; all else is to be set.
+  std::uint32_t copy_posting(std::uint32_t like);
+  static std::uint32_t dead_in(const Posting& posting);
   void append(std::uint32_t posting, std::uint32_t group);
   void drop_removed(std::uint32_t posting);
-  void set_groups(Posting& posting, const std::vector<std::uint32_t>& groups, std::uint32_t room);
+  void set_groups(Posting& posting, const std::vector<std::uint32_t>& groups, std::uint32_t room, std::uint32_t dead);
   void delete_block(Posting::Block* block);
   void leave_posting_of(std::uint32_t group);
   void leave_group(std::uint32_t group);

@@ -22,6 +22,7 @@ class Catalog {
     int labels = 4;
     unsigned evolved_percent = 70;  ///< How many are mutants of others.
     unsigned retire_percent = 20;
+    bool chains = false;  ///< Those that are no mutants.
   };
   Catalog(std::uint64_t seed, Shape shape) : random_(seed), shape_(shape) {}
 
@@ -57,6 +58,16 @@ class Catalog {
   StructureIndex& index() { return index_; }
 
  private:
+  TestNet new_net() {
+    TestNet net = random_net(random_, 1 + random_() % shape_.calls, shape_.labels);
+    if (!shape_.chains) return net;
+    for (std::size_t i = 0; i < net.size(); ++i) {
+      net[i].inputs.clear();
+      if (i != 0) net[i].inputs = {static_cast<std::uint32_t>(i - 1)};
+    }
+    return net;
+  }
+
   std::optional<double> some_quality() {
     switch (random_() % 6) {
       case 0: return std::nullopt;
@@ -67,7 +78,7 @@ class Catalog {
 
   TestNet candidate() {
     if (nets_.empty() || random_() % 100 >= shape_.evolved_percent) {
-      return random_net(random_, 1 + random_() % shape_.calls, shape_.labels);
+      return new_net();
     }
     TestNet net = nets_[random_() % nets_.size()];
     for (std::uint64_t i = random_() % 4; i > 0; --i) net = mutated(std::move(net), random_, shape_.labels);
@@ -192,6 +203,14 @@ TEST(MatchIndex, AnswersAsAlgorithm1OnRandomNets) {
 
 TEST(MatchIndex, AnswersAsAlgorithm1WhileMoreIsRetiredThanPut) {
   compare(300, 10, 150, {.calls = 8, .labels = 3, .evolved_percent = 80, .retire_percent = 52});
+}
+
+TEST(MatchIndex, AnswersAsAlgorithm1OnChains) {
+  compare(400, 8, 150, {.calls = 30, .labels = 2, .evolved_percent = 90, .retire_percent = 30, .chains = true});
+}
+
+TEST(MatchIndex, AnswersAsAlgorithm1OnChainsOfWhichFewStay) {
+  compare(500, 10, 150, {.calls = 16, .labels = 1, .evolved_percent = 85, .retire_percent = 50, .chains = true});
 }
 
 TEST(MatchIndex, AnEmptyOneHasNoAnswer) {
