@@ -213,6 +213,49 @@ TEST(MatchIndex, AnswersAsAlgorithm1OnChainsOfWhichFewStay) {
   compare(500, 10, 150, {.calls = 16, .labels = 1, .evolved_percent = 85, .retire_percent = 50, .chains = true});
 }
 
+/// `layers` calls of a label behind the placeholder, each reading the one before.
+void add_chain(TestNet& net, std::size_t layers, int label) {
+  for (std::uint32_t input = 0; layers-- > 0; input = static_cast<std::uint32_t>(net.size() - 1)) {
+    net.push_back({.label = label, .inputs = {input}});
+  }
+}
+
+// Eight chains that differ at their ends, and another one that is as long without these. When one of the eight is
+// retired, the others do not have its end at any step of its going, and so are no better than the other one.
+TEST(MatchIndex, WhatAVersionHadAloneGoesWithIt) {
+  constexpr std::uint64_t kChains = 8;
+  constexpr std::uint64_t kLayers = 90;
+  StructureIndex index;
+  TestSlots slots;
+  const auto insert = [&](std::uint64_t number, const TestNet& net, std::optional<double> quality) {
+    ASSERT_TRUE(index.insert({.name = {.model = "chain", .number = number},
+                              .id = {.run = {.high = 1, .low = 1}, .incarnation = 1, .sequence = number},
+                              .graph = slots.graph_of(net),
+                              .quality = quality,
+                              .commit = number},
+                             number));
+  };
+  TestNet asked;
+  for (std::uint64_t number = 1; number <= kChains; ++number) {
+    TestNet net = {{.label = 0}};
+    add_chain(net, kLayers, 2);
+    net.push_back({.label = 10 + static_cast<int>(number), .inputs = {static_cast<std::uint32_t>(net.size() - 1)}});
+    insert(number, net, std::nullopt);
+    if (number == 1) asked = net;
+  }
+  TestNet other = {{.label = 0}};
+  add_chain(other, kLayers, 4);
+  insert(kChains + 1, other, 1.0);
+  add_chain(asked, kLayers, 4);
+  const MatchQuery query{.graph = slots.graph_of(asked)};
+  EXPECT_EQ(index.match(query).top.at(0).version.number, 1u);
+  ASSERT_TRUE(index.retire({.run = {.high = 1, .low = 1}, .incarnation = 1, .sequence = 1}, kChains + 2));
+  for (int change = 0; change < 6; ++change) {
+    EXPECT_EQ(index.match(query).top.at(0).version.number, kChains + 1) << "after " << change << " more changes";
+    index.set_as_of(kChains + 2);
+  }
+}
+
 TEST(MatchIndex, AnEmptyOneHasNoAnswer) {
   StructureIndex index;
   TestSlots slots;
