@@ -206,11 +206,11 @@ TEST(MatchIndex, AnswersAsAlgorithm1WhileMoreIsRetiredThanPut) {
 }
 
 TEST(MatchIndex, AnswersAsAlgorithm1OnChains) {
-  compare(400, 8, 150, {.calls = 30, .labels = 2, .evolved_percent = 90, .retire_percent = 30, .chains = true});
+  compare(400, 5, 90, {.calls = 24, .labels = 2, .evolved_percent = 90, .retire_percent = 30, .chains = true});
 }
 
 TEST(MatchIndex, AnswersAsAlgorithm1OnChainsOfWhichFewStay) {
-  compare(500, 10, 150, {.calls = 16, .labels = 1, .evolved_percent = 85, .retire_percent = 50, .chains = true});
+  compare(500, 6, 120, {.calls = 16, .labels = 1, .evolved_percent = 85, .retire_percent = 50, .chains = true});
 }
 
 /// `layers` calls of a label behind the placeholder, each reading the one before.
