@@ -16,7 +16,7 @@ constexpr std::size_t kGroupMax = 64;
 std::string text_of(Bytes bytes) { return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()); }
 
 // What a put inherits was there when it began. A retirement may have taken it since.
-Status check_inherited(const Backend& backend, const PutInProgress& put) {
+Status check_inherited(const Backend& backend, PutInProgress& put) {
   const Manifest& manifest = put.manifest;
   std::unordered_set<SegmentName> own;
   for (const NewSegment& segment : put.segments) own.insert(segment.name);
@@ -30,6 +30,7 @@ Status check_inherited(const Backend& backend, const PutInProgress& put) {
       FRESHET_ASSIGN(const SegmentRow there, decode_segment_row(*stored));
       same = check_same(there, row);
     } else if (stored.error().code() == Code::not_found) {
+      put.inherited_lost = true;
       same = fail(Code::failed_precondition, "what it inherits was retired during the put");
     } else {
       same = fail(stored.error());

@@ -71,7 +71,8 @@ struct PutInProgress {
   VersionRow row;
   std::uint64_t erasures = 0;  ///< As it was when the inherited segments were found to be there.
   bool ended = false;
-  bool base_lost = false;  ///< It failed for that alone.
+  bool base_lost = false;       ///< It failed for that alone.
+  bool inherited_lost = false;  ///< Or for something that it inherits, which was retired while it was written.
   Status status;
 };
 
@@ -153,6 +154,8 @@ class LocalRepository::Impl {
   // The steps of a put, in repo/put.cc. Only the first and the last hold the turn, so that puts write their blobs side
   // by side.
   Status begin(PutInProgress& put);
+  /// All steps but begin() and end().
+  Status store(PutInProgress& put, const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of_tensor);
   /// Proves the bytes and writes them as they are, or as a delta where the segment has a base and that pays.
   Status write_segment(BlobWriter& writer, NewSegment& segment, const Manifest& manifest, Bytes bytes);
   Status store_blobs(PutInProgress& put, const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of_tensor);

@@ -17,6 +17,8 @@
 namespace freshet {
 namespace {
 
+constexpr int kTriesMax = 8;  ///< Each one is lost to a retirement.
+
 // The segments of the owner map that are not stored yet, in their order.
 Result<std::vector<NewSegment>> segments_to_store(const Backend& backend, const Manifest& manifest,
                                                   const std::optional<Placed>& placed) {
@@ -184,24 +186,32 @@ Status LocalRepository::Impl::store_blobs(PutInProgress& put,
   return committed;
 }
 
+Status LocalRepository::Impl::store(PutInProgress& put,
+                                    const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of_tensor) {
+  if (put.options.deltas) choose_bases(put);
+  Status stored = store_blobs(put, bytes_of_tensor);
+  if (stored) stored = commit_put(put);
+  if (stored || !put.base_lost) return stored;
+  // Retired meanwhile. What leans on nothing cannot lose it.
+  for (NewSegment& segment : put.segments) segment.base.reset();
+  put.base_lost = put.ended = false;
+  stored = store_blobs(put, bytes_of_tensor);
+  return stored ? commit_put(put) : stored;
+}
+
 Result<VersionName> LocalRepository::put(const Manifest& manifest,
                                          const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of,
                                          PutOptions options) {
-  PutInProgress put{.manifest = manifest, .options = options};
-  FRESHET_TRY(impl_->begin(put));
-  if (options.deltas) impl_->choose_bases(put);
-  Status stored = impl_->store_blobs(put, bytes_of);
-  if (stored) stored = impl_->commit_put(put);
-  if (!stored && put.base_lost) {
-    // Retired meanwhile. What leans on nothing cannot lose it.
-    for (NewSegment& segment : put.segments) segment.base.reset();
-    put.base_lost = put.ended = false;
-    stored = impl_->store_blobs(put, bytes_of);
-    if (stored) stored = impl_->commit_put(put);
+  for (int tries = 1;; ++tries) {
+    PutInProgress put{.manifest = manifest, .options = options};
+    FRESHET_TRY(impl_->begin(put));
+    const Status stored = impl_->store(put, bytes_of);
+    impl_->end(put);
+    if (stored) return put.manifest.name;
+    // What it inherits went while it was written: from the beginning, where it is asked for or refused.
+    if (put.inherited_lost && tries < kTriesMax) continue;
+    return fail(Error(stored.error()).with_context("put " + to_string(put.manifest.name)));
   }
-  impl_->end(put);
-  if (!stored) return fail(std::move(stored).error().with_context("put " + to_string(put.manifest.name)));
-  return put.manifest.name;
 }
 
 Result<std::vector<std::uint32_t>> LocalRepository::wanted(const Manifest& given, const PutOptions& options) const {
