@@ -5,18 +5,32 @@
 #include "core/env.h"
 #include "core/format.h"
 #include "repo/cluster/cluster_repository.h"
+#include "repo/cluster/finder.h"
 #include "repo/cluster/membership.h"
 
 namespace freshet {
 namespace {
 
-constexpr const char* kSelfKey = "self";
+using cluster::kSelfKey;
+using Finder = std::shared_ptr<cluster::ProviderFinder>;
 
-cluster::Connect connect_with(const RemoteRepositoryOptions& options) {
-  return [options](const Provider& provider) -> Result<std::shared_ptr<Repository>> {
-    FRESHET_ASSIGN(std::unique_ptr<Repository> repository, connect_repository(provider.address, options));
+Finder finder_with(const RemoteRepositoryOptions& options, Repository* own = nullptr) {
+  const auto dial = [options](const std::string& address) -> Result<std::shared_ptr<Repository>> {
+    FRESHET_ASSIGN(std::unique_ptr<Repository> repository, connect_repository(address, options));
     return std::shared_ptr<Repository>(std::move(repository));
   };
+  return std::make_shared<cluster::ProviderFinder>(dial, own);
+}
+
+cluster::Connect connect_with(const Finder& finder) {
+  return [finder](const Provider& provider) { return finder->reach(provider); };
+}
+
+// A provider that does not answer holds up whoever ends the work of a thread, so not for long.
+RemoteRepositoryOptions for_threads(RemoteRepositoryOptions options) {
+  options.connect = std::min<Duration>(options.connect, std::chrono::seconds(2));
+  options.answer = std::min<Duration>(options.answer, std::chrono::seconds(10));
+  return options;
 }
 
 struct Reached {
@@ -48,8 +62,12 @@ Result<std::unique_ptr<Repository>> open_providers(const std::string& addresses,
   const Result<Placement> placement = cluster::placement_at(*reached.repository);
   if (!placement && placement.error().code() == Code::not_found) return std::move(reached.repository);
   if (!placement) return fail(placement.error());
+  const Finder finder = finder_with(options);
+  finder->know(*placement);
+  FRESHET_ASSIGN(const cluster::AddressBook book, cluster::addresses_at(*reached.repository));
+  finder->learn(book);
   FRESHET_ASSIGN(std::unique_ptr<ClusterRepository> together,
-                 ClusterRepository::open(*placement, connect_with(options)));
+                 ClusterRepository::open(*placement, connect_with(finder)));
   return std::unique_ptr<Repository>(std::move(together));
 }
 
@@ -67,11 +85,14 @@ Result<std::string> provider_id(Repository& own) {
 Result<std::unique_ptr<cluster::ProviderFollower>> follow_providers(Repository& own,
                                                                     const RemoteRepositoryOptions& options) {
   FRESHET_ASSIGN(std::string id, provider_id(own));
-  // A provider that does not answer holds up whoever ends the following, so not for long.
-  RemoteRepositoryOptions patient = options;
-  patient.connect = std::min<Duration>(options.connect, std::chrono::seconds(2));
-  patient.answer = std::min<Duration>(options.answer, std::chrono::seconds(10));
-  return cluster::ProviderFollower::start(own, std::move(id), connect_with(patient));
+  return cluster::ProviderFollower::start(own, std::move(id), connect_with(finder_with(for_threads(options), &own)));
+}
+
+Result<std::unique_ptr<cluster::AddressKeeper>> keep_address(Repository& own, const std::string& address,
+                                                             const RemoteRepositoryOptions& options) {
+  FRESHET_ASSIGN(std::string id, provider_id(own));
+  return cluster::AddressKeeper::start(own, std::move(id), address, finder_with(for_threads(options), &own),
+                                       cluster::AddressKeeper::Options());
 }
 
 Result<Placement> join_providers(Repository& own, const std::string& address, const std::string& joined,
@@ -81,11 +102,23 @@ Result<Placement> join_providers(Repository& own, const std::string& address, co
   FRESHET_ASSIGN(const std::string other, provider_id(*reached.repository));
   if (other == id) return fail(Code::invalid_argument, joined + " is this provider itself");
   const Provider self{.id = id, .address = address};
+  const Finder finder = finder_with(options, &own);
   const cluster::Connect connect = [&](const Provider& provider) -> Result<std::shared_ptr<Repository>> {
     if (provider.id == id) return std::shared_ptr<Repository>(&own, [](Repository*) {});
-    return connect_with(options)(provider);
+    return finder->reach(provider);
   };
   Result<Placement> placement = cluster::placement_at(*reached.repository);
+  if (placement) {
+    finder->know(*placement);
+    const std::size_t at = placement->index_of(id);
+    const bool is_there = at != placement->providers().size();
+    if (is_there && placement->providers()[at].address != address) {
+      FRESHET_TRY(cluster::say_address(own, id, address));
+    }
+    FRESHET_ASSIGN(const cluster::AddressBook book, cluster::exchange_addresses(own, *reached.repository));
+    finder->learn(book);
+    if (is_there) return cluster::newest_placement(*placement, connect);
+  }
   if (!placement && placement.error().code() == Code::not_found) {
     placement = cluster::form({{.id = other, .address = reached.address}}, connect);
   }

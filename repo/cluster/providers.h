@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/result.h"
+#include "repo/cluster/address_keeper.h"
 #include "repo/cluster/follower.h"
 #include "repo/cluster/placement.h"
 #include "repo/repository.h"
@@ -27,6 +28,12 @@ Result<std::string> provider_id(Repository& own);
 /// nothing, or the address. failed_precondition for one that has models of its own already.
 Result<Placement> join_providers(Repository& own, const std::string& address, const std::string& joined,
                                  const RemoteRepositoryOptions& options = {});
+
+/// Tells the other providers, as long as the result lives, that this one is offered at `address` now, wherever that was
+/// before, and keeps what they say of themselves. Who is asked for any of them finds it then; ids and versions stay
+/// what they are. An empty address says nothing. `own` outlives the result.
+Result<std::unique_ptr<cluster::AddressKeeper>> keep_address(Repository& own, const std::string& address,
+                                                             const RemoteRepositoryOptions& options = {});
 
 /// Lets this provider answer a match for all providers of its repository, from what it follows of them, as long as the
 /// result lives; `own` outlives that. For one that is alone it does nothing until somebody joins it.

@@ -38,6 +38,8 @@ class ServedCluster : public ::testing::Test {
       const std::string id = "p" + std::to_string(i);
       served_.push_back({.provider = {.id = id, .address = "ipc://" + folder_ + "/" + id}});
       reopen(served_.back());
+      const SharedRecord self{.key = "self", .value = id};
+      ASSERT_TRUE(served_.back().repository->change_shared_records({}, std::span(&self, 1)));
       start(served_.back());
       list.push_back(served_.back().provider);
     }

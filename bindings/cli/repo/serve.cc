@@ -7,6 +7,7 @@
 #include "core/format.h"
 #include "repo/cluster/providers.h"
 #include "repo/serve/server.h"
+#include "transport/zmq/address.h"
 
 namespace freshet::cli {
 namespace {
@@ -20,6 +21,13 @@ struct Arguments {
 };
 
 constexpr Duration kRound = std::chrono::hours(1);
+
+// Where others reach this provider. A folder's own socket, and every interface at once, are no place for other hosts.
+std::string address_to_tell(const RepositoryServer& offered, const Arguments& arguments) {
+  if (!arguments.reached_at.empty()) return arguments.reached_at;
+  const auto listen = SocketAddress::parse(arguments.listen, /*for_binding=*/true, Reach::any_host);
+  return listen && !listen->is_wildcard() ? offered.address() : std::string();
+}
 
 Result<ExitCode> serve(Program& program, const Arguments& arguments) {
   if (is_repository_address(program.repository)) {
@@ -42,6 +50,8 @@ Result<ExitCode> serve(Program& program, const Arguments& arguments) {
     const auto joined = join_providers(*repository, address, arguments.join, {.security = arguments.security});
     if (!joined) return fail(Error(joined.error()).with_context("join " + arguments.join));
   }
+  FRESHET_ASSIGN(const auto kept,
+                 keep_address(*repository, address_to_tell(*offered, arguments), {.security = arguments.security}));
   // Where it cannot follow the others (a full disk), clients ask everybody; that is no reason not to serve.
   const auto following = follow_providers(*repository, {.security = arguments.security});
   FRESHET_TRY(program.out.emit(
