@@ -11,7 +11,7 @@ namespace {
 
 rocksdb::ReadOptions payload_read() {
   rocksdb::ReadOptions options;
-  options.fill_cache = false;
+  options.fill_cache = true;         // It does not stay there, but is not copied on its way either.
   options.verify_checksums = false;  // Whoever reads a payload checks its digest.
   return options;
 }

@@ -14,6 +14,7 @@
 #include <rocksdb/table.h>
 #include "core/format.h"
 #include "repo/chunk_memory.h"
+#include "repo/table_files.h"
 
 namespace freshet {
 namespace {
@@ -174,7 +175,8 @@ Result<std::unique_ptr<RocksStore>> RocksStore::open(const RocksOptions& options
   rocksdb::LRUCacheOptions cache_options;
   cache_options.capacity = 32 << 20;
   const std::shared_ptr<rocksdb::Cache> cache = rocksdb::NewLRUCache(cache_options);
-  // Payloads are never cached; this cache is where their column family has its memory from.
+  // Chunks are too large to stay in this cache. It is where their column family has its memory from, and a chunk that
+  // passes through it is read where it lies, while RocksDB copies what it must not cache.
   cache_options.capacity = 1 << 20;
   cache_options.memory_allocator = make_chunk_memory();
   const std::shared_ptr<rocksdb::Cache> payload_cache = rocksdb::NewLRUCache(cache_options);
@@ -184,7 +186,9 @@ Result<std::unique_ptr<RocksStore>> RocksStore::open(const RocksOptions& options
       {"payloads", payload_options(payload_cache)},
   };
   const auto stopped = std::make_shared<std::atomic<bool>>(false);
-  const rocksdb::DBOptions db_settings = db_options(options, stopped);
+  std::unique_ptr<rocksdb::Env> env = rocksdb::NewCompositeEnv(make_table_file_system());
+  rocksdb::DBOptions db_settings = db_options(options, stopped);
+  db_settings.env = env.get();
   std::vector<rocksdb::ColumnFamilyHandle*> handles;
   rocksdb::DB* db = nullptr;
   rocksdb::Status status;
@@ -203,6 +207,7 @@ Result<std::unique_ptr<RocksStore>> RocksStore::open(const RocksOptions& options
   store->stopped = stopped;
   store->folder = options.folder;
   store->read_only = options.read_only;
+  store->env = std::move(env);
   store->db.reset(db);
   store->records = handles[0];
   store->blobs = handles[1];

@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include <rocksdb/db.h>
+#include <rocksdb/env.h>
 #include "core/result.h"
 #include "repo/backend.h"
 
@@ -41,6 +42,7 @@ struct RocksStore {
 
   std::string folder;
   bool read_only = false;
+  std::unique_ptr<rocksdb::Env> env;  ///< Of the database; it outlives it.
   std::unique_ptr<rocksdb::DB> db;
   rocksdb::ColumnFamilyHandle* records = nullptr;
   rocksdb::ColumnFamilyHandle* blobs = nullptr;     ///< Heads, and the payloads of small puts.
