@@ -59,9 +59,9 @@ void Client::copy() {
 
 Together run_together(std::size_t clients, const std::function<Status(std::size_t client)>& work) {
   std::latch ready(static_cast<std::ptrdiff_t>(clients));
-  std::vector<double> times(clients);
   std::vector<Status> statuses(clients);
   std::vector<Timestamp> starts(clients);
+  std::vector<Timestamp> ends(clients);
   {
     std::vector<std::jthread> threads;
     for (std::size_t i = 0; i < clients; ++i) {
@@ -69,15 +69,15 @@ Together run_together(std::size_t clients, const std::function<Status(std::size_
         ready.arrive_and_wait();
         starts[i] = std::chrono::steady_clock::now();
         statuses[i] = work(i);
-        times[i] = milliseconds(starts[i], std::chrono::steady_clock::now());
+        ends[i] = std::chrono::steady_clock::now();
       });
     }
   }
   Together together;
   const Timestamp first = *std::min_element(starts.begin(), starts.end());
   for (std::size_t i = 0; i < clients; ++i) {
-    together.each.add(times[i]);
-    together.all_ms = std::max(together.all_ms, milliseconds(first, starts[i]) + times[i]);
+    together.each.add(milliseconds(first, ends[i]));
+    together.all_ms = std::max(together.all_ms, milliseconds(first, ends[i]));
     if (!statuses[i] && together.status) together.status = statuses[i];
   }
   return together;

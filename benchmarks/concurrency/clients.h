@@ -41,7 +41,10 @@ class Client {
 };
 
 struct Together {
-  Samples each;       ///< Milliseconds of each client.
+  /// Milliseconds of each client from when all might begin. A clock of its own would start when it gets a processor,
+  /// and so leave out what those who come later wait for it: eight that only copy memory then seem to differ by a
+  /// third.
+  Samples each;
   double all_ms = 0;  ///< Until the last one was done.
   Status status;
 };
