@@ -112,8 +112,8 @@ Result<std::unique_ptr<Subject>> make_freshet(const Model& model, Keep keep, con
     FRESHET_ASSIGN(auto backend, open_rocks_backend({.folder = store}));
     FRESHET_TRY(subject->open(std::move(backend), store));
   } else {
-    // Room for the versions that one series of measurements stores, whole ones.
-    const std::uint64_t touched = keep == Keep::memory_touched ? 3 * model.bytes() : 0;
+    // Room for a version and its largest child.
+    const std::uint64_t touched = keep == Keep::memory_touched ? model.bytes() / 100 * 155 : 0;
     FRESHET_ASSIGN(auto backend, make_memory_backend({.touched_bytes = touched}));
     FRESHET_TRY(subject->open(std::move(backend), {}));
   }

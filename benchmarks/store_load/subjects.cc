@@ -48,6 +48,9 @@ class File final : public Subject {
   explicit File(std::string folder) : folder_(std::move(folder)) {}
 
   Result<double> store(const Model& model, std::span<const std::uint32_t> changed) override {
+    std::error_code ignored;
+    if (!path_.empty()) std::filesystem::remove(path_, ignored);  // Or five versions of 4 GB would need room.
+    sync_folder();
     path_ = format("{}/file-{}", folder_, ++count_);
     Status status;
     const double time = milliseconds_of([&] { return write(model, changed); }, status);
@@ -65,6 +68,14 @@ class File final : public Subject {
   }
 
  private:
+  // What the file system still has to do for what was removed is not the next file's.
+  void sync_folder() const {
+    const int folder = ::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (folder < 0) return;
+    ::syncfs(folder);
+    ::close(folder);
+  }
+
   Status write(const Model& model, std::span<const std::uint32_t> changed) const {
     const int file = ::open(path_.c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0600);
     if (file < 0) return fail_errno(errno, path_);

@@ -36,11 +36,11 @@ Result<std::unique_ptr<Subject>> make_freshet(const Model& model, Keep keep, con
 
 /// memcpy between touched buffers, tensor by tensor: the memory's limit.
 std::unique_ptr<Subject> make_copy(const Model& model);
-/// One file for each version, written in pieces of 1 MiB and synced; read back from the disk: the disk's limit.
+/// One file, of the newest version, written in pieces of 1 MiB and synced; read back from the disk: the disk's limit.
 std::unique_ptr<Subject> make_file(const std::string& folder);
 
 enum class PeerKind { h5py, h5py_disk, safetensors };
-Result<std::unique_ptr<Subject>> make_python(const Model& model, PeerKind kind, const std::string& python,
+Result<std::unique_ptr<Subject>> make_python(const Sizes& sizes, PeerKind kind, const std::string& python,
                                              const std::string& folder);
 
 /// Takes what the kernel keeps of the folder's files out of memory, so that reading asks the disk.

@@ -41,14 +41,14 @@ class Python final : public Subject {
 
 }  // namespace
 
-Result<std::unique_ptr<Subject>> make_python(const Model& model, PeerKind kind, const std::string& python,
+Result<std::unique_ptr<Subject>> make_python(const Sizes& sizes, PeerKind kind, const std::string& python,
                                              const std::string& folder) {
   const auto script = std::filesystem::path(own_path()).parent_path() / "store_load_peer.py";
   const std::string library = kind == PeerKind::safetensors ? "safetensors" : "h5py";
   const std::string file = format("{}/{}-{}", folder, library, static_cast<int>(kind));
-  const std::string sizes = joined(std::span<const std::uint64_t>(model.sizes()), ',');
-  FRESHET_ASSIGN(auto child, Child::start({python, script.string(), library, file, sizes}));
-  const auto ready = child->read_line(std::chrono::minutes(2));
+  const std::string list = joined(std::span<const std::uint64_t>(sizes), ',');
+  FRESHET_ASSIGN(auto child, Child::start({python, script.string(), library, file, list}));
+  const auto ready = child->read_line(std::chrono::minutes(5));
   if (!ready || *ready != "ready") {
     return fail(Code::unavailable,
                 format("{} does not run {} (benchmarks/update_latency/peers/make_venv.sh makes one that does)", python,
