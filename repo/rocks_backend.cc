@@ -1,10 +1,13 @@
 /// The embedded durable backend: a RocksDB folder that one process owns. repo/FORMAT.md has the keys.
 
+#include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "core/format.h"
 #include "core/mutex.h"
 #include "repo/rocks_store.h"
+#include "repo/side_by_side.h"
 
 namespace freshet {
 namespace {
@@ -15,6 +18,54 @@ rocksdb::ReadOptions payload_read() {
   options.verify_checksums = false;  // Whoever reads a payload checks its digest.
   return options;
 }
+
+/// A blob of so much is read by several threads: the disk has the next request while one chunk is copied and digested.
+constexpr std::uint64_t kSharedBytesMin = std::uint64_t{8} << 20;
+constexpr std::size_t kChunkReaders = 2;
+
+/// Digests the chunks of a blob in their order, whoever reads them and when: each is digested soon after it came, while
+/// it is in the cache, by a thread that has just read one. Any thread.
+class DigestInOrder {
+ public:
+  DigestInOrder(MutableBytes out, std::uint64_t chunk_bytes)
+      : out_(out), chunk_bytes_(chunk_bytes), came_((out.size() + chunk_bytes - 1) / chunk_bytes) {}
+
+  std::size_t chunks() const { return chunks_; }
+  MutableBytes part(std::size_t chunk) const {
+    const std::uint64_t begin = chunk * chunk_bytes_;
+    return out_.subspan(begin, std::min<std::uint64_t>(chunk_bytes_, out_.size() - begin));
+  }
+
+  void has_come(std::size_t chunk) {
+    std::size_t next = 0;
+    {
+      const MutexLock lock(mutex_);
+      came_[chunk] = true;
+      if (busy_ || !came_[next_]) return;
+      busy_ = true;
+      next = next_;
+    }
+    for (bool more = true; more;) {
+      digest_.update(part(next));  // Of whoever is busy.
+      const MutexLock lock(mutex_);
+      next = ++next_;
+      more = busy_ = next < chunks_ && came_[next];
+    }
+  }
+
+  /// Once all have come, and their readers are done.
+  Digest finish() { return digest_.finish(); }
+
+ private:
+  const MutableBytes out_;
+  const std::uint64_t chunk_bytes_;
+  Mutex mutex_;
+  std::vector<bool> came_ FRESHET_GUARDED_BY(mutex_);
+  const std::size_t chunks_ = (out_.size() + chunk_bytes_ - 1) / chunk_bytes_;
+  std::size_t next_ FRESHET_GUARDED_BY(mutex_) = 0;
+  bool busy_ FRESHET_GUARDED_BY(mutex_) = false;
+  DigestStream digest_;
+};
 
 class RocksBackend final : public Backend {
  public:
@@ -37,7 +88,7 @@ class RocksBackend final : public Backend {
     }
     if (out.empty()) return {};
     if (head.chunk_bytes == 0) return read_value(store_->blobs, inline_key(key), head.bytes, offset, out);
-    return read_chunks(key, head, offset, out, nullptr);
+    return read_chunks(key, head, offset, out);
   }
 
   Result<Digest> read_and_digest(std::string_view key, MutableBytes out) const override {
@@ -46,8 +97,16 @@ class RocksBackend final : public Backend {
       FRESHET_TRY(read_blob(key, 0, out));
       return digest_of(out);
     }
-    DigestStream digest;
-    FRESHET_TRY(read_chunks(key, head, 0, out, &digest));
+    DigestInOrder digest(out, head.chunk_bytes);
+    const std::size_t readers = head.bytes < kSharedBytesMin ? 1 : kChunkReaders;
+    const auto read_one = [&](std::size_t chunk) -> Status {
+      const MutableBytes part = digest.part(chunk);
+      FRESHET_TRY(
+          read_value(store_->payloads, chunk_key(key, static_cast<std::uint32_t>(chunk)), part.size(), 0, part));
+      digest.has_come(chunk);
+      return {};
+    };
+    FRESHET_TRY(run_side_by_side(digest.chunks(), readers, read_one));
     return digest.finish();
   }
 
@@ -142,8 +201,7 @@ class RocksBackend final : public Backend {
     return {};
   }
 
-  Status read_chunks(std::string_view key, const BlobHead& head, std::uint64_t offset, MutableBytes out,
-                     DigestStream* digest) const {
+  Status read_chunks(std::string_view key, const BlobHead& head, std::uint64_t offset, MutableBytes out) const {
     while (!out.empty()) {
       const std::uint64_t chunk = offset / head.chunk_bytes;
       const std::uint64_t begin = chunk * head.chunk_bytes;
@@ -151,7 +209,6 @@ class RocksBackend final : public Backend {
       const std::uint64_t part = std::min<std::uint64_t>(begin + bytes - offset, out.size());
       FRESHET_TRY(read_value(store_->payloads, chunk_key(key, static_cast<std::uint32_t>(chunk)), bytes, offset - begin,
                              out.first(part)));
-      if (digest != nullptr) digest->update(out.first(part));  // While it is in the cache.
       out = out.subspan(part);
       offset += part;
     }

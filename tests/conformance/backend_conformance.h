@@ -118,7 +118,7 @@ TEST_P(BackendConformance, BlobsOfAllSizesReadBack) {
 
 TEST_P(BackendConformance, DigestsAreThoseOfTheBytes) {
   constexpr std::size_t kMiB = 1 << 20;
-  for (const std::size_t tall : {std::size_t{0}, 5 * kMiB + 3}) {  // A small put, and a large one.
+  for (const std::size_t tall : {std::size_t{0}, 9 * kMiB + 3}) {  // A small put, and a large one.
     auto writer = backend_->write_blobs();
     ASSERT_TRUE(writer);
     for (const std::size_t bytes : {std::size_t{0}, std::size_t{77}, kMiB, kMiB + 1, tall}) {
