@@ -103,10 +103,11 @@ Result<std::vector<GcRow>> LocalRepository::Impl::inherited_rows() const {
   }
   std::map<VersionId, GcRow> rows;
   if (retired.empty()) return std::vector<GcRow>();
+  const auto* const counts = &*references;
   FRESHET_TRY(backend->scan(kSegmentPrefix, [&](std::string_view key, std::string_view value) {
     const auto segment = parse_segment_key(key.substr(kSegmentPrefix.size()));
     const auto writer = segment ? retired.find(segment->writer) : retired.end();
-    if (writer == retired.end() || references->of(*segment) == 0) return true;
+    if (writer == retired.end() || counts->of(*segment) == 0) return true;
     GcRow& row = rows[writer->first];
     row.reason = GcReason::inherited;
     row.writer = writer->first;

@@ -69,12 +69,12 @@ Result<std::vector<LineageRow>> LocalRepository::lineage(const VersionName& name
 
 Result<std::optional<VersionName>> LocalRepository::mrca(const VersionName& a, const VersionName& b) const {
   const MutexLock lock(impl_->mutex);
-  const Catalog& catalog = impl_->catalog;
-  FRESHET_ASSIGN(const Node node_a, catalog.node_of(a));
-  FRESHET_ASSIGN(const Node node_b, catalog.node_of(b));
-  const Node common = catalog.forest()->mrca(node_a, node_b);
+  FRESHET_ASSIGN(const Node node_a, impl_->catalog.node_of(a));
+  FRESHET_ASSIGN(const Node node_b, impl_->catalog.node_of(b));
+  const auto forest = impl_->catalog.forest();
+  const Node common = forest->mrca(node_a, node_b);
   if (common == VersionForest::kNone) return std::nullopt;
-  return catalog.forest()->name(common);
+  return forest->name(common);
 }
 
 Result<std::vector<LineageRow>> LocalRepository::descendants(const VersionName& name) const {

@@ -91,10 +91,10 @@ Status LocalRepository::Impl::ready_to_write() {
 }
 
 Status LocalRepository::Impl::remove_leftovers(const Catalog& loaded) {
-  const std::unordered_set<SegmentName>& in_flight = segments_in_flight;
-  return remove_leftover_blobs(*backend, loaded, [this, &in_flight](std::string_view key) {
+  const std::unordered_set<SegmentName>* const in_flight = &segments_in_flight;
+  return remove_leftover_blobs(*backend, loaded, [this, in_flight](std::string_view key) {
     const std::optional<SegmentName> segment = segment_of_blob(key);
-    return segment && (in_flight.count(*segment) != 0 || readable->holds(*segment));
+    return segment && (in_flight->count(*segment) != 0 || readable->holds(*segment));
   });
 }
 

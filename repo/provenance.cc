@@ -142,7 +142,8 @@ Result<VersionDiff> LocalRepository::diff(const VersionName& name_a, const Versi
   FRESHET_ASSIGN(const VersionRecord a, get(name_a));
   FRESHET_ASSIGN(const VersionRecord b, get(name_b));
   const MutexLock lock(impl_->mutex);
-  return diff_of(a, b, [&](const VersionId& writer) { return impl_->catalog.find(writer).value_or(VersionName{}); });
+  const Catalog* const catalog = &impl_->catalog;
+  return diff_of(a, b, [&](const VersionId& writer) { return catalog->find(writer).value_or(VersionName{}); });
 }
 
 }  // namespace freshet

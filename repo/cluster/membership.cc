@@ -33,7 +33,7 @@ Status bring_up(Repository& provider, const Placement& placement) {
 // Those that came with the newest number last: they must not begin before all others know.
 std::vector<Provider> in_order_of_change(const Placement& placement) {
   std::vector<Provider> order(placement.providers().begin(), placement.providers().end());
-  std::ranges::stable_partition(order, [&](const Provider& p) { return p.since < placement.number(); });
+  std::stable_partition(order.begin(), order.end(), [&](const Provider& p) { return p.since < placement.number(); });
   return order;
 }
 

@@ -134,8 +134,7 @@ void Search::look_up() {
     shared_.push_back({.vertex = vertex, .posting = found->cell.number, .groups = groups, .weight = weights_[vertex]});
   }
   std::ranges::sort(private_groups_);
-  const auto repeated = std::ranges::unique(private_groups_);
-  private_groups_.erase(repeated.begin(), repeated.end());
+  private_groups_.erase(std::unique(private_groups_.begin(), private_groups_.end()), private_groups_.end());
 }
 
 // The table was asked before the group is chosen, and the group came before this reader, or none that it can see has

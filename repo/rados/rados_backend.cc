@@ -319,8 +319,9 @@ class RadosBackend final : public Backend {
   /// still at work are its own.
   Status collect_unfinished() FRESHET_REQUIRES(turn_) {
     std::vector<std::string> generations;
+    const auto* const at_work = &writing_;
     FRESHET_TRY(pool_->scan(Pool::kHeads, std::string_view(&kWriting, 1), [&](std::string_view key, std::string_view) {
-      if (writing_.count(std::string(key.substr(1))) == 0) generations.emplace_back(key.substr(1));
+      if (at_work->count(std::string(key.substr(1))) == 0) generations.emplace_back(key.substr(1));
       return true;
     }));
     if (generations.empty()) return {};
