@@ -79,6 +79,9 @@ TEST_F(MovedProvider, OneThatWasKilledAndStartedElsewhereIsFoundByTheOthers) {
   expect_all_there("b2");
   put_line("a1", 2);
   expect_all_there("b2");
+  const Ended repaired = repo("a1", {"verify", "--repair"});
+  EXPECT_EQ(repaired.exit_code, 0) << repaired.err;
+  EXPECT_EQ(repaired.json()["repaired"], Json::array()) << repaired.out;
 }
 
 TEST_F(MovedProvider, WhenAllMovedEachIsToldOfOne) {

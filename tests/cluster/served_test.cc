@@ -98,6 +98,49 @@ TEST_F(ServedCluster, StoresReadsMatchesRetiresAndCollects) {
   EXPECT_EQ(read_all(*repository, line.back().manifest.name).value(), line.back().bytes);
 }
 
+TEST_F(ServedCluster, WhatAProviderLostOfOthersNeedsIsMadeGood) {
+  TestVersion parent;
+  TestVersion child;
+  std::size_t keeper = 0;
+  {
+    const auto repository = open();
+    std::uint64_t id = 1;
+    do {
+      parent = make_version("net", test_id(id++), architecture_, nullptr, {}, random_);
+      parent.manifest.name = put(*repository, parent).value();
+      child = make_version("net", test_id(id++), architecture_, &parent, {1}, random_);
+      child.manifest.name = put(*repository, child).value();
+      keeper = placement_.home(parent.manifest.id);
+    } while (keeper == placement_.home(child.manifest.id));
+  }
+  Served& one = served_[keeper];
+  one.server.reset();
+  one.repository.reset();
+  Backend::Batch lost;
+  ASSERT_TRUE(one.disk->scan("x/", [&](std::string_view key, std::string_view) {
+    lost.push_back(Backend::Erase{std::string(key)});
+    return true;
+  }));
+  ASSERT_FALSE(lost.empty());
+  ASSERT_TRUE(one.disk->apply(lost));
+  reopen(one);
+  start(one);
+
+  const auto repository = open();
+  const auto damaged = repository->verify(std::nullopt, {});
+  ASSERT_TRUE(damaged) << damaged.error().message();
+  EXPECT_FALSE(damaged->corrupt.empty());
+  // Its writer goes before anybody repairs: what is left of its bytes are blobs that wait for gc.
+  ASSERT_TRUE(repository->retire(parent.manifest.name, {}));
+  const auto repaired = repository->repair();
+  ASSERT_TRUE(repaired) << repaired.error().message();
+  EXPECT_THAT(repaired->notes, ::testing::IsEmpty());
+  EXPECT_EQ(repaired->repaired.size(), damaged->corrupt.size());
+  EXPECT_THAT(repository->verify(std::nullopt, {})->corrupt, ::testing::IsEmpty());
+  ASSERT_TRUE(repository->gc({}, {}));
+  EXPECT_EQ(read_all(*open(), child.manifest.name).value(), child.bytes);
+}
+
 TEST_F(ServedCluster, AProviderThatDiedIsNamedAndUsedAgainWhenItIsBack) {
   const auto repository = open();
   std::vector<VersionName> names;
