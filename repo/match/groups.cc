@@ -21,6 +21,8 @@ std::uint32_t IndexWriter::group_of(const MatchGraph& graph) {
   group.versions = 0;
   shelf_.bounds[index].marks = 0;
   for (const SlotId& slot : packed->slots()) shelf_.bounds[index].marks |= mark_of(slot);
+  while (shelf_.mark_blocks.in_use() <= index / MarkBlock::kGroups) shelf_.mark_blocks.take();
+  shelf_.mark_blocks[index / MarkBlock::kGroups].set(index, shelf_.bounds[index].marks);
   graph_bytes_ += packed->memory_bytes();
   group.graph.set(std::move(packed));
   group.named = 1;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "repo/match/query.h"
+#include "repo/match/scan.h"
 #include "repo/match/shelf.h"
 #include "repo/match/structure_index.h"
 
@@ -110,6 +111,11 @@ class Search {
   bool follows(std::uint32_t vertex, Shared& input) const;
   void weigh_private_groups();
   void search_shared();
+  /// Whether it is likely to be quicker to scan the marks of all groups than to weigh so many.
+  bool worth_scanning(std::uint32_t groups) const;
+  /// From nothing, by the marks of all groups. False when these tell too little; then nothing was done.
+  bool scan();
+  void weigh_candidates(std::span<const MarkScan::Candidate> candidates);
   void count_shared();
   template <typename Count>
   void count_as();

@@ -256,6 +256,25 @@ struct GroupBound {
   std::uint64_t marks = 0;  ///< mark_of() all of its slots: constant while the group has a number.
 };
 
+/// The marks of 64 groups the other way round: for each mark, which of them have it. Who must look at most of the
+/// groups weighs 64 of them at a time (repo/match/scan.h).
+struct MarkBlock {
+  static constexpr std::uint32_t kGroups = 64;
+  std::array<std::atomic<std::uint64_t>, 64> groups_with;  ///< By mark: a bit for each group.
+
+  MarkBlock() {
+    for (auto& groups : groups_with) groups.store(0, std::memory_order_relaxed);
+  }
+  /// The writer's.
+  void set(std::uint32_t group, std::uint64_t marks) {
+    const std::uint64_t bit = std::uint64_t{1} << (group % kGroups);
+    for (std::size_t mark = 0; mark < groups_with.size(); ++mark) {
+      const std::uint64_t before = groups_with[mark].load(std::memory_order_relaxed);
+      groups_with[mark].store((marks >> mark & 1) != 0 ? before | bit : before & ~bit, std::memory_order_relaxed);
+    }
+  }
+};
+
 /// A quality as a number that sorts as qualities do: none, which is NaN, is lowest.
 inline double bound_of(double quality) {
   if (std::isnan(quality)) return -std::numeric_limits<double>::infinity();
@@ -266,7 +285,8 @@ struct Shelf {
   StableArray<Version> versions;
   StableArray<Tower> towers;
   StableArray<Group> groups;
-  StableArray<GroupBound> bounds;  ///< Numbered as groups are.
+  StableArray<GroupBound> bounds;      ///< Numbered as groups are.
+  StableArray<MarkBlock> mark_blocks;  ///< Group g is in block g / 64.
   StableArray<Posting> postings;
   StableArray<ModelName> models;
   StableArray<TagSet> tag_sets;

@@ -185,7 +185,8 @@ StructureIndex::Memory IndexWriter::memory() const {
                          name_bytes_;
   memory.line_bytes =
       shelf_.kin.memory_bytes() + shelf_.lives.memory_bytes() + kin_->memory_bytes() + lives_.memory_bytes();
-  memory.group_bytes = shelf_.groups.memory_bytes() + shelf_.bounds.memory_bytes() + groups_.memory_bytes();
+  memory.group_bytes = shelf_.groups.memory_bytes() + shelf_.bounds.memory_bytes() + shelf_.mark_blocks.memory_bytes() +
+                       groups_.memory_bytes();
   memory.slot_bytes = slots_->memory_bytes() + shelf_.postings.memory_bytes();
   memory.list_bytes = block_bytes_;
   memory.index_bytes =

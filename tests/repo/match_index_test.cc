@@ -23,6 +23,7 @@ class Catalog {
     unsigned evolved_percent = 70;  ///< How many are mutants of others.
     unsigned retire_percent = 20;
     bool chains = false;  ///< Those that are no mutants.
+    bool stars = false;   ///< All: `calls` layers on one placeholder, each there or not.
   };
   Catalog(std::uint64_t seed, Shape shape) : random_(seed), shape_(shape) {}
 
@@ -76,7 +77,16 @@ class Catalog {
     }
   }
 
+  TestNet star() {
+    TestNet net = {{.label = 0}};
+    for (std::size_t i = 0; i < shape_.calls; ++i) {
+      if (random_() % 2 == 0) net.push_back({.label = 2 + static_cast<int>(i), .inputs = {0}});
+    }
+    return net;
+  }
+
   TestNet candidate() {
+    if (shape_.stars) return star();
     if (nets_.empty() || random_() % 100 >= shape_.evolved_percent) {
       return new_net();
     }
@@ -203,6 +213,19 @@ TEST(MatchIndex, AnswersAsAlgorithm1OnRandomNets) {
 
 TEST(MatchIndex, AnswersAsAlgorithm1WhileMoreIsRetiredThanPut) {
   compare(300, 10, 150, {.calls = 8, .labels = 3, .evolved_percent = 80, .retire_percent = 52});
+}
+
+// So many that all groups' marks are scanned, and so alike that the best one stands out or does not.
+TEST(MatchIndex, AnswersAsAlgorithm1OnStars) {
+  for (const std::size_t layers : {8, 16, 30}) {
+    SCOPED_TRACE(format("{} layers", layers));
+    Catalog catalog(600 + layers, {.calls = layers, .retire_percent = 10, .stars = true});
+    for (int step = 0; step < 400; ++step) catalog.step();
+    for (int step = 0; step < 40 && !testing::Test::HasFailure(); ++step) {
+      catalog.step();
+      catalog.ask();
+    }
+  }
 }
 
 TEST(MatchIndex, AnswersAsAlgorithm1OnChains) {
