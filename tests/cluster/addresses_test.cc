@@ -5,6 +5,7 @@
 
 #include <map>
 #include <random>
+#include <thread>
 
 #include "core/format.h"
 #include "repo/cluster/address_keeper.h"
@@ -162,7 +163,7 @@ class Moving : public ::testing::Test {
   template <typename Condition>
   static bool eventually(const Condition& condition) {
     const Time deadline = system_clock().now() + std::chrono::minutes(2);
-    while (!condition() && system_clock().now() < deadline) std::this_thread::yield();
+    while (!condition() && system_clock().now() < deadline) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     return condition();
   }
 

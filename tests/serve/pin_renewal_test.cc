@@ -39,7 +39,8 @@ class PinsOfClients : public testing::Test {
   }
   bool eventually_held(const std::string& why) const {
     const Time deadline = system_clock().now() + std::chrono::minutes(2);
-    while (why_held() != why && system_clock().now() < deadline) std::this_thread::yield();
+    while (why_held() != why && system_clock().now() < deadline)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
     return why_held() == why;
   }
   static MatchQuery query(const TestVersion& version) {
@@ -126,7 +127,7 @@ TEST(PinRenewal, BeginsWithTheFirstPinAndGoesOnAfterFailures) {
   EXPECT_EQ(renewed, 0);
   EXPECT_EQ(renewal.begin().value(), renewal.lease());
   EXPECT_EQ(renewal.begin().value(), renewal.lease());
-  while (renewed < 5) std::this_thread::yield();
+  while (renewed < 5) std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
 }  // namespace
