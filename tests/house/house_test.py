@@ -68,7 +68,7 @@ class Tree(unittest.TestCase):
     def test_summary_counts_what_a_runner_wrote(self):
         self.write("results.xml", """<testsuite>
           <testcase name="a" status="run"/>
-          <testcase name="b" status="fail"><failure message=""/></testcase>
+          <testcase name="b" status="fail"><failure message=""/><system-out>b.cc:1: Failure\nof b\n</system-out></testcase>
           <testcase name="c" status="notrun"><skipped message="SKIP_REGULAR_EXPRESSION_MATCHED"/>
             <system-out>[ RUN      ] c\nc.cc:1: Skipped\nno such machine\n[  SKIPPED ] c (0 ms)\n</system-out></testcase>
           <testcase name="d" status="notrun"><skipped message="Unable to find executable: d"/></testcase>
@@ -80,6 +80,7 @@ class Tree(unittest.TestCase):
             code = summarize_tests.main([f"x={results}", f"y={results}.missing"])
         self.assertEqual(code, 1)
         self.assertEqual(said.getvalue().splitlines(), [
+            "-- x: b ended with", "b.cc:1: Failure", "of b", "-- x: d ended with", "no output",
             "failed: x: b", "skipped: x: c: no such machine", "failed: x: d", "skipped: x: e: not on this Python",
             "failed: y: left no results (its build or its runner failed)", "1 passed, 3 failed, 2 skipped"])
 
