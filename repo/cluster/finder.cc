@@ -62,6 +62,10 @@ Result<std::shared_ptr<Repository>> ProviderFinder::reach(const Provider& provid
   const std::string first = address_of(provider);
   auto reached = reach_at(provider.id, first);
   if (reached || !is_away(reached.error())) return reached;
+  if (provider.address != first) {
+    // It may be back where it was placed, and not have told anybody yet.
+    if (auto placed = reach_at(provider.id, provider.address)) return placed;
+  }
   {
     const MutexLock lock(mutex_);
     placed_.try_emplace(provider.id, provider.address);

@@ -14,9 +14,15 @@ namespace {
 using cluster::kSelfKey;
 using Finder = std::shared_ptr<cluster::ProviderFinder>;
 
+// A connection that is made anew leads to the same provider as before, or nowhere.
+Result<std::unique_ptr<Repository>> connect_provider(const std::string& address, RemoteRepositoryOptions options) {
+  options.known_by = kSelfKey;
+  return connect_repository(address, std::move(options));
+}
+
 Finder finder_with(const RemoteRepositoryOptions& options, Repository* own = nullptr) {
   const auto dial = [options](const std::string& address) -> Result<std::shared_ptr<Repository>> {
-    FRESHET_ASSIGN(std::unique_ptr<Repository> repository, connect_repository(address, options));
+    FRESHET_ASSIGN(std::unique_ptr<Repository> repository, connect_provider(address, options));
     return std::shared_ptr<Repository>(std::move(repository));
   };
   return std::make_shared<cluster::ProviderFinder>(dial, own);
@@ -36,20 +42,88 @@ RemoteRepositoryOptions for_threads(RemoteRepositoryOptions options) {
 struct Reached {
   std::string address;
   std::unique_ptr<Repository> repository;
+  std::optional<Placement> placement;  ///< Nothing for one that is alone.
 };
 
-// The first of the addresses that answers.
-Result<Reached> reach(const std::string& addresses, const RemoteRepositoryOptions& options) {
-  std::optional<Error> last;
+Result<std::vector<std::string>> list_of(const std::string& addresses) {
+  std::vector<std::string> list;
   for (std::size_t begin = 0; begin <= addresses.size();) {
     const std::size_t end = std::min(addresses.find(',', begin), addresses.size());
-    const std::string address = addresses.substr(begin, end - begin);
+    list.push_back(addresses.substr(begin, end - begin));
     begin = end + 1;
-    if (address.empty()) return fail(Code::invalid_argument, format("an address is missing in {}", addresses));
-    auto repository = connect_repository(address, options);
-    if (repository) return Reached{address, std::move(*repository)};
-    last = repository.error();
-    if (last->code() != Code::unavailable && last->code() != Code::timed_out) break;
+    if (list.back().empty()) return fail(Code::invalid_argument, format("an address is missing in {}", addresses));
+  }
+  return list;
+}
+
+// Providers are only ever added, so of two placements of one repository the earlier one is a part of the later one.
+bool is_same_repository(const Placement& one, const Placement& other) {
+  const Placement& earlier = one.number() < other.number() ? one : other;
+  const Placement& later = one.number() < other.number() ? other : one;
+  return std::ranges::all_of(earlier.providers(), [&](const Provider& provider) {
+    return later.index_of(provider.id) != later.providers().size();
+  });
+}
+
+Status refuse_alone(const std::string& address) {
+  return fail(Code::failed_precondition,
+              format("at {} is a repository of its own, which keeps none together with other addresses of the list: "
+                     "leave it out, or give it alone",
+                     address));
+}
+
+// Somebody else may listen by now where a provider used to. Whoever is where the placement says that its providers are
+// is found by its id anyhow.
+Status check_others(const Reached& reached, std::span<const std::string> others, const std::string& own,
+                    RemoteRepositoryOptions options) {
+  FRESHET_ASSIGN(const cluster::AddressBook book, cluster::addresses_at(*reached.repository));
+  std::vector<std::string> unknown;
+  for (const std::string& address : others) {
+    const bool is_known = std::ranges::any_of(reached.placement->providers(), [&](const Provider& provider) {
+      return provider.address == address || book.address_of(provider.id) == address;
+    });
+    if (!is_known && address != own && address != reached.address) unknown.push_back(address);
+  }
+  options.connect = std::min<Duration>(options.connect, std::chrono::seconds(2));
+  std::vector<Status> checked(unknown.size());
+  cluster::at_once(unknown.size(), [&](std::size_t i) {
+    const auto other = connect_provider(unknown[i], options);
+    if (!other) return;
+    const Result<Placement> placement = cluster::placement_at(**other);
+    if (!placement && placement.error().code() == Code::not_found) {
+      checked[i] = refuse_alone(unknown[i]);
+    } else if (placement && !is_same_repository(*placement, *reached.placement)) {
+      checked[i] = fail(Code::failed_precondition,
+                        format("at {} is another repository than at {}", unknown[i], reached.address));
+    }
+  });
+  for (Status& status : checked) FRESHET_TRY(std::move(status));
+  return {};
+}
+
+// The first of the addresses that answers. `own` is an address of the list that nobody needs to ask.
+Result<Reached> reach(const std::string& addresses, const RemoteRepositoryOptions& options,
+                      const std::string& own = {}) {
+  FRESHET_ASSIGN(const std::vector<std::string> list, list_of(addresses));
+  std::optional<Error> last;
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    auto repository = connect_provider(list[i], options);
+    if (!repository) {
+      last = repository.error();
+      if (last->code() != Code::unavailable && last->code() != Code::timed_out) break;
+      continue;
+    }
+    Reached reached{.address = list[i], .repository = std::move(*repository), .placement = {}};
+    Result<Placement> placement = cluster::placement_at(*reached.repository);
+    if (placement) {
+      reached.placement = std::move(*placement);
+      FRESHET_TRY(check_others(reached, std::span(list).subspan(i + 1), own, options));
+    } else if (placement.error().code() != Code::not_found) {
+      return fail(std::move(placement).error());
+    } else if (list.size() > 1) {
+      FRESHET_TRY(refuse_alone(list[i]));
+    }
+    return reached;
   }
   return fail(*last);
 }
@@ -59,15 +133,13 @@ Result<Reached> reach(const std::string& addresses, const RemoteRepositoryOption
 Result<std::unique_ptr<Repository>> open_providers(const std::string& addresses,
                                                    const RemoteRepositoryOptions& options) {
   FRESHET_ASSIGN(Reached reached, reach(addresses, options));
-  const Result<Placement> placement = cluster::placement_at(*reached.repository);
-  if (!placement && placement.error().code() == Code::not_found) return std::move(reached.repository);
-  if (!placement) return fail(placement.error());
+  if (!reached.placement) return std::move(reached.repository);
   const Finder finder = finder_with(options);
-  finder->know(*placement);
+  finder->know(*reached.placement);
   FRESHET_ASSIGN(const cluster::AddressBook book, cluster::addresses_at(*reached.repository));
   finder->learn(book);
   FRESHET_ASSIGN(std::unique_ptr<ClusterRepository> together,
-                 ClusterRepository::open(*placement, connect_with(finder)));
+                 ClusterRepository::open(*reached.placement, connect_with(finder)));
   return std::unique_ptr<Repository>(std::move(together));
 }
 
@@ -98,7 +170,7 @@ Result<std::unique_ptr<cluster::AddressKeeper>> keep_address(Repository& own, co
 Result<Placement> join_providers(Repository& own, const std::string& address, const std::string& joined,
                                  const RemoteRepositoryOptions& options) {
   FRESHET_ASSIGN(const std::string id, provider_id(own));
-  FRESHET_ASSIGN(const Reached reached, reach(joined, options));
+  FRESHET_ASSIGN(const Reached reached, reach(joined, options, address));
   FRESHET_ASSIGN(const std::string other, provider_id(*reached.repository));
   if (other == id) return fail(Code::invalid_argument, joined + " is this provider itself");
   const Provider self{.id = id, .address = address};

@@ -16,7 +16,8 @@
 namespace freshet {
 
 /// Opens what is kept at `addresses`, several with a comma between them, of which one must answer: all providers of the
-/// placement that it tells, or, when it is alone, itself. unavailable when nobody answers.
+/// placement that it tells, or, when it is alone, itself. unavailable when nobody answers; failed_precondition, naming
+/// it, when one of several answers that keeps another repository than the others, or one of its own.
 Result<std::unique_ptr<Repository>> open_providers(const std::string& addresses,
                                                    const RemoteRepositoryOptions& options = {});
 

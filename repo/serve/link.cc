@@ -87,7 +87,8 @@ Result<std::shared_ptr<Link>> Link::connect(const Options& options) {
 }
 
 Link::Link(const Options& options, HandshakeParties parties, Parts parts)
-    : address_(options.address),
+    : is_recognized(options.is_recognized),
+      address_(options.address),
       parties_(std::move(parties)),
       silence_(options.times.silence),
       seen_(options.seen),
@@ -149,7 +150,7 @@ Result<std::optional<Response>> Link::take_from(std::uint64_t request, std::uint
   if (!inbox.responses.empty()) {
     Response response = std::move(inbox.responses.front());
     inbox.responses.pop_front();
-    if (seen_ != nullptr && response->position() != nullptr) {
+    if (seen_ != nullptr && is_recognized && response->position() != nullptr) {
       seen_->note({.position = read(*response->position()), .asked = asked, .heard = feed_tick()});
     }
     if (response->failed() != nullptr) return fail(error_of(*response->failed()));

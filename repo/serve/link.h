@@ -59,6 +59,7 @@ class Link : public std::enable_shared_from_this<Link> {
     std::optional<ClientCredentials> credentials;
     ClientTimes times;
     std::shared_ptr<SeenPosition> seen;  ///< Is told of the positions in all answers; null for nobody.
+    bool is_recognized = true;           ///< See below.
   };
   /// Connects and says hello. Errors as connect_repository().
   static Result<std::shared_ptr<Link>> open(const Options& options, Time deadline);
@@ -80,6 +81,8 @@ class Link : public std::enable_shared_from_this<Link> {
   const std::string& host() const { return host_; }
   /// It was found to offer no data channels.
   std::atomic<bool> has_no_channels{false};
+  /// Until then the answers may be another repository's, and nobody is told of their positions.
+  std::atomic<bool> is_recognized;
 
  private:
   friend class Conversation;

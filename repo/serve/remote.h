@@ -41,6 +41,7 @@ class RemoteRepository final : public Repository {
         bulk_(std::move(bulk)),
         renewal_([this](const PinLease& lease) { return renew_pins(lease); }, options_.renew_pins) {
     link_options_.seen = seen_;
+    link_options_.is_recognized = options_.known_by.empty();
   }
   Status connect() {
     FRESHET_ASSIGN(const auto opened, link());
@@ -100,6 +101,8 @@ class RemoteRepository final : public Repository {
 
   /// The connection, made anew when the last one is dead.
   Result<std::shared_ptr<Link>> link() const FRESHET_EXCLUDES(mutex_);
+  /// Whether the same repository answers as before.
+  Status recognize(Link& opened, Time deadline) const FRESHET_REQUIRES(mutex_);
 
   /// Asks, and waits for the answer; once more when the connection broke meanwhile and the question changes nothing.
   template <typename Build>
@@ -147,6 +150,7 @@ class RemoteRepository final : public Repository {
   mutable BulkReader bulk_;
   mutable Mutex mutex_;
   mutable std::shared_ptr<Link> link_ FRESHET_GUARDED_BY(mutex_);
+  mutable std::optional<std::string> known_as_ FRESHET_GUARDED_BY(mutex_);  ///< What `known_by` told.
   /// Of the pins that are this object's own. Last, since its thread asks.
   PinRenewal renewal_;
 };

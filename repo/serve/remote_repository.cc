@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "core/format.h"
 #include "repo/serve/remote.h"
 
 namespace freshet {
@@ -11,8 +12,28 @@ Result<std::shared_ptr<Link>> RemoteRepository::link() const {
   const MutexLock lock(mutex_);
   if (link_ != nullptr && !link_->is_dead()) return link_;
   // Under the lock: whoever else wants the connection has to wait for it anyhow, no longer than this may take.
-  FRESHET_ASSIGN(link_, Link::open(link_options_, deadline_in(options_.connect)));
+  const Time deadline = deadline_in(options_.connect);
+  FRESHET_ASSIGN(std::shared_ptr<Link> opened, Link::open(link_options_, deadline));
+  if (!options_.known_by.empty()) FRESHET_TRY(recognize(*opened, deadline));
+  link_ = std::move(opened);
   return link_;
+}
+
+Status RemoteRepository::recognize(Link& opened, Time deadline) const {
+  FRESHET_ASSIGN(Conversation conversation, opened.begin([&](Builder& builder) {
+    return wire::CreateAskShared(builder, builder.CreateString(options_.known_by));
+  }));
+  FRESHET_ASSIGN(const Response response, conversation.next(deadline));
+  FRESHET_ASSIGN(const wire::Shared* const shared, body_of<wire::Shared>(response));
+  std::optional<std::string> told;
+  if (shared->record() != nullptr) told = rpc::read(*shared->record()).value;
+  if (known_as_ && told != known_as_) {
+    return fail(Code::unavailable, format("at {} is another repository now, {} and not {}", opened.address(),
+                                          told ? *told : std::string("which has no id"), *known_as_));
+  }
+  known_as_ = std::move(told);
+  opened.is_recognized = true;
+  return {};
 }
 
 Result<Response> RemoteRepository::last_answer(Conversation& conversation, Duration at_most,

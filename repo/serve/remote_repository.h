@@ -31,6 +31,10 @@ struct RemoteRepositoryOptions {
   /// or "none". Where there is no channel, or it breaks, they go over the connection as all else does.
   std::string channels = "auto";
   std::uint64_t channel_bytes_min = std::uint64_t{2} << 20;  ///< Less is read sooner with one question.
+  /// The key of the shared record that tells one repository from others, empty for none. Whoever answers at the address
+  /// when a broken connection is made anew must have there what was there before, or else it is `unavailable`: another
+  /// server that listens at the address meanwhile is asked and told nothing.
+  std::string known_by = "";
 };
 
 /// Any thread may use the result, and several at once.

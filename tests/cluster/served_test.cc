@@ -217,6 +217,95 @@ TEST_F(ServedCluster, OneAddressLeadsToAllAndOthersJoinByIt) {
   EXPECT_EQ(put(*later, beside).error().code(), Code::failed_precondition) << "nobody writes beside the others";
 }
 
+TEST_F(ServedCluster, AnotherProviderAtAFormerAddressIsAskedNothing) {
+  const auto repository = open_providers(served_[0].provider.address).value();
+  TestVersion parent;
+  TestVersion child;
+  std::uint64_t id = 1;
+  const auto home_of = [&](const TestVersion& version) { return placement_.home(version.manifest.id); };
+  do {
+    parent = make_version("net", test_id(id++), architecture_, nullptr, {}, random_);
+    parent.manifest.name = put(*repository, parent).value();
+    child = make_version("net", test_id(id++), architecture_, &parent, {1}, random_);
+    child.manifest.name = put(*repository, child).value();
+  } while (home_of(parent) == home_of(child));
+  EXPECT_EQ(read_all(*repository, child.manifest.name).value(), child.bytes);
+  Served& home = served_[home_of(child)];
+  Served& third = served_[3 - home_of(child) - home_of(parent)];
+  TestVersion more;
+  do {
+    more = make_version("net", test_id(id++), architecture_, nullptr, {}, random_);
+  } while (home_of(more) != home_of(child));
+
+  // The third provider listens where the home was, somebody's own repository where the third one was.
+  const std::uint64_t third_has = third.repository->stat()->versions;
+  home.server.reset();
+  third.server.reset();
+  std::swap(third.provider.address, home.provider.address);
+  start(third);
+  const auto strangers = open_or_die(make_memory_backend());
+  auto stranger = RepositoryServer::open(*strangers, {.address = home.provider.address});
+  ASSERT_TRUE(stranger) << stranger.error().message();
+  for (int i = 0; i < 3; ++i) {
+    const auto record = repository->get(child.manifest.name);
+    ASSERT_FALSE(record);
+    EXPECT_EQ(record.error().code(), Code::unavailable) << record.error().message();
+    EXPECT_FALSE(put(*repository, more));
+    (void)repository->retire(parent.manifest.name, {});
+    (void)repository->gc({}, {});
+  }
+  EXPECT_EQ(third.repository->stat()->versions, third_has);
+  EXPECT_EQ(strangers->stat()->versions, 0u);
+
+  // Found again when all say where they are.
+  home.provider.address = "ipc://" + folder_ + "/moved";
+  start(home);
+  const auto says_home = keep_address(*home.repository, home.provider.address);
+  const auto says_third = keep_address(*third.repository, third.provider.address);
+  ASSERT_TRUE(says_home && says_third);
+  auto bytes = read_all(*repository, child.manifest.name);
+  while (!bytes) {
+    ASSERT_EQ(bytes.error().code(), Code::unavailable) << bytes.error().message();
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    bytes = read_all(*repository, child.manifest.name);
+  }
+  EXPECT_EQ(*bytes, child.bytes) << "nothing that it needs was freed";
+  const auto stored = put(*repository, more);
+  ASSERT_TRUE(stored) << stored.error().message();
+  EXPECT_TRUE(home.repository->find(more.manifest.id).value());
+  EXPECT_EQ(strangers->stat()->versions, 0u);
+}
+
+TEST_F(ServedCluster, OneOfAListThatKeepsSomethingElseIsRefused) {
+  const std::string at = "ipc://" + folder_ + "/stranger";
+  const auto strangers = open_or_die(make_memory_backend());
+  const auto server = RepositoryServer::open(*strangers, {.address = at});
+  ASSERT_TRUE(server) << server.error().message();
+  const auto refused = [&](const std::string& addresses) {
+    const auto repository = open_providers(addresses);
+    ASSERT_FALSE(repository) << addresses;
+    EXPECT_EQ(repository.error().code(), Code::failed_precondition) << repository.error().message();
+    EXPECT_THAT(repository.error().message(), ::testing::HasSubstr(at));
+  };
+  const std::string ours = served_[0].provider.address;
+  EXPECT_TRUE(open_providers(at)) << "alone it is what was meant";
+  EXPECT_TRUE(open_providers(ours + "," + served_[1].provider.address));
+  EXPECT_TRUE(open_providers(ours + ",ipc://" + folder_ + "/nobody"));
+  refused(at + "," + ours);
+  refused(ours + "," + at);
+  refused("ipc://" + folder_ + "/nobody," + at);
+  const std::string beside = "ipc://" + folder_ + "/beside";
+  const auto second = open_or_die(make_memory_backend());
+  const auto second_server = RepositoryServer::open(*second, {.address = beside});
+  ASSERT_TRUE(second_server) << second_server.error().message();
+  EXPECT_EQ(join_providers(*second, beside, at + "," + ours).error().code(), Code::failed_precondition);
+  ASSERT_TRUE(join_providers(*second, beside, at));
+  refused(at + "," + ours);
+  refused(ours + "," + at);
+  EXPECT_TRUE(open_providers(at + "," + beside));
+  EXPECT_TRUE(join_providers(*second, beside, at + "," + beside)) << "its own address may be in the list";
+}
+
 TEST(Providers, TwoThatWereAloneBecomeOneRepository) {
   char folder[] = "/tmp/freshet-providers-XXXXXX";
   ASSERT_NE(mkdtemp(folder), nullptr);
