@@ -1,15 +1,19 @@
 #include "repo/serve/answers.h"
 
 #include <algorithm>
+#include <atomic>
+#include <memory>
 #include <utility>
 
 #include "core/check.h"
+#include "core/clock.h"
 #include "core/format.h"
 
 namespace freshet::rpc {
 namespace {
 
 constexpr Duration kRetireWaitMax = std::chrono::seconds(5);
+constexpr Duration kProgressPause = std::chrono::milliseconds(50);
 
 /// What stays of a Put while its tensors come.
 struct PutPlan {
@@ -278,7 +282,11 @@ Status Asked::work(const wire::AskPins& pins) {
 }
 
 Progress Asked::progress() const {
-  return [this](std::uint64_t done, std::uint64_t total) {
+  // Not of each step: a thousand in a moment are more than a connection holds.
+  return [this, next = std::make_shared<std::atomic<Time>>(Time{})](std::uint64_t done, std::uint64_t total) {
+    const Time at = system_clock().now();
+    Time due = next->load();
+    if (at < due || !next->compare_exchange_strong(due, at + kProgressPause)) return;
     Builder builder;
     with_.progress(reply(builder, number(), wire::CreateProgress(builder, done, total)));
   };

@@ -372,10 +372,11 @@ void Server::send(const Peer& peer, Encoded message) {
   try {
     auto* const held = new Encoded(std::move(message));
     zmq::message_t body(held->data(), held->size(), free_encoded, held);
-    socket_.socket.send(zmq::buffer(peer), zmq::send_flags::dontwait | zmq::send_flags::sndmore);
-    socket_.socket.send(body, zmq::send_flags::dontwait);
+    const auto to_it = zmq::send_flags::dontwait | zmq::send_flags::sndmore;
+    // Full of replies that it does not read: one that is not sent would be waited for.
+    const bool has_room = socket_.socket.send(zmq::buffer(peer), to_it).has_value();
+    if (!has_room || !socket_.socket.send(body, zmq::send_flags::dontwait)) gone_.push_back(peer);
   } catch (const zmq::error_t&) {
-    // Gone, or full of replies that it does not read.
     gone_.push_back(peer);
   }
 }

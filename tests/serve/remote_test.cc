@@ -77,6 +77,17 @@ TEST_F(RemoteTest, EveryQuestionHasTheAnswerOfTheRepositoryItself) {
   EXPECT_EQ(local_->pins({.model = "net", .number = 1}).value(), std::vector<std::string>{"worker"});
 }
 
+/// Each of its tensors is a step of verify's progress: more than fit into a connection at once.
+TEST_F(RemoteTest, AnAnswerAfterThousandsOfStepsComes) {
+  architecture_ = test_architecture(std::vector<std::uint64_t>(3000, 4));
+  ASSERT_TRUE(put(*local_, version(1)));
+  for (int round = 0; round < 20; ++round) {
+    const auto report = remote_->verify(std::nullopt, [](std::uint64_t, std::uint64_t) {});
+    ASSERT_TRUE(report) << "round " << round << ": " << report.error().message();
+    EXPECT_TRUE(report->corrupt.empty());
+  }
+}
+
 TEST_F(RemoteTest, ErrorsComeWithTheirCodesAndTexts) {
   const TestVersion first = version(1);
   ASSERT_TRUE(put(*remote_, first));
