@@ -81,7 +81,7 @@ TEST_P(ChannelConformance, WhatIsStillComingIsNotSentBeforeItIsThere) {
   ASSERT_NE(client, nullptr);
   std::vector<Piece> pieces;
   for (std::uint32_t tensor = 0; tensor < 8; ++tensor) pieces.push_back(whole(tensor));
-  for (const std::uint64_t bytes_per_look : {std::uint64_t{500}, std::uint64_t{40'000}, 8 * kMiB}) {
+  for (const std::uint64_t bytes_per_look : {std::uint64_t{20'000}, std::uint64_t{300'000}, 8 * kMiB}) {
     SCOPED_TRACE(bytes_per_look);
     source_->let_trickle(bytes_per_look);
     std::atomic<bool> over{false};
