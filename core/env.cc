@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <utility>
 
 #include "core/check.h"
@@ -110,6 +111,20 @@ Status write_whole_file(Env& env, const std::string& path, std::span<const Bytes
   return status;
 }
 
+/// The file that `path` means: where a link leads, so that the link stays. A device, a pipe or a folder is none, and
+/// must not become one.
+Result<std::string> file_to_replace(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  if (!fs::exists(fs::symlink_status(path, error))) return path;
+  const fs::path target = fs::canonical(path, error);
+  if (error) return fail(Code::invalid_argument, format("{}: the link leads nowhere", path));
+  if (!fs::is_regular_file(target, error)) {
+    return fail(Code::invalid_argument, format("{} is no regular file, and is not replaced by one", path));
+  }
+  return fs::is_symlink(path, error) ? target.string() : path;
+}
+
 }  // namespace
 
 Env& system_env() {
@@ -117,7 +132,8 @@ Env& system_env() {
   return env;
 }
 
-Status write_file_atomically(Env& env, const std::string& path, std::span<const Bytes> pieces, bool sync) {
+Status write_file_atomically(Env& env, const std::string& named, std::span<const Bytes> pieces, bool sync) {
+  FRESHET_ASSIGN(const std::string path, file_to_replace(named));
   const std::string temporary = format("{}.{:016x}.tmp", path, random_u64(env));
   FRESHET_TRY(write_whole_file(env, temporary, pieces, sync));
   if (Status status = env.rename_file(temporary, path); !status) {

@@ -1,11 +1,13 @@
 #include "core/env.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <array>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <utility>
 
 #include "tests/fault/fault_env.h"
 
@@ -68,6 +70,28 @@ TEST_F(WriteFileAtomically, LeavesTheOldFileAndNothingElseAtWhateverCallItFails)
       EXPECT_EQ(files(), 1u) << "call " << nth;
     }
   }
+}
+
+TEST_F(WriteFileAtomically, ALinkStaysAndItsFileIsReplaced) {
+  ASSERT_TRUE(write(system_env(), kOld));
+  const std::filesystem::path file = std::exchange(path_, folder_ / "link");
+  std::filesystem::create_symlink("file", path_);
+  ASSERT_TRUE(write(system_env(), kNew));
+  EXPECT_EQ(contents(), kNew);
+  EXPECT_TRUE(std::filesystem::is_symlink(path_));
+  EXPECT_TRUE(std::filesystem::is_regular_file(std::filesystem::symlink_status(file)));
+  std::filesystem::remove(file);
+  EXPECT_EQ(write(system_env(), kNew).error().code(), Code::invalid_argument) << "it leads nowhere";
+}
+
+TEST_F(WriteFileAtomically, WhatIsNoFileBecomesNone) {
+  ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);
+  const Status status = write(system_env(), kNew);
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().code(), Code::invalid_argument);
+  EXPECT_NE(status.error().message().find(path_.string() + " is no regular file"), std::string::npos);
+  EXPECT_TRUE(std::filesystem::is_fifo(path_));
+  EXPECT_EQ(files(), 1u);
 }
 
 TEST_F(WriteFileAtomically, NamesAFolderThatIsNotThere) {

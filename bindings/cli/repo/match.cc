@@ -80,15 +80,23 @@ std::string text_of(const Json& value) {
   return printable(value.is_string() ? value.get<std::string>() : to_line(value));
 }
 
+/// A line for each provider that could not be asked, so that nobody takes the answer for all there is.
+std::string missing_text(const Json& answer) {
+  std::string text;
+  if (!answer.contains("without")) return text;
+  for (const Json& why : answer["without"]) text += "\nwithout " + text_of(why);
+  return text;
+}
+
 std::string answer_text(const Json& answer) {
-  if (answer["best"].is_null()) return "no version shares a layer with it";
+  if (answer["best"].is_null()) return "no version shares a layer with it" + missing_text(answer);
   std::vector<std::vector<std::string>> rows = {{"VERSION", "LAYERS", "PARAMETRIC", "BYTES", "QUALITY"}};
   for (const Json& row : answer["top"]) {
     rows.push_back({format("{}@{}", text_of(row["model"]), text_of(row["version"])), text_of(row["lcp_layers"]),
                     text_of(row["lcp_parametric_layers"]), human_bytes(row["lcp_bytes"].get<std::uint64_t>()),
                     text_of(row["quality"])});
   }
-  std::string text = table(rows);
+  std::string text = table(rows) + missing_text(answer);
   if (!answer.contains("explain")) return text;
   std::vector<std::vector<std::string>> steps = {{"LAYER", "CLASS", "MATCHES"}};
   for (const Json& step : answer["explain"]) {
