@@ -42,8 +42,7 @@ Env& system_env();
 
 /// Writes the pieces one after another into a new file beside `path`, then renames it there: readers see the old file
 /// or the whole new one. With `sync`, the same holds after a crash of the host. Leaves no temporary behind when it
-/// fails. A link stays, and the file that it leads to is replaced; invalid_argument for what is there and is no regular
-/// file (a device, a pipe, a folder), which stays as it is.
+/// fails. A link stays and its file is replaced; invalid_argument for what is no regular file, which stays as it is.
 Status write_file_atomically(Env& env, const std::string& path, std::span<const Bytes> pieces, bool sync);
 
 /// A random number from `env`.
