@@ -171,6 +171,7 @@ void LocalRepository::Impl::tell_of(PutInProgress& put) {
 void LocalRepository::Impl::forget_blobs(const PutInProgress& put) {
   if (backend->read_only()) return;
   for (const NewSegment& segment : put.segments) {
+    if (segment.name.writer != put.manifest.id) continue;  // Not this put's alone.
     if (!backend->erase_blob(blob_key(segment))) return;
   }
 }

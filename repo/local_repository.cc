@@ -133,7 +133,11 @@ LocalRepository::~LocalRepository() = default;
 
 Status LocalRepository::load() {
   const MutexLock turn(impl_->turn);
-  return impl_->load();
+  FRESHET_TRY(impl_->load());
+  // While a large one is read, nobody can renew.
+  const MutexLock lock(impl_->mutex);
+  impl_->leases.set_opened(impl_->clock.now());
+  return {};
 }
 
 Result<std::unique_ptr<Repository>> Repository::open(std::unique_ptr<Backend> backend, Options options) {

@@ -30,6 +30,8 @@ class PinLeases {
   /// `own` is the lease of this process' pins, which lasts as long as the book does.
   PinLeases(Time opened, PinLease own) : opened_(opened), own_(own) {}
 
+  /// Leases that nobody has renewed yet begin then: when pins can be renewed at all.
+  void set_opened(Time opened) { opened_ = opened; }
   const PinLease& own() const { return own_; }
   /// out_of_space when there are too many.
   Status renew(const PinLease& lease, Time now);
@@ -38,7 +40,7 @@ class PinLeases {
   bool has_ended(const PinLease& lease, Time now) const;
 
  private:
-  const Time opened_;
+  Time opened_;
   const PinLease own_;
   struct Hash {
     std::size_t operator()(const PinLease& lease) const {

@@ -62,8 +62,14 @@ Status LocalRepository::unpin(const VersionName& name, const std::string& by, co
     const MutexLock lock(impl_->mutex);
     row.take(terms.lease.value_or(impl_->leases.own()));
   }
-  if (!row.empty()) return impl_->apply({Backend::Put{key, encode(row)}});
-  FRESHET_TRY(impl_->apply({Backend::Erase{key}}));
+  Backend::Batch batch;
+  if (row.empty()) {
+    batch.push_back(Backend::Erase{key});
+  } else {
+    batch.push_back(Backend::Put{key, encode(row)});
+  }
+  FRESHET_TRY(impl_->apply(batch));
+  // What is left may end with leases, so whoever waits looks again.
   const MutexLock lock(impl_->mutex);
   ++impl_->unpins;
   impl_->unpinned.notify_all();

@@ -13,6 +13,7 @@ namespace {
 
 constexpr std::size_t kSegmentsMax = std::size_t{1} << 20;
 constexpr std::uint64_t kPieceBytes = std::uint64_t{4} << 20;
+constexpr std::size_t kRevivedPerTurn = 256;
 
 using TensorsOf = std::map<VersionId, std::vector<std::uint32_t>>;  ///< By writer.
 
@@ -46,26 +47,37 @@ Result<std::uint64_t> LocalRepository::revive_segments(std::span<const SegmentCo
   if (segments.size() > kSegmentsMax) {
     return fail(Code::invalid_argument, format("{} segments are more than {}", segments.size(), kSegmentsMax));
   }
-  const MutexLock turn(impl_->turn);
-  FRESHET_TRY(impl_->ready_to_write());
-  Backend::Batch batch;
-  std::vector<std::uint64_t> sizes;
-  for (const SegmentContent& content : segments) {
-    if (impl_->segments_in_flight.count(content.segment) != 0) continue;
-    const std::string key = segment_record_key(content.segment);
-    const Result<std::string> stored = impl_->backend->get(key);
-    if (stored) continue;
-    if (stored.error().code() != Code::not_found) return fail(stored.error());
-    FRESHET_ASSIGN(const bool there, blob_has(*impl_->backend, content));
-    if (!there) continue;
-    sizes.push_back(content.bytes);
-    batch.push_back(Backend::Put{key, encode(SegmentRow{.bytes = content.bytes, .digest = content.digest})});
+  std::uint64_t revived = 0;
+  Status failed;
+  for (std::size_t next = 0; next < segments.size();) {
+    // Nobody may erase or write a blob between the look at it and its record, but others have their turn in between.
+    const MutexLock turn(impl_->turn);
+    FRESHET_TRY(impl_->ready_to_write());
+    Backend::Batch batch;
+    std::vector<std::uint64_t> sizes;
+    const std::size_t end = std::min(segments.size(), next + kRevivedPerTurn);
+    for (std::uint64_t looked = 0; looked < kPieceBytes && next < end; ++next) {
+      const SegmentContent& content = segments[next];
+      if (impl_->segments_in_flight.count(content.segment) != 0) continue;
+      const std::string key = segment_record_key(content.segment);
+      const Result<std::string> stored = impl_->backend->get(key);
+      if (stored) continue;
+      if (stored.error().code() != Code::not_found) return fail(stored.error());
+      looked += content.bytes;
+      const Result<bool> there = blob_has(*impl_->backend, content);
+      if (!there && failed) failed = fail(there.error());  // The others are not to go with it.
+      if (!there || !*there) continue;
+      sizes.push_back(content.bytes);
+      batch.push_back(Backend::Put{key, encode(SegmentRow{.bytes = content.bytes, .digest = content.digest})});
+    }
+    if (batch.empty()) continue;
+    FRESHET_TRY(impl_->apply(batch));
+    revived += sizes.size();
+    const MutexLock lock(impl_->mutex);
+    for (const std::uint64_t bytes : sizes) impl_->catalog.add_segment(bytes);
   }
-  if (batch.empty()) return 0;
-  FRESHET_TRY(impl_->apply(batch));
-  const MutexLock lock(impl_->mutex);
-  for (const std::uint64_t bytes : sizes) impl_->catalog.add_segment(bytes);
-  return sizes.size();
+  FRESHET_TRY(failed);
+  return revived;
 }
 
 Status LocalRepository::Impl::scan_referrers(const std::function<void(const ExternalReferrer&)>& each) const {

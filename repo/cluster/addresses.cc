@@ -33,7 +33,8 @@ Result<Known> known_at(Repository& provider) {
   FRESHET_ASSIGN(SharedRecord record, provider.shared_record(kAddressesKey));
   AddressBook book;
   if (record.value) {
-    FRESHET_ASSIGN(book, AddressBook::decode(*record.value));
+    // A damaged one says nothing. What is true is said again, and replaces it.
+    if (auto decoded = AddressBook::decode(*record.value)) book = *std::move(decoded);
   }
   return Known{.record = std::move(record), .book = std::move(book)};
 }

@@ -1,6 +1,7 @@
 /// Retiring and collecting garbage over several providers.
 
 #include <algorithm>
+#include <map>
 
 #include "core/format.h"
 #include "repo/cluster/cluster_impl.h"
@@ -25,6 +26,30 @@ Result<std::optional<std::string>> settle(const ClusterView& view, std::size_t p
   if (machine.kept() == 0) return std::optional<std::string>();
   return std::optional(format("what {} versions elsewhere name at provider {} stays: {}", machine.kept(),
                               view.members[provider]->provider().id, machine.reason()->message()));
+}
+
+// Makes good what providers have lost. Returns at which nothing may be erased, and why: they may still not know all
+// that is needed of them.
+Result<std::map<std::size_t, std::string>> restore(const ClusterRepository::Impl& impl, const ClusterView& view,
+                                                   std::vector<std::string>& notes) {
+  FRESHET_ASSIGN(cluster::ReferenceFindings found,
+                 cluster::check_references(impl, view, cluster::ListNeeds::unknown, std::nullopt));
+  std::vector<std::string> failures;
+  cluster::RestoredReferences restored = cluster::restore_references(view, std::move(found.needs), failures);
+  for (const cluster::Need& told : restored.told) {
+    notes.push_back(format("provider {} is told again that {} names {} tensors there: it had lost that",
+                           view.members[told.provider]->provider().id, to_string(told.version), told.unknown.size()));
+  }
+  std::move(found.notes.begin(), found.notes.end(), std::back_inserter(notes));
+  std::move(failures.begin(), failures.end(), std::back_inserter(notes));
+  std::map<std::size_t, std::string> spared = std::move(restored.failed);
+  spared.merge(found.unread_providers);
+  for (const auto& [home, why] : found.unread_homes) {
+    for (std::size_t i = 0; i < view.members.size(); ++i) {
+      if (i != home) spared.emplace(i, why);
+    }
+  }
+  return spared;
 }
 
 }  // namespace
@@ -63,21 +88,20 @@ Result<RetireReport> ClusterRepository::retire(const VersionName& name, const Re
 Result<GcReport> ClusterRepository::gc(const GcOptions& options, const Progress& progress) {
   const std::shared_ptr<const ClusterView> now = impl_->refresh();
   GcReport sum;
-  std::optional<Error> away;
-  std::size_t collected = 0;
+  std::map<std::size_t, std::string> spared;
   if (!options.dry_run) {
     // What a provider does not know to be needed, it would erase.
-    FRESHET_ASSIGN(cluster::ReferenceFindings found,
-                   cluster::check_references(*impl_, *now, cluster::ListNeeds::unknown, std::nullopt));
-    std::vector<std::string> notes;
-    for (const cluster::Need& told : cluster::restore_references(*now, std::move(found.needs), notes)) {
-      sum.notes.push_back(format("provider {} is told again that {} names {} tensors there: it had lost that",
-                                 now->members[told.provider]->provider().id, to_string(told.version),
-                                 told.unknown.size()));
-    }
-    std::move(notes.begin(), notes.end(), std::back_inserter(sum.notes));
+    FRESHET_ASSIGN(spared, restore(*impl_, *now, sum.notes));
   }
+  std::optional<Error> away;
+  std::size_t answered = 0;
   for (std::size_t i = 0; i < now->members.size(); ++i) {
+    if (const auto why = spared.find(i); why != spared.end()) {
+      ++answered;
+      sum.notes.push_back(format("nothing is erased at provider {}, which may not know all that is needed of it: {}",
+                                 now->members[i]->provider().id, why->second));
+      continue;
+    }
     if (!options.dry_run) {
       auto settled = settle(*now, i);
       if (settled && *settled) sum.notes.push_back(**settled);
@@ -90,13 +114,13 @@ Result<GcReport> ClusterRepository::gc(const GcOptions& options, const Progress&
       sum.notes.push_back(away->message());
       continue;
     }
-    ++collected;
+    ++answered;
     sum.freed_bytes += report->freed_bytes;
     sum.live_bytes += report->live_bytes;
     std::move(report->rows.begin(), report->rows.end(), std::back_inserter(sum.rows));
     std::move(report->notes.begin(), report->notes.end(), std::back_inserter(sum.notes));
   }
-  if (away && collected == 0) return fail(*away);
+  if (away && answered == 0) return fail(*away);
   std::ranges::stable_sort(sum.rows, {}, [](const GcRow& row) { return row.writer; });
   return sum;
 }

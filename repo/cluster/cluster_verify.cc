@@ -76,7 +76,7 @@ Result<RepairReport> ClusterRepository::repair() {
   FRESHET_ASSIGN(ReferenceFindings found, check_references(*impl_, *now, ListNeeds::all, std::nullopt));
   RepairReport report;
   report.notes = std::move(found.notes);
-  for (const Need& told : cluster::restore_references(*now, std::move(found.needs), report.notes)) {
+  for (const Need& told : cluster::restore_references(*now, std::move(found.needs), report.notes).told) {
     report.repaired.push_back({.version = told.version,
                                .tensor = told.unknown.front().name,
                                .tensors = told.unknown.size(),

@@ -1,5 +1,6 @@
 #include "repo/cluster/member.h"
 
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -33,8 +34,14 @@ Error Member::named(Error error) const {
 
 void at_once(std::size_t count, const std::function<void(std::size_t)>& work) {
   std::vector<std::jthread> others;
-  for (std::size_t i = 1; i < count; ++i) others.emplace_back([&work, i] { work(i); });
+  std::size_t next = 1;
+  try {
+    for (; next < count; ++next) others.emplace_back([&work, i = next] { work(i); });
+  } catch (const std::system_error&) {
+    // No more threads are to be had: what is left is done here, one after the other.
+  }
   if (count != 0) work(0);
+  for (; next < count; ++next) work(next);
 }
 
 }  // namespace freshet::cluster

@@ -136,8 +136,8 @@ Result<std::unique_ptr<Repository>> open_providers(const std::string& addresses,
   if (!reached.placement) return std::move(reached.repository);
   const Finder finder = finder_with(options);
   finder->know(*reached.placement);
-  FRESHET_ASSIGN(const cluster::AddressBook book, cluster::addresses_at(*reached.repository));
-  finder->learn(book);
+  // Without the book, all are looked for where the placement says.
+  if (const auto book = cluster::addresses_at(*reached.repository)) finder->learn(*book);
   FRESHET_ASSIGN(std::unique_ptr<ClusterRepository> together,
                  ClusterRepository::open(*reached.placement, connect_with(finder)));
   return std::unique_ptr<Repository>(std::move(together));

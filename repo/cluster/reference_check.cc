@@ -61,6 +61,7 @@ Status Checker::read_known(std::size_t provider) {
     if (!is_away(error) && error.code() != Code::corrupt) return fail(error);
     all_answered_ = false;
     note(error.message());
+    findings_.unread_providers.emplace(provider, error.message());
     // A damaged record hides who names what there. Whoever is to tell it again tells everything.
     if (error.code() == Code::corrupt && list_ == ListNeeds::all) known_[provider].emplace();
     return {};
@@ -178,7 +179,10 @@ Status Checker::confirm(std::vector<Need>& needs) {
     if (need.unknown.empty()) return list_ != ListNeeds::all;
     const Result<bool> live = is_live(need);
     if (!live && !is_away(live.error())) failed = fail(live.error());
-    if (!live) note(live.error().message());
+    if (!live) {
+      note(live.error().message());
+      findings_.unread_homes.emplace(need.home, live.error().message());
+    }
     return !live || !*live;
   });
   return failed;
@@ -194,8 +198,11 @@ Result<ReferenceFindings> Checker::run(const std::optional<VersionName>& only) {
   bool all_read = all_answered_ && !only;
   for (Visited& visited : visited_) {
     if (!visited.status && !is_away(visited.status.error())) return fail(visited.status.error());
-    if (!visited.status) note(visited.status.error().message());
-    all_read = all_read && visited.status && visited.notes.empty();
+    if (!visited.status) visited.notes.push_back(visited.status.error().message());
+    if (!visited.notes.empty()) {
+      findings_.unread_homes.emplace(static_cast<std::size_t>(&visited - visited_.data()), visited.notes.front());
+      all_read = false;
+    }
     for (std::string& text : visited.notes) note(std::move(text));
     std::move(visited.needs.begin(), visited.needs.end(), std::back_inserter(findings_.needs));
     live.merge(visited.live);
@@ -217,37 +224,54 @@ Result<ReferenceFindings> check_references(const ClusterRepository::Impl& impl, 
   return Checker(impl, now, list).run(only);
 }
 
-std::vector<Need> restore_references(const ClusterView& now, std::vector<Need> needs, std::vector<std::string>& notes) {
-  std::vector<Need> told;
+RestoredReferences restore_references(const ClusterView& now, std::vector<Need> needs,
+                                      std::vector<std::string>& notes) {
+  RestoredReferences restored;
   for (Need& need : needs) {
     const Member& provider = *now.members[need.provider];
-    const auto tell = [&] { return provider.ask([&](Repository& at) { return at.add_referrer(need.referrer); }); };
-    Status added = tell();
+    const auto tell = [&](const ExternalReferrer& referrer) {
+      return provider.ask([&](Repository& at) { return at.add_referrer(referrer); });
+    };
+    Status added = tell(need.referrer);
+    Status revived;
     if (!added && added.error().code() == Code::not_found) {
       // Retired with their writer already. Until gc() comes their bytes are there.
       std::vector<Repository::SegmentContent> contents;
       for (const Need::Tensor& tensor : need.unknown) {
         contents.push_back({.segment = tensor.segment, .bytes = tensor.bytes, .digest = tensor.digest});
       }
-      const auto revived = provider.ask([&](Repository& at) { return at.revive_segments(contents); });
-      if (revived) added = tell();
+      const auto count = provider.ask([&](Repository& at) { return at.revive_segments(contents); });
+      if (!count) revived = fail(count.error());
+      if (revived) added = tell(need.referrer);
     }
+    Status kept = added;
     if (!added && added.error().code() == Code::not_found) {
-      // Some of it is gone. The rest is not to go the same way.
-      std::vector<SegmentName> gone;
+      // Some of it is gone, if all that is there was revived. The rest is not to go the same way.
+      kept = revived;
+      std::vector<SegmentName> untold;
       for (const SegmentName& segment : need.referrer.segments) {
         ExternalReferrer one = need.referrer;
         one.segments = {segment};
-        const Status kept = provider.ask([&](Repository& at) { return at.add_referrer(one); });
-        if (!kept && kept.error().code() == Code::not_found) gone.push_back(segment);
+        const Status told = tell(one);
+        if (told) continue;
+        untold.push_back(segment);
+        if (told.error().code() != Code::not_found && kept) kept = told;
       }
-      std::erase_if(need.unknown,
-                    [&](const Need::Tensor& tensor) { return std::ranges::find(gone, tensor.segment) != gone.end(); });
+      std::erase_if(need.unknown, [&](const Need::Tensor& tensor) {
+        return std::ranges::find(untold, tensor.segment) != untold.end();
+      });
     }
-    if (!added) notes.push_back(Error(added.error()).with_context(to_string(need.version)).message());
-    if (!need.unknown.empty() && (added || added.error().code() == Code::not_found)) told.push_back(std::move(need));
+    const auto named = [&](const Error& error) { return Error(error).with_context(to_string(need.version)).message(); };
+    if (!kept) {
+      restored.failed.emplace(need.provider, named(kept.error()));
+      notes.push_back(named(kept.error()));
+    } else if (!added) {
+      notes.push_back(named(added.error()));
+    }
+    const bool any = added || added.error().code() == Code::not_found;
+    if (any && !need.unknown.empty()) restored.told.push_back(std::move(need));
   }
-  return told;
+  return restored;
 }
 
 }  // namespace freshet::cluster

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -41,6 +42,9 @@ struct ReferenceFindings {
   std::vector<Need> needs;             ///< Those with something unknown; all of them, if they were asked for.
   std::vector<StrayReference> strays;  ///< Only when all providers answered. Puts that are on their way are among them.
   std::vector<std::string> notes;      ///< What could not be compared, and why.
+  // Nothing is known to be lost only where all of it was compared. Why it was not:
+  std::map<std::size_t, std::string> unread_homes;      ///< Homes with versions whose needs could not be read.
+  std::map<std::size_t, std::string> unread_providers;  ///< Providers whose knowledge could not be compared.
 };
 
 enum class ListNeeds : std::uint8_t { unknown, all };
@@ -51,7 +55,14 @@ enum class ListNeeds : std::uint8_t { unknown, all };
 Result<ReferenceFindings> check_references(const ClusterRepository::Impl& impl, const ClusterView& now, ListNeeds list,
                                            const std::optional<VersionName>& only);
 
-/// Tells the providers again what is needed of them. Returns what was told; what could not be is noted.
-std::vector<Need> restore_references(const ClusterView& now, std::vector<Need> needs, std::vector<std::string>& notes);
+struct RestoredReferences {
+  std::vector<Need> told;
+  /// Providers that do not know all that is needed of them, though they may have it, and why: gc() there would erase
+  /// it.
+  std::map<std::size_t, std::string> failed;
+};
+
+/// Tells the providers again what is needed of them; what could not be told is noted.
+RestoredReferences restore_references(const ClusterView& now, std::vector<Need> needs, std::vector<std::string>& notes);
 
 }  // namespace freshet::cluster

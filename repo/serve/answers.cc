@@ -440,7 +440,6 @@ Lane lane_of(wire::Ask kind) {
     case wire::Ask::Put:
     case wire::Ask::Pin:
     case wire::Ask::SettlePut:
-    case wire::Ask::RenewPins:
     case wire::Ask::SetAlias:
     case wire::Ask::AddReferrer:
     case wire::Ask::DropReferrer:

@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <chrono>
+
 #include "repo/serve/remote.h"
 
 // A function each: the question's body is built, and the answer's is read.
@@ -103,8 +106,10 @@ Status RemoteRepository::unpin(const VersionName& pinned, const std::string& by,
 
 Status RemoteRepository::renew_pins(const PinLease& lease) {
   const wire::PinLease wire_lease = wire_pin_lease(lease);
+  // Not longer, since who closes this object waits for a renewal that is under way; one that fails is soon repeated.
+  const Duration at_most = std::min<Duration>(options_.answer, std::chrono::seconds(5));
   FRESHET_ASSIGN(const Response response,
-                 ask([&](Builder& builder) { return wire::CreateRenewPins(builder, &wire_lease); }));
+                 ask([&](Builder& builder) { return wire::CreateRenewPins(builder, &wire_lease); }, at_most));
   FRESHET_TRY(body_of<wire::Done>(response));
   return {};
 }

@@ -226,12 +226,14 @@ TEST_F(Moving, OneThatIsWhereItWasSaysNothing) {
   for (auto& [id, store] : stores_) EXPECT_EQ(addresses_at(*store)->encode(), "b 1 b/2\n");
 }
 
-TEST_F(Moving, ADamagedBookHidesNobody) {
+TEST_F(Moving, ADamagedBookHidesNobodyAndIsReplaced) {
   const SharedRecord damaged{.key = kAddressesKey, .value = "?"};
   ASSERT_TRUE(stores_["a"]->change_shared_records({}, std::span(&damaged, 1)));
-  EXPECT_EQ(addresses_at(*stores_["a"]).error().code(), Code::corrupt);
+  EXPECT_EQ(addresses_at(*stores_["a"]).value(), AddressBook());
   const auto client = finder();
   for (const char* id : {"a", "b", "c"}) EXPECT_EQ(reached(*client, id), stores_[id].get());
+  ASSERT_TRUE(say_address(*stores_["a"], "a", "a/2"));
+  EXPECT_EQ(addresses_at(*stores_["a"])->encode(), "a 1 a/2\n");
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 
 /// Providers for tests: repositories in memory behind links that can be cut, before a call or before its answer.
 
+#include <algorithm>
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -159,6 +161,22 @@ class LinkedRepository final : public Repository {
   const std::function<Fate()> fate_;
 };
 
+/// A disk that may be full: nothing can be written then, but something erased.
+class DiskWithLimit final : public BackendWrapper {
+ public:
+  DiskWithLimit(std::shared_ptr<Backend> disk, std::shared_ptr<const std::atomic<bool>> full)
+      : BackendWrapper(std::move(disk)), full_(std::move(full)) {}
+  Status apply(const Batch& batch) override {
+    const bool writes =
+        std::ranges::any_of(batch, [](const auto& one) { return std::holds_alternative<Backend::Put>(one); });
+    if (writes && *full_) return fail(Code::out_of_space, "no space left on device");
+    return BackendWrapper::apply(batch);
+  }
+
+ private:
+  const std::shared_ptr<const std::atomic<bool>> full_;
+};
+
 /// A cluster of providers "p0", "p1", … in this process.
 class ClusterWorld {
  public:
@@ -175,7 +193,7 @@ class ClusterWorld {
     const std::string id = "p" + std::to_string(stores_.size());
     const MutexLock lock(mutex_);
     backends_[id] = make_memory_backend();
-    stores_[id] = open_or_die(std::make_unique<BackendWrapper>(backends_[id]));
+    stores_[id] = open_or_die(std::make_unique<DiskWithLimit>(backends_[id], full_));
     return {.id = id, .address = "mem://" + id};
   }
 
@@ -184,7 +202,11 @@ class ClusterWorld {
   /// What it keeps, beneath it.
   Backend& backend(const std::string& id) { return *backends_.at(id); }
   /// Opens it anew. Nobody may be connected to it.
-  void restart(const std::string& id) { stores_[id] = open_or_die(std::make_unique<BackendWrapper>(backends_.at(id))); }
+  void restart(const std::string& id) {
+    stores_[id] = open_or_die(std::make_unique<DiskWithLimit>(backends_.at(id), full_));
+  }
+  /// All their disks are full, or have room again.
+  void fill_disks(bool full) { *full_ = full; }
   std::size_t size() const { return stores_.size(); }
   const Placement& placement() const { return placement_; }
 
@@ -230,6 +252,7 @@ class ClusterWorld {
 
   Placement placement_;
   Mutex mutex_;
+  const std::shared_ptr<std::atomic<bool>> full_ = std::make_shared<std::atomic<bool>>(false);
   std::map<std::string, std::shared_ptr<Backend>> backends_;
   std::map<std::string, std::unique_ptr<Repository>> stores_;
   std::map<std::string, bool> cut_ FRESHET_GUARDED_BY(mutex_);

@@ -13,6 +13,7 @@
 namespace freshet {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
@@ -129,6 +130,34 @@ TEST_F(ReferenceCheck, GcTakesBackWhatWasRetiredBeforeItErases) {
   lose_reference();
   ASSERT_TRUE(repository_->retire(parent_.manifest.name, {}));
   ASSERT_THAT(repository_->gc({}, {})->notes, SizeIs(1));
+  expect_child_survives();
+}
+
+TEST_F(ReferenceCheck, GcErasesNothingWhereItCouldNotTakeBackWhatIsNeeded) {
+  put_pair();
+  lose_reference();
+  ASSERT_TRUE(repository_->retire(parent_.manifest.name, {}));
+  world_.fill_disks(true);
+  const auto collected = repository_->gc({}, {});
+  ASSERT_TRUE(collected) << collected.error().message();
+  EXPECT_EQ(collected->freed_bytes, 0u);
+  EXPECT_THAT(collected->notes, ::testing::Contains(AllOf(HasSubstr("nothing is erased at provider " + keeper_),
+                                                          HasSubstr("no space left on device"))));
+  world_.fill_disks(false);
+  ASSERT_THAT(repository_->repair()->repaired, SizeIs(1));
+  expect_child_survives();
+}
+
+TEST_F(ReferenceCheck, GcErasesNothingThatAHomeMayNeedThatDoesNotAnswer) {
+  put_pair();
+  lose_reference();
+  ASSERT_TRUE(repository_->retire(parent_.manifest.name, {}));
+  world_.cut(home_of(child_));
+  const auto collected = repository_->gc({}, {});
+  ASSERT_TRUE(collected) << collected.error().message();
+  EXPECT_THAT(collected->notes, ::testing::Contains(HasSubstr("nothing is erased at provider " + keeper_)));
+  world_.mend(home_of(child_));
+  ASSERT_THAT(repository_->repair()->repaired, SizeIs(1));
   expect_child_survives();
 }
 

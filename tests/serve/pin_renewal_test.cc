@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "core/clock.h"
+#include "core/mutex.h"
 #include "repo/backend_wrapper.h"
 #include "repo/pin_renewal.h"
 #include "repo/serve/remote_repository.h"
@@ -114,6 +115,55 @@ TEST_F(PinsOfClients, OneClientTakesAwayItsOwn) {
   ASSERT_TRUE(one->unpin(name_, "worker"));
   clock_.advance(kPinLease - std::chrono::seconds(1));
   EXPECT_TRUE(eventually_held(kWholeLease)) << "what is left is the pin of the one that renews";
+}
+
+/// Writes nothing until it is opened.
+class GatedBackend final : public BackendWrapper {
+ public:
+  using BackendWrapper::BackendWrapper;
+  Status apply(const Batch& batch) override {
+    {
+      const MutexLock lock(mutex_);
+      while (!open_) opened_.wait(mutex_);
+    }
+    return BackendWrapper::apply(batch);
+  }
+  void set(bool open) {
+    const MutexLock lock(mutex_);
+    open_ = open;
+    opened_.notify_all();
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar opened_;
+  bool open_ FRESHET_GUARDED_BY(mutex_) = true;
+};
+
+TEST_F(PinsOfClients, AreRenewedWhileEveryWriterWaits) {
+  auto backend = std::make_unique<GatedBackend>(backend_);
+  GatedBackend& gate = *backend;
+  server_.reset();
+  local_.reset();
+  local_ = Repository::open(std::move(backend), {.clock = &clock_}).value();
+  server_ = RepositoryServer::open(*local_, {.address = address_}).value();
+  auto client = connect(kNever);
+  gate.set(false);
+  constexpr std::size_t kMoreThanWriters = 8;
+  std::vector<std::unique_ptr<Repository>> writers;
+  std::vector<std::jthread> threads;
+  for (std::size_t i = 0; i < kMoreThanWriters; ++i) {
+    writers.push_back(connect(kNever));
+    threads.emplace_back([&writer = *writers.back(), this] { EXPECT_TRUE(writer.pin(name_, "writer")); });
+  }
+  const Time deadline = system_clock().now() + std::chrono::minutes(2);
+  while (server_->stat().calls < kMoreThanWriters && system_clock().now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_GE(server_->stat().calls, kMoreThanWriters);
+  const Status renewed = client->renew_pins({.high = 1, .low = 2});
+  EXPECT_TRUE(renewed) << renewed.error().message();
+  gate.set(true);
 }
 
 TEST(PinRenewal, BeginsWithTheFirstPinAndGoesOnAfterFailures) {

@@ -50,9 +50,10 @@ Result<ExitCode> serve(Program& program, const Arguments& arguments) {
     const auto joined = join_providers(*repository, address, arguments.join, {.security = arguments.security});
     if (!joined) return fail(Error(joined.error()).with_context("join " + arguments.join));
   }
-  FRESHET_ASSIGN(const auto kept,
-                 keep_address(*repository, address_to_tell(*offered, arguments), {.security = arguments.security}));
-  // Where it cannot follow the others (a full disk), clients ask everybody; that is no reason not to serve.
+  // Where it cannot say its address, or follow the others (a full disk), clients find it where it was, and ask
+  // everybody; that is no reason not to serve.
+  const auto kept = keep_address(*repository, address_to_tell(*offered, arguments), {.security = arguments.security});
+  if (!kept) program.out.log(Error(kept.error()).with_context("tell the others this provider's address").message());
   const auto following = follow_providers(*repository, {.security = arguments.security});
   FRESHET_TRY(program.out.emit(
       {{"repository", program.repository}, {"address", offered->address()}, {"pid", ::getpid()}},
