@@ -61,8 +61,13 @@ class SinkTest : public ::testing::Test {
     }
   }
 
+  // Told last, so all else is done by then.
   bool stored(VersionNumber number) {
-    return eventually([&] { return sink_->status().newest >= number; });
+    return eventually([&] {
+      const auto told = events();
+      return !told.empty() && told.back().status && told.back().version.number >= number &&
+             sink_->status().newest >= number;
+    });
   }
 
   freshet::testing::TemporaryFolder folder_;
