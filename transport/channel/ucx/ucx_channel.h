@@ -9,7 +9,7 @@
 /// fabrics that the operator declares trusted; both sides refuse any other address unless `trusted_fabric` is set. On
 /// loopback UCX is kept to the device `lo` (unless UCX_NET_DEVICES says otherwise), since it would listen on all of the
 /// host's addresses. Leases, checked by the FetchSource, keep honest processes apart, not hostile ones: whoever can
-/// connect to its port and sends some kilobytes of what is not UCX ends this process by an assertion of UCX's (seen with
+/// connect to its port and sends some kilobytes of what is not UCX ends this process by an assertion (seen with UCX
 /// 1.13). On a host that is shared with people who are not trusted, name the channel `zmq`.
 ///
 /// UCX finds shared memory between two network namespaces of one host; UCX_TLS=tcp keeps bytes on the wire.
