@@ -29,7 +29,7 @@ for group in "$@"; do
     peers) packages+=(python3-venv ucx-utils rsync libsqlite3-dev) ;;  # Their Python parts: benchmarks/update_latency/peers/make_venv.sh
     tidy) packages+=(clang-14 clang-tidy-14 clang-format-14) ;;
     ceph) packages+=(ceph-mon ceph-osd ceph-common) ;;
-    debugger) packages+=(gdb) ;;
+    debugger) packages+=(gdb procps) ;;
     *) echo "usage: $0 [peers] [tidy] [ceph] [debugger]" >&2; exit 2 ;;
   esac
 done

@@ -35,7 +35,7 @@ for preset in "${presets[@]}"; do
   "$root/scripts/show_stuck_tests.sh" "$folder" 180 > "$folder/stuck-tests.txt" &
   watcher=$!
   (cd "$folder" && run_in "$preset" ctest --parallel "$jobs" --output-on-failure --output-junit "$results") || true
-  kill "$watcher" && wait "$watcher" || true
+  kill "$watcher" 2> /dev/null && wait "$watcher" || true
   stuck+=("$folder/stuck-tests.txt")
 done
 
