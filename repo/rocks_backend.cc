@@ -28,7 +28,7 @@ constexpr std::size_t kChunkReaders = 2;
 class DigestInOrder {
  public:
   DigestInOrder(MutableBytes out, std::uint64_t chunk_bytes)
-      : out_(out), chunk_bytes_(chunk_bytes), came_((out.size() + chunk_bytes - 1) / chunk_bytes) {}
+      : out_(out), chunk_bytes_(chunk_bytes), chunks_((out.size() + chunk_bytes - 1) / chunk_bytes), came_(chunks_) {}
 
   std::size_t chunks() const { return chunks_; }
   MutableBytes part(std::size_t chunk) const {
@@ -59,9 +59,9 @@ class DigestInOrder {
  private:
   const MutableBytes out_;
   const std::uint64_t chunk_bytes_;
+  const std::size_t chunks_;
   Mutex mutex_;
   std::vector<bool> came_ FRESHET_GUARDED_BY(mutex_);
-  const std::size_t chunks_ = (out_.size() + chunk_bytes_ - 1) / chunk_bytes_;
   std::size_t next_ FRESHET_GUARDED_BY(mutex_) = 0;
   bool busy_ FRESHET_GUARDED_BY(mutex_) = false;
   DigestStream digest_;

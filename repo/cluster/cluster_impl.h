@@ -137,9 +137,6 @@ auto ask_all(const ClusterView& view, const Ask& ask) {
   return all;
 }
 
-/// Whether a provider did not answer, rather than answered no.
-bool is_away(const Error& error);
-
 /// A call that any provider answers in the same way.
 cluster::Reply carry_out(const ClusterView& view, const cluster::Call& call);
 

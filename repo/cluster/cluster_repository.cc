@@ -24,8 +24,6 @@ void make_room(Map& map) {
 
 }  // namespace
 
-bool is_away(const Error& error) { return error.code() == Code::unavailable || error.code() == Code::timed_out; }
-
 std::shared_ptr<const ClusterView> ClusterRepository::Impl::view() const {
   const MutexLock lock(mutex_);
   return view_;

@@ -11,8 +11,6 @@ namespace {
 
 constexpr Duration kAskAroundEvery = std::chrono::seconds(1);
 
-bool is_away(const Error& error) { return error.code() == Code::unavailable || error.code() == Code::timed_out; }
-
 }  // namespace
 
 void ProviderFinder::know(const Placement& placement) {

@@ -6,6 +6,12 @@
 
 #include "core/format.h"
 
+namespace freshet {
+
+bool is_away(const Error& error) { return error.code() == Code::unavailable || error.code() == Code::timed_out; }
+
+}  // namespace freshet
+
 namespace freshet::cluster {
 
 Result<std::shared_ptr<Repository>> Member::reached() const {

@@ -12,6 +12,13 @@
 #include "repo/cluster/placement.h"
 #include "repo/repository.h"
 
+namespace freshet {
+
+/// Whether a provider did not answer, rather than answered no.
+bool is_away(const Error& error);
+
+}  // namespace freshet
+
 namespace freshet::cluster {
 
 /// Reaches a provider. May take as long as reaching a host does; unavailable when it does not answer.
