@@ -38,6 +38,15 @@ class BlobWriter {
   virtual Status commit() = 0;
 };
 
+/// A part of the medium that cannot be read, whether somebody needs what lay there or not.
+struct MediumDamage {
+  std::string where;        ///< "table 000012.sst".
+  std::string reason;       ///< In the medium's own words.
+  bool in_records = false;  ///< Or else in blobs.
+  /// The keys of those that are there and have a part of them in it; erased ones have none.
+  std::vector<std::string> blobs;
+};
+
 struct DiskUse {
   std::uint64_t bytes = 0;           ///< All.
   std::uint64_t metadata_bytes = 0;  ///< Of these: records, keys, and what the medium needs to find things again.
@@ -62,6 +71,9 @@ class Backend {
   virtual bool durable() const = 0;
   /// True when every write is refused with failed_precondition.
   virtual bool read_only() const = 0;
+  /// True when BlobWriter::write_and_digest() reads each byte once, so that its digest is that of what is kept also
+  /// when somebody changes the bytes meanwhile. Others are to be given bytes that stay.
+  virtual bool proves_what_it_keeps() const { return false; }
 
   virtual Result<std::unique_ptr<BlobWriter>> write_blobs() = 0;
   /// Reads out.size() bytes from `offset`. not_found when there is no such blob; corrupt when it is shorter.
@@ -70,22 +82,34 @@ class Backend {
   virtual Result<Digest> read_and_digest(std::string_view key, MutableBytes out) const;
   /// Erasing what is not there is no error. Durable with the next commit or batch; space comes back with reclaim().
   virtual Status erase_blob(std::string_view key) = 0;
-  /// Calls back for every blob key with its size, in key order, until false.
+  /// Calls back for every blob key with its size, in key order, until false. Where the medium lost some, all others are
+  /// called back for, and the answer is corrupt then.
   virtual Status list_blobs(const std::function<bool(std::string_view key, std::uint64_t bytes)>& each) const = 0;
-  /// Gives the space of erased blobs back to the medium.
+  /// Gives the space of erased blobs back to the medium. Damage of what nobody needs is no error.
   virtual Status reclaim() = 0;
+  /// What the last reclaim() had to leave, and why; a line each.
+  virtual std::vector<std::string> left_by_reclaim() const { return {}; }
 
   /// All of the batch or nothing; durable on return.
   virtual Status apply(const Batch& batch) = 0;
   virtual Result<std::string> get(std::string_view key) const = 0;
   /// Records whose key starts with `prefix`, in key order (bytes, unsigned), until the callback says false. The
-  /// callback may call get().
+  /// callback may call get(). Where the medium lost some, all others are called back for, and the answer is corrupt
+  /// then.
   virtual Status scan(std::string_view prefix,
                       const std::function<bool(std::string_view key, std::string_view value)>& each) const = 0;
 
   /// Goes on after a failed write, once its cause is gone; no harm when nothing failed. What was acknowledged is there;
   /// the batch that failed is there whole or not at all.
   virtual Status recover() = 0;
+
+  /// Reads all that the medium has, needed or not, and has it checked where the medium does check its own: so damage is
+  /// found where no reader comes. Others find none. `on_read` is told how many bytes were read, of how many.
+  virtual Result<std::vector<MediumDamage>> find_damage(
+      const std::function<void(std::uint64_t done, std::uint64_t total)>& on_read) const {
+    static_cast<void>(on_read);
+    return std::vector<MediumDamage>();
+  }
 
   /// What it takes on the medium, as it accounts for that.
   virtual Result<DiskUse> disk_use() const = 0;

@@ -4,7 +4,9 @@
 /// those. Threads and errors are those of the inner one.
 
 #include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "repo/backend.h"
 
@@ -17,6 +19,7 @@ class BackendWrapper : public Backend {
   std::string_view kind() const override { return inner_->kind(); }
   bool durable() const override { return inner_->durable(); }
   bool read_only() const override { return inner_->read_only(); }
+  bool proves_what_it_keeps() const override { return inner_->proves_what_it_keeps(); }
   Result<std::unique_ptr<BlobWriter>> write_blobs() override { return inner_->write_blobs(); }
   Status read_blob(std::string_view key, std::uint64_t offset, MutableBytes out) const override {
     return inner_->read_blob(key, offset, out);
@@ -29,6 +32,7 @@ class BackendWrapper : public Backend {
     return inner_->list_blobs(each);
   }
   Status reclaim() override { return inner_->reclaim(); }
+  std::vector<std::string> left_by_reclaim() const override { return inner_->left_by_reclaim(); }
   Status apply(const Batch& batch) override { return inner_->apply(batch); }
   Result<std::string> get(std::string_view key) const override { return inner_->get(key); }
   Status scan(std::string_view prefix,
@@ -36,6 +40,10 @@ class BackendWrapper : public Backend {
     return inner_->scan(prefix, each);
   }
   Status recover() override { return inner_->recover(); }
+  Result<std::vector<MediumDamage>> find_damage(
+      const std::function<void(std::uint64_t done, std::uint64_t total)>& on_read) const override {
+    return inner_->find_damage(on_read);
+  }
   Result<DiskUse> disk_use() const override { return inner_->disk_use(); }
 
  protected:

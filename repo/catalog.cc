@@ -36,7 +36,7 @@ Result<Catalog> Catalog::load(const Backend& backend) {
     }
     return true;
   });
-  FRESHET_TRY(status);
+  FRESHET_TRY(catalog.unless_damaged(std::move(status)));
   catalog.forest_->settle();
   status = backend.scan(kHighWaterPrefix, [&](std::string_view key, std::string_view value) {
     const std::string model(key.substr(kHighWaterPrefix.size()));
@@ -45,7 +45,7 @@ Result<Catalog> Catalog::load(const Backend& backend) {
     }
     return true;
   });
-  FRESHET_TRY(status);
+  FRESHET_TRY(catalog.unless_damaged(std::move(status)));
   status = backend.scan(kSegmentPrefix, [&](std::string_view key, std::string_view value) {
     const Result<SegmentRow> segment = decode_segment_row(value);
     catalog.add_segment(segment ? segment->bytes : 0);
@@ -53,8 +53,14 @@ Result<Catalog> Catalog::load(const Backend& backend) {
     if (name && segment && segment->base) catalog.set_base(*name, segment->base);
     return true;
   });
-  FRESHET_TRY(status);
+  FRESHET_TRY(catalog.unless_damaged(std::move(status)));
   return catalog;
+}
+
+Status Catalog::unless_damaged(Status read) {
+  if (read || read.error().code() != Code::corrupt) return read;
+  unread_ = read.error().message();
+  return {};
 }
 
 void Catalog::add(const VersionName& name, VersionRow row) { place(name, std::move(row), Settled::now); }
@@ -99,6 +105,11 @@ void Catalog::drop_segment(std::uint64_t bytes) {
 void Catalog::retire(const VersionName& name, VersionRow tombstone) {
   --versions_;
   add(name, std::move(tombstone));
+}
+
+void Catalog::replace(const VersionName& name, VersionRow row) {
+  --versions_;
+  add(name, std::move(row));
 }
 
 std::optional<VersionNumber> Catalog::newest(const Versions& versions) {
@@ -182,13 +193,14 @@ Status remove_leftover_blobs(Backend& backend, const Catalog& catalog,
     return true;
   }));
   std::vector<std::string> leftover;
-  FRESHET_TRY(backend.list_blobs([&](std::string_view key, std::uint64_t) {
+  const Status listed = backend.list_blobs([&](std::string_view key, std::uint64_t) {
     if (kept.keeps(key)) return true;
     const std::optional<SegmentName> segment = segment_of_blob(key);
     const auto writer = segment ? catalog.row_of(segment->writer) : nullptr;
     if ((writer == nullptr || !writer->retired) && !in_use(key)) leftover.emplace_back(key);
     return true;
-  }));
+  });
+  if (!listed && listed.error().code() != Code::corrupt) return listed;  // Others are told of damage: verify, gc.
   if (leftover.empty()) return {};
   for (const std::string& key : leftover) FRESHET_TRY(backend.erase_blob(key));
   return backend.reclaim();

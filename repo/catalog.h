@@ -28,7 +28,8 @@ class Catalog {
   };
   using Versions = std::map<VersionNumber, Entry>;
 
-  /// Reads all rows. A damaged row keeps its place under its name; it hides no other one.
+  /// Reads all rows. A damaged row keeps its place under its name; it hides no other one. What the medium lost itself
+  /// is in unread().
   static Result<Catalog> load(const Backend& backend);
 
   void add(const VersionName& name, VersionRow row);
@@ -36,6 +37,8 @@ class Catalog {
   void drop_segment(std::uint64_t bytes);
   /// Puts the tombstone in the version's place. REQUIRES: it is there, and not retired.
   void retire(const VersionName& name, VersionRow tombstone);
+  /// The row is another one from now on. REQUIRES: it is there, and neither is retired.
+  void replace(const VersionName& name, VersionRow row);
   /// The segment is stored as a delta onto `base`, or as it is. One that is erased may keep its base.
   void set_base(const SegmentName& segment, const std::optional<SegmentName>& base);
   /// What it is a delta onto. Who needs a segment needs its base too.
@@ -73,8 +76,11 @@ class Catalog {
   std::uint64_t retired() const { return retired_; }
   std::uint64_t segments() const { return segments_; }
   std::uint64_t segment_bytes() const { return segment_bytes_; }
+  /// Why not all records could be read; empty when they could. Versions, numbers and segments may be missing then.
+  const std::string& unread() const { return unread_; }
 
  private:
+  Status unless_damaged(Status read);
   enum class Settled { now, later };
   void place(const VersionName& name, VersionRow row, Settled settled);
 
@@ -86,6 +92,7 @@ class Catalog {
   std::uint64_t retired_ = 0;
   std::uint64_t segments_ = 0;
   std::uint64_t segment_bytes_ = 0;
+  std::string unread_;
 };
 
 /// Erases the blobs that a crash, or a put that failed, left: no segment record names them, and they are not `in_use`.

@@ -18,7 +18,15 @@ struct Garbage {
   std::vector<SegmentName> unnamed;  ///< Records that nobody names.
   std::uint64_t unnamed_bytes = 0;
   std::vector<std::pair<std::string, std::uint64_t>> blobs;  ///< To be erased: key and size, in their order.
+  std::vector<std::string> notes;                            ///< What could not be read, and so stays.
 };
+
+// What cannot be read stays, and is told.
+Status noted(Status read, std::string_view what, std::vector<std::string>& notes) {
+  if (read || read.error().code() != Code::corrupt) return read;
+  notes.push_back(format("{}: {}", what, read.error().message()));
+  return {};
+}
 
 /// Sums up by writer; one object for what goes, one for what stays.
 class Rows {
@@ -55,7 +63,7 @@ Result<Garbage> find_garbage(const Backend& backend, const References& reference
                              const std::unordered_set<SegmentName>& in_flight) {
   Garbage garbage;
   KeptBlobs kept;
-  FRESHET_TRY(backend.scan(kSegmentPrefix, [&](std::string_view key, std::string_view value) {
+  Status scanned = backend.scan(kSegmentPrefix, [&](std::string_view key, std::string_view value) {
     key.remove_prefix(kSegmentPrefix.size());
     const auto segment = parse_segment_key(key);
     if (!segment || references.unknown() != 0 || references.of(*segment) != 0) {
@@ -66,13 +74,18 @@ Result<Garbage> find_garbage(const Backend& backend, const References& reference
     garbage.unnamed.push_back(*segment);
     garbage.unnamed_bytes += row ? row->bytes : 0;
     return true;
-  }));
-  FRESHET_TRY(backend.list_blobs([&](std::string_view key, std::uint64_t bytes) {
+  });
+  const bool all_known = scanned.has_value();
+  FRESHET_TRY(
+      noted(std::move(scanned), "no blobs are erased, since the records of some cannot be read", garbage.notes));
+  if (!all_known) return garbage;
+  Status listed = backend.list_blobs([&](std::string_view key, std::uint64_t bytes) {
     if (kept.keeps(key)) return true;
     const auto segment = segment_of_blob(key);
     if (!segment || in_flight.count(*segment) == 0) garbage.blobs.emplace_back(key, bytes);
     return true;
-  }));
+  });
+  FRESHET_TRY(noted(std::move(listed), "some blobs stay, needed or not, since they cannot be listed", garbage.notes));
   return garbage;
 }
 
@@ -161,49 +174,72 @@ Status LocalRepository::Impl::drop_unnamed(const std::vector<SegmentName>& unnam
 // An identity that is stored, or was, takes no other put: nobody has to remember which of them were given up.
 Status LocalRepository::Impl::drop_given_up() {
   Backend::Batch batch;
-  FRESHET_TRY(backend->scan(kGivenUpPrefix, [&](std::string_view key, std::string_view) {
+  const Status scanned = backend->scan(kGivenUpPrefix, [&](std::string_view key, std::string_view) {
     const auto given_up = parse_given_up_key(key);
     const MutexLock lock(mutex);
     if (given_up && catalog.find(given_up->first)) batch.push_back(Backend::Erase{std::string(key)});
     return batch.size() < kErasedPerBatch;  // The next gc() goes on.
-  }));
+  });
+  if (!scanned && scanned.error().code() != Code::corrupt) return scanned;
   return batch.empty() ? Status() : apply(batch);
+}
+
+Result<bool> LocalRepository::Impl::erase_garbage(const GcOptions& options, const Progress& progress,
+                                                  GcReport& report) {
+  FRESHET_TRY(need_references());
+  FRESHET_ASSIGN(Garbage garbage, find_garbage(*backend, *references, segments_in_flight));
+  std::move(garbage.notes.begin(), garbage.notes.end(), std::back_inserter(report.notes));
+  if (references->unknown() != 0) {
+    report.notes.push_back(format("what retired versions left stays, since {} records that may name it cannot be read",
+                                  references->unknown()));
+  }
+  {
+    const MutexLock lock(mutex);
+    report.rows = rows_of(garbage, catalog);
+    report.live_bytes = catalog.segment_bytes() - garbage.unnamed_bytes;
+  }
+  std::uint64_t total = 0;
+  for (const auto& [key, bytes] : garbage.blobs) total += bytes;
+  if (options.dry_run) {
+    report.freed_bytes = total;
+    Result<std::vector<GcRow>> inherited = inherited_rows();
+    if (!inherited) {
+      FRESHET_TRY(noted(fail(std::move(inherited).error()), "what stays cannot be told", report.notes));
+      return false;
+    }
+    std::move(inherited->begin(), inherited->end(), std::back_inserter(report.rows));
+    std::stable_sort(report.rows.begin(), report.rows.end(),
+                     [](const GcRow& a, const GcRow& b) { return a.writer < b.writer; });
+    return false;
+  }
+  FRESHET_TRY(drop_unnamed(garbage.unnamed));
+  FRESHET_TRY(drop_given_up());
+  for (const auto& [key, bytes] : garbage.blobs) {
+    const auto segment = segment_of_blob(key);
+    if (segment && readable->holds(*segment)) continue;  // The next gc() takes it.
+    if (Status erased = backend->erase_blob(key); !erased) {
+      failed = true;
+      return fail(std::move(erased).error().with_context("collect garbage"));
+    }
+    report.freed_bytes += bytes;
+    if (progress) progress(report.freed_bytes, total);
+  }
+  return true;
 }
 
 Result<GcReport> LocalRepository::gc(const GcOptions& options, const Progress& progress) {
   GcReport report;
   {
     const MutexLock turn(impl_->turn);
-    if (!options.dry_run) FRESHET_TRY(impl_->ready_to_write());
-    FRESHET_TRY(impl_->need_references());
-    FRESHET_ASSIGN(const Garbage garbage, find_garbage(*impl_->backend, *impl_->references, impl_->segments_in_flight));
-    {
+    if (!options.dry_run) FRESHET_TRY(impl_->recovered());
+    if (!impl_->unread.empty()) {
       const MutexLock lock(impl_->mutex);
-      report.rows = rows_of(garbage, impl_->catalog);
-      report.live_bytes = impl_->catalog.segment_bytes() - garbage.unnamed_bytes;
-    }
-    std::uint64_t total = 0;
-    for (const auto& [key, bytes] : garbage.blobs) total += bytes;
-    if (options.dry_run) {
-      report.freed_bytes = total;
-      FRESHET_ASSIGN(std::vector<GcRow> inherited, impl_->inherited_rows());
-      std::move(inherited.begin(), inherited.end(), std::back_inserter(report.rows));
-      std::stable_sort(report.rows.begin(), report.rows.end(),
-                       [](const GcRow& a, const GcRow& b) { return a.writer < b.writer; });
+      report.live_bytes = impl_->catalog.segment_bytes();
+      report.notes.push_back("nothing is erased, since some records cannot be read: " + impl_->unread);
       return report;
     }
-    FRESHET_TRY(impl_->drop_unnamed(garbage.unnamed));
-    FRESHET_TRY(impl_->drop_given_up());
-    for (const auto& [key, bytes] : garbage.blobs) {
-      const auto segment = segment_of_blob(key);
-      if (segment && impl_->readable->holds(*segment)) continue;  // The next gc() takes it.
-      if (Status erased = impl_->backend->erase_blob(key); !erased) {
-        impl_->failed = true;
-        return fail(std::move(erased).error().with_context("collect garbage"));
-      }
-      report.freed_bytes += bytes;
-      if (progress) progress(report.freed_bytes, total);
-    }
+    FRESHET_ASSIGN(const bool goes_on, impl_->erase_garbage(options, progress, report));
+    if (!goes_on) return report;
   }
   // Giving the space back may move much of what stays. Nobody has to wait for that.
   if (Status reclaimed = impl_->backend->reclaim(); !reclaimed) {
@@ -211,6 +247,8 @@ Result<GcReport> LocalRepository::gc(const GcOptions& options, const Progress& p
     impl_->failed = true;
     return fail(std::move(reclaimed).error().with_context("collect garbage"));
   }
+  std::vector<std::string> left = impl_->backend->left_by_reclaim();
+  std::move(left.begin(), left.end(), std::back_inserter(report.notes));
   return report;
 }
 

@@ -21,15 +21,6 @@ struct SlotHash {
 
 using Given = std::map<std::string_view, const TensorView*>;
 
-// A put from files is a run of one version.
-Result<VersionId> new_version_id() {
-  VersionId id{.incarnation = 1, .sequence = 1};
-  if (::getrandom(&id.run, sizeof(id.run), 0) != static_cast<ssize_t>(sizeof(id.run))) {
-    return fail_errno(errno, "draw a run's name");
-  }
-  return id;
-}
-
 Result<Given> given_by_name(std::span<const TensorView> tensors) {
   Given given;
   for (const TensorView& tensor : tensors) {
@@ -132,13 +123,12 @@ Status stage_tensors(StagedPut& staged, const Given& given, const VersionRecord*
         found != given.end() ? digest_of(found->second->data) : ancestor->manifest.digests[*inherited];
     if (inherited && digest == ancestor->manifest.digests[*inherited]) {
       owners.push_back(ancestor->manifest.owners[*inherited]);
-      staged.bytes.emplace_back();
       staged.inherited_bytes += spec.bytes();
     } else {
       owners.push_back({.writer = manifest.id, .tensor = tensor});
-      staged.bytes.push_back(found->second->data);
       staged.own_bytes += spec.bytes();
     }
+    staged.bytes.push_back(found != given.end() ? std::optional(found->second->data) : std::nullopt);
     manifest.digests.push_back(digest);
   }
   manifest.owners = OwnerMap(std::move(owners));
@@ -149,28 +139,35 @@ Status stage_tensors(StagedPut& staged, const Given& given, const VersionRecord*
 
 std::function<Result<Bytes>(std::uint32_t tensor)> StagedPut::bytes_of() const {
   return [this](std::uint32_t tensor) -> Result<Bytes> {
-    const bool own = manifest.owners[tensor].writer == manifest.id;
-    if (!own) return fail(Code::corrupt, "the ancestor's bytes are not stored");
-    return bytes[tensor];
+    if (!bytes[tensor]) return fail(Code::corrupt, "the ancestor's bytes are not stored");
+    return *bytes[tensor];
   };
+}
+
+Result<VersionId> draw_version_id() {
+  VersionId id{.run = {}, .incarnation = 1, .sequence = 1};
+  if (::getrandom(&id.run, sizeof(id.run), 0) != static_cast<ssize_t>(sizeof(id.run))) {
+    return fail_errno(errno, "draw a run's name");
+  }
+  return id;
 }
 
 Result<StagedPut> stage_put(const Repository& repository, const StageRequest& request) {
   FRESHET_TRY(check_model_name(request.model));
-  std::optional<VersionRecord> ancestor;
-  if (request.ancestor) {
-    FRESHET_ASSIGN(ancestor, repository.get(*request.ancestor));
+  std::optional<VersionRecord> fetched;
+  if (request.ancestor && request.ancestor_record == nullptr) {
+    FRESHET_ASSIGN(fetched, repository.get(*request.ancestor));
   }
-  const VersionRecord* ancestor_record = ancestor ? &*ancestor : nullptr;
+  const VersionRecord* const ancestor = fetched ? &*fetched : request.ancestor_record;
   FRESHET_ASSIGN(const Given given, given_by_name(request.tensors.value_or(std::span<const TensorView>())));
 
   StagedPut staged;
   Manifest& manifest = staged.manifest;
   manifest.name.model = request.model;
-  FRESHET_ASSIGN(manifest.id, new_version_id());
-  FRESHET_ASSIGN(manifest.architecture, architecture_for(request, given, ancestor_record));
+  FRESHET_ASSIGN(manifest.id, draw_version_id());
+  FRESHET_ASSIGN(manifest.architecture, architecture_for(request, given, ancestor));
   FRESHET_TRY(check_known(*manifest.architecture, given));
-  if (ancestor) {
+  if (ancestor != nullptr) {
     manifest.ancestor = ancestor->manifest.id;
     manifest.ancestor_name = ancestor->manifest.name;
   }
@@ -181,9 +178,11 @@ Result<StagedPut> stage_put(const Repository& repository, const StageRequest& re
   staged.options = {.quality = request.quality,
                     .has_weights = request.tensors.has_value(),
                     .dedup = request.dedup,
-                    .deltas = request.deltas};
+                    .deltas = request.deltas,
+                    .placed = {},
+                    .drawn_id = true};
   if (request.tensors) {
-    FRESHET_TRY(stage_tensors(staged, given, ancestor_record));
+    FRESHET_TRY(stage_tensors(staged, given, ancestor));
   } else {
     const std::size_t tensors = manifest.architecture->tensors().size();
     manifest.owners = OwnerMap::all_written_by(manifest.id, tensors);

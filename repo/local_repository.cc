@@ -70,7 +70,13 @@ std::string tensor_label(const VersionName& name, const Architecture& architectu
 Status LocalRepository::Impl::load() {
   FRESHET_TRY(check_format(*backend));
   FRESHET_ASSIGN(Catalog loaded, Catalog::load(*backend));
-  if (!backend->read_only()) FRESHET_TRY(remove_leftovers(loaded));
+  unread = loaded.unread();
+  if (!backend->read_only() && unread.empty()) {
+    Status removed = remove_leftovers(loaded);
+    // They wait for gc() then: who opens a repository on a full disk means to make room.
+    if (!removed && removed.error().code() != Code::out_of_space) return removed;
+    if (!removed) failed = true;
+  }
   changes.end();
   FRESHET_TRY(index_catalog(loaded));
   contents.reset();
@@ -79,15 +85,24 @@ Status LocalRepository::Impl::load() {
   return {};
 }
 
-Status LocalRepository::Impl::ready_to_write() {
+Status LocalRepository::Impl::recovered() {
   if (backend->read_only()) return fail(Code::failed_precondition, "the repository is opened for reading only");
   if (!failed) return {};
   // Whether the batch that failed is there or not, only the backend's records say.
   FRESHET_TRY(backend->recover());
   references.reset();
-  FRESHET_TRY(load());
   failed = false;
-  return {};
+  Status loaded = load();
+  if (!loaded) failed = true;
+  return loaded;
+}
+
+Status LocalRepository::Impl::ready_to_write() {
+  FRESHET_TRY(recovered());
+  if (unread.empty()) return {};
+  return fail(Code::corrupt, format("nothing can be changed here, since some records cannot be read; copy what can be "
+                                    "read to another repository ({})",
+                                    unread));
 }
 
 Status LocalRepository::Impl::remove_leftovers(const Catalog& loaded) {

@@ -86,10 +86,12 @@ class LocalRepository final : public Repository {
   Result<VersionName> put(const Manifest& manifest, const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of,
                           PutOptions options) override;
   Result<VersionRecord> get(const VersionName& name) const override;
+  Status annotate(const VersionName& name, const Annotations& annotations) override;
   Result<VersionNumber> latest(const std::string& model) const override;
   Result<std::optional<VersionName>> find(const VersionId& id) const override;
   Status read(const VersionRecord& record, std::span<const TensorRead> reads) const override;
   Result<std::vector<std::uint32_t>> wanted(const Manifest& manifest, const PutOptions& options) const override;
+  bool proves_what_it_keeps() const override;
   Status read_range(const VersionRecord& record, std::uint32_t tensor, std::uint64_t offset,
                     MutableBytes out) const override;
   Result<std::shared_ptr<const void>> keep_readable(std::span<const SegmentName> segments) const override;
@@ -106,6 +108,7 @@ class LocalRepository final : public Repository {
   Status unpin(const VersionName& name, const std::string& by, const PinTerms& terms) override;
   Status renew_pins(const PinLease& lease) override;
   Result<std::vector<std::string>> pins(const VersionName& name) const override;
+  Result<std::vector<PinnedVersion>> all_pins() const override;
   Status read_segments(std::span<const SegmentRead> reads) const override;
   Status read_segment_range(const SegmentName& segment, std::uint64_t offset, MutableBytes out) const override;
   Result<bool> settle_put(const VersionId& id, std::uint64_t attempt) override;
@@ -143,6 +146,8 @@ class LocalRepository::Impl {
   /// Checks the format, and reads the catalog anew from the backend's records. REQUIRES: `turn` is held.
   Status load() FRESHET_REQUIRES(turn);
   /// Brings back a backend that failed in an earlier write. REQUIRES: `turn` is held.
+  Status recovered() FRESHET_REQUIRES(turn);
+  /// The same, and refuses where records cannot be read: a number could be given twice, or what is needed be let go.
   Status ready_to_write() FRESHET_REQUIRES(turn);
   /// Applies a batch, and remembers when the backend failed, and whether the batch erased a segment's record.
   /// REQUIRES: `turn` is held.
@@ -193,6 +198,10 @@ class LocalRepository::Impl {
   void index_version(const VersionName& name, const VersionRow& row, const Architecture& architecture)
       FRESHET_REQUIRES(turn);
   void unindex_version(const VersionId& id, std::uint64_t at_commit) FRESHET_REQUIRES(turn);
+
+  /// The row as it is after what is said of it now, in repo/annotate.cc.
+  Result<VersionRow> annotated(const Catalog::Found& version, const Annotations& annotations) const
+      FRESHET_REQUIRES(turn);
   std::shared_ptr<const MatchGraph> graph_of(const Digest& architecture) const;
 
   /// "net@best" for every alias that means the version: who is to retire it is told these.
@@ -213,12 +222,18 @@ class LocalRepository::Impl {
   /// Nothing when there is no such record.
   Result<std::optional<std::uint64_t>> segment_bytes(const std::string& record_key) const;
   Result<std::vector<GcRow>> inherited_rows() const FRESHET_REQUIRES(turn);
+  /// Erases, or says what would go. Answers whether there is space to be given back.
+  Result<bool> erase_garbage(const GcOptions& options, const Progress& progress, GcReport& report)
+      FRESHET_REQUIRES(turn);
   Status drop_unnamed(const std::vector<SegmentName>& unnamed) FRESHET_REQUIRES(turn);
   Status drop_given_up() FRESHET_REQUIRES(turn);
   struct Holder {
     std::string by;
     std::optional<Time> until;  ///< Nothing for one that stays.
+    std::uint64_t count = 0;    ///< 0 where their record is damaged.
   };
+  /// What a pin's record says; nothing when all its pins have ended.
+  std::optional<Holder> holder_of(std::string by, std::string_view value) const;
   /// Who holds the version now.
   Result<std::vector<Holder>> holders_of(const VersionName& name) const;
   /// "worker7 (for 94 s, unless it is renewed)".
@@ -311,6 +326,8 @@ class LocalRepository::Impl {
   /// commit_record(commit + 1) in it, and counts this up when it was applied.
   std::uint64_t commit FRESHET_GUARDED_BY(turn) = 0;
   static Backend::Put commit_record(std::uint64_t number);
+  /// Catalog::unread() of the one that was loaded.
+  std::string unread FRESHET_GUARDED_BY(turn);
 
   /// Never locks its readers out, so it stands beside `mutex`.
   StructureIndex index;

@@ -16,10 +16,12 @@ constexpr std::uint64_t kEntryCost = 128;
 
 Result<ManifestGroup> ManifestGroup::load(const Backend& backend, std::uint64_t number, const Backend::Batch* batch) {
   ManifestGroup group(number);
-  FRESHET_TRY(backend.scan(group_prefix(number), [&](std::string_view key, std::string_view value) {
+  Status scanned = backend.scan(group_prefix(number), [&](std::string_view key, std::string_view value) {
     if (const auto entry = parse_entry_key(number, key)) group.entries_.emplace(*entry, value);
     return true;
-  }));
+  });
+  if (!scanned && scanned.error().code() != Code::corrupt) return fail(std::move(scanned).error());
+  group.is_whole_ = scanned.has_value();
   if (batch == nullptr) return group;
   for (const auto& change : *batch) {
     const auto* put = std::get_if<Backend::Put>(&change);

@@ -21,10 +21,12 @@ namespace freshet {
 /// What a group has on the disk, or will have after a batch. One thread at a time; decoded entries live as long as it.
 class ManifestGroup {
  public:
-  /// `batch`: changes that are to be seen already; may be null.
+  /// `batch`: changes that are to be seen already; may be null. What the medium lost hides no other entry.
   static Result<ManifestGroup> load(const Backend& backend, std::uint64_t number, const Backend::Batch* batch);
 
   std::uint64_t number() const { return number_; }
+  /// False when there may be entries that could not be read.
+  bool is_whole() const { return is_whole_; }
   std::uint64_t bytes() const;
   std::uint32_t next_entry() const { return entries_.empty() ? 0 : entries_.rbegin()->first + 1; }
 
@@ -40,6 +42,7 @@ class ManifestGroup {
   explicit ManifestGroup(std::uint64_t number) : number_(number) {}
 
   std::uint64_t number_;
+  bool is_whole_ = true;
   std::map<std::uint32_t, std::string> entries_;
   std::unordered_map<std::uint32_t, std::unique_ptr<const UnprovedManifest>> decoded_;
 };

@@ -68,7 +68,7 @@ Status LocalRepository::Impl::store_manifest(Backend::Batch& batch, const Manife
   FRESHET_ASSIGN(ManifestGroup group, ManifestGroup::load(*backend, base->group, &batch));
   // A damaged base is none.
   const auto decoded = group.decode(base->entry);
-  if (decoded && (*decoded)->manifest.id == base->id) {
+  if (decoded && (*decoded)->manifest.id == base->id && group.is_whole()) {
     const EntryBase from{.entry = base->entry, .manifest = (*decoded)->manifest};
     std::string entry = encode_entry(manifest, &from);
     if (group.bytes() + entry.size() <= kGroupShare * whole_entry_bytes(manifest)) {

@@ -83,8 +83,9 @@ Status LocalRepository::Impl::index_catalog(const Catalog& loaded) {
       if (!stored) continue;
       graph = std::move(*stored);
     }
-    // What is in the index already stands there as it was stored: this catalog was read anew after a failed write.
-    (void)index.insert(entry_of(version.name, row, graph), 0);
+    // What is in the index already stands there as it was before a failed write, after which this catalog was read
+    // anew; that write may have been one that changed what is said of it.
+    if (!index.insert(entry_of(version.name, row, graph), 0)) index.restate(row.id, row.quality, row.tags, 0);
   }
   {
     const MutexLock lock(mutex);

@@ -81,26 +81,33 @@ Status LocalRepository::renew_pins(const PinLease& lease) {
   return impl_->leases.renew(lease, impl_->clock.now());
 }
 
+// Nothing for pins that have all ended.
+std::optional<LocalRepository::Impl::Holder> LocalRepository::Impl::holder_of(std::string by,
+                                                                              std::string_view value) const {
+  Holder holder{.by = std::move(by)};
+  Result<PinRow> row = decode_pin(value);
+  // What is damaged may be one that stays.
+  if (!row) return holder;
+  const MutexLock lock(mutex);
+  row->drop_ended(leases, clock.now());
+  if (row->empty()) return std::nullopt;
+  holder.count = row->stay;
+  bool stays = row->stay != 0;
+  for (const PinRow::Leased& one : row->leased) {
+    const std::optional<Time> end = leases.end_of(one.lease);
+    stays = stays || !end;
+    if (end) holder.until = std::max(holder.until.value_or(*end), *end);
+    holder.count += one.count;
+  }
+  if (stays) holder.until.reset();
+  return holder;
+}
+
 Result<std::vector<LocalRepository::Impl::Holder>> LocalRepository::Impl::holders_of(const VersionName& name) const {
   const std::string prefix = pin_prefix(name);
   std::vector<Holder> holders;
   FRESHET_TRY(backend->scan(prefix, [&](std::string_view key, std::string_view value) {
-    Holder holder{.by = std::string(key.substr(prefix.size())), .until = {}};
-    Result<PinRow> row = decode_pin(value);
-    // What is damaged may be one that stays.
-    if (row) {
-      const MutexLock lock(mutex);
-      row->drop_ended(leases, clock.now());
-      if (row->empty()) return true;
-      bool stays = row->stay != 0;
-      for (const PinRow::Leased& one : row->leased) {
-        const std::optional<Time> end = leases.end_of(one.lease);
-        stays = stays || !end;
-        if (end) holder.until = std::max(holder.until.value_or(*end), *end);
-      }
-      if (stays) holder.until.reset();
-    }
-    holders.push_back(std::move(holder));
+    if (auto holder = holder_of(std::string(key.substr(prefix.size())), value)) holders.push_back(*std::move(holder));
     return true;
   }));
   return holders;
@@ -118,6 +125,21 @@ Result<std::vector<std::string>> LocalRepository::pins(const VersionName& name) 
   std::vector<std::string> names;
   for (const Impl::Holder& holder : holders) names.push_back(holder.by);
   return names;
+}
+
+Result<std::vector<PinnedVersion>> LocalRepository::all_pins() const {
+  std::vector<PinnedVersion> all;
+  FRESHET_TRY(impl_->backend->scan(kPinPrefix, [&](std::string_view key, std::string_view value) {
+    auto named = parse_pin_key(key);
+    if (!named) return true;  // verify() tells of it.
+    const auto holder = impl_->holder_of(std::move(named->second), value);
+    if (!holder) return true;
+    PinnedVersion pinned{.version = std::move(named->first), .by = holder->by, .count = holder->count, .left = {}};
+    if (holder->until) pinned.left = std::max(Duration::zero(), *holder->until - impl_->clock.now());
+    all.push_back(std::move(pinned));
+    return true;
+  }));
+  return all;
 }
 
 }  // namespace freshet

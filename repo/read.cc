@@ -31,13 +31,15 @@ std::size_t readers(std::uint64_t bytes, const Backend& backend) {
 Result<VersionRecord> LocalRepository::get(const VersionName& name) const {
   FRESHET_ASSIGN(const Catalog::Found found, impl_->find(name));
   Result<Manifest> read = impl_->manifest_of(found.name, *found.row);
-  if (!read && read.error().code() == Code::corrupt && !impl_->backend->read_only()) {
-    // Whoever retires it takes the manifest first. Within the turn it is either all there or gone.
-    const MutexLock turn(impl_->turn);
-    FRESHET_TRY(impl_->find(found.name));
-    read = impl_->manifest_of(found.name, *found.row);
+  if (!read && read.error().code() == Code::corrupt) {
+    // One batch takes the manifest and leaves a tombstone; what is in memory is told afterwards. So the record says
+    // whether the manifest is damaged or gone. Readers do not wait for writers.
+    const Result<std::string> stored = impl_->backend->get(version_key(found.name));
+    const auto row = stored ? decode_version_row(*stored) : Result<VersionRow>(fail(stored.error()));
+    if (row && row->retired) return fail(Code::not_found, to_string(found.name) + " was retired");
   }
   FRESHET_ASSIGN(Manifest manifest, std::move(read));
+  manifest.tags = with_later_tags(std::move(manifest.tags), *found.row);
   return VersionRecord{.manifest = std::move(manifest),
                        .quality = found.row->quality,
                        .has_weights = found.row->has_weights,

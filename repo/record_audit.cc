@@ -27,7 +27,7 @@ bool agrees(const VersionRow& row, const Manifest& manifest) {
     if (own != row.own_bytes || inherited != row.inherited_bytes) return false;
   }
   std::vector<Digest> tags;
-  for (const auto& [key, value] : manifest.tags) tags.push_back(tag_digest(key, value));
+  for (const auto& [key, value] : with_later_tags(manifest.tags, row)) tags.push_back(tag_digest(key, value));
   return row.tags.empty() || row.tags == tags;
 }
 

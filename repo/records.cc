@@ -128,8 +128,19 @@ std::optional<EntryKey> parse_entry_key(std::string_view key) {
                   .entry = read_big_endian<std::uint32_t>(key.substr(2 + sizeof(std::uint64_t)))};
 }
 std::string high_water_key(std::string_view model) { return std::string(kHighWaterPrefix) + std::string(model); }
-std::string pin_prefix(const VersionName& name) { return named_key("p/", name); }
+std::string pin_prefix(const VersionName& name) { return named_key(kPinPrefix, name); }
 std::string pin_key(const VersionName& name, std::string_view by) { return pin_prefix(name) + std::string(by); }
+std::optional<std::pair<VersionName, std::string>> parse_pin_key(std::string_view key) {
+  if (!key.starts_with(kPinPrefix)) return std::nullopt;
+  key.remove_prefix(kPinPrefix.size());
+  const std::size_t end = key.find('\0');
+  if (end == std::string_view::npos || key.size() < end + 1 + sizeof(std::uint64_t)) return std::nullopt;
+  const std::string_view model = key.substr(0, end);
+  if (!check_model_name(model)) return std::nullopt;
+  const auto number = read_big_endian<std::uint64_t>(key.substr(end + 1));
+  return std::pair(VersionName{.model = std::string(model), .number = number},
+                   std::string(key.substr(end + 1 + sizeof(std::uint64_t))));
+}
 std::string alias_prefix(std::string_view model) { return "n/" + std::string(model) + '\0'; }
 std::string alias_key(std::string_view model, std::string_view alias) {
   return alias_prefix(model) + std::string(alias);
@@ -220,6 +231,17 @@ std::string encode(const VersionRow& row) {
   for (const Digest& tag : row.tags) tags.push_back(stored_digest(tag));
   const auto stored_tags = builder.CreateVectorOfStructs(tags);
 
+  std::vector<flatbuffers::Offset<stored::StoredTag>> later;
+  for (const auto& [key, value] : row.later_tags) {
+    const auto key_text = builder.CreateString(key);
+    const auto value_text = value ? builder.CreateString(*value) : flatbuffers::Offset<flatbuffers::String>();
+    later.push_back(stored::CreateStoredTag(builder, key_text, value_text));
+  }
+  // A row of which nothing was said later looks as it always did.
+  const auto later_tags = later.empty()
+                              ? flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<stored::StoredTag>>>()
+                              : builder.CreateVector(later);
+
   stored::VersionBuilder version(builder);
   version.add_id(&id);
   if (row.ancestor) version.add_ancestor(&ancestor);
@@ -237,6 +259,7 @@ std::string encode(const VersionRow& row) {
   version.add_entry(row.entry);
   version.add_commit(row.commit);
   version.add_tags(stored_tags);
+  if (!later.empty()) version.add_later_tags(later_tags);
   if (row.placed) version.add_placed(placed);
   return finish(builder, version.Finish());
 }
@@ -265,7 +288,29 @@ Result<VersionRow> decode_version_row(std::string_view value) {
   const auto quality = version->quality();
   if (quality.has_value()) row.quality = quality.value();
   if (version->placed() != nullptr) row.placed = placed_from(*version->placed());
+  if (version->later_tags() == nullptr) return row;
+  for (const stored::StoredTag* tag : *version->later_tags()) {
+    if (tag->key() == nullptr) return fail(Code::corrupt, "its record is damaged");
+    std::optional<std::string> said;
+    if (tag->value() != nullptr) said = tag->value()->str();
+    row.later_tags.emplace_back(tag->key()->str(), std::move(said));
+  }
   return row;
+}
+
+std::vector<std::pair<std::string, std::string>> with_later_tags(std::vector<std::pair<std::string, std::string>> tags,
+                                                                 const VersionRow& row) {
+  for (const auto& [key, value] : row.later_tags) {
+    const auto known = std::find_if(tags.begin(), tags.end(), [&](const auto& tag) { return tag.first == key; });
+    if (known == tags.end()) {
+      if (value) tags.emplace_back(key, *value);
+    } else if (value) {
+      known->second = *value;
+    } else {
+      tags.erase(known);
+    }
+  }
+  return tags;
 }
 
 std::string encode(const SegmentRow& row) {

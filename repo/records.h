@@ -52,6 +52,9 @@ std::optional<EntryKey> parse_entry_key(std::string_view key);
 std::string high_water_key(std::string_view model);
 std::string pin_prefix(const VersionName& name);
 std::string pin_key(const VersionName& name, std::string_view by);
+inline constexpr std::string_view kPinPrefix = "p/";
+/// The version and the holder of a pin_key().
+std::optional<std::pair<VersionName, std::string>> parse_pin_key(std::string_view key);
 std::string alias_prefix(std::string_view model);
 std::string alias_key(std::string_view model, std::string_view alias);
 
@@ -98,9 +101,14 @@ struct VersionRow {
   std::optional<Placed> placed;  ///< Of one provider of several.
   std::uint64_t group = 0;       ///< Where its manifest lies; 0: under manifest_key(), as format 1 had it.
   std::uint32_t entry = 0;
+  /// Said since it was put, by key; without a value: that tag went. `tags` is of what came out.
+  std::vector<std::pair<std::string, std::optional<std::string>>> later_tags;
   bool operator==(const VersionRow&) const = default;
 };
 std::string encode(const VersionRow& row);
+/// The tags of a version whose manifest has `tags`.
+std::vector<std::pair<std::string, std::string>> with_later_tags(std::vector<std::pair<std::string, std::string>> tags,
+                                                                 const VersionRow& row);
 Result<VersionRow> decode_version_row(std::string_view value);
 
 struct SegmentRow {

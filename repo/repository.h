@@ -115,13 +115,32 @@ struct VersionReference {
 };
 Result<VersionReference> parse_version_reference(std::string_view text);
 
+/// Pins of one holder on one version (see Repository::pin).
+struct PinnedVersion {
+  VersionName version;
+  std::string by;
+  std::uint64_t count = 0;  ///< How many unpin() would take away; 0 where their record is damaged.
+  /// How long until the last of them ends, unless its client renews it; nothing where one stays until it is taken away.
+  std::optional<Duration> left;
+};
+
+/// What is said of a version after it was put.
+struct Annotations {
+  bool sets_quality = false;
+  std::optional<double> quality;  ///< With sets_quality; absent: none any more.
+  /// Tags by key, no key twice. A tag that is there keeps its place, a new one comes last; without a value it goes.
+  std::vector<std::pair<std::string, std::optional<std::string>>> tags;
+};
+inline constexpr std::size_t kLaterTagsMax = 256;                    ///< Of one version, those that went included.
+inline constexpr std::size_t kLaterTagBytesMax = std::size_t{4096};  ///< Of a value.
+
 struct RepositoryStat {
   std::uint64_t models = 0;
   std::uint64_t versions = 0;          ///< Without retired ones.
   std::uint64_t retired_versions = 0;  ///< Whose tombstones keep their line.
   std::uint64_t live_tensors = 0;      ///< Distinct segments.
   std::uint64_t live_bytes = 0;
-  std::uint64_t disk_bytes = 0;  ///< All of it.
+  std::uint64_t disk_bytes = 0;  ///< All of it, but for the reserve that is laid by for a full disk.
   std::uint64_t metadata_bytes =
       0;  ///< Of disk_bytes, what is not payload. After gc() the rest is live_bytes and < 1 %.
 };
@@ -198,6 +217,9 @@ class Repository {
     /// is taken), bytes of segments that rest elsewhere are not asked for, and an attempt that settle_put() gave up is
     /// failed_precondition.
     std::optional<Placed> placed;
+    /// The version's identity was drawn for this put alone, and nobody knows it. Several providers may put another one
+    /// in its place, so that the version rests with one that answers.
+    bool drawn_id = false;
     /// Stores it though its ancestor was retired: for whoever keeps a run's every version, in whatever order others
     /// retire them. Segments that went with the ancestor are asked for again.
     bool ancestor_may_be_retired = false;
@@ -208,6 +230,10 @@ class Repository {
 
   /// Number 0: the newest. not_found names what is there instead.
   virtual Result<VersionRecord> get(const VersionName& name) const = 0;
+  /// Changes what is said of a version, its bytes and its owner map never: durable, all of it or nothing, and a commit
+  /// of its own. From then on get(), match() and its filters go by it. invalid_argument for tags that no version may
+  /// have; out_of_space when too much was said later than put().
+  virtual Status annotate(const VersionName& name, const Annotations& annotations);
   virtual Result<VersionNumber> latest(const std::string& model) const = 0;
   /// By identity, also one that was retired; nothing when it was never stored.
   virtual Result<std::optional<VersionName>> find(const VersionId& id) const = 0;
@@ -224,6 +250,9 @@ class Repository {
   /// some bytes of a tensor as they are stored, *not* checked against the digest: whoever puts the ranges together
   /// proves the whole.
   virtual Result<std::vector<std::uint32_t>> wanted(const Manifest& manifest, const PutOptions& options) const = 0;
+  /// True when a put (one without `deltas`) may be given bytes that somebody changes meanwhile: it reads each once, and
+  /// what it keeps is what it has proved.
+  virtual bool proves_what_it_keeps() const { return false; }
   virtual Status read_range(const VersionRecord& record, std::uint32_t tensor, std::uint64_t offset,
                             MutableBytes out) const = 0;
 
@@ -252,7 +281,8 @@ class Repository {
   virtual Result<VersionDiff> diff(const VersionName& a, const VersionName& b) const = 0;
 
   /// The stored versions that share the longest prefix with the query's graph, best first, and the commit after which
-  /// that is so; commits are counted from 1 and grow with every put, retirement and change of a quality. With
+  /// that is so; commits are counted from 1 and grow with every put, retirement and change of a quality (over
+  /// several providers from the microseconds since 1970 on, so that they can be compared between them). With
   /// `query.pin_by` the best row is pinned, durably, before anybody can retire it; who got no row holds no pin.
   /// invalid_argument for a query that makes no sense; not_found for an exclude_lineage that is not here.
   virtual Result<MatchAnswer> match(const MatchQuery& query) = 0;
@@ -266,6 +296,8 @@ class Repository {
   virtual Status pin(const VersionName& name, const std::string& by, const PinTerms& terms = {}) = 0;
   virtual Status unpin(const VersionName& name, const std::string& by, const PinTerms& terms = {}) = 0;
   virtual Result<std::vector<std::string>> pins(const VersionName& name) const = 0;
+  /// All pins that hold somebody up, by version and holder.
+  virtual Result<std::vector<PinnedVersion>> all_pins() const;
   /// The client of that lease lives: its pins hold for kPinLease from now on. For who passes leases on; a repository
   /// object renews its own lease by itself.
   virtual Status renew_pins(const PinLease& lease) = 0;

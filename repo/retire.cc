@@ -56,7 +56,10 @@ Result<References> LocalRepository::Impl::count_references() const {
         }
         return {};
       }));
-  FRESHET_TRY(scan_referrers([&](const ExternalReferrer& referrer) { counted.add_segments(referrer.segments); }));
+  const Status scanned =
+      scan_referrers([&](const ExternalReferrer& referrer) { counted.add_segments(referrer.segments); });
+  if (!scanned && scanned.error().code() != Code::corrupt) return fail(scanned.error());
+  if (!scanned) counted.add_unknown();  // Somebody elsewhere may name anything.
   return counted;
 }
 
@@ -97,6 +100,7 @@ Result<RetireReport> LocalRepository::Impl::retire_now(const Catalog::Found& ver
   }
   VersionRow tombstone = *version.row;
   tombstone.retired = true;
+  tombstone.later_tags.clear();  // Their digests stay with the others'.
   batch.push_back(Backend::Put{version_key(version.name), encode(tombstone)});
   FRESHET_TRY(erase_manifest(batch, version.name, *version.row));
   // Pins whose leases have ended hold nobody up, and are nobody's any more.

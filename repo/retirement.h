@@ -46,7 +46,7 @@ struct GcReport {
   std::uint64_t freed_bytes = 0;   ///< Or, of a dry run, those that would be.
   std::uint64_t live_bytes = 0;    ///< Of the segments that remain.
   std::vector<GcRow> rows;         ///< In the order of the writers. Without a dry run, only what was erased.
-  std::vector<std::string> notes;  ///< Of several providers: what could not be done now, and why.
+  std::vector<std::string> notes;  ///< What could not be done, and why: damage, or a provider that is away.
 };
 
 /// Somebody outside who names segments that are stored here: a version of another provider.

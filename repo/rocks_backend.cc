@@ -112,12 +112,15 @@ class RocksBackend final : public Backend {
 
   Status erase_blob(std::string_view key) override {
     FRESHET_TRY(check_writable());
+    FRESHET_TRY(go_on());
     const std::string first = chunk_key(key, 0);
     const std::string last = chunk_key(key, 0xffffffff);
+    const std::shared_lock<std::shared_mutex> lock(store_->blobs_mutex);
     rocksdb::WriteBatch batch;
     batch.DeleteRange(store_->payloads, first, last).PermitUncheckedError();
     batch.Delete(store_->blobs, inline_key(key)).PermitUncheckedError();
     batch.Delete(store_->blobs, head_key(key)).PermitUncheckedError();
+    static_cast<void>(store_->make_room(batch.GetDataSize()));
     return status_of(store_->db->Write({}, &batch), "erase a blob");
   }
 
@@ -126,14 +129,24 @@ class RocksBackend final : public Backend {
     FRESHET_TRY(iterate(store_->blobs, std::string(1, kHeadPrefix), [&](std::string_view key, std::string_view value) {
       const Result<BlobHead> head = decode_blob_head(value);
       if (!head) damaged = fail(head.error());
-      return head && each(key.substr(1), head->bytes);
+      return !head || each(key.substr(1), head->bytes);
     }));
     return damaged;
   }
 
   Status reclaim() override {
     FRESHET_TRY(check_writable());
+    FRESHET_TRY(go_on());
+    static_cast<void>(store_->make_room(0));
     return reclaim_space(*store_);
+  }
+  std::vector<std::string> left_by_reclaim() const override {
+    const MutexLock lock(store_->left_mutex);
+    return store_->left;
+  }
+  Result<std::vector<MediumDamage>> find_damage(
+      const std::function<void(std::uint64_t done, std::uint64_t total)>& on_read) const override {
+    return find_damage_in(*store_, on_read);
   }
 
   Status apply(const Batch& changes) override {
@@ -148,7 +161,11 @@ class RocksBackend final : public Backend {
       }
     }
     // What erases may go on: it is how room is made, and the spare room is for it.
-    if (!batch.HasDelete()) FRESHET_TRY(store_->check_room(batch.GetDataSize()));
+    if (batch.HasDelete()) {
+      static_cast<void>(store_->make_room(batch.GetDataSize()));
+    } else {
+      FRESHET_TRY(store_->check_room(batch.GetDataSize()));
+    }
     rocksdb::WriteOptions options;
     options.sync = true;
     return status_of(store_->db->Write(options, &batch), "write records");
@@ -179,7 +196,16 @@ class RocksBackend final : public Backend {
   }
 
   /// After an error of which no writer was told, all that was acknowledged is still in the log.
-  Status go_on() { return store_->stopped->exchange(false) ? recover() : Status(); }
+  Status go_on() {
+    if (store_->events->damaged.exchange(false)) {
+      store_->events->merges = false;
+      // Else one would be begun again and again. Whoever collects garbage tries to get what is alive out of there.
+      for (rocksdb::ColumnFamilyHandle* family : {store_->records, store_->blobs, store_->payloads}) {
+        store_->db->SetOptions(family, {{"disable_auto_compactions", "true"}}).PermitUncheckedError();
+      }
+    }
+    return store_->events->stopped.exchange(false) ? recover() : Status();
+  }
 
   Result<BlobHead> head_of(std::string_view key) const {
     std::string value;
@@ -218,10 +244,9 @@ class RocksBackend final : public Backend {
   Status iterate(rocksdb::ColumnFamilyHandle* family, std::string_view prefix,
                  const std::function<bool(std::string_view, std::string_view)>& each) const {
     const std::unique_ptr<rocksdb::Iterator> at(store_->db->NewIterator({}, family));
-    for (at->Seek(prefix); at->Valid() && at->key().starts_with(prefix); at->Next()) {
-      if (!each(at->key().ToStringView(), at->value().ToStringView())) return {};
-    }
-    return status_of(at->status(), "scan");
+    std::vector<Hole> holes;
+    FRESHET_TRY(scan_readable(*at, prefix, each, holes));
+    return status_of(holes, "scan");
   }
 
   const std::unique_ptr<RocksStore> store_;

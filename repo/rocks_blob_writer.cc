@@ -60,6 +60,7 @@ class RocksBlobWriter final : public BlobWriter {
 
   Status commit() override {
     if (open_table_) FRESHET_TRY(finish_table());
+    const std::shared_lock<std::shared_mutex> lock(store_.blobs_mutex);
     FRESHET_TRY(write_heads());
     for (const auto& table : tables_) {
       rocksdb::IngestExternalFileOptions options;
@@ -94,6 +95,7 @@ class RocksBlobWriter final : public BlobWriter {
   }
 
   Status write_chunks(std::string_view key, Bytes bytes, DigestStream* digest) {
+    FRESHET_TRY(store_.check_room(bytes.size()));
     const std::string first = chunk_key(key, 0);
     // Keys ascend within a table.
     if (open_table_ && (first <= last_key_ || tables_.back()->bytes() >= kTableBytesMax)) FRESHET_TRY(finish_table());

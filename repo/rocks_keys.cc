@@ -23,6 +23,21 @@ std::string chunk_key(std::string_view blob, std::uint32_t chunk) {
   return key;
 }
 
+std::optional<std::string> blob_of_chunk_key(std::string_view key) {
+  std::string blob;
+  for (std::size_t at = 0; at < key.size(); ++at) {
+    blob.push_back(key[at]);
+    if (key[at] != '\0') continue;
+    if (at + 1 == key.size()) return std::nullopt;
+    if (key[++at] == '\1') {
+      blob.pop_back();
+      return blob;
+    }
+    if (key[at] != '\xff') return std::nullopt;
+  }
+  return std::nullopt;
+}
+
 std::string encode(const BlobHead& head) {
   flatbuffers::FlatBufferBuilder builder(64);
   builder.Finish(stored::CreateBlobHead(builder, head.bytes, head.chunk_bytes));
@@ -47,7 +62,7 @@ Result<BlobHead> decode_blob_head(std::string_view value) {
 Status status_of(const rocksdb::Status& status, std::string_view what) {
   if (status.ok()) return {};
   Code code = Code::io_error;
-  if (status.IsNoSpace() || status.subcode() == rocksdb::Status::kSpaceLimit || status.IsMemoryLimit()) {
+  if (is_no_space(status) || status.IsMemoryLimit()) {
     code = Code::out_of_space;
   } else if (status.IsNotFound() || status.IsPathNotFound()) {
     code = Code::not_found;

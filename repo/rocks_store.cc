@@ -1,10 +1,11 @@
 #include "repo/rocks_store.h"
 
 #include <fcntl.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdarg>
+#include <cstring>
 #include <filesystem>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include <rocksdb/table.h>
 #include "core/format.h"
 #include "repo/chunk_memory.h"
+#include "repo/rocks_blocks.h"
 #include "repo/table_files.h"
 
 namespace freshet {
@@ -26,21 +28,30 @@ constexpr char kIncoming[] = "incoming";
 
 // After a full disk RocksDB would look for room every few seconds and be busy meanwhile. Whoever writes next knows
 // better when to try: recover() does.
-class NoRecoveryByItself final : public rocksdb::EventListener {
+//
+// A damaged table cannot be compacted. For RocksDB that is reason enough to take no writes until it is opened again,
+// and then to fail the same way. But nothing is lost by leaving the tables as they are, and much by not being able to
+// retire what is damaged: so that error is none, and whoever writes next has no more such compactions begun.
+class Listener final : public rocksdb::EventListener {
  public:
-  explicit NoRecoveryByItself(std::shared_ptr<std::atomic<bool>> stopped) : stopped_(std::move(stopped)) {}
-  void OnBackgroundError(rocksdb::BackgroundErrorReason reason, rocksdb::Status*) override {
+  explicit Listener(std::shared_ptr<RocksStore::Events> events) : events_(std::move(events)) {}
+  void OnBackgroundError(rocksdb::BackgroundErrorReason reason, rocksdb::Status* error) override {
+    if (reason == rocksdb::BackgroundErrorReason::kCompaction && error->IsCorruption()) {
+      events_->damaged = true;
+      *error = rocksdb::Status::OK();
+      return;
+    }
     // Who writes is told of its own errors, and brings the database back itself.
     const bool in_background =
         reason == rocksdb::BackgroundErrorReason::kFlush || reason == rocksdb::BackgroundErrorReason::kCompaction;
-    if (in_background) *stopped_ = true;
+    if (in_background) events_->stopped = true;
   }
   void OnErrorRecoveryBegin(rocksdb::BackgroundErrorReason, rocksdb::Status, bool* auto_recovery) override {
     *auto_recovery = false;
   }
 
  private:
-  const std::shared_ptr<std::atomic<bool>> stopped_;
+  const std::shared_ptr<RocksStore::Events> events_;
 };
 
 // RocksDB's diary. Its own one, a file beside the data, ends the process on a full disk where RocksDB was built with
@@ -53,7 +64,7 @@ class NoDiary final : public rocksdb::Logger {
 
 // The budget is small on purpose: a repository sits beside a training run that wants the memory. Payloads pass through
 // without staying.
-rocksdb::DBOptions db_options(const RocksOptions& options, const std::shared_ptr<std::atomic<bool>>& stopped) {
+rocksdb::DBOptions db_options(const RocksOptions& options, const std::shared_ptr<RocksStore::Events>& events) {
   rocksdb::DBOptions db;
   db.create_if_missing = options.create && !options.read_only;
   db.create_missing_column_families = db.create_if_missing;
@@ -66,15 +77,23 @@ rocksdb::DBOptions db_options(const RocksOptions& options, const std::shared_ptr
   db.bytes_per_sync = 8 << 20;
   db.advise_random_on_open = false;
   db.info_log = std::make_shared<NoDiary>();
-  db.listeners.push_back(std::make_shared<NoRecoveryByItself>(stopped));
+  db.listeners.push_back(std::make_shared<Listener>(events));
   return db;
 }
 
-rocksdb::ColumnFamilyOptions record_options(const std::shared_ptr<rocksdb::Cache>& cache) {
+/// When a table's index is read: with the first look at the table, as is quickest, or when it is needed. A table whose
+/// index is damaged keeps the whole database from being opened in the first way.
+enum class Indexes { at_once, late };
+enum class Family { records, blobs, payloads };
+
+rocksdb::ColumnFamilyOptions record_options(const std::shared_ptr<rocksdb::Cache>& cache, Family kind,
+                                            Indexes indexes) {
   rocksdb::BlockBasedTableOptions table;
   table.block_cache = cache;
   table.block_size = 16 << 10;
   table.format_version = 5;
+  table.cache_index_and_filter_blocks = indexes == Indexes::late;
+  if (kind != Family::records) table.flush_block_policy_factory = make_block_layout(kind == Family::blobs);
   rocksdb::ColumnFamilyOptions family;
   family.table_factory.reset(rocksdb::NewBlockBasedTableFactory(table));
   family.compression = rocksdb::kNoCompression;
@@ -82,8 +101,8 @@ rocksdb::ColumnFamilyOptions record_options(const std::shared_ptr<rocksdb::Cache
   return family;
 }
 
-rocksdb::ColumnFamilyOptions payload_options(const std::shared_ptr<rocksdb::Cache>& cache) {
-  rocksdb::ColumnFamilyOptions family = record_options(cache);
+rocksdb::ColumnFamilyOptions payload_options(const std::shared_ptr<rocksdb::Cache>& cache, Indexes indexes) {
+  rocksdb::ColumnFamilyOptions family = record_options(cache, Family::payloads, indexes);
   // Table files come in at the lowest level that has room for their keys. Nothing makes that level compact by itself,
   // so a payload is written once.
   family.max_bytes_for_level_base = std::uint64_t{1} << 50;
@@ -93,7 +112,8 @@ rocksdb::ColumnFamilyOptions payload_options(const std::shared_ptr<rocksdb::Cach
 }
 
 bool is_of_rocksdb(const std::string& name) {
-  for (const char* prefix : {"LOCK", "LOG", "MANIFEST-", "IDENTITY", "OPTIONS-", "lost+found", kIncoming}) {
+  for (const char* prefix :
+       {"LOCK", "LOG", "MANIFEST-", "IDENTITY", "OPTIONS-", "lost+found", kIncoming, kReserveName}) {
     if (name.rfind(prefix, 0) == 0) return true;
   }
   const std::string extension = fs::path(name).extension();
@@ -104,6 +124,7 @@ bool is_of_rocksdb(const std::string& name) {
 Status check_folder(const RocksOptions& options) {
   std::error_code error;
   if (fs::exists(fs::path(options.folder) / "CURRENT", error)) return {};
+  if (error) return fail_errno(error.value(), "open the repository " + options.folder);
   if (!options.create || options.read_only) {
     return fail(Code::not_found, format("{} holds no repository", options.folder));
   }
@@ -141,8 +162,20 @@ Status open_status(const rocksdb::Status& status, const std::string& folder) {
     if (const pid_t holder = lock_holder(folder); holder != 0) {
       return fail(Code::unavailable, format("the repository {} is in use by process {}", folder, holder));
     }
+    // He let it go just now, or his number is not known here.
+    if (text.find(std::strerror(EAGAIN)) != std::string::npos ||
+        text.find(std::strerror(EACCES)) != std::string::npos) {
+      return fail(Code::unavailable, format("the repository {} is in use by another process", folder));
+    }
   }
-  return status_of(status, "open the repository " + folder);
+  if (is_no_space(status)) return fail(no_room(folder, kReserveBytes).error());
+  const Status opened = status_of(status, "open the repository " + folder);
+  // There is a database. So what is missing is a part of it.
+  if (opened.error().code() == Code::not_found) return fail(Code::corrupt, opened.error().message());
+  if (opened.error().code() == Code::invalid_argument) {
+    return fail(Code::failed_precondition, format("{} holds a database that is no repository ({})", folder, text));
+  }
+  return opened;
 }
 
 // What a crash left half-written. Best effort: the names are not used again anyway.
@@ -152,26 +185,13 @@ void empty_incoming(const std::string& folder) {
   fs::create_directory(fs::path(folder) / kIncoming, error);
 }
 
-}  // namespace
+struct Database {
+  std::unique_ptr<rocksdb::DB> db;
+  std::vector<rocksdb::ColumnFamilyHandle*> families;
+};
 
-rocksdb::Options payload_table_options() {
-  return rocksdb::Options(db_options({}, std::make_shared<std::atomic<bool>>()),
-                          payload_options(rocksdb::NewLRUCache(1 << 20)));
-}
-
-Status RocksStore::check_room(std::uint64_t bytes) const {
-  std::uint64_t in_memory = 0;
-  db->GetAggregatedIntProperty(rocksdb::DB::Properties::kCurSizeAllMemTables, &in_memory);
-  struct statvfs disk {};
-  if (::statvfs(folder.c_str(), &disk) != 0) return {};  // The write itself will tell.
-  const std::uint64_t room = std::uint64_t{disk.f_bavail} * disk.f_frsize;
-  if (room >= bytes + in_memory + kSpareBytes) return {};
-  return fail(Code::out_of_space, format("{} has {} bytes left: No space left on device", folder, room));
-}
-
-Result<std::unique_ptr<RocksStore>> RocksStore::open(const RocksOptions& options) {
-  if (options.folder.empty()) return fail(Code::invalid_argument, "the repository's folder has no name");
-  FRESHET_TRY(check_folder(options));
+rocksdb::Status open_once(const RocksOptions& options, const rocksdb::DBOptions& settings, Indexes indexes,
+                          Database& out) {
   rocksdb::LRUCacheOptions cache_options;
   cache_options.capacity = 32 << 20;
   const std::shared_ptr<rocksdb::Cache> cache = rocksdb::NewLRUCache(cache_options);
@@ -181,38 +201,69 @@ Result<std::unique_ptr<RocksStore>> RocksStore::open(const RocksOptions& options
   cache_options.memory_allocator = make_chunk_memory();
   const std::shared_ptr<rocksdb::Cache> payload_cache = rocksdb::NewLRUCache(cache_options);
   const std::vector<rocksdb::ColumnFamilyDescriptor> families = {
-      {rocksdb::kDefaultColumnFamilyName, record_options(cache)},
-      {"blobs", record_options(cache)},
-      {"payloads", payload_options(payload_cache)},
+      {rocksdb::kDefaultColumnFamilyName, record_options(cache, Family::records, indexes)},
+      {"blobs", record_options(cache, Family::blobs, indexes)},
+      {"payloads", payload_options(payload_cache, indexes)},
   };
-  const auto stopped = std::make_shared<std::atomic<bool>>(false);
-  std::unique_ptr<rocksdb::Env> env = rocksdb::NewCompositeEnv(make_table_file_system());
-  rocksdb::DBOptions db_settings = db_options(options, stopped);
-  db_settings.env = env.get();
-  std::vector<rocksdb::ColumnFamilyHandle*> handles;
   rocksdb::DB* db = nullptr;
   rocksdb::Status status;
   if (options.read_only) {
     // The owner may drop a file between our reading of its list and our opening of it: then the list is new.
     for (int attempt = 0; attempt < kReadOnlyOpensMax; ++attempt) {
-      status = rocksdb::DB::OpenForReadOnly(db_settings, options.folder, families, &handles, &db);
+      status = rocksdb::DB::OpenForReadOnly(settings, options.folder, families, &out.families, &db);
       if (status.ok() || !(status.IsPathNotFound() || status.IsCorruption() || status.IsIOError())) break;
     }
   } else {
-    status = rocksdb::DB::Open(db_settings, options.folder, families, &handles, &db);
+    status = rocksdb::DB::Open(settings, options.folder, families, &out.families, &db);
   }
-  FRESHET_TRY(open_status(status, options.folder));
+  out.db.reset(db);
+  return status;
+}
 
+// Once more with less, where it fails for what can be done without.
+rocksdb::Status open_somehow(const RocksOptions& options, rocksdb::DBOptions settings, Database& out) {
+  Indexes indexes = Indexes::at_once;
+  rocksdb::Status status = open_once(options, settings, indexes, out);
+  if (status.IsCorruption()) status = open_once(options, settings, indexes = Indexes::late, out);
+  if (!is_no_space(status) || options.read_only) return status;
+  std::error_code ignored;
+  fs::remove(fs::path(options.folder) / kReserveName, ignored);
+  settings.avoid_flush_during_recovery = true;  // What is in the log may stay there.
+  return open_once(options, settings, indexes, out);
+}
+
+}  // namespace
+
+rocksdb::Options payload_table_options() {
+  return rocksdb::Options(db_options({}, std::make_shared<RocksStore::Events>()),
+                          payload_options(rocksdb::NewLRUCache(1 << 20), Indexes::at_once));
+}
+
+rocksdb::Options blob_table_options() {
+  return rocksdb::Options(db_options({}, std::make_shared<RocksStore::Events>()),
+                          record_options(rocksdb::NewLRUCache(1 << 20), Family::blobs, Indexes::at_once));
+}
+
+Result<std::unique_ptr<RocksStore>> RocksStore::open(const RocksOptions& options) {
+  if (options.folder.empty()) return fail(Code::invalid_argument, "the repository's folder has no name");
+  FRESHET_TRY(check_folder(options));
   auto store = std::make_unique<RocksStore>();
-  store->stopped = stopped;
   store->folder = options.folder;
   store->read_only = options.read_only;
-  store->env = std::move(env);
-  store->db.reset(db);
-  store->records = handles[0];
-  store->blobs = handles[1];
-  store->payloads = handles[2];
-  if (!options.read_only) empty_incoming(options.folder);
+  store->events = std::make_shared<Events>();
+  store->env = rocksdb::NewCompositeEnv(make_table_file_system());
+  rocksdb::DBOptions settings = db_options(options, store->events);
+  settings.env = store->env.get();
+  Database opened;
+  FRESHET_TRY(open_status(open_somehow(options, settings, opened), options.folder));
+  store->db = std::move(opened.db);
+  store->records = opened.families[0];
+  store->blobs = opened.families[1];
+  store->payloads = opened.families[2];
+  if (!options.read_only) {
+    empty_incoming(options.folder);
+    store->lay_by_reserve();
+  }
   return store;
 }
 

@@ -68,13 +68,14 @@ class Sink::Impl {
     const Snapshot& snapshot = pending_->delivery.snapshot;
     const Time started = clock().now();
     std::uint64_t bytes_written = 0;
-    Result<VersionName> name = repository_.put(snapshot.manifest(),
-                                               [&](std::uint32_t tensor) -> Result<Bytes> {
-                                                 const Bytes bytes = snapshot.bytes(tensor);
-                                                 bytes_written += bytes.size();
-                                                 return bytes;
-                                               },
-                                               {.ancestor_may_be_retired = true});
+    Result<VersionName> name =
+        repository_.put(snapshot.manifest(),
+                        [&](std::uint32_t tensor) -> Result<Bytes> {
+                          const Bytes bytes = snapshot.bytes(tensor);
+                          bytes_written += bytes.size();
+                          return bytes;
+                        },
+                        {.dedup = options_.dedup, .deltas = options_.deltas, .ancestor_may_be_retired = true});
     SinkOptions::Event event{.version = snapshot.manifest().name, .put_time = clock().now() - started};
     if (name) {
       event.version = *name;

@@ -26,6 +26,8 @@ struct SinkOptions {
   std::string directory;
   std::string label = "repository";
   Duration retry_after = std::chrono::seconds(1);  ///< Between attempts to store a version that could not be.
+  bool dedup = false;   ///< As PutOptions has it: tensors that are stored already under another name are inherited.
+  bool deltas = false;  ///< As PutOptions has it: what changed a little is kept as lossless differences.
   struct Event {
     VersionName version;  ///< As it is stored, or as the publisher names it when it is not.
     Status status;

@@ -84,15 +84,38 @@ struct Shared {
   ReadOnce read_once;
 };
 
-/// A file's pages, to ask which of them the kernel has in memory; nothing is read by it.
+/// Which file a path led to. While somebody has it open, no other one can be taken for it.
+struct Identity {
+  dev_t device = 0;
+  ino_t inode = 0;
+  off_t bytes = -1;  ///< Less than 0: of no file.
+
+  explicit operator bool() const { return bytes >= 0; }
+  bool operator==(const Identity&) const = default;
+};
+
+Identity identity_of(const struct stat& stat) {
+  return {.device = stat.st_dev, .inode = stat.st_ino, .bytes = stat.st_size};
+}
+Identity identity_at(const std::string& path) {
+  struct stat stat {};
+  return ::stat(path.c_str(), &stat) == 0 ? identity_of(stat) : Identity{};
+}
+Identity identity_of(int file) {
+  struct stat stat {};
+  return ::fstat(file, &stat) == 0 ? identity_of(stat) : Identity{};
+}
+
+/// A file's pages, to ask which of them the kernel has in memory; nothing is read by it. Without any when the path
+/// leads to another file by now.
 class Pages {
  public:
-  explicit Pages(const std::string& path) {
+  Pages(const std::string& path, const Identity& expected) {
+    if (!expected || expected.bytes < static_cast<off_t>(kDirectBytesMin)) return;
     const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
     if (file < 0) return;
-    struct stat stat {};
-    if (::fstat(file, &stat) == 0 && static_cast<std::size_t>(stat.st_size) >= kDirectBytesMin) {
-      const auto bytes = static_cast<std::size_t>(stat.st_size);
+    if (identity_of(file) == expected) {
+      const auto bytes = static_cast<std::size_t>(expected.bytes);
       void* begin = ::mmap(nullptr, bytes, PROT_NONE, MAP_SHARED, file, 0);
       if (begin != MAP_FAILED) {
         begin_ = static_cast<std::byte*>(begin);
@@ -125,11 +148,14 @@ class Pages {
 
 class TableFile final : public rocksdb::FSRandomAccessFileOwnerWrapper {
  public:
-  TableFile(std::unique_ptr<rocksdb::FSRandomAccessFile> file, std::string path, std::shared_ptr<Shared> shared)
+  /// `identity`: of the file that `file` reads.
+  TableFile(std::unique_ptr<rocksdb::FSRandomAccessFile> file, std::string path, const Identity& identity,
+            std::shared_ptr<Shared> shared)
       : FSRandomAccessFileOwnerWrapper(std::move(file)),
         path_(std::move(path)),
+        identity_(identity),
         hash_(std::hash<std::string>()(path_)),
-        pages_(path_),
+        pages_(path_, identity_),
         shared_(std::move(shared)) {}
 
   rocksdb::IOStatus Read(std::uint64_t offset, std::size_t bytes, const rocksdb::IOOptions& options,
@@ -143,26 +169,28 @@ class TableFile final : public rocksdb::FSRandomAccessFileOwnerWrapper {
   }
 
  private:
-  // False when it cannot be read so, for whatever reason; who then reads as usual is told it.
+  // False when it cannot be read so, for whatever reason; who then reads as usual is told it. A descriptor of each
+  // table would be twice as many as RocksDB has, so the path is opened again, and may lead to another file by now.
   bool read_from_disk(std::uint64_t offset, std::size_t bytes, char* out) const {
     const int file = ::open(path_.c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC);
     if (file < 0) return false;
     Pieces::Piece piece = shared_->pieces.take();
     bool whole = false;
-    if (piece != nullptr) {
+    if (piece != nullptr && identity_of(file) == identity_) {
       const std::uint64_t first = offset / kBlockBytes * kBlockBytes;
       const auto before = static_cast<std::size_t>(offset - first);
       const std::size_t length = (before + bytes + kBlockBytes - 1) / kBlockBytes * kBlockBytes;
       const ssize_t got = ::pread(file, piece.get(), length, static_cast<off_t>(first));
       whole = got >= 0 && static_cast<std::size_t>(got) >= before + bytes;
       if (whole) std::memcpy(out, piece.get() + before, bytes);
-      shared_->pieces.give_back(std::move(piece));
     }
+    if (piece != nullptr) shared_->pieces.give_back(std::move(piece));
     ::close(file);
     return whole;
   }
 
   const std::string path_;
+  const Identity identity_;
   const std::size_t hash_;
   const Pages pages_;
   const std::shared_ptr<Shared> shared_;
@@ -177,9 +205,11 @@ class TableFileSystem final : public rocksdb::FileSystemWrapper {
   rocksdb::IOStatus NewRandomAccessFile(const std::string& path, const rocksdb::FileOptions& options,
                                         std::unique_ptr<rocksdb::FSRandomAccessFile>* result,
                                         rocksdb::IODebugContext* debug) override {
+    // RocksDB keeps its descriptor to itself: the path leads to that file when it did so before and does so afterwards.
+    const Identity before = identity_at(path);
     rocksdb::IOStatus status = FileSystemWrapper::NewRandomAccessFile(path, options, result, debug);
-    if (status.ok() && path.ends_with(".sst")) {
-      *result = std::make_unique<TableFile>(std::move(*result), path, shared_);
+    if (status.ok() && path.ends_with(".sst") && before && identity_at(path) == before) {
+      *result = std::make_unique<TableFile>(std::move(*result), path, before, shared_);
     }
     return status;
   }

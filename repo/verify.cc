@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "core/format.h"
+
 #include "repo/local_repository.h"
 #include "repo/record_audit.h"
 
@@ -22,6 +24,7 @@ class Verifier {
         total_(total),
         progress_(progress),
         seen_(std::move(known)),
+        told_(seen_),
         report_(report) {}
 
   void check(const Manifest& manifest, const std::optional<Placed>& placed) {
@@ -43,13 +46,15 @@ class Verifier {
     if (!record && record.error().code() == Code::not_found && is_gone(version)) return;
     report_.checked_bytes = before;
     status = check_segment(segment, row.bytes, row.digest);
-    if (!status) add(version, tensor, status.error());
+    if (!status) tell(segment, version, tensor, status.error());
   }
 
   /// The segment's bytes need not be read: that much is known.
   void skip(const SegmentName& segment, const VersionName& version, const std::string& tensor, const Error& error) {
-    if (seen_.insert(segment).second) add(version, tensor, error);
+    if (seen_.insert(segment).second) tell(segment, version, tensor, error);
   }
+
+  bool has_told(const SegmentName& segment) const { return told_.contains(segment); }
 
   void add(const VersionName& name, const std::string& tensor, const Error& error) {
     report_.corrupt.push_back({.version = name,
@@ -59,6 +64,11 @@ class Verifier {
   }
 
  private:
+  void tell(const SegmentName& segment, const VersionName& version, const std::string& tensor, const Error& error) {
+    told_.insert(segment);
+    add(version, tensor, error);
+  }
+
   /// True for what is a version no more, and for no version at all.
   bool is_gone(const VersionName& version) const {
     const MutexLock lock(impl_.mutex);
@@ -99,8 +109,37 @@ class Verifier {
   DigestStream stream_;
   std::vector<std::byte> piece_;
   std::unordered_set<SegmentName> seen_;
+  std::unordered_set<SegmentName> told_;  ///< Whose damage is in the report.
   VerifyReport& report_;
 };
+
+Result<std::vector<MediumDamage>> check_medium(const Backend& backend, std::uint64_t more, const Progress& progress) {
+  return backend.find_damage([&](std::uint64_t done, std::uint64_t total) {
+    if (progress) progress(done, total + more);
+  });
+}
+
+// Damage of a tensor was told as such. The rest is told by its place.
+void tell_of_medium(const Backend& backend, const std::vector<MediumDamage>& found, const Verifier& verifier,
+                    VerifyReport& report) {
+  for (const MediumDamage& damage : found) {
+    bool is_told = false;
+    bool is_needed = false;
+    for (const std::string& blob : damage.blobs) {
+      const auto segment = segment_of_blob(blob);
+      if (!segment) continue;
+      is_told = is_told || verifier.has_told(*segment);
+      is_needed = is_needed || backend.get(segment_record_key(*segment)).has_value();
+    }
+    if (is_told) continue;
+    const char* of_whom = damage.in_records ? "records that lay there are lost"
+                          : is_needed       ? "what versions need there can still be read"
+                                            : "in bytes that nobody refers to; gc erases them";
+    VerifyReport::Corrupt& one = report.corrupt.emplace_back();
+    one.record = damage.where;
+    one.reason = format("{}: {}", of_whom, damage.reason);
+  }
+}
 
 // Its record and manifest, and the records of its segments; payloads are read afterwards.
 Result<std::optional<Manifest>> check_one(const LocalRepository::Impl& impl, const Catalog::Found& found,
@@ -138,21 +177,22 @@ Result<VerifyReport> LocalRepository::verify(const std::optional<VersionName>& n
     return report;
   }
 
+  std::uint64_t total = 0;
+  {
+    const MutexLock lock(impl_->mutex);
+    total = impl_->catalog.segment_bytes();
+  }
+  FRESHET_ASSIGN(const std::vector<MediumDamage> found, check_medium(*impl_->backend, total, progress));
   std::unordered_set<SegmentName> known;
   std::string unread;
   {
     const MutexLock turn(impl_->turn);
     // After a write that failed, what is in memory may not be what is stored.
-    if (!impl_->backend->read_only()) FRESHET_TRY(impl_->ready_to_write());
+    if (!impl_->backend->read_only()) FRESHET_TRY(impl_->recovered());
     RecordAudit audit(*impl_, {impl_->references, impl_->segments_in_flight, impl_->commit}, report);
     FRESHET_TRY(audit.run());
     known = audit.take_told();
     unread = audit.unread();
-  }
-  std::uint64_t total = 0;
-  {
-    const MutexLock lock(impl_->mutex);
-    total = impl_->catalog.segment_bytes();
   }
   Verifier verifier(*impl_, total, std::move(known), progress, report);
   FRESHET_TRY(
@@ -174,6 +214,7 @@ Result<VerifyReport> LocalRepository::verify(const std::optional<VersionName>& n
   });
   if (!scanned && scanned.error().code() != Code::corrupt) return fail(std::move(scanned).error());
   if (!scanned) unread = scanned.error().message();
+  tell_of_medium(*impl_->backend, found, verifier, report);
   // Whose tensors or records the medium lost was said above, if it lost any that a version needs.
   if (!unread.empty() && report.corrupt.empty()) {
     VerifyReport::Corrupt& one = report.corrupt.emplace_back();

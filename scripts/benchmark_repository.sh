@@ -5,14 +5,15 @@
 # usage: scripts/benchmark_repository.sh [--quick] [--docs] [BENCHMARK…]
 #   --quick     smaller sizes, about a minute for each
 #   --docs      put the tables into docs/benchmarks.md, each below its `<!-- NAME -->` line
-#   BENCHMARK   repo_put match store_load concurrency nas provenance candidate_graph (default: all)
+#   BENCHMARK   repo_put match store_load concurrency nas provenance candidate_graph repo_open
+#               (default: all)
 # match asks graphs of published networks too, from vision-model-graphs.jsonl.gz in the folder FRESHET_CORPORA (default:
 # shared/corpora beside the checkout), where that is.
 # With FRESHET_BIN the programs in that folder are taken; otherwise they are built.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/benchmark_tables.sh"
 
-all=(repo_put match store_load concurrency nas provenance candidate_graph)
+all=(repo_put match store_load concurrency nas provenance candidate_graph repo_open)
 also=()
 corpus=
 

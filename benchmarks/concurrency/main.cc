@@ -127,7 +127,9 @@ class Benchmark {
       });
       FRESHET_TRY(loaded.status);
       const Together limit = run_together(clients, [&](std::size_t i) -> Status {
-        if (keep == Keep::rocksdb) return write_file(format("{}/{}-file-{}", folder, name, i), all[i].views());
+        // A new one each time, as a repository has to: a disk may write what it wrote before in a fraction of the time.
+        if (keep == Keep::rocksdb)
+          return write_file(format("{}/{}-file-{}-{}", folder, name, i, round), all[i].views());
         all[i].copy();
         return {};
       });

@@ -32,8 +32,8 @@ struct Case {
 };
 
 struct Measured {
-  Samples store_rates;
-  Samples stores;
+  std::map<std::string, Samples> store_rates;  ///< By the way that they went.
+  std::map<std::string, Samples> stores;
   std::map<std::string, Samples> load_rates;  ///< By the way that they went.
   std::map<std::string, Samples> loads;
   Samples copy_rates;
@@ -41,10 +41,13 @@ struct Measured {
 };
 
 std::vector<std::string> ways() {
-  std::vector<std::string> all{"auto", "none", "zmq"};
+  std::vector<std::string> all{"auto", "none", "shm", "zmq"};
   if (channel::ucx_version()) all.push_back("ucx");
   return all;
 }
+
+/// Puts go by lanes or over the connection, and never by data channels.
+std::vector<std::string> store_ways() { return {"none", "auto"}; }
 
 std::string shown_way(const std::string& way) { return way == "none" ? "connection" : way; }
 
@@ -54,7 +57,7 @@ class Providers {
 
   Status start(const std::string& folder) {
     const std::uint64_t model = kTensors * what_.tensor_bytes;
-    const std::uint64_t room = (what_.clients / what_.providers + 1) * (kRepetitions + 2) * model;
+    const std::uint64_t room = (what_.clients / what_.providers + 1) * (store_ways().size() + 1) * model;
     for (std::size_t i = 0; i < what_.providers; ++i) {
       FRESHET_ASSIGN(auto child,
                      Child::start({own_path(), "--provide", what_.backend, "--folder",
@@ -76,11 +79,16 @@ class Providers {
   }
 
   Status round(Measured* measured) {
-    for (Client& client : clients_) client.prepare();
     const double megabytes = static_cast<double>(what_.clients * kTensors * what_.tensor_bytes) / 1e6;
-    const Together stored =
-        run_together(what_.clients, [&](std::size_t i) { return clients_[i].put(at("auto", i, i)); });
-    FRESHET_TRY(stored.status);
+    Together stored;
+    for (const std::string& way : store_ways()) {
+      for (Client& client : clients_) client.prepare();
+      stored = run_together(what_.clients, [&](std::size_t i) { return clients_[i].put(at(way, i, i)); });
+      FRESHET_TRY(stored.status);
+      if (measured == nullptr) continue;
+      measured->stores[way].add(stored.each);
+      measured->store_rates[way].add(megabytes / stored.all_ms * 1000);
+    }
     for (const std::string& way : ways()) {
       const Together loaded = run_together(what_.clients, [&](std::size_t i) {
         const std::size_t other = (i + 1) % what_.clients;
@@ -98,14 +106,24 @@ class Providers {
       clients_[i].copy();
       return {};
     });
+    if (what_.backend == "memory") FRESHET_TRY(make_room());
     if (measured == nullptr) return {};
-    measured->stores.add(stored.each);
-    measured->store_rates.add(megabytes / stored.all_ms * 1000);
     measured->copy_rates.add(megabytes / copied.all_ms * 1000);
     return {};
   }
 
  private:
+  /// All that was stored goes, so that what is stored next finds memory that was touched.
+  Status make_room() {
+    for (std::size_t i = 0; i < what_.clients; ++i) {
+      FRESHET_ASSIGN(const auto rows, at("auto", i, i).versions(clients_[i].model()));
+      for (const LineageRow& row : rows) {
+        if (!row.retired) FRESHET_TRY(at("auto", i, i).retire(row.version, {}));
+      }
+    }
+    for (std::size_t i = 0; i < what_.providers; ++i) FRESHET_TRY(at("auto", 0, i).gc({}, {}));
+    return {};
+  }
   /// A client's connection to the provider that has that one's model.
   Repository& at(const std::string& way, std::size_t client, std::size_t whose) const {
     return *connections_.at(way)[client * what_.providers + whose % what_.providers];
@@ -128,8 +146,10 @@ Status measure(Report& report, const std::string& folder, const Case& what) {
     }
   }
   const std::string name = what.name();
-  report.add_row(name, "store", "ms", measured.stores);
-  report.add_row(name, "store_together", "MB/s", measured.store_rates);
+  for (const std::string& way : store_ways()) {
+    report.add_row(name, format("store_by_{}", shown_way(way)), "ms", measured.stores[way]);
+    report.add_row(name, format("store_together_by_{}", shown_way(way)), "MB/s", measured.store_rates[way]);
+  }
   for (const std::string& way : ways()) {
     report.add_row(name, format("load_by_{}", shown_way(way)), "ms", measured.loads[way]);
     report.add_row(name, format("load_together_by_{}", shown_way(way)), "MB/s", measured.load_rates[way]);
@@ -139,6 +159,9 @@ Status measure(Report& report, const std::string& folder, const Case& what) {
   double mean = 0;
   for (const double sum : sums) mean += sum / static_cast<double>(sums.size());
   report.set_ratio(name + "_slowest_client_1_3_of_mean", 1.3 * mean / *std::max_element(sums.begin(), sums.end()));
+  report.set_ratio(name + "_store_vs_memcpy", measured.store_rates["auto"].median() / measured.copy_rates.median());
+  report.set_ratio(name + "_store_vs_connection",
+                   measured.store_rates["auto"].median() / measured.store_rates["none"].median());
   report.set_ratio(name + "_load_vs_memcpy", measured.load_rates["auto"].median() / measured.copy_rates.median());
   report.set_ratio(name + "_channels_vs_connection",
                    measured.load_rates["auto"].median() / measured.load_rates["none"].median());

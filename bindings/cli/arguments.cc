@@ -84,19 +84,22 @@ void add_channel(CLI::App& command, std::string& channel) {
       ->check(CLI::IsMember({"auto", "shm", "ucx", "zmq", "file"}));
 }
 
-void add_offer(CLI::App& command, std::string& channels) {
+void add_offer(CLI::App& command, std::string& channels, bool has_lanes) {
+  const std::string kinds = has_lanes ? "shm,zmq,ucx" : "zmq,ucx";
   const CLI::Validator known(
-      [](std::string& text) -> std::string {
+      [kinds, has_lanes](std::string& text) -> std::string {
         if (text == "auto" || text == "none") return {};
         for (const std::string& one : split_list(text)) {
-          if (one != "ucx" && one != "zmq") return text + ": auto, none, ucx, zmq or zmq,ucx";
+          if (one != "ucx" && one != "zmq" && !(has_lanes && one == "shm")) return text + ": auto, none or of " + kinds;
         }
         return {};
       },
       "KINDS");
   command
       .add_option("--offer", channels,
-                  "how others may fetch bytes from here over TCP: auto (default), none, or kinds with commas: zmq,ucx")
+                  "how others may fetch bytes from here over TCP" +
+                      std::string(has_lanes ? ", or in shared memory (shm)" : "") +
+                      ": auto (default), none, or kinds with commas: " + kinds)
       ->check(known);
 }
 

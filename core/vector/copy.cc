@@ -21,6 +21,8 @@ using CopyTwice = void (*)(std::byte* to, std::byte* near, const std::byte* from
 
 void copy_twice_portable(std::byte* to, std::byte* near, const std::byte* from, std::size_t bytes) {
   std::memcpy(near, from, bytes);
+  // Else a compiler may copy the second time from where the first time was copied from.
+  __asm__ __volatile__("" : "+r"(near) : : "memory");
   std::memcpy(to, near, bytes);
 }
 
@@ -100,15 +102,28 @@ Digest copy_and_digest(MutableBytes to, Bytes from) { return copy_and_digest(to,
 Digest copy_and_digest(MutableBytes to, Bytes from, VectorLevel level) {
   FRESHET_CHECK(to.size() == from.size());
   if (from.empty()) return digest_of(from);  // It may lie nowhere.
-  const CopyTwice copy_twice = copy_twice_of(level);
-  const std::size_t head = to_cache_line(to.data());
-  alignas(64) std::array<std::byte, kPieceBytes> near;
   if (from.size() <= kPieceBytes) {
-    (head == 0 ? copy_twice : copy_twice_portable)(to.data(), near.data(), from.data(), from.size());
+    alignas(64) std::array<std::byte, kPieceBytes> near;
+    const bool is_aligned = to_cache_line(to.data()) == 0;
+    (is_aligned ? copy_twice_of(level) : copy_twice_portable)(to.data(), near.data(), from.data(), from.size());
     fence_streams();
     return digest_of(Bytes(near.data(), from.size()));
   }
   DigestStream digest;
+  copy_and_digest(to, from, digest, level);
+  return digest.finish();
+}
+
+void copy_and_digest(MutableBytes to, Bytes from, DigestStream& digest) {
+  copy_and_digest(to, from, digest, vector_level());
+}
+
+void copy_and_digest(MutableBytes to, Bytes from, DigestStream& digest, VectorLevel level) {
+  FRESHET_CHECK(to.size() == from.size());
+  if (from.empty()) return;  // It may lie nowhere.
+  const CopyTwice copy_twice = copy_twice_of(level);
+  alignas(64) std::array<std::byte, kPieceBytes> near;
+  const std::size_t head = std::min(to_cache_line(to.data()), from.size());
   if (head != 0) {
     copy_twice_portable(to.data(), near.data(), from.data(), head);
     digest.update(Bytes(near.data(), head));
@@ -119,7 +134,6 @@ Digest copy_and_digest(MutableBytes to, Bytes from, VectorLevel level) {
     digest.update(Bytes(near.data(), bytes));
   }
   fence_streams();
-  return digest.finish();
 }
 
 }  // namespace freshet

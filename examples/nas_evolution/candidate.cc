@@ -23,12 +23,20 @@ void change_values(MutableBytes bytes, Change change) {
 }  // namespace
 
 Candidate::Candidate(Genes genes, std::shared_ptr<const Architecture> architecture, std::uint64_t seed)
-    : genes_(std::move(genes)), architecture_(std::move(architecture)), frozen_(architecture_->tensors().size()) {
-  Random random(seed);
-  for (const TensorSpec& spec : architecture_->tensors()) {
-    bytes_.emplace_back(spec.bytes());
-    change_values(bytes_.back(), [&random](float) { return static_cast<float>(random.unit() - 0.5); });
+    : genes_(std::move(genes)),
+      architecture_(std::move(architecture)),
+      seed_(seed),
+      frozen_(architecture_->tensors().size()) {
+  for (const TensorSpec& spec : architecture_->tensors()) bytes_.emplace_back(spec.bytes());
+  start_over();
+}
+
+void Candidate::start_over() {
+  Random random(seed_);
+  for (auto& bytes : bytes_) {
+    change_values(bytes, [&random](float) { return static_cast<float>(random.unit() - 0.5); });
   }
+  frozen_.assign(frozen_.size(), false);
 }
 
 double Candidate::trainable_share() const {

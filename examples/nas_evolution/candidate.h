@@ -17,6 +17,8 @@ class Candidate {
  public:
   /// All tensors get values that follow from `seed`, as before a training.
   Candidate(Genes genes, std::shared_ptr<const Architecture> architecture, std::uint64_t seed);
+  /// As it was made: nothing is frozen.
+  void start_over();
 
   const Genes& genes() const { return genes_; }
   const std::shared_ptr<const Architecture>& architecture() const { return architecture_; }
@@ -38,6 +40,7 @@ class Candidate {
  private:
   const Genes genes_;
   const std::shared_ptr<const Architecture> architecture_;
+  const std::uint64_t seed_;
   std::vector<std::vector<std::byte>> bytes_;
   std::vector<bool> frozen_;
 };

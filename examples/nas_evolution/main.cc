@@ -6,6 +6,7 @@
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "bindings/runtime/repository_folder.h"
 #include "core/format.h"
@@ -20,14 +21,24 @@ struct Options {
   std::string repository;
   std::string report = "nas_evolution_report";
   double epoch_ms = 20;
+  double patience_s = 30;
   bool keep = false;
   bool json = false;
 };
 
 double milliseconds(std::chrono::nanoseconds time) { return static_cast<double>(time.count()) / 1e6; }
 
-nlohmann::json to_json(const SearchSummary& summary, const RepositoryStat& stat, std::uint64_t freed_bytes,
-                       const Options& options) {
+/// What is told of the repository in the end; nothing of what a provider that is away keeps from being told.
+struct Rest {
+  std::optional<RepositoryStat> stat;
+  std::uint64_t freed_bytes = 0;
+  bool is_drawn = false;
+};
+
+nlohmann::json to_json(const SearchSummary& summary, const Rest& rest, const Options& options) {
+  const auto drawn = [&](const char* file) -> nlohmann::json {
+    return rest.is_drawn ? nlohmann::json(options.report + file) : nlohmann::json();
+  };
   return {{"candidates", summary.candidates},
           {"transferred", summary.transferred},
           {"retired", summary.retired},
@@ -36,31 +47,52 @@ nlohmann::json to_json(const SearchSummary& summary, const RepositoryStat& stat,
           {"model_bytes", summary.model_bytes},
           {"read_bytes", summary.read_bytes},
           {"own_bytes", summary.own_bytes},
-          {"live_bytes", stat.live_bytes},
-          {"disk_bytes", stat.disk_bytes},
-          {"freed_bytes", freed_bytes},
+          {"live_bytes", rest.stat ? nlohmann::json(rest.stat->live_bytes) : nlohmann::json()},
+          {"disk_bytes", rest.stat ? nlohmann::json(rest.stat->disk_bytes) : nlohmann::json()},
+          {"freed_bytes", rest.freed_bytes},
           {"training_ms", milliseconds(summary.training)},
           {"match_ms", milliseconds(summary.matching)},
           {"read_ms", milliseconds(summary.reading)},
           {"put_ms", milliseconds(summary.putting)},
+          {"without_transfer", summary.without_transfer},
+          {"puts_again", summary.puts_again},
+          {"unstored", summary.unstored},
+          {"unretired", summary.unretired},
           {"repository", options.repository},
-          {"lineage_svg", options.report + "/lineage.svg"},
-          {"lineage_dot", options.report + "/lineage.dot"}};
+          {"lineage_svg", drawn("/lineage.svg")},
+          {"lineage_dot", drawn("/lineage.dot")}};
+}
+
+/// Nothing while all providers answer.
+std::string absences(const nlohmann::json& summary) {
+  const auto count = [&summary](const char* key) { return summary[key].get<std::uint64_t>(); };
+  if (count("without_transfer") + count("puts_again") + count("unstored") + count("unretired") == 0) return {};
+  return format(
+      "providers were away: {} candidates began without their ancestor, {} puts were tried again, {} candidates could "
+      "not be stored, {} are left to be retired\n",
+      count("without_transfer"), count("puts_again"), count("unstored"), count("unretired"));
 }
 
 void print(const nlohmann::json& summary) {
-  const auto megabytes = [&summary](const char* key) { return summary[key].get<double>() / 1e6; };
+  const auto megabytes = [&summary](const char* key) {
+    return summary[key].is_null() ? std::string("unknown") : format("{:.1f}", summary[key].get<double>() / 1e6);
+  };
   std::cout << format("{} candidates, {} of them began with an ancestor's layers; the best is {} with {:.3f}\n",
                       summary["candidates"].get<std::uint64_t>(), summary["transferred"].get<std::uint64_t>(),
                       summary["best"].get<std::string>(), summary["best_quality"].get<double>())
-            << format("{:.1f} MB of models, of which {:.1f} MB had to be stored; {} retired, {:.1f} MB live\n",
+            << format("{} MB of models, of which {} MB had to be stored; {} retired, {} MB live\n",
                       megabytes("model_bytes"), megabytes("own_bytes"), summary["retired"].get<std::uint64_t>(),
                       megabytes("live_bytes"))
             << format("{:.0f} ms of training, {:.1f} ms in match, {:.1f} ms in read, {:.1f} ms in put\n",
                       summary["training_ms"].get<double>(), summary["match_ms"].get<double>(),
                       summary["read_ms"].get<double>(), summary["put_ms"].get<double>())
-            << format("lineage: {} and {}\n", summary["lineage_svg"].get<std::string>(),
-                      summary["lineage_dot"].get<std::string>());
+            << absences(summary);
+  if (summary["lineage_svg"].is_null()) {
+    std::cout << "the lineage is not drawn, since a part of it is with a provider that is away\n";
+  } else {
+    std::cout << format("lineage: {} and {}\n", summary["lineage_svg"].get<std::string>(),
+                        summary["lineage_dot"].get<std::string>());
+  }
 }
 
 Status write(const std::string& path, const std::string& text) {
@@ -68,6 +100,28 @@ Status write(const std::string& path, const std::string& text) {
   file << text;
   file.close();
   return file ? Status() : fail(Code::io_error, format("{} cannot be written", path));
+}
+
+/// Collects the garbage and draws the lineage, as far as the providers answer.
+Result<Rest> tidy_up(Repository& repository, const SearchSummary& summary, const Options& options) {
+  Rest rest;
+  if (!options.keep) {
+    const auto garbage = repository.gc({}, {});
+    if (!garbage && !is_away(garbage.error())) return fail(garbage.error());
+    if (garbage) rest.freed_bytes = garbage->freed_bytes;
+  }
+  const auto rows = all_versions(repository);
+  if (!rows && !is_away(rows.error())) return fail(rows.error());
+  if (rows) {
+    const LineageDrawing drawing{.title = format("{} candidates", summary.candidates)};
+    FRESHET_TRY(write(options.report + "/lineage.svg", lineage_svg(*rows, drawing)));
+    FRESHET_TRY(write(options.report + "/lineage.dot", lineage_dot(*rows, drawing)));
+    rest.is_drawn = true;
+  }
+  const auto stat = repository.stat();
+  if (!stat && !is_away(stat.error())) return fail(stat.error());
+  if (stat) rest.stat = *stat;
+  return rest;
 }
 
 Status run(const Options& options) {
@@ -84,17 +138,8 @@ Status run(const Options& options) {
                         last.outcome.quality,
                         last.begun.ancestor.model.empty() ? "scratch" : to_string(last.begun.ancestor));
   }));
-  std::uint64_t freed_bytes = 0;
-  if (!options.keep) {
-    FRESHET_ASSIGN(const GcReport garbage, repository->gc({}, {}));
-    freed_bytes = garbage.freed_bytes;
-  }
-  FRESHET_ASSIGN(const std::vector<LineageRow> rows, all_versions(*repository));
-  const LineageDrawing drawing{.title = format("{} candidates", summary.candidates)};
-  FRESHET_TRY(write(options.report + "/lineage.svg", lineage_svg(rows, drawing)));
-  FRESHET_TRY(write(options.report + "/lineage.dot", lineage_dot(rows, drawing)));
-  FRESHET_ASSIGN(const RepositoryStat stat, repository->stat());
-  const nlohmann::json json = to_json(summary, stat, freed_bytes, options);
+  FRESHET_ASSIGN(const Rest rest, tidy_up(*repository, summary, options));
+  const nlohmann::json json = to_json(summary, rest, options);
   FRESHET_TRY(write(options.report + "/summary.json", json.dump() + "\n"));
   if (options.json) {
     std::cout << json.dump() << std::endl;
@@ -113,7 +158,10 @@ int main(int count, char** words) {
   CLI::App app(
       "Searches a space of dense networks by aging evolution. Each candidate begins with the layers that it shares "
       "with\n"
-      "the best ancestor in the repository, trains the rest (simulated), and is stored; who drops out is retired.");
+      "the best ancestor in the repository, trains the rest (simulated), and is stored; who drops out is retired. "
+      "While one "
+      "of\n"
+      "several providers is away, it goes on with the others.");
   app.add_option("--repo", options.repository, "folder or address (default: a folder in the report's)");
   app.add_option("--report", options.report, "folder for the summary and the drawn lineage")->capture_default_str();
   app.add_option("--candidates", options.search.candidates)->check(CLI::Range(1, 1'000'000))->capture_default_str();
@@ -125,6 +173,10 @@ int main(int count, char** words) {
   app.add_option("--seed", options.search.evolution.seed)->capture_default_str();
   app.add_option("--epoch-ms", options.epoch_ms, "what training takes when nothing is frozen")
       ->check(CLI::Range(0.0, 1e6))
+      ->capture_default_str();
+  app.add_option("--patience", options.patience_s,
+                 "seconds to wait while no provider answers, and to try to store one candidate")
+      ->check(CLI::Range(0.0, 86400.0))
       ->capture_default_str();
   app.add_flag("--keep", options.keep, "retire nobody, collect nothing");
   app.add_flag("--json", options.json, "print the summary as one line of JSON, and nothing else on stdout");
@@ -138,6 +190,7 @@ int main(int count, char** words) {
   options.search.retire = !options.keep;
   options.search.trainer.seed = options.search.evolution.seed;
   options.search.trainer.epoch = std::chrono::nanoseconds(static_cast<std::int64_t>(options.epoch_ms * 1e6));
+  options.search.patience.longest = std::chrono::nanoseconds(static_cast<std::int64_t>(options.patience_s * 1e9));
   const freshet::Status status = run(options);
   if (!status) std::cerr << "nas_evolution: " << status.error().message() << "\n";
   return status ? 0 : 1;

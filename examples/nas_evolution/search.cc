@@ -1,5 +1,8 @@
 #include "examples/nas_evolution/search.h"
 
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
 #include <thread>
 #include <utility>
 
@@ -9,6 +12,16 @@ namespace freshet::nas {
 namespace {
 
 constexpr Duration kLastWait = std::chrono::seconds(30);
+constexpr std::size_t kAtATurn = 16;  ///< Of what is left from earlier turns, too.
+
+/// The first `most`, which are then left out of `all`.
+template <typename T>
+std::vector<T> take(std::vector<T>& all, std::size_t most) {
+  const auto end = all.begin() + static_cast<std::ptrdiff_t>(std::min(most, all.size()));
+  std::vector<T> taken(std::make_move_iterator(all.begin()), std::make_move_iterator(end));
+  all.erase(all.begin(), end);
+  return taken;
+}
 
 }  // namespace
 
@@ -29,7 +42,8 @@ Result<SearchSummary> Search::run(const OnCandidate& on_candidate) {
     const MutexLock lock(mutex_);
     if (!first_error_) return fail(first_error_.error());
   }
-  FRESHET_TRY(retire_dropped(kLastWait));
+  drop_doubtful();
+  FRESHET_TRY(retire_dropped(Turn::last));
   const MutexLock lock(mutex_);
   return summary_;
 }
@@ -45,7 +59,7 @@ void Search::work() {
       genes = evolution_.ask();
     }
     Status status = evaluate_one(id, genes);
-    if (status) status = retire_dropped(Duration::zero());
+    if (status) status = retire_dropped(Turn::one_of_many);
     if (status) continue;
     const MutexLock lock(mutex_);
     if (first_error_) first_error_ = std::move(status);
@@ -60,13 +74,14 @@ Status Search::evaluate_one(std::uint64_t id, const Genes& genes) {
   FRESHET_ASSIGN(auto architecture, to_architecture(network, space_.palette(), name));
   Candidate candidate(genes, std::move(architecture), mixed(options_.trainer.seed) ^ id);
   const auto wait = [](std::chrono::nanoseconds training) { std::this_thread::sleep_for(training); };
-  auto result = evaluate(repository_, candidate, trainer_, id, name, wait);
+  auto result = evaluate(repository_, candidate, trainer_, id, name, wait, options_.patience);
   if (!result) return fail(std::move(result).error().with_context(name));
 
   SearchSummary so_far;
   {
     const MutexLock lock(mutex_);
     count(*result);
+    if (result->finished.version.model.empty()) return {};
     members_[id] = result->finished.version;
     if (const auto oldest = evolution_.tell({.id = id, .genes = genes, .quality = result->outcome.quality})) {
       const auto member = members_.extract(oldest->id);
@@ -80,6 +95,14 @@ Status Search::evaluate_one(std::uint64_t id, const Genes& genes) {
 }
 
 void Search::count(const Evaluation& evaluation) {
+  summary_.without_transfer += evaluation.without_transfer ? 1 : 0;
+  summary_.puts_again += evaluation.puts_again;
+  doubtful_.insert(doubtful_.end(), evaluation.doubtful.begin(), evaluation.doubtful.end());
+  still_pinned_.insert(still_pinned_.end(), evaluation.still_pinned.begin(), evaluation.still_pinned.end());
+  if (evaluation.finished.version.model.empty()) {
+    ++summary_.unstored;
+    return;
+  }
   ++summary_.candidates;
   if (!evaluation.begun.ancestor.model.empty()) ++summary_.transferred;
   summary_.model_bytes += evaluation.model_bytes;
@@ -94,28 +117,58 @@ void Search::count(const Evaluation& evaluation) {
   summary_.best_quality = evaluation.outcome.quality;
 }
 
-Status Search::retire_dropped(Duration wait) {
+Status Search::retire_dropped(Turn turn) {
+  const bool is_last = turn == Turn::last;
+  let_go(is_last ? SIZE_MAX : kAtATurn);
   std::vector<VersionName> dropped;
   {
     const MutexLock lock(mutex_);
-    dropped.swap(dropped_);
+    dropped = take(dropped_, is_last ? SIZE_MAX : kAtATurn);
   }
-  std::vector<VersionName> pinned;
+  std::vector<VersionName> left;
   std::uint64_t retired = 0;
   for (const VersionName& version : dropped) {
-    const auto report = repository_.retire(version, {.wait = wait});
-    if (report) {
+    const auto report = repository_.retire(version, {.wait = is_last ? kLastWait : Duration::zero()});
+    if (report || report.error().code() == Code::not_found) {  // An earlier turn's answer may have been lost.
       ++retired;
-    } else if (report.error().code() == Code::failed_precondition && wait == Duration::zero()) {
-      pinned.push_back(version);
+    } else if (is_away(report.error()) || report.error().code() == Code::failed_precondition) {
+      left.push_back(version);
     } else {
       return fail(report.error());
     }
   }
   const MutexLock lock(mutex_);
   summary_.retired += retired;
-  dropped_.insert(dropped_.end(), pinned.begin(), pinned.end());
+  summary_.unretired = is_last ? left.size() : 0;
+  dropped_.insert(dropped_.end(), left.begin(), left.end());
   return {};
+}
+
+void Search::let_go(std::size_t most) {
+  std::vector<Begun> pinned;
+  {
+    const MutexLock lock(mutex_);
+    pinned = take(still_pinned_, most);
+  }
+  std::erase_if(pinned, [this](const Begun& begun) {
+    const Status done = abandon(repository_, begun);
+    return done || !is_away(done.error());  // Whoever does not know the pin does not hold it.
+  });
+  const MutexLock lock(mutex_);
+  still_pinned_.insert(still_pinned_.end(), pinned.begin(), pinned.end());
+}
+
+// A put whose answer was lost may have been done. Nobody else has a model of that name.
+void Search::drop_doubtful() {
+  std::vector<std::string> models;
+  {
+    const MutexLock lock(mutex_);
+    models.swap(doubtful_);
+  }
+  for (const std::string& model : models) {
+    const auto number = repository_.latest(model);
+    if (number && options_.retire) (void)repository_.retire({.model = model, .number = *number}, {});
+  }
 }
 
 }  // namespace freshet::nas

@@ -23,8 +23,10 @@ struct SearchOptions {
   std::uint64_t workers = 2;
   AgingEvolution::Options evolution;
   TrainerOptions trainer;
+  Patience patience;
   bool retire = true;
-  std::string prefix = "candidate";  ///< Candidate 7 is put as the model "candidate-7".
+  std::string prefix = "candidate";  ///< Candidate 7 is put as the model "candidate-7"; with "-2" and so on behind it
+                                     ///< when it had to be put again.
 };
 
 /// Sums over all candidates.
@@ -41,6 +43,11 @@ struct SearchSummary {
   std::chrono::nanoseconds putting{};
   VersionName best;
   double best_quality = 0;
+  // What came of providers that were away; all zero when none was, and nobody else pins what is retired.
+  std::uint64_t without_transfer = 0;  ///< Candidates whose ancestor could not be read.
+  std::uint64_t puts_again = 0;
+  std::uint64_t unstored = 0;   ///< Candidates that were trained, and that nobody took.
+  std::uint64_t unretired = 0;  ///< Versions that are left to be retired.
 };
 
 /// run() once, by one thread.
@@ -50,7 +57,8 @@ class Search {
 
   /// Called after each candidate, by one worker at a time.
   using OnCandidate = std::function<void(const SearchSummary& so_far, const Evaluation& last)>;
-  /// Ends when all candidates were evaluated, or at the first error: that of a candidate or of a retirement.
+  /// Ends when all candidates were evaluated, or at the first error: that of a candidate or of a retirement. That a
+  /// provider is away is none, as long as others answer.
   Result<SearchSummary> run(const OnCandidate& on_candidate);
 
  private:
@@ -58,9 +66,14 @@ class Search {
   void work();
   Status evaluate_one(std::uint64_t id, const Genes& genes);
   void count(const Evaluation& evaluation) FRESHET_REQUIRES(mutex_);
-  /// Retires what dropped out. Whoever is still pinned, by a worker that learns from it, is left for a later turn, or
-  /// waited for at the end.
-  Status retire_dropped(Duration wait);
+  enum class Turn { one_of_many, last };
+  /// Retires what dropped out. Whoever is still pinned, by a worker that learns from it, is left for a later turn, and
+  /// in the last one waited for; whose home is away is left, too. What is left in the end is counted.
+  Status retire_dropped(Turn turn);
+  /// Lets go of ancestors whose homes were away.
+  void let_go(std::size_t most);
+  /// What failed puts may have stored all the same.
+  void drop_doubtful();
 
   Repository& repository_;
   const Space& space_;
@@ -73,6 +86,8 @@ class Search {
   std::uint64_t next_ FRESHET_GUARDED_BY(mutex_) = 0;
   std::map<std::uint64_t, VersionName> members_ FRESHET_GUARDED_BY(mutex_);  ///< Of the population, by candidate.
   std::vector<VersionName> dropped_ FRESHET_GUARDED_BY(mutex_);
+  std::vector<Begun> still_pinned_ FRESHET_GUARDED_BY(mutex_);
+  std::vector<std::string> doubtful_ FRESHET_GUARDED_BY(mutex_);  ///< Models.
   SearchSummary summary_ FRESHET_GUARDED_BY(mutex_);
   Status first_error_ FRESHET_GUARDED_BY(mutex_);
 

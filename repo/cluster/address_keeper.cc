@@ -1,5 +1,6 @@
 #include "repo/cluster/address_keeper.h"
 
+#include <algorithm>
 #include <map>
 #include <system_error>
 #include <thread>
@@ -30,8 +31,11 @@ class Keeper final : public AddressKeeper {
     if (thread_.joinable()) thread_.join();
   }
   Status start() {
-    // Before it returns, so that nobody can ask here and miss it.
-    if (const Result<Placement> placement = placement_at(own_)) FRESHET_TRY(say_own(*placement));
+    // Before it returns, so that nobody can ask here and miss it. What fails now is tried again by the thread.
+    if (const Result<Placement> placement = placement_at(own_)) {
+      const Status said = say_own(*placement);
+      if (!said && said.error().code() == Code::invalid_argument) return said;
+    }
     try {
       thread_ = std::thread([this] { run(); });
     } catch (const std::system_error& error) {
@@ -62,7 +66,8 @@ class Keeper final : public AddressKeeper {
   const std::string address_;
   const std::shared_ptr<ProviderFinder> finder_;
   const Options options_;
-  std::map<std::string, Told> told_;  ///< The thread's.
+  std::map<std::string, Told> told_;  ///< The thread's, as is
+  bool is_said_ = true;               ///< where it is now, as far as it knows.
   Mutex mutex_;
   CondVar stopped_;
   bool stopping_ FRESHET_GUARDED_BY(mutex_) = false;
@@ -93,7 +98,9 @@ bool Keeper::exchange(const Provider& provider, Told& told) {
 
 bool Keeper::tell_others() {
   const Result<Placement> placement = placement_at(own_);
-  if (!placement || !say_own(*placement)) return false;
+  if (!placement) return false;
+  is_said_ = say_own(*placement).has_value();
+  if (!is_said_) return false;
   finder_->know(*placement);
   bool any = false;
   for (const Provider& provider : placement->providers()) {
@@ -108,11 +115,13 @@ bool Keeper::tell_others() {
 }
 
 void Keeper::run() {
+  Duration pause = options_.look;
   for (;;) {
     while (!stopping() && tell_others()) {
     }
+    pause = is_said_ ? options_.look : std::min(pause * 2, std::max(options_.look, options_.look_max));
     const MutexLock lock(mutex_);
-    const Time next = system_clock().now() + options_.look;
+    const Time next = system_clock().now() + pause;
     while (!stopping_ && stopped_.wait_until(mutex_, next)) {
     }
     if (stopping_) return;

@@ -49,23 +49,49 @@ Result<std::map<std::size_t, std::string>> restore(const ClusterRepository::Impl
       if (i != home) spared.emplace(i, why);
     }
   }
+  // What a damaged record names, nobody knows; what another provider knows of it may be a part.
+  for (const cluster::UnreadVersion& unread : found.unread_versions) {
+    const std::string how =
+        unread.damaged
+            ? format(" (gc goes on there once {} is retired, which cannot be read anyhow)", to_string(unread.version))
+            : std::string();
+    for (std::size_t i = 0; i < view.members.size(); ++i) {
+      if (i != unread.home) spared.emplace(i, unread.why + how);
+    }
+  }
   return spared;
 }
 
 }  // namespace
 
+// One whose record is damaged can be retired: what it named elsewhere is then dropped by the next gc(), which asks its
+// home whether it is there.
+Result<cluster::RetireMachine> ClusterRepository::Impl::retirement(const ClusterView& now, const VersionName& name,
+                                                                   const Result<Fetched>& fetched) const {
+  std::vector<std::size_t> others;
+  if (!fetched) {
+    FRESHET_ASSIGN(const Located at, locate(name));
+    return cluster::RetireMachine(VersionId{}, 0, now.index_of(at.home), std::move(others));
+  }
+  const VersionRecord& record = fetched->record;
+  const auto members = inherited_from(record, fetched->home);
+  if (!members && members.error().code() != Code::corrupt) return fail(members.error());
+  if (members) {
+    for (const MemberPointer& member : *members) others.push_back(now.index_of(member));
+  }
+  return cluster::RetireMachine(record.manifest.id, record.placed ? record.placed->attempt : 0,
+                                now.index_of(fetched->home), std::move(others));
+}
+
 Result<RetireReport> ClusterRepository::retire(const VersionName& name, const RetireOptions& options) {
   if (name.number == 0) {
     return fail(Code::invalid_argument, format("which version of {} is to be retired must be said", name.model));
   }
-  FRESHET_ASSIGN(const Impl::Fetched fetched, impl_->fetch(name));
-  FRESHET_ASSIGN(const std::vector<MemberPointer> inherited_from, impl_->inherited_from(fetched.record, fetched.home));
+  const Result<Impl::Fetched> fetched = impl_->fetch(name);
+  if (!fetched && fetched.error().code() != Code::corrupt) return fail(fetched.error());
   const std::shared_ptr<const ClusterView> now = impl_->view();
-  std::vector<std::size_t> others;
-  for (const MemberPointer& member : inherited_from) others.push_back(now->index_of(member));
   RetireReport report;
-  cluster::RetireMachine machine(fetched.record.manifest.id, fetched.record.placed ? fetched.record.placed->attempt : 0,
-                                 now->index_of(fetched.home), std::move(others));
+  FRESHET_ASSIGN(cluster::RetireMachine machine, impl_->retirement(*now, name, fetched));
   drive(machine, [&](const cluster::Call& call) -> cluster::Reply {
     if (call.kind != cluster::Call::Kind::retire) return carry_out(*now, call);
     const auto retire = [&] {
@@ -87,6 +113,7 @@ Result<RetireReport> ClusterRepository::retire(const VersionName& name, const Re
 
 Result<GcReport> ClusterRepository::gc(const GcOptions& options, const Progress& progress) {
   const std::shared_ptr<const ClusterView> now = impl_->refresh();
+  if (!options.dry_run) impl_->withdraw_undecided();
   GcReport sum;
   std::map<std::size_t, std::string> spared;
   if (!options.dry_run) {

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -31,7 +32,7 @@ struct ClusterView {
 
 class ClusterRepository::Impl {
  public:
-  explicit Impl(Connect connect) : connect_(std::move(connect)) {}
+  Impl(Connect connect, cluster::Whereabouts where) : connect_(std::move(connect)), where_(std::move(where)) {}
 
   std::shared_ptr<const ClusterView> view() const;
   /// Learns of a newer placement, if there is one.
@@ -66,15 +67,45 @@ class ClusterRepository::Impl {
   Result<std::optional<ReplicaAnswer>> ask_one(const ClusterView& now, const ReplicaQuery& query,
                                                std::string& answered_by) const;
 
-  // Storing, in cluster_put.cc.
+  // Storing, in cluster_put.cc and cluster_inheritance.cc.
+  /// What the tries of one put have learned of where its tensors are not.
+  struct NotAsked {
+    std::map<std::string, Error> away;  ///< Providers, by id, of whom nothing is inherited now.
+    /// Writers whose tensors were not where they were thought to be. The ancestor's record says where they are.
+    std::set<VersionId> not_there;
+    std::set<VersionId> nowhere;  ///< Nor there: the bytes are asked of the caller.
+  };
   struct Inheritance {
     Placed placed;
     std::map<std::size_t, std::vector<SegmentName>> segments;  ///< By provider, by index in the view.
+    /// Tensors that rest with a provider that is away, and are asked of the caller instead.
+    std::map<std::uint32_t, Error> asked_of_caller;
   };
+  static std::uint64_t new_attempt();
   Status learn_ancestor(const Manifest& manifest, bool may_be_retired) const;
   Result<Inheritance> inheritance(const ClusterView& view, const Manifest& manifest, std::size_t home,
-                                  const std::vector<std::string>& empty_handed) const;
+                                  const NotAsked& not_asked) const;
   cluster::Reply number(const ClusterView& view, const Manifest& manifest, VersionNumber& given) const;
+
+  /// A put that was put again under another identity, though it may have been made. In cluster_withdraw.cc.
+  struct Undecided {
+    VersionName name;
+    VersionId id;
+    std::uint64_t attempt = 0;
+    MemberPointer home;
+    std::vector<MemberPointer> inherited_from;
+  };
+  void note_undecided(Undecided put) const FRESHET_EXCLUDES(mutex_);
+  /// Takes those back whose homes answer again.
+  void withdraw_undecided() const FRESHET_EXCLUDES(mutex_);
+
+  /// What retiring it takes; `fetched` may be that its record is damaged.
+  Result<cluster::RetireMachine> retirement(const ClusterView& now, const VersionName& name,
+                                            const Result<Fetched>& fetched) const;
+
+  /// The record of a version that was matched, from its home or from before. In cluster_readable.cc.
+  Result<std::shared_ptr<const VersionRecord>> matched_record(const MatchRow& row, const MemberPointer& home) const
+      FRESHET_EXCLUDES(mutex_);
 
   Result<SharedRecord> aliases_record(const ClusterView& now, const std::string& model) const;
   /// Lets go of the version what its home keeps for aliases that mean another one: somebody died while he moved them.
@@ -93,7 +124,10 @@ class ClusterRepository::Impl {
   Status renew_pins(const PinLease& lease) const;
 
  private:
+  bool withdraw(const Undecided& put) const;
+
   const Connect connect_;
+  const cluster::Whereabouts where_;
   mutable Mutex mutex_;
   mutable std::shared_ptr<const ClusterView> view_ FRESHET_GUARDED_BY(mutex_);
   // What was seen lately. Versions and segments never move, so it is right as long as it is kept.
@@ -104,6 +138,8 @@ class ClusterRepository::Impl {
   mutable std::map<VersionName, Named> names_ FRESHET_GUARDED_BY(mutex_);
   mutable std::unordered_map<VersionId, MemberPointer> writers_ FRESHET_GUARDED_BY(mutex_);
   mutable std::unordered_map<VersionId, VersionName> ids_ FRESHET_GUARDED_BY(mutex_);
+  mutable std::unordered_map<VersionId, std::shared_ptr<const VersionRecord>> matched_ FRESHET_GUARDED_BY(mutex_);
+  mutable std::vector<Undecided> undecided_ FRESHET_GUARDED_BY(mutex_);
   /// Who is asked to answer for all: always the same one, as long as it can.
   mutable std::atomic<std::size_t> one_{random_u64(system_env())};
   mutable std::atomic<Time> all_until_{Time{}};  ///< Nobody could answer for all lately.

@@ -1,27 +1,74 @@
 /// The best ancestor among the versions of all providers: asked of each at the same time, reduced by the full order of
-/// answers, and pinned at its home, which says whether it is still there.
+/// answers, and pinned at its home, which says whether it is still there. While a provider is away, whoever is going to
+/// read is offered what can be read without it.
 
 #include <algorithm>
 #include <set>
 
 #include "core/format.h"
 #include "repo/cluster/cluster_impl.h"
+#include "repo/cluster/cluster_readable.h"
 
 namespace freshet {
 namespace {
 
-constexpr int kTriesMax = 16;
+using cluster::FoundRow;
 
-struct Row {
-  MatchRow row;
-  std::size_t provider;
+constexpr int kTriesMax = 16;
+/// Rows that are asked for in the place of those that may be left out: some at first, then so many times more.
+constexpr std::uint32_t kSpareRows = 16;
+constexpr std::uint32_t kWiden = 8;
+
+bool is_to_be_readable(const MatchQuery& query) { return query.readable.value_or(!query.pin_by.empty()); }
+
+bool any_is_away(const ClusterView& view) {
+  return std::ranges::any_of(view.members, [](const MemberPointer& member) { return member->is_away(); });
+}
+
+/// What all providers that answered have, best first.
+struct Gathered {
+  MatchAnswer answer;  ///< But for the rows.
+  std::vector<FoundRow> rows;
+  std::vector<bool> away;  ///< By provider.
+  /// Somebody may have rows that are worse than this one and were not asked for. None are better.
+  std::optional<MatchRow> horizon;
 };
+
+Result<Gathered> gather(const ClusterView& now, const MatchQuery& each, const std::set<VersionName>& excluded) {
+  Gathered all;
+  std::optional<Error> away;
+  const auto answers = ask_all(now, [&](Repository& at) { return at.match(each); });
+  for (std::size_t i = 0; i < answers.size(); ++i) {
+    all.away.push_back(!answers[i]);
+    if (!answers[i]) {
+      if (!is_away(answers[i].error())) return fail(answers[i].error());
+      away = answers[i].error();
+      all.answer.without.push_back(away->message());
+      continue;
+    }
+    const MatchAnswer& one = *answers[i];
+    all.answer.as_of = std::max(all.answer.as_of, one.as_of);
+    all.answer.providers.push_back({.provider = now.members[i]->provider().id, .as_of = one.as_of});
+    if (one.top.size() == each.top && (!all.horizon || better(each.objective, one.top.back(), *all.horizon))) {
+      all.horizon = one.top.back();
+    }
+    for (const MatchRow& row : one.top) {
+      if (!excluded.contains(row.version)) all.rows.push_back({row, i});
+    }
+  }
+  if (all.answer.without.size() == answers.size()) return fail(*away);
+  std::ranges::sort(all.rows,
+                    [&](const FoundRow& a, const FoundRow& b) { return better(each.objective, a.row, b.row); });
+  return all;
+}
 
 }  // namespace
 
 Result<MatchAnswer> ClusterRepository::match(const MatchQuery& query) {
   FRESHET_TRY(check(query));
-  if (query.one_for_all) {
+  const bool readable = is_to_be_readable(query);
+  // One that answers for all knows of tensors' places nothing.
+  if (query.one_for_all && !(readable && any_is_away(*impl_->view()))) {
     FRESHET_ASSIGN(std::optional<MatchAnswer> answer, impl_->match_by_one(query));
     if (answer) return *std::move(answer);
   }
@@ -38,45 +85,44 @@ Result<MatchAnswer> ClusterRepository::match(const MatchQuery& query) {
   }
   each.exclude_lineage.reset();
   each.one_for_all = false;
+  each.readable.reset();
   // With so many rows more, whoever is left out cannot push anybody else out of the answer.
   each.top = static_cast<std::uint32_t>(std::min<std::size_t>(kMatchTopMax, query.top + excluded.size()));
   if (each.top < query.top + excluded.size()) {
     return fail(Code::invalid_argument,
                 format("match: a line of {} versions and {} rows are too many together", excluded.size(), query.top));
   }
+  if (readable && any_is_away(*impl_->view())) each.top = std::min(kMatchTopMax, each.top + kSpareRows);
 
   for (int tries = 0; tries < kTriesMax; ++tries) {
     const std::shared_ptr<const ClusterView> now = impl_->view();
-    MatchAnswer answer;
-    std::vector<Row> rows;
-    std::optional<Error> away;
-    const auto answers = ask_all(*now, [&](Repository& at) { return at.match(each); });
-    for (std::size_t i = 0; i < answers.size(); ++i) {
-      if (!answers[i]) {
-        if (!is_away(answers[i].error())) return fail(answers[i].error());
-        away = answers[i].error();
-        answer.without.push_back(away->message());
+    FRESHET_ASSIGN(Gathered found, gather(*now, each, excluded));
+    MatchAnswer& answer = found.answer;
+    std::vector<FoundRow>& rows = found.rows;
+    if (readable && !answer.without.empty()) {
+      cluster::ReadableRows can(*impl_, *now, *query.graph, found.away);
+      rows = can.keep(rows, query.top);
+      // Who was left out made room for rows that were not asked for. They rank behind the horizon.
+      const auto is_beyond = [&](const FoundRow& one) { return better(each.objective, *found.horizon, one.row); };
+      const bool more = found.horizon && (rows.size() < query.top || is_beyond(rows.back()));
+      if (more && !can.has_stopped() && each.top < kMatchTopMax) {
+        each.top = each.top > kMatchTopMax / kWiden ? kMatchTopMax : each.top * kWiden;
         continue;
       }
-      answer.as_of = std::max(answer.as_of, answers[i]->as_of);
-      answer.providers.push_back({.provider = now->members[i]->provider().id, .as_of = answers[i]->as_of});
-      for (const MatchRow& row : answers[i]->top) {
-        if (!excluded.contains(row.version)) rows.push_back({row, i});
-      }
+      if (more) std::erase_if(rows, is_beyond);
+      for (std::string& note : can.notes(more)) answer.without.push_back(std::move(note));
     }
-    if (answer.without.size() == answers.size()) return fail(*away);
-    std::ranges::sort(rows, [&](const Row& a, const Row& b) { return better(query.objective, a.row, b.row); });
     if (rows.size() > query.top) rows.resize(query.top);
-    for (const Row& row : rows) {
+    for (const FoundRow& row : rows) {
       impl_->learn(row.row.version, row.row.id, now->members[row.provider]);
       answer.top.push_back(row.row);
     }
-    if (query.pin_by.empty() || rows.empty()) return answer;
+    if (query.pin_by.empty() || rows.empty()) return std::move(answer);
 
-    const Row& best = rows.front();
+    const FoundRow& best = rows.front();
     const Status pinned =
         now->members[best.provider]->ask([&](Repository& at) { return at.pin(best.row.version, query.pin_by, terms); });
-    if (pinned) return answer;
+    if (pinned) return std::move(answer);
     // Retired, or lost with its provider, since it answered: what is best now is asked for anew.
     if (pinned.error().code() != Code::not_found && !is_away(pinned.error())) return fail(pinned.error());
   }

@@ -1,90 +1,267 @@
 /// Storing a version: it is numbered by its model's registrar, its references are made durable where what it inherits
-/// rests, and then its home makes it exist (repo/cluster/protocol.h).
+/// rests, and then its home makes it exist (repo/cluster/protocol.h). Where that fails in a way from which something is
+/// learned, it is tried again: with another placement, without a provider that is away, at another home.
 
 #include <algorithm>
+#include <set>
+#include <utility>
 
-#include "core/env.h"
 #include "core/format.h"
 #include "repo/cluster/cluster_impl.h"
 #include "repo/cluster/numbers.h"
+#include "repo/import.h"
 
 namespace freshet {
 namespace {
 
-constexpr int kTriesMax = 8;
+using Impl = ClusterRepository::Impl;
+using BytesOf = std::function<Result<Bytes>(std::uint32_t tensor)>;
 
-std::uint64_t new_attempt() {
-  std::uint64_t number = 0;
-  while (number == 0) number = random_u64(system_env());
-  return number;
+constexpr int kTriesMax = 12;
+constexpr std::size_t kOtherHomesMax = 3;
+/// Of 256 providers with one that answers, all these draws miss it once in 10^7 puts.
+constexpr int kDrawsMax = 4096;
+
+Manifest with_id(Manifest manifest, const VersionId& id) {
+  std::vector<SegmentName> owners(manifest.owners.owners().begin(), manifest.owners.owners().end());
+  for (SegmentName& owner : owners) {
+    if (owner.writer == manifest.id) owner.writer = id;
+  }
+  manifest.owners = OwnerMap(std::move(owners));
+  manifest.id = id;
+  return manifest;
+}
+
+/// One put, until it is done or nothing is left to be tried.
+class Putting {
+ public:
+  Putting(const Impl& impl, const Manifest& given, const BytesOf& bytes_of, const Repository::PutOptions& options)
+      : impl_(impl), bytes_of_(bytes_of), options_(options), now_(impl.view()), manifest_(given) {}
+
+  Result<VersionName> run() {
+    for (int tries = 0; tries < kTriesMax; ++tries) {
+      FRESHET_TRY(options_.drawn_id ? choose_home() : check_new());
+      const std::size_t home = now_->placement.home(manifest_.id);
+      inherited_ = {};
+      inherited_.placed = {.placement = now_->placement.number(), .attempt = Impl::new_attempt()};
+      if (options_.has_weights) {
+        FRESHET_ASSIGN(inherited_, impl_.inheritance(*now_, manifest_, home, not_asked_));
+      }
+      met_ = {};
+      numbered_ = manifest_;
+      if (number_) numbered_.name.number = *number_;
+      cluster::PutMachine machine(plan(home));
+      drive(machine, [&](const cluster::Call& call) { return carry_out_one(call); });
+      if (!machine.error()) {
+        impl_.learn(numbered_.name, numbered_.id, now_->members[home]);
+        return numbered_.name;
+      }
+      error_ = met_.not_given ? *met_.not_given : *machine.error();
+      if (!learned(home, tries)) break;
+      if (machine.is_undecided()) note_undecided(home);
+      // A version may have it, then.
+      if (machine.is_undecided() || met_.home_failed) number_.reset();
+    }
+    return fail(std::move(error_).with_context("put " + manifest_.name.model));
+  }
+
+ private:
+  /// What a try came upon. Its first calls run at the same time.
+  struct Met {
+    std::map<std::string, Error> away;
+    std::set<VersionId> not_there;  ///< Writers whose tensors somebody did not have,
+    std::set<VersionId> not_here;   ///< or the home, nor the caller.
+    bool placement_changed = false;
+    bool home_failed = false;
+    bool caller_failed = false;
+    std::optional<Error> not_given;
+  };
+
+  Status check_new() const {
+    if (now_->placement.homes(manifest_.id).size() <= 1) return {};
+    FRESHET_ASSIGN(const std::optional<Impl::Located> stored, impl_.locate(manifest_.id));
+    if (!stored) return {};
+    return fail(Code::already_exists,
+                format("version {} is stored as {}", to_string(manifest_.id), to_string(stored->name)));
+  }
+
+  // Draws identities until the home is one that answers. Readers find it as they find any other. Where none does, the
+  // put fails by itself, and says why.
+  Status choose_home() {
+    std::vector<bool> usable = usable_homes();
+    for (int draws = 0; draws < kDrawsMax && std::ranges::find(usable, true) != usable.end(); ++draws) {
+      const std::size_t home = now_->placement.home(manifest_.id);
+      if (usable[home]) {
+        if (now_->members[home]->reach()) return {};
+        usable[home] = false;
+      }
+      FRESHET_ASSIGN(const VersionId drawn, draw_version_id());
+      manifest_ = with_id(std::move(manifest_), drawn);
+    }
+    return {};
+  }
+
+  /// Those that did not fail this put; without those that were away a moment ago, if there are others.
+  std::vector<bool> usable_homes() const {
+    std::vector<bool> usable;
+    std::vector<bool> better;
+    for (const MemberPointer& member : now_->members) {
+      usable.push_back(!failed_homes_.contains(member->provider().id));
+      better.push_back(usable.back() && !member->is_to_be_avoided());
+    }
+    return std::ranges::find(better, true) != better.end() ? better : usable;
+  }
+
+  cluster::PutMachine::Plan plan(std::size_t home) const {
+    cluster::PutMachine::Plan plan{
+        .version = manifest_.id, .attempt = inherited_.placed.attempt, .home = home, .registrar = {}, .inherited = {}};
+    if (!number_) plan.registrar = now_->placement.registrar(manifest_.name.model);
+    for (const auto& [at, segments] : inherited_.segments) plan.inherited.push_back({at, segments});
+    return plan;
+  }
+
+  cluster::Reply carry_out_one(const cluster::Call& call) {
+    switch (call.kind) {
+      case cluster::Call::Kind::number: return number();
+      case cluster::Call::Kind::refer: return refer(call);
+      case cluster::Call::Kind::commit: return commit(*now_->members[call.provider]);
+      default: return carry_out(*now_, call);
+    }
+  }
+
+  cluster::Reply number() {
+    cluster::Reply reply = impl_.number(*now_, manifest_, numbered_.name.number);
+    const MutexLock lock(mutex_);
+    if (!reply.error) number_ = numbered_.name.number;
+    met_.placement_changed = reply.error && reply.error->code() == Code::failed_precondition;
+    return reply;
+  }
+
+  cluster::Reply refer(const cluster::Call& call) {
+    const cluster::Member& member = *now_->members[call.provider];
+    const auto tell = [&] {
+      return member.ask([&](Repository& at) {
+        return at.add_referrer({.version = call.version,
+                                .attempt = call.attempt,
+                                .home = id_of(now_->placement.home(manifest_.id)),
+                                .segments = call.segments});
+      });
+    };
+    Status referred = tell();
+    // Told twice, nothing changes; so a connection that broke is not taken for a provider that is away.
+    if (!referred && is_away(referred.error())) referred = tell();
+    if (referred) return {};
+    const MutexLock lock(mutex_);
+    if (referred.error().code() == Code::not_found) {
+      for (const SegmentName& segment : call.segments) met_.not_there.insert(segment.writer);
+    }
+    if (is_away(referred.error())) met_.away.emplace(member.provider().id, referred.error());
+    return {.error = referred.error()};
+  }
+
+  cluster::Reply commit(const cluster::Member& home) {
+    Repository::PutOptions at_home = options_;
+    at_home.placed = inherited_.placed;
+    const auto stored = home.ask([&](Repository& at) {
+      return at.put(
+          numbered_, [this](std::uint32_t tensor) { return bytes_for(tensor); }, at_home);
+    });
+    if (stored) return {};
+    const Code code = stored.error().code();
+    met_.home_failed =
+        !met_.caller_failed && (is_away(stored.error()) || code == Code::out_of_space || code == Code::io_error);
+    return {.error = stored.error()};
+  }
+
+  Result<Bytes> bytes_for(std::uint32_t tensor) {
+    Result<Bytes> bytes = bytes_of_(tensor);
+    if (bytes) return bytes;
+    met_.caller_failed = true;
+    const auto away = inherited_.asked_of_caller.find(tensor);
+    if (away == inherited_.asked_of_caller.end()) {
+      if (manifest_.ancestor && manifest_.owners[tensor].writer != manifest_.id) note_not_here();
+      return bytes;
+    }
+    const std::string ancestor = manifest_.ancestor_name.model.empty()
+                                     ? "version " + to_string(manifest_.owners[tensor].writer)
+                                     : to_string(manifest_.ancestor_name);
+    met_.not_given = Error(Code::unavailable,
+                           format("tensor {} is inherited from {}, rests with a provider that is away, and its bytes "
+                                  "were not given: {}",
+                                  manifest_.architecture->tensors()[tensor].name, ancestor, away->second.message()));
+    return fail(*met_.not_given);
+  }
+
+  // Of all that it was thought to have, since it asked for the first that it has not.
+  void note_not_here() {
+    for (std::uint32_t tensor = 0; tensor < manifest_.owners.size(); ++tensor) {
+      const VersionId& writer = manifest_.owners[tensor].writer;
+      if (writer != manifest_.id && !is_elsewhere(inherited_.placed, tensor)) met_.not_here.insert(writer);
+    }
+  }
+
+  /// Whether another try has a better chance than the last one.
+  bool learned(std::size_t home, int tries) {
+    if (met_.not_given) return false;
+    if (!met_.away.empty() || !met_.not_there.empty() || !met_.not_here.empty()) return learned_where();
+    if (met_.caller_failed) return false;
+    if (met_.placement_changed) {
+      now_ = impl_.refresh();
+      return true;
+    }
+    if (met_.home_failed && options_.drawn_id) {
+      failed_homes_.insert(id_of(home));
+      return failed_homes_.size() <= kOtherHomesMax && failed_homes_.size() < now_->members.size();
+    }
+    // Settled by somebody's garbage collection while it was on its way; the next attempt is another one.
+    return error_.code() == Code::failed_precondition && tries == 0;
+  }
+
+  bool learned_where() {
+    bool any = false;
+    for (const auto& [provider, why] : met_.away) any |= not_asked_.away.emplace(provider, why).second;
+    for (const VersionId& writer : met_.not_there) {
+      any |= not_asked_.not_there.insert(writer).second || not_asked_.nowhere.insert(writer).second;
+    }
+    for (const VersionId& writer : met_.not_here) any |= not_asked_.not_there.insert(writer).second;
+    return any;
+  }
+
+  void note_undecided(std::size_t home) const {
+    Impl::Undecided undecided{.name = numbered_.name,
+                              .id = numbered_.id,
+                              .attempt = inherited_.placed.attempt,
+                              .home = now_->members[home],
+                              .inherited_from = {}};
+    for (const auto& [at, segments] : inherited_.segments) undecided.inherited_from.push_back(now_->members[at]);
+    impl_.note_undecided(std::move(undecided));
+  }
+
+  std::string id_of(std::size_t provider) const { return now_->placement.providers()[provider].id; }
+
+  const Impl& impl_;
+  const BytesOf& bytes_of_;
+  const Repository::PutOptions& options_;
+  std::shared_ptr<const ClusterView> now_;
+  Manifest manifest_;  ///< As given, but for the identity.
+  Impl::NotAsked not_asked_;
+  std::set<std::string> failed_homes_;
+  /// Given to this put alone, and no version has it: kept by the next try.
+  std::optional<VersionNumber> number_;
+  Error error_{Code::unavailable, "it was never tried"};
+  // Of the try that goes on.
+  Impl::Inheritance inherited_;
+  Manifest numbered_;
+  Mutex mutex_;
+  Met met_;
+};
+
+Status check_given(const Manifest& manifest) {
+  if (manifest.architecture != nullptr && manifest.owners.size() == manifest.architecture->tensors().size()) return {};
+  return fail(Code::invalid_argument, "the manifest has no owner for each tensor of an architecture");
 }
 
 }  // namespace
-
-// Where the ancestor is and what it inherits from whom: the same holds for what the child has of it. Best effort, but
-// for an ancestor that was retired.
-Status ClusterRepository::Impl::learn_ancestor(const Manifest& manifest, bool may_be_retired) const {
-  if (!manifest.ancestor) return {};
-  const Result<std::optional<Located>> at = locate(*manifest.ancestor);
-  if (!at || !*at) return {};
-  const Located& ancestor = **at;
-  const bool known = std::ranges::all_of(manifest.owners.writers(), [&](const VersionId& writer) {
-    return writer == manifest.id || writer_at(writer) != nullptr;
-  });
-  Status there;
-  if (known) {
-    const auto pins = ancestor.home->ask([&](Repository& home) { return home.pins(ancestor.name); });
-    if (!pins) there = fail(pins.error());
-  } else {
-    const auto record = ancestor.home->ask([&](Repository& home) { return home.get(ancestor.name); });
-    if (record) learn(*record, ancestor.home);
-    if (!record) there = fail(record.error());
-  }
-  if (there || there.error().code() != Code::not_found || may_be_retired) return {};
-  return fail(Code::failed_precondition, format("its ancestor {} was retired", to_string(ancestor.name)));
-}
-
-// What the version inherits, and from whom. `empty_handed` are providers that did not have what was thought to be
-// theirs: the bytes are then asked of the caller.
-Result<ClusterRepository::Impl::Inheritance> ClusterRepository::Impl::inheritance(
-    const ClusterView& now, const Manifest& manifest, std::size_t home,
-    const std::vector<std::string>& empty_handed) const {
-  Inheritance result;
-  result.placed.placement = now.placement.number();
-  result.placed.attempt = new_attempt();
-  std::map<VersionId, std::size_t> places;
-  for (const VersionId& writer : manifest.owners.writers()) {
-    if (writer == manifest.id) continue;
-    MemberPointer member = writer_at(writer);
-    if (member == nullptr) {
-      FRESHET_ASSIGN(const std::optional<Located> located, locate(writer));
-      if (located) member = located->home;
-    }
-    // A writer that nobody knows was never stored: the version keeps a copy of its own.
-    const std::size_t at = member == nullptr ? home : now.index_of(member);
-    if (at == now.members.size() ||
-        std::ranges::find(empty_handed, now.placement.providers()[at].id) != empty_handed.end()) {
-      places.emplace(writer, home);
-    } else {
-      places.emplace(writer, at);
-    }
-  }
-  for (std::uint32_t tensor = 0; tensor < manifest.owners.size(); ++tensor) {
-    const auto place = places.find(manifest.owners[tensor].writer);
-    if (place == places.end() || place->second == home) continue;
-    result.placed.elsewhere.push_back(tensor);
-    result.segments[place->second].push_back(manifest.owners[tensor]);
-  }
-  for (auto& [at, segments] : result.segments) {
-    std::ranges::sort(segments);
-    segments.erase(std::unique(segments.begin(), segments.end()), segments.end());
-  }
-  for (const auto& [writer, at] : places) {
-    if (at == home || at == now.placement.home(writer)) continue;
-    result.placed.moved.push_back({.writer = writer, .provider = now.placement.providers()[at].id});
-  }
-  return result;
-}
 
 cluster::Reply ClusterRepository::Impl::number(const ClusterView& now, const Manifest& manifest,
                                                VersionNumber& given) const {
@@ -101,6 +278,13 @@ cluster::Reply ClusterRepository::Impl::number(const ClusterView& now, const Man
   };
   const auto number = now.members[registrars.front()]->ask(
       [&](Repository& at) { return cluster::next_number(at, now.placement, model, manifest.name.number, former); });
+  if (!number && is_away(number.error())) {
+    // Nobody else can give one without the danger that it is given twice.
+    return {.error = Error(number.error().code(),
+                           format("no version of {0} can be put until the provider that numbers them answers (other "
+                                  "models are not concerned): {1}",
+                                  model, number.error().message()))};
+  }
   if (!number) return {.error = number.error()};
   given = *number;
   return {};
@@ -126,94 +310,17 @@ cluster::Reply carry_out(const ClusterView& view, const cluster::Call& call) {
 Result<VersionName> ClusterRepository::put(const Manifest& given,
                                            const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of,
                                            PutOptions options) {
-  if (given.architecture == nullptr || given.owners.size() != given.architecture->tensors().size()) {
-    return fail(Code::invalid_argument, "the manifest has no owner for each tensor of an architecture");
-  }
+  FRESHET_TRY(check_given(given));
   if (options.placed) return fail(Code::invalid_argument, "who spreads versions over providers is this repository");
   FRESHET_TRY(check_model_name(given.name.model));
+  impl_->withdraw_undecided();
   FRESHET_TRY(impl_->learn_ancestor(given, options.ancestor_may_be_retired));
-
-  std::shared_ptr<const ClusterView> now = impl_->view();
-  std::vector<std::string> empty_handed;
-  std::optional<Error> error;
-  for (int tries = 0; tries < kTriesMax; ++tries) {
-    const std::size_t home = now->placement.home(given.id);
-    if (now->placement.homes(given.id).size() > 1) {
-      FRESHET_ASSIGN(const std::optional<Impl::Located> stored, impl_->locate(given.id));
-      if (stored) {
-        return fail(Code::already_exists,
-                    format("version {} is stored as {}", to_string(given.id), to_string(stored->name)));
-      }
-    }
-    Impl::Inheritance inherited;
-    inherited.placed = {.placement = now->placement.number(), .attempt = new_attempt()};
-    if (options.has_weights) {
-      FRESHET_ASSIGN(inherited, impl_->inheritance(*now, given, home, empty_handed));
-    }
-    cluster::PutMachine::Plan plan{.version = given.id,
-                                   .attempt = inherited.placed.attempt,
-                                   .home = home,
-                                   .registrar = now->placement.registrar(given.name.model)};
-    for (const auto& [at, segments] : inherited.segments) plan.inherited.push_back({at, segments});
-
-    Manifest manifest = given;
-    PutOptions at_home = options;
-    at_home.placed = inherited.placed;
-    std::vector<std::string> stale;
-    Mutex mutex;
-    bool placement_changed = false;
-    cluster::PutMachine machine(std::move(plan));
-    drive(machine, [&](const cluster::Call& call) -> cluster::Reply {
-      const cluster::Member& member = *now->members[call.provider];
-      if (call.kind == cluster::Call::Kind::number) {
-        cluster::Reply reply = impl_->number(*now, given, manifest.name.number);
-        const MutexLock lock(mutex);
-        placement_changed = reply.error && reply.error->code() == Code::failed_precondition;
-        return reply;
-      }
-      if (call.kind == cluster::Call::Kind::refer) {
-        const Status referred = member.ask([&](Repository& at) {
-          return at.add_referrer({.version = call.version,
-                                  .attempt = call.attempt,
-                                  .home = now->placement.providers()[home].id,
-                                  .segments = call.segments});
-        });
-        if (referred) return {};
-        if (referred.error().code() == Code::not_found) {
-          const MutexLock lock(mutex);
-          stale.push_back(member.provider().id);
-        }
-        return {.error = referred.error()};
-      }
-      if (call.kind == cluster::Call::Kind::commit) {
-        const auto stored = member.ask([&](Repository& at) { return at.put(manifest, bytes_of, at_home); });
-        return stored ? cluster::Reply{} : cluster::Reply{.error = stored.error()};
-      }
-      return carry_out(*now, call);
-    });
-    if (!machine.error()) {
-      impl_->learn(manifest.name, manifest.id, now->members[home]);
-      return manifest.name;
-    }
-    error = machine.error();
-    // Settled by somebody's garbage collection while it was on its way; the next attempt is another one.
-    const bool given_up = error->code() == Code::failed_precondition && tries == 0;
-    if (!stale.empty()) {
-      empty_handed.insert(empty_handed.end(), stale.begin(), stale.end());
-    } else if (placement_changed) {
-      now = impl_->refresh();
-    } else if (!given_up) {
-      break;
-    }
-  }
-  return fail(std::move(*error).with_context("put " + given.name.model));
+  return Putting(*impl_, given, bytes_of, options).run();
 }
 
 Result<std::vector<std::uint32_t>> ClusterRepository::wanted(const Manifest& manifest,
                                                              const PutOptions& options) const {
-  if (manifest.architecture == nullptr || manifest.owners.size() != manifest.architecture->tensors().size()) {
-    return fail(Code::invalid_argument, "the manifest has no owner for each tensor of an architecture");
-  }
+  FRESHET_TRY(check_given(manifest));
   const std::shared_ptr<const ClusterView> now = impl_->view();
   const std::size_t home = now->placement.home(manifest.id);
   FRESHET_TRY(impl_->learn_ancestor(manifest, options.ancestor_may_be_retired));

@@ -1,7 +1,9 @@
 #include "repo/cluster/cluster_repository.h"
 
 #include <algorithm>
+#include <iterator>
 #include <set>
+#include <tuple>
 
 #include "core/format.h"
 #include "repo/cluster/cluster_impl.h"
@@ -44,7 +46,10 @@ void ClusterRepository::Impl::set_placement(const Placement& placement) const {
         if (known->provider().address == provider.address) member = known;
       }
     }
-    if (member == nullptr) member = std::make_shared<cluster::Member>(provider, connect_, std::move(seen));
+    if (member == nullptr) {
+      member = std::make_shared<cluster::Member>(
+          provider, cluster::Member::How{.connect = connect_, .where = where_, .seen = std::move(seen)});
+    }
     next->members.push_back(std::move(member));
   }
   view_ = std::move(next);
@@ -94,9 +99,10 @@ MemberPointer ClusterRepository::Impl::writer_at(const VersionId& id) const {
 ClusterRepository::ClusterRepository(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 ClusterRepository::~ClusterRepository() = default;
 
-Result<std::unique_ptr<ClusterRepository>> ClusterRepository::open(const Placement& known, Connect connect) {
+Result<std::unique_ptr<ClusterRepository>> ClusterRepository::open(const Placement& known, Connect connect,
+                                                                   cluster::Whereabouts where) {
   if (known.number() == 0) return fail(Code::invalid_argument, "no placement of providers was given");
-  auto impl = std::make_unique<Impl>(std::move(connect));
+  auto impl = std::make_unique<Impl>(std::move(connect), std::move(where));
   impl->set_placement(known);
   impl->refresh();
   return std::unique_ptr<ClusterRepository>(new ClusterRepository(std::move(impl)));
@@ -164,6 +170,23 @@ Status ClusterRepository::renew_pins(const PinLease& lease) { return impl_->rene
 Result<std::vector<std::string>> ClusterRepository::pins(const VersionName& name) const {
   FRESHET_ASSIGN(const Impl::Located at, impl_->locate(name));
   return at.home->ask([&](Repository& home) { return home.pins(at.name); });
+}
+
+Result<std::vector<PinnedVersion>> ClusterRepository::all_pins() const {
+  std::vector<PinnedVersion> all;
+  for (auto& pins : ask_all(*impl_->view(), [](Repository& at) { return at.all_pins(); })) {
+    if (!pins) return fail(pins.error());
+    std::move(pins->begin(), pins->end(), std::back_inserter(all));
+  }
+  std::ranges::sort(all, [](const PinnedVersion& a, const PinnedVersion& b) {
+    return std::tie(a.version, a.by) < std::tie(b.version, b.by);
+  });
+  return all;
+}
+
+Status ClusterRepository::annotate(const VersionName& name, const Annotations& annotations) {
+  FRESHET_ASSIGN(const Impl::Located at, impl_->locate(name));
+  return at.home->ask([&](Repository& home) { return home.annotate(at.name, annotations); });
 }
 
 Result<RepositoryStat> ClusterRepository::stat() const {

@@ -14,12 +14,14 @@
 /// and what a version inherits may rest in another.
 ///
 /// A provider that is away takes nothing from the others. What cannot be answered without it is unavailable, and the
-/// error names it; when it is back, it is used again. A match goes on without it, and says so.
+/// error names it; when it is back, it is used again. A match goes on without it, and says so. So does a put: a version
+/// whose identity was drawn for it (PutOptions::drawn_id) gets one whose home answers, and what it inherits from one
+/// that is away is asked of the caller. What waits for a provider, and only that: versions with identities of their own
+/// (a publisher's) whose home it is, models whose versions it numbers, and puts whose caller has not got the bytes that
+/// rest there (docs/cli.md, "While a provider is away").
 
-#include <map>
 #include <memory>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "core/mutex.h"
@@ -36,7 +38,9 @@ class ClusterRepository final : public Repository {
   using Connect = cluster::Connect;
 
   /// `known` is a placement that any of the providers told (cluster::placement_at); a newer one is learned from them.
-  static Result<std::unique_ptr<ClusterRepository>> open(const Placement& known, Connect connect);
+  /// `where`, if there is one, tells for messages where a provider is now.
+  static Result<std::unique_ptr<ClusterRepository>> open(const Placement& known, Connect connect,
+                                                         cluster::Whereabouts where = nullptr);
   ~ClusterRepository() override;
 
   Placement placement() const;
@@ -44,6 +48,7 @@ class ClusterRepository final : public Repository {
   Result<VersionName> put(const Manifest& manifest, const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of,
                           PutOptions options) override;
   Result<VersionRecord> get(const VersionName& name) const override;
+  Status annotate(const VersionName& name, const Annotations& annotations) override;
   Result<VersionNumber> latest(const std::string& model) const override;
   Result<std::optional<VersionName>> find(const VersionId& id) const override;
   Status read(const VersionRecord& record, std::span<const TensorRead> reads) const override;
@@ -63,6 +68,7 @@ class ClusterRepository final : public Repository {
   Status unpin(const VersionName& name, const std::string& by, const PinTerms& terms = {}) override;
   Status renew_pins(const PinLease& lease) override;
   Result<std::vector<std::string>> pins(const VersionName& name) const override;
+  Result<std::vector<PinnedVersion>> all_pins() const override;
   Result<RetireReport> retire(const VersionName& name, const RetireOptions& options) override;
   Result<GcReport> gc(const GcOptions& options, const Progress& progress) override;
   Status set_alias(const std::string& model, const std::string& alias, std::optional<VersionNumber> expected,

@@ -1,5 +1,6 @@
 #include "repo/cluster/member.h"
 
+#include <algorithm>
 #include <system_error>
 #include <thread>
 #include <vector>
@@ -14,16 +15,58 @@ bool is_away(const Error& error) { return error.code() == Code::unavailable || e
 
 namespace freshet::cluster {
 
+bool Member::is_away() const {
+  const MutexLock lock(mutex_);
+  return absence_.has_value();
+}
+
+bool Member::is_to_be_avoided() const {
+  const Time now = how_.clock->now();
+  const MutexLock lock(mutex_);
+  return absence_ && now < absence_->avoid_until;
+}
+
+Status Member::reach() const {
+  const Result<std::shared_ptr<Repository>> repository = reached();
+  return repository ? Status() : fail(named(repository.error()));
+}
+
 Result<std::shared_ptr<Repository>> Member::reached() const {
+  const Time begun = how_.clock->now();
   {
     const MutexLock lock(mutex_);
     if (repository_ != nullptr) return repository_;
+    if (absence_ && absence_->fail_until) {
+      if (begun < *absence_->fail_until) return fail(absence_->why);
+      // This call tries. The others need not wait with it.
+      absence_->fail_until = begun + kFailAtOnce;
+    }
   }
   // Two threads may connect at once; one of the connections is then used and the other one closed.
-  FRESHET_ASSIGN(std::shared_ptr<Repository> repository, connect_(provider_));
+  Result<std::shared_ptr<Repository>> repository = how_.connect(provider_);
+  const Time now = how_.clock->now();
   const MutexLock lock(mutex_);
-  if (repository_ == nullptr) repository_ = std::move(repository);
+  if (!repository) {
+    note_absence(repository.error(), begun, now);
+    return repository;
+  }
+  absence_.reset();
+  if (repository_ == nullptr) repository_ = *std::move(repository);
   return repository_;
+}
+
+void Member::note_absence(const Error& why, Time begun, Time now) const {
+  // Somebody else may have reached it meanwhile.
+  if (!::freshet::is_away(why) || repository_ != nullptr) return;
+  if (!absence_) absence_.emplace();
+  const std::uint64_t doublings = std::min<std::uint64_t>(absence_->times++, 16);
+  absence_->why = why;
+  absence_->avoid_until = now + std::min<Duration>(kAvoidMax, kAvoidMin * (std::int64_t{1} << doublings));
+  if (now - begun >= kLongWait) {
+    absence_->fail_until = now + kFailAtOnce;
+  } else {
+    absence_->fail_until.reset();
+  }
 }
 
 void Member::lost(const std::shared_ptr<Repository>& repository) const {
@@ -32,11 +75,12 @@ void Member::lost(const std::shared_ptr<Repository>& repository) const {
   if (repository_ == repository) gone.swap(repository_);
 }
 
-Error Member::named(Error error) const {
-  return std::move(error).with_context(provider_.address.empty()
-                                           ? format("provider {}", provider_.id)
-                                           : format("provider {} ({})", provider_.id, provider_.address));
+std::string Member::label() const {
+  const std::string address = how_.where ? how_.where(provider_) : provider_.address;
+  return address.empty() ? format("provider {}", provider_.id) : format("provider {} ({})", provider_.id, address);
 }
+
+Error Member::named(Error error) const { return std::move(error).with_context(label()); }
 
 void at_once(std::size_t count, const std::function<void(std::size_t)>& work) {
   std::vector<std::jthread> others;

@@ -2,11 +2,17 @@
 
 /// One provider of a repository, as a client sees it: reached when it is first needed, and again after it was lost.
 /// Private to this room.
+///
+/// Whoever cannot be reached is tried again by the next call. Only where finding that out took long, as it does with a
+/// host that is silent instead of refusing, calls fail at once for a while, but for one now and then that tries; so a
+/// dead host costs its clients a wait now and then, and not one for each call.
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
+#include "core/clock.h"
 #include "core/mutex.h"
 #include "core/result.h"
 #include "repo/cluster/placement.h"
@@ -23,16 +29,40 @@ namespace freshet::cluster {
 
 /// Reaches a provider. May take as long as reaching a host does; unavailable when it does not answer.
 using Connect = std::function<Result<std::shared_ptr<Repository>>(const Provider& provider)>;
+/// Where a provider is now, as far as is known; for messages.
+using Whereabouts = std::function<std::string(const Provider& provider)>;
+
+/// After such a wait, calls fail at once for kFailAtOnce.
+inline constexpr Duration kLongWait = std::chrono::milliseconds(1500);
+inline constexpr Duration kFailAtOnce = std::chrono::seconds(5);
+/// How long whoever can do with another provider leaves one alone that could not be reached: doubled each time.
+inline constexpr Duration kAvoidMin = std::chrono::seconds(1);
+inline constexpr Duration kAvoidMax = std::chrono::seconds(30);
 
 /// Any thread.
 class Member {
  public:
-  Member(Provider provider, Connect connect, std::shared_ptr<SeenPosition> seen = std::make_shared<SeenPosition>())
-      : provider_(std::move(provider)), connect_(std::move(connect)), seen_(std::move(seen)) {}
+  struct How {
+    Connect connect;
+    Whereabouts where = nullptr;  ///< Null: where its placement says.
+    std::shared_ptr<SeenPosition> seen = std::make_shared<SeenPosition>();
+    const Clock* clock = &system_clock();
+  };
+  Member(Provider provider, How how) : provider_(std::move(provider)), how_(std::move(how)) {}
+  Member(Provider provider, Connect connect)
+      : Member(std::move(provider), How{.connect = std::move(connect), .where = {}}) {}
 
   const Provider& provider() const { return provider_; }
+  /// It could not be reached when that was tried last.
+  bool is_away() const FRESHET_EXCLUDES(mutex_);
+  /// The same, and that is not long ago.
+  bool is_to_be_avoided() const FRESHET_EXCLUDES(mutex_);
+  /// Connects, unless it was reached before.
+  Status reach() const;
+  /// "provider ID (ADDRESS)".
+  std::string label() const;
   /// Covers all that its answers told.
-  const std::shared_ptr<SeenPosition>& seen() const { return seen_; }
+  const std::shared_ptr<SeenPosition>& seen() const { return how_.seen; }
 
   /// Calls `ask(repository)`, which returns a Result or a Status. Its error names the provider; after one that says
   /// that it did not answer, the next ask connects anew.
@@ -41,7 +71,7 @@ class Member {
     Result<std::shared_ptr<Repository>> repository = reached();
     if (!repository) return fail(named(std::move(repository).error()));
     auto answer = ask(**repository);
-    if (const std::optional<HeardPosition> heard = (*repository)->heard()) seen_->note(*heard);
+    if (const std::optional<HeardPosition> heard = (*repository)->heard()) how_.seen->note(*heard);
     if (!answer) {
       if (answer.error().code() == Code::unavailable) lost(*repository);
       return fail(named(answer.error()));
@@ -50,15 +80,23 @@ class Member {
   }
 
  private:
-  Result<std::shared_ptr<Repository>> reached() const;
-  void lost(const std::shared_ptr<Repository>& repository) const;
+  /// That it could not be reached.
+  struct Absence {
+    Error why{Code::unavailable, ""};
+    std::uint64_t times = 0;  ///< In a row.
+    Time avoid_until{};
+    std::optional<Time> fail_until;  ///< Calls fail at once.
+  };
+  Result<std::shared_ptr<Repository>> reached() const FRESHET_EXCLUDES(mutex_);
+  void lost(const std::shared_ptr<Repository>& repository) const FRESHET_EXCLUDES(mutex_);
+  void note_absence(const Error& why, Time begun, Time now) const FRESHET_REQUIRES(mutex_);
   Error named(Error error) const;
 
   const Provider provider_;
-  const Connect connect_;
-  const std::shared_ptr<SeenPosition> seen_;
+  const How how_;
   mutable Mutex mutex_;
   mutable std::shared_ptr<Repository> repository_ FRESHET_GUARDED_BY(mutex_);
+  mutable std::optional<Absence> absence_ FRESHET_GUARDED_BY(mutex_);
 };
 
 /// Runs `work(i)` for each i below `count`, at the same time on threads of their own, and returns when all are done.

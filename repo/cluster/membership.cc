@@ -107,7 +107,7 @@ Result<Placement> newest_placement(const Placement& known, const Connect& connec
   return newest;
 }
 
-Result<Placement> join(const Placement& known, const Provider& provider, const Connect& connect) {
+Result<Placement> join(const Placement& known, const Provider& provider, const Connect& connect, bool* told) {
   FRESHET_ASSIGN(const Placement newest, newest_placement(known, connect));
   FRESHET_TRY(bring_all_up(newest, connect));
   Result<Placement> next = newest.with(provider);
@@ -121,6 +121,7 @@ Result<Placement> join(const Placement& known, const Provider& provider, const C
                   format("provider {} has models of its own ({}, …); a provider joins empty", provider.id, models[0]));
     }
   }
+  if (told != nullptr) *told = true;
   FRESHET_TRY(bring_all_up(*next, connect));
   return next;
 }

@@ -23,8 +23,9 @@ Result<Placement> placement_at(Repository& provider);
 /// providers have a model of the same name.
 Result<Placement> form(std::vector<Provider> providers, const Connect& connect);
 
-/// Adds a provider, or tells another address of one. All others must answer.
-Result<Placement> join(const Placement& known, const Provider& provider, const Connect& connect);
+/// Adds a provider, or tells another address of one. All others must answer. `told`, where it is given, becomes true
+/// before the first of them hears of the provider.
+Result<Placement> join(const Placement& known, const Provider& provider, const Connect& connect, bool* told = nullptr);
 
 /// The newest placement that any of the providers knows; brings those that lag up to it, as far as they answer.
 Result<Placement> newest_placement(const Placement& known, const Connect& connect);

@@ -63,6 +63,7 @@ std::vector<Call> PutMachine::on_reply(const Call& answered, const Reply& reply)
       if (reply.error) {
         // Whether it exists, nobody can say now. Its references must stay as long as it may.
         error_ = reply.error;
+        undecided_ = true;
         stage_ = Stage::finished;
         return {};
       }
@@ -101,6 +102,37 @@ std::vector<Call> RetireMachine::on_reply(const Call& call, const Reply& reply) 
   }
   outstanding_ = calls.size();
   return calls;
+}
+
+Call WithdrawMachine::call(Call::Kind kind, ProviderIndex provider) const {
+  return {.kind = kind, .provider = provider, .version = version_, .attempt = attempt_, .segments = {}};
+}
+
+std::vector<Call> WithdrawMachine::start() {
+  outstanding_ = 1;
+  return {call(Call::Kind::settle, home_)};
+}
+
+std::vector<Call> WithdrawMachine::drops() {
+  std::vector<Call> calls;
+  for (const ProviderIndex provider : inherited_from_) calls.push_back(call(Call::Kind::drop, provider));
+  outstanding_ = calls.size();
+  return calls;
+}
+
+std::vector<Call> WithdrawMachine::on_reply(const Call& answered, const Reply& reply) {
+  --outstanding_;
+  if (answered.kind == Call::Kind::drop) return {};  // What it did not reach is found by settling.
+  if (answered.kind == Call::Kind::settle && !reply.error && reply.there) {
+    outstanding_ = 1;
+    return {call(Call::Kind::retire, home_)};
+  }
+  // One that is retired already may have been by this very call, asked twice over a bad connection.
+  if (reply.error && (answered.kind == Call::Kind::settle || reply.error->code() != Code::not_found)) {
+    error_ = reply.error;
+    return {};
+  }
+  return drops();
 }
 
 void SettleMachine::keep(const Error& reason) {

@@ -76,6 +76,8 @@ class PutMachine {
   bool done() const { return outstanding_ == 0 && stage_ == Stage::finished; }
   /// REQUIRES: done(). Without an error the version exists.
   const std::optional<Error>& error() const { return error_; }
+  /// REQUIRES: done(). Whether the version exists nobody could say: its home did not answer any more.
+  bool is_undecided() const { return undecided_; }
 
  private:
   enum class Stage : std::uint8_t { preparing, committing, settling, undoing, finished };
@@ -86,6 +88,7 @@ class PutMachine {
   const Plan plan_;
   Stage stage_ = Stage::preparing;
   std::size_t outstanding_ = 0;
+  bool undecided_ = false;
   std::optional<Error> error_;
 };
 
@@ -110,6 +113,32 @@ class RetireMachine {
   std::size_t outstanding_ = 0;
   std::optional<Error> error_;
   std::vector<ProviderIndex> left_over_;
+};
+
+/// Making sure that a put which ended undecided leaves nothing, once its home answers again: its caller was told of
+/// another version in its place. What was made meanwhile is retired.
+class WithdrawMachine {
+ public:
+  WithdrawMachine(VersionId version, std::uint64_t attempt, ProviderIndex home,
+                  std::vector<ProviderIndex> inherited_from)
+      : version_(version), attempt_(attempt), home_(home), inherited_from_(std::move(inherited_from)) {}
+
+  std::vector<Call> start();
+  std::vector<Call> on_reply(const Call& call, const Reply& reply);
+  bool done() const { return outstanding_ == 0; }
+  /// REQUIRES: done(). Without an error the version is not there and never will be.
+  const std::optional<Error>& error() const { return error_; }
+
+ private:
+  Call call(Call::Kind kind, ProviderIndex provider) const;
+  std::vector<Call> drops();
+
+  const VersionId version_;
+  const std::uint64_t attempt_;
+  const ProviderIndex home_;
+  const std::vector<ProviderIndex> inherited_from_;
+  std::size_t outstanding_ = 0;
+  std::optional<Error> error_;
 };
 
 /// Asking the homes of those who name segments at one provider whether they are there, and forgetting those who are

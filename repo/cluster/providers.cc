@@ -139,7 +139,8 @@ Result<std::unique_ptr<Repository>> open_providers(const std::string& addresses,
   // Without the book, all are looked for where the placement says.
   if (const auto book = cluster::addresses_at(*reached.repository)) finder->learn(*book);
   FRESHET_ASSIGN(std::unique_ptr<ClusterRepository> together,
-                 ClusterRepository::open(*reached.placement, connect_with(finder)));
+                 ClusterRepository::open(*reached.placement, connect_with(finder),
+                                         [finder](const Provider& provider) { return finder->address_of(provider); }));
   return std::unique_ptr<Repository>(std::move(together));
 }
 
@@ -168,7 +169,7 @@ Result<std::unique_ptr<cluster::AddressKeeper>> keep_address(Repository& own, co
 }
 
 Result<Placement> join_providers(Repository& own, const std::string& address, const std::string& joined,
-                                 const RemoteRepositoryOptions& options) {
+                                 const RemoteRepositoryOptions& options, bool* known) {
   FRESHET_ASSIGN(const std::string id, provider_id(own));
   FRESHET_ASSIGN(const Reached reached, reach(joined, options, address));
   FRESHET_ASSIGN(const std::string other, provider_id(*reached.repository));
@@ -184,6 +185,7 @@ Result<Placement> join_providers(Repository& own, const std::string& address, co
     finder->know(*placement);
     const std::size_t at = placement->index_of(id);
     const bool is_there = at != placement->providers().size();
+    if (is_there && known != nullptr) *known = true;
     if (is_there && placement->providers()[at].address != address) {
       FRESHET_TRY(cluster::say_address(own, id, address));
     }
@@ -195,7 +197,7 @@ Result<Placement> join_providers(Repository& own, const std::string& address, co
     placement = cluster::form({{.id = other, .address = reached.address}}, connect);
   }
   if (!placement) return placement;
-  return cluster::join(*placement, self, connect);
+  return cluster::join(*placement, self, connect, known);
 }
 
 }  // namespace freshet

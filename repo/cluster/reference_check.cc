@@ -1,6 +1,7 @@
 #include "repo/cluster/reference_check.h"
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <set>
 #include <utility>
@@ -9,6 +10,8 @@
 
 namespace freshet::cluster {
 namespace {
+
+constexpr std::size_t kAtATime = 4;  ///< Records on their way from one home.
 
 using Attempt = std::pair<VersionId, std::uint64_t>;
 /// What a provider knows to be named there, by which put; segments ascend. Nothing when that is not known.
@@ -27,10 +30,12 @@ class Checker {
     std::vector<Need> needs;
     std::set<std::pair<std::size_t, Attempt>> live;
     Status status;
-    std::vector<std::string> notes;
+    std::vector<UnreadVersion> unread;
   };
 
   Status read_known(std::size_t provider);
+  /// Those that may need something elsewhere.
+  Result<std::vector<VersionName>> versions_to_read(std::size_t home) const;
   Status visit_home(std::size_t home, Visited& visited) const;
   Status visit(std::size_t home, const VersionName& name, Visited& visited) const;
   Result<std::vector<Need>> needs_of(const VersionRecord& record, std::size_t home) const;
@@ -124,15 +129,12 @@ void Checker::find_unknown(Need& need) const {
 Status Checker::visit(std::size_t home, const VersionName& name, Visited& visited) const {
   const auto record = now_.members[home]->ask([&](Repository& at) { return at.get(name); });
   if (!record && record.error().code() == Code::not_found) return {};  // Retired since it was listed.
-  if (!record && record.error().code() == Code::corrupt) {
-    visited.notes.push_back(record.error().message());
-    return {};
-  }
-  if (!record) return fail(record.error());
-  auto needs = needs_of(*record, home);
+  if (!record && record.error().code() != Code::corrupt) return fail(record.error());
+  auto needs = record ? needs_of(*record, home) : Result<std::vector<Need>>(fail(record.error()));
   if (!needs && !is_away(needs.error()) && needs.error().code() != Code::corrupt) return fail(needs.error());
   if (!needs) {
-    visited.notes.push_back(needs.error().message());
+    const bool damaged = needs.error().code() == Code::corrupt;
+    visited.unread.push_back({.version = name, .home = home, .damaged = damaged, .why = needs.error().message()});
     return {};
   }
   for (Need& need : *needs) {
@@ -143,17 +145,40 @@ Status Checker::visit(std::size_t home, const VersionName& name, Visited& visite
   return {};
 }
 
-Status Checker::visit_home(std::size_t home, Visited& visited) const {
+Result<std::vector<VersionName>> Checker::versions_to_read(std::size_t home) const {
   const Member& member = *now_.members[home];
   FRESHET_ASSIGN(const std::vector<std::string> models, member.ask([](Repository& at) { return at.models(); }));
+  std::vector<VersionName> names;
   for (const std::string& model : models) {
     const auto rows = member.ask([&](Repository& at) { return at.versions(model); });
     if (!rows && rows.error().code() == Code::not_found) continue;
     if (!rows) return fail(rows.error());
     for (const LineageRow& row : *rows) {
-      if (!row.retired) FRESHET_TRY(visit(home, row.version, visited));
+      // Who wrote all of it needs nobody else. A damaged row says nothing of bytes.
+      const bool is_all_its_own = row.own_bytes != 0 && row.inherited_bytes == 0;
+      if (!row.retired && !is_all_its_own) names.push_back(row.version);
     }
   }
+  return names;
+}
+
+Status Checker::visit_home(std::size_t home, Visited& visited) const {
+  FRESHET_ASSIGN(const std::vector<VersionName> names, versions_to_read(home));
+  std::vector<Visited> parts(std::min(kAtATime, names.size()));
+  std::atomic<std::size_t> next{0};
+  at_once(parts.size(), [&](std::size_t i) {
+    for (std::size_t at = next++; at < names.size() && parts[i].status; at = next++) {
+      parts[i].status = visit(home, names[at], parts[i]);
+    }
+  });
+  for (Visited& part : parts) {
+    FRESHET_TRY(std::move(part.status));
+    std::move(part.needs.begin(), part.needs.end(), std::back_inserter(visited.needs));
+    std::move(part.unread.begin(), part.unread.end(), std::back_inserter(visited.unread));
+    visited.live.merge(part.live);
+  }
+  std::ranges::sort(visited.needs, {}, &Need::version);
+  std::ranges::sort(visited.unread, {}, &UnreadVersion::version);
   return {};
 }
 
@@ -198,12 +223,14 @@ Result<ReferenceFindings> Checker::run(const std::optional<VersionName>& only) {
   bool all_read = all_answered_ && !only;
   for (Visited& visited : visited_) {
     if (!visited.status && !is_away(visited.status.error())) return fail(visited.status.error());
-    if (!visited.status) visited.notes.push_back(visited.status.error().message());
-    if (!visited.notes.empty()) {
-      findings_.unread_homes.emplace(static_cast<std::size_t>(&visited - visited_.data()), visited.notes.front());
-      all_read = false;
+    all_read = all_read && visited.status && visited.unread.empty();
+    if (!visited.status) {
+      const std::string& why = visited.status.error().message();
+      findings_.unread_homes.emplace(static_cast<std::size_t>(&visited - visited_.data()), why);
+      note(why);
     }
-    for (std::string& text : visited.notes) note(std::move(text));
+    for (const UnreadVersion& unread : visited.unread) note(unread.why);
+    std::move(visited.unread.begin(), visited.unread.end(), std::back_inserter(findings_.unread_versions));
     std::move(visited.needs.begin(), visited.needs.end(), std::back_inserter(findings_.needs));
     live.merge(visited.live);
   }

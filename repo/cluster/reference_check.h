@@ -38,12 +38,21 @@ struct StrayReference {
   std::size_t segments = 0;
 };
 
+/// A version whose record its home cannot read: what it needs elsewhere is known to nobody.
+struct UnreadVersion {
+  VersionName version;
+  std::size_t home = 0;
+  bool damaged = false;  ///< Waiting does not help.
+  std::string why;
+};
+
 struct ReferenceFindings {
   std::vector<Need> needs;             ///< Those with something unknown; all of them, if they were asked for.
   std::vector<StrayReference> strays;  ///< Only when all providers answered. Puts that are on their way are among them.
   std::vector<std::string> notes;      ///< What could not be compared, and why.
   // Nothing is known to be lost only where all of it was compared. Why it was not:
-  std::map<std::size_t, std::string> unread_homes;      ///< Homes with versions whose needs could not be read.
+  std::map<std::size_t, std::string> unread_homes;      ///< Homes that did not answer.
+  std::vector<UnreadVersion> unread_versions;           ///< Of homes that did.
   std::map<std::size_t, std::string> unread_providers;  ///< Providers whose knowledge could not be compared.
 };
 

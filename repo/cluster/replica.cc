@@ -6,6 +6,11 @@
 #include "repo/cluster/placement.h"
 
 namespace freshet::cluster {
+namespace {
+
+Digest digest_of_tags(const std::vector<Digest>& tags) { return digest_of(bytes_of(tags.data(), tags.size())); }
+
+}  // namespace
 
 void ReplicaIndex::apply(std::uint32_t provider, const FeedChange& change) {
   const MutexLock lock(mutex_);
@@ -19,9 +24,12 @@ void ReplicaIndex::apply(std::uint32_t provider, const FeedChange& change) {
     return;
   }
   if (known != told_.end()) {
-    if (known->second.provider != provider || known->second.quality == change.quality) return;
-    index_.set_quality(change.id, change.quality, 0);
+    const Digest tags = digest_of_tags(change.tags);
+    if (known->second.provider != provider) return;
+    if (known->second.quality == change.quality && known->second.tags == tags) return;
+    index_.restate(change.id, change.quality, change.tags, 0);
     known->second.quality = change.quality;
+    known->second.tags = tags;
     return;
   }
   const Status inserted = index_.insert({.name = change.name,
@@ -33,7 +41,8 @@ void ReplicaIndex::apply(std::uint32_t provider, const FeedChange& change) {
                                          .tags = change.tags,
                                          .ancestor = change.ancestor},
                                         0);
-  if (inserted) told_.emplace(change.id, Told{.provider = provider, .quality = change.quality});
+  if (!inserted) return;
+  told_.emplace(change.id, Told{.provider = provider, .quality = change.quality, .tags = digest_of_tags(change.tags)});
 }
 
 void ReplicaIndex::drop(std::uint32_t provider) {

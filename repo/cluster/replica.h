@@ -40,6 +40,7 @@ class ReplicaIndex {
   struct Told {
     std::uint32_t provider = 0;
     std::optional<double> quality;
+    Digest tags;  ///< Of the tags' digests.
   };
   StructureIndex index_;
   mutable Mutex mutex_;

@@ -43,6 +43,14 @@ Result<FeedPage> Repository::changes(const FeedPosition&, std::uint32_t) const {
   return fail(Code::unsupported, "this repository cannot be followed");
 }
 
+Result<std::vector<PinnedVersion>> Repository::all_pins() const {
+  return fail(Code::unsupported, "this repository does not tell who has pinned what");
+}
+
+Status Repository::annotate(const VersionName&, const Annotations&) {
+  return fail(Code::unsupported, "what is said of this repository's versions cannot be changed");
+}
+
 Result<ReplicaAnswer> Repository::match_for_all(const ReplicaQuery&) {
   return fail(Code::unsupported, "this repository follows no other providers");
 }

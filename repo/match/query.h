@@ -38,6 +38,9 @@ struct MatchQuery {
   /// Of several providers, one may answer for all from what it follows of the others (repo/cluster/replica.h). The
   /// answer has all that this client wrote or saw before, and may lack what others wrote in the last moments.
   bool one_for_all = false;
+  /// Of several providers: versions are left out that share layers whose tensors rest with a provider that is away, so
+  /// that what is answered can be read. Unless it is said, so it is with `pin_by`, since who pins is going to read.
+  std::optional<bool> readable;
 };
 
 inline constexpr std::uint32_t kMatchTopMax = 1 << 16;
@@ -58,8 +61,10 @@ struct MatchRow {
 struct MatchAnswer {
   std::vector<MatchRow> top;  ///< Best first; empty when no version shares anything.
   /// The answer is that of the repository after this commit: all that was put until then and nothing retired by then.
+  /// Of several providers, the latest of theirs: commits there are times, in microseconds since 1970.
   std::uint64_t as_of = 0;
-  /// Of several providers, those that did not answer, in words: their versions are in no row, and cannot be lent.
+  /// Of several providers, those that did not answer, in words: their versions are in no row, and cannot be lent; and
+  /// which versions of others were left out since a part of them rests there (MatchQuery::readable).
   std::vector<std::string> without;
   /// Of several providers, the `as_of` of each that the answer is of; `as_of` above is then the greatest of them.
   struct At {

@@ -46,7 +46,15 @@ bool StructureIndex::retire(const VersionId& id, std::uint64_t as_of) {
 
 bool StructureIndex::set_quality(const VersionId& id, std::optional<double> quality, std::uint64_t as_of) {
   const MutexLock turn(impl_->turn);
-  const bool there = impl_->writer.set_quality(id, quality);
+  const bool there = impl_->writer.restate(id, quality, nullptr);
+  impl_->writer.publish(as_of);
+  return there;
+}
+
+bool StructureIndex::restate(const VersionId& id, std::optional<double> quality, const std::vector<Digest>& tags,
+                             std::uint64_t as_of) {
+  const MutexLock turn(impl_->turn);
+  const bool there = impl_->writer.restate(id, quality, &tags);
   impl_->writer.publish(as_of);
   return there;
 }

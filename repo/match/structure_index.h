@@ -45,6 +45,9 @@ class StructureIndex {
   bool retire(const VersionId& id, std::uint64_t as_of);
   /// False when there is none of that id.
   bool set_quality(const VersionId& id, std::optional<double> quality, std::uint64_t as_of);
+  /// The same with its tags, in one step for readers. What stands as it did costs little.
+  bool restate(const VersionId& id, std::optional<double> quality, const std::vector<Digest>& tags,
+               std::uint64_t as_of);
   /// A version that was retired before this index was made: its line only.
   void add_tombstone(const VersionId& id, const std::optional<VersionId>& ancestor);
   /// For commits that change nothing here.

@@ -136,7 +136,7 @@ bool IndexWriter::retire(const VersionId& id) {
   return true;
 }
 
-bool IndexWriter::set_quality(const VersionId& id, const std::optional<double>& quality) {
+bool IndexWriter::restate(const VersionId& id, const std::optional<double>& quality, const std::vector<Digest>* tags) {
   const auto kin = find_kin(shelf_, *kin_, id);
   if (!kin || shelf_.kin[*kin].version == kNone) return false;
   const std::uint32_t before = shelf_.kin[*kin].version;
@@ -147,9 +147,11 @@ bool IndexWriter::set_quality(const VersionId& id, const std::optional<double>& 
   like.number = old.number;
   like.model = old.model;
   like.kin = old.kin;
-  like.tags = old.tags;
+  like.tags = tags == nullptr ? old.tags : tag_set_of(*tags);
   like.has_weights = old.has_weights;
   like.group = old.group;
+  const bool same_quality = like.has_quality() ? like.quality == old.quality : !old.has_quality();
+  if (same_quality && like.tags == old.tags) return true;
   link(new_version(like));
   end(before);
   return true;

@@ -25,7 +25,8 @@ class IndexWriter {
 
   Status insert(const IndexEntry& entry);
   bool retire(const VersionId& id);
-  bool set_quality(const VersionId& id, const std::optional<double>& quality);
+  /// Its tags too, unless they are null.
+  bool restate(const VersionId& id, const std::optional<double>& quality, const std::vector<Digest>* tags);
   void add_line(const VersionId& id, const std::optional<VersionId>& ancestor);
   void publish(std::uint64_t as_of);
 

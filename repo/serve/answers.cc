@@ -8,18 +8,13 @@
 #include "core/check.h"
 #include "core/clock.h"
 #include "core/format.h"
+#include "repo/serve/put_uploads.h"
 
 namespace freshet::rpc {
 namespace {
 
 constexpr Duration kRetireWaitMax = std::chrono::seconds(5);
 constexpr Duration kProgressPause = std::chrono::milliseconds(50);
-
-/// What stays of a Put while its tensors come.
-struct PutPlan {
-  Manifest manifest;
-  Repository::PutOptions options;
-};
 
 /// One question on its way to its answer.
 class Asked {
@@ -62,6 +57,13 @@ class Asked {
     return say(wire::CreateNamed(builder_, offset));
   }
 
+  /// A question about the version that it names.
+  template <typename Question, typename Ask>
+  Status of_version(const Question& question, Ask asked) {
+    FRESHET_ASSIGN(const VersionName name, read(question.name()));
+    return say_value((repository().*asked)(name));
+  }
+
   Status dispatch();
   template <typename Body>
   Status ask(const Body* body) {
@@ -75,17 +77,19 @@ class Asked {
   Status work(const wire::AskLatest& latest);
   Status work(const wire::AskFind& find);
   Status work(const wire::AskBytes& bytes);
-  Status work(const wire::AskOwners& owners);
-  Status work(const wire::AskLineage& lineage);
+  Status work(const wire::AskOwners& owners) { return of_version(owners, &Repository::owners); }
+  Status work(const wire::AskLineage& lineage) { return of_version(lineage, &Repository::lineage); }
   Status work(const wire::AskCommonAncestor& common);
-  Status work(const wire::AskDescendants& descendants);
-  Status work(const wire::AskContributors& contributors);
+  Status work(const wire::AskDescendants& descendants) { return of_version(descendants, &Repository::descendants); }
+  Status work(const wire::AskContributors& contributors) { return of_version(contributors, &Repository::contributors); }
   Status work(const wire::AskDiff& diff);
   Status work(const wire::AskModels&) { return say_texts(repository().models()); }
   Status work(const wire::AskVersions& versions) { return say_value(repository().versions(read(versions.model()))); }
   Status work(const wire::Pin& pin);
   Status work(const wire::AskPins& pins);
   Status work(const wire::RenewPins& renew);
+  Status work(const wire::AskAllPins&) { return say_value(repository().all_pins()); }
+  Status work(const wire::Annotate& annotate);
   Status work(const wire::AskStat&) { return say_value(repository().stat()); }
   Status work(const wire::AskVerify& verify);
   Status work(const wire::Match& match);
@@ -104,6 +108,9 @@ class Asked {
   Status work(const wire::Lend& lend);
   Status work(const wire::RenewLease& renew) { return say_done(with_.bulk.renew(with_.session, renew.lease())); }
   Status work(const wire::EndLease& end);
+  Status work(const wire::OfferLane& offer);
+  Status work(const wire::AskLane& lane);
+  Status work(const wire::FillLane& wanted);
   Status work(const wire::AskChanges& changes);
   Status work(const wire::MatchForAll& match);
 
@@ -136,6 +143,8 @@ Status Asked::dispatch() {
     case wire::Ask::Pin: return ask(question_.body_as_Pin());
     case wire::Ask::AskPins: return ask(question_.body_as_AskPins());
     case wire::Ask::RenewPins: return ask(question_.body_as_RenewPins());
+    case wire::Ask::AskAllPins: return ask(question_.body_as_AskAllPins());
+    case wire::Ask::Annotate: return ask(question_.body_as_Annotate());
     case wire::Ask::AskStat: return ask(question_.body_as_AskStat());
     case wire::Ask::AskVerify: return ask(question_.body_as_AskVerify());
     case wire::Ask::SetAlias: return ask(question_.body_as_SetAlias());
@@ -154,6 +163,9 @@ Status Asked::dispatch() {
     case wire::Ask::Lend: return ask(question_.body_as_Lend());
     case wire::Ask::RenewLease: return ask(question_.body_as_RenewLease());
     case wire::Ask::EndLease: return ask(question_.body_as_EndLease());
+    case wire::Ask::OfferLane: return ask(question_.body_as_OfferLane());
+    case wire::Ask::AskLane: return ask(question_.body_as_AskLane());
+    case wire::Ask::FillLane: return ask(question_.body_as_FillLane());
     case wire::Ask::AskChanges: return ask(question_.body_as_AskChanges());
     case wire::Ask::MatchForAll: return ask(question_.body_as_MatchForAll());
     default: return fail(Code::unsupported, "this server does not know that question: it is of an older build");
@@ -161,28 +173,14 @@ Status Asked::dispatch() {
 }
 
 Status Asked::work(const wire::Put& put_body) {
-  auto plan = std::make_shared<PutPlan>();
-  FRESHET_ASSIGN(plan->manifest, read(put_body.version()));
-  FRESHET_ASSIGN(plan->options, read_options(put_body));
-  std::vector<Upload::Part> parts;
-  if (plan->options.has_weights) {
-    FRESHET_ASSIGN(const std::vector<std::uint32_t> tensors, repository().wanted(plan->manifest, plan->options));
-    for (const std::uint32_t tensor : tensors) {
-      parts.push_back({.tensor = tensor, .bytes = plan->manifest.architecture->tensors()[tensor].bytes()});
-    }
-  }
-  const OwnerMap& owners = plan->manifest.owners;
-  std::sort(parts.begin(), parts.end(),
-            [&](const auto& a, const auto& b) { return owners[a.tensor] < owners[b.tensor]; });
-  if (!parts.empty()) {
-    outcome_.upload = std::make_shared<Upload>(std::move(parts), std::move(plan));
-    return {};
-  }
-  const auto nothing = [](std::uint32_t tensor) -> Result<Bytes> {
-    return fail(Code::unavailable, format("tensor {} went away meanwhile; put it again", tensor));
-  };
-  FRESHET_ASSIGN(const VersionName name, repository().put(plan->manifest, nothing, plan->options));
-  return say(wire::CreateNamed(builder_, put(builder_, name)));
+  PutPlan plan;
+  FRESHET_ASSIGN(plan.manifest, read(put_body.version()));
+  FRESHET_ASSIGN(plan.options, read_options(put_body));
+  std::shared_ptr<LaneStream> stream;
+  if (put_body.lane() != 0) stream = with_.lanes.begin_put(with_.session, put_body.lane());
+  FRESHET_ASSIGN(Stored stored, upload_or_store(repository(), std::move(plan), stream));
+  outcome_.upload = std::move(stored.upload);
+  return outcome_.upload != nullptr ? Status() : say(wire::CreateNamed(builder_, put(builder_, stored.name)));
 }
 
 Status Asked::work(const wire::AskWanted& wanted) {
@@ -231,30 +229,10 @@ Status Asked::work(const wire::AskBytes& bytes) {
   return say(wire::CreateData(builder_, data));
 }
 
-Status Asked::work(const wire::AskOwners& owners) {
-  FRESHET_ASSIGN(const VersionName name, read(owners.name()));
-  return say_value(repository().owners(name));
-}
-
-Status Asked::work(const wire::AskLineage& lineage) {
-  FRESHET_ASSIGN(const VersionName name, read(lineage.name()));
-  return say_value(repository().lineage(name));
-}
-
 Status Asked::work(const wire::AskCommonAncestor& common) {
   FRESHET_ASSIGN(const VersionName a, read(common.a()));
   FRESHET_ASSIGN(const VersionName b, read(common.b()));
   return say_name(repository().mrca(a, b));
-}
-
-Status Asked::work(const wire::AskDescendants& descendants) {
-  FRESHET_ASSIGN(const VersionName name, read(descendants.name()));
-  return say_value(repository().descendants(name));
-}
-
-Status Asked::work(const wire::AskContributors& contributors) {
-  FRESHET_ASSIGN(const VersionName name, read(contributors.name()));
-  return say_value(repository().contributors(name));
 }
 
 Status Asked::work(const wire::AskDiff& diff) {
@@ -279,6 +257,11 @@ Status Asked::work(const wire::RenewPins& renew) {
 Status Asked::work(const wire::AskPins& pins) {
   FRESHET_ASSIGN(const VersionName name, read(pins.name()));
   return say_texts(repository().pins(name));
+}
+
+Status Asked::work(const wire::Annotate& annotate) {
+  FRESHET_ASSIGN(const VersionName name, read(annotate.name()));
+  return say_done(repository().annotate(name, read(annotate)));
 }
 
 Progress Asked::progress() const {
@@ -417,7 +400,7 @@ Status Asked::work(const wire::Lend& lend) {
   for (const wire::SegmentRange& range : segments) {
     subject.parts.push_back({.segment = read(range.segment()), .offset = range.offset(), .bytes = range.bytes()});
   }
-  FRESHET_ASSIGN(const BulkService::Lent lent, with_.bulk.lend(with_.session, std::move(subject)));
+  FRESHET_ASSIGN(const BulkService::Lent lent, with_.bulk.lend(with_.session, std::move(subject), lend.by_lane()));
   std::vector<Offset<wire::Channel>> channels;
   for (const protocol::ChannelOffer& offer : lent.channels) {
     channels.push_back(
@@ -433,12 +416,46 @@ Status Asked::work(const wire::EndLease& end) {
   return say(wire::CreateDone(builder_));
 }
 
+Status Asked::work(const wire::OfferLane& offer) {
+  const wire::Mark mark = offer.mark() == nullptr ? wire::Mark() : *offer.mark();
+  const LanePlace place{offer.pid(), offer.descriptor(), offer.bytes(), {mark.high(), mark.low()}};
+  FRESHET_ASSIGN(const LaneId lane, with_.lanes.take_in(with_.session, place));
+  return say(wire::CreateNumber(builder_, lane));
+}
+
+Status Asked::work(const wire::AskLane& lane) {
+  FRESHET_ASSIGN(const LaneDesk::Made made, with_.lanes.make(with_.session, lane.bytes()));
+  const wire::Mark mark(made.place.mark[0], made.place.mark[1]);
+  return say(wire::CreateLaneMade(builder_, made.lane, made.place.pid, made.place.descriptor, made.place.bytes, &mark));
+}
+
+Status Asked::work(const wire::FillLane& wanted) {
+  FRESHET_ASSIGN(const std::shared_ptr<LaneMemory> lane, with_.lanes.made(with_.session, wanted.lane()));
+  std::vector<channel::Piece> pieces;
+  std::uint64_t total = 0;
+  for (const wire::Range& range : copied(wanted.pieces())) {
+    if (range.bytes() > kDataBytesMax - total || pieces.size() >= kRangesMax) {
+      return fail(Code::invalid_argument, format("more than {} bytes are asked for at once", kDataBytesMax));
+    }
+    total += range.bytes();
+    pieces.push_back({.tensor = range.tensor(), .offset = range.offset(), .bytes = range.bytes(), .base = {}});
+  }
+  const MutableBytes memory = lane->memory();
+  if (wanted.at() > memory.size() || total > memory.size() - wanted.at()) {
+    return fail(Code::invalid_argument, format("the lane has {} bytes", memory.size()));
+  }
+  FRESHET_TRY(with_.bulk.fill(with_.session, wanted.lease(), pieces, memory.subspan(wanted.at(), total)));
+  with_.lanes.note_moved(total);
+  return say(wire::CreateDone(builder_));
+}
+
 }  // namespace
 
 Lane lane_of(wire::Ask kind) {
   switch (kind) {
     case wire::Ask::Put:
     case wire::Ask::Pin:
+    case wire::Ask::Annotate:
     case wire::Ask::SettlePut:
     case wire::Ask::SetAlias:
     case wire::Ask::AddReferrer:
@@ -476,21 +493,5 @@ Result<std::shared_ptr<const VersionRecord>> RecordCache::get(const Repository& 
 }
 
 Outcome answer(const Answering& with, const wire::Request& question) { return Asked(with, question).outcome(); }
-
-Encoded store(Repository& repository, std::uint64_t request, const Upload& upload) {
-  const auto& plan = *static_cast<const PutPlan*>(upload.plan().get());
-  const auto bytes_of = [&](std::uint32_t tensor) {
-    Result<Bytes> bytes = upload.bytes_of(tensor);
-    if (bytes) return bytes;
-    return Result<Bytes>(
-        fail(Code::unavailable, format("tensor {} went away while the others came; put it again", tensor)));
-  };
-  const Result<VersionName> name = repository.put(plan.manifest, bytes_of, plan.options);
-  const std::optional<HeardPosition> heard = repository.heard();
-  const wire::Position position = wire_position(heard.value_or(HeardPosition{}).position);
-  if (!name) return failure(request, name.error(), heard ? &position : nullptr);
-  Builder builder;
-  return reply(builder, request, wire::CreateNamed(builder, put(builder, *name)), heard ? &position : nullptr);
-}
 
 }  // namespace freshet::rpc

@@ -10,6 +10,7 @@
 #include "core/mutex.h"
 #include "repo/repository.h"
 #include "repo/serve/bulk_service.h"
+#include "repo/serve/lane_desk.h"
 #include "repo/serve/messages.h"
 #include "repo/serve/server_machine.h"
 
@@ -44,13 +45,15 @@ struct Answering {
   Repository& repository;
   RecordCache& records;
   BulkService& bulk;
+  LaneDesk& lanes;
   std::uint64_t session = 0;  ///< Whose question it is.
   /// An encoded Progress of this question; any thread, cheap.
   std::function<void(Encoded progress)> progress;
 };
 
 Outcome answer(const Answering& with, const wire::Request& question);
-/// Stores the version of a put whose tensors came.
-Encoded store(Repository& repository, std::uint64_t request, const Upload& upload);
+/// Stores the version of a put whose tensors came, or come by a lane. An upload again when others turn out to be
+/// needed: what it inherits went away meanwhile.
+Outcome store(Repository& repository, std::uint64_t request, const Upload& upload);
 
 }  // namespace freshet::rpc

@@ -74,13 +74,14 @@ void BulkService::end_session(SessionId session) {
   for (const auto& server : channels_) server->cut_off(session);
 }
 
-Result<BulkService::Lent> BulkService::lend(SessionId session, ReadDesk::Subject subject) {
-  FRESHET_TRY(start());
+Result<BulkService::Lent> BulkService::lend(SessionId session, ReadDesk::Subject subject, bool by_lane) {
+  if (!by_lane) FRESHET_TRY(start());
   Lent lent{.version = subject.version(),
             .lifetime = desk_.limits().lifetime,
             .piece_bytes = desk_.limits().block_bytes,
             .channels = {}};
   FRESHET_ASSIGN(lent.lease, desk_.lend(session, std::move(subject), system_clock().now()));
+  if (by_lane) return lent;
   for (const auto& server : channels_) lent.channels.push_back({.kind = server->kind(), .address = server->address()});
   return lent;
 }
@@ -97,8 +98,9 @@ std::uint64_t BulkService::bytes_sent() const {
 }
 
 void BulkService::on_tick(Time now) {
+  const std::vector<SessionId> to_cut = desk_.on_tick(now);
   if (!is_started_) return;
-  for (const SessionId session : desk_.on_tick(now)) {
+  for (const SessionId session : to_cut) {
     for (const auto& server : channels_) server->cut_off(session);
   }
   look_again();  // A fetch whose lease ran out is to end with that.

@@ -16,6 +16,7 @@
 #include "core/mutex.h"
 #include "core/result.h"
 #include "repo/serve/client_machine.h"
+#include "repo/serve/lane_pool.h"
 #include "repo/serve/messages.h"
 #include "transport/security/credentials.h"
 #include "transport/wake.h"
@@ -43,6 +44,8 @@ class Conversation {
   /// Nothing when none is there.
   Result<std::optional<Response>> next_if_any();
   void send_chunk(std::uint64_t offset, Bytes chunk);
+  /// Of bytes that stand in the put's lane.
+  void send_announcement(std::uint64_t offset, std::uint64_t bytes);
   void abandon();
 
  private:
@@ -81,6 +84,8 @@ class Link : public std::enable_shared_from_this<Link> {
   const std::string& host() const { return host_; }
   /// It was found to offer no data channels.
   std::atomic<bool> has_no_channels{false};
+  LanePool put_lanes;
+  LanePool read_lanes;
   /// Until then the answers may be another repository's, and nobody is told of their positions.
   std::atomic<bool> is_recognized;
 

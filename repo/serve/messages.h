@@ -146,7 +146,9 @@ Offset<wire::MatchedForAll> put(Builder& builder, const ReplicaAnswer& answer);
 Result<ReplicaAnswer> read(const wire::MatchedForAll& matched);
 Offset<wire::Graph> put(Builder& builder, const MatchGraph& graph);
 Result<std::shared_ptr<const MatchGraph>> read(const wire::Graph* graph);
-Offset<wire::Put> put(Builder& builder, const Manifest& manifest, const Repository::PutOptions& options);
+/// `lane`: in which its tensors could come; 0 for none.
+Offset<wire::Put> put(Builder& builder, const Manifest& manifest, const Repository::PutOptions& options,
+                      std::uint64_t lane = 0);
 Result<Repository::PutOptions> read_options(const wire::Put& put);
 Offset<wire::SharedRecord> put(Builder& builder, const SharedRecord& record);
 SharedRecord read(const wire::SharedRecord& record);
@@ -154,6 +156,10 @@ wire::Segment wire_segment(const SegmentName& segment);
 SegmentName read(const wire::Segment& segment);
 Offset<wire::Aliases> put(Builder& builder, const std::vector<Alias>& aliases);
 Result<std::vector<Alias>> read(const wire::Aliases& aliases);
+Offset<wire::PinnedVersions> put(Builder& builder, const std::vector<PinnedVersion>& rows);
+Result<std::vector<PinnedVersion>> read(const wire::PinnedVersions& pinned);
+Offset<wire::Annotate> put(Builder& builder, const VersionName& name, const Annotations& annotations);
+Annotations read(const wire::Annotate& annotate);  ///< Without the name.
 Offset<wire::Retired> put(Builder& builder, const RetireReport& report);
 Result<RetireReport> read(const wire::Retired& retired);
 Offset<wire::Collected> put(Builder& builder, const GcReport& report);

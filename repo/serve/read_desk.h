@@ -17,6 +17,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -83,6 +84,11 @@ class ReadDesk final : public channel::FetchSource {
   Status renew(SessionId session, LeaseId lease, Time now) FRESHET_EXCLUDES(mutex_);
   void end(SessionId session, LeaseId lease) FRESHET_EXCLUDES(mutex_);
 
+  /// Reads pieces of what is lent (as those of a fetch), one after another, into memory of the caller's. Errors as
+  /// those of a fetch. REQUIRES: `out` is as long as they are together.
+  Status fill(SessionId session, LeaseId lease, std::span<const channel::Piece> pieces, MutableBytes out)
+      FRESHET_EXCLUDES(mutex_);
+
   /// About each second. The sessions whose fetches are to be cut off by force.
   std::vector<SessionId> on_tick(Time now) FRESHET_EXCLUDES(mutex_);
 
@@ -138,7 +144,9 @@ class ReadDesk final : public channel::FetchSource {
   using Job = std::pair<std::shared_ptr<Reading>, std::size_t>;
 
   static void lay_out(Reading& reading, std::uint64_t block_bytes);
-  Status check(const channel::FetchRequest& request, const Subject& subject) const;
+  Status check(std::span<const channel::Piece> pieces, const Subject& subject) const;
+  /// failed_precondition for one that is not living, or not this session's.
+  Result<std::shared_ptr<Lease>> living(SessionId session, LeaseId id) const FRESHET_REQUIRES(mutex_);
   Status check(const Subject& subject) const;
   void close(Lease& lease) FRESHET_REQUIRES(mutex_);
   void forget_if_over(LeaseId id) FRESHET_REQUIRES(mutex_);
@@ -149,6 +157,7 @@ class ReadDesk final : public channel::FetchSource {
   void post(std::vector<Job> jobs);
   void read(const Job& job) FRESHET_EXCLUDES(mutex_);
   Status read_block(const Reading& reading, const Block& block) const;
+  Status read_piece(const Subject& subject, const channel::Piece& piece, MutableBytes out) const;
   bool has_room(SessionId session, std::uint64_t bytes) const FRESHET_REQUIRES(mutex_);
 
   const Repository& repository_;

@@ -29,9 +29,8 @@ class ReadDesk::Fetch final : public OpenFetch {
   const std::shared_ptr<Reading> reading_;
 };
 
-Status ReadDesk::check(const FetchRequest& request, const Subject& subject) const {
-  if (request.version != subject.version()) return fail(Code::invalid_argument, "the lease is of another version");
-  for (const Piece& piece : request.pieces) {
+Status ReadDesk::check(std::span<const Piece> pieces, const Subject& subject) const {
+  for (const Piece& piece : pieces) {
     if (piece.tensor >= subject.parts.size()) {
       return fail(Code::invalid_argument, format("the lease has {} parts, not {}", subject.parts.size(), piece.tensor));
     }
@@ -44,6 +43,37 @@ Status ReadDesk::check(const FetchRequest& request, const Subject& subject) cons
     }
   }
   return {};
+}
+
+Result<std::shared_ptr<ReadDesk::Lease>> ReadDesk::living(SessionId session, LeaseId id) const {
+  const auto at = leases_.find(id);
+  if (at == leases_.end() || at->second->session != session || at->second->closed ||
+      at->second->until < system_clock().now()) {
+    return fail(Code::failed_precondition, "there is no such lease, or it has ended");
+  }
+  return at->second;
+}
+
+Status ReadDesk::fill(SessionId session, LeaseId id, std::span<const Piece> pieces, MutableBytes out) {
+  std::shared_ptr<Lease> lease;
+  {
+    const MutexLock lock(mutex_);
+    FRESHET_ASSIGN(lease, living(session, id));
+    ++lease->fetches;
+  }
+  const auto read_all = [&]() -> Status {
+    FRESHET_TRY(check(pieces, lease->subject));
+    for (const Piece& piece : pieces) {
+      FRESHET_TRY(read_piece(lease->subject, piece, out.first(piece.bytes)));
+      out = out.subspan(piece.bytes);
+    }
+    return {};
+  };
+  Status done = read_all();
+  const MutexLock lock(mutex_);
+  --lease->fetches;
+  forget_if_over(id);
+  return done;
 }
 
 void ReadDesk::lay_out(Reading& reading, std::uint64_t block_bytes) {
@@ -64,14 +94,11 @@ Result<std::unique_ptr<OpenFetch>> ReadDesk::open(const FetchRequest& request) {
   auto reading = std::make_shared<Reading>();
   {
     const MutexLock lock(mutex_);
-    const auto at = leases_.find(request.lease);
-    if (at == leases_.end() || at->second->session != request.session || at->second->closed ||
-        at->second->until < system_clock().now()) {
-      return fail(Code::failed_precondition, "there is no such lease, or it has ended");
-    }
-    reading->lease = at->second;
+    FRESHET_ASSIGN(reading->lease, living(request.session, request.lease));
   }
-  FRESHET_TRY(check(request, reading->lease->subject));
+  const Subject& subject = reading->lease->subject;
+  if (request.version != subject.version()) return fail(Code::invalid_argument, "the lease is of another version");
+  FRESHET_TRY(check(request.pieces, subject));
   reading->pieces = request.pieces;
   lay_out(*reading, limits_.block_bytes);
   std::vector<Job> jobs;
@@ -210,18 +237,19 @@ void ReadDesk::read(const Job& job) {
 }
 
 Status ReadDesk::read_block(const Reading& reading, const Block& block) const {
-  const Subject& subject = reading.lease->subject;
   for (std::size_t i = block.first; i < block.first + block.count; ++i) {
     const Piece& piece = reading.pieces[i];
-    const Part& part = subject.parts[piece.tensor];
     const MutableBytes out = block.memory.memory.subspan(reading.places[i], piece.bytes);
-    if (subject.record == nullptr) {
-      FRESHET_TRY(repository_.read_segment_range(part.segment, part.offset + piece.offset, out));
-    } else {
-      FRESHET_TRY(repository_.read_range(*subject.record, part.tensor, part.offset + piece.offset, out));
-    }
+    FRESHET_TRY(read_piece(reading.lease->subject, piece, out));
   }
   return {};
+}
+
+Status ReadDesk::read_piece(const Subject& subject, const Piece& piece, MutableBytes out) const {
+  const Part& part = subject.parts[piece.tensor];
+  const std::uint64_t offset = part.offset + piece.offset;
+  if (subject.record == nullptr) return repository_.read_segment_range(part.segment, offset, out);
+  return repository_.read_range(*subject.record, part.tensor, offset, out);
 }
 
 }  // namespace freshet::rpc

@@ -42,13 +42,21 @@ Result<VersionName> RemoteRepository::put(const Manifest& given,
                                           PutOptions options) {
   FRESHET_ASSIGN(const Manifest manifest, encodable(given));
   FRESHET_ASSIGN(const std::shared_ptr<Link> connection, link());
+  const std::optional<LaneLoan> lane = put_lane(*connection, manifest, options);
+  const std::uint64_t lane_id = lane ? lane->lane().id : 0;
   FRESHET_ASSIGN(Conversation conversation,
-                 connection->begin([&](Builder& builder) { return rpc::put(builder, manifest, options); }));
+                 connection->begin([&](Builder& builder) { return rpc::put(builder, manifest, options, lane_id); }));
+  const PutSource source{.manifest = manifest, .caller = bytes_of};
+  std::optional<Response> came;
   for (;;) {
-    FRESHET_ASSIGN(const Response response, last_answer(conversation, kLong, {}));
+    if (!came) {
+      FRESHET_ASSIGN(came, last_answer(conversation, kLong, {}));
+    }
+    const Response response = *std::exchange(came, std::nullopt);
     if (const auto* const upload = response->body_as_Upload()) {
-      Status sent = send_tensors(conversation, *upload, manifest, bytes_of);
-      if (!sent) return fail(std::move(sent).error());
+      if (upload->by_lane() && !lane) return fail(Code::corrupt, "the repository's server names a lane that is none");
+      FRESHET_ASSIGN(came, upload->by_lane() ? send_by_lane(conversation, *upload, *lane->lane().ours, source)
+                                             : send_tensors(conversation, *upload, source));
     } else if (response->body_type() != wire::Answer::Credit) {
       FRESHET_ASSIGN(const wire::Named* const named, body_of<wire::Named>(response));
       return rpc::read(named->name());
@@ -56,36 +64,46 @@ Result<VersionName> RemoteRepository::put(const Manifest& given,
   }
 }
 
-Status RemoteRepository::send_tensors(Conversation& conversation, const wire::Upload& upload, const Manifest& manifest,
-                                      const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of) const {
+Result<Bytes> RemoteRepository::PutSource::bytes_of(Conversation& conversation, std::uint32_t tensor) const {
   const auto tensors = manifest.architecture->tensors();
+  if (tensor >= tensors.size()) return fail(Code::corrupt, "the repository's server wants a tensor that is none");
+  Result<Bytes> bytes = caller(tensor);
+  if (bytes && bytes->size() != tensors[tensor].bytes()) {
+    bytes = fail(Code::corrupt, format("{} bytes were given for {}", bytes->size(), tensors[tensor].bytes()));
+  }
+  if (bytes) return bytes;
+  conversation.abandon();
+  return fail(std::move(bytes).error().with_context(
+      format("put {}: {} {}", to_string(manifest.name), to_string(manifest.name), tensors[tensor].name)));
+}
+
+Result<std::optional<Response>> RemoteRepository::more_credit(Conversation& conversation, std::uint64_t& credit) {
+  FRESHET_ASSIGN(Response response, conversation.next(deadline_in(kLong)));
+  const auto* const more = response->body_as_Credit();
+  if (more == nullptr) return std::optional(std::move(response));
+  credit += more->bytes();
+  return std::optional<Response>();
+}
+
+Result<std::optional<Response>> RemoteRepository::send_tensors(Conversation& conversation, const wire::Upload& upload,
+                                                               const PutSource& source) const {
   std::uint64_t credit = upload.window();
   std::uint64_t offset = 0;
   for (const std::uint32_t tensor : copied(upload.tensors())) {
-    if (tensor >= tensors.size()) return fail(Code::corrupt, "the repository's server wants a tensor that is none");
-    Result<Bytes> bytes = bytes_of(tensor);
-    if (bytes && bytes->size() != tensors[tensor].bytes()) {
-      bytes = fail(Code::corrupt, format("{} bytes were given for {}", bytes->size(), tensors[tensor].bytes()));
-    }
-    if (!bytes) {
-      conversation.abandon();
-      return fail(std::move(bytes).error().with_context(
-          format("put {}: {} {}", to_string(manifest.name), to_string(manifest.name), tensors[tensor].name)));
-    }
-    for (std::uint64_t at = 0; at < bytes->size();) {
-      const std::uint64_t count = std::min<std::uint64_t>(kSentChunkBytes, bytes->size() - at);
+    FRESHET_ASSIGN(const Bytes bytes, source.bytes_of(conversation, tensor));
+    for (std::uint64_t at = 0; at < bytes.size();) {
+      const std::uint64_t count = std::min<std::uint64_t>(kSentChunkBytes, bytes.size() - at);
       while (credit < count) {
-        FRESHET_ASSIGN(const Response response, conversation.next(deadline_in(kLong)));
-        FRESHET_ASSIGN(const wire::Credit* const more, body_of<wire::Credit>(response));
-        credit += more->bytes();
+        FRESHET_ASSIGN(std::optional<Response> other, more_credit(conversation, credit));
+        if (other) return other;
       }
-      conversation.send_chunk(offset, bytes->subspan(at, count));
+      conversation.send_chunk(offset, bytes.subspan(at, count));
       credit -= count;
       offset += count;
       at += count;
     }
   }
-  return {};
+  return std::optional<Response>();
 }
 
 Status RemoteRepository::read(const VersionRecord& record, std::span<const TensorRead> reads) const {

@@ -118,6 +118,17 @@ Result<std::vector<std::string>> RemoteRepository::pins(const VersionName& asked
   return texts([&](Builder& builder) { return wire::CreateAskPins(builder, rpc::put(builder, asked)); });
 }
 
+Result<std::vector<PinnedVersion>> RemoteRepository::all_pins() const {
+  return value<wire::PinnedVersions>([](Builder& builder) { return wire::CreateAskAllPins(builder); });
+}
+
+Status RemoteRepository::annotate(const VersionName& annotated, const Annotations& annotations) {
+  const auto build = [&](Builder& builder) { return rpc::put(builder, annotated, annotations); };
+  FRESHET_ASSIGN(const Response response, tell(build, options_.answer));
+  FRESHET_TRY(body_of<wire::Done>(response));
+  return {};
+}
+
 Result<RepositoryStat> RemoteRepository::stat() const {
   return value<wire::Stat>([](Builder& builder) { return wire::CreateAskStat(builder); });
 }

@@ -45,6 +45,7 @@ class Server final : public RepositoryServer {
     ZmqSocket socket;
     Wake wake;
     std::unique_ptr<BulkService> bulk;
+    bool has_lanes = false;
   };
   Server(Repository& repository, const RepositoryServerOptions& options, Parts parts);
   ~Server() override;
@@ -60,6 +61,8 @@ class Server final : public RepositoryServer {
             .leases = desk.leases,
             .channel_bytes = bulk_->bytes_sent(),
             .staged_bytes = desk.staged_bytes,
+            .lane_bytes = lanes_.moved(),
+            .lane_room = lanes_.bytes(),
             .rejected = rejected_};
   }
 
@@ -68,6 +71,7 @@ class Server final : public RepositoryServer {
     Ticket ticket = 0;
     Outcome outcome;
     bool is_progress = false;
+    std::uint64_t taken = 0;  ///< Of a lane; then there is no outcome yet.
   };
 
   void run();
@@ -86,7 +90,7 @@ class Server final : public RepositoryServer {
   void carry_out(action::Invite& invite);
   void carry_out(action::Credit& credit);
   void carry_out(action::Store& store);
-  void carry_out(action::EndSession& end) { bulk_->end_session(end.session); }
+  void carry_out(action::EndSession& end);
   void send(const Peer& peer, Encoded message);
   Workers& lane(wire::Ask kind);
   void post(Worked worked) FRESHET_EXCLUDES(mutex_);  ///< Any thread.
@@ -97,6 +101,7 @@ class Server final : public RepositoryServer {
   const Wake wake_;
   RecordCache records_;
   const std::unique_ptr<BulkService> bulk_;
+  LaneDesk lanes_;
 
   // The loop thread's. The socket ends before the authenticator does, and that before the context.
   zmq::context_t context_;
@@ -121,6 +126,7 @@ class Server final : public RepositoryServer {
   std::atomic<bool> stopping_{false};
   Workers readers_;
   Workers writers_;
+  Workers streams_;  ///< Puts whose tensors come by lanes: their clients may be slow.
   Workers slow_;
   Workers waiting_;
   std::thread thread_;
@@ -131,6 +137,7 @@ Server::Server(Repository& repository, const RepositoryServerOptions& options, P
       address_(parts.socket.address.from_this_host()),
       wake_(std::move(parts.wake)),
       bulk_(std::move(parts.bulk)),
+      lanes_(parts.has_lanes),
       context_(std::move(parts.context)),
       authenticator_(std::move(parts.authenticator)),
       socket_(std::move(parts.socket)),
@@ -140,8 +147,10 @@ Server::Server(Repository& repository, const RepositoryServerOptions& options, P
 }
 
 Server::~Server() {
+  lanes_.close();
   readers_.stop();
   writers_.stop();
+  streams_.stop();
   slow_.stop();
   waiting_.stop();
   stopping_ = true;
@@ -153,6 +162,7 @@ Status Server::start(std::size_t readers) {
   if (readers == 0) readers = std::clamp<std::size_t>(std::thread::hardware_concurrency(), 2, kReadersMax);
   FRESHET_TRY(readers_.start(readers));
   FRESHET_TRY(writers_.start(kWriters));
+  FRESHET_TRY(streams_.start(ServerLimits().streams_max));
   FRESHET_TRY(slow_.start(kSlow));
   FRESHET_TRY(waiting_.start(readers));
   try {
@@ -246,8 +256,9 @@ void Server::take_messages() {
 
 void Server::take(const Peer& peer, const std::vector<zmq::message_t>& parts) {
   auto request = Received<wire::Request>::open(bytes_of(parts[1]));
-  const bool is_chunk = request && (*request)->body_type() == wire::Ask::Chunk;
-  if (!request || is_chunk != (parts.size() == 3)) {
+  const wire::Chunk* const chunk = request ? (*request)->body_as_Chunk() : nullptr;
+  const bool has_data = chunk != nullptr && chunk->bytes() == 0;
+  if (!request || has_data != (parts.size() == 3)) {
     rejects_.count(request ? "a message with a part too many" : request.error().message(), now());
     return machine_.on_broken(peer, "a message that is not of this protocol");
   }
@@ -264,6 +275,7 @@ void Server::take_question(const Peer& peer, Question question, const std::vecto
     case wire::Ask::Bye: return machine_.on_bye(peer);
     case wire::Ask::Chunk: {
       const wire::Chunk& chunk = *request.body_as_Chunk();
+      if (chunk.bytes() != 0) return machine_.on_announced(peer, chunk.upload(), chunk.offset(), chunk.bytes(), at);
       return machine_.on_chunk(peer, chunk.upload(), chunk.offset(), bytes_of(parts[2]), at);
     }
     case wire::Ask::Abandon: return machine_.on_abandon(peer, request.body_as_Abandon()->upload(), at);
@@ -286,7 +298,9 @@ void Server::take_results() {
     results.swap(results_);
   }
   for (Worked& result : results) {
-    if (result.outcome.upload != nullptr) {
+    if (result.taken != 0) {
+      machine_.on_taken(result.ticket, result.taken, now());
+    } else if (result.outcome.upload != nullptr) {
       machine_.on_planned(result.ticket, std::move(result.outcome.upload), now());
     } else if (result.is_progress) {
       machine_.on_progress(result.ticket, std::move(result.outcome.reply));
@@ -307,6 +321,7 @@ void Server::carry_out() {
 
 void Server::carry_out(action::Welcome& welcome) {
   bulk_->begin_session(welcome.session);
+  lanes_.begin_session(welcome.session);
   Builder builder;
   const auto host = builder.CreateString(host_);
   send(welcome.peer,
@@ -333,6 +348,7 @@ void Server::carry_out(action::Run& run) {
         const Answering with{.repository = repository_,
                              .records = records_,
                              .bulk = *bulk_,
+                             .lanes = lanes_,
                              .session = session,
                              .progress = [&](Encoded progress) {
                                post({.ticket = ticket, .outcome = {.reply = std::move(progress)}, .is_progress = true});
@@ -342,12 +358,25 @@ void Server::carry_out(action::Run& run) {
 }
 
 void Server::carry_out(action::Store& store_action) {
-  writers_.post([this, ticket = store_action.ticket, request = store_action.request,
-                 upload = std::move(store_action.upload)]() mutable {
-    Encoded stored = store(repository_, request, *upload);
-    upload.reset();
-    post({.ticket = ticket, .outcome = {.reply = std::move(stored)}});
-  });
+  LaneStream* const stream = store_action.upload->stream();
+  if (stream != nullptr) {
+    stream->on_done([this, ticket = store_action.ticket](std::uint64_t bytes) {
+      post({.ticket = ticket, .outcome = {}, .taken = bytes});
+    });
+  }
+  (stream != nullptr ? streams_ : writers_)
+      .post([this, ticket = store_action.ticket, request = store_action.request,
+             upload = std::move(store_action.upload)]() mutable {
+        Outcome outcome = store(repository_, request, *upload);
+        if (upload->stream() != nullptr) lanes_.note_moved(upload->bytes());
+        upload.reset();
+        post({.ticket = ticket, .outcome = std::move(outcome)});
+      });
+}
+
+void Server::carry_out(action::EndSession& end) {
+  bulk_->end_session(end.session);
+  lanes_.end_session(end.session);
 }
 
 void Server::carry_out(action::Reply& reply_action) { send(reply_action.peer, std::move(reply_action.message)); }
@@ -359,8 +388,10 @@ void Server::carry_out(action::Invite& invite) {
   std::vector<std::uint32_t> tensors;
   for (const Upload::Part& part : invite.upload->parts()) tensors.push_back(part.tensor);
   const auto list = builder.CreateVector(tensors);
+  const LaneStream* const stream = invite.upload->stream();
+  const std::uint64_t window = stream == nullptr ? ServerLimits().window_bytes : stream->window();
   send(invite.peer,
-       reply(builder, invite.request, wire::CreateUpload(builder, invite.request, list, ServerLimits().window_bytes)));
+       reply(builder, invite.request, wire::CreateUpload(builder, invite.request, list, window, stream != nullptr)));
 }
 
 void Server::carry_out(action::Credit& credit) {
@@ -384,6 +415,30 @@ void Server::send(const Peer& peer, Encoded message) {
 }  // namespace
 }  // namespace rpc
 
+namespace {
+
+/// Whether lanes are among the channels, which leaves the others. With keys there are none: who has one need not be of
+/// this user.
+bool take_lanes(std::string& channels, bool has_keys) {
+  if (channels == "auto") return !has_keys;
+  bool has_lanes = false;
+  std::string others;
+  for (std::size_t from = 0; from <= channels.size();) {
+    const std::size_t comma = std::min(channels.find(',', from), channels.size());
+    const std::string kind = channels.substr(from, comma - from);
+    from = comma + 1;
+    if (kind == "shm") {
+      has_lanes = true;
+    } else {
+      others += (others.empty() ? "" : ",") + kind;
+    }
+  }
+  channels = has_lanes && others.empty() ? "none" : others;
+  return has_lanes && !has_keys;
+}
+
+}  // namespace
+
 Result<std::unique_ptr<RepositoryServer>> RepositoryServer::open(Repository& repository,
                                                                  RepositoryServerOptions options) {
   FRESHET_ASSIGN(const std::optional<ServerCredentials> credentials, server_credentials(options.security));
@@ -401,6 +456,7 @@ Result<std::unique_ptr<RepositoryServer>> RepositoryServer::open(Repository& rep
       bind_data(context, std::move(address), proof,
                 {.message_bytes_max = rpc::kMessageBytesMax, .received_max = 64, .sent_max = rpc::kRepliesMax}));
   FRESHET_ASSIGN(Wake wake, Wake::open());
+  const bool has_lanes = take_lanes(options.channels, proof != nullptr);
   rpc::BulkService::Options bulk_options{.channels = options.channels,
                                          .address = socket.address.text(),
                                          .trusted_fabric = options.security.trusted_fabric,
@@ -412,7 +468,8 @@ Result<std::unique_ptr<RepositoryServer>> RepositoryServer::open(Repository& rep
                                                                  .authenticator = std::move(authenticator),
                                                                  .socket = std::move(socket),
                                                                  .wake = std::move(wake),
-                                                                 .bulk = std::move(bulk)});
+                                                                 .bulk = std::move(bulk),
+                                                                 .has_lanes = has_lanes});
   FRESHET_TRY(server->start(options.readers));
   return server;
 }

@@ -27,9 +27,11 @@ struct RepositoryServerOptions {
   std::size_t clients_max = 1024;
   /// What the tensors of puts that are under way may take of this process's memory; those that find no room wait.
   std::uint64_t upload_bytes_max = std::uint64_t{8} << 30;
-  /// Through which data channels large reads go (transport/channel/channel.h): "auto" for those that make sense on this
-  /// address, "none", or their kinds ("ucx,zmq"). The same security: ucx on loopback and trusted fabrics alone, zmq
-  /// with the keys of `security` where there are any. What has no channel is read over the same connection as all else.
+  /// How tensors may come and go beside the connection: "auto" for all that makes sense on this address, "none", or
+  /// kinds ("shm", "shm,zmq"). "shm": lanes, memory that is shared with clients of this user on this host, for puts and
+  /// large reads; never where there are keys. "ucx", "zmq": data channels for large reads
+  /// (transport/channel/channel.h). The same security: ucx on loopback and trusted fabrics alone, zmq with the keys of
+  /// `security` where there are any. What has none of them goes over the same connection as all else.
   std::string channels = "auto";
   /// The memory in which what is read for the channels waits to be sent, taken when it is first needed.
   std::uint64_t staging_bytes = std::uint64_t{32} << 20;
@@ -60,6 +62,8 @@ class RepositoryServer {
     std::size_t leases = 0;           ///< On what clients are fetching.
     std::uint64_t channel_bytes = 0;  ///< That were sent to them.
     std::uint64_t staged_bytes = 0;   ///< Read for them, and not sent yet.
+    std::uint64_t lane_bytes = 0;     ///< Of tensors that came by lanes, or were read by them.
+    std::uint64_t lane_room = 0;      ///< What lanes have of this host's memory.
     std::uint64_t rejected = 0;       ///< Messages that were none of this protocol.
   };
   virtual Stat stat() const = 0;

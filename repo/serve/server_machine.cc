@@ -22,22 +22,26 @@ std::uint64_t mixed(std::uint64_t word) {
 
 }  // namespace
 
-Upload::Upload(std::vector<Part> parts, std::shared_ptr<const void> plan)
-    : parts_(std::move(parts)), plan_(std::move(plan)) {
+Upload::Upload(std::vector<Part> parts, std::shared_ptr<const void> plan, std::shared_ptr<LaneStream> stream)
+    : parts_(std::move(parts)), plan_(std::move(plan)), stream_(std::move(stream)) {
   for (const Part& part : parts_) {
     index_.emplace(part.tensor, offsets_.size());
     offsets_.push_back(bytes_);
     bytes_ += part.bytes;
+    largest_ = std::max(largest_, part.bytes);
   }
 }
 
 Result<Bytes> Upload::bytes_of(std::uint32_t tensor) const {
   const auto at = index_.find(tensor);
   if (at == index_.end()) return fail(Code::not_found, format("tensor {} was not sent", tensor));
-  return Bytes(memory_.get() + offsets_[at->second], parts_[at->second].bytes);
+  const std::uint64_t offset = offsets_[at->second];
+  const std::uint64_t bytes = parts_[at->second].bytes;
+  return stream_ != nullptr ? stream_->take(offset, bytes) : Bytes(memory_.get() + offset, bytes);
 }
 
 bool Upload::reserve() {
+  if (stream_ != nullptr) return true;
   memory_.reset(new (std::nothrow) std::byte[bytes_]);
   return memory_ != nullptr;
 }
@@ -46,6 +50,13 @@ bool Upload::take(std::uint64_t offset, Bytes chunk) {
   if (offset != received_ || chunk.size() > bytes_ - received_) return false;
   if (!chunk.empty()) std::memcpy(memory_.get() + offset, chunk.data(), chunk.size());
   received_ += chunk.size();
+  return true;
+}
+
+bool Upload::announce(std::uint64_t offset, std::uint64_t bytes) {
+  if (offset != received_ || bytes > bytes_ - received_) return false;
+  received_ += bytes;
+  stream_->push(bytes);
   return true;
 }
 
@@ -136,7 +147,7 @@ void ServerMachine::on_chunk(const Peer& peer, std::uint64_t request, std::uint6
   Ticket ticket = 0;
   Call* const call = call_of(peer, request, &ticket);
   if (call == nullptr) return;  // On its way when the put ended.
-  if (!call->invited || call->upload == nullptr || chunk.empty() || chunk.size() > kChunkBytesMax ||
+  if (!call->invited || call->upload->stream() != nullptr || chunk.empty() || chunk.size() > kChunkBytesMax ||
       !call->upload->take(offset, chunk)) {
     return on_broken(peer, "a chunk that was not asked for");
   }
@@ -150,6 +161,35 @@ void ServerMachine::on_chunk(const Peer& peer, std::uint64_t request, std::uint6
   } else if (call->uncredited >= limits_.window_bytes / kCreditParts) {
     actions_.push_back(action::Credit{.peer = peer, .request = request, .bytes = call->uncredited});
     call->uncredited = 0;
+  }
+}
+
+void ServerMachine::on_announced(const Peer& peer, std::uint64_t request, std::uint64_t offset, std::uint64_t bytes,
+                                 Time now) {
+  if (session_of(peer, 0, now) == nullptr) return;
+  Ticket ticket = 0;
+  Call* const call = call_of(peer, request, &ticket);
+  if (call == nullptr) return;  // On its way when the put ended.
+  // Before the bytes are handed on: what is written over is no client's of ours.
+  const bool has_credit = call->invited && call->upload->stream() != nullptr &&
+                          bytes <= call->upload->stream()->window() - call->uncredited;
+  if (!has_credit || bytes == 0 || !call->upload->announce(offset, bytes)) {
+    return on_broken(peer, "a part of a lane that was not asked for");
+  }
+  call->moved = now;
+  call->uncredited += bytes;
+  if (call->upload->is_complete()) call->invited = false;
+}
+
+void ServerMachine::on_taken(Ticket ticket, std::uint64_t bytes, Time now) {
+  const auto at = calls_.find(ticket);
+  if (at == calls_.end()) return;  // Its client has gone.
+  Call& call = at->second;
+  FRESHET_CHECK(bytes <= call.uncredited);
+  call.uncredited -= bytes;
+  call.moved = now;
+  if (call.invited) {
+    actions_.push_back(action::Credit{.peer = call.peer, .request = call.request, .bytes = bytes});
   }
 }
 
@@ -179,29 +219,41 @@ void ServerMachine::on_progress(Ticket ticket, Encoded progress) {
 void ServerMachine::on_planned(Ticket ticket, std::shared_ptr<Upload> upload, Time now) {
   const auto at = calls_.find(ticket);
   if (at == calls_.end()) return;
-  if (upload->bytes() > limits_.upload_bytes_max) {
+  release_room(at->second);
+  if (upload->room_bytes() > limits_.upload_bytes_max) {
     fail_call(ticket, Error(Code::out_of_space, format("{} bytes are more than the {} that this server takes at once",
-                                                       upload->bytes(), limits_.upload_bytes_max)));
+                                                       upload->room_bytes(), limits_.upload_bytes_max)));
     return invite_waiting(now);
   }
   at->second.upload = std::move(upload);
+  at->second.uncredited = 0;
   at->second.moved = now;
   waiting_.push_back(ticket);
   invite_waiting(now);
 }
 
 void ServerMachine::invite_waiting(Time now) {
-  while (!waiting_.empty()) {
-    const Ticket ticket = waiting_.front();
+  for (auto next = waiting_.begin(); next != waiting_.end();) {
+    const Ticket ticket = *next;
     const auto at = calls_.find(ticket);
     if (at == calls_.end()) {
-      waiting_.pop_front();
+      next = waiting_.erase(next);
       continue;
     }
     Call& call = at->second;
-    if (call.upload->bytes() > limits_.upload_bytes_max - upload_bytes_) return;
-    waiting_.pop_front();
-    upload_bytes_ += call.upload->bytes();
+    if (call.upload->stream() != nullptr && streams_ >= limits_.streams_max) {
+      // What is too large for the connection waits for a stream to end, and others need not wait for it.
+      if (call.upload->bytes() > limits_.upload_bytes_max) {
+        ++next;
+        continue;
+      }
+      call.upload->leave_lane();
+    }
+    if (call.upload->room_bytes() > limits_.upload_bytes_max - upload_bytes_) return;
+    next = waiting_.erase(next);
+    upload_bytes_ += call.upload->room_bytes();
+    if (call.upload->stream() != nullptr) ++streams_;
+    call.has_room = true;
     call.invited = true;
     call.moved = now;
     if (!call.upload->reserve()) {
@@ -214,14 +266,18 @@ void ServerMachine::invite_waiting(Time now) {
       continue;
     }
     actions_.push_back(action::Invite{.peer = call.peer, .request = call.request, .upload = call.upload});
+    if (call.upload->stream() != nullptr) {
+      actions_.push_back(action::Store{.ticket = ticket, .request = call.request, .upload = call.upload});
+    }
   }
 }
 
 void ServerMachine::release_room(Call& call) {
-  const bool has_room = call.upload != nullptr && (call.invited || call.upload->is_complete());
-  if (!has_room) return;
-  FRESHET_CHECK(upload_bytes_ >= call.upload->bytes());
-  upload_bytes_ -= call.upload->bytes();
+  if (call.upload != nullptr && call.upload->stream() != nullptr) call.upload->stream()->cut();
+  if (!std::exchange(call.has_room, false)) return;
+  FRESHET_CHECK(upload_bytes_ >= call.upload->room_bytes());
+  upload_bytes_ -= call.upload->room_bytes();
+  if (call.upload->stream() != nullptr) --streams_;
 }
 
 void ServerMachine::end_call(Ticket ticket) {
@@ -239,6 +295,14 @@ void ServerMachine::fail_call(Ticket ticket, Error error) {
   end_call(ticket);
 }
 
+/// One that comes in a lane stalls when its client could write and does not; while the lane is mostly full, it is the
+/// storing that takes long.
+bool ServerMachine::is_stalled(const Call& call, Time now) const {
+  if (!call.invited || now - call.moved <= limits_.stall) return false;
+  const LaneStream* const stream = call.upload->stream();
+  return stream == nullptr || call.uncredited <= stream->window() / 2;
+}
+
 void ServerMachine::on_tick(Time now) {
   for (auto at = sessions_.begin(); at != sessions_.end();) {
     const auto next = std::next(at);
@@ -247,7 +311,7 @@ void ServerMachine::on_tick(Time now) {
   }
   std::vector<Ticket> stalled;
   for (const auto& [ticket, call] : calls_) {
-    if (call.invited && now - call.moved > limits_.stall) stalled.push_back(ticket);
+    if (is_stalled(call, now)) stalled.push_back(ticket);
   }
   std::sort(stalled.begin(), stalled.end());
   for (const Ticket ticket : stalled) {

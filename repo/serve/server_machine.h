@@ -7,6 +7,10 @@
 /// A put goes like this: the question is worked on (which tensors are wanted?), on_planned() reserves room and invites
 /// the client to send them, on_chunk() collects them, and when the last is there the version is stored. The client may
 /// send no more than the credit that it was given. One that leaves, or falls silent, in the middle leaves nothing.
+///
+/// Where the client has a lane (repo/serve/lane_stream.h), its tensors are stored while they come: the put begins with
+/// the invitation, on_announced() hands on what the client has written into the lane, and on_taken() gives that room
+/// back. Only so many go on at the same time; the others come over the connection.
 
 #include <cstdint>
 #include <deque>
@@ -21,6 +25,7 @@
 #include "core/clock.h"
 #include "core/result.h"
 #include "core/tensor.h"
+#include "repo/serve/lane_stream.h"
 #include "repo/serve/messages.h"
 
 namespace freshet::rpc {
@@ -31,35 +36,43 @@ using Peer = std::string;
 using Ticket = std::uint64_t;
 using Question = std::shared_ptr<const Received<wire::Request>>;
 
-/// The tensors of a put, in the memory of the server, one after another.
+/// The tensors of a put, one after another, in the memory of the server, or in a lane.
 class Upload {
  public:
   struct Part {
     std::uint32_t tensor = 0;
     std::uint64_t bytes = 0;
   };
-  /// `plan` is whatever the shell needs to store it.
-  Upload(std::vector<Part> parts, std::shared_ptr<const void> plan);
+  /// `plan` is whatever the shell needs to store it. `stream`: null where the bytes come over the connection.
+  Upload(std::vector<Part> parts, std::shared_ptr<const void> plan, std::shared_ptr<LaneStream> stream = nullptr);
 
   const std::vector<Part>& parts() const { return parts_; }
   const std::shared_ptr<const void>& plan() const { return plan_; }
   std::uint64_t bytes() const { return bytes_; }
   std::uint64_t received() const { return received_; }
   bool is_complete() const { return received_ == bytes_; }
-  /// Of a part; not_found for a tensor that is none.
+  LaneStream* stream() const { return stream_.get(); }
+  /// Of this process's memory.
+  std::uint64_t room_bytes() const { return stream_ == nullptr ? bytes_ : largest_; }
+  /// Of a part; not_found for a tensor that is none. From a lane: waits for it; parts are asked for in their order.
   Result<Bytes> bytes_of(std::uint32_t tensor) const;
 
+  void leave_lane() { stream_.reset(); }
   /// False when there is no memory for it.
   bool reserve();
-  /// False when that is not what follows. REQUIRES: reserve() returned true.
+  /// False when that is not what follows. REQUIRES: reserve() returned true, and it comes over the connection.
   bool take(std::uint64_t offset, Bytes chunk);
+  /// The same of one that comes in a lane.
+  bool announce(std::uint64_t offset, std::uint64_t bytes);
 
  private:
   const std::vector<Part> parts_;
   const std::shared_ptr<const void> plan_;
+  std::shared_ptr<LaneStream> stream_;
   std::map<std::uint32_t, std::size_t> index_;  ///< Of a tensor's part.
   std::vector<std::uint64_t> offsets_;
   std::uint64_t bytes_ = 0;
+  std::uint64_t largest_ = 0;  ///< Part.
   std::uint64_t received_ = 0;
   std::unique_ptr<std::byte[]> memory_;
 };
@@ -71,6 +84,7 @@ struct ServerLimits {
   /// Of all uploads together; those for which there is no room wait their turn.
   std::uint64_t upload_bytes_max = std::uint64_t{8} << 30;
   std::uint64_t window_bytes = std::uint64_t{16} << 20;  ///< Of an upload that may come before a credit.
+  std::size_t streams_max = 8;                           ///< Uploads from lanes at the same time.
   Duration silence = std::chrono::seconds(10);           ///< Of a client, which pings each second.
   Duration stall = std::chrono::seconds(60);             ///< Of an upload whose client goes on pinging.
 };
@@ -110,7 +124,7 @@ struct Credit {
   std::uint64_t request = 0;
   std::uint64_t bytes = 0;
 };
-/// All bytes are there: store the version, then on_answered().
+/// All bytes are there, or come in a lane: store the version, then on_answered(), or on_planned() when more is wanted.
 struct Store {
   Ticket ticket = 0;
   std::uint64_t request = 0;
@@ -137,13 +151,18 @@ class ServerMachine {
   void on_bye(const Peer& peer);
   void on_call(const Peer& peer, std::uint64_t request, Question question, Time now);
   void on_chunk(const Peer& peer, std::uint64_t request, std::uint64_t offset, Bytes chunk, Time now);
+  /// Bytes of an upload that stand in its lane.
+  void on_announced(const Peer& peer, std::uint64_t request, std::uint64_t offset, std::uint64_t bytes, Time now);
   void on_abandon(const Peer& peer, std::uint64_t request, Time now);
   /// It said what no client of ours says, or its connection is gone.
   void on_broken(const Peer& peer, const std::string& why);
 
   void on_answered(Ticket ticket, Encoded reply, Time now);
   void on_progress(Ticket ticket, Encoded progress);
+  /// An upload is needed, or another one than the first, of which everything came.
   void on_planned(Ticket ticket, std::shared_ptr<Upload> upload, Time now);
+  /// So many bytes of the lane may be written again.
+  void on_taken(Ticket ticket, std::uint64_t bytes, Time now);
 
   /// Nobody new is let in from now on.
   void close_door() { closing_ = true; }
@@ -165,7 +184,8 @@ class ServerMachine {
     Peer peer;
     std::uint64_t request = 0;
     std::shared_ptr<Upload> upload;  ///< Null but while its bytes come.
-    bool invited = false;            ///< It has room, and its client was told.
+    bool has_room = false;           ///< Counted in upload_bytes_, and in streams_ if it comes in a lane.
+    bool invited = false;            ///< Its client was told, and has not sent everything.
     std::uint64_t uncredited = 0;
     Time moved{};
   };
@@ -180,6 +200,7 @@ class ServerMachine {
   void fail_call(Ticket ticket, Error error);
   void invite_waiting(Time now);
   void release_room(Call& call);
+  bool is_stalled(const Call& call, Time now) const;
   void refuse(const Peer& peer, std::uint64_t request, Error error);
 
   const ServerLimits limits_;
@@ -190,6 +211,7 @@ class ServerMachine {
   std::unordered_map<Ticket, Call> calls_;
   std::deque<Ticket> waiting_;  ///< Uploads without room, in their order; may name calls that have ended.
   std::uint64_t upload_bytes_ = 0;
+  std::size_t streams_ = 0;
   bool closing_ = false;
   std::vector<ServerAction> actions_;
 };

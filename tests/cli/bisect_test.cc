@@ -134,8 +134,11 @@ TEST_F(BisectCommand, WhatMakesNoSenseIsSaidInOneLine) {
         Case{"1", "99", kEval, 3, "net@99"}, Case{"nobody", "7", kEval, 3, "nobody"},
         Case{"5", "7", kEval, 1, "net@5 was said to be good"}, Case{"1", "4", kEval, 1, "net@4 was said to be bad"},
         Case{"1", "7", "exit 125 {}", 1, "net@1 was said to be good, but is skipped"},
-        Case{"1", "7", "exit 128 {}", 1, "exit code 128"}, Case{"1", "7", "kill -9 $$ {}", 1, "signal 9"},
-        Case{"1", "7", "true", 2, "{}"}, Case{"0", "7", kEval, 2, "net@0"}}) {
+        Case{"1", "7", "exit 128 {}", 1, "exit code 128"},
+        Case{"1", "7", "no-such-program {}", 1, "exit code 127: the command, or one that it calls, was not found"},
+        Case{"1", "7", "/dev/null {}", 1, "exit code 126: the command, or one that it calls, cannot be run"},
+        Case{"1", "7", "kill -9 $$ {}", 1, "signal 9"}, Case{"1", "7", "true", 2, "{}"},
+        Case{"0", "7", kEval, 2, "net@0"}}) {
     const Ended ended = bisect({"--good", one.good, "--bad", one.bad}, one.command);
     EXPECT_EQ(ended.exit_code, one.exit_code) << one.says << ": " << ended.err;
     EXPECT_THAT(ended.err, HasSubstr(one.says));
@@ -145,9 +148,11 @@ TEST_F(BisectCommand, WhatMakesNoSenseIsSaidInOneLine) {
 
 TEST_F(BisectCommand, AnInterruptEndsItAndLeavesNoFiles) {
   put_line();
-  // The command tells that it runs, and waits for the end.
-  Running running({"bisect", "net", "--good", "1", "--bad", "7", "--exec", "echo {} >&2; exec sleep 60", "--json"},
-                  environment());
+  // The command tells that it runs, and waits for the end. It tells when the program has left its start, during which
+  // it blocks signals: another thread would get this one, and a sanitizer keep it there.
+  Running running(
+      {"bisect", "net", "--good", "1", "--bad", "7", "--exec", "sleep 0.5; echo {} >&2; exec sleep 60", "--json"},
+      environment());
   ASSERT_TRUE(running.next_error_line().has_value());
   running.signal(SIGINT);
   EXPECT_EQ(running.wait().exit_code, 130);

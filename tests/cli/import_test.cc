@@ -80,7 +80,8 @@ TEST_F(ImportCommand, WhatIsExportedComesBackByteForByte) {
 
 TEST_F(ImportCommand, WhatCannotBeTakenIsNamed) {
   EXPECT_THAT(repo({"import", files()}).err, HasSubstr("no *.safetensors"));
-  EXPECT_EQ(repo({"import", folder_ / "nowhere"}).exit_code, 1);
+  EXPECT_EQ(repo({"import", folder_ / "nowhere"}).exit_code, 3);
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "repository")) << "what cannot be read makes no repository";
   add("-odd name.safetensors", chain(1, 2, 3));
   const Ended odd = repo({"import", files()});
   EXPECT_EQ(odd.exit_code, 1);

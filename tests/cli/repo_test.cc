@@ -211,6 +211,41 @@ TEST_F(RepoCommand, ABatchAnswersEveryLineInOrder) {
   EXPECT_EQ(repo({"lineage", "n"}).json()[0]["ancestor"], "n@1");
 }
 
+TEST_F(RepoCommand, ABatchTakesWeightsAndTags) {
+  std::filesystem::create_directory(folder_ / "in");
+  ModelBytes second = chain(1, 2, 4);
+  second.metadata = {{"from", "file"}, {"k", "file"}};
+  write_file(folder_ / "in/one.safetensors", encoded(chain(1, 2, 3)));
+  write_file(folder_ / "in/two.safetensors", encoded(second));
+  write_file(folder_ / "in/batch.jsonl", R"({"model":"n","weights":"one.safetensors","quality":0.5})"
+                                         "\n"
+                                         R"({"model":"n","weights":")" +
+                                             (folder_ / "in/two.safetensors") +
+                                             R"(","ancestor":"n@1","tags":{"k":"v"}})"
+                                             "\n"
+                                             R"({"model":"n","weights":"three.safetensors"})"
+                                             "\n"
+                                             R"({"model":"n","weights":"one.safetensors","tags":{"k":1}})"
+                                             "\n"
+                                             R"({"model":"n","weights":7})"
+                                             "\n"
+                                             R"({"model":"n"})"
+                                             "\n");
+  const Ended ended = repo({"put", "--batch", folder_ / "in/batch.jsonl"});
+  EXPECT_EQ(ended.exit_code, 1);
+  const std::vector<Json> lines = ended.json_lines();
+  ASSERT_EQ(lines.size(), 6u) << ended.out;
+  EXPECT_EQ(lines[0], Json::parse(R"({"model":"n","version":1,"inherited_bytes":0,"own_bytes":48})"));
+  EXPECT_EQ(lines[1], Json::parse(R"({"model":"n","version":2,"inherited_bytes":32,"own_bytes":16})"));
+  for (std::size_t i = 2; i < 6; ++i) EXPECT_EQ(lines[i]["line"], i + 1) << lines[i];
+  EXPECT_THAT(lines[2]["error"], HasSubstr(folder_ / "in/three.safetensors"));
+  EXPECT_THAT(lines[3]["error"], HasSubstr("\"k\""));
+  EXPECT_EQ(repo({"show", "n@2"}).json()["tags"], Json::parse(R"({"from":"file","k":"v"})"));
+  EXPECT_EQ(repo({"ls", "n"}).json_lines()[0]["quality"], 0.5);
+  EXPECT_EQ(repo({"get", "n@2", "-o", folder_ / "out"}).exit_code, 0);
+  EXPECT_EQ(model_in(folder_ / "out").tensors, second.tensors);
+}
+
 TEST_F(RepoCommand, ListingsHaveTheirKeys) {
   put("net", chain(1, 2, 3));
   put("net", chain(4, 5, 6), {"--ancestor", "net@1"});

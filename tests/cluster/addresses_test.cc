@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <map>
 #include <random>
 #include <thread>
@@ -12,7 +13,7 @@
 #include "repo/cluster/addresses.h"
 #include "repo/cluster/finder.h"
 #include "repo/cluster/membership.h"
-#include "tests/repo/world.h"
+#include "tests/cluster/cluster_world.h"
 
 namespace freshet::cluster {
 namespace {
@@ -119,7 +120,7 @@ class Moving : public ::testing::Test {
   Moving() {
     std::vector<Provider> list;
     for (const char* id : {"a", "b", "c"}) {
-      stores_[id] = open_or_die(make_memory_backend());
+      stores_[id] = open_or_die(std::make_unique<DiskWithLimit>(make_memory_backend(), full_));
       const SharedRecord self{.key = kSelfKey, .value = id};
       EXPECT_TRUE(stores_[id]->change_shared_records({}, std::span(&self, 1)));
       list.push_back({.id = id, .address = format("{}/1", id)});
@@ -168,6 +169,7 @@ class Moving : public ::testing::Test {
   }
 
   static constexpr Duration kOften = std::chrono::milliseconds(2);
+  const std::shared_ptr<std::atomic<bool>> full_ = std::make_shared<std::atomic<bool>>(false);
   Placement placement_;
   std::map<std::string, std::unique_ptr<Repository>> stores_;
   Mutex mutex_;
@@ -224,6 +226,29 @@ TEST_F(Moving, OneThatIsWhereItWasSaysNothing) {
   move("b", "b/2");
   ASSERT_TRUE(eventually([&] { return everybody_knows("b", "b/2"); }));
   for (auto& [id, store] : stores_) EXPECT_EQ(addresses_at(*store)->encode(), "b 1 b/2\n");
+}
+
+TEST_F(Moving, WhatCannotBeWrittenDownAtFirstIsSaidLater) {
+  move("b", "b/2");
+  *full_ = true;
+  const auto kept = keep("b", "b/2");
+  EXPECT_EQ(addresses_at(*stores_["b"])->address_of("b"), "");
+  *full_ = false;
+  EXPECT_TRUE(eventually([&] { return everybody_knows("b", "b/2"); }));
+  EXPECT_FALSE(AddressKeeper::start(*stores_["c"], "c", "c\n2", finder(), {})) << "no address, now or later";
+}
+
+TEST_F(Moving, AnErrorNamesTheAddressWhereItIsNow) {
+  const auto from = finder();
+  AddressBook book;
+  ASSERT_TRUE(book.say("b", "b/2"));
+  from->learn(book);
+  const auto client = ClusterRepository::open(placement_, connect(from),
+                                              [from](const Provider& provider) { return from->address_of(provider); });
+  move("b", "b/3");
+  const auto models = (*client)->models();
+  ASSERT_FALSE(models);
+  EXPECT_THAT(models.error().message(), HasSubstr("provider b (b/2)"));
 }
 
 TEST_F(Moving, ADamagedBookHidesNobodyAndIsReplaced) {

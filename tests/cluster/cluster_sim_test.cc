@@ -51,8 +51,12 @@ class Simulation {
   struct Settle {
     cluster::SettleMachine machine;
   };
+  struct Withdraw {
+    VersionId id;
+    cluster::WithdrawMachine machine;
+  };
   struct Client {
-    std::variant<Put, Retire, Settle> does;
+    std::variant<Put, Retire, Settle, Withdraw> does;
     std::vector<Call> ready;
   };
   /// A call that was told to be lost and comes all the same.
@@ -146,8 +150,9 @@ class Simulation {
 
   void deliver(const std::shared_ptr<Client>& client) {
     if (client->ready.empty()) {
-      finished(*client);
-      clients_.erase(std::find(clients_.begin(), clients_.end(), client));
+      const std::shared_ptr<Client> done = client;  // Another one may begin where it ends.
+      finished(*done);
+      clients_.erase(std::find(clients_.begin(), clients_.end(), done));
       return;
     }
     const std::size_t which = dice(client->ready.size());
@@ -207,14 +212,36 @@ class Simulation {
   }
 
   void exists(const TestVersion& version) {
+    if (withdrawn_.contains(version.manifest.id)) wrong_ = "what was withdrawn came back";
     live_[version.manifest.id] = version;
     stored_.push_back(version);
   }
 
+  // Whoever put it knows it under another identity by now.
+  void begin_withdraw(const Put& put) {
+    const VersionId id = put.version.manifest.id;
+    std::set<std::size_t> others;
+    for (const std::uint32_t tensor : put.placed.elsewhere) {
+      others.insert(world_.placement().home(put.version.manifest.owners[tensor].writer));
+    }
+    retiring_.insert(id);
+    Withdraw withdraw{id, cluster::WithdrawMachine(id, put.placed.attempt, world_.placement().home(id),
+                                                   std::vector<std::size_t>(others.begin(), others.end()))};
+    auto client = std::make_shared<Client>(Client{std::move(withdraw), {}});
+    client->ready = std::get<Withdraw>(client->does).machine.start();
+    clients_.push_back(std::move(client));
+  }
+
   // What a client was told must be so.
   void finished(const Client& client) {
+    if (const Withdraw* withdraw = std::get_if<Withdraw>(&client.does)) {
+      if (!withdraw->machine.done()) wrong_ = "a withdrawal ended without an end";
+      if (!withdraw->machine.error() && live_.contains(withdraw->id)) wrong_ = "what was withdrawn is there";
+      if (!withdraw->machine.error()) withdrawn_.insert(withdraw->id);
+    }
     const Put* put = std::get_if<Put>(&client.does);
     if (put == nullptr) return;
+    if (put->machine.is_undecided() && dice(2) == 0) begin_withdraw(*put);
     const VersionId id = put->version.manifest.id;
     if (!put->machine.done()) wrong_ = "a put ended without an end";
     if (!put->machine.error() && !live_.contains(id) && !retiring_.contains(id)) wrong_ = "an acknowledged put is gone";
@@ -306,6 +333,7 @@ class Simulation {
   std::vector<TestVersion> stored_;        ///< Ever.
   std::map<VersionId, TestVersion> live_;  ///< As the providers did it, told or not.
   std::set<VersionId> retiring_;
+  std::set<VersionId> withdrawn_;
   std::string wrong_;
 };
 

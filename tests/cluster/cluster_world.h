@@ -23,10 +23,11 @@ namespace freshet {
 /// What becomes of the next call over a link.
 enum class Fate { done, lost, answer_lost };
 
-/// A repository over a link. `fate` is asked before each call. Any thread.
+/// A repository over a link. `fate` is asked before each call, `is_cut` before its answer. Any thread.
 class LinkedRepository final : public Repository {
  public:
-  LinkedRepository(Repository& inner, std::function<Fate()> fate) : inner_(inner), fate_(std::move(fate)) {}
+  LinkedRepository(Repository& inner, std::function<Fate()> fate, std::function<bool()> is_cut = nullptr)
+      : inner_(inner), fate_(std::move(fate)), is_cut_(std::move(is_cut)) {}
 
   Result<VersionName> put(const Manifest& manifest, const std::function<Result<Bytes>(std::uint32_t)>& bytes_of,
                           PutOptions options) override {
@@ -89,6 +90,12 @@ class LinkedRepository final : public Repository {
   }
   Result<std::vector<std::string>> pins(const VersionName& name) const override {
     return call([&] { return inner_.pins(name); });
+  }
+  Result<std::vector<PinnedVersion>> all_pins() const override {
+    return call([&] { return inner_.all_pins(); });
+  }
+  Status annotate(const VersionName& name, const Annotations& annotations) override {
+    return call([&] { return inner_.annotate(name, annotations); });
   }
   Result<RetireReport> retire(const VersionName& name, const RetireOptions& options) override {
     return call([&] { return inner_.retire(name, options); });
@@ -153,12 +160,13 @@ class LinkedRepository final : public Repository {
     const Fate fate = fate_();
     if (fate == Fate::lost) return fail(Code::unavailable, "no answer");
     auto answer = work();
-    if (fate == Fate::answer_lost) return fail(Code::unavailable, "no answer");
+    if (fate == Fate::answer_lost || (is_cut_ && is_cut_())) return fail(Code::unavailable, "no answer");
     return answer;
   }
 
   Repository& inner_;
   const std::function<Fate()> fate_;
+  const std::function<bool()> is_cut_;
 };
 
 /// A disk that may be full: nothing can be written then, but something erased.
@@ -193,7 +201,8 @@ class ClusterWorld {
     const std::string id = "p" + std::to_string(stores_.size());
     const MutexLock lock(mutex_);
     backends_[id] = make_memory_backend();
-    stores_[id] = open_or_die(std::make_unique<DiskWithLimit>(backends_[id], full_));
+    full_[id] = std::make_shared<std::atomic<bool>>(false);
+    stores_[id] = open_or_die(std::make_unique<DiskWithLimit>(backends_[id], full_[id]));
     return {.id = id, .address = "mem://" + id};
   }
 
@@ -203,10 +212,13 @@ class ClusterWorld {
   Backend& backend(const std::string& id) { return *backends_.at(id); }
   /// Opens it anew. Nobody may be connected to it.
   void restart(const std::string& id) {
-    stores_[id] = open_or_die(std::make_unique<DiskWithLimit>(backends_.at(id), full_));
+    stores_[id] = open_or_die(std::make_unique<DiskWithLimit>(backends_.at(id), full_.at(id)));
   }
   /// All their disks are full, or have room again.
-  void fill_disks(bool full) { *full_ = full; }
+  void fill_disks(bool full) {
+    for (const auto& [id, disk] : full_) *disk = full;
+  }
+  void fill_disk(const std::string& id, bool full) { *full_.at(id) = full; }
   std::size_t size() const { return stores_.size(); }
   const Placement& placement() const { return placement_; }
 
@@ -222,7 +234,9 @@ class ClusterWorld {
   cluster::Connect connect() {
     return [this](const Provider& provider) -> Result<std::shared_ptr<Repository>> {
       if (is_cut(provider.id)) return fail(Code::unavailable, "connection refused");
-      return std::make_shared<LinkedRepository>(at(provider.id), [this, id = provider.id] { return fate_of(id); });
+      return std::make_shared<LinkedRepository>(
+          at(provider.id), [this, id = provider.id] { return fate_of(id); },
+          [this, id = provider.id] { return is_cut(id); });
     };
   }
   std::unique_ptr<ClusterRepository> open() {
@@ -252,7 +266,7 @@ class ClusterWorld {
 
   Placement placement_;
   Mutex mutex_;
-  const std::shared_ptr<std::atomic<bool>> full_ = std::make_shared<std::atomic<bool>>(false);
+  std::map<std::string, std::shared_ptr<std::atomic<bool>>> full_;
   std::map<std::string, std::shared_ptr<Backend>> backends_;
   std::map<std::string, std::unique_ptr<Repository>> stores_;
   std::map<std::string, bool> cut_ FRESHET_GUARDED_BY(mutex_);

@@ -20,6 +20,16 @@ using ::testing::SizeIs;
 
 class ReferenceCheck : public ::testing::Test {
  protected:
+  /// Its manifest, where it is kept.
+  void damage_child() {
+    const std::string home = home_of(child_);
+    const VersionRow row =
+        decode_version_row(world_.backend(home).get(version_key(child_.manifest.name)).value()).value();
+    ASSERT_TRUE(world_.backend(home).apply({Backend::Put{entry_key(row.group, row.entry), "?"}}));
+    repository_.reset();
+    world_.restart(home);
+    repository_ = world_.open();
+  }
   TestVersion put_next(const TestVersion* ancestor, const std::vector<std::uint32_t>& changed) {
     TestVersion version = make_version("net", test_id(next_id_++), architecture_, ancestor, changed, random_);
     const auto name = put(*repository_, version);
@@ -159,6 +169,67 @@ TEST_F(ReferenceCheck, GcErasesNothingThatAHomeMayNeedThatDoesNotAnswer) {
   world_.mend(home_of(child_));
   ASSERT_THAT(repository_->repair()->repaired, SizeIs(1));
   expect_child_survives();
+}
+
+TEST_F(ReferenceCheck, ADamagedVersionHoldsGcUpElsewhereUntilItIsRetired) {
+  put_pair();
+  const TestVersion other = [&] {
+    for (;;) {
+      TestVersion version = put_next(nullptr, {});
+      if (home_of(version) == keeper_) return version;
+      EXPECT_TRUE(repository_->retire(version.manifest.name, {}));
+    }
+  }();
+  ASSERT_TRUE(repository_->gc({}, {}));
+  // What its provider knew of it elsewhere is lost as well.
+  damage_child();
+  lose_reference();
+  ASSERT_EQ(repository_->get(child_.manifest.name).error().code(), Code::corrupt);
+  ASSERT_TRUE(repository_->retire(other.manifest.name, {}));
+  const auto held_up = repository_->gc({}, {});
+  ASSERT_TRUE(held_up) << held_up.error().message();
+  EXPECT_EQ(held_up->freed_bytes, 0u);
+  EXPECT_THAT(held_up->notes, ::testing::Contains(AllOf(HasSubstr("nothing is erased at provider " + keeper_),
+                                                        HasSubstr(to_string(child_.manifest.name) + " is retired"))));
+  const auto retired = repository_->retire(child_.manifest.name, {});
+  ASSERT_TRUE(retired) << retired.error().message();
+  const auto collected = repository_->gc({}, {});
+  ASSERT_TRUE(collected) << collected.error().message();
+  EXPECT_GE(collected->freed_bytes, 600u);
+  EXPECT_THAT(collected->notes, IsEmpty());
+  EXPECT_EQ(read_all(*world_.open(), parent_.manifest.name).value(), parent_.bytes);
+}
+
+TEST_F(ReferenceCheck, WhatADamagedVersionNamedElsewhereGoesOnceItIsRetired) {
+  put_pair();
+  damage_child();
+  ASSERT_TRUE(repository_->retire(child_.manifest.name, {}));
+  EXPECT_THAT(world_.at(keeper_).referrers().value(), SizeIs(1)) << "nobody could read what to drop";
+  ASSERT_TRUE(repository_->retire(parent_.manifest.name, {}));
+  ASSERT_TRUE(repository_->gc({}, {}));
+  EXPECT_THAT(world_.at(keeper_).referrers().value(), IsEmpty());
+  EXPECT_EQ(world_.at(keeper_).stat()->live_bytes, 0u);
+}
+
+TEST_F(ReferenceCheck, OneThatNamesAProviderThatNobodyKnowsCanBeRetired) {
+  put_pair();
+  const std::string home = home_of(child_);
+  const std::string key = version_key(child_.manifest.name);
+  VersionRow row = decode_version_row(world_.backend(home).get(key).value()).value();
+  row.placed->moved = {{.writer = parent_.manifest.id, .provider = "nobody"}};
+  ASSERT_TRUE(world_.backend(home).apply({Backend::Put{key, encode(row)}}));
+  repository_.reset();
+  world_.restart(home);
+  repository_ = world_.open();
+  const auto held_up = repository_->gc({}, {});
+  ASSERT_TRUE(held_up) << held_up.error().message();
+  EXPECT_THAT(held_up->notes, ::testing::Contains(HasSubstr(to_string(child_.manifest.name) + " is retired")));
+  const auto retired = repository_->retire(child_.manifest.name, {});
+  ASSERT_TRUE(retired) << retired.error().message();
+  const auto collected = repository_->gc({}, {});
+  ASSERT_TRUE(collected) << collected.error().message();
+  EXPECT_THAT(collected->notes, IsEmpty());
+  EXPECT_THAT(world_.at(keeper_).referrers().value(), IsEmpty());
 }
 
 TEST_F(ReferenceCheck, WhatIsGoneIsSaidAndTheRestKept) {

@@ -103,6 +103,19 @@ TEST_F(ReplicaOfAll, AnswersAsAllTogetherDo) {
   EXPECT_GT(excluded, 5);
 }
 
+TEST_F(ReplicaOfAll, HearsWhatIsSaidOfAVersionLater) {
+  const VersionName first = put_one(*repository_, {1, 2, 3}, 0.5);
+  put_one(*repository_, {1, 2, 3}, 0.6);
+  ASSERT_NE(by_one(*repository_, query({1, 2, 3})).top.at(0).version, first);
+  ASSERT_TRUE(repository_->annotate(first, {.sets_quality = true, .quality = 0.9, .tags = {{"kind", "best"}}}));
+  EXPECT_EQ(by_one(*repository_, query({1, 2, 3})).top.at(0).version, first);
+  MatchQuery tagged = query({1, 2, 3}, 5);
+  tagged.tags = {{"kind", "best"}};
+  EXPECT_THAT(by_one(*repository_, tagged).top, SizeIs(1));
+  ASSERT_TRUE(repository_->annotate(first, {.tags = {{"kind", std::nullopt}}})) << "of tags alone";
+  EXPECT_THAT(by_one(*repository_, tagged).top, SizeIs(0));
+}
+
 TEST_F(ReplicaOfAll, HasWhatItsClientWroteAndSaw) {
   // Nobody looks for news by himself, so what is there is there because it was needed.
   for (std::size_t i = 0; i < 3; ++i) {

@@ -29,6 +29,14 @@ void check_copy(VectorLevel level, std::size_t to_shift, std::size_t from_shift,
   const Digest digest = copy_and_digest(MutableBytes(target + 64 + to_shift, bytes), from, level);
   ASSERT_EQ(std::memcmp(target + 64 + to_shift, from.data(), bytes), 0);
   ASSERT_EQ(digest, digest_of(from));
+  // The same in two pieces.
+  std::memset(target, 0xEE, sizeof(target));
+  const std::size_t cut = bytes * 3 / 7;
+  DigestStream stream;
+  copy_and_digest(MutableBytes(target + 64 + to_shift, cut), from.first(cut), stream, level);
+  copy_and_digest(MutableBytes(target + 64 + to_shift + cut, bytes - cut), from.subspan(cut), stream, level);
+  ASSERT_EQ(std::memcmp(target + 64 + to_shift, from.data(), bytes), 0);
+  ASSERT_EQ(stream.finish(), digest_of(from));
   for (std::size_t i = 0; i < 64 + to_shift; ++i) ASSERT_EQ(target[i], std::byte{0xEE});
   for (std::size_t i = 64 + to_shift + bytes; i < 64 + to_shift + bytes + 600; ++i) {
     ASSERT_EQ(target[i], std::byte{0xEE});

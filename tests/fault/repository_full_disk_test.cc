@@ -62,6 +62,8 @@ TEST_P(RepositoryFullDisk, PutsAnswerOutOfSpaceAndGoOnWhenThereIsRoom) {
   while (name && sequence < 1000) name = put_next();
   ASSERT_FALSE(name);
   EXPECT_EQ(name.error().code(), Code::out_of_space) << name.error().message();
+  EXPECT_NE(name.error().message().find(store), std::string::npos) << name.error().message();
+  EXPECT_NE(name.error().message().find("No space left"), std::string::npos) << name.error().message();
   ASSERT_GE(acknowledged.size(), 2u);
   for (int i = 0; i < 3; ++i) {
     const auto still = put_next();
@@ -92,6 +94,70 @@ TEST_P(RepositoryFullDisk, PutsAnswerOutOfSpaceAndGoOnWhenThereIsRoom) {
   repository = open_or_die(std::move(*backend));
   expect_all();
   EXPECT_TRUE(repository->verify(std::nullopt, {})->corrupt.empty());
+}
+
+// Somebody else took the last byte while nobody had the repository open.
+TEST_P(RepositoryFullDisk, CanBeLeftAgainByWhoOpensItThen) {
+  const SmallDisk disk(kDiskBytes);
+  if (!disk) GTEST_SKIP() << disk.reason();
+  const std::string store = disk / "store";
+  std::unique_ptr<Repository> repository;
+  const auto open = [&] {
+    repository.reset();
+    auto backend = open_rocks_backend({.folder = store});
+    ASSERT_TRUE(backend) << backend.error().message();
+    auto opened = Repository::open(std::move(*backend), {});
+    ASSERT_TRUE(opened) << opened.error().message();
+    repository = *std::move(opened);
+  };
+  ASSERT_NO_FATAL_FAILURE(open());
+  std::mt19937_64 random(5);
+  const auto architecture = test_architecture(GetParam().elements);
+  std::vector<TestVersion> versions;
+  const auto put_next = [&] {
+    const std::uint64_t sequence = versions.size() + 1;
+    versions.push_back(make_version("net", test_id(sequence), architecture,
+                                    versions.empty() ? nullptr : &versions.back(), {0, 1}, random));
+    versions.back().manifest.name.number = sequence;
+    return put(*repository, versions.back());
+  };
+  for (int i = 0; i < 5; ++i) ASSERT_TRUE(put_next());
+  const auto expect_from = [&](std::size_t first) {
+    for (std::size_t i = first; i < versions.size(); ++i) {
+      EXPECT_EQ(read_all(*repository, versions[i].manifest.name).value(), versions[i].bytes);
+    }
+  };
+  repository.reset();
+  const auto room = [&] { return std::filesystem::space(disk / "").available; };
+  {
+    std::ofstream file(disk / "ballast", std::ios::binary);
+    const std::vector<char> zeros(4096);
+    while (file.write(zeros.data(), 4096).flush()) {
+    }
+  }
+  ASSERT_EQ(room(), 0u);
+
+  ASSERT_NO_FATAL_FAILURE(open());
+  expect_from(0);
+  for (int i = 0; i < 3; ++i) {
+    const auto retired = repository->retire(versions[static_cast<std::size_t>(i)].manifest.name, {});
+    ASSERT_TRUE(retired) << retired.error().message();
+  }
+  const auto collected = repository->gc({}, {});
+  ASSERT_TRUE(collected) << collected.error().message();
+  EXPECT_GT(collected->freed_bytes, 0u);
+  EXPECT_GT(room(), 0u);
+  expect_from(3);
+  std::filesystem::remove(disk / "ballast");
+  const auto again = put_next();
+  ASSERT_TRUE(again) << again.error().message();
+  expect_from(3);
+  ASSERT_NO_FATAL_FAILURE(open());
+  EXPECT_TRUE(repository->gc({}, {}));
+  expect_from(3);
+  EXPECT_TRUE(repository->verify(std::nullopt, {})->corrupt.empty());
+  const RepositoryStat stat = repository->stat().value();
+  EXPECT_LE(stat.disk_bytes - stat.metadata_bytes, stat.live_bytes + stat.live_bytes / 100);
 }
 
 // Through table files, and through the log.

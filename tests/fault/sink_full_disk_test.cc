@@ -18,7 +18,7 @@ using testing::StampedModel;
 
 TEST(SinkFullDisk, TheStreamGoesOnAndTheSinkCatchesUp) {
   constexpr int kBallastMiB =
-      92;  // Without it there is room for every version that the test publishes after it failed.
+      84;  // Without it there is room for every version that the test publishes after it failed.
   const SmallDisk disk(std::uint64_t{128} << 20);
   if (!disk) GTEST_SKIP() << disk.reason();
   const testing::TemporaryFolder host;

@@ -1,5 +1,6 @@
 /// The example examples/nas_evolution, and its parts.
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -8,9 +9,14 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <thread>
 
 #include "examples/nas_evolution/search.h"
 #include "repo/backend.h"
+#include "repo/cluster/providers.h"
+#include "tests/cluster/cluster_world.h"
+#include "tests/support/child_process.h"
+#include "tests/support/temporary_folder.h"
 
 namespace freshet::nas {
 namespace {
@@ -123,6 +129,140 @@ TEST(NasEvolution, ASearchKeepsItsPopulationAndNothingElse) {
   }
   EXPECT_EQ(kept.size(), 10u);
   EXPECT_TRUE(repository->verify(std::nullopt, {}).value().corrupt.empty());
+}
+
+class Outage : public testing::Test {
+ protected:
+  /// One worker, so that nobody is in the middle of a call when a provider goes: what is counted is then exact.
+  SearchOptions options() {
+    SearchOptions options{.candidates = 60, .workers = 1};
+    options.evolution = {.population = 10, .sample = 3, .seed = 3};
+    options.trainer = {.epoch = std::chrono::microseconds(500), .seed = 3};
+    return options;
+  }
+
+  ClusterWorld world_{3};
+  std::unique_ptr<ClusterRepository> repository_ = world_.open();
+  std::unique_ptr<Space> space_ = make_dense_skip_space();
+};
+
+TEST_F(Outage, ASearchGoesOnWithTheProvidersThatAnswer) {
+  Search search(*repository_, *space_, options());
+  const auto summary = search.run([&](const SearchSummary& so_far, const Evaluation&) {
+    if (so_far.candidates == 20) world_.cut("p1");
+  });
+  ASSERT_TRUE(summary) << summary.error().message();
+  EXPECT_EQ(summary->candidates, 60u);
+  EXPECT_EQ(summary->unstored, 0u);
+  EXPECT_GT(summary->puts_again, 0u) << "every third model's registrar is away";
+  EXPECT_EQ(summary->retired + summary->unretired, 50u);
+  EXPECT_GT(summary->transferred, 30u) << "ancestors are chosen that can be read";
+
+  world_.mend("p1");
+  EXPECT_THAT(repository_->verify(std::nullopt, {})->corrupt, testing::IsEmpty());
+  std::uint64_t live = 0;
+  const std::vector<std::string> models = repository_->models().value();
+  for (const std::string& model : models) {
+    const std::vector<LineageRow> rows = repository_->versions(model).value();
+    for (const LineageRow& row : rows) {
+      if (row.retired) continue;
+      ++live;
+      EXPECT_TRUE(read_all(*repository_, row.version)) << to_string(row.version);
+    }
+  }
+  EXPECT_EQ(live, 10u + summary->unretired);
+}
+
+TEST_F(Outage, WhatWasLeftIsDoneWhenTheProviderIsBack) {
+  Search search(*repository_, *space_, options());
+  const auto summary = search.run([&](const SearchSummary& so_far, const Evaluation&) {
+    if (so_far.candidates == 15) world_.cut("p2");
+    if (so_far.candidates == 45) world_.mend("p2");
+  });
+  ASSERT_TRUE(summary) << summary.error().message();
+  EXPECT_EQ(summary->candidates, 60u);
+  EXPECT_EQ(summary->retired, 50u);
+  EXPECT_EQ(summary->unretired, 0u);
+  ASSERT_TRUE(repository_->gc({}, {}));
+  EXPECT_EQ(repository_->stat()->versions, 10u);
+  EXPECT_THAT(repository_->verify(std::nullopt, {})->corrupt, testing::IsEmpty());
+}
+
+TEST_F(Outage, ItEndsWhenNobodyAnswersForLong) {
+  SearchOptions few = options();
+  few.workers = 3;
+  few.patience.longest = std::chrono::milliseconds(50);
+  Search search(*repository_, *space_, few);
+  const auto summary = search.run([&](const SearchSummary& so_far, const Evaluation&) {
+    if (so_far.candidates != 20) return;
+    for (const char* id : {"p0", "p1", "p2"}) world_.cut(id);
+  });
+  ASSERT_FALSE(summary);
+  EXPECT_EQ(summary.error().code(), Code::unavailable);
+  EXPECT_THAT(summary.error().message(), testing::HasSubstr("no provider answers"));
+}
+
+TEST_F(Outage, AnAncestorThatIsLostAfterTheMatchIsDoneWithout) {
+  const SimulatedTrainer trainer({.seed = 1});
+  Random random(1);
+  const Genes genes = random_genes(space_->choices(), random);
+  Candidate parent = make_candidate(*space_, genes, 1);
+  ASSERT_TRUE(evaluate(*repository_, parent, trainer, 0, "parent", kNoWait));
+  const std::vector<LineageRow> rows = repository_->versions("parent").value();
+  const VersionId id = repository_->get(rows[0].version)->manifest.id;
+  const std::string home = world_.placement().providers()[world_.placement().home(id)].id;
+
+  // Lost while the child is trained: it is put with all its tensors.
+  Candidate child = make_candidate(*space_, genes, 2);
+  const auto evaluation = evaluate(*repository_, child, trainer, 1, "child", [&](auto) { world_.cut(home); });
+  ASSERT_TRUE(evaluation) << evaluation.error().message();
+  EXPECT_FALSE(evaluation->without_transfer);
+  EXPECT_GT(evaluation->puts_again, 0u);
+  EXPECT_EQ(evaluation->begun.ancestor, rows[0].version);
+  ASSERT_THAT(evaluation->still_pinned, testing::SizeIs(1));
+  const auto stored = read_all(*repository_, evaluation->finished.version);
+  ASSERT_TRUE(stored) << stored.error().message();
+  EXPECT_EQ(*stored, bytes_of(child));
+  world_.mend(home);
+  EXPECT_EQ(repository_->get(evaluation->finished.version)->manifest.ancestor, id);
+  EXPECT_TRUE(abandon(*repository_, evaluation->still_pinned[0]));
+}
+
+/// Programs of their own, one of which is killed.
+TEST(NasEvolution, ASearchSurvivesAProviderThatIsKilled) {
+  const TemporaryFolder folder;
+  const auto address = [&](const std::string& name) { return "ipc://" + (folder / name); };
+  std::vector<std::unique_ptr<ChildProcess>> providers;
+  for (const char* name : {"a", "b", "c"}) {
+    std::vector<std::string> words{FRESHET_PROGRAM, "provider",    "--repo", folder / (std::string(name) + "-store"),
+                                   "--listen",      address(name), "--json"};
+    if (!providers.empty()) words.insert(words.end(), {"--join", address("a")});
+    providers.push_back(std::make_unique<ChildProcess>(words));
+    ASSERT_TRUE(providers.back()->line()) << "it says that it listens";
+  }
+  const std::string all = address("a") + "," + address("b") + "," + address("c");
+  ChildProcess search({NAS_EVOLUTION_PROGRAM, "--repo", all, "--candidates", "90", "--workers", "3", "--population",
+                       "10", "--sample", "3", "--epoch-ms", "5", "--patience", "120", "--report", folder / "report",
+                       "--json"});
+  {
+    const auto repository = open_providers(all);
+    ASSERT_TRUE(repository) << repository.error().message();
+    const auto some_are_there = [&] {
+      const auto stat = (*repository)->stat();
+      return stat && stat->versions >= 8;
+    };
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(2);
+    while (!some_are_there() && std::chrono::steady_clock::now() < deadline) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+  providers[1]->end(SIGKILL);
+  const auto line = search.line();
+  ASSERT_TRUE(line) << "it ended with an error";
+  EXPECT_EQ(search.wait(), 0);
+  const nlohmann::json summary = nlohmann::json::parse(*line);
+  EXPECT_EQ(summary["candidates"], 90) << *line;
+  EXPECT_EQ(summary["unstored"], 0) << *line;
 }
 
 /// The program as a user runs it.

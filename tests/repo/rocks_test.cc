@@ -6,6 +6,7 @@
 #include <fstream>
 #include <thread>
 
+#include <rocksdb/db.h>
 #include "tests/repo/world.h"
 #include "tests/support/temporary_folder.h"
 
@@ -57,6 +58,54 @@ TEST(RocksFolder, ADamagedDatabaseIsSaidToBe) {
   const auto refused = open_rocks_backend({.folder = folder / "store"});
   ASSERT_FALSE(refused);
   EXPECT_NE(refused.error().message().find(folder / "store"), std::string::npos) << refused.error().message();
+  EXPECT_EQ(refused.error().code(), Code::corrupt) << refused.error().message();
+}
+
+TEST(RocksFolder, OneWithoutATableIsDamaged) {
+  const TemporaryFolder folder;
+  const std::string store = folder / "store";
+  {
+    auto repository = open_or_die(std::move(*open_rocks_backend({.folder = store})));
+    std::mt19937_64 random(1);
+    ASSERT_TRUE(put(*repository, make_version("net", test_id(1), test_architecture({100}), nullptr, {}, random)));
+    ASSERT_TRUE(repository->gc({}, {}));
+  }
+  std::size_t gone = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(store)) {
+    if (entry.path().extension() == ".sst") gone += std::filesystem::remove(entry.path()) ? 1 : 0;
+  }
+  ASSERT_GT(gone, 0u);
+  for (const bool read_only : {false, true}) {
+    const auto refused = open_rocks_backend({.folder = store, .read_only = read_only});
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code(), Code::corrupt) << refused.error().message();
+  }
+}
+
+TEST(RocksFolder, AnotherProgramsDatabaseIsLeftAlone) {
+  const TemporaryFolder folder;
+  rocksdb::Options options;
+  options.create_if_missing = true;
+  rocksdb::DB* made = nullptr;
+  ASSERT_TRUE(rocksdb::DB::Open(options, folder / "other", &made).ok());
+  rocksdb::ColumnFamilyHandle* family = nullptr;
+  ASSERT_TRUE(made->CreateColumnFamily({}, "theirs", &family).ok());
+  made->DestroyColumnFamilyHandle(family);
+  delete made;
+  const auto refused = open_rocks_backend({.folder = folder / "other"});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), Code::failed_precondition) << refused.error().message();
+  EXPECT_NE(refused.error().message().find("no repository"), std::string::npos) << refused.error().message();
+}
+
+TEST(RocksFolder, AReserveIsLaidByAndNotCounted) {
+  const TemporaryFolder folder;
+  const std::string store = folder / "store";
+  const auto backend = open_rocks_backend({.folder = store});
+  ASSERT_TRUE(backend);
+  if (std::filesystem::space(store).available < 64 << 20) GTEST_SKIP() << "the temporary folder has no room";
+  EXPECT_EQ(std::filesystem::file_size(store + "/reserve"), 8u << 20);
+  EXPECT_LT((*backend)->disk_use()->bytes, 1u << 20);
 }
 
 TEST(RocksFolder, ALargePayloadIsWrittenOnce) {

@@ -26,11 +26,13 @@ class SinkTest : public ::testing::Test {
     return open_publisher({.model = "demo", .hub_options = {.directory = folder_.path()}, .arena_copies = 40});
   }
 
-  void start_sink(Duration retry_after = std::chrono::milliseconds(1)) {
+  void start_sink(Duration retry_after = std::chrono::milliseconds(1), bool shares_contents = false) {
     sink_.reset();
     auto opened = Sink::open(*repository_, {.model = "demo",
                                             .directory = folder_.path(),
                                             .retry_after = retry_after,
+                                            .dedup = shares_contents,
+                                            .deltas = shares_contents,
                                             .on_event = [this](const auto& event) { note(event); }});
     ASSERT_TRUE(opened) << opened.error().message();
     sink_ = std::move(*opened);
@@ -100,6 +102,36 @@ TEST_F(SinkTest, StoresEveryVersionStraightFromThePublisher) {
   EXPECT_EQ(repository_->lineage({.model = "demo"})->size(), 25u);
   // Each segment once: all four of the first version, one of every later one.
   EXPECT_EQ(repository_->stat()->live_tensors, kTensors + 24);
+}
+
+TEST_F(SinkTest, KeepsChangesAsDifferencesAndWhatIsThereAlreadyOnce) {
+  const auto bytes_kept = [this] {
+    std::uint64_t sum = 0;
+    EXPECT_TRUE(faults_->list_blobs([&](std::string_view, std::uint64_t bytes) {
+      sum += bytes;
+      return true;
+    }));
+    return sum;
+  };
+  const auto publisher = start_publisher();
+  start_sink(std::chrono::milliseconds(1), true);
+  ASSERT_EQ(publish(*publisher, model_), 1u);
+  ASSERT_TRUE(stored(1));
+  const std::uint64_t first = bytes_kept();
+  // Of each element, eight bytes, two change.
+  model_.stamp(1, 7);
+  ASSERT_EQ(publish(*publisher, model_, {.changed = Changed::only({1})}), 2u);
+  ASSERT_TRUE(stored(2));
+  EXPECT_LT(bytes_kept(), first + first / kTensors / 2);
+  EXPECT_EQ(repository_->stat()->live_tensors, kTensors + 1);
+  // As it was before.
+  model_.stamp(1, 0);
+  ASSERT_EQ(publish(*publisher, model_, {.changed = Changed::only({1})}), 3u);
+  ASSERT_TRUE(stored(3));
+  EXPECT_EQ(repository_->stat()->live_tensors, kTensors + 1);
+  expect_stamps(1, {0, 0, 0, 0});
+  expect_stamps(2, {0, 7, 0, 0});
+  expect_stamps(3, {0, 0, 0, 0});
 }
 
 TEST_F(SinkTest, WaitsForAPublisherAndAdoptsWhatItMissed) {

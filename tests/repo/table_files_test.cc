@@ -112,6 +112,23 @@ TEST_F(TableFiles, AreReadOnWhenTheirNameIsGone) {
   expect_read(17, kMegabyte);
 }
 
+// Another file of the same size takes the name: what was opened is read on.
+TEST_F(TableFiles, AreReadOnWhenTheirNameIsAnothers) {
+  const std::string other = folder_ / "other";
+  const std::vector<char> others(bytes_.size(), 'x');
+  const int file = ::open(other.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+  ASSERT_GE(file, 0);
+  EXPECT_EQ(::write(file, others.data(), others.size()), static_cast<ssize_t>(others.size()));
+  EXPECT_EQ(::fsync(file), 0);
+  ::close(file);
+  ASSERT_EQ(::rename(other.c_str(), path_.c_str()), 0);
+  for (const std::uint64_t offset : {std::uint64_t{17}, std::uint64_t{kMegabyte}}) {
+    forget();
+    expect_read(offset, kMegabyte);
+    expect_read(offset, kMegabyte);
+  }
+}
+
 TEST_F(TableFiles, AreReadByManyAtOnce) {
   std::vector<std::jthread> readers;
   for (std::uint64_t reader = 0; reader < 8; ++reader) {

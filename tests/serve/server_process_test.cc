@@ -7,8 +7,10 @@
 #include <thread>
 
 #include "repo/serve/remote_repository.h"
+#include "repo/serve/server.h"
 #include "tests/repo/world.h"
 #include "tests/support/child_process.h"
+#include "tests/support/eventually.h"
 #include "tests/support/temporary_folder.h"
 #include "transport/channel/ucx/ucx_channel.h"
 
@@ -88,6 +90,26 @@ TEST_F(ServerProcess, OneThatIsKilledWhileItIsReadEndsTheRead) {
   EXPECT_EQ(last.error().code(), Code::unavailable) << last.error().message();
 }
 
+/// The client is the child here.
+TEST_F(ServerProcess, AClientThatIsKilledInTheMiddleOfAPutLeavesNothing) {
+  const auto local = open_or_die(make_memory_backend());
+  const auto server = RepositoryServer::open(*local, {.address = address_});
+  ASSERT_TRUE(server) << server.error().message();
+  child_ = std::make_unique<ChildProcess>(std::vector<std::string>{FRESHET_SERVE_PEER, address_, "put"});
+  ASSERT_EQ(child_->line(), "half");
+  EXPECT_TRUE(came_true([&] { return (*server)->stat().upload_bytes != 0; }));
+  EXPECT_GT((*server)->stat().lane_room, 0u);
+  child_->end(SIGKILL);
+  EXPECT_TRUE(came_true([&] { return (*server)->stat().clients == 0; }));
+  EXPECT_TRUE(came_true([&] { return (*server)->stat().upload_bytes == 0 && (*server)->stat().lane_room == 0; }));
+  EXPECT_TRUE(local->models()->empty());
+  // What it was storing is nobody's: another one stores the same version.
+  const TestVersion version = make_version("net", test_id(1), architecture_, nullptr, {}, random_);
+  const auto repository = connect();
+  ASSERT_TRUE(put(*repository, version));
+  EXPECT_EQ(read_all(*repository, {.model = "net"}).value(), version.bytes);
+}
+
 class ChannelProcess : public ServerProcess, public testing::WithParamInterface<std::string> {
  protected:
   void SetUp() override {
@@ -129,7 +151,7 @@ TEST_P(ChannelProcess, AReadThroughAChannelEndsWithTheServer) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Channels, ChannelProcess, testing::Values("ucx", "zmq"),
+INSTANTIATE_TEST_SUITE_P(Channels, ChannelProcess, testing::Values("ucx", "zmq", "shm"),
                          [](const auto& channel) { return channel.param; });
 
 }  // namespace

@@ -62,6 +62,16 @@ class ChildProcess {
     if (pid_ > 0) ::kill(pid_, SIGCONT);
   }
 
+  /// Waits for its end. The status of waitpid; 0 when it was gone.
+  int wait() {
+    int status = 0;
+    if (pid_ > 0) {
+      ::waitpid(pid_, &status, 0);
+      pid_ = -1;
+    }
+    return status;
+  }
+
   /// Sends the signal and waits for the end. The status of waitpid; 0 when it was gone.
   int end(int signal) {
     int status = 0;

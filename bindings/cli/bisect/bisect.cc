@@ -204,6 +204,7 @@ void add_bisect(CLI::App& root, Program& program) {
   CLI::App& command = *root.add_subcommand("bisect", "find the version, and then the tensors, that hurt");
   add_json_flag(command, program);
   add_repository_option(command, program);
+  add_client_keys(command, program);
   add_model(command, arguments->model);
   command.add_option("--good", arguments->good, "a version that is good: a number, MODEL@V or MODEL@ALIAS")
       ->type_name("A")
@@ -218,8 +219,8 @@ void add_bisect(CLI::App& root, Program& program) {
       ->type_name("'COMMAND {}'")
       ->required();
   command.footer(
-      "COMMAND's exit code: 0 is good, 125 cannot tell, anything else up to 127 is bad, more ends the search. First "
-      "the\n"
+      "COMMAND's exit code: 0 is good, 125 cannot tell, anything else up to 124 is bad, 126 and more ends the search\n"
+      "(126 and 127: it cannot be run, or was not found). First the\n"
       "versions between A and B are halved; then the last good one is given the first bad one's changed tensors, in\n"
       "ever smaller groups, until a least set is left that makes it bad. A line of JSON for each trial; the last "
       "line:\n"
@@ -235,7 +236,8 @@ void add_bisect(CLI::App& root, Program& program) {
     }
     require_repository(program);
     program.action = [&program, arguments]() -> Result<ExitCode> {
-      FRESHET_ASSIGN(const auto repository, open_repository(program.repository, RepositoryAccess::read));
+      FRESHET_ASSIGN(const auto repository,
+                     open_repository(program.repository, RepositoryAccess::read, program.repository_security));
       return bisect(program, *repository, *arguments);
     };
   });

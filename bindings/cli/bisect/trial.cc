@@ -18,7 +18,9 @@ namespace freshet::cli {
 namespace {
 
 constexpr int kSkip = 125;
-constexpr int kAbortFrom = 128;
+// What a shell says of a command that it cannot run, or does not find; more is a signal's, or somebody's who gives up.
+constexpr int kCannotRun = 126;
+constexpr int kNotFound = 127;
 
 /// Some tensors of a version, in memory of our own.
 struct ReadTensors {
@@ -142,8 +144,11 @@ Result<Judgement> Trials::run(const std::string& name, std::span<const TensorVie
       exit_code_of_shell(with_path(command_, path), {.stdout_to_stderr = program_.out.json}, program_.interrupt);
   (void)::unlink(path.c_str());
   if (!code) return fail(code.error());
-  if (*code >= kAbortFrom) {
-    return fail(Code::failed_precondition, format("{}: exit code {} ends the search", command_, *code));
+  if (*code >= kCannotRun) {
+    const char* const what = *code == kNotFound    ? "the command, or one that it calls, was not found"
+                             : *code == kCannotRun ? "the command, or one that it calls, cannot be run"
+                                                   : "that ends the search";
+    return fail(Code::failed_precondition, format("{}: exit code {}: {}", command_, *code, what));
   }
   const Verdict verdict = *code == 0 ? Verdict::good : *code == kSkip ? Verdict::skipped : Verdict::bad;
   return Judgement{.verdict = verdict, .exit_code = *code};

@@ -16,7 +16,7 @@
 
 namespace freshet::cli {
 
-/// What a command said: 0 good, 125 skip, 1 to 127 otherwise bad.
+/// What a command said: 0 good, 125 skip, otherwise bad.
 struct Judgement {
   Verdict verdict = Verdict::skipped;
   std::optional<int> exit_code;  ///< Absent where the command was not asked.
@@ -63,7 +63,7 @@ class Trials {
   Trials& operator=(const Trials&) = delete;
 
   /// Skipped, and the command not asked, for a version that has no weights. Errors: cancelled; failed_precondition when
-  /// a signal ended the command or its exit code is 128 or more.
+  /// a signal ended the command or its exit code is 126 or more.
   Result<Judgement> of_version(const Repository& repository, const VersionName& name);
   Result<Judgement> of_mixture(const Mixture& mixture, std::span<const std::size_t> from_bad);
 

@@ -20,6 +20,8 @@ Json alias_json(const std::string& model, const std::string& alias, VersionNumbe
 
 Result<ExitCode> list(Program& program, const Repository& repository, const std::string& model) {
   FRESHET_ASSIGN(const std::vector<Alias> aliases, repository.aliases(model));
+  // A model without aliases is another answer than no model.
+  if (aliases.empty()) FRESHET_TRY(repository.latest(model));
   std::vector<std::vector<std::string>> rows = {{"ALIAS", "VERSION"}};
   for (const Alias& alias : aliases) {
     rows.push_back({format("{}@{}", model, alias.name), to_string(VersionName{model, alias.number})});

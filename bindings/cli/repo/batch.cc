@@ -1,9 +1,12 @@
 #include "bindings/cli/repo/batch.h"
 
-#include <cmath>
+#include <algorithm>
+#include <array>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 
+#include "bindings/cli/model_file.h"
 #include "core/format.h"
 #include "core/json_document.h"
 
@@ -37,19 +40,48 @@ Result<std::string> text_member(const Json& object, const char* key) {
   return member->get<std::string>();
 }
 
-Result<StageRequest> request_of(const Repository& repository, const std::string& line) {
+Result<Tags> tags_of(const Json& object) {
+  if (!object.is_object()) return fail(Code::invalid_argument, "\"tags\" is no object");
+  Tags tags;
+  for (const auto& [key, value] : object.items()) {
+    if (!value.is_string()) return fail(Code::invalid_argument, format("tag \"{}\" is no text", key));
+    tags.emplace_back(key, value.get<std::string>());
+  }
+  return tags;
+}
+
+/// One line, and the file that it names.
+struct BatchPut {
+  StageRequest request;
+  std::optional<ModelFile> weights;
+};
+
+Status check_keys(const Json& object) {
+  constexpr std::array<std::string_view, 6> kKeys = {"model", "graph", "weights", "quality", "ancestor", "tags"};
+  for (const auto& [key, value] : object.items()) {
+    if (std::ranges::find(kKeys, key) != kKeys.end()) continue;
+    return fail(Code::invalid_argument, format("unknown key \"{}\"", key));
+  }
+  return {};
+}
+
+bool has(const Json& object, const char* key) { return object.contains(key) && !object[key].is_null(); }
+
+/// `folder` is where the batch lies; empty for stdin.
+Result<BatchPut> put_of(const Repository& repository, const std::string& folder, const std::string& line) {
   FRESHET_ASSIGN(const Json object, parse_json(line));
   if (!object.is_object()) return fail(Code::invalid_argument, "no JSON object");
-  for (const auto& [key, value] : object.items()) {
-    if (key != "model" && key != "graph" && key != "quality" && key != "ancestor") {
-      return fail(Code::invalid_argument, format("unknown key \"{}\"", key));
-    }
-  }
-  StageRequest request;
+  FRESHET_TRY(check_keys(object));
+  BatchPut put;
+  StageRequest& request = put.request;
   FRESHET_ASSIGN(request.model, text_member(object, "model"));
   FRESHET_TRY(check_model_name(request.model));
-  if (!object.contains("graph")) return fail(Code::invalid_argument, "no \"graph\"");
-  FRESHET_ASSIGN(request.architecture, parse_graph_json(to_line(object["graph"])));
+  if (!has(object, "graph") && !has(object, "weights")) {
+    return fail(Code::invalid_argument, "neither \"graph\" nor \"weights\"");
+  }
+  if (has(object, "graph")) {
+    FRESHET_ASSIGN(request.architecture, parse_graph_json(to_line(object["graph"])));
+  }
   if (object.contains("quality") && !object["quality"].is_null()) {
     if (!object["quality"].is_number()) return fail(Code::invalid_argument, "\"quality\" is no number");
     request.quality = object["quality"].get<double>();
@@ -58,7 +90,17 @@ Result<StageRequest> request_of(const Repository& repository, const std::string&
     FRESHET_ASSIGN(const std::string ancestor, text_member(object, "ancestor"));
     FRESHET_ASSIGN(request.ancestor, repository.resolve(ancestor));
   }
-  return request;
+  if (has(object, "tags")) {
+    FRESHET_ASSIGN(request.tags, tags_of(object["tags"]));
+  }
+  // Last, since all else costs less to be wrong about.
+  if (!has(object, "weights")) return put;
+  FRESHET_ASSIGN(const std::string file, text_member(object, "weights"));
+  FRESHET_ASSIGN(ModelFile weights, ModelFile::read((std::filesystem::path(folder) / file).string()));
+  put.weights.emplace(std::move(weights));
+  request.tags = merged_tags(put.weights->metadata(), std::move(request.tags));
+  request.tensors = std::span<const TensorView>(put.weights->tensors());
+  return put;
 }
 
 }  // namespace
@@ -91,12 +133,25 @@ Result<ExitCode> for_each_line(Program& program, const std::string& path,
   return code;
 }
 
+Tags merged_tags(SafetensorsMetadata metadata, Tags tags) {
+  for (auto& tag : tags) {
+    const auto same = std::ranges::find(metadata, tag.first, &std::pair<std::string, std::string>::first);
+    if (same == metadata.end()) {
+      metadata.push_back(std::move(tag));
+    } else {
+      same->second = std::move(tag.second);
+    }
+  }
+  return metadata;
+}
+
 Result<ExitCode> put_batch(Program& program, Repository& repository, const std::string& path) {
+  const std::string folder = path == "-" ? std::string() : std::filesystem::path(path).parent_path().string();
   return for_each_line(
       program, path,
-      [&repository](const std::string& line) -> Result<Json> {
-        FRESHET_ASSIGN(const StageRequest request, request_of(repository, line));
-        return put_one(repository, request);
+      [&repository, &folder](const std::string& line) -> Result<Json> {
+        FRESHET_ASSIGN(const BatchPut put, put_of(repository, folder, line));
+        return put_one(repository, put.request);
       },
       text_of_put);
 }

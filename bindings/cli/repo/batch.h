@@ -7,6 +7,7 @@
 #include <string>
 
 #include "bindings/cli/program.h"
+#include "core/safetensors.h"
 #include "repo/import.h"
 
 namespace freshet::cli {
@@ -17,6 +18,10 @@ inline constexpr std::size_t kBatchLineBytesMax = std::size_t{64} << 20;
 Result<Json> put_one(Repository& repository, const StageRequest& request);
 std::string text_of_put(const Json& answer);
 
+/// A file's metadata, with `tags` in the place of those of the same key, or behind them.
+Tags merged_tags(SafetensorsMetadata metadata, Tags tags);
+
+/// Weights are named relative to the batch file, or for stdin to the current folder.
 Result<ExitCode> put_batch(Program& program, Repository& repository, const std::string& path);
 
 /// Feeds each line that is not blank to `answer` and prints what it says, as `text_of` words it for people. "-" is

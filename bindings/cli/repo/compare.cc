@@ -75,13 +75,14 @@ void add_compare(CLI::App& repo, Program& program) {
   add_pair(difference, *of_diff);
   difference.footer(
       "Layers are compared by what they compute, not by name; tensors by their bytes. JSON: layers_added,\n"
-      "layers_removed, tensors_changed, each a list of names; changed_bytes; quality [A's, B's].");
+      "layers_removed, tensors_changed, each a list of names; changed_bytes; quality [A's, B's].\n"
+      "example: freshet repo diff net@1 net@2");
   act_on_repository(difference, program, of_diff, RepositoryAccess::read, diff);
 
   auto of_mrca = std::make_shared<Arguments>();
   CLI::App& common = add_repo_command(repo, program, "mrca", "the most recent common ancestor of A and B");
   add_pair(common, *of_mrca);
-  common.footer("JSON: {version}, null when their lineages never meet.");
+  common.footer("JSON: {version}, null when their lineages never meet. example: freshet repo mrca net@2 net@3");
   act_on_repository(common, program, of_mrca, RepositoryAccess::read, mrca);
 }
 

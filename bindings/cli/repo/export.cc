@@ -8,6 +8,7 @@
 #include "bindings/cli/arguments.h"
 #include "bindings/cli/progress.h"
 #include "bindings/cli/repo/repo.h"
+#include "bindings/cli/repo/sheets.h"
 #include "core/env.h"
 #include "core/format.h"
 #include "core/safetensors.h"
@@ -67,23 +68,37 @@ Status write_weights(const Repository& repository, const VersionRecord& record, 
   return write_safetensors(path, views, record.manifest.tags, false);
 }
 
+/// Whether the names, types and shapes of a file are all that its graph was made of.
+bool is_guessed_again(const Architecture& architecture) {
+  if (!architecture.parts().guessed) return false;
+  std::vector<TensorSpec> specs;
+  for (const TensorSpec& tensor : architecture.tensors()) {
+    specs.push_back({.name = tensor.name, .dtype = tensor.dtype, .shape = tensor.shape});
+  }
+  const auto guessed = Architecture::guess_chain(std::move(specs));
+  return guessed && (*guessed)->digest() == architecture.digest();
+}
+
 Result<Json> export_one(const Repository& repository, const VersionName& name, const std::string& folder) {
   FRESHET_ASSIGN(const VersionRecord record, repository.get(name));
   const Architecture& architecture = *record.manifest.architecture;
   const std::string stem = folder + "/" + to_string(name);
-  Json answer = {{"model", name.model}, {"version", name.number}, {"file", nullptr}, {"graph", nullptr}, {"bytes", 0}};
+  Json answer = {{"model", name.model}, {"version", name.number}, {"file", nullptr},
+                 {"graph", nullptr},    {"sheet", nullptr},       {"bytes", 0}};
   if (record.has_weights) {
-    FRESHET_TRY(write_weights(repository, record, stem + ".safetensors"));
-    answer["file"] = stem + ".safetensors";
+    FRESHET_TRY(write_weights(repository, record, stem + std::string(kWeightsEnd)));
+    answer["file"] = stem + std::string(kWeightsEnd);
     answer["bytes"] = architecture.bytes();
   }
-  // A guessed graph is guessed again.
-  if (!architecture.parts().guessed) {
+  if (!record.has_weights || !is_guessed_again(architecture)) {
     const std::string graph = to_graph_json(architecture) + "\n";
     const Bytes pieces[] = {bytes_of(graph.data(), graph.size())};
-    FRESHET_TRY(write_file_atomically(system_env(), stem + ".graph.json", pieces, false));
-    answer["graph"] = stem + ".graph.json";
+    FRESHET_TRY(write_file_atomically(system_env(), stem + std::string(kGraphEnd), pieces, false));
+    answer["graph"] = stem + std::string(kGraphEnd);
   }
+  // Last: what a sheet speaks of is there.
+  FRESHET_TRY(write_sheet(repository, record, !answer["graph"].is_null(), stem));
+  answer["sheet"] = stem + std::string(kSheetEnd);
   return answer;
 }
 
@@ -121,14 +136,16 @@ void add_export(CLI::App& repo, Program& program) {
       ->type_name("DIR")
       ->required();
   command.footer(
-      "Writes DIR/MODEL@V.safetensors and, unless it was guessed, DIR/MODEL@V.graph.json; `import DIR` takes them.\n"
-      "Retired versions are left out. A line of JSON each: model, version, file, graph, bytes.\n"
+      "Writes DIR/MODEL@V.safetensors, unless it was guessed DIR/MODEL@V.graph.json, and DIR/MODEL@V.version.json:\n"
+      "what else is known, so that `import DIR` brings the version back as it was. Retired versions and pins are left\n"
+      "out. A line of JSON each: model, version, file, graph, sheet, bytes.\n"
       "example: freshet repo export --all net -o backup/");
   command.callback([&program, arguments] {
     if (arguments->versions.empty() && !arguments->all) throw CLI::ValidationError("export: give MODEL[@V] or --all");
     require_repository(program);
     program.action = [&program, arguments]() -> Result<ExitCode> {
-      FRESHET_ASSIGN(const auto repository, open_repository(program.repository, RepositoryAccess::read));
+      FRESHET_ASSIGN(const auto repository,
+                     open_repository(program.repository, RepositoryAccess::read, program.repository_security));
       return export_versions(program, *repository, *arguments);
     };
   });

@@ -45,9 +45,10 @@ Result<Selection> select(const VersionRecord& record, const std::vector<std::str
     chosen.push_back(i);
     selection.bytes += specs[i].bytes();
   }
-  if (chosen.empty() && !globs.empty()) {
+  for (const std::string& glob : globs) {
+    if (std::ranges::any_of(chosen, [&](std::uint32_t at) { return is_wanted(specs[at].name, {glob}); })) continue;
     return fail(Code::not_found, format("{}: none of its {} tensors is named like {}", to_string(record.manifest.name),
-                                        specs.size(), globs.front()));
+                                        specs.size(), glob));
   }
   selection.memory.reset(new (std::nothrow) std::byte[selection.bytes]);
   if (selection.memory == nullptr) {
@@ -113,7 +114,8 @@ void add_get(CLI::App& repo, Program& program) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App& command = add_repo_command(repo, program, "get", "write a version as a safetensors file");
   add_reference(command, "MODEL[@V]", arguments->version, "which; without @V the newest");
-  command.add_option("--tensors", arguments->globs, "only those named like it; may be given again")
+  command
+      .add_option("--tensors", arguments->globs, "only those named like it; may be given again, and each must name one")
       ->type_name("GLOB")
       ->allow_extra_args(false);
   command.add_option("-o,--output", arguments->file, "the file; written whole or not at all")

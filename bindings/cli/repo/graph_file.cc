@@ -1,6 +1,11 @@
 #include "bindings/cli/repo/graph_file.h"
 
+#include <sys/stat.h>
+
+#include <cerrno>
 #include <fstream>
+
+#include "core/format.h"
 
 namespace freshet::cli {
 namespace {
@@ -9,15 +14,24 @@ constexpr std::uint64_t kGraphBytesMax = std::uint64_t{1} << 30;
 
 }  // namespace
 
-Result<std::shared_ptr<const Architecture>> read_graph(const std::string& path) {
-  std::ifstream file(path, std::ios::binary | std::ios::ate);
+Result<std::string> read_text_file(const std::string& path, std::uint64_t bytes_max) {
+  // Looked at first: opening a pipe waits for its writer.
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) return fail_errno(errno, path);
+  if (!S_ISREG(status.st_mode)) return fail(Code::invalid_argument, path + ": not a regular file");
+  const auto bytes = static_cast<std::uint64_t>(status.st_size);
+  if (bytes > bytes_max) return fail(Code::invalid_argument, format("{}: it has more than {} bytes", path, bytes_max));
+  std::ifstream file(path, std::ios::binary);
   if (!file) return fail_errno(errno, path);
-  const auto bytes = static_cast<std::int64_t>(file.tellg());
-  if (bytes < 0 || static_cast<std::uint64_t>(bytes) > kGraphBytesMax) {
-    return fail(Code::invalid_argument, path + ": not a graph file that can be read");
+  std::string text(bytes, '\0');
+  if (!file.read(text.data(), static_cast<std::streamsize>(bytes))) {
+    return fail(Code::io_error, path + ": cannot be read");
   }
-  std::string text(static_cast<std::size_t>(bytes), '\0');
-  if (!file.seekg(0).read(text.data(), bytes)) return fail(Code::io_error, path + ": cannot be read");
+  return text;
+}
+
+Result<std::shared_ptr<const Architecture>> read_graph(const std::string& path) {
+  FRESHET_ASSIGN(const std::string text, read_text_file(path, kGraphBytesMax));
   Result<std::shared_ptr<const Architecture>> graph = parse_graph_json(text);
   if (!graph) return fail(std::move(graph).error().with_context(path));
   return graph;

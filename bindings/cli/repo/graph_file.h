@@ -1,6 +1,6 @@
 #pragma once
 
-/// Graph files, as commands of `freshet repo` read them.
+/// Small files of text, as commands of `freshet repo` read them.
 
 #include <memory>
 #include <string>
@@ -9,6 +9,9 @@
 #include "core/result.h"
 
 namespace freshet::cli {
+
+/// All of a regular file. Errors name it: not_found; invalid_argument for what is no file, or has more bytes.
+Result<std::string> read_text_file(const std::string& path, std::uint64_t bytes_max);
 
 /// Errors name the file.
 Result<std::shared_ptr<const Architecture>> read_graph(const std::string& path);

@@ -140,7 +140,8 @@ void add_lineage(CLI::App& repo, Program& program) {
     if (arguments->all == !arguments->version.empty()) throw CLI::ValidationError("lineage: give MODEL[@V] or --all");
     require_repository(program);
     program.action = [&program, arguments]() -> Result<ExitCode> {
-      FRESHET_ASSIGN(const auto repository, open_repository(program.repository, RepositoryAccess::read));
+      FRESHET_ASSIGN(const auto repository,
+                     open_repository(program.repository, RepositoryAccess::read, program.repository_security));
       return lineage(program, *repository, *arguments);
     };
   });
@@ -155,7 +156,9 @@ void add_history(CLI::App& repo, Program& program) {
   CLI::App& children = add_repo_command(repo, program, "descendants", "all that came from it, children first");
   add_reference(children, "MODEL[@V]", of_descendants->version, "of which; without @V the newest");
   add_drawings(children, *of_descendants);
-  children.footer("JSON: as lineage. A drawing shows the version, too.");
+  children.footer(
+      "JSON: as lineage. A drawing shows the version, too.\n"
+      "example: freshet repo descendants net@1 --svg family.svg");
   act_on_repository(children, program, of_descendants, RepositoryAccess::read, descendants);
 
   auto of_contributors = std::make_shared<Arguments>();
@@ -163,13 +166,16 @@ void add_history(CLI::App& repo, Program& program) {
   add_reference(writers, "MODEL[@V]", of_contributors->version, "of which; without @V the newest");
   writers.footer(
       "The version itself first, where it wrote any, then its ancestors from the nearest on, then others. JSON:\n"
-      "[{version, tensors, bytes, ancestor, names}]; version is null for one that is not known here.");
+      "[{version, tensors, bytes, ancestor, names}]; version is null for one that is not known here.\n"
+      "example: freshet repo contributors net");
   act_on_repository(writers, program, of_contributors, RepositoryAccess::read, contributors);
 
   auto of_owners = std::make_shared<Arguments>();
   CLI::App& owner_map = add_repo_command(repo, program, "owners", "which version wrote each tensor");
   add_reference(owner_map, "MODEL[@V]", of_owners->version, "of which; without @V the newest");
-  owner_map.footer("JSON: [{tensor, owner, bytes}]");
+  owner_map.footer(
+      "JSON: [{tensor, owner, bytes}]; owner is null where nobody's bytes are stored.\n"
+      "example: freshet repo owners net@3");
   act_on_repository(owner_map, program, of_owners, RepositoryAccess::read, owners);
 }
 

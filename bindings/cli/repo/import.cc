@@ -13,6 +13,7 @@
 #include "bindings/cli/repo/batch.h"
 #include "bindings/cli/repo/graph_file.h"
 #include "bindings/cli/repo/repo.h"
+#include "bindings/cli/repo/sheets.h"
 #include "core/format.h"
 #include "repo/import.h"
 
@@ -21,14 +22,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kWeightsEnd = ".safetensors";
-constexpr std::string_view kGraphEnd = ".graph.json";
-
 struct Arguments {
   std::vector<std::string> paths;
   std::string model;
   std::string graph;
   std::string ancestor;
+  bool plain = false;
+  bool deltas = false;
+
+  /// Whoever says what the files are takes none for what it was elsewhere.
+  bool takes_sheets() const { return !plain && model.empty() && graph.empty() && ancestor.empty(); }
 };
 
 /// A file to import, and the model that it becomes a version of.
@@ -77,44 +80,83 @@ Result<std::string> model_of(const std::string& path) {
   return stem;
 }
 
-Result<std::vector<std::string>> files_of(const std::string& path) {
+/// The files that are named, or lie in the folders that are; weights, and of versions without any, the sheets.
+Result<std::vector<std::string>> files_of(const std::string& path, bool takes_sheets) {
   std::error_code error;
   if (!fs::is_directory(path, error)) return std::vector<std::string>{path};
   std::vector<std::string> files;
   for (fs::directory_iterator at(path, error), end; !error && at != end; at.increment(error)) {
     const std::string name = at->path().filename().string();
-    if (!name.starts_with('.') && name.ends_with(kWeightsEnd)) files.push_back(at->path().string());
+    if (name.starts_with('.')) continue;
+    if (name.ends_with(kWeightsEnd)) files.push_back(at->path().string());
+    if (!takes_sheets || !name.ends_with(kSheetEnd)) continue;
+    const std::string stem = at->path().string().substr(0, at->path().string().size() - kSheetEnd.size());
+    if (!fs::exists(stem + std::string(kWeightsEnd), error)) files.push_back(at->path().string());
+    error.clear();
   }
   if (error) return fail(Code::io_error, format("{}: {}", path, error.message()));
-  if (files.empty()) return fail(Code::invalid_argument, format("{}: no *.safetensors is in it", path));
+  if (files.empty()) {
+    return fail(Code::invalid_argument, format("{}: no *{} is in it{}", path, kWeightsEnd,
+                                               takes_sheets ? format(", and no *{}", kSheetEnd) : ""));
+  }
   std::ranges::sort(files, comes_before);
   return files;
 }
 
-Result<std::vector<Source>> sources_of(const Arguments& arguments) {
-  std::vector<Source> sources;
+/// The path without its end, when it has it and there is a sheet beside it.
+std::optional<std::string> stem_with_sheet(const std::string& file) {
+  for (const std::string_view end : {kWeightsEnd, kSheetEnd}) {
+    if (!file.ends_with(end)) continue;
+    std::string stem = file.substr(0, file.size() - end.size());
+    std::error_code error;
+    if (fs::exists(stem + std::string(kSheetEnd), error)) return stem;
+  }
+  return std::nullopt;
+}
+
+struct Sources {
+  std::vector<SheetSource> sheets;
+  std::vector<Source> plain;
+  std::uint64_t bytes = 0;
+};
+
+Result<Source> plain_source(const std::string& file, const Arguments& arguments) {
+  Source source{.path = file, .model = arguments.model, .graph = arguments.graph};
+  std::error_code error;
+  source.bytes = fs::file_size(file, error);
+  if (error) return fail_errno(error.value(), file);
+  if (source.model.empty()) {
+    FRESHET_ASSIGN(source.model, model_of(file));
+  }
+  const std::string beside =
+      file.substr(0, file.size() - std::min(file.size(), kWeightsEnd.size())) + std::string(kGraphEnd);
+  if (source.graph.empty() && file.ends_with(kWeightsEnd) && fs::exists(beside, error)) source.graph = beside;
+  return source;
+}
+
+Result<Sources> sources_of(const Arguments& arguments) {
+  Sources sources;
   for (const std::string& path : arguments.paths) {
-    FRESHET_ASSIGN(const std::vector<std::string> files, files_of(path));
+    FRESHET_ASSIGN(const std::vector<std::string> files, files_of(path, arguments.takes_sheets()));
     for (const std::string& file : files) {
-      Source source{.path = file, .model = arguments.model, .graph = arguments.graph};
-      std::error_code error;
-      source.bytes = fs::file_size(file, error);
-      if (error) return fail(Code::failed_precondition, format("{}: {}", file, error.message()));
-      if (source.model.empty()) {
-        FRESHET_ASSIGN(source.model, model_of(file));
+      if (const auto stem = stem_with_sheet(file); stem && arguments.takes_sheets()) {
+        FRESHET_ASSIGN(SheetSource source, read_sheet_source(*stem));
+        sources.bytes += source.bytes;
+        sources.sheets.push_back(std::move(source));
+      } else {
+        FRESHET_ASSIGN(Source source, plain_source(file, arguments));
+        sources.bytes += source.bytes;
+        sources.plain.push_back(std::move(source));
       }
-      const std::string beside =
-          file.substr(0, file.size() - std::min(file.size(), kWeightsEnd.size())) + std::string(kGraphEnd);
-      if (source.graph.empty() && file.ends_with(kWeightsEnd) && fs::exists(beside, error)) source.graph = beside;
-      sources.push_back(std::move(source));
     }
   }
   return sources;
 }
 
-Result<Json> import_one(Repository& repository, const Source& source, const std::optional<VersionName>& ancestor) {
+Result<Json> import_one(Repository& repository, const Source& source, const std::optional<VersionName>& ancestor,
+                        bool deltas) {
   const auto in_context = [&source](Error error) { return fail(std::move(error).with_context(source.path)); };
-  StageRequest request{.model = source.model, .ancestor = ancestor};
+  StageRequest request{.model = source.model, .ancestor = ancestor, .deltas = deltas};
   if (!source.graph.empty()) {
     FRESHET_ASSIGN(request.architecture, read_graph(source.graph));
   }
@@ -129,25 +171,21 @@ Result<Json> import_one(Repository& repository, const Source& source, const std:
   return answer;
 }
 
-Result<ExitCode> import(Program& program, Repository& repository, const Arguments& arguments) {
-  FRESHET_ASSIGN(const std::vector<Source> sources, sources_of(arguments));
-  std::uint64_t total = 0;
-  for (const Source& source : sources) total += source.bytes;
+Result<ExitCode> import_plain(Program& program, Repository& repository, const Arguments& arguments,
+                              const Sources& sources, std::uint64_t done) {
   std::map<std::string, VersionName> newest;  // Of this import, by model.
   std::optional<VersionName> first;
   if (!arguments.ancestor.empty()) {
     FRESHET_ASSIGN(first, repository.resolve(arguments.ancestor));
   }
-  const Interrupt::Deferral deferral;
-  std::uint64_t done = 0;
-  for (const Source& source : sources) {
+  for (const Source& source : sources.plain) {
     if (program.interrupt.requested()) return ExitCode::interrupted;
     const auto before = newest.find(source.model);
     const std::optional<VersionName> ancestor = before != newest.end() ? std::optional(before->second) : first;
     Result<Json> answer = [&] {
       ProgressBar bar("import");
-      bar.show(done, total);
-      return import_one(repository, source, ancestor);
+      bar.show(done, sources.bytes);
+      return import_one(repository, source, ancestor, arguments.deltas);
     }();
     if (!answer) return fail(std::move(answer).error());
     done += source.bytes;
@@ -159,12 +197,24 @@ Result<ExitCode> import(Program& program, Repository& repository, const Argument
   return ExitCode::done;
 }
 
+Result<ExitCode> import(Program& program, Repository& repository, const Arguments& arguments, const Sources& sources) {
+  const Interrupt::Deferral deferral;
+  std::uint64_t done = 0;
+  if (!sources.sheets.empty()) {
+    FRESHET_ASSIGN(const ExitCode code, restore_all(program, repository, sources.sheets,
+                                                    {.deltas = arguments.deltas, .total_bytes = sources.bytes}, done));
+    if (code != ExitCode::done) return code;
+  }
+  return import_plain(program, repository, arguments, sources, done);
+}
+
 }  // namespace
 
 void add_import(CLI::App& repo, Program& program) {
   auto arguments = std::make_shared<Arguments>();
-  CLI::App& command = add_repo_command(repo, program, "import", "store safetensors files, or folders of them");
-  command.add_option("PATH", arguments->paths, "a file, or a folder of *.safetensors")->required();
+  CLI::App& command =
+      add_repo_command(repo, program, "import", "store what export wrote, or safetensors files and folders of them");
+  command.add_option("PATH", arguments->paths, "a file, or a folder of them")->required();
   command
       .add_option("--model", arguments->model, "all are versions of it; otherwise each of the model it is named after")
       ->check(model_check());
@@ -172,16 +222,26 @@ void add_import(CLI::App& repo, Program& program) {
   command.add_option("--ancestor", arguments->ancestor, "the version that the first one came from")
       ->type_name("MODEL@V")
       ->check(reference_check());
+  command.add_flag("--plain", arguments->plain, "take no notice of what `export` wrote beside the files");
+  command.add_flag("--deltas", arguments->deltas,
+                   "keep what was fine-tuned from the ancestor as lossless differences, where that saves a quarter");
   command.footer(
-      "A folder's files come in the order of their names, numbers counting as numbers. Each is the child of the one\n"
-      "before of its model, so equal tensors are stored once. NAME.graph.json beside NAME.safetensors is its graph;\n"
-      "where there is none, a chain of layers is guessed. A line of JSON each: as put, and file, guessed.\n"
-      "example: freshet repo import --model net checkpoints/");
+      "Where NAME.version.json stands beside (as `export` writes it), the version comes back as it was: number where\n"
+      "that is free, ancestor, quality, tags, time, aliases and what it inherited. Otherwise a folder's files come in\n"
+      "the order of their names, numbers counting as numbers, each the child of the one before of its model, with\n"
+      "NAME.graph.json as its graph or a guessed chain of layers; so too with --model, --graph, --ancestor or "
+      "--plain.\n"
+      "A line of JSON each: as put, and file, guessed, exported_as (for another number), was_there.\n"
+      "examples: freshet repo import backup/\n"
+      "          freshet repo import --model net checkpoints/");
   command.callback([&program, arguments] {
     require_repository(program);
     program.action = [&program, arguments]() -> Result<ExitCode> {
-      FRESHET_ASSIGN(const auto repository, open_repository(program.repository, RepositoryAccess::create));
-      return import(program, *repository, *arguments);
+      // What cannot be read makes no folder.
+      FRESHET_ASSIGN(const Sources sources, sources_of(*arguments));
+      FRESHET_ASSIGN(const auto repository,
+                     open_repository(program.repository, RepositoryAccess::create, program.repository_security));
+      return import(program, *repository, *arguments, sources);
     };
   });
 }

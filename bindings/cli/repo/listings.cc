@@ -118,12 +118,14 @@ void add_listings(CLI::App& repo, Program& program) {
       ->allow_extra_args(false);
   ls.footer(
       "A line each: model, versions, newest, quality; or model, version, ancestor, inherited_bytes, own_bytes, "
-      "quality.");
+      "quality.\n"
+      "example: freshet repo ls net --tag data=v2");
   act_on_repository(ls, program, arguments, RepositoryAccess::read, list);
 
   CLI::App& totals = add_repo_command(repo, program, "stat", "how much there is, and what it takes");
   totals.footer(
-      "A line of JSON: models, versions, retired_versions, live_tensors, live_bytes, disk_bytes, metadata_bytes.");
+      "A line of JSON: models, versions, retired_versions, live_tensors, live_bytes, disk_bytes, metadata_bytes.\n"
+      "example: freshet repo stat");
   act_on_repository(totals, program, std::make_shared<Arguments>(), RepositoryAccess::read, stat);
 }
 

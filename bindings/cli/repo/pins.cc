@@ -1,4 +1,4 @@
-// `freshet repo pin` and `unpin`.
+// `freshet repo pin`, `unpin` and `pins`.
 
 #include "bindings/cli/arguments.h"
 #include "bindings/cli/repo/repo.h"
@@ -10,42 +10,161 @@ namespace {
 struct Arguments {
   std::string version;
   std::string by = "cli";
+  bool all = false;
 };
 
-using ChangePin = Status (Repository::*)(const VersionName&, const std::string&, const PinTerms&);
+constexpr std::int64_t kNanosecondsPerMillisecond = 1'000'000;
+/// Of one holder on one version: who has pinned so often since, and still does, is no dead one.
+constexpr int kUnpinsMax = 1'000'000;
 
-/// Changes a pin of the version that the name meant when the command began, and says who pins it now.
-Result<ExitCode> change(Program& program, Repository& repository, const Arguments& arguments, ChangePin change_pin) {
-  FRESHET_ASSIGN(const VersionName asked, repository.resolve(arguments.version));
-  FRESHET_ASSIGN(const VersionRecord record, repository.get(asked));
-  const VersionName& name = record.manifest.name;
-  FRESHET_TRY((repository.*change_pin)(name, arguments.by, {.stays = true, .lease = {}}));
+/// What a name meant when the command began, and who pins it now.
+Status tell_pins(Program& program, const Repository& repository, const VersionName& name, Json line) {
   FRESHET_ASSIGN(const std::vector<std::string> pins, repository.pins(name));
+  line["pins"] = pins;
   std::string by;
   for (const std::string& pin : pins) by += " " + pin;
-  FRESHET_TRY(program.out.emit({{"model", name.model}, {"version", name.number}, {"pins", pins}},
-                               format("{}  pinned by:{}", to_string(name), pins.empty() ? " nobody" : printable(by))));
+  return program.out.emit(line, format("{}  pinned by:{}", to_string(name), pins.empty() ? " nobody" : printable(by)));
+}
+
+Result<VersionName> named(const Repository& repository, const std::string& text) {
+  FRESHET_ASSIGN(const VersionName asked, repository.resolve(text));
+  FRESHET_ASSIGN(const VersionRecord record, repository.get(asked));
+  return record.manifest.name;
+}
+
+/// All of them, or those of one model or version.
+Result<std::vector<PinnedVersion>> pins_of(const Repository& repository, const std::string& version,
+                                           const std::string& by) {
+  std::optional<VersionName> asked;
+  if (!version.empty()) {
+    FRESHET_ASSIGN(asked, repository.resolve(version));
+    if (asked->number == 0) FRESHET_TRY(repository.latest(asked->model));
+    if (asked->number != 0) FRESHET_TRY(repository.get(*asked));
+  }
+  FRESHET_ASSIGN(std::vector<PinnedVersion> pins, repository.all_pins());
+  std::erase_if(pins, [&](const PinnedVersion& pin) {
+    if (!by.empty() && pin.by != by) return true;
+    if (!asked) return false;
+    return asked->number == 0 ? pin.version.model != asked->model : pin.version != *asked;
+  });
+  return pins;
+}
+
+Result<ExitCode> pin(Program& program, Repository& repository, const Arguments& arguments) {
+  FRESHET_ASSIGN(const VersionName name, named(repository, arguments.version));
+  FRESHET_TRY(repository.pin(name, arguments.by, {.stays = true, .lease = {}}));
+  FRESHET_TRY(tell_pins(program, repository, name, {{"model", name.model}, {"version", name.number}}));
   return ExitCode::done;
 }
 
-void add_pin_command(CLI::App& repo, Program& program, const char* name, const char* description,
-                     ChangePin change_pin) {
+/// How many pins of the holder there were.
+Result<int> unpin_wholly(Repository& repository, const VersionName& name, const std::string& by) {
+  for (int taken = 0; taken < kUnpinsMax; ++taken) {
+    const Status unpinned = repository.unpin(name, by, {.stays = true, .lease = {}});
+    if (unpinned) continue;
+    if (taken > 0 && unpinned.error().code() == Code::not_found) return taken;
+    return fail(unpinned.error());
+  }
+  return fail(Code::failed_precondition, format("{} goes on pinning {}", by, to_string(name)));
+}
+
+Result<ExitCode> unpin_all(Program& program, Repository& repository, const Arguments& arguments) {
+  FRESHET_ASSIGN(const std::vector<PinnedVersion> pins, pins_of(repository, arguments.version, arguments.by));
+  if (pins.empty()) return fail(Code::not_found, format("nothing is pinned by {}", arguments.by));
+  for (const PinnedVersion& pin : pins) {
+    FRESHET_ASSIGN(const int taken, unpin_wholly(repository, pin.version, arguments.by));
+    FRESHET_TRY(tell_pins(
+        program, repository, pin.version,
+        {{"model", pin.version.model}, {"version", pin.version.number}, {"by", arguments.by}, {"taken", taken}}));
+  }
+  return ExitCode::done;
+}
+
+Result<ExitCode> unpin(Program& program, Repository& repository, const Arguments& arguments) {
+  if (arguments.all) return unpin_all(program, repository, arguments);
+  FRESHET_ASSIGN(const VersionName name, named(repository, arguments.version));
+  FRESHET_TRY(repository.unpin(name, arguments.by, {.stays = true, .lease = {}}));
+  FRESHET_TRY(tell_pins(program, repository, name, {{"model", name.model}, {"version", name.number}}));
+  return ExitCode::done;
+}
+
+Result<ExitCode> list(Program& program, Repository& repository, const Arguments& arguments) {
+  FRESHET_ASSIGN(const std::vector<PinnedVersion> pins, pins_of(repository, arguments.version, arguments.by));
+  std::vector<std::vector<std::string>> rows = {{"VERSION", "BY", "PINS", "UNTIL"}};
+  for (const PinnedVersion& pin : pins) {
+    const Json left = pin.left ? Json(pin.left->count() / kNanosecondsPerMillisecond) : Json();
+    rows.push_back({to_string(pin.version), printable(pin.by), pin.count == 0 ? "damaged" : format("{}", pin.count),
+                    pin.left ? format("{} s, unless renewed", pin.left->count() / 1'000'000'000) : "it is taken away"});
+    if (!program.out.json) continue;
+    FRESHET_TRY(program.out.emit({{"model", pin.version.model},
+                                  {"version", pin.version.number},
+                                  {"by", pin.by},
+                                  {"count", pin.count},
+                                  {"left_ms", left}},
+                                 ""));
+  }
+  if (!program.out.json) FRESHET_TRY(program.out.write(table(rows) + "\n"));
+  return ExitCode::done;
+}
+
+void add_by(CLI::App& command, Arguments& arguments, const char* description) {
+  command.add_option("--by", arguments.by, description)->type_name("NAME");
+}
+
+void add_pin(CLI::App& repo, Program& program) {
   auto arguments = std::make_shared<Arguments>();
-  CLI::App& command = add_repo_command(repo, program, name, description);
+  CLI::App& command = add_repo_command(repo, program, "pin", "keep a version from being retired");
   add_reference(command, "MODEL[@V]", arguments->version, "which; without @V the newest");
-  command.add_option("--by", arguments->by, "whose pin it is")->type_name("NAME")->capture_default_str();
-  command.footer("A line of JSON: model, version, pins.");
-  act_on_repository(command, program, arguments, RepositoryAccess::write,
-                    [change_pin](Program& at, Repository& repository, const Arguments& chosen) {
-                      return change(at, repository, chosen, change_pin);
-                    });
+  add_by(command, *arguments, "whose pin it is; cli where nobody is named");
+  command.footer(
+      "It stays until it is taken away. A line of JSON: model, version, pins.\n"
+      "example: freshet repo pin net@3 --by paper");
+  act_on_repository(command, program, arguments, RepositoryAccess::write, pin);
+}
+
+void add_unpin(CLI::App& repo, Program& program) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App& command = add_repo_command(repo, program, "unpin", "take a pin away, or all of one holder's");
+  command.add_option("MODEL[@V]", arguments->version, "which; without @V the newest (with --all, every version of it)")
+      ->check(reference_check());
+  CLI::Option* const by =
+      command.add_option("--by", arguments->by, "whose pin it is; cli where nobody is named")->type_name("NAME");
+  command.add_flag("--all", arguments->all, "all that NAME has pinned, however often: of a holder who is gone")
+      ->needs(by);
+  command.footer(
+      "A line of JSON each: model, version, pins; with --all also by and taken, how many there were.\n"
+      "examples: freshet repo unpin net@3 --by paper\n"
+      "          freshet repo unpin --all --by worker7");
+  command.callback([&program, arguments] {
+    if (arguments->version.empty() && !arguments->all) throw CLI::ValidationError("unpin: give MODEL[@V] or --all");
+    require_repository(program);
+    program.action = [&program, arguments]() -> Result<ExitCode> {
+      FRESHET_ASSIGN(const auto repository,
+                     open_repository(program.repository, RepositoryAccess::write, program.repository_security));
+      return unpin(program, *repository, *arguments);
+    };
+  });
+}
+
+void add_list(CLI::App& repo, Program& program) {
+  auto arguments = std::make_shared<Arguments>();
+  arguments->by.clear();
+  CLI::App& command = add_repo_command(repo, program, "pins", "who keeps what from being retired, and until when");
+  command.add_option("MODEL[@V]", arguments->version, "only of this version, or of this model's")
+      ->check(reference_check());
+  add_by(command, *arguments, "only NAME's");
+  command.footer(
+      "A line of JSON each: model, version, by, count, left_ms: how long it lasts unless its program renews it; null\n"
+      "until it is taken away. example: freshet repo pins --by worker7");
+  act_on_repository(command, program, arguments, RepositoryAccess::read, list);
 }
 
 }  // namespace
 
 void add_pins(CLI::App& repo, Program& program) {
-  add_pin_command(repo, program, "pin", "keep a version from being retired", &Repository::pin);
-  add_pin_command(repo, program, "unpin", "take a pin away", &Repository::unpin);
+  add_pin(repo, program);
+  add_unpin(repo, program);
+  add_list(repo, program);
 }
 
 }  // namespace freshet::cli

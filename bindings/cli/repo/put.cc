@@ -27,21 +27,6 @@ struct Arguments {
   bool deltas = false;
 };
 
-/// The file's metadata, with the tags of the command line in the place of those of the same key, or behind them.
-std::vector<std::pair<std::string, std::string>> merged_tags(SafetensorsMetadata metadata,
-                                                             const std::vector<std::string>& tags) {
-  for (const std::string& text : tags) {
-    auto tag = tag_of(text);
-    const auto same = std::ranges::find(metadata, tag.first, &std::pair<std::string, std::string>::first);
-    if (same == metadata.end()) {
-      metadata.push_back(std::move(tag));
-    } else {
-      same->second = std::move(tag.second);
-    }
-  }
-  return metadata;
-}
-
 Result<ExitCode> put(Program& program, Repository& repository, const Arguments& arguments) {
   if (!arguments.batch.empty()) return put_batch(program, repository, arguments.batch);
   StageRequest request{
@@ -58,7 +43,9 @@ Result<ExitCode> put(Program& program, Repository& repository, const Arguments& 
   if (!arguments.ancestor.empty()) {
     FRESHET_ASSIGN(request.ancestor, repository.resolve(arguments.ancestor));
   }
-  request.tags = merged_tags(file ? file->metadata() : SafetensorsMetadata{}, arguments.tags);
+  Tags tags;
+  for (const std::string& text : arguments.tags) tags.push_back(tag_of(text));
+  request.tags = merged_tags(file ? file->metadata() : SafetensorsMetadata{}, std::move(tags));
   Result<Json> answer = put_one(repository, request);
   if (!answer && file && answer.error().code() == Code::invalid_argument) {
     return fail(std::move(answer).error().with_context(arguments.weights));
@@ -115,7 +102,7 @@ void add_put(CLI::App& repo, Program& program) {
   command.add_flag("--dedup", arguments->dedup, "inherit tensors of equal content, whoever wrote them");
   command.add_flag("--deltas", arguments->deltas,
                    "keep what was fine-tuned from the ancestor as lossless differences, where that saves a quarter");
-  command.add_option("--batch", arguments->batch, "one put a line: {\"model\",\"graph\",\"quality\",\"ancestor\"}")
+  command.add_option("--batch", arguments->batch, "one put a line: {model, graph, weights, ancestor, quality, tags}")
       ->type_name("FILE.jsonl");
   command.footer(
       "A tensor whose layer lies in the longest common prefix with the ancestor is inherited when the file leaves it "

@@ -11,9 +11,6 @@ void add_repository_option(CLI::App& command, Program& program) {
       ->type_name("FOLDER|ADDRESS");
 }
 
-namespace {
-
-/// For an address that takes keys.
 void add_client_keys(CLI::App& command, Program& program) {
   CLI::Option* const keys =
       command.add_option("--keys", program.repository_security.key_file, "this side's keys, for a server's address");
@@ -23,8 +20,6 @@ void add_client_keys(CLI::App& command, Program& program) {
       ->type_name("KEY")
       ->needs(keys);
 }
-
-}  // namespace
 
 CLI::App& add_repo_command(CLI::App& repo, Program& program, const std::string& name, const std::string& description) {
   CLI::App& command = *repo.add_subcommand(name, description);
@@ -70,6 +65,7 @@ void add_repo(CLI::App& root, Program& program) {
   add_history(repo, program);
   add_compare(repo, program);
   add_pins(repo, program);
+  add_set(repo, program);
   add_alias(repo, program);
   add_verify(repo, program);
   add_retire(repo, program);

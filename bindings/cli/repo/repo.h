@@ -19,13 +19,17 @@ void add_listings(CLI::App& repo, Program& program);  // ls, stat
 void add_show(CLI::App& repo, Program& program);      // show
 void add_history(CLI::App& repo, Program& program);   // lineage, owners
 void add_compare(CLI::App& repo, Program& program);   // diff, mrca
-void add_pins(CLI::App& repo, Program& program);      // pin, unpin
+void add_pins(CLI::App& repo, Program& program);      // pin, unpin, pins
+void add_set(CLI::App& repo, Program& program);       // set
 void add_alias(CLI::App& repo, Program& program);     // alias
 void add_match(CLI::App& repo, Program& program);     // match
 void add_verify(CLI::App& repo, Program& program);    // verify
 void add_retire(CLI::App& repo, Program& program);    // retire, gc
 void add_import(CLI::App& repo, Program& program);    // import
 void add_export(CLI::App& repo, Program& program);    // export
+
+/// --keys and --server-key, for a repository that is an address.
+void add_client_keys(CLI::App& command, Program& program);
 
 /// --repo.
 void add_repository_option(CLI::App& command, Program& program);

@@ -78,12 +78,21 @@ Result<ExitCode> collect(Program& program, Repository& repository, const GcArgum
   }
   Json json = {{"freed_bytes", report.freed_bytes}, {"live_bytes", report.live_bytes}};
   if (arguments.dry_run) json["dry_run"] = true;
+  // What is on the disk now: how close that is to what is alive is what this command is for.
+  const Result<RepositoryStat> stat = repository.stat();
+  if (stat) {
+    json["disk_bytes"] = stat->disk_bytes;
+    json["metadata_bytes"] = stat->metadata_bytes;
+  }
   json["rows"] = rows;
   if (!report.notes.empty()) json["notes"] = report.notes;
   for (const std::string& note : report.notes) text += printable(note) + "\n";
-  FRESHET_TRY(
-      program.out.emit(json, format("{}{} {}, {} live", text, human_bytes(report.freed_bytes),
-                                    arguments.dry_run ? "would be freed" : "freed", human_bytes(report.live_bytes))));
+  const std::string on_disk = stat ? format("; {} on the disk, {} of it metadata", human_bytes(stat->disk_bytes),
+                                            human_bytes(stat->metadata_bytes))
+                                   : "";
+  FRESHET_TRY(program.out.emit(
+      json, format("{}{} {}, {} live{}", text, human_bytes(report.freed_bytes),
+                   arguments.dry_run ? "would be freed" : "freed", human_bytes(report.live_bytes), on_disk)));
   return ExitCode::done;
 }
 
@@ -105,7 +114,7 @@ void add_retire_command(CLI::App& repo, Program& program) {
       ->capture_default_str();
   command.footer(
       "A line of JSON for each: model, version, released_tensors, released_bytes. The bytes of tensors that other\n"
-      "versions have inherited stay.");
+      "versions have inherited stay. example: freshet repo retire net@3 net@4 --wait 10");
   act_on_repository(command, program, arguments, RepositoryAccess::write, retire);
 }
 
@@ -116,7 +125,8 @@ void add_gc_command(CLI::App& repo, Program& program) {
                    "only say what would go and why, and what stays and for whose sake");
   command.footer(
       "A line of JSON: freed_bytes, live_bytes, rows [{version, fate (goes, stays), reason (retired, unfinished,\n"
-      "inherited), tensors, bytes, named_by}], one for each version whose bytes they are.");
+      "inherited), tensors, bytes, named_by}], one for each version whose bytes they are.\n"
+      "example: freshet repo gc --dry-run");
   command.callback([&program, arguments] {
     require_repository(program);
     program.action = [&program, arguments]() -> Result<ExitCode> {

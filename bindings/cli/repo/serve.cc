@@ -3,8 +3,11 @@
 #include <unistd.h>
 
 #include "bindings/cli/arguments.h"
+#include "bindings/cli/repo/new_folder.h"
 #include "bindings/cli/repo/repo.h"
 #include "core/format.h"
+#include "repo/cluster/addresses.h"
+#include "repo/cluster/membership.h"
 #include "repo/cluster/providers.h"
 #include "repo/serve/server.h"
 #include "transport/zmq/address.h"
@@ -29,35 +32,73 @@ std::string address_to_tell(const RepositoryServer& offered, const Arguments& ar
   return listen && !listen->is_wildcard() ? offered.address() : std::string();
 }
 
+/// One of several that listens on every interface cannot tell the others where it is now: they look for it where it
+/// was.
+void tell_of_former_address(Program& program, Repository& own) {
+  const auto placement = cluster::placement_at(own);
+  const auto id = provider_id(own);
+  if (!placement || !id || placement->providers().size() < 2) return;
+  const std::size_t at = placement->index_of(*id);
+  if (at == placement->providers().size()) return;
+  const auto book = cluster::addresses_at(own);
+  const std::string said = book ? book->address_of(*id) : std::string();
+  program.out.log(
+      format("the others reach this provider at {}; if that is another place now, give --reached-at ADDRESS",
+             said.empty() ? placement->providers()[at].address : said));
+}
+
+/// What is offered, in the order in which it comes into being.
+struct Offered {
+  OpenedRepository repository;
+  std::unique_ptr<RepositoryServer> server;  ///< Besides the folder's own; null without --listen.
+
+  const RepositoryServer* door() const { return server ? server.get() : repository.get_deleter().server(); }
+};
+
+/// `known` is set once other providers may know of this one.
+Result<Offered> offer(const Program& program, const Arguments& arguments, bool& known) {
+  FRESHET_ASSIGN(OpenedRepository repository, open_repository(program.repository, RepositoryAccess::own));
+  Offered offered{.repository = std::move(repository)};
+  if (!arguments.listen.empty()) {
+    FRESHET_ASSIGN(offered.server, RepositoryServer::open(*offered.repository, {.address = arguments.listen,
+                                                                                .security = arguments.security,
+                                                                                .channels = arguments.channels}));
+  }
+  if (offered.door() == nullptr) {
+    return fail(Code::unavailable, program.repository + ": no socket can be made there; give --listen");
+  }
+  if (arguments.join.empty()) return offered;
+  const std::string& address = arguments.reached_at.empty() ? offered.door()->address() : arguments.reached_at;
+  const auto joined =
+      join_providers(*offered.repository, address, arguments.join, {.security = arguments.security}, &known);
+  if (!joined) return fail(Error(joined.error()).with_context("join " + arguments.join));
+  return offered;
+}
+
 Result<ExitCode> serve(Program& program, const Arguments& arguments) {
   if (is_repository_address(program.repository)) {
     return fail(Code::invalid_argument, program.repository + " is no folder: a server owns the folder that it serves");
   }
   const Interrupt::Deferral deferral;
-  FRESHET_ASSIGN(const OpenedRepository repository, open_repository(program.repository, RepositoryAccess::own));
-  std::unique_ptr<RepositoryServer> server;
-  if (!arguments.listen.empty()) {
-    FRESHET_ASSIGN(server, RepositoryServer::open(*repository, {.address = arguments.listen,
-                                                                .security = arguments.security,
-                                                                .channels = arguments.channels}));
+  const NewFolder folder(program.repository);
+  bool known = false;
+  Result<Offered> offered = offer(program, arguments, known);
+  if (!offered) {
+    if (!known) folder.remove_unused();
+    return fail(std::move(offered).error());
   }
-  const RepositoryServer* const offered = server ? server.get() : repository.get_deleter().server();
-  if (offered == nullptr) {
-    return fail(Code::unavailable, program.repository + ": no socket can be made there; give --listen");
-  }
-  if (!arguments.join.empty()) {
-    const std::string& address = arguments.reached_at.empty() ? offered->address() : arguments.reached_at;
-    const auto joined = join_providers(*repository, address, arguments.join, {.security = arguments.security});
-    if (!joined) return fail(Error(joined.error()).with_context("join " + arguments.join));
-  }
+  Repository& repository = *offered->repository;
+  const RepositoryServer& door = *offered->door();
   // Where it cannot say its address, or follow the others (a full disk), clients find it where it was, and ask
   // everybody; that is no reason not to serve.
-  const auto kept = keep_address(*repository, address_to_tell(*offered, arguments), {.security = arguments.security});
+  const std::string told = address_to_tell(door, arguments);
+  if (told.empty() && !arguments.listen.empty()) tell_of_former_address(program, repository);
+  const auto kept = keep_address(repository, told, {.security = arguments.security});
   if (!kept) program.out.log(Error(kept.error()).with_context("tell the others this provider's address").message());
-  const auto following = follow_providers(*repository, {.security = arguments.security});
+  const auto following = follow_providers(repository, {.security = arguments.security});
   FRESHET_TRY(program.out.emit(
-      {{"repository", program.repository}, {"address", offered->address()}, {"pid", ::getpid()}},
-      format("{} is served at {}", printable(program.repository), served_at(offered->address(), arguments.listen))));
+      {{"repository", program.repository}, {"address", door.address()}, {"pid", ::getpid()}},
+      format("{} is served at {}", printable(program.repository), served_at(door.address(), arguments.listen))));
   while (!program.interrupt.wait_until(system_clock().now() + kRound)) {
   }
   return ExitCode::interrupted;
@@ -67,7 +108,7 @@ void add(CLI::App& command, Program& program) {
   auto arguments = std::make_shared<Arguments>();
   add_address(command, arguments->listen, AddressUse::bind,
               "where else than in the folder to listen: tcp://ADDRESS:PORT (beyond this host with keys), ipc:///PATH");
-  add_offer(command, arguments->channels);
+  add_offer(command, arguments->channels, /*has_lanes=*/true);
   add_security(command, arguments->security, arguments->listen, AddressUse::bind);
   command
       .add_option("--join", arguments->join,

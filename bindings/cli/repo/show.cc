@@ -90,6 +90,10 @@ void add_show(CLI::App& repo, Program& program) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App& command = add_repo_command(repo, program, "show", "all that is known about a version");
   add_reference(command, "MODEL[@V]", arguments->version, "which; without @V the newest");
+  command.footer(
+      "A line of JSON: model, version, ancestor, step, created_ms, quality, has_weights, guessed, layers,\n"
+      "inherited_bytes, own_bytes, metrics, tags, pins, tensors [{name, dtype, shape, bytes, role, owner}].\n"
+      "example: freshet repo show net@3");
   act_on_repository(command, program, arguments, RepositoryAccess::read, show);
 }
 

@@ -93,7 +93,8 @@ void add_verify(CLI::App& repo, Program& program) {
       "tensors, provider}], and where there is some, unneeded [{what,\n"
       "bytes, reason}]: whole, and for gc to erase. Exit code 4 when anything is corrupt. What is of no version has\n"
       "version null and record, which says what it is. Where the repository's own records are damaged so that it\n"
-      "cannot be opened, version and tensor are null, and damaged says what is.");
+      "cannot be opened, version and tensor are null, and damaged says what is.\n"
+      "example: freshet repo verify net@3");
   command.callback([&program, arguments] {
     require_repository(program);
     program.action = [&program, arguments]() -> Result<ExitCode> {

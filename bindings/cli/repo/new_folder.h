@@ -1,0 +1,27 @@
+#pragma once
+
+/// What a command makes where there was no repository, and takes back when it fails before anybody could use it.
+
+#include <filesystem>
+#include <set>
+#include <string>
+
+namespace freshet::cli {
+
+/// Notes what is there. One thread at a time.
+class NewFolder {
+ public:
+  explicit NewFolder(const std::string& place);
+
+  /// Removes the repository that came into being there since, with the folders that were made for it, unless it has a
+  /// version or belongs to providers by now, or somebody has it open. What was there before stays.
+  void remove_unused() const;
+
+ private:
+  std::filesystem::path folder_;
+  std::filesystem::path first_made_;        ///< The outermost folder that was missing; empty when none was.
+  std::set<std::filesystem::path> before_;  ///< What was in it, by name.
+  bool was_repository_ = true;
+};
+
+}  // namespace freshet::cli

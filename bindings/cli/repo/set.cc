@@ -1,0 +1,90 @@
+// `freshet repo set`: what is said of a version after it was stored.
+
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "bindings/cli/arguments.h"
+#include "bindings/cli/repo/repo.h"
+#include "core/format.h"
+
+namespace freshet::cli {
+namespace {
+
+struct Arguments {
+  std::string version;
+  std::optional<double> quality;
+  bool no_quality = false;
+  std::vector<std::string> tags;
+  std::vector<std::string> untags;
+};
+
+Annotations annotations_of(const Arguments& arguments) {
+  Annotations annotations{.sets_quality = arguments.quality || arguments.no_quality, .quality = arguments.quality};
+  for (const std::string& text : arguments.tags) {
+    auto tag = tag_of(text);
+    annotations.tags.emplace_back(std::move(tag.first), std::move(tag.second));
+  }
+  for (const std::string& key : arguments.untags) annotations.tags.emplace_back(key, std::nullopt);
+  return annotations;
+}
+
+Result<ExitCode> set(Program& program, Repository& repository, const Arguments& arguments) {
+  FRESHET_ASSIGN(VersionName name, repository.resolve(arguments.version));
+  if (name.number == 0) {
+    FRESHET_ASSIGN(name.number, repository.latest(name.model));
+  }
+  FRESHET_TRY(repository.annotate(name, annotations_of(arguments)));
+  FRESHET_ASSIGN(const VersionRecord record, repository.get(name));
+  Json tags = Json::object();
+  for (const auto& [key, value] : record.manifest.tags) tags[key] = value;
+  FRESHET_TRY(program.out.emit(
+      {{"model", name.model}, {"version", name.number}, {"quality", quality_json(record.quality)}, {"tags", tags}},
+      format("{}  quality {}, tags {}", to_string(name), record.quality ? format("{}", *record.quality) : "-",
+             printable(to_line(tags)))));
+  return ExitCode::done;
+}
+
+void check_combination(const Arguments& arguments) {
+  if (!arguments.quality && !arguments.no_quality && arguments.tags.empty() && arguments.untags.empty()) {
+    throw CLI::ValidationError("set: give --quality, --no-quality, --tag or --untag");
+  }
+  std::set<std::string> keys;
+  std::vector<std::string> named = arguments.untags;
+  for (const std::string& tag : arguments.tags) named.push_back(tag_of(tag).first);
+  for (const std::string& key : named) {
+    if (!keys.insert(key).second) throw CLI::ValidationError("set: tag " + key + " is named twice");
+  }
+}
+
+}  // namespace
+
+void add_set(CLI::App& repo, Program& program) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App& command = add_repo_command(repo, program, "set", "say what a stored version's quality and tags are now");
+  add_reference(command, "MODEL[@V]", arguments->version, "which; without @V the newest");
+  CLI::Option* const quality = command.add_option("--quality", arguments->quality, "how good it is; larger is better");
+  quality->type_name("Q")->check(number_check());
+  command.add_flag("--no-quality", arguments->no_quality, "it has none any more")->excludes(quality);
+  command.add_option("--tag", arguments->tags, "a tag, in the place of one of the same key; may be given again")
+      ->type_name("K=V")
+      ->check(tag_check())
+      ->allow_extra_args(false);
+  command.add_option("--untag", arguments->untags, "a key whose tag goes; may be given again")
+      ->type_name("K")
+      ->allow_extra_args(false);
+  command.footer(
+      "All of it or nothing, and visible to `match` at once. A line of JSON: model, version, quality, tags.\n"
+      "example: freshet repo set net@7 --quality 0.93 --tag evaluated=yes");
+  command.callback([&program, arguments] {
+    check_combination(*arguments);
+    require_repository(program);
+    program.action = [&program, arguments]() -> Result<ExitCode> {
+      FRESHET_ASSIGN(const auto repository,
+                     open_repository(program.repository, RepositoryAccess::write, program.repository_security));
+      return set(program, *repository, *arguments);
+    };
+  });
+}
+
+}  // namespace freshet::cli

@@ -1,0 +1,58 @@
+/// What commands can do while one of three providers is dead.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/cli/support/model_bytes.h"
+#include "tests/cli/support/program.h"
+#include "tests/support/temporary_folder.h"
+
+namespace freshet::cli_test {
+namespace {
+
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+
+TEST(AwayProvider, PutsOfOtherModelsGoOn) {
+  const TemporaryFolder folder;
+  const auto address = [&](const std::string& name) { return "ipc://" + (folder / name); };
+  std::vector<std::unique_ptr<Running>> providers;
+  for (const char* name : {"a", "b", "c"}) {
+    std::vector<std::string> words{"provider", "--repo",      folder / (std::string(name) + "-store"),
+                                   "--listen", address(name), "--json"};
+    if (!providers.empty()) words.insert(words.end(), {"--join", address("a")});
+    providers.push_back(std::make_unique<Running>(words, Environment{}));
+    ASSERT_TRUE(providers.back()->next_json().contains("address"));
+  }
+  const std::string all = address("a") + "," + address("b") + "," + address("c");
+  const std::string file = folder / "in.safetensors";
+  write_file(file, encoded(chain(1, 1, 3)));
+  providers[1]->signal(SIGKILL);
+  providers[1]->wait();
+
+  int stored = 0;
+  for (int i = 0; i < 16; ++i) {
+    const std::string model = "m" + std::to_string(i);
+    const Ended put = run({"repo", "--repo", all, "--json", "put", model, "--weights", file});
+    EXPECT_THAT(put.exit_code, AnyOf(0, 5)) << put.err;
+    if (put.exit_code == 5) {
+      EXPECT_THAT(put.err, HasSubstr("no version of " + model + " can be put until the provider that numbers them"));
+      EXPECT_THAT(put.err, HasSubstr(address("b")));
+      continue;
+    }
+    ++stored;
+    const std::string out = folder / "out.safetensors";
+    const std::string name = model + "@" + std::to_string(put.json()["version"].get<int>());
+    const Ended get = run({"repo", "--repo", all, "--json", "get", name, "-o", out});
+    EXPECT_EQ(get.exit_code, 0) << get.err;
+  }
+  EXPECT_GT(stored, 0);
+}
+
+}  // namespace
+}  // namespace freshet::cli_test
