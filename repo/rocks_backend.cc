@@ -6,6 +6,7 @@
 
 #include "core/format.h"
 #include "core/mutex.h"
+#include "repo/rocks_handover.h"
 #include "repo/rocks_store.h"
 #include "repo/side_by_side.h"
 
@@ -223,7 +224,9 @@ class RocksBackend final : public Backend {
     if (value.size() != bytes) {
       return fail(Code::corrupt, format("a part of the blob has {} bytes, not {}", value.size(), bytes));
     }
+    came_from_rocksdb();
     std::memcpy(out.data(), value.data() + offset, out.size());
+    goes_to_rocksdb();
     return {};
   }
 

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "core/mutex.h"
+#include "repo/rocks_handover.h"
 
 namespace freshet {
 namespace {
@@ -182,7 +183,11 @@ class TableFile final : public rocksdb::FSRandomAccessFileOwnerWrapper {
       const std::size_t length = (before + bytes + kBlockBytes - 1) / kBlockBytes * kBlockBytes;
       const ssize_t got = ::pread(file, piece.get(), length, static_cast<off_t>(first));
       whole = got >= 0 && static_cast<std::size_t>(got) >= before + bytes;
-      if (whole) std::memcpy(out, piece.get() + before, bytes);
+      if (whole) {
+        came_from_rocksdb();
+        std::memcpy(out, piece.get() + before, bytes);
+        goes_to_rocksdb();
+      }
     }
     if (piece != nullptr) shared_->pieces.give_back(std::move(piece));
     ::close(file);
