@@ -80,10 +80,14 @@ Status LocalRepository::set_alias(const std::string& model, const std::string& a
 
 Result<std::vector<Alias>> LocalRepository::aliases(const std::string& model) const {
   FRESHET_TRY(check_model_name(model));
+  return impl_->aliases(model);
+}
+
+Result<std::vector<Alias>> LocalRepository::Impl::aliases(const std::string& model) const {
   const std::string prefix = alias_prefix(model);
   std::vector<Alias> all;
   Status damaged;
-  FRESHET_TRY(impl_->backend->scan(prefix, [&](std::string_view key, std::string_view value) {
+  FRESHET_TRY(backend->scan(prefix, [&](std::string_view key, std::string_view value) {
     const std::string_view name = key.substr(prefix.size());
     const auto number = parse_number(value);
     if (!number || !check_alias(name)) {

@@ -67,6 +67,7 @@ class Catalog {
 
   /// The greatest number ever given in the model; 0 for none.
   VersionNumber high_water(const std::string& model) const;
+  const std::map<std::string, VersionNumber>& high_waters() const { return high_water_; }
 
   const std::map<std::string, Versions>& models() const { return models_; }
   /// The number of the newest version that was not retired, if there is one.

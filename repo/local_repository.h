@@ -114,6 +114,7 @@ class LocalRepository final : public Repository {
   Result<bool> settle_put(const VersionId& id, std::uint64_t attempt) override;
   Result<std::uint64_t> revive_segments(std::span<const SegmentContent> segments) override;
   Result<SharedRecord> shared_record(const std::string& key) const override;
+  Result<std::vector<SharedRecord>> shared_records(const std::string& prefix, const std::string& after) const override;
   Status change_shared_records(std::span<const SharedRecord> expected, std::span<const SharedRecord> changes) override;
   Result<FeedPage> changes(const FeedPosition& after, std::uint32_t most) const override;
   std::optional<HeardPosition> heard() const override;
@@ -168,6 +169,7 @@ class LocalRepository::Impl {
   Status admit(Manifest& manifest, const PutOptions& options) const;
   /// What one provider of several asks of a put besides (repo/provider.cc).
   Status admit_placed(const Manifest& manifest, const Placed& placed) const;
+  Status add_registrar_records(Backend::Batch& batch) const FRESHET_REQUIRES(turn);
   bool is_in_flight(const PutInProgress& put) const FRESHET_REQUIRES(turn);
 
   // The last step, in repo/commit.cc: one batch, and one sync, for all puts that wait for it.
@@ -204,6 +206,7 @@ class LocalRepository::Impl {
       FRESHET_REQUIRES(turn);
   std::shared_ptr<const MatchGraph> graph_of(const Digest& architecture) const;
 
+  Result<std::vector<Alias>> aliases(const std::string& model) const;
   /// "net@best" for every alias that means the version: who is to retire it is told these.
   Result<std::vector<std::string>> aliases_of(const VersionName& name) const;
   // Retiring and collecting garbage, in repo/retire.cc, repo/gc.cc and repo/referrers.cc.

@@ -1,11 +1,18 @@
 /// What a repository does as one provider of several: segments read by name, puts that are settled one way or the
 /// other, and the records that providers share.
 
+#include <algorithm>
+#include <map>
+
 #include "core/format.h"
 #include "repo/local_repository.h"
+#include "repo/registrar_records.h"
 
 namespace freshet {
 namespace {
+
+/// Listed at once: what one record may have.
+constexpr std::size_t kSharedPageBytes = kSharedValueBytesMax;
 
 Result<std::optional<std::string>> stored_value(const Backend& backend, const std::string& key) {
   Result<std::string> stored = backend.get(std::string(kSharedPrefix) + key);
@@ -78,6 +85,47 @@ Result<SharedRecord> LocalRepository::shared_record(const std::string& key) cons
   return record;
 }
 
+Result<std::vector<SharedRecord>> LocalRepository::shared_records(const std::string& prefix,
+                                                                  const std::string& after) const {
+  if (prefix.size() > kSharedKeyBytesMax || after.size() > kSharedKeyBytesMax) {
+    return fail(Code::invalid_argument, format("a shared record's key has 1 to {} bytes", kSharedKeyBytesMax));
+  }
+  std::vector<SharedRecord> records;
+  std::size_t bytes = 0;
+  FRESHET_TRY(impl_->backend->scan(std::string(kSharedPrefix) + prefix, [&](std::string_view key, std::string_view value) {
+    key.remove_prefix(kSharedPrefix.size());
+    if (key <= after) return true;
+    bytes += key.size() + value.size();
+    if (!records.empty() && bytes > kSharedPageBytes) return false;
+    records.push_back({.key = std::string(key), .value = std::string(value)});
+    return true;
+  }));
+  return records;
+}
+
+// What this repository numbered and named as long as it was alone, for whoever is the models' registrar from now on: at
+// first itself. What is there already was given by somebody who knows more.
+Status LocalRepository::Impl::add_registrar_records(Backend::Batch& batch) const {
+  std::map<std::string, VersionNumber> high_waters;
+  {
+    const MutexLock lock(mutex);
+    high_waters = catalog.high_waters();
+  }
+  std::vector<SharedRecord> records;
+  for (const auto& [model, last] : high_waters) {
+    records.push_back(number_record(model, last));
+    FRESHET_ASSIGN(const std::vector<Alias> known, aliases(model));
+    if (!known.empty()) records.push_back(aliases_record(model, known));
+  }
+  for (SharedRecord& record : records) {
+    FRESHET_ASSIGN(const std::optional<std::string> there, stored_value(*backend, record.key));
+    if (there) continue;
+    FRESHET_TRY(check_shared(record));
+    batch.push_back(Backend::Put{std::string(kSharedPrefix) + record.key, *std::move(record.value)});
+  }
+  return {};
+}
+
 Status LocalRepository::change_shared_records(std::span<const SharedRecord> expected,
                                               std::span<const SharedRecord> changes) {
   if (expected.size() > kSharedRecordsMax || changes.size() > kSharedRecordsMax) {
@@ -94,6 +142,10 @@ Status LocalRepository::change_shared_records(std::span<const SharedRecord> expe
     }
   }
   Backend::Batch batch;
+  if (std::ranges::find(changes, kPlacementKey, &SharedRecord::key) != changes.end()) {
+    FRESHET_ASSIGN(const std::optional<std::string> placed, stored_value(*impl_->backend, kPlacementKey));
+    if (!placed) FRESHET_TRY(impl_->add_registrar_records(batch));
+  }
   for (const SharedRecord& record : changes) {
     std::string key = std::string(kSharedPrefix) + record.key;
     if (record.value) {

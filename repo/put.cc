@@ -13,6 +13,7 @@
 
 #include "core/format.h"
 #include "repo/local_repository.h"
+#include "repo/registrar_records.h"
 
 namespace freshet {
 namespace {
@@ -76,7 +77,7 @@ Status check_same(const SegmentRow& stored, const SegmentRow& named) {
 Status LocalRepository::Impl::admit(Manifest& manifest, const PutOptions& options) const {
   if (options.placed) {
     FRESHET_TRY(admit_placed(manifest, *options.placed));
-  } else if (backend->get(std::string(kSharedPrefix) + "placement")) {
+  } else if (backend->get(std::string(kSharedPrefix) + kPlacementKey)) {
     return fail(Code::failed_precondition,
                 "this is one provider of several: versions are put into all of them together");
   }

@@ -51,7 +51,7 @@ struct SharedRecord {
 };
 inline constexpr std::size_t kSharedKeyBytesMax = 256;
 inline constexpr std::size_t kSharedValueBytesMax = std::size_t{1} << 20;
-inline constexpr std::size_t kSharedRecordsMax = 64;  ///< In one call.
+inline constexpr std::size_t kSharedRecordsMax = 1024;  ///< Changed in one call, or expected.
 
 struct LineageRow {
   VersionName version;
@@ -341,6 +341,10 @@ class Repository {
   /// True when the version is there, put by that attempt. Otherwise it never will be: false, durably.
   virtual Result<bool> settle_put(const VersionId& id, std::uint64_t attempt) = 0;
   virtual Result<SharedRecord> shared_record(const std::string& key) const = 0;
+  /// Those whose keys begin with `prefix` and come after the key `after`, by key; of many, the first ones. None when
+  /// there are no more.
+  virtual Result<std::vector<SharedRecord>> shared_records(const std::string& prefix,
+                                                           const std::string& after) const = 0;
   /// Changes all `changes` durably, if every one of `expected` stands just so; otherwise failed_precondition names one
   /// that does not, and nothing is changed.
   virtual Status change_shared_records(std::span<const SharedRecord> expected,

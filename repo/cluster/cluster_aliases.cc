@@ -6,44 +6,15 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 
 #include "core/format.h"
 #include "repo/cluster/cluster_impl.h"
-#include "repo/cluster/membership.h"
+#include "repo/registrar_records.h"
 
 namespace freshet {
 namespace {
 
 constexpr int kTriesMax = 64;
-
-std::string aliases_key(const std::string& model) { return "aliases/" + model; }
-
-// One "name number" a line, by name.
-Result<std::vector<Alias>> parse(const std::optional<std::string>& text) {
-  std::vector<Alias> aliases;
-  std::string_view rest = text ? std::string_view(*text) : std::string_view();
-  while (!rest.empty()) {
-    const std::string_view line = rest.substr(0, rest.find('\n'));
-    rest.remove_prefix(std::min(rest.size(), line.size() + 1));
-    const std::size_t space = line.find(' ');
-    Alias alias{.name = std::string(line.substr(0, space))};
-    const char* const end = line.data() + line.size();
-    if (space == std::string_view::npos || !check_alias(alias.name) ||
-        std::from_chars(line.data() + space + 1, end, alias.number).ptr != end) {
-      return fail(Code::corrupt, "the record of its aliases is damaged");
-    }
-    aliases.push_back(std::move(alias));
-  }
-  return aliases;
-}
-
-std::optional<std::string> text_of(const std::vector<Alias>& aliases) {
-  if (aliases.empty()) return std::nullopt;
-  std::string text;
-  for (const Alias& alias : aliases) text += format("{} {}\n", alias.name, alias.number);
-  return text;
-}
 
 VersionNumber number_of(const std::vector<Alias>& aliases, const std::string& name) {
   const auto found = std::ranges::find(aliases, name, &Alias::name);
@@ -52,22 +23,30 @@ VersionNumber number_of(const std::vector<Alias>& aliases, const std::string& na
 
 }  // namespace
 
-// The current registrar's record; where it has none, a former one's, which a placement left behind.
-Result<SharedRecord> ClusterRepository::Impl::aliases_record(const ClusterView& now, const std::string& model) const {
-  SharedRecord record{.key = aliases_key(model)};
-  for (const std::size_t at : now.placement.registrars(model)) {
-    FRESHET_ASSIGN(record, now.members[at]->ask([&](Repository& one) { return one.shared_record(record.key); }));
-    if (record.value) break;
+// A registrar of before keeps its record as it was; so whoever answers has to be of the same placement afterwards.
+Result<ClusterRepository::Impl::AliasesRecord> ClusterRepository::Impl::aliases_record(const std::string& model) const {
+  std::shared_ptr<const ClusterView> now = view();
+  Error error(Code::unavailable, format("the registrar of {} knows another placement", model));
+  for (int tries = 0; tries < kTriesMax; ++tries, now = refresh()) {
+    const MemberPointer& registrar = now->members[now->placement.registrar(model)];
+    const auto ask = [&](const std::string& key) {
+      return registrar->ask([&](Repository& at) { return at.shared_record(key); });
+    };
+    const Result<SharedRecord> record = ask(kAliasesPrefix + model);
+    const Result<SharedRecord> placed = record ? ask(kPlacementKey) : record;
+    if (placed && placed->value == now->placement.encode()) return AliasesRecord{now, registrar, *record};
+    if (placed) continue;
+    error = placed.error();
+    if (!is_away(error) || !is_outdated(*now)) break;
   }
-  return record;
+  return fail(std::move(error));
 }
 
-bool ClusterRepository::Impl::release_stale_aliases(const ClusterView& now, const MemberPointer& home,
-                                                    const VersionName& name) const {
+bool ClusterRepository::Impl::release_stale_aliases(const MemberPointer& home, const VersionName& name) const {
   const auto held = home->ask([&](Repository& at) { return at.aliases(name.model); });
-  const auto record = aliases_record(now, name.model);
-  if (!held || !record) return false;
-  const auto meant = parse(record->value);
+  const auto at_registrar = aliases_record(name.model);
+  if (!held || !at_registrar) return false;
+  const auto meant = parse_aliases(at_registrar->record);
   bool any = false;
   for (const Alias& alias : *held) {
     if (alias.number != name.number || !meant || number_of(*meant, alias.name) == name.number) continue;
@@ -78,8 +57,8 @@ bool ClusterRepository::Impl::release_stale_aliases(const ClusterView& now, cons
 
 Result<std::vector<Alias>> ClusterRepository::aliases(const std::string& model) const {
   FRESHET_TRY(check_model_name(model));
-  FRESHET_ASSIGN(const SharedRecord record, impl_->aliases_record(*impl_->view(), model));
-  return parse(record.value);
+  FRESHET_ASSIGN(const Impl::AliasesRecord found, impl_->aliases_record(model));
+  return parse_aliases(found.record);
 }
 
 Status ClusterRepository::set_alias(const std::string& model, const std::string& alias,
@@ -92,13 +71,11 @@ Status ClusterRepository::set_alias(const std::string& model, const std::string&
     FRESHET_TRY(
         meant->home->ask([&](Repository& home) { return home.set_alias(model, alias, std::nullopt, desired); }));
   }
-  const std::shared_ptr<const ClusterView> now = impl_->refresh();
-  const MemberPointer& registrar = now->members[now->placement.registrar(model)];
   VersionNumber before = 0;
   Status moved = fail(Code::unavailable, format("{}@{} is moved by too many at once", model, alias));
   for (int tries = 0; tries < kTriesMax; ++tries) {
-    FRESHET_ASSIGN(const SharedRecord record, impl_->aliases_record(*now, model));
-    FRESHET_ASSIGN(std::vector<Alias> aliases, parse(record.value));
+    FRESHET_ASSIGN(const Impl::AliasesRecord found, impl_->aliases_record(model));
+    FRESHET_ASSIGN(std::vector<Alias> aliases, parse_aliases(found.record));
     before = number_of(aliases, alias);
     if (expected && *expected != before) {
       moved = fail(Code::failed_precondition, format("{}@{} means {} now, not {}", model, alias,
@@ -109,13 +86,11 @@ Status ClusterRepository::set_alias(const std::string& model, const std::string&
     std::erase_if(aliases, [&](const Alias& one) { return one.name == alias; });
     if (desired != 0) aliases.push_back({.name = alias, .number = desired});
     std::ranges::sort(aliases, {}, &Alias::name);
-    // An empty record stays, so that no former registrar's is taken for it.
-    const SharedRecord next{.key = record.key, .value = text_of(aliases).value_or("")};
-    FRESHET_ASSIGN(const SharedRecord own,
-                   registrar->ask([&](Repository& at) { return at.shared_record(record.key); }));
-    const SharedRecord placed{.key = cluster::kPlacementKey, .value = now->placement.encode()};
-    const std::array unchanged{placed, own.value ? record : own};
-    moved = registrar->ask([&](Repository& at) { return at.change_shared_records(unchanged, std::span(&next, 1)); });
+    const SharedRecord next = freshet::aliases_record(model, aliases);
+    const SharedRecord placed{.key = kPlacementKey, .value = found.now->placement.encode()};
+    const std::array unchanged{placed, found.record};
+    moved =
+        found.registrar->ask([&](Repository& at) { return at.change_shared_records(unchanged, std::span(&next, 1)); });
     if (moved || moved.error().code() != Code::failed_precondition) break;
   }
   if (moved && desired != 0) {

@@ -99,7 +99,7 @@ Result<RetireReport> ClusterRepository::retire(const VersionName& name, const Re
     };
     auto retired = retire();
     if (!retired && retired.error().code() == Code::failed_precondition &&
-        impl_->release_stale_aliases(*now, now->members[call.provider], name)) {
+        impl_->release_stale_aliases(now->members[call.provider], name)) {
       retired = retire();
     }
     if (!retired) return {.error = retired.error()};

@@ -37,6 +37,8 @@ class ClusterRepository::Impl {
   std::shared_ptr<const ClusterView> view() const;
   /// Learns of a newer placement, if there is one.
   std::shared_ptr<const ClusterView> refresh() const;
+  /// Whether one of those who answer knows a newer placement.
+  bool is_outdated(const ClusterView& view) const;
   void set_placement(const Placement& placement) const;
 
   struct Located {
@@ -107,10 +109,16 @@ class ClusterRepository::Impl {
   Result<std::shared_ptr<const VersionRecord>> matched_record(const MatchRow& row, const MemberPointer& home) const
       FRESHET_EXCLUDES(mutex_);
 
-  Result<SharedRecord> aliases_record(const ClusterView& now, const std::string& model) const;
+  /// As the model's registrar has them.
+  struct AliasesRecord {
+    std::shared_ptr<const ClusterView> now;
+    MemberPointer registrar;
+    SharedRecord record;
+  };
+  Result<AliasesRecord> aliases_record(const std::string& model) const;
   /// Lets go of the version what its home keeps for aliases that mean another one: somebody died while he moved them.
   /// True when there was any.
-  bool release_stale_aliases(const ClusterView& now, const MemberPointer& home, const VersionName& name) const;
+  bool release_stale_aliases(const MemberPointer& home, const VersionName& name) const;
 
   /// Remembers where a version is, and where its record says that others' segments are.
   void learn(const VersionName& name, const VersionId& id, const MemberPointer& home) const;

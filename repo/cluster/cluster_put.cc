@@ -72,6 +72,7 @@ class Putting {
     std::set<VersionId> not_there;  ///< Writers whose tensors somebody did not have,
     std::set<VersionId> not_here;   ///< or the home, nor the caller.
     bool placement_changed = false;
+    bool registrar_away = false;
     bool home_failed = false;
     bool caller_failed = false;
     std::optional<Error> not_given;
@@ -134,6 +135,7 @@ class Putting {
     const MutexLock lock(mutex_);
     if (!reply.error) number_ = numbered_.name.number;
     met_.placement_changed = reply.error && reply.error->code() == Code::failed_precondition;
+    met_.registrar_away = reply.error && is_away(*reply.error);
     return reply;
   }
 
@@ -205,7 +207,8 @@ class Putting {
     if (met_.not_given) return false;
     if (!met_.away.empty() || !met_.not_there.empty() || !met_.not_here.empty()) return learned_where();
     if (met_.caller_failed) return false;
-    if (met_.placement_changed) {
+    // Another one may be the registrar by now.
+    if (met_.placement_changed || (met_.registrar_away && impl_.is_outdated(*now_))) {
       now_ = impl_.refresh();
       return true;
     }
@@ -266,18 +269,8 @@ Status check_given(const Manifest& manifest) {
 cluster::Reply ClusterRepository::Impl::number(const ClusterView& now, const Manifest& manifest,
                                                VersionNumber& given) const {
   const std::string& model = manifest.name.model;
-  const std::vector<std::size_t> registrars = now.placement.registrars(model);
-  const cluster::FormerLast former = [&]() -> Result<VersionNumber> {
-    VersionNumber last = 0;
-    for (std::size_t i = 1; i < registrars.size(); ++i) {
-      FRESHET_ASSIGN(const VersionNumber one,
-                     now.members[registrars[i]]->ask([&](Repository& at) { return cluster::last_number(at, model); }));
-      last = std::max(last, one);
-    }
-    return last;
-  };
-  const auto number = now.members[registrars.front()]->ask(
-      [&](Repository& at) { return cluster::next_number(at, now.placement, model, manifest.name.number, former); });
+  const auto number = now.members[now.placement.registrar(model)]->ask(
+      [&](Repository& at) { return cluster::next_number(at, now.placement, model, manifest.name.number); });
   if (!number && is_away(number.error())) {
     // Nobody else can give one without the danger that it is given twice.
     return {.error = Error(number.error().code(),

@@ -60,6 +60,13 @@ std::shared_ptr<const ClusterView> ClusterRepository::Impl::refresh() const {
   return view();
 }
 
+bool ClusterRepository::Impl::is_outdated(const ClusterView& view) const {
+  return std::ranges::any_of(view.members, [&](const MemberPointer& member) {
+    const Result<Placement> known = member->ask([](Repository& at) { return cluster::placement_at(at); });
+    return known && known->number() > view.placement.number();
+  });
+}
+
 void ClusterRepository::Impl::learn(const VersionName& name, const VersionId& id, const MemberPointer& home) const {
   const MutexLock lock(mutex_);
   make_room(names_);
@@ -215,6 +222,9 @@ Status ClusterRepository::read_segment_range(const SegmentName&, std::uint64_t, 
 Result<std::uint64_t> ClusterRepository::revive_segments(std::span<const SegmentContent>) { return of_one_provider(); }
 Result<bool> ClusterRepository::settle_put(const VersionId&, std::uint64_t) { return of_one_provider(); }
 Result<SharedRecord> ClusterRepository::shared_record(const std::string&) const { return of_one_provider(); }
+Result<std::vector<SharedRecord>> ClusterRepository::shared_records(const std::string&, const std::string&) const {
+  return of_one_provider();
+}
 Status ClusterRepository::change_shared_records(std::span<const SharedRecord>, std::span<const SharedRecord>) {
   return of_one_provider();
 }

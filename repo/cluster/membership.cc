@@ -5,7 +5,8 @@
 #include <string>
 
 #include "core/format.h"
-#include "repo/cluster/numbers.h"
+#include "repo/cluster/hand_over.h"
+#include "repo/registrar_records.h"
 
 namespace freshet::cluster {
 namespace {
@@ -39,30 +40,22 @@ std::vector<Provider> in_order_of_change(const Placement& placement) {
 
 Status bring_all_up(const Placement& placement, const Connect& connect) {
   for (const Provider& provider : in_order_of_change(placement)) {
+    if (provider.since == placement.number()) FRESHET_TRY(hand_over(placement, provider, connect));
     FRESHET_TRY(Member(provider, connect).ask([&](Repository& at) { return bring_up(at, placement); }));
   }
   return {};
 }
 
-// What the providers have already must have different names, and numbers go on after it.
-Status adopt_models(const Placement& placement, const Connect& connect) {
+Status check_names_differ(const Placement& placement, const Connect& connect) {
   std::map<std::string, std::string> whose;
   for (const Provider& provider : placement.providers()) {
     const Member member(provider, connect);
     FRESHET_ASSIGN(const std::vector<std::string> models, member.ask([](Repository& at) { return at.models(); }));
     for (const std::string& model : models) {
       const auto [other, first] = whose.try_emplace(model, provider.id);
-      if (!first) {
-        return fail(Code::already_exists,
-                    format("providers {} and {} both have a model {}", other->second, provider.id, model));
-      }
-      FRESHET_ASSIGN(const std::vector<LineageRow> versions,
-                     member.ask([&](Repository& at) { return at.versions(model); }));
-      if (versions.empty()) continue;
-      const Provider& registrar = placement.providers()[placement.registrar(model)];
-      FRESHET_TRY(Member(registrar, connect).ask([&](Repository& at) {
-        return start_numbers(at, placement, model, versions.back().version.number);
-      }));
+      if (first) continue;
+      return fail(Code::already_exists,
+                  format("providers {} and {} both have a model {}", other->second, provider.id, model));
     }
   }
   return {};
@@ -89,8 +82,9 @@ Result<Placement> form(std::vector<Provider> providers, const Connect& connect) 
     }
     if (known.error().code() != Code::not_found) return fail(known.error());
   }
-  FRESHET_TRY(adopt_models(placement, connect));
+  FRESHET_TRY(check_names_differ(placement, connect));
   FRESHET_TRY(bring_all_up(placement, connect));
+  FRESHET_TRY(hand_out(placement, connect));
   return placement;
 }
 
@@ -121,6 +115,7 @@ Result<Placement> join(const Placement& known, const Provider& provider, const C
                   format("provider {} has models of its own ({}, …); a provider joins empty", provider.id, models[0]));
     }
   }
+  if (is_new) FRESHET_TRY(hand_over_early(*next, next->providers()[next->index_of(provider.id)], connect));
   if (told != nullptr) *told = true;
   FRESHET_TRY(bring_all_up(*next, connect));
   return next;

@@ -104,6 +104,7 @@ class Asked {
   Status work(const wire::SettlePut& settle);
   Status work(const wire::ReviveSegments& revive);
   Status work(const wire::AskShared& shared);
+  Status work(const wire::ListShared& list);
   Status work(const wire::ChangeShared& change);
   Status work(const wire::Lend& lend);
   Status work(const wire::RenewLease& renew) { return say_done(with_.bulk.renew(with_.session, renew.lease())); }
@@ -159,6 +160,7 @@ Status Asked::dispatch() {
     case wire::Ask::SettlePut: return ask(question_.body_as_SettlePut());
     case wire::Ask::ReviveSegments: return ask(question_.body_as_ReviveSegments());
     case wire::Ask::AskShared: return ask(question_.body_as_AskShared());
+    case wire::Ask::ListShared: return ask(question_.body_as_ListShared());
     case wire::Ask::ChangeShared: return ask(question_.body_as_ChangeShared());
     case wire::Ask::Lend: return ask(question_.body_as_Lend());
     case wire::Ask::RenewLease: return ask(question_.body_as_RenewLease());
@@ -371,14 +373,14 @@ Status Asked::work(const wire::AskShared& shared) {
   return say(wire::CreateShared(builder_, put(builder_, record)));
 }
 
+Status Asked::work(const wire::ListShared& list) {
+  FRESHET_ASSIGN(const std::vector<SharedRecord> found,
+                 repository().shared_records(read(list.prefix()), read(list.after())));
+  return say(wire::CreateSharedRows(builder_, put(builder_, found)));
+}
+
 Status Asked::work(const wire::ChangeShared& change) {
-  const auto records = [](const auto* rows) {
-    std::vector<SharedRecord> found;
-    if (rows == nullptr) return found;
-    for (const wire::SharedRecord* row : *rows) found.push_back(read(*row));
-    return found;
-  };
-  return say_done(repository().change_shared_records(records(change.expected()), records(change.changes())));
+  return say_done(repository().change_shared_records(read(change.expected()), read(change.changes())));
 }
 
 Status Asked::work(const wire::Lend& lend) {

@@ -152,6 +152,8 @@ Offset<wire::Put> put(Builder& builder, const Manifest& manifest, const Reposito
 Result<Repository::PutOptions> read_options(const wire::Put& put);
 Offset<wire::SharedRecord> put(Builder& builder, const SharedRecord& record);
 SharedRecord read(const wire::SharedRecord& record);
+Offset<flatbuffers::Vector<Offset<wire::SharedRecord>>> put(Builder& builder, std::span<const SharedRecord> records);
+std::vector<SharedRecord> read(const flatbuffers::Vector<Offset<wire::SharedRecord>>* records);
 wire::Segment wire_segment(const SegmentName& segment);
 SegmentName read(const wire::Segment& segment);
 Offset<wire::Aliases> put(Builder& builder, const std::vector<Alias>& aliases);

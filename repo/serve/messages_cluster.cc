@@ -183,4 +183,17 @@ SharedRecord read(const wire::SharedRecord& record) {
   return read_record;
 }
 
+Offset<flatbuffers::Vector<Offset<wire::SharedRecord>>> put(Builder& builder, std::span<const SharedRecord> records) {
+  std::vector<Offset<wire::SharedRecord>> rows;
+  for (const SharedRecord& record : records) rows.push_back(put(builder, record));
+  return builder.CreateVector(rows);
+}
+
+std::vector<SharedRecord> read(const flatbuffers::Vector<Offset<wire::SharedRecord>>* records) {
+  std::vector<SharedRecord> read_records;
+  if (records == nullptr) return read_records;
+  for (const wire::SharedRecord* record : *records) read_records.push_back(read(*record));
+  return read_records;
+}
+
 }  // namespace freshet::rpc

@@ -79,6 +79,7 @@ class RemoteRepository final : public Repository {
   Result<bool> settle_put(const VersionId& id, std::uint64_t attempt) override;
   Result<std::uint64_t> revive_segments(std::span<const SegmentContent> segments) override;
   Result<SharedRecord> shared_record(const std::string& key) const override;
+  Result<std::vector<SharedRecord>> shared_records(const std::string& prefix, const std::string& after) const override;
   Status change_shared_records(std::span<const SharedRecord> expected, std::span<const SharedRecord> changes) override;
   Result<FeedPage> changes(const FeedPosition& after, std::uint32_t most) const override;
   std::optional<HeardPosition> heard() const override { return seen_->heard(); }

@@ -192,16 +192,22 @@ Result<SharedRecord> RemoteRepository::shared_record(const std::string& key) con
   return shared->record() == nullptr ? SharedRecord{.key = key, .value = {}} : rpc::read(*shared->record());
 }
 
+Result<std::vector<SharedRecord>> RemoteRepository::shared_records(const std::string& prefix,
+                                                                   const std::string& after) const {
+  const auto build = [&](Builder& builder) {
+    const auto begin = builder.CreateString(prefix);
+    return wire::CreateListShared(builder, begin, builder.CreateString(after));
+  };
+  FRESHET_ASSIGN(const Response response, ask(build));
+  FRESHET_ASSIGN(const wire::SharedRows* const rows, body_of<wire::SharedRows>(response));
+  return rpc::read(rows->rows());
+}
+
 Status RemoteRepository::change_shared_records(std::span<const SharedRecord> expected,
                                                std::span<const SharedRecord> changes) {
-  const auto put_all = [](Builder& builder, std::span<const SharedRecord> records) {
-    std::vector<Offset<wire::SharedRecord>> rows;
-    for (const SharedRecord& record : records) rows.push_back(rpc::put(builder, record));
-    return builder.CreateVector(rows);
-  };
   const auto build = [&](Builder& builder) {
-    const auto first = put_all(builder, expected);
-    return wire::CreateChangeShared(builder, first, put_all(builder, changes));
+    const auto first = rpc::put(builder, expected);
+    return wire::CreateChangeShared(builder, first, rpc::put(builder, changes));
   };
   FRESHET_ASSIGN(const Response response, tell(build, options_.answer));
   FRESHET_TRY(body_of<wire::Done>(response));

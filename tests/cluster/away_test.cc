@@ -205,6 +205,44 @@ TEST_F(Away, AModelWhoseRegistrarIsAwayWaitsAndOthersDoNot) {
   EXPECT_EQ(put_file(*repository_, waits)->number, 1u);
 }
 
+TEST_F(Away, WhoeverNumberedNamesBeforeTheOthersJoinedIsNotNeededForThem) {
+  ClusterWorld world(1);
+  const auto first = world.open();
+  std::map<std::string, VersionNumber> numbers;
+  for (int i = 0; i < 40; ++i) numbers[put_file(*first, format("old{}", i))->model] = 1;
+  EXPECT_TRUE(first->retire({.model = "old7", .number = 1}, {}));
+  for (const auto& [model, number] : numbers) EXPECT_EQ(first->set_alias(model, "best", 0, number).has_value(), model != "old7");
+  Placement placement = world.placement();
+  for (int i = 0; i < 2; ++i) placement = cluster::join(placement, world.add(), world.connect()).value();
+  const auto repository = std::move(*ClusterRepository::open(placement, world.connect()));
+  world.cut("p0");
+  const auto is_its = [&](const std::string& model) { return placement.registrar(model) == placement.index_of("p0"); };
+  int others = 0;
+  for (const auto& [model, number] : numbers) {
+    const auto next = put_file(*repository, model);
+    ASSERT_EQ(next.has_value(), !is_its(model)) << model;
+    if (!next) continue;
+    ++others;
+    EXPECT_EQ(next->number, number + 1);
+    const std::vector<Alias> best{{.name = "best", .number = 1}};
+    EXPECT_EQ(repository->aliases(model).value(), model == "old7" ? std::vector<Alias>() : best);
+    EXPECT_TRUE(put_file(*repository, "new-" + model) || is_its("new-" + model));
+  }
+  EXPECT_GT(others, 10);
+}
+
+TEST_F(Away, WhoKnowsAnOlderPlacementFindsTheRegistrarOfNow) {
+  ClusterWorld world(2);
+  const auto repository = world.open();
+  Placement placement = cluster::join(world.placement(), world.add(), world.connect()).value();
+  std::string model;
+  const auto was = [&](const std::string& id) { return world.placement().registrar(model) == world.placement().index_of(id); };
+  for (int i = 0; !(was("p0") && placement.registrar(model) == placement.index_of("p2")); ++i) model = format("net{}", i);
+  world.cut("p0");
+  EXPECT_EQ(put_file(*repository, model)->number, 1U);
+  EXPECT_EQ(repository->placement().number(), 2U);
+}
+
 TEST_F(Away, AMatchForAReaderOffersWhatCanBeRead) {
   const std::string model = model_numbered_by("p1", false);
   const TestVersion root = stored_at("p1", model, nullptr, {}, {.quality = 0.1});

@@ -24,7 +24,7 @@ namespace freshet {
 enum class Fate { done, lost, answer_lost };
 
 /// A repository over a link. `fate` is asked before each call, `is_cut` before its answer. Any thread.
-class LinkedRepository final : public Repository {
+class LinkedRepository : public Repository {
  public:
   LinkedRepository(Repository& inner, std::function<Fate()> fate, std::function<bool()> is_cut = nullptr)
       : inner_(inner), fate_(std::move(fate)), is_cut_(std::move(is_cut)) {}
@@ -126,6 +126,9 @@ class LinkedRepository final : public Repository {
   }
   Result<SharedRecord> shared_record(const std::string& key) const override {
     return call([&] { return inner_.shared_record(key); });
+  }
+  Result<std::vector<SharedRecord>> shared_records(const std::string& prefix, const std::string& after) const override {
+    return call([&] { return inner_.shared_records(prefix, after); });
   }
   Status change_shared_records(std::span<const SharedRecord> expected, std::span<const SharedRecord> changes) override {
     return call([&] { return inner_.change_shared_records(expected, changes); });

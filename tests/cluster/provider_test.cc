@@ -134,6 +134,28 @@ TEST_F(ProviderOperations, SharedRecordsChangeAllOrNothing) {
   EXPECT_EQ(repository_->change_shared_records({}, bad).error().code(), Code::invalid_argument);
 }
 
+TEST_F(ProviderOperations, SharedRecordsAreListedByTheirKeys) {
+  const std::string half(kSharedValueBytesMax / 2, 'x');
+  std::vector<SharedRecord> records;
+  for (const char* key : {"m", "n/", "n/a", "n/aa", "n/b", "n/\xff", "o"}) records.push_back({.key = key, .value = half});
+  ASSERT_TRUE(repository_->change_shared_records({}, records));
+  std::vector<SharedRecord> listed;
+  std::size_t pages = 0;
+  for (std::string after;; ++pages) {
+    const auto page = repository_->shared_records("n/", after);
+    ASSERT_TRUE(page) << page.error().message();
+    if (page->empty()) break;
+    listed.insert(listed.end(), page->begin(), page->end());
+    after = page->back().key;
+  }
+  EXPECT_GT(pages, 2U);
+  EXPECT_EQ(listed, std::vector(records.begin() + 1, records.end() - 1));
+  EXPECT_THAT(repository_->shared_records("p", "").value(), testing::IsEmpty());
+  EXPECT_EQ(repository_->shared_records("", "").value().front().key, "m");
+  EXPECT_EQ(repository_->shared_records(std::string(300, 'k'), "").error().code(), Code::invalid_argument);
+  EXPECT_EQ(repository_->shared_records("", std::string(300, 'k')).error().code(), Code::invalid_argument);
+}
+
 TEST_F(ProviderOperations, SurviveAnotherOpening) {
   char folder[] = "/tmp/freshet-provider-XXXXXX";
   ASSERT_NE(mkdtemp(folder), nullptr);

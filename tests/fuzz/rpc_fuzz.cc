@@ -140,6 +140,10 @@ void add_questions(std::vector<Input>& seeds) {
     return wire::CreateReviveSegments(b, names, sizes, b.CreateVectorOfStructs(digests));
   }));
   seeds.push_back(asked([&](Builder& b) {
+    const auto prefix = b.CreateString("number/");
+    return wire::CreateListShared(b, prefix, b.CreateString("number/net"));
+  }));
+  seeds.push_back(asked([&](Builder& b) {
     const auto one = rpc::put(b, SharedRecord{.key = "placement", .value = "x"});
     const auto records = b.CreateVector(&one, 1);
     return wire::CreateChangeShared(b, records, records);

@@ -137,6 +137,18 @@ TEST_F(ZmqChannel, AClientThatLiesIsPutOutAndCounted) {
   EXPECT_TRUE(this->fetch({}));
 }
 
+// Some come, and speak, after the server looked who had come, and before it reads what was said.
+TEST_F(ZmqChannel, LiarsThatComeTogetherAreAllPutOut) {
+  serve({kMiB});
+  std::vector<std::unique_ptr<RawClient>> liars;
+  for (int i = 0; i < 40; ++i) {
+    liars.push_back(std::make_unique<RawClient>(server_->address()));
+    liars.back()->say(std::vector<std::byte>(3));
+  }
+  for (const auto& liar : liars) EXPECT_TRUE(liar->is_put_out());
+  EXPECT_EQ(server_->stat().refused, liars.size());
+}
+
 TEST_F(ZmqChannel, ARequestThatIsNoneIsRefusedAndCounted) {
   serve({kMiB});
   RawClient client(server_->address());

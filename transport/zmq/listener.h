@@ -29,6 +29,9 @@ class Listener {
   void tend(Time now);
   void* handle() { return socket_.monitor->handle(); }
   std::size_t connections() const { return peers_.size(); }
+  /// A message came by that connection: from now on it is one of those that can be put out. It may have come after the
+  /// monitor's reports were taken.
+  void meet(int descriptor, Time now);
   /// The key of whoever sends a message by that connection: what put_out_unless() looks at.
   void note_key(int descriptor, std::string_view key);
   /// Ends the connections whose noted key is none of those.

@@ -3,7 +3,7 @@
 #include <system_error>
 #include <vector>
 
-#include "repo/cluster/membership.h"
+#include "repo/registrar_records.h"
 #include "repo/repository.h"
 
 namespace freshet::cli {
@@ -16,7 +16,7 @@ constexpr std::string_view kScheme = "file://";
 bool is_unused(Repository& repository) {
   const auto models = repository.models();
   const auto referrers = repository.referrers();
-  const auto placement = repository.shared_record(cluster::kPlacementKey);
+  const auto placement = repository.shared_record(kPlacementKey);
   return models && models->empty() && referrers && referrers->empty() && placement && !placement->value;
 }
 
