@@ -92,19 +92,20 @@ Result<std::vector<SharedRecord>> LocalRepository::shared_records(const std::str
   }
   std::vector<SharedRecord> records;
   std::size_t bytes = 0;
-  FRESHET_TRY(impl_->backend->scan(std::string(kSharedPrefix) + prefix, [&](std::string_view key, std::string_view value) {
-    key.remove_prefix(kSharedPrefix.size());
-    if (key <= after) return true;
-    bytes += key.size() + value.size();
-    if (!records.empty() && bytes > kSharedPageBytes) return false;
-    records.push_back({.key = std::string(key), .value = std::string(value)});
-    return true;
-  }));
+  FRESHET_TRY(
+      impl_->backend->scan(std::string(kSharedPrefix) + prefix, [&](std::string_view key, std::string_view value) {
+        key.remove_prefix(kSharedPrefix.size());
+        if (key <= after) return true;
+        bytes += key.size() + value.size();
+        if (!records.empty() && bytes > kSharedPageBytes) return false;
+        records.push_back({.key = std::string(key), .value = std::string(value)});
+        return true;
+      }));
   return records;
 }
 
 // What this repository numbered and named as long as it was alone, for whoever is the models' registrar from now on: at
-// first itself. What is there already was given by somebody who knows more.
+// first itself. One that joins has been given numbers of others already, so the greater one counts.
 Status LocalRepository::Impl::add_registrar_records(Backend::Batch& batch) const {
   std::map<std::string, VersionNumber> high_waters;
   {
@@ -118,8 +119,10 @@ Status LocalRepository::Impl::add_registrar_records(Backend::Batch& batch) const
     if (!known.empty()) records.push_back(aliases_record(model, known));
   }
   for (SharedRecord& record : records) {
-    FRESHET_ASSIGN(const std::optional<std::string> there, stored_value(*backend, record.key));
-    if (there) continue;
+    SharedRecord there{.key = record.key};
+    FRESHET_ASSIGN(there.value, stored_value(*backend, record.key));
+    FRESHET_ASSIGN(const bool is_outrun, is_greater_number(there, record));
+    if (is_outrun) continue;
     FRESHET_TRY(check_shared(record));
     batch.push_back(Backend::Put{std::string(kSharedPrefix) + record.key, *std::move(record.value)});
   }

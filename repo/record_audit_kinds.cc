@@ -6,6 +6,7 @@
 #include "core/format.h"
 #include "repo/cluster/placement.h"
 #include "repo/record_audit.h"
+#include "repo/registrar_records.h"
 
 namespace freshet {
 namespace {
@@ -204,7 +205,7 @@ void RecordAudit::on_shared(std::string_view key, std::string_view value) {
   const std::string_view name = key.substr(kSharedPrefix.size());
   if (name.empty() || name.size() > kSharedKeyBytesMax) return damaged_record(key, "no shared record has such a key");
   if (value.size() > kSharedValueBytesMax) return damaged_record(key, "is too long");
-  if (name != "placement") return;
+  if (name != kPlacementKey) return;
   if (const auto placement = Placement::decode(value); !placement) damaged_record(key, placement.error().message());
 }
 

@@ -19,6 +19,13 @@ Result<VersionNumber> last_number(const SharedRecord& record) {
   return last;
 }
 
+Result<bool> is_greater_number(const SharedRecord& one, const SharedRecord& other) {
+  if (!other.key.starts_with(kNumberPrefix)) return false;
+  FRESHET_ASSIGN(const VersionNumber last, last_number(one));
+  FRESHET_ASSIGN(const VersionNumber other_last, last_number(other));
+  return last > other_last;
+}
+
 // One "name number" a line, by name.
 SharedRecord aliases_record(const std::string& model, const std::vector<Alias>& aliases) {
   SharedRecord record{.key = kAliasesPrefix + model, .value = std::nullopt};
@@ -37,7 +44,8 @@ Result<std::vector<Alias>> parse_aliases(const SharedRecord& record) {
     rest.remove_prefix(std::min(rest.size(), line.size() + 1));
     const std::size_t space = line.find(' ');
     const std::string name(line.substr(0, space));
-    const auto number = space == std::string_view::npos ? Result<std::uint64_t>(0) : parse_number(line.substr(space + 1));
+    const auto number =
+        space == std::string_view::npos ? Result<std::uint64_t>(0) : parse_number(line.substr(space + 1));
     if (space == std::string_view::npos || !number || !check_alias(name)) {
       return fail(Code::corrupt, format("the record {} is damaged", record.key));
     }

@@ -19,6 +19,9 @@ SharedRecord number_record(const std::string& model, VersionNumber last);
 /// 0 where the record is not there.
 Result<VersionNumber> last_number(const SharedRecord& record);
 
+/// Whether they are of numbers, and the first one is the greater.
+Result<bool> is_greater_number(const SharedRecord& one, const SharedRecord& other);
+
 /// Without aliases, without a value.
 SharedRecord aliases_record(const std::string& model, const std::vector<Alias>& aliases);
 Result<std::vector<Alias>> parse_aliases(const SharedRecord& record);

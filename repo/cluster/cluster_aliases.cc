@@ -15,6 +15,8 @@ namespace freshet {
 namespace {
 
 constexpr int kTriesMax = 64;
+/// Each one learns of the placement, and finishes it as far as it can.
+constexpr int kPlacementTriesMax = 8;
 
 VersionNumber number_of(const std::vector<Alias>& aliases, const std::string& name) {
   const auto found = std::ranges::find(aliases, name, &Alias::name);
@@ -24,10 +26,11 @@ VersionNumber number_of(const std::vector<Alias>& aliases, const std::string& na
 }  // namespace
 
 // A registrar of before keeps its record as it was; so whoever answers has to be of the same placement afterwards.
-Result<ClusterRepository::Impl::AliasesRecord> ClusterRepository::Impl::aliases_record(const std::string& model) const {
+Result<ClusterRepository::Impl::AliasesRecord> ClusterRepository::Impl::registrar_aliases(
+    const std::string& model) const {
   std::shared_ptr<const ClusterView> now = view();
-  Error error(Code::unavailable, format("the registrar of {} knows another placement", model));
-  for (int tries = 0; tries < kTriesMax; ++tries, now = refresh()) {
+  Error error(Code::unavailable, "");
+  for (int tries = 0; tries < kPlacementTriesMax; ++tries, now = refresh()) {
     const MemberPointer& registrar = now->members[now->placement.registrar(model)];
     const auto ask = [&](const std::string& key) {
       return registrar->ask([&](Repository& at) { return at.shared_record(key); });
@@ -35,16 +38,16 @@ Result<ClusterRepository::Impl::AliasesRecord> ClusterRepository::Impl::aliases_
     const Result<SharedRecord> record = ask(kAliasesPrefix + model);
     const Result<SharedRecord> placed = record ? ask(kPlacementKey) : record;
     if (placed && placed->value == now->placement.encode()) return AliasesRecord{now, registrar, *record};
-    if (placed) continue;
-    error = placed.error();
-    if (!is_away(error) || !is_outdated(*now)) break;
+    error = placed ? Error(Code::unavailable, registrar->label() + ", which numbers " + model + ", is joining still")
+                   : placed.error();
+    if (!placed && (!is_away(error) || !is_outdated(*now))) break;
   }
   return fail(std::move(error));
 }
 
 bool ClusterRepository::Impl::release_stale_aliases(const MemberPointer& home, const VersionName& name) const {
   const auto held = home->ask([&](Repository& at) { return at.aliases(name.model); });
-  const auto at_registrar = aliases_record(name.model);
+  const auto at_registrar = registrar_aliases(name.model);
   if (!held || !at_registrar) return false;
   const auto meant = parse_aliases(at_registrar->record);
   bool any = false;
@@ -57,7 +60,7 @@ bool ClusterRepository::Impl::release_stale_aliases(const MemberPointer& home, c
 
 Result<std::vector<Alias>> ClusterRepository::aliases(const std::string& model) const {
   FRESHET_TRY(check_model_name(model));
-  FRESHET_ASSIGN(const Impl::AliasesRecord found, impl_->aliases_record(model));
+  FRESHET_ASSIGN(const Impl::AliasesRecord found, impl_->registrar_aliases(model));
   return parse_aliases(found.record);
 }
 
@@ -72,9 +75,10 @@ Status ClusterRepository::set_alias(const std::string& model, const std::string&
         meant->home->ask([&](Repository& home) { return home.set_alias(model, alias, std::nullopt, desired); }));
   }
   VersionNumber before = 0;
+  bool is_decided = true;
   Status moved = fail(Code::unavailable, format("{}@{} is moved by too many at once", model, alias));
   for (int tries = 0; tries < kTriesMax; ++tries) {
-    FRESHET_ASSIGN(const Impl::AliasesRecord found, impl_->aliases_record(model));
+    FRESHET_ASSIGN(const Impl::AliasesRecord found, impl_->registrar_aliases(model));
     FRESHET_ASSIGN(std::vector<Alias> aliases, parse_aliases(found.record));
     before = number_of(aliases, alias);
     if (expected && *expected != before) {
@@ -86,12 +90,15 @@ Status ClusterRepository::set_alias(const std::string& model, const std::string&
     std::erase_if(aliases, [&](const Alias& one) { return one.name == alias; });
     if (desired != 0) aliases.push_back({.name = alias, .number = desired});
     std::ranges::sort(aliases, {}, &Alias::name);
-    const SharedRecord next = freshet::aliases_record(model, aliases);
+    const SharedRecord next = aliases_record(model, aliases);
     const SharedRecord placed{.key = kPlacementKey, .value = found.now->placement.encode()};
     const std::array unchanged{placed, found.record};
-    moved =
+    Status changed =
         found.registrar->ask([&](Repository& at) { return at.change_shared_records(unchanged, std::span(&next, 1)); });
-    if (moved || moved.error().code() != Code::failed_precondition) break;
+    if (!changed && changed.error().code() == Code::failed_precondition) continue;
+    moved = std::move(changed);
+    is_decided = moved || !is_away(moved.error());
+    break;
   }
   if (moved && desired != 0) {
     Status held =
@@ -102,8 +109,9 @@ Status ClusterRepository::set_alias(const std::string& model, const std::string&
     }
   }
   // What its home kept for the alias's sake is let go: the version that it meant, or the one that it was not given to.
+  // Not where it may have been given it without an answer: then its retirement finds out.
   const VersionNumber let_go = moved ? before : desired;
-  if (let_go != 0 && let_go != (moved ? desired : before)) {
+  if (is_decided && let_go != 0 && let_go != (moved ? desired : before)) {
     const auto at = impl_->locate(VersionName{.model = model, .number = let_go});
     if (at) {
       (void)at->home->ask([&](Repository& home) {

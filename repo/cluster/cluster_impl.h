@@ -37,7 +37,7 @@ class ClusterRepository::Impl {
   std::shared_ptr<const ClusterView> view() const;
   /// Learns of a newer placement, if there is one.
   std::shared_ptr<const ClusterView> refresh() const;
-  /// Whether one of those who answer knows a newer placement.
+  /// Whether one of those who answered lately knows a newer placement.
   bool is_outdated(const ClusterView& view) const;
   void set_placement(const Placement& placement) const;
 
@@ -115,7 +115,7 @@ class ClusterRepository::Impl {
     MemberPointer registrar;
     SharedRecord record;
   };
-  Result<AliasesRecord> aliases_record(const std::string& model) const;
+  Result<AliasesRecord> registrar_aliases(const std::string& model) const;
   /// Lets go of the version what its home keeps for aliases that mean another one: somebody died while he moved them.
   /// True when there was any.
   bool release_stale_aliases(const MemberPointer& home, const VersionName& name) const;

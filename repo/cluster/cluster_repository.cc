@@ -62,6 +62,7 @@ std::shared_ptr<const ClusterView> ClusterRepository::Impl::refresh() const {
 
 bool ClusterRepository::Impl::is_outdated(const ClusterView& view) const {
   return std::ranges::any_of(view.members, [&](const MemberPointer& member) {
+    if (member->is_away()) return false;
     const Result<Placement> known = member->ask([](Repository& at) { return cluster::placement_at(at); });
     return known && known->number() > view.placement.number();
   });

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,9 +20,9 @@ constexpr std::size_t kBytesAtOnce = std::size_t{4} << 20;
 
 using Records = std::map<std::string, std::string>;  ///< By key.
 
-/// Calls back with each record of the prefix, in the order of the keys.
+/// Calls back with each record of the prefix, in the order of the keys, until one call fails.
 Status for_each_record(const Member& member, const std::string& prefix,
-                       const std::function<void(const SharedRecord&)>& each) {
+                       const std::function<Status(const SharedRecord&)>& each) {
   std::string after;
   for (;;) {
     FRESHET_ASSIGN(const std::vector<SharedRecord> page,
@@ -32,7 +33,7 @@ Status for_each_record(const Member& member, const std::string& prefix,
         return fail(Code::corrupt, format("{} lists its shared records wrongly", member.label()));
       }
       after = record.key;
-      each(record);
+      FRESHET_TRY(each(record));
     }
   }
 }
@@ -69,43 +70,50 @@ class Replacing {
   std::size_t bytes_ = 0;
 };
 
+Result<Records> all_records(const Member& member, const std::string& prefix) {
+  Records records;
+  FRESHET_TRY(for_each_record(member, prefix, [&](const SharedRecord& record) {
+    records.emplace(record.key, *record.value);
+    return Status();
+  }));
+  return records;
+}
+
+SharedRecord record_in(const Records& records, const std::string& key) {
+  const auto at = records.find(key);
+  return {.key = key, .value = at == records.end() ? std::nullopt : std::optional(at->second)};
+}
+
 // Whether it was told of the placement that it came with: then somebody else was quicker.
 Result<bool> is_told(const SharedRecord& placed, const Provider& provider) {
   if (!placed.value) return false;
   FRESHET_ASSIGN(const Placement known, Placement::decode(*placed.value));
-  return known.number() >= provider.since;
-}
-
-/// Whom the model's records come from, by index in the placement; nothing when they do not go to `to`.
-std::optional<std::size_t> former_registrar(const Placement& placement, std::string_view model, std::size_t to) {
-  const std::vector<std::size_t> registrars = placement.registrars(model);
-  const auto at = std::ranges::find(registrars, to);
-  if (at == registrars.end() || at + 1 == registrars.end()) return std::nullopt;
-  return at[1];
+  return known.number() >= provider.since && known.index_of(provider.id) != known.providers().size();
 }
 
 Status try_once(const Placement& placement, const Provider& to, const Connect& connect, const std::string& prefix) {
   const Member receiver(to, connect);
   const std::size_t index = placement.index_of(to.id);
-  FRESHET_ASSIGN(const SharedRecord placed, receiver.ask([](Repository& at) { return at.shared_record(kPlacementKey); }));
+  FRESHET_ASSIGN(const SharedRecord placed,
+                 receiver.ask([](Repository& at) { return at.shared_record(kPlacementKey); }));
   FRESHET_ASSIGN(const bool told, is_told(placed, to));
   if (told) return {};
-  Records has;
-  FRESHET_TRY(
-      for_each_record(receiver, prefix, [&](const SharedRecord& record) { has.emplace(record.key, *record.value); }));
+  FRESHET_ASSIGN(const Records has, all_records(receiver, prefix));
   Replacing replacing(receiver, placed);
   for (std::size_t from = 0; from < placement.providers().size(); ++from) {
     const Provider& giver = placement.providers()[from];
     if (giver.since >= to.since) continue;
-    Status written;
-    FRESHET_TRY(for_each_record(Member(giver, connect), prefix, [&](const SharedRecord& record) {
+    FRESHET_TRY(for_each_record(Member(giver, connect), prefix, [&](const SharedRecord& record) -> Status {
+      SharedRecord old = record_in(has, record.key);
+      if (old.value == record.value) return {};
       const std::string_view model = std::string_view(record.key).substr(prefix.size());
-      if (!written || former_registrar(placement, model, index) != from) return;
-      const auto old = has.find(record.key);
-      if (old != has.end() && old->second == *record.value) return;
-      written = replacing.add({record.key, old == has.end() ? std::nullopt : std::optional(old->second)}, record);
+      const bool moves =
+          placement.registrar(model, to.since) == index && placement.registrar(model, to.since - 1) == from;
+      if (!moves) return {};
+      // It may have numbered versions of a model of that name itself, which were retired.
+      FRESHET_ASSIGN(const bool is_outrun, is_greater_number(old, record));
+      return is_outrun ? Status() : replacing.add(std::move(old), record);
     }));
-    FRESHET_TRY(written);
   }
   return replacing.flush();
 }
@@ -117,13 +125,19 @@ Status hand_over_all(const Placement& placement, const Provider& to, const Conne
     done = try_once(placement, to, connect, prefix);
     if (done || done.error().code() != Code::failed_precondition) break;
   }
-  return done;
+  if (done) return {};
+  return fail(std::move(done).error().with_context(format("give provider {} what it is to number", to.id)));
 }
 
 }  // namespace
 
 Status hand_over_early(const Placement& placement, const Provider& to, const Connect& connect) {
-  return hand_over_all(placement, to, connect, kNumberPrefix);
+  FRESHET_TRY(hand_over_all(placement, to, connect, kNumberPrefix));
+  for (const Provider& giver : placement.providers()) {
+    if (giver.since >= to.since) continue;
+    FRESHET_TRY(for_each_record(Member(giver, connect), kAliasesPrefix, [](const SharedRecord&) { return Status(); }));
+  }
+  return {};
 }
 
 Status hand_over(const Placement& placement, const Provider& to, const Connect& connect) {
@@ -132,25 +146,30 @@ Status hand_over(const Placement& placement, const Provider& to, const Connect& 
 }
 
 Status hand_out(const Placement& placement, const Connect& connect) {
-  if (placement.providers().size() == 1) return {};
+  const std::span<const Provider> providers = placement.providers();
+  if (providers.size() == 1) return {};
   const SharedRecord placed{.key = kPlacementKey, .value = placement.encode()};
-  for (std::size_t to = 0; to < placement.providers().size(); ++to) {
-    const Member receiver(placement.providers()[to], connect);
-    Replacing replacing(receiver, placed);
-    for (std::size_t from = 0; from < placement.providers().size(); ++from) {
-      if (from == to) continue;
-      const Member giver(placement.providers()[from], connect);
-      for (const std::string prefix : {kNumberPrefix, kAliasesPrefix}) {
-        Status written;
-        FRESHET_TRY(for_each_record(giver, prefix, [&](const SharedRecord& record) {
-          const std::string_view model = std::string_view(record.key).substr(prefix.size());
-          if (!written || placement.registrar(model) != to) return;
-          written = replacing.add({.key = record.key, .value = std::nullopt}, record);
-        }));
-        FRESHET_TRY(written);
-      }
+  for (const std::string prefix : {kNumberPrefix, kAliasesPrefix}) {
+    std::vector<Records> given(providers.size());  // To each.
+    for (std::size_t from = 0; from < providers.size(); ++from) {
+      FRESHET_TRY(for_each_record(Member(providers[from], connect), prefix, [&](const SharedRecord& record) -> Status {
+        Records& to = given[placement.registrar(std::string_view(record.key).substr(prefix.size()))];
+        FRESHET_ASSIGN(const bool is_outrun, is_greater_number(record_in(to, record.key), record));
+        if (!is_outrun) to[record.key] = *record.value;
+        return {};
+      }));
     }
-    FRESHET_TRY(replacing.flush());
+    for (std::size_t to = 0; to < providers.size(); ++to) {
+      const Member receiver(providers[to], connect);
+      FRESHET_ASSIGN(const Records has, all_records(receiver, prefix));
+      Replacing replacing(receiver, placed);
+      for (const auto& [key, value] : given[to]) {
+        SharedRecord old = record_in(has, key);
+        const bool stays = old.value && (prefix == kAliasesPrefix || old.value == value);
+        if (!stays) FRESHET_TRY(replacing.add(std::move(old), {.key = key, .value = value}));
+      }
+      FRESHET_TRY(replacing.flush());
+    }
   }
   return {};
 }

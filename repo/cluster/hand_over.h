@@ -14,14 +14,16 @@
 
 namespace freshet::cluster {
 
-/// Numbers only, which will be outrun: so that less is left to be done while nobody gives numbers.
+/// Numbers only, which will be outrun: so that less is left to be done while nobody gives numbers. And reads the rest,
+/// so that what cannot be read is found before anybody is told.
 Status hand_over_early(const Placement& placement, const Provider& to, const Connect& connect);
 
 /// REQUIRES: all others of the placement know it, so that none of them changes these records any more. All of them must
 /// answer. Nothing is done for a provider that knows a placement of its own time, or a later one.
 Status hand_over(const Placement& placement, const Provider& to, const Connect& connect);
 
-/// Of a placement that was just formed: gives what each numbered while it was alone to the models' registrars.
+/// Of a placement that was just formed: gives what each numbered while it was alone to the models' registrars. Doing it
+/// again changes nothing.
 Status hand_out(const Placement& placement, const Connect& connect);
 
 }  // namespace freshet::cluster

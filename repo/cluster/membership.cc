@@ -78,7 +78,10 @@ Result<Placement> form(std::vector<Provider> providers, const Connect& connect) 
       if (!has_all_of(*known, placement)) {
         return fail(Code::failed_precondition, format("provider {} belongs to another repository", provider.id));
       }
-      return newest_placement(*known, connect);
+      FRESHET_ASSIGN(const Placement newest, newest_placement(*known, connect));
+      // Whoever formed it may have died before he was done.
+      if (newest.number() == 1) FRESHET_TRY(hand_out(newest, connect));
+      return newest;
     }
     if (known.error().code() != Code::not_found) return fail(known.error());
   }
@@ -90,15 +93,48 @@ Result<Placement> form(std::vector<Provider> providers, const Connect& connect) 
 
 Result<Placement> newest_placement(const Placement& known, const Connect& connect) {
   Placement newest = known;
-  for (const Provider& provider : known.providers()) {
+  std::map<std::string, Result<Placement>> known_at;
+  const auto ask = [&](const Provider& provider) {
     Result<Placement> there =
         Member(provider, connect).ask([](Repository& at) -> Result<Placement> { return placement_at(at); });
-    if (there && there->number() > newest.number() && has_all_of(*there, known)) newest = *std::move(there);
+    if (there && there->number() > newest.number() && has_all_of(*there, known)) newest = *there;
+    known_at.emplace(provider.id, std::move(there));
+  };
+  for (const Provider& provider : known.providers()) ask(provider);
+  const std::vector<Provider> all(newest.providers().begin(), newest.providers().end());
+  for (const Provider& provider : all) {
+    if (!known_at.contains(provider.id)) ask(provider);
   }
-  if (newest.number() == known.number()) return newest;
   // A change that was not finished is finished here, as far as everybody answers; if not, by whoever comes next.
-  (void)bring_all_up(newest, connect);
+  const bool lags = std::ranges::any_of(known_at, [&](const auto& one) {
+    const Result<Placement>& there = one.second;
+    return there ? there->number() < newest.number() : there.error().code() == Code::not_found;
+  });
+  if (lags) (void)bring_all_up(newest, connect);
   return newest;
+}
+
+// Before anybody hears of it: what would keep it out is found then, and the others stay as they are.
+Status check_can_join(const Placement& next, const Provider& provider, const Connect& connect) {
+  const Member member(provider, connect);
+  const Result<Placement> known = member.ask([](Repository& at) -> Result<Placement> { return placement_at(at); });
+  if (!known && known.error().code() != Code::not_found) return fail(known.error());
+  if (known && (known->number() >= next.number() || !has_all_of(next, *known))) {
+    return fail(Code::failed_precondition, format("provider {} belongs to another repository", provider.id));
+  }
+  FRESHET_ASSIGN(const std::vector<std::string> models, member.ask([](Repository& at) { return at.models(); }));
+  if (!models.empty()) {
+    return fail(Code::failed_precondition,
+                format("provider {} has models of its own ({}, …); a provider joins empty", provider.id, models[0]));
+  }
+  // Their names may be the others', and no version can take the place of one that was retired.
+  FRESHET_ASSIGN(const RepositoryStat stat, member.ask([](Repository& at) { return at.stat(); }));
+  if (stat.retired_versions == 0) return {};
+  return fail(
+      Code::failed_precondition,
+      format("provider {} had models of its own, of which it remembers {} retired version{}; a provider joins with "
+             "a new folder",
+             provider.id, stat.retired_versions, stat.retired_versions == 1 ? "" : "s"));
 }
 
 Result<Placement> join(const Placement& known, const Provider& provider, const Connect& connect, bool* told) {
@@ -106,16 +142,10 @@ Result<Placement> join(const Placement& known, const Provider& provider, const C
   FRESHET_TRY(bring_all_up(newest, connect));
   Result<Placement> next = newest.with(provider);
   if (!next) return next.error().code() == Code::already_exists ? Result<Placement>(newest) : next;
-  const bool is_new = newest.index_of(provider.id) == newest.providers().size();
-  if (is_new) {
-    const Member member(provider, connect);
-    FRESHET_ASSIGN(const std::vector<std::string> models, member.ask([](Repository& at) { return at.models(); }));
-    if (!models.empty()) {
-      return fail(Code::failed_precondition,
-                  format("provider {} has models of its own ({}, …); a provider joins empty", provider.id, models[0]));
-    }
+  if (newest.index_of(provider.id) == newest.providers().size()) {
+    FRESHET_TRY(check_can_join(*next, provider, connect));
+    FRESHET_TRY(hand_over_early(*next, next->providers()[next->index_of(provider.id)], connect));
   }
-  if (is_new) FRESHET_TRY(hand_over_early(*next, next->providers()[next->index_of(provider.id)], connect));
   if (told != nullptr) *told = true;
   FRESHET_TRY(bring_all_up(*next, connect));
   return next;

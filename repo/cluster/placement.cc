@@ -116,8 +116,8 @@ std::size_t Placement::winner(std::string_view what, std::uint64_t number) const
 
 std::size_t Placement::home(const VersionId& id, std::uint64_t number) const { return winner(drawn_for(id), number); }
 
-std::size_t Placement::registrar(std::string_view model) const {
-  return winner(std::string("m").append(model), number_);
+std::size_t Placement::registrar(std::string_view model, std::uint64_t number) const {
+  return winner(std::string("m").append(model), number);
 }
 
 std::vector<std::size_t> Placement::winners(std::string_view what) const {
@@ -134,10 +134,6 @@ std::vector<std::size_t> Placement::winners(std::string_view what) const {
 }
 
 std::vector<std::size_t> Placement::homes(const VersionId& id) const { return winners(drawn_for(id)); }
-
-std::vector<std::size_t> Placement::registrars(std::string_view model) const {
-  return winners(std::string("m").append(model));
-}
 
 std::string Placement::encode() const {
   flatbuffers::FlatBufferBuilder builder;

@@ -55,9 +55,8 @@ class Placement {
   /// Every provider that was the version's home under some placement, the latest one first.
   std::vector<std::size_t> homes(const VersionId& id) const;
   /// Who gives the model's versions their numbers.
-  std::size_t registrar(std::string_view model) const;
-  /// Every provider that was the model's registrar under some placement, the latest one first.
-  std::vector<std::size_t> registrars(std::string_view model) const;
+  std::size_t registrar(std::string_view model) const { return registrar(model, number_); }
+  std::size_t registrar(std::string_view model, std::uint64_t number) const;
 
   /// As it is stored and told to clients. decode() answers corrupt for anything that encode() cannot have made.
   std::string encode() const;

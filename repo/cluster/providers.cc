@@ -191,7 +191,12 @@ Result<Placement> join_providers(Repository& own, const std::string& address, co
     }
     FRESHET_ASSIGN(const cluster::AddressBook book, cluster::exchange_addresses(own, *reached.repository));
     finder->learn(book);
-    if (is_there) return cluster::newest_placement(*placement, connect);
+    if (is_there) {
+      // Where nobody could tell it when it joined, that is tried again, and said.
+      FRESHET_ASSIGN(const Placement newest, cluster::newest_placement(*placement, connect));
+      if (cluster::placement_at(own)) return newest;
+      return cluster::join(newest, newest.providers()[newest.index_of(id)], connect, known);
+    }
   }
   if (!placement && placement.error().code() == Code::not_found) {
     placement = cluster::form({{.id = other, .address = reached.address}}, connect);

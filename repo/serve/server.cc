@@ -228,7 +228,7 @@ bool Server::is_admitted(const zmq::message_t& message) {
   const bool admitted = authenticator_->allows(sender_key(message));
   if (listener_) {
     const int descriptor = sender_descriptor(message);
-    listener_->meet(descriptor, now());
+    listener_->tend(now());
     listener_->note_key(descriptor, sender_key(message));
     if (!admitted) listener_->put_out(descriptor);
   }

@@ -211,7 +211,8 @@ TEST_F(Away, WhoeverNumberedNamesBeforeTheOthersJoinedIsNotNeededForThem) {
   std::map<std::string, VersionNumber> numbers;
   for (int i = 0; i < 40; ++i) numbers[put_file(*first, format("old{}", i))->model] = 1;
   EXPECT_TRUE(first->retire({.model = "old7", .number = 1}, {}));
-  for (const auto& [model, number] : numbers) EXPECT_EQ(first->set_alias(model, "best", 0, number).has_value(), model != "old7");
+  for (const auto& [model, number] : numbers)
+    EXPECT_EQ(first->set_alias(model, "best", 0, number).has_value(), model != "old7");
   Placement placement = world.placement();
   for (int i = 0; i < 2; ++i) placement = cluster::join(placement, world.add(), world.connect()).value();
   const auto repository = std::move(*ClusterRepository::open(placement, world.connect()));
@@ -236,8 +237,11 @@ TEST_F(Away, WhoKnowsAnOlderPlacementFindsTheRegistrarOfNow) {
   const auto repository = world.open();
   Placement placement = cluster::join(world.placement(), world.add(), world.connect()).value();
   std::string model;
-  const auto was = [&](const std::string& id) { return world.placement().registrar(model) == world.placement().index_of(id); };
-  for (int i = 0; !(was("p0") && placement.registrar(model) == placement.index_of("p2")); ++i) model = format("net{}", i);
+  const auto was = [&](const std::string& id) {
+    return world.placement().registrar(model) == world.placement().index_of(id);
+  };
+  for (int i = 0; !(was("p0") && placement.registrar(model) == placement.index_of("p2")); ++i)
+    model = format("net{}", i);
   world.cut("p0");
   EXPECT_EQ(put_file(*repository, model)->number, 1U);
   EXPECT_EQ(repository->placement().number(), 2U);

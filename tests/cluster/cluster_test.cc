@@ -346,25 +346,6 @@ TEST_F(Cluster, AnotherProviderTakesItsShareAndOldVersionsAreStillFound) {
   EXPECT_EQ(live_bytes(), 0u);
 }
 
-TEST_F(Cluster, AJoinThatDiedHalfWayIsFinishedByWhoeverComesNext) {
-  const Provider added = world_.add();
-  for (int stop = 0; stop < 40; ++stop) {
-    int calls = 0;
-    world_.set_fate([&] { return ++calls > stop ? Fate::lost : Fate::done; });
-    const auto joined = cluster::join(world_.placement(), added, world_.connect());
-    world_.set_fate(nullptr);
-    const auto newest = cluster::newest_placement(world_.placement(), world_.connect());
-    ASSERT_TRUE(newest);
-    if (newest->number() == 2) {
-      for (const char* id : {"p0", "p1", "p2", "p3"}) EXPECT_EQ(cluster::placement_at(world_.at(id)).value(), *newest);
-    } else {
-      EXPECT_EQ(cluster::placement_at(world_.at("p3")).error().code(), Code::not_found);
-    }
-    if (joined) return;
-  }
-  FAIL() << "it never came to its end";
-}
-
 TEST_F(Cluster, ProvidersOfAnotherRepositoryAreRefused) {
   ClusterWorld other(2);
   const auto mixed = [&](const Provider& provider) {
@@ -374,80 +355,6 @@ TEST_F(Cluster, ProvidersOfAnotherRepositoryAreRefused) {
   EXPECT_EQ(
       cluster::form({{.id = "p0", .address = "mem://p0"}, {.id = "p9", .address = "other://p0"}}, mixed).error().code(),
       Code::failed_precondition);
-}
-
-TEST(ClusterForm, KeepsWhatAProviderHadBefore) {
-  std::mt19937_64 random(7);
-  const auto architecture = test_architecture({10, 20, 30});
-  const auto first = open_or_die(make_memory_backend());
-  const auto second = open_or_die(make_memory_backend());
-  std::vector<TestVersion> line;
-  for (std::uint64_t i = 1; i <= 6; ++i) {
-    line.push_back(make_version("net", test_id(i), architecture, line.empty() ? nullptr : &line.back(), {0}, random));
-    line.back().manifest.name = put(*first, line.back()).value();
-  }
-  // Names whose versions are gone, of either's registrar.
-  const std::vector<std::string> gone{"a", "b", "c", "d"};
-  for (std::uint64_t i = 0; i < gone.size(); ++i) {
-    const auto name = put(*first, make_version(gone[i], test_id(100 + i), architecture, nullptr, {}, random));
-    ASSERT_TRUE(first->retire(*name, {}));
-  }
-  ASSERT_TRUE(first->gc({}, {}));
-  ASSERT_TRUE(first->set_alias("net", "best", 0, 4));
-  const auto connect = [&](const Provider& provider) -> Result<std::shared_ptr<Repository>> {
-    Repository& at = provider.id == "a" ? *first : *second;
-    return std::make_shared<LinkedRepository>(at, [] { return Fate::done; });
-  };
-  const auto placement = cluster::form({{.id = "a"}, {.id = "b"}}, connect);
-  ASSERT_TRUE(placement) << placement.error().message();
-  const auto repository = ClusterRepository::open(*placement, connect).value();
-  for (std::uint64_t i = 7; i <= 16; ++i) {
-    line.push_back(make_version("net", test_id(i), architecture, &line.back(), {1}, random));
-    const auto name = put(*repository, line.back());
-    ASSERT_TRUE(name) << name.error().message();
-    EXPECT_EQ(name->number, i);
-    line.back().manifest.name = *name;
-  }
-  EXPECT_EQ(repository->resolve("net@best").value(), line[3].manifest.name);
-  EXPECT_GT(second->stat()->versions, 0u);
-  EXPECT_EQ(first->stat()->live_bytes + second->stat()->live_bytes, 60u + 5 * 10 + 10 * 20)
-      << "nothing is stored twice";
-  for (const TestVersion& version : line)
-    EXPECT_EQ(read_all(*repository, version.manifest.name).value(), version.bytes);
-  for (std::uint64_t i = 0; i < gone.size(); ++i) {
-    const auto name = put(*repository, make_version(gone[i], test_id(200 + i), architecture, nullptr, {}, random));
-    ASSERT_TRUE(name) << name.error().message();
-    EXPECT_EQ(name->number, 2u) << "a number is never given again";
-  }
-}
-
-// As `freshet provider --join` makes several of one.
-TEST(ClusterForm, WhatOneKeptAloneIsKeptWhenAnotherJoins) {
-  std::mt19937_64 random(8);
-  const auto architecture = test_architecture({10});
-  const std::map<std::string, std::unique_ptr<Repository>> stores = [] {
-    std::map<std::string, std::unique_ptr<Repository>> both;
-    for (const char* id : {"a", "b"}) both[id] = open_or_die(make_memory_backend());
-    return both;
-  }();
-  for (std::uint64_t i = 1; i <= 20; ++i) {
-    const std::string model = format("net{}", i);
-    const VersionName first = put(*stores.at("a"), make_version(model, test_id(i), architecture, nullptr, {}, random)).value();
-    ASSERT_TRUE(stores.at("a")->set_alias(model, "best", 0, 1));
-    const auto last = put(*stores.at("a"), make_version(model, test_id(50 + i), architecture, nullptr, {}, random));
-    ASSERT_TRUE(stores.at("a")->retire(*last, {}));
-  }
-  const auto connect = [&](const Provider& provider) -> Result<std::shared_ptr<Repository>> {
-    return std::make_shared<LinkedRepository>(*stores.at(provider.id), [] { return Fate::done; });
-  };
-  Placement placement = cluster::form({{.id = "a"}}, connect).value();
-  placement = cluster::join(placement, {.id = "b"}, connect).value();
-  const auto repository = ClusterRepository::open(placement, connect).value();
-  for (std::uint64_t i = 1; i <= 20; ++i) {
-    const std::string model = format("net{}", i);
-    EXPECT_EQ(repository->resolve(model + "@best").value(), (VersionName{.model = model, .number = 1}));
-    EXPECT_EQ(put(*repository, make_version(model, test_id(80 + i), architecture, nullptr, {}, random))->number, 3u);
-  }
 }
 
 }  // namespace

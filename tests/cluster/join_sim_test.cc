@@ -4,10 +4,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <functional>
 #include <map>
 #include <random>
 #include <set>
 #include <thread>
+#include <utility>
 
 #include "repo/cluster/numbers.h"
 #include "repo/registrar_records.h"
@@ -94,8 +97,7 @@ class Sabotaged final : public LinkedRepository {
     return records;
   }
   Status change_shared_records(std::span<const SharedRecord> expected, std::span<const SharedRecord> changes) override {
-    const bool checked =
-        sabotage_ != Sabotage::what_is_replaced_may_have_changed || changes[0].key == kPlacementKey;
+    const bool checked = sabotage_ != Sabotage::what_is_replaced_may_have_changed || changes[0].key == kPlacementKey;
     return LinkedRepository::change_shared_records(checked ? expected : std::span<const SharedRecord>(), changes);
   }
 
@@ -112,15 +114,12 @@ class JoinSimulation {
   std::string run() {
     store_versions();
     std::vector<Provider> added{world_.add(), world_.add()};
-    for (int i = 0; i < 3; ++i) turns_.add([this, provider = added[dice(2)], calls = dice(60)] { join(provider, calls); });
+    for (int i = 0; i < 3; ++i)
+      turns_.add([this, provider = added[dice(2)], calls = dice(60)] { join(provider, calls); });
     for (int i = 0; i < 3; ++i) turns_.add([this] { number(); });
     turns_.add([this] { move_alias(); });
     turns_.run();
-    for (const Provider& provider : added) {
-      const auto joined = cluster::join(world_.placement(), provider, world_.connect());
-      if (!joined) fail_with(joined.error().message());
-      if (joined) newest_ = *joined;
-    }
+    for (const Provider& provider : added) finish_join(provider);
     if (wrong_.empty()) check_alone();
     return wrong_;
   }
@@ -161,6 +160,19 @@ class JoinSimulation {
     (void)cluster::join(world_.placement(), provider, connect);
   }
 
+  // As the provider does it that is started again: what somebody began is finished by whoever looks.
+  void finish_join(const Provider& provider) {
+    const Placement begun = cluster::placement_at(world_.at("p0")).value();
+    const bool is_there = begun.index_of(provider.id) != begun.providers().size();
+    const auto joined = is_there ? cluster::newest_placement(begun, world_.connect())
+                                 : cluster::join(begun, provider, world_.connect());
+    if (!joined) return fail_with(joined.error().message());
+    newest_ = *joined;
+    for (const Provider& one : newest_.providers()) {
+      if (cluster::placement_at(world_.at(one.id)) != newest_) fail_with(one.id + " was not told");
+    }
+  }
+
   cluster::Connect unreliable() {
     return [this](const Provider& to) -> Result<std::shared_ptr<Repository>> {
       return std::make_shared<LinkedRepository>(world_.at(to.id), [this] {
@@ -184,7 +196,7 @@ class JoinSimulation {
       if (given && *given <= before) fail_with(format("{}@{} was given after {}", name, *given, before));
       if (given) last_[name] = std::max(last_[name], *given);
       if (given || given.error().code() != Code::failed_precondition) continue;
-      if (const auto newest = cluster::newest_placement(known, world_.connect())) known = *newest;
+      if (const auto newest = cluster::newest_placement(known, unreliable())) known = *newest;
     }
   }
 

@@ -137,7 +137,8 @@ TEST_F(ProviderOperations, SharedRecordsChangeAllOrNothing) {
 TEST_F(ProviderOperations, SharedRecordsAreListedByTheirKeys) {
   const std::string half(kSharedValueBytesMax / 2, 'x');
   std::vector<SharedRecord> records;
-  for (const char* key : {"m", "n/", "n/a", "n/aa", "n/b", "n/\xff", "o"}) records.push_back({.key = key, .value = half});
+  for (const char* key : {"m", "n/", "n/a", "n/aa", "n/b", "n/\xff", "o"})
+    records.push_back({.key = key, .value = half});
   ASSERT_TRUE(repository_->change_shared_records({}, records));
   std::vector<SharedRecord> listed;
   std::size_t pages = 0;

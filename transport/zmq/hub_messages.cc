@@ -50,7 +50,7 @@ bool PublisherHub::is_admitted(ZmqSocket& socket, const zmq::message_t& message)
   const bool admitted = authenticator_->allows(sender_key(message));
   if (const auto listener = listeners_.find(&socket); listener != listeners_.end()) {
     const int descriptor = sender_descriptor(message);
-    listener->second->meet(descriptor, now());
+    listener->second->tend(now());
     listener->second->note_key(descriptor, sender_key(message));
     if (!admitted) listener->second->put_out(descriptor);
   }

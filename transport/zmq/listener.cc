@@ -101,10 +101,6 @@ void Listener::put_out(int descriptor) {
   }
 }
 
-void Listener::meet(int descriptor, Time now) {
-  if (!peers_.contains(descriptor)) tend(now);
-}
-
 void Listener::note_key(int descriptor, std::string_view key) {
   const auto at = peers_.find(descriptor);
   if (at != peers_.end() && at->second.key != key) at->second.key = key;

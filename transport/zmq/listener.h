@@ -25,13 +25,12 @@ class Listener {
   /// `on_end`, if any, is told of each connection that ended, by its descriptor, before that can be another's.
   explicit Listener(ZmqSocket& socket, std::function<void(int descriptor)> on_end = {});
 
-  /// Takes what the monitor reports. Called when handle() is readable.
+  /// Takes what the monitor reports. Called when handle() is readable, and before anything is done with a message's
+  /// descriptor: whoever sent it may have come, or another may have gone, since the last time. ZeroMQ reports both
+  /// before the message can be received, or the descriptor be another's.
   void tend(Time now);
   void* handle() { return socket_.monitor->handle(); }
   std::size_t connections() const { return peers_.size(); }
-  /// A message came by that connection: from now on it is one of those that can be put out. It may have come after the
-  /// monitor's reports were taken.
-  void meet(int descriptor, Time now);
   /// The key of whoever sends a message by that connection: what put_out_unless() looks at.
   void note_key(int descriptor, std::string_view key);
   /// Ends the connections whose noted key is none of those.

@@ -166,7 +166,7 @@ void Server::take_messages() {
 void Server::take(const zmq::message_t& identity, const zmq::message_t& message, Time now) {
   const Identity name = identity.to_string();
   const int descriptor = sender_descriptor(message);
-  listener_.meet(descriptor, now);
+  listener_.tend(now);
   const auto at = connections_.find(name);
   const auto frame = read_frame(bytes_of(message));
   Status taken;
