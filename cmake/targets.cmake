@@ -6,6 +6,15 @@ target_compile_options(freshet_options INTERFACE -Wall -Wextra -Wshadow -Wnon-vi
 if(FRESHET_WERROR)
   target_compile_options(freshet_options INTERFACE -Werror)
 endif()
+if(FRESHET_UNITY)
+  # What a source file keeps for itself has names that no other file of its target has.
+  set(CMAKE_UNITY_BUILD ON)
+  set(CMAKE_UNITY_BUILD_BATCH_SIZE 12)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+    # g++ takes the files for headers, and loses track of what was set in units of this size.
+    target_compile_options(freshet_options INTERFACE -Wno-subobject-linkage -Wno-maybe-uninitialized)
+  endif()
+endif()
 if(CMAKE_CXX_COMPILER_ID MATCHES Clang)
   target_compile_options(freshet_options INTERFACE -Wthread-safety)
 endif()

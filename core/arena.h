@@ -113,6 +113,9 @@ class SegmentPool {
   std::map<std::uint64_t, std::multimap<std::uint32_t, SegmentIndex>> free_;
 };
 
+/// The next multiple of `unit`, or `bytes` itself.
+constexpr std::uint64_t round_up(std::uint64_t bytes, std::uint64_t unit) { return (bytes + unit - 1) / unit * unit; }
+
 /// Segments start on this boundary: a cache line, and a page for those of a page and more.
 std::uint64_t segment_alignment(std::uint64_t bytes);
 

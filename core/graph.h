@@ -8,6 +8,8 @@
 
 #include <array>
 #include <cstdint>
+#include <cstring>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -127,3 +129,12 @@ Result<std::shared_ptr<const Architecture>> parse_graph_json(std::string_view js
 std::string to_graph_json(const Architecture& architecture);
 
 }  // namespace freshet
+
+template <>
+struct std::hash<freshet::SlotId> {
+  std::size_t operator()(const freshet::SlotId& id) const noexcept {
+    std::size_t value = 0;  // Any eight bytes of a cryptographic hash are one.
+    std::memcpy(&value, id.bytes.data(), sizeof(value));
+    return value;
+  }
+};

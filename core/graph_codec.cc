@@ -9,11 +9,11 @@
 namespace freshet {
 namespace {
 
-constexpr char kIdentifier[] = "FRAR";
-constexpr std::string_view kWhat = "an encoded architecture";
+constexpr char kGraphIdentifier[] = "FRAR";
+constexpr std::string_view kGraphWhat = "an encoded architecture";
 /// Tensors, their slices, layers and layers' tensors, each as many as the limits allow and some more, so that a count
 /// over a limit is told as such.
-constexpr std::uint32_t kTablesMax = 6'000'000;
+constexpr std::uint32_t kGraphTablesMax = 6'000'000;
 
 template <typename Table>
 using Offsets = std::vector<flatbuffers::Offset<Table>>;
@@ -33,7 +33,7 @@ class Encoder {
     const auto extra = add(parts.extra);
     builder_.Finish(fbs::CreateArchitecture(builder_, kFormatVersion, name, tensor_vector, layer_vector, outputs,
                                             framework_config, extra, parts.guessed),
-                    kIdentifier);
+                    kGraphIdentifier);
     return seal(builder_);
   }
 
@@ -86,7 +86,9 @@ class Encoder {
   flatbuffers::FlatBufferBuilder builder_;
 };
 
-tl::unexpected<Error> corrupt(std::string reason) { return fail(Code::corrupt, format("{}: {}", kWhat, reason)); }
+tl::unexpected<Error> corrupt_graph(std::string reason) {
+  return fail(Code::corrupt, format("{}: {}", kGraphWhat, reason));
+}
 
 /// Copies verified tables into parts. What the parts mean is checked afterwards.
 class Decoder {
@@ -96,8 +98,8 @@ class Decoder {
   Result<Architecture::Parts> decode(const fbs::Architecture& table) {
     const std::size_t tensors = table.tensors() ? table.tensors()->size() : 0;
     const std::size_t layers = table.layers() ? table.layers()->size() : 0;
-    if (tensors > kTensorsMax) return corrupt(format("{} tensors, over the limit of {}", tensors, kTensorsMax));
-    if (layers > kLayersMax) return corrupt(format("{} layers, over the limit of {}", layers, kLayersMax));
+    if (tensors > kTensorsMax) return corrupt_graph(format("{} tensors, over the limit of {}", tensors, kTensorsMax));
+    if (layers > kLayersMax) return corrupt_graph(format("{} layers, over the limit of {}", layers, kLayersMax));
     Architecture::Parts parts{.guessed = table.guessed()};
     FRESHET_TRY(copy(table.name(), parts.name));
     FRESHET_TRY(copy(table.framework_config(), parts.framework_config));
@@ -117,7 +119,7 @@ class Decoder {
  private:
   Status spend(std::size_t bytes) {
     if (budget_.spend(bytes)) return {};
-    return corrupt("its fields share bytes");
+    return corrupt_graph("its fields share bytes");
   }
 
   Status copy(const flatbuffers::String* from, std::string& to) {
@@ -129,7 +131,7 @@ class Decoder {
 
   Status copy(const flatbuffers::Vector<std::uint64_t>* from, Shape& to) {
     if (from == nullptr) return {};
-    if (!has_aligned_elements(from)) return corrupt("a shape is not aligned");
+    if (!has_aligned_elements(from)) return corrupt_graph("a shape is not aligned");
     FRESHET_TRY(spend(from->size() * sizeof(std::uint64_t)));
     to.assign(from->begin(), from->end());
     return {};
@@ -146,8 +148,9 @@ class Decoder {
   Status decode(const fbs::Tensor& table, TensorSpec& spec) {
     FRESHET_TRY(copy(table.name(), spec.name));
     FRESHET_TRY(copy(table.shape(), spec.shape));
-    if (table.dtype() >= kDTypeCount) return corrupt(format("unknown dtype {}", table.dtype()));
-    if (table.role() > static_cast<std::uint8_t>(Role::opaque)) return corrupt(format("unknown role {}", table.role()));
+    if (table.dtype() >= kDTypeCount) return corrupt_graph(format("unknown dtype {}", table.dtype()));
+    if (table.role() > static_cast<std::uint8_t>(Role::opaque))
+      return corrupt_graph(format("unknown role {}", table.role()));
     spec.dtype = static_cast<DType>(table.dtype());
     spec.role = static_cast<Role>(table.role());
     if (table.slice() == nullptr) return {};
@@ -189,16 +192,18 @@ bool is_normal(const Architecture::Parts& before, const Architecture::Parts& aft
 std::vector<std::byte> encode_architecture(const Architecture::Parts& parts) { return Encoder().encode(parts); }
 
 Result<Architecture::Parts> decode_architecture_parts(Bytes bytes) {
-  FRESHET_ASSIGN(const OpenedBuffer opened, OpenedBuffer::open(kWhat, bytes, kArchitectureBytesMax));
-  FRESHET_ASSIGN(const fbs::Architecture* table, opened.root<fbs::Architecture>(kWhat, kIdentifier, kTablesMax));
+  FRESHET_ASSIGN(const OpenedBuffer opened, OpenedBuffer::open(kGraphWhat, bytes, kArchitectureBytesMax));
+  FRESHET_ASSIGN(const fbs::Architecture* table,
+                 opened.root<fbs::Architecture>(kGraphWhat, kGraphIdentifier, kGraphTablesMax));
   return Decoder(opened.content().size()).decode(*table);
 }
 
 Result<std::shared_ptr<const Architecture>> decode_architecture(Bytes bytes) {
   FRESHET_ASSIGN(Architecture::Parts parts, decode_architecture_parts(bytes));
   Architecture::Parts checked = parts;
-  if (Status status = check_and_normalize(checked); !status) return fail(as_corrupt(std::move(status).error(), kWhat));
-  if (!is_normal(parts, checked)) return corrupt("a config or a tensors_of is not in its canonical form");
+  if (Status status = check_and_normalize(checked); !status)
+    return fail(as_corrupt(std::move(status).error(), kGraphWhat));
+  if (!is_normal(parts, checked)) return corrupt_graph("a config or a tensors_of is not in its canonical form");
   return ArchitectureBuilder::assemble(std::move(checked), std::vector<std::byte>(bytes.begin(), bytes.end()));
 }
 

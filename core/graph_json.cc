@@ -11,8 +11,6 @@
 namespace freshet {
 namespace {
 
-tl::unexpected<Error> refuse(std::string message) { return fail(Code::invalid_argument, std::move(message)); }
-
 Result<std::string> read_string(std::string_view what, const JsonDocument& value) {
   if (!value.is_string()) return refuse(format("{} is not a string", what));
   return value.get<std::string>();

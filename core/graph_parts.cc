@@ -10,8 +10,6 @@
 namespace freshet {
 namespace {
 
-tl::unexpected<Error> refuse(std::string message) { return fail(Code::invalid_argument, std::move(message)); }
-
 /// One pass over the parts, in order; each layer is checked against those before it.
 class PartsChecker {
  public:

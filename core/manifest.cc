@@ -9,8 +9,6 @@
 namespace freshet {
 namespace {
 
-tl::unexpected<Error> refuse(std::string message) { return fail(Code::invalid_argument, std::move(message)); }
-
 template <typename Value>
 Status check_keys(std::string_view what, const std::vector<std::pair<std::string, Value>>& entries,
                   std::size_t count_max) {

@@ -12,11 +12,13 @@
 namespace freshet {
 namespace {
 
-constexpr char kIdentifier[] = "FRMF";
-constexpr std::string_view kWhat = "an encoded manifest";
-constexpr std::uint32_t kTablesMax = 16384;  ///< Metrics and tags.
+constexpr char kManifestIdentifier[] = "FRMF";
+constexpr std::string_view kManifestWhat = "an encoded manifest";
+constexpr std::uint32_t kManifestTablesMax = 16384;  ///< Metrics and tags.
 
-tl::unexpected<Error> corrupt(std::string reason) { return fail(Code::corrupt, format("{}: {}", kWhat, reason)); }
+tl::unexpected<Error> corrupt_manifest(std::string reason) {
+  return fail(Code::corrupt, format("{}: {}", kManifestWhat, reason));
+}
 
 fbs::VersionId to_struct(const VersionId& id) {
   return fbs::VersionId(id.run.high, id.run.low, id.incarnation, id.sequence);
@@ -54,22 +56,22 @@ OwnerTable tabulate(const OwnerMap& map) {
 Result<OwnerMap> owners_of(const fbs::Manifest& table, std::size_t tensors) {
   const std::size_t writer_count = table.writers() ? table.writers()->size() : 0;
   const std::size_t owner_count = table.owners() ? table.owners()->size() : 0;
-  if (owner_count != tensors) return corrupt(format("{} owners for {} tensors", owner_count, tensors));
-  if (!has_aligned_elements(table.writers())) return corrupt("its writers are not aligned");
-  if (writer_count > tensors) return corrupt(format("{} writers for {} tensors", writer_count, tensors));
+  if (owner_count != tensors) return corrupt_manifest(format("{} owners for {} tensors", owner_count, tensors));
+  if (!has_aligned_elements(table.writers())) return corrupt_manifest("its writers are not aligned");
+  if (writer_count > tensors) return corrupt_manifest(format("{} writers for {} tensors", writer_count, tensors));
   std::vector<VersionId> writers;
   writers.reserve(writer_count);
   std::unordered_map<VersionId, std::size_t> seen;
   for (std::size_t i = 0; i < writer_count; ++i) {
     writers.push_back(from_struct(*table.writers()->Get(static_cast<std::uint32_t>(i))));
     if (!seen.emplace(writers.back(), i).second)
-      return corrupt(format("writer {} stands twice", to_string(writers.back())));
+      return corrupt_manifest(format("writer {} stands twice", to_string(writers.back())));
   }
   std::vector<SegmentName> owners(owner_count);
   for (std::size_t i = 0; i < owner_count; ++i) {
     const fbs::Owner& owner = *table.owners()->Get(static_cast<std::uint32_t>(i));
     if (owner.writer() >= writer_count) {
-      return corrupt(format("tensor {}: writer {} of {}", i, owner.writer(), writer_count));
+      return corrupt_manifest(format("tensor {}: writer {} of {}", i, owner.writer(), writer_count));
     }
     owners[i] = {.writer = writers[owner.writer()], .tensor = owner.tensor()};
   }
@@ -79,14 +81,14 @@ Result<OwnerMap> owners_of(const fbs::Manifest& table, std::size_t tensors) {
 Status read_metrics_and_tags(const fbs::Manifest& table, DecodeBudget& budget, Manifest& manifest) {
   if (table.metrics() != nullptr) {
     for (const fbs::Metric* metric : *table.metrics()) {
-      if (!budget.spend(metric->name()->size())) return corrupt("its fields share bytes");
-      if (!metric->value()) return corrupt("a metric has no value");
+      if (!budget.spend(metric->name()->size())) return corrupt_manifest("its fields share bytes");
+      if (!metric->value()) return corrupt_manifest("a metric has no value");
       manifest.metrics.emplace_back(metric->name()->str(), *metric->value());
     }
   }
   if (table.tags() != nullptr) {
     for (const fbs::Tag* tag : *table.tags()) {
-      if (!budget.spend(tag->key()->size() + tag->value()->size())) return corrupt("its fields share bytes");
+      if (!budget.spend(tag->key()->size() + tag->value()->size())) return corrupt_manifest("its fields share bytes");
       manifest.tags.emplace_back(tag->key()->str(), tag->value()->str());
     }
   }
@@ -94,7 +96,7 @@ Status read_metrics_and_tags(const fbs::Manifest& table, DecodeBudget& budget, M
 }
 
 Result<const fbs::Manifest*> root_of(const OpenedBuffer& opened) {
-  return opened.root<fbs::Manifest>(kWhat, kIdentifier, kTablesMax);
+  return opened.root<fbs::Manifest>(kManifestWhat, kManifestIdentifier, kManifestTablesMax);
 }
 
 }  // namespace
@@ -133,27 +135,27 @@ std::vector<std::byte> encode_unchecked(const Manifest& manifest, const Digest& 
                      builder, kFormatVersion, model, manifest.name.number, &id, manifest.ancestor ? &ancestor : nullptr,
                      ancestor_model, manifest.ancestor_name.number, manifest.step, manifest.created_unix_ns,
                      metric_vector, tag_vector, &architecture, writer_vector, owner_vector, digest_vector),
-                 kIdentifier);
+                 kManifestIdentifier);
   return seal(builder);
 }
 
 Result<Digest> architecture_digest_of(Bytes encoded_manifest) {
-  FRESHET_ASSIGN(const OpenedBuffer opened, OpenedBuffer::open(kWhat, encoded_manifest, kManifestBytesMax));
+  FRESHET_ASSIGN(const OpenedBuffer opened, OpenedBuffer::open(kManifestWhat, encoded_manifest, kManifestBytesMax));
   FRESHET_ASSIGN(const fbs::Manifest* table, root_of(opened));
   return from_struct(*table->architecture());
 }
 
 Result<Manifest> decode_manifest(Bytes bytes, std::shared_ptr<const Architecture> architecture) {
   FRESHET_CHECK(architecture != nullptr);
-  FRESHET_ASSIGN(const OpenedBuffer opened, OpenedBuffer::open(kWhat, bytes, kManifestBytesMax));
+  FRESHET_ASSIGN(const OpenedBuffer opened, OpenedBuffer::open(kManifestWhat, bytes, kManifestBytesMax));
   FRESHET_ASSIGN(const fbs::Manifest* table, root_of(opened));
   if (const Digest named = from_struct(*table->architecture()); named != architecture->digest()) {
-    return corrupt(format("it names architecture {}, not {}", to_hex(named), to_hex(architecture->digest())));
+    return corrupt_manifest(format("it names architecture {}, not {}", to_hex(named), to_hex(architecture->digest())));
   }
   const std::size_t tensors = architecture->tensors().size();
   const std::size_t digests = table->digests() ? table->digests()->size() : 0;
-  if (digests != tensors) return corrupt(format("{} digests for {} tensors", digests, tensors));
-  if (!has_aligned_elements(table->digests())) return corrupt("its digests are not aligned");
+  if (digests != tensors) return corrupt_manifest(format("{} digests for {} tensors", digests, tensors));
+  if (!has_aligned_elements(table->digests())) return corrupt_manifest("its digests are not aligned");
   DecodeBudget budget(opened.content().size());
   Manifest manifest{.name = {table->model()->str(), table->number()},
                     .id = from_struct(*table->id()),
@@ -169,7 +171,7 @@ Result<Manifest> decode_manifest(Bytes bytes, std::shared_ptr<const Architecture
   for (std::size_t i = 0; i < digests; ++i) {
     manifest.digests.push_back(from_struct(*table->digests()->Get(static_cast<std::uint32_t>(i))));
   }
-  if (Status status = check(manifest); !status) return fail(as_corrupt(std::move(status).error(), kWhat));
+  if (Status status = check(manifest); !status) return fail(as_corrupt(std::move(status).error(), kManifestWhat));
   return manifest;
 }
 

@@ -56,6 +56,8 @@ inline tl::unexpected<Error> fail(Code code, std::string message) {
   return tl::unexpected<Error>(Error(code, std::move(message)));
 }
 inline tl::unexpected<Error> fail(Error error) { return tl::unexpected<Error>(std::move(error)); }
+/// What was asked or handed over is not allowed: invalid_argument.
+inline tl::unexpected<Error> refuse(std::string message) { return fail(Code::invalid_argument, std::move(message)); }
 
 /// Maps errno to a Code: ENOENT is not_found, ENOSPC and ENOMEM are out_of_space, and so on; the message ends with the
 /// system's own words.

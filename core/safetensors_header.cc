@@ -127,7 +127,7 @@ class HeaderReader : public nlohmann::json_sax<Json> {
   std::string error_;
 };
 
-tl::unexpected<Error> corrupt(std::string reason) { return fail(Code::corrupt, std::move(reason)); }
+tl::unexpected<Error> corrupt_header(std::string reason) { return fail(Code::corrupt, std::move(reason)); }
 
 /// Sorted by begin, the entries must cover the data without gap and without overlap.
 Status check_layout(const std::vector<SafetensorsHeader::Entry>& entries, std::uint64_t data_bytes) {
@@ -135,19 +135,20 @@ Status check_layout(const std::vector<SafetensorsHeader::Entry>& entries, std::u
   for (const SafetensorsHeader::Entry& entry : entries) {
     const std::string name = shown(entry.spec.name);
     if (entry.end < entry.begin || entry.end > data_bytes) {
-      return corrupt(format("tensor {}: bytes {} to {} are outside of the file's {} data bytes", name, entry.begin,
-                            entry.end, data_bytes));
+      return corrupt_header(format("tensor {}: bytes {} to {} are outside of the file's {} data bytes", name,
+                                   entry.begin, entry.end, data_bytes));
     }
     if (entry.end - entry.begin != entry.spec.bytes()) {
-      return corrupt(format("tensor {}: {} bytes for {}", name, entry.end - entry.begin,
-                            describe(entry.spec.dtype, entry.spec.shape)));
+      return corrupt_header(format("tensor {}: {} bytes for {}", name, entry.end - entry.begin,
+                                   describe(entry.spec.dtype, entry.spec.shape)));
     }
-    if (entry.begin < covered) return corrupt(format("tensor {} overlaps the one before it", name));
+    if (entry.begin < covered) return corrupt_header(format("tensor {} overlaps the one before it", name));
     if (entry.begin > covered)
-      return corrupt(format("a hole of {} bytes before tensor {}", entry.begin - covered, name));
+      return corrupt_header(format("a hole of {} bytes before tensor {}", entry.begin - covered, name));
     covered = entry.end;
   }
-  if (covered != data_bytes) return corrupt(format("{} bytes at the end belong to no tensor", data_bytes - covered));
+  if (covered != data_bytes)
+    return corrupt_header(format("{} bytes at the end belong to no tensor", data_bytes - covered));
   return {};
 }
 
@@ -155,18 +156,19 @@ Status check_layout(const std::vector<SafetensorsHeader::Entry>& entries, std::u
 
 Result<SafetensorsHeader> parse_safetensors_header(std::string_view json, std::uint64_t data_bytes) {
   if (json.size() > kSafetensorsHeaderBytesMax) {
-    return corrupt(format("a header of {} bytes is over the limit of {}", json.size(), kSafetensorsHeaderBytesMax));
+    return corrupt_header(
+        format("a header of {} bytes is over the limit of {}", json.size(), kSafetensorsHeaderBytesMax));
   }
-  if (json.empty() || json.front() != '{') return corrupt("the header does not start with '{'");
+  if (json.empty() || json.front() != '{') return corrupt_header("the header does not start with '{'");
   HeaderReader reader;
   try {
-    if (!Json::sax_parse(json.begin(), json.end(), &reader)) return corrupt(reader.error());
+    if (!Json::sax_parse(json.begin(), json.end(), &reader)) return corrupt_header(reader.error());
   } catch (const std::exception& error) {
-    return corrupt(json_error_text(error.what()));
+    return corrupt_header(json_error_text(error.what()));
   }
   SafetensorsHeader header = reader.take();
   for (const SafetensorsHeader::Entry& entry : header.entries) {
-    if (Status status = entry.spec.check(); !status) return corrupt(status.error().message());
+    if (Status status = entry.spec.check(); !status) return corrupt_header(status.error().message());
   }
   std::sort(header.entries.begin(), header.entries.end(), [](const auto& left, const auto& right) {
     return std::tie(left.begin, left.end) < std::tie(right.begin, right.end);

@@ -11,8 +11,6 @@ namespace {
 
 constexpr std::string_view kMetadataKey = "__metadata__";
 
-tl::unexpected<Error> refuse(std::string reason) { return fail(Code::invalid_argument, std::move(reason)); }
-
 Status check_tensors(std::span<const TensorView> tensors) {
   std::unordered_set<std::string_view> names;
   for (const TensorView& tensor : tensors) {

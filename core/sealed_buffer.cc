@@ -3,21 +3,12 @@
 #include <algorithm>
 
 #include "core/format.h"
+#include "core/little_endian.h"
 
 namespace freshet {
 namespace {
 
 constexpr std::size_t kAlignment = 8;
-
-void store_little_endian(std::byte* to, std::uint64_t value) {
-  for (std::size_t i = 0; i < 8; ++i) to[i] = static_cast<std::byte>((value >> (8 * i)) & 0xff);
-}
-
-std::uint64_t load_little_endian(const std::byte* from) {
-  std::uint64_t value = 0;
-  for (std::size_t i = 0; i < 8; ++i) value |= static_cast<std::uint64_t>(from[i]) << (8 * i);
-  return value;
-}
 
 }  // namespace
 
@@ -44,7 +35,8 @@ Result<OpenedBuffer> OpenedBuffer::open(std::string_view what, Bytes sealed, std
   OpenedBuffer opened;
   opened.content_ = sealed.first(sealed.size() - kSealBytes);
   const std::byte* trailer = sealed.data() + opened.content_.size();
-  const Digest digest{.low = load_little_endian(trailer), .high = load_little_endian(trailer + 8)};
+  const Digest digest{.low = load_little_endian<std::uint64_t>(trailer),
+                      .high = load_little_endian<std::uint64_t>(trailer + 8)};
   if (digest_of(opened.content_) != digest) {
     return fail(Code::corrupt, format("{} of {} bytes does not match its own digest", what, sealed.size()));
   }

@@ -8,10 +8,8 @@ namespace freshet {
 namespace {
 
 constexpr std::uint64_t kCacheLineBytes = 64;
-constexpr std::uint64_t kPageBytes = 4096;
+constexpr std::uint64_t kAlignedBytes = 4096;
 constexpr std::uint32_t kNoTensor = 0xFFFFFFFF;
-
-std::uint64_t round_up(std::uint64_t bytes, std::uint64_t unit) { return (bytes + unit - 1) / unit * unit; }
 
 /// An empty tensor takes a cache line too, so that every segment has a place of its own.
 std::uint64_t span_of(std::uint64_t bytes) {
@@ -20,7 +18,9 @@ std::uint64_t span_of(std::uint64_t bytes) {
 
 }  // namespace
 
-std::uint64_t segment_alignment(std::uint64_t bytes) { return bytes >= kPageBytes ? kPageBytes : kCacheLineBytes; }
+std::uint64_t segment_alignment(std::uint64_t bytes) {
+  return bytes >= kAlignedBytes ? kAlignedBytes : kCacheLineBytes;
+}
 
 Result<std::uint32_t> SegmentPool::add_slab(std::uint64_t bytes) {
   if (slab_bytes_ > options_.limit_bytes || bytes > options_.limit_bytes - slab_bytes_) {

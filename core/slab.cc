@@ -15,6 +15,7 @@
 #include <string>
 #include <utility>
 
+#include "core/arena.h"
 #include "core/check.h"
 #include "core/format.h"
 
@@ -26,8 +27,6 @@ constexpr std::uint64_t kHugePageBytes = std::uint64_t{2} << 20;
 constexpr std::uint64_t kSlabBytesMax = std::uint64_t{1} << 46;  // More than a process can map of anything else.
 /// Left to the rest of the machine: allocating the last page would bring the kernel's killer, not an error.
 constexpr std::uint64_t kMemoryReserveBytes = std::uint64_t{64} << 20;
-
-std::uint64_t round_up(std::uint64_t bytes, std::uint64_t unit) { return (bytes + unit - 1) / unit * unit; }
 
 std::uint64_t page_bytes() {
   static const auto bytes = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));

@@ -164,7 +164,8 @@ class SlotComputer {
     return state;
   }
 
-  static SlotId end(ConfigHashes::State state, std::string_view inputs, std::uint64_t k) {
+  static SlotId end(const ConfigHashes::State& begun, std::string_view inputs, std::uint64_t k) {
+    ConfigHashes::State state = begun;
     std::string ordinal;
     append_little_endian(ordinal, k);
     update(state, inputs);

@@ -8,14 +8,14 @@
 namespace freshet {
 namespace {
 
-constexpr std::size_t kNamesInMessage = 5;
+constexpr std::size_t kModelsInMessage = 5;
 
 std::string some_models(const std::map<std::string, Catalog::Versions>& models) {
   if (models.empty()) return "the repository is empty";
   std::string text = "here are: ";
   std::size_t count = 0;
   for (const auto& [model, versions] : models) {
-    if (count == kNamesInMessage) return text + ", …";
+    if (count == kModelsInMessage) return text + ", …";
     text += (count++ == 0 ? "" : ", ") + model;
   }
   return text;

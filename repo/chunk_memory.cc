@@ -11,8 +11,8 @@ namespace freshet {
 namespace {
 
 /// A chunk's block: the value, its key and lengths, and the block's end.
-constexpr std::size_t kPieceBytes = kChunkBytes + 4096;
-constexpr std::size_t kPieceBytesMin = kPieceBytes / 4;
+constexpr std::size_t kChunkPieceBytes = kChunkBytes + 4096;
+constexpr std::size_t kChunkPieceBytesMin = kChunkPieceBytes / 4;
 
 class ChunkMemory final : public rocksdb::MemoryAllocator {
  public:
@@ -23,7 +23,7 @@ class ChunkMemory final : public rocksdb::MemoryAllocator {
   const char* Name() const override { return "freshet.ChunkMemory"; }
 
   void* Allocate(std::size_t bytes) override {
-    const bool piece = bytes >= kPieceBytesMin && bytes <= kPieceBytes;
+    const bool piece = bytes >= kChunkPieceBytesMin && bytes <= kChunkPieceBytes;
     if (piece) {
       const MutexLock lock(mutex_);
       if (!kept_.empty()) {
@@ -34,7 +34,7 @@ class ChunkMemory final : public rocksdb::MemoryAllocator {
     }
     // A word before it says which kind it is.
     auto* memory =
-        static_cast<std::max_align_t*>(std::malloc(sizeof(std::max_align_t) + (piece ? kPieceBytes : bytes)));
+        static_cast<std::max_align_t*>(std::malloc(sizeof(std::max_align_t) + (piece ? kChunkPieceBytes : bytes)));
     if (memory == nullptr) throw std::bad_alloc();
     *reinterpret_cast<bool*>(memory) = piece;
     return memory + 1;

@@ -29,9 +29,9 @@ Status noted(Status read, std::string_view what, std::vector<std::string>& notes
 }
 
 /// Sums up by writer; one object for what goes, one for what stays.
-class Rows {
+class GarbageRows {
  public:
-  explicit Rows(const Catalog& catalog) : catalog_(catalog) {}
+  explicit GarbageRows(const Catalog& catalog) : catalog_(catalog) {}
 
   GcRow& at(const VersionId& writer) {
     const auto [found, is_new] = rows_.try_emplace(writer);
@@ -90,7 +90,7 @@ Result<Garbage> find_garbage(const Backend& backend, const References& reference
 }
 
 std::vector<GcRow> rows_of(const Garbage& garbage, const Catalog& catalog) {
-  Rows rows(catalog);
+  GarbageRows rows(catalog);
   for (const auto& [key, bytes] : garbage.blobs) {
     const VersionId writer = segment_of_blob(key).value_or(SegmentName{}).writer;
     GcRow& row = rows.at(writer);

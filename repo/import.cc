@@ -11,14 +11,6 @@
 namespace freshet {
 namespace {
 
-struct SlotHash {
-  std::size_t operator()(const SlotId& slot) const noexcept {
-    std::size_t hash = 0;
-    for (std::size_t i = 0; i < sizeof(hash); ++i) hash = (hash << 8) | slot.bytes[i];
-    return hash;
-  }
-};
-
 using Given = std::map<std::string_view, const TensorView*>;
 
 Result<Given> given_by_name(std::span<const TensorView> tensors) {
@@ -36,12 +28,12 @@ Result<Given> given_by_name(std::span<const TensorView> tensors) {
   return given;
 }
 
-bool same_kind(const TensorSpec& a, const TensorSpec& b) { return a.dtype == b.dtype && a.shape == b.shape; }
+bool same_type(const TensorSpec& a, const TensorSpec& b) { return a.dtype == b.dtype && a.shape == b.shape; }
 
 bool has_all(const Architecture& architecture, const Given& given) {
   for (const auto& [name, view] : given) {
     const auto tensor = architecture.tensor_named(name);
-    if (!tensor || !same_kind(architecture.tensors()[*tensor], view->spec)) return false;
+    if (!tensor || !same_type(architecture.tensors()[*tensor], view->spec)) return false;
   }
   return true;
 }
@@ -67,7 +59,7 @@ class Inheritance {
   Inheritance(const Architecture& graph, const VersionRecord* ancestor) : of_(graph.tensors().size()) {
     if (ancestor == nullptr || !ancestor->has_weights) return;
     const Architecture& other = *ancestor->manifest.architecture;
-    std::unordered_map<SlotId, const Layer*, SlotHash> layers;
+    std::unordered_map<SlotId, const Layer*> layers;
     for (std::size_t i = 0; i < other.layers().size(); ++i) layers.emplace(other.slots()[i], &other.layers()[i]);
     for (std::size_t i = 0; i < graph.layers().size(); ++i) {
       const auto found = layers.find(graph.slots()[i]);
@@ -83,7 +75,7 @@ class Inheritance {
     for (const LayerTensor& tensor : layer.tensors) {
       for (const LayerTensor& candidate : there.tensors) {
         if (candidate.name != tensor.name) continue;
-        if (!same_kind(graph.tensors()[tensor.tensor], other.tensors()[candidate.tensor])) continue;
+        if (!same_type(graph.tensors()[tensor.tensor], other.tensors()[candidate.tensor])) continue;
         of_[tensor.tensor] = candidate.tensor;
       }
     }
@@ -114,7 +106,7 @@ Status stage_tensors(StagedPut& staged, const Given& given, const VersionRecord*
       const char* hint = ancestor != nullptr ? " and does not lie in the common prefix with the ancestor" : "";
       return fail(Code::invalid_argument, format("tensor {} is missing{}", spec.name, hint));
     }
-    if (found != given.end() && !same_kind(spec, found->second->spec)) {
+    if (found != given.end() && !same_type(spec, found->second->spec)) {
       const TensorSpec& file = found->second->spec;
       return fail(Code::invalid_argument, format("tensor {} is {}; the graph has {}", spec.name,
                                                  describe(file.dtype, file.shape), describe(spec.dtype, spec.shape)));

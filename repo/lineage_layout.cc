@@ -13,16 +13,16 @@ namespace {
 constexpr std::size_t kNone = LineageLayout::kNone;
 
 /// Who is whose child, in the order of the rows.
-struct Family {
+struct Kinship {
   std::vector<std::size_t> parent;
   std::vector<std::vector<std::size_t>> children;
 };
 
-Family family_of(std::span<const LineageRow> rows) {
+Kinship family_of(std::span<const LineageRow> rows) {
   std::map<VersionName, std::size_t> by_name;
   for (std::size_t i = 0; i < rows.size(); ++i) by_name.emplace(rows[i].version, i);
-  Family family{.parent = std::vector<std::size_t>(rows.size(), kNone),
-                .children = std::vector<std::vector<std::size_t>>(rows.size())};
+  Kinship family{.parent = std::vector<std::size_t>(rows.size(), kNone),
+                 .children = std::vector<std::vector<std::size_t>>(rows.size())};
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const auto ancestor = by_name.find(rows[i].ancestor);
     if (ancestor != by_name.end()) family.parent[i] = ancestor->second;
@@ -45,7 +45,7 @@ Family family_of(std::span<const LineageRow> rows) {
 }  // namespace
 
 LineageLayout layout_of(std::span<const LineageRow> rows) {
-  const Family family = family_of(rows);
+  const Kinship family = family_of(rows);
   LineageLayout layout{.parent = family.parent,
                        .column = std::vector<std::uint32_t>(rows.size(), 0),
                        .line = std::vector<double>(rows.size(), 0)};

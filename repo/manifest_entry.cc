@@ -11,10 +11,10 @@
 namespace freshet {
 namespace {
 
-constexpr std::size_t kTensorsMax = std::size_t{1} << 18;
+constexpr std::size_t kEntryTensorsMax = std::size_t{1} << 18;
 constexpr std::int64_t kNoShift = 0;
 
-tl::unexpected<Error> damaged() { return fail(Code::corrupt, "its manifest is damaged"); }
+tl::unexpected<Error> damaged_manifest() { return fail(Code::corrupt, "its manifest is damaged"); }
 
 /// Behind the FlatBuffer: its digest, low half first, little-endian.
 constexpr std::size_t kSealBytes = 16;
@@ -32,14 +32,14 @@ std::array<std::uint8_t, kSealBytes> seal_of(std::string_view content) {
 class OpenedEntry {
  public:
   static Result<OpenedEntry> open(std::string_view sealed) {
-    if (sealed.size() < kSealBytes) return damaged();
+    if (sealed.size() < kSealBytes) return damaged_manifest();
     const std::string_view content = sealed.substr(0, sealed.size() - kSealBytes);
     const auto seal = seal_of(content);
-    if (std::memcmp(seal.data(), sealed.data() + content.size(), kSealBytes) != 0) return damaged();
+    if (std::memcmp(seal.data(), sealed.data() + content.size(), kSealBytes) != 0) return damaged_manifest();
     OpenedEntry opened;
     opened.buffer_ = aligned_copy(content);
     opened.table_ = verified<stored::ManifestEntry>(opened.buffer_, content.size());
-    if (opened.table_ == nullptr) return damaged();
+    if (opened.table_ == nullptr) return damaged_manifest();
     return opened;
   }
 
@@ -246,16 +246,16 @@ class OwnerReader {
 
   Status read(Manifest& manifest) {
     const std::size_t tensors = entry_.tensors();
-    if (tensors > kTensorsMax) return damaged();
+    if (tensors > kEntryTensorsMax) return damaged_manifest();
     std::vector<SegmentName> owners(tensors);
     manifest.digests.resize(tensors);
     for (std::uint32_t tensor = 0; tensor < tensors; ++tensor) {
       const bool good = read_one(tensor, owners[tensor], manifest.digests[tensor]);
-      if (!good) return damaged();
+      if (!good) return damaged_manifest();
     }
     const bool all_used = written_ == size_of(entry_.written()) && adopted_ == size_of(entry_.adopted()) &&
                           from_ == size_of(entry_.adopted_from()) && digests_ == size_of(entry_.digests());
-    if (!all_used) return damaged();
+    if (!all_used) return damaged_manifest();
     manifest.owners = OwnerMap(std::move(owners));
     return {};
   }
@@ -332,23 +332,23 @@ Status read_annotations(const stored::ManifestEntry& entry, const Manifest* base
     return true;
   };
   if (entry.metrics() != nullptr) {
-    if (entry.metrics()->size() > kMetricsMax) return damaged();
+    if (entry.metrics()->size() > kMetricsMax) return damaged_manifest();
     for (const stored::StoredMetric* metric : *entry.metrics()) {
       const auto value = metric->value();
-      if (!value.has_value() || !spend(metric->name()->size())) return damaged();
+      if (!value.has_value() || !spend(metric->name()->size())) return damaged_manifest();
       manifest.metrics.emplace_back(metric->name()->str(), value.value());
     }
   }
   if (entry.tags() == nullptr) return {};
-  if (entry.tags()->size() > kTagsMax) return damaged();
+  if (entry.tags()->size() > kTagsMax) return damaged_manifest();
   for (const stored::StoredTag* tag : *entry.tags()) {
     const std::size_t i = manifest.tags.size();
     if (tag->same()) {
-      if (base == nullptr || i >= base->tags.size()) return damaged();
+      if (base == nullptr || i >= base->tags.size()) return damaged_manifest();
       manifest.tags.push_back(base->tags[i]);
     } else {
-      if (tag->key() == nullptr || tag->value() == nullptr) return damaged();
-      if (!spend(tag->key()->size() + tag->value()->size())) return damaged();
+      if (tag->key() == nullptr || tag->value() == nullptr) return damaged_manifest();
+      if (!spend(tag->key()->size() + tag->value()->size())) return damaged_manifest();
       manifest.tags.emplace_back(tag->key()->str(), tag->value()->str());
     }
   }
@@ -359,7 +359,7 @@ Status read_annotations(const stored::ManifestEntry& entry, const Manifest* base
 
 Result<UnprovedManifest> decode_entry(std::string_view bytes, const Manifest* base) {
   FRESHET_ASSIGN(const OpenedEntry entry, OpenedEntry::open(bytes));
-  if (!is_aligned(*entry) || entry->base().has_value() != (base != nullptr)) return damaged();
+  if (!is_aligned(*entry) || entry->base().has_value() != (base != nullptr)) return damaged_manifest();
   UnprovedManifest decoded;
   Manifest& manifest = decoded.manifest;
   manifest.name = {.model = entry->model()->str(), .number = entry->number()};

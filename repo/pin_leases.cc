@@ -11,9 +11,9 @@ namespace freshet {
 namespace {
 
 constexpr std::uint64_t kCountMax = std::numeric_limits<std::uint64_t>::max();
-constexpr std::size_t kHexDigits = 16;
+constexpr std::size_t kLeaseHexDigits = 16;
 
-Error damaged() { return Error(Code::corrupt, "the record of a pin is damaged"); }
+Error damaged_pin() { return Error(Code::corrupt, "the record of a pin is damaged"); }
 
 bool parse_part(std::string_view text, int base, std::uint64_t& number) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, base);
@@ -22,10 +22,10 @@ bool parse_part(std::string_view text, int base, std::uint64_t& number) {
 
 // "LEASE:COUNT"
 bool parse(std::string_view text, PinRow::Leased& leased) {
-  return text.size() > 2 * kHexDigits + 1 && text[2 * kHexDigits] == ':' &&
-         parse_part(text.substr(0, kHexDigits), 16, leased.lease.high) &&
-         parse_part(text.substr(kHexDigits, kHexDigits), 16, leased.lease.low) &&
-         parse_part(text.substr(2 * kHexDigits + 1), 10, leased.count) && leased.count != 0;
+  return text.size() > 2 * kLeaseHexDigits + 1 && text[2 * kLeaseHexDigits] == ':' &&
+         parse_part(text.substr(0, kLeaseHexDigits), 16, leased.lease.high) &&
+         parse_part(text.substr(kLeaseHexDigits, kLeaseHexDigits), 16, leased.lease.low) &&
+         parse_part(text.substr(2 * kLeaseHexDigits + 1), 10, leased.count) && leased.count != 0;
 }
 
 }  // namespace
@@ -99,17 +99,17 @@ std::string encode(const PinRow& row) {
 Result<PinRow> decode_pin(std::string_view text) {
   PinRow row;
   const std::size_t first = std::min(text.find(' '), text.size());
-  if (!parse_part(text.substr(0, first), 10, row.stay)) return fail(damaged());
+  if (!parse_part(text.substr(0, first), 10, row.stay)) return fail(damaged_pin());
   for (std::size_t at = first; at < text.size();) {
     const std::size_t end = std::min(text.find(' ', at + 1), text.size());
     PinRow::Leased one;
-    if (!parse(text.substr(at + 1, end - at - 1), one)) return fail(damaged());
-    if (!row.leased.empty() && row.leased.back().lease >= one.lease) return fail(damaged());
+    if (!parse(text.substr(at + 1, end - at - 1), one)) return fail(damaged_pin());
+    if (!row.leased.empty() && row.leased.back().lease >= one.lease) return fail(damaged_pin());
     row.leased.push_back(one);
-    if (row.leased.size() > kLeasesPerPinMax) return fail(damaged());
+    if (row.leased.size() > kLeasesPerPinMax) return fail(damaged_pin());
     at = end;
   }
-  if (row.empty()) return fail(damaged());
+  if (row.empty()) return fail(damaged_pin());
   return row;
 }
 

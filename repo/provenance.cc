@@ -1,7 +1,6 @@
 /// What owner maps tell: who wrote a version's tensors, and what two versions have in common.
 
 #include <algorithm>
-#include <cstring>
 #include <unordered_map>
 
 #include "repo/local_repository.h"
@@ -10,14 +9,7 @@
 namespace freshet {
 namespace {
 
-struct SlotHash {
-  std::size_t operator()(const SlotId& slot) const noexcept {
-    std::size_t hash = 0;
-    std::memcpy(&hash, slot.bytes.data(), sizeof(hash));
-    return hash;
-  }
-};
-using LayersBySlot = std::unordered_map<SlotId, const Layer*, SlotHash>;
+using LayersBySlot = std::unordered_map<SlotId, const Layer*>;
 
 LayersBySlot layers_by_slot(const Architecture& architecture) {
   LayersBySlot layers;

@@ -18,7 +18,7 @@
 namespace freshet {
 namespace {
 
-constexpr int kTriesMax = 8;  ///< Each one is lost to a retirement.
+constexpr int kPutTriesMax = 8;  ///< Each one is lost to a retirement.
 
 // The segments of the owner map that are not stored yet, in their order.
 Result<std::vector<NewSegment>> segments_to_store(const Backend& backend, const Manifest& manifest,
@@ -210,7 +210,7 @@ Result<VersionName> LocalRepository::put(const Manifest& manifest,
     impl_->end(put);
     if (stored) return put.manifest.name;
     // What it inherits went while it was written: from the beginning, where it is asked for or refused.
-    if (put.inherited_lost && tries < kTriesMax) continue;
+    if (put.inherited_lost && tries < kPutTriesMax) continue;
     return fail(Error(stored.error()).with_context("put " + to_string(put.manifest.name)));
   }
 }

@@ -12,7 +12,7 @@ namespace freshet {
 namespace {
 
 constexpr std::size_t kSegmentsMax = std::size_t{1} << 20;
-constexpr std::uint64_t kPieceBytes = std::uint64_t{4} << 20;
+constexpr std::uint64_t kScanPieceBytes = std::uint64_t{4} << 20;
 constexpr std::size_t kRevivedPerTurn = 256;
 
 using TensorsOf = std::map<VersionId, std::vector<std::uint32_t>>;  ///< By writer.
@@ -27,11 +27,11 @@ std::vector<SegmentName> segments_of_writer(const VersionId& writer, const std::
 // Proves it whole, so that one of the same name that is something else is not taken for it.
 Result<bool> blob_has(const Backend& backend, const Repository::SegmentContent& content) {
   const std::string key = segment_key(content.segment);
-  std::vector<std::byte> piece(static_cast<std::size_t>(std::min(content.bytes, kPieceBytes)));
+  std::vector<std::byte> piece(static_cast<std::size_t>(std::min(content.bytes, kScanPieceBytes)));
   DigestStream stream;
   std::uint64_t offset = 0;
   do {
-    const MutableBytes part(piece.data(), static_cast<std::size_t>(std::min(content.bytes - offset, kPieceBytes)));
+    const MutableBytes part(piece.data(), static_cast<std::size_t>(std::min(content.bytes - offset, kScanPieceBytes)));
     const Status read = backend.read_blob(key, offset, part);
     if (!read && (read.error().code() == Code::not_found || read.error().code() == Code::corrupt)) return false;
     FRESHET_TRY(read);
@@ -56,7 +56,7 @@ Result<std::uint64_t> LocalRepository::revive_segments(std::span<const SegmentCo
     Backend::Batch batch;
     std::vector<std::uint64_t> sizes;
     const std::size_t end = std::min(segments.size(), next + kRevivedPerTurn);
-    for (std::uint64_t looked = 0; looked < kPieceBytes && next < end; ++next) {
+    for (std::uint64_t looked = 0; looked < kScanPieceBytes && next < end; ++next) {
       const SegmentContent& content = segments[next];
       if (impl_->segments_in_flight.count(content.segment) != 0) continue;
       const std::string key = segment_record_key(content.segment);

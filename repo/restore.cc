@@ -12,10 +12,10 @@
 namespace freshet {
 namespace {
 
-using Given = std::unordered_map<std::string_view, const TensorView*>;
+using GivenTensors = std::unordered_map<std::string_view, const TensorView*>;
 
-Result<Given> given_by_name(const std::vector<std::string>& wanted, std::span<const TensorView> tensors) {
-  Given given;
+Result<GivenTensors> wanted_by_name(const std::vector<std::string>& wanted, std::span<const TensorView> tensors) {
+  GivenTensors given;
   for (const TensorView& tensor : tensors) given.emplace(tensor.spec.name, &tensor);
   for (const std::string& name : wanted) {
     if (given.count(name) == 0) return fail(Code::corrupt, format("tensor {} was exported, and is not there", name));
@@ -27,7 +27,7 @@ Result<Given> given_by_name(const std::vector<std::string>& wanted, std::span<co
   return given;
 }
 
-Result<std::shared_ptr<const Architecture>> architecture_of(const RestoreRequest& request, const Given& given) {
+Result<std::shared_ptr<const Architecture>> architecture_of(const RestoreRequest& request, const GivenTensors& given) {
   std::shared_ptr<const Architecture> graph = request.architecture;
   if (graph == nullptr) {
     std::vector<TensorSpec> specs;
@@ -39,7 +39,7 @@ Result<std::shared_ptr<const Architecture>> architecture_of(const RestoreRequest
                                                              : "its graph is not the one that was exported");
 }
 
-Status check_bytes(const VersionSheet& sheet, const Architecture& graph, const Given& given) {
+Status check_bytes(const VersionSheet& sheet, const Architecture& graph, const GivenTensors& given) {
   const auto specs = graph.tensors();
   if (specs.size() != sheet.tensors.size()) {
     return fail(Code::corrupt, format("{} tensors were exported of a graph of {}", sheet.tensors.size(), specs.size()));
@@ -178,7 +178,7 @@ Result<Restored> restore_version(Repository& repository, const RestoreRequest& r
     return fail(Code::corrupt, "its graph was exported, and is not there");
   }
   const auto tensors = request.tensors.value_or(std::span<const TensorView>());
-  FRESHET_ASSIGN(const Given given, given_by_name(sheet.tensors, tensors));
+  FRESHET_ASSIGN(const GivenTensors given, wanted_by_name(sheet.tensors, tensors));
   Manifest manifest = sheet.manifest;
   FRESHET_ASSIGN(manifest.architecture, architecture_of(request, given));
   if (sheet.has_weights) {

@@ -11,16 +11,16 @@ namespace freshet {
 namespace {
 
 constexpr Duration kWaitMax = std::chrono::hours(24);
-constexpr std::size_t kNamesInMessage = 5;
+constexpr std::size_t kHoldersInMessage = 5;
 constexpr Duration kLookAgainMin = std::chrono::milliseconds(10);
 constexpr Duration kLookAgainMax = std::chrono::seconds(1);
 
 std::string some_of(const std::vector<std::string>& holders) {
   std::string text;
-  for (std::size_t i = 0; i < std::min(holders.size(), kNamesInMessage); ++i) {
+  for (std::size_t i = 0; i < std::min(holders.size(), kHoldersInMessage); ++i) {
     text += (i == 0 ? "" : ", ") + holders[i];
   }
-  if (holders.size() > kNamesInMessage) text += format(" and {} more", holders.size() - kNamesInMessage);
+  if (holders.size() > kHoldersInMessage) text += format(" and {} more", holders.size() - kHoldersInMessage);
   return text;
 }
 

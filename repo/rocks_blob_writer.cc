@@ -20,14 +20,14 @@ namespace {
 rocksdb::Slice slice_of(Bytes bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
 
 /// A table file that grows outside the database; its keys ascend.
-class TableFile {
+class NewTable {
  public:
-  explicit TableFile(RocksStore& store)
+  explicit NewTable(RocksStore& store)
       : path_(store.new_table_path()),
         writer_(rocksdb::EnvOptions(options()), options(), store.payloads, /*invalidate_page_cache=*/false) {}
-  ~TableFile() { ::unlink(path_.c_str()); }
-  TableFile(const TableFile&) = delete;
-  TableFile& operator=(const TableFile&) = delete;
+  ~NewTable() { ::unlink(path_.c_str()); }
+  NewTable(const NewTable&) = delete;
+  NewTable& operator=(const NewTable&) = delete;
 
   rocksdb::Status open() { return writer_.Open(path_); }
   rocksdb::Status add(const std::string& key, Bytes bytes) { return writer_.Put(key, slice_of(bytes)); }
@@ -111,7 +111,7 @@ class RocksBlobWriter final : public BlobWriter {
   }
 
   Status begin_table() {
-    tables_.push_back(std::make_unique<TableFile>(store_));
+    tables_.push_back(std::make_unique<NewTable>(store_));
     open_table_ = true;
     return status_of(tables_.back()->open(), "begin a table");
   }
@@ -141,7 +141,7 @@ class RocksBlobWriter final : public BlobWriter {
   std::uint64_t inline_bytes_ = 0;
   bool chunked_ = false;
   std::vector<std::pair<std::string, BlobHead>> heads_;
-  std::vector<std::unique_ptr<TableFile>> tables_;
+  std::vector<std::unique_ptr<NewTable>> tables_;
   bool open_table_ = false;
   std::string last_key_;
 };

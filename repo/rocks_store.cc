@@ -32,9 +32,9 @@ constexpr char kIncoming[] = "incoming";
 // A damaged table cannot be compacted. For RocksDB that is reason enough to take no writes until it is opened again,
 // and then to fail the same way. But nothing is lost by leaving the tables as they are, and much by not being able to
 // retire what is damaged: so that error is none, and whoever writes next has no more such compactions begun.
-class Listener final : public rocksdb::EventListener {
+class RocksListener final : public rocksdb::EventListener {
  public:
-  explicit Listener(std::shared_ptr<RocksStore::Events> events) : events_(std::move(events)) {}
+  explicit RocksListener(std::shared_ptr<RocksStore::Events> events) : events_(std::move(events)) {}
   void OnBackgroundError(rocksdb::BackgroundErrorReason reason, rocksdb::Status* error) override {
     if (reason == rocksdb::BackgroundErrorReason::kCompaction && error->IsCorruption()) {
       events_->damaged = true;
@@ -77,7 +77,7 @@ rocksdb::DBOptions db_options(const RocksOptions& options, const std::shared_ptr
   db.bytes_per_sync = 8 << 20;
   db.advise_random_on_open = false;
   db.info_log = std::make_shared<NoDiary>();
-  db.listeners.push_back(std::make_shared<Listener>(events));
+  db.listeners.push_back(std::make_shared<RocksListener>(events));
   return db;
 }
 

@@ -16,7 +16,7 @@ constexpr std::uint64_t kTensorBytesMin = 4096;
 /// A quarter saved is worth a second read.
 constexpr std::uint64_t longest_worth(std::uint64_t bytes) { return bytes / 4 * 3; }
 /// Of a large tensor a few pieces are tried first.
-constexpr std::uint64_t kPieceBytes = std::uint64_t{64} << 10;
+constexpr std::uint64_t kDeltaPieceBytes = std::uint64_t{64} << 10;
 constexpr std::uint64_t kPieces = 4;
 
 /// A vector that says so when there is no memory.
@@ -30,16 +30,17 @@ std::optional<std::vector<std::byte>> room_for(std::uint64_t bytes) {
 
 /// Whether a delta of the whole is likely to be short enough, by those of a few pieces.
 bool looks_worth(const Backend& backend, const DeltaSpec& spec, Bytes bytes) {
-  if (bytes.size() <= kPieces * kPieceBytes) return true;
-  std::vector<std::byte> base(kPieceBytes);
+  if (bytes.size() <= kPieces * kDeltaPieceBytes) return true;
+  std::vector<std::byte> base(kDeltaPieceBytes);
   std::uint64_t delta_bytes = 0;
   for (std::uint64_t i = 0; i < kPieces; ++i) {
-    const std::uint64_t offset = (bytes.size() - kPieceBytes) / (kPieces - 1) * i / kPieceBytes * kPieceBytes;
+    const std::uint64_t offset =
+        (bytes.size() - kDeltaPieceBytes) / (kPieces - 1) * i / kDeltaPieceBytes * kDeltaPieceBytes;
     if (!backend.read_blob(segment_key(spec.base), offset, base)) return false;
-    const auto delta = encode_delta(spec, base, bytes.subspan(offset, kPieceBytes), kPieceBytes);
-    delta_bytes += delta ? delta->size() : kPieceBytes;
+    const auto delta = encode_delta(spec, base, bytes.subspan(offset, kDeltaPieceBytes), kDeltaPieceBytes);
+    delta_bytes += delta ? delta->size() : kDeltaPieceBytes;
   }
-  return delta_bytes <= longest_worth(kPieces * kPieceBytes);
+  return delta_bytes <= longest_worth(kPieces * kDeltaPieceBytes);
 }
 
 }  // namespace

@@ -26,8 +26,8 @@ constexpr std::size_t kDirectBytesMin = std::size_t{128} << 10;
 /// Disks, file systems and memory pages all go by this much or less.
 constexpr std::size_t kBlockBytes = 4096;
 /// A huge page: the disk then delivers into one piece of memory instead of hundreds.
-constexpr std::size_t kPieceBytes = std::size_t{2} << 20;
-constexpr std::size_t kDirectBytesMax = kPieceBytes - 2 * kBlockBytes;
+constexpr std::size_t kReadPieceBytes = std::size_t{2} << 20;
+constexpr std::size_t kDirectBytesMax = kReadPieceBytes - 2 * kBlockBytes;
 constexpr std::size_t kPiecesKept = 8;
 
 /// Memory for the disk to write into. As many pieces as were ever in use at once are kept, up to kPiecesKept.
@@ -48,8 +48,8 @@ class Pieces {
         return piece;
       }
     }
-    Piece piece(static_cast<std::byte*>(std::aligned_alloc(kPieceBytes, kPieceBytes)));
-    if (piece != nullptr) ::madvise(piece.get(), kPieceBytes, MADV_HUGEPAGE);
+    Piece piece(static_cast<std::byte*>(std::aligned_alloc(kReadPieceBytes, kReadPieceBytes)));
+    if (piece != nullptr) ::madvise(piece.get(), kReadPieceBytes, MADV_HUGEPAGE);
     return piece;
   }
 
@@ -136,7 +136,7 @@ class Pages {
     if (offset > bytes_ || bytes > bytes_ - offset || bytes > kDirectBytesMax) return false;
     const std::uint64_t first = offset / kBlockBytes * kBlockBytes;
     const auto length = static_cast<std::size_t>(offset + bytes - first);
-    std::array<unsigned char, kPieceBytes / kBlockBytes> present;
+    std::array<unsigned char, kReadPieceBytes / kBlockBytes> present;
     if (::mincore(begin_ + first, length, present.data()) != 0) return false;
     const auto end = present.begin() + static_cast<std::ptrdiff_t>((length + kBlockBytes - 1) / kBlockBytes);
     return std::any_of(present.begin(), end, [](unsigned char page) { return (page & 1) == 0; });

@@ -11,7 +11,7 @@
 namespace freshet {
 namespace {
 
-constexpr std::uint64_t kPieceBytes = std::uint64_t{4} << 20;
+constexpr std::uint64_t kVerifyPieceBytes = std::uint64_t{4} << 20;
 
 /// Digests each segment once, however many versions name it.
 class Verifier {
@@ -79,9 +79,9 @@ class Verifier {
     if (impl_.base_of(segment)) return check_rebuilt(segment, bytes, digest);
     const std::string key = segment_key(segment);
     stream_.reset();
-    piece_.resize(static_cast<std::size_t>(std::min(bytes, kPieceBytes)));
-    for (std::uint64_t offset = 0; offset < bytes || bytes == 0; offset += kPieceBytes) {
-      const MutableBytes piece(piece_.data(), static_cast<std::size_t>(std::min(bytes - offset, kPieceBytes)));
+    piece_.resize(static_cast<std::size_t>(std::min(bytes, kVerifyPieceBytes)));
+    for (std::uint64_t offset = 0; offset < bytes || bytes == 0; offset += kVerifyPieceBytes) {
+      const MutableBytes piece(piece_.data(), static_cast<std::size_t>(std::min(bytes - offset, kVerifyPieceBytes)));
       FRESHET_TRY(backend_.read_blob(key, offset, piece));
       stream_.update(piece);
       report_.checked_bytes += piece.size();

@@ -9,7 +9,7 @@ namespace freshet::benchmarks {
 namespace {
 
 constexpr std::size_t kBatch = 32;
-constexpr std::uint64_t kSeed = 1;
+constexpr std::uint64_t kTraceSeed = 1;
 constexpr std::uint64_t kStepsBefore = 600;
 constexpr std::uint64_t kStepsBetween = 10;
 
@@ -20,7 +20,7 @@ class Training {
       : layout_(layout), corpus_(corpus), weights_(std::move(weights)), optimizer_(layout) {}
 
   void step(std::uint64_t number) {
-    std::mt19937_64 random(kSeed * 0x9E3779B97F4A7C15ULL + number);
+    std::mt19937_64 random(kTraceSeed * 0x9E3779B97F4A7C15ULL + number);
     std::uniform_int_distribution<std::size_t> position(layout_.orders(), corpus_.training.size() - 1);
     batch_.clear();
     for (std::size_t i = 0; i < kBatch; ++i) batch_.push_back(corpus_.training.data() + position(random));
@@ -63,7 +63,7 @@ void add_if_changed(std::vector<TensorPair>& pairs, TensorPair pair) {
 Result<RecordedTrace> record_trace() {
   FRESHET_ASSIGN(const auto files, live::default_text_files());
   FRESHET_ASSIGN(const live::Corpus corpus, live::read_corpus(files));
-  FRESHET_ASSIGN(const live::Layout layout, live::Layout::make({.seed = kSeed}));
+  FRESHET_ASSIGN(const live::Layout layout, live::Layout::make({.seed = kTraceSeed}));
   FRESHET_ASSIGN(live::Weights weights, live::Weights::initial(layout));
   Training training(layout, corpus, std::move(weights));
   for (std::uint64_t step = 1; step <= kStepsBefore; ++step) training.step(step);

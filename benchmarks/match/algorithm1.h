@@ -49,7 +49,7 @@ class Algorithm1 {
   static std::size_t prefix(const Graph& query, const Graph& ancestor, std::vector<std::uint32_t>& visits,
                             std::vector<std::uint32_t>& frontier);
 
-  std::unordered_map<SlotId, Label, SlotIdHash> labels_;
+  std::unordered_map<SlotId, Label> labels_;
   std::vector<Graph> models_;
 };
 

@@ -19,7 +19,7 @@ struct ContextDeleter {
 };
 using Context = std::unique_ptr<redisContext, ContextDeleter>;
 
-Context connect(const std::string& socket) {
+Context connect_redis(const std::string& socket) {
   for (int i = 0; i < 500; ++i) {
     Context context(redisConnectUnix(socket.c_str()));
     if (context && context->err == 0) return context;
@@ -45,7 +45,7 @@ Result<std::unique_ptr<RedisServer>> RedisServer::start() {
   FRESHET_ASSIGN(server->child_,
                  Child::start({"redis-server", "--port", "0", "--unixsocket", server->socket_, "--save", "",
                                "--appendonly", "no", "--dir", folder, "--logfile", folder + "/log"}));
-  const Context context = connect(server->socket_);
+  const Context context = connect_redis(server->socket_);
   if (!context || !command(*context, "PING")) return fail(Code::unavailable, "redis-server does not answer");
   return server;
 }
@@ -71,7 +71,7 @@ Result<double> RawRedis::notify() {
 }
 
 int run_raw_redis_sender(const std::vector<std::string>& arguments) {
-  const Context context = connect(arguments.at(0));
+  const Context context = connect_redis(arguments.at(0));
   if (!context) return 1;
   for (std::string line; std::getline(std::cin, line);) {
     const std::int64_t start_ns = monotonic_ns();
@@ -82,7 +82,7 @@ int run_raw_redis_sender(const std::vector<std::string>& arguments) {
 }
 
 int run_raw_redis_receiver(const std::vector<std::string>& arguments) {
-  const Context context = connect(arguments.at(0));
+  const Context context = connect_redis(arguments.at(0));
   if (!context || !command(*context, "SUBSCRIBE bench")) return 1;
   std::cout << "ready" << std::endl;
   for (void* reply = nullptr; redisGetReply(context.get(), &reply) == REDIS_OK && reply != nullptr;) {

@@ -128,7 +128,7 @@ class Client final : public RedisQueries {
     FRESHET_ASSIGN(const Reply list, command({"SMEMBERS", "published"}));
     std::vector<std::string> names;
     for (std::size_t i = 0; i < list->elements; ++i) names.emplace_back(list->element[i]->str, list->element[i]->len);
-    std::unordered_set<SlotId, SlotIdHash> layers;
+    std::unordered_set<SlotId> layers;
     for (const MatchGraph::Vertex& vertex : graph.vertices()) {
       if (!vertex.is_input) layers.insert(vertex.slot);
     }
@@ -145,7 +145,7 @@ class Client final : public RedisQueries {
     return best;
   }
 
-  Status look_at(const std::string& name, const redisReply& value, const std::unordered_set<SlotId, SlotIdHash>& layers,
+  Status look_at(const std::string& name, const redisReply& value, const std::unordered_set<SlotId>& layers,
                  std::optional<Best>& best) {
     FRESHET_TRY(read_graph({value.str, value.len}, form_, read_));
     std::uint64_t shared = 0;

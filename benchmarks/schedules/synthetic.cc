@@ -8,7 +8,7 @@ namespace freshet::benchmarks {
 namespace {
 
 constexpr int kRows = 4000;
-constexpr std::uint64_t kSeed = 20240812;
+constexpr std::uint64_t kSyntheticSeed = 20240812;
 
 /// The standard library's distributions differ between implementations; this one does not.
 class Noise {
@@ -25,7 +25,7 @@ class Noise {
 /// The row's trend, with noise of `batch` and `held_out` as shares of it.
 LearningCurve around(const char* name, double batch, double held_out, const std::function<double(double)>& trend) {
   LearningCurve curve{.name = name};
-  Noise noise(kSeed);
+  Noise noise(kSyntheticSeed);
   for (int row = 1; row <= kRows; ++row) {
     const double value = trend(row);
     curve.loss.push_back(value * (1 + batch * noise.normal()));
@@ -37,7 +37,7 @@ LearningCurve around(const char* name, double batch, double held_out, const std:
 LearningCurve spikes() {
   LearningCurve curve =
       around("synthetic_spikes", 0.03, 0.005, [](double row) { return 0.3 + 2 * std::exp(-row / 700); });
-  Noise noise(kSeed + 1);
+  Noise noise(kSyntheticSeed + 1);
   double hurt = 0;  // What is left of the last spike in the held-out loss.
   for (int row = 0; row < kRows; ++row) {
     const auto i = static_cast<std::size_t>(row);

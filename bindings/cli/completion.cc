@@ -59,7 +59,7 @@ std::string joined(const std::vector<Word>& first, const std::vector<Word>& seco
 }
 
 /// In single quotes, for all three shells.
-std::string quoted(const std::string& text) {
+std::string shell_quoted(const std::string& text) {
   std::string quoted = "'";
   for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
   return quoted + "'";
@@ -69,8 +69,8 @@ std::string quoted(const std::string& text) {
 std::string word_cases(const std::vector<Command>& commands, const std::string& variable) {
   std::string text = "  case \"$command\" in\n";
   for (const Command& command : commands) {
-    text += format("    {}) {}={} ;;\n", quoted(command.path), variable,
-                   quoted(joined(command.subcommands, command.options)));
+    text += format("    {}) {}={} ;;\n", shell_quoted(command.path), variable,
+                   shell_quoted(joined(command.subcommands, command.options)));
   }
   return text + "  esac\n";
 }
@@ -79,7 +79,7 @@ std::string word_cases(const std::vector<Command>& commands, const std::string& 
 std::string known_paths(const std::vector<Command>& commands) {
   std::string text;
   for (const Command& command : commands) {
-    if (!command.path.empty()) text += (text.empty() ? "" : "|") + quoted(command.path);
+    if (!command.path.empty()) text += (text.empty() ? "" : "|") + shell_quoted(command.path);
   }
   return text;
 }
@@ -95,7 +95,7 @@ std::string fish_condition(const std::string& path) {
   return condition;
 }
 
-struct Arguments {
+struct CompletionArguments {
   std::string shell;
 };
 
@@ -142,26 +142,26 @@ std::string fish_completion(const CLI::App& root) {
   for (const Command& command : commands_of(root)) {
     const std::string condition = fish_condition(command.path);
     for (const Word& word : command.subcommands) {
-      text +=
-          format("complete -c freshet -f -n {} -a {} -d {}\n", quoted(condition), word.text, quoted(word.description));
+      text += format("complete -c freshet -f -n {} -a {} -d {}\n", shell_quoted(condition), word.text,
+                     shell_quoted(word.description));
     }
     for (const Word& word : command.options) {
       const bool is_long = word.text.starts_with("--");
-      text += format("complete -c freshet -n {} -{} {} -d {}\n", quoted(condition), is_long ? 'l' : 's',
-                     word.text.substr(is_long ? 2 : 1), quoted(word.description));
+      text += format("complete -c freshet -n {} -{} {} -d {}\n", shell_quoted(condition), is_long ? 'l' : 's',
+                     word.text.substr(is_long ? 2 : 1), shell_quoted(word.description));
     }
   }
   return text;
 }
 
 void add_completion(CLI::App& root, Program& program) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<CompletionArguments>();
   CLI::App& command = *root.add_subcommand("completion", "print a completion script for a shell");
   command.add_option("SHELL", arguments->shell, "bash, zsh or fish")
       ->required()
       ->check(CLI::IsMember({"bash", "zsh", "fish"}));
   command.footer("example: source <(freshet completion bash)");
-  act_with(command, program, arguments, [&root](Program& at, const Arguments& chosen) -> Result<ExitCode> {
+  act_with(command, program, arguments, [&root](Program& at, const CompletionArguments& chosen) -> Result<ExitCode> {
     const auto script = chosen.shell == "bash"  ? bash_completion
                         : chosen.shell == "zsh" ? zsh_completion
                                                 : fish_completion;

@@ -8,11 +8,11 @@
 namespace freshet::cli {
 namespace {
 
-struct Arguments {
+struct KeygenArguments {
   std::string name;
 };
 
-Result<ExitCode> keygen(Program& program, const Arguments& arguments) {
+Result<ExitCode> keygen(Program& program, const KeygenArguments& arguments) {
   FRESHET_ASSIGN(const KeyPair keys, KeyPair::generate());
   FRESHET_TRY(keys.write(arguments.name));
   const std::string& key = keys.public_key().text();
@@ -25,7 +25,7 @@ Result<ExitCode> keygen(Program& program, const Arguments& arguments) {
 }  // namespace
 
 void add_keygen(CLI::App& root, Program& program) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<KeygenArguments>();
   CLI::App& command = *root.add_subcommand("keygen", "make keys for streaming between hosts");
   add_json_flag(command, program);
   command.add_option("NAME", arguments->name, "the files are NAME, the secret, and NAME.pub")->required();

@@ -6,7 +6,7 @@ namespace freshet::cli {
 namespace {
 
 /// Readers that hold too much of the arena make a publish wait at most this long; a version's seal comes far sooner.
-constexpr Duration kPatience = std::chrono::seconds(30);
+constexpr Duration kReleasePatience = std::chrono::seconds(30);
 
 double milliseconds(Duration duration) { return std::chrono::duration<double, std::milli>(duration).count(); }
 
@@ -25,7 +25,7 @@ Status PatientPublisher::publish(std::span<const TensorView> tensors, const Publ
 
 Result<PublishReceipt> PatientPublisher::publish_patiently(std::span<const TensorView> tensors,
                                                            const PublishOptions& options) {
-  const Time deadline = system_clock().now() + kPatience;
+  const Time deadline = system_clock().now() + kReleasePatience;
   for (;;) {
     Result<PublishReceipt> receipt = publisher_.publish(tensors, options);
     const Time now = system_clock().now();
@@ -35,7 +35,7 @@ Result<PublishReceipt> PatientPublisher::publish_patiently(std::span<const Tenso
 }
 
 Result<CommitReport> PatientPublisher::wait_sealed(VersionNumber version) {
-  const Time deadline = system_clock().now() + kPatience;
+  const Time deadline = system_clock().now() + kReleasePatience;
   for (;;) {
     Result<CommitReport> report = publisher_.wait_committed(version, kInterruptLatency);
     if (report || report.error().code() != Code::timed_out || system_clock().now() >= deadline) return report;

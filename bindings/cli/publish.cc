@@ -14,7 +14,7 @@
 namespace freshet::cli {
 namespace {
 
-struct Arguments {
+struct PublishArguments {
   std::string model;
   std::vector<std::string> files;
   std::string watch;
@@ -132,7 +132,7 @@ Status follow(Program& program, FilePublisher& files, const std::string& folder,
   }
 }
 
-Result<ExitCode> publish(Program& program, const Arguments& arguments) {
+Result<ExitCode> publish(Program& program, const PublishArguments& arguments) {
   const Interrupt::Deferral deferral;
   std::optional<FolderWatch> watch;
   if (!arguments.watch.empty()) {
@@ -168,7 +168,7 @@ Result<ExitCode> publish(Program& program, const Arguments& arguments) {
 }  // namespace
 
 void add_publish(CLI::App& root, Program& program) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<PublishArguments>();
   CLI::App& command = *root.add_subcommand("publish", "make versions of safetensors files, and serve them");
   add_json_flag(command, program);
   add_model(command, arguments->model);

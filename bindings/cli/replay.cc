@@ -16,7 +16,7 @@
 namespace freshet::cli {
 namespace {
 
-struct Arguments {
+struct ReplayArguments {
   std::string run;
   VersionNumber from = 0;
   VersionNumber to = std::numeric_limits<VersionNumber>::max();
@@ -88,7 +88,7 @@ class StoredModel {
 };
 
 /// The versions that are to be replayed, ascending.
-Result<std::vector<VersionName>> versions_of(const Repository& repository, const Arguments& arguments) {
+Result<std::vector<VersionName>> versions_of(const Repository& repository, const ReplayArguments& arguments) {
   FRESHET_ASSIGN(const std::vector<LineageRow> rows, repository.versions(arguments.run));
   std::vector<VersionName> chosen;
   for (const LineageRow& row : rows) {
@@ -113,7 +113,7 @@ PublishOptions options_of(const VersionRecord& record, const StoredModel& model,
 }
 
 Status replay_all(Program& program, const Repository& repository, Publisher& publisher,
-                  const std::vector<VersionName>& versions, const Arguments& arguments) {
+                  const std::vector<VersionName>& versions, const ReplayArguments& arguments) {
   PatientPublisher patient(program, publisher, arguments.as);
   StoredModel model(repository);
   ReplayPace pace({.speed = arguments.fast ? std::numeric_limits<double>::infinity() : arguments.speed,
@@ -146,7 +146,7 @@ Status wait_for_subscribers(const Program& program, const Publisher& publisher, 
   return {};
 }
 
-Result<ExitCode> replay(Program& program, const Repository& repository, const Arguments& arguments) {
+Result<ExitCode> replay(Program& program, const Repository& repository, const ReplayArguments& arguments) {
   FRESHET_ASSIGN(const auto versions, versions_of(repository, arguments));
   const Interrupt::Deferral deferral;
   PublisherOptions options{.model = arguments.as};
@@ -166,7 +166,7 @@ Result<ExitCode> replay(Program& program, const Repository& repository, const Ar
 }  // namespace
 
 void add_replay(CLI::App& root, Program& program) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<ReplayArguments>();
   CLI::App& command = *root.add_subcommand("replay", "publish a stored run again, at its own pace or faster");
   add_json_flag(command, program);
   command.add_option("--repo", program.repository, "the repository: a folder")
@@ -200,7 +200,7 @@ void add_replay(CLI::App& root, Program& program) {
       "A line per version: as publish prints, and replay_of, late_ms.\n"
       "example: freshet replay demo --repo ~/models --speed 10");
   act_on_repository(command, program, arguments, RepositoryAccess::read,
-                    [](Program& running, const Repository& repository, Arguments& given) -> Result<ExitCode> {
+                    [](Program& running, const Repository& repository, ReplayArguments& given) -> Result<ExitCode> {
                       if (given.as.empty()) given.as = given.run;
                       return replay(running, repository, given);
                     });

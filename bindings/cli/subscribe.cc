@@ -15,9 +15,9 @@ namespace {
 
 constexpr const char* kWeightLayout = "weight_v";
 /// So long nobody wonders why nothing comes.
-constexpr Duration kPatience = std::chrono::seconds(5);
+constexpr Duration kWaitPatience = std::chrono::seconds(5);
 
-struct Arguments {
+struct SubscribeArguments {
   std::string model;
   std::string at;
   std::string directory;
@@ -48,7 +48,8 @@ struct Tally {
 
 class FileSubscriber {
  public:
-  FileSubscriber(Program& program, const Arguments& arguments, VersionFeed& feed, std::unique_ptr<VersionWriter> folder)
+  FileSubscriber(Program& program, const SubscribeArguments& arguments, VersionFeed& feed,
+                 std::unique_ptr<VersionWriter> folder)
       : program_(program), arguments_(arguments), feed_(feed), folder_(std::move(folder)) {}
 
   Result<ExitCode> run() {
@@ -128,7 +129,7 @@ class FileSubscriber {
   void tell_waiting(Time now) {
     const SubscriberStatus status = feed_.status();
     if (told_waiting_ || tally_.newest != 0 || status.connected || !status.last_error.empty()) return;
-    if (now < started_ + kPatience) return;
+    if (now < started_ + kWaitPatience) return;
     program_.out.log(nobody() + "; waiting for one");
     told_waiting_ = true;
   }
@@ -154,7 +155,7 @@ class FileSubscriber {
   Result<ExitCode> ended() const { return tally_.failures == 0 ? ExitCode::done : ExitCode::failed; }
 
   Program& program_;
-  const Arguments& arguments_;
+  const SubscribeArguments& arguments_;
   VersionFeed& feed_;
   std::unique_ptr<VersionWriter> folder_;
   Tally tally_;
@@ -163,7 +164,7 @@ class FileSubscriber {
   bool told_waiting_ = false;
 };
 
-Result<ExitCode> subscribe(Program& program, const Arguments& arguments) {
+Result<ExitCode> subscribe(Program& program, const SubscribeArguments& arguments) {
   const Interrupt::Deferral deferral;
   std::unique_ptr<VersionWriter> folder;
   if (!arguments.folder.empty() && arguments.layout == kWeightLayout) {
@@ -201,7 +202,7 @@ Result<ExitCode> subscribe(Program& program, const Arguments& arguments) {
 
 namespace {
 
-void add_follower_options(CLI::App& command, Arguments& arguments, const std::string& at) {
+void add_follower_options(CLI::App& command, SubscribeArguments& arguments, const std::string& at) {
   add_addresses(command, arguments.at, at);
   add_channel(command, arguments.channel);
   command
@@ -211,7 +212,7 @@ void add_follower_options(CLI::App& command, Arguments& arguments, const std::st
   add_security(command, arguments.security, arguments.at, AddressUse::connect);
 }
 
-CLI::Option* add_relay_options(CLI::App& command, Arguments& arguments) {
+CLI::Option* add_relay_options(CLI::App& command, SubscribeArguments& arguments) {
   add_offer(command, arguments.channels);
   command.add_option("--allow", arguments.security.allow_file, "public keys of those who may fetch from this relay")
       ->type_name("FILE");
@@ -228,7 +229,7 @@ CLI::Option* add_relay_options(CLI::App& command, Arguments& arguments) {
 }  // namespace
 
 void add_relay(CLI::App& root, Program& program) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<SubscribeArguments>();
   arguments->relay = true;
   CLI::App& command = *root.add_subcommand("relay", "fetch a model once, and serve it again");
   add_json_flag(command, program);
@@ -247,7 +248,7 @@ void add_relay(CLI::App& root, Program& program) {
 }
 
 void add_subscribe(CLI::App& root, Program& program) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<SubscribeArguments>();
   CLI::App& command = *root.add_subcommand("subscribe", "follow a model, and write its versions as files");
   add_json_flag(command, program);
   add_model(command, arguments->model);

@@ -14,7 +14,7 @@
 namespace freshet::cli {
 namespace {
 
-struct Arguments {
+struct TopArguments {
   std::string model;
   std::string at;
   std::string directory;
@@ -23,7 +23,7 @@ struct Arguments {
   double interval = 1;
 };
 
-constexpr Duration kPatience = std::chrono::seconds(2);
+constexpr Duration kStatPatience = std::chrono::seconds(2);
 constexpr Duration kIntervalMin = std::chrono::milliseconds(10);
 constexpr const char* kHomeAndClear = "\x1b[H\x1b[J";
 
@@ -42,21 +42,21 @@ bool flag(const Json& object, const char* key) {
   return member != object.end() && member->is_boolean() && member->get<bool>();
 }
 
-Json list(const Json& object, const char* key) {
+Json list_at(const Json& object, const char* key) {
   const auto member = object.is_object() ? object.find(key) : object.end();
   return member != object.end() && member->is_array() ? *member : Json::array();
 }
 
 /// The model's part of the answer, which is the publisher's word and so looked at before it is used.
-Result<Json> sample(const Arguments& arguments) {
+Result<Json> sample(const TopArguments& arguments) {
   FRESHET_ASSIGN(const std::string answer, ask_stat({.model = arguments.model,
                                                      .at = arguments.at,
                                                      .directory = arguments.directory,
                                                      .security = arguments.security},
-                                                    kPatience));
+                                                    kStatPatience));
   Result<JsonDocument> parsed = parse_json(answer);
   if (!parsed) return fail(Code::corrupt, format("the publisher's answer: {}", parsed.error().message()));
-  for (const Json& model : list(*parsed, "models")) {
+  for (const Json& model : list_at(*parsed, "models")) {
     if (model.is_object() && text(model, "model") == arguments.model) return model;
   }
   return fail(Code::not_found, format("{} is not published there", arguments.model));
@@ -114,7 +114,7 @@ std::string current_text(const Json& stat) {
 }
 
 std::string subscribers_text(const Json& stat) {
-  const Json subscribers = list(stat, "subscribers");
+  const Json subscribers = list_at(stat, "subscribers");
   if (subscribers.empty()) return "no subscribers";
   const std::uint64_t newest = number(stat, "newest");
   std::vector<std::vector<std::string>> rows = {{"SUBSCRIBER", "PID", "MODE", "CHANNEL", "SERVING", "BEHIND", "HELD",
@@ -124,7 +124,7 @@ std::string subscribers_text(const Json& stat) {
     const std::uint64_t serving = number(one, "serving");
     rows.push_back({text(one, "label"), format("{}", number(one, "pid")), flag(one, "every") ? "every" : "latest",
                     text(one, "channel"), serving == 0 ? "-" : format("@{}", serving),
-                    format("{}", newest - std::min(newest, serving)), format("{}", list(one, "held").size()),
+                    format("{}", newest - std::min(newest, serving)), format("{}", list_at(one, "held").size()),
                     format("{}", number(one, "queued_versions")), format("{}", number(one, "gaps")), staged_text(one),
                     flag(one, "silent") ? "silent" : "ok", text(one, "serves"), printable(why_text(one))});
   }
@@ -142,7 +142,7 @@ std::string screen(const std::string& model, const Json& stat, const std::string
 
 class TopView {
  public:
-  TopView(Program& program, const Arguments& arguments)
+  TopView(Program& program, const TopArguments& arguments)
       : program_(program), arguments_(arguments), redraws_(::isatty(STDOUT_FILENO) != 0 && !arguments.once) {}
 
   /// One sample, shown. In the live view a publisher that is away is a line, not an end.
@@ -174,13 +174,13 @@ class TopView {
   Status draw(const std::string& text) { return program_.out.write((redraws_ ? kHomeAndClear : "") + text); }
 
   Program& program_;
-  const Arguments& arguments_;
+  const TopArguments& arguments_;
   bool redraws_;
   std::optional<Seen> before_;
   std::string last_absence_;
 };
 
-Result<ExitCode> top(Program& program, const Arguments& arguments) {
+Result<ExitCode> top(Program& program, const TopArguments& arguments) {
   const Interrupt::Deferral deferral;
   TopView view(program, arguments);
   for (Time next = system_clock().now();; next = std::max(next, system_clock().now())) {
@@ -194,7 +194,7 @@ Result<ExitCode> top(Program& program, const Arguments& arguments) {
 }  // namespace
 
 void add_top(CLI::App& root, Program& program) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<TopArguments>();
   CLI::App& command = *root.add_subcommand("top", "a publisher and its subscribers, live");
   add_json_flag(command, program);
   add_model(command, arguments->model);

@@ -2,9 +2,9 @@
 
 #include <array>
 
-#include "core/delta/little_endian.h"
 #include "core/digest.h"
 #include "core/format.h"
+#include "core/little_endian.h"
 
 namespace freshet::delta {
 namespace {

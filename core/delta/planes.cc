@@ -9,15 +9,15 @@
 #include <new>
 
 #include "core/check.h"
-#include "core/delta/little_endian.h"
 #include "core/format.h"
+#include "core/little_endian.h"
 
 namespace freshet::delta {
 namespace {
 
 /// How a plane is stored: one byte, then a length of four, then so many bytes.
 enum class PlaneForm : std::uint8_t { raw = 0, repeated = 1, zstd = 2 };
-constexpr std::size_t kHeadBytes = 5;
+constexpr std::size_t kPlaneHeadBytes = 5;
 
 void check_zstd(std::size_t code) { FRESHET_CHECK(ZSTD_isError(code) == 0); }
 
@@ -54,22 +54,22 @@ void PlanePacker::pack(Bytes plane, std::vector<std::byte>& out) {
   }
   if (!context_) context_.reset(new_compressor());
   const std::size_t head = out.size();
-  out.resize(head + kHeadBytes + plane.size());
+  out.resize(head + kPlaneHeadBytes + plane.size());
   // One byte less than the plane: what does not fit there is no gain, and an error here.
   const std::size_t bytes =
-      ZSTD_compress2(context_.get(), out.data() + head + kHeadBytes, plane.size() - 1, plane.data(), plane.size());
+      ZSTD_compress2(context_.get(), out.data() + head + kPlaneHeadBytes, plane.size() - 1, plane.data(), plane.size());
   const bool is_shorter = ZSTD_isError(bytes) == 0;
   out[head] = static_cast<std::byte>(is_shorter ? PlaneForm::zstd : PlaneForm::raw);
   store_little_endian(out.data() + head + 1, static_cast<std::uint32_t>(is_shorter ? bytes : plane.size()));
-  if (!is_shorter) std::copy(plane.begin(), plane.end(), out.data() + head + kHeadBytes);
-  if (is_shorter) out.resize(head + kHeadBytes + bytes);
+  if (!is_shorter) std::copy(plane.begin(), plane.end(), out.data() + head + kPlaneHeadBytes);
+  if (is_shorter) out.resize(head + kPlaneHeadBytes + bytes);
 }
 
 Status PlaneUnpacker::unpack(Bytes& in, MutableBytes plane) {
-  if (in.size() < kHeadBytes) return fail(Code::corrupt, "a plane is cut off");
+  if (in.size() < kPlaneHeadBytes) return fail(Code::corrupt, "a plane is cut off");
   const auto form = static_cast<PlaneForm>(in[0]);
   const auto bytes = load_little_endian<std::uint32_t>(in.data() + 1);
-  in = in.subspan(kHeadBytes);
+  in = in.subspan(kPlaneHeadBytes);
   if (bytes > in.size()) return fail(Code::corrupt, format("a plane claims {} of {} bytes", bytes, in.size()));
   const Bytes stored = in.first(bytes);
   in = in.subspan(bytes);

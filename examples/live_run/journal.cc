@@ -36,7 +36,7 @@ T get(std::string_view& in) {
   return value;
 }
 
-std::uint64_t digest_low(std::string_view bytes) { return digest_of(bytes_of(bytes.data(), bytes.size())).low; }
+std::uint64_t line_digest(std::string_view bytes) { return digest_of(bytes_of(bytes.data(), bytes.size())).low; }
 
 std::optional<std::uint32_t> parse_number(std::string_view text) {
   std::uint32_t number = 0;
@@ -76,7 +76,7 @@ std::string encode(const JournalRecord& record) {
   std::string out;
   put(out, kMagic);
   put(out, static_cast<std::uint32_t>(payload.size()));
-  put(out, digest_low(payload));
+  put(out, line_digest(payload));
   return out + payload;
 }
 
@@ -91,7 +91,7 @@ Result<std::optional<JournalRecord>> take_record(std::string_view& bytes) {
   }
   if (in.size() < size) return std::nullopt;
   in = in.substr(0, size);
-  if (digest_low(in) != digest) return fail(Code::corrupt, "journal: a record does not match its digest");
+  if (line_digest(in) != digest) return fail(Code::corrupt, "journal: a record does not match its digest");
 
   JournalRecord record;
   for (RecordId* id : {&record.id, &record.parent}) {

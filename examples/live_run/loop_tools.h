@@ -10,6 +10,9 @@
 
 namespace freshet::live {
 
+/// In milliseconds.
+inline double ms(Duration duration) { return std::chrono::duration<double, std::milli>(duration).count(); }
+
 /// True once every `interval`, for work that a loop does now and then.
 class Every {
  public:

@@ -18,7 +18,7 @@ extern char** environ;
 namespace freshet::live {
 namespace {
 
-constexpr Duration kPatience = std::chrono::seconds(30);
+constexpr Duration kGnuplotPatience = std::chrono::seconds(30);
 constexpr double kSmoothSeconds = 1;
 
 std::string block(const char* name, const std::vector<Tally::Point>& points) {
@@ -97,7 +97,7 @@ Status run_gnuplot(const std::string& folder, const std::string& script) {
   if (error == ENOENT) return fail(Code::unsupported, "gnuplot is not installed (Debian: apt install gnuplot-nox)");
   if (error != 0) return fail_errno(error, "gnuplot");
 
-  const Time until = system_clock().now() + kPatience;
+  const Time until = system_clock().now() + kGnuplotPatience;
   int status = 0;
   while (::waitpid(pid, &status, WNOHANG) == 0) {
     if (system_clock().now() > until) {

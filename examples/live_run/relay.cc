@@ -8,7 +8,7 @@
 namespace freshet::live {
 namespace {
 
-constexpr Duration kNap = std::chrono::milliseconds(20);
+constexpr Duration kRelayNap = std::chrono::milliseconds(20);
 
 }  // namespace
 
@@ -21,7 +21,7 @@ Status run_relay(const RunConfig& config, const RoleOptions&) {
                  open_publisher_hub(
                      {.listen = plan.listen, .directory = plan.directory, .security = plan.security, .advertise = {}}));
   FRESHET_ASSIGN(const auto subscriber, Subscriber::open(std::move(options)));
-  while (!stop_requested()) std::this_thread::sleep_for(kNap);  // The subscriber's own threads do the work.
+  while (!stop_requested()) std::this_thread::sleep_for(kRelayNap);  // The subscriber's own threads do the work.
   return {};
 }
 

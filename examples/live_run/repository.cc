@@ -11,7 +11,7 @@ namespace freshet::live {
 namespace {
 
 constexpr Duration kStatInterval = std::chrono::seconds(1);
-constexpr Duration kNap = std::chrono::milliseconds(20);
+constexpr Duration kSinkNap = std::chrono::milliseconds(20);
 
 void report_stored(const SinkOptions::Event& event) {
   report({{"event", "stored"},
@@ -47,7 +47,7 @@ Status run_repository(const RunConfig& config, const RoleOptions&) {
     Every stat_due(kStatInterval);
     while (!stop_requested()) {
       if (stat_due.due(system_clock().now())) FRESHET_TRY(report_stat(*repository));
-      std::this_thread::sleep_for(kNap);  // The sink's own thread does the work.
+      std::this_thread::sleep_for(kSinkNap);  // The sink's own thread does the work.
     }
   }
   return report_stat(*repository);

@@ -12,7 +12,7 @@
 namespace freshet::live {
 namespace {
 
-constexpr Duration kPatience = std::chrono::seconds(20);
+constexpr Duration kPublisherPatience = std::chrono::seconds(20);
 constexpr Duration kPause = std::chrono::milliseconds(100);
 
 Result<RecordId> record_of(const Manifest& manifest) {
@@ -59,7 +59,7 @@ Result<StartingPoint> begin(const Layout& layout) {
 }
 
 Result<StartingPoint> resume_or_begin(const Layout& layout, const std::string& folder) {
-  const Time until = system_clock().now() + kPatience;
+  const Time until = system_clock().now() + kPublisherPatience;
   while (true) {
     auto start = try_resume(layout, folder);
     if (start || stop_requested() || system_clock().now() > until) return start;

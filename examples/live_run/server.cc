@@ -19,10 +19,9 @@ constexpr std::size_t kUpdatesWaitingMax = 4096;
 constexpr std::uint64_t kTornEvery = 8;  ///< With --make-torn-read.
 constexpr long kPollMs = 20;
 
-double ms(Duration duration) { return std::chrono::duration<double, std::milli>(duration).count(); }
 double us(Duration duration) { return std::chrono::duration<double, std::micro>(duration).count(); }
 
-std::string record_of(const Manifest& manifest) {
+std::string record_text_of(const Manifest& manifest) {
   for (const auto& [key, value] : manifest.tags) {
     if (key == kRecordTag) return value;
   }
@@ -143,7 +142,7 @@ Status Server::score(const ScoreRequest& request, const Snapshot& snapshot, Scor
   }
   out.ready = true;
   out.version = snapshot.version();
-  out.record = record_of(manifest);
+  out.record = record_text_of(manifest);
   const Pinned pinned(snapshot);
   if (!config_.options.make_torn_read) return scorer_.score(request.window, pinned, pinned, out);
 

@@ -24,13 +24,11 @@ constexpr std::size_t kInitialLossPositions = 512;
 constexpr double kArenaCopies = 2.2;  ///< Few tensors change between two versions, and the changed ones are named.
 constexpr std::uint64_t kLargeModelBytes = 1'000'000'000;
 constexpr std::uint64_t kStepsPerVersionMost = 200;
-constexpr Duration kNap = std::chrono::milliseconds(10);
+constexpr Duration kTrainerNap = std::chrono::milliseconds(10);
 constexpr Duration kRepositoryPatience = std::chrono::seconds(10);
 /// Versions that may wait for the repository. More, and the next publish waits for a slow disk instead of costing it
 /// one.
 constexpr std::uint64_t kRepositoryQueueMax = 3;
-
-double ms(Duration duration) { return std::chrono::duration<double, std::milli>(duration).count(); }
 
 /// A large model leaves no room for the default's four copies on the hosts that this is tried on: readers that hold
 /// more than half a copy of old tensors make it skip versions. 0: the default.
@@ -124,14 +122,14 @@ Status Trainer::run() {
   }
   while (!uncommitted_.empty() && !stop_requested()) {
     FRESHET_TRY(report_commits());
-    std::this_thread::sleep_for(kNap);
+    std::this_thread::sleep_for(kTrainerNap);
   }
   report({{"event", "finished"},
           {"step", step_},
           {"version", publisher_->stat().newest},
           {"limit", limit_reached()},
           {"schedule", scheduler->last_decision().text()}});
-  while (!stop_requested()) std::this_thread::sleep_for(kNap);
+  while (!stop_requested()) std::this_thread::sleep_for(kTrainerNap);
   return {};
 }
 
@@ -156,7 +154,7 @@ void Trainer::wait_for_repository() const {
   while (!ending() && system_clock().now() < until) {
     const PublisherStat stat = publisher_->stat();
     if (std::any_of(stat.subscribers.begin(), stat.subscribers.end(), wants_every)) return;
-    std::this_thread::sleep_for(kNap);
+    std::this_thread::sleep_for(kTrainerNap);
   }
 }
 

@@ -9,7 +9,7 @@
 namespace freshet::cluster {
 namespace {
 
-constexpr int kTriesMax = 64;  ///< Each one is lost to somebody else's success.
+constexpr int kAddressTriesMax = 64;  ///< Each one is lost to somebody else's success.
 
 bool is_id(std::string_view id) {
   const auto allowed = [](char c) {
@@ -24,26 +24,26 @@ bool is_address(std::string_view address) {
          address.find('\n') == std::string_view::npos && address.find('\0') == std::string_view::npos;
 }
 
-struct Known {
+struct KnownAddresses {
   SharedRecord record;
   AddressBook book;
 };
 
-Result<Known> known_at(Repository& provider) {
+Result<KnownAddresses> known_at(Repository& provider) {
   FRESHET_ASSIGN(SharedRecord record, provider.shared_record(kAddressesKey));
   AddressBook book;
   if (record.value) {
     // A damaged one says nothing. What is true is said again, and replaces it.
     if (auto decoded = AddressBook::decode(*record.value)) book = *std::move(decoded);
   }
-  return Known{.record = std::move(record), .book = std::move(book)};
+  return KnownAddresses{.record = std::move(record), .book = std::move(book)};
 }
 
 // `change` says whether there is anything to write.
 template <typename Change>
 Result<AddressBook> change_at(Repository& provider, const Change& change) {
-  for (int tries = 0; tries < kTriesMax; ++tries) {
-    FRESHET_ASSIGN(Known known, known_at(provider));
+  for (int tries = 0; tries < kAddressTriesMax; ++tries) {
+    FRESHET_ASSIGN(KnownAddresses known, known_at(provider));
     const AddressBook before = known.book;
     FRESHET_TRY(change(known.book));
     if (known.book == before) return before;
@@ -124,7 +124,7 @@ Result<AddressBook> AddressBook::decode(std::string_view text) {
 }
 
 Result<AddressBook> addresses_at(Repository& provider) {
-  FRESHET_ASSIGN(Known known, known_at(provider));
+  FRESHET_ASSIGN(KnownAddresses known, known_at(provider));
   return std::move(known.book);
 }
 

@@ -14,9 +14,9 @@
 namespace freshet {
 namespace {
 
-constexpr int kTriesMax = 64;
+constexpr int kAliasTriesMax = 64;
 /// Each one learns of the placement, and finishes it as far as it can.
-constexpr int kPlacementTriesMax = 8;
+constexpr int kAliasPlacementTriesMax = 8;
 
 VersionNumber number_of(const std::vector<Alias>& aliases, const std::string& name) {
   const auto found = std::ranges::find(aliases, name, &Alias::name);
@@ -30,7 +30,7 @@ Result<ClusterRepository::Impl::AliasesRecord> ClusterRepository::Impl::registra
     const std::string& model) const {
   std::shared_ptr<const ClusterView> now = view();
   Error error(Code::unavailable, "");
-  for (int tries = 0; tries < kPlacementTriesMax; ++tries, now = refresh()) {
+  for (int tries = 0; tries < kAliasPlacementTriesMax; ++tries, now = refresh()) {
     const MemberPointer& registrar = now->members[now->placement.registrar(model)];
     const auto ask = [&](const std::string& key) {
       return registrar->ask([&](Repository& at) { return at.shared_record(key); });
@@ -77,7 +77,7 @@ Status ClusterRepository::set_alias(const std::string& model, const std::string&
   VersionNumber before = 0;
   bool is_decided = true;
   Status moved = fail(Code::unavailable, format("{}@{} is moved by too many at once", model, alias));
-  for (int tries = 0; tries < kTriesMax; ++tries) {
+  for (int tries = 0; tries < kAliasTriesMax; ++tries) {
     FRESHET_ASSIGN(const Impl::AliasesRecord found, impl_->registrar_aliases(model));
     FRESHET_ASSIGN(std::vector<Alias> aliases, parse_aliases(found.record));
     before = number_of(aliases, alias);

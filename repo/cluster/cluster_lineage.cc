@@ -12,10 +12,10 @@
 namespace freshet {
 namespace {
 
-/// Rows by name, fetched a model at a time.
-class Rows {
+/// ProviderRows by name, fetched a model at a time.
+class ProviderRows {
  public:
-  explicit Rows(const ClusterRepository& repository) : repository_(repository) {}
+  explicit ProviderRows(const ClusterRepository& repository) : repository_(repository) {}
 
   /// Null when there is no such version.
   Result<const LineageRow*> row(const VersionName& name) {
@@ -76,13 +76,13 @@ Result<VersionName> with_number(const ClusterRepository& repository, VersionName
 
 Result<std::vector<LineageRow>> ClusterRepository::lineage(const VersionName& name) const {
   FRESHET_ASSIGN(const VersionName full, with_number(*this, name));
-  return Rows(*this).line(full);
+  return ProviderRows(*this).line(full);
 }
 
 Result<std::optional<VersionName>> ClusterRepository::mrca(const VersionName& a, const VersionName& b) const {
   FRESHET_ASSIGN(const VersionName full_a, with_number(*this, a));
   FRESHET_ASSIGN(const VersionName full_b, with_number(*this, b));
-  Rows rows(*this);
+  ProviderRows rows(*this);
   FRESHET_ASSIGN(const std::vector<LineageRow> line_a, rows.line(full_a));
   FRESHET_ASSIGN(const std::vector<LineageRow> line_b, rows.line(full_b));
   std::set<VersionName> of_a;
@@ -95,7 +95,7 @@ Result<std::optional<VersionName>> ClusterRepository::mrca(const VersionName& a,
 
 Result<std::vector<LineageRow>> ClusterRepository::descendants(const VersionName& name) const {
   FRESHET_ASSIGN(const VersionName full, with_number(*this, name));
-  Rows rows(*this);
+  ProviderRows rows(*this);
   FRESHET_TRY(rows.fetch_all());
   FRESHET_ASSIGN(const LineageRow* root, rows.row(full));
   if (root == nullptr) return fail(Code::not_found, "no version " + to_string(full));
@@ -136,7 +136,7 @@ Result<std::vector<ContributorRow>> ClusterRepository::contributors(const Versio
   FRESHET_ASSIGN(const std::vector<LineageRow> line, lineage(at.name));
   std::map<VersionName, std::size_t> distance;
   for (std::size_t i = 0; i < line.size(); ++i) distance.emplace(line[i].version, i);
-  Rows tombstones(*this);
+  ProviderRows tombstones(*this);
   for (ContributorRow& row : rows) {
     if (row.version.number == 0) {
       FRESHET_ASSIGN(const std::optional<Impl::Located> writer, impl_->locate(row.id));

@@ -14,7 +14,7 @@ namespace {
 
 using cluster::FoundRow;
 
-constexpr int kTriesMax = 16;
+constexpr int kMatchTriesMax = 16;
 /// Rows that are asked for in the place of those that may be left out: some at first, then so many times more.
 constexpr std::uint32_t kSpareRows = 16;
 constexpr std::uint32_t kWiden = 8;
@@ -94,7 +94,7 @@ Result<MatchAnswer> ClusterRepository::match(const MatchQuery& query) {
   }
   if (readable && any_is_away(*impl_->view())) each.top = std::min(kMatchTopMax, each.top + kSpareRows);
 
-  for (int tries = 0; tries < kTriesMax; ++tries) {
+  for (int tries = 0; tries < kMatchTriesMax; ++tries) {
     const std::shared_ptr<const ClusterView> now = impl_->view();
     FRESHET_ASSIGN(Gathered found, gather(*now, each, excluded));
     MatchAnswer& answer = found.answer;

@@ -17,7 +17,7 @@ namespace {
 using Impl = ClusterRepository::Impl;
 using BytesOf = std::function<Result<Bytes>(std::uint32_t tensor)>;
 
-constexpr int kTriesMax = 12;
+constexpr int kPutPlacementTriesMax = 12;
 constexpr std::size_t kOtherHomesMax = 3;
 /// Of 256 providers with one that answers, all these draws miss it once in 10^7 puts.
 constexpr int kDrawsMax = 4096;
@@ -39,7 +39,7 @@ class Putting {
       : impl_(impl), bytes_of_(bytes_of), options_(options), now_(impl.view()), manifest_(given) {}
 
   Result<VersionName> run() {
-    for (int tries = 0; tries < kTriesMax; ++tries) {
+    for (int tries = 0; tries < kPutPlacementTriesMax; ++tries) {
       FRESHET_TRY(options_.drawn_id ? choose_home() : check_new());
       const std::size_t home = now_->placement.home(manifest_.id);
       inherited_ = {};

@@ -44,7 +44,7 @@ class ReadableRows {
   const ClusterRepository::Impl& impl_;
   const ClusterView& now_;
   const std::vector<bool> away_;
-  std::unordered_set<SlotId, SlotIdHash> slots_;
+  std::unordered_set<SlotId> slots_;
   std::size_t looked_at_ = 0;
   bool has_stopped_ = false;
   std::size_t left_out_ = 0;

@@ -8,7 +8,7 @@
 namespace freshet {
 namespace {
 
-constexpr int kTriesMax = 16;
+constexpr int kReplicaTriesMax = 16;
 /// For a provider to hear of what was seen here.
 constexpr Duration kWait = std::chrono::milliseconds(50);
 /// Nobody is asked to answer for all so soon after one could not.
@@ -81,7 +81,7 @@ Result<std::optional<ReplicaAnswer>> ClusterRepository::Impl::ask_one(const Clus
 
 Result<std::optional<MatchAnswer>> ClusterRepository::Impl::match_by_one(const MatchQuery& query) const {
   const std::optional<MatchAnswer> ask_all;
-  for (int tries = 0; tries < kTriesMax; ++tries) {
+  for (int tries = 0; tries < kReplicaTriesMax; ++tries) {
     if (system_clock().now() < all_until_.load()) return ask_all;
     const std::shared_ptr<const ClusterView> now = view();
     // Anew each time: what a pin was refused for is among what was seen.

@@ -15,7 +15,7 @@
 namespace freshet::cluster {
 namespace {
 
-constexpr int kTriesMax = 16;  ///< Each one is lost to somebody else who does the same.
+constexpr int kHandOverTriesMax = 16;  ///< Each one is lost to somebody else who does the same.
 constexpr std::size_t kBytesAtOnce = std::size_t{4} << 20;
 
 using Records = std::map<std::string, std::string>;  ///< By key.
@@ -121,7 +121,7 @@ Status try_once(const Placement& placement, const Provider& to, const Connect& c
 Status hand_over_all(const Placement& placement, const Provider& to, const Connect& connect,
                      const std::string& prefix) {
   Status done;
-  for (int tries = 0; tries < kTriesMax; ++tries) {
+  for (int tries = 0; tries < kHandOverTriesMax; ++tries) {
     done = try_once(placement, to, connect, prefix);
     if (done || done.error().code() != Code::failed_precondition) break;
   }

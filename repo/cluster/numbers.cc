@@ -9,7 +9,7 @@
 namespace freshet::cluster {
 namespace {
 
-constexpr int kTriesMax = 64;  ///< Each one is lost to somebody else's success.
+constexpr int kNumberTriesMax = 64;  ///< Each one is lost to somebody else's success.
 
 }  // namespace
 
@@ -18,7 +18,7 @@ Result<VersionNumber> next_number(Repository& registrar, const Placement& placem
   // Taken for the last one, it would leave none to give.
   if (wanted > kVersionNumberMax) return fail(Code::invalid_argument, "the version's number is too large");
   const SharedRecord placed{.key = kPlacementKey, .value = placement.encode()};
-  for (int tries = 0; tries < kTriesMax; ++tries) {
+  for (int tries = 0; tries < kNumberTriesMax; ++tries) {
     FRESHET_ASSIGN(const SharedRecord record, registrar.shared_record(kNumberPrefix + model));
     FRESHET_ASSIGN(const VersionNumber last, last_number(record));
     const VersionNumber given = std::max(last + 1, wanted);

@@ -15,7 +15,7 @@ constexpr std::size_t kAtATime = 4;  ///< Records on their way from one home.
 
 using Attempt = std::pair<VersionId, std::uint64_t>;
 /// What a provider knows to be named there, by which put; segments ascend. Nothing when that is not known.
-using Known = std::optional<std::map<Attempt, std::vector<SegmentName>>>;
+using KnownReferences = std::optional<std::map<Attempt, std::vector<SegmentName>>>;
 
 class Checker {
  public:
@@ -48,7 +48,7 @@ class Checker {
   const ClusterRepository::Impl& impl_;
   const ClusterView& now_;
   const ListNeeds list_;
-  std::vector<Known> known_;  ///< By provider.
+  std::vector<KnownReferences> known_;  ///< By provider.
   std::vector<Visited> visited_;
   bool all_answered_ = true;
   ReferenceFindings findings_;
@@ -118,7 +118,7 @@ Result<std::vector<Need>> Checker::needs_of(const VersionRecord& record, std::si
 }
 
 void Checker::find_unknown(Need& need) const {
-  const Known& known = known_[need.provider];
+  const KnownReferences& known = known_[need.provider];
   if (!known) return need.unknown.clear();
   const auto told = known->find({need.referrer.version, need.referrer.attempt});
   if (told == known->end()) return;

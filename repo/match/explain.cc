@@ -139,7 +139,7 @@ class Explainer {
 
   const Architecture& query_;
   const Architecture& stored_;
-  std::unordered_map<SlotId, std::uint32_t, SlotIdHash> by_slot_;
+  std::unordered_map<SlotId, std::uint32_t> by_slot_;
   std::map<Inputs, std::vector<std::uint32_t>> by_inputs_;
   std::vector<std::uint32_t> placeholders_;
 };

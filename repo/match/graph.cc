@@ -1,6 +1,5 @@
 #include "repo/match/graph.h"
 
-#include <cstring>
 #include <unordered_set>
 #include <utility>
 
@@ -9,19 +8,20 @@
 namespace freshet {
 namespace {
 
-tl::unexpected<Error> refuse(std::string message) {
+tl::unexpected<Error> refuse_graph(std::string message) {
   return fail(Code::invalid_argument, "match graph: " + std::move(message));
 }
 
 Status check_counts(const MatchGraph::Parts& parts) {
   if (parts.vertices.size() > kLayersMax) {
-    return refuse(format("{} vertices, over the limit of {}", parts.vertices.size(), kLayersMax));
+    return refuse_graph(format("{} vertices, over the limit of {}", parts.vertices.size(), kLayersMax));
   }
   if (parts.input_starts.size() != parts.vertices.size() + 1) {
-    return refuse(format("{} places of inputs for {} vertices", parts.input_starts.size(), parts.vertices.size()));
+    return refuse_graph(
+        format("{} places of inputs for {} vertices", parts.input_starts.size(), parts.vertices.size()));
   }
   if (parts.input_starts.front() != 0 || parts.input_starts.back() != parts.inputs.size()) {
-    return refuse(format("the vertices' inputs do not end where the list of {} does", parts.inputs.size()));
+    return refuse_graph(format("the vertices' inputs do not end where the list of {} does", parts.inputs.size()));
   }
   return {};
 }
@@ -30,7 +30,7 @@ Status check_counts(const MatchGraph::Parts& parts) {
 Status check_places(const MatchGraph::Parts& parts) {
   for (std::size_t vertex = 0; vertex < parts.vertices.size(); ++vertex) {
     if (parts.input_starts[vertex] > parts.input_starts[vertex + 1]) {
-      return refuse(format("vertex {}: its inputs end before they begin", vertex));
+      return refuse_graph(format("vertex {}: its inputs end before they begin", vertex));
     }
   }
   return {};
@@ -41,20 +41,20 @@ Status check_vertex(const MatchGraph::Parts& parts, std::size_t index) {
   const std::uint32_t begin = parts.input_starts[index];
   const std::uint32_t end = parts.input_starts[index + 1];
   if (end - begin > kLayerInputsMax) {
-    return refuse(format("vertex {}: {} inputs, over the limit of {}", index, end - begin, kLayerInputsMax));
+    return refuse_graph(format("vertex {}: {} inputs, over the limit of {}", index, end - begin, kLayerInputsMax));
   }
   if (vertex.is_input && (begin != end || vertex.parametric)) {
-    return refuse(format("vertex {}: an input placeholder has neither inputs nor tensors", index));
+    return refuse_graph(format("vertex {}: an input placeholder has neither inputs nor tensors", index));
   }
   if (!vertex.parametric && vertex.bytes != 0) {
-    return refuse(format("vertex {}: {} bytes, but no tensors", index, vertex.bytes));
+    return refuse_graph(format("vertex {}: {} bytes, but no tensors", index, vertex.bytes));
   }
   for (std::uint32_t at = begin; at < end; ++at) {
     if (parts.inputs[at] >= parts.vertices.size()) {
-      return refuse(format("vertex {}: its input {} does not exist", index, parts.inputs[at]));
+      return refuse_graph(format("vertex {}: its input {} does not exist", index, parts.inputs[at]));
     }
     if (parts.inputs[at] >= index) {
-      return refuse(
+      return refuse_graph(
           format("vertex {}: an input does not come from an earlier vertex: a cycle, or not in order", index));
     }
   }
@@ -62,12 +62,6 @@ Status check_vertex(const MatchGraph::Parts& parts, std::size_t index) {
 }
 
 }  // namespace
-
-std::size_t SlotIdHash::operator()(const SlotId& id) const noexcept {
-  std::size_t value = 0;
-  std::memcpy(&value, id.bytes.data(), sizeof value);
-  return value;
-}
 
 MatchGraph::MatchGraph(Parts parts) : parts_(std::move(parts)) {
   for (const Vertex& vertex : parts_.vertices) whole_ += weight_of(vertex);
@@ -110,16 +104,16 @@ Result<std::shared_ptr<const MatchGraph>> MatchGraph::of(const Architecture::Par
 Result<std::shared_ptr<const MatchGraph>> MatchGraph::build(Parts parts) {
   FRESHET_TRY(check_counts(parts));
   FRESHET_TRY(check_places(parts));
-  std::unordered_set<SlotId, SlotIdHash> seen;
+  std::unordered_set<SlotId> seen;
   seen.reserve(parts.vertices.size());
   std::uint64_t bytes = 0;
   for (std::size_t vertex = 0; vertex < parts.vertices.size(); ++vertex) {
     FRESHET_TRY(check_vertex(parts, vertex));
     if (!seen.insert(parts.vertices[vertex].slot).second) {
-      return refuse(format("vertex {}: slot {} comes twice", vertex, to_hex(parts.vertices[vertex].slot)));
+      return refuse_graph(format("vertex {}: slot {} comes twice", vertex, to_hex(parts.vertices[vertex].slot)));
     }
     if (__builtin_add_overflow(bytes, parts.vertices[vertex].bytes, &bytes) || (bytes >> 63) != 0) {
-      return refuse(format("vertex {}: the graph's size overflows", vertex));
+      return refuse_graph(format("vertex {}: the graph's size overflows", vertex));
     }
   }
   return std::shared_ptr<const MatchGraph>(new MatchGraph(std::move(parts)));

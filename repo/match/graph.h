@@ -83,8 +83,4 @@ inline LcpSize& operator+=(LcpSize& sum, const LcpSize& part) {
   return sum;
 }
 
-struct SlotIdHash {
-  std::size_t operator()(const SlotId& id) const noexcept;
-};
-
 }  // namespace freshet

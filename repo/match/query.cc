@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::array<std::string_view, 3> kObjectiveNames = {"layers", "parametric", "bytes"};
 
-tl::unexpected<Error> refuse(std::string message) {
+tl::unexpected<Error> refuse_query(std::string message) {
   return fail(Code::invalid_argument, "match: " + std::move(message));
 }
 
@@ -36,18 +36,18 @@ std::uint64_t weight(Objective objective, const LcpSize& size) {
 }
 
 Status check(const MatchQuery& query) {
-  if (query.graph == nullptr) return refuse("no graph");
-  if (static_cast<std::size_t>(query.objective) >= kObjectiveNames.size()) return refuse("unknown objective");
+  if (query.graph == nullptr) return refuse_query("no graph");
+  if (static_cast<std::size_t>(query.objective) >= kObjectiveNames.size()) return refuse_query("unknown objective");
   if (query.top == 0 || query.top > kMatchTopMax) {
-    return refuse(format("{} rows were asked for; 1 to {} can be", query.top, kMatchTopMax));
+    return refuse_query(format("{} rows were asked for; 1 to {} can be", query.top, kMatchTopMax));
   }
   if (query.tags.size() > kMatchTagsMax) {
-    return refuse(format("{} tags, over the limit of {}", query.tags.size(), kMatchTagsMax));
+    return refuse_query(format("{} tags, over the limit of {}", query.tags.size(), kMatchTagsMax));
   }
-  if (query.least_quality && std::isnan(*query.least_quality)) return refuse("the least quality is no number");
+  if (query.least_quality && std::isnan(*query.least_quality)) return refuse_query("the least quality is no number");
   if (query.exclude_lineage) FRESHET_TRY(check_model_name(query.exclude_lineage->model));
   if (query.pin_by.size() > kPinHolderBytesMax) {
-    return refuse(format("a pin's holder has 1 to {} characters", kPinHolderBytesMax));
+    return refuse_query(format("a pin's holder has 1 to {} characters", kPinHolderBytesMax));
   }
   return {};
 }

@@ -11,7 +11,7 @@ namespace freshet::rpc {
 namespace {
 
 /// Who reads a disk waits while others send and digest.
-constexpr unsigned kReadersMax = 4;
+constexpr unsigned kBulkReadersMax = 4;
 
 /// A Unix socket's folder says who may connect, which UCX has no notion of; there, what is encrypted or guarded by
 /// leases alone is offered.
@@ -53,7 +53,7 @@ Status BulkService::start() {
                                                            .credentials = options_.credentials},
                                                           desk_));
     if (channels_.empty()) return fail(Code::unsupported, "this server has no data channels");
-    FRESHET_TRY(desk_.start(std::clamp(std::thread::hardware_concurrency(), 2u, kReadersMax)));
+    FRESHET_TRY(desk_.start(std::clamp(std::thread::hardware_concurrency(), 2u, kBulkReadersMax)));
     // A channel that could not register it sends from it all the same.
     for (const auto& server : channels_) (void)server->register_memory(desk_.staging());
     return {};

@@ -11,8 +11,6 @@
 namespace freshet::rpc {
 namespace {
 
-Time now() { return system_clock().now(); }
-
 /// A server that refuses a key says so and hangs up, and what it said may be lost with the connection: the next
 /// handshake tells.
 constexpr int kHandshakesMax = 3;
@@ -70,7 +68,8 @@ Result<std::shared_ptr<Link>> Link::open(const Options& options, Time deadline) 
     FRESHET_ASSIGN(std::shared_ptr<Link> link, connect(options));
     Status welcome = link->hello(deadline);
     if (welcome) return link;
-    if (!link->broke_off_ || tries == kHandshakesMax || now() >= deadline) return fail(std::move(welcome).error());
+    if (!link->broke_off_ || tries == kHandshakesMax || system_clock().now() >= deadline)
+      return fail(std::move(welcome).error());
   }
 }
 
@@ -102,7 +101,7 @@ Link::Link(const Options& options, HandshakeParties parties, Parts parts)
       wake_(std::move(parts.wake)),
       context_(std::move(parts.context)),
       socket_(std::move(parts.socket)),
-      machine_(options.times, now()) {
+      machine_(options.times, system_clock().now()) {
   thread_ = std::thread([this] { run(); });
 }
 
@@ -181,7 +180,7 @@ void Link::run() {
                                         {socket_.monitor->handle(), 0, ZMQ_POLLIN, 0},
                                         {nullptr, wake_.descriptor(), ZMQ_POLLIN, 0}};
   while (!stopping_ && !broken_) {
-    poll(items, time_to_sleep(now()));
+    poll(items, time_to_sleep(system_clock().now()));
     wake_.acknowledge();
     send_posted();
     take_messages();
@@ -260,10 +259,10 @@ void Link::take(const zmq::message_t& message) {
   if (reply.request() == 0 && reply.failed() != nullptr) {
     broken_ = error_of(*reply.failed()).with_context(format("the repository at {}", address_));
   } else if (const auto* pong = reply.body_as_Pong()) {
-    for (const std::uint64_t lost : machine_.on_pong(copied(pong->running()), now())) {
+    for (const std::uint64_t lost : machine_.on_pong(copied(pong->running()), system_clock().now())) {
       fail_one(lost, Error(Code::unavailable, format("the answer of the repository at {} was lost", address_)));
     }
-  } else if (machine_.on_reply(reply.request(), is_last(reply), now())) {
+  } else if (machine_.on_reply(reply.request(), is_last(reply), system_clock().now())) {
     deliver(std::move(*response));
   }
 }
@@ -286,7 +285,7 @@ void Link::fail_one(std::uint64_t request, const Error& error) {
 
 void Link::tick() {
   if (broken_) return;
-  const ClientMachine::Tick due = machine_.on_tick(now());
+  const ClientMachine::Tick due = machine_.on_tick(system_clock().now());
   if (due.dead) {
     broken_ = Error(Code::unavailable,
                     format("the repository at {} does not answer for {} ms: it is stopped, or cannot be reached",

@@ -40,7 +40,7 @@ int lay_out(double first, double reach, Grid& grid) {
 }
 
 /// The best plan whose last publish is one candidate.
-struct Plan {
+struct CandidatePlan {
   double cost = 0;
   int stalls = 0;
   int first = 0;  ///< Candidate that it publishes first.
@@ -67,8 +67,8 @@ Lookahead look_ahead(const Situation& situation, const LookaheadOptions& options
   const double stalled_requests = situation.stall / situation.interval;
   const auto later_cost = [&](int i) { return stalled_requests * std::max(options.least_fall, losses[i] - end); };
 
-  std::array<Plan, kCandidates> plans;
-  const Plan* best = nullptr;
+  std::array<CandidatePlan, kCandidates> plans;
+  const CandidatePlan* best = nullptr;
   for (int i = 0; i < count; ++i) {
     const double arrival = rows[i] * situation.step + situation.delivery;
     const double per_stall = later_cost(i);

@@ -18,7 +18,7 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr std::uint64_t kSeed = 20240816;
+constexpr std::uint64_t kPlanSeed = 20240816;
 constexpr int kRows = 400;
 constexpr int kWarmup = 60;
 
@@ -29,7 +29,7 @@ struct Training {
 
 /// Losses are multiples of 1/1024, so that sums of them are exact.
 Training random_training() {
-  std::mt19937_64 random(kSeed);
+  std::mt19937_64 random(kPlanSeed);
   std::normal_distribution<> noise(0, 0.03);
   Training training;
   for (int row = 1; row <= kRows; ++row) {

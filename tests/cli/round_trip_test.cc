@@ -64,9 +64,9 @@ class RoundTrip : public testing::Test {
 };
 
 TEST_F(RoundTrip, AnyRepositoryComesBackAsItWas) {
-  constexpr unsigned kSeed = 20261122;
-  SCOPED_TRACE(kSeed);
-  std::mt19937 random(kSeed);
+  constexpr unsigned kRoundTripSeed = 20261122;
+  SCOPED_TRACE(kRoundTripSeed);
+  std::mt19937 random(kRoundTripSeed);
   write_file(folder_ / "g.json", kCandidate);
   ModelBytes one;
   one.tensors = {chain(8, 0, 0).tensors[0]};

@@ -15,12 +15,6 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-std::vector<std::string> keys_of(const Json& object) {
-  std::vector<std::string> keys;
-  for (const auto& [key, value] : object.items()) keys.push_back(key);
-  return keys;
-}
-
 TEST_F(Streaming, ASubscriberWritesWhatThePublisherRead) {
   ModelBytes first = model_of_all_types(1);
   ModelBytes second = first;

@@ -23,9 +23,9 @@ using cluster::Reply;
 /// A rule that the simulation breaks, to see that it would be noticed.
 enum class Sabotage { none, settle_only_asks, refer_not_at_all };
 
-class Simulation {
+class ClusterRun {
  public:
-  Simulation(std::uint64_t seed, Sabotage sabotage)
+  ClusterRun(std::uint64_t seed, Sabotage sabotage)
       : random_(seed), sabotage_(sabotage), world_(1 + static_cast<int>(seed % 4)) {}
 
   /// What went wrong first; empty when nothing did.
@@ -339,13 +339,13 @@ class Simulation {
 
 TEST(ClusterSimulation, NothingThatIsNamedIsLostAndNothingIsLeftOver) {
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {
-    EXPECT_EQ(Simulation(seed, Sabotage::none).run(600), "") << "seed " << seed;
+    EXPECT_EQ(ClusterRun(seed, Sabotage::none).run(600), "") << "seed " << seed;
   }
 }
 
 bool is_noticed(Sabotage sabotage) {
   for (std::uint64_t seed = 1; seed <= 200; ++seed) {
-    if (!Simulation(seed, sabotage).run(600).empty()) return true;
+    if (!ClusterRun(seed, sabotage).run(600).empty()) return true;
   }
   return false;
 }

@@ -21,11 +21,11 @@ namespace {
 using cluster::FollowMachine;
 
 /// A rule that the simulation breaks, to see that it would be noticed.
-enum class Sabotage { none, old_lives_stay, lives_have_one_number, a_change_is_lost, reached_too_early };
+enum class FollowSabotage { none, old_lives_stay, lives_have_one_number, a_change_is_lost, reached_too_early };
 
-class Simulation {
+class FollowRun {
  public:
-  Simulation(std::uint64_t seed, Sabotage sabotage) : random_(seed), sabotage_(sabotage) {
+  FollowRun(std::uint64_t seed, FollowSabotage sabotage) : random_(seed), sabotage_(sabotage) {
     const std::size_t count = 1 + seed % 3;
     for (std::size_t i = 0; i < count; ++i) {
       providers_.push_back(std::make_unique<Provider>(index_, static_cast<std::uint32_t>(i), sabotage));
@@ -66,24 +66,24 @@ class Simulation {
   };
   class Sink final : public cluster::FeedSink {
    public:
-    Sink(cluster::ReplicaIndex& index, std::uint32_t number, Sabotage sabotage)
+    Sink(cluster::ReplicaIndex& index, std::uint32_t number, FollowSabotage sabotage)
         : index_(index), number_(number), sabotage_(sabotage) {}
     void apply(const FeedChange& change) override { index_.apply(number_, change); }
     void drop() override {
-      if (sabotage_ != Sabotage::old_lives_stay) index_.drop(number_);
+      if (sabotage_ != FollowSabotage::old_lives_stay) index_.drop(number_);
     }
 
    private:
     cluster::ReplicaIndex& index_;
     const std::uint32_t number_;
-    const Sabotage sabotage_;
+    const FollowSabotage sabotage_;
   };
   struct Page {
     std::uint64_t number = 0;
     Result<FeedPage> page;
   };
   struct Provider {
-    Provider(cluster::ReplicaIndex& index, std::uint32_t number, Sabotage sabotage)
+    Provider(cluster::ReplicaIndex& index, std::uint32_t number, FollowSabotage sabotage)
         : sink(index, number, sabotage), machine({}, sink) {}
     std::shared_ptr<Backend> disk = make_memory_backend();
     std::unique_ptr<Repository> repository;
@@ -103,8 +103,8 @@ class Simulation {
   }
   void tell(Provider& provider) {
     provider.told = provider.repository->heard()->position;
-    if (sabotage_ == Sabotage::lives_have_one_number) provider.told.life = 1;
-    if (sabotage_ == Sabotage::reached_too_early && provider.told.change > 0) --provider.told.change;
+    if (sabotage_ == FollowSabotage::lives_have_one_number) provider.told.life = 1;
+    if (sabotage_ == FollowSabotage::reached_too_early && provider.told.change > 0) --provider.told.change;
   }
   bool is_reached(const Provider& provider) const { return provider.machine.followed().reached(provider.told); }
 
@@ -174,12 +174,12 @@ class Simulation {
     const auto question = provider.machine.ask(now_);
     if (!question) return;
     FeedPosition after = question->after;
-    if (sabotage_ == Sabotage::lives_have_one_number && after.life != 0) {
+    if (sabotage_ == FollowSabotage::lives_have_one_number && after.life != 0) {
       after.life = provider.repository->heard()->position.life;
     }
     auto page = provider.repository->changes(after, static_cast<std::uint32_t>(1 + dice(6)));
-    if (page && sabotage_ == Sabotage::lives_have_one_number) page->from.life = 1;
-    if (page && sabotage_ == Sabotage::a_change_is_lost && page->changes.size() > 2) page->changes.pop_back();
+    if (page && sabotage_ == FollowSabotage::lives_have_one_number) page->from.life = 1;
+    if (page && sabotage_ == FollowSabotage::a_change_is_lost && page->changes.size() > 2) page->changes.pop_back();
     provider.page = Page{.number = question->number, .page = std::move(page)};
   }
   void deliver(Provider& provider) {
@@ -254,7 +254,7 @@ class Simulation {
   }
 
   std::mt19937_64 random_;
-  const Sabotage sabotage_;
+  const FollowSabotage sabotage_;
   cluster::ReplicaIndex index_;
   std::vector<std::unique_ptr<Provider>> providers_;
   Time now_{};
@@ -269,17 +269,17 @@ constexpr int kSteps = 400;
 
 TEST(FollowSimulation, WhatIsReachedIsThereAndNothingElse) {
   for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
-    const std::string wrong = Simulation(seed, Sabotage::none).run(kSteps);
+    const std::string wrong = FollowRun(seed, FollowSabotage::none).run(kSteps);
     ASSERT_EQ(wrong, "") << "seed " << seed;
   }
 }
 
 TEST(FollowSimulation, NoticesBrokenRules) {
-  for (const Sabotage sabotage : {Sabotage::old_lives_stay, Sabotage::lives_have_one_number, Sabotage::a_change_is_lost,
-                                  Sabotage::reached_too_early}) {
+  for (const FollowSabotage sabotage : {FollowSabotage::old_lives_stay, FollowSabotage::lives_have_one_number,
+                                        FollowSabotage::a_change_is_lost, FollowSabotage::reached_too_early}) {
     bool noticed = false;
     for (std::uint64_t seed = 0; seed < kSeeds && !noticed; ++seed) {
-      noticed = !Simulation(seed, sabotage).run(kSteps).empty();
+      noticed = !FollowRun(seed, sabotage).run(kSteps).empty();
     }
     EXPECT_TRUE(noticed) << "sabotage " << static_cast<int>(sabotage);
   }

@@ -83,31 +83,32 @@ class Turns {
 };
 
 /// A rule that the simulation breaks, to see that it would be noticed.
-enum class Sabotage { none, nothing_is_handed_over, what_is_replaced_may_have_changed };
+enum class JoinSabotage { none, nothing_is_handed_over, what_is_replaced_may_have_changed };
 
 /// How whoever lets a provider join reaches the others.
 class Sabotaged final : public LinkedRepository {
  public:
-  Sabotaged(Repository& inner, std::function<Fate()> fate, Sabotage sabotage)
+  Sabotaged(Repository& inner, std::function<Fate()> fate, JoinSabotage sabotage)
       : LinkedRepository(inner, std::move(fate)), sabotage_(sabotage) {}
 
   Result<std::vector<SharedRecord>> shared_records(const std::string& prefix, const std::string& after) const override {
     auto records = LinkedRepository::shared_records(prefix, after);
-    if (records && sabotage_ == Sabotage::nothing_is_handed_over) records->clear();
+    if (records && sabotage_ == JoinSabotage::nothing_is_handed_over) records->clear();
     return records;
   }
   Status change_shared_records(std::span<const SharedRecord> expected, std::span<const SharedRecord> changes) override {
-    const bool checked = sabotage_ != Sabotage::what_is_replaced_may_have_changed || changes[0].key == kPlacementKey;
+    const bool checked =
+        sabotage_ != JoinSabotage::what_is_replaced_may_have_changed || changes[0].key == kPlacementKey;
     return LinkedRepository::change_shared_records(checked ? expected : std::span<const SharedRecord>(), changes);
   }
 
  private:
-  const Sabotage sabotage_;
+  const JoinSabotage sabotage_;
 };
 
 class JoinSimulation {
  public:
-  JoinSimulation(std::uint64_t seed, Sabotage sabotage)
+  JoinSimulation(std::uint64_t seed, JoinSabotage sabotage)
       : random_(seed), sabotage_(sabotage), world_(1 + static_cast<int>(seed % 2)), turns_(seed) {}
 
   /// What went wrong first; empty when nothing did.
@@ -238,7 +239,7 @@ class JoinSimulation {
   }
 
   std::mt19937_64 random_;
-  const Sabotage sabotage_;
+  const JoinSabotage sabotage_;
   ClusterWorld world_;
   Turns turns_;
   Placement newest_;
@@ -250,20 +251,22 @@ class JoinSimulation {
 
 TEST(JoinSimulation, NoNumberIsGivenTwiceAndNobodyElseIsNeededAfterwards) {
   for (std::uint64_t seed = 1; seed <= 100; ++seed) {
-    EXPECT_EQ(JoinSimulation(seed, Sabotage::none).run(), "") << "seed " << seed;
+    EXPECT_EQ(JoinSimulation(seed, JoinSabotage::none).run(), "") << "seed " << seed;
   }
 }
 
-bool is_noticed(Sabotage sabotage) {
+bool is_join_noticed(JoinSabotage sabotage) {
   for (std::uint64_t seed = 1; seed <= 400; ++seed) {
     if (!JoinSimulation(seed, sabotage).run().empty()) return true;
   }
   return false;
 }
 
-TEST(JoinSimulation, NoticesWhenNothingIsHandedOver) { EXPECT_TRUE(is_noticed(Sabotage::nothing_is_handed_over)); }
+TEST(JoinSimulation, NoticesWhenNothingIsHandedOver) {
+  EXPECT_TRUE(is_join_noticed(JoinSabotage::nothing_is_handed_over));
+}
 TEST(JoinSimulation, NoticesWhenLaterRecordsAreReplacedByEarlierOnes) {
-  EXPECT_TRUE(is_noticed(Sabotage::what_is_replaced_may_have_changed));
+  EXPECT_TRUE(is_join_noticed(JoinSabotage::what_is_replaced_may_have_changed));
 }
 
 }  // namespace

@@ -124,10 +124,10 @@ class LostPeer {
     begun_ = process_.hear() == "begun";
   }
   bool begun() const { return begun_; }
-  testing::AnsweringProcess& process() { return process_; }
+  test::AnsweringProcess& process() { return process_; }
 
  private:
-  testing::AnsweringProcess process_;
+  test::AnsweringProcess process_;
   bool begun_ = false;
 };
 

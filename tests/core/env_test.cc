@@ -52,7 +52,7 @@ TEST_F(WriteFileAtomically, ReplacesTheWholeFile) {
 }
 
 TEST_F(WriteFileAtomically, LeavesTheOldFileAndNothingElseAtWhateverCallItFails) {
-  testing::FaultEnv env(system_env());
+  test::FaultEnv env(system_env());
   ASSERT_TRUE(write(env, kOld));
   const std::uint64_t calls = env.calls();
   ASSERT_GE(calls, 6u);

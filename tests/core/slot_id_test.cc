@@ -10,7 +10,7 @@ namespace freshet {
 namespace {
 
 /// Layers in JSON with ' for ".
-std::shared_ptr<const Architecture> graph(std::string layers) {
+std::shared_ptr<const Architecture> architecture_of(std::string layers) {
   for (char& c : layers) {
     if (c == '\'') c = '"';
   }
@@ -20,7 +20,7 @@ std::shared_ptr<const Architecture> graph(std::string layers) {
 }
 
 std::vector<SlotId> slots(const std::string& layers) {
-  const auto architecture = graph(layers);
+  const auto architecture = architecture_of(layers);
   return {architecture->slots().begin(), architecture->slots().end()};
 }
 
@@ -29,7 +29,7 @@ const std::string kX = "{'name':'x','class':'Input','config':{'dtype':'f32','sha
 /// Computed apart from this code, from the prose in core/FORMAT.md, with Python's hashlib. They change only together
 /// with the version in the domain: repositories hold these ids.
 TEST(SlotId, KnownValues) {
-  const auto architecture = graph(
+  const auto architecture = architecture_of(
       "{'name':'x','class':'Input','config':{'dtype':'f32','shape':[null,8]}},"
       "{'name':'y','class':'keras.Input','config':{'shape':[null,8],'dtype':'f32'}},"
       "{'name':'q','class':'Dense','config':{'units':4.0},'inputs':['x'],'tensors':{"

@@ -9,9 +9,9 @@
 namespace freshet {
 namespace {
 
-constexpr VectorLevel kLevels[] = {VectorLevel::portable, VectorLevel::avx2, VectorLevel::avx512};
+constexpr VectorLevel kVectorLevels[] = {VectorLevel::portable, VectorLevel::avx2, VectorLevel::avx512};
 
-std::vector<std::byte> random_bytes(std::size_t count, std::uint64_t seed) {
+std::vector<std::byte> bytes_of_seed(std::size_t count, std::uint64_t seed) {
   std::mt19937_64 random(seed);
   std::vector<std::byte> bytes(count);
   for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
@@ -22,7 +22,7 @@ std::vector<std::byte> random_bytes(std::size_t count, std::uint64_t seed) {
 void check_copy(VectorLevel level, std::size_t to_shift, std::size_t from_shift, std::size_t bytes) {
   SCOPED_TRACE(testing::Message() << name_of(level) << ", " << bytes << " bytes from +" << from_shift << " to +"
                                   << to_shift);
-  static const std::vector<std::byte> source = random_bytes(40000, 11);
+  static const std::vector<std::byte> source = bytes_of_seed(40000, 11);
   alignas(64) static std::byte target[40000];
   std::memset(target, 0xEE, sizeof(target));
   const Bytes from(source.data() + from_shift, bytes);
@@ -44,7 +44,7 @@ void check_copy(VectorLevel level, std::size_t to_shift, std::size_t from_shift,
 }
 
 TEST(CopyAndDigest, LevelsAgreeOnAlignmentsAndTails) {
-  for (const VectorLevel level : kLevels) {
+  for (const VectorLevel level : kVectorLevels) {
     if (!is_supported(level)) {
       std::printf("not run, the processor lacks it: %s\n", std::string(name_of(level)).c_str());
       continue;
@@ -62,7 +62,7 @@ TEST(CopyAndDigest, LevelsAgreeOnAlignmentsAndTails) {
 }
 
 TEST(VectorLevel, NamesAreFoundAgain) {
-  for (const VectorLevel level : kLevels) EXPECT_EQ(vector_level_named(name_of(level)), level);
+  for (const VectorLevel level : kVectorLevels) EXPECT_EQ(vector_level_named(name_of(level)), level);
   EXPECT_EQ(vector_level_named("sse"), std::nullopt);
   EXPECT_TRUE(is_supported(VectorLevel::portable));
   EXPECT_TRUE(is_supported(vector_level()));

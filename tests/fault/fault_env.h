@@ -9,7 +9,7 @@
 
 #include "core/env.h"
 
-namespace freshet::testing {
+namespace freshet::test {
 
 class FaultEnv final : public Env {
  public:
@@ -84,4 +84,4 @@ class FaultEnv final : public Env {
   bool from_then_on_ = false;
 };
 
-}  // namespace freshet::testing
+}  // namespace freshet::test

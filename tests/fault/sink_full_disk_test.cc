@@ -11,17 +11,17 @@
 namespace freshet {
 namespace {
 
-using testing::eventually;
-using testing::open_publisher;
-using testing::publish;
-using testing::StampedModel;
+using test::eventually;
+using test::open_publisher;
+using test::publish;
+using test::StampedModel;
 
 TEST(SinkFullDisk, TheStreamGoesOnAndTheSinkCatchesUp) {
   constexpr int kBallastMiB =
       84;  // Without it there is room for every version that the test publishes after it failed.
   const SmallDisk disk(std::uint64_t{128} << 20);
   if (!disk) GTEST_SKIP() << disk.reason();
-  const testing::TemporaryFolder host;
+  const TemporaryFolder host;
   auto backend = open_rocks_backend({.folder = disk / "store"});
   ASSERT_TRUE(backend) << backend.error().message();
   auto opened = Repository::open(std::move(*backend), {});

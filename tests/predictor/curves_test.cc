@@ -10,7 +10,7 @@
 namespace freshet {
 namespace {
 
-constexpr unsigned kSeed = 20240812;
+constexpr unsigned kCurvesSeed = 20240812;
 
 // Parameters within their bounds: logarithmic ones over the middle of their range, where formulas neither vanish nor
 // explode, free ones of a loss's size.
@@ -31,8 +31,8 @@ std::vector<double> random_parameters(const Curve& family, std::mt19937& random)
 }
 
 TEST(Curves, GradientsAgreeWithCentralDifferences) {
-  std::mt19937 random(kSeed);
-  SCOPED_TRACE("seed " + std::to_string(kSeed));
+  std::mt19937 random(kCurvesSeed);
+  SCOPED_TRACE("seed " + std::to_string(kCurvesSeed));
   for (const auto& family : CurveFamilies::standard().list()) {
     SCOPED_TRACE(std::string(family->name()));
     for (int round = 0; round < 300; ++round) {
@@ -57,7 +57,7 @@ TEST(Curves, GradientsAgreeWithCentralDifferences) {
 }
 
 TEST(Curves, StartsAreFiniteAndOfTheRightLength) {
-  std::mt19937 random(kSeed);
+  std::mt19937 random(kCurvesSeed);
   for (const auto& family : CurveFamilies::standard().list()) {
     SCOPED_TRACE(std::string(family->name()));
     for (const std::size_t count : {1U, 2U, 5U, 50U}) {

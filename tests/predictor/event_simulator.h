@@ -9,7 +9,7 @@
 #include <set>
 #include <vector>
 
-namespace freshet::testing {
+namespace freshet::test {
 
 struct Scene {
   std::int64_t step = 1;
@@ -70,4 +70,4 @@ inline std::vector<std::int64_t> play(const Scene& scene, const std::set<int>& p
   return answered;
 }
 
-}  // namespace freshet::testing
+}  // namespace freshet::test

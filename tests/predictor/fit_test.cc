@@ -11,7 +11,7 @@
 namespace freshet {
 namespace {
 
-constexpr unsigned kSeed = 7;
+constexpr unsigned kFitSeed = 7;
 
 struct Rows {
   std::vector<double> iterations;
@@ -37,7 +37,7 @@ FitOptions only(std::string_view name) {
 }
 
 TEST(Fit, FindsAnExponentialUnderNoise) {
-  std::mt19937 random(kSeed);
+  std::mt19937 random(kFitSeed);
   std::normal_distribution<> noise(0, 0.05);
   const Rows rows = rows_of(2000, [&](double x) { return 2 * std::exp(-0.004 * x) + 0.5 + noise(random); });
   const auto forecast = fit(rows.iterations, rows.losses, only("exp3"));
@@ -50,7 +50,7 @@ TEST(Fit, FindsAnExponentialUnderNoise) {
 }
 
 TEST(Fit, SpikesAndMissingLossesDoNotBendIt) {
-  std::mt19937 random(kSeed);
+  std::mt19937 random(kFitSeed);
   std::normal_distribution<> noise(0, 0.05);
   const Rows rows = rows_of(3000, [&](double x) {
     const double loss = 2 * std::exp(-0.004 * x) + 0.5 + noise(random);
@@ -146,7 +146,7 @@ class Wave final : public Curve {
 };
 
 TEST(Fit, APluggedInCurveIsChosenWhereItFits) {
-  std::mt19937 random(kSeed);
+  std::mt19937 random(kFitSeed);
   std::normal_distribution<> noise(0, 0.05);
   const Rows rows = rows_of(1500, [&](double x) { return 2 + 0.5 * std::sin(x / 50) + noise(random); });
   for (const Criterion criterion : {Criterion::mse, Criterion::aicc, Criterion::holdout}) {
@@ -199,7 +199,7 @@ TEST(Fit, ABrokenCurveHarmsOnlyItself) {
 }
 
 TEST(Fit, AccuraciesThatRiseAreFitted) {
-  std::mt19937 random(kSeed);
+  std::mt19937 random(kFitSeed);
   std::normal_distribution<> noise(0, 0.02);
   const auto truth = [](double x) { return 0.92 - 0.8 * std::exp(-0.003 * x); };
   // It sinks while the run warms up.
@@ -214,7 +214,7 @@ TEST(Fit, AccuraciesThatRiseAreFitted) {
 }
 
 TEST(Fit, AWarmUpThatRisesIsLeftOut) {
-  std::mt19937 random(kSeed);
+  std::mt19937 random(kFitSeed);
   std::normal_distribution<> noise(0, 0.02);
   const Rows rows = rows_of(2000, [&](double x) {
     return (x < 200 ? 1 + x / 100 : 0.5 + 2.5 * std::exp(-0.004 * (x - 200))) + noise(random);
@@ -229,7 +229,7 @@ TEST(Fit, AWarmUpThatRisesIsLeftOut) {
 }
 
 TEST(Fit, OrderOfFamiliesDoesNotChangeTheAnswer) {
-  std::mt19937 random(kSeed);
+  std::mt19937 random(kFitSeed);
   std::normal_distribution<> noise(0, 0.05);
   const Rows rows = rows_of(1500, [&](double x) { return 3 / std::sqrt(x + 5) + 0.2 + noise(random); });
   FitOptions options;
@@ -244,7 +244,7 @@ TEST(Fit, OrderOfFamiliesDoesNotChangeTheAnswer) {
 }
 
 TEST(Fit, AScaledMetricGivesAScaledForecast) {
-  std::mt19937 random(kSeed);
+  std::mt19937 random(kFitSeed);
   std::normal_distribution<> noise(0, 0.05);
   const Rows rows = rows_of(1500, [&](double x) { return 3 / std::sqrt(x + 5) + 0.2 + noise(random); });
   const auto plain = fit(rows.iterations, rows.losses);
@@ -258,7 +258,7 @@ TEST(Fit, AScaledMetricGivesAScaledForecast) {
 }
 
 TEST(Fit, AWarmStartAgreesWithAColdOne) {
-  std::mt19937 random(kSeed);
+  std::mt19937 random(kFitSeed);
   std::normal_distribution<> noise(0, 0.05);
   LossHistory history;
   for (int i = 1; i <= 1000; ++i) ASSERT_TRUE(history.add(i, 2 * std::exp(-i / 400.0) + 0.5 + noise(random)));
@@ -273,8 +273,8 @@ TEST(Fit, AWarmStartAgreesWithAColdOne) {
 }
 
 TEST(Fit, TheBandHoldsTheTruthMostOfTheTime) {
-  SCOPED_TRACE("seed " + std::to_string(kSeed));
-  std::mt19937 random(kSeed);
+  SCOPED_TRACE("seed " + std::to_string(kFitSeed));
+  std::mt19937 random(kFitSeed);
   int inside = 0, looks = 0;
   for (int round = 0; round < 60; ++round) {
     const double floor = std::uniform_real_distribution<>(0.1, 1)(random);
@@ -294,7 +294,7 @@ TEST(Fit, TheBandHoldsTheTruthMostOfTheTime) {
 }
 
 TEST(Fit, TheBandStaysPlausibleWhereRowsSayLittle) {
-  std::mt19937 random(kSeed);
+  std::mt19937 random(kFitSeed);
   std::normal_distribution<> noise(0, 0.05);
   for (const std::size_t count : {2U, 5U, 8U, 12U, 20U, 40U}) {
     const Rows rows = rows_of(count, [&](double x) { return 2 * std::exp(-0.01 * x) + 0.5 + noise(random); });
@@ -311,7 +311,7 @@ TEST(Fit, TheBandStaysPlausibleWhereRowsSayLittle) {
 }
 
 TEST(Fit, TheEnsembleIsTheWeightedMeanOfItsFamilies) {
-  std::mt19937 random(kSeed);
+  std::mt19937 random(kFitSeed);
   std::normal_distribution<> noise(0, 0.05);
   const Rows rows = rows_of(1500, [&](double x) { return 3 / std::sqrt(x + 5) + 0.2 + noise(random); });
   FitOptions options;

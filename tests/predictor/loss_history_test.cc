@@ -9,7 +9,7 @@
 namespace freshet {
 namespace {
 
-constexpr unsigned kSeed = 11;
+constexpr unsigned kHistorySeed = 11;
 
 double total_weight(const LossHistory& history) {
   double sum = 0;
@@ -54,7 +54,7 @@ TEST(LossHistory, KeepsTheSteepBeginningOfALongRun) {
 }
 
 TEST(LossHistory, FewRowsAreKeptAsTheyCame) {
-  std::mt19937 random(kSeed);
+  std::mt19937 random(kHistorySeed);
   LossHistory history;
   std::vector<double> losses;
   for (int i = 1; i <= static_cast<int>(2 * LossHistory::kBins); ++i) {
@@ -70,7 +70,7 @@ TEST(LossHistory, FewRowsAreKeptAsTheyCame) {
 
 TEST(LossHistory, FutureRowsChangeNothingOfThePast) {
   // Two runs that agree on 5000 rows: after those their histories are equal, whatever comes later.
-  std::mt19937 random(kSeed);
+  std::mt19937 random(kHistorySeed);
   LossHistory one, two;
   LossHistory one_then, two_then;
   for (int i = 1; i <= 9000; ++i) {
@@ -86,7 +86,7 @@ TEST(LossHistory, FutureRowsChangeNothingOfThePast) {
 }
 
 TEST(LossHistory, SpikesDoNotBendBins) {
-  std::mt19937 random(kSeed);
+  std::mt19937 random(kHistorySeed);
   LossHistory history;
   std::uint64_t spikes = 0;
   for (int i = 1; i <= 50'000; ++i) {

@@ -11,10 +11,10 @@
 namespace freshet {
 namespace {
 
-constexpr std::uint64_t kSeed = 20240813;
+constexpr std::uint64_t kOptimalSeed = 20240813;
 
 /// The smallest cumulative loss of all lists of rows from `first` on that go on from `published` rows.
-double least_of_all(const testing::RandomCase& setting, std::int64_t first, const PublishRows& published) {
+double least_of_all(const test::RandomCase& setting, std::int64_t first, const PublishRows& published) {
   const auto free_rows = static_cast<int>(setting.horizon.rows - first + 1);
   double least = std::numeric_limits<double>::infinity();
   for (std::uint32_t subset = 0; subset < (1U << free_rows); ++subset) {
@@ -28,22 +28,22 @@ double least_of_all(const testing::RandomCase& setting, std::int64_t first, cons
 }
 
 TEST(Optimal, NoListIsBetterInThousandsOfSmallCases) {
-  std::mt19937_64 random(kSeed);
+  std::mt19937_64 random(kOptimalSeed);
   for (int round = 0; round < 6000; ++round) {
-    const testing::RandomCase setting = testing::random_case(random, 9);
+    const test::RandomCase setting = test::random_case(random, 9);
     const auto schedule = optimal_schedule(setting.clock(), setting.costs);
     ASSERT_TRUE(schedule);
     EXPECT_TRUE(schedule->exact);
     ASSERT_EQ(*cumulative_loss(setting.clock(), setting.costs, schedule->rows),
               least_of_all(setting, setting.horizon.warmup + 1, {}))
-        << "seed " << kSeed << " round " << round << ": " << setting.text();
+        << "seed " << kOptimalSeed << " round " << round << ": " << setting.text();
   }
 }
 
 TEST(Optimal, GoesOnFromThePublishesThatWere) {
-  std::mt19937_64 random(kSeed + 1);
+  std::mt19937_64 random(kOptimalSeed + 1);
   for (int round = 0; round < 3000; ++round) {
-    const testing::RandomCase setting = testing::random_case(random, 10);
+    const test::RandomCase setting = test::random_case(random, 10);
     const std::int64_t warmup = setting.horizon.warmup;
     const std::int64_t over = std::uniform_int_distribution<std::int64_t>(warmup, setting.horizon.rows)(random);
     PublishRows rows;
@@ -58,14 +58,14 @@ TEST(Optimal, GoesOnFromThePublishesThatWere) {
     ASSERT_TRUE(rest);
     rows.insert(rows.end(), rest->rows.begin(), rest->rows.end());
     ASSERT_EQ(*cumulative_loss(setting.clock(), setting.costs, rows), least)
-        << "seed " << kSeed + 1 << " round " << round << " from row " << over << ": " << setting.text();
+        << "seed " << kOptimalSeed + 1 << " round " << round << " from row " << over << ": " << setting.text();
   }
 }
 
 TEST(Optimal, TakesOnlyRowsThatAreBelowAllBefore) {
-  std::mt19937_64 random(kSeed + 2);
+  std::mt19937_64 random(kOptimalSeed + 2);
   for (int round = 0; round < 2000; ++round) {
-    const testing::RandomCase setting = testing::random_case(random, 40);
+    const test::RandomCase setting = test::random_case(random, 40);
     const auto schedule = optimal_schedule(setting.clock(), setting.costs);
     ASSERT_TRUE(schedule);
     for (const std::int64_t row : schedule->rows) {
@@ -105,16 +105,16 @@ TEST(Optimal, LongListsAreAsGoodAsTheSearchSaid) {
 
 /// Where a few rows have nearly all there is to gain, the rest of the sum is below their rounding.
 TEST(Optimal, CostsMayDifferByManyPowersOfTen) {
-  std::mt19937_64 random(kSeed + 3);
+  std::mt19937_64 random(kOptimalSeed + 3);
   for (int round = 0; round < 300; ++round) {
-    testing::RandomCase setting = testing::random_case(random, 9);
+    test::RandomCase setting = test::random_case(random, 9);
     for (double& cost : setting.costs) cost = std::pow(10.0, cost / 3);
     const auto schedule = optimal_schedule(setting.clock(), setting.costs);
     ASSERT_TRUE(schedule);
     const double least = least_of_all(setting, setting.horizon.warmup + 1, {});
     const double most = setting.costs.front() * static_cast<double>(setting.horizon.requests);
     ASSERT_LE(*cumulative_loss(setting.clock(), setting.costs, schedule->rows), least + 1e-13 * most)
-        << "seed " << kSeed + 3 << " round " << round << ": " << setting.text();
+        << "seed " << kOptimalSeed + 3 << " round " << round << ": " << setting.text();
   }
   std::vector<double> costs;
   for (int i = 0; i < 600; ++i) costs.push_back(std::pow(10.0, 30 - i / 10.0));

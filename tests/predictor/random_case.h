@@ -10,7 +10,7 @@
 #include "core/format.h"
 #include "predictor/timing.h"
 
-namespace freshet::testing {
+namespace freshet::test {
 
 struct RandomCase {
   Timing timing;
@@ -51,4 +51,4 @@ inline RandomCase random_case(std::mt19937_64& random, int steps_max) {
   return made;
 }
 
-}  // namespace freshet::testing
+}  // namespace freshet::test

@@ -13,7 +13,7 @@
 namespace freshet {
 namespace {
 
-constexpr unsigned kSeed = 20250301;
+constexpr unsigned kRecoverySeed = 20250301;
 
 struct Known {
   const char* family;
@@ -84,8 +84,8 @@ TEST(Recovery, WithoutNoiseFormulasAreFoundAgain) {
 }
 
 TEST(Recovery, UnderNoiseAndSpikes) {
-  SCOPED_TRACE("seed " + std::to_string(kSeed));
-  std::mt19937 random(kSeed);
+  SCOPED_TRACE("seed " + std::to_string(kRecoverySeed));
+  std::mt19937 random(kRecoverySeed);
   constexpr int kRows = 3000;
   for (const Known& known : known_curves()) {
     const char* const family = known.family;
@@ -109,8 +109,8 @@ TEST(Recovery, UnderNoiseAndSpikes) {
 }
 
 TEST(Recovery, ParametersStayInTheirBounds) {
-  std::mt19937 random(kSeed);
-  SCOPED_TRACE("seed " + std::to_string(kSeed));
+  std::mt19937 random(kRecoverySeed);
+  SCOPED_TRACE("seed " + std::to_string(kRecoverySeed));
   // Losses that no family was made for.
   const std::vector<std::function<double(double)>> odd{[&](double) { return std::normal_distribution<>(0, 1)(random); },
                                                        [&](double x) { return x < 50 ? 1e6 : 1e-6 * x; },

@@ -27,10 +27,10 @@ TEST(Schedules, EpochsCountFromTheRunsFirstRow) {
 }
 
 TEST(Schedules, FixedIsTheBestOfAllIntervals) {
-  constexpr std::uint64_t kSeed = 20240814;
-  std::mt19937_64 random(kSeed);
+  constexpr std::uint64_t kSchedulesSeed = 20240814;
+  std::mt19937_64 random(kSchedulesSeed);
   for (int round = 0; round < 2000; ++round) {
-    const testing::RandomCase setting = testing::random_case(random, 30);
+    const test::RandomCase setting = test::random_case(random, 30);
     const ReplayClock clock = setting.clock();
     const auto fixed = fixed_schedule(clock, setting.costs);
     ASSERT_TRUE(fixed);
@@ -40,7 +40,7 @@ TEST(Schedules, FixedIsTheBestOfAllIntervals) {
     EXPECT_LE(loss, *cumulative_loss(clock, setting.costs, {}));
     for (std::int64_t interval = 1; interval <= setting.horizon.rows - setting.horizon.warmup; ++interval) {
       const double other = *cumulative_loss(clock, setting.costs, every_schedule(clock, interval));
-      ASSERT_LE(loss, other) << "seed " << kSeed << " round " << round << ": " << setting.text();
+      ASSERT_LE(loss, other) << "seed " << kSchedulesSeed << " round " << round << ": " << setting.text();
       EXPECT_TRUE(loss < other || interval <= fixed->interval || !any) << setting.text();
     }
   }

@@ -11,9 +11,9 @@
 namespace freshet {
 namespace {
 
-constexpr std::uint64_t kSeed = 20240812;
+constexpr std::uint64_t kSimulatorSeed = 20240812;
 
-testing::Scene scene_of(const testing::RandomCase& setting) {
+test::Scene scene_of(const test::RandomCase& setting) {
   return {.step = setting.timing.step_ns,
           .stall = setting.timing.stall_ns,
           .delivery = setting.timing.delivery_ns,
@@ -24,22 +24,21 @@ testing::Scene scene_of(const testing::RandomCase& setting) {
 }
 
 TEST(Simulator, AgreesWithTheClosedFormOnEveryRequest) {
-  std::mt19937_64 random(kSeed);
+  std::mt19937_64 random(kSimulatorSeed);
   for (int round = 0; round < 20'000; ++round) {
-    const testing::RandomCase setting = testing::random_case(random, 25);
+    const test::RandomCase setting = test::random_case(random, 25);
     std::bernoulli_distribution chosen(std::uniform_real_distribution<>(0, 1)(random));
     PublishRows rows;
     for (std::int64_t row = setting.horizon.warmup + 1; row <= setting.horizon.rows; ++row) {
       if (chosen(random)) rows.push_back(row);
     }
-    const std::vector<std::int64_t> answered =
-        testing::play(scene_of(setting), std::set<int>(rows.begin(), rows.end()));
+    const std::vector<std::int64_t> answered = test::play(scene_of(setting), std::set<int>(rows.begin(), rows.end()));
     double played = 0;
     for (std::size_t i = 0; i < setting.costs.size(); ++i) {
       played += static_cast<double>(answered[i + static_cast<std::size_t>(setting.horizon.warmup)]) * setting.costs[i];
     }
     ASSERT_EQ(*cumulative_loss(setting.clock(), setting.costs, rows), played)
-        << "seed " << kSeed << " round " << round << ": " << setting.text();
+        << "seed " << kSimulatorSeed << " round " << round << ": " << setting.text();
   }
 }
 

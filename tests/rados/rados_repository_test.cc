@@ -6,7 +6,7 @@
 namespace freshet {
 namespace {
 
-const RepositoryCase kRados{.name = "rados", .make = [] {
+const RepositoryCase kRadosRepository{.name = "rados", .make = [] {
                               return std::make_unique<LocalHouse>([](const std::string& folder) {
                                 auto opened = open_rados_backend(rados_options_for(folder));
                                 FRESHET_CHECK(opened.has_value());
@@ -14,7 +14,7 @@ const RepositoryCase kRados{.name = "rados", .make = [] {
                               });
                             }};
 
-INSTANTIATE_TEST_SUITE_P(Repositories, RepositoryConformance, testing::Values(kRados),
+INSTANTIATE_TEST_SUITE_P(Repositories, RepositoryConformance, testing::Values(kRadosRepository),
                          [](const auto& instance) { return instance.param.name; });
 
 }  // namespace

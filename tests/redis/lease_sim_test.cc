@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <iostream>
 #include <map>
 #include <memory>
@@ -14,16 +13,17 @@
 #include <set>
 
 #include "core/format.h"
+#include "tests/support/from_environment.h"
 #include "transport/redis/redis_lease.h"
 
 namespace freshet::redis {
 namespace {
 
-constexpr Duration kLease = std::chrono::seconds(5);
+constexpr Duration kSimLease = std::chrono::seconds(5);
 constexpr Duration kTick = std::chrono::milliseconds(20);
 constexpr Duration kRun = std::chrono::minutes(3);
 constexpr Duration kLateMax = std::chrono::seconds(2);
-constexpr VersionNumber kBlock = 8;
+constexpr VersionNumber kSimBlock = 8;
 constexpr std::size_t kProcesses = 4;
 
 enum class Sabotage {
@@ -55,7 +55,7 @@ class Server {
     const bool held = claim_ && claim_->owner == owner;
     if (!held && !has_record_ && sabotage_ != Sabotage::no_quarantine) {
       if (!born_) born_ = now;
-      if (now - *born_ < kLease) return {.young = kLease - (now - *born_)};
+      if (now - *born_ < kSimLease) return {.young = kSimLease - (now - *born_)};
     }
     if (!held) ++record_.fence;
     has_record_ = true;
@@ -70,7 +70,7 @@ class Server {
     if (!claim_ && record_.fence > fence && sabotage_ != Sabotage::forget_fence) return {.lost = ""};
     if (!claim_ && !has_record_ && wanted.stale && sabotage_ != Sabotage::believe_the_stale) {
       if (!born_) born_ = now;
-      if (now - *born_ < kLease) return {.young = kLease - (now - *born_)};
+      if (now - *born_ < kSimLease) return {.young = kSimLease - (now - *born_)};
       begin_anew();
     }
     const bool again = !claim_;
@@ -121,7 +121,7 @@ class Server {
     if (claim_ && claim_->until <= now) claim_.reset();
   }
   void grant(const std::string& owner, Time now, bool is_new) {
-    claim_ = Claim{.owner = owner, .until = now + kLease};
+    claim_ = Claim{.owner = owner, .until = now + kSimLease};
     if (owner == last_owner_) return;
     // A claim under a new fence is a new one, whoever has it.
     if (!past_owners_.insert(owner).second && !is_new) {
@@ -205,8 +205,8 @@ class Simulation {
   void trouble() {
     if (chance(0.0006)) restart_directory();
     for (auto& process : processes_) {
-      if (chance(0.002)) process.stopped_until = now_ + up_to(3 * kLease);
-      if (chance(0.003)) cut(process, now_ + up_to(2 * kLease));
+      if (chance(0.002)) process.stopped_until = now_ + up_to(3 * kSimLease);
+      if (chance(0.003)) cut(process, now_ + up_to(2 * kSimLease));
       if (chance(0.0015)) {
         leave_on_the_way(process);
         start(process);
@@ -315,8 +315,8 @@ class Simulation {
     process.take_again_at = now_ + std::max<Duration>(answer.young, std::chrono::milliseconds(500));
     if (!answer.record) return;
     process.fence = answer.record->fence;
-    process.lease = std::make_unique<Lease>(Lease::Options{.lease = kLease, .block = kBlock, .taken_at = asked_at},
-                                            "demo", *answer.record);
+    process.lease = std::make_unique<Lease>(
+        Lease::Options{.lease = kSimLease, .block = kSimBlock, .taken_at = asked_at}, "demo", *answer.record);
     process.lease->begin(answer.record->incarnation + 1);
     ++outcome_.claims;
   }
@@ -363,8 +363,8 @@ class Simulation {
       ++outcome_.takeovers;
       // It had a whole lease in which nothing kept it from writing its name, and did. (One that was silent for longer,
       // and came back to a directory that forgot everything, waits like any other.)
-      const bool well = is_well(process) && process.was_well && now_ - process.well_since > kLease;
-      if (well && now_ - process.kept_at <= kLease) {
+      const bool well = is_well(process) && process.was_well && now_ - process.well_since > kSimLease;
+      if (well && now_ - process.kept_at <= kSimLease) {
         outcome_.violation = format("{} took the name of {}, which was well", handover->second, process.id);
       }
     }
@@ -378,7 +378,7 @@ class Simulation {
     }
     Process& last = processes_.front();
     last = Process{.id = "the last", .well_since = now_};
-    const Time end = now_ + kLateMax + 3 * kLease;
+    const Time end = now_ + kLateMax + 3 * kSimLease;
     for (; now_ < end && !last.lease; now_ += kTick) tick(last);
     if (!last.lease) outcome_.violation = "nobody got the name of those who are gone";
   }
@@ -393,11 +393,6 @@ class Simulation {
   std::vector<std::pair<std::string, OnItsWay>> late_;  ///< Of processes that are gone.
   std::map<VersionNumber, std::string> given_;
 };
-
-std::uint64_t from_environment(const char* name, std::uint64_t otherwise) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? otherwise : std::strtoull(value, nullptr, 10);
-}
 
 /// FRESHET_SIM_SEED and FRESHET_SIM_RUNS choose; a failure prints the seed that repeats it alone.
 TEST(LeaseSimulation, ANameHasOneOwnerAndANumberIsGivenOnce) {

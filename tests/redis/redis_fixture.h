@@ -14,7 +14,7 @@
 #include "tests/transport/model_fixture.h"
 #include "transport/redis/redis_directory.h"
 
-namespace freshet::testing {
+namespace freshet::test {
 
 class RedisTest : public ::testing::Test {
  protected:
@@ -70,4 +70,4 @@ class RedisTest : public ::testing::Test {
   RedisServer server_;
 };
 
-}  // namespace freshet::testing
+}  // namespace freshet::test

@@ -11,7 +11,7 @@
 namespace freshet {
 namespace {
 
-using namespace freshet::testing;
+using namespace freshet::test;
 
 class RedisStream : public StreamTest {
  protected:

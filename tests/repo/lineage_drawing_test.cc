@@ -18,7 +18,7 @@ using testing::Not;
 
 VersionName net(std::uint64_t number) { return number == 0 ? VersionName{} : VersionName{"net", number}; }
 
-LineageRow row(std::uint64_t number, std::uint64_t ancestor, std::optional<double> quality = std::nullopt) {
+LineageRow drawn_row(std::uint64_t number, std::uint64_t ancestor, std::optional<double> quality = std::nullopt) {
   return {.version = net(number), .ancestor = net(ancestor), .own_bytes = 1, .quality = quality};
 }
 
@@ -33,7 +33,7 @@ TEST(LineageDrawing, NoTwoVersionsShareAPlaceAndChildrenStandOneColumnFurther) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::mt19937_64 random(seed);
     std::vector<LineageRow> rows;
-    for (std::uint64_t number = 1; number <= 200; ++number) rows.push_back(row(number, random() % number));
+    for (std::uint64_t number = 1; number <= 200; ++number) rows.push_back(drawn_row(number, random() % number));
     std::ranges::shuffle(rows, random);
     const LineageLayout layout = layout_of(rows);
     std::set<std::pair<std::uint32_t, double>> places;
@@ -52,11 +52,12 @@ TEST(LineageDrawing, NoTwoVersionsShareAPlaceAndChildrenStandOneColumnFurther) {
 }
 
 TEST(LineageDrawing, CirclesAndDeepLinesEnd) {
-  const std::vector<LineageRow> circle = {row(1, 3), row(2, 1), row(3, 2), row(4, 4), row(5, 3)};
+  const std::vector<LineageRow> circle = {drawn_row(1, 3), drawn_row(2, 1), drawn_row(3, 2), drawn_row(4, 4),
+                                          drawn_row(5, 3)};
   EXPECT_EQ(count_of(lineage_svg(circle), "<circle"), 5u);
   EXPECT_EQ(count_of(lineage_dot(circle), "tooltip="), 5u);
   std::vector<LineageRow> line;
-  for (std::uint64_t number = 20'000; number > 0; --number) line.push_back(row(number, number - 1));
+  for (std::uint64_t number = 20'000; number > 0; --number) line.push_back(drawn_row(number, number - 1));
   EXPECT_EQ(layout_of(line).columns, 20'000u);
   EXPECT_EQ(layout_of(line).lines, 1u);
   EXPECT_EQ(layout_of({}).lines, 0u);
@@ -64,7 +65,7 @@ TEST(LineageDrawing, CirclesAndDeepLinesEnd) {
 }
 
 TEST(LineageDrawing, BestIsRingedRetiredDashedAndTheUnknownAncestorHintedAt) {
-  std::vector<LineageRow> rows = {row(2, 1, 0.25), row(3, 2, 0.75), row(4, 2)};
+  std::vector<LineageRow> rows = {drawn_row(2, 1, 0.25), drawn_row(3, 2, 0.75), drawn_row(4, 2)};
   rows[2].retired = true;
   const std::string svg = lineage_svg(rows, {.title = "a <search> & \"more\""});
   EXPECT_EQ(count_of(svg, "class=\"best\""), 1u);
@@ -82,7 +83,7 @@ TEST(LineageDrawing, BestIsRingedRetiredDashedAndTheUnknownAncestorHintedAt) {
 }
 
 TEST(LineageDrawing, ColoursFollowQualityAndNeedNoNumberToBeSane) {
-  const std::vector<LineageRow> rows = {row(1, 0, 0.0), row(2, 0, 1.0), row(3, 0)};
+  const std::vector<LineageRow> rows = {drawn_row(1, 0, 0.0), drawn_row(2, 0, 1.0), drawn_row(3, 0)};
   const auto range = quality_range(rows);
   ASSERT_TRUE(range.has_value());
   EXPECT_EQ(range->best, 1u);
@@ -90,11 +91,11 @@ TEST(LineageDrawing, ColoursFollowQualityAndNeedNoNumberToBeSane) {
   EXPECT_EQ(quality_colour(1.0, range), colour_at(1));
   EXPECT_NE(quality_colour(0.5, range), colour_at(1));
   EXPECT_EQ(quality_colour(std::nullopt, range), quality_colour(std::nan(""), range));
-  const std::vector<LineageRow> odd = {row(1, 0, std::nan("")), row(2, 0, INFINITY), row(3, 0, -1e308),
-                                       row(4, 0, 1e308)};
+  const std::vector<LineageRow> odd = {drawn_row(1, 0, std::nan("")), drawn_row(2, 0, INFINITY),
+                                       drawn_row(3, 0, -1e308), drawn_row(4, 0, 1e308)};
   EXPECT_EQ(quality_range(odd)->best, 3u);
   EXPECT_THAT(lineage_svg(odd), Not(HasSubstr("fill=\"nan")));
-  EXPECT_FALSE(quality_range(std::vector<LineageRow>{row(1, 0, std::nan(""))}).has_value());
+  EXPECT_FALSE(quality_range(std::vector<LineageRow>{drawn_row(1, 0, std::nan(""))}).has_value());
 }
 
 TEST(LineageDrawing, AWholeRepositoryIsAllItsModels) {

@@ -10,12 +10,12 @@
 namespace freshet {
 namespace {
 
-struct Known {
+struct Indexed {
   IndexEntry entry;
   std::shared_ptr<const LabelledNet> net;
 };
 
-class Catalog {
+class IndexedCatalog {
  public:
   struct Shape {
     std::size_t calls = 12;
@@ -25,7 +25,7 @@ class Catalog {
     bool chains = false;  ///< Those that are no mutants.
     bool stars = false;   ///< All: `calls` layers on one placeholder, each there or not.
   };
-  Catalog(std::uint64_t seed, Shape shape) : random_(seed), shape_(shape) {}
+  IndexedCatalog(std::uint64_t seed, Shape shape) : random_(seed), shape_(shape) {}
 
   void step() {
     ++commit_;
@@ -119,7 +119,7 @@ class Catalog {
     known_[entry.id] = {.entry = entry, .net = std::make_shared<LabelledNet>(net, slots_.of(net))};
   }
 
-  std::map<VersionId, Known>::iterator some_known() {
+  std::map<VersionId, Indexed>::iterator some_known() {
     auto at = known_.begin();
     std::advance(at, random_() % known_.size());
     return at;
@@ -133,13 +133,13 @@ class Catalog {
   }
 
   void change_quality() {
-    Known& known = some_known()->second;
+    Indexed& known = some_known()->second;
     const std::optional<double> quality = some_quality();
     EXPECT_TRUE(index_.set_quality(known.entry.id, quality, commit_));
     known.entry.quality = quality && std::isnan(*quality) ? std::nullopt : quality;
   }
 
-  bool admitted(const Known& known, const MatchQuery& query, const std::set<VersionId>& line) const {
+  bool admitted(const Indexed& known, const MatchQuery& query, const std::set<VersionId>& line) const {
     const IndexEntry& entry = known.entry;
     if (line.contains(entry.id) || (!query.any && !entry.has_weights)) return false;
     if (query.least_quality && (!entry.quality || *entry.quality < *query.least_quality)) return false;
@@ -185,15 +185,15 @@ class Catalog {
   TestSlots slots_;
   std::uint64_t commit_ = 0;
   std::vector<TestNet> nets_;
-  std::map<VersionId, Known> known_;
+  std::map<VersionId, Indexed> known_;
   std::vector<VersionId> born_;
   std::map<VersionId, std::optional<VersionId>> ancestors_;
 };
 
-void compare(std::uint64_t first_seed, int seeds, int steps, Catalog::Shape shape) {
+void compare(std::uint64_t first_seed, int seeds, int steps, IndexedCatalog::Shape shape) {
   for (std::uint64_t seed = first_seed; seed < first_seed + static_cast<std::uint64_t>(seeds); ++seed) {
     SCOPED_TRACE(format("seed {}", seed));
-    Catalog catalog(seed, shape);
+    IndexedCatalog catalog(seed, shape);
     for (int step = 0; step < steps && !testing::Test::HasFailure(); ++step) {
       catalog.step();
       catalog.ask();
@@ -219,7 +219,7 @@ TEST(MatchIndex, AnswersAsAlgorithm1WhileMoreIsRetiredThanPut) {
 TEST(MatchIndex, AnswersAsAlgorithm1OnStars) {
   for (const std::size_t layers : {8, 16, 30}) {
     SCOPED_TRACE(format("{} layers", layers));
-    Catalog catalog(600 + layers, {.calls = layers, .retire_percent = 10, .stars = true});
+    IndexedCatalog catalog(600 + layers, {.calls = layers, .retire_percent = 10, .stars = true});
     for (int step = 0; step < 400; ++step) catalog.step();
     for (int step = 0; step < 40 && !testing::Test::HasFailure(); ++step) {
       catalog.step();

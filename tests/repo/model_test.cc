@@ -10,7 +10,7 @@ namespace freshet {
 namespace {
 
 /// What the repository must say, kept in plain maps.
-struct Known {
+struct KnownModels {
   std::map<std::string, std::map<VersionNumber, TestVersion>> models;
   std::map<std::pair<VersionName, std::string>, int> pins;
 };
@@ -152,7 +152,7 @@ class World {
   }
 
   std::mt19937_64 random_;
-  Known known_;
+  KnownModels known_;
   std::uint64_t sequence_ = 0;
 };
 

@@ -33,7 +33,7 @@ std::uint64_t number_from(const char* variable, std::uint64_t otherwise) {
   return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
 }
 
-struct Known {
+struct KnownVersion {
   TestVersion version;
   std::optional<double> quality;
   bool has_weights = true;
@@ -47,8 +47,8 @@ struct Tombstone {
   std::optional<double> quality;
 };
 
-struct World {
-  std::map<VersionName, Known> live;
+struct WorldOfSteps {
+  std::map<VersionName, KnownVersion> live;
   std::map<VersionName, Tombstone> retired;
   std::map<VersionId, VersionName> names;
   std::map<std::string, VersionNumber> high_water;
@@ -56,7 +56,7 @@ struct World {
   std::uint64_t commits = 0;
 };
 
-std::set<SegmentName> named(const Known& known) {
+std::set<SegmentName> named(const KnownVersion& known) {
   const auto owners = known.version.manifest.owners.owners();
   return known.has_weights ? std::set<SegmentName>(owners.begin(), owners.end()) : std::set<SegmentName>();
 }
@@ -114,7 +114,7 @@ class Walk {
     return ask_about_retired();
   }
 
-  std::map<VersionName, Known>::iterator some_live() {
+  std::map<VersionName, KnownVersion>::iterator some_live() {
     auto at = world_.live.begin();
     if (!world_.live.empty()) std::advance(at, static_cast<std::ptrdiff_t>(random_() % world_.live.size()));
     return at;
@@ -177,7 +177,7 @@ class Walk {
     VersionNumber& high_water = world_.high_water[version.manifest.name.model];
     EXPECT_EQ(name->number, ++high_water);
     version.manifest.name = *name;
-    Known known{.quality = options.quality, .has_weights = options.has_weights, .commit = ++world_.commits};
+    KnownVersion known{.quality = options.quality, .has_weights = options.has_weights, .commit = ++world_.commits};
     known.version = std::move(version);
     const Manifest& manifest = known.version.manifest;
     world_.names.emplace(manifest.id, *name);
@@ -220,8 +220,8 @@ class Walk {
       if (size_in(asked.objective, lcp) > 0) rows.emplace_back(name, lcp);
     }
     std::sort(rows.begin(), rows.end(), [&](const auto& a, const auto& b) {
-      const Known& left = world_.live.at(a.first);
-      const Known& right = world_.live.at(b.first);
+      const KnownVersion& left = world_.live.at(a.first);
+      const KnownVersion& right = world_.live.at(b.first);
       return std::tuple(size_in(asked.objective, a.second), left.quality, left.commit) >
              std::tuple(size_in(asked.objective, b.second), right.quality, right.commit);
     });
@@ -264,7 +264,7 @@ class Walk {
     unpin_one(at);
   }
 
-  void unpin_one(std::map<VersionName, Known>::iterator at) {
+  void unpin_one(std::map<VersionName, KnownVersion>::iterator at) {
     const auto [by, count] = *at->second.pins.begin();
     for (int i = 0; i < count; ++i) EXPECT_TRUE(repository_->unpin(at->first, by));
     at->second.pins.erase(by);
@@ -277,7 +277,7 @@ class Walk {
     retire(at);
   }
 
-  void retire(std::map<VersionName, Known>::iterator at) {
+  void retire(std::map<VersionName, KnownVersion>::iterator at) {
     if (at == world_.live.end()) return;
     const VersionName name = at->first;
     const auto report = repository_->retire(name, {});
@@ -291,7 +291,7 @@ class Walk {
     }
     ASSERT_TRUE(report) << report.error().message();
     std::set<SegmentName> released = named(at->second);
-    Known known = std::move(at->second);
+    KnownVersion known = std::move(at->second);
     world_.live.erase(at);
     for (const auto& [other, still] : world_.live) {
       for (const SegmentName& segment : named(still)) released.erase(segment);
@@ -401,7 +401,7 @@ class Walk {
   const Open open_;
   const std::uint64_t restart_every_;
   std::unique_ptr<Repository> repository_;
-  World world_;
+  WorldOfSteps world_;
   std::vector<TestVersion> retired_;  ///< The last ones.
   std::uint64_t sequence_ = 0;
   std::uint64_t matched_ = 0;

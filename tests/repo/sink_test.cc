@@ -7,7 +7,7 @@
 namespace freshet {
 namespace {
 
-using namespace freshet::testing;
+using namespace freshet::test;
 
 class SinkTest : public ::testing::Test {
  protected:
@@ -72,7 +72,7 @@ class SinkTest : public ::testing::Test {
     });
   }
 
-  freshet::testing::TemporaryFolder folder_;
+  TemporaryFolder folder_;
   FaultBackend* faults_ = nullptr;
   std::unique_ptr<Repository> repository_;
   StampedModel model_{kTensors, 3000};

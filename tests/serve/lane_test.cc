@@ -17,8 +17,8 @@ namespace freshet::rpc {
 namespace {
 
 constexpr std::uint64_t kBytes = 64 << 10;
-constexpr protocol::SessionId kMine = 11;
-constexpr protocol::SessionId kOthers = 12;
+constexpr protocol::SessionId kMyLane = 11;
+constexpr protocol::SessionId kOthersLane = 12;
 
 TEST(LaneMemory, WhatItsMakerWritesIsReadByWhoOpensIt) {
   const auto made = LaneMemory::create(kBytes);
@@ -191,58 +191,58 @@ TEST(LaneStream, OneThatIsCutEndsWhoWaitsAndKeepsWhatCame) {
 class LaneDeskTest : public testing::Test {
  protected:
   LaneDeskTest() {
-    desk_.begin_session(kMine);
-    desk_.begin_session(kOthers);
+    desk_.begin_session(kMyLane);
+    desk_.begin_session(kOthersLane);
   }
   LaneDesk desk_{true, {.bytes_max = 4 * kBytes, .lanes_per_session_max = 3}};
   std::shared_ptr<LaneMemory> memory_ = LaneMemory::create(kBytes).value();
 };
 
 TEST_F(LaneDeskTest, ALaneIsOfOneSessionAndOnePutAtATime) {
-  const auto lane = desk_.take_in(kMine, memory_->place());
+  const auto lane = desk_.take_in(kMyLane, memory_->place());
   ASSERT_TRUE(lane) << lane.error().message();
-  EXPECT_EQ(desk_.begin_put(kOthers, *lane), nullptr);
-  EXPECT_EQ(desk_.begin_put(kMine, *lane + 1), nullptr);
-  auto stream = desk_.begin_put(kMine, *lane);
+  EXPECT_EQ(desk_.begin_put(kOthersLane, *lane), nullptr);
+  EXPECT_EQ(desk_.begin_put(kMyLane, *lane + 1), nullptr);
+  auto stream = desk_.begin_put(kMyLane, *lane);
   ASSERT_NE(stream, nullptr);
-  EXPECT_EQ(desk_.begin_put(kMine, *lane), nullptr);
+  EXPECT_EQ(desk_.begin_put(kMyLane, *lane), nullptr);
   stream.reset();
-  EXPECT_NE(desk_.begin_put(kMine, *lane), nullptr);
-  EXPECT_FALSE(desk_.made(kMine, *lane)) << "nobody writes into what a client made";
-  const auto made = desk_.make(kMine, kBytes);
+  EXPECT_NE(desk_.begin_put(kMyLane, *lane), nullptr);
+  EXPECT_FALSE(desk_.made(kMyLane, *lane)) << "nobody writes into what a client made";
+  const auto made = desk_.make(kMyLane, kBytes);
   ASSERT_TRUE(made) << made.error().message();
-  EXPECT_EQ(desk_.begin_put(kMine, made->lane), nullptr);
-  EXPECT_EQ(desk_.made(kOthers, made->lane).error().code(), Code::not_found);
-  EXPECT_TRUE(desk_.made(kMine, made->lane));
+  EXPECT_EQ(desk_.begin_put(kMyLane, made->lane), nullptr);
+  EXPECT_EQ(desk_.made(kOthersLane, made->lane).error().code(), Code::not_found);
+  EXPECT_TRUE(desk_.made(kMyLane, made->lane));
 }
 
 TEST_F(LaneDeskTest, LanesAreCountedAndGoWithTheirSession) {
-  for (int i = 0; i < 3; ++i) ASSERT_TRUE(desk_.make(kMine, kBytes));
-  EXPECT_EQ(desk_.make(kMine, kBytes).error().code(), Code::out_of_space) << "as many as one session may have";
-  EXPECT_EQ(desk_.take_in(kMine, memory_->place()).error().code(), Code::out_of_space);
-  EXPECT_EQ(desk_.make(kOthers, 2 * kBytes).error().code(), Code::out_of_space) << "as much as all may have";
-  EXPECT_TRUE(desk_.take_in(kOthers, memory_->place()));
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(desk_.make(kMyLane, kBytes));
+  EXPECT_EQ(desk_.make(kMyLane, kBytes).error().code(), Code::out_of_space) << "as many as one session may have";
+  EXPECT_EQ(desk_.take_in(kMyLane, memory_->place()).error().code(), Code::out_of_space);
+  EXPECT_EQ(desk_.make(kOthersLane, 2 * kBytes).error().code(), Code::out_of_space) << "as much as all may have";
+  EXPECT_TRUE(desk_.take_in(kOthersLane, memory_->place()));
   EXPECT_EQ(desk_.bytes(), 4 * kBytes);
-  desk_.end_session(kMine);
+  desk_.end_session(kMyLane);
   EXPECT_EQ(desk_.bytes(), kBytes);
-  EXPECT_EQ(desk_.make(kMine, kBytes).error().code(), Code::unavailable);
+  EXPECT_EQ(desk_.make(kMyLane, kBytes).error().code(), Code::unavailable);
   LanePlace nowhere = memory_->place();
   nowhere.mark[0] ^= 1;
-  EXPECT_FALSE(desk_.take_in(kOthers, nowhere));
-  EXPECT_EQ(desk_.make(kOthers, kLaneBytesMax + 4096).error().code(), Code::invalid_argument);
+  EXPECT_FALSE(desk_.take_in(kOthersLane, nowhere));
+  EXPECT_EQ(desk_.make(kOthersLane, kLaneBytesMax + 4096).error().code(), Code::invalid_argument);
   EXPECT_EQ(desk_.bytes(), kBytes) << "what came to nothing is not counted";
   LaneDesk without(false);
-  without.begin_session(kMine);
-  EXPECT_EQ(without.make(kMine, kBytes).error().code(), Code::unsupported);
+  without.begin_session(kMyLane);
+  EXPECT_EQ(without.make(kMyLane, kBytes).error().code(), Code::unsupported);
 }
 
 TEST_F(LaneDeskTest, ClosingEndsThePutsThatWait) {
-  const LaneId lane = desk_.take_in(kMine, memory_->place()).value();
-  const auto stream = desk_.begin_put(kMine, lane);
+  const LaneId lane = desk_.take_in(kMyLane, memory_->place()).value();
+  const auto stream = desk_.begin_put(kMyLane, lane);
   std::jthread closer([&] { desk_.close(); });
   EXPECT_EQ(stream->take(0, 1).error().code(), Code::unavailable);
   closer.join();
-  EXPECT_EQ(desk_.begin_put(kMine, lane), nullptr);
+  EXPECT_EQ(desk_.begin_put(kMyLane, lane), nullptr);
 }
 
 }  // namespace

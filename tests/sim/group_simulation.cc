@@ -11,10 +11,10 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr auto kStormFor = seconds(20);
+constexpr auto kGroupStormFor = seconds(20);
 constexpr auto kCalmFor = seconds(6);
 /// After the last publish: the membership time, a candidate's deadline, and the longest pauses of the protocol.
-constexpr auto kConvergeWithin = seconds(12);
+constexpr auto kGroupConvergeWithin = seconds(12);
 constexpr auto kLookEvery = milliseconds(20);
 
 class GroupSimulation {
@@ -40,11 +40,11 @@ class GroupSimulation {
     world.after(seconds(1), [this] { storm(); });
     world.after(seconds(1), [this] { operate(); });
     world.after(seconds(1), [this] { look(); });
-    world.run_until(Time(seconds(1)) + kStormFor);
+    world.run_until(Time(seconds(1)) + kGroupStormFor);
     calm();
     world.run_until(world.now() + kCalmFor);
     publisher_->stop_training();
-    world.run_until(world.now() + kConvergeWithin);
+    world.run_until(world.now() + kGroupConvergeWithin);
     check_converged();
   }
 

@@ -1,19 +1,14 @@
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <iostream>
 #include <string>
 
 #include "core/format.h"
 #include "tests/sim/simulation.h"
+#include "tests/support/from_environment.h"
 
 namespace freshet::sim {
 namespace {
-
-std::uint64_t from_environment(const char* name, std::uint64_t otherwise) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? otherwise : std::strtoull(value, nullptr, 10);
-}
 
 /// FRESHET_SIM_SEED and FRESHET_SIM_RUNS choose; a failure prints the seed that repeats it alone.
 TEST(ProtocolSimulation, EveryPropertyHoldsThroughTheStorm) {

@@ -15,7 +15,7 @@
 
 #include "core/file_descriptor.h"
 
-namespace freshet::testing {
+namespace freshet::test {
 
 /// Killed when destroyed. One thread at a time.
 class AnsweringProcess {
@@ -97,4 +97,4 @@ class AnsweringProcess {
   std::string heard_;
 };
 
-}  // namespace freshet::testing
+}  // namespace freshet::test

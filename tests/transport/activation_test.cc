@@ -12,7 +12,7 @@
 namespace freshet::protocol {
 namespace {
 
-using namespace freshet::protocol::testing;
+using namespace freshet::protocol::test;
 using std::chrono::milliseconds;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;

@@ -7,10 +7,10 @@
 namespace freshet {
 namespace {
 
-using namespace freshet::testing;
+using namespace freshet::test;
 
-constexpr std::size_t kTensors = 8;
-constexpr std::size_t kElements = std::size_t{1} << 20;  // 64 MiB in all: it takes a while.
+constexpr std::size_t kLargeTensors = 8;
+constexpr std::size_t kLargeElements = std::size_t{1} << 20;  // 64 MiB in all: it takes a while.
 
 class BrokenFetch : public StreamTest, public ::testing::WithParamInterface<const char*> {
  protected:
@@ -29,7 +29,7 @@ class BrokenFetch : public StreamTest, public ::testing::WithParamInterface<cons
   std::unique_ptr<PeerProcess> start_publisher() {
     // Handed over by elision: a process is not to be copied.
     std::unique_ptr<PeerProcess> publisher(
-        new PeerProcess(PeerProcess::remote_publisher(folder_.path(), kTensors, kElements, GetParam())));
+        new PeerProcess(PeerProcess::remote_publisher(folder_.path(), kLargeTensors, kLargeElements, GetParam())));
     EXPECT_EQ(publisher->hear(), "ready");
     return publisher;
   }
@@ -37,7 +37,7 @@ class BrokenFetch : public StreamTest, public ::testing::WithParamInterface<cons
   std::uint64_t served_stamp() {
     const Snapshot snapshot = subscriber_->snapshot();
     const auto first = stamp_of(snapshot, 0);
-    for (std::uint32_t tensor = 1; tensor < kTensors; ++tensor) {
+    for (std::uint32_t tensor = 1; tensor < kLargeTensors; ++tensor) {
       if (stamp_of(snapshot, tensor) != first) return 0;
     }
     return first.value_or(0);

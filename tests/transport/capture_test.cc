@@ -106,7 +106,7 @@ struct Fixture {
 };
 
 using Indices = std::vector<std::uint32_t>;
-constexpr auto kAll = Capture::Kind::all;
+constexpr auto kWholeKind = Capture::Kind::all;
 constexpr auto kFind = Capture::Kind::find;
 constexpr auto kOnly = Capture::Kind::only;
 
@@ -137,7 +137,7 @@ TEST(Capture, FindsWhatChangedAndGivesTheRestBack) {
   f.expect_newest_is_the_model();
   ASSERT_TRUE(f.take(kFind));
   EXPECT_EQ(f.receiver.versions.back().changed, Indices{});
-  ASSERT_TRUE(f.take(kAll));
+  ASSERT_TRUE(f.take(kWholeKind));
   EXPECT_EQ(f.receiver.versions.back().changed, (Indices{0, 1, 2}));
 }
 
@@ -156,10 +156,10 @@ TEST(Capture, RefusesTensorsThatAreNotTheArchitectures) {
 
 TEST(Capture, CarriesWhatItHadNoRoomFor) {
   Fixture f({4096, 8192}, {.arena_limit_bytes = 2 * 12288, .arena_copies = 2.0});
-  ASSERT_TRUE(f.take(kAll));
+  ASSERT_TRUE(f.take(kWholeKind));
   f.model.fill(0, 1);
   f.model.fill(1, 2);
-  ASSERT_TRUE(f.take(kAll));
+  ASSERT_TRUE(f.take(kWholeKind));
   f.model.fill(1, 3);
   const auto refused = f.take(kOnly, {1});
   ASSERT_FALSE(refused);
@@ -194,7 +194,7 @@ TEST(Capture, AFailedFindIsFoundByTheNext) {
 TEST(Capture, GrowsToItsLimit) {
   Fixture f({50000, 3000}, {.arena_limit_bytes = 1 << 20, .arena_copies = 1.0});
   std::size_t taken = 0;
-  while (f.take(kAll)) ++taken;
+  while (f.take(kWholeKind)) ++taken;
   EXPECT_GE(taken, (1u << 20) / 60000);
   EXPECT_LE(f.capture->stat().arena_bytes, 1u << 20);
   std::set<SegmentIndex> distinct;
@@ -214,7 +214,7 @@ TEST(Capture, NeedsMemoryForOneCopy) {
 
 TEST(Capture, ARefusedVersionComesWithTheNext) {
   Fixture f({100, 200, 300});
-  ASSERT_TRUE(f.take(kAll));
+  ASSERT_TRUE(f.take(kWholeKind));
   const std::uint64_t free_bytes = f.capture->stat().arena_free_bytes;
   f.model.fill(0, 1);
   f.model.fill(1, 2);
@@ -246,7 +246,7 @@ TEST(Capture, ComparesTheFirstWithTheResumedVersion) {
 TEST(Capture, TakesAnotherArchitectureWhileTheFirstIsRead) {
   Fixture f({5000, 70000});
   f.model.fill(1, 4);
-  ASSERT_TRUE(f.take(kAll));
+  ASSERT_TRUE(f.take(kWholeKind));
   Model larger({90000, 100, 5000});
   larger.fill(0, 1);
   ASSERT_TRUE(f.capture->prepare(larger.architecture()));
@@ -289,7 +289,7 @@ TEST(Capture, SealsInOrderWhileTheReceiverIsSlow) {
   std::thread loop([&] {
     const auto views = model.views();
     for (std::uint64_t ticket = 1; ticket <= 5; ++ticket) {
-      ASSERT_TRUE(capture->capture({.ticket = ticket, .tensors = views, .kind = kAll}));
+      ASSERT_TRUE(capture->capture({.ticket = ticket, .tensors = views, .kind = kWholeKind}));
       ++captured;
     }
   });

@@ -5,14 +5,14 @@
 
 #include "tests/transport/machine_fixture.h"
 
-namespace freshet::protocol::testing {
+namespace freshet::protocol::test {
 namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using ::testing::HasSubstr;
 
-constexpr std::uint32_t kAll =
+constexpr std::uint32_t kAllKinds =
     bit(ChannelKind::shm) | bit(ChannelKind::ucx) | bit(ChannelKind::zmq) | bit(ChannelKind::file);
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 
@@ -28,10 +28,10 @@ ChannelKind chosen(const ChannelSelector& selector, bool same_host, std::int64_t
 }
 
 TEST(ChannelSelector, PrefersMemoryThenATrustedFabricThenANetworkThenAFolder) {
-  EXPECT_EQ(chosen(ChannelSelector({.usable = kAll}), true), ChannelKind::shm);
-  EXPECT_EQ(chosen(ChannelSelector({.usable = kAll, .trusted_fabric = true}), false), ChannelKind::ucx);
-  EXPECT_EQ(chosen(ChannelSelector({.usable = kAll}), false), ChannelKind::zmq);
-  EXPECT_EQ(chosen(ChannelSelector({.usable = kAll & ~bit(ChannelKind::shm)}), true), ChannelKind::ucx);
+  EXPECT_EQ(chosen(ChannelSelector({.usable = kAllKinds}), true), ChannelKind::shm);
+  EXPECT_EQ(chosen(ChannelSelector({.usable = kAllKinds, .trusted_fabric = true}), false), ChannelKind::ucx);
+  EXPECT_EQ(chosen(ChannelSelector({.usable = kAllKinds}), false), ChannelKind::zmq);
+  EXPECT_EQ(chosen(ChannelSelector({.usable = kAllKinds & ~bit(ChannelKind::shm)}), true), ChannelKind::ucx);
   EXPECT_EQ(chosen(ChannelSelector({.usable = bit(ChannelKind::file) | bit(ChannelKind::ucx)}), false),
             ChannelKind::file);
 }
@@ -41,15 +41,15 @@ TEST(ChannelSelector, SaysWhyNothingCanBeUsed) {
   ASSERT_FALSE(none);
   EXPECT_EQ(none.error().code(), Code::unsupported);
   EXPECT_THAT(none.error().message(), HasSubstr("file, zmq, ucx, shm offered"));
-  const auto asked = ChannelSelector({.usable = kAll, .only = ChannelKind::ucx}).choose({kOffers[1]}, true, at(0));
+  const auto asked = ChannelSelector({.usable = kAllKinds, .only = ChannelKind::ucx}).choose({kOffers[1]}, true, at(0));
   ASSERT_FALSE(asked);
   EXPECT_THAT(asked.error().message(), HasSubstr("ucx was asked for"));
-  EXPECT_FALSE(ChannelSelector({.usable = kAll, .only = ChannelKind::ucx}).choose(kOffers, false, at(0)))
+  EXPECT_FALSE(ChannelSelector({.usable = kAllKinds, .only = ChannelKind::ucx}).choose(kOffers, false, at(0)))
       << "the fabric is not trusted, whoever asks";
 }
 
 TEST(ChannelSelector, TakesWhatIsAskedFor) {
-  const ChannelSelector selector({.usable = kAll, .only = ChannelKind::zmq});
+  const ChannelSelector selector({.usable = kAllKinds, .only = ChannelKind::zmq});
   const auto choice = selector.choose(kOffers, true, at(0));
   ASSERT_TRUE(choice);
   EXPECT_EQ(choice->offer, kOffers[1]);
@@ -57,7 +57,7 @@ TEST(ChannelSelector, TakesWhatIsAskedFor) {
 }
 
 TEST(ChannelSelector, AvoidsWhatFailedForAPauseThatGrows) {
-  ChannelSelector selector({.usable = kAll, .trusted_fabric = true});
+  ChannelSelector selector({.usable = kAllKinds, .trusted_fabric = true});
   selector.failed(ChannelKind::ucx, "no route", at(0));
   const auto choice = selector.choose(kOffers, false, at(0));
   ASSERT_TRUE(choice);
@@ -97,7 +97,7 @@ TEST(ChannelSelector, WhenAllFailedTheFirstToBeFreeIsTakenThenAndAfterTwoSeconds
 }
 
 TEST(ChannelSelector, WhatIsMeasuredClearlyFasterIsPreferredWhileTheMeasurementIsFresh) {
-  ChannelSelector selector({.usable = kAll, .trusted_fabric = true});
+  ChannelSelector selector({.usable = kAllKinds, .trusted_fabric = true});
   selector.measured(ChannelKind::ucx, 100 * kMiB, seconds(1), at(0));
   EXPECT_NEAR(selector.bandwidth(ChannelKind::ucx, at(0)), 100.0 * kMiB, 1);
   selector.measured(ChannelKind::zmq, 140 * kMiB, seconds(1), at(0));
@@ -118,11 +118,11 @@ TEST(ChannelSelector, SmallFetchesTellNothing) {
 }
 
 TEST(ChannelSelector, MemoryIsNeverMeasuredAway) {
-  ChannelSelector selector({.usable = kAll});
+  ChannelSelector selector({.usable = kAllKinds});
   selector.measured(ChannelKind::shm, 2 * kMiB, seconds(1), at(0));
   selector.measured(ChannelKind::ucx, 900 * kMiB, seconds(1), at(0));
   EXPECT_EQ(chosen(selector, true), ChannelKind::shm);
 }
 
 }  // namespace
-}  // namespace freshet::protocol::testing
+}  // namespace freshet::protocol::test

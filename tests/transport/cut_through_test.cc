@@ -12,9 +12,9 @@ namespace {
 
 using serve::ComingVersion;
 using serve::FetchDesk;
-using testing::ChangingModel;
-using testing::FakeClient;
-using testing::ModelSource;
+using test::ChangingModel;
+using test::FakeClient;
+using test::ModelSource;
 
 constexpr protocol::LeaseId kLease = 9;
 

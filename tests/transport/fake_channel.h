@@ -20,7 +20,7 @@
 #include "core/manifest.h"
 #include "transport/channel/channel.h"
 
-namespace freshet::testing {
+namespace freshet::test {
 
 /// The versions of a model whose tensors are bf16, changed element by element.
 class ChangingModel {
@@ -231,4 +231,4 @@ class FakeClient final : public channel::ChannelClient {
   bool dead_ = false;
 };
 
-}  // namespace freshet::testing
+}  // namespace freshet::test

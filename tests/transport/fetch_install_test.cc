@@ -9,9 +9,9 @@ namespace freshet::detail {
 namespace {
 
 using channel::Encoding;
-using testing::ChangingModel;
-using testing::FakeClient;
-using testing::ModelSource;
+using test::ChangingModel;
+using test::FakeClient;
+using test::ModelSource;
 
 class FetchInstallTest : public ::testing::Test {
  protected:

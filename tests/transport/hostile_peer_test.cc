@@ -19,7 +19,7 @@
 namespace freshet {
 namespace {
 
-using namespace freshet::testing;
+using namespace freshet::test;
 
 class HostilePeer : public StreamTest {
  protected:

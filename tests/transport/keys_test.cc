@@ -12,7 +12,7 @@
 namespace freshet {
 namespace {
 
-using namespace freshet::testing;
+using namespace freshet::test;
 using ::testing::HasSubstr;
 
 class Keys : public SecurityTest {};

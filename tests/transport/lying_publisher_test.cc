@@ -15,9 +15,9 @@
 namespace freshet {
 namespace {
 
-using namespace freshet::testing;
+using namespace freshet::test;
 
-constexpr std::size_t kTensors = 3;
+constexpr std::size_t kLiesTensors = 3;
 constexpr std::uint64_t kTensorBytes = 4096;
 constexpr std::uint64_t kSlabBytes = 4 * kTensorBytes;
 
@@ -55,7 +55,7 @@ class LyingPublisher : public StreamTest {
     hub_ = std::move(*hub);
     ASSERT_TRUE(hub_->add({.model = "demo", .run = {1, 2}, .incarnation = 5}, nobody_));
     std::vector<TensorSpec> specs;
-    for (std::size_t t = 0; t < kTensors; ++t) {
+    for (std::size_t t = 0; t < kLiesTensors; ++t) {
       specs.push_back({.name = "t" + std::to_string(t), .dtype = DType::u8, .shape = {kTensorBytes}});
     }
     auto architecture = Architecture::guess_chain(specs);
@@ -84,12 +84,12 @@ class LyingPublisher : public StreamTest {
     manifest->name = {.model = "demo", .number = ++number_};
     manifest->id = {.run = {1, 2}, .incarnation = 5, .sequence = number_};
     manifest->architecture = architecture_;
-    manifest->owners = OwnerMap::all_written_by(manifest->id, kTensors);
-    manifest->digests.resize(kTensors);
+    manifest->owners = OwnerMap::all_written_by(manifest->id, kLiesTensors);
+    manifest->digests.resize(kLiesTensors);
     protocol::CommittedVersion version;
     version.encoded_manifest = encode(*manifest);
     version.manifest = manifest;
-    for (std::uint32_t t = 0; t < kTensors; ++t) {
+    for (std::uint32_t t = 0; t < kLiesTensors; ++t) {
       version.segments.push_back(t);
       version.places.push_back({.slab = 0, .offset = t * kTensorBytes, .bytes = kTensorBytes});
     }
@@ -106,7 +106,7 @@ class LyingPublisher : public StreamTest {
   void expect_first_version_untouched() {
     const Snapshot snapshot = subscriber_->snapshot();
     ASSERT_EQ(snapshot.version(), 1U);
-    for (std::uint32_t t = 0; t < kTensors; ++t) {
+    for (std::uint32_t t = 0; t < kLiesTensors; ++t) {
       for (const std::byte byte : snapshot.bytes(t)) ASSERT_EQ(byte, static_cast<std::byte>(t + 1));
     }
   }

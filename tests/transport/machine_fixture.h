@@ -13,7 +13,7 @@
 #include "transport/protocol/held_versions.h"
 #include "transport/protocol/messages.h"
 
-namespace freshet::protocol::testing {
+namespace freshet::protocol::test {
 
 inline constexpr const char* kModel = "demo";
 inline constexpr std::uint64_t kTensorBytes = 64;
@@ -77,4 +77,4 @@ std::vector<A> actions_of(const Actions& actions) {
   return found;
 }
 
-}  // namespace freshet::protocol::testing
+}  // namespace freshet::protocol::test

@@ -13,30 +13,14 @@
 #include <thread>
 #include <vector>
 
+#include "tests/support/temporary_folder.h"
 #include "tests/transport/stamped_model.h"
 #include "transport/publisher.h"
 #include "transport/subscriber.h"
 
-namespace freshet::testing {
+namespace freshet::test {
 
 inline constexpr Duration kPatience = std::chrono::seconds(60);
-
-/// A folder that is removed at the end.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string pattern = ::testing::TempDir() + "freshet-XXXXXX";
-    path_ = ::mkdtemp(pattern.data());
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 /// Waits for a condition that no other call waits for.
 inline bool eventually(const std::function<bool()>& condition) {
@@ -88,4 +72,4 @@ inline VersionNumber publish(Publisher& publisher, const StampedModel& model, Pu
   return report ? receipt->version : 0;
 }
 
-}  // namespace freshet::testing
+}  // namespace freshet::test

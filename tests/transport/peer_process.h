@@ -10,7 +10,7 @@
 #include "tests/support/answering_process.h"
 #include "tests/transport/model_fixture.h"
 
-namespace freshet::testing {
+namespace freshet::test {
 
 class PeerProcess : public AnsweringProcess {
  public:
@@ -39,4 +39,4 @@ class PeerProcess : public AnsweringProcess {
   }
 };
 
-}  // namespace freshet::testing
+}  // namespace freshet::test

@@ -7,7 +7,7 @@
 namespace freshet {
 namespace {
 
-using namespace freshet::testing;
+using namespace freshet::test;
 
 constexpr std::size_t kTensors = 4;
 constexpr std::size_t kElements = 16 * 1024;

@@ -7,7 +7,7 @@
 #include "tests/transport/machine_fixture.h"
 #include "transport/protocol/publisher_machine.h"
 
-namespace freshet::protocol::testing {
+namespace freshet::protocol::test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -466,4 +466,4 @@ TEST_F(RelayLeases, ASessionThatEndsTakesItsLeaseOfWhatIsComingAlong) {
 }
 
 }  // namespace
-}  // namespace freshet::protocol::testing
+}  // namespace freshet::protocol::test

@@ -7,7 +7,7 @@
 
 #include "tests/transport/machine_fixture.h"
 
-namespace freshet::protocol::testing {
+namespace freshet::protocol::test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -493,4 +493,4 @@ TEST_F(PublisherMachineTest, AKnownArchitectureIsNotSentAgain) {
 }
 
 }  // namespace
-}  // namespace freshet::protocol::testing
+}  // namespace freshet::protocol::test

@@ -9,7 +9,7 @@
 namespace freshet {
 namespace {
 
-using namespace freshet::testing;
+using namespace freshet::test;
 
 class RegisteredMemory : public StreamTest {
  protected:

@@ -8,7 +8,7 @@
 namespace freshet {
 namespace {
 
-using namespace freshet::testing;
+using namespace freshet::test;
 
 class RelayTest : public StreamTest, public ::testing::WithParamInterface<const char*> {
  protected:

@@ -11,7 +11,7 @@
 namespace freshet {
 namespace {
 
-using namespace freshet::testing;
+using namespace freshet::test;
 
 /// A model of bf16 tensors of which few elements change.
 class SlowlyChangingModel {

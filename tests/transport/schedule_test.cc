@@ -5,7 +5,7 @@
 namespace freshet {
 namespace {
 
-using namespace freshet::testing;
+using namespace freshet::test;
 
 class Schedule : public StreamTest {
  protected:

@@ -10,7 +10,7 @@
 #include "tests/transport/model_fixture.h"
 #include "transport/security/keys.h"
 
-namespace freshet::testing {
+namespace freshet::test {
 
 class SecurityTest : public StreamTest {
  protected:
@@ -50,4 +50,4 @@ class SecurityTest : public StreamTest {
   std::string server_;
 };
 
-}  // namespace freshet::testing
+}  // namespace freshet::test

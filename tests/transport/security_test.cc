@@ -16,7 +16,7 @@
 namespace freshet {
 namespace {
 
-using namespace freshet::testing;
+using namespace freshet::test;
 using ::testing::HasSubstr;
 
 class Security : public SecurityTest {

@@ -12,7 +12,7 @@
 #include "core/tensor.h"
 #include "transport/subscriber.h"
 
-namespace freshet::testing {
+namespace freshet::test {
 
 /// `tensors` tensors of `elements` u64 each; every element of tensor t that was last stamped s is s * 1000 + t.
 class StampedModel {
@@ -60,4 +60,4 @@ inline std::optional<std::uint64_t> stamp_of(const Snapshot& snapshot, std::uint
   return first / 1000;
 }
 
-}  // namespace freshet::testing
+}  // namespace freshet::test

@@ -18,7 +18,7 @@
 #include "transport/publisher.h"
 #include "transport/subscriber.h"
 
-namespace freshet::testing {
+namespace freshet::test {
 namespace {
 
 constexpr Duration kPatience = std::chrono::seconds(60);
@@ -143,22 +143,22 @@ int relay(const std::string& model, const std::string& folder, const std::string
 }
 
 }  // namespace
-}  // namespace freshet::testing
+}  // namespace freshet::test
 
 int main(int count, char** words) {
   // A test that dies takes its peers along.
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   const std::vector<std::string> arguments(words + 1, words + count);
   if ((arguments.size() == 5 || arguments.size() == 6) && arguments[0] == "publish") {
-    return freshet::testing::publish(arguments[1], arguments[2],
-                                     freshet::testing::StampedModel(std::stoul(arguments[3]), std::stoul(arguments[4])),
-                                     arguments.size() == 6 ? arguments[5] : "");
+    return freshet::test::publish(arguments[1], arguments[2],
+                                  freshet::test::StampedModel(std::stoul(arguments[3]), std::stoul(arguments[4])),
+                                  arguments.size() == 6 ? arguments[5] : "");
   }
   if (arguments.size() == 3 && arguments[0] == "subscribe") {
-    return freshet::testing::subscribe({.model = arguments[1], .directory = arguments[2]});
+    return freshet::test::subscribe({.model = arguments[1], .directory = arguments[2]});
   }
   if (arguments.size() == 5 && arguments[0] == "relay") {
-    return freshet::testing::relay(arguments[1], arguments[2], arguments[3], arguments[4]);
+    return freshet::test::relay(arguments[1], arguments[2], arguments[3], arguments[4]);
   }
   std::cerr << "usage: stream_peer publish MODEL FOLDER TENSORS ELEMENTS [CHANNEL] | subscribe MODEL FOLDER | "
                "relay MODEL FOLDER AT CHANNEL\n";

@@ -12,7 +12,7 @@
 #include "tests/transport/machine_fixture.h"
 #include "transport/protocol/subscriber_machine.h"
 
-namespace freshet::protocol::testing {
+namespace freshet::protocol::test {
 
 inline constexpr std::uint64_t kIncarnation = 5;
 
@@ -82,4 +82,4 @@ class SubscriberMachineTest : public ::testing::Test {
   std::uint64_t grants_ = 0;
 };
 
-}  // namespace freshet::protocol::testing
+}  // namespace freshet::protocol::test

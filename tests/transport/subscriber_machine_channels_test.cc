@@ -4,7 +4,7 @@
 #include "tests/transport/machine_fixture.h"
 #include "transport/protocol/subscriber_machine.h"
 
-namespace freshet::protocol::testing {
+namespace freshet::protocol::test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -14,8 +14,8 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::SizeIs;
 
-constexpr std::uint64_t kIncarnation = 5;
-constexpr std::uint32_t kAll = bit(ChannelKind::shm) | bit(ChannelKind::ucx) | bit(ChannelKind::zmq);
+constexpr std::uint64_t kPublisherLife = 5;
+constexpr std::uint32_t kAllChannels = bit(ChannelKind::shm) | bit(ChannelKind::ucx) | bit(ChannelKind::zmq);
 const ChannelOffer kUcx{.kind = ChannelKind::ucx, .address = "u"};
 const ChannelOffer kZmq{.kind = ChannelKind::zmq, .address = "tcp://z"};
 
@@ -26,7 +26,7 @@ class SubscriberChannels : public ::testing::Test {
                   .mode = mode,
                   .session_seed = 1,
                   .installs_in_flight_max = 8,
-                  .channels = {.usable = kAll, .trusted_fabric = true}}) {}
+                  .channels = {.usable = kAllChannels, .trusted_fabric = true}}) {}
 
   template <typename M>
   std::vector<M> sent() {
@@ -57,7 +57,7 @@ class SubscriberChannels : public ::testing::Test {
     actions_ = std::move(all);
   }
   void welcome(std::vector<ChannelOffer> offers, const std::string& door = "", VersionNumber newest = 1,
-               std::int64_t ms = 0, std::uint64_t incarnation = kIncarnation) {
+               std::int64_t ms = 0, std::uint64_t incarnation = kPublisherLife) {
     receive(Welcome{.session = session_,
                     .incarnation = incarnation,
                     .announcements = "news",
@@ -70,7 +70,7 @@ class SubscriberChannels : public ::testing::Test {
   void greet(std::vector<ChannelOffer> offers, const std::string& door = "", VersionNumber newest = 1) {
     when([&] { machine_.on_start(at(0)); });
     ASSERT_THAT(sent<Hello>(), SizeIs(1));
-    EXPECT_EQ(sent<Hello>()[0].channels, kAll);
+    EXPECT_EQ(sent<Hello>()[0].channels, kAllChannels);
     session_ = sent<Hello>()[0].session;
     welcome(std::move(offers), door, newest);
   }
@@ -134,7 +134,7 @@ TEST_F(SubscriberChannels, WhileAFetchGoesOnHeartbeatsDoAndNothingElseIsAskedFor
   greet({kZmq});
   channel_opens();
   grant(1);
-  receive(Pong{.session = session_, .incarnation = kIncarnation, .newest = 9}, 100);
+  receive(Pong{.session = session_, .incarnation = kPublisherLife, .newest = 9}, 100);
   EXPECT_THAT(sent<Want>(), IsEmpty());
   pass(700);
   EXPECT_THAT(sent<Ping>(), SizeIs(2));
@@ -195,7 +195,7 @@ TEST_F(SubscriberChannels, ABetterChannelIsGoneBackToBetweenTwoVersions) {
   grant(1, 10);
   installed(1, {}, 20);
   EXPECT_THAT(actions<action::OpenChannel>(), IsEmpty()) << "its pause is not over";
-  receive(Pong{.session = session_, .incarnation = kIncarnation, .newest = 1}, 900);
+  receive(Pong{.session = session_, .incarnation = kPublisherLife, .newest = 1}, 900);
   pass(1300);
   ASSERT_THAT(actions<action::OpenChannel>(), SizeIs(1));
   EXPECT_EQ(actions<action::OpenChannel>()[0].offer, kUcx);
@@ -204,8 +204,8 @@ TEST_F(SubscriberChannels, ABetterChannelIsGoneBackToBetweenTwoVersions) {
 
 TEST_F(SubscriberChannels, AChannelThatDoesNotOpenIsGivenUp) {
   greet({kUcx, kZmq});
-  receive(Pong{.session = session_, .incarnation = kIncarnation, .newest = 1}, 999);
-  receive(Pong{.session = session_, .incarnation = kIncarnation, .newest = 1}, 1900);
+  receive(Pong{.session = session_, .incarnation = kPublisherLife, .newest = 1}, 999);
+  receive(Pong{.session = session_, .incarnation = kPublisherLife, .newest = 1}, 1900);
   pass(2000);
   EXPECT_THAT(actions<action::CloseChannel>(), SizeIs(1));
   ASSERT_THAT(actions<action::OpenChannel>(), SizeIs(1));
@@ -227,7 +227,7 @@ TEST_F(SubscriberChannels, TheOnlyChannelIsTriedAgainAfterAPause) {
   greet({kZmq});
   channel_dies(0);
   EXPECT_THAT(actions<action::OpenChannel>(), IsEmpty());
-  receive(Pong{.session = session_, .incarnation = kIncarnation, .newest = 1}, 900);
+  receive(Pong{.session = session_, .incarnation = kPublisherLife, .newest = 1}, 900);
   pass(999);
   EXPECT_THAT(actions<action::OpenChannel>(), IsEmpty());
   pass(1000);
@@ -246,7 +246,7 @@ TEST_F(SubscriberChannels, BytesThatAreNotProvedAreFetchedOnceMoreByAnotherChann
   grant(1);
   installed(1, fail(Code::corrupt, "tensor 0 is not what the manifest says"));
   EXPECT_THAT(sent<Want>(), IsEmpty()) << "it is the version";
-  receive(Pong{.session = session_, .incarnation = kIncarnation, .newest = 1}, 900);
+  receive(Pong{.session = session_, .incarnation = kPublisherLife, .newest = 1}, 900);
   pass(1100);
   EXPECT_THAT(sent<Want>(), IsEmpty());
 }
@@ -316,21 +316,21 @@ TEST_F(SubscriberChannels, AnotherPublisherIsNotAvoidedForWhatTheFirstDid) {
   pass(300);
   ASSERT_THAT(sent<Hello>(), Not(IsEmpty()));
   session_ = sent<Hello>().back().session;
-  welcome({kZmq}, "", 1, 310, kIncarnation + 1);
+  welcome({kZmq}, "", 1, 310, kPublisherLife + 1);
   EXPECT_THAT(actions<action::OpenChannel>(), SizeIs(1));
 }
 
 TEST_F(SubscriberChannels, ASessionThatTwoPublishersKnowIsGivenUp) {
   greet({kZmq});
   channel_opens();
-  welcome({kZmq}, "", 9, 300, kIncarnation + 1);
+  welcome({kZmq}, "", 9, 300, kPublisherLife + 1);
   EXPECT_THAT(actions<action::CloseChannel>(), SizeIs(1));
   ASSERT_THAT(sent<Hello>(), SizeIs(1));
   EXPECT_NE(sent<Hello>()[0].session, session_);
   session_ = sent<Hello>()[0].session;
-  welcome({kZmq}, "", 9, 310, kIncarnation + 1);
+  welcome({kZmq}, "", 9, 310, kPublisherLife + 1);
   channel_opens(310);
-  receive(Pong{.session = session_, .incarnation = kIncarnation, .newest = 9}, 600);
+  receive(Pong{.session = session_, .incarnation = kPublisherLife, .newest = 9}, 600);
   ASSERT_THAT(sent<Hello>(), SizeIs(1)) << "whoever answers this one is the one";
   EXPECT_EQ(sent<Hello>()[0].session, session_);
 }
@@ -388,4 +388,4 @@ TEST_F(EverySubscriberChannels, NoVersionIsLostWhenTheChannelDies) {
 }
 
 }  // namespace
-}  // namespace freshet::protocol::testing
+}  // namespace freshet::protocol::test

@@ -3,7 +3,7 @@
 
 #include "tests/transport/subscriber_fixture.h"
 
-namespace freshet::protocol::testing {
+namespace freshet::protocol::test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -368,4 +368,4 @@ TEST_F(SubscriberMachineTest, SaysGoodbye) {
 }
 
 }  // namespace
-}  // namespace freshet::protocol::testing
+}  // namespace freshet::protocol::test

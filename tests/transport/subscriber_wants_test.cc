@@ -5,7 +5,7 @@
 
 // What a subscriber asks for: the next version before there is one, or every version.
 
-namespace freshet::protocol::testing {
+namespace freshet::protocol::test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -147,4 +147,4 @@ TEST_F(EveryVersion, ARefusedVersionIsAGap) {
 }
 
 }  // namespace
-}  // namespace freshet::protocol::testing
+}  // namespace freshet::protocol::test

@@ -10,11 +10,11 @@
 namespace freshet {
 namespace {
 
-using namespace freshet::testing;
+using namespace freshet::test;
 
 constexpr int kSwaps = 300;
 constexpr int kReaders = 3;
-constexpr std::size_t kTensors = 6;
+constexpr std::size_t kTornTensors = 6;
 
 class Torn : public StreamTest {};
 
@@ -29,7 +29,7 @@ class Ledger {
   }
   bool agrees(const Snapshot& snapshot) const {
     std::vector<Digest> digests;
-    for (std::uint32_t t = 0; t < kTensors; ++t) digests.push_back(digest_of(snapshot.bytes(t)));
+    for (std::uint32_t t = 0; t < kTornTensors; ++t) digests.push_back(digest_of(snapshot.bytes(t)));
     const MutexLock lock(mutex_);
     const auto at = versions_.find(snapshot.version());
     return at != versions_.end() && at->second == digests;
@@ -43,7 +43,7 @@ class Ledger {
 TEST_F(Torn, NoReaderEverSeesAMix) {
   auto publisher = open_publisher(publisher_options());
   auto subscriber = open_subscriber(subscriber_options());
-  StampedModel model(kTensors, 4096);
+  StampedModel model(kTornTensors, 4096);
   Ledger ledger;
   std::atomic<bool> done{false};
   std::atomic<std::uint64_t> looked{0};
@@ -68,7 +68,7 @@ TEST_F(Torn, NoReaderEverSeesAMix) {
   }
   for (int swap = 1; swap <= kSwaps; ++swap) {
     std::vector<std::uint32_t> changed;
-    for (std::uint32_t t = 0; t < kTensors; ++t) {
+    for (std::uint32_t t = 0; t < kTornTensors; ++t) {
       if ((static_cast<std::uint32_t>(swap) >> t & 1U) == 0) continue;
       model.stamp(t, static_cast<std::uint64_t>(swap));
       changed.push_back(t);
@@ -91,7 +91,7 @@ TEST_F(Torn, NoReaderEverSeesAMix) {
 }
 
 TEST_F(Torn, ATornReadIsFoundWhenOneIsMade) {
-  StampedModel model(kTensors, 64);
+  StampedModel model(kTornTensors, 64);
   auto publisher = open_publisher(publisher_options());
   auto subscriber = open_subscriber(subscriber_options());
   Ledger ledger;

@@ -15,7 +15,7 @@
 namespace freshet::channel {
 namespace {
 
-using namespace freshet::testing;
+using namespace freshet::test;
 using ::testing::HasSubstr;
 using zmq_channel::Answer;
 using zmq_channel::Frame;

@@ -15,8 +15,6 @@ constexpr std::uint64_t kPageBytes = 4096;
 constexpr std::uint64_t kGrowthBytesMin = std::uint64_t{4} << 20;
 constexpr std::uint64_t kGrowthsMax = 64;
 
-std::uint64_t round_up(std::uint64_t bytes, std::uint64_t unit) { return (bytes + unit - 1) / unit * unit; }
-
 /// Where a segment of `bytes` ends that starts at `offset` or the next boundary behind it.
 std::uint64_t end_of_segment(std::uint64_t offset, std::uint64_t bytes) {
   const std::uint64_t alignment = segment_alignment(bytes);

@@ -8,6 +8,7 @@
 /// is. What it guarantees is that a name has one publisher at a time, that a number is never given twice under a name,
 /// and that the current pair changes by compare-and-swap and only forward.
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -24,6 +25,9 @@ namespace freshet {
 /// What is to be served of a model: activation epoch, version number, and whether a rollback holds it there. All zero:
 /// nothing was said yet.
 using CurrentRecord = protocol::Current;
+
+/// How long who serves a model is believed in without saying so again.
+inline constexpr Duration kTimeToLiveMax = std::chrono::hours(1);
 
 /// Any thread. A call may wait for a directory on another host, but never longer than its patience (a few seconds),
 /// then it is `unavailable` or `timed_out`; loops that must not wait use a Watch, and the calls that take a `done`.
@@ -124,8 +128,8 @@ class Directory {
   virtual Result<CurrentRecord> compare_and_swap_current(const std::string& model, const CurrentRecord& expected,
                                                          const CurrentRecord& desired) = 0;
 
-  /// Says that `address` serves `number` of the model, for `time_to_live` (at most an hour) from now; say it again
-  /// before that.
+  /// Says that `address` serves `number` of the model, for `time_to_live` (at most kTimeToLiveMax) from now; say it
+  /// again before that.
   virtual Status serve(const std::string& model, const Server& server, Duration time_to_live) = 0;
   virtual Status stop_serving(const std::string& model, const std::string& address) = 0;
   /// Those whose time has not run out, by address.

@@ -22,7 +22,6 @@ namespace {
 
 constexpr std::size_t kFilesMax = 16 * 1024;
 constexpr std::size_t kServersMax = 1024;
-constexpr Duration kTimeToLiveMax = std::chrono::hours(1);
 
 std::string default_folder() {
   if (const char* run = std::getenv("FRESHET_RUN_DIR"); run != nullptr && *run != '\0') return run;

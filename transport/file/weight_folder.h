@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/ids.h"
@@ -31,6 +32,9 @@ namespace freshet::file {
 inline constexpr VersionNumber kFolderNumberMax = 999'999'999;
 inline constexpr std::uint64_t kIndexBytesMax = std::uint64_t{64} << 20;
 inline constexpr std::size_t kChainMax = 4096;  ///< Deltas between a version and the whole one that it starts from.
+
+/// Of a version's files: says which tensors are in which other.
+inline constexpr std::string_view kIndexName = "model.safetensors.index.json";
 
 /// "weight_v000007". Six digits, more when the number has more.
 std::string folder_name_of(VersionNumber number);

@@ -16,7 +16,6 @@ namespace {
 
 namespace fs = std::filesystem;
 constexpr std::string_view kPrefix = "weight_v";
-constexpr std::string_view kIndexName = "model.safetensors.index.json";
 constexpr std::size_t kDigitsMin = 6;
 constexpr std::uint64_t kPointerBytesMax = 4096;
 

@@ -14,7 +14,6 @@ namespace freshet::file {
 namespace {
 
 constexpr int kZstdLevel = 1;
-constexpr std::string_view kIndexName = "model.safetensors.index.json";
 constexpr std::string_view kFileName = "model-00001-of-00001.safetensors";
 
 std::string six_digits(VersionNumber number) { return format("{:06}", number); }

@@ -22,7 +22,7 @@ Duration lapse_after(const Activation::Options& options) {
   return options.membership + options.membership / kLooksPerMembership + kOversleptBy;
 }
 
-bool may_pass(Code code) {
+bool may_be_read_later(Code code) {
   return code != Code::failed_precondition && code != Code::invalid_argument && code != Code::unsupported;
 }
 
@@ -251,7 +251,7 @@ void Activation::on_swapped(Result<Current> record, Time now) {
     wake_by(swap_not_before_);
     last_failure_ = record.error().message();
     if (!decides) return;
-    if (!may_pass(record.error().code())) return give_up(std::move(record).error());
+    if (!may_be_read_later(record.error().code())) return give_up(std::move(record).error());
     pending_->doubt = record.error().message();
     return;
   }

@@ -8,9 +8,8 @@
 namespace freshet::protocol {
 namespace {
 
-constexpr int kOpenPauses = 10;         ///< How long a door or a channel may take to open.
-constexpr int kRefusedHelloPauses = 5;  ///< Until a publisher that offers nothing of use is asked again.
-constexpr int kFailuresMax = 3;         ///< Installs that may fail in a row until the channel is held to be at fault.
+constexpr int kOpenPauses = 10;  ///< How long a door or a channel may take to open.
+constexpr int kFailuresMax = 3;  ///< Installs that may fail in a row until the channel is held to be at fault.
 
 }  // namespace
 

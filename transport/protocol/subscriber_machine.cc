@@ -12,11 +12,9 @@ namespace freshet::protocol {
 namespace {
 
 constexpr std::size_t kArchitecturesNamedMax = 4;
-constexpr int kPauseGrowthMax = 8;      ///< A pause that grows stops at this many times retry_after.
-constexpr int kRefusedHelloPauses = 5;  ///< Until a publisher that refused a Hello is asked again.
 
 /// Whether a version that could not be installed may be had later. Otherwise it is the version itself that is wrong.
-bool may_pass(Code code) {
+bool may_be_had_later(Code code) {
   return code == Code::unavailable || code == Code::timed_out || code == Code::out_of_space || code == Code::io_error ||
          code == Code::cancelled || code == Code::failed_precondition;
 }
@@ -171,7 +169,7 @@ void SubscriberMachine::on_installed(SessionId session, VersionNumber number, St
 void SubscriberMachine::on_install_failed(const Installing& failed, const Error& error, Time now) {
   drop(failed.session, failed.number);
   if (failed.fetched() && is_fetched_again(failed, error, now)) return;
-  if (!may_pass(error.code())) return failed.stage ? staging_.on_failed(error) : give_up_version(failed);
+  if (!may_be_had_later(error.code())) return failed.stage ? staging_.on_failed(error) : give_up_version(failed);
   install_pause_ = std::clamp(2 * install_pause_, options_.retry_after, kPauseGrowthMax * options_.retry_after);
   want_not_before_ = now + install_pause_;
   if (failed.session == current_) count_install_failure(error, now);

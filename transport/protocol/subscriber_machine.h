@@ -206,6 +206,10 @@ class SubscriberMachine {
   ChannelSelector& selector() { return selector_; }
 
  private:
+  static constexpr int kRefusedHelloPauses =
+      5;                                     ///< Until who refused a Hello, or offers nothing of use, is asked again.
+  static constexpr int kPauseGrowthMax = 8;  ///< A pause that grows stops at this many times retry_after.
+
   enum class Phase : std::uint8_t { idle, greeting, knocking, following, stopped };
 
   /// What this process holds through one session's door. A version that is installed again while an earlier

@@ -9,7 +9,6 @@ namespace freshet::protocol {
 namespace {
 
 constexpr int kGrantPatienceParts = 4;  ///< Of retry_after: how long after the news a grant that waits may come.
-constexpr int kPauseGrowthMax = 8;      ///< A pause that grows stops at this many times retry_after.
 
 }  // namespace
 

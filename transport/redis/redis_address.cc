@@ -10,7 +10,7 @@
 namespace freshet {
 namespace {
 
-constexpr std::string_view kTcp = "redis://";
+constexpr std::string_view kRedisScheme = "redis://";
 constexpr std::string_view kTls = "rediss://";
 constexpr std::string_view kUnix = "redis+unix://";
 constexpr std::size_t kTextBytesMax = 4096;
@@ -133,8 +133,8 @@ Result<RedisAddress> RedisAddress::parse(const std::string& text) {
     FRESHET_TRY(take_database(rest.substr(query + 4), &address));
     return address;
   }
-  if (!text.starts_with(kTcp)) return bad("it does not start so");
-  std::string_view rest = std::string_view(text).substr(kTcp.size());
+  if (!text.starts_with(kRedisScheme)) return bad("it does not start so");
+  std::string_view rest = std::string_view(text).substr(kRedisScheme.size());
   FRESHET_TRY(take_credentials(&rest, &address));
   const std::size_t slash = rest.find('/');
   FRESHET_TRY(take_host_and_port(rest.substr(0, slash), &address));

@@ -17,10 +17,8 @@ namespace {
 
 constexpr std::size_t kRequestsMax = 4096;
 constexpr std::size_t kTasksMax = 16 * 1024;
-constexpr Duration kIdleRound = std::chrono::seconds(1);
+constexpr Duration kClientRound = std::chrono::seconds(1);
 constexpr std::size_t kNewsBytesMax = 4096;
-
-Time now() { return system_clock().now(); }
 
 /// Straight to stderr: stdout belongs to the program, and so does the choice of a logger.
 void say(const std::string& line) {
@@ -64,7 +62,7 @@ void RedisClient::request(std::string what, RedisWords words, RedisAnswer answer
   const auto request = std::make_shared<Request>(Request{.what = std::move(what),
                                                          .words = std::move(words),
                                                          .answer = std::move(answer),
-                                                         .deadline = now() + times_.patience});
+                                                         .deadline = system_clock().now() + times_.patience});
   bool refused = false;
   {
     MutexLock lock(mutex_);
@@ -108,17 +106,17 @@ void RedisClient::set_health(std::string text, bool away) {
 
 void RedisClient::send(std::string what, const RedisWords& words, RedisAnswer answer) {
   if (!commands_ready()) return answer(fail(Code::unavailable, address_.text() + ": not connected"));
-  commands_->send(std::move(what), words, now() + times_.answer_within, std::move(answer));
+  commands_->send(std::move(what), words, system_clock().now() + times_.answer_within, std::move(answer));
 }
 
 void RedisClient::subscribe(const std::string& channel, RedisAnswer answer) {
   if (!news_ready()) return answer(fail(Code::unavailable, address_.text() + ": not connected"));
-  news_->send("subscribe", {"SUBSCRIBE", channel}, now() + times_.answer_within, std::move(answer));
+  news_->send("subscribe", {"SUBSCRIBE", channel}, system_clock().now() + times_.answer_within, std::move(answer));
 }
 
 void RedisClient::unsubscribe(const std::string& channel) {
   if (!news_ready()) return;
-  news_->send("unsubscribe", {"UNSUBSCRIBE", channel}, now() + times_.answer_within, [](const auto&) {});
+  news_->send("unsubscribe", {"UNSUBSCRIBE", channel}, system_clock().now() + times_.answer_within, [](const auto&) {});
 }
 
 void RedisClient::run() {
@@ -127,13 +125,13 @@ void RedisClient::run() {
   ::sigemptyset(&pipe);
   ::sigaddset(&pipe, SIGPIPE);
   ::pthread_sigmask(SIG_BLOCK, &pipe, nullptr);
-  away_since_ = now();
+  away_since_ = system_clock().now();
   while (!stopping_) {
-    const Time at = now();
+    const Time at = system_clock().now();
     if (commands_ == nullptr && at >= try_at_) connect(at);
     poll_all(at);
     run_tasks();
-    const Time then = now();
+    const Time then = system_clock().now();
     note_ready(then);
     ping(then);
     drop_late(then);
@@ -161,7 +159,7 @@ void RedisClient::connect(Time at) {
   if (!commands || !news) return give_up(commands ? news.error() : commands.error(), at);
   commands_ = std::move(*commands);
   news_ = std::move(*news);
-  news_->listen([this](const redisReply& reply) { on_push(reply, now()); });
+  news_->listen([this](const redisReply& reply) { on_push(reply, system_clock().now()); });
 }
 
 void RedisClient::poll_all(Time at) {
@@ -169,7 +167,7 @@ void RedisClient::poll_all(Time at) {
   items[0] = {.fd = wake_.descriptor(), .events = POLLIN, .revents = 0};
   items[1] = {.fd = -1, .events = 0, .revents = 0};
   items[2] = {.fd = -1, .events = 0, .revents = 0};
-  Time until = std::min(at + kIdleRound, next_guest_time_);
+  Time until = std::min(at + kClientRound, next_guest_time_);
   if (commands_ != nullptr) {
     items[1] = {.fd = commands_->descriptor(), .events = commands_->events(), .revents = 0};
     items[2] = {.fd = news_->descriptor(), .events = news_->events(), .revents = 0};
@@ -181,7 +179,7 @@ void RedisClient::poll_all(Time at) {
   const auto wait = std::chrono::ceil<std::chrono::milliseconds>(std::max(Duration::zero(), until - at));
   if (::poll(items.data(), items.size(), static_cast<int>(wait.count())) < 0) return;
   wake_.acknowledge();
-  const Time then = now();
+  const Time then = system_clock().now();
   if (commands_ != nullptr) step(&commands_, items[1].revents, then);
   if (news_ != nullptr) step(&news_, items[2].revents, then);
 }

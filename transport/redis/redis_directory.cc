@@ -6,11 +6,7 @@
 #include "core/format.h"
 
 namespace freshet {
-namespace {
-
-constexpr Duration kTimeToLiveMax = std::chrono::hours(1);
-
-}  // namespace
+namespace {}  // namespace
 
 Result<std::unique_ptr<RedisDirectory>> RedisDirectory::open(RedisAddress address, RedisTimes times,
                                                              std::unique_ptr<HostDirectory> host) {

@@ -17,7 +17,7 @@ constexpr const char* kEndpoint = "inproc://zeromq.zap.01";
 constexpr std::size_t kRequestParts = 7;
 /// How often the list is looked at where its changes cannot be heard. Handshakes look by themselves.
 constexpr std::chrono::milliseconds kDeafRound{1000};
-constexpr std::chrono::milliseconds kIdleRound{60'000};
+constexpr std::chrono::milliseconds kWatchedRound{60'000};
 
 std::string folder_of(const std::string& path) {
   const std::size_t slash = path.rfind('/');
@@ -97,7 +97,7 @@ void Authenticator::run() {
   };
   if (watch_) items.push_back({.socket = nullptr, .fd = watch_.get(), .events = ZMQ_POLLIN, .revents = 0});
   while (!stopping_) {
-    poll(items, watch_ ? kIdleRound : kDeafRound);
+    poll(items, watch_ ? kWatchedRound : kDeafRound);
     wake_.acknowledge();
     // What changed in the folder does not matter: the file is looked at either way.
     std::array<char, 4096> events;

@@ -4,18 +4,18 @@
 #include "core/text.h"
 #include "transport/channel/ucx/ucx_channel.h"
 #include "transport/channel/zmq/zmq_channel.h"
+#include "transport/zmq/address.h"
 
 namespace freshet::serve {
 namespace {
 
 using channel::ChannelKind;
 using channel::ChannelServer;
-constexpr std::string_view kTcp = "tcp://";
 
 /// The interface of a TCP address; loopback for a socket of this host's file system.
 std::string interface_of(const std::string& control) {
-  if (!control.starts_with(kTcp)) return "127.0.0.1";
-  return control.substr(kTcp.size(), control.rfind(':') - kTcp.size());
+  if (!control.starts_with(kTcpPrefix)) return "127.0.0.1";
+  return control.substr(kTcpPrefix.size(), control.rfind(':') - kTcpPrefix.size());
 }
 
 Result<std::vector<ChannelKind>> kinds_named(const std::string& text) {
@@ -54,7 +54,7 @@ Result<std::vector<std::unique_ptr<ChannelServer>>> open_channel_servers(const C
   if (options.kinds == "none") return servers;
   const bool automatic = options.kinds == "auto";
   std::vector<ChannelKind> kinds{ChannelKind::ucx, ChannelKind::zmq};
-  if (automatic && !options.control.starts_with(kTcp)) return servers;
+  if (automatic && !options.control.starts_with(kTcpPrefix)) return servers;
   if (!automatic) {
     FRESHET_ASSIGN(kinds, kinds_named(options.kinds));
   }

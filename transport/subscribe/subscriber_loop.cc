@@ -11,8 +11,8 @@
 namespace freshet {
 namespace {
 
-constexpr int kMessagesPerRound = 256;
-constexpr std::chrono::milliseconds kIdleRound{1000};
+constexpr int kMessagesPerTurn = 256;
+constexpr std::chrono::milliseconds kSubscriberRound{1000};
 /// A reader that was between two loads while its version retired leaves without waking us (transport/subscribe/pins.h).
 constexpr std::chrono::milliseconds kRetiredRound{50};
 /// Between two tries at a publisher that refused this subscriber's key, or that has another one than expected.
@@ -153,7 +153,7 @@ void SubscriberLoop::poll_all() {
 }
 
 std::chrono::milliseconds SubscriberLoop::time_to_next_round() const {
-  std::chrono::milliseconds wait = shelf_.has_retired() ? kRetiredRound : kIdleRound;
+  std::chrono::milliseconds wait = shelf_.has_retired() ? kRetiredRound : kSubscriberRound;
   const Time from = now();
   const auto no_later_than = [&](Time at) {
     // Compared before subtracting: a machine without a plan names the end of time.
@@ -172,7 +172,7 @@ std::chrono::milliseconds SubscriberLoop::time_to_next_round() const {
 }
 
 void SubscriberLoop::take_control_messages() {
-  for (int i = 0; control_ && i < kMessagesPerRound; ++i) {
+  for (int i = 0; control_ && i < kMessagesPerTurn; ++i) {
     auto parts = receive(control_->socket, 1);
     if (!parts) return;
     if (parts->size() != 1) {
@@ -197,7 +197,7 @@ void SubscriberLoop::take_control_messages() {
 }
 
 void SubscriberLoop::take_announcements() {
-  for (int i = 0; announcements_ && i < kMessagesPerRound; ++i) {
+  for (int i = 0; announcements_ && i < kMessagesPerTurn; ++i) {
     auto parts = receive(announcements_->socket, 2);
     if (!parts) return;
     const Time read_at = now();

@@ -12,7 +12,6 @@ namespace freshet {
 namespace {
 
 constexpr std::string_view kIpc = "ipc://";
-constexpr std::string_view kTcp = "tcp://";
 constexpr std::size_t kAddressBytesMax = 4096;
 constexpr std::size_t kHostNameBytesMax = 253;
 constexpr std::size_t kZoneBytesMax = 15;
@@ -81,15 +80,15 @@ Result<SocketAddress> SocketAddress::parse(const std::string& text, bool for_bin
     FRESHET_ASSIGN(SocketPath path, SocketPath::of(text.substr(kIpc.size())));
     return SocketAddress(text, std::move(path));
   }
-  if (text.starts_with(kTcp)) return parse_tcp(text, for_binding, reach);
+  if (text.starts_with(kTcpPrefix)) return parse_tcp(text, for_binding, reach);
   return fail(Code::invalid_argument,
               format("address \"{}\" is neither tcp://HOST:PORT nor ipc:// and an absolute path", shown(text)));
 }
 
 Result<SocketAddress> SocketAddress::parse_tcp(const std::string& text, bool for_binding, Reach reach) {
   const std::size_t colon = text.rfind(':');
-  if (colon < kTcp.size()) return fail(Code::invalid_argument, format("address \"{}\" has no port", shown(text)));
-  std::string host = text.substr(kTcp.size(), colon - kTcp.size());
+  if (colon < kTcpPrefix.size()) return fail(Code::invalid_argument, format("address \"{}\" has no port", shown(text)));
+  std::string host = text.substr(kTcpPrefix.size(), colon - kTcpPrefix.size());
   std::string port = text.substr(colon + 1);
   if (host == "localhost") host = "127.0.0.1";
   if (!is_port(port, for_binding)) {

@@ -7,11 +7,15 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "core/result.h"
 #include "transport/shm/socket_path.h"
 
 namespace freshet {
+
+/// What every TCP address begins with.
+inline constexpr std::string_view kTcpPrefix = "tcp://";
 
 /// How far an address may reach: beyond this host only for those who have keys.
 enum class Reach : std::uint8_t { this_host, any_host };

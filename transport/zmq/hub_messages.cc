@@ -10,9 +10,7 @@ namespace freshet {
 namespace {
 
 /// Taken in one go, so that a flood on one source does not starve the others.
-constexpr int kMessagesPerRound = 256;
-
-Time now() { return system_clock().now(); }
+constexpr int kHubMessagesPerRound = 256;
 
 template <typename T>
 concept NamesSession = requires(const T& message) {
@@ -22,20 +20,21 @@ concept NamesSession = requires(const T& message) {
 }  // namespace
 
 void PublisherHub::take_control_messages() {
-  for (int i = 0; i < kMessagesPerRound; ++i) {
+  for (int i = 0; i < kHubMessagesPerRound; ++i) {
     auto parts = receive(control_.socket, 2);
     if (!parts) return;
     if (parts->size() != 2) {
-      rejects_.count("a message is not in two parts", now());
+      rejects_.count("a message is not in two parts", system_clock().now());
       continue;
     }
     if (!is_admitted(control_, (*parts)[1])) {
-      rejects_.count(format("a client's key is not on the allow-list any more: {}", sender_key((*parts)[1])), now());
+      rejects_.count(format("a client's key is not on the allow-list any more: {}", sender_key((*parts)[1])),
+                     system_clock().now());
       continue;
     }
     auto message = protocol::decode(bytes_of((*parts)[1]));
     if (!message) {
-      rejects_.count(message.error().message(), now());
+      rejects_.count(message.error().message(), system_clock().now());
       continue;
     }
     const protocol::Peer peer = (*parts)[0].to_string();
@@ -50,7 +49,7 @@ bool PublisherHub::is_admitted(ZmqSocket& socket, const zmq::message_t& message)
   const bool admitted = authenticator_->allows(sender_key(message));
   if (const auto listener = listeners_.find(&socket); listener != listeners_.end()) {
     const int descriptor = sender_descriptor(message);
-    listener->second->tend(now());
+    listener->second->tend(system_clock().now());
     listener->second->note_key(descriptor, sender_key(message));
     if (!admitted) listener->second->put_out(descriptor);
   }
@@ -61,13 +60,13 @@ void PublisherHub::tend_listeners() {
   const std::uint64_t changes = authenticator_ == nullptr ? 0 : authenticator_->changes();
   const bool changed = std::exchange(list_changes_, changes) != changes;
   for (const auto& [socket, listener] : listeners_) {
-    listener->tend(now());
+    listener->tend(system_clock().now());
     if (changed) listener->put_out_unless([this](const std::string& key) { return authenticator_->allows(key); });
   }
 }
 
 void PublisherHub::take_subscriptions() {
-  for (int i = 0; i < kMessagesPerRound; ++i) {
+  for (int i = 0; i < kHubMessagesPerRound; ++i) {
     const auto parts = receive(announcements_.socket, 1);
     if (!parts) return;
     if (parts->empty() || !is_admitted(announcements_, parts->front())) continue;
@@ -76,7 +75,7 @@ void PublisherHub::take_subscriptions() {
     const auto model = models_.find(std::string(text.substr(1)));
     if (model == models_.end() || !model->second.announced) continue;
     protocol::Announcement again = *model->second.announced;
-    again.announced_ns = now().time_since_epoch().count();
+    again.announced_ns = system_clock().now().time_since_epoch().count();
     announce(again);
   }
 }
@@ -115,10 +114,10 @@ void PublisherHub::route(const protocol::Peer& peer, protocol::Message message) 
   if (model != nullptr && std::any_of(models_.begin(), models_.end(), [&](const auto& other) {
         return &other.second != model && other.second.machine->knows(session);
       })) {
-    return rejects_.count("a session is another model's", now());
+    return rejects_.count("a session is another model's", system_clock().now());
   }
   if (model != nullptr) {
-    model->machine->on_message(peer, std::move(message), now());
+    model->machine->on_message(peer, std::move(message), system_clock().now());
     carry_out(*model);
   } else if (const auto* hello = std::get_if<protocol::Hello>(&message)) {
     send_to(peer, protocol::Refusal{.session = session,
@@ -128,7 +127,7 @@ void PublisherHub::route(const protocol::Peer& peer, protocol::Message message) 
   } else if (session != 0) {
     send_to(peer, protocol::UnknownSession{.session = session});
   } else {
-    rejects_.count("a message is not for a publisher", now());
+    rejects_.count("a message is not for a publisher", system_clock().now());
   }
 }
 

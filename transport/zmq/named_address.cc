@@ -5,7 +5,6 @@
 namespace freshet {
 namespace {
 
-constexpr std::string_view kTcp = "tcp://";
 constexpr std::string_view kUcx = "ucx://";
 
 }  // namespace
@@ -18,12 +17,12 @@ Result<SocketAddress> resolve_named(const std::string& named, const SocketAddres
 
 std::string resolve_offered(const std::string& offered, const SocketAddress& reached) {
   const bool is_ucx = offered.starts_with(kUcx);
-  if (!reached.is_tcp() || (!is_ucx && !offered.starts_with(kTcp))) return offered;
-  const auto address =
-      SocketAddress::parse(std::string(kTcp) + offered.substr(kTcp.size()), /*for_binding=*/true, Reach::any_host);
+  if (!reached.is_tcp() || (!is_ucx && !offered.starts_with(kTcpPrefix))) return offered;
+  const auto address = SocketAddress::parse(std::string(kTcpPrefix) + offered.substr(kTcpPrefix.size()),
+                                            /*for_binding=*/true, Reach::any_host);
   if (!address || !address->is_wildcard()) return offered;
   const std::string there = address->at_host_of(reached).text();
-  return is_ucx ? std::string(kUcx) + there.substr(kTcp.size()) : there;
+  return is_ucx ? std::string(kUcx) + there.substr(kTcpPrefix.size()) : there;
 }
 
 }  // namespace freshet

@@ -22,7 +22,7 @@ namespace {
 constexpr std::size_t kModelsMax = 256;
 /// Deltas are kept for whoever asks for the same: a group's members within moments, a group that goes back.
 constexpr std::uint64_t kDeltaCacheBytesMax = std::uint64_t{256} << 20;
-constexpr std::chrono::milliseconds kIdleRound{1000};
+constexpr std::chrono::milliseconds kHubRound{1000};
 
 Time now() { return system_clock().now(); }
 
@@ -291,7 +291,7 @@ void PublisherHub::run() {
 
 std::chrono::milliseconds PublisherHub::time_to_next_tick() const {
   const Time from = now();
-  std::chrono::milliseconds wait = kIdleRound;
+  std::chrono::milliseconds wait = kHubRound;
   for (const auto& [name, model] : models_) {
     const Time next = model.machine->next_tick();
     // Compared before subtracting: a machine without a plan names the end of time.

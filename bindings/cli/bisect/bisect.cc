@@ -12,7 +12,7 @@
 namespace freshet::cli {
 namespace {
 
-struct Arguments {
+struct BisectArguments {
   std::string model;
   std::string good;
   std::string bad;
@@ -189,7 +189,7 @@ class Bisection {
   Json answer_;
 };
 
-Result<ExitCode> bisect(Program& program, Repository& repository, const Arguments& arguments) {
+Result<ExitCode> bisect(Program& program, Repository& repository, const BisectArguments& arguments) {
   const Interrupt::Deferral deferral;
   Bisection bisection(program, repository, arguments.command);
   FRESHET_ASSIGN(const VersionName good, repository.resolve(full_name(arguments.model, arguments.good)));
@@ -200,7 +200,7 @@ Result<ExitCode> bisect(Program& program, Repository& repository, const Argument
 }  // namespace
 
 void add_bisect(CLI::App& root, Program& program) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<BisectArguments>();
   CLI::App& command = *root.add_subcommand("bisect", "find the version, and then the tensors, that hurt");
   add_json_flag(command, program);
   add_repository_option(command, program);

@@ -17,9 +17,9 @@ std::string_view name_of(Health health) {
 
 namespace {
 
-struct Arguments {};
+struct DoctorArguments {};
 
-Result<ExitCode> examine(Program& program, const Arguments& /*none*/) {
+Result<ExitCode> examine(Program& program, const DoctorArguments& /*none*/) {
   std::vector<std::vector<std::string>> rows = {{"CHECK", "STATE", "FOUND", "ENABLES", "HOW TO GET IT"}};
   for (const auto find : {find_vector_code, find_memory_lock, find_huge_pages, find_shared_memory, find_host_directory,
                           find_directory, find_ucx, find_cuda, find_nccl, find_redis, find_ceph, find_gnuplot}) {
@@ -44,7 +44,7 @@ void add_doctor(CLI::App& root, Program& program) {
   CLI::App& command = *root.add_subcommand("doctor", "what this machine offers, and what that enables");
   command.footer("A line per check: check, state (ok, limited, missing), found, enables, get.");
   add_json_flag(command, program);
-  act_with(command, program, std::make_shared<Arguments>(), examine);
+  act_with(command, program, std::make_shared<DoctorArguments>(), examine);
 }
 
 }  // namespace freshet::cli

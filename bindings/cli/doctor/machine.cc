@@ -22,7 +22,7 @@
 namespace freshet::cli {
 namespace {
 
-constexpr int kPatienceMs = 900;
+constexpr int kNewsPatienceMs = 900;
 
 /// A line "NAME:   VALUE kB" of /proc/meminfo, in bytes; counts (HugePages_Free) as they stand. 0 when it is not there.
 std::uint64_t meminfo(const std::string& name) {
@@ -43,7 +43,7 @@ std::string first_health(Directory& directory) {
   const auto watch = directory.watch("freshet-doctor");
   if (!watch) return watch.error().message();
   pollfd news{.fd = (*watch)->descriptor(), .events = POLLIN, .revents = 0};
-  ::poll(&news, 1, kPatienceMs);
+  ::poll(&news, 1, kNewsPatienceMs);
   return directory.health();
 }
 

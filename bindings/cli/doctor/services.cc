@@ -18,11 +18,11 @@
 namespace freshet::cli {
 namespace {
 
-constexpr int kPatienceMs = 300;
+constexpr int kServicePatienceMs = 300;
 
 bool wait_for(int descriptor, short events) {
   pollfd waiter{.fd = descriptor, .events = events, .revents = 0};
-  return ::poll(&waiter, 1, kPatienceMs) == 1;
+  return ::poll(&waiter, 1, kServicePatienceMs) == 1;
 }
 
 /// True when something at 127.0.0.1:6379 answers PING as Redis does.

@@ -15,9 +15,9 @@ namespace freshet::cli {
 namespace {
 
 /// More would only make the file large.
-constexpr std::size_t kColumns = 1000;
+constexpr std::size_t kGnuplotColumns = 1000;
 
-std::string quoted(const std::string& text) {
+std::string gnuplot_quoted(const std::string& text) {
   std::string quoted = "'";
   for (const char c : text) quoted += c == '\'' ? std::string("''") : std::string(1, c);
   return quoted + "'";
@@ -37,10 +37,11 @@ std::string data_block(const Report& report, const PlotData& data) {
 }
 
 std::string script(const Report& report, const std::string& path) {
-  const PlotData data = plot_data(report, kColumns);
-  std::string text = format(
-      "set terminal {}\nset output {}\n",
-      path.ends_with(".png") ? "pngcairo size 1000,560" : "svg size 1000,560 background rgb 'white'", quoted(path));
+  const PlotData data = plot_data(report, kGnuplotColumns);
+  std::string text =
+      format("set terminal {}\nset output {}\n",
+             path.ends_with(".png") ? "pngcairo size 1000,560" : "svg size 1000,560 background rgb 'white'",
+             gnuplot_quoted(path));
   text += format("set yrange [{}:{}]\nset xlabel 'step'\nset ylabel 'loss'\nset key top right\nset grid\n",
                  number(data.low), number(data.high));
   text += data_block(report, data);

@@ -17,7 +17,7 @@
 namespace freshet::cli {
 namespace {
 
-struct Arguments {
+struct PlanArguments {
   std::string file;
   std::string step_ms;
   std::string stall_ms;
@@ -46,7 +46,7 @@ CLI::Validator time_check(bool may_be_zero) {
 /// REQUIRES: time_check() passed.
 std::int64_t ns_of(const std::string& text) { return nanoseconds_of_ms(text).value_or(0); }
 
-Timing timing_of(const Arguments& arguments) {
+Timing timing_of(const PlanArguments& arguments) {
   return {.step_ns = ns_of(arguments.step_ms),
           .stall_ns = ns_of(arguments.stall_ms),
           .delivery_ns = ns_of(arguments.delivery_ms),
@@ -54,7 +54,7 @@ Timing timing_of(const Arguments& arguments) {
 }
 
 /// The last row: as given, the file's last one in a replay, or the last whose version could still be served.
-Result<std::int64_t> last_row(const Arguments& arguments, const LossTable& table, const Timing& timing) {
+Result<std::int64_t> last_row(const PlanArguments& arguments, const LossTable& table, const Timing& timing) {
   if (arguments.replay) {
     if (arguments.steps != 0 && arguments.steps != table.rows()) {
       return fail(Code::invalid_argument, format("--steps {}: {} has {} rows, and a replay takes the whole run",
@@ -73,7 +73,7 @@ Result<std::int64_t> last_row(const Arguments& arguments, const LossTable& table
   return arguments.warmup + static_cast<std::int64_t>(steps);
 }
 
-Result<ExitCode> plan(Program& program, const Arguments& arguments) {
+Result<ExitCode> plan(Program& program, const PlanArguments& arguments) {
   FRESHET_ASSIGN(const LossTable table, read_loss_table(arguments.file));
   for (const std::string& note : table.notes) program.out.log(format("{}: {}", arguments.file, note));
   const std::int64_t rows_needed = arguments.warmup + (arguments.replay ? 1 : 0);
@@ -111,7 +111,7 @@ Result<ExitCode> plan(Program& program, const Arguments& arguments) {
   return ExitCode::done;
 }
 
-void add_times(CLI::App& command, Arguments& arguments) {
+void add_times(CLI::App& command, PlanArguments& arguments) {
   const auto add = [&](const char* name, std::string& value, bool may_be_zero, const char* description) {
     command.add_option(name, value, description)->required()->check(time_check(may_be_zero))->type_name("MS");
   };
@@ -124,7 +124,7 @@ void add_times(CLI::App& command, Arguments& arguments) {
 }  // namespace
 
 void add_plan(CLI::App& root, Program& program) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<PlanArguments>();
   CLI::App& command = *root.add_subcommand("plan", "when to publish: schedules, and what each would cost");
   add_json_flag(command, program);
   const auto count = [&](const char* name, std::int64_t& value, const char* description) {

@@ -9,7 +9,7 @@
 namespace freshet::cli {
 namespace {
 
-constexpr std::size_t kColumns = 72;
+constexpr std::size_t kTerminalColumns = 72;
 constexpr std::size_t kLines = 14;
 
 /// A canvas of characters, the highest value on top.
@@ -49,7 +49,7 @@ char density_mark(std::size_t publishes) {
 }  // namespace
 
 std::string terminal_plot(const Report& report) {
-  const PlotData data = plot_data(report, kColumns);
+  const PlotData data = plot_data(report, kTerminalColumns);
   Canvas canvas(data);
   std::string publishes;
   for (std::size_t i = 0; i < data.columns.size(); ++i) {

@@ -7,7 +7,7 @@
 namespace freshet::cli {
 namespace {
 
-struct Arguments {
+struct AliasArguments {
   std::string name;  ///< MODEL or MODEL@ALIAS.
   std::string to;
   std::optional<VersionNumber> expected;
@@ -18,7 +18,7 @@ Json alias_json(const std::string& model, const std::string& alias, VersionNumbe
   return {{"model", model}, {"alias", alias}, {"version", number == 0 ? Json() : Json(number)}};
 }
 
-Result<ExitCode> list(Program& program, const Repository& repository, const std::string& model) {
+Result<ExitCode> list_aliases(Program& program, const Repository& repository, const std::string& model) {
   FRESHET_ASSIGN(const std::vector<Alias> aliases, repository.aliases(model));
   // A model without aliases is another answer than no model.
   if (aliases.empty()) FRESHET_TRY(repository.latest(model));
@@ -41,10 +41,10 @@ Result<VersionNumber> number_of(const Repository& repository, const std::string&
   return repository.latest(model);
 }
 
-Result<ExitCode> alias(Program& program, Repository& repository, const Arguments& arguments) {
+Result<ExitCode> alias(Program& program, Repository& repository, const AliasArguments& arguments) {
   FRESHET_ASSIGN(const VersionReference reference, parse_version_reference(arguments.name));
   const std::string& model = reference.name.model;
-  if (reference.alias.empty()) return list(program, repository, model);
+  if (reference.alias.empty()) return list_aliases(program, repository, model);
   VersionNumber number = 0;
   if (!arguments.to.empty()) {
     FRESHET_ASSIGN(number, number_of(repository, model, arguments.to));
@@ -61,7 +61,7 @@ Result<ExitCode> alias(Program& program, Repository& repository, const Arguments
   return ExitCode::done;
 }
 
-void check_combination(const Arguments& arguments) {
+void check_alias_options(const AliasArguments& arguments) {
   const Result<VersionReference> reference = parse_version_reference(arguments.name);
   if (!reference) throw CLI::ValidationError(reference.error().message());
   const bool changes = !arguments.to.empty() || arguments.remove;
@@ -73,7 +73,7 @@ void check_combination(const Arguments& arguments) {
 }  // namespace
 
 void add_alias(CLI::App& repo, Program& program) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<AliasArguments>();
   CLI::App& command =
       add_repo_command(repo, program, "alias", "names like net@best, which move from version to version");
   add_reference(command, "MODEL[@ALIAS]", arguments->name, "all of the model's, or the one that is told or changed");
@@ -87,7 +87,7 @@ void add_alias(CLI::App& repo, Program& program) {
       "A line of JSON each: model, alias, version. A version that an alias means cannot be retired.\n"
       "example: freshet repo alias net@best --to net@7 --expect 5");
   command.callback([&program, arguments] {
-    check_combination(*arguments);
+    check_alias_options(*arguments);
     require_repository(program);
     const bool changes = !arguments->to.empty() || arguments->remove;
     program.action = [&program, arguments, changes]() -> Result<ExitCode> {

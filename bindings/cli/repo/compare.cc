@@ -7,7 +7,7 @@
 namespace freshet::cli {
 namespace {
 
-struct Arguments {
+struct CompareArguments {
   std::string first;
   std::string second;
 };
@@ -34,7 +34,7 @@ std::string text_of(const VersionDiff& diff, std::uint64_t changed_bytes) {
                        diff.layers_removed.size(), diff.tensors_changed.size(), human_bytes(changed_bytes));
 }
 
-Result<ExitCode> diff(Program& program, Repository& repository, const Arguments& arguments) {
+Result<ExitCode> diff(Program& program, Repository& repository, const CompareArguments& arguments) {
   FRESHET_ASSIGN(const VersionName first, repository.resolve(arguments.first));
   FRESHET_ASSIGN(const VersionName second, repository.resolve(arguments.second));
   FRESHET_ASSIGN(const VersionDiff diff, repository.diff(first, second));
@@ -53,7 +53,7 @@ Result<ExitCode> diff(Program& program, Repository& repository, const Arguments&
   return ExitCode::done;
 }
 
-Result<ExitCode> mrca(Program& program, Repository& repository, const Arguments& arguments) {
+Result<ExitCode> mrca(Program& program, Repository& repository, const CompareArguments& arguments) {
   FRESHET_ASSIGN(const VersionName first, repository.resolve(arguments.first));
   FRESHET_ASSIGN(const VersionName second, repository.resolve(arguments.second));
   FRESHET_ASSIGN(const std::optional<VersionName> common, repository.mrca(first, second));
@@ -62,7 +62,7 @@ Result<ExitCode> mrca(Program& program, Repository& repository, const Arguments&
   return ExitCode::done;
 }
 
-void add_pair(CLI::App& command, Arguments& arguments) {
+void add_pair(CLI::App& command, CompareArguments& arguments) {
   add_reference(command, "A", arguments.first, "MODEL, MODEL@V or MODEL@ALIAS");
   add_reference(command, "B", arguments.second, "MODEL, MODEL@V or MODEL@ALIAS");
 }
@@ -70,7 +70,7 @@ void add_pair(CLI::App& command, Arguments& arguments) {
 }  // namespace
 
 void add_compare(CLI::App& repo, Program& program) {
-  auto of_diff = std::make_shared<Arguments>();
+  auto of_diff = std::make_shared<CompareArguments>();
   CLI::App& difference = add_repo_command(repo, program, "diff", "what B has that A has not, and the other way round");
   add_pair(difference, *of_diff);
   difference.footer(
@@ -79,7 +79,7 @@ void add_compare(CLI::App& repo, Program& program) {
       "example: freshet repo diff net@1 net@2");
   act_on_repository(difference, program, of_diff, RepositoryAccess::read, diff);
 
-  auto of_mrca = std::make_shared<Arguments>();
+  auto of_mrca = std::make_shared<CompareArguments>();
   CLI::App& common = add_repo_command(repo, program, "mrca", "the most recent common ancestor of A and B");
   add_pair(common, *of_mrca);
   common.footer("JSON: {version}, null when their lineages never meet. example: freshet repo mrca net@2 net@3");

@@ -18,14 +18,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Arguments {
+struct ExportArguments {
   std::vector<std::string> versions;
   bool all = false;
   std::string folder;
 };
 
 /// What was asked for, each once, in that order; a model's versions are oldest first.
-Result<std::vector<VersionName>> wanted_of(const Repository& repository, const Arguments& arguments) {
+Result<std::vector<VersionName>> wanted_of(const Repository& repository, const ExportArguments& arguments) {
   std::vector<VersionName> wanted;
   std::vector<std::string> models;
   for (const std::string& text : arguments.versions) {
@@ -102,7 +102,7 @@ Result<Json> export_one(const Repository& repository, const VersionName& name, c
   return answer;
 }
 
-Result<ExitCode> export_versions(Program& program, Repository& repository, const Arguments& arguments) {
+Result<ExitCode> export_versions(Program& program, Repository& repository, const ExportArguments& arguments) {
   FRESHET_ASSIGN(const std::vector<VersionName> wanted, wanted_of(repository, arguments));
   std::error_code error;
   fs::create_directories(arguments.folder, error);
@@ -128,7 +128,7 @@ Result<ExitCode> export_versions(Program& program, Repository& repository, const
 }  // namespace
 
 void add_export(CLI::App& repo, Program& program) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<ExportArguments>();
   CLI::App& command = add_repo_command(repo, program, "export", "write versions and their graphs as files");
   command.add_option("MODEL[@V]", arguments->versions, "which; without @V the newest")->check(reference_check());
   command.add_flag("--all", arguments->all, "every version of the models named, or of all");

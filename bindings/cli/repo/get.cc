@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::uint64_t kReadPartBytes = std::uint64_t{256} << 20;
 
-struct Arguments {
+struct GetArguments {
   std::string version;
   std::vector<std::string> globs;
   std::string file;
@@ -79,7 +79,7 @@ Status read_in_parts(const Repository& repository, const VersionRecord& record, 
   return {};
 }
 
-Result<ExitCode> get(Program& program, Repository& repository, const Arguments& arguments) {
+Result<ExitCode> get(Program& program, Repository& repository, const GetArguments& arguments) {
   FRESHET_ASSIGN(const VersionName asked, repository.resolve(arguments.version));
   FRESHET_ASSIGN(const VersionRecord record, repository.get(asked));
   const VersionName& name = record.manifest.name;
@@ -111,7 +111,7 @@ Result<ExitCode> get(Program& program, Repository& repository, const Arguments& 
 }  // namespace
 
 void add_get(CLI::App& repo, Program& program) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<GetArguments>();
   CLI::App& command = add_repo_command(repo, program, "get", "write a version as a safetensors file");
   add_reference(command, "MODEL[@V]", arguments->version, "which; without @V the newest");
   command

@@ -10,7 +10,7 @@
 namespace freshet::cli {
 namespace {
 
-struct Arguments {
+struct HistoryArguments {
   std::string version;
   bool all = false;
   std::string dot;
@@ -37,7 +37,7 @@ Status write_drawing(const std::string& path, const std::string& text) {
 }
 
 /// Prints the rows, and draws them where that was asked for.
-Result<ExitCode> tell(Program& program, const std::vector<LineageRow>& versions, const Arguments& arguments,
+Result<ExitCode> tell(Program& program, const std::vector<LineageRow>& versions, const HistoryArguments& arguments,
                       const std::vector<LineageRow>& drawn) {
   const LineageDrawing drawing{.title = arguments.version};
   if (!arguments.dot.empty()) FRESHET_TRY(write_drawing(arguments.dot, lineage_dot(drawn, drawing)));
@@ -58,7 +58,7 @@ Result<ExitCode> tell(Program& program, const std::vector<LineageRow>& versions,
   return ExitCode::done;
 }
 
-Result<ExitCode> lineage(Program& program, Repository& repository, const Arguments& arguments) {
+Result<ExitCode> lineage(Program& program, Repository& repository, const HistoryArguments& arguments) {
   std::vector<LineageRow> versions;
   if (arguments.all) {
     FRESHET_ASSIGN(versions, all_versions(repository));
@@ -69,7 +69,7 @@ Result<ExitCode> lineage(Program& program, Repository& repository, const Argumen
   return tell(program, versions, arguments, versions);
 }
 
-Result<ExitCode> descendants(Program& program, Repository& repository, const Arguments& arguments) {
+Result<ExitCode> descendants(Program& program, Repository& repository, const HistoryArguments& arguments) {
   FRESHET_ASSIGN(const VersionName name, repository.resolve(arguments.version));
   FRESHET_ASSIGN(const std::vector<LineageRow> versions, repository.descendants(name));
   std::vector<LineageRow> drawn;
@@ -81,7 +81,7 @@ Result<ExitCode> descendants(Program& program, Repository& repository, const Arg
   return tell(program, versions, arguments, drawn);
 }
 
-Result<ExitCode> contributors(Program& program, Repository& repository, const Arguments& arguments) {
+Result<ExitCode> contributors(Program& program, Repository& repository, const HistoryArguments& arguments) {
   FRESHET_ASSIGN(const VersionName name, repository.resolve(arguments.version));
   FRESHET_ASSIGN(const std::vector<ContributorRow> writers, repository.contributors(name));
   Json all = Json::array();
@@ -103,7 +103,7 @@ Result<ExitCode> contributors(Program& program, Repository& repository, const Ar
   return ExitCode::done;
 }
 
-Result<ExitCode> owners(Program& program, Repository& repository, const Arguments& arguments) {
+Result<ExitCode> owners(Program& program, Repository& repository, const HistoryArguments& arguments) {
   FRESHET_ASSIGN(const VersionName name, repository.resolve(arguments.version));
   FRESHET_ASSIGN(const VersionRecord record, repository.get(name));
   FRESHET_ASSIGN(const std::vector<OwnerRow> map, repository.owners(record.manifest.name));
@@ -120,13 +120,13 @@ Result<ExitCode> owners(Program& program, Repository& repository, const Argument
   return ExitCode::done;
 }
 
-void add_drawings(CLI::App& command, Arguments& arguments) {
+void add_drawings(CLI::App& command, HistoryArguments& arguments) {
   command.add_option("--svg", arguments.svg, "also draw them: an image that every browser shows")->type_name("FILE");
   command.add_option("--dot", arguments.dot, "also write them as a graph for Graphviz")->type_name("FILE");
 }
 
 void add_lineage(CLI::App& repo, Program& program) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<HistoryArguments>();
   CLI::App& command = add_repo_command(repo, program, "lineage", "its ancestors, newest first");
   CLI::Option* const version =
       command.add_option("MODEL[@V]", arguments->version, "of which; without @V the newest")->check(reference_check());
@@ -152,7 +152,7 @@ void add_lineage(CLI::App& repo, Program& program) {
 void add_history(CLI::App& repo, Program& program) {
   add_lineage(repo, program);
 
-  auto of_descendants = std::make_shared<Arguments>();
+  auto of_descendants = std::make_shared<HistoryArguments>();
   CLI::App& children = add_repo_command(repo, program, "descendants", "all that came from it, children first");
   add_reference(children, "MODEL[@V]", of_descendants->version, "of which; without @V the newest");
   add_drawings(children, *of_descendants);
@@ -161,7 +161,7 @@ void add_history(CLI::App& repo, Program& program) {
       "example: freshet repo descendants net@1 --svg family.svg");
   act_on_repository(children, program, of_descendants, RepositoryAccess::read, descendants);
 
-  auto of_contributors = std::make_shared<Arguments>();
+  auto of_contributors = std::make_shared<HistoryArguments>();
   CLI::App& writers = add_repo_command(repo, program, "contributors", "the versions that wrote its tensors");
   add_reference(writers, "MODEL[@V]", of_contributors->version, "of which; without @V the newest");
   writers.footer(
@@ -170,7 +170,7 @@ void add_history(CLI::App& repo, Program& program) {
       "example: freshet repo contributors net");
   act_on_repository(writers, program, of_contributors, RepositoryAccess::read, contributors);
 
-  auto of_owners = std::make_shared<Arguments>();
+  auto of_owners = std::make_shared<HistoryArguments>();
   CLI::App& owner_map = add_repo_command(repo, program, "owners", "which version wrote each tensor");
   add_reference(owner_map, "MODEL[@V]", of_owners->version, "of which; without @V the newest");
   owner_map.footer(

@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Arguments {
+struct ImportArguments {
   std::vector<std::string> paths;
   std::string model;
   std::string graph;
@@ -120,7 +120,7 @@ struct Sources {
   std::uint64_t bytes = 0;
 };
 
-Result<Source> plain_source(const std::string& file, const Arguments& arguments) {
+Result<Source> plain_source(const std::string& file, const ImportArguments& arguments) {
   Source source{.path = file, .model = arguments.model, .graph = arguments.graph};
   std::error_code error;
   source.bytes = fs::file_size(file, error);
@@ -134,7 +134,7 @@ Result<Source> plain_source(const std::string& file, const Arguments& arguments)
   return source;
 }
 
-Result<Sources> sources_of(const Arguments& arguments) {
+Result<Sources> sources_of(const ImportArguments& arguments) {
   Sources sources;
   for (const std::string& path : arguments.paths) {
     FRESHET_ASSIGN(const std::vector<std::string> files, files_of(path, arguments.takes_sheets()));
@@ -171,7 +171,7 @@ Result<Json> import_one(Repository& repository, const Source& source, const std:
   return answer;
 }
 
-Result<ExitCode> import_plain(Program& program, Repository& repository, const Arguments& arguments,
+Result<ExitCode> import_plain(Program& program, Repository& repository, const ImportArguments& arguments,
                               const Sources& sources, std::uint64_t done) {
   std::map<std::string, VersionName> newest;  // Of this import, by model.
   std::optional<VersionName> first;
@@ -197,7 +197,8 @@ Result<ExitCode> import_plain(Program& program, Repository& repository, const Ar
   return ExitCode::done;
 }
 
-Result<ExitCode> import(Program& program, Repository& repository, const Arguments& arguments, const Sources& sources) {
+Result<ExitCode> import(Program& program, Repository& repository, const ImportArguments& arguments,
+                        const Sources& sources) {
   const Interrupt::Deferral deferral;
   std::uint64_t done = 0;
   if (!sources.sheets.empty()) {
@@ -211,7 +212,7 @@ Result<ExitCode> import(Program& program, Repository& repository, const Argument
 }  // namespace
 
 void add_import(CLI::App& repo, Program& program) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<ImportArguments>();
   CLI::App& command =
       add_repo_command(repo, program, "import", "store what export wrote, or safetensors files and folders of them");
   command.add_option("PATH", arguments->paths, "a file, or a folder of them")->required();

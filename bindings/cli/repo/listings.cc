@@ -9,7 +9,7 @@
 namespace freshet::cli {
 namespace {
 
-struct Arguments {
+struct ListingsArguments {
   std::string model;
   std::vector<std::string> tags;
 };
@@ -63,7 +63,7 @@ Result<ExitCode> list_models(Program& program, const Repository& repository, con
   return ExitCode::done;
 }
 
-Result<ExitCode> list_versions(Program& program, const Repository& repository, const Arguments& arguments) {
+Result<ExitCode> list_versions(Program& program, const Repository& repository, const ListingsArguments& arguments) {
   const std::string& model = arguments.model;
   std::vector<std::vector<std::string>> rows = {{"VERSION", "ANCESTOR", "INHERITED", "OWN", "QUALITY"}};
   FRESHET_ASSIGN(const std::vector<LineageRow> versions, chosen_versions(repository, model, arguments.tags));
@@ -85,12 +85,12 @@ Result<ExitCode> list_versions(Program& program, const Repository& repository, c
   return ExitCode::done;
 }
 
-Result<ExitCode> list(Program& program, Repository& repository, const Arguments& arguments) {
+Result<ExitCode> list_contents(Program& program, Repository& repository, const ListingsArguments& arguments) {
   return arguments.model.empty() ? list_models(program, repository, arguments.tags)
                                  : list_versions(program, repository, arguments);
 }
 
-Result<ExitCode> stat(Program& program, Repository& repository, const Arguments& /*none*/) {
+Result<ExitCode> stat(Program& program, Repository& repository, const ListingsArguments& /*none*/) {
   FRESHET_ASSIGN(const RepositoryStat stat, repository.stat());
   FRESHET_TRY(program.out.emit(
       {{"models", stat.models},
@@ -109,7 +109,7 @@ Result<ExitCode> stat(Program& program, Repository& repository, const Arguments&
 }  // namespace
 
 void add_listings(CLI::App& repo, Program& program) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<ListingsArguments>();
   CLI::App& ls = add_repo_command(repo, program, "ls", "the models, or the versions of one");
   ls.add_option("MODEL", arguments->model, "list its versions, oldest first")->check(model_check());
   ls.add_option("--tag", arguments->tags, "only what has this tag; may be given again")
@@ -120,13 +120,13 @@ void add_listings(CLI::App& repo, Program& program) {
       "A line each: model, versions, newest, quality; or model, version, ancestor, inherited_bytes, own_bytes, "
       "quality.\n"
       "example: freshet repo ls net --tag data=v2");
-  act_on_repository(ls, program, arguments, RepositoryAccess::read, list);
+  act_on_repository(ls, program, arguments, RepositoryAccess::read, list_contents);
 
   CLI::App& totals = add_repo_command(repo, program, "stat", "how much there is, and what it takes");
   totals.footer(
       "A line of JSON: models, versions, retired_versions, live_tensors, live_bytes, disk_bytes, metadata_bytes.\n"
       "example: freshet repo stat");
-  act_on_repository(totals, program, std::make_shared<Arguments>(), RepositoryAccess::read, stat);
+  act_on_repository(totals, program, std::make_shared<ListingsArguments>(), RepositoryAccess::read, stat);
 }
 
 }  // namespace freshet::cli

@@ -10,7 +10,7 @@
 namespace freshet::cli {
 namespace {
 
-struct Arguments {
+struct MatchArguments {
   std::string graph;
   std::string batch;
   std::string objective = "layers";
@@ -24,7 +24,7 @@ struct Arguments {
   bool one_for_all = false;
 };
 
-MatchQuery query_of(const Arguments& arguments, const Architecture& graph) {
+MatchQuery query_of(const MatchArguments& arguments, const Architecture& graph) {
   MatchQuery query{.graph = MatchGraph::of(graph),
                    .objective = *objective_named(arguments.objective),
                    .top = arguments.top,
@@ -61,7 +61,7 @@ Result<Json> explanation(const Repository& repository, const Architecture& graph
   return steps;
 }
 
-Result<Json> answer_json(Repository& repository, const Arguments& arguments, const Architecture& graph) {
+Result<Json> answer_json(Repository& repository, const MatchArguments& arguments, const Architecture& graph) {
   FRESHET_ASSIGN(const MatchAnswer answer, repository.match(query_of(arguments, graph)));
   Json top = Json::array();
   for (const MatchRow& row : answer.top) top.push_back(row_json(row));
@@ -107,7 +107,7 @@ std::string answer_text(const Json& answer) {
   return text + "\n\n" + table(steps);
 }
 
-Result<ExitCode> match(Program& program, Repository& repository, const Arguments& arguments) {
+Result<ExitCode> match(Program& program, Repository& repository, const MatchArguments& arguments) {
   if (!arguments.batch.empty()) {
     return for_each_line(
         program, arguments.batch,
@@ -123,7 +123,7 @@ Result<ExitCode> match(Program& program, Repository& repository, const Arguments
   return ExitCode::done;
 }
 
-void add_filters(CLI::App& command, Arguments& arguments) {
+void add_filters(CLI::App& command, MatchArguments& arguments) {
   command.add_flag("--any", arguments.any, "graphs that were never trained, too");
   command.add_option("--min-quality", arguments.least_quality, "versions with a quality of at least Q")
       ->type_name("Q")
@@ -140,7 +140,7 @@ void add_filters(CLI::App& command, Arguments& arguments) {
 }  // namespace
 
 void add_match(CLI::App& repo, Program& program) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<MatchArguments>();
   CLI::App& command =
       add_repo_command(repo, program, "match", "the versions that share the longest prefix with a graph");
   command.add_option("--graph", arguments->graph, "the candidate: a graph file")->type_name("G.json");

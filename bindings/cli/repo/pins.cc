@@ -7,13 +7,12 @@
 namespace freshet::cli {
 namespace {
 
-struct Arguments {
+struct PinsArguments {
   std::string version;
   std::string by = "cli";
   bool all = false;
 };
 
-constexpr std::int64_t kNanosecondsPerMillisecond = 1'000'000;
 /// Of one holder on one version: who has pinned so often since, and still does, is no dead one.
 constexpr int kUnpinsMax = 1'000'000;
 
@@ -50,7 +49,7 @@ Result<std::vector<PinnedVersion>> pins_of(const Repository& repository, const s
   return pins;
 }
 
-Result<ExitCode> pin(Program& program, Repository& repository, const Arguments& arguments) {
+Result<ExitCode> pin(Program& program, Repository& repository, const PinsArguments& arguments) {
   FRESHET_ASSIGN(const VersionName name, named(repository, arguments.version));
   FRESHET_TRY(repository.pin(name, arguments.by, {.stays = true, .lease = {}}));
   FRESHET_TRY(tell_pins(program, repository, name, {{"model", name.model}, {"version", name.number}}));
@@ -68,7 +67,7 @@ Result<int> unpin_wholly(Repository& repository, const VersionName& name, const 
   return fail(Code::failed_precondition, format("{} goes on pinning {}", by, to_string(name)));
 }
 
-Result<ExitCode> unpin_all(Program& program, Repository& repository, const Arguments& arguments) {
+Result<ExitCode> unpin_all(Program& program, Repository& repository, const PinsArguments& arguments) {
   FRESHET_ASSIGN(const std::vector<PinnedVersion> pins, pins_of(repository, arguments.version, arguments.by));
   if (pins.empty()) return fail(Code::not_found, format("nothing is pinned by {}", arguments.by));
   for (const PinnedVersion& pin : pins) {
@@ -80,7 +79,7 @@ Result<ExitCode> unpin_all(Program& program, Repository& repository, const Argum
   return ExitCode::done;
 }
 
-Result<ExitCode> unpin(Program& program, Repository& repository, const Arguments& arguments) {
+Result<ExitCode> unpin(Program& program, Repository& repository, const PinsArguments& arguments) {
   if (arguments.all) return unpin_all(program, repository, arguments);
   FRESHET_ASSIGN(const VersionName name, named(repository, arguments.version));
   FRESHET_TRY(repository.unpin(name, arguments.by, {.stays = true, .lease = {}}));
@@ -88,7 +87,7 @@ Result<ExitCode> unpin(Program& program, Repository& repository, const Arguments
   return ExitCode::done;
 }
 
-Result<ExitCode> list(Program& program, Repository& repository, const Arguments& arguments) {
+Result<ExitCode> list_pins(Program& program, Repository& repository, const PinsArguments& arguments) {
   FRESHET_ASSIGN(const std::vector<PinnedVersion> pins, pins_of(repository, arguments.version, arguments.by));
   std::vector<std::vector<std::string>> rows = {{"VERSION", "BY", "PINS", "UNTIL"}};
   for (const PinnedVersion& pin : pins) {
@@ -107,12 +106,12 @@ Result<ExitCode> list(Program& program, Repository& repository, const Arguments&
   return ExitCode::done;
 }
 
-void add_by(CLI::App& command, Arguments& arguments, const char* description) {
+void add_by(CLI::App& command, PinsArguments& arguments, const char* description) {
   command.add_option("--by", arguments.by, description)->type_name("NAME");
 }
 
 void add_pin(CLI::App& repo, Program& program) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<PinsArguments>();
   CLI::App& command = add_repo_command(repo, program, "pin", "keep a version from being retired");
   add_reference(command, "MODEL[@V]", arguments->version, "which; without @V the newest");
   add_by(command, *arguments, "whose pin it is; cli where nobody is named");
@@ -123,7 +122,7 @@ void add_pin(CLI::App& repo, Program& program) {
 }
 
 void add_unpin(CLI::App& repo, Program& program) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<PinsArguments>();
   CLI::App& command = add_repo_command(repo, program, "unpin", "take a pin away, or all of one holder's");
   command.add_option("MODEL[@V]", arguments->version, "which; without @V the newest (with --all, every version of it)")
       ->check(reference_check());
@@ -147,7 +146,7 @@ void add_unpin(CLI::App& repo, Program& program) {
 }
 
 void add_list(CLI::App& repo, Program& program) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<PinsArguments>();
   arguments->by.clear();
   CLI::App& command = add_repo_command(repo, program, "pins", "who keeps what from being retired, and until when");
   command.add_option("MODEL[@V]", arguments->version, "only of this version, or of this model's")
@@ -156,7 +155,7 @@ void add_list(CLI::App& repo, Program& program) {
   command.footer(
       "A line of JSON each: model, version, by, count, left_ms: how long it lasts unless its program renews it; null\n"
       "until it is taken away. example: freshet repo pins --by worker7");
-  act_on_repository(command, program, arguments, RepositoryAccess::read, list);
+  act_on_repository(command, program, arguments, RepositoryAccess::read, list_pins);
 }
 
 }  // namespace

@@ -15,7 +15,7 @@
 namespace freshet::cli {
 namespace {
 
-struct Arguments {
+struct PutArguments {
   std::string model;
   std::string graph;
   std::string weights;
@@ -27,7 +27,7 @@ struct Arguments {
   bool deltas = false;
 };
 
-Result<ExitCode> put(Program& program, Repository& repository, const Arguments& arguments) {
+Result<ExitCode> put(Program& program, Repository& repository, const PutArguments& arguments) {
   if (!arguments.batch.empty()) return put_batch(program, repository, arguments.batch);
   StageRequest request{
       .model = arguments.model, .quality = arguments.quality, .dedup = arguments.dedup, .deltas = arguments.deltas};
@@ -55,7 +55,7 @@ Result<ExitCode> put(Program& program, Repository& repository, const Arguments& 
   return ExitCode::done;
 }
 
-void check_combination(const Arguments& arguments) {
+void check_put_options(const PutArguments& arguments) {
   const bool single = !arguments.model.empty();
   if (single == !arguments.batch.empty()) throw CLI::ValidationError("put: give either MODEL or --batch FILE");
   if (single && arguments.graph.empty() && arguments.weights.empty()) {
@@ -84,7 +84,7 @@ std::string text_of_put(const Json& answer) {
 }
 
 void add_put(CLI::App& repo, Program& program) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<PutArguments>();
   CLI::App& command = add_repo_command(repo, program, "put", "store a new version, and print its MODEL@V");
   command.add_option("MODEL", arguments->model, "the model's name")->check(model_check());
   command.add_option("--graph", arguments->graph, "the architecture: a graph file")->type_name("G.json");
@@ -110,7 +110,7 @@ void add_put(CLI::App& repo, Program& program) {
       "or holds equal bytes. A line of JSON: model, version, inherited_bytes, own_bytes.\n"
       "example: freshet repo put net --graph g.json --weights tuned.safetensors --ancestor net@3 --quality 0.91");
   command.callback([&program, arguments] {
-    check_combination(*arguments);
+    check_put_options(*arguments);
     require_repository(program);
     program.action = [&program, arguments]() -> Result<ExitCode> {
       FRESHET_ASSIGN(const auto repository,

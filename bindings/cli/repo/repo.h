@@ -3,6 +3,7 @@
 /// The commands of `freshet repo`, a file for each few that belong together. In JSON a version stands as its name,
 /// "MODEL@V"; where "model" stands beside it, "version" is the number alone.
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,6 +13,9 @@
 #include "repo/repository.h"
 
 namespace freshet::cli {
+
+/// For times in JSON, which are in milliseconds.
+inline constexpr std::int64_t kNanosecondsPerMillisecond = 1'000'000;
 
 void add_put(CLI::App& repo, Program& program);       // put
 void add_get(CLI::App& repo, Program& program);       // get

@@ -15,7 +15,7 @@
 namespace freshet::cli {
 namespace {
 
-struct Arguments {
+struct ServeArguments {
   std::string listen;
   std::string channels = "auto";
   SecurityOptions security;
@@ -26,7 +26,7 @@ struct Arguments {
 constexpr Duration kRound = std::chrono::hours(1);
 
 // Where others reach this provider. A folder's own socket, and every interface at once, are no place for other hosts.
-std::string address_to_tell(const RepositoryServer& offered, const Arguments& arguments) {
+std::string address_to_tell(const RepositoryServer& offered, const ServeArguments& arguments) {
   if (!arguments.reached_at.empty()) return arguments.reached_at;
   const auto listen = SocketAddress::parse(arguments.listen, /*for_binding=*/true, Reach::any_host);
   return listen && !listen->is_wildcard() ? offered.address() : std::string();
@@ -56,7 +56,7 @@ struct Offered {
 };
 
 /// `known` is set once other providers may know of this one.
-Result<Offered> offer(const Program& program, const Arguments& arguments, bool& known) {
+Result<Offered> offer(const Program& program, const ServeArguments& arguments, bool& known) {
   FRESHET_ASSIGN(OpenedRepository repository, open_repository(program.repository, RepositoryAccess::own));
   Offered offered{.repository = std::move(repository)};
   if (!arguments.listen.empty()) {
@@ -75,7 +75,7 @@ Result<Offered> offer(const Program& program, const Arguments& arguments, bool& 
   return offered;
 }
 
-Result<ExitCode> serve(Program& program, const Arguments& arguments) {
+Result<ExitCode> serve(Program& program, const ServeArguments& arguments) {
   if (is_repository_address(program.repository)) {
     return fail(Code::invalid_argument, program.repository + " is no folder: a server owns the folder that it serves");
   }
@@ -105,7 +105,7 @@ Result<ExitCode> serve(Program& program, const Arguments& arguments) {
 }
 
 void add(CLI::App& command, Program& program) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<ServeArguments>();
   add_address(command, arguments->listen, AddressUse::bind,
               "where else than in the folder to listen: tcp://ADDRESS:PORT (beyond this host with keys), ipc:///PATH");
   add_offer(command, arguments->channels, /*has_lanes=*/true);

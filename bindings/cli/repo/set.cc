@@ -11,7 +11,7 @@
 namespace freshet::cli {
 namespace {
 
-struct Arguments {
+struct SetArguments {
   std::string version;
   std::optional<double> quality;
   bool no_quality = false;
@@ -19,7 +19,7 @@ struct Arguments {
   std::vector<std::string> untags;
 };
 
-Annotations annotations_of(const Arguments& arguments) {
+Annotations annotations_of(const SetArguments& arguments) {
   Annotations annotations{.sets_quality = arguments.quality || arguments.no_quality, .quality = arguments.quality};
   for (const std::string& text : arguments.tags) {
     auto tag = tag_of(text);
@@ -29,7 +29,7 @@ Annotations annotations_of(const Arguments& arguments) {
   return annotations;
 }
 
-Result<ExitCode> set(Program& program, Repository& repository, const Arguments& arguments) {
+Result<ExitCode> set(Program& program, Repository& repository, const SetArguments& arguments) {
   FRESHET_ASSIGN(VersionName name, repository.resolve(arguments.version));
   if (name.number == 0) {
     FRESHET_ASSIGN(name.number, repository.latest(name.model));
@@ -45,7 +45,7 @@ Result<ExitCode> set(Program& program, Repository& repository, const Arguments& 
   return ExitCode::done;
 }
 
-void check_combination(const Arguments& arguments) {
+void check_set_options(const SetArguments& arguments) {
   if (!arguments.quality && !arguments.no_quality && arguments.tags.empty() && arguments.untags.empty()) {
     throw CLI::ValidationError("set: give --quality, --no-quality, --tag or --untag");
   }
@@ -60,7 +60,7 @@ void check_combination(const Arguments& arguments) {
 }  // namespace
 
 void add_set(CLI::App& repo, Program& program) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<SetArguments>();
   CLI::App& command = add_repo_command(repo, program, "set", "say what a stored version's quality and tags are now");
   add_reference(command, "MODEL[@V]", arguments->version, "which; without @V the newest");
   CLI::Option* const quality = command.add_option("--quality", arguments->quality, "how good it is; larger is better");
@@ -77,7 +77,7 @@ void add_set(CLI::App& repo, Program& program) {
       "All of it or nothing, and visible to `match` at once. A line of JSON: model, version, quality, tags.\n"
       "example: freshet repo set net@7 --quality 0.93 --tag evaluated=yes");
   command.callback([&program, arguments] {
-    check_combination(*arguments);
+    check_set_options(*arguments);
     require_repository(program);
     program.action = [&program, arguments]() -> Result<ExitCode> {
       FRESHET_ASSIGN(const auto repository,

@@ -7,11 +7,9 @@
 namespace freshet::cli {
 namespace {
 
-struct Arguments {
+struct ShowArguments {
   std::string version;
 };
-
-constexpr std::int64_t kNanosecondsPerMillisecond = 1'000'000;
 
 Json tensors_json(const Architecture& architecture, const std::vector<OwnerRow>& owners) {
   Json tensors = Json::array();
@@ -71,7 +69,7 @@ std::string record_text(const Json& record) {
   return text + table(rows);
 }
 
-Result<ExitCode> show(Program& program, Repository& repository, const Arguments& arguments) {
+Result<ExitCode> show(Program& program, Repository& repository, const ShowArguments& arguments) {
   FRESHET_ASSIGN(const VersionName asked, repository.resolve(arguments.version));
   FRESHET_ASSIGN(const VersionRecord record, repository.get(asked));
   std::vector<OwnerRow> owners;
@@ -87,7 +85,7 @@ Result<ExitCode> show(Program& program, Repository& repository, const Arguments&
 }  // namespace
 
 void add_show(CLI::App& repo, Program& program) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<ShowArguments>();
   CLI::App& command = add_repo_command(repo, program, "show", "all that is known about a version");
   add_reference(command, "MODEL[@V]", arguments->version, "which; without @V the newest");
   command.footer(

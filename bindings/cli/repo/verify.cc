@@ -8,7 +8,7 @@
 namespace freshet::cli {
 namespace {
 
-struct Arguments {
+struct VerifyArguments {
   std::string version;
   bool repair = false;
 };
@@ -50,7 +50,7 @@ Status repair(Program& program, Repository& repository, Json& line, std::string&
   return {};
 }
 
-Result<ExitCode> verify(Program& program, Repository& repository, const Arguments& arguments) {
+Result<ExitCode> verify(Program& program, Repository& repository, const VerifyArguments& arguments) {
   std::optional<VersionName> name;
   if (!arguments.version.empty()) {
     FRESHET_ASSIGN(name, repository.resolve(arguments.version));
@@ -81,7 +81,7 @@ Result<ExitCode> verify(Program& program, Repository& repository, const Argument
 }  // namespace
 
 void add_verify(CLI::App& repo, Program& program) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<VerifyArguments>();
   CLI::App& command =
       add_repo_command(repo, program, "verify", "read everything again and compare it with its digests");
   command.add_option("MODEL[@V]", arguments->version, "only this version; without @V the newest")

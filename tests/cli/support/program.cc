@@ -150,4 +150,10 @@ Ended run(const std::vector<std::string>& arguments, const Environment& environm
   return Running(arguments, environment).wait();
 }
 
+std::vector<std::string> keys_of(const Json& object) {
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : object.items()) keys.push_back(key);
+  return keys;
+}
+
 }  // namespace freshet::cli_test

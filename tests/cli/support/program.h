@@ -65,6 +65,9 @@ class Running {
   Pipe err_;
 };
 
+/// Of an object, in their order.
+std::vector<std::string> keys_of(const Json& object);
+
 /// Starts, waits, answers.
 Ended run(const std::vector<std::string>& arguments, const Environment& environment = {});
 

@@ -16,9 +16,9 @@ namespace freshet::channel::ucx {
 namespace {
 
 constexpr Duration kPingAfter = kPeerSilence / 4;
-constexpr Duration kClosingPatience = std::chrono::seconds(1);
+constexpr Duration kClientClosingPatience = std::chrono::seconds(1);
 /// Rounds without anything to do before progress() says so, while answers are on their way.
-constexpr int kIdleRounds = 64;
+constexpr int kClientIdleRounds = 64;
 
 Status watch(int epoll, int descriptor) {
   epoll_event event{.events = EPOLLIN, .data = {.fd = descriptor}};
@@ -71,7 +71,7 @@ void Client::shut() {
   for (const Incoming& message : std::exchange(worker_->incoming(), {})) worker_->drop(message);
   if (endpoint_ != nullptr) {
     const ucs_status_ptr_t closing = worker_->close_by_force(std::exchange(endpoint_, nullptr));
-    const Time deadline = system_clock().now() + kClosingPatience;
+    const Time deadline = system_clock().now() + kClientClosingPatience;
     bool closed = worker_->closed(closing);
     while ((!closed || received_.size() < receives_.size()) && system_clock().now() < deadline) {
       worker_->progress();
@@ -168,7 +168,7 @@ Result<bool> Client::progress(std::chrono::microseconds at_most) {
       idle = 0;
       continue;
     }
-    if (!requests_.empty() && ++idle < kIdleRounds) continue;
+    if (!requests_.empty() && ++idle < kClientIdleRounds) continue;
     check_silence(now);
     if (dead_) return fail(*dead_);
     const Result<bool> armed = worker_->arm();

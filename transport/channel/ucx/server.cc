@@ -21,8 +21,8 @@ namespace {
 
 /// Rounds without anything to do before the thread sleeps, while answers are on their way: going to sleep and being
 /// woken costs more than a short transfer.
-constexpr int kIdleRounds = 64;
-constexpr Duration kClosingPatience = std::chrono::seconds(5);
+constexpr int kServerIdleRounds = 64;
+constexpr Duration kServerClosingPatience = std::chrono::seconds(5);
 
 /// What UCX's TCP carries as one message that its receiver can copy out of the socket's buffer, with its headers.
 constexpr std::uint64_t kEagerBytes = 60 << 10;
@@ -155,7 +155,7 @@ void Server::run() {
       idle = 0;
       continue;
     }
-    if (is_busy() && ++idle < kIdleRounds) continue;
+    if (is_busy() && ++idle < kServerIdleRounds) continue;
     idle = 0;
     cut_silent(now);
     sleep(now);
@@ -258,7 +258,7 @@ void Server::sleep(Time now) {
 
 void Server::close_all() {
   for (const auto& [token, peer] : peers_) peer->close();
-  const Time deadline = system_clock().now() + kClosingPatience;
+  const Time deadline = system_clock().now() + kServerClosingPatience;
   for (Time now = system_clock().now(); !peers_.empty() && now < deadline; now = system_clock().now()) {
     worker_->progress();
     take_rendezvous();

@@ -22,7 +22,7 @@ namespace {
 constexpr int kMessagesPerRound = 256;
 /// To one peer before the next has its turn.
 constexpr int kSendsPerTurn = 4;
-constexpr std::chrono::milliseconds kIdleRound{60'000};
+constexpr std::chrono::milliseconds kServerRound{60'000};
 
 class Server final : public ChannelServer {
  public:
@@ -248,7 +248,7 @@ void Server::cut_silent(Time now) {
 }
 
 std::chrono::milliseconds Server::time_to_sleep(Time now) const {
-  std::chrono::milliseconds wait = kIdleRound;
+  std::chrono::milliseconds wait = kServerRound;
   for (const auto& [identity, connection] : connections_) {
     if (!connection.peer.is_busy()) continue;
     const Duration left = std::max(connection.peer.heard() + kPeerSilence - now, Duration::zero());

@@ -1,11 +1,11 @@
 #pragma once
 
-/// Integers in bytes, the least significant first. For core/delta's own source files.
+/// Integers in bytes, the least significant first. For core's own source files.
 
 #include <cstddef>
 #include <vector>
 
-namespace freshet::delta {
+namespace freshet {
 
 template <typename Integer>
 void store_little_endian(std::byte* to, Integer value) {
@@ -27,4 +27,4 @@ Integer load_little_endian(const std::byte* from) {
   return value;
 }
 
-}  // namespace freshet::delta
+}  // namespace freshet
