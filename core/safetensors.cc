@@ -11,24 +11,19 @@
 
 #include "core/file_descriptor.h"
 #include "core/format.h"
+#include "core/little_endian.h"
 
 namespace freshet {
 namespace {
 
 constexpr std::uint64_t kLengthBytes = 8;
 
-std::uint64_t load_little_endian(const std::byte* from) {
-  std::uint64_t value = 0;
-  for (std::size_t i = 0; i < kLengthBytes; ++i) value |= static_cast<std::uint64_t>(from[i]) << (8 * i);
-  return value;
-}
-
 /// The header's text, which the file's first eight bytes give the length of.
 Result<std::string_view> header_of(Bytes file) {
   if (file.size() < kLengthBytes) {
     return fail(Code::corrupt, format("{} bytes are too few for a safetensors file", file.size()));
   }
-  const std::uint64_t bytes = load_little_endian(file.data());
+  const std::uint64_t bytes = load_little_endian<std::uint64_t>(file.data());
   if (bytes > kSafetensorsHeaderBytesMax) {
     return fail(Code::corrupt, format("no safetensors file: it would have a header of {} bytes, over the limit of {}",
                                       bytes, kSafetensorsHeaderBytesMax));

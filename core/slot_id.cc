@@ -3,7 +3,6 @@
 #include <sodium.h>
 
 #include <algorithm>
-#include <cstring>
 #include <string>
 #include <unordered_map>
 
@@ -16,14 +15,6 @@ namespace {
 
 /// Changes with any change to what is hashed below.
 constexpr std::string_view kDomain = "freshet slot id 1";
-
-struct SlotHash {
-  std::size_t operator()(const SlotId& id) const noexcept {
-    std::size_t value = 0;
-    std::memcpy(&value, id.bytes.data(), sizeof value);
-    return value;
-  }
-};
 
 template <typename Integer>
 void append_little_endian(std::string& out, Integer value) {
@@ -213,7 +204,7 @@ class SlotComputer {
   std::span<const TensorSpec> tensors_;
   ConfigHashes* const known_;
   std::vector<SlotId> slots_;
-  std::unordered_map<SlotId, std::uint64_t, SlotHash> seen_;
+  std::unordered_map<SlotId, std::uint64_t> seen_;
   std::uint64_t inputs_ = 0;  ///< Input layers so far.
 };
 

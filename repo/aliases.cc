@@ -61,21 +61,37 @@ Result<VersionName> Repository::resolve(std::string_view text) const {
 
 Status LocalRepository::set_alias(const std::string& model, const std::string& alias,
                                   std::optional<VersionNumber> expected, VersionNumber desired) {
+  return impl_->set_alias(model, alias, expected, desired, false);
+}
+
+Status LocalRepository::keep_for_alias(const std::string& model, const std::string& alias,
+                                       std::optional<VersionNumber> expected, VersionNumber desired) {
+  return impl_->set_alias(model, alias, expected, desired, true);
+}
+
+Status LocalRepository::Impl::set_alias(const std::string& model, const std::string& alias,
+                                        std::optional<VersionNumber> expected, VersionNumber desired,
+                                        bool is_decided_elsewhere) {
   FRESHET_TRY(check_model_name(model));
   FRESHET_TRY(check_alias(alias));
-  const MutexLock turn(impl_->turn);
-  FRESHET_TRY(impl_->ready_to_write());
+  const MutexLock my_turn(turn);
+  FRESHET_TRY(ready_to_write());
+  FRESHET_ASSIGN(const bool is_shared, is_one_of_several());
+  if (is_shared && !is_decided_elsewhere) {
+    return fail(Code::unsupported,
+                "this is one provider of several, and aliases are moved for all of them together: open it anew");
+  }
   const std::string key = alias_key(model, alias);
   if (expected) {
-    FRESHET_ASSIGN(const VersionNumber now, number_at(*impl_->backend, key));
+    FRESHET_ASSIGN(const VersionNumber now, number_at(*backend, key));
     if (*expected != now) {
       return fail(Code::failed_precondition,
                   format("{}@{} means {} now, not {}", model, alias, meaning(now), meaning(*expected)));
     }
   }
-  if (desired == 0) return impl_->apply({Backend::Erase{key}});
-  FRESHET_ASSIGN(const Catalog::Found found, impl_->find({.model = model, .number = desired}));
-  return impl_->apply({Backend::Put{key, std::to_string(found.name.number)}});
+  if (desired == 0) return apply({Backend::Erase{key}});
+  FRESHET_ASSIGN(const Catalog::Found found, find({.model = model, .number = desired}));
+  return apply({Backend::Put{key, std::to_string(found.name.number)}});
 }
 
 Result<std::vector<Alias>> LocalRepository::aliases(const std::string& model) const {

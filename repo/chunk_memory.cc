@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/mutex.h"
+#include "repo/rocks_handover.h"
 #include "repo/rocks_store.h"
 
 namespace freshet {
@@ -37,11 +38,13 @@ class ChunkMemory final : public rocksdb::MemoryAllocator {
         static_cast<std::max_align_t*>(std::malloc(sizeof(std::max_align_t) + (piece ? kChunkPieceBytes : bytes)));
     if (memory == nullptr) throw std::bad_alloc();
     *reinterpret_cast<bool*>(memory) = piece;
+    goes_to_rocksdb();  // What it reads into it itself is seen by nobody; that it was got from the heap is.
     return memory + 1;
   }
 
   void Deallocate(void* memory) override {
     if (memory == nullptr) return;
+    came_from_rocksdb();
     auto* begin = static_cast<std::max_align_t*>(memory) - 1;
     if (*reinterpret_cast<bool*>(begin)) {
       const MutexLock lock(mutex_);

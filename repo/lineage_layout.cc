@@ -10,7 +10,7 @@
 namespace freshet {
 namespace {
 
-constexpr std::size_t kNone = LineageLayout::kNone;
+constexpr std::size_t kNoRow = LineageLayout::kNone;
 
 /// Who is whose child, in the order of the rows.
 struct Kinship {
@@ -21,23 +21,23 @@ struct Kinship {
 Kinship family_of(std::span<const LineageRow> rows) {
   std::map<VersionName, std::size_t> by_name;
   for (std::size_t i = 0; i < rows.size(); ++i) by_name.emplace(rows[i].version, i);
-  Kinship family{.parent = std::vector<std::size_t>(rows.size(), kNone),
+  Kinship family{.parent = std::vector<std::size_t>(rows.size(), kNoRow),
                  .children = std::vector<std::vector<std::size_t>>(rows.size())};
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const auto ancestor = by_name.find(rows[i].ancestor);
     if (ancestor != by_name.end()) family.parent[i] = ancestor->second;
   }
   // Whoever is met again on the way up from itself begins a tree. Each row is walked over once.
-  std::vector<std::size_t> walked_by(rows.size(), kNone);
+  std::vector<std::size_t> walked_by(rows.size(), kNoRow);
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    for (std::size_t at = i; at != kNone && walked_by[at] == kNone; at = family.parent[at]) {
+    for (std::size_t at = i; at != kNoRow && walked_by[at] == kNoRow; at = family.parent[at]) {
       walked_by[at] = i;
       const std::size_t above = family.parent[at];
-      if (above != kNone && walked_by[above] == i) family.parent[at] = kNone;
+      if (above != kNoRow && walked_by[above] == i) family.parent[at] = kNoRow;
     }
   }
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    if (family.parent[i] != kNone) family.children[family.parent[i]].push_back(i);
+    if (family.parent[i] != kNoRow) family.children[family.parent[i]].push_back(i);
   }
   return family;
 }
@@ -57,7 +57,7 @@ LineageLayout layout_of(std::span<const LineageRow> rows) {
   };
   std::vector<Visit> stack;
   for (std::size_t root = rows.size(); root-- > 0;) {
-    if (family.parent[root] == kNone) stack.push_back({.row = root, .again = false});
+    if (family.parent[root] == kNoRow) stack.push_back({.row = root, .again = false});
   }
   while (!stack.empty()) {
     const auto [row, again] = stack.back();
@@ -67,7 +67,7 @@ LineageLayout layout_of(std::span<const LineageRow> rows) {
       layout.line[row] = (layout.line[children.front()] + layout.line[children.back()]) / 2;
       continue;
     }
-    if (family.parent[row] != kNone) layout.column[row] = layout.column[family.parent[row]] + 1;
+    if (family.parent[row] != kNoRow) layout.column[row] = layout.column[family.parent[row]] + 1;
     layout.columns = std::max(layout.columns, layout.column[row] + 1);
     if (children.empty()) {
       layout.line[row] = static_cast<double>(layout.lines++);

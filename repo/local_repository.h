@@ -123,6 +123,8 @@ class LocalRepository final : public Repository {
 
   Status set_alias(const std::string& model, const std::string& alias, std::optional<VersionNumber> expected,
                    VersionNumber desired) override;
+  Status keep_for_alias(const std::string& model, const std::string& alias, std::optional<VersionNumber> expected,
+                        VersionNumber desired) override;
   Result<std::vector<Alias>> aliases(const std::string& model) const override;
   Result<RetireReport> retire(const VersionName& name, const RetireOptions& options) override;
   Result<GcReport> gc(const GcOptions& options, const Progress& progress) override;
@@ -170,6 +172,10 @@ class LocalRepository::Impl {
   /// What one provider of several asks of a put besides (repo/provider.cc).
   Status admit_placed(const Manifest& manifest, const Placed& placed) const;
   Status add_registrar_records(Backend::Batch& batch) const FRESHET_REQUIRES(turn);
+  /// It has been told of a placement: what is numbered and named is decided for all providers together.
+  Result<bool> is_one_of_several() const;
+  Status set_alias(const std::string& model, const std::string& alias, std::optional<VersionNumber> expected,
+                   VersionNumber desired, bool is_decided_elsewhere);
   bool is_in_flight(const PutInProgress& put) const FRESHET_REQUIRES(turn);
 
   // The last step, in repo/commit.cc: one batch, and one sync, for all puts that wait for it.

@@ -17,12 +17,12 @@ constexpr std::int64_t kNoShift = 0;
 tl::unexpected<Error> damaged_manifest() { return fail(Code::corrupt, "its manifest is damaged"); }
 
 /// Behind the FlatBuffer: its digest, low half first, little-endian.
-constexpr std::size_t kSealBytes = 16;
+constexpr std::size_t kEntrySealBytes = 16;
 
-std::array<std::uint8_t, kSealBytes> seal_of(std::string_view content) {
+std::array<std::uint8_t, kEntrySealBytes> seal_of(std::string_view content) {
   const Digest digest = digest_of(bytes_of(content.data(), content.size()));
-  std::array<std::uint8_t, kSealBytes> seal{};
-  for (std::size_t i = 0; i < kSealBytes; ++i) {
+  std::array<std::uint8_t, kEntrySealBytes> seal{};
+  for (std::size_t i = 0; i < kEntrySealBytes; ++i) {
     seal[i] = static_cast<std::uint8_t>((i < 8 ? digest.low : digest.high) >> (8 * (i % 8)));
   }
   return seal;
@@ -32,10 +32,10 @@ std::array<std::uint8_t, kSealBytes> seal_of(std::string_view content) {
 class OpenedEntry {
  public:
   static Result<OpenedEntry> open(std::string_view sealed) {
-    if (sealed.size() < kSealBytes) return damaged_manifest();
-    const std::string_view content = sealed.substr(0, sealed.size() - kSealBytes);
+    if (sealed.size() < kEntrySealBytes) return damaged_manifest();
+    const std::string_view content = sealed.substr(0, sealed.size() - kEntrySealBytes);
     const auto seal = seal_of(content);
-    if (std::memcmp(seal.data(), sealed.data() + content.size(), kSealBytes) != 0) return damaged_manifest();
+    if (std::memcmp(seal.data(), sealed.data() + content.size(), kEntrySealBytes) != 0) return damaged_manifest();
     OpenedEntry opened;
     opened.buffer_ = aligned_copy(content);
     opened.table_ = verified<stored::ManifestEntry>(opened.buffer_, content.size());

@@ -104,6 +104,11 @@ Result<std::vector<SharedRecord>> LocalRepository::shared_records(const std::str
   return records;
 }
 
+Result<bool> LocalRepository::Impl::is_one_of_several() const {
+  FRESHET_ASSIGN(const std::optional<std::string> placement, stored_value(*backend, kPlacementKey));
+  return placement.has_value();
+}
+
 // What this repository numbered and named as long as it was alone, for whoever is the models' registrar from now on: at
 // first itself. One that joins has been given numbers of others already, so the greater one counts.
 Status LocalRepository::Impl::add_registrar_records(Backend::Batch& batch) const {

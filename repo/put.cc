@@ -13,7 +13,6 @@
 
 #include "core/format.h"
 #include "repo/local_repository.h"
-#include "repo/registrar_records.h"
 
 namespace freshet {
 namespace {
@@ -77,9 +76,12 @@ Status check_same(const SegmentRow& stored, const SegmentRow& named) {
 Status LocalRepository::Impl::admit(Manifest& manifest, const PutOptions& options) const {
   if (options.placed) {
     FRESHET_TRY(admit_placed(manifest, *options.placed));
-  } else if (backend->get(std::string(kSharedPrefix) + kPlacementKey)) {
-    return fail(Code::failed_precondition,
-                "this is one provider of several: versions are put into all of them together");
+  } else {
+    FRESHET_ASSIGN(const bool is_shared, is_one_of_several());
+    if (is_shared) {
+      return fail(Code::failed_precondition,
+                  "this is one provider of several: versions are put into all of them together");
+    }
   }
   if (manifest.name.number > kVersionNumberMax)
     return fail(Code::invalid_argument, "the version's number is too large");

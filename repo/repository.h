@@ -366,9 +366,14 @@ class Repository {
 
   /// Aliases move by compare-and-swap: nothing changes, and failed_precondition says what the alias means, unless that
   /// is `expected` (0: it is not set; absent: whatever it is). `desired` 0 takes it away; not_found when the model has
-  /// no such version. A version that an alias means cannot be retired.
+  /// no such version. A version that an alias means cannot be retired. unsupported at one provider of several:
+  /// there an alias is moved for all of them together, through a repository that was opened since.
   virtual Status set_alias(const std::string& model, const std::string& alias, std::optional<VersionNumber> expected,
                            VersionNumber desired) = 0;
+  /// The same for those who decide for all providers together what an alias means: this one then keeps the version for
+  /// its sake, and lets it go. unsupported at several together.
+  virtual Status keep_for_alias(const std::string& model, const std::string& alias,
+                                std::optional<VersionNumber> expected, VersionNumber desired) = 0;
   virtual Result<std::vector<Alias>> aliases(const std::string& model) const = 0;  ///< By name.
   /// What a person wrote, as a name that the other functions take: "MODEL@ALIAS" is looked up (not_found when it is not
   /// set), "MODEL" and "MODEL@V" are only parsed.

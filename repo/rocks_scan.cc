@@ -13,7 +13,7 @@ constexpr std::size_t kHolesMax = 4096;
 /// Where a hole ends is found for keys that are as much longer than the last one, or than the prefix. Of longer ones
 /// some may be missed behind it.
 constexpr std::size_t kLongerBytes = 16;
-constexpr std::size_t kKeyBytes = 96;
+constexpr std::size_t kUsualKeyBytes = 96;
 
 using Number = std::string;  ///< Big-endian, of a fixed length: so numbers are in order as keys are.
 
@@ -59,7 +59,7 @@ bool is_readable_from(rocksdb::Iterator& at, const std::string& key) {
 // border is closed in on.
 bool pass_over(rocksdb::Iterator& at, const std::string& last, std::string_view prefix) {
   Number origin = last;
-  origin.resize(std::max(last.size() + kLongerBytes, prefix.size() + kKeyBytes), '\0');
+  origin.resize(std::max(last.size() + kLongerBytes, prefix.size() + kUsualKeyBytes), '\0');
   Number damaged = origin;
   for (std::size_t power = 0;; ++power) {
     Number next = origin;

@@ -28,9 +28,9 @@ constexpr std::size_t kBlockBytes = 4096;
 /// A huge page: the disk then delivers into one piece of memory instead of hundreds.
 constexpr std::size_t kReadPieceBytes = std::size_t{2} << 20;
 constexpr std::size_t kDirectBytesMax = kReadPieceBytes - 2 * kBlockBytes;
-constexpr std::size_t kPiecesKept = 8;
+constexpr std::size_t kReadPiecesKept = 8;
 
-/// Memory for the disk to write into. As many pieces as were ever in use at once are kept, up to kPiecesKept.
+/// Memory for the disk to write into. As many pieces as were ever in use at once are kept, up to kReadPiecesKept.
 class Pieces {
  public:
   struct Free {
@@ -55,7 +55,7 @@ class Pieces {
 
   void give_back(Piece piece) {
     const MutexLock lock(mutex_);
-    if (kept_.size() < kPiecesKept) kept_.push_back(std::move(piece));
+    if (kept_.size() < kReadPiecesKept) kept_.push_back(std::move(piece));
   }
 
  private:

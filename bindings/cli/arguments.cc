@@ -44,6 +44,18 @@ void add_version(CLI::App& command, const std::string& name, std::string& versio
   command.add_option(name, version, description)->required()->check(version_check());
 }
 
+CLI::Validator reachable_check(bool several) {
+  const auto check = [several](const std::string& text) {
+    if (text.empty()) return std::string("an address is missing");
+    for (const std::string& address : several ? split_list(text) : std::vector{text}) {
+      const auto parsed = SocketAddress::parse(address, /*for_binding=*/false, Reach::any_host);
+      if (!parsed) return parsed.error().message();
+    }
+    return std::string();
+  };
+  return CLI::Validator([check](std::string& text) { return check(text); }, "", "addresses");
+}
+
 void add_address(CLI::App& command, std::string& address, AddressUse use, const std::string& description) {
   const auto is_address = [use](const std::string& text) {
     const auto parsed = SocketAddress::parse(text, use == AddressUse::bind, Reach::any_host);

@@ -24,6 +24,8 @@ void add_version(CLI::App& command, const std::string& name, std::string& versio
 
 /// --at ADDRESS, of a publisher's control socket; to bind also --listen.
 enum class AddressUse { bind, connect };
+/// ADDRESS, or ADDRESS[,ADDRESS…], of whoever is to be connected to.
+CLI::Validator reachable_check(bool several);
 void add_address(CLI::App& command, std::string& address, AddressUse use, const std::string& description);
 
 /// How people are told where `listen`, which an add_address() took, is served: `address`, and how far it reaches.

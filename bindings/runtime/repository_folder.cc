@@ -11,6 +11,7 @@
 
 #include "bindings/runtime/folder_socket.h"
 #include "core/format.h"
+#include "repo/cluster/membership.h"
 #include "repo/cluster/providers.h"
 #include "repo/serve/remote_repository.h"
 #include "transport/deadline.h"
@@ -62,6 +63,14 @@ Result<OpenedRepository> open_read_only(const std::string& folder) {
   return open_here(std::move(backend));
 }
 
+/// What is changed behind the back of the other providers of a repository, they would not know.
+Status check_is_whole(Repository& repository, const std::string& folder) {
+  if (!is_part(repository)) return {};
+  return fail(Code::unavailable, format("{} is one provider of several, and does not run: start it (freshet provider "
+                                        "--repo {}), and what is changed through it is changed for all",
+                                        folder, folder));
+}
+
 /// Offers what this process owns. That it cannot be offered is no reason not to use it.
 OpenedRepository offered(OpenedRepository repository, const std::string& folder) {
   const Result<std::string> address = folder_socket(folder);
@@ -101,6 +110,7 @@ Result<OpenedRepository> open_to_write(const std::string& folder, RepositoryAcce
         open_rocks_backend({.folder = folder, .create = create, .read_only = false});
     if (backend) {
       FRESHET_ASSIGN(OpenedRepository repository, open_here(std::move(*backend)));
+      if (access != RepositoryAccess::own) FRESHET_TRY(check_is_whole(*repository, folder));
       return offered(std::move(repository), folder);
     }
     const bool owned = backend.error().code() == Code::unavailable;
@@ -131,6 +141,8 @@ void CloseRepository::operator()(Repository* repository) {
   server_.reset();
   delete repository;
 }
+
+bool is_part(Repository& repository) { return cluster::placement_at(repository).has_value(); }
 
 bool is_repository_address(const std::string& place) {
   return place.find("://") != std::string::npos && !place.starts_with("file://");

@@ -43,10 +43,15 @@ class CloseRepository {
 using OpenedRepository = std::unique_ptr<Repository, CloseRepository>;
 
 /// `security` is for addresses. Errors: not_found when the folder holds no repository; unavailable when its owner does
-/// not answer, with the owner's process id where the kernel tells it, when nobody is at the address, or when the folder
-/// is to be owned and another process does; those of connect_repository().
+/// not answer, with the owner's process id where the kernel tells it, when nobody is at the address, when the folder is
+/// to be owned and another process does, or when it is to be changed, nobody owns it, and it is one provider of several;
+/// those of connect_repository().
 Result<OpenedRepository> open_repository(const std::string& place, RepositoryAccess access,
                                          const SecurityOptions& security = {});
+
+/// True for a repository in a folder that keeps one provider's part of what several keep: it knows nothing of the
+/// others'.
+bool is_part(Repository& repository);
 
 /// True for what names a server rather than a folder: "tcp://…" and every other SCHEME://, but not "file://".
 bool is_repository_address(const std::string& place);

@@ -45,15 +45,21 @@ Result<ClusterRepository::Impl::AliasesRecord> ClusterRepository::Impl::registra
   return fail(std::move(error));
 }
 
-bool ClusterRepository::Impl::release_stale_aliases(const MemberPointer& home, const VersionName& name) const {
-  const auto held = home->ask([&](Repository& at) { return at.aliases(name.model); });
+Result<bool> ClusterRepository::Impl::release_stale_aliases(const MemberPointer& home, const VersionName& name) const {
+  auto held = home->ask([&](Repository& at) { return at.aliases(name.model); });
+  if (!held) return false;
+  std::erase_if(*held, [&](const Alias& alias) { return alias.number != name.number; });
+  if (held->empty()) return false;
   const auto at_registrar = registrar_aliases(name.model);
-  if (!held || !at_registrar) return false;
-  const auto meant = parse_aliases(at_registrar->record);
+  if (!at_registrar) {
+    return fail(Error(at_registrar.error()).with_context(format("whether an alias means {} still", to_string(name))));
+  }
+  FRESHET_ASSIGN(const std::vector<Alias> meant, parse_aliases(at_registrar->record));
   bool any = false;
   for (const Alias& alias : *held) {
-    if (alias.number != name.number || !meant || number_of(*meant, alias.name) == name.number) continue;
-    any |= home->ask([&](Repository& at) { return at.set_alias(name.model, alias.name, alias.number, 0); }).has_value();
+    if (number_of(meant, alias.name) == name.number) continue;
+    any |= home->ask([&](Repository& at) { return at.keep_for_alias(name.model, alias.name, alias.number, 0); })
+               .has_value();
   }
   return any;
 }
@@ -72,7 +78,7 @@ Status ClusterRepository::set_alias(const std::string& model, const std::string&
   if (desired != 0) {
     FRESHET_ASSIGN(meant, impl_->locate(VersionName{.model = model, .number = desired}));
     FRESHET_TRY(
-        meant->home->ask([&](Repository& home) { return home.set_alias(model, alias, std::nullopt, desired); }));
+        meant->home->ask([&](Repository& home) { return home.keep_for_alias(model, alias, std::nullopt, desired); }));
   }
   VersionNumber before = 0;
   bool is_decided = true;
@@ -91,8 +97,8 @@ Status ClusterRepository::set_alias(const std::string& model, const std::string&
     if (desired != 0) aliases.push_back({.name = alias, .number = desired});
     std::ranges::sort(aliases, {}, &Alias::name);
     const SharedRecord next = aliases_record(model, aliases);
-    const SharedRecord placed{.key = kPlacementKey, .value = found.now->placement.encode()};
-    const std::array unchanged{placed, found.record};
+    const SharedRecord placement{.key = kPlacementKey, .value = found.now->placement.encode()};
+    const std::array unchanged{placement, found.record};
     Status changed =
         found.registrar->ask([&](Repository& at) { return at.change_shared_records(unchanged, std::span(&next, 1)); });
     if (!changed && changed.error().code() == Code::failed_precondition) continue;
@@ -102,7 +108,7 @@ Status ClusterRepository::set_alias(const std::string& model, const std::string&
   }
   if (moved && desired != 0) {
     Status held =
-        meant->home->ask([&](Repository& home) { return home.set_alias(model, alias, std::nullopt, desired); });
+        meant->home->ask([&](Repository& home) { return home.keep_for_alias(model, alias, std::nullopt, desired); });
     if (!held && held.error().code() == Code::not_found) {
       (void)set_alias(model, alias, desired, 0);
       return held;
@@ -115,7 +121,7 @@ Status ClusterRepository::set_alias(const std::string& model, const std::string&
     const auto at = impl_->locate(VersionName{.model = model, .number = let_go});
     if (at) {
       (void)at->home->ask([&](Repository& home) {
-        const Status taken = home.set_alias(model, alias, let_go, 0);
+        const Status taken = home.keep_for_alias(model, alias, let_go, 0);
         return taken || is_away(taken.error()) ? taken : Status();
       });
     }

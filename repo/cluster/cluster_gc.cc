@@ -98,9 +98,10 @@ Result<RetireReport> ClusterRepository::retire(const VersionName& name, const Re
       return now->members[call.provider]->ask([&](Repository& at) { return at.retire(name, options); });
     };
     auto retired = retire();
-    if (!retired && retired.error().code() == Code::failed_precondition &&
-        impl_->release_stale_aliases(now->members[call.provider], name)) {
-      retired = retire();
+    if (!retired && retired.error().code() == Code::failed_precondition) {
+      const Result<bool> released = impl_->release_stale_aliases(now->members[call.provider], name);
+      if (!released) return {.error = released.error()};
+      if (*released) retired = retire();
     }
     if (!retired) return {.error = retired.error()};
     report = *std::move(retired);

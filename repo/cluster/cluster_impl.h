@@ -118,7 +118,7 @@ class ClusterRepository::Impl {
   Result<AliasesRecord> registrar_aliases(const std::string& model) const;
   /// Lets go of the version what its home keeps for aliases that mean another one: somebody died while he moved them.
   /// True when there was any.
-  bool release_stale_aliases(const MemberPointer& home, const VersionName& name) const;
+  Result<bool> release_stale_aliases(const MemberPointer& home, const VersionName& name) const;
 
   /// Remembers where a version is, and where its record says that others' segments are.
   void learn(const VersionName& name, const VersionId& id, const MemberPointer& home) const;

@@ -12,7 +12,7 @@
 namespace freshet {
 namespace {
 
-/// ProviderRows by name, fetched a model at a time.
+/// Rows by name, fetched a model at a time.
 class ProviderRows {
  public:
   explicit ProviderRows(const ClusterRepository& repository) : repository_(repository) {}

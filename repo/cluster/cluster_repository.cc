@@ -213,6 +213,10 @@ Result<RepositoryStat> ClusterRepository::stat() const {
   return sum;
 }
 
+Status ClusterRepository::keep_for_alias(const std::string&, const std::string&, std::optional<VersionNumber>,
+                                         VersionNumber) {
+  return of_one_provider();
+}
 Status ClusterRepository::add_referrer(const ExternalReferrer&) { return of_one_provider(); }
 Status ClusterRepository::drop_referrer(const VersionId&, std::uint64_t) { return of_one_provider(); }
 Result<std::vector<ExternalReferrer>> ClusterRepository::referrers() const { return of_one_provider(); }

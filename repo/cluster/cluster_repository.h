@@ -73,6 +73,8 @@ class ClusterRepository final : public Repository {
   Result<GcReport> gc(const GcOptions& options, const Progress& progress) override;
   Status set_alias(const std::string& model, const std::string& alias, std::optional<VersionNumber> expected,
                    VersionNumber desired) override;
+  Status keep_for_alias(const std::string& model, const std::string& alias, std::optional<VersionNumber> expected,
+                        VersionNumber desired) override;
   Result<std::vector<Alias>> aliases(const std::string& model) const override;
   Result<RepositoryStat> stat() const override;
   Result<VerifyReport> verify(const std::optional<VersionName>& name, const Progress& progress) const override;

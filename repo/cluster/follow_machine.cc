@@ -1,5 +1,6 @@
 #include "repo/cluster/follow_machine.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace freshet::cluster {
@@ -34,7 +35,9 @@ void FollowMachine::on_page(std::uint64_t number, const FeedPage& page, Time now
     followed_.complete = true;
     followed_.commit = page.commit;
   }
-  due_ = at_end ? now + times_.idle : now;
+  pause_ =
+      page.changes.empty() ? std::clamp(2 * pause_, times_.idle, std::max(times_.idle, times_.idle_max)) : times_.idle;
+  due_ = at_end ? now + pause_ : now;
 }
 
 void FollowMachine::on_failure(std::uint64_t number, const Error& why, Time now) {

@@ -27,7 +27,10 @@ class FeedSink {
 };
 
 struct FollowTimes {
-  Duration idle = std::chrono::milliseconds(50);    ///< Between questions while there is nothing new.
+  /// Between questions: after news, and twice as long after each that brought none, up to `idle_max`, since everybody
+  /// asks everybody. Who needs what is newest hurries.
+  Duration idle = std::chrono::milliseconds(50);
+  Duration idle_max = std::chrono::milliseconds(400);
   Duration retry = std::chrono::milliseconds(200);  ///< After one that failed.
   /// What was heard is this long good for an answer that is to be of the present.
   Duration fresh = std::chrono::seconds(1);
@@ -76,6 +79,7 @@ class FollowMachine {
   std::optional<Ask> asked_;
   Time asked_at_{};
   Time due_{};
+  Duration pause_{};
   bool hurry_ = false;
 };
 

@@ -11,6 +11,8 @@
 namespace freshet::cluster {
 namespace {
 
+constexpr int kJoinTriesMax = 16;  ///< Each one is lost to another provider that joins.
+
 bool has_all_of(const Placement& placement, const Placement& other) {
   return std::ranges::all_of(other.providers(), [&](const Provider& provider) {
     return placement.index_of(provider.id) != placement.providers().size();
@@ -138,17 +140,33 @@ Status check_can_join(const Placement& next, const Provider& provider, const Con
 }
 
 Result<Placement> join(const Placement& known, const Provider& provider, const Connect& connect, bool* told) {
-  FRESHET_ASSIGN(const Placement newest, newest_placement(known, connect));
-  FRESHET_TRY(bring_all_up(newest, connect));
-  Result<Placement> next = newest.with(provider);
-  if (!next) return next.error().code() == Code::already_exists ? Result<Placement>(newest) : next;
-  if (newest.index_of(provider.id) == newest.providers().size()) {
-    FRESHET_TRY(check_can_join(*next, provider, connect));
-    FRESHET_TRY(hand_over_early(*next, next->providers()[next->index_of(provider.id)], connect));
+  const auto join_next_to = [&](const Placement& newest, bool& tells) -> Result<Placement> {
+    FRESHET_TRY(bring_all_up(newest, connect));
+    Result<Placement> next = newest.with(provider);
+    if (!next) return next.error().code() == Code::already_exists ? Result<Placement>(newest) : next;
+    if (newest.index_of(provider.id) == newest.providers().size()) {
+      FRESHET_TRY(check_can_join(*next, provider, connect));
+      FRESHET_TRY(hand_over_early(*next, next->providers()[next->index_of(provider.id)], connect));
+    }
+    tells = true;
+    FRESHET_TRY(bring_all_up(*next, connect));
+    return next;
+  };
+  for (int tries = 0; tries < kJoinTriesMax; ++tries) {
+    FRESHET_ASSIGN(const Placement newest, newest_placement(known, connect));
+    bool tells = false;
+    Result<Placement> joined = join_next_to(newest, tells);
+    if (joined) return joined;
+    // All are told in one order, so of two that join at the same time one is heard first everywhere, and nobody has
+    // heard of the other; unless that one came after the first was heard by some, and finished it.
+    const Result<Placement> now = newest_placement(newest, connect);
+    const bool others_came_in =
+        now && joined.error().code() == Code::failed_precondition && now->number() > newest.number();
+    const bool is_in = now && now->index_of(provider.id) != now->providers().size();
+    if (told != nullptr && (is_in || (tells && !others_came_in))) *told = true;
+    if (!others_came_in) return joined;
   }
-  if (told != nullptr) *told = true;
-  FRESHET_TRY(bring_all_up(*next, connect));
-  return next;
+  return fail(Code::unavailable, "others join all the time: try again");
 }
 
 }  // namespace freshet::cluster

@@ -22,8 +22,9 @@ Result<Placement> placement_at(Repository& provider);
 /// may use them.
 Result<Placement> form(std::vector<Provider> providers, const Connect& connect);
 
-/// Adds a provider, or tells another address of one. All others must answer. `told`, where it is given, becomes true
-/// before the first of them hears of the provider.
+/// Adds a provider, or tells another address of one. All others must answer. Providers that join at the same time come
+/// in one after the other. Where it fails, `told`, if it is given, becomes true when one of them may have heard of the
+/// provider.
 Result<Placement> join(const Placement& known, const Provider& provider, const Connect& connect, bool* told = nullptr);
 
 /// The newest placement that any of the providers knows; brings those that lag up to it, as far as they answer.

@@ -48,14 +48,14 @@ Status check_providers(std::span<const Provider> providers, std::uint64_t number
   return {};
 }
 
-void append_big_endian(std::string& text, std::uint64_t number) {
+void append_word(std::string& text, std::uint64_t number) {
   for (int shift = 56; shift >= 0; shift -= 8) text.push_back(static_cast<char>((number >> shift) & 0xff));
 }
 
 // "v" and "m" keep a version's draw apart from a model's.
 std::string drawn_for(const VersionId& id) {
   std::string text = "v";
-  for (const std::uint64_t part : {id.run.high, id.run.low, id.incarnation, id.sequence}) append_big_endian(text, part);
+  for (const std::uint64_t part : {id.run.high, id.run.low, id.incarnation, id.sequence}) append_word(text, part);
   return text;
 }
 

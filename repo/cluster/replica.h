@@ -4,7 +4,7 @@
 /// answers that are given from it. Lines of ancestors are known over all providers, so that an excluded lineage is left
 /// out wherever its versions rest.
 ///
-/// It lags: what another provider acknowledged is here as soon as that one was asked again, some 50 ms later. A client
+/// It lags: what another provider acknowledged is here as soon as that one was asked again, 50 to 400 ms later. A client
 /// that has to have what it wrote or saw says so (ReplicaQuery::needs); that provider is then asked at once, and the
 /// answer waits for it. An answer is in any case at least as new as its points say.
 

@@ -322,7 +322,8 @@ Status Asked::work(const wire::AskSegments& segments) {
 Status Asked::work(const wire::SetAlias& alias) {
   std::optional<VersionNumber> expected;
   if (alias.expected().has_value()) expected = alias.expected().value();
-  return say_done(repository().set_alias(read(alias.model()), read(alias.alias()), expected, alias.desired()));
+  const auto set = alias.is_decided_elsewhere() ? &Repository::keep_for_alias : &Repository::set_alias;
+  return say_done((repository().*set)(read(alias.model()), read(alias.alias()), expected, alias.desired()));
 }
 
 Status Asked::work(const wire::Retire& retire) {

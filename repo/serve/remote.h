@@ -86,6 +86,8 @@ class RemoteRepository final : public Repository {
   Result<ReplicaAnswer> match_for_all(const ReplicaQuery& query) override;
   Status set_alias(const std::string& model, const std::string& alias, std::optional<VersionNumber> expected,
                    VersionNumber desired) override;
+  Status keep_for_alias(const std::string& model, const std::string& alias, std::optional<VersionNumber> expected,
+                        VersionNumber desired) override;
   Result<std::vector<Alias>> aliases(const std::string& model) const override;
   Result<RetireReport> retire(const VersionName& name, const RetireOptions& options) override;
   Result<GcReport> gc(const GcOptions& options, const Progress& progress) override;
@@ -119,6 +121,8 @@ class RemoteRepository final : public Repository {
   /// Asks what changes the repository.
   template <typename Build>
   Result<Response> tell(Build build, Duration at_most) const;
+  Status ask_alias(const std::string& model, const std::string& alias, std::optional<VersionNumber> expected,
+                   VersionNumber desired, bool is_decided_elsewhere);
   Result<Response> last_answer(Conversation& conversation, Duration at_most, const Progress& progress) const;
   template <typename Body, typename Build>
   auto value(Build build) const -> decltype(rpc::read(std::declval<const Body&>()));

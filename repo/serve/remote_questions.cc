@@ -216,11 +216,22 @@ Status RemoteRepository::change_shared_records(std::span<const SharedRecord> exp
 
 Status RemoteRepository::set_alias(const std::string& model, const std::string& alias,
                                    std::optional<VersionNumber> expected, VersionNumber desired) {
+  return ask_alias(model, alias, expected, desired, false);
+}
+
+Status RemoteRepository::keep_for_alias(const std::string& model, const std::string& alias,
+                                        std::optional<VersionNumber> expected, VersionNumber desired) {
+  return ask_alias(model, alias, expected, desired, true);
+}
+
+Status RemoteRepository::ask_alias(const std::string& model, const std::string& alias,
+                                   std::optional<VersionNumber> expected, VersionNumber desired,
+                                   bool is_decided_elsewhere) {
   const auto build = [&](Builder& builder) {
     const auto model_text = builder.CreateString(model);
     const auto alias_text = builder.CreateString(alias);
     const auto number = expected ? flatbuffers::Optional<std::uint64_t>(*expected) : flatbuffers::nullopt;
-    return wire::CreateSetAlias(builder, model_text, alias_text, number, desired);
+    return wire::CreateSetAlias(builder, model_text, alias_text, number, desired, is_decided_elsewhere);
   };
   FRESHET_ASSIGN(const Response response, tell(build, options_.answer));
   FRESHET_TRY(body_of<wire::Done>(response));

@@ -58,6 +58,20 @@ TEST_P(AwayProvider, PutsOfOtherModelsGoOn) {
     EXPECT_EQ(get.exit_code, 0) << get.err;
   }
   EXPECT_GT(stored, 0);
+
+  // Its folder can be looked into, and is not changed behind the others' backs.
+  const std::string store = folder / (dead_name + "-store");
+  const Ended listed = run({"repo", "--repo", store, "ls"});
+  EXPECT_EQ(listed.exit_code, 0);
+  EXPECT_THAT(listed.err, HasSubstr("one provider of several, and does not run"));
+  for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{
+           {"alias", "m0@best", "--remove"}, {"retire", "m0@1"}, {"gc"}, {"put", "new", "--weights", file}}) {
+    std::vector<std::string> command{"repo", "--repo", store};
+    command.insert(command.end(), words.begin(), words.end());
+    const Ended refused = run(command);
+    EXPECT_EQ(refused.exit_code, 5) << words[0] << refused.err;
+    EXPECT_THAT(refused.err, HasSubstr("is one provider of several, and does not run: start it")) << words[0];
+  }
 }
 
 }  // namespace

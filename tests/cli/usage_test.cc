@@ -30,6 +30,9 @@ TEST(Usage, WrongLinesSayWhatIsWrongAndExitWithTwo) {
       {"repo", "--repo", "x", "put", "net", "--weights", "f", "--quality", "nan"},
       {"repo", "--repo", "x", "put", "net", "--weights", "f", "--tag", "novalue"},
       {"completion", "tcsh"},
+      {"provider", "--repo", "x", "--join", ""},
+      {"provider", "--repo", "x", "--join", "nonsense"},
+      {"provider", "--repo", "x", "--reached-at", "tcp://*:7080"},
   };
   for (const auto& line : lines) {
     const Ended ended = run(line);

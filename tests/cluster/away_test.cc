@@ -205,6 +205,21 @@ TEST_F(Away, AModelWhoseRegistrarIsAwayWaitsAndOthersDoNot) {
   EXPECT_EQ(put_file(*repository_, waits)->number, 1u);
 }
 
+// Its home keeps it for an alias that somebody died moving: only the registrar knows that it means another one.
+TEST_F(Away, WhatAnAliasMayMeanIsRetiredWhenTheRegistrarIsBack) {
+  const TestVersion first = stored_at("p0", model_numbered_by("p1"), nullptr, {});
+  const VersionName& name = first.manifest.name;
+  ASSERT_TRUE(world_.at("p0").keep_for_alias(name.model, "best", std::nullopt, name.number));
+  world_.cut("p1");
+  const auto refused = repository_->retire(name, {});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), Code::unavailable);
+  EXPECT_THAT(refused.error().message(), AllOf(HasSubstr("whether an alias means"), HasSubstr("provider p1 (mem://p1)")));
+  world_.mend("p1");
+  const auto retired = repository_->retire(name, {});
+  EXPECT_TRUE(retired) << retired.error().message();
+}
+
 TEST_F(Away, WhoeverNumberedNamesBeforeTheOthersJoinedIsNotNeededForThem) {
   ClusterWorld world(1);
   const auto first = world.open();

@@ -182,7 +182,7 @@ TEST_F(Cluster, WhatWhoeverDiedMovingAnAliasLeftHoldsNobodyUp) {
   const std::vector<TestVersion> line = put_line(*repository_, 3);
   ASSERT_TRUE(repository_->set_alias("net", "best", 0, 1));
   // Its first step alone: the home keeps the version for an alias that never came to mean it.
-  for (std::size_t i = 0; i < 3; ++i) (void)world_.at(i).set_alias("net", "best", std::nullopt, 2);
+  for (std::size_t i = 0; i < 3; ++i) (void)world_.at(i).keep_for_alias("net", "best", std::nullopt, 2);
   const auto retired = repository_->retire(line[1].manifest.name, {});
   EXPECT_TRUE(retired) << retired.error().message();
   EXPECT_EQ(repository_->retire(line[0].manifest.name, {}).error().code(), Code::failed_precondition);

@@ -144,6 +144,10 @@ class LinkedRepository : public Repository {
                    VersionNumber desired) override {
     return call([&] { return inner_.set_alias(model, alias, expected, desired); });
   }
+  Status keep_for_alias(const std::string& model, const std::string& alias, std::optional<VersionNumber> expected,
+                        VersionNumber desired) override {
+    return call([&] { return inner_.keep_for_alias(model, alias, expected, desired); });
+  }
   Result<std::vector<Alias>> aliases(const std::string& model) const override {
     return call([&] { return inner_.aliases(model); });
   }

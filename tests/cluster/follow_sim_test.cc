@@ -285,6 +285,33 @@ TEST(FollowSimulation, NoticesBrokenRules) {
   }
 }
 
+TEST(FollowMachine, AsksSeldomWhereThereIsNothingNew) {
+  class Sink final : public cluster::FeedSink {
+    void apply(const FeedChange&) override {}
+    void drop() override {}
+  } sink;
+  cluster::FollowMachine machine(
+      {.idle = std::chrono::milliseconds(10), .idle_max = std::chrono::milliseconds(60)}, sink);
+  Time now{};
+  std::uint64_t change = 0;
+  const auto pause_after = [&](bool news) {
+    now = machine.due();
+    const auto ask = machine.ask(now);
+    FeedPage page{.from = ask->after, .to = change + (news ? 1 : 0), .end = change + (news ? 1 : 0)};
+    page.from.life = 1;
+    if (news) page.changes.emplace_back();
+    change = page.to;
+    machine.on_page(ask->number, page, now);
+    return std::chrono::duration_cast<std::chrono::milliseconds>(machine.due() - now).count();
+  };
+  std::vector<std::int64_t> pauses;
+  for (const bool news : {true, false, false, false, false, false, true, false}) pauses.push_back(pause_after(news));
+  EXPECT_EQ(pauses, (std::vector<std::int64_t>{10, 20, 40, 60, 60, 60, 10, 20}));
+  EXPECT_FALSE(machine.ask(now));
+  machine.hurry();
+  EXPECT_TRUE(machine.ask(now));
+}
+
 TEST(ReplicaIndex, FollowsQualities) {
   cluster::ReplicaIndex index;
   const auto graph = MatchGraph::of(*test_architecture({1, 2}));

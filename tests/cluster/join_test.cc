@@ -45,6 +45,29 @@ TEST_F(Joining, AJoinThatDiedHalfWayIsFinishedByWhoeverComesNext) {
   FAIL() << "it never came to its end";
 }
 
+TEST(JoiningTogether, WhoComesSecondJoinsAfterTheFirst) {
+  bool between = true;
+  for (int moment = 0; between; ++moment) {
+    ClusterWorld world(2);
+    const Provider one = world.add();
+    const Provider other = world.add();
+    int calls = 0;
+    between = false;
+    world.set_fate([&] {
+      if (calls++ != moment) return Fate::done;
+      between = true;
+      EXPECT_TRUE(cluster::join(world.placement(), other, world.connect())) << moment;
+      return Fate::done;
+    });
+    const auto joined = cluster::join(world.placement(), one, world.connect());
+    ASSERT_TRUE(joined) << moment << ": " << joined.error().message();
+    if (!between) break;
+    const auto newest = cluster::newest_placement(*joined, world.connect());
+    EXPECT_EQ(newest->providers().size(), 4U) << moment;
+    for (const char* id : {"p0", "p1", "p2", "p3"}) EXPECT_EQ(cluster::placement_at(world.at(id)), *newest) << moment;
+  }
+}
+
 // The one who is told last need not be the one who notices.
 TEST_F(Joining, AJoinThatDiedAtItsEndIsFinishedByWhoKnowsOfIt) {
   const Provider added = world_.add();
@@ -154,6 +177,9 @@ TEST(ClusterForm, WhatOneKeptAloneIsKeptWhenAnotherJoins) {
     const std::string model = format("net{}", i);
     EXPECT_EQ(repository->resolve(model + "@best").value(), (VersionName{.model = model, .number = 1}));
     EXPECT_EQ(put(*repository, make_version(model, test_id(80 + i), architecture, nullptr, {}, random))->number, 3u);
+    // Who does not know yet that it is one of several moves no alias behind the others' backs.
+    EXPECT_EQ(stores.at("a")->set_alias(model, "best", 1, 0).error().code(), Code::unsupported);
+    EXPECT_EQ(repository->resolve(model + "@best").value(), (VersionName{.model = model, .number = 1}));
   }
 }
 

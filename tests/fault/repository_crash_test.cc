@@ -12,6 +12,7 @@
 #include "tests/fault/crash_writer.h"
 #include "tests/fault/unsynced_files.h"
 #include "tests/support/child_process.h"
+#include "tests/support/from_environment.h"
 #include "tests/support/temporary_folder.h"
 
 namespace freshet {
@@ -83,11 +84,6 @@ constexpr std::uint64_t kCrashes = 6;
 constexpr std::uint64_t kCrashes = 18;
 #endif
 
-std::uint64_t number_from(const char* variable, std::uint64_t otherwise) {
-  const char* text = std::getenv(variable);
-  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
-}
-
 /// Empty when the repository is just so; otherwise the first thing that is not.
 std::string unlike(const Repository& repository, const CrashScript::State& state) {
   const std::string model = CrashScript::kModel;
@@ -113,13 +109,13 @@ std::string unlike(const Repository& repository, const CrashScript::State& state
 // Each put, retirement, collection and alias is killed at a sync, before or after, and what was not synced is lost, or
 // half of it is. FRESHET_CRASHES and FRESHET_CRASH_SEED ask for more, or for the same again.
 TEST(RepositoryCrash, AtAnySyncOfAnyStepWithWhatWasNotSyncedLost) {
-  const std::uint64_t seed = number_from("FRESHET_CRASH_SEED", std::random_device()());
+  const std::uint64_t seed = from_environment("FRESHET_CRASH_SEED", std::random_device()());
   SCOPED_TRACE(format("seed {}", seed));
   std::mt19937_64 random(seed);
   const TemporaryFolder folder;
   const std::string store = folder / "store";
   std::uint64_t taken = 0;
-  for (std::uint64_t crash = 0; crash < number_from("FRESHET_CRASHES", kCrashes); ++crash) {
+  for (std::uint64_t crash = 0; crash < from_environment("FRESHET_CRASHES", kCrashes); ++crash) {
     const std::string when = crash % 2 == 0 ? "before" : "after";
     const std::uint64_t sync = 1 + crash * 5 % 9;
     SCOPED_TRACE(format("crash {}: step {} and on, {} sync {}", crash, taken, when, sync));

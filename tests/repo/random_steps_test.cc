@@ -13,6 +13,7 @@
 #include "core/format.h"
 #include "tests/fault/fault_backend.h"
 #include "tests/repo/world.h"
+#include "tests/support/from_environment.h"
 #include "tests/support/temporary_folder.h"
 
 namespace freshet {
@@ -27,11 +28,6 @@ constexpr std::uint64_t kSlower = 1;
 constexpr std::uint64_t kEnoughForAll = 1000;  // Steps in which every kind happens, with any seed.
 constexpr std::size_t kLiveMax = 120;          // More are retired.
 constexpr std::size_t kRetiredKept = 20;       // Whose bytes are remembered, to be put upon.
-
-std::uint64_t number_from(const char* variable, std::uint64_t otherwise) {
-  const char* text = std::getenv(variable);
-  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
-}
 
 struct KnownVersion {
   TestVersion version;
@@ -407,7 +403,7 @@ class Walk {
   std::uint64_t matched_ = 0;
 };
 
-std::uint64_t seed_of_run() { return number_from("FRESHET_REPOSITORY_SEED", std::random_device()()); }
+std::uint64_t seed_of_run() { return from_environment("FRESHET_REPOSITORY_SEED", std::random_device()()); }
 
 TEST(RepositorySteps, AgreeWithAModelInMemory) {
   const std::uint64_t seed = seed_of_run();
@@ -415,7 +411,7 @@ TEST(RepositorySteps, AgreeWithAModelInMemory) {
   const std::shared_ptr<Backend> backend = make_memory_backend();
   Walk walk(
       seed, [&] { return open_or_die(std::make_unique<FaultBackend>(backend, FaultBackend::Plan{})); }, 1000);
-  walk.steps(number_from("FRESHET_REPOSITORY_STEPS", 4000 / kSlower));
+  walk.steps(from_environment("FRESHET_REPOSITORY_STEPS", 4000 / kSlower));
 }
 
 TEST(RepositorySteps, AgreeWithAModelOnTheDisk) {
@@ -430,7 +426,7 @@ TEST(RepositorySteps, AgreeWithAModelOnTheDisk) {
         return open_or_die(std::move(*backend));
       },
       200);
-  walk.steps(number_from("FRESHET_REPOSITORY_DISK_STEPS", 400 / kSlower));
+  walk.steps(from_environment("FRESHET_REPOSITORY_DISK_STEPS", 400 / kSlower));
 }
 
 }  // namespace

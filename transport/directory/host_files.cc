@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t kNumberBytes = 16;
 /// No honest publisher comes near; a number beyond leaves no room to count on.
-constexpr std::uint64_t kNumberMax = std::uint64_t{1} << 62;
+constexpr std::uint64_t kNumberTextMax = std::uint64_t{1} << 62;
 
 void put_le64(std::byte* to, std::uint64_t value) {
   for (int i = 0; i < 8; ++i) to[i] = static_cast<std::byte>(value >> (8 * i));
@@ -104,7 +104,7 @@ Result<NumberRecord> read_numbers(int file, const std::string& name) {
   const bool whole = text.size() == kNumberBytes;
   const NumberRecord record =
       whole ? NumberRecord{.number = get_le64(bytes), .incarnation = get_le64(bytes + 8)} : NumberRecord{};
-  if (!whole || record.number > kNumberMax || record.incarnation >= std::numeric_limits<std::uint64_t>::max() / 2) {
+  if (!whole || record.number > kNumberTextMax || record.incarnation >= std::numeric_limits<std::uint64_t>::max() / 2) {
     return fail(Code::corrupt, name + " does not hold a version number; remove it to count from 1 again");
   }
   return record;

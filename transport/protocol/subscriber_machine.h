@@ -206,9 +206,10 @@ class SubscriberMachine {
   ChannelSelector& selector() { return selector_; }
 
  private:
-  static constexpr int kRefusedHelloPauses =
-      5;                                     ///< Until who refused a Hello, or offers nothing of use, is asked again.
-  static constexpr int kPauseGrowthMax = 8;  ///< A pause that grows stops at this many times retry_after.
+  /// Until who refused a Hello, or offers nothing of use, is asked again.
+  static constexpr int kRefusedHelloPauses = 5;
+  /// A pause that grows stops at this many times retry_after.
+  static constexpr int kPauseGrowthMax = 8;
 
   enum class Phase : std::uint8_t { idle, greeting, knocking, following, stopped };
 

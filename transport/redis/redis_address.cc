@@ -13,7 +13,7 @@ namespace {
 constexpr std::string_view kRedisScheme = "redis://";
 constexpr std::string_view kTls = "rediss://";
 constexpr std::string_view kUnix = "redis+unix://";
-constexpr std::size_t kTextBytesMax = 4096;
+constexpr std::size_t kRedisTextBytesMax = 4096;
 constexpr std::size_t kHostBytesMax = 255;
 constexpr std::size_t kPathBytesMax = 107;  ///< What a sockaddr_un takes.
 constexpr std::uint32_t kDatabaseMax = 65535;
@@ -113,7 +113,7 @@ std::string RedisAddress::text() const {
 }
 
 Result<RedisAddress> RedisAddress::parse(const std::string& text) {
-  if (text.size() > kTextBytesMax) return bad("longer than 4096 bytes");
+  if (text.size() > kRedisTextBytesMax) return bad("longer than 4096 bytes");
   if (text.starts_with(kTls)) {
     return fail(Code::unsupported,
                 "directory rediss://…: this build's hiredis has no TLS; use redis:// through a tunnel, or on a network "

@@ -6,8 +6,6 @@
 #include "core/format.h"
 
 namespace freshet {
-namespace {}  // namespace
-
 Result<std::unique_ptr<RedisDirectory>> RedisDirectory::open(RedisAddress address, RedisTimes times,
                                                              std::unique_ptr<HostDirectory> host) {
   auto parts = std::make_shared<Parts>();

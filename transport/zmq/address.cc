@@ -12,7 +12,7 @@ namespace freshet {
 namespace {
 
 constexpr std::string_view kIpc = "ipc://";
-constexpr std::size_t kAddressBytesMax = 4096;
+constexpr std::size_t kAddressTextBytesMax = 4096;
 constexpr std::size_t kHostNameBytesMax = 253;
 constexpr std::size_t kZoneBytesMax = 15;
 
@@ -75,7 +75,7 @@ SocketAddress::SocketAddress(std::string host, std::string port)
     : text_(format("tcp://{}:{}", host, port)), host_(std::move(host)), port_(std::move(port)) {}
 
 Result<SocketAddress> SocketAddress::parse(const std::string& text, bool for_binding, Reach reach) {
-  if (text.size() > kAddressBytesMax) return fail(Code::invalid_argument, "an address is longer than 4096 bytes");
+  if (text.size() > kAddressTextBytesMax) return fail(Code::invalid_argument, "an address is longer than 4096 bytes");
   if (text.starts_with(kIpc)) {
     FRESHET_ASSIGN(SocketPath path, SocketPath::of(text.substr(kIpc.size())));
     return SocketAddress(text, std::move(path));

@@ -29,6 +29,12 @@ CLI::App& add_repo_command(CLI::App& repo, Program& program, const std::string& 
   return command;
 }
 
+void say_if_part(const Program& program, Repository& repository) {
+  if (is_repository_address(program.repository) || !is_part(repository)) return;
+  program.out.log(
+      format("{} is one provider of several, and does not run: this is its part alone", program.repository));
+}
+
 void require_repository(Program& program) {
   const char* environment = std::getenv("FRESHET_REPO");
   if (program.repository.empty() && environment != nullptr) program.repository = environment;

@@ -45,6 +45,9 @@ CLI::App& add_repo_command(CLI::App& repo, Program& program, const std::string& 
 /// Throws CLI::ValidationError (wrong usage) when neither --repo nor $FRESHET_REPO names one. While parsing only.
 void require_repository(Program& program);
 
+/// To people: that what is seen is one provider's part.
+void say_if_part(const Program& program, Repository& repository);
+
 /// act_with() for a command that opens the repository: `act(program, repository, arguments)`.
 template <typename Arguments, typename Act>
 void act_on_repository(CLI::App& command, Program& program, std::shared_ptr<Arguments> arguments,
@@ -54,6 +57,7 @@ void act_on_repository(CLI::App& command, Program& program, std::shared_ptr<Argu
     program.action = [&program, arguments, access, act]() -> Result<ExitCode> {
       FRESHET_ASSIGN(const OpenedRepository repository,
                      open_repository(program.repository, access, program.repository_security));
+      say_if_part(program, *repository);
       return act(program, *repository, *arguments);
     };
   });

@@ -71,8 +71,12 @@ Result<Offered> offer(const Program& program, const ServeArguments& arguments, b
   const std::string& address = arguments.reached_at.empty() ? offered.door()->address() : arguments.reached_at;
   const auto joined =
       join_providers(*offered.repository, address, arguments.join, {.security = arguments.security}, &known);
-  if (!joined) return fail(Error(joined.error()).with_context("join " + arguments.join));
-  return offered;
+  if (joined) return offered;
+  Error error = Error(joined.error()).with_context("join " + arguments.join);
+  if (!known) return fail(std::move(error));
+  return fail(error.code(), format("{} (the others may wait for this provider already: keep {}, and start it again "
+                                   "with the same command once all are there)",
+                                   error.message(), program.repository));
 }
 
 Result<ExitCode> serve(Program& program, const ServeArguments& arguments) {
@@ -113,9 +117,11 @@ void add(CLI::App& command, Program& program) {
   command
       .add_option("--join", arguments->join,
                   "keep one repository together with the providers to which ADDRESS belongs (or A,B,C)")
-      ->type_name("ADDRESS");
+      ->type_name("ADDRESS")
+      ->check(reachable_check(true));
   command.add_option("--reached-at", arguments->reached_at, "the address by which others reach this provider")
-      ->type_name("ADDRESS");
+      ->type_name("ADDRESS")
+      ->check(reachable_check(false));
   command
       .add_option("--server-key", arguments->security.server_key,
                   "the providers' public key, or its NAME.pub: those of one repository share their keys")

@@ -15,7 +15,7 @@
 namespace freshet::channel::ucx {
 namespace {
 
-constexpr Duration kPingAfter = kPeerSilence / 4;
+constexpr Duration kUcxPingAfter = kPeerSilence / 4;
 constexpr Duration kClientClosingPatience = std::chrono::seconds(1);
 /// Rounds without anything to do before progress() says so, while answers are on their way.
 constexpr int kClientIdleRounds = 64;
@@ -147,7 +147,7 @@ Result<bool> Client::progress(std::chrono::microseconds at_most) {
   Time now = system_clock().now();
   const Time deadline = now + std::max(at_most, std::chrono::microseconds(0));
   // While nobody called this, nothing could come: what it was silent for then is not the server's doing.
-  if (asked_ && now - looked_ > kPingAfter) asked_ = now;
+  if (asked_ && now - looked_ > kUcxPingAfter) asked_ = now;
   int idle = 0;
   do {
     bool did = worker_->progress();
@@ -362,7 +362,7 @@ void Client::on_sent(void* request, ucs_status_t, void* argument) {
 void Client::check_silence(Time now) {
   if (requests_.empty() && server_token_ != 0) return asked_.reset();
   if (!asked_) {
-    if (now - heard_ < kPingAfter) return;
+    if (now - heard_ < kUcxPingAfter) return;
     asked_ = now;
     tell_server(MessageId::ping, 0, {});
     return;
@@ -374,7 +374,7 @@ void Client::check_silence(Time now) {
 void Client::set_timer(Time now) {
   itimerspec spec{};
   if (asked_ || !requests_.empty()) {
-    const Duration left = asked_ ? *asked_ + kPeerSilence - now : heard_ + kPingAfter - now;
+    const Duration left = asked_ ? *asked_ + kPeerSilence - now : heard_ + kUcxPingAfter - now;
     const std::int64_t ns = std::max(left, Duration(std::chrono::milliseconds(1))).count();
     spec.it_value = {.tv_sec = ns / 1'000'000'000, .tv_nsec = ns % 1'000'000'000};
   }

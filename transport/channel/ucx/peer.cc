@@ -11,7 +11,7 @@ namespace {
 
 /// Requests and refusals on their way to one peer. One that makes more does not read its answers.
 constexpr std::size_t kSendsMax = 2048;
-constexpr std::size_t kRequestBytesMax = kPiecesMax * 64 + 1024;
+constexpr std::size_t kUcxRequestBytesMax = kPiecesMax * 64 + 1024;
 
 /// A delta of a larger piece is made beside the server's thread.
 constexpr std::uint64_t kQuickDeltaBytes = 256 << 10;
@@ -53,7 +53,7 @@ void Peer::take_fetch(const Incoming& message, const wire::ToServer& header) {
   const bool repeated = std::any_of(fetches_.begin(), fetches_.end(), [&](const auto& fetch) {
     return !fetch->over && fetch->request.request == header.request();
   });
-  if (message.length > kRequestBytesMax || repeated || sends_.size() > kSendsMax) {
+  if (message.length > kUcxRequestBytesMax || repeated || sends_.size() > kSendsMax) {
     worker_.drop(message);
     failed_ = true;  // No client of ours does that.
     return;
