@@ -44,14 +44,23 @@ void add_version(CLI::App& command, const std::string& name, std::string& versio
   command.add_option(name, version, description)->required()->check(version_check());
 }
 
+namespace {
+
+/// What is wrong with addresses to connect to; empty for nothing.
+std::string problem_of(const std::vector<std::string>& addresses) {
+  for (const std::string& address : addresses) {
+    const auto parsed = SocketAddress::parse(address, /*for_binding=*/false, Reach::any_host);
+    if (!parsed) return parsed.error().message();
+  }
+  return {};
+}
+
+}  // namespace
+
 CLI::Validator reachable_check(bool several) {
   const auto check = [several](const std::string& text) {
     if (text.empty()) return std::string("an address is missing");
-    for (const std::string& address : several ? split_list(text) : std::vector{text}) {
-      const auto parsed = SocketAddress::parse(address, /*for_binding=*/false, Reach::any_host);
-      if (!parsed) return parsed.error().message();
-    }
-    return std::string();
+    return problem_of(several ? split_list(text) : std::vector{text});
   };
   return CLI::Validator([check](std::string& text) { return check(text); }, "", "addresses");
 }
@@ -78,11 +87,7 @@ void add_addresses(CLI::App& command, std::string& addresses, const std::string&
       const auto folder = file::folder_of_address(text);
       return folder ? std::string() : folder.error().message();
     }
-    for (const std::string& address : split_list(text)) {
-      const auto parsed = SocketAddress::parse(address, false, Reach::any_host);
-      if (!parsed) return parsed.error().message();
-    }
-    return std::string();
+    return problem_of(split_list(text));
   };
   command.add_option("--at", addresses, description)
       ->type_name("ADDRESS[,ADDRESS]")

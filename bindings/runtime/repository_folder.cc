@@ -65,7 +65,9 @@ Result<OpenedRepository> open_read_only(const std::string& folder) {
 
 /// What is changed behind the back of the other providers of a repository, they would not know.
 Status check_is_whole(Repository& repository, const std::string& folder) {
-  if (!is_part(repository)) return {};
+  const Result<Placement> placement = cluster::placement_at(repository);
+  if (!placement && placement.error().code() == Code::not_found) return {};
+  if (!placement) return fail(Error(placement.error()).with_context(folder));
   return fail(Code::unavailable, format("{} is one provider of several, and does not run: start it (freshet provider "
                                         "--repo {}), and what is changed through it is changed for all",
                                         folder, folder));
