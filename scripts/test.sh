@@ -1,24 +1,45 @@
 #!/usr/bin/env bash
 # Installs what is needed, builds, and runs the tests. Ends with the line "N passed, M failed, K skipped" over everything
-# that ran, each skip with its reason above it. Exit code 0 when nothing failed.
+# that ran, each skip with its reason above it, and above these where the time went. Exit code 0 when nothing failed.
 #
-# usage: scripts/test.sh [--all]
-#   --all   also the tests built with the address and undefined-behaviour sanitizers, and with the thread sanitizer
+# usage: scripts/test.sh [--all | --quick | --label NAME]
+#   --all          also the benchmarks' build, and the tests with the address and undefined-behaviour sanitizers and with
+#                  the thread sanitizer
+#   --quick        only tests that start no program, simulate no storm and take no second: what one runs while working
+#   --label NAME   only tests with that label: a room (core, transport, repo …), or quick, storm, process, net, service,
+#                  house, slow
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-presets=(release)
-for argument in "$@"; do
-  case "$argument" in
-    --all) presets+=(asan-ubsan tsan) ;;
-    *) echo "usage: $0 [--all]" >&2; exit 2 ;;
-  esac
-done
+usage() {
+  echo "usage: $0 [--all | --quick | --label NAME]" >&2
+  exit 2
+}
 
+presets=(release)
+label=
+case "${1:-}" in
+  "") [ $# -eq 0 ] || usage ;;
+  --all) presets+=(asan-ubsan tsan) ;;
+  --quick) label=quick ;;
+  --label) label=${2:-}; shift ;;
+  *) usage ;;
+esac
+[ $# -le 1 ] && [[ "$label" =~ ^[a-z_]*$ ]] || usage
+
+seconds_of() { awk -v from="$1" -v to="$(date +%s.%N)" 'BEGIN { printf "%.1f\n", to - from }'; }
+
+times=$(mktemp "${TMPDIR:-/tmp}/freshet-times.XXXXXX")
+trap 'rm -f "$times"' EXIT
+begin=$(date +%s.%N)
 "$root/scripts/install_dependencies.sh"
 if [ ${#presets[@]} -gt 1 ]; then
   "$root/scripts/install_dependencies.sh" ceph debugger || echo "test.sh: without Ceph's daemons, whose tests are skipped, or a debugger, that shows where a test hangs" >&2
 fi
+echo "packages install $(seconds_of "$begin")" >> "$times"
+
+# Some tests wait for what takes its time, so one more than there are processors runs at once.
+at_once=$((jobs + 1))
 
 # Every suite leaves a JUnit file; whatever else can write one (pytest --junitxml) joins by adding NAME=FILE here. A file
 # that was not written counts as a failure.
@@ -28,18 +49,28 @@ for preset in "${presets[@]}"; do
   folder=$(folder_of "$preset")
   results="$folder/test-results.xml"
   suites+=("$preset=$results")
-  rm -f "$results"
+  rm -rf "$results" "$folder/test-results"
+  # Benchmarks are built once, where nobody waits for them.
+  targets=(test_programs user_programs)
+  [ "$preset" != release ] && targets=(test_programs)
+  [ "$preset" = release ] && [ ${#presets[@]} -gt 1 ] && targets=(all)
   echo "== $preset: build"
-  build_preset "$preset" all || { echo "== $preset: the build failed" >&2; continue; }
+  begin=$(date +%s.%N)
+  build_preset "$preset" "${targets[@]}" || { echo "== $preset: the build failed" >&2; continue; }
+  echo "$preset build $(seconds_of "$begin")" >> "$times"
   echo "== $preset: test"
-  "$root/scripts/show_stuck_tests.sh" "$folder" 180 > "$folder/stuck-tests.txt" &
+  begin=$(date +%s.%N)
+  mkdir -p "$folder/test-results"
+  "$root/scripts/show_stuck_tests.sh" "$folder" 300 > "$folder/stuck-tests.txt" &
   watcher=$!
-  (cd "$folder" && run_in "$preset" ctest --parallel "$jobs" --output-on-failure --output-junit "$results") || true
+  (cd "$folder" && run_in "$preset" ctest --parallel "$at_once" --output-on-failure --no-tests=error \
+    ${label:+-L "^$label\$"} --output-junit "$results") || true
   kill "$watcher" 2> /dev/null && wait "$watcher" || true
   stuck+=("$folder/stuck-tests.txt")
+  echo "$preset tests $(seconds_of "$begin")" >> "$times"
 done
 
 # Near the end, where a log that was cut still has it.
 head -q -n 60 "${stuck[@]}" < /dev/null
 
-exec python3 "$root/scripts/summarize_tests.py" "${suites[@]}"
+python3 "$root/scripts/summarize_tests.py" --times "$times" --budget "$root/scripts/test_budget.json" "${suites[@]}"

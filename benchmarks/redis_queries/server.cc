@@ -1,12 +1,23 @@
+#include <hiredis/hiredis.h>
 #include <signal.h>
 
 #include <cstdlib>
 #include <filesystem>
+#include <memory>
 #include <thread>
 
 #include "benchmarks/redis_queries/redis_queries.h"
 
 namespace freshet::benchmarks {
+namespace {
+
+/// The socket is there a moment before the server listens on it.
+bool accepts_connections(const std::string& socket) {
+  const std::unique_ptr<redisContext, void (*)(redisContext*)> context(redisConnectUnix(socket.c_str()), redisFree);
+  return context != nullptr && context->err == 0;
+}
+
+}  // namespace
 
 Result<std::unique_ptr<RedisServer>> RedisServer::start() {
   std::unique_ptr<RedisServer> server(new RedisServer());
@@ -17,11 +28,11 @@ Result<std::unique_ptr<RedisServer>> RedisServer::start() {
   FRESHET_ASSIGN(server->child_,
                  Child::start({"redis-server", "--port", "0", "--unixsocket", server->socket_, "--save", "",
                                "--appendonly", "no", "--dir", folder, "--logfile", folder + "/log"}));
-  for (int i = 0; i < 500 && !std::filesystem::exists(server->socket_); ++i) {
+  for (int i = 0; i < 500; ++i) {
+    if (accepts_connections(server->socket_)) return server;
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
-  if (!std::filesystem::exists(server->socket_)) return fail(Code::unavailable, "redis-server does not start");
-  return server;
+  return fail(Code::unavailable, "redis-server does not start");
 }
 
 RedisServer::~RedisServer() {

@@ -12,6 +12,8 @@ import headers
 import tidy
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "scripts"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import list_suites
 import summarize_tests
 
 
@@ -61,28 +63,76 @@ class Tree(unittest.TestCase):
     def test_headers_find_one_that_leans_on_another(self):
         self.write("core/alone.h", "#pragma once\n#include <string>\nstd::string a();\n")
         self.write("core/leans.h", "#pragma once\nstd::string b();\n")
-        found = headers.violations(self.root, [*sys.argv[1:], "-I", self.root])
+        found = headers.violations(self.root, self.root, [*sys.argv[1:], "-I", self.root])
         self.assertEqual(len(found), 1)
         self.assertTrue(found[0].startswith("core/leans.h: "))
+
+    def summarize(self, *arguments):
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said):
+            code = summarize_tests.main([*arguments])
+        return code, said.getvalue().splitlines()
 
     def test_summary_counts_what_a_runner_wrote(self):
         self.write("results.xml", """<testsuite>
           <testcase name="a" status="run"/>
           <testcase name="b" status="fail"><failure message=""/><system-out>b.cc:1: Failure\nof b\n</system-out></testcase>
-          <testcase name="c" status="notrun"><skipped message="SKIP_REGULAR_EXPRESSION_MATCHED"/>
-            <system-out>[ RUN      ] c\nc.cc:1: Skipped\nno such machine\n[  SKIPPED ] c (0 ms)\n</system-out></testcase>
           <testcase name="d" status="notrun"><skipped message="Unable to find executable: d"/></testcase>
           <testcase name="e"><skipped message="not on this Python"/></testcase>
         </testsuite>""")
         results = os.path.join(self.root, "results.xml")
-        said = io.StringIO()
-        with contextlib.redirect_stdout(said):
-            code = summarize_tests.main([f"x={results}", f"y={results}.missing"])
+        code, said = self.summarize(f"x={results}", f"y={results}.missing")
         self.assertEqual(code, 1)
-        self.assertEqual(said.getvalue().splitlines(), [
+        self.assertEqual([line for line in said if not line.startswith("longest: ")], [
             "-- x: b ended with", "b.cc:1: Failure", "of b", "-- x: d ended with", "no output",
-            "failed: x: b", "skipped: x: c: no such machine", "failed: x: d", "skipped: x: e: not on this Python",
-            "failed: y: left no results (its build or its runner failed)", "1 passed, 3 failed, 2 skipped"])
+            "failed: x: b", "failed: x: d", "skipped: x: e: not on this Python",
+            "failed: y: left no results (its build or its runner failed)", "1 passed, 3 failed, 1 skipped"])
+
+    def test_summary_counts_the_cases_of_a_suite(self):
+        self.write("results.xml", """<testsuite>
+          <testcase name="core.A" status="fail" time="9"><failure message=""/><system-out>[ RUN      ] A.good
+[       OK ] A.good (1 ms)
+[ RUN      ] A.bad
+a.cc:1: Failure
+[  FAILED  ] A.bad (2 ms)
+</system-out></testcase>
+          <testcase name="core.X/B" status="run" time="1"/>
+          <testcase name="core.Died" status="fail"><failure message=""/><system-out>[ RUN      ] Died.here\n</system-out></testcase>
+          <testcase name="core.Leaks" status="fail"><failure message=""/><system-out>leaked 8 bytes\n</system-out></testcase>
+        </testsuite>""")
+        self.write("test-results/core.A.xml", """<testsuites><testsuite>
+          <testcase name="good" classname="A" status="run" result="completed" time="0.5"/>
+          <testcase name="bad" classname="A" status="run" result="completed" time="40"><failure message="x"/></testcase>
+          <testcase name="off" classname="A" status="notrun" result="suppressed" time="0"/>
+        </testsuite></testsuites>""")
+        self.write("test-results/core.X-B.xml", """<testsuites><testsuite>
+          <testcase name="c/0" classname="X/B" status="run" result="skipped" time="0"><skipped message="b.cc:7&#x0A;no such
+machine&#x0A;"/></testcase></testsuite></testsuites>""")
+        self.write("test-results/core.Leaks.xml", """<testsuites><testsuite>
+          <testcase name="one" classname="Leaks" status="run" result="completed" time="0"/></testsuite></testsuites>""")
+        self.write("times", "x build 100\nx tests 50.5\n")
+        self.write("budget", '{"minutes": {"x": 2}, "test_seconds": 30}')
+        code, said = self.summarize("--times", os.path.join(self.root, "times"), "--budget", os.path.join(self.root, "budget"),
+                                    f"x={os.path.join(self.root, 'results.xml')}")
+        self.assertEqual(code, 1)
+        self.assertEqual(said[:4], ["-- x: A.bad ended with", "[ RUN      ] A.bad", "a.cc:1: Failure", "[  FAILED  ]"])
+        self.assertIn("time: x: build 100 s, tests 50 s (budget 120 s)", said)
+        self.assertIn("time: in all 2.5 minutes", said)
+        self.assertIn("longest:   40.0 s x: A.bad", said)
+        self.assertIn("warning: x took 2.5 minutes, its budget is 2", said)
+        self.assertIn("warning: x: A.bad took 40 s, the budget of one test is 30", said)
+        self.assertEqual(said[-5:], ["failed: x: A.bad", "skipped: x: X/B.c/0: no such machine", "failed: x: core.Died",
+                                     "failed: x: core.Leaks", "2 passed, 3 failed, 1 skipped"])
+
+    def test_suites_are_listed_with_their_labels(self):
+        listing = "main\nA.\n  one\n  two  # comment\nX/B.  # TypeParam = int\n  c/0  # GetParam() = 3\n"
+        suites = list_suites.suites_of(listing)
+        self.assertEqual(suites, {"A": ["one", "two"], "X/B": ["c/0"]})
+        self.assertEqual(list_suites.parts_of("A", suites["A"], 1), [("A", "A.*")])
+        self.assertEqual(list_suites.parts_of("A", suites["A"], 3), [("A-1of3", "A.one"), ("A-2of3", "A.two")])
+        rules = list_suites.rules_of(["storm=X/.*", "slow=.*B"])
+        self.assertEqual(list_suites.labels_of("X/B", ["core"], rules), ["core", "storm", "slow"])
+        self.assertEqual(list_suites.labels_of("A", ["core"], rules), ["core", "quick"])
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "tests/live/live_program.h"
+#include "tests/support/eventually.h"
 
 namespace freshet::live {
 namespace {
@@ -171,7 +172,7 @@ TEST(LiveRun, RolesDieWithTheirSupervisor) {
     return !text.empty() && text.find(") Z") == std::string::npos;
   };
   for (const pid_t pid : pids) {
-    while (is_running(pid)) std::this_thread::yield();
+    EXPECT_TRUE(came_true([&] { return !is_running(pid); })) << pid;
   }
 }
 

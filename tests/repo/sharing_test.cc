@@ -17,8 +17,6 @@ namespace {
 
 class Sharing : public testing::Test {
  protected:
-  Sharing() { SCOPED_TRACE(format("seed {}", seed_)); }
-
   std::unique_ptr<Repository> open() {
     return open_or_die(std::make_unique<FaultBackend>(backend_, FaultBackend::Plan{}));
   }
@@ -38,6 +36,7 @@ class Sharing : public testing::Test {
   }
 
   const std::uint64_t seed_ = std::random_device()();
+  const testing::ScopedTrace said_{__FILE__, __LINE__, format("seed {}", seed_)};
   std::mt19937_64 random_{seed_};
   std::uint64_t sequence_ = 0;
   std::shared_ptr<Backend> backend_ = make_memory_backend();

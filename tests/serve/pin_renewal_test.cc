@@ -12,6 +12,7 @@
 #include "repo/serve/remote_repository.h"
 #include "repo/serve/server.h"
 #include "tests/repo/world.h"
+#include "tests/support/eventually.h"
 #include "tests/support/temporary_folder.h"
 
 namespace freshet {
@@ -177,7 +178,7 @@ TEST(PinRenewal, BeginsWithTheFirstPinAndGoesOnAfterFailures) {
   EXPECT_EQ(renewed, 0);
   EXPECT_EQ(renewal.begin().value(), renewal.lease());
   EXPECT_EQ(renewal.begin().value(), renewal.lease());
-  while (renewed < 5) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_TRUE(came_true([&] { return renewed >= 5; }));
 }
 
 }  // namespace

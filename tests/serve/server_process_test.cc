@@ -84,7 +84,7 @@ TEST_F(ServerProcess, OneThatIsKilledWhileItIsReadEndsTheRead) {
       ++reads;
     }
   });
-  while (reads < 2) std::this_thread::yield();
+  EXPECT_TRUE(came_true([&] { return reads >= 2; }));
   child_->end(SIGKILL);
   reader.join();
   EXPECT_EQ(last.error().code(), Code::unavailable) << last.error().message();
@@ -137,7 +137,7 @@ TEST_P(ChannelProcess, AReadThroughAChannelEndsWithTheServer) {
         ++reads;
       }
     });
-    while (reads < 2) std::this_thread::yield();
+    EXPECT_TRUE(came_true([&] { return reads >= 2; }));
     if (killed) {
       child_->end(SIGKILL);
     } else {

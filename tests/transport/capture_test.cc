@@ -1,3 +1,4 @@
+#include "tests/support/eventually.h"
 #include "transport/publish/capture.h"
 
 #include <gtest/gtest.h>
@@ -293,7 +294,7 @@ TEST(Capture, SealsInOrderWhileTheReceiverIsSlow) {
       ++captured;
     }
   });
-  while (captured < 2) std::this_thread::yield();
+  EXPECT_TRUE(came_true([&] { return captured >= 2; }));
   EXPECT_EQ(capture->wait_idle(1ms).error().code(), Code::timed_out);
   EXPECT_EQ(captured, 2) << "the third waits for the first to be sealed";
   go.set_value();

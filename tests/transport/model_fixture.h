@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/support/eventually.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/transport/stamped_model.h"
 #include "transport/publisher.h"
@@ -24,12 +25,7 @@ inline constexpr Duration kPatience = std::chrono::seconds(60);
 
 /// Waits for a condition that no other call waits for.
 inline bool eventually(const std::function<bool()>& condition) {
-  const auto deadline = std::chrono::steady_clock::now() + kPatience;
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > deadline) return false;
-    std::this_thread::yield();
-  }
-  return true;
+  return came_true(condition);
 }
 
 inline std::unique_ptr<Publisher> open_publisher(PublisherOptions options) {
