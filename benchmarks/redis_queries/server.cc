@@ -1,20 +1,25 @@
-#include <hiredis/hiredis.h>
 #include <signal.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
-#include <memory>
 #include <thread>
 
 #include "benchmarks/redis_queries/redis_queries.h"
+#include "core/file_descriptor.h"
 
 namespace freshet::benchmarks {
 namespace {
 
 /// The socket is there a moment before the server listens on it.
 bool accepts_connections(const std::string& socket) {
-  const std::unique_ptr<redisContext, void (*)(redisContext*)> context(redisConnectUnix(socket.c_str()), redisFree);
-  return context != nullptr && context->err == 0;
+  sockaddr_un address{.sun_family = AF_UNIX, .sun_path = {}};
+  if (socket.size() >= sizeof address.sun_path) return false;
+  std::memcpy(address.sun_path, socket.data(), socket.size());
+  const FileDescriptor descriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  return descriptor && ::connect(descriptor.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
 }
 
 }  // namespace
