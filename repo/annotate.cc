@@ -65,12 +65,10 @@ Status LocalRepository::annotate(const VersionName& name, const Annotations& ann
   if (!applied) return in_context(Error(applied.error()));
 
   const VersionId id = row->id;
-  const MutexLock making(impl_->changes.mutex);
   impl_->commit = commit;
   impl_->index.restate(id, row->quality, row->tags, commit);
   const MutexLock lock(impl_->mutex);
   impl_->catalog.replace(found.name, *std::move(row));
-  impl_->changes.append(impl_->catalog.forest()->find(id), commit);
   return {};
 }
 

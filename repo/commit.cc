@@ -147,14 +147,12 @@ Status LocalRepository::Impl::add_records(PutInProgress& put, Taken& taken, Back
 // The batch is written: readers may know.
 void LocalRepository::Impl::tell_of(PutInProgress& put) {
   {
-    const MutexLock making(changes.mutex);
     const MutexLock lock(mutex);
     catalog.add(put.manifest.name, put.row);
     for (const NewSegment& segment : put.segments) {
       catalog.add_segment(segment.bytes);
       catalog.set_base(segment.name, segment.base);
     }
-    changes.append(catalog.forest()->find(put.row.id), put.row.commit);
   }
   if (references) {
     references->add_architecture(put.row.architecture);

@@ -77,7 +77,6 @@ Status LocalRepository::Impl::load() {
     if (!removed && removed.error().code() != Code::out_of_space) return removed;
     if (!removed) failed = true;
   }
-  changes.end();
   FRESHET_TRY(index_catalog(loaded));
   contents.reset();
   const MutexLock lock(mutex);

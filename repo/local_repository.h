@@ -16,7 +16,6 @@
 
 #include "core/mutex.h"
 #include "repo/catalog.h"
-#include "repo/feed/change_log.h"
 #include "repo/manifest_group.h"
 #include "repo/match/structure_index.h"
 #include "repo/pin_leases.h"
@@ -116,10 +115,6 @@ class LocalRepository final : public Repository {
   Result<SharedRecord> shared_record(const std::string& key) const override;
   Result<std::vector<SharedRecord>> shared_records(const std::string& prefix, const std::string& after) const override;
   Status change_shared_records(std::span<const SharedRecord> expected, std::span<const SharedRecord> changes) override;
-  Result<FeedPage> changes(const FeedPosition& after, std::uint32_t most) const override;
-  std::optional<HeardPosition> heard() const override;
-  Result<ReplicaAnswer> match_for_all(const ReplicaQuery& query) override;
-  void answer_for_all_with(std::shared_ptr<AnswersForAll> replica) override;
 
   Status set_alias(const std::string& model, const std::string& alias, std::optional<VersionNumber> expected,
                    VersionNumber desired) override;
@@ -198,7 +193,7 @@ class LocalRepository::Impl {
 
   // The match index, in repo/match.cc. Whoever changes which versions there are tells it so after the batch, and before
   // the turn ends; a retirement tells it first, so that no answer names what is gone.
-  /// Brings the index to what `loaded` has, and begins the feed anew with it.
+  /// Brings the index to what `loaded` has.
   Status index_catalog(const Catalog& loaded) FRESHET_REQUIRES(turn);
   /// What a match looks at of a stored architecture. Its digest shows that it passed all checks when it was put, so
   /// they are not made again: opening would be mostly that.
@@ -210,7 +205,6 @@ class LocalRepository::Impl {
   /// The row as it is after what is said of it now, in repo/annotate.cc.
   Result<VersionRow> annotated(const Catalog::Found& version, const Annotations& annotations) const
       FRESHET_REQUIRES(turn);
-  std::shared_ptr<const MatchGraph> graph_of(const Digest& architecture) const;
 
   Result<std::vector<Alias>> aliases(const std::string& model) const;
   /// "net@best" for every alias that means the version: who is to retire it is told these.
@@ -354,12 +348,8 @@ class LocalRepository::Impl {
   mutable Mutex rebuilt_mutex;
   mutable std::shared_ptr<const Rebuilt> rebuilt FRESHET_GUARDED_BY(rebuilt_mutex);
 
-  /// Those who follow this repository read it. It is told of a change while that is made.
-  ChangeLog changes;
-
   mutable Mutex mutex;
   Catalog catalog FRESHET_GUARDED_BY(mutex);
-  std::shared_ptr<AnswersForAll> for_all FRESHET_GUARDED_BY(mutex);
   /// Grows with each pin that goes; who waits to retire waits for it.
   std::uint64_t unpins FRESHET_GUARDED_BY(mutex) = 0;
   PinLeases leases FRESHET_GUARDED_BY(mutex);

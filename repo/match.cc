@@ -66,12 +66,10 @@ Status LocalRepository::Impl::index_catalog(const Catalog& loaded) {
     return fail(stored.error());
   }
   Graphs known;
-  std::vector<VersionForest::Node> order;
   ConfigHashes configs;
   for (const Stored& version : in_commit_order(loaded)) {
     const VersionRow& row = *version.row;
     greatest = std::max(greatest, row.commit);
-    order.push_back(loaded.forest()->find(row.id));
     if (row.retired) {
       index.add_tombstone(row.id, row.ancestor);
       continue;
@@ -96,7 +94,6 @@ Status LocalRepository::Impl::index_catalog(const Catalog& loaded) {
   }
   commit = greatest;
   index.set_as_of(greatest);
-  changes.begin(loaded.forest(), std::move(order), greatest);
   return {};
 }
 

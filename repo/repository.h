@@ -23,7 +23,6 @@
 #include "core/result.h"
 #include "core/tensor.h"
 #include "repo/backend.h"
-#include "repo/feed.h"
 #include "repo/match/query.h"
 #include "repo/pin_terms.h"
 #include "repo/placed.h"
@@ -233,7 +232,7 @@ class Repository {
   /// Changes what is said of a version, its bytes and its owner map never: durable, all of it or nothing, and a commit
   /// of its own. From then on get(), match() and its filters go by it. invalid_argument for tags that no version may
   /// have; out_of_space when too much was said later than put().
-  virtual Status annotate(const VersionName& name, const Annotations& annotations);
+  virtual Status annotate(const VersionName& name, const Annotations& annotations) = 0;
   virtual Result<VersionNumber> latest(const std::string& model) const = 0;
   /// By identity, also one that was retired; nothing when it was never stored.
   virtual Result<std::optional<VersionName>> find(const VersionId& id) const = 0;
@@ -297,7 +296,7 @@ class Repository {
   virtual Status unpin(const VersionName& name, const std::string& by, const PinTerms& terms = {}) = 0;
   virtual Result<std::vector<std::string>> pins(const VersionName& name) const = 0;
   /// All pins that hold somebody up, by version and holder.
-  virtual Result<std::vector<PinnedVersion>> all_pins() const;
+  virtual Result<std::vector<PinnedVersion>> all_pins() const = 0;
   /// The client of that lease lives: its pins hold for kPinLease from now on. For who passes leases on; a repository
   /// object renews its own lease by itself.
   virtual Status renew_pins(const PinLease& lease) = 0;
@@ -349,20 +348,6 @@ class Repository {
   /// that does not, and nothing is changed.
   virtual Status change_shared_records(std::span<const SharedRecord> expected,
                                        std::span<const SharedRecord> changes) = 0;
-
-  // How others follow it (repo/feed.h). Those that cannot be followed answer unsupported.
-
-  /// The changes after a position, `most` of them at most, kFeedChangesMax at most. Those of another life are answered
-  /// from their beginning. Never waits: an empty page, when there is nothing new. unavailable while the catalog is read
-  /// anew.
-  virtual Result<FeedPage> changes(const FeedPosition& after, std::uint32_t most) const;
-  /// A position that covers all that calls through this object were told: what they put, retired and saw. Nothing when
-  /// it is not known. Never asks anybody.
-  virtual std::optional<HeardPosition> heard() const { return std::nullopt; }
-  /// Answered from what this provider knows of all of them, if it follows them; unsupported if not.
-  virtual Result<ReplicaAnswer> match_for_all(const ReplicaQuery& query);
-  /// Who answers match_for_all() from now on; nobody for null.
-  virtual void answer_for_all_with(std::shared_ptr<AnswersForAll> replica) { (void)replica; }
 
   /// Aliases move by compare-and-swap: nothing changes, and failed_precondition says what the alias means, unless that
   /// is `expected` (0: it is not set; absent: whatever it is). `desired` 0 takes it away; not_found when the model has

@@ -116,12 +116,10 @@ Result<RetireReport> LocalRepository::Impl::retire_now(const Catalog::Found& ver
   const VersionId id = tombstone.id;
   const Digest architecture = tombstone.architecture;
   {
-    const MutexLock making(changes.mutex);
     unindex_version(id, ++commit);
     const MutexLock lock(mutex);
     for (const std::uint64_t bytes : sizes) catalog.drop_segment(bytes);
     catalog.retire(version.name, std::move(tombstone));
-    changes.append(catalog.forest()->find(id), commit);
   }
   report.released_tensors = sizes.size();
   if (release.known) {

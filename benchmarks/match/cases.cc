@@ -28,7 +28,12 @@ std::shared_ptr<const MatchGraph> GraphMaker::make(const nas::Network& network, 
 
 MatchCase make_case(const std::string& name, const nas::Space& space, const nas::Catalog& catalog,
                     std::size_t queries) {
-  MatchCase out{.name = name, .models = {}, .queries = {}};
+  MatchCase out{.name = name, .models = {}, .queries = {}, .architecture = {}};
+  out.architecture = [&space, &catalog](std::size_t model) {
+    nas::Network of_model;
+    space.build(catalog[model].genes, of_model);
+    return nas::to_architecture(of_model, space.palette(), format("candidate-{}", model));
+  };
   GraphMaker maker;
   nas::Network network;
   std::unordered_map<std::string, std::shared_ptr<const MatchGraph>> known;  // By genes.
@@ -51,7 +56,7 @@ MatchCase make_case(const std::string& name, const nas::Space& space, const nas:
 
 Result<MatchCase> make_corpus_case(const std::string& path) {
   FRESHET_ASSIGN(const nas::Corpus corpus, nas::read_corpus(path));
-  MatchCase out{.name = "published_networks", .models = {}, .queries = {}};
+  MatchCase out{.name = "published_networks", .models = {}, .queries = {}, .architecture = {}};
   GraphMaker maker;
   for (std::size_t i = 0; i < corpus.graphs.size(); ++i) {
     auto graph = maker.make(corpus.graphs[i].network, corpus.palette);

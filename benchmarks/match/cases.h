@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/graph.h"
 #include "core/result.h"
 #include "examples/nas_spaces/nas_spaces.h"
 #include "repo/match/graph.h"
@@ -32,6 +33,8 @@ struct MatchCase {
   };
   std::vector<Model> models;
   std::vector<std::shared_ptr<const MatchGraph>> queries;
+  /// A model's architecture, for whoever stores it. Empty for a corpus; otherwise valid as long as its space and catalog.
+  std::function<Result<std::shared_ptr<const Architecture>>(std::size_t model)> architecture;
 };
 
 /// Models of a space; queries are members with one mutation.

@@ -202,7 +202,7 @@ void Benchmark::workers(const MatchCase& match_case, const StructureIndex& index
                     report_.median(match_case.name, "workers_2") / report_.median(match_case.name, "workers_1"));
 }
 
-/// Through a server on loopback, which answers for all providers.
+/// Through a server on loopback.
 Status Benchmark::through_provider(const MatchCase& match_case) {
   FRESHET_ASSIGN(const auto provider, ProviderWithCatalog::start(match_case));
   for (const std::size_t clients : {1, 2, 4, 8}) {

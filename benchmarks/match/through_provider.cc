@@ -7,7 +7,7 @@
 #include <optional>
 #include <thread>
 
-#include "repo/cluster/replica.h"
+#include "repo/import.h"
 #include "repo/serve/remote_repository.h"
 #include "repo/serve/server.h"
 
@@ -31,19 +31,14 @@ class Started final : public ProviderWithCatalog {
 
   Status start() {
     FRESHET_ASSIGN(repository_, Repository::open(make_memory_backend(), {}));
-    const auto replica =
-        std::make_shared<cluster::Replica>(cluster::FollowTimes{.fresh = std::chrono::hours(24)}, system_clock());
-    replica->add("itself");
-    cluster::FeedSink& sink = replica->sink("itself");
     for (std::size_t i = 0; i < case_.models.size(); ++i) {
-      const IndexEntry entry = entry_of(case_, i);
-      sink.apply(
-          {.name = entry.name, .id = entry.id, .graph = entry.graph, .quality = entry.quality, .commit = entry.commit});
+      FRESHET_ASSIGN(auto architecture, case_.architecture(i));
+      FRESHET_ASSIGN(const StagedPut staged, stage_put(*repository_, {.model = entry_of(case_, i).name.model,
+                                                                      .architecture = std::move(architecture),
+                                                                      .quality = case_.models[i].quality}));
+      FRESHET_ASSIGN(const VersionName name, repository_->put(staged.manifest, staged.bytes_of(), staged.options));
+      if (name.number != 1) return fail(Code::corrupt, "a candidate's first version is not its version 1");
     }
-    replica->set_followed(
-        "itself",
-        {.position = {.life = 1, .change = case_.models.size()}, .complete = true, .heard = system_clock().now()});
-    repository_->answer_for_all_with(replica);
     FRESHET_ASSIGN(server_, RepositoryServer::open(*repository_, {.address = "tcp://127.0.0.1:*"}));
     return {};
   }
@@ -61,9 +56,10 @@ class Started final : public ProviderWithCatalog {
       threads.emplace_back([&, client] {
         ready.arrive_and_wait();
         for (std::size_t i = 0; i < case_.queries.size() && !failed[client]; ++i) {
-          ReplicaQuery query;
-          query.match.graph = case_.queries[(i + client * 101) % case_.queries.size()];
-          const auto answer = connections[client]->match_for_all(query);
+          MatchQuery query;
+          query.any = true;  // The candidates have no weights.
+          query.graph = case_.queries[(i + client * 101) % case_.queries.size()];
+          const auto answer = connections[client]->match(query);
           if (!answer) failed[client] = answer.error();
         }
       });

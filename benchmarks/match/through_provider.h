@@ -1,7 +1,7 @@
 #pragma once
 
-/// Matches through a provider that answers for all: a server on loopback whose replica has the catalog, and clients of
-/// this process, each with a connection and a thread of its own.
+/// Matches through a provider: a server on loopback whose repository, in memory, has the catalog's graphs, and clients
+/// of this process, each with a connection and a thread of its own.
 
 #include "benchmarks/match/cases.h"
 

@@ -61,14 +61,6 @@ class ClusterRepository::Impl {
   /// Which providers other than the home have tensors of it.
   Result<std::vector<MemberPointer>> inherited_from(const VersionRecord& record, const MemberPointer& home) const;
 
-  // One provider's answer for all, in cluster_replica.cc.
-  /// Nothing when all are to be asked: nobody can answer for all now, or not with all that was seen here.
-  Result<std::optional<MatchAnswer>> match_by_one(const MatchQuery& query) const;
-  Result<VersionId> id_of(const VersionName& name) const;
-  std::optional<ReplicaQuery> replica_query(const ClusterView& now, const MatchQuery& query) const;
-  Result<std::optional<ReplicaAnswer>> ask_one(const ClusterView& now, const ReplicaQuery& query,
-                                               std::string& answered_by) const;
-
   // Storing, in cluster_put.cc and cluster_inheritance.cc.
   /// What the tries of one put have learned of where its tensors are not.
   struct NotAsked {
@@ -148,9 +140,6 @@ class ClusterRepository::Impl {
   mutable std::unordered_map<VersionId, VersionName> ids_ FRESHET_GUARDED_BY(mutex_);
   mutable std::unordered_map<VersionId, std::shared_ptr<const VersionRecord>> matched_ FRESHET_GUARDED_BY(mutex_);
   mutable std::vector<Undecided> undecided_ FRESHET_GUARDED_BY(mutex_);
-  /// Who is asked to answer for all: always the same one, as long as it can.
-  mutable std::atomic<std::size_t> one_{random_u64(system_env())};
-  mutable std::atomic<Time> all_until_{Time{}};  ///< Nobody could answer for all lately.
   /// Of the pins that were taken here. Its lease is one at all providers. Last, since its thread asks.
   mutable PinRenewal renewal_{[this](const PinLease& lease) { return renew_pins(lease); }};
 };

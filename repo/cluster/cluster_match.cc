@@ -67,11 +67,6 @@ Result<Gathered> gather(const ClusterView& now, const MatchQuery& each, const st
 Result<MatchAnswer> ClusterRepository::match(const MatchQuery& query) {
   FRESHET_TRY(check(query));
   const bool readable = is_to_be_readable(query);
-  // One that answers for all knows of tensors' places nothing.
-  if (query.one_for_all && !(readable && any_is_away(*impl_->view()))) {
-    FRESHET_ASSIGN(std::optional<MatchAnswer> answer, impl_->match_by_one(query));
-    if (answer) return *std::move(answer);
-  }
   std::set<VersionName> excluded;
   if (query.exclude_lineage) {
     FRESHET_ASSIGN(const std::vector<LineageRow> line, lineage(*query.exclude_lineage));
@@ -84,7 +79,6 @@ Result<MatchAnswer> ClusterRepository::match(const MatchQuery& query) {
     FRESHET_ASSIGN(terms, impl_->terms_of(query.pin_terms));
   }
   each.exclude_lineage.reset();
-  each.one_for_all = false;
   each.readable.reset();
   // With so many rows more, whoever is left out cannot push anybody else out of the answer.
   each.top = static_cast<std::uint32_t>(std::min<std::size_t>(kMatchTopMax, query.top + excluded.size()));

@@ -38,17 +38,15 @@ void ClusterRepository::Impl::set_placement(const Placement& placement) const {
   next->placement = placement;
   for (const Provider& provider : placement.providers()) {
     MemberPointer member;
-    auto seen = std::make_shared<SeenPosition>();
     if (view_ != nullptr) {
       for (const MemberPointer& known : view_->members) {
-        if (known->provider().id != provider.id) continue;
-        seen = known->seen();
-        if (known->provider().address == provider.address) member = known;
+        const Provider& same = known->provider();
+        if (same.id == provider.id && same.address == provider.address) member = known;
       }
     }
     if (member == nullptr) {
       member = std::make_shared<cluster::Member>(
-          provider, cluster::Member::How{.connect = connect_, .where = where_, .seen = std::move(seen)});
+          provider, cluster::Member::How{.connect = connect_, .where = where_});
     }
     next->members.push_back(std::move(member));
   }

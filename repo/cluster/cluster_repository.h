@@ -5,10 +5,8 @@
 /// leads there; so reading a version takes its record and one bulk read of each provider that has a part of it, all at
 /// the same time, straight into the caller's memory.
 ///
-/// Everything is done by the client: it asks the providers, which need nothing of each other. A match with
-/// `one_for_all` is answered by one of them, if it follows the others (repo/cluster/follower.h) and has all that this
-/// object wrote or saw; otherwise, as every other match, by all. What must survive a client's death half-way is the
-/// business of repo/cluster/protocol.h.
+/// Everything is done by the client: it asks the providers, which need nothing of each other. What must survive a
+/// client's death half-way is the business of repo/cluster/protocol.h.
 ///
 /// PutOptions::dedup and deltas do not count here: equal content is found, and differences are made, within one store,
 /// and what a version inherits may rest in another.

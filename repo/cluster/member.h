@@ -45,7 +45,6 @@ class Member {
   struct How {
     Connect connect;
     Whereabouts where = nullptr;  ///< Null: where its placement says.
-    std::shared_ptr<SeenPosition> seen = std::make_shared<SeenPosition>();
     const Clock* clock = &system_clock();
   };
   Member(Provider provider, How how) : provider_(std::move(provider)), how_(std::move(how)) {}
@@ -61,8 +60,6 @@ class Member {
   Status reach() const;
   /// "provider ID (ADDRESS)".
   std::string label() const;
-  /// Covers all that its answers told.
-  const std::shared_ptr<SeenPosition>& seen() const { return how_.seen; }
 
   /// Calls `ask(repository)`, which returns a Result or a Status. Its error names the provider; after one that says
   /// that it did not answer, the next ask connects anew.
@@ -71,7 +68,6 @@ class Member {
     Result<std::shared_ptr<Repository>> repository = reached();
     if (!repository) return fail(named(std::move(repository).error()));
     auto answer = ask(**repository);
-    if (const std::optional<HeardPosition> heard = (*repository)->heard()) how_.seen->note(*heard);
     if (!answer) {
       if (answer.error().code() == Code::unavailable) lost(*repository);
       return fail(named(answer.error()));

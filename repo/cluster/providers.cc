@@ -155,12 +155,6 @@ Result<std::string> provider_id(Repository& own) {
   return *now.value;
 }
 
-Result<std::unique_ptr<cluster::ProviderFollower>> follow_providers(Repository& own,
-                                                                    const RemoteRepositoryOptions& options) {
-  FRESHET_ASSIGN(std::string id, provider_id(own));
-  return cluster::ProviderFollower::start(own, std::move(id), connect_with(finder_with(for_threads(options), &own)));
-}
-
 Result<std::unique_ptr<cluster::AddressKeeper>> keep_address(Repository& own, const std::string& address,
                                                              const RemoteRepositoryOptions& options) {
   FRESHET_ASSIGN(std::string id, provider_id(own));

@@ -8,7 +8,6 @@
 
 #include "core/result.h"
 #include "repo/cluster/address_keeper.h"
-#include "repo/cluster/follower.h"
 #include "repo/cluster/placement.h"
 #include "repo/repository.h"
 #include "repo/serve/remote_repository.h"
@@ -36,10 +35,5 @@ Result<Placement> join_providers(Repository& own, const std::string& address, co
 /// what they are. An empty address says nothing. `own` outlives the result.
 Result<std::unique_ptr<cluster::AddressKeeper>> keep_address(Repository& own, const std::string& address,
                                                              const RemoteRepositoryOptions& options = {});
-
-/// Lets this provider answer a match for all providers of its repository, from what it follows of them, as long as the
-/// result lives; `own` outlives that. For one that is alone it does nothing until somebody joins it.
-Result<std::unique_ptr<cluster::ProviderFollower>> follow_providers(Repository& own,
-                                                                    const RemoteRepositoryOptions& options = {});
 
 }  // namespace freshet

@@ -35,9 +35,6 @@ struct MatchQuery {
   std::optional<VersionName> exclude_lineage;  ///< Neither this version nor any of its ancestors. Number 0: the newest.
   std::string pin_by;  ///< Not empty: the best row is pinned by this holder before the answer is given.
   PinTerms pin_terms;  ///< How long that pin lasts.
-  /// Of several providers, one may answer for all from what it follows of the others (repo/cluster/replica.h). The
-  /// answer has all that this client wrote or saw before, and may lack what others wrote in the last moments.
-  bool one_for_all = false;
   /// Of several providers: versions are left out that share layers whose tensors rest with a provider that is away, so
   /// that what is answered can be read. Unless it is said, so it is with `pin_by`, since who pins is going to read.
   std::optional<bool> readable;
@@ -73,7 +70,6 @@ struct MatchAnswer {
     bool operator==(const At&) const = default;
   };
   std::vector<At> providers;
-  std::string answered_by;  ///< The provider that answered for all; empty when each was asked.
 };
 
 /// True when `left` is the better answer. A strict total order on rows of different versions; also what reduces the

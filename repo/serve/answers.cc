@@ -23,22 +23,15 @@ class Asked {
 
   Outcome outcome() {
     Status answered = dispatch();
-    if (!answered) return {.reply = failure(number(), answered.error(), position()), .upload = nullptr};
+    if (!answered) return {.reply = failure(number(), answered.error()), .upload = nullptr};
     return std::move(outcome_);
   }
 
  private:
   std::uint64_t number() const { return question_.request(); }
-  /// How far the repository's changes are, now that the question was worked on.
-  const wire::Position* position() {
-    const std::optional<HeardPosition> heard = repository().heard();
-    if (!heard) return nullptr;
-    position_ = wire_position(heard->position);
-    return &position_;
-  }
   template <typename Body>
   Status say(Offset<Body> body) {
-    outcome_.reply = reply(builder_, number(), body, position());
+    outcome_.reply = reply(builder_, number(), body);
     return {};
   }
   template <typename Value>
@@ -112,8 +105,6 @@ class Asked {
   Status work(const wire::OfferLane& offer);
   Status work(const wire::AskLane& lane);
   Status work(const wire::FillLane& wanted);
-  Status work(const wire::AskChanges& changes);
-  Status work(const wire::MatchForAll& match);
 
   Repository& repository() const { return with_.repository; }
   Progress progress() const;
@@ -122,7 +113,6 @@ class Asked {
   const wire::Request& question_;
   Builder builder_;
   Outcome outcome_;
-  wire::Position position_;
 };
 
 Status Asked::dispatch() {
@@ -168,8 +158,6 @@ Status Asked::dispatch() {
     case wire::Ask::OfferLane: return ask(question_.body_as_OfferLane());
     case wire::Ask::AskLane: return ask(question_.body_as_AskLane());
     case wire::Ask::FillLane: return ask(question_.body_as_FillLane());
-    case wire::Ask::AskChanges: return ask(question_.body_as_AskChanges());
-    case wire::Ask::MatchForAll: return ask(question_.body_as_MatchForAll());
     default: return fail(Code::unsupported, "this server does not know that question: it is of an older build");
   }
 }
@@ -288,16 +276,6 @@ Status Asked::work(const wire::AskVerify& verify) {
 Status Asked::work(const wire::Match& match) {
   FRESHET_ASSIGN(const MatchQuery query, read(match));
   return say_value(repository().match(query));
-}
-
-Status Asked::work(const wire::AskChanges& changes) {
-  const FeedPosition after = changes.after() == nullptr ? FeedPosition{} : read(*changes.after());
-  return say_value(repository().changes(after, changes.most()));
-}
-
-Status Asked::work(const wire::MatchForAll& match) {
-  FRESHET_ASSIGN(const ReplicaQuery query, read(match));
-  return say_value(repository().match_for_all(query));
 }
 
 Status Asked::work(const wire::AskSegments& segments) {
@@ -468,7 +446,6 @@ Lane lane_of(wire::Ask kind) {
     case wire::Ask::Gc:
     case wire::Ask::ReviveSegments:
     case wire::Ask::AskVerify: return Lane::slow;
-    case wire::Ask::MatchForAll: return Lane::waiting;
     default: return Lane::quick;
   }
 }

@@ -17,9 +17,8 @@
 namespace freshet::rpc {
 
 /// How a question is worked on: those that are quick, those that change the repository, of which one has its turn at a
-/// time, those that may take very long, and those that may wait until another provider answers a quick one. What is
-/// quick never waits for anybody, so providers that wait for each other come to an end.
-enum class Lane : std::uint8_t { quick, write, slow, waiting };
+/// time, and those that may take very long. What is quick never waits for anybody.
+enum class Lane : std::uint8_t { quick, write, slow };
 Lane lane_of(wire::Ask kind);
 
 /// Records of the versions that were read lately, so that each of the many reads of a version does not decode its

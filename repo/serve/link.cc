@@ -30,7 +30,7 @@ Result<Response> Conversation::next(Time deadline) {
   Link& link = *link_;
   const MutexLock lock(link.mutex_);
   for (;;) {
-    FRESHET_ASSIGN(std::optional<Response> there, link.take_from(request_, asked_));
+    FRESHET_ASSIGN(std::optional<Response> there, link.take_from(request_));
     if (there) return std::move(*there);
     const auto inbox = link.inboxes_.at(request_);
     if (!inbox->came.wait_until(link.mutex_, deadline) && inbox->responses.empty() && !inbox->failed) {
@@ -41,7 +41,7 @@ Result<Response> Conversation::next(Time deadline) {
 
 Result<std::optional<Response>> Conversation::next_if_any() {
   const MutexLock lock(link_->mutex_);
-  return link_->take_from(request_, asked_);
+  return link_->take_from(request_);
 }
 
 void Conversation::send_chunk(std::uint64_t offset, Bytes chunk) {
@@ -93,11 +93,9 @@ Result<std::shared_ptr<Link>> Link::connect(const Options& options) {
 }
 
 Link::Link(const Options& options, HandshakeParties parties, Parts parts)
-    : is_recognized(options.is_recognized),
-      address_(options.address),
+    : address_(options.address),
       parties_(std::move(parties)),
       silence_(options.times.silence),
-      seen_(options.seen),
       wake_(std::move(parts.wake)),
       context_(std::move(parts.context)),
       socket_(std::move(parts.socket)),
@@ -151,14 +149,11 @@ void Link::push(Outgoing outgoing) {
   wake_.wake();
 }
 
-Result<std::optional<Response>> Link::take_from(std::uint64_t request, std::uint64_t asked) {
+Result<std::optional<Response>> Link::take_from(std::uint64_t request) {
   Inbox& inbox = *inboxes_.at(request);
   if (!inbox.responses.empty()) {
     Response response = std::move(inbox.responses.front());
     inbox.responses.pop_front();
-    if (seen_ != nullptr && is_recognized && response->position() != nullptr) {
-      seen_->note({.position = read(*response->position()), .asked = asked, .heard = feed_tick()});
-    }
     if (response->failed() != nullptr) return fail(error_of(*response->failed()));
     return std::optional<Response>(std::move(response));
   }

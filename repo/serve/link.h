@@ -32,9 +32,7 @@ class Link;
 /// One request and what is answered to it. One thread at a time. Destroying it gives up what was not answered.
 class Conversation {
  public:
-  /// `asked`: feed_tick() before it was sent.
-  Conversation(std::shared_ptr<Link> link, std::uint64_t request, std::uint64_t asked)
-      : link_(std::move(link)), request_(request), asked_(asked) {}
+  Conversation(std::shared_ptr<Link> link, std::uint64_t request) : link_(std::move(link)), request_(request) {}
   Conversation(Conversation&&) = default;
   ~Conversation();
 
@@ -51,7 +49,6 @@ class Conversation {
  private:
   std::shared_ptr<Link> link_;
   std::uint64_t request_ = 0;
-  std::uint64_t asked_ = 0;
 };
 
 /// Any thread.
@@ -61,8 +58,6 @@ class Link : public std::enable_shared_from_this<Link> {
     std::string address;
     std::optional<ClientCredentials> credentials;
     ClientTimes times;
-    std::shared_ptr<SeenPosition> seen;  ///< Is told of the positions in all answers; null for nobody.
-    bool is_recognized = true;           ///< See below.
   };
   /// Connects and says hello. Errors as connect_repository().
   static Result<std::shared_ptr<Link>> open(const Options& options, Time deadline);
@@ -72,10 +67,9 @@ class Link : public std::enable_shared_from_this<Link> {
   template <typename Build>
   Result<Conversation> begin(Build build) FRESHET_EXCLUDES(mutex_) {
     const std::uint64_t number = ++numbers_;
-    const std::uint64_t asked = feed_tick();
     Builder builder;
     FRESHET_TRY(post(number, request(builder, number, build(builder))));
-    return Conversation(shared_from_this(), number, asked);
+    return Conversation(shared_from_this(), number);
   }
   bool is_dead() const FRESHET_EXCLUDES(mutex_);
   const std::string& address() const { return address_; }
@@ -86,8 +80,6 @@ class Link : public std::enable_shared_from_this<Link> {
   std::atomic<bool> has_no_channels{false};
   LanePool put_lanes;
   LanePool read_lanes;
-  /// Until then the answers may be another repository's, and nobody is told of their positions.
-  std::atomic<bool> is_recognized;
 
  private:
   friend class Conversation;
@@ -112,7 +104,7 @@ class Link : public std::enable_shared_from_this<Link> {
   Status hello(Time deadline);
   Status post(std::uint64_t number, Encoded message) FRESHET_EXCLUDES(mutex_);
   void push(Outgoing outgoing) FRESHET_EXCLUDES(mutex_);
-  Result<std::optional<Response>> take_from(std::uint64_t request, std::uint64_t asked) FRESHET_REQUIRES(mutex_);
+  Result<std::optional<Response>> take_from(std::uint64_t request) FRESHET_REQUIRES(mutex_);
   void give_up(std::uint64_t request) FRESHET_EXCLUDES(mutex_);
 
   // On the loop's thread.
@@ -130,7 +122,6 @@ class Link : public std::enable_shared_from_this<Link> {
   const std::string address_;
   const HandshakeParties parties_;
   const Duration silence_;
-  const std::shared_ptr<SeenPosition> seen_;
   const Wake wake_;
   std::atomic<std::uint64_t> numbers_{0};
   std::uint64_t session_ = 0;  ///< Constant once it is open.

@@ -22,11 +22,11 @@ Result<std::vector<Row>> read_rows(const flatbuffers::Vector<Offset<WireRow>>* r
 
 }  // namespace
 
-Encoded failure(std::uint64_t number, const Error& error, const wire::Position* position) {
+Encoded failure(std::uint64_t number, const Error& error) {
   Builder builder;
   const auto text = builder.CreateString(error.message().substr(0, kTextBytesMax));
   const auto failed = wire::CreateFailure(builder, static_cast<std::uint8_t>(error.code()), text);
-  builder.Finish(wire::CreateReply(builder, number, failed, wire::Answer::NONE, {}, position));
+  builder.Finish(wire::CreateReply(builder, number, failed, wire::Answer::NONE, {}));
   return builder.Release();
 }
 

@@ -20,7 +20,7 @@
 
 namespace freshet::rpc {
 
-inline constexpr std::uint32_t kProtocolVersion = 1;
+inline constexpr std::uint32_t kProtocolVersion = 2;
 
 /// A manifest and an architecture, the largest of both, and what else a message says.
 inline constexpr std::size_t kMessageBytesMax = std::size_t{192} << 20;
@@ -69,13 +69,12 @@ Encoded request(Builder& builder, std::uint64_t number, Offset<Body> body) {
   builder.Finish(wire::CreateRequest(builder, number, wire::AskTraits<Body>::enum_value, body.Union()));
   return builder.Release();
 }
-/// `position`: how far the repository's changes are; null for none.
 template <typename Body>
-Encoded reply(Builder& builder, std::uint64_t number, Offset<Body> body, const wire::Position* position = nullptr) {
-  builder.Finish(wire::CreateReply(builder, number, {}, wire::AnswerTraits<Body>::enum_value, body.Union(), position));
+Encoded reply(Builder& builder, std::uint64_t number, Offset<Body> body) {
+  builder.Finish(wire::CreateReply(builder, number, {}, wire::AnswerTraits<Body>::enum_value, body.Union()));
   return builder.Release();
 }
-Encoded failure(std::uint64_t number, const Error& error, const wire::Position* position = nullptr);
+Encoded failure(std::uint64_t number, const Error& error);
 Error error_of(const wire::Failure& failure);
 
 // Values, each with its way back. What is missing in a message is empty, or an error where that makes no sense.
@@ -135,15 +134,6 @@ Offset<wire::Match> put(Builder& builder, const MatchQuery& query);
 Result<MatchQuery> read(const wire::Match& match);
 Offset<wire::Matched> put(Builder& builder, const MatchAnswer& answer);
 Result<MatchAnswer> read(const wire::Matched& matched);
-wire::Position wire_position(const FeedPosition& position);
-FeedPosition read(const wire::Position& position);
-Offset<wire::Changes> put(Builder& builder, const FeedPage& page);
-/// corrupt for a page that says more than it has.
-Result<FeedPage> read(const wire::Changes& changes);
-Offset<wire::MatchForAll> put(Builder& builder, const ReplicaQuery& query);
-Result<ReplicaQuery> read(const wire::MatchForAll& match);
-Offset<wire::MatchedForAll> put(Builder& builder, const ReplicaAnswer& answer);
-Result<ReplicaAnswer> read(const wire::MatchedForAll& matched);
 Offset<wire::Graph> put(Builder& builder, const MatchGraph& graph);
 Result<std::shared_ptr<const MatchGraph>> read(const wire::Graph* graph);
 /// `lane`: in which its tensors could come; 0 for none.

@@ -71,13 +71,9 @@ Outcome store(Repository& repository, std::uint64_t request, const Upload& uploa
       name = again ? Result<VersionName>(std::move(again->name)) : fail(std::move(again).error());
     }
   }
-  const std::optional<HeardPosition> heard = repository.heard();
-  const wire::Position position = wire_position(heard.value_or(HeardPosition{}).position);
-  if (!name) return {.reply = failure(request, name.error(), heard ? &position : nullptr), .upload = nullptr};
+  if (!name) return {.reply = failure(request, name.error()), .upload = nullptr};
   Builder builder;
-  return {
-      .reply = reply(builder, request, wire::CreateNamed(builder, put(builder, *name)), heard ? &position : nullptr),
-      .upload = nullptr};
+  return {.reply = reply(builder, request, wire::CreateNamed(builder, put(builder, *name))), .upload = nullptr};
 }
 
 }  // namespace freshet::rpc

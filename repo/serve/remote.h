@@ -42,8 +42,6 @@ class RemoteRepository final : public Repository {
         has_lanes_((options_.channels == "auto" || options_.channels == "shm") && !link_options_.credentials),
         bulk_(std::move(bulk)),
         renewal_([this](const PinLease& lease) { return renew_pins(lease); }, options_.renew_pins) {
-    link_options_.seen = seen_;
-    link_options_.is_recognized = options_.known_by.empty();
   }
   Status connect() {
     FRESHET_ASSIGN(const auto opened, link());
@@ -81,9 +79,6 @@ class RemoteRepository final : public Repository {
   Result<SharedRecord> shared_record(const std::string& key) const override;
   Result<std::vector<SharedRecord>> shared_records(const std::string& prefix, const std::string& after) const override;
   Status change_shared_records(std::span<const SharedRecord> expected, std::span<const SharedRecord> changes) override;
-  Result<FeedPage> changes(const FeedPosition& after, std::uint32_t most) const override;
-  std::optional<HeardPosition> heard() const override { return seen_->heard(); }
-  Result<ReplicaAnswer> match_for_all(const ReplicaQuery& query) override;
   Status set_alias(const std::string& model, const std::string& alias, std::optional<VersionNumber> expected,
                    VersionNumber desired) override;
   Status keep_for_alias(const std::string& model, const std::string& alias, std::optional<VersionNumber> expected,
@@ -173,8 +168,6 @@ class RemoteRepository final : public Repository {
   Status fetch(std::span<const Range> ranges, Build build) const;
   Status take_data(Conversation& conversation, std::span<const Range> ranges) const;
 
-  /// One for all connections: an answer of the one before this may be read late.
-  const std::shared_ptr<SeenPosition> seen_ = std::make_shared<SeenPosition>();
   Link::Options link_options_;
   const RemoteRepositoryOptions options_;
   const bool has_channels_;

@@ -32,7 +32,6 @@ Status RemoteRepository::recognize(Link& opened, Time deadline) const {
                                           told ? *told : std::string("which has no id"), *known_as_));
   }
   known_as_ = std::move(told);
-  opened.is_recognized = true;
   return {};
 }
 

@@ -128,7 +128,6 @@ class Server final : public RepositoryServer {
   Workers writers_;
   Workers streams_;  ///< Puts whose tensors come by lanes: their clients may be slow.
   Workers slow_;
-  Workers waiting_;
   std::thread thread_;
 };
 
@@ -152,7 +151,6 @@ Server::~Server() {
   writers_.stop();
   streams_.stop();
   slow_.stop();
-  waiting_.stop();
   stopping_ = true;
   wake_.wake();
   if (thread_.joinable()) thread_.join();
@@ -164,7 +162,6 @@ Status Server::start(std::size_t readers) {
   FRESHET_TRY(writers_.start(kWriters));
   FRESHET_TRY(streams_.start(ServerLimits().streams_max));
   FRESHET_TRY(slow_.start(kSlow));
-  FRESHET_TRY(waiting_.start(readers));
   try {
     thread_ = std::thread([this] { run(); });
   } catch (const std::system_error& error) {
@@ -338,7 +335,6 @@ Workers& Server::lane(wire::Ask kind) {
   switch (lane_of(kind)) {
     case Lane::write: return writers_;
     case Lane::slow: return slow_;
-    case Lane::waiting: return waiting_;
     default: return readers_;
   }
 }

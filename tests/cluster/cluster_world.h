@@ -133,13 +133,6 @@ class LinkedRepository : public Repository {
   Status change_shared_records(std::span<const SharedRecord> expected, std::span<const SharedRecord> changes) override {
     return call([&] { return inner_.change_shared_records(expected, changes); });
   }
-  Result<FeedPage> changes(const FeedPosition& after, std::uint32_t most) const override {
-    return call([&] { return inner_.changes(after, most); });
-  }
-  std::optional<HeardPosition> heard() const override { return inner_.heard(); }
-  Result<ReplicaAnswer> match_for_all(const ReplicaQuery& query) override {
-    return call([&] { return inner_.match_for_all(query); });
-  }
   Status set_alias(const std::string& model, const std::string& alias, std::optional<VersionNumber> expected,
                    VersionNumber desired) override {
     return call([&] { return inner_.set_alias(model, alias, expected, desired); });

@@ -9,7 +9,6 @@
 #include <thread>
 
 #include "repo/cluster/cluster_repository.h"
-#include "repo/cluster/follower.h"
 #include "repo/cluster/membership.h"
 #include "repo/cluster/providers.h"
 #include "repo/serve/remote_repository.h"
@@ -355,61 +354,6 @@ TEST_F(ServedCluster, ClientsAtTheSameTimeGetDifferentNumbers) {
   std::sort(all.begin(), all.end());
   for (std::size_t i = 0; i < all.size(); ++i) EXPECT_EQ(all[i], i + 1);
   EXPECT_EQ(all.size(), 3u * kEach);
-}
-
-TEST_F(ServedCluster, OneProviderAnswersForAllWithWhatItsClientWrote) {
-  std::vector<std::unique_ptr<cluster::ProviderFollower>> followers;
-  for (const Served& one : served_) {
-    followers.push_back(cluster::ProviderFollower::start(*one.repository, one.provider.id, connect()).value());
-  }
-  const auto complete = [&] {
-    return std::ranges::all_of(followers, [](const auto& one) { return one->replica().is_complete(); });
-  };
-  while (!complete()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  const auto repository = open();
-  MatchQuery query{.graph = MatchGraph::of(*architecture_), .top = 50, .pin_by = "me", .one_for_all = true};
-  int by_one = 0;
-  std::vector<TestVersion> line;
-  for (std::uint32_t i = 0; i < 16; ++i) {
-    line.push_back(
-        make_version("net", test_id(i + 1), architecture_, line.empty() ? nullptr : &line.back(), {i % 4}, random_));
-    const auto name = put(*repository, line.back(), {.quality = 0.1 * i});
-    ASSERT_TRUE(name) << name.error().message();
-    line.back().manifest.name = *name;
-    const auto answer = repository->match(query);
-    ASSERT_TRUE(answer) << answer.error().message();
-    ASSERT_EQ(answer->top.size(), i + 1 - i / 3);
-    EXPECT_EQ(answer->top.front().version, *name);
-    EXPECT_EQ(repository->pins(*name).value(), std::vector<std::string>{"me"});
-    ASSERT_TRUE(repository->unpin(*name, "me"));
-    by_one += answer->answered_by.empty() ? 0 : 1;
-    // Every third one goes again; the next one descends from it all the same.
-    if (i % 3 == 2) {
-      ASSERT_TRUE(repository->retire(line[i - 1].manifest.name, {}));
-    }
-  }
-  EXPECT_GT(by_one, 0);
-  query.one_for_all = false;
-  query.exclude_lineage = line[9].manifest.name;
-  const auto all = repository->match(query);
-  query.one_for_all = true;
-  for (int i = 0; i < 5; ++i) EXPECT_EQ(repository->match(query)->top, all->top);
-  EXPECT_EQ(all->top.size(), 6u - 2u);
-
-  // A provider in another life: what was known of the one before counts for nothing, and what it kept is there.
-  followers[1].reset();
-  served_[1].server.reset();
-  reopen(served_[1]);
-  start(served_[1]);
-  for (int i = 0; i < 5; ++i) EXPECT_EQ(repository->match(query)->top, all->top);
-  followers[1] = cluster::ProviderFollower::start(*served_[1].repository, served_[1].provider.id, connect()).value();
-  while (!complete()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  for (bool answered = false; !answered;) {
-    const auto answer = repository->match(query);
-    ASSERT_TRUE(answer) << answer.error().message();
-    EXPECT_EQ(answer->top, all->top);
-    answered = !answer->answered_by.empty();
-  }
 }
 
 }  // namespace

@@ -120,14 +120,6 @@ void add_questions(std::vector<Input>& seeds) {
                    .tags = {{"k", "v"}},
                    .exclude_lineage = first.manifest.name};
   seeds.push_back(asked([&](Builder& b) { return rpc::put(b, query); }));
-  query.exclude_lineage.reset();
-  const ReplicaQuery for_all{.match = query,
-                             .excluded = first.manifest.id,
-                             .needs = {{.provider = "p1", .position = {.life = 3, .change = 2}}},
-                             .wait = Duration(1)};
-  seeds.push_back(asked([&](Builder& b) { return rpc::put(b, for_all); }));
-  const wire::Position begin(0, 0);
-  seeds.push_back(asked([&](Builder& b) { return wire::CreateAskChanges(b, &begin, 10); }));
   seeds.push_back(asked([&](Builder& b) { return wire::CreateSettlePut(b, &id, 5); }));
   const wire::PinLease lease(1, 2);
   seeds.push_back(asked([&](Builder& b) { return wire::CreateRenewPins(b, &lease); }));
@@ -164,10 +156,6 @@ void add_answers(std::vector<Input>& seeds) {
   seeds.push_back(answered(repository.contributors(name).value()));
   seeds.push_back(answered(repository.diff(world().versions[0].manifest.name, name).value()));
   seeds.push_back(answered(MatchAnswer{.top = {{.version = name, .id = test_id(3), .quality = 1.0}}, .as_of = 4}));
-  seeds.push_back(answered(repository.changes({}, 10).value()));
-  seeds.push_back(answered(ReplicaAnswer{.match = {.top = {{.version = name, .id = test_id(3)}}, .without = {"p2"}},
-                                         .providers = {"p1"},
-                                         .points = {{.provider = "p1", .position = {.life = 3, .change = 2}}}}));
   seeds.push_back(answered(std::vector<Alias>{{"best", 2}}));
   seeds.push_back(answered(GcReport{
       .freed_bytes = 3, .rows = {{.writer = test_id(1), .version = name, .named_by = {name}}}, .notes = {"one"}}));
@@ -222,8 +210,6 @@ void take_as_answer(Bytes bytes) {
   read_answer(said.body_as_Stat());
   read_answer(said.body_as_Verified());
   read_answer(said.body_as_Matched());
-  read_answer(said.body_as_Changes());
-  read_answer(said.body_as_MatchedForAll());
   read_answer(said.body_as_Aliases());
   read_answer(said.body_as_Retired());
   read_answer(said.body_as_Collected());

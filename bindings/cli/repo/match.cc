@@ -21,7 +21,6 @@ struct MatchArguments {
   std::vector<std::string> tags;
   std::string exclude;
   std::string pin_by;
-  bool one_for_all = false;
 };
 
 MatchQuery query_of(const MatchArguments& arguments, const Architecture& graph) {
@@ -31,8 +30,7 @@ MatchQuery query_of(const MatchArguments& arguments, const Architecture& graph) 
                    .any = arguments.any,
                    .least_quality = arguments.least_quality,
                    .pin_by = arguments.pin_by,
-                   .pin_terms = {.stays = true, .lease = {}},
-                   .one_for_all = arguments.one_for_all};
+                   .pin_terms = {.stays = true, .lease = {}}};
   for (const std::string& tag : arguments.tags) query.tags.push_back(tag_of(tag));
   if (!arguments.exclude.empty()) query.exclude_lineage = version_of(arguments.exclude);
   return query;
@@ -67,7 +65,6 @@ Result<Json> answer_json(Repository& repository, const MatchArguments& arguments
   for (const MatchRow& row : answer.top) top.push_back(row_json(row));
   Json json = {{"best", top.empty() ? Json() : top.front()}, {"top", std::move(top)}, {"as_of", answer.as_of}};
   if (!answer.without.empty()) json["without"] = answer.without;
-  if (!answer.answered_by.empty()) json["answered_by"] = answer.answered_by;
   for (const MatchAnswer::At& at : answer.providers) json["providers"][at.provider] = at.as_of;
   if (arguments.explain) {
     FRESHET_ASSIGN(json["explain"], explanation(repository, graph, answer));
@@ -155,13 +152,11 @@ void add_match(CLI::App& repo, Program& program) {
       ->capture_default_str();
   add_filters(command, *arguments);
   command.add_option("--pin", arguments->pin_by, "pin the best one by this name before answering")->type_name("NAME");
-  command.add_flag("--one", arguments->one_for_all,
-                   "of several providers, let one answer for all: quicker, and may lack what others just stored");
   command.add_flag("--explain", arguments->explain, "each layer beside what it matches, or why it does not");
   command.footer(
       "Equals go to the higher quality, then to what was stored later, then to the smaller name. JSON: best, top, "
       "as_of,\n"
-      "of several providers also providers, answered_by and without, and explain. example: freshet repo match --graph "
+      "of several providers also providers and without, and explain. example: freshet repo match --graph "
       "candidate.json --top 3 --explain");
   command.callback([&program, arguments] {
     if (arguments->graph.empty() == arguments->batch.empty()) {

@@ -93,13 +93,11 @@ Result<ExitCode> serve(Program& program, const ServeArguments& arguments) {
   }
   Repository& repository = *offered->repository;
   const RepositoryServer& door = *offered->door();
-  // Where it cannot say its address, or follow the others (a full disk), clients find it where it was, and ask
-  // everybody; that is no reason not to serve.
+  // Where it cannot say its address (a full disk), clients find it where it was; that is no reason not to serve.
   const std::string told = address_to_tell(door, arguments);
   if (told.empty() && !arguments.listen.empty()) tell_of_former_address(program, repository);
   const auto kept = keep_address(repository, told, {.security = arguments.security});
   if (!kept) program.out.log(Error(kept.error()).with_context("tell the others this provider's address").message());
-  const auto following = follow_providers(repository, {.security = arguments.security});
   FRESHET_TRY(program.out.emit(
       {{"repository", program.repository}, {"address", door.address()}, {"pid", ::getpid()}},
       format("{} is served at {}", printable(program.repository), served_at(door.address(), arguments.listen))));
