@@ -32,7 +32,7 @@ struct ClusterView {
 
 class ClusterRepository::Impl {
  public:
-  Impl(Connect connect, cluster::Whereabouts where) : connect_(std::move(connect)), where_(std::move(where)) {}
+  explicit Impl(Connect connect) : connect_(std::move(connect)) {}
 
   std::shared_ptr<const ClusterView> view() const;
   /// Learns of a newer placement, if there is one.
@@ -127,7 +127,6 @@ class ClusterRepository::Impl {
   bool withdraw(const Undecided& put) const;
 
   const Connect connect_;
-  const cluster::Whereabouts where_;
   mutable Mutex mutex_;
   mutable std::shared_ptr<const ClusterView> view_ FRESHET_GUARDED_BY(mutex_);
   // What was seen lately. Versions and segments never move, so it is right as long as it is kept.

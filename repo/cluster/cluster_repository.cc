@@ -45,8 +45,7 @@ void ClusterRepository::Impl::set_placement(const Placement& placement) const {
       }
     }
     if (member == nullptr) {
-      member = std::make_shared<cluster::Member>(
-          provider, cluster::Member::How{.connect = connect_, .where = where_});
+      member = std::make_shared<cluster::Member>(provider, connect_);
     }
     next->members.push_back(std::move(member));
   }
@@ -105,10 +104,9 @@ MemberPointer ClusterRepository::Impl::writer_at(const VersionId& id) const {
 ClusterRepository::ClusterRepository(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 ClusterRepository::~ClusterRepository() = default;
 
-Result<std::unique_ptr<ClusterRepository>> ClusterRepository::open(const Placement& known, Connect connect,
-                                                                   cluster::Whereabouts where) {
+Result<std::unique_ptr<ClusterRepository>> ClusterRepository::open(const Placement& known, Connect connect) {
   if (known.number() == 0) return fail(Code::invalid_argument, "no placement of providers was given");
-  auto impl = std::make_unique<Impl>(std::move(connect), std::move(where));
+  auto impl = std::make_unique<Impl>(std::move(connect));
   impl->set_placement(known);
   impl->refresh();
   return std::unique_ptr<ClusterRepository>(new ClusterRepository(std::move(impl)));

@@ -36,9 +36,7 @@ class ClusterRepository final : public Repository {
   using Connect = cluster::Connect;
 
   /// `known` is a placement that any of the providers told (cluster::placement_at); a newer one is learned from them.
-  /// `where`, if there is one, tells for messages where a provider is now.
-  static Result<std::unique_ptr<ClusterRepository>> open(const Placement& known, Connect connect,
-                                                         cluster::Whereabouts where = nullptr);
+  static Result<std::unique_ptr<ClusterRepository>> open(const Placement& known, Connect connect);
   ~ClusterRepository() override;
 
   Placement placement() const;

@@ -21,7 +21,7 @@ bool Member::is_away() const {
 }
 
 bool Member::is_to_be_avoided() const {
-  const Time now = how_.clock->now();
+  const Time now = clock_.now();
   const MutexLock lock(mutex_);
   return absence_ && now < absence_->avoid_until;
 }
@@ -32,7 +32,7 @@ Status Member::reach() const {
 }
 
 Result<std::shared_ptr<Repository>> Member::reached() const {
-  const Time begun = how_.clock->now();
+  const Time begun = clock_.now();
   {
     const MutexLock lock(mutex_);
     if (repository_ != nullptr) return repository_;
@@ -43,8 +43,8 @@ Result<std::shared_ptr<Repository>> Member::reached() const {
     }
   }
   // Two threads may connect at once; one of the connections is then used and the other one closed.
-  Result<std::shared_ptr<Repository>> repository = how_.connect(provider_);
-  const Time now = how_.clock->now();
+  Result<std::shared_ptr<Repository>> repository = connect_(provider_);
+  const Time now = clock_.now();
   const MutexLock lock(mutex_);
   if (!repository) {
     note_absence(repository.error(), begun, now);
@@ -76,7 +76,7 @@ void Member::lost(const std::shared_ptr<Repository>& repository) const {
 }
 
 std::string Member::label() const {
-  const std::string address = how_.where ? how_.where(provider_) : provider_.address;
+  const std::string& address = provider_.address;
   return address.empty() ? format("provider {}", provider_.id) : format("provider {} ({})", provider_.id, address);
 }
 

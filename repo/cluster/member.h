@@ -29,8 +29,6 @@ namespace freshet::cluster {
 
 /// Reaches a provider. May take as long as reaching a host does; unavailable when it does not answer.
 using Connect = std::function<Result<std::shared_ptr<Repository>>(const Provider& provider)>;
-/// Where a provider is now, as far as is known; for messages.
-using Whereabouts = std::function<std::string(const Provider& provider)>;
 
 /// After such a wait, calls fail at once for kFailAtOnce.
 inline constexpr Duration kLongWait = std::chrono::milliseconds(1500);
@@ -42,14 +40,8 @@ inline constexpr Duration kAvoidMax = std::chrono::seconds(30);
 /// Any thread.
 class Member {
  public:
-  struct How {
-    Connect connect;
-    Whereabouts where = nullptr;  ///< Null: where its placement says.
-    const Clock* clock = &system_clock();
-  };
-  Member(Provider provider, How how) : provider_(std::move(provider)), how_(std::move(how)) {}
-  Member(Provider provider, Connect connect)
-      : Member(std::move(provider), How{.connect = std::move(connect), .where = {}}) {}
+  Member(Provider provider, Connect connect, const Clock& clock = system_clock())
+      : provider_(std::move(provider)), connect_(std::move(connect)), clock_(clock) {}
 
   const Provider& provider() const { return provider_; }
   /// It could not be reached when that was tried last.
@@ -89,7 +81,8 @@ class Member {
   Error named(Error error) const;
 
   const Provider provider_;
-  const How how_;
+  const Connect connect_;
+  const Clock& clock_;
   mutable Mutex mutex_;
   mutable std::shared_ptr<Repository> repository_ FRESHET_GUARDED_BY(mutex_);
   mutable std::optional<Absence> absence_ FRESHET_GUARDED_BY(mutex_);

@@ -13,6 +13,8 @@
 
 namespace freshet::cluster {
 
+inline constexpr const char* kSelfKey = "self";  ///< The shared record of a provider's own id.
+
 /// The placement that a provider knows; not_found when it is alone so far.
 Result<Placement> placement_at(Repository& provider);
 

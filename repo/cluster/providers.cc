@@ -5,14 +5,12 @@
 #include "core/env.h"
 #include "core/format.h"
 #include "repo/cluster/cluster_repository.h"
-#include "repo/cluster/finder.h"
 #include "repo/cluster/membership.h"
 
 namespace freshet {
 namespace {
 
 using cluster::kSelfKey;
-using Finder = std::shared_ptr<cluster::ProviderFinder>;
 
 // A connection that is made anew leads to the same provider as before, or nowhere.
 Result<std::unique_ptr<Repository>> connect_provider(const std::string& address, RemoteRepositoryOptions options) {
@@ -20,23 +18,13 @@ Result<std::unique_ptr<Repository>> connect_provider(const std::string& address,
   return connect_repository(address, std::move(options));
 }
 
-Finder finder_with(const RemoteRepositoryOptions& options, Repository* own = nullptr) {
-  const auto dial = [options](const std::string& address) -> Result<std::shared_ptr<Repository>> {
-    FRESHET_ASSIGN(std::unique_ptr<Repository> repository, connect_provider(address, options));
-    return std::shared_ptr<Repository>(std::move(repository));
-  };
-  return std::make_shared<cluster::ProviderFinder>(dial, own);
-}
-
-cluster::Connect connect_with(const Finder& finder) {
-  return [finder](const Provider& provider) { return finder->reach(provider); };
-}
-
-// A provider that does not answer holds up whoever ends the work of a thread, so not for long.
-RemoteRepositoryOptions for_threads(RemoteRepositoryOptions options) {
-  options.connect = std::min<Duration>(options.connect, std::chrono::seconds(2));
-  options.answer = std::min<Duration>(options.answer, std::chrono::seconds(10));
-  return options;
+// Whoever answers must be the provider that was meant: another one that listens at its address is not taken for it.
+Result<std::shared_ptr<Repository>> reach_provider(const Provider& provider, const RemoteRepositoryOptions& options) {
+  FRESHET_ASSIGN(std::unique_ptr<Repository> repository, connect_provider(provider.address, options));
+  FRESHET_ASSIGN(const SharedRecord self, repository->shared_record(kSelfKey));
+  if (self.value == provider.id) return std::shared_ptr<Repository>(std::move(repository));
+  return fail(Code::unavailable, format("at {} is another provider, {}", provider.address,
+                                        self.value ? *self.value : std::string("which has no id")));
 }
 
 struct Reached {
@@ -72,16 +60,14 @@ Status refuse_alone(const std::string& address) {
                      address));
 }
 
-// Somebody else may listen by now where a provider used to. Whoever is where the placement says that its providers are
-// is found by its id anyhow.
+// Somebody else may listen by now where a provider used to. Providers that are where the placement says are found by
+// their ids anyhow.
 Status check_others(const Reached& reached, std::span<const std::string> others, const std::string& own,
                     RemoteRepositoryOptions options) {
-  FRESHET_ASSIGN(const cluster::AddressBook book, cluster::addresses_at(*reached.repository));
   std::vector<std::string> unknown;
   for (const std::string& address : others) {
-    const bool is_known = std::ranges::any_of(reached.placement->providers(), [&](const Provider& provider) {
-      return provider.address == address || book.address_of(provider.id) == address;
-    });
+    const bool is_known = std::ranges::find(reached.placement->providers(), address, &Provider::address) !=
+                          reached.placement->providers().end();
     if (!is_known && address != own && address != reached.address) unknown.push_back(address);
   }
   options.connect = std::min<Duration>(options.connect, std::chrono::seconds(2));
@@ -134,13 +120,10 @@ Result<std::unique_ptr<Repository>> open_providers(const std::string& addresses,
                                                    const RemoteRepositoryOptions& options) {
   FRESHET_ASSIGN(Reached reached, reach(addresses, options));
   if (!reached.placement) return std::move(reached.repository);
-  const Finder finder = finder_with(options);
-  finder->know(*reached.placement);
-  // Without the book, all are looked for where the placement says.
-  if (const auto book = cluster::addresses_at(*reached.repository)) finder->learn(*book);
   FRESHET_ASSIGN(std::unique_ptr<ClusterRepository> together,
-                 ClusterRepository::open(*reached.placement, connect_with(finder),
-                                         [finder](const Provider& provider) { return finder->address_of(provider); }));
+                 ClusterRepository::open(*reached.placement, [options](const Provider& provider) {
+                   return reach_provider(provider, options);
+                 }));
   return std::unique_ptr<Repository>(std::move(together));
 }
 
@@ -155,13 +138,6 @@ Result<std::string> provider_id(Repository& own) {
   return *now.value;
 }
 
-Result<std::unique_ptr<cluster::AddressKeeper>> keep_address(Repository& own, const std::string& address,
-                                                             const RemoteRepositoryOptions& options) {
-  FRESHET_ASSIGN(std::string id, provider_id(own));
-  return cluster::AddressKeeper::start(own, std::move(id), address, finder_with(for_threads(options), &own),
-                                       cluster::AddressKeeper::Options());
-}
-
 Result<Placement> join_providers(Repository& own, const std::string& address, const std::string& joined,
                                  const RemoteRepositoryOptions& options, bool* known) {
   FRESHET_ASSIGN(const std::string id, provider_id(own));
@@ -169,23 +145,16 @@ Result<Placement> join_providers(Repository& own, const std::string& address, co
   FRESHET_ASSIGN(const std::string other, provider_id(*reached.repository));
   if (other == id) return fail(Code::invalid_argument, joined + " is this provider itself");
   const Provider self{.id = id, .address = address};
-  const Finder finder = finder_with(options, &own);
   const cluster::Connect connect = [&](const Provider& provider) -> Result<std::shared_ptr<Repository>> {
     if (provider.id == id) return std::shared_ptr<Repository>(&own, [](Repository*) {});
-    return finder->reach(provider);
+    return reach_provider(provider, options);
   };
   Result<Placement> placement = cluster::placement_at(*reached.repository);
   if (placement) {
-    finder->know(*placement);
     const std::size_t at = placement->index_of(id);
     const bool is_there = at != placement->providers().size();
     if (is_there && known != nullptr) *known = true;
-    if (is_there && placement->providers()[at].address != address) {
-      FRESHET_TRY(cluster::say_address(own, id, address));
-    }
-    FRESHET_ASSIGN(const cluster::AddressBook book, cluster::exchange_addresses(own, *reached.repository));
-    finder->learn(book);
-    if (is_there) {
+    if (is_there && placement->providers()[at].address == address) {
       // Where nobody could tell it when it joined, that is tried again, and said.
       FRESHET_ASSIGN(const Placement newest, cluster::newest_placement(*placement, connect));
       if (cluster::placement_at(own)) return newest;

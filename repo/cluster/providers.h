@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "core/result.h"
-#include "repo/cluster/address_keeper.h"
 #include "repo/cluster/placement.h"
 #include "repo/repository.h"
 #include "repo/serve/remote_repository.h"
@@ -25,15 +24,10 @@ Result<std::string> provider_id(Repository& own);
 
 /// Makes the repository `own`, which is offered to others at `address`, one of the providers that somebody at `joined`
 /// (as open_providers() takes it) belongs to; two that were alone so far become the first ones. Doing it again changes
-/// nothing, or the address. failed_precondition for one that has models of its own already. `known`, where it is given,
+/// nothing, or the address: then all others must answer, where the placement says that they are.
+/// failed_precondition for one that has models of its own already. `known`, where it is given,
 /// becomes true before anybody can hear that this one belongs to them, also when it then fails.
 Result<Placement> join_providers(Repository& own, const std::string& address, const std::string& joined,
                                  const RemoteRepositoryOptions& options = {}, bool* known = nullptr);
-
-/// Tells the other providers, as long as the result lives, that this one is offered at `address` now, wherever that was
-/// before, and keeps what they say of themselves. Who is asked for any of them finds it then; ids and versions stay
-/// what they are. An empty address says nothing. `own` outlives the result.
-Result<std::unique_ptr<cluster::AddressKeeper>> keep_address(Repository& own, const std::string& address,
-                                                             const RemoteRepositoryOptions& options = {});
 
 }  // namespace freshet

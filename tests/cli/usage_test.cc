@@ -32,7 +32,8 @@ TEST(Usage, WrongLinesSayWhatIsWrongAndExitWithTwo) {
       {"completion", "tcsh"},
       {"provider", "--repo", "x", "--join", ""},
       {"provider", "--repo", "x", "--join", "nonsense"},
-      {"provider", "--repo", "x", "--reached-at", "tcp://*:7080"},
+      {"provider", "--repo", "x", "--reached-at", "tcp://*:7080", "--join", "tcp://127.0.0.1:7081"},
+      {"provider", "--repo", "x", "--reached-at", "tcp://127.0.0.1:7080"},  // Nobody is told.
   };
   for (const auto& line : lines) {
     const Ended ended = run(line);

@@ -214,7 +214,8 @@ TEST_F(Away, WhatAnAliasMayMeanIsRetiredWhenTheRegistrarIsBack) {
   const auto refused = repository_->retire(name, {});
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code(), Code::unavailable);
-  EXPECT_THAT(refused.error().message(), AllOf(HasSubstr("whether an alias means"), HasSubstr("provider p1 (mem://p1)")));
+  EXPECT_THAT(refused.error().message(),
+              AllOf(HasSubstr("whether an alias means"), HasSubstr("provider p1 (mem://p1)")));
   world_.mend("p1");
   const auto retired = repository_->retire(name, {});
   EXPECT_TRUE(retired) << retired.error().message();
@@ -417,21 +418,21 @@ TEST(AwayMember, WhoeverIsSilentIsNotWaitedForByEachCall) {
   int tries = 0;
   Duration silence = std::chrono::seconds(3);
   bool there = false;
-  const cluster::Member member({.id = "p", .address = "tcp://host:1"},
-                               {.connect = [&](const Provider&) -> Result<std::shared_ptr<Repository>> {
-                                  ++tries;
-                                  if (there) return std::shared_ptr<Repository>(store.get(), [](Repository*) {});
-                                  clock.advance(silence);
-                                  return fail(Code::unavailable, "no answer");
-                                },
-                                .where = [](const Provider&) { return "tcp://host:2"; },
-                                .clock = &clock});
+  const cluster::Member member(
+      {.id = "p", .address = "tcp://host:1"},
+      [&](const Provider&) -> Result<std::shared_ptr<Repository>> {
+        ++tries;
+        if (there) return std::shared_ptr<Repository>(store.get(), [](Repository*) {});
+        clock.advance(silence);
+        return fail(Code::unavailable, "no answer");
+      },
+      clock);
   const auto ask = [&] { return member.ask([](Repository& at) { return at.models(); }); };
   EXPECT_FALSE(member.is_away());
   for (int i = 0; i < 5; ++i) {
     const auto answer = ask();
     ASSERT_FALSE(answer);
-    EXPECT_THAT(answer.error().message(), HasSubstr("provider p (tcp://host:2): no answer"));
+    EXPECT_THAT(answer.error().message(), HasSubstr("provider p (tcp://host:1): no answer"));
   }
   EXPECT_EQ(tries, 1);
   EXPECT_TRUE(member.is_away() && member.is_to_be_avoided());

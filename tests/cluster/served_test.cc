@@ -258,23 +258,41 @@ TEST_F(ServedCluster, AnotherProviderAtAFormerAddressIsAskedNothing) {
   EXPECT_EQ(third.repository->stat()->versions, third_has);
   EXPECT_EQ(strangers->stat()->versions, 0u);
 
-  // Found again when all say where they are.
-  home.provider.address = "ipc://" + folder_ + "/moved";
+  // Found again when they are back where the placement says.
+  stranger->reset();
+  third.server.reset();
+  std::swap(third.provider.address, home.provider.address);
   start(home);
-  const auto says_home = keep_address(*home.repository, home.provider.address);
-  const auto says_third = keep_address(*third.repository, third.provider.address);
-  ASSERT_TRUE(says_home && says_third);
-  auto bytes = read_all(*repository, child.manifest.name);
-  while (!bytes) {
-    ASSERT_EQ(bytes.error().code(), Code::unavailable) << bytes.error().message();
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    bytes = read_all(*repository, child.manifest.name);
-  }
+  start(third);
+  const auto bytes = read_all(*repository, child.manifest.name);
+  ASSERT_TRUE(bytes) << bytes.error().message();
   EXPECT_EQ(*bytes, child.bytes) << "nothing that it needs was freed";
   const auto stored = put(*repository, more);
   ASSERT_TRUE(stored) << stored.error().message();
   EXPECT_TRUE(home.repository->find(more.manifest.id).value());
   EXPECT_EQ(strangers->stat()->versions, 0u);
+}
+
+TEST_F(ServedCluster, OneThatMovedIsFoundOnceItHasJoinedFromThere) {
+  const auto before = open_providers(served_[0].provider.address).value();
+  std::vector<TestVersion> versions;
+  for (std::uint64_t i = 1; i <= 9; ++i) {
+    versions.push_back(make_version("net", test_id(i), architecture_, nullptr, {}, random_));
+    versions.back().manifest.name = put(*before, versions.back()).value();
+  }
+  served_[1].server.reset();
+  served_[1].provider.address = "ipc://" + folder_ + "/moved";
+  start(served_[1]);
+  const auto moved = join_providers(*served_[1].repository, served_[1].provider.address, served_[2].provider.address);
+  ASSERT_TRUE(moved) << moved.error().message();
+  EXPECT_EQ(moved->providers()[1], (Provider{.id = "p1", .address = served_[1].provider.address, .since = 1}));
+  const auto after = open_providers(served_[0].provider.address).value();
+  for (const TestVersion& version : versions) EXPECT_EQ(read_all(*after, version.manifest.name).value(), version.bytes);
+  // Who knew the former address learns of the new one with the next put that needs it.
+  for (std::uint64_t i = 10; i <= 18; ++i) {
+    const auto name = put(*before, make_version("net", test_id(i), architecture_, nullptr, {}, random_));
+    EXPECT_TRUE(name) << name.error().message();
+  }
 }
 
 TEST_F(ServedCluster, OneOfAListThatKeepsSomethingElseIsRefused) {

@@ -6,11 +6,9 @@
 #include "bindings/cli/repo/new_folder.h"
 #include "bindings/cli/repo/repo.h"
 #include "core/format.h"
-#include "repo/cluster/addresses.h"
 #include "repo/cluster/membership.h"
 #include "repo/cluster/providers.h"
 #include "repo/serve/server.h"
-#include "transport/zmq/address.h"
 
 namespace freshet::cli {
 namespace {
@@ -25,26 +23,22 @@ struct ServeArguments {
 
 constexpr Duration kRound = std::chrono::hours(1);
 
-// Where others reach this provider. A folder's own socket, and every interface at once, are no place for other hosts.
-std::string address_to_tell(const RepositoryServer& offered, const ServeArguments& arguments) {
-  if (!arguments.reached_at.empty()) return arguments.reached_at;
-  const auto listen = SocketAddress::parse(arguments.listen, /*for_binding=*/true, Reach::any_host);
-  return listen && !listen->is_wildcard() ? offered.address() : std::string();
-}
-
-/// One of several that listens on every interface cannot tell the others where it is now: they look for it where it
-/// was.
-void tell_of_former_address(Program& program, Repository& own) {
+/// The address that the others have of this provider stands in their placement, and changes by `--join` alone. Says so
+/// where it listens elsewhere, or on every interface, which tells no address.
+void tell_of_other_address(Program& program, Repository& own, const RepositoryServer& offered,
+                           const ServeArguments& arguments) {
+  if (!arguments.join.empty()) return;
   const auto placement = cluster::placement_at(own);
   const auto id = provider_id(own);
   if (!placement || !id || placement->providers().size() < 2) return;
   const std::size_t at = placement->index_of(*id);
   if (at == placement->providers().size()) return;
-  const auto book = cluster::addresses_at(own);
-  const std::string said = book ? book->address_of(*id) : std::string();
+  const std::string& told = placement->providers()[at].address;
+  if (told == offered.address()) return;
   program.out.log(
-      format("the others reach this provider at {}; if that is another place now, give --reached-at ADDRESS",
-             said.empty() ? placement->providers()[at].address : said));
+      format("the other providers look for this one at {}; if that is another place now, start it again "
+             "with --join ADDRESS, the address of one of them",
+             told));
 }
 
 /// What is offered, in the order in which it comes into being.
@@ -93,11 +87,7 @@ Result<ExitCode> serve(Program& program, const ServeArguments& arguments) {
   }
   Repository& repository = *offered->repository;
   const RepositoryServer& door = *offered->door();
-  // Where it cannot say its address (a full disk), clients find it where it was; that is no reason not to serve.
-  const std::string told = address_to_tell(door, arguments);
-  if (told.empty() && !arguments.listen.empty()) tell_of_former_address(program, repository);
-  const auto kept = keep_address(repository, told, {.security = arguments.security});
-  if (!kept) program.out.log(Error(kept.error()).with_context("tell the others this provider's address").message());
+  tell_of_other_address(program, repository, door, arguments);
   FRESHET_TRY(program.out.emit(
       {{"repository", program.repository}, {"address", door.address()}, {"pid", ::getpid()}},
       format("{} is served at {}", printable(program.repository), served_at(door.address(), arguments.listen))));
@@ -117,7 +107,9 @@ void add(CLI::App& command, Program& program) {
                   "keep one repository together with the providers to which ADDRESS belongs (or A,B,C)")
       ->type_name("ADDRESS")
       ->check(reachable_check(true));
-  command.add_option("--reached-at", arguments->reached_at, "the address by which others reach this provider")
+  command
+      .add_option("--reached-at", arguments->reached_at,
+                  "with --join: the address that the others are told (default: what is printed)")
       ->type_name("ADDRESS")
       ->check(reachable_check(false));
   command
@@ -132,6 +124,9 @@ void add(CLI::App& command, Program& program) {
       "         freshet repo ls --repo tcp://store.example:7080 --keys me --server-key store-key.pub");
   command.callback([&program, arguments] {
     require_repository(program);
+    if (!arguments->reached_at.empty() && arguments->join.empty()) {
+      throw CLI::ValidationError("--reached-at: the others are told an address by --join alone; give both");
+    }
     program.action = [&program, arguments] { return serve(program, *arguments); };
   });
 }
