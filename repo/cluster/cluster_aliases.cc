@@ -15,7 +15,7 @@ namespace freshet {
 namespace {
 
 constexpr int kAliasTriesMax = 64;
-/// Each one learns of the placement, and finishes it as far as it can.
+/// Each one learns of the newest placement.
 constexpr int kAliasPlacementTriesMax = 8;
 
 VersionNumber number_of(const std::vector<Alias>& aliases, const std::string& name) {
@@ -38,7 +38,9 @@ Result<ClusterRepository::Impl::AliasesRecord> ClusterRepository::Impl::registra
     const Result<SharedRecord> record = ask(kAliasesPrefix + model);
     const Result<SharedRecord> placed = record ? ask(kPlacementKey) : record;
     if (placed && placed->value == now->placement.encode()) return AliasesRecord{now, registrar, *record};
-    error = placed ? Error(Code::unavailable, registrar->label() + ", which numbers " + model + ", is joining still")
+    error = placed ? Error(Code::unavailable, format("a provider is joining, and nobody answers for the names of {} "
+                                                     "until it has joined: try again then",
+                                                     model))
                    : placed.error();
     if (!placed && (!is_away(error) || !is_outdated(*now))) break;
   }

@@ -209,8 +209,13 @@ class Putting {
     if (met_.caller_failed) return false;
     // Another one may be the registrar by now.
     if (met_.placement_changed || (met_.registrar_away && impl_.is_outdated(*now_))) {
+      const std::uint64_t before = now_->placement.number();
       now_ = impl_.refresh();
-      return true;
+      if (now_->placement.number() > before || !met_.placement_changed) return true;
+      error_ = Error(Code::unavailable, format("a provider is joining, and no version of {} is given a number until it "
+                                               "has joined: put it again then",
+                                               manifest_.name.model));
+      return false;
     }
     if (met_.home_failed && options_.drawn_id) {
       failed_homes_.insert(id_of(home));

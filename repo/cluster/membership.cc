@@ -1,7 +1,8 @@
 #include "repo/cluster/membership.h"
 
 #include <algorithm>
-#include <map>
+#include <optional>
+#include <set>
 #include <string>
 
 #include "core/format.h"
@@ -10,8 +11,6 @@
 
 namespace freshet::cluster {
 namespace {
-
-constexpr int kJoinTriesMax = 16;  ///< Each one is lost to another provider that joins.
 
 bool has_all_of(const Placement& placement, const Placement& other) {
   return std::ranges::all_of(other.providers(), [&](const Provider& provider) {
@@ -40,25 +39,39 @@ std::vector<Provider> in_order_of_change(const Placement& placement) {
   return order;
 }
 
-Status bring_all_up(const Placement& placement, const Connect& connect) {
+Result<Placement> placement_of(const Provider& provider, const Connect& connect) {
+  return Member(provider, connect).ask([](Repository& at) -> Result<Placement> { return placement_at(at); });
+}
+
+// A provider that came with the placement, and was not told of it yet. It finishes its join itself.
+std::optional<Provider> still_joining(const Placement& placement, const std::string& self, const Connect& connect) {
+  for (const Provider& provider : placement.providers()) {
+    if (provider.since != placement.number() || provider.since == 1 || provider.id == self) continue;
+    const Result<Placement> known = placement_of(provider, connect);
+    if (!known || *known != placement) return provider;
+  }
+  return std::nullopt;
+}
+
+// REQUIRES: nobody but `self` is still joining.
+Status bring_all_up(const Placement& placement, const std::string& self, const Connect& connect) {
   for (const Provider& provider : in_order_of_change(placement)) {
-    if (provider.since == placement.number()) FRESHET_TRY(hand_over(placement, provider, connect));
+    if (provider.since == placement.number() && provider.id == self) {
+      FRESHET_TRY(hand_over(placement, provider, connect));
+    }
     FRESHET_TRY(Member(provider, connect).ask([&](Repository& at) { return bring_up(at, placement); }));
   }
   return {};
 }
 
-Status check_names_differ(const Placement& placement, const Connect& connect) {
-  std::map<std::string, std::string> whose;
+Status check_empty(const Placement& placement, const Connect& connect) {
   for (const Provider& provider : placement.providers()) {
     const Member member(provider, connect);
     FRESHET_ASSIGN(const std::vector<std::string> models, member.ask([](Repository& at) { return at.models(); }));
-    for (const std::string& model : models) {
-      const auto [other, first] = whose.try_emplace(model, provider.id);
-      if (first) continue;
-      return fail(Code::already_exists,
-                  format("providers {} and {} both have a model {}", other->second, provider.id, model));
-    }
+    FRESHET_ASSIGN(const RepositoryStat stat, member.ask([](Repository& at) { return at.stat(); }));
+    if (models.empty() && stat.retired_versions == 0) continue;
+    return fail(Code::failed_precondition,
+                format("provider {} has, or had, models of its own: let the others join it", provider.id));
   }
   return {};
 }
@@ -74,52 +87,38 @@ Result<Placement> placement_at(Repository& provider) {
 Result<Placement> form(std::vector<Provider> providers, const Connect& connect) {
   FRESHET_ASSIGN(const Placement placement, Placement::first(std::move(providers)));
   for (const Provider& provider : placement.providers()) {
-    const Result<Placement> known =
-        Member(provider, connect).ask([](Repository& at) -> Result<Placement> { return placement_at(at); });
+    const Result<Placement> known = placement_of(provider, connect);
     if (known) {
       if (!has_all_of(*known, placement)) {
         return fail(Code::failed_precondition, format("provider {} belongs to another repository", provider.id));
       }
-      FRESHET_ASSIGN(const Placement newest, newest_placement(*known, connect));
-      // Whoever formed it may have died before he was done.
-      if (newest.number() == 1) FRESHET_TRY(hand_out(newest, connect));
-      return newest;
+      return newest_placement(*known, connect);
     }
     if (known.error().code() != Code::not_found) return fail(known.error());
   }
-  FRESHET_TRY(check_names_differ(placement, connect));
-  FRESHET_TRY(bring_all_up(placement, connect));
-  FRESHET_TRY(hand_out(placement, connect));
+  if (placement.providers().size() > 1) FRESHET_TRY(check_empty(placement, connect));
+  FRESHET_TRY(bring_all_up(placement, "", connect));
   return placement;
 }
 
 Result<Placement> newest_placement(const Placement& known, const Connect& connect) {
   Placement newest = known;
-  std::map<std::string, Result<Placement>> known_at;
+  std::set<std::string> asked;
   const auto ask = [&](const Provider& provider) {
-    Result<Placement> there =
-        Member(provider, connect).ask([](Repository& at) -> Result<Placement> { return placement_at(at); });
-    if (there && there->number() > newest.number() && has_all_of(*there, known)) newest = *there;
-    known_at.emplace(provider.id, std::move(there));
+    if (!asked.insert(provider.id).second) return;
+    Result<Placement> there = placement_of(provider, connect);
+    if (there && there->number() > newest.number() && has_all_of(*there, known)) newest = *std::move(there);
   };
   for (const Provider& provider : known.providers()) ask(provider);
   const std::vector<Provider> all(newest.providers().begin(), newest.providers().end());
-  for (const Provider& provider : all) {
-    if (!known_at.contains(provider.id)) ask(provider);
-  }
-  // A change that was not finished is finished here, as far as everybody answers; if not, by whoever comes next.
-  const bool lags = std::ranges::any_of(known_at, [&](const auto& one) {
-    const Result<Placement>& there = one.second;
-    return there ? there->number() < newest.number() : there.error().code() == Code::not_found;
-  });
-  if (lags) (void)bring_all_up(newest, connect);
+  for (const Provider& provider : all) ask(provider);
   return newest;
 }
 
 // Before anybody hears of it: what would keep it out is found then, and the others stay as they are.
 Status check_can_join(const Placement& next, const Provider& provider, const Connect& connect) {
   const Member member(provider, connect);
-  const Result<Placement> known = member.ask([](Repository& at) -> Result<Placement> { return placement_at(at); });
+  const Result<Placement> known = placement_of(provider, connect);
   if (!known && known.error().code() != Code::not_found) return fail(known.error());
   if (known && (known->number() >= next.number() || !has_all_of(next, *known))) {
     return fail(Code::failed_precondition, format("provider {} belongs to another repository", provider.id));
@@ -139,34 +138,39 @@ Status check_can_join(const Placement& next, const Provider& provider, const Con
              provider.id, stat.retired_versions, stat.retired_versions == 1 ? "" : "s"));
 }
 
-Result<Placement> join(const Placement& known, const Provider& provider, const Connect& connect, bool* told) {
-  const auto join_next_to = [&](const Placement& newest, bool& tells) -> Result<Placement> {
-    FRESHET_TRY(bring_all_up(newest, connect));
+Result<Placement> join(const Placement& known, const Provider& provider, const Connect& connect, JoinTrace* trace) {
+  JoinTrace ignored;
+  JoinTrace& met = trace == nullptr ? ignored : *trace;
+  met.others_join = false;
+  FRESHET_ASSIGN(const Placement newest, newest_placement(known, connect));
+  const auto is_in = [&](const Placement& placement) {
+    return placement.index_of(provider.id) != placement.providers().size();
+  };
+  if (const auto other = still_joining(newest, provider.id, connect)) {
+    met.others_join = true;
+    return fail(Code::unavailable,
+                format("provider {} ({}) has not finished joining: if it does not run, start it again", other->id,
+                       other->address));
+  }
+  bool tells = is_in(newest);
+  const auto join_next_to_newest = [&]() -> Result<Placement> {
+    FRESHET_TRY(bring_all_up(newest, provider.id, connect));
     Result<Placement> next = newest.with(provider);
     if (!next) return next.error().code() == Code::already_exists ? Result<Placement>(newest) : next;
-    if (newest.index_of(provider.id) == newest.providers().size()) {
-      FRESHET_TRY(check_can_join(*next, provider, connect));
-      FRESHET_TRY(hand_over_early(*next, next->providers()[next->index_of(provider.id)], connect));
-    }
+    if (!is_in(newest)) FRESHET_TRY(check_can_join(*next, provider, connect));
     tells = true;
-    FRESHET_TRY(bring_all_up(*next, connect));
+    FRESHET_TRY(bring_all_up(*next, provider.id, connect));
     return next;
   };
-  for (int tries = 0; tries < kJoinTriesMax; ++tries) {
-    FRESHET_ASSIGN(const Placement newest, newest_placement(known, connect));
-    bool tells = false;
-    Result<Placement> joined = join_next_to(newest, tells);
-    if (joined) return joined;
-    // All are told in one order, so of two that join at the same time one is heard first everywhere, and nobody has
-    // heard of the other; unless that one came after the first was heard by some, and finished it.
-    const Result<Placement> now = newest_placement(newest, connect);
-    const bool others_came_in =
-        now && joined.error().code() == Code::failed_precondition && now->number() > newest.number();
-    const bool is_in = now && now->index_of(provider.id) != now->providers().size();
-    if (told != nullptr && (is_in || (tells && !others_came_in))) *told = true;
-    if (!others_came_in) return joined;
-  }
-  return fail(Code::unavailable, "others join all the time: try again");
+  Result<Placement> joined = join_next_to_newest();
+  if (joined) return joined;
+  // All are told in one order, so of two that join at the same time one is heard first everywhere, and nobody has
+  // heard of the other.
+  const Result<Placement> now = newest_placement(newest, connect);
+  met.others_join = now && now->number() > newest.number() && !is_in(*now);
+  if (tells && !met.others_join) met.told = true;
+  if (!met.others_join) return joined;
+  return fail(Code::unavailable, "another provider joins at this moment: try again");
 }
 
 }  // namespace freshet::cluster

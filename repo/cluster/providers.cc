@@ -1,11 +1,14 @@
 #include "repo/cluster/providers.h"
 
 #include <algorithm>
+#include <thread>
 
+#include "core/clock.h"
 #include "core/env.h"
 #include "core/format.h"
 #include "repo/cluster/cluster_repository.h"
 #include "repo/cluster/membership.h"
+#include "transport/deadline.h"
 
 namespace freshet {
 namespace {
@@ -26,6 +29,10 @@ Result<std::shared_ptr<Repository>> reach_provider(const Provider& provider, con
   return fail(Code::unavailable, format("at {} is another provider, {}", provider.address,
                                         self.value ? *self.value : std::string("which has no id")));
 }
+
+/// Where several join at the same time, each tries again until the one before it is done.
+constexpr Duration kOthersJoinFor = std::chrono::seconds(10);
+constexpr Duration kOthersJoinPause = std::chrono::milliseconds(20);
 
 struct Reached {
   std::string address;
@@ -138,34 +145,45 @@ Result<std::string> provider_id(Repository& own) {
   return *now.value;
 }
 
+namespace {
+
+Result<Placement> join_once(Repository& own, const Provider& self, const Reached& reached,
+                            const RemoteRepositoryOptions& options, cluster::JoinTrace& trace) {
+  const cluster::Connect connect = [&](const Provider& provider) -> Result<std::shared_ptr<Repository>> {
+    if (provider.id == self.id) return std::shared_ptr<Repository>(&own, [](Repository*) {});
+    return reach_provider(provider, options);
+  };
+  Result<Placement> placement = cluster::placement_at(*reached.repository);
+  if (!placement && placement.error().code() == Code::not_found) {
+    FRESHET_ASSIGN(const std::string other, provider_id(*reached.repository));
+    placement = cluster::form({{.id = other, .address = reached.address}}, connect);
+  }
+  if (!placement) return placement;
+  const std::size_t at = placement->index_of(self.id);
+  trace.told = at != placement->providers().size();
+  // Where it has joined, nobody else needs to be there.
+  if (trace.told && placement->providers()[at].address == self.address && cluster::placement_at(own)) {
+    return cluster::newest_placement(*placement, connect);
+  }
+  return cluster::join(*placement, self, connect, &trace);
+}
+
+}  // namespace
+
 Result<Placement> join_providers(Repository& own, const std::string& address, const std::string& joined,
                                  const RemoteRepositoryOptions& options, bool* known) {
   FRESHET_ASSIGN(const std::string id, provider_id(own));
   FRESHET_ASSIGN(const Reached reached, reach(joined, options, address));
   FRESHET_ASSIGN(const std::string other, provider_id(*reached.repository));
   if (other == id) return fail(Code::invalid_argument, joined + " is this provider itself");
-  const Provider self{.id = id, .address = address};
-  const cluster::Connect connect = [&](const Provider& provider) -> Result<std::shared_ptr<Repository>> {
-    if (provider.id == id) return std::shared_ptr<Repository>(&own, [](Repository*) {});
-    return reach_provider(provider, options);
-  };
-  Result<Placement> placement = cluster::placement_at(*reached.repository);
-  if (placement) {
-    const std::size_t at = placement->index_of(id);
-    const bool is_there = at != placement->providers().size();
-    if (is_there && known != nullptr) *known = true;
-    if (is_there && placement->providers()[at].address == address) {
-      // Where nobody could tell it when it joined, that is tried again, and said.
-      FRESHET_ASSIGN(const Placement newest, cluster::newest_placement(*placement, connect));
-      if (cluster::placement_at(own)) return newest;
-      return cluster::join(newest, newest.providers()[newest.index_of(id)], connect, known);
-    }
+  const Time deadline = deadline_in(kOthersJoinFor);
+  for (;;) {
+    cluster::JoinTrace trace;
+    Result<Placement> placement = join_once(own, {.id = id, .address = address}, reached, options, trace);
+    if (known != nullptr) *known = trace.told;
+    if (placement || !trace.others_join || system_clock().now() >= deadline) return placement;
+    std::this_thread::sleep_for(kOthersJoinPause);
   }
-  if (!placement && placement.error().code() == Code::not_found) {
-    placement = cluster::form({{.id = other, .address = reached.address}}, connect);
-  }
-  if (!placement) return placement;
-  return cluster::join(*placement, self, connect, known);
 }
 
 }  // namespace freshet

@@ -200,6 +200,9 @@ TEST_F(ServedCluster, OneAddressLeadsToAllAndOthersJoinByIt) {
   ASSERT_TRUE(joined) << joined.error().message();
   EXPECT_EQ(joined->providers().size(), 4u);
   EXPECT_EQ(join_providers(*later, address, served_[2].provider.address).value(), *joined) << "once is enough";
+  served_[0].server.reset();
+  EXPECT_EQ(join_providers(*later, address, served_[2].provider.address).value(), *joined) << "also while one is away";
+  start(served_[0]);
 
   const auto repository = open_providers("ipc://" + folder_ + "/nobody," + address);
   ASSERT_TRUE(repository) << repository.error().message();
