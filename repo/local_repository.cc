@@ -14,14 +14,9 @@ Status check_format(Backend& backend) {
     if (backend.read_only()) return {};
     return backend.apply({Backend::Put{std::string(kFormatKey), std::to_string(kRepositoryFormat)}});
   }
-  const Result<std::uint64_t> number = parse_number(*stored);
-  if (!number) return fail(Code::corrupt, "the repository's format record is damaged");
-  if (*number > kRepositoryFormat) {
-    return fail(Code::unsupported,
-                format("the repository has format {}; this build reads formats up to {}", *number, kRepositoryFormat));
-  }
+  FRESHET_TRY(check_format_number(*stored));
   // What format 1 stored stays as it is and can be read; what is stored from now on, its builds would misread.
-  if (*number < kRepositoryFormat && !backend.read_only()) {
+  if (*parse_number(*stored) < kRepositoryFormat && !backend.read_only()) {
     return backend.apply({Backend::Put{std::string(kFormatKey), std::to_string(kRepositoryFormat)}});
   }
   return {};

@@ -82,6 +82,15 @@ Placed placed_from(const stored::Placed& stored) {
 
 }  // namespace
 
+Status check_format_number(std::string_view stored) {
+  const Result<std::uint64_t> number = parse_number(stored);
+  if (!number) return fail(Code::corrupt, "the repository's format record is damaged");
+  if (*number <= kRepositoryFormat) return {};
+  return fail(Code::unsupported,
+              format("the repository has format {}; this build reads formats up to {}: use a newer build", *number,
+                     kRepositoryFormat));
+}
+
 std::string segment_key(const SegmentName& segment) {
   std::string key;
   key.reserve(kSegmentKeyBytes);

@@ -28,6 +28,9 @@ inline constexpr std::string_view kReferrerPrefix = "x/";
 inline constexpr std::string_view kGivenUpPrefix = "g/";
 inline constexpr std::size_t kPinHolderBytesMax = 256;
 
+/// Of the record `format`. unsupported for the number of a newer build; corrupt for what is no number.
+Status check_format_number(std::string_view stored);
+
 /// Of a segment's blob: 36 bytes, whose order is the order of segment names.
 std::string segment_key(const SegmentName& segment);
 std::optional<SegmentName> parse_segment_key(std::string_view key);

@@ -15,6 +15,7 @@
 #include <rocksdb/table.h>
 #include "core/format.h"
 #include "repo/chunk_memory.h"
+#include "repo/records.h"
 #include "repo/rocks_blocks.h"
 #include "repo/table_files.h"
 
@@ -178,6 +179,31 @@ Status open_status(const rocksdb::Status& status, const std::string& folder) {
   return opened;
 }
 
+// RocksDB writes as soon as it opens a database as its owner does. So the format's number is read first, without
+// writing, and of the records alone. Where it cannot be read, opening tells why.
+Status refuse_newer_format(const RocksOptions& options, rocksdb::Env* env) {
+  rocksdb::DBOptions settings;
+  settings.env = env;
+  settings.info_log = std::make_shared<NoDiary>();
+  settings.max_open_files = 64;
+  settings.skip_stats_update_on_db_open = true;
+  const std::vector<rocksdb::ColumnFamilyDescriptor> records = {
+      {rocksdb::kDefaultColumnFamilyName,
+       record_options(rocksdb::NewLRUCache(1 << 20), Family::records, Indexes::late)}};
+  std::vector<rocksdb::ColumnFamilyHandle*> families;
+  rocksdb::DB* opened = nullptr;
+  const rocksdb::Status status = rocksdb::DB::OpenForReadOnly(settings, options.folder, records, &families, &opened);
+  const std::unique_ptr<rocksdb::DB> db(opened);
+  if (!status.ok()) return {};
+  std::string stored;
+  const bool is_there = db->Get({}, families[0], rocksdb::Slice(kFormatKey.data(), kFormatKey.size()), &stored).ok();
+  for (rocksdb::ColumnFamilyHandle* family : families) db->DestroyColumnFamilyHandle(family);
+  if (!is_there) return {};
+  Status readable = check_format_number(stored);
+  if (readable || readable.error().code() != Code::unsupported) return {};
+  return fail(std::move(readable).error().with_context("open the repository " + options.folder));
+}
+
 // What a crash left half-written. Best effort: the names are not used again anyway.
 void empty_incoming(const std::string& folder) {
   std::error_code error;
@@ -254,6 +280,10 @@ Result<std::unique_ptr<RocksStore>> RocksStore::open(const RocksOptions& options
   store->env = rocksdb::NewCompositeEnv(make_table_file_system());
   rocksdb::DBOptions settings = db_options(options, store->events);
   settings.env = store->env.get();
+  std::error_code ignored;
+  if (!options.read_only && fs::exists(fs::path(options.folder) / "CURRENT", ignored)) {
+    FRESHET_TRY(refuse_newer_format(options, store->env.get()));
+  }
   Database opened;
   FRESHET_TRY(open_status(open_somehow(options, settings, opened), options.folder));
   store->db = std::move(opened.db);

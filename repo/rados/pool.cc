@@ -10,6 +10,7 @@
 
 #include "core/env.h"
 #include "core/format.h"
+#include "repo/records.h"
 
 namespace freshet::rados {
 namespace {
@@ -117,6 +118,7 @@ Result<std::unique_ptr<Pool>> Pool::open(const RadosOptions& options) {
   std::unique_ptr<Pool> pool(new Pool(*loaded, options));
   FRESHET_TRY(pool->connect());
   if (options.read_only || !options.create) FRESHET_TRY(pool->look());
+  FRESHET_TRY(pool->refuse_newer_format());
   if (!options.read_only) FRESHET_TRY(pool->own());
   return pool;
 }
@@ -181,6 +183,16 @@ Status Pool::look() const {
   if (answer == -ENOENT || answer == -ENODATA) return fail(Code::not_found, context("there is no repository"));
   if (answer < 0) return fail(error_from(answer, context("look for it")));
   return {};
+}
+
+// Before anything is written, the claim too.
+Status Pool::refuse_newer_format() const {
+  const Result<std::string> stored = get(kRecords, kFormatKey);
+  if (!stored && stored.error().code() == Code::not_found) return {};
+  if (!stored) return fail(stored.error());
+  Status readable = check_format_number(*stored);
+  if (readable || readable.error().code() != Code::unsupported) return {};
+  return fail(Code::unsupported, context(readable.error().message()));
 }
 
 Status Pool::own() {

@@ -141,7 +141,7 @@ TEST_F(Damage, ANewerFormatIsRefused) {
   const auto refused = Repository::open(std::make_unique<FaultBackend>(backend_, FaultBackend::Plan{}), {});
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code(), Code::unsupported);
-  EXPECT_EQ(refused.error().message(), "the repository has format 3; this build reads formats up to 2");
+  EXPECT_EQ(refused.error().message(), "the repository has format 3; this build reads formats up to 2: use a newer build");
   ASSERT_TRUE(backend_->apply({Backend::Put{"format", "two"}}));
   const auto damaged = Repository::open(std::make_unique<FaultBackend>(backend_, FaultBackend::Plan{}), {});
   EXPECT_EQ(damaged.error().code(), Code::corrupt);

@@ -6,10 +6,14 @@
 
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <map>
+#include <string>
 #include <thread>
 
 #include <rocksdb/db.h>
 #include "core/file_descriptor.h"
+#include "repo/repository.h"
 #include "tests/repo/world.h"
 #include "tests/support/temporary_folder.h"
 
@@ -41,6 +45,40 @@ TEST(RocksFolder, OneThatIsFullOfSomethingElseIsLeftAlone) {
   const auto file = open_rocks_backend({.folder = folder / "thesis.txt"});
   ASSERT_FALSE(file);
   EXPECT_NE(file.error().message().find("thesis.txt"), std::string::npos);
+}
+
+/// What lies in a folder: each file's bytes by its name.
+std::map<std::string, std::string> files_in(const std::string& folder) {
+  std::map<std::string, std::string> files;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
+    if (!entry.is_regular_file()) continue;
+    std::ifstream file(entry.path(), std::ios::binary);
+    files[entry.path()] = std::string(std::istreambuf_iterator<char>(file), {});
+  }
+  return files;
+}
+
+TEST(RocksFolder, OneOfANewerFormatIsLeftAsItIs) {
+  const TemporaryFolder folder;
+  const std::string store = folder / "store";
+  {
+    const auto repository = Repository::open(open_rocks_backend({.folder = store}).value(), {});
+    ASSERT_TRUE(repository) << repository.error().message();
+  }
+  {
+    const auto backend = open_rocks_backend({.folder = store});
+    ASSERT_TRUE(backend);
+    ASSERT_TRUE((*backend)->apply({Backend::Put{"format", "3"}}));
+  }
+  std::ofstream(store + "/incoming/7.sst") << "a put of the newer build";
+  const auto before = files_in(store);
+  const auto refused = open_rocks_backend({.folder = store});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), Code::unsupported);
+  EXPECT_EQ(refused.error().message(), "open the repository " + store +
+                                           ": the repository has format 3; this build reads formats up to 2: use a "
+                                           "newer build");
+  EXPECT_EQ(files_in(store), before);
 }
 
 TEST(RocksFolder, IsOwnedOnce) {
