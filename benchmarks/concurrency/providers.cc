@@ -232,7 +232,7 @@ Status provide(const std::string& backend, const std::string& folder, std::uint6
     FRESHET_ASSIGN(keeps, open_rocks_backend({.folder = folder}));
   }
   FRESHET_ASSIGN(const auto repository, Repository::open(std::move(keeps), {}));
-  FRESHET_ASSIGN(const auto server, RepositoryServer::open(*repository, {.address = "tcp://127.0.0.1:*"}));
+  FRESHET_ASSIGN(const auto server, RepositoryServer::open(*repository, {.address = "tcp://127.0.0.1:*", .channels = "auto,shm"}));
   std::cout << server->address() << std::endl;
   char byte = 0;
   while (::read(STDIN_FILENO, &byte, 1) > 0) {

@@ -107,7 +107,8 @@ void add_offer(CLI::App& command, std::string& channels, bool has_lanes) {
       [kinds, has_lanes](std::string& text) -> std::string {
         if (text == "auto" || text == "none") return {};
         for (const std::string& one : split_list(text)) {
-          if (one != "ucx" && one != "zmq" && !(has_lanes && one == "shm")) return text + ": auto, none or of " + kinds;
+          if (one == "ucx" || one == "zmq" || (has_lanes && (one == "shm" || one == "auto"))) continue;
+          return text + ": auto, none or of " + kinds;
         }
         return {};
       },
@@ -116,7 +117,8 @@ void add_offer(CLI::App& command, std::string& channels, bool has_lanes) {
       .add_option("--offer", channels,
                   "how others may fetch bytes from here over TCP" +
                       std::string(has_lanes ? ", or in shared memory (shm)" : "") +
-                      ": auto (default), none, or kinds with commas: " + kinds)
+                      ": auto (default" + (has_lanes ? "; without shm" : "") +
+                      "), none, or kinds with commas: " + kinds)
       ->check(known);
 }
 

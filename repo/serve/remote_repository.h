@@ -27,7 +27,7 @@ struct RemoteRepositoryOptions {
   Duration silence = std::chrono::seconds(3);
   /// How often the pins that were taken through this object are renewed while it lives (repo/pin_terms.h).
   Duration renew_pins = kPinLease / 4;
-  /// Through what tensors go: "auto", "shm" (lanes: memory that is shared with a server of this user on this host), one
+  /// Through what tensors go: "auto", "shm" (lanes: memory shared with a server of this user on this host that offers them), one
   /// of the kinds of data channels that the server may offer ("ucx", "zmq"; for reads), or "none". Where there is none,
   /// or it breaks, they go over the connection as all else does.
   std::string channels = "auto";

@@ -414,10 +414,9 @@ void Server::send(const Peer& peer, Encoded message) {
 
 namespace {
 
-/// Whether lanes are among the channels, which leaves the others. With keys there are none: who has one need not be of
-/// this user.
+/// Whether lanes are among the channels, which leaves the others. They are by their name alone, and never with keys: the
+/// owner of a key need not be of this user.
 bool take_lanes(std::string& channels, bool has_keys) {
-  if (channels == "auto") return !has_keys;
   bool has_lanes = false;
   std::string others;
   for (std::size_t from = 0; from <= channels.size();) {

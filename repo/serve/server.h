@@ -27,9 +27,9 @@ struct RepositoryServerOptions {
   std::size_t clients_max = 1024;
   /// What the tensors of puts that are under way may take of this process's memory; those that find no room wait.
   std::uint64_t upload_bytes_max = std::uint64_t{8} << 30;
-  /// How tensors may come and go beside the connection: "auto" for all that makes sense on this address, "none", or
-  /// kinds ("shm", "shm,zmq"). "shm": lanes, memory that is shared with clients of this user on this host, for puts and
-  /// large reads; never where there are keys. "ucx", "zmq": data channels for large reads
+  /// How tensors may come and go beside the connection: "auto" for the data channels that make sense on this address,
+  /// "none", or kinds ("zmq", "auto,shm"). "shm", which "auto" leaves out: lanes, memory that is shared with clients of
+  /// this user on this host, for puts and large reads; never where there are keys. "ucx", "zmq": data channels for large reads
   /// (transport/channel/channel.h). The same security: ucx on loopback and trusted fabrics alone, zmq with the keys of
   /// `security` where there are any. What has none of them goes over the same connection as all else.
   std::string channels = "auto";

@@ -55,7 +55,7 @@ class ServedCluster : public ::testing::Test {
     one.repository = open_or_die(std::make_unique<FaultBackend>(one.disk, FaultBackend::Plan()));
   }
   static void start(Served& one) {
-    auto server = RepositoryServer::open(*one.repository, {.address = one.provider.address});
+    auto server = RepositoryServer::open(*one.repository, {.address = one.provider.address, .channels = "auto,shm"});
     ASSERT_TRUE(server) << server.error().message();
     one.server = std::move(*server);
   }

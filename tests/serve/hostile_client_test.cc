@@ -60,7 +60,7 @@ class RawClient {
 class HostileClient : public testing::Test {
  protected:
   void SetUp() override {
-    auto server = RepositoryServer::open(*local_, {.address = address_, .security = {}});
+    auto server = RepositoryServer::open(*local_, {.address = address_, .security = {}, .channels = "auto,shm"});
     ASSERT_TRUE(server) << server.error().message();
     server_ = std::move(*server);
   }

@@ -18,7 +18,7 @@ namespace {
 
 class LanesTest : public testing::Test {
  protected:
-  std::unique_ptr<RepositoryServer> serve(RepositoryServerOptions options = {}) {
+  std::unique_ptr<RepositoryServer> serve(RepositoryServerOptions options = {.channels = "auto,shm"}) {
     options.address = address_;
     auto server = RepositoryServer::open(*local_, options);
     EXPECT_TRUE(server) << server.error().message();
@@ -99,7 +99,7 @@ TEST_F(LanesTest, LittleAndWhoWantsNoneUsesTheConnection) {
 TEST_F(LanesTest, AServerOffersThemOrNot) {
   std::uint64_t sequence = 0;
   for (const auto& [channels, has_lanes] : std::vector<std::pair<std::string, bool>>{
-           {"none", false}, {"zmq", false}, {"shm", true}, {"zmq,shm", true}, {"auto", true}}) {
+           {"none", false}, {"zmq", false}, {"auto", false}, {"shm", true}, {"zmq,shm", true}, {"auto,shm", true}}) {
     const auto server = serve({.channels = channels});
     const auto remote = connect(*server);
     ++sequence;
@@ -119,7 +119,8 @@ TEST_F(LanesTest, WithKeysThereAreNone) {
   const std::string server_key = make("server");
   const std::string friend_key = make("friend");
   address_ = "tcp://127.0.0.1:*";
-  const auto server = serve({.security = {.key_file = server_key, .allow_file = friend_key + ".pub"}});
+  const auto server = serve(
+      {.security = {.key_file = server_key, .allow_file = friend_key + ".pub"}, .channels = "auto,shm"});
   const auto remote =
       connect_repository(server->address(), {.security = {.key_file = friend_key, .server_key = server_key + ".pub"}});
   ASSERT_TRUE(remote) << remote.error().message();
@@ -218,7 +219,7 @@ TEST_F(LanesTest, WhatALaneDoesNotBringComesOverTheConnection) {
 }
 
 TEST_F(LanesTest, ALeaseThatRunsOutDoesNotFailTheRead) {
-  const auto server = serve({.lease = std::chrono::nanoseconds(1)});
+  const auto server = serve({.channels = "auto,shm", .lease = std::chrono::nanoseconds(1)});
   const TestVersion one = version(1);
   ASSERT_TRUE(put(*local_, one));
   EXPECT_EQ(read_all(*connect(*server), {.model = "net"}).value(), one.bytes);

@@ -93,7 +93,7 @@ TEST_F(ServerProcess, OneThatIsKilledWhileItIsReadEndsTheRead) {
 /// The client is the child here.
 TEST_F(ServerProcess, AClientThatIsKilledInTheMiddleOfAPutLeavesNothing) {
   const auto local = open_or_die(make_memory_backend());
-  const auto server = RepositoryServer::open(*local, {.address = address_});
+  const auto server = RepositoryServer::open(*local, {.address = address_, .channels = "auto,shm"});
   ASSERT_TRUE(server) << server.error().message();
   child_ = std::make_unique<ChildProcess>(std::vector<std::string>{FRESHET_SERVE_PEER, address_, "put"});
   ASSERT_EQ(child_->line(), "half");
