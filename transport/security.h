@@ -18,8 +18,9 @@ struct SecurityOptions {
   /// This side's secret, a file that nobody else may read. Empty: no keys.
   std::string key_file;
   /// A publisher's list of the clients that it admits, a public key and a label a line. Read again when it changes: who
-  /// is added may come in at once, who is taken off loses its connections. With the word "operator" before the key its
-  /// owner may also say what is current (rollback, release, commit).
+  /// is added may come in at once, who is taken off loses its connections. Who stands there may read. With the word
+  /// "writer" before the key its owner may also store versions in a repository; with "operator" also say what is
+  /// current (rollback, release, commit), and retire, collect garbage, move aliases and change the placement.
   std::string allow_file;
   /// For a subscriber: the public key of the publisher, or the file that has it.
   std::string server_key;

@@ -11,6 +11,7 @@
 #include "core/env.h"
 #include "core/format.h"
 #include "repo/serve/answers.h"
+#include "repo/serve/rights.h"
 #include "repo/serve/workers.h"
 #include "transport/deadline.h"
 #include "transport/security/authenticator.h"
@@ -277,8 +278,12 @@ void Server::take_question(const Peer& peer, Question question, const std::vecto
       return machine_.on_chunk(peer, chunk.upload(), chunk.offset(), bytes_of(parts[2]), at);
     }
     case wire::Ask::Abandon: return machine_.on_abandon(peer, request.body_as_Abandon()->upload(), at);
-    default: return machine_.on_call(peer, request.request(), std::move(question), at);
+    default: break;
   }
+  if (authenticator_ != nullptr && !authenticator_->may(needed_right(request), sender_key(parts[1]))) {
+    return machine_.on_refused(peer, request.request(), missing_right(request), at);
+  }
+  machine_.on_call(peer, request.request(), std::move(question), at);
 }
 
 void Server::post(Worked worked) {
@@ -414,8 +419,8 @@ void Server::send(const Peer& peer, Encoded message) {
 
 namespace {
 
-/// Whether lanes are among the channels, which leaves the others. They are by their name alone, and never with keys: the
-/// owner of a key need not be of this user.
+/// Whether lanes are among the channels, which leaves the others. They are by their name alone, and never with keys:
+/// the owner of a key need not be of this user.
 bool take_lanes(std::string& channels, bool has_keys) {
   bool has_lanes = false;
   std::string others;

@@ -133,6 +133,12 @@ void ServerMachine::on_call(const Peer& peer, std::uint64_t request, Question qu
   actions_.push_back(action::Run{.ticket = ticket, .session = session->session, .question = std::move(question)});
 }
 
+void ServerMachine::on_refused(const Peer& peer, std::uint64_t request, Error error, Time now) {
+  if (session_of(peer, request, now) == nullptr) return;
+  if (request == 0) return on_broken(peer, "a request has a number twice, or none");
+  refuse(peer, request, std::move(error));
+}
+
 ServerMachine::Call* ServerMachine::call_of(const Peer& peer, std::uint64_t request, Ticket* ticket) {
   const auto session = sessions_.find(peer);
   if (session == sessions_.end()) return nullptr;

@@ -150,6 +150,8 @@ class ServerMachine {
   void on_ping(const Peer& peer, Time now);
   void on_bye(const Peer& peer);
   void on_call(const Peer& peer, std::uint64_t request, Question question, Time now);
+  /// A question that its client has no right to.
+  void on_refused(const Peer& peer, std::uint64_t request, Error error, Time now);
   void on_chunk(const Peer& peer, std::uint64_t request, std::uint64_t offset, Bytes chunk, Time now);
   /// Bytes of an upload that stand in its lane.
   void on_announced(const Peer& peer, std::uint64_t request, std::uint64_t offset, std::uint64_t bytes, Time now);

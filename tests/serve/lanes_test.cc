@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <fstream>
 #include <thread>
 
 #include "repo/serve/remote_repository.h"
@@ -119,8 +120,9 @@ TEST_F(LanesTest, WithKeysThereAreNone) {
   const std::string server_key = make("server");
   const std::string friend_key = make("friend");
   address_ = "tcp://127.0.0.1:*";
-  const auto server = serve(
-      {.security = {.key_file = server_key, .allow_file = friend_key + ".pub"}, .channels = "auto,shm"});
+  std::ofstream(folder_ / "allow") << "writer " << read_public_key(friend_key + ".pub")->text() << "\n";
+  const auto server =
+      serve({.security = {.key_file = server_key, .allow_file = folder_ / "allow"}, .channels = "auto,shm"});
   const auto remote =
       connect_repository(server->address(), {.security = {.key_file = friend_key, .server_key = server_key + ".pub"}});
   ASSERT_TRUE(remote) << remote.error().message();

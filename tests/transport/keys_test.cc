@@ -111,10 +111,12 @@ TEST_F(Keys, AnOperatorIsNamedBeforeItsKeyAndNowhereElse) {
   const auto opened = [&](const std::string& text) { return AllowList::open(write_file("allow", text)); };
   const auto list = opened("operator " + key + " ann's laptop\n" + other + " operator\n");
   ASSERT_TRUE(list) << list.error().message();
-  EXPECT_EQ(*list->keys(), (AllowedKeys{{key, {.label = "ann's laptop", .is_operator = true}},
-                                        {other, {.label = "operator", .is_operator = false}}}));
-  EXPECT_TRUE(opened(key + "\noperator\t" + key)->keys()->at(key).is_operator);
-  EXPECT_FALSE(opened("operator " + key + "\n" + key)->keys()->at(key).is_operator);
+  EXPECT_EQ(*list->keys(), (AllowedKeys{{key, {.label = "ann's laptop", .right = Right::operate}},
+                                        {other, {.label = "operator", .right = Right::read}}}));
+  EXPECT_EQ(opened(key + "\noperator\t" + key)->keys()->at(key).right, Right::operate);
+  EXPECT_EQ(opened("operator " + key + "\n" + key)->keys()->at(key).right, Right::read);
+  EXPECT_EQ(opened("writer " + key + " writer")->keys()->at(key).right, Right::write);
+  EXPECT_FALSE(opened("writer operator " + key));
   for (const std::string& line : {std::string("operator"), "operator" + key, "operators " + key,
                                   "operator operator " + key, "Operator " + key, key + " operator " + key + "\x01"}) {
     EXPECT_FALSE(opened(line)) << line;

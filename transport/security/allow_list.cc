@@ -1,6 +1,8 @@
 #include "transport/security/allow_list.h"
 
+#include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include "core/format.h"
 
@@ -18,15 +20,28 @@ bool is_recent(const timespec& time) {
   return ns > system_clock().unix_ns() - kTimesAdvanceNs;
 }
 
+/// A line without the word writer, and whether it had it. Operators are those of parse_key_line().
+std::pair<std::string_view, bool> without_writer(std::string_view line) {
+  constexpr std::string_view kBlanks = " \t\r";
+  const std::size_t begin = std::min(line.find_first_not_of(kBlanks), line.size());
+  const std::string_view rest = line.substr(begin);
+  const bool is_writer = rest.substr(0, rest.find_first_of(kBlanks)) == word_of(Right::write);
+  return {is_writer ? rest.substr(word_of(Right::write).size()) : line, is_writer};
+}
+
 Result<AllowedKeys> parse(const std::string& path, std::string_view text) {
   AllowedKeys keys;
   for (std::size_t number = 1; !text.empty(); ++number) {
     const std::size_t end = std::min(text.find('\n'), text.size());
-    Result<std::optional<KeyLine>> line = parse_key_line(text.substr(0, end));
+    const auto [said, is_writer] = without_writer(text.substr(0, end));
+    Result<std::optional<KeyLine>> line = parse_key_line(said);
+    if (is_writer && line && (!*line || (*line)->is_operator)) {
+      line = fail(Code::invalid_argument, "behind the word writer stands no public key (40 characters of Z85)");
+    }
     if (!line) return fail(std::move(line).error().with_context(format("{}:{}", path, number)));
     if (*line) {
-      keys.insert_or_assign((*line)->key.text(),
-                            AllowedKey{.label = (*line)->label, .is_operator = (*line)->is_operator});
+      const Right right = (*line)->is_operator ? Right::operate : is_writer ? Right::write : Right::read;
+      keys.insert_or_assign((*line)->key.text(), AllowedKey{.label = (*line)->label, .right = right});
     }
     if (keys.size() > kAllowedKeysMax) {
       return fail(Code::invalid_argument, format("{} has more than {} keys", path, kAllowedKeysMax));
@@ -37,6 +52,14 @@ Result<AllowedKeys> parse(const std::string& path, std::string_view text) {
 }
 
 }  // namespace
+
+std::string_view word_of(Right right) {
+  switch (right) {
+    case Right::write: return "writer";
+    case Right::operate: return "operator";
+    default: return "";
+  }
+}
 
 bool AllowList::Stamp::operator==(const Stamp& other) const {
   return inode == other.inode && bytes == other.bytes && equal(written, other.written) &&

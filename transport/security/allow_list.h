@@ -1,9 +1,10 @@
 #pragma once
 
 /// The clients that a publisher admits: a file of public keys, one a line, each with a label if its writer likes, and
-/// with the word "operator" before it if its owner may say what is current (transport/security/keys.h has the form of a
-/// line). Of two lines with one key the later counts. The file is read again when it has changed.
+/// with the word "writer" or "operator" before it if its owner may do more than read (transport/security/keys.h has the
+/// form of a line). Of two lines with one key the later counts. The file is read again when it has changed.
 
+#include <cstdint>
 #include <ctime>
 #include <functional>
 #include <map>
@@ -20,9 +21,16 @@ namespace freshet {
 
 inline constexpr std::size_t kAllowedKeysMax = 65536;
 
+/// What the owner of a key may do, each with all that comes before it. `read`: follow, fetch, match, get. `write`:
+/// store versions in a repository, and say more of them. `operate`: say what is current, and change what others rely
+/// on.
+enum class Right : std::uint8_t { read, write, operate };
+/// The word before a key that gives the right; empty for read.
+std::string_view word_of(Right right);
+
 struct AllowedKey {
   std::string label;
-  bool is_operator = false;
+  Right right = Right::read;
   bool operator==(const AllowedKey&) const = default;
 };
 /// Immutable. By the key's text.

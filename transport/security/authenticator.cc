@@ -81,13 +81,14 @@ std::shared_ptr<const AllowedKeys> Authenticator::keys() const {
 
 bool Authenticator::allows(std::string_view key_text) const { return keys()->contains(key_text); }
 
-Status Authenticator::may_activate(std::string_view key_text) const {
+Status Authenticator::may(Right needed, std::string_view key_text) const {
   const auto keys = this->keys();
   const auto at = keys->find(key_text);
-  if (at != keys->end() && at->second.is_operator) return {};
+  if (at != keys->end() && at->second.right >= needed) return {};
   const std::string label = at == keys->end() || at->second.label.empty() ? "" : format(" ({})", at->second.label);
   return fail(Code::failed_precondition,
-              format("{}{} is no operator in {}: its line does not begin with that word", key_text, label, list_path_));
+              format("{}{} is no {} in {}: its line does not begin with that word", key_text, label,
+                     needed == Right::read ? std::string_view("reader") : word_of(needed), list_path_));
 }
 
 void Authenticator::run() {

@@ -31,9 +31,10 @@ class Authenticator {
 
   /// Whether the key of this text (a message's "User-Id") is on the list now. Any thread.
   bool allows(std::string_view key_text) const FRESHET_EXCLUDES(mutex_);
-  /// Whether its owner may make another version current; the error names key and list, for a log of this side's. Any
-  /// thread.
-  Status may_activate(std::string_view key_text) const FRESHET_EXCLUDES(mutex_);
+  /// Whether its owner has the right now; the error names key and list, for a log of this side's. Any thread.
+  Status may(Right needed, std::string_view key_text) const FRESHET_EXCLUDES(mutex_);
+  /// Whether its owner may make another version current: operators may.
+  Status may_activate(std::string_view key_text) const { return may(Right::operate, key_text); }
   /// Grows with each change of the list. Any thread.
   std::uint64_t changes() const { return changes_; }
   /// Handshakes refused so far. Any thread.

@@ -120,9 +120,10 @@ Result<std::optional<KeyLine>> parse_key_line(std::string_view line) {
   const std::string_view label = trimmed(line.substr(end));
   // Not the text itself: who lists a secret by mistake should not find it in a log.
   if (!is_key(line.substr(0, end))) {
-    return fail(Code::invalid_argument,
-                "this is no public key (40 characters of Z85) with or without the word operator before it, and a "
-                "comment begins with \"# \"");
+    return fail(
+        Code::invalid_argument,
+        "this is no public key (40 characters of Z85) with or without the word writer or operator before it, and a "
+        "comment begins with \"# \"");
   }
   FRESHET_ASSIGN(PublicKey key, PublicKey::parse("public key", line.substr(0, end)));
   if (!label.empty()) FRESHET_TRY(check_label("label", label, kKeyLabelBytesMax));

@@ -6,8 +6,9 @@
 /// A secret file has mode 0600 and one line, "curve-secret KEY". Its public key lies beside it in NAME.pub, in the form
 /// of a line of an allow-list ("KEY label"), so that appending the one to the other admits its owner. Lines that are
 /// empty, or "#" alone, or begin with "# " say nothing; Z85 has '#' in its alphabet, so a comment needs the blank. In
-/// an allow-list a line may be "operator KEY label": whose key it is may say what is current besides. The word stands
-/// before the key, so that no label, which is the name of somebody's file, can be taken for it.
+/// an allow-list a line may be "writer KEY label" or "operator KEY label": its owner may do more than read
+/// (transport/security/allow_list.h). The word stands before the key, so that no label, which is the name of somebody's
+/// file, can be taken for it.
 
 #include <array>
 #include <compare>
