@@ -262,6 +262,7 @@ void ServerMachine::invite_waiting(Time now) {
     call.has_room = true;
     call.invited = true;
     call.moved = now;
+    call.begun = now;
     if (!call.upload->reserve()) {
       fail_call(ticket, Error(Code::out_of_space, format("no memory for {} bytes", call.upload->bytes())));
       continue;
@@ -301,12 +302,29 @@ void ServerMachine::fail_call(Ticket ticket, Error error) {
   end_call(ticket);
 }
 
-/// One that comes in a lane stalls when its client could write and does not; while the lane is mostly full, it is the
-/// storing that takes long.
-bool ServerMachine::is_stalled(const Call& call, Time now) const {
-  if (!call.invited || now - call.moved <= limits_.stall) return false;
+/// One that comes in a lane waits for its client when that could write and does not; while the lane is mostly full, it
+/// is the storing that takes long.
+bool ServerMachine::is_waited_for(const Call& call) const {
+  if (!call.invited) return false;
   const LaneStream* const stream = call.upload->stream();
   return stream == nullptr || call.uncredited <= stream->window() / 2;
+}
+
+bool ServerMachine::is_stalled(const Call& call, Time now) const {
+  return is_waited_for(call) && now - call.moved > limits_.stall;
+}
+
+bool ServerMachine::is_too_slow(const Call& call, bool crowded, Time now) const {
+  if (!is_waited_for(call)) return false;
+  const std::uint64_t rate = crowded ? limits_.upload_rate_min_crowded : limits_.upload_rate_min;
+  const Duration spent = now - call.begun - limits_.stall;
+  if (spent <= Duration::zero()) return false;
+  const auto seconds = static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::seconds>(spent).count());
+  return call.upload->received() / std::max<std::uint64_t>(rate, 1) < seconds;
+}
+
+bool ServerMachine::is_crowded() const {
+  return std::ranges::any_of(waiting_, [&](Ticket ticket) { return calls_.contains(ticket); });
 }
 
 void ServerMachine::on_tick(Time now) {
@@ -315,14 +333,17 @@ void ServerMachine::on_tick(Time now) {
     if (now - at->second.heard > limits_.silence) end_session(at);
     at = next;
   }
-  std::vector<Ticket> stalled;
+  const bool crowded = is_crowded();
+  std::vector<std::pair<Ticket, const char*>> ended;
   for (const auto& [ticket, call] : calls_) {
-    if (is_stalled(call, now)) stalled.push_back(ticket);
+    if (is_stalled(call, now)) {
+      ended.emplace_back(ticket, "no bytes of its tensors came for too long");
+    } else if (is_too_slow(call, crowded, now)) {
+      ended.emplace_back(ticket, "its tensors came too slowly, and it lost its room: put it again over a faster connection");
+    }
   }
-  std::sort(stalled.begin(), stalled.end());
-  for (const Ticket ticket : stalled) {
-    fail_call(ticket, Error(Code::timed_out, "no bytes of its tensors came for too long"));
-  }
+  std::sort(ended.begin(), ended.end());
+  for (const auto& [ticket, why] : ended) fail_call(ticket, Error(Code::timed_out, why));
   invite_waiting(now);
 }
 

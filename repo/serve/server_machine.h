@@ -87,6 +87,10 @@ struct ServerLimits {
   std::size_t streams_max = 8;                           ///< Uploads from lanes at the same time.
   Duration silence = std::chrono::seconds(10);           ///< Of a client, which pings each second.
   Duration stall = std::chrono::seconds(60);             ///< Of an upload whose client goes on pinging.
+  /// So many bytes a second an upload must bring at least, all in all, after a first `stall`: or it loses its room. The
+  /// second number counts while others wait for room.
+  std::uint64_t upload_rate_min = std::uint64_t{64} << 10;
+  std::uint64_t upload_rate_min_crowded = std::uint64_t{1} << 20;
 };
 
 namespace action {
@@ -190,6 +194,7 @@ class ServerMachine {
     bool invited = false;            ///< Its client was told, and has not sent everything.
     std::uint64_t uncredited = 0;
     Time moved{};
+    Time begun{};  ///< When its client was invited.
   };
   using Sessions = std::unordered_map<Peer, Session>;
 
@@ -202,7 +207,10 @@ class ServerMachine {
   void fail_call(Ticket ticket, Error error);
   void invite_waiting(Time now);
   void release_room(Call& call);
+  bool is_waited_for(const Call& call) const;
   bool is_stalled(const Call& call, Time now) const;
+  bool is_too_slow(const Call& call, bool crowded, Time now) const;
+  bool is_crowded() const;
   void refuse(const Peer& peer, std::uint64_t request, Error error);
 
   const ServerLimits limits_;

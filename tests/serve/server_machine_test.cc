@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <random>
 
 namespace freshet::rpc {
@@ -276,6 +277,47 @@ TEST(ServerMachine, WhatIsLargerThanItsRoomIsRefusedAndWhatFindsNoneWaits) {
   ASSERT_EQ(actions.size(), 2u);
   EXPECT_EQ(std::get<action::Refuse>(actions[0]).error.code(), Code::cancelled);
   EXPECT_EQ(std::get<action::Invite>(actions[1]).request, 4u);
+}
+
+/// A put of `bytes` whose client pings, and sends so many bytes a second; another one waits for room if `crowded`.
+/// Answers after how many seconds it lost its room, or nothing.
+std::optional<int> lost_room_after(std::uint64_t bytes, std::uint64_t bytes_a_second, bool crowded, int seconds) {
+  ServerMachine machine({.upload_bytes_max = bytes, .upload_rate_min = 100, .upload_rate_min_crowded = 1000}, 1);
+  for (const Peer peer : {"slow", "other"}) machine.on_hello(peer, 1, kProtocolVersion, Time());
+  machine.on_call("slow", 2, nullptr, Time());
+  machine.on_call("other", 2, nullptr, Time());
+  const auto plan = [&](Ticket ticket) {
+    machine.on_planned(ticket, std::make_shared<Upload>(std::vector<Upload::Part>{{0, bytes}}, nullptr), Time());
+  };
+  plan(1);
+  if (crowded) plan(2);
+  static_cast<void>(machine.take_actions());
+  const std::vector<std::byte> chunk(bytes_a_second);
+  for (int second = 1; second <= seconds; ++second) {
+    const Time now = Time(std::chrono::seconds(second));
+    for (const Peer peer : {"slow", "other"}) machine.on_ping(peer, now);
+    machine.on_chunk("slow", 2, static_cast<std::uint64_t>(second - 1) * bytes_a_second, chunk, now);
+    machine.on_tick(now);
+    for (const ServerAction& next : machine.take_actions()) {
+      const auto* const refuse = std::get_if<action::Refuse>(&next);
+      if (refuse == nullptr) continue;
+      EXPECT_EQ(refuse->peer, "slow");
+      EXPECT_EQ(refuse->error.code(), Code::timed_out);
+      EXPECT_EQ(machine.upload_bytes(), crowded ? bytes : 0) << "the room is the other one's";
+      return second;
+    }
+  }
+  return std::nullopt;
+}
+
+TEST(ServerMachine, AnUploadThatDripsLosesItsRoom) {
+  EXPECT_EQ(lost_room_after(1 << 20, 1, /*crowded=*/false, 1000), 61);
+  EXPECT_EQ(lost_room_after(1 << 20, 1, /*crowded=*/true, 1000), 61);
+  // After t seconds 200 t bytes have come, and 100 (t - 60) must have.
+  EXPECT_EQ(lost_room_after(1 << 20, 200, /*crowded=*/false, 1000), std::nullopt);
+  // Now 1000 (t - 60) must have.
+  EXPECT_EQ(lost_room_after(1 << 20, 200, /*crowded=*/true, 1000), 76);
+  EXPECT_EQ(lost_room_after(1 << 20, 1000, /*crowded=*/true, 1000), std::nullopt);
 }
 
 /// One client's put of 1000 bytes, invited to send them in a lane of 512.
