@@ -96,6 +96,7 @@ class GraphReader {
     }
     if (outputs != nullptr) FRESHET_TRY(read_calls("outputs", *outputs, parts_.outputs));
     if (tensor_order != nullptr) FRESHET_TRY(reorder_tensors(*tensor_order));
+    if (parts_.layers.empty()) return refuse("layers is missing or empty: a graph has one layer at least");
     if (!extra.empty()) parts_.extra = extra.dump();
     return std::move(parts_);
   }

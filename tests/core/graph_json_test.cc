@@ -109,6 +109,8 @@ TEST(GraphJson, RefusesBadFiles) {
   expect_error(R"({"freshet_graph":2})", "freshet_graph");
   expect_error(R"({"freshet_graph":1,"freshet_graph":1})", "duplicate key freshet_graph");
   expect_error(R"({"freshet_graph":1,"layers":{}})", "layers");
+  expect_error(R"({"freshet_graph":1})", "layers is missing or empty");
+  expect_error(R"({"freshet_graph":1,"layers":[],"outputs":[]})", "layers is missing or empty");
   expect_error(R"({"freshet_graph":1,"name":7})", "name");
   expect_error(R"({"freshet_graph":1,"layers":[)", "parse error");
   expect_error("{\"freshet_graph\":1,\"name\":\"\xff\"}", "UTF-8");
