@@ -286,6 +286,8 @@ class LocalRepository::Impl {
   Result<SegmentRow> segment_row(const SegmentName& segment) const;
   /// A segment that is not kept as it is.
   Status rebuild(const SegmentName& segment, MutableBytes out) const;
+  /// The record of such a one, whose length the blob of its base has shown to be true: before memory is taken for it.
+  Result<SegmentRow> rebuildable(const SegmentName& segment) const;
   std::optional<SegmentName> base_of(const SegmentName& segment) const;
   /// The segments, and those that they are deltas onto, each once, ascending: what must stay for them to be read.
   std::vector<SegmentName> with_bases(std::vector<SegmentName> segments) const;

@@ -19,6 +19,18 @@ Status LocalRepository::Impl::read_segment(const SegmentName& segment, MutableBy
   return rebuild(segment, out);
 }
 
+Result<SegmentRow> LocalRepository::Impl::rebuildable(const SegmentName& segment) const {
+  const std::optional<SegmentName> base = base_of(segment);
+  if (!base) return fail(Code::corrupt, "its bytes are missing");
+  FRESHET_ASSIGN(SegmentRow row, segment_row(segment));
+  if (row.base != base || row.delta_bytes > row.bytes) return fail(Code::corrupt, "its record is damaged");
+  std::byte last{};
+  const Status is_there = row.bytes == 0 ? Status() : backend->read_blob(segment_key(*base), row.bytes - 1, {&last, 1});
+  if (is_there) return row;
+  return fail(Code::corrupt, format("its record says {} bytes, and its base has not as many ({})", row.bytes,
+                                    is_there.error().message()));
+}
+
 Status LocalRepository::Impl::rebuild(const SegmentName& segment, MutableBytes out) const {
   const std::optional<SegmentName> base = base_of(segment);
   if (!base) return fail(Code::corrupt, "its bytes are missing");
@@ -46,7 +58,7 @@ Status LocalRepository::Impl::read_part(const SegmentName& segment, std::uint64_
     if (rebuilt != nullptr && rebuilt->segment == segment) whole = rebuilt;
   }
   if (whole == nullptr) {
-    FRESHET_ASSIGN(const SegmentRow row, segment_row(segment));
+    FRESHET_ASSIGN(const SegmentRow row, rebuildable(segment));
     auto made = std::make_shared<Rebuilt>(Rebuilt{.segment = segment, .bytes = std::vector<std::byte>(row.bytes)});
     FRESHET_TRY(rebuild(segment, made->bytes));
     whole = std::move(made);

@@ -94,6 +94,8 @@ class Verifier {
 
   /// One that is kept as a delta. Its base is read again, so that what is said of the one holds for the other.
   Status check_rebuilt(const SegmentName& segment, std::uint64_t bytes, const Digest& digest) {
+    FRESHET_ASSIGN(const SegmentRow row, impl_.rebuildable(segment));
+    if (row.bytes != bytes) return fail(Code::corrupt, "its record is damaged");
     piece_.resize(static_cast<std::size_t>(bytes));
     FRESHET_TRY(impl_.read_segment(segment, piece_));
     report_.checked_bytes += bytes;

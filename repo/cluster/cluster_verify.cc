@@ -1,9 +1,9 @@
 /// Checking over several providers: each one for itself, and what they say of each other; and making that good.
 
 #include <algorithm>
-#include <array>
 #include <set>
 
+#include "core/digest.h"
 #include "core/format.h"
 #include "repo/cluster/cluster_impl.h"
 #include "repo/cluster/reference_check.h"
@@ -17,6 +17,27 @@ using cluster::ReferenceFindings;
 
 std::string id_at(const ClusterView& view, std::size_t provider) { return view.members[provider]->provider().id; }
 
+/// Of a segment that is read to be proved, however long its owner says that it is.
+constexpr std::uint64_t kProvedPieceBytes = std::uint64_t{64} << 20;
+
+Status prove(const MemberPointer& keeper, const SegmentName& segment, std::uint64_t bytes, const Digest& digest) {
+  return keeper->ask([&](Repository& at) -> Status {
+    const auto label = [&](Error error) {
+      return fail(std::move(error).with_context("segment " + to_string(segment)));
+    };
+    std::vector<std::byte> piece;
+    DigestStream stream;
+    for (std::uint64_t offset = 0; offset == 0 || offset < bytes; offset += kProvedPieceBytes) {
+      piece.resize(static_cast<std::size_t>(std::min(bytes - offset, kProvedPieceBytes)));
+      Status read = at.read_segment_range(segment, offset, piece);
+      if (!read) return label(std::move(read).error());
+      stream.update(piece);
+    }
+    if (stream.finish() == digest) return {};
+    return label(Error(Code::corrupt, "its bytes do not match its digest"));
+  });
+}
+
 // A reference that was lost is damage even while the bytes are there: nothing keeps them. Those that are not any more
 // are told one by one.
 Status tell_of(const ClusterView& view, const Need& need, VerifyReport& report) {
@@ -24,13 +45,10 @@ Status tell_of(const ClusterView& view, const Need& need, VerifyReport& report) 
   for (const VerifyReport::Corrupt& one : report.corrupt) {
     if (one.version == need.version) damaged.insert(one.tensor);
   }
-  std::vector<std::byte> buffer;
   std::vector<const Need::Tensor*> kept;
   for (const Need::Tensor& tensor : need.unknown) {
     if (damaged.contains(tensor.name)) continue;
-    buffer.resize(static_cast<std::size_t>(tensor.bytes));
-    const std::array reads{Repository::SegmentRead{.segment = tensor.segment, .digest = tensor.digest, .out = buffer}};
-    const Status read = view.members[need.provider]->ask([&](Repository& at) { return at.read_segments(reads); });
+    const Status read = prove(view.members[need.provider], tensor.segment, tensor.bytes, tensor.digest);
     if (!read && is_away(read.error())) return read;
     if (read) {
       kept.push_back(&tensor);
@@ -112,14 +130,10 @@ Result<VerifyReport> ClusterRepository::verify(const std::optional<VersionName>&
   FRESHET_ASSIGN(VerifyReport report,
                  fetched.home->ask([&](Repository& at) { return at.verify(manifest.name, progress); }));
   if (!fetched.record.placed) return report;
-  std::vector<std::byte> buffer;
   for (const std::uint32_t tensor : fetched.record.placed->elsewhere) {
     const TensorSpec& spec = manifest.architecture->tensors()[tensor];
     FRESHET_ASSIGN(const MemberPointer place, impl_->place_of(fetched.record, fetched.home, tensor));
-    buffer.resize(spec.bytes());
-    const std::array reads{
-        SegmentRead{.segment = manifest.owners[tensor], .digest = manifest.digests[tensor], .out = buffer}};
-    const Status read = place->ask([&](Repository& at) { return at.read_segments(reads); });
+    const Status read = prove(place, manifest.owners[tensor], spec.bytes(), manifest.digests[tensor]);
     if (!read && is_away(read.error())) return fail(read.error());
     if (!read) {
       report.corrupt.push_back({.version = manifest.name, .tensor = spec.name, .reason = read.error().message()});

@@ -111,12 +111,16 @@ Offset<wire::Record> put(Builder& builder, const VersionRecord& record) {
 
 Result<VersionRecord> read(const wire::Record& record) {
   FRESHET_ASSIGN(Manifest manifest, read(record.version()));
+  std::optional<Placed> placed = read(record.placed());
+  if (placed && !check(*placed, manifest.architecture->tensors().size())) {
+    return fail(Code::corrupt, "a record says that tensors are elsewhere which the version has not");
+  }
   return VersionRecord{.manifest = std::move(manifest),
                        .quality = read(record.quality()),
                        .has_weights = record.has_weights(),
                        .own_bytes = record.own_bytes(),
                        .inherited_bytes = record.inherited_bytes(),
-                       .placed = read(record.placed())};
+                       .placed = std::move(placed)};
 }
 
 Offset<wire::Owners> put(Builder& builder, const std::vector<OwnerRow>& rows) {

@@ -260,6 +260,23 @@ TEST_F(FineTuned, DamageOfADifferenceOrOfItsBaseIsFound) {
   EXPECT_EQ(read_all(*repository_, child.manifest.name).error().code(), Code::corrupt);
 }
 
+TEST_F(FineTuned, ALengthThatOnlyARecordClaimsTakesNoMemory) {
+  TestVersion base = pretrained();
+  store(base);
+  TestVersion child = tuned(base, "child");
+  store(child);
+  const SegmentName segment = child.manifest.owners[1];
+  SegmentRow row = row_of(segment);
+  row.bytes = std::uint64_t{1} << 60;
+  ASSERT_TRUE(backend_->apply({Backend::Put{segment_record_key(segment), encode(row)}}));
+  std::vector<std::byte> part(8);
+  const Status read = repository_->read_segment_range(segment, 0, part);
+  ASSERT_FALSE(read);
+  EXPECT_EQ(read.error().code(), Code::corrupt);
+  EXPECT_NE(read.error().message().find("its base has not as many"), std::string::npos) << read.error().message();
+  EXPECT_GE(repository_->verify(std::nullopt, {})->corrupt.size(), 1u);
+}
+
 TEST_F(FineTuned, WhatADifferenceNeedsOutlivesItsWriter) {
   TestVersion base = pretrained();
   store(base);

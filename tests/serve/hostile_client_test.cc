@@ -317,6 +317,21 @@ TEST_F(HostileClient, WhoChangesItsLaneMeanwhileStoresNothingUnproved) {
   EXPECT_TRUE(local_->verify(std::nullopt, {})->corrupt.empty());
 }
 
+TEST_F(HostileClient, ARecordWhoseTensorsAreElsewhereThoughItHasNoneSuchIsDamaged) {
+  VersionRecord record = local_->get({.model = "net"}).value();
+  const auto is_read = [&](std::vector<std::uint32_t> elsewhere) {
+    record.placed = Placed{.placement = 1, .attempt = 1, .elsewhere = std::move(elsewhere), .moved = {}};
+    Builder builder;
+    builder.Finish(rpc::put(builder, record));
+    return rpc::read(*flatbuffers::GetRoot<wire::Record>(builder.GetBufferPointer())).has_value();
+  };
+  EXPECT_TRUE(is_read({}));
+  EXPECT_TRUE(is_read({0, 1}));
+  EXPECT_FALSE(is_read({2}));
+  EXPECT_FALSE(is_read({1, 0}));
+  EXPECT_FALSE(is_read({0xffffffff}));
+}
+
 TEST_F(HostileClient, WithKeysTheWrongOneIsRefusedAndTheRightOneAdmitted) {
   const auto make = [&](const std::string& name) {
     const auto keys = KeyPair::generate();
