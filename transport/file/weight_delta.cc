@@ -3,6 +3,7 @@
 #include <zstd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -21,11 +22,22 @@ struct FreeContext {
   void operator()(ZSTD_DCtx* context) const { ZSTD_freeDCtx(context); }
 };
 
+/// What a frame may claim of its window, which zstd allocates before a byte has been unpacked: as much as it needs for
+/// what it is to hold, and what zstd's ordinary levels use whatever they compress.
+int window_log_max(std::uint64_t content_bytes) {
+  constexpr int kLeast = 23, kMost = 27;
+  return std::clamp(static_cast<int>(std::bit_width(content_bytes)), kLeast, kMost);
+}
+
 /// Unpacks a frame piece by piece, in memory that does not grow with what the frame claims.
 class Unpacker {
  public:
-  explicit Unpacker(Bytes frame)
-      : context_(ZSTD_createDCtx()), in_{.src = frame.data(), .size = frame.size(), .pos = 0} {}
+  Unpacker(Bytes frame, std::uint64_t content_bytes_max)
+      : context_(ZSTD_createDCtx()), in_{.src = frame.data(), .size = frame.size(), .pos = 0} {
+    if (context_ != nullptr) {
+      ZSTD_DCtx_setParameter(context_.get(), ZSTD_d_windowLogMax, window_log_max(content_bytes_max));
+    }
+  }
 
   /// As many of the next bytes as fit; fewer only at the end.
   Result<std::size_t> read(MutableBytes out) {
@@ -38,6 +50,22 @@ class Unpacker {
       if (in_.pos == before_in && to.pos == before_out) break;
     }
     return to.pos;
+  }
+
+  Status read_all(MutableBytes out) {
+    FRESHET_ASSIGN(const std::size_t bytes, read(out));
+    if (bytes != out.size()) return fail(Code::corrupt, "the delta is shorter than its count says");
+    return {};
+  }
+
+  /// Reads `bytes` and forgets them. REQUIRES: `scratch` is not empty.
+  Status skip(std::size_t bytes, MutableBytes scratch) {
+    while (bytes > 0) {
+      const MutableBytes piece = scratch.first(std::min(bytes, scratch.size()));
+      FRESHET_TRY(read_all(piece));
+      bytes -= piece.size();
+    }
+    return {};
   }
 
  private:
@@ -71,7 +99,7 @@ Status WeightDelta::apply(Bytes frame, const std::string& checksum, MutableBytes
 }
 
 Status WeightDelta::apply_xor(Bytes frame, MutableBytes memory) const {
-  Unpacker unpacker(frame);
+  Unpacker unpacker(frame, memory.size());
   std::vector<std::byte> piece(std::min(kPieceBytes, memory.size() + 1));
   std::size_t done = 0;
   for (;;) {
@@ -87,22 +115,32 @@ Status WeightDelta::apply_xor(Bytes frame, MutableBytes memory) const {
   return {};
 }
 
+/// The frame is unpacked twice side by side, once for the positions and once for the values behind them, so that
+/// neither list is ever held: a count costs nothing until its bytes are there.
 Status WeightDelta::apply_overwrite(Bytes frame, MutableBytes memory) const {
-  Unpacker unpacker(frame);
+  const std::uint64_t body_bytes_max = kPositionBytes + (kPositionBytes + 1) * std::uint64_t{memory.size()};
+  Unpacker positions(frame, body_bytes_max), values(frame, body_bytes_max);
   std::byte head[kPositionBytes];
-  FRESHET_ASSIGN(const std::size_t head_bytes, unpacker.read(head));
+  FRESHET_ASSIGN(const std::size_t head_bytes, positions.read(head));
   const std::size_t count = head_bytes == kPositionBytes ? word_at(head) : 0;
-  // A position for each byte at most, which also bounds the memory.
+  // A position for each byte at most.
   if (head_bytes != kPositionBytes || count > memory.size()) return fail(Code::corrupt, "the delta's count is wrong");
-  const std::size_t body_bytes = count * (kPositionBytes + 1);
-  std::vector<std::byte> body(body_bytes + 1);
-  FRESHET_ASSIGN(const std::size_t bytes, unpacker.read(body));
-  if (bytes != body_bytes) return fail(Code::corrupt, "the delta is not as long as its count says");
-  for (std::size_t i = 0; i < count; ++i) {
-    const std::size_t position = word_at(body.data() + i * kPositionBytes);
-    if (position >= memory.size()) return fail(Code::corrupt, "the delta writes beyond the tensor");
-    memory[position] = body[count * kPositionBytes + i];
+  const std::size_t batch = std::clamp<std::size_t>(count, 1, kPieceBytes / kPositionBytes);
+  std::vector<std::byte> places(batch * kPositionBytes), bytes(batch);
+  FRESHET_TRY(values.skip(kPositionBytes * (count + 1), places));
+  for (std::size_t done = 0; done < count;) {
+    const std::size_t now = std::min(batch, count - done);
+    FRESHET_TRY(positions.read_all(MutableBytes(places).first(now * kPositionBytes)));
+    FRESHET_TRY(values.read_all(MutableBytes(bytes).first(now)));
+    for (std::size_t i = 0; i < now; ++i) {
+      const std::size_t position = word_at(places.data() + i * kPositionBytes);
+      if (position >= memory.size()) return fail(Code::corrupt, "the delta writes beyond the tensor");
+      memory[position] = bytes[i];
+    }
+    done += now;
   }
+  FRESHET_ASSIGN(const std::size_t behind, values.read(MutableBytes(bytes).first(1)));
+  if (behind != 0) return fail(Code::corrupt, "the delta is longer than its count says");
   return {};
 }
 
