@@ -15,6 +15,7 @@
 #define FRESHET_GUARDED_BY(x) FRESHET_THREAD_ATTRIBUTE_(guarded_by(x))
 #define FRESHET_REQUIRES(...) FRESHET_THREAD_ATTRIBUTE_(requires_capability(__VA_ARGS__))
 #define FRESHET_EXCLUDES(...) FRESHET_THREAD_ATTRIBUTE_(locks_excluded(__VA_ARGS__))
+#define FRESHET_NO_THREAD_SAFETY_ANALYSIS FRESHET_THREAD_ATTRIBUTE_(no_thread_safety_analysis)
 
 namespace freshet {
 

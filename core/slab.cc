@@ -9,15 +9,14 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <fstream>
 #include <limits>
-#include <optional>
 #include <string>
 #include <utility>
 
 #include "core/arena.h"
 #include "core/check.h"
 #include "core/format.h"
+#include "core/memory_room.h"
 
 namespace freshet {
 namespace {
@@ -25,25 +24,14 @@ namespace {
 constexpr int kSeals = F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
 constexpr std::uint64_t kHugePageBytes = std::uint64_t{2} << 20;
 constexpr std::uint64_t kSlabBytesMax = std::uint64_t{1} << 46;  // More than a process can map of anything else.
-/// Left to the rest of the machine: allocating the last page would bring the kernel's killer, not an error.
-constexpr std::uint64_t kMemoryReserveBytes = std::uint64_t{64} << 20;
 
 std::uint64_t page_bytes() {
   static const auto bytes = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   return bytes;
 }
 
-/// What the kernel could give without killing anybody; nothing when it does not say.
-std::optional<std::uint64_t> available_memory_bytes() {
-  std::ifstream file("/proc/meminfo");
-  std::string key;
-  std::uint64_t kib = 0;
-  std::string unit;
-  while (file >> key >> kib) {
-    std::getline(file, unit);
-    if (key == "MemAvailable:") return kib * 1024;
-  }
-  return std::nullopt;
+ParentsDescriptor make_memory(const std::string& name, unsigned flags) {
+  return ParentsDescriptor(FileDescriptor(::memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING | flags)));
 }
 
 /// Sizes the memory and makes the kernel allocate all of it, so that no later access can find it missing (SIGBUS).
@@ -80,35 +68,34 @@ Result<Slab> Slab::create(const std::string& name, const Options& options) {
   Slab slab;
   if (options.huge_pages) {
     const std::uint64_t bytes = round_up(options.bytes, kHugePageBytes);
-    slab.descriptor_ = ::memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB | MFD_HUGE_2MB);
-    slab.huge_pages_ = slab.descriptor_ >= 0 && allocate(slab.descriptor_, bytes).has_value();
+    slab.descriptor_ = make_memory(name, MFD_HUGETLB | MFD_HUGE_2MB);
+    slab.huge_pages_ = slab.descriptor_ && allocate(slab.descriptor_.get(), bytes).has_value();
     slab.bytes_ = bytes;
     if (!slab.huge_pages_) slab = Slab();
   }
   if (!slab.huge_pages_) {
     slab.bytes_ = round_up(options.bytes, page_bytes());
-    const auto available = available_memory_bytes();
-    if (available && slab.bytes_ + kMemoryReserveBytes > *available) {
-      return context(fail(Code::out_of_space, format("{} bytes wanted, {} are available", slab.bytes_, *available)));
-    }
-    slab.descriptor_ = ::memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (slab.descriptor_ < 0) return context(fail_errno(errno, "memfd_create"));
-    if (auto status = allocate(slab.descriptor_, slab.bytes_); !status) return context(fail(status.error()));
+    if (auto status = check_memory_room(slab.bytes_); !status) return context(fail(status.error()));
+    slab.descriptor_ = make_memory(name, 0);
+    if (!slab.descriptor_) return context(fail_errno(errno, "memfd_create"));
+    if (auto status = allocate(slab.descriptor_.get(), slab.bytes_); !status) return context(fail(status.error()));
   }
   void* const mapping =
-      ::mmap(nullptr, slab.bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, slab.descriptor_, 0);
+      ::mmap(nullptr, slab.bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, slab.descriptor_.get(), 0);
   if (mapping == MAP_FAILED) return context(fail_errno(errno, "mmap"));
   slab.mapping_ = mapping;
   slab.writable_ = true;
+  // A child would keep the memory of a creator that died.
+  if (::madvise(mapping, slab.bytes_, MADV_DONTFORK) != 0) return context(fail_errno(errno, "keep it from children"));
   if (options.lock) slab.locked_bytes_ = lock_prefix(mapping, slab.bytes_);
   // After the mapping: this seal leaves the mappings that exist writable and forbids new ones.
-  if (::fcntl(slab.descriptor_, F_ADD_SEALS, kSeals) != 0) return context(fail_errno(errno, "seal"));
+  if (::fcntl(slab.descriptor_.get(), F_ADD_SEALS, kSeals) != 0) return context(fail_errno(errno, "seal"));
   return slab;
 }
 
 Result<Slab> Slab::adopt(int descriptor, std::uint64_t bytes) {
   Slab slab;
-  slab.descriptor_ = descriptor;
+  slab.descriptor_ = ParentsDescriptor(FileDescriptor(descriptor));
   if (bytes == 0 || bytes > kSlabBytesMax) {
     return fail(Code::corrupt, format("adopt slab: a size of {} bytes", bytes));
   }
@@ -135,7 +122,8 @@ Result<Slab> Slab::adopt(int descriptor, std::uint64_t bytes) {
 }
 
 Slab::Slab(Slab&& other) noexcept
-    : descriptor_(std::exchange(other.descriptor_, -1)),
+    : descriptor_(std::move(other.descriptor_)),
+      mark_(other.mark_),
       mapping_(std::exchange(other.mapping_, nullptr)),
       bytes_(std::exchange(other.bytes_, 0)),
       locked_bytes_(std::exchange(other.locked_bytes_, 0)),
@@ -144,6 +132,7 @@ Slab::Slab(Slab&& other) noexcept
 
 Slab& Slab::operator=(Slab&& other) noexcept {
   std::swap(descriptor_, other.descriptor_);
+  std::swap(mark_, other.mark_);
   std::swap(mapping_, other.mapping_);
   std::swap(bytes_, other.bytes_);
   std::swap(locked_bytes_, other.locked_bytes_);
@@ -153,8 +142,8 @@ Slab& Slab::operator=(Slab&& other) noexcept {
 }
 
 Slab::~Slab() {
-  if (mapping_ != nullptr) ::munmap(mapping_, bytes_);
-  if (descriptor_ >= 0) ::close(descriptor_);
+  // What was not inherited is not there, or something else is.
+  if (mapping_ != nullptr && !(writable_ && mark_.is_inherited())) ::munmap(mapping_, bytes_);
 }
 
 MutableBytes Slab::memory() {

@@ -2,12 +2,14 @@
 
 /// Slabs: large pieces of shared memory that an arena cuts into segments. A slab is a memfd, sealed against growing,
 /// shrinking, further seals and new writable mappings, so that whoever receives its descriptor can read it and nobody
-/// but its creator can write it. The kernel frees it when the last process that has it is gone.
+/// but its creator can write it. The kernel frees it when the last process that has it is gone; a child that its
+/// creator forks does not have it.
 
 #include <cstddef>
 #include <cstdint>
 #include <string>
 
+#include "core/fork_guard.h"
 #include "core/result.h"
 #include "core/tensor.h"
 
@@ -41,12 +43,13 @@ class Slab {
   bool writable() const { return writable_; }
   bool huge_pages() const { return huge_pages_; }
   /// For passing on; stays the slab's.
-  int descriptor() const { return descriptor_; }
+  int descriptor() const { return descriptor_.get(); }
 
  private:
   Slab() = default;
 
-  int descriptor_ = -1;
+  ParentsDescriptor descriptor_;
+  ForkMark mark_;
   void* mapping_ = nullptr;
   std::uint64_t bytes_ = 0;
   std::uint64_t locked_bytes_ = 0;

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/format.h"
+#include "core/memory_room.h"
 #include "examples/live_run/corpus.h"
 #include "examples/live_run/plots.h"
 #include "examples/live_run/signals.h"
@@ -67,16 +68,11 @@ Status close(const RunOptions& options, const Supervisor& supervisor, const Repo
 constexpr double kModelCopies = 3.4;
 
 void warn_of_little_memory(const RunOptions& options, Progress& progress) {
-  std::ifstream file("/proc/meminfo");
-  std::string word;
-  while (file >> word && word != "MemAvailable:") {
-  }
-  std::uint64_t available_kib = 0;
-  if (!(file >> available_kib)) return;
+  const auto available = available_memory_bytes();
   const auto needed = static_cast<std::uint64_t>(kModelCopies * static_cast<double>(options.model_bytes));
-  if (needed <= available_kib * 1024) return;
+  if (!available || needed <= *available) return;
   progress.say(format("warning: this takes about {} of memory, and {} are available", people_bytes(needed),
-                      people_bytes(available_kib * 1024)));
+                      people_bytes(*available)));
 }
 
 /// The roles of two runs must not meet: each run has a host directory of its own, unless the user named one.

@@ -17,6 +17,7 @@
 #include "bindings/cli/doctor/finding.h"
 #include "bindings/cli/output.h"
 #include "core/format.h"
+#include "core/memory_room.h"
 #include "transport/directory/host_directory.h"
 
 namespace freshet::cli {
@@ -77,7 +78,7 @@ Finding find_vector_code() {
 
 Finding find_memory_lock() {
   Finding finding{.check = "memory_lock", .enables = "arenas that never wait for a page"};
-  const std::uint64_t available = meminfo("MemAvailable");
+  const std::uint64_t available = available_memory_bytes().value_or(0);
   rlimit limit{};
   const bool known = ::getrlimit(RLIMIT_MEMLOCK, &limit) == 0;
   if (may_lock_without_limit() || (known && limit.rlim_cur == RLIM_INFINITY)) {
