@@ -19,11 +19,15 @@ inline constexpr std::uint64_t kSafetensorsHeaderBytesMax = 100'000'000;  ///< T
 
 using SafetensorsMetadata = std::vector<std::pair<std::string, std::string>>;  ///< `__metadata__`, in file order.
 
-/// A file mapped read-only. Immutable; the views live as long as it does. Whoever replaces the file must rename another
-/// one into its place, as write_safetensors does: reading a mapping whose file was cut short ends the process.
+/// A file in memory of our own. It is copied before it is used: a writer that is still at work can then neither tear a
+/// version nor, by cutting the file short under a mapping, end the process. The views live as long as it does. One
+/// thread at a time; any thread while nobody writes through memory_of().
 class SafetensorsFile {
  public:
-  static Result<SafetensorsFile> open(const std::string& path);
+  /// Errors name the path: corrupt for a file that is not what it claims; unavailable when somebody changed it
+  /// meanwhile; invalid_argument for what is no regular file; out_of_space when there is no memory for it.
+  static Result<SafetensorsFile> read(const std::string& path);
+
   SafetensorsFile(SafetensorsFile&&) noexcept;
   SafetensorsFile& operator=(SafetensorsFile&&) noexcept;
   ~SafetensorsFile();
@@ -31,16 +35,23 @@ class SafetensorsFile {
   /// In the order of their bytes in the file.
   const std::vector<TensorView>& tensors() const { return tensors_; }
   const SafetensorsMetadata& metadata() const { return metadata_; }
+  /// The same bytes as the view's, for whoever makes another version of them. REQUIRES: an index of tensors().
+  MutableBytes memory_of(std::size_t tensor);
 
  private:
   SafetensorsFile() = default;
-  Status read_header();
+  Status read_from(int descriptor);
+  Status take_header(std::string_view json, std::uint64_t data_bytes);
 
-  void* mapping_ = nullptr;
-  std::size_t mapping_bytes_ = 0;
+  void* memory_ = nullptr;
+  std::size_t memory_bytes_ = 0;
   std::vector<TensorView> tensors_;
   SafetensorsMetadata metadata_;
 };
+
+/// Whether a file has as many bytes as its header promises, without reading those. unavailable when there are fewer:
+/// somebody is still writing it, or stopped. corrupt when there are more, or when the header is none.
+Status check_is_whole_safetensors(const std::string& path);
 
 /// Parses a header (the JSON text) against `data_bytes` of tensor bytes; offsets come back as given. Split from the
 /// file so that it can be fuzzed.
@@ -54,6 +65,8 @@ struct SafetensorsHeader {
   SafetensorsMetadata metadata;
 };
 Result<SafetensorsHeader> parse_safetensors_header(std::string_view json, std::uint64_t data_bytes);
+/// How many tensor bytes such a header promises.
+Result<std::uint64_t> data_bytes_of_safetensors_header(std::string_view json);
 
 /// Writes the file whole or not at all: into a temporary beside it, synced when `sync`, then renamed. Tensors keep
 /// their order. out_of_space and io_error name the path.

@@ -59,6 +59,7 @@ class HeaderReader : public nlohmann::json_sax<Json> {
 
   bool string(string_t& value) override {
     if (where_ == Where::metadata) {
+      if (header_.metadata.size() == kTensorsMax) return refuse(format("more than {} metadata", kTensorsMax));
       header_.metadata.emplace_back(std::move(field_), std::move(value));
       return true;
     }
@@ -152,9 +153,8 @@ Status check_layout(const std::vector<SafetensorsHeader::Entry>& entries, std::u
   return {};
 }
 
-}  // namespace
-
-Result<SafetensorsHeader> parse_safetensors_header(std::string_view json, std::uint64_t data_bytes) {
+/// All but the layout.
+Result<SafetensorsHeader> parse_entries(std::string_view json) {
   if (json.size() > kSafetensorsHeaderBytesMax) {
     return corrupt_header(
         format("a header of {} bytes is over the limit of {}", json.size(), kSafetensorsHeaderBytesMax));
@@ -173,8 +173,22 @@ Result<SafetensorsHeader> parse_safetensors_header(std::string_view json, std::u
   std::sort(header.entries.begin(), header.entries.end(), [](const auto& left, const auto& right) {
     return std::tie(left.begin, left.end) < std::tie(right.begin, right.end);
   });
+  return header;
+}
+
+}  // namespace
+
+Result<SafetensorsHeader> parse_safetensors_header(std::string_view json, std::uint64_t data_bytes) {
+  FRESHET_ASSIGN(SafetensorsHeader header, parse_entries(json));
   FRESHET_TRY(check_layout(header.entries, data_bytes));
   return header;
+}
+
+Result<std::uint64_t> data_bytes_of_safetensors_header(std::string_view json) {
+  FRESHET_ASSIGN(const SafetensorsHeader header, parse_entries(json));
+  const std::uint64_t data_bytes = header.entries.empty() ? 0 : header.entries.back().end;
+  FRESHET_TRY(check_layout(header.entries, data_bytes));
+  return data_bytes;
 }
 
 }  // namespace freshet

@@ -57,7 +57,7 @@ TEST_F(Safetensors, RoundTrips) {
   for (const bool sync : {false, true}) {
     const Status written = write_safetensors(path(), tensors, metadata, sync);
     ASSERT_TRUE(written) << written.error().message();
-    const auto file = SafetensorsFile::open(path());
+    const auto file = SafetensorsFile::read(path());
     ASSERT_TRUE(file) << file.error().message();
     EXPECT_EQ(file->metadata(), metadata);
     ASSERT_EQ(file->tensors().size(), tensors.size());
@@ -72,7 +72,7 @@ TEST_F(Safetensors, RoundTrips) {
 
 TEST_F(Safetensors, AFileOfNothingIsAFile) {
   ASSERT_TRUE(write_safetensors(path(), {}, {}, false));
-  auto file = SafetensorsFile::open(path());
+  auto file = SafetensorsFile::read(path());
   ASSERT_TRUE(file) << file.error().message();
   EXPECT_TRUE(file->tensors().empty());
   SafetensorsFile moved = std::move(*file);
@@ -81,7 +81,7 @@ TEST_F(Safetensors, AFileOfNothingIsAFile) {
 
 TEST_F(Safetensors, ReadsAHeaderPaddedWithSpaces) {
   const auto file =
-      SafetensorsFile::open(file_of(R"({"w":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}}     )", "hi"));
+      SafetensorsFile::read(file_of(R"({"w":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}}     )", "hi"));
   ASSERT_TRUE(file) << file.error().message();
   EXPECT_EQ(static_cast<char>(file->tensors()[0].data[1]), 'i');
 }
@@ -145,7 +145,7 @@ constexpr HostileRow kHostile[] = {
 
 TEST_F(Safetensors, EachHostileHeaderIsOneLineThatNamesTheFile) {
   for (const HostileRow& row : kHostile) {
-    const auto file = SafetensorsFile::open(file_of(row.header, std::string(row.data_bytes, 'x')));
+    const auto file = SafetensorsFile::read(file_of(row.header, std::string(row.data_bytes, 'x')));
     ASSERT_FALSE(file) << row.header;
     const std::string& message = file.error().message();
     EXPECT_EQ(file.error().code(), Code::corrupt) << row.header;
@@ -158,23 +158,23 @@ TEST_F(Safetensors, EachHostileHeaderIsOneLineThatNamesTheFile) {
 TEST_F(Safetensors, HostileLengthsAreRefused) {
   for (const std::uint64_t length :
        {std::uint64_t{3}, std::uint64_t{100'000'001}, std::uint64_t{1} << 63, ~std::uint64_t{0}}) {
-    const auto file = SafetensorsFile::open(file_of("{}", "", length));
+    const auto file = SafetensorsFile::read(file_of("{}", "", length));
     ASSERT_FALSE(file) << length;
     EXPECT_EQ(file.error().code(), Code::corrupt);
     EXPECT_NE(file.error().message().find(std::to_string(length)), std::string::npos) << file.error().message();
   }
   std::ofstream(path(), std::ios::binary | std::ios::trunc) << "seven b";
-  EXPECT_EQ(SafetensorsFile::open(path()).error().code(), Code::corrupt);
+  EXPECT_EQ(SafetensorsFile::read(path()).error().code(), Code::corrupt);
   std::ofstream(path(), std::ios::binary | std::ios::trunc).flush();
-  EXPECT_EQ(SafetensorsFile::open(path()).error().code(), Code::corrupt);
+  EXPECT_EQ(SafetensorsFile::read(path()).error().code(), Code::corrupt);
 }
 
 TEST_F(Safetensors, ADeepOrLongHeaderCostsNothing) {
-  const auto deep = SafetensorsFile::open(file_of("{\"w\":" + std::string(10'000'000, '['), ""));
+  const auto deep = SafetensorsFile::read(file_of("{\"w\":" + std::string(10'000'000, '['), ""));
   ASSERT_FALSE(deep);
   std::string shape = "{\"w\":{\"shape\":[0";
   for (int i = 0; i < 1'000'000; ++i) shape += ",0";
-  const auto longer = SafetensorsFile::open(file_of(shape + "]}}", ""));
+  const auto longer = SafetensorsFile::read(file_of(shape + "]}}", ""));
   ASSERT_FALSE(longer);
   EXPECT_NE(longer.error().message().find("more than 64 numbers"), std::string::npos) << longer.error().message();
 }
@@ -183,15 +183,55 @@ TEST_F(Safetensors, EveryTruncationIsAnError) {
   ASSERT_TRUE(write_safetensors(path(), some_tensors(), {{"a", "b"}}, false));
   for (std::uintmax_t bytes = std::filesystem::file_size(path()); bytes-- > 0;) {
     std::filesystem::resize_file(path(), bytes);
-    ASSERT_FALSE(SafetensorsFile::open(path())) << bytes;
+    ASSERT_FALSE(SafetensorsFile::read(path())) << bytes;
   }
 }
 
+TEST_F(Safetensors, WhatWasReadStaysAsItWasWhenTheFileIsCutOrRewritten) {
+  ASSERT_TRUE(write_safetensors(path(), some_tensors(), {}, false));
+  const auto file = SafetensorsFile::read(path());
+  ASSERT_TRUE(file) << file.error().message();
+  const std::uintmax_t bytes = std::filesystem::file_size(path());
+  std::filesystem::resize_file(path(), 10);
+  std::filesystem::resize_file(path(), bytes);
+  const std::vector<TensorView> expected = some_tensors();
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_TRUE(std::ranges::equal(file->tensors()[i].data, expected[i].data)) << expected[i].spec.name;
+  }
+}
+
+TEST_F(Safetensors, AFileInTheMakingIsToldFromAWrongOne) {
+  ASSERT_TRUE(write_safetensors(path(), some_tensors(), {{"a", "b"}}, false));
+  EXPECT_TRUE(check_is_whole_safetensors(path()));
+  std::ofstream(path(), std::ios::binary | std::ios::app) << "more";
+  EXPECT_EQ(check_is_whole_safetensors(path()).error().code(), Code::corrupt);
+  for (std::uintmax_t bytes = std::filesystem::file_size(path()) - 4; bytes-- > 0;) {
+    std::filesystem::resize_file(path(), bytes);
+    const Status whole = check_is_whole_safetensors(path());
+    ASSERT_FALSE(whole) << bytes;
+    EXPECT_EQ(whole.error().code(), Code::unavailable) << whole.error().message();
+  }
+  EXPECT_EQ(check_is_whole_safetensors(file_of("{\"w\"", "")).error().code(), Code::corrupt);
+  EXPECT_EQ(check_is_whole_safetensors(path("missing")).error().code(), Code::not_found);
+}
+
+TEST_F(Safetensors, AFileLargerThanTheMemoryIsNoRoom) {
+  constexpr std::uint64_t kBytes = std::uint64_t{1} << 43;
+  const std::string header = R"({"w":{"dtype":"U8","shape":[8796093022208],"data_offsets":[0,8796093022208]}})";
+  file_of(header, "");
+  std::error_code error;
+  std::filesystem::resize_file(path(), 8 + header.size() + kBytes, error);
+  if (error) GTEST_SKIP() << "the file system holds no file of 8 TiB: " << error.message();
+  const auto file = SafetensorsFile::read(path());
+  ASSERT_FALSE(file);
+  EXPECT_EQ(file.error().code(), Code::out_of_space) << file.error().message();
+}
+
 TEST_F(Safetensors, WhatIsNotAFileIsSaidPlainly) {
-  EXPECT_EQ(SafetensorsFile::open(path("missing")).error().code(), Code::not_found);
-  EXPECT_EQ(SafetensorsFile::open(folder_).error().code(), Code::invalid_argument);
+  EXPECT_EQ(SafetensorsFile::read(path("missing")).error().code(), Code::not_found);
+  EXPECT_EQ(SafetensorsFile::read(folder_).error().code(), Code::invalid_argument);
   ASSERT_EQ(::mkfifo(path("pipe").c_str(), 0600), 0);
-  EXPECT_EQ(SafetensorsFile::open(path("pipe")).error().code(), Code::invalid_argument);
+  EXPECT_EQ(SafetensorsFile::read(path("pipe")).error().code(), Code::invalid_argument);
 }
 
 TEST_F(Safetensors, WriterRefusesWhatReadersWould) {
@@ -231,7 +271,7 @@ TEST_F(Safetensors, AFailedWriteLeavesTheOldFileAndNoTemporary) {
   ASSERT_FALSE(status);
   EXPECT_NE(status.error().message().find(path()), std::string::npos);
   EXPECT_EQ(files_in_folder(), 1u);
-  EXPECT_EQ(SafetensorsFile::open(path())->tensors()[0].spec.name, "old");
+  EXPECT_EQ(SafetensorsFile::read(path())->tensors()[0].spec.name, "old");
   EXPECT_EQ(write_safetensors(path("no/such/folder"), old, {}, true).error().code(), Code::not_found);
 }
 

@@ -7,6 +7,12 @@
 #include <array>
 
 namespace freshet::file {
+namespace {
+
+/// Between two looks at a version that is wrong and that nobody changes.
+constexpr Duration kPauseMax = std::chrono::minutes(1);
+
+}  // namespace
 
 FolderFeed::FolderFeed(std::string folder, Options options)
     : folder_(std::move(folder)), options_(options), last_(options.after) {}
@@ -14,37 +20,69 @@ FolderFeed::FolderFeed(std::string folder, Options options)
 Result<const FolderWeights*> FolderFeed::next(Time deadline, int stop) {
   for (;;) {
     watch();  // Before looking, so that nothing appears in between unseen.
-    if (const auto number = find_next()) {
-      const Status status = read(*number);
+    for (const VersionNumber number : find_candidates()) {
       const Time now = system_clock().now();
-      if (status) {
-        failing_.reset();
-        last_ = *number;
-        return &weights_;
+      if (is_due(number, now)) {
+        const Status status = read(number);
+        if (status) {
+          take(number);
+          return &weights_;
+        }
+        if (auto error = on_failure(number, status.error(), system_clock().now())) return fail(std::move(*error));
       }
-      if (!failing_ || failing_->number != *number) failing_ = Failing{.number = *number, .since = now};
-      if (now - failing_->since >= options_.writing_max) {
-        failing_.reset();
-        last_ = *number;
-        return fail(status.error());
-      }
+      // In order, one that is still being written holds up those behind it; otherwise the newest that is whole will do.
+      if (options_.every && !is_given_up(number, now)) break;
     }
     const Time now = system_clock().now();
     if (now >= deadline || wait(std::min(deadline, now + options_.poll), stop)) return nullptr;
   }
 }
 
-std::optional<VersionNumber> FolderFeed::find_next() const {
+/// Above the last one: ascending when each is wanted, otherwise from the newest down.
+std::vector<VersionNumber> FolderFeed::find_candidates() const {
   const auto reader = WeightFolderReader::open(folder_);
-  if (!reader) return std::nullopt;
-  if (!options_.every) {
-    const auto newest = reader->latest();
-    return newest && *newest > last_ ? std::optional(*newest) : std::nullopt;
-  }
-  const auto all = reader->versions();
-  if (!all) return std::nullopt;
-  const auto next = std::upper_bound(all->begin(), all->end(), last_);
-  return next == all->end() ? std::nullopt : std::optional(*next);
+  if (!reader) return {};
+  auto all = reader->versions();
+  if (!all) return {};
+  all->erase(all->begin(), std::ranges::upper_bound(*all, last_));
+  if (options_.every) return *all;
+  const auto newest = reader->latest();
+  if (!newest) return {};
+  all->erase(std::ranges::upper_bound(*all, *newest), all->end());
+  std::ranges::reverse(*all);
+  return *all;
+}
+
+bool FolderFeed::is_due(VersionNumber number, Time now) {
+  const auto failing = failing_.find(number);
+  if (failing == failing_.end() || now >= failing->second.next) return true;
+  const auto reader = WeightFolderReader::open(folder_);
+  return reader && reader->look_of(number) != failing->second.look;
+}
+
+bool FolderFeed::is_given_up(VersionNumber number, Time now) const {
+  const auto failing = failing_.find(number);
+  return failing != failing_.end() && now - failing->second.since >= options_.writing_max;
+}
+
+void FolderFeed::take(VersionNumber number) {
+  last_ = number;
+  failing_.erase(failing_.begin(), failing_.upper_bound(number));
+}
+
+std::optional<Error> FolderFeed::on_failure(VersionNumber number, const Error& error, Time now) {
+  const auto reader = WeightFolderReader::open(folder_);
+  std::string look = reader ? reader->look_of(number) : std::string();
+  const auto [at, is_new] = failing_.try_emplace(number);
+  Failing& failing = at->second;
+  if (is_new || failing.look != look) failing = {.look = std::move(look), .since = now, .told = failing.told};
+  // One that is not whole is found out from its headers; one that is wrong costs a read of all that it has.
+  const bool is_cheap = error.code() == Code::unavailable;
+  const Duration failed_for = now - failing.since;
+  failing.next = is_cheap ? now : now + std::clamp(failed_for, options_.poll, std::max(options_.poll, kPauseMax));
+  if (failing.told || failed_for < options_.writing_max) return std::nullopt;
+  failing.told = true;
+  return error;
 }
 
 Status FolderFeed::read(VersionNumber number) {

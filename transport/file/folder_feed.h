@@ -5,8 +5,10 @@
 /// (inotify, on this host) it is looked at sooner.
 
 #include <chrono>
+#include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "core/clock.h"
 #include "core/file_descriptor.h"
@@ -22,31 +24,41 @@ class FolderFeed {
     bool every = false;       ///< Each version in order of its number; otherwise the newest.
     VersionNumber after = 0;  ///< Only those above it.
     Duration poll = std::chrono::milliseconds(500);
+    /// A version that cannot be read and whose files nobody changed for so long is told of, and no longer waited for.
     Duration writing_max = std::chrono::seconds(5);
   };
   /// The folder need not be there yet.
   FolderFeed(std::string folder, Options options);
 
-  /// Waits for the next version and reads it; null at the deadline, or when `stop` (a descriptor, or -1) is readable.
-  /// The weights are valid until the next call. An error is of one version, which is passed over from then on: it could
-  /// not be read for as long as a writer may take that does not rename what it wrote into place.
+  /// Waits for the next version that is whole and reads it; null at the deadline, or when `stop` (a descriptor, or -1)
+  /// is readable. The weights are valid until the next call. An error is of one version, told once. That version is
+  /// looked at again, and comes when it can be read after all, unless a later one came before it.
   Result<const FolderWeights*> next(Time deadline, int stop);
 
  private:
-  std::optional<VersionNumber> find_next() const;
+  /// A version that could not be read.
+  struct Failing {
+    std::string look;  ///< Of its files, as they were last.
+    Time since;        ///< They look so.
+    Time next;         ///< When it is worth another look.
+    bool told = false;
+  };
+
+  std::vector<VersionNumber> find_candidates() const;
+  bool is_due(VersionNumber number, Time now);
+  bool is_given_up(VersionNumber number, Time now) const;
+  void take(VersionNumber number);
+  /// The error, when it is time to tell it.
+  std::optional<Error> on_failure(VersionNumber number, const Error& error, Time now);
   Status read(VersionNumber number);
   void watch();
   bool wait(Time until, int stop);
 
   std::string folder_;
   Options options_;
-  VersionNumber last_ = 0;  ///< Read, or passed over.
+  VersionNumber last_ = 0;  ///< That was read.
   FolderWeights weights_;
-  struct Failing {
-    VersionNumber number = 0;
-    Time since;
-  };
-  std::optional<Failing> failing_;
+  std::map<VersionNumber, Failing> failing_;  ///< Above last_.
   FileDescriptor inotify_;
 };
 

@@ -15,6 +15,10 @@
 ///
 /// What is read is hostile until checked: names must stay inside the folder, sizes must be what the tensors' are, and a
 /// version whose checksums do not fit is corrupt and never handed out.
+///
+/// A writer need not rename what it wrote into place. A version is whole when every file that its index names is there,
+/// every file that "-00001-of-00004" promises beside it, and each file has as many bytes as its header says. Who
+/// reserves a file's whole length before it writes, and promises no other file, cannot be told from who is done.
 
 #include <cstdint>
 #include <memory>
@@ -54,10 +58,10 @@ class FolderWeights {
   friend class WeightFolderReader;
   struct Slot {
     TensorSpec spec;
-    MutableBytes memory;
+    MutableBytes memory;  ///< Of one of files_.
   };
+  std::vector<SafetensorsFile> files_;
   std::vector<Slot> slots_;
-  std::unique_ptr<std::byte[]> memory_;
   std::vector<std::uint32_t> changed_;
   VersionNumber number_ = 0;
 };
@@ -74,13 +78,18 @@ class WeightFolderReader {
   Result<std::vector<VersionNumber>> versions() const;
   /// Brings `weights` (new, or an earlier version read from this folder) to that version: by deltas where they lead
   /// there from what it has, otherwise from the newest whole version on. When it fails, `weights` has to be read anew:
-  /// its number is 0 then. corrupt names the version and the tensor; unsupported an encoding that is not known here.
+  /// its number is 0 then. unavailable: a writer is not done with it, and `weights` is as it was; or a file changed
+  /// meanwhile. corrupt names the version and the tensor; unsupported an encoding that is not known here.
   Status read(VersionNumber number, FolderWeights& weights) const;
+
+  /// What a version's files look like from outside, without their content: equal as long as nobody writes to them.
+  std::string look_of(VersionNumber number) const;
 
   const std::string& folder() const { return folder_; }
 
  private:
   explicit WeightFolderReader(std::string folder) : folder_(std::move(folder)) {}
+  Status read_chain(VersionNumber number, FolderWeights& weights) const;
   static Status load(const std::string& path, FolderWeights& weights, std::vector<bool>& changed);
   static Status apply(const std::string& path, const std::string& encoding, const std::string& compression,
                       const std::string& checksum, FolderWeights& weights, std::vector<bool>& changed);

@@ -4,11 +4,13 @@
 #include <map>
 #include <new>
 #include <numeric>
+#include <set>
 
 #include "core/format.h"
 #include "core/json_document.h"
 #include "core/text.h"
 #include "transport/file/weight_delta.h"
+#include "transport/file/weight_files.h"
 #include "transport/file/weight_folder.h"
 
 namespace freshet::file {
@@ -21,6 +23,7 @@ constexpr std::uint64_t kPointerBytesMax = 4096;
 
 /// What an index's metadata says.
 struct IndexHead {
+  std::set<std::string> files;  ///< That hold the tensors.
   bool is_delta = false;
   VersionNumber base = 0;
   std::string encoding;
@@ -63,6 +66,22 @@ Result<std::string> text_in(const JsonDocument& metadata, const char* key) {
   return at->get<std::string>();
 }
 
+Result<std::set<std::string>> files_in(const JsonDocument& index) {
+  std::set<std::string> files;
+  const auto map = index.find("weight_map");
+  if (map == index.end()) return files;
+  if (!map->is_object()) return fail(Code::corrupt, "the index's weight_map is no object");
+  for (const auto& [tensor, file] : map->get_ref<const JsonDocument::object_t&>()) {
+    if (!file.is_string()) return fail(Code::corrupt, format("the index has no file for {}", shown(tensor)));
+    const auto& name = file.get_ref<const std::string&>();
+    if (name.find('/') != std::string::npos) {
+      return fail(Code::corrupt, format("the index's file {} is outside of the version's folder", shown(name)));
+    }
+    files.insert(name);
+  }
+  return files;
+}
+
 /// An ordinary checkpoint may have no index, or one without metadata.
 Result<IndexHead> read_index(const fs::path& version) {
   auto text = read_small(version / kIndexName, kIndexBytesMax);
@@ -71,30 +90,16 @@ Result<IndexHead> read_index(const fs::path& version) {
   auto document = parse_json(*text);
   if (!document) return fail(Code::corrupt, document.error().message());
   if (!document->is_object()) return fail(Code::corrupt, "the index is no object");
+  IndexHead head;
+  FRESHET_ASSIGN(head.files, files_in(*document));
   const auto metadata = document->find("metadata");
-  if (metadata == document->end() || !metadata->is_object() || !metadata->contains("delta_encoding"))
-    return IndexHead{};
-  IndexHead head{.is_delta = true};
+  if (metadata == document->end() || !metadata->is_object() || !metadata->contains("delta_encoding")) return head;
+  head.is_delta = true;
   FRESHET_ASSIGN(head.base, number_in(*metadata, "base_version"));
   FRESHET_ASSIGN(head.encoding, text_in(*metadata, "delta_encoding"));
   FRESHET_ASSIGN(head.compression, text_in(*metadata, "compression_format"));
   FRESHET_ASSIGN(head.checksum, text_in(*metadata, "checksum_format"));
   return head;
-}
-
-/// The safetensors files of a version, in order of their names. They are taken from the folder, not from the index: a
-/// name in a file cannot lead anywhere then.
-Result<std::vector<fs::path>> files_of(const fs::path& version) {
-  std::vector<fs::path> files;
-  std::error_code error;
-  for (fs::directory_iterator entry(version, error), end; !error && entry != end; entry.increment(error)) {
-    std::error_code ignored;
-    if (entry->path().extension() == ".safetensors" && entry->is_regular_file(ignored)) files.push_back(entry->path());
-  }
-  if (error) return fail_errno(error.value(), version.string());
-  if (files.empty()) return fail(Code::not_found, version.string() + " holds no safetensors files");
-  std::sort(files.begin(), files.end());
-  return files;
 }
 
 }  // namespace
@@ -155,33 +160,19 @@ Result<std::vector<VersionNumber>> WeightFolderReader::versions() const {
   return found;
 }
 
-namespace {
-
-/// The files of a whole version, and where their tensors lie in one piece of memory.
-Result<std::vector<SafetensorsFile>> open_files(const fs::path& version) {
-  FRESHET_ASSIGN(const auto paths, files_of(version));
-  std::vector<SafetensorsFile> files;
-  for (const fs::path& path : paths) {
-    FRESHET_ASSIGN(SafetensorsFile file, SafetensorsFile::open(path.string()));
-    files.push_back(std::move(file));
-  }
-  return files;
-}
-
-Result<std::map<std::string, TensorView>> tensors_of(const std::vector<SafetensorsFile>& files) {
-  std::map<std::string, TensorView> tensors;
-  for (const SafetensorsFile& file : files) {
-    for (const TensorView& view : file.tensors()) {
-      if (tensors.emplace(view.spec.name, view).second) continue;
-      return fail(Code::corrupt, format("two tensors are named {}", shown(view.spec.name)));
-    }
-  }
-  return tensors;
-}
-
-}  // namespace
-
 Status WeightFolderReader::read(VersionNumber number, FolderWeights& weights) const {
+  try {
+    return read_chain(number, weights);
+  } catch (const std::bad_alloc&) {
+    return fail(Code::out_of_space, format("{}: no memory to read it", folder_name_of(number)));
+  }
+}
+
+std::string WeightFolderReader::look_of(VersionNumber number) const {
+  return WeightFiles::look_of(folder_ + "/" + folder_name_of(number));
+}
+
+Status WeightFolderReader::read_chain(VersionNumber number, FolderWeights& weights) const {
   const auto path_of = [&](VersionNumber version) { return fs::path(folder_) / folder_name_of(version); };
   // Back from the target, over deltas, to what `weights` has or to a whole version.
   std::vector<std::pair<VersionNumber, IndexHead>> chain;
@@ -193,6 +184,7 @@ Status WeightFolderReader::read(VersionNumber number, FolderWeights& weights) co
     }
     auto head = read_index(path_of(at));
     if (!head) return fail(std::move(head).error().with_context(path_of(at).string()));
+    if (Status whole = WeightFiles::check_whole(path_of(at), head->files); !whole) return whole;
     chain.emplace_back(at, *head);
     if (!head->is_delta) break;
     if (head->base >= at || chain.size() > kChainMax) {
@@ -219,21 +211,22 @@ Status WeightFolderReader::read(VersionNumber number, FolderWeights& weights) co
 }
 
 Status WeightFolderReader::load(const std::string& path, FolderWeights& weights, std::vector<bool>& changed) {
-  FRESHET_ASSIGN(const auto files, open_files(path));
-  FRESHET_ASSIGN(const auto tensors, tensors_of(files));
-  std::uint64_t bytes = 0;
-  for (const auto& [name, view] : tensors) bytes += view.data.size();
   weights.slots_.clear();
-  weights.memory_.reset();
-  weights.memory_.reset(new (std::nothrow) std::byte[bytes]);
-  if (weights.memory_ == nullptr)
-    return fail(Code::out_of_space, format("no {} bytes of memory for the version", bytes));
-  std::byte* to = weights.memory_.get();
-  for (const auto& [name, view] : tensors) {
-    std::copy(view.data.begin(), view.data.end(), to);
-    weights.slots_.push_back({.spec = view.spec, .memory = {to, view.data.size()}});
-    to += view.data.size();
+  weights.files_.clear();
+  FRESHET_ASSIGN(auto files, WeightFiles::read(path));
+  std::map<std::string_view, FolderWeights::Slot> tensors;
+  for (SafetensorsFile& file : files) {
+    if (WeightFiles::looks_like_a_delta(file)) {
+      return fail(Code::unavailable, "it has a delta's checksums, and its index is not there yet");
+    }
+    for (std::size_t i = 0; i < file.tensors().size(); ++i) {
+      const TensorSpec& spec = file.tensors()[i].spec;
+      const bool is_new = tensors.try_emplace(spec.name, FolderWeights::Slot{spec, file.memory_of(i)}).second;
+      if (!is_new) return fail(Code::corrupt, format("two tensors are named {}", shown(spec.name)));
+    }
   }
+  for (auto& [name, slot] : tensors) weights.slots_.push_back(std::move(slot));
+  weights.files_ = std::move(files);
   changed.assign(weights.slots_.size(), true);
   return {};
 }
@@ -241,7 +234,7 @@ Status WeightFolderReader::load(const std::string& path, FolderWeights& weights,
 Status WeightFolderReader::apply(const std::string& path, const std::string& encoding, const std::string& compression,
                                  const std::string& checksum, FolderWeights& weights, std::vector<bool>& changed) {
   FRESHET_ASSIGN(const WeightDelta delta, WeightDelta::of(encoding, compression, checksum));
-  FRESHET_ASSIGN(const auto files, open_files(path));
+  FRESHET_ASSIGN(const auto files, WeightFiles::read(path));
   for (const SafetensorsFile& file : files) {
     const std::map<std::string, std::string> checksums(file.metadata().begin(), file.metadata().end());
     for (const TensorView& frame : file.tensors()) {
