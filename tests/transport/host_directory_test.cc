@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include <fstream>
+#include <set>
 
 #include "tests/transport/model_fixture.h"
 #include "transport/directory/host_watch.h"
@@ -33,6 +34,7 @@ class HostDirectoryTest : public ::testing::Test {
   }
 
   TemporaryFolder folder_;
+  std::vector<std::unique_ptr<Directory::Claim>> claims_;
 };
 
 TEST_F(HostDirectoryTest, AClaimIsExclusiveAndItsNumbersLast) {
@@ -127,6 +129,40 @@ TEST_F(HostDirectoryTest, TheFolderMustBeClosedToOthers) {
   write("demo.lock", "");
   ASSERT_EQ(::chmod((folder_.path() + "/demo.lock").c_str(), 0666), 0);
   EXPECT_EQ(open()->claim("demo").error().code(), Code::failed_precondition);
+}
+
+TEST_F(HostDirectoryTest, NoNameOfAModelIsAnothersFile) {
+  const auto directory = open();
+  const Directory::Server server{.address = "tcp://127.0.0.1:7", .number = 3};
+  const auto files = [&](const std::string& model) {
+    const auto before = std::filesystem::directory_iterator(folder_.path());
+    std::set<std::string> known, made;
+    for (const auto& file : before) known.insert(file.path().filename().string());
+    auto held = directory->claim(model);
+    EXPECT_TRUE(held) << model << ": " << held.error().message();
+    if (!held) return made;
+    EXPECT_TRUE((*held)->compare_and_swap_current({}, {.epoch = 1, .number = 1})) << model;
+    Directory::Entry its = entry(1);
+    its.model = model;
+    EXPECT_TRUE((*held)->advertise(its));
+    EXPECT_TRUE(directory->serve(model, server, std::chrono::minutes(1)));
+    for (const auto& file : std::filesystem::directory_iterator(folder_.path())) {
+      if (!known.contains(file.path().filename().string())) made.insert(file.path().filename().string());
+    }
+    claims_.push_back(std::move(*held));
+    return made;
+  };
+  const std::size_t each = files("demo").size();
+  EXPECT_EQ(each, 6U);
+  std::vector<std::string> names;
+  for (const auto& file : std::filesystem::directory_iterator(folder_.path())) {
+    names.push_back(file.path().filename().string());  // Each could be a model's name,
+    names.push_back(file.path().stem().string());      // and so could what stands before its last dot.
+  }
+  for (const std::string& name : names) {
+    if (name != "demo") EXPECT_EQ(files(name).size(), each) << name;
+  }
+  EXPECT_EQ(files("demo.current").size(), each);
 }
 
 TEST_F(HostDirectoryTest, AWatchHearsOfEntries) {

@@ -9,9 +9,11 @@
 ///   MODEL.number   the last number given and the last incarnation begun, 8 bytes little-endian each; written before a
 ///                  version is announced.
 ///   MODEL.entry    where the publisher listens (JSON), replaced by rename.
-///   MODEL.current  what is current (JSON), replaced by rename under a lock on MODEL.current.lock.
+///   MODEL.current  what is current (JSON), replaced by rename under a lock on MODEL.swap.
 ///   MODEL.HASH.server  one for each who serves the model (JSON): its address, version, and until when that is
 ///   believed.
+/// The word behind the last dot says what a file is, and what stands before it (less the dot and 16 digits of a
+/// server's) whose: no two models share a file, whatever they are called.
 /// Everything read back is checked: the folder must belong to the user and be closed to others, and so must its files.
 
 #include <memory>

@@ -19,6 +19,7 @@ namespace freshet::host_files {
 inline constexpr std::string_view kEntrySuffix = ".entry";
 inline constexpr std::string_view kCurrentSuffix = ".current";
 inline constexpr std::string_view kServerSuffix = ".server";
+inline constexpr std::string_view kSwapSuffix = ".swap";
 inline constexpr std::size_t kTextBytesMax = 32 * 1024;
 
 /// The last number given and the last incarnation begun.

@@ -31,7 +31,7 @@ bool is_number(const json* value) { return value != nullptr && value->is_number_
 std::string dump(const json& object) { return object.dump(-1, ' ', false, json::error_handler_t::replace); }
 
 Result<FileDescriptor> lock_swaps(int folder, const std::string& model) {
-  const std::string name = model + std::string(kCurrentSuffix) + ".lock";
+  const std::string name = model + std::string(kSwapSuffix);
   FRESHET_ASSIGN(FileDescriptor file, open_file(folder, name, O_RDWR | O_CREAT));
   for (int i = 0; i < kLockTries; ++i) {
     FRESHET_ASSIGN(const bool locked, try_lock(file.get(), name));
