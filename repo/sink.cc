@@ -156,12 +156,19 @@ Sink::~Sink() = default;
 Result<std::unique_ptr<Sink>> Sink::open(Repository& repository, SinkOptions options) {
   const Result<VersionNumber> newest = repository.latest(options.model);
   if (!newest && newest.error().code() != Code::not_found) return fail(newest.error());
+  std::uint64_t incarnation = 0;
+  if (newest) {
+    // One whose record is damaged does not keep the next from coming.
+    const auto record = repository.get({.model = options.model, .number = *newest});
+    if (record) incarnation = record->manifest.id.incarnation;
+  }
   FRESHET_ASSIGN(std::unique_ptr<Subscriber> subscriber, Subscriber::open({.model = options.model,
                                                                            .at = options.at,
                                                                            .directory = options.directory,
                                                                            .label = options.label,
                                                                            .every = true,
                                                                            .after = newest.value_or(0),
+                                                                           .after_incarnation = incarnation,
                                                                            .security = options.security}));
   return std::unique_ptr<Sink>(
       new Sink(std::make_unique<Impl>(repository, std::move(options), std::move(subscriber), newest.value_or(0))));

@@ -196,6 +196,7 @@ Status Publisher::Impl::start() {
   FRESHET_TRY(hub_->add({.model = options_.model,
                          .run = last_id_.run,
                          .incarnation = last_id_.incarnation,
+                         .first_number = last_number_ + 1,
                          .every_queue_versions_max = options_.every_queue_versions_max,
                          .activation = activation_options(),
                          .keep_versions = keep_versions_},

@@ -96,6 +96,9 @@ struct SubscriberOptions {
   bool every = false;
   /// For `every`: the first version wanted is the one after this; 0 takes what the publisher has.
   VersionNumber after = 0;
+  /// The incarnation in the id of that version. With it, a publisher whose numbers began anew (a host's directory
+  /// forgets them with the host) is followed from its first version on. 0: not known; `after` is then only a number.
+  std::uint64_t after_incarnation = 0;
   /// A member of the group that stages versions and commits them together: what the publisher makes a candidate
   /// (PublisherOptions::group_commit, an activation as group) is fetched and proved beside the served version, and
   /// swapped in when all members have it. It takes by itself what was activated, and its very first version; what was

@@ -225,6 +225,39 @@ TEST_F(SinkTest, APublisherThatStartsAnewContinuesTheNumbers) {
   EXPECT_EQ(repository_->versions("demo")->size(), 3u);
 }
 
+TEST_F(SinkTest, ADirectoryThatForgotItsNumbersCostsNoVersion) {
+  for (const bool is_sink_there_first : {false, true}) {
+    const std::uint64_t base = is_sink_there_first ? 100 : 0;
+    std::uint64_t stamp = base;
+    {
+      const auto publisher = start_publisher();
+      start_sink();
+      ASSERT_TRUE(eventually([&] { return sink_->status().connected; }));
+      const VersionNumber before = sink_->status().newest;
+      for (int i = 0; i < 3; ++i) {
+        model_.stamp_all(++stamp);
+        ASSERT_NE(publish(*publisher, model_), 0U);
+      }
+      ASSERT_TRUE(stored(before + 3));
+    }
+    const VersionNumber before = sink_->status().newest;
+    if (!is_sink_there_first) sink_.reset();
+    std::filesystem::remove(folder_ / "demo.number");  // As if the host had been started again.
+    const auto publisher = start_publisher();
+    if (is_sink_there_first) ASSERT_TRUE(eventually([&] { return sink_->status().connected; }));
+    model_.stamp_all(++stamp);
+    ASSERT_NE(publish(*publisher, model_), 0U);
+    if (!is_sink_there_first) start_sink();
+    ASSERT_TRUE(eventually([&] { return sink_->status().connected; }));
+    model_.stamp_all(++stamp);
+    ASSERT_NE(publish(*publisher, model_), 0U);
+    ASSERT_TRUE(stored(before + 2)) << sink_->status().newest << " after " << before;
+    expect_stamps(before + 1, std::vector<std::uint64_t>(kTensors, stamp - 1));
+    expect_stamps(before + 2, std::vector<std::uint64_t>(kTensors, stamp));
+    EXPECT_EQ(sink_->status().gaps, 0U);
+  }
+}
+
 TEST_F(SinkTest, ABadNameIsRefused) {
   EXPECT_EQ(Sink::open(*repository_, {.model = "a/b"}).error().code(), Code::invalid_argument);
 }

@@ -272,6 +272,7 @@ TEST(CommitLog, CountsAgainstAPlainList) {
     EXPECT_EQ(log.missed_between(after, number), between + lives_before) << after;
   }
   EXPECT_EQ(log.missed_between(0, number), 0u);
+  EXPECT_EQ(log.missed_from_start(number), log.count_up_to(number) - 1);
   EXPECT_EQ(log.count_up_to(29), 0u);
   EXPECT_EQ(log.count_up_to(number + 1000), 200u);
 }

@@ -138,6 +138,43 @@ TEST_F(EveryVersion, GoesOnWhereItWasWithTheNextPublisher) {
   EXPECT_EQ(sent<Hello>().at(0).highest_seen, 8u);
 }
 
+/// Up to the Welcome of a publisher whose versions begin at `first`.
+class NumberedAnew : public EveryVersion {
+ protected:
+  void welcome(std::uint64_t incarnation, VersionNumber first, VersionNumber newest, std::int64_t ms) {
+    ASSERT_THAT(sent<Hello>(), SizeIs(1));
+    session_ = sent<Hello>()[0].session;
+    receive(
+        Welcome{
+            .session = session_, .incarnation = incarnation, .door_token = 77, .newest = newest, .first_number = first},
+        ms);
+  }
+};
+
+TEST_F(NumberedAnew, APublisherThatForgotTheNumbersIsFollowedFromItsFirst) {
+  connect(20);
+  serve_with_gap(8, 0);
+  when([&] { machine_.on_door_closed(session_, at(1000)); });
+  welcome(kIncarnation + 1, /*first=*/1, /*newest=*/2, 1000);
+  ASSERT_THAT(sent<Hello>(), SizeIs(1)) << "greeted anew";
+  EXPECT_EQ(sent<Hello>()[0].after, 0u);
+  EXPECT_TRUE(sent<Hello>()[0].owed_all) << "what is missed is a gap";
+  welcome(kIncarnation + 1, 1, 2, 1000);
+  ASSERT_THAT(actions<action::OpenDoor>(), SizeIs(1)) << "once";
+  when([&] { machine_.on_door_open(session_, at(1000)); });
+  EXPECT_EQ(sent<Want>().at(0).after, 0u);
+}
+
+TEST_F(NumberedAnew, APublisherThatRemembersThemIsNot) {
+  connect(20);
+  serve_with_gap(8, 0);
+  when([&] { machine_.on_door_closed(session_, at(1000)); });
+  welcome(kIncarnation + 1, /*first=*/21, /*newest=*/22, 1000);
+  ASSERT_THAT(actions<action::OpenDoor>(), SizeIs(1));
+  when([&] { machine_.on_door_open(session_, at(1000)); });
+  EXPECT_EQ(sent<Want>().at(0).after, 8u);
+}
+
 TEST_F(EveryVersion, ARefusedVersionIsAGap) {
   connect(20);
   receive(grant_for(sent<Want>().at(0), 8));

@@ -42,6 +42,10 @@ std::uint64_t CommitLog::missed_between(VersionNumber after, VersionNumber next)
   return committed + missed_in(after, next) + (after < first ? first - 1 - after : 0);
 }
 
+std::uint64_t CommitLog::missed_from_start(VersionNumber next) const {
+  return count_up_to(next) - 1 + missed_in(/*after=*/0, next);
+}
+
 std::uint64_t CommitLog::missed_in(VersionNumber after, VersionNumber next) const {
   const auto starts_after = [](VersionNumber value, const Run& run) { return value < run.first; };
   const auto first = std::upper_bound(runs_.begin(), runs_.end(), after, starts_after);

@@ -25,6 +25,8 @@ class CommitLog {
   /// those that this publisher itself missed, and, when `after` is older than this incarnation, every number between it
   /// and the incarnation's first. 0 when `after` is 0. REQUIRES: `next` was committed, and after < next.
   std::uint64_t missed_between(VersionNumber after, VersionNumber next) const;
+  /// How many somebody misses who is owed all of this incarnation when `next` is the first that comes.
+  std::uint64_t missed_from_start(VersionNumber next) const;
 
  private:
   struct Run {

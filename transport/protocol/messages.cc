@@ -27,7 +27,7 @@ Encoded put(Builder& b, const Hello& m) {
   const auto host = b.CreateString(m.host);
   const auto serves = b.CreateString(m.serves);
   return wire::CreateHello(b, m.protocol, m.session, model, static_cast<std::uint8_t>(m.mode), label, m.pid, host,
-                           m.highest_seen, m.after, m.door_token, m.channels, m.staged, serves)
+                           m.highest_seen, m.after, m.door_token, m.channels, m.staged, serves, m.owed_all)
       .Union();
 }
 
@@ -60,7 +60,7 @@ Encoded put(Builder& b, const Welcome& m) {
   const auto offers = b.CreateVector(channels);
   const wire::Current current = put(m.current);
   return wire::CreateWelcome(b, m.session, m.run.high, m.run.low, m.incarnation, announcements, door, m.door_token,
-                             m.newest, offers, m.lease_ms, &current, m.membership_ms, m.keeps_wants)
+                             m.newest, offers, m.lease_ms, &current, m.membership_ms, m.keeps_wants, m.first_number)
       .Union();
 }
 
@@ -211,6 +211,7 @@ Result<Message> take(const wire::Hello& m) {
   hello.mode = static_cast<Mode>(m.mode());
   if (m.highest_seen() > kHighestSeenMax) return bad(format("highest_seen {} leaves no numbers", m.highest_seen()));
   hello.highest_seen = m.highest_seen();
+  hello.owed_all = m.owed_all();
   hello.channels = m.channels();
   hello.staged = m.staged();
   FRESHET_ASSIGN(hello.serves, label(m.serves(), kAddressBytesMax, "serves"));
@@ -275,6 +276,7 @@ Result<Message> take(const wire::Welcome& m) {
   welcome.lease_ms = m.lease_ms();
   welcome.membership_ms = m.membership_ms();
   welcome.keeps_wants = m.keeps_wants();
+  FRESHET_ASSIGN(welcome.first_number, number(m.first_number(), "first_number"));
   FRESHET_ASSIGN(welcome.current, current_from(m.current()));
   return welcome;
 }

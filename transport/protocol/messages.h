@@ -91,6 +91,8 @@ struct Hello {
   std::uint32_t channels = bit(ChannelKind::shm);  ///< Those that it can use.
   bool staged = false;  ///< A member of the group that stages versions and commits them together.
   std::string serves;   ///< Control address where it serves the model again; empty: it doesn't.
+  /// For `every` with `after` 0: it followed this model before, so what it missed of this incarnation is a gap.
+  bool owed_all = false;
 };
 
 /// Asks for the current version (`latest`), the next one after `after` (`every`), or, when `exactly` is not 0, for that
@@ -178,6 +180,8 @@ struct Welcome {
   /// A member of the group has lapsed when the last Ping that was answered was sent so long ago. 0: the default.
   std::uint32_t membership_ms = 0;
   bool keeps_wants = false;  ///< A Want may wait here.
+  /// Versions of this incarnation have this number or a later one; 0: not told (a relay).
+  VersionNumber first_number = 0;
 };
 
 /// A version, held for this session from now on.

@@ -230,6 +230,9 @@ void PublisherMachine::send_grant(PublisherSession& session, const Want& want, V
   const auto& known = want.known_architectures;
   const bool has_architecture = std::find(known.begin(), known.end(), architecture.digest()) != known.end();
   const bool every = session.hello().mode == Mode::every;
+  const bool owed_all = want.after == 0 && session.hello().owed_all;
+  std::uint64_t missed = 0;
+  if (every) missed = owed_all ? commits_.missed_from_start(number) : commits_.missed_between(want.after, number);
   send(session.peer(),
        Grant{.session = want.session,
              .request = want.request,
@@ -239,7 +242,7 @@ void PublisherMachine::send_grant(PublisherSession& session, const Want& want, V
              .architecture = has_architecture ? std::vector<std::byte>() : copy_of(architecture.encoded()),
              .places = mapped ? version.places : std::vector<SegmentPlace>(),
              .slab_bytes = mapped ? version.slab_bytes : std::vector<std::uint64_t>(),
-             .gap_before = every ? commits_.missed_between(want.after, number) : 0,
+             .gap_before = missed,
              .publish_started_ns = version.publish_started_ns,
              .announced_ns = record.announced_ns,
              .epoch = every || want.exactly != 0 ? 0 : activation_.current().epoch,
@@ -389,7 +392,8 @@ void PublisherMachine::welcome(const PublisherSession& session) {
                                .lease_ms = lease_ms(),
                                .current = activation_.current(),
                                .membership_ms = membership_ms(),
-                               .keeps_wants = true});
+                               .keeps_wants = true,
+                               .first_number = options_.first_number});
 }
 
 void PublisherMachine::send(const Peer& peer, Message message) {

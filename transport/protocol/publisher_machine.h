@@ -103,6 +103,7 @@ class PublisherMachine {
     std::string model;
     RunId run;
     std::uint64_t incarnation = 0;
+    VersionNumber first_number = 0;  ///< As Welcome has it.
     std::string announcements;
     std::string door;
     std::string host;                    ///< Sessions of the same one are offered the door.

@@ -22,7 +22,10 @@ bool may_be_had_later(Code code) {
 }  // namespace
 
 SubscriberMachine::SubscriberMachine(Options options) : options_(std::move(options)), selector_(options_.channels) {
-  if (options_.mode == Mode::every) position_ = options_.after;
+  if (options_.mode == Mode::every) {
+    position_ = options_.after;
+    position_incarnation_ = options_.after_incarnation;
+  }
   highest_seen_ = position_;
 }
 
@@ -60,8 +63,23 @@ void SubscriberMachine::on(const Welcome& welcome, Time now) {
   may_wait_ = keeps_wants_ = welcome.keeps_wants;
   if (!same_publisher) selector_.forget_failures();
   same_publisher ? on_current(welcome.current, now) : on_new_incarnation(welcome.current, now);
+  if (numbers_began_anew(welcome)) {
+    position_ = welcome.first_number - 1;
+    position_incarnation_ = 0;
+    owed_all_ = true;
+    return greet_anew(now);  // So that the publisher too counts from there.
+  }
   take_offers(welcome);
   choose_channel(now);
+}
+
+/// The directory forgot what it gave out before (it does with its host), and this incarnation gives numbers again: what
+/// was taken under them is not what is there now. Or what we were told to begin after was numbered by somebody else:
+/// the publisher has not come so far.
+bool SubscriberMachine::numbers_began_anew(const Welcome& welcome) const {
+  if (options_.mode != Mode::every || position_incarnation_ == 0 || welcome.first_number == 0) return false;
+  if (position_ < welcome.first_number) return false;
+  return position_incarnation_ != welcome.incarnation || (serving_ == 0 && position_ > welcome.newest);
 }
 
 void SubscriberMachine::on_door_open(SessionId session, Time now) {
@@ -125,7 +143,8 @@ Hello SubscriberMachine::hello_for(SessionId session, std::uint64_t door_token) 
           .door_token = door_token,
           .channels = selector_.options().usable,
           .staged = options_.staged,
-          .serves = options_.serves};
+          .serves = options_.serves,
+          .owed_all = owed_all_ && position_ == 0};
 }
 
 void SubscriberMachine::leave_current_session() {
@@ -154,6 +173,7 @@ void SubscriberMachine::on_installed(SessionId session, VersionNumber number, St
     const bool activated = std::exchange(serving_epoch_, done.epoch) != done.epoch;
     gaps_ += done.gap_before;
     if (options_.mode == Mode::every) delivered_.insert(number);
+    position_incarnation_ = incarnation_;
     selector_.worked(done.channel);
     if (channel_) channel_->failures = 0;
     if (done.fetched()) drop(session, number);  // The bytes are our own.

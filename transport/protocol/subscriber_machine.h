@@ -123,6 +123,7 @@ class SubscriberMachine {
     std::int32_t pid = 0;
     std::string host;
     VersionNumber after = 0;
+    std::uint64_t after_incarnation = 0;     ///< That numbered it; 0: not known.
     std::uint64_t session_seed = 0;          ///< Sessions are derived from it; random in a shell.
     std::size_t installs_in_flight_max = 1;  ///< For `every`: delivered but not yet taken by the application, at most.
     Duration retry_after = std::chrono::milliseconds(200);
@@ -278,6 +279,7 @@ class SubscriberMachine {
   // What is current, and staging: subscriber_current.cc.
   void on_current(const Current& pair, Time now);
   void on_new_incarnation(const Current& pair, Time now);
+  bool numbers_began_anew(const Welcome& welcome) const;
   void on_candidate(VersionNumber candidate, std::uint64_t turn, Time now);
   void on_answered(const Pong& pong, Time now);
   void on_staging_done(const Installing& done, const Status& status, Time now);
@@ -324,6 +326,8 @@ class SubscriberMachine {
   /// position_).
   VersionNumber position_ = 0;
   std::uint64_t position_epoch_ = 0;
+  std::uint64_t position_incarnation_ = 0;  ///< For `every`: that numbered position_; 0: not known.
+  bool owed_all_ = false;                   ///< position_ is where an incarnation begins, and all of it is to come.
   VersionNumber serving_ = 0;
   std::uint64_t serving_epoch_ = 0;
   Current known_;     ///< `latest`: what the publisher says is current.

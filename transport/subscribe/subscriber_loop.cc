@@ -33,6 +33,7 @@ protocol::SubscriberMachine::Options machine_options(const SubscriberLoop::Optio
           .pid = static_cast<std::int32_t>(::getpid()),
           .host = options.host,
           .after = options.subscriber.after,
+          .after_incarnation = options.subscriber.after_incarnation,
           .session_seed = options.session_seed,
           .installs_in_flight_max = options.subscriber.every ? kDeliveriesMax : 1,
           .channels = {.usable = usable_channels(options.openers),

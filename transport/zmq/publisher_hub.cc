@@ -153,6 +153,7 @@ Status PublisherHub::add(ModelOptions options, HubModel& model) {
               .model = options.model,
               .run = options.run,
               .incarnation = options.incarnation,
+              .first_number = options.first_number,
               .announcements = announcements_.address.text(),
               .door = door_path_,
               .host = host_,

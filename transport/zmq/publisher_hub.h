@@ -68,6 +68,7 @@ class PublisherHub {
     std::string model;
     RunId run;
     std::uint64_t incarnation = 0;
+    VersionNumber first_number = 0;  ///< Of this incarnation; 0: not known.
     std::size_t every_queue_versions_max = 64;
     protocol::Activation::Options activation;
     std::size_t keep_versions = 1;
