@@ -3,6 +3,7 @@
 #include <optional>
 #include <thread>
 
+#include "core/fork_guard.h"
 #include "core/mutex.h"
 #include "transport/subscriber.h"
 
@@ -27,6 +28,8 @@ class Sink::Impl {
         subscriber_(std::move(subscriber)),
         status_{.newest = newest},
         thread_([this](const std::stop_token& stop) { run(stop); }) {}
+
+  bool is_inherited() const { return mark_.is_inherited(); }
 
   SinkStatus status() const {
     SinkStatus status;
@@ -136,6 +139,7 @@ class Sink::Impl {
 
   static const Clock& clock() { return system_clock(); }
 
+  const ForkMark mark_;
   Repository& repository_;
   const SinkOptions options_;
   const std::unique_ptr<Subscriber> subscriber_;
@@ -151,7 +155,10 @@ class Sink::Impl {
 };
 
 Sink::Sink(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-Sink::~Sink() = default;
+Sink::~Sink() {
+  // A forked child has not its thread.
+  if (impl_->is_inherited()) static_cast<void>(impl_.release());
+}
 
 Result<std::unique_ptr<Sink>> Sink::open(Repository& repository, SinkOptions options) {
   const Result<VersionNumber> newest = repository.latest(options.model);
@@ -174,6 +181,6 @@ Result<std::unique_ptr<Sink>> Sink::open(Repository& repository, SinkOptions opt
       new Sink(std::make_unique<Impl>(repository, std::move(options), std::move(subscriber), newest.value_or(0))));
 }
 
-SinkStatus Sink::status() const { return impl_->status(); }
+SinkStatus Sink::status() const { return impl_->is_inherited() ? SinkStatus{} : impl_->status(); }
 
 }  // namespace freshet

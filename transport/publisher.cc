@@ -107,6 +107,10 @@ class Publisher::Impl final : public HubModel {
   std::string address() const { return hub_->address(); }
   Result<ActivationReport> activate(const ActivationRequest& request);
 
+  Status check_here() const { return check_not_inherited(mark_, "the publisher of " + options_.model); }
+  bool is_inherited() const { return mark_.is_inherited(); }
+  const std::string& model() const { return options_.model; }
+
   // HubModel.
   void on_free(std::span<const SegmentIndex> segments) override { capture_->free(segments); }
   std::vector<Bytes> bytes_of(std::span<const SegmentIndex> segments) const override {
@@ -145,6 +149,7 @@ class Publisher::Impl final : public HubModel {
   void on_announced(const CommitReport& report) FRESHET_EXCLUDES(mutex_);
 
   // Constant after construction.
+  const ForkMark mark_;
   const PublisherOptions options_;
   const Clock& clock_;
   const std::shared_ptr<PublisherHub> hub_;
@@ -416,7 +421,10 @@ PublisherStat Publisher::Impl::stat(const std::vector<protocol::PublisherMachine
 }
 
 Publisher::Publisher(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-Publisher::~Publisher() = default;
+Publisher::~Publisher() {
+  // A forked child has none of the threads that would have to end.
+  if (impl_->is_inherited()) static_cast<void>(impl_.release());
+}
 
 Result<std::unique_ptr<Publisher>> Publisher::open(PublisherOptions options) {
   FRESHET_TRY(check_options(options));
@@ -427,6 +435,7 @@ Result<std::unique_ptr<Publisher>> Publisher::open(PublisherOptions options) {
   if (hub == nullptr) {
     FRESHET_ASSIGN(hub, PublisherHub::open(options.hub_options));
   }
+  FRESHET_TRY(hub->check_here());
   const Clock& clock = options.clock != nullptr ? *options.clock : system_clock();
   FRESHET_ASSIGN(auto claim, hub->directory().claim(options.model));
   VersionId id;
@@ -445,6 +454,7 @@ Result<std::unique_ptr<Publisher>> Publisher::open(PublisherOptions options) {
 }
 
 Result<PublishReceipt> Publisher::publish(std::span<const TensorView> tensors, PublishOptions options) {
+  FRESHET_TRY(impl_->check_here());
   Capture::Kind kind = Capture::Kind::find;
   if (options.changed.kind_ == Changed::Kind::all) kind = Capture::Kind::all;
   if (options.changed.kind_ == Changed::Kind::only) kind = Capture::Kind::only;
@@ -458,17 +468,24 @@ Result<PublishReceipt> Publisher::publish(std::span<const TensorView> tensors, P
 }
 
 Result<CommitReport> Publisher::wait_committed(VersionNumber version, Duration at_most) {
+  FRESHET_TRY(impl_->check_here());
   return impl_->wait_committed(version, at_most);
 }
 
-Result<ActivationReport> Publisher::activate(const ActivationRequest& request) { return impl_->activate(request); }
+Result<ActivationReport> Publisher::activate(const ActivationRequest& request) {
+  FRESHET_TRY(impl_->check_here());
+  return impl_->activate(request);
+}
 Result<ActivationReport> Publisher::rollback(VersionNumber version) {
   if (version == 0) return fail(Code::invalid_argument, "a rollback needs a version to go back to");
-  return impl_->activate({.version = version, .hold = true});
+  return activate({.version = version, .hold = true});
 }
-Result<ActivationReport> Publisher::release() { return impl_->activate({}); }
+Result<ActivationReport> Publisher::release() { return activate({}); }
 
-PublisherStat Publisher::stat() const { return impl_->stat(); }
+PublisherStat Publisher::stat() const {
+  if (impl_->is_inherited()) return PublisherStat{.model = impl_->model()};
+  return impl_->stat();
+}
 std::string Publisher::address() const { return impl_->address(); }
 
 }  // namespace freshet

@@ -182,7 +182,10 @@ struct PublisherStat {
 
 /// One thread publishes at a time; the rest may be called from any thread.
 ///
-/// A child that is forked and does not exec keeps the name claimed for as long as it lives.
+/// In a child that this process forks it is dead: the child has neither the name, nor the sockets, nor the memory of
+/// the versions, each call is failed_precondition (stat() is empty), and destroying it does nothing. A name, a port and
+/// versions therefore end with the process that opened it, whatever data loaders it left. The child may open a
+/// publisher of its own, of another model.
 class Publisher {
  public:
   /// already_exists when a living publisher of this host has the name; the message has its process id.

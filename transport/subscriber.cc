@@ -95,6 +95,9 @@ class Subscriber::Impl {
         clock(options.subscriber.clock != nullptr ? *options.subscriber.clock : system_clock()),
         loop(std::move(options), std::move(directory), std::move(relay), std::move(context), std::move(wake)) {}
 
+  Status check_here() const { return check_not_inherited(mark, "the subscriber"); }
+
+  const ForkMark mark;
   const bool every;
   const std::unique_ptr<file::FolderFollower> folder;  ///< Null unless versions come from one.
   const bool member;
@@ -104,7 +107,10 @@ class Subscriber::Impl {
 };
 
 Subscriber::Subscriber(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-Subscriber::~Subscriber() = default;
+Subscriber::~Subscriber() {
+  // A forked child has none of the threads that would have to end.
+  if (impl_->mark.is_inherited()) static_cast<void>(impl_.release());
+}
 
 Result<std::unique_ptr<Subscriber>> Subscriber::open(SubscriberOptions options) {
   FRESHET_TRY(check_options(options));
@@ -157,6 +163,7 @@ Result<std::unique_ptr<Subscriber>> Subscriber::open(SubscriberOptions options) 
 }
 
 Snapshot Subscriber::snapshot() {
+  if (impl_->mark.is_inherited()) return {};
   const detail::PinTable::Pin pin = impl_->loop.shelf().pin_current();
   // Looked at after the pin: what is not marked was not stale when it was taken.
   Snapshot snapshot(pin.version, pin.slot, impl_->member && impl_->loop.standing().is_lapsed(impl_->clock.now()));
@@ -164,6 +171,7 @@ Snapshot Subscriber::snapshot() {
 }
 
 Result<Snapshot> Subscriber::snapshot_at_least(const SnapshotRequest& request) {
+  FRESHET_TRY(impl_->check_here());
   const Time asked = impl_->clock.now();
   const Time deadline = deadline_in(request.at_most);
   for (;;) {
@@ -179,16 +187,22 @@ Result<Snapshot> Subscriber::snapshot_at_least(const SnapshotRequest& request) {
 }
 
 Status Subscriber::stage(VersionNumber version, Duration at_most) {
+  FRESHET_TRY(impl_->check_here());
   return detail::stage(impl_->loop, version, at_most);
 }
 
-Result<VersionNumber> Subscriber::commit_staged() { return detail::commit_staged(impl_->loop); }
+Result<VersionNumber> Subscriber::commit_staged() {
+  FRESHET_TRY(impl_->check_here());
+  return detail::commit_staged(impl_->loop);
+}
 
 Status Subscriber::wait_for(VersionNumber version, Duration at_most) {
+  FRESHET_TRY(impl_->check_here());
   return impl_->loop.shelf().wait_for(version, at_most);
 }
 
 Result<Subscriber::Delivery> Subscriber::next(Duration at_most) {
+  FRESHET_TRY(impl_->check_here());
   if (!impl_->every) {
     return fail(Code::failed_precondition, "next() is for subscribers of every version; this one takes the latest");
   }
@@ -197,6 +211,7 @@ Result<Subscriber::Delivery> Subscriber::next(Duration at_most) {
 }
 
 SubscriberStatus Subscriber::status() const {
+  if (Status here = impl_->check_here(); !here) return SubscriberStatus{.last_error = here.error().message()};
   SubscriberStatus status = impl_->loop.shelf().status();
   status.directory = impl_->loop.directory_health();
   const detail::Standing::News news = impl_->loop.standing().news();

@@ -159,8 +159,10 @@ struct SnapshotRequest {
 
 /// snapshot() and status(): any thread, never blocking. The rest: any thread.
 ///
-/// A process that forks must exec: snapshots that a forked child inherits are not protected, since its pins are its
-/// own.
+/// In a child that this process forks it is dead: snapshot() is empty, the other calls are failed_precondition,
+/// status() says so in `last_error`, and destroying it does nothing. Snapshots that a child inherits are not protected
+/// there, since the parent's pins are its own: take what a child is to read before the fork, or open a subscriber in
+/// the child.
 class Subscriber {
  public:
   /// Returns at once, connected or not: whoever comes first waits for the other. invalid_argument for a bad name,

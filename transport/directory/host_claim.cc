@@ -24,7 +24,11 @@ std::string holder_of(int lock_file, const std::string& name) {
 Result<std::unique_ptr<Directory::Claim>> HostClaim::take(std::shared_ptr<const FileDescriptor> folder,
                                                           const std::string& model) {
   const std::string name = model + ".lock";
-  FRESHET_ASSIGN(FileDescriptor lock, host_files::open_file(folder->get(), name, O_RDWR | O_CREAT));
+  // Children let go of it before it is locked: a lock lasts as long as anybody has the file open.
+  FRESHET_ASSIGN(ParentsDescriptor lock,
+                 host_files::open_file(folder->get(), name, O_RDWR | O_CREAT).map([](FileDescriptor file) {
+                   return ParentsDescriptor(std::move(file));
+                 }));
   FRESHET_ASSIGN(const bool taken, host_files::try_lock(lock.get(), name));
   if (!taken) {
     return fail(Code::already_exists,
@@ -33,7 +37,8 @@ Result<std::unique_ptr<Directory::Claim>> HostClaim::take(std::shared_ptr<const 
   const std::string pid = format("{}\n", ::getpid());
   if (::ftruncate(lock.get(), 0) != 0) return fail_errno(errno, "truncate " + name);
   FRESHET_TRY(host_files::write_whole(lock.get(), pid.data(), pid.size(), name));
-  FRESHET_ASSIGN(FileDescriptor numbers, host_files::open_file(folder->get(), model + ".number", O_RDWR | O_CREAT));
+  FRESHET_ASSIGN(FileDescriptor opened, host_files::open_file(folder->get(), model + ".number", O_RDWR | O_CREAT));
+  ParentsDescriptor numbers(std::move(opened));
   FRESHET_ASSIGN(const host_files::NumberRecord record, host_files::read_numbers(numbers.get(), model + ".number"));
   return std::unique_ptr<Directory::Claim>(
       new HostClaim(std::move(folder), model, std::move(lock), std::move(numbers), record));
@@ -41,7 +46,8 @@ Result<std::unique_ptr<Directory::Claim>> HostClaim::take(std::shared_ptr<const 
 
 HostClaim::~HostClaim() {
   // The entry goes first: whoever sees the lock free finds no entry to follow.
-  if (advertised_) ::unlinkat(folder_->get(), (model_ + std::string(host_files::kEntrySuffix)).c_str(), 0);
+  if (advertised_ && !mark_.is_inherited())
+    ::unlinkat(folder_->get(), (model_ + std::string(host_files::kEntrySuffix)).c_str(), 0);
 }
 
 Result<std::uint64_t> HostClaim::begin_incarnation(std::int64_t unix_ns) {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "core/fork_guard.h"
 #include "transport/directory/host_files.h"
 
 namespace freshet {
@@ -24,8 +25,8 @@ class HostClaim final : public Directory::Claim {
   void swap_current(const CurrentRecord& expected, const CurrentRecord& desired, Directory::SwapDone done) override;
 
  private:
-  HostClaim(std::shared_ptr<const FileDescriptor> folder, std::string model, FileDescriptor lock,
-            FileDescriptor numbers, host_files::NumberRecord record)
+  HostClaim(std::shared_ptr<const FileDescriptor> folder, std::string model, ParentsDescriptor lock,
+            ParentsDescriptor numbers, host_files::NumberRecord record)
       : folder_(std::move(folder)),
         model_(std::move(model)),
         lock_(std::move(lock)),
@@ -35,8 +36,9 @@ class HostClaim final : public Directory::Claim {
 
   const std::shared_ptr<const FileDescriptor> folder_;
   const std::string model_;
-  const FileDescriptor lock_;
-  const FileDescriptor numbers_;
+  const ParentsDescriptor lock_;
+  const ParentsDescriptor numbers_;
+  const ForkMark mark_;
   host_files::NumberRecord record_;
   bool advertised_ = false;
 };

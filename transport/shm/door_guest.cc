@@ -48,7 +48,7 @@ Result<std::unique_ptr<DoorGuest>> DoorGuest::knock(const std::string& path, con
   if (::send(socket.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL) < 0) {
     return fail(Code::unavailable, format("knock at {}: {}", path, std::strerror(errno)));
   }
-  return std::unique_ptr<DoorGuest>(new DoorGuest(std::move(socket)));
+  return std::unique_ptr<DoorGuest>(new DoorGuest(ParentsDescriptor(std::move(socket))));
 }
 
 Result<bool> DoorGuest::receive() {

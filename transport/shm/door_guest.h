@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/file_descriptor.h"
+#include "core/fork_guard.h"
 #include "core/result.h"
 #include "core/slab.h"
 #include "transport/shm/door_frame.h"
@@ -31,10 +31,10 @@ class DoorGuest {
   const std::vector<std::shared_ptr<const Slab>>& slabs() const { return slabs_; }
 
  private:
-  explicit DoorGuest(FileDescriptor socket) : socket_(std::move(socket)) {}
+  explicit DoorGuest(ParentsDescriptor socket) : socket_(std::move(socket)) {}
   Result<bool> receive_frame();
 
-  FileDescriptor socket_;
+  ParentsDescriptor socket_;  ///< Open, it says that this process may still read.
   bool welcomed_ = false;
   std::vector<std::shared_ptr<const Slab>> slabs_;
 };

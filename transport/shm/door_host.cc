@@ -58,7 +58,7 @@ Result<std::unique_ptr<DoorHost>> DoorHost::open(const std::string& path) {
   // Bound aside and renamed once it listens: whoever finds the path and is refused knows that its publisher is dead.
   const std::string aside = path + ".new";
   FRESHET_ASSIGN(const SocketPath aside_path, SocketPath::of(aside));
-  FileDescriptor listener(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  ParentsDescriptor listener(FileDescriptor(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)));
   if (!listener) return fail_errno(errno, "make a door");
   const sockaddr_un address = aside_path.address();
   ::unlink(aside.c_str());
@@ -114,7 +114,7 @@ void DoorHost::accept_all() {
     const DoorId id = next_door_++;
     epoll_event interest{.events = EPOLLIN, .data = {.u64 = id}};
     if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket.get(), &interest) != 0) continue;
-    doors_[id].socket = std::move(socket);
+    doors_[id].socket = ParentsDescriptor(std::move(socket));
   }
 }
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/file_descriptor.h"
+#include "core/fork_guard.h"
 #include "core/result.h"
 #include "transport/shm/door_frame.h"
 
@@ -61,7 +62,7 @@ class DoorHost {
 
  private:
   struct Door {
-    FileDescriptor socket;
+    ParentsDescriptor socket;  ///< In a child of this process it would stay open for a publisher that died.
     bool knocked = false;
     protocol::SessionId session = 0;
     std::shared_ptr<const SlabList> slabs;  ///< Set when admitted.
@@ -70,7 +71,7 @@ class DoorHost {
     bool waits_for_room = false;
   };
 
-  DoorHost(std::string path, FileDescriptor listener, FileDescriptor epoll)
+  DoorHost(std::string path, ParentsDescriptor listener, FileDescriptor epoll)
       : path_(std::move(path)),
         listener_(std::move(listener)),
         epoll_(std::move(epoll)),
@@ -85,7 +86,7 @@ class DoorHost {
   void forget(DoorId id, Events* events);
 
   std::string path_;
-  FileDescriptor listener_;
+  ParentsDescriptor listener_;
   FileDescriptor epoll_;
   FileDescriptor spare_;  ///< Given up for a moment when the process has no other.
   DoorId next_door_ = 1;  ///< 0 is the listener.

@@ -52,6 +52,7 @@ PinTable::Pin PinTable::pin(const ServedVersion* version) {
 }
 
 void PinTable::unpin(PinSlot& slot) {
+  if (mark_.is_inherited()) return;  // A forked child holds nothing, and wakes nobody.
   const ServedVersion* version = slot.pinned.load(std::memory_order_relaxed);
   slot.pinned.store(nullptr);
   if (current_.load() == version || wake_pending_.exchange(true)) return;

@@ -18,6 +18,8 @@
 #include <cstdint>
 #include <memory>
 
+#include "core/fork_guard.h"
+
 namespace freshet::detail {
 
 struct ServedVersion;
@@ -57,6 +59,7 @@ class PinTable {
 
   std::atomic<const ServedVersion*> current_{nullptr};
   std::atomic<bool> wake_pending_{false};
+  const ForkMark mark_;
   const int wake_descriptor_;
   const std::size_t slots_count_;
   const std::unique_ptr<PinSlot[]> slots_;

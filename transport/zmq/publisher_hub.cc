@@ -73,16 +73,20 @@ Result<std::shared_ptr<PublisherHub>> PublisherHub::open(PublisherHubOptions opt
   FRESHET_ASSIGN(Wake wake, Wake::open());
   std::shared_ptr<PublisherHub> hub;
   try {
-    hub = std::shared_ptr<PublisherHub>(new PublisherHub(Parts{.directory = std::move(directory),
-                                                               .host = this_host(),
-                                                               .context = std::move(context),
-                                                               .authenticator = std::move(authenticator),
-                                                               .control = std::move(control),
-                                                               .announcements = std::move(announcements),
-                                                               .advertised = std::move(advertised),
-                                                               .door = std::move(door),
-                                                               .door_path = files.door,
-                                                               .wake = std::move(wake)}));
+    // A forked child has none of its threads to join, and leaves it as it is.
+    hub.reset(new PublisherHub(Parts{.directory = std::move(directory),
+                                     .host = this_host(),
+                                     .context = std::move(context),
+                                     .authenticator = std::move(authenticator),
+                                     .control = std::move(control),
+                                     .announcements = std::move(announcements),
+                                     .advertised = std::move(advertised),
+                                     .door = std::move(door),
+                                     .door_path = files.door,
+                                     .wake = std::move(wake)}),
+              [](PublisherHub* made) {
+                if (!made->mark_.is_inherited()) delete made;
+              });
   } catch (const std::system_error& error) {
     return fail(Code::unavailable, format("start a hub's thread: {}", error.what()));
   }

@@ -58,6 +58,8 @@ class PublisherHub {
 
   /// For neighbours on this host.
   const std::string& address() const { return address_; }
+  /// failed_precondition in a child of the process that opened it: its threads are not there.
+  Status check_here() const { return check_not_inherited(mark_, "the publisher's hub"); }
   /// For those who ask the directory.
   const std::vector<std::string>& advertised() const { return advertised_; }
   Directory& directory() const { return *directory_; }
@@ -162,6 +164,7 @@ class PublisherHub {
   void send_to(const protocol::Peer& peer, const protocol::Message& message);
 
   // Constant after construction.
+  const ForkMark mark_;
   const std::unique_ptr<Directory> directory_;
   const std::string host_;
   const std::string door_path_;

@@ -78,7 +78,8 @@ Result<ZmqSocket> make_socket(zmq::context_t& context, zmq::socket_type type, So
       monitor.emplace(std::move(opened));
     }
     set_up(socket);
-    return ZmqSocket{.socket = std::move(socket), .address = std::move(address), .monitor = std::move(monitor)};
+    return ZmqSocket{
+        .socket = std::move(socket), .address = std::move(address), .monitor = std::move(monitor), .listens = {}};
   } catch (const zmq::error_t& error) {
     const Code code = error.num() == EADDRINUSE ? Code::already_exists : Code::unavailable;
     return fail(code, format("{} {}: {}", verb, address.text(), error.what()));
@@ -96,7 +97,11 @@ Result<ZmqSocket> make_listener(zmq::context_t& context, zmq::socket_type type, 
         set_up(socket);
         socket.bind(endpoint);
       });
-  if (!bound || !bound->address.is_tcp()) return bound;
+  if (!bound) return bound;
+  if (!bound->address.is_tcp()) {
+    bound->listens.emplace(ParentsAddress::of(endpoint));
+    return bound;
+  }
   // Where it is bound, for an address that left the port to the system.
   try {
     FRESHET_ASSIGN(bound->address,
@@ -104,6 +109,7 @@ Result<ZmqSocket> make_listener(zmq::context_t& context, zmq::socket_type type, 
   } catch (const zmq::error_t& error) {
     return fail(Code::unavailable, format("bind {}: {}", bound->address.text(), error.what()));
   }
+  bound->listens.emplace(ParentsAddress::of(bound->address.text()));
   return bound;
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 #include <zmq.hpp>
 
+#include "core/fork_guard.h"
 #include "core/result.h"
 #include "core/tensor.h"
 #include "transport/security/credentials.h"
@@ -23,6 +24,7 @@ struct ZmqSocket {
   SocketAddress address;
   /// Of a listening tcp socket (for Listener) and of a connecting one (for take_outcome()).
   std::optional<SocketMonitor> monitor;
+  std::optional<ParentsAddress> listens;  ///< Children of this process let go of it.
 };
 
 /// A context with one I/O thread, or unavailable.

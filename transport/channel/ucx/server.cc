@@ -2,12 +2,14 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "core/env.h"
+#include "core/fork_guard.h"
 #include "core/format.h"
 #include "transport/channel/ucx/address.h"
 #include "transport/channel/ucx/peer.h"
@@ -84,6 +86,7 @@ class Server final : public ChannelServer {
   Answerer answerer_{wake_};
   Counters counters_;
   std::string address_;
+  std::optional<ParentsAddress> listens_;  ///< Children of this process let go of it.
   std::unique_ptr<Worker> worker_;
   ucp_listener_h listener_ = nullptr;
   std::atomic<bool> stopping_{false};
@@ -139,6 +142,7 @@ Status Server::listen(const Address& address) {
     return fail(error_from(ucx, status, format("ask for the port of {}", options_.address)));
   }
   address_ = to_string(attributes.sockaddr);
+  listens_.emplace(ParentsAddress::of("tcp" + address_.substr(address_.find(':'))));
   return {};
 }
 
