@@ -5,7 +5,8 @@
 /// Closed by default: without keys every socket is a file of this user's or a loopback port. With keys (CURVE, as
 /// ZeroMQ has it) an endpoint may listen on any address: what travels is encrypted, the subscriber knows the publisher
 /// by its public key, and the publisher admits the keys of its allow-list and nobody else. `freshet keygen NAME` makes
-/// a pair of files, NAME and NAME.pub. On loopback keys are optional, and used when given.
+/// a pair of files, NAME and NAME.pub. On loopback keys are optional, and used when given. A loopback port without keys
+/// admits this user's processes and root's, whom the kernel names for each connection; who is not named stays out.
 ///
 ///     publisher:   {.key_file = "trainer", .allow_file = "servers.allow"}
 ///     subscriber:  {.key_file = "server",  .server_key = "trainer.pub"}
@@ -27,6 +28,8 @@ struct SecurityOptions {
   /// The operator's word that everybody who can reach this endpoint's network is a friend. Bulk data may then go
   /// unencrypted over channels that cannot encrypt (ucx); keys are needed all the same.
   bool trusted_fabric = false;
+  /// A loopback port without keys admits every user of this host.
+  bool open_loopback = false;
 };
 
 }  // namespace freshet

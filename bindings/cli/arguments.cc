@@ -139,6 +139,10 @@ void add_security(CLI::App& command, SecurityOptions& security, const std::strin
         .add_option("--allow", security.allow_file, "public keys of the clients that are admitted; read when changed")
         ->type_name("FILE")
         ->needs(keys);
+    command
+        .add_flag("--open-loopback", security.open_loopback,
+                  "a loopback port without keys admits every user of this host, not this one alone")
+        ->excludes(keys);
   } else {
     command.add_option("--server-key", security.server_key, "the publisher's public key, or its NAME.pub")
         ->type_name("KEY")

@@ -50,6 +50,7 @@ Status BulkService::start() {
     FRESHET_ASSIGN(channels_, serve::open_channel_servers({.kinds = kinds_for(options_),
                                                            .control = options_.address,
                                                            .trusted_fabric = options_.trusted_fabric,
+                                                           .neighbours = options_.neighbours,
                                                            .credentials = options_.credentials},
                                                           desk_));
     if (channels_.empty()) return fail(Code::unsupported, "this server has no data channels");

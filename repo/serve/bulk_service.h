@@ -15,6 +15,7 @@
 #include "repo/serve/read_desk.h"
 #include "transport/channel/channel.h"
 #include "transport/security/credentials.h"
+#include "transport/security/socket_owner.h"
 
 namespace freshet::rpc {
 
@@ -25,6 +26,7 @@ class BulkService {
     std::string channels = "auto";  ///< As RepositoryServerOptions has it.
     std::string address;            ///< Of the server's socket, as it was bound.
     bool trusted_fabric = false;
+    Neighbours neighbours = Neighbours::same_user;
     std::optional<ServerCredentials> credentials;
     ReadDesk::Limits limits;
   };

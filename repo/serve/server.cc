@@ -143,7 +143,9 @@ Server::Server(Repository& repository, const RepositoryServerOptions& options, P
       socket_(std::move(parts.socket)),
       machine_({.clients_max = options.clients_max, .upload_bytes_max = options.upload_bytes_max},
                random_u64(system_env())) {
-  if (socket_.monitor) listener_ = std::make_unique<Listener>(socket_);
+  if (socket_.monitor) {
+    listener_ = std::make_unique<Listener>(socket_, neighbours_admitted(options.security, authenticator_ != nullptr));
+  }
 }
 
 Server::~Server() {
@@ -222,7 +224,11 @@ void Server::tend_listener() {
 }
 
 bool Server::is_admitted(const zmq::message_t& message) {
-  if (authenticator_ == nullptr) return true;
+  if (authenticator_ == nullptr) {
+    if (!listener_) return true;
+    listener_->tend(now());
+    return listener_->admits(sender_descriptor(message));
+  }
   const bool admitted = authenticator_->allows(sender_key(message));
   if (listener_) {
     const int descriptor = sender_descriptor(message);
@@ -236,13 +242,17 @@ bool Server::is_admitted(const zmq::message_t& message) {
 void Server::take_messages() {
   for (int i = 0; i < kMessagesPerRound; ++i) {
     const auto parts = receive(socket_.socket, 3);
-    if (!parts) return;
+    if (!parts) {
+      if (listener_) listener_->on_drained();
+      return;
+    }
     if (parts->size() < 2) {
       rejects_.count("a message is not in two or three parts", now());
       continue;
     }
     const Peer peer = parts->front().to_string();
     if (!is_admitted((*parts)[1])) {
+      if (authenticator_ == nullptr) continue;  // Another user of this host; the listener has told.
       rejects_.count(format("a client's key is not on the allow-list any more: {}", sender_key((*parts)[1])), now());
       machine_.on_bye(peer);
       continue;
@@ -461,6 +471,7 @@ Result<std::unique_ptr<RepositoryServer>> RepositoryServer::open(Repository& rep
   rpc::BulkService::Options bulk_options{.channels = options.channels,
                                          .address = socket.address.text(),
                                          .trusted_fabric = options.security.trusted_fabric,
+                                         .neighbours = neighbours_admitted(options.security, proof != nullptr),
                                          .credentials = credentials,
                                          .limits = {.staging_bytes = options.staging_bytes, .lifetime = options.lease}};
   FRESHET_ASSIGN(auto bulk, rpc::BulkService::open(repository, std::move(bulk_options)));

@@ -42,8 +42,9 @@ Result<std::unique_ptr<ChannelServer>> open_server(ChannelKind kind, const Chann
     return channel::open_ucx_server(source, {.address = format("ucx://{}:0", interface_of(options.control)),
                                              .trusted_fabric = options.trusted_fabric});
   }
-  return channel::open_zmq_server(
-      source, {.address = format("tcp://{}:*", interface_of(options.control)), .credentials = options.credentials});
+  return channel::open_zmq_server(source, {.address = format("tcp://{}:*", interface_of(options.control)),
+                                           .credentials = options.credentials,
+                                           .neighbours = options.neighbours});
 }
 
 }  // namespace
@@ -53,7 +54,8 @@ Result<std::vector<std::unique_ptr<ChannelServer>>> open_channel_servers(const C
   std::vector<std::unique_ptr<ChannelServer>> servers;
   if (options.kinds == "none") return servers;
   const bool automatic = options.kinds == "auto";
-  std::vector<ChannelKind> kinds{ChannelKind::ucx, ChannelKind::zmq};
+  std::vector<ChannelKind> kinds{ChannelKind::zmq};
+  if (options.trusted_fabric) kinds.insert(kinds.begin(), ChannelKind::ucx);
   if (automatic && !options.control.starts_with(kTcpPrefix)) return servers;
   if (!automatic) {
     FRESHET_ASSIGN(kinds, kinds_named(options.kinds));

@@ -10,15 +10,18 @@
 #include "core/result.h"
 #include "transport/channel/channel.h"
 #include "transport/security/credentials.h"
+#include "transport/security/socket_owner.h"
 
 namespace freshet::serve {
 
 struct ChannelServersOptions {
-  /// "auto": those that make sense where the control socket listens on TCP, none elsewhere; one that cannot be opened
-  /// is left out. "none". Or the kinds to offer, with commas ("ucx,zmq"); one that cannot be opened is an error then.
+  /// "auto": where the control socket listens on TCP, zmq, and ucx if the fabric was declared trusted (ucx knows
+  /// neither keys nor users), none elsewhere; one that cannot be opened is left out. "none". Or the kinds to offer,
+  /// with commas ("ucx,zmq"); one that cannot be opened is an error then.
   std::string kinds = "auto";
   std::string control;  ///< The control socket's address, as it was bound: channels listen on the same interface.
   bool trusted_fabric = false;
+  Neighbours neighbours = Neighbours::same_user;  ///< That the channels admit which know users.
   /// Of the control socket; those channels that know keys have the same.
   std::optional<ServerCredentials> credentials;
 };

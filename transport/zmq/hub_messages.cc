@@ -22,12 +22,13 @@ concept NamesSession = requires(const T& message) {
 void PublisherHub::take_control_messages() {
   for (int i = 0; i < kHubMessagesPerRound; ++i) {
     auto parts = receive(control_.socket, 2);
-    if (!parts) return;
+    if (!parts) return on_drained(control_);
     if (parts->size() != 2) {
       rejects_.count("a message is not in two parts", system_clock().now());
       continue;
     }
     if (!is_admitted(control_, (*parts)[1])) {
+      if (authenticator_ == nullptr) continue;  // Another user of this host; the listener has told.
       rejects_.count(format("a client's key is not on the allow-list any more: {}", sender_key((*parts)[1])),
                      system_clock().now());
       continue;
@@ -45,15 +46,25 @@ void PublisherHub::take_control_messages() {
 }
 
 bool PublisherHub::is_admitted(ZmqSocket& socket, const zmq::message_t& message) {
-  if (authenticator_ == nullptr) return true;
+  const auto listener = listeners_.find(&socket);
+  if (authenticator_ == nullptr) {
+    if (listener == listeners_.end()) return true;
+    listener->second->tend(system_clock().now());
+    return listener->second->admits(sender_descriptor(message));
+  }
   const bool admitted = authenticator_->allows(sender_key(message));
-  if (const auto listener = listeners_.find(&socket); listener != listeners_.end()) {
+  if (listener != listeners_.end()) {
     const int descriptor = sender_descriptor(message);
     listener->second->tend(system_clock().now());
     listener->second->note_key(descriptor, sender_key(message));
     if (!admitted) listener->second->put_out(descriptor);
   }
   return admitted;
+}
+
+void PublisherHub::on_drained(const ZmqSocket& socket) {
+  const auto listener = listeners_.find(&socket);
+  if (listener != listeners_.end()) listener->second->on_drained();
 }
 
 void PublisherHub::tend_listeners() {
@@ -68,8 +79,10 @@ void PublisherHub::tend_listeners() {
 void PublisherHub::take_subscriptions() {
   for (int i = 0; i < kHubMessagesPerRound; ++i) {
     const auto parts = receive(announcements_.socket, 1);
-    if (!parts) return;
-    if (parts->empty() || !is_admitted(announcements_, parts->front())) continue;
+    if (!parts) return on_drained(announcements_);
+    // Without keys nobody knows which connection a subscription came by. It makes this side repeat itself, no more, and
+    // whoever was not let in has been put out before that.
+    if (parts->empty() || (authenticator_ != nullptr && !is_admitted(announcements_, parts->front()))) continue;
     const std::string_view text = parts->front().to_string_view();
     if (!text.starts_with('\x01')) continue;
     const auto model = models_.find(std::string(text.substr(1)));
@@ -82,6 +95,10 @@ void PublisherHub::take_subscriptions() {
 
 void PublisherHub::announce(const protocol::Announcement& announcement) {
   const std::vector<std::byte> encoded = protocol::encode(protocol::Message(announcement));
+  // Whoever came since then and may not hear this is put out first.
+  if (const auto listener = listeners_.find(&announcements_); listener != listeners_.end()) {
+    listener->second->tend(system_clock().now());
+  }
   send(announcements_.socket, announcement.model, encoded);
   if (!directory_->carries_announcements()) return;
   directory_->announce(announcement.model, {reinterpret_cast<const char*>(encoded.data()), encoded.size()});

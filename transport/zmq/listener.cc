@@ -30,8 +30,8 @@ std::string reason_of(const SocketMonitor::Event& event) {
 
 }  // namespace
 
-Listener::Listener(ZmqSocket& socket, std::function<void(int descriptor)> on_end)
-    : socket_(socket), on_end_(std::move(on_end)) {}
+Listener::Listener(ZmqSocket& socket, Neighbours neighbours, std::function<void(int descriptor)> on_end)
+    : socket_(socket), neighbours_(neighbours), on_end_(std::move(on_end)) {}
 
 std::size_t Listener::connections_max() {
   rlimit files{};
@@ -57,12 +57,13 @@ std::string Listener::name_of(const Peer& peer) {
 
 void Listener::tend(Time now) {
   while (const auto event = socket_.monitor->take()) take(*event, now);
+  fresh_.clear();
 }
 
 void Listener::take(const SocketMonitor::Event& event, Time now) {
   const int descriptor = static_cast<int>(event.value);
   switch (event.kind) {
-    case ZMQ_EVENT_ACCEPTED: admit(descriptor, now); break;
+    case ZMQ_EVENT_ACCEPTED: take_in(descriptor, now); break;
     case ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL:
     case ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL:
       // The one I/O thread reports the end of the same connection next.
@@ -72,6 +73,8 @@ void Listener::take(const SocketMonitor::Event& event, Time now) {
       const std::string who = name_of(descriptor);
       if (!failure_.empty()) rejects_.count(format("{} {}", who, failure_), now);
       failure_.clear();
+      const auto at = peers_.find(descriptor);
+      if (fresh_.contains(descriptor) || (at != peers_.end() && !at->second.admitted)) suspects_.insert(descriptor);
       peers_.erase(descriptor);
       if (on_end_) on_end_(descriptor);
       break;
@@ -80,13 +83,35 @@ void Listener::take(const SocketMonitor::Event& event, Time now) {
   }
 }
 
-void Listener::admit(int descriptor, Time now) {
-  const Peer peer = peer_of(descriptor);
+void Listener::take_in(int descriptor, Time now) {
+  Peer peer = peer_of(descriptor);
+  fresh_.insert(descriptor);
+  const Status admitted = check(descriptor);
+  peer.admitted = admitted.has_value();
   peers_[descriptor] = peer;
-  if (peers_.size() <= connections_max_) return;
-  rejects_.count(
-      format("{} connections at {}: {} is put out", peers_.size() - 1, socket_.address.text(), name_of(peer)), now);
+  if (admitted) return;
+  rejects_.count(format("{}: {} is put out", admitted.error().message(), name_of(peer)), now);
   put_out(descriptor);
+}
+
+Status Listener::check(int descriptor) const {
+  const std::string& here = socket_.address.text();
+  if (peers_.size() - peers_.count(descriptor) >= connections_max_) {
+    return fail(Code::out_of_space, format("{} connections at {}", peers_.size(), here));
+  }
+  if (neighbours_ == Neighbours::all) return {};
+  if (suspects_.contains(descriptor)) {
+    return fail(Code::unavailable, format("a connection to {} came and went too quickly to see whose it was", here));
+  }
+  Status same = check_same_user(descriptor);
+  if (!same) return fail(std::move(same).error().with_context(format("a connection to {}", here)));
+  return {};
+}
+
+bool Listener::admits(int descriptor) const {
+  if (neighbours_ == Neighbours::all) return true;
+  const auto at = peers_.find(descriptor);
+  return at != peers_.end() && at->second.admitted && !suspects_.contains(descriptor);
 }
 
 void Listener::put_out(int descriptor) {

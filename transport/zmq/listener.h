@@ -1,18 +1,21 @@
 #pragma once
 
-/// Watches a listening socket: logs strangers whose handshake fails, and puts out who comes when too many are inside.
-/// ZeroMQ has no limit on connections, and a process without descriptors left cannot even be told to stop.
+/// Watches a listening socket: logs strangers whose handshake fails, and puts out who comes when too many are inside,
+/// or who is another user of this host where only this one is admitted. ZeroMQ has no limit on connections, and a
+/// process without descriptors left cannot even be told to stop.
 
 #include <sys/socket.h>
 
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 
 #include "core/clock.h"
 #include "core/result.h"
+#include "transport/security/socket_owner.h"
 #include "transport/zmq/rejects.h"
 #include "transport/zmq/sockets.h"
 
@@ -23,7 +26,7 @@ class Listener {
  public:
   /// `socket` must outlive it and was bound with a monitor.
   /// `on_end`, if any, is told of each connection that ended, by its descriptor, before that can be another's.
-  explicit Listener(ZmqSocket& socket, std::function<void(int descriptor)> on_end = {});
+  explicit Listener(ZmqSocket& socket, Neighbours neighbours, std::function<void(int descriptor)> on_end = {});
 
   /// Takes what the monitor reports. Called when handle() is readable, and before anything is done with a message's
   /// descriptor: whoever sent it may have come, or another may have gone, since the last time. ZeroMQ reports both
@@ -31,6 +34,10 @@ class Listener {
   void tend(Time now);
   void* handle() { return socket_.monitor->handle(); }
   std::size_t connections() const { return peers_.size(); }
+  /// Whether what came by that connection may be heard. Ask after tend(), for each message.
+  bool admits(int descriptor) const;
+  /// The socket was just found to have no more messages: none of a connection that ended is left.
+  void on_drained() { suspects_.clear(); }
   /// The key of whoever sends a message by that connection: what put_out_unless() looks at.
   void note_key(int descriptor, std::string_view key);
   /// Ends the connections whose noted key is none of those.
@@ -48,17 +55,25 @@ class Listener {
     sockaddr_storage address{};
     socklen_t bytes = 0;
     std::string key;  ///< Empty until it has sent something.
+    bool admitted = false;
   };
   void take(const SocketMonitor::Event& event, Time now);
-  void admit(int descriptor, Time now);
+  void take_in(int descriptor, Time now);
+  Status check(int descriptor) const;
   static Peer peer_of(int descriptor);
   static std::string name_of(const Peer& peer);
 
   ZmqSocket& socket_;
+  const Neighbours neighbours_;
   const std::function<void(int descriptor)> on_end_;
   const std::size_t connections_max_ = connections_max();
   std::map<int, Peer> peers_;  ///< By descriptor.
-  std::string failure_;        ///< Of the handshake whose connection ends next.
+  /// Descriptors that came in this round of tend(). Whose they are was asked when they may have been closed already,
+  /// and been another's; if their end is reported in the same round, that may have been so.
+  std::set<int> fresh_;
+  /// Descriptors of such connections. Messages of theirs may still wait, and would pass for the next owner's.
+  std::set<int> suspects_;
+  std::string failure_;  ///< Of the handshake whose connection ends next.
   Rejects rejects_{"listener"};
 };
 

@@ -52,6 +52,7 @@ Result<std::vector<std::string>> advertised_addresses(const PublisherHubOptions&
 Result<std::shared_ptr<PublisherHub>> PublisherHub::open(PublisherHubOptions options) {
   FRESHET_ASSIGN(const std::optional<ServerCredentials> credentials, server_credentials(options.security));
   const ServerCredentials* const proof = credentials ? &*credentials : nullptr;
+  const Neighbours neighbours = neighbours_admitted(options.security, proof != nullptr);
   const Reach reach = credentials ? Reach::any_host : Reach::this_host;
   FRESHET_ASSIGN(std::unique_ptr<Directory> directory, open_directory(options.directory));
   FRESHET_ASSIGN(const HubFiles files, HubFiles::choose(directory->folder()));
@@ -83,7 +84,8 @@ Result<std::shared_ptr<PublisherHub>> PublisherHub::open(PublisherHubOptions opt
                                      .advertised = std::move(advertised),
                                      .door = std::move(door),
                                      .door_path = files.door,
-                                     .wake = std::move(wake)}),
+                                     .wake = std::move(wake),
+                                     .neighbours = neighbours}),
               [](PublisherHub* made) {
                 if (!made->mark_.is_inherited()) delete made;
               });
@@ -94,6 +96,7 @@ Result<std::shared_ptr<PublisherHub>> PublisherHub::open(PublisherHubOptions opt
   FRESHET_ASSIGN(hub->channels_, serve::open_channel_servers({.kinds = options.channels,
                                                               .control = hub->control_.address.text(),
                                                               .trusted_fabric = options.security.trusted_fabric,
+                                                              .neighbours = neighbours,
                                                               .credentials = credentials},
                                                              hub->desk_));
   return hub;
@@ -113,7 +116,7 @@ PublisherHub::PublisherHub(Parts parts)
       door_(std::move(parts.door)),
       desk_([this](protocol::LeaseId lease) { on_lease_closed(lease); }, kDeltaCacheBytesMax) {
   for (ZmqSocket* const socket : {&control_, &announcements_}) {
-    if (socket->monitor) listeners_.emplace(socket, std::make_unique<Listener>(*socket));
+    if (socket->monitor) listeners_.emplace(socket, std::make_unique<Listener>(*socket, parts.neighbours));
   }
   thread_ = std::thread([this] { run(); });
 }

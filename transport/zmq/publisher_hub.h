@@ -129,6 +129,7 @@ class PublisherHub {
     std::unique_ptr<shm::DoorHost> door;
     std::string door_path;
     Wake wake;
+    Neighbours neighbours = Neighbours::same_user;
   };
   explicit PublisherHub(Parts parts);
 
@@ -141,6 +142,7 @@ class PublisherHub {
   void run_tasks() FRESHET_EXCLUDES(mutex_);
   void take_control_messages();
   bool is_admitted(ZmqSocket& socket, const zmq::message_t& message);
+  void on_drained(const ZmqSocket& socket);
   /// Ends the connections of those who were taken off the allow-list.
   void tend_listeners();
   void take_subscriptions();

@@ -116,7 +116,8 @@ Server::Server(FetchSource& source, const ZmqServerOptions& options, Parts parts
       context_(std::move(parts.context)),
       authenticator_(std::move(parts.authenticator)),
       socket_(std::move(parts.socket)),
-      listener_(socket_, [this](int descriptor) { forget(descriptor); }) {}
+      listener_(socket_, options.credentials ? Neighbours::all : options.neighbours,
+                [this](int descriptor) { forget(descriptor); }) {}
 
 void Server::run() {
   std::vector<zmq::pollitem_t> items = {{socket_.socket.handle(), 0, ZMQ_POLLIN, 0},
@@ -153,7 +154,7 @@ void Server::take_commands() {
 void Server::take_messages() {
   for (int i = 0; i < kMessagesPerRound; ++i) {
     const auto parts = receive(socket_.socket, 2);
-    if (!parts) return;
+    if (!parts) return listener_.on_drained();
     const Time now = system_clock().now();
     if (parts->size() == 2) {
       take((*parts)[0], (*parts)[1], now);
@@ -167,6 +168,7 @@ void Server::take(const zmq::message_t& identity, const zmq::message_t& message,
   const Identity name = identity.to_string();
   const int descriptor = sender_descriptor(message);
   listener_.tend(now);
+  if (!listener_.admits(descriptor)) return listener_.put_out(descriptor);
   const auto at = connections_.find(name);
   const auto frame = read_frame(bytes_of(message));
   Status taken;

@@ -15,6 +15,7 @@
 #include "core/result.h"
 #include "transport/channel/channel.h"
 #include "transport/security/credentials.h"
+#include "transport/security/socket_owner.h"
 
 namespace freshet::channel {
 
@@ -23,8 +24,9 @@ struct ZmqServerOptions {
   /// credentials only.
   std::string address = "tcp://127.0.0.1:*";
   std::optional<ServerCredentials> credentials;
-  std::uint64_t chunk_bytes = 256 << 10;  ///< 4 KiB to 1 MiB.
-  std::uint64_t window_bytes = 8 << 20;   ///< On its way to one peer at most; at least a chunk, at most 256 MiB.
+  Neighbours neighbours = Neighbours::same_user;  ///< Of this host, without credentials.
+  std::uint64_t chunk_bytes = 256 << 10;          ///< 4 KiB to 1 MiB.
+  std::uint64_t window_bytes = 8 << 20;  ///< On its way to one peer at most; at least a chunk, at most 256 MiB.
   std::size_t peers_max = 1024;
 };
 

@@ -1,0 +1,51 @@
+/// Other users of this host at a repository's loopback port without keys. They are real ones: these tests need root.
+
+#include <gtest/gtest.h>
+
+#include "repo/serve/messages.h"
+#include "repo/serve/server.h"
+#include "tests/repo/world.h"
+#include "tests/support/raw_zmtp.h"
+
+namespace freshet {
+namespace {
+
+using namespace freshet::test;
+
+bool is_welcome_at(const std::string& address) {
+  rpc::Builder builder;
+  const rpc::Encoded hello = rpc::request(builder, 1, rpc::wire::CreateHello(builder, rpc::kProtocolVersion));
+  RawZmtp client(address);
+  client.say("DEALER", {reinterpret_cast<const char*>(hello.data()), hello.size()});
+  return client.hears();
+}
+
+class NeighbourOfRepository : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (::geteuid() != 0) GTEST_SKIP() << "only root can be another user";
+  }
+  std::unique_ptr<RepositoryServer> open(bool open_loopback) {
+    auto server =
+        RepositoryServer::open(*local_, {.address = "tcp://127.0.0.1:*", .security = {.open_loopback = open_loopback}});
+    EXPECT_TRUE(server) << server.error().message();
+    return server ? std::move(*server) : nullptr;
+  }
+  std::unique_ptr<Repository> local_ = Repository::open(make_memory_backend(), {}).value();
+};
+
+TEST_F(NeighbourOfRepository, GetsNoAnswer) {
+  OtherUser other(is_welcome_at);
+  const auto server = open(false);
+  EXPECT_EQ(other.go(server->address()), 'n');
+  EXPECT_TRUE(is_welcome_at(server->address())) << "the same user";
+}
+
+TEST_F(NeighbourOfRepository, IsAdmittedWhereLoopbackIsOpen) {
+  OtherUser other(is_welcome_at);
+  const auto server = open(true);
+  EXPECT_EQ(other.go(server->address()), 'y');
+}
+
+}  // namespace
+}  // namespace freshet

@@ -1,0 +1,43 @@
+#pragma once
+
+/// Who is at the other end of a TCP connection within this host. A loopback port is open to every user of the host; the
+/// kernel knows whose socket each connection has at its other end, and without keys that decides who comes in.
+
+#include <netinet/in.h>
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+
+#include "core/result.h"
+#include "transport/security.h"
+
+namespace freshet {
+
+/// The two ends of a connection as this side sees them. Both of one family, IPv4 or IPv6.
+struct ConnectionEnds {
+  sockaddr_storage own{};
+  sockaddr_storage peer{};
+};
+Result<ConnectionEnds> ends_of(int descriptor);
+
+/// The user whose living process has the socket at the connection's other end: by asking the kernel for that socket
+/// (sock_diag), or where there is no asking, from its tables /proc/net/tcp and tcp6. not_found when nobody has it: the
+/// other end is on another host, or was closed. A closed socket's user is not told any more, so it counts as nobody's.
+/// Any thread.
+Result<uid_t> owner_of_peer(const ConnectionEnds& ends);
+Result<uid_t> owner_by_asking(const ConnectionEnds& ends);
+Result<uid_t> owner_by_table(const ConnectionEnds& ends, const std::string& folder = "/proc/net");
+
+/// Who may connect to a loopback port without keys: this process's own user (and root, who may read this process's
+/// memory anyway), or all users of the host.
+enum class Neighbours : std::uint8_t { same_user, all };
+/// Keys decide by themselves.
+inline Neighbours neighbours_admitted(const SecurityOptions& options, bool has_keys) {
+  return has_keys || options.open_loopback ? Neighbours::all : Neighbours::same_user;
+}
+
+/// failed_precondition, with who it is, unless the other end of the connection is this user's or root's.
+Status check_same_user(int descriptor);
+
+}  // namespace freshet
