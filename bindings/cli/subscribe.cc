@@ -214,6 +214,8 @@ void add_follower_options(CLI::App& command, SubscribeArguments& arguments, cons
 
 CLI::Option* add_relay_options(CLI::App& command, SubscribeArguments& arguments) {
   add_offer(command, arguments.channels);
+  command.add_flag("--open-loopback", arguments.security.open_loopback,
+                   "a loopback port without keys admits every user of this host, not this one alone");
   command.add_option("--allow", arguments.security.allow_file, "public keys of those who may fetch from this relay")
       ->type_name("FILE");
   command
