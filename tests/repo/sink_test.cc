@@ -244,7 +244,7 @@ TEST_F(SinkTest, ADirectoryThatForgotItsNumbersCostsNoVersion) {
     if (!is_sink_there_first) sink_.reset();
     std::filesystem::remove(folder_ / "demo.number");  // As if the host had been started again.
     const auto publisher = start_publisher();
-    if (is_sink_there_first) ASSERT_TRUE(eventually([&] { return sink_->status().connected; }));
+    ASSERT_TRUE(!is_sink_there_first || eventually([&] { return sink_->status().connected; }));
     model_.stamp_all(++stamp);
     ASSERT_NE(publish(*publisher, model_), 0U);
     if (!is_sink_there_first) start_sink();

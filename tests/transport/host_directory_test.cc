@@ -160,9 +160,9 @@ TEST_F(HostDirectoryTest, NoNameOfAModelIsAnothersFile) {
     names.push_back(file.path().stem().string());      // and so could what stands before its last dot.
   }
   for (const std::string& name : names) {
-    if (name != "demo") EXPECT_EQ(files(name).size(), each) << name;
+    if (name == "demo") continue;
+    EXPECT_EQ(files(name).size(), each) << name;
   }
-  EXPECT_EQ(files("demo.current").size(), each);
 }
 
 TEST_F(HostDirectoryTest, AWatchHearsOfEntries) {
