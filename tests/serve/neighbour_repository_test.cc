@@ -37,8 +37,8 @@ class NeighbourOfRepository : public testing::Test {
 TEST_F(NeighbourOfRepository, GetsNoAnswer) {
   OtherUser other(is_welcome_at);
   const auto server = open(false);
-  EXPECT_EQ(other.go(server->address()), 'n');
   EXPECT_TRUE(is_welcome_at(server->address())) << "the same user";
+  EXPECT_EQ(other.go(server->address()), 'n');
 }
 
 TEST_F(NeighbourOfRepository, IsAdmittedWhereLoopbackIsOpen) {

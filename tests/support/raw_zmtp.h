@@ -33,7 +33,7 @@ class RawZmtp {
     open_ = ::connect(socket_.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0;
   }
 
-  /// Says who it is ("DEALER", "SUB") and sends one message, all at once, without waiting for the other side.
+  /// Shakes hands as a socket of that type ("DEALER", "SUB") and sends one message.
   void say(std::string_view type, std::string_view message) {
     std::string bytes("\xff\0\0\0\0\0\0\0\0\x7f\x03\0NULL", 16);
     bytes.resize(64, '\0');
@@ -43,30 +43,36 @@ class RawZmtp {
     bytes += '\x04';
     bytes += static_cast<char>(ready.size());
     bytes += ready;
-    bytes += '\0';
-    bytes += static_cast<char>(message.size());
-    bytes += message;
-    open_ = open_ && ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) >= 0;
+    send(bytes);
+    char greeting[64];
+    open_ = open_ && read(greeting, sizeof greeting);
+    // What is sent before the other side is ready too would be no message.
+    if (take_frame() == Frame::command)
+      send(std::string{'\0', static_cast<char>(message.size())} + std::string(message));
   }
 
   /// Whether any message comes before the other side ends the connection.
   bool hears() {
-    char byte = 0;
-    for (int i = 0; i < 64; ++i) {
-      if (!read(&byte, 1)) return false;
-    }
-    for (;;) {
-      unsigned char flags = 0, length = 0;
-      if (!read(&flags, 1)) return false;
-      if ((flags & 4) == 0) return true;
-      if ((flags & 2) != 0 || !read(&length, 1)) return false;  // No command is that long.
-      for (int i = 0; i < length; ++i) {
-        if (!read(&byte, 1)) return false;
-      }
-    }
+    Frame frame = take_frame();
+    while (frame == Frame::command) frame = take_frame();
+    return frame == Frame::message;
   }
 
  private:
+  enum class Frame { message, command, none };
+
+  void send(const std::string& bytes) {
+    open_ = open_ && ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) >= 0;
+  }
+  /// The next frame's kind; a command is read whole.
+  Frame take_frame() {
+    unsigned char flags = 0, length = 0;
+    if (!read(&flags, 1)) return Frame::none;
+    if ((flags & 4) == 0) return Frame::message;
+    if ((flags & 2) != 0 || !read(&length, 1)) return Frame::none;  // No command is that long.
+    char body[255];
+    return length == 0 || read(body, length) ? Frame::command : Frame::none;
+  }
   bool read(void* to, std::size_t bytes) { return open_ && ::recv(socket_.get(), to, bytes, MSG_WAITALL) > 0; }
 
   FileDescriptor socket_;

@@ -67,6 +67,7 @@ void SubscriberMachine::on(const Welcome& welcome, Time now) {
     position_ = welcome.first_number - 1;
     position_incarnation_ = 0;
     owed_all_ = true;
+    hello_at_ = now;
     return greet_anew(now);  // So that the publisher too counts from there.
   }
   take_offers(welcome);

@@ -100,18 +100,17 @@ Status Listener::check(int descriptor) const {
     return fail(Code::out_of_space, format("{} connections at {}", peers_.size(), here));
   }
   if (neighbours_ == Neighbours::all) return {};
-  if (suspects_.contains(descriptor)) {
-    return fail(Code::unavailable, format("a connection to {} came and went too quickly to see whose it was", here));
-  }
   Status same = check_same_user(descriptor);
   if (!same) return fail(std::move(same).error().with_context(format("a connection to {}", here)));
   return {};
 }
 
-bool Listener::admits(int descriptor) const {
+bool Listener::admits(int descriptor) {
   if (neighbours_ == Neighbours::all) return true;
   const auto at = peers_.find(descriptor);
-  return at != peers_.end() && at->second.admitted && !suspects_.contains(descriptor);
+  if (at != peers_.end() && at->second.admitted && !suspects_.contains(descriptor)) return true;
+  put_out(descriptor);
+  return false;
 }
 
 void Listener::put_out(int descriptor) {

@@ -34,8 +34,8 @@ class Listener {
   void tend(Time now);
   void* handle() { return socket_.monitor->handle(); }
   std::size_t connections() const { return peers_.size(); }
-  /// Whether what came by that connection may be heard. Ask after tend(), for each message.
-  bool admits(int descriptor) const;
+  /// Whether what came by that connection may be heard; if not, it is ended. Ask after tend(), for each message.
+  bool admits(int descriptor);
   /// The socket was just found to have no more messages: none of a connection that ended is left.
   void on_drained() { suspects_.clear(); }
   /// The key of whoever sends a message by that connection: what put_out_unless() looks at.
@@ -71,7 +71,8 @@ class Listener {
   /// Descriptors that came in this round of tend(). Whose they are was asked when they may have been closed already,
   /// and been another's; if their end is reported in the same round, that may have been so.
   std::set<int> fresh_;
-  /// Descriptors of such connections. Messages of theirs may still wait, and would pass for the next owner's.
+  /// Descriptors of such connections, and of those that were not admitted. Messages of theirs may still wait, and would
+  /// pass for the next owner's; that one is only ended when a message comes before the socket was found empty.
   std::set<int> suspects_;
   std::string failure_;  ///< Of the handshake whose connection ends next.
   Rejects rejects_{"listener"};

@@ -168,7 +168,7 @@ void Server::take(const zmq::message_t& identity, const zmq::message_t& message,
   const Identity name = identity.to_string();
   const int descriptor = sender_descriptor(message);
   listener_.tend(now);
-  if (!listener_.admits(descriptor)) return listener_.put_out(descriptor);
+  if (!listener_.admits(descriptor)) return;
   const auto at = connections_.find(name);
   const auto frame = read_frame(bytes_of(message));
   Status taken;
