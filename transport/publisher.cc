@@ -273,6 +273,9 @@ Result<PublishReceipt> Publisher::Impl::publish(std::span<const TensorView> tens
                                                 Capture::Kind kind, std::span<const std::uint32_t> indices) {
   const Time started = clock_.now();
   FRESHET_TRY(claim_->standing());
+  if (tensors.empty()) {
+    return fail(Code::invalid_argument, format("publish {}: no tensors were given", options_.model));
+  }
   if (architecture_ == nullptr && how.new_architecture == nullptr) {
     std::vector<TensorSpec> specs;
     for (const TensorView& tensor : tensors) specs.push_back(tensor.spec);

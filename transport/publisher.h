@@ -196,7 +196,7 @@ class Publisher {
   /// Copies `tensors` (all of the model's, always in the same order) and returns; the version follows. Blocks for the
   /// copy, and for the commit of the publish before the last when the loop is faster than the digests.
   ///
-  /// Errors: invalid_argument (a tensor's size contradicts its spec, duplicate names, an index out of range);
+  /// Errors: invalid_argument (no tensors, a tensor's size contradicts its spec, duplicate names, an index out of range);
   /// failed_precondition (names, dtypes or shapes differ from the architecture and no new one was given);
   /// out_of_space (readers hold too much of the arena: this version is skipped, the loop goes on, and the changes are
   /// carried: the next publish captures them too).

@@ -7,6 +7,7 @@
 #include "bindings/cli/model_file.h"
 #include "bindings/cli/patient_publisher.h"
 #include "bindings/cli/program.h"
+#include "bindings/cli/stray_file.h"
 #include "core/format.h"
 #include "transport/file/folder_feed.h"
 #include "transport/publisher.h"
@@ -26,23 +27,32 @@ struct PublishArguments {
   SecurityOptions security;
   std::optional<double> linger;
   double settle = 1;
+  bool any_architecture = false;
   std::uint64_t keep = 0;
   bool group_commit = false;
   double within = 10;
 };
 
+/// What becomes of a file whose tensors are not those of the version before.
+enum class OtherArchitecture { taken, refused };
+
 /// Turns files into versions, one after another. One thread at a time.
 class FilePublisher {
  public:
-  FilePublisher(Program& program, Publisher& publisher, std::string model)
-      : publisher_(program, publisher, std::move(model)) {}
+  /// `other` is for files that turn up in a folder. Who names a file on the command line means that file.
+  FilePublisher(Program& program, Publisher& publisher, std::string model, OtherArchitecture other)
+      : program_(program), publisher_(program, publisher, std::move(model)), other_(other) {}
 
-  /// Publishes, waits for the seal, prints the line. Errors name the file.
-  Status publish(const std::string& path) {
-    FRESHET_ASSIGN(const ModelFile file, ModelFile::read(path));
-    Status published = publish_tensors(file.tensors(), {.tags = file.metadata()}, Json::object());
-    if (!published) return fail(std::move(published).error().with_context(path));
-    return {};
+  /// Publishes a file of the command line, waits for the seal, prints the line. Errors name the file.
+  Status publish(const std::string& path) { return publish_file(path, OtherArchitecture::taken); }
+
+  /// The same with a file that turned up in a folder. invalid_argument for one that is no version of this model.
+  Status publish_found(const std::string& path) {
+    if (is_shard(path)) {
+      return fail(Code::invalid_argument,
+                  path + ": not published: it is a part of a checkpoint; join the parts into one file");
+    }
+    return publish_file(path, other_);
   }
 
   /// A version of a folder of versions, under its number. One that was published before (this name has given its number
@@ -50,25 +60,58 @@ class FilePublisher {
   Status publish(const file::FolderWeights& weights, bool is_newest) {
     const std::string name = file::folder_name_of(weights.number());
     const Json more{{"folder", name}};
-    Status published = publish_tensors(weights.tensors(), {.number = weights.number()}, more);
+    const Source source{.name = name, .other = other_};
+    Status published = publish_tensors(weights.tensors(), {.number = weights.number()}, more, source);
     if (!published && published.error().code() == Code::failed_precondition) {
       if (!is_newest) return {};
-      published = publish_tensors(weights.tensors(), {}, more);
+      published = publish_tensors(weights.tensors(), {}, more, source);
     }
     if (!published) return fail(std::move(published).error().with_context(name));
     return {};
   }
 
  private:
-  Status publish_tensors(const std::vector<TensorView>& given, PublishOptions options, const Json& more) {
+  struct Source {
+    std::string name;
+    OtherArchitecture other;
+  };
+
+  Status publish_file(const std::string& path, OtherArchitecture other) {
+    FRESHET_ASSIGN(const ModelFile file, ModelFile::read(path));
+    Status published =
+        publish_tensors(file.tensors(), {.tags = file.metadata()}, Json::object(), {.name = path, .other = other});
+    if (!published) return fail(std::move(published).error().with_context(path));
+    return {};
+  }
+
+  Status publish_tensors(const std::vector<TensorView>& given, PublishOptions options, const Json& more,
+                         const Source& source) {
+    if (given.empty()) return fail(Code::invalid_argument, "not published: the file has no tensors");
     std::vector<TensorView> tensors;
+    // Said each time: a publish that failed may have left the publisher with another one.
+    options.new_architecture = architecture_;
     if (architecture_ != nullptr) tensors = in_order_of(*architecture_, given);
     if (tensors.empty()) {
+      FRESHET_TRY(admit_other(given, source));
       tensors = given;
       FRESHET_ASSIGN(options.new_architecture, guess(tensors));
-      architecture_ = options.new_architecture;
     }
-    return publisher_.publish(tensors, options, more);
+    FRESHET_TRY(publisher_.publish(tensors, options, more));
+    architecture_ = options.new_architecture;
+    return {};
+  }
+
+  /// A stray file in the folder must not take the place of the model that is served.
+  Status admit_other(const std::vector<TensorView>& given, const Source& source) {
+    if (architecture_ == nullptr) return {};
+    const std::string difference = difference_from(*architecture_, given);
+    if (source.other == OtherArchitecture::refused) {
+      return fail(Code::invalid_argument, format("not published: another architecture than the version before: {}; "
+                                                 "--any-architecture publishes such files too",
+                                                 difference));
+    }
+    program_.out.log(format("{}: another architecture than the version before: {}", source.name, difference));
+    return {};
   }
 
   static Result<std::shared_ptr<const Architecture>> guess(const std::vector<TensorView>& tensors) {
@@ -78,8 +121,10 @@ class FilePublisher {
     return Architecture::guess_chain(std::move(specs));
   }
 
+  Program& program_;
   PatientPublisher publisher_;
-  std::shared_ptr<const Architecture> architecture_;
+  OtherArchitecture other_;
+  std::shared_ptr<const Architecture> architecture_;  ///< Of the version before.
 };
 
 /// Serves for `linger` after the last version, or until interrupted.
@@ -99,7 +144,7 @@ Status follow(Program& program, FilePublisher& files, FolderWatch& watch, const 
     if (program.interrupt.requested()) return fail(Code::cancelled, "interrupted");
     if (paths.empty()) return {};
     for (const std::string& path : paths) {
-      const Status published = files.publish(path);
+      const Status published = files.publish_found(path);
       last = system_clock().now();
       if (published) continue;
       if (published.error().code() == Code::cancelled) return published;
@@ -149,7 +194,8 @@ Result<ExitCode> publish(Program& program, const PublishArguments& arguments) {
   options.group_commit = arguments.group_commit;
   options.group_within = seconds(arguments.within);
   FRESHET_ASSIGN(const std::unique_ptr<Publisher> publisher, unless_taken(Publisher::open(std::move(options))));
-  FilePublisher files(program, *publisher, arguments.model);
+  FilePublisher files(program, *publisher, arguments.model,
+                      arguments.any_architecture ? OtherArchitecture::taken : OtherArchitecture::refused);
   for (const std::string& path : arguments.files) {
     if (program.interrupt.requested()) return ExitCode::interrupted;
     FRESHET_TRY(files.publish(path));
@@ -187,6 +233,8 @@ void add_publish(CLI::App& root, Program& program) {
       ->check(seconds_check())
       ->type_name("S")
       ->capture_default_str();
+  command.add_flag("--any-architecture", arguments->any_architecture,
+                   "publish also a file of the folder whose tensors differ from the version before in name or form");
   command.add_option("--linger", arguments->linger, "serve so long after the last version; default: until interrupted")
       ->check(seconds_check())
       ->type_name("S");

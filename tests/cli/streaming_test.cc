@@ -101,11 +101,11 @@ TEST_F(Streaming, AFileThatMayStillGrowIsNotTakenAndARenamedOneIs) {
   const ModelBytes slow = model_of_all_types(3);
   write_file(folder_ / "in/slow.safetensors", encoded(slow).substr(0, 500));
   // Another file arrives later and is published: the watch did look, and passed over the half one.
-  drop(folder_ / "in", "quick.safetensors", encoded(chain(1, 2, 3)));
-  EXPECT_EQ(publisher.next_json()["tensors"], 3);
+  drop(folder_ / "in", "quick.safetensors", encoded(model_of_all_types(4)));
+  EXPECT_EQ(publisher.next_json()["version"], 1);
   write_file(folder_ / "in/slow.safetensors", encoded(slow));
   std::filesystem::rename(folder_ / "in/slow.safetensors", folder_ / "in/done.safetensors");
-  EXPECT_EQ(publisher.next_json()["tensors"], slow.tensors.size());
+  EXPECT_EQ(publisher.next_json()["version"], 2);
   publisher.signal(SIGINT);
   EXPECT_EQ(publisher.wait().err, "");
 }
@@ -132,6 +132,59 @@ TEST_F(Streaming, AHostileFileIsLoggedAndTheWatchGoesOn) {
   EXPECT_THAT(publisher.next_error_line().value_or(""), HasSubstr("bad.safetensors"));
   drop(folder_ / "in", "good.safetensors", encoded(chain(1, 2, 3)));
   EXPECT_EQ(publisher.next_json()["version"], 1);
+}
+
+TEST_F(Streaming, AStrayFileInTheFolderIsNoVersion) {
+  std::filesystem::create_directory(folder_ / "in");
+  Running publisher = start({"publish", "net", "--watch", folder_ / "in"});
+  ASSERT_THAT(publisher.next_error_line().value_or(""), HasSubstr("served at"));
+  const auto refused = [&](const std::string& name, const ModelBytes& model) {
+    drop(folder_ / "in", name, encoded(model));
+    return publisher.next_error_line().value_or("");
+  };
+  ModelBytes none;
+  none.metadata = {{"epoch", "1"}};
+  EXPECT_THAT(refused("none.safetensors", none), HasSubstr("none.safetensors: not published: the file has no tensors"));
+  EXPECT_THAT(refused("net-00001-of-00002.safetensors", chain(1, 2, 3)), HasSubstr("part of a checkpoint"));
+  drop(folder_ / "in", "1.safetensors", encoded(chain(1, 2, 3)));
+  ASSERT_EQ(publisher.next_json()["version"], 1);
+
+  ModelBytes other = chain(1, 2, 3);
+  other.tensors[0].name = "head.w";
+  other.tensors[1].dtype = "I32";
+  const std::string line = refused("optimizer.safetensors", other);
+  EXPECT_THAT(line, HasSubstr("optimizer.safetensors: not published: another architecture"));
+  EXPECT_THAT(line, HasSubstr("1 missing (first: a.w), 1 new (first: head.w), "
+                              "1 of another form (first: b.w is i32[4], was f32[4])"));
+  EXPECT_THAT(refused("none2.safetensors", none), HasSubstr("the file has no tensors"));
+  // The same tensors in another order are no other architecture.
+  ModelBytes reordered = chain(1, 2, 4);
+  std::swap(reordered.tensors[0], reordered.tensors[2]);
+  drop(folder_ / "in", "2.safetensors", encoded(reordered));
+  const Json next = publisher.next_json();
+  EXPECT_EQ(next["version"], 2);
+  EXPECT_EQ(next["changed_tensors"], 1);
+}
+
+TEST_F(Streaming, AnotherArchitectureIsAVersionOnRequestAndTheLogSaysWhatDiffers) {
+  std::filesystem::create_directory(folder_ / "in");
+  Running publisher = start(
+      {"publish", "net", file_of(chain(1, 2, 3), "a.safetensors"), "--watch", folder_ / "in", "--any-architecture"});
+  ASSERT_EQ(publisher.next_json()["version"], 1);
+  ASSERT_THAT(publisher.next_error_line().value_or(""), HasSubstr("served at"));
+  ModelBytes wider = chain(1, 2, 3);
+  wider.tensors.push_back({.name = "d.w", .dtype = "F32", .shape = {4}, .bytes = std::string(16, 'd')});
+  drop(folder_ / "in", "wider.safetensors", encoded(wider));
+  EXPECT_THAT(publisher.next_error_line().value_or(""),
+              HasSubstr("wider.safetensors: another architecture than the version before: 1 new (first: d.w)"));
+  EXPECT_EQ(publisher.next_json()["tensors"], 4);
+}
+
+TEST_F(Streaming, AFileWithoutTensorsEndsTheCommand) {
+  const Ended ended = run_to_end({"publish", "net", file_of(ModelBytes{}, "none.safetensors"), "--linger", "0"});
+  EXPECT_EQ(ended.exit_code, 1);
+  EXPECT_EQ(ended.out, "");
+  EXPECT_THAT(ended.err, HasSubstr("none.safetensors: not published: the file has no tensors"));
 }
 
 TEST_F(Streaming, ANewArchitectureIsAVersionToo) {

@@ -32,6 +32,17 @@ TEST_F(Stream, ServesWhatWasPublished) {
   }
 }
 
+TEST_F(Stream, AVersionHasTensors) {
+  auto publisher = open_publisher(publisher_options());
+  for (int i = 0; i < 2; ++i) {
+    const auto refused = publisher->publish({}, {.sync = true});
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code(), Code::invalid_argument) << refused.error().message();
+    model_.stamp_all(1);
+    EXPECT_EQ(publish(*publisher, model_), i + 1U) << "a refused publish takes no number";
+  }
+}
+
 TEST_F(Stream, ALateJoinerGetsTheNewestAtOnce) {
   auto publisher = open_publisher(publisher_options());
   for (std::uint64_t stamp = 1; stamp <= 5; ++stamp) {
