@@ -13,12 +13,26 @@ namespace freshet {
 /// Well-formed UTF-8 (RFC 3629): no overlong forms, no surrogates, nothing above U+10FFFF.
 bool is_utf8(std::string_view text);
 
+/// Whether `text` has control characters: those that may command a terminal (U+0000 to U+001F, U+007F to U+009F), end a
+/// line (U+2028, U+2029), or show text in another order than it has (U+061C, U+200E, U+200F, U+202A to U+202E, U+2066
+/// to U+2069). Those in `allowed`, which are ASCII, do not count.
+bool has_controls(std::string_view text, std::string_view allowed = {});
+
 /// invalid_argument, with `what` in its message, unless `text` is 1 to `bytes_max` bytes of UTF-8 without control
-/// characters.
+/// characters. Every name, key and label that comes from outside is checked by this.
 Status check_label(std::string_view what, std::string_view text, std::size_t bytes_max);
 
-/// The same without the rule about control characters and emptiness: for free text such as a tag's value.
+/// The same without the rule about control characters and emptiness: for free text such as a tag's value. Whoever shows
+/// it makes it printable().
 Status check_text(std::string_view what, std::string_view text, std::size_t bytes_max);
+
+/// `text` as it may be shown: each control character, and each byte that is not UTF-8, becomes '?'. Those in `allowed`
+/// stay.
+std::string printable(std::string_view text, std::string_view allowed = {});
+
+/// A JSON text as it may be shown: control characters, which JSON allows in strings from U+007F on, become \uXXXX. The
+/// value stays the same.
+std::string printable_json(std::string_view json);
 
 /// `text` for a one-line message: control characters and bytes that are not UTF-8 become '?', a long one is cut.
 std::string shown(std::string_view text);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/format.h"
+#include "core/text.h"
 #include "repo/lineage_layout.h"
 
 namespace freshet {
@@ -17,14 +18,14 @@ std::string quality_text(const LineageRow& row) { return row.quality ? format("{
 
 std::string escaped_xml(std::string_view text) {
   std::string escaped;
-  for (const char c : text) {
+  for (const char c : printable(text, "\n")) {
     switch (c) {
       case '&': escaped += "&amp;"; break;
       case '<': escaped += "&lt;"; break;
       case '>': escaped += "&gt;"; break;
       case '"': escaped += "&quot;"; break;
       case '\n': escaped += "&#10;"; break;
-      default: escaped += static_cast<unsigned char>(c) < 0x20 ? '?' : c;
+      default: escaped += c;
     }
   }
   return escaped;
@@ -32,12 +33,12 @@ std::string escaped_xml(std::string_view text) {
 
 std::string quoted_dot(std::string_view text) {
   std::string quoted = "\"";
-  for (const char c : text) {
+  for (const char c : printable(text, "\n")) {
     if (c == '"' || c == '\\') quoted += '\\';
     if (c == '\n') {
       quoted += "\\n";
     } else {
-      quoted += static_cast<unsigned char>(c) < 0x20 ? '?' : c;
+      quoted += c;
     }
   }
   return quoted + "\"";
@@ -50,6 +51,11 @@ std::string described(const LineageRow& row) {
   if (row.ancestor.number != 0) text += "\nfrom " + to_string(row.ancestor);
   if (row.retired) text += "\nretired";
   return text;
+}
+
+bool is_ringed(const LineageRow& row, std::size_t at, const LineageDrawing& drawing,
+               const std::optional<QualityRange>& range) {
+  return drawing.best.model.empty() ? range && range->best == at : row.version == drawing.best;
 }
 
 /// Places in pixels, and what depends on how many versions there are.
@@ -147,7 +153,7 @@ std::string lineage_svg(std::span<const LineageRow> rows, const LineageDrawing& 
     }
   }
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    svg += svg_node(canvas, i, rows[i], quality_colour(rows[i].quality, range), range && range->best == i);
+    svg += svg_node(canvas, i, rows[i], quality_colour(rows[i].quality, range), is_ringed(rows[i], i, drawing, range));
   }
   return svg + "</svg>\n";
 }
@@ -170,7 +176,7 @@ std::string lineage_dot(std::span<const LineageRow> rows, const LineageDrawing& 
         format("  n{} [label={}, tooltip={}, fillcolor=\"{}\"{}{}{}];\n", i,
                quoted_dot(to_string(row.version) + (quality.empty() ? "" : "\n" + quality)), quoted_dot(described(row)),
                colour, is_dark ? ", fontcolor=\"white\"" : "", row.retired ? ", style=\"filled,rounded,dashed\"" : "",
-               range && range->best == i ? ", color=\"#cc2222\", penwidth=2" : "");
+               is_ringed(row, i, drawing, range) ? ", color=\"#cc2222\", penwidth=2" : "");
   }
   for (std::size_t i = 0; i < rows.size(); ++i) {
     if (layout.parent[i] != LineageLayout::kNone) {

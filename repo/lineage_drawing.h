@@ -21,6 +21,7 @@ namespace freshet {
 
 struct LineageDrawing {
   std::string title;
+  VersionName best;  ///< The one to be ringed; empty: the first one that has the greatest quality among the rows.
 };
 
 /// Graphviz text, for `dot -Tsvg` and the like.

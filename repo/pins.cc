@@ -4,11 +4,13 @@
 #include <chrono>
 
 #include "core/format.h"
+#include "core/text.h"
 #include "repo/local_repository.h"
 
 namespace freshet {
 namespace {
 
+/// Of a pin that is there already, from before names were looked at more closely.
 Status check_holder(const std::string& by) {
   if (by.empty() || by.size() > kPinHolderBytesMax) {
     return fail(Code::invalid_argument, format("a pin's holder has 1 to {} characters", kPinHolderBytesMax));
@@ -26,7 +28,7 @@ Result<PinRow> pins_at(const Backend& backend, const std::string& key) {
 }  // namespace
 
 Status LocalRepository::Impl::add_pin(const VersionName& name, const std::string& by, const PinTerms& terms) {
-  FRESHET_TRY(check_holder(by));
+  FRESHET_TRY(check_label("a pin's holder", by, kPinHolderBytesMax));
   FRESHET_ASSIGN(const Catalog::Found found, find(name));
   const std::string key = pin_key(found.name, by);
   FRESHET_ASSIGN(PinRow row, pins_at(*backend, key));
@@ -43,7 +45,7 @@ Status LocalRepository::Impl::add_pin(const VersionName& name, const std::string
 }
 
 Status LocalRepository::pin(const VersionName& name, const std::string& by, const PinTerms& terms) {
-  FRESHET_TRY(check_holder(by));
+  FRESHET_TRY(check_label("a pin's holder", by, kPinHolderBytesMax));
   const MutexLock turn(impl_->turn);
   FRESHET_TRY(impl_->ready_to_write());
   return impl_->add_pin(name, by, terms);

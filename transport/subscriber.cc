@@ -24,7 +24,7 @@ constexpr std::size_t kPinsMax = std::size_t{1} << 20;
 std::string process_name() {
   std::string name;
   std::getline(std::ifstream("/proc/self/comm"), name);
-  return name.empty() ? "subscriber" : name;
+  return name.empty() ? "subscriber" : printable(name);
 }
 
 /// "a,b" as a and b; none for an empty text.
@@ -46,9 +46,7 @@ Status check_options(const SubscriberOptions& options) {
   if (options.staged && options.every) {
     return fail(Code::invalid_argument, "a member of a group follows what is current, not every version");
   }
-  if (options.label.size() > protocol::kLabelBytesMax) {
-    return fail(Code::invalid_argument, format("the label is longer than {} bytes", protocol::kLabelBytesMax));
-  }
+  if (!options.label.empty()) FRESHET_TRY(check_label("the label", options.label, protocol::kLabelBytesMax));
   // Written so that not-a-number is refused too.
   if (!(options.arena_copies >= 1.0 && options.arena_copies <= 64.0)) {
     return fail(Code::invalid_argument, format("arena_copies is {}, not in 1 to 64", options.arena_copies));

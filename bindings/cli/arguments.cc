@@ -5,6 +5,8 @@
 #include <cmath>
 
 #include "core/check.h"
+#include "core/manifest.h"
+#include "core/text.h"
 #include "transport/file/folder_follower.h"
 #include "transport/zmq/address.h"
 
@@ -213,9 +215,15 @@ CLI::Validator number_check() {
 
 CLI::Validator tag_check() {
   return CLI::Validator(
-      [](std::string& text) {
+      [](std::string& text) -> std::string {
         const std::size_t equals = text.find('=');
-        return equals == 0 || equals == std::string::npos ? text + " is not KEY=VALUE" : std::string();
+        if (equals == 0 || equals == std::string::npos) return shown(text) + " is not KEY=VALUE";
+        const auto [key, value] = tag_of(text);
+        if (const Status checked = check_label("the key", key, kTagKeyBytesMax); !checked) {
+          return checked.error().message();
+        }
+        // A file's __metadata__ may hold anything; who types a tag means what can be shown.
+        return has_controls(value, "\n\t") ? "the value of " + key + " holds control characters" : std::string();
       },
       "", "tag");
 }

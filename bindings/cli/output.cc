@@ -12,6 +12,8 @@
 namespace freshet::cli {
 namespace {
 
+constexpr const char* kHomeAndClear = "\x1b[H\x1b[J";
+
 /// Waits until a descriptor that somebody made non-blocking takes more.
 void wait_writable(int descriptor) {
   pollfd waiter{.fd = descriptor, .events = POLLOUT, .revents = 0};
@@ -36,10 +38,14 @@ int write_all(int descriptor, std::string_view bytes) {
 }  // namespace
 
 Status Output::emit(const Json& object, std::string_view text) {
-  return write(json ? to_line(object) + "\n" : std::string(text) + "\n");
+  return json ? write_bytes(to_line(object) + "\n") : write(std::string(text) + "\n");
 }
 
-Status Output::write(std::string_view bytes) {
+Status Output::write(std::string_view text) { return write_bytes(printable(text, "\n\t")); }
+
+Status Output::redraw(std::string_view text) { return write_bytes(kHomeAndClear + printable(text, "\n")); }
+
+Status Output::write_bytes(std::string_view bytes) {
   if (closed_) return fail(Code::cancelled, "stdout is closed");
   const int error = write_all(STDOUT_FILENO, bytes);
   if (error == 0) return {};
@@ -55,14 +61,7 @@ void Output::log(std::string_view text) const {
 }
 
 std::string to_line(const Json& value) {
-  return value.dump(-1, ' ', false, nlohmann::detail::error_handler_t::replace);
-}
-
-std::string printable(std::string_view text) {
-  std::string safe(text);
-  std::ranges::replace_if(
-      safe, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, '?');
-  return safe;
+  return printable_json(value.dump(-1, ' ', false, nlohmann::detail::error_handler_t::replace));
 }
 
 std::string human_bytes(std::uint64_t bytes) {

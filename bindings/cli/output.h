@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/result.h"
+#include "core/text.h"
 
 namespace freshet::cli {
 
@@ -21,12 +22,16 @@ class Output {
  public:
   bool json = false;  ///< Set by --json.
 
-  /// Prints one of the two: the object as a line, or the text (a newline is added).
+  /// Prints one of the two: the object as a line, or the text, which may have several (a newline is added). What of
+  /// either could command a terminal is made harmless.
   /// cancelled when the reader of stdout went away: closed() is then true and the program ends quietly.
   Status emit(const Json& object, std::string_view text);
 
-  /// Writes as given, for what is neither (a screen that is drawn anew, a shell script).
-  Status write(std::string_view bytes);
+  /// The same with lines of text alone; no newline is added.
+  Status write(std::string_view text);
+
+  /// Clears the terminal, and shows the text in the place of what was there.
+  Status redraw(std::string_view text);
 
   /// "freshet: TEXT" on stderr, as one line whatever the text holds.
   void log(std::string_view text) const;
@@ -34,14 +39,14 @@ class Output {
   bool closed() const { return closed_; }
 
  private:
+  Status write_bytes(std::string_view bytes);
+
   bool closed_ = false;
 };
 
-/// One line. Bytes that are not UTF-8 (a tag from a hostile file) are replaced, never an exception.
+/// One line, as a terminal may be shown it. Bytes that are not UTF-8 (a tag from a hostile file) are replaced, never an
+/// exception.
 std::string to_line(const Json& value);
-
-/// A value for people: control characters, which could command a terminal, become '?'.
-std::string printable(std::string_view text);
 
 /// "1.5 GB" in powers of 1000.
 std::string human_bytes(std::uint64_t bytes);

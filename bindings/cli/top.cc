@@ -25,7 +25,6 @@ struct TopArguments {
 
 constexpr Duration kStatPatience = std::chrono::seconds(2);
 constexpr Duration kIntervalMin = std::chrono::milliseconds(10);
-constexpr const char* kHomeAndClear = "\x1b[H\x1b[J";
 
 std::uint64_t number(const Json& object, const char* key) {
   const auto member = object.find(key);
@@ -171,7 +170,7 @@ class TopView {
     return {};
   }
 
-  Status draw(const std::string& text) { return program_.out.write((redraws_ ? kHomeAndClear : "") + text); }
+  Status draw(const std::string& text) { return redraws_ ? program_.out.redraw(text) : program_.out.write(text); }
 
   Program& program_;
   const TopArguments& arguments_;

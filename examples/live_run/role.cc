@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/mutex.h"
+#include "core/text.h"
 
 namespace freshet::live {
 namespace {
@@ -94,7 +95,7 @@ int role_main(const RoleOptions& role) {
   install_signal_handlers();
   const Status status = run_guarded(role);
   if (status) return 0;
-  std::fprintf(stderr, "live_run %s: %s\n", role.role.c_str(), status.error().message().c_str());
+  std::fprintf(stderr, "live_run %s: %s\n", role.role.c_str(), printable(status.error().message()).c_str());
   return 1;
 }
 

@@ -4,6 +4,7 @@
 
 #include "core/format.h"
 #include "core/memory_room.h"
+#include "core/text.h"
 #include "examples/live_run/corpus.h"
 #include "examples/live_run/plots.h"
 #include "examples/live_run/signals.h"
@@ -115,7 +116,7 @@ int supervise(RunOptions options) {
   Progress progress(options.json ? stderr : stdout);
   const auto code = run_guarded(std::move(options), progress);
   if (code) return *code;
-  std::fprintf(stderr, "live_run: %s\n", code.error().message().c_str());
+  std::fprintf(stderr, "live_run: %s\n", printable(code.error().message()).c_str());
   return interrupt_count() > 0 ? kExitInterrupted : kExitFailed;
 }
 

@@ -10,6 +10,7 @@
 
 #include "bindings/runtime/repository_folder.h"
 #include "core/format.h"
+#include "core/text.h"
 #include "examples/nas_evolution/search.h"
 #include "repo/lineage_drawing.h"
 
@@ -192,6 +193,6 @@ int main(int count, char** words) {
   options.search.trainer.epoch = std::chrono::nanoseconds(static_cast<std::int64_t>(options.epoch_ms * 1e6));
   options.search.patience.longest = std::chrono::nanoseconds(static_cast<std::int64_t>(options.patience_s * 1e9));
   const freshet::Status status = run(options);
-  if (!status) std::cerr << "nas_evolution: " << status.error().message() << "\n";
+  if (!status) std::cerr << "nas_evolution: " << freshet::printable(status.error().message()) << "\n";
   return status ? 0 : 1;
 }

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/format.h"
+#include "core/text.h"
 #include "repo/records.h"
 
 namespace freshet {
@@ -46,9 +47,7 @@ Status check(const MatchQuery& query) {
   }
   if (query.least_quality && std::isnan(*query.least_quality)) return refuse_query("the least quality is no number");
   if (query.exclude_lineage) FRESHET_TRY(check_model_name(query.exclude_lineage->model));
-  if (query.pin_by.size() > kPinHolderBytesMax) {
-    return refuse_query(format("a pin's holder has 1 to {} characters", kPinHolderBytesMax));
-  }
+  if (!query.pin_by.empty()) FRESHET_TRY(check_label("a pin's holder", query.pin_by, kPinHolderBytesMax));
   return {};
 }
 

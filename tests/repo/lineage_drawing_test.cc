@@ -7,6 +7,7 @@
 #include <set>
 #include <string>
 
+#include "core/text.h"
 #include "repo/lineage_layout.h"
 #include "tests/repo/world.h"
 
@@ -80,6 +81,31 @@ TEST(LineageDrawing, BestIsRingedRetiredDashedAndTheUnknownAncestorHintedAt) {
   EXPECT_THAT(dot, HasSubstr("n0 -> n2;"));
   EXPECT_THAT(dot, HasSubstr("label=\"net@1\", style=dotted"));
   EXPECT_EQ(count_of(dot, "dashed"), 1u);
+}
+
+TEST(LineageDrawing, NamesCannotCommandWhoLooksAtIt) {
+  std::vector<LineageRow> rows = {drawn_row(2, 1, 0.25)};
+  const std::string hostile = "a\x1b[2J\xc2\x9b\xe2\x80\xae\xff\x7f z";
+  rows[0].version.model = hostile;
+  rows[0].ancestor.model = hostile;
+  for (const std::string& text : {lineage_svg(rows, {.title = hostile}), lineage_dot(rows, {.title = hostile})}) {
+    EXPECT_EQ(printable(text, "\n"), text);
+    EXPECT_THAT(text, HasSubstr("a?[2J????"));
+  }
+}
+
+TEST(LineageDrawing, TheOneThatIsNamedIsRinged) {
+  const std::vector<LineageRow> rows = {drawn_row(1, 0, 0.5), drawn_row(2, 1, 0.75), drawn_row(3, 1, 0.75)};
+  for (const std::uint64_t best : {1, 2, 3}) {
+    const std::string svg = lineage_svg(rows, {.best = net(best)});
+    EXPECT_EQ(count_of(svg, "class=\"best\""), 1u);
+    const std::size_t ring = svg.find("class=\"best\"");
+    EXPECT_EQ(svg.substr(svg.rfind("<title>", ring) + 7, 5), "net@" + std::to_string(best));
+    const std::string dot = lineage_dot(rows, {.best = net(best)});
+    EXPECT_EQ(count_of(dot, "penwidth=2"), 1u);
+    EXPECT_LT(dot.find("n" + std::to_string(best - 1) + " [label"), dot.find("penwidth=2"));
+  }
+  EXPECT_EQ(count_of(lineage_svg(rows, {.best = net(9)}), "class=\"best\""), 0u);
 }
 
 TEST(LineageDrawing, ColoursFollowQualityAndNeedNoNumberToBeSane) {
