@@ -14,6 +14,7 @@ namespace freshet::cli {
 namespace {
 
 constexpr const char* kWeightLayout = "weight_v";
+constexpr std::size_t kRelayKeepDefault = 2;
 /// So long nobody wonders why nothing comes.
 constexpr Duration kWaitPatience = std::chrono::seconds(5);
 
@@ -26,7 +27,7 @@ struct SubscribeArguments {
   std::string channels = "auto";  ///< Of a relay: those that it offers.
   std::string listen;             ///< Of a relay; empty: this is none, or one for this host alone.
   bool relay = false;
-  std::size_t keep = 2;
+  std::optional<std::size_t> keep;
   SecurityOptions security;
   std::string folder;
   std::string layout = "files";
@@ -80,6 +81,8 @@ class FileSubscriber {
       if (!written && written.error().code() == Code::out_of_space) return pass_over(version, written.error());
       if (!written) return fail(std::move(written).error());
       file = std::move(*written);
+      const Status removed = folder_->remove_old(arguments_.model);
+      if (!removed) program_.out.log(removed.error().message());
     }
     // The publisher gets its memory back before a command starts that may take long.
     delivery.snapshot = Snapshot();
@@ -98,7 +101,8 @@ class FileSubscriber {
 
   /// A full disk costs a version, not the stream: `latest` stays where it is until there is room again.
   Status pass_over(VersionNumber version, const Error& error) {
-    program_.out.log(error.message());
+    program_.out.log(format("{}@{} is not written: {}; {}/latest stays, and the next version is tried",
+                            arguments_.model, version, error.message(), arguments_.folder));
     tally_.newest = version;
     ++tally_.failures;
     return {};
@@ -168,9 +172,9 @@ Result<ExitCode> subscribe(Program& program, const SubscribeArguments& arguments
   const Interrupt::Deferral deferral;
   std::unique_ptr<VersionWriter> folder;
   if (!arguments.folder.empty() && arguments.layout == kWeightLayout) {
-    FRESHET_ASSIGN(folder, WeightVersionFolder::open(arguments.folder, arguments.full_every));
+    FRESHET_ASSIGN(folder, WeightVersionFolder::open(arguments.folder, arguments.full_every, arguments.keep));
   } else if (!arguments.folder.empty()) {
-    FRESHET_ASSIGN(folder, VersionFolder::open(arguments.folder));
+    FRESHET_ASSIGN(folder, VersionFolder::open(arguments.folder, arguments.keep));
   }
   std::shared_ptr<PublisherHub> hub;
   if (arguments.relay) {
@@ -194,7 +198,7 @@ Result<ExitCode> subscribe(Program& program, const SubscribeArguments& arguments
                                     .channel = arguments.channel,
                                     .label = arguments.relay ? "freshet relay" : "freshet subscribe",
                                     .relay = hub,
-                                    .relay_keep_versions = arguments.keep}));
+                                    .relay_keep_versions = arguments.keep.value_or(kRelayKeepDefault)}));
   return FileSubscriber(program, arguments, *feed, std::move(folder)).run();
 }
 
@@ -212,18 +216,15 @@ void add_follower_options(CLI::App& command, SubscribeArguments& arguments, cons
   add_security(command, arguments.security, arguments.at, AddressUse::connect);
 }
 
-CLI::Option* add_relay_options(CLI::App& command, SubscribeArguments& arguments) {
+CLI::Option* add_relay_options(CLI::App& command, SubscribeArguments& arguments, const std::string& keep_description) {
   add_offer(command, arguments.channels);
   command.add_flag("--open-loopback", arguments.security.open_loopback,
                    "a loopback port without keys admits every user of this host, not this one alone");
   command.add_option("--allow", arguments.security.allow_file, "public keys of those who may fetch from this relay")
       ->type_name("FILE");
-  command
-      .add_option("--keep", arguments.keep,
-                  "keep the last N versions that came here, for rollbacks and for subscribers that fetch differences")
+  command.add_option("--keep", arguments.keep, keep_description)
       ->check(CLI::Range(std::size_t{1}, std::size_t{1} << 20))
-      ->type_name("N")
-      ->capture_default_str();
+      ->type_name("N");
   return command.add_option("--listen", arguments.listen, "serve here, e.g. tcp://*:7070; default: this host alone")
       ->type_name("ADDRESS");
 }
@@ -237,7 +238,10 @@ void add_relay(CLI::App& root, Program& program) {
   add_json_flag(command, program);
   add_model(command, arguments->model);
   add_follower_options(command, *arguments, "the publisher, or the next relay; several: in order of preference");
-  add_relay_options(command, *arguments);
+  add_relay_options(
+      command, *arguments,
+      "keep the last N versions that came here, for rollbacks and for subscribers that fetch differences; "
+      "default: 2");
   command.add_flag("--every", arguments->every, "every version, in order, for those who want every one");
   command.add_option("--count", arguments->count, "end after N versions")->type_name("N")->check(positive_check());
   command.add_option("--for", arguments->duration, "end after that time")->check(seconds_check())->type_name("S");
@@ -283,7 +287,11 @@ void add_subscribe(CLI::App& root, Program& program) {
   add_follower_options(command, *arguments,
                        "where the publisher listens; several: in order of preference; default: ask the directory");
   CLI::Option* relay = command.add_flag("--relay", arguments->relay, "serve the versions again: `freshet relay`");
-  add_relay_options(command, *arguments)->needs(relay);
+  add_relay_options(
+      command, *arguments,
+      "keep the N versions with the highest numbers in DIR, and the one that DIR/latest names; default: all. "
+      "With --relay: also so many in memory, for those who fetch from here")
+      ->needs(relay);
   command.footer(
       "A line per version: model, version, file, tensors_fetched, bytes_fetched, channel, latency_ms.\n"
       "Without --count and --for it follows until interrupted, through restarts of the publisher.\n"

@@ -1,8 +1,10 @@
 #pragma once
 
-/// How `freshet subscribe` keeps versions as files.
+/// How `freshet subscribe` keeps versions as files. What was told as written outlives the host's end: each file is
+/// synced before it gets its name, and its folder afterwards.
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "core/result.h"
@@ -15,8 +17,23 @@ namespace freshet::cli {
 class VersionWriter {
  public:
   virtual ~VersionWriter() = default;
-  /// Writes the version, whole or not at all, and points to it as the newest. Returns its path.
-  virtual Result<std::string> write(const std::string& model, Snapshot& snapshot) = 0;
+  /// Writes the version, whole or not at all, and points to it as the newest. On a full disk the versions beyond those
+  /// to keep go first; out_of_space when that was not enough. Returns its path.
+  Result<std::string> write(const std::string& model, Snapshot& snapshot);
+  /// Removes the versions beyond those to keep.
+  Status remove_old(const std::string& model);
+
+ protected:
+  /// `keep`: so many versions, those with the highest numbers, stay; nothing: all of them. What the folder's `latest`
+  /// names stays too.
+  explicit VersionWriter(std::optional<std::uint64_t> keep) : keep_(keep) {}
+
+ private:
+  virtual Result<std::string> write_one(const std::string& model, Snapshot& snapshot) = 0;
+  /// Removes all but the newest `count`, and what those or `latest` need. Whether it removed anything.
+  virtual Result<bool> remove_all_but(const std::string& model, std::uint64_t count) = 0;
+
+  const std::optional<std::uint64_t> keep_;
 };
 
 /// A folder of versions as safetensors files, DIR/MODEL@V.safetensors, each whole or not there at all, and a symbolic
@@ -25,27 +42,33 @@ class VersionWriter {
 class VersionFolder final : public VersionWriter {
  public:
   /// Makes the folder when there is none.
-  static Result<std::unique_ptr<VersionWriter>> open(const std::string& folder);
-
-  Result<std::string> write(const std::string& model, Snapshot& snapshot) override;
+  static Result<std::unique_ptr<VersionWriter>> open(const std::string& folder, std::optional<std::uint64_t> keep);
 
  private:
-  explicit VersionFolder(std::string folder) : folder_(std::move(folder)) {}
+  VersionFolder(std::string folder, std::optional<std::uint64_t> keep)
+      : VersionWriter(keep), folder_(std::move(folder)) {}
+  Result<std::string> write_one(const std::string& model, Snapshot& snapshot) override;
+  Result<bool> remove_all_but(const std::string& model, std::uint64_t count) override;
   Status point_latest_to(const std::string& file_name) const;
 
   std::string folder_;
 };
 
 /// A folder of weight_vNNNNNN (transport/file/weight_folder.h), with deltas where a version follows the one before.
+/// What a kept delta leads from is kept too.
 class WeightVersionFolder final : public VersionWriter {
  public:
-  static Result<std::unique_ptr<VersionWriter>> open(const std::string& folder, std::size_t full_every);
-
-  /// Takes the snapshot when it succeeds: the next version's delta needs its bytes.
-  Result<std::string> write(const std::string& model, Snapshot& snapshot) override;
+  static Result<std::unique_ptr<VersionWriter>> open(const std::string& folder, std::size_t full_every,
+                                                     std::optional<std::uint64_t> keep);
 
  private:
-  explicit WeightVersionFolder(file::WeightFolderWriter writer) : writer_(std::move(writer)) {}
+  WeightVersionFolder(std::string folder, file::WeightFolderWriter writer, std::optional<std::uint64_t> keep)
+      : VersionWriter(keep), folder_(std::move(folder)), writer_(std::move(writer)) {}
+  /// Takes the snapshot when it succeeds: the next version's delta needs its bytes.
+  Result<std::string> write_one(const std::string& model, Snapshot& snapshot) override;
+  Result<bool> remove_all_but(const std::string& model, std::uint64_t count) override;
+
+  std::string folder_;
   file::WeightFolderWriter writer_;
   Snapshot before_;
 };

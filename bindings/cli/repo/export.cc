@@ -1,22 +1,19 @@
 // `freshet repo export`: versions as safetensors files with their graphs beside them, as `import` takes them.
 
-#include <filesystem>
 #include <memory>
 #include <new>
 #include <set>
 
 #include "bindings/cli/arguments.h"
+#include "bindings/cli/durable_file.h"
 #include "bindings/cli/progress.h"
 #include "bindings/cli/repo/repo.h"
 #include "bindings/cli/repo/sheets.h"
-#include "core/env.h"
 #include "core/format.h"
 #include "core/safetensors.h"
 
 namespace freshet::cli {
 namespace {
-
-namespace fs = std::filesystem;
 
 struct ExportArguments {
   std::vector<std::string> versions;
@@ -65,7 +62,7 @@ Status write_weights(const Repository& repository, const VersionRecord& record, 
     reads.push_back({.tensor = tensor, .out = out});
   }
   FRESHET_TRY(repository.read(record, reads));
-  return write_safetensors(path, views, record.manifest.tags, false);
+  return write_safetensors(path, views, record.manifest.tags, true);
 }
 
 /// Whether the names, types and shapes of a file are all that its graph was made of.
@@ -91,9 +88,7 @@ Result<Json> export_one(const Repository& repository, const VersionName& name, c
     answer["bytes"] = architecture.bytes();
   }
   if (!record.has_weights || !is_guessed_again(architecture)) {
-    const std::string graph = to_graph_json(architecture) + "\n";
-    const Bytes pieces[] = {bytes_of(graph.data(), graph.size())};
-    FRESHET_TRY(write_file_atomically(system_env(), stem + std::string(kGraphEnd), pieces, false));
+    FRESHET_TRY(write_text_file(stem + std::string(kGraphEnd), to_graph_json(architecture) + "\n"));
     answer["graph"] = stem + std::string(kGraphEnd);
   }
   // Last: what a sheet speaks of is there.
@@ -104,9 +99,7 @@ Result<Json> export_one(const Repository& repository, const VersionName& name, c
 
 Result<ExitCode> export_versions(Program& program, Repository& repository, const ExportArguments& arguments) {
   FRESHET_ASSIGN(const std::vector<VersionName> wanted, wanted_of(repository, arguments));
-  std::error_code error;
-  fs::create_directories(arguments.folder, error);
-  if (error) return fail(Code::failed_precondition, format("{}: {}", arguments.folder, error.message()));
+  FRESHET_TRY(make_folder(arguments.folder));
   const Interrupt::Deferral deferral;
   std::uint64_t done = 0;
   for (const VersionName& name : wanted) {

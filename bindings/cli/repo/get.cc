@@ -6,6 +6,7 @@
 #include <span>
 
 #include "bindings/cli/arguments.h"
+#include "bindings/cli/durable_file.h"
 #include "bindings/cli/progress.h"
 #include "bindings/cli/repo/repo.h"
 #include "core/format.h"
@@ -91,12 +92,8 @@ Result<ExitCode> get(Program& program, Repository& repository, const GetArgument
   FRESHET_TRY(read_in_parts(repository, record, selection));
   // A signal does not leave a half-written file beside the target.
   const Interrupt::Deferral deferral;
-  if (Status written = write_safetensors(arguments.file, selection.views, record.manifest.tags, false); !written) {
-    // It is versions that are not found; a folder that is missing is where the user wanted the file to be.
-    if (written.error().code() != Code::not_found) return fail(std::move(written).error());
-    return fail(Code::failed_precondition,
-                format("{}: its folder is not there ({})", arguments.file, written.error().message()));
-  }
+  FRESHET_TRY(
+      as_output_error(write_safetensors(arguments.file, selection.views, record.manifest.tags, true), arguments.file));
   const std::size_t tensors = selection.views.size();
   FRESHET_TRY(program.out.emit({{"model", name.model},
                                 {"version", name.number},

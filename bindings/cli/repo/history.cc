@@ -2,8 +2,8 @@
 // who wrote its tensors. Each answers with one JSON array on one line.
 
 #include "bindings/cli/arguments.h"
+#include "bindings/cli/durable_file.h"
 #include "bindings/cli/repo/repo.h"
-#include "core/env.h"
 #include "core/format.h"
 #include "repo/lineage_drawing.h"
 
@@ -28,12 +28,7 @@ Json row_json(const LineageRow& row) {
 }
 
 Status write_drawing(const std::string& path, const std::string& text) {
-  if (path.empty()) return {};
-  const Bytes pieces[] = {bytes_of(text.data(), text.size())};
-  Status written = write_file_atomically(system_env(), path, pieces, false);
-  if (written || written.error().code() != Code::not_found) return written;
-  // It is versions that are not found; a folder that is missing is where the user wanted the file to be.
-  return fail(Code::failed_precondition, format("{}: its folder is not there ({})", path, written.error().message()));
+  return path.empty() ? Status() : write_text_file(path, text);
 }
 
 /// Prints the rows, and draws them where that was asked for.

@@ -5,11 +5,11 @@
 #include <map>
 #include <optional>
 
+#include "bindings/cli/durable_file.h"
 #include "bindings/cli/model_file.h"
 #include "bindings/cli/progress.h"
 #include "bindings/cli/repo/graph_file.h"
 #include "bindings/cli/repo/repo.h"
-#include "core/env.h"
 #include "core/format.h"
 
 namespace freshet::cli {
@@ -164,9 +164,7 @@ Status write_sheet(const Repository& repository, const VersionRecord& record, bo
   }
   VersionSheet sheet = sheet_of(record, std::move(aliases), system_clock().unix_ns());
   sheet.has_graph = has_graph;
-  const std::string text = to_json(sheet) + "\n";
-  const Bytes pieces[] = {bytes_of(text.data(), text.size())};
-  return write_file_atomically(system_env(), path_of(stem, kSheetEnd), pieces, false);
+  return write_text_file(path_of(stem, kSheetEnd), to_json(sheet) + "\n");
 }
 
 }  // namespace freshet::cli
