@@ -36,6 +36,26 @@ struct Rest {
   bool is_drawn = false;
 };
 
+/// A word for a shell.
+std::string quoted(const std::string& word) {
+  const bool is_plain = !word.empty() && word.find_first_not_of(
+                                             "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+                                             "0123456789_-./:,@+=") == std::string::npos;
+  if (is_plain) return word;
+  std::string text = "'";
+  for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return text + "'";
+}
+
+/// The best candidate as commands take it.
+std::string reference_of(const SearchSummary& summary) {
+  return summary.best_is_named ? format("{}@{}", summary.best.model, kBestAlias) : to_string(summary.best);
+}
+
+std::string get_line(const SearchSummary& summary, const Options& options) {
+  return format("freshet repo get {} --repo {} -o best.safetensors", reference_of(summary), quoted(options.repository));
+}
+
 nlohmann::json to_json(const SearchSummary& summary, const Rest& rest, const Options& options) {
   const auto drawn = [&](const char* file) -> nlohmann::json {
     return rest.is_drawn ? nlohmann::json(options.report + file) : nlohmann::json();
@@ -44,7 +64,9 @@ nlohmann::json to_json(const SearchSummary& summary, const Rest& rest, const Opt
           {"transferred", summary.transferred},
           {"retired", summary.retired},
           {"best", to_string(summary.best)},
+          {"best_alias", summary.best_is_named ? nlohmann::json(reference_of(summary)) : nlohmann::json()},
           {"best_quality", summary.best_quality},
+          {"get", get_line(summary, options)},
           {"model_bytes", summary.model_bytes},
           {"read_bytes", summary.read_bytes},
           {"own_bytes", summary.own_bytes},
@@ -88,6 +110,7 @@ void print(const nlohmann::json& summary) {
                       summary["training_ms"].get<double>(), summary["match_ms"].get<double>(),
                       summary["read_ms"].get<double>(), summary["put_ms"].get<double>())
             << absences(summary);
+  std::cout << format("the best one as a file: {}\n", summary["get"].get<std::string>());
   if (summary["lineage_svg"].is_null()) {
     std::cout << "the lineage is not drawn, since a part of it is with a provider that is away\n";
   } else {
@@ -111,10 +134,13 @@ Result<Rest> tidy_up(Repository& repository, const SearchSummary& summary, const
     if (!garbage && !is_away(garbage.error())) return fail(garbage.error());
     if (garbage) rest.freed_bytes = garbage->freed_bytes;
   }
-  const auto rows = all_versions(repository);
+  auto rows = all_versions(repository);
   if (!rows && !is_away(rows.error())) return fail(rows.error());
   if (rows) {
-    const LineageDrawing drawing{.title = format("{} candidates", summary.candidates)};
+    // Somebody else's versions are no candidates.
+    std::erase_if(*rows,
+                  [&](const LineageRow& row) { return !row.version.model.starts_with(options.search.prefix + "-"); });
+    const LineageDrawing drawing{.title = format("{} candidates", summary.candidates), .best = summary.best};
     FRESHET_TRY(write(options.report + "/lineage.svg", lineage_svg(*rows, drawing)));
     FRESHET_TRY(write(options.report + "/lineage.dot", lineage_dot(*rows, drawing)));
     rest.is_drawn = true;
@@ -130,6 +156,15 @@ Status run(const Options& options) {
   std::filesystem::create_directories(options.report, error);
   if (error) return fail(Code::io_error, format("{}: {}", options.report, error.message()));
   FRESHET_ASSIGN(const auto repository, open_repository(options.repository, RepositoryAccess::create));
+  const auto before = candidates_in(*repository, options.search.prefix);
+  if (!before) return fail(Error(before.error()).with_context("look for candidates of an earlier run"));
+  if (*before != 0) {
+    return fail(
+        Code::already_exists,
+        format("{} holds {} candidates of an earlier run, {}-…: two runs would be mixed; give another --report or "
+               "--repo, or another --prefix to let this one learn from those",
+               options.repository, *before, options.search.prefix));
+  }
   const auto space = make_dense_skip_space();
   Search search(*repository, *space, options.search);
   const bool progress = !options.json;
@@ -178,6 +213,12 @@ int main(int count, char** words) {
   app.add_option("--patience", options.patience_s,
                  "seconds to wait while no provider answers, and to try to store one candidate")
       ->check(CLI::Range(0.0, 86400.0))
+      ->capture_default_str();
+  app.add_option("--prefix", options.search.prefix, "candidate 7 is the model PREFIX-7")
+      ->check([](const std::string& prefix) {
+        const Status checked = check_model_name(prefix + "-1000000-1000");
+        return checked ? std::string() : checked.error().message();
+      })
       ->capture_default_str();
   app.add_flag("--keep", options.keep, "retire nobody, collect nothing");
   app.add_flag("--json", options.json, "print the summary as one line of JSON, and nothing else on stdout");

@@ -25,6 +25,12 @@ std::vector<T> take(std::vector<T>& all, std::size_t most) {
 
 }  // namespace
 
+Result<std::uint64_t> candidates_in(const Repository& repository, const std::string& prefix) {
+  FRESHET_ASSIGN(const std::vector<std::string> models, repository.models());
+  return static_cast<std::uint64_t>(
+      std::ranges::count_if(models, [&](const std::string& model) { return model.starts_with(prefix + "-"); }));
+}
+
 Search::Search(Repository& repository, const Space& space, SearchOptions options)
     : repository_(repository),
       space_(space),
@@ -120,10 +126,14 @@ void Search::count(const Evaluation& evaluation) {
 Status Search::retire_dropped(Turn turn) {
   const bool is_last = turn == Turn::last;
   let_go(is_last ? SIZE_MAX : kAtATurn);
+  FRESHET_TRY(name_best());
   std::vector<VersionName> dropped;
   {
     const MutexLock lock(mutex_);
-    dropped = take(dropped_, is_last ? SIZE_MAX : kAtATurn);
+    const auto best = std::ranges::find(dropped_, summary_.best);
+    if (best != dropped_.end()) std::rotate(best, best + 1, dropped_.end());
+    const std::size_t most = dropped_.size() - (best != dropped_.end() ? 1 : 0);
+    dropped = take(dropped_, std::min(most, is_last ? SIZE_MAX : kAtATurn));
   }
   std::vector<VersionName> left;
   std::uint64_t retired = 0;
@@ -142,6 +152,44 @@ Status Search::retire_dropped(Turn turn) {
   summary_.unretired = is_last ? left.size() : 0;
   dropped_.insert(dropped_.end(), left.begin(), left.end());
   return {};
+}
+
+Status Search::name_best() {
+  VersionName best;
+  VersionName named;
+  std::vector<VersionName> renamed;
+  {
+    const MutexLock lock(mutex_);
+    if (naming_ || (summary_.best == named_ && renamed_.empty())) return {};
+    naming_ = true;
+    best = summary_.best;
+    named = named_;
+    renamed.swap(renamed_);
+  }
+  // The new one first: there is a best one at any time.
+  Status status;
+  if (best != named) {
+    status = repository_.set_alias(best.model, kBestAlias, std::nullopt, best.number);
+    if (status && !named.model.empty()) renamed.push_back(named);
+    if (status) named = best;
+    // Overtaken meanwhile, and retired.
+    if (!status && status.error().code() == Code::not_found) status = {};
+  }
+  std::erase_if(renamed, [this, &status](const VersionName& version) {
+    const Status removed = repository_.set_alias(version.model, kBestAlias, version.number, 0);
+    if (removed || is_away(removed.error())) return removed.has_value();
+    const Code code = removed.error().code();
+    const bool is_gone = code == Code::not_found || code == Code::failed_precondition;
+    if (!is_gone) status = removed;
+    return is_gone;
+  });
+  const MutexLock lock(mutex_);
+  naming_ = false;
+  named_ = named;
+  renamed_.insert(renamed_.end(), renamed.begin(), renamed.end());
+  summary_.best_is_named = named_ == summary_.best;
+  // Tried again in the next turn.
+  return status || is_away(status.error()) ? Status() : status;
 }
 
 void Search::let_go(std::size_t most) {

@@ -29,6 +29,12 @@ struct SearchOptions {
                                      ///< when it had to be put again.
 };
 
+/// What the best candidate so far goes by: "candidate-174@best". An alias keeps its version from being retired.
+inline constexpr const char* kBestAlias = "best";
+
+/// The candidates of a search in that repository, each a model; of an earlier run, since names are drawn anew in each.
+Result<std::uint64_t> candidates_in(const Repository& repository, const std::string& prefix);
+
 /// Sums over all candidates.
 struct SearchSummary {
   std::uint64_t candidates = 0;
@@ -41,8 +47,9 @@ struct SearchSummary {
   std::chrono::nanoseconds matching{};
   std::chrono::nanoseconds reading{};
   std::chrono::nanoseconds putting{};
-  VersionName best;
+  VersionName best;  ///< Of all candidates ever. It is not retired, however old it gets.
   double best_quality = 0;
+  bool best_is_named = false;  ///< It has the alias kBestAlias; false where a provider that is away kept it from it.
   // What came of providers that were away; all zero when none was, and nobody else pins what is retired.
   std::uint64_t without_transfer = 0;  ///< Candidates whose ancestor could not be read.
   std::uint64_t puts_again = 0;
@@ -66,9 +73,12 @@ class Search {
   void work();
   Status evaluate_one(std::uint64_t id, const Genes& genes);
   void count(const Evaluation& evaluation) FRESHET_REQUIRES(mutex_);
+  /// Moves the alias to the best candidate so far.
+  Status name_best();
   enum class Turn { one_of_many, last };
   /// Retires what dropped out. Whoever is still pinned, by a worker that learns from it, is left for a later turn, and
-  /// in the last one waited for; whose home is away is left, too. What is left in the end is counted.
+  /// in the last one waited for; whose home is away is left, too. What is left in the end is counted. The best one is
+  /// not retired before there is a better one.
   Status retire_dropped(Turn turn);
   /// Lets go of ancestors whose homes were away.
   void let_go(std::size_t most);
@@ -88,6 +98,9 @@ class Search {
   std::vector<VersionName> dropped_ FRESHET_GUARDED_BY(mutex_);
   std::vector<Begun> still_pinned_ FRESHET_GUARDED_BY(mutex_);
   std::vector<std::string> doubtful_ FRESHET_GUARDED_BY(mutex_);  ///< Models.
+  VersionName named_ FRESHET_GUARDED_BY(mutex_);                  ///< Has the alias; empty at first.
+  std::vector<VersionName> renamed_ FRESHET_GUARDED_BY(mutex_);   ///< Have it still, though another one is better.
+  bool naming_ FRESHET_GUARDED_BY(mutex_) = false;                ///< One worker moves the alias at a time.
   SearchSummary summary_ FRESHET_GUARDED_BY(mutex_);
   Status first_error_ FRESHET_GUARDED_BY(mutex_);
 
