@@ -10,6 +10,7 @@
 #include "predictor/fit/fitter.h"
 #include "predictor/fit/least_squares.h"
 #include "predictor/fit/points.h"
+#include "predictor/fit/scatter.h"
 
 namespace freshet {
 namespace {
@@ -84,7 +85,7 @@ double aicc(double mse, double level, std::size_t points, std::size_t parameters
 /// Builds one Forecast.
 class Fitter {
  public:
-  Fitter(const LossHistory& history, const FitOptions& options) : options_(options) {
+  Fitter(const LossHistory& history, const FitOptions& options) : history_(history), options_(options) {
     forecast_.combine_ = options.combine;
     forecast_.rows_ = history.rows();
     forecast_.skipped_ = history.skipped();
@@ -209,7 +210,7 @@ class Fitter {
       add_member(i);
     }
     forecast_.chosen_ = families[best].curve;
-    forecast_.noise_ = fits_[best]->scale;
+    forecast_.noise_ = scatter_around(forecast_.chosen_);
   }
 
   // By Akaike's weights; by the likelihood; and for what was held out, where errors are those of predictions and not of
@@ -236,13 +237,21 @@ class Fitter {
     const auto family = curves::constant();
     forecast_.note_ = std::move(why);
     forecast_.chosen_ = {.family = family, .parameters = family->starts(sample_.clean).front()};
-    forecast_.noise_ = sample_.noise;
+    forecast_.noise_ = scatter_around(forecast_.chosen_);
     forecast_.members_ = {{.curve = forecast_.chosen_,
                            .weight = 1,
                            .covariance = {sample_.noise * sample_.noise / static_cast<double>(forecast_.rows_)}}};
     return std::move(forecast_);
   }
 
+  double scatter_around(const FittedCurve& curve) const {
+    const auto& points = history_.points();
+    const auto from = std::partition_point(points.begin(), points.end(),
+                                           [&](const auto& point) { return point.x < forecast_.from_iteration_; });
+    return row_scatter({from, points.end()}, curve);
+  }
+
+  const LossHistory& history_;
   const FitOptions& options_;
   Sample sample_;
   std::vector<std::optional<RobustFit>> fits_;  // Of each family.

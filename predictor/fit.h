@@ -96,7 +96,8 @@ class Forecast {
   /// Every family of the options, in their order.
   const std::vector<FamilyFit>& families() const { return families_; }
 
-  double noise() const { return noise_; }  ///< Of a late row around the chosen curve: standard deviation.
+  /// The standard deviation of a late row around the chosen curve, spikes not counted.
+  double noise() const { return noise_; }
   double from_iteration() const { return from_iteration_; }  ///< First and last iteration that were fitted.
   double to_iteration() const { return to_iteration_; }
   std::uint64_t rows() const { return rows_; }        ///< Taken, the skipped ones not counted.

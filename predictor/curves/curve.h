@@ -38,6 +38,7 @@ struct CurvePoint {
   double x = 1;
   double y = 0;
   double weight = 1;
+  double scatter = 0;  ///< Sum of squares of its rows around y; 0 for one row.
 };
 
 class Curve {

@@ -35,7 +35,8 @@ struct Sample {
 struct RobustFit {
   std::vector<double> parameters;
   std::vector<double> row_weights;  ///< Rows, times what the robust loss left of them.
-  double scale = 0;                 ///< Standard deviation of a row around the curve, spikes not counted.
+  double scale = 0;                 ///< Of a residual times the root of its row's weight, so age makes it smaller than
+                                    ///< row_scatter(); spikes not counted.
 };
 
 /// Errors say why this family cannot be fitted to this sample.

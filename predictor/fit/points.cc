@@ -70,6 +70,7 @@ std::vector<CurvePoint> merged(std::span<const CurvePoint> points, std::size_t c
     }
     CurvePoint& bin = bins.back();
     const double part = point.weight / (bin.weight + point.weight);
+    bin.scatter += point.scatter + bin.weight * part * (point.y - bin.y) * (point.y - bin.y);
     bin.x += (point.x - bin.x) * part;
     bin.y += (point.y - bin.y) * part;
     bin.weight += point.weight;

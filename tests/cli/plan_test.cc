@@ -7,10 +7,13 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <random>
+#include <string>
 
 #include "core/format.h"
 #include "tests/cli/support/program.h"
+#include "tests/support/small_disk.h"
 #include "tests/support/temporary_folder.h"
 
 namespace freshet::cli_test {
@@ -154,6 +157,68 @@ TEST(Plan, DrawsIntoAFile) {
     EXPECT_EQ(ended.exit_code, 0) << ended.err;
     EXPECT_GT(std::filesystem::file_size(folder / name), 2000U) << name;
   }
+}
+
+TEST(Plan, APictureIsWholeOrNotThere) {
+  if (std::system("command -v gnuplot >/dev/null") != 0) GTEST_SKIP() << "gnuplot is not installed";
+  SmallDisk disk(std::uint64_t{8} << 10);
+  if (!disk) GTEST_SKIP() << disk.reason();
+  TemporaryFolder folder;
+  const std::string file = written(folder, csv_of(random_training(), false));
+  for (const char* name : {"plan.svg", "plan.png"}) {
+    const Ended ended = run(line(file, {"--plot", disk / name}));
+    EXPECT_EQ(ended.exit_code, 1) << ended.err;
+    EXPECT_THAT(ended.err, HasSubstr(name));
+    EXPECT_EQ(ended.out, "");
+    EXPECT_FALSE(std::filesystem::exists(disk / name)) << name;
+    // Nor where gnuplot has no room of its own.
+    const Ended drawing = run(line(file, {"--plot", folder / name}), {{"TMPDIR", disk / ""}});
+    EXPECT_EQ(drawing.exit_code, 1) << drawing.err;
+    EXPECT_FALSE(std::filesystem::exists(folder / name)) << name;
+  }
+}
+
+/// "a = 1.5, b = 2; x" as a map.
+std::map<std::string, double> parameters_in(const std::string& text) {
+  std::map<std::string, double> parameters;
+  for (std::size_t at = text.find(" = "); at != std::string::npos; at = text.find(" = ", at + 1)) {
+    const std::size_t name = text.find_last_of(" ,", at - 1) + 1;
+    parameters[text.substr(name, at - name)] = std::stod(text.substr(at + 3));
+  }
+  return parameters;
+}
+
+TEST(Plan, ThePrintedParametersAreTheWholeParameters) {
+  TemporaryFolder folder;
+  const std::string file = written(folder, csv_of(random_training(), false));
+  const Ended ended = run(line(file, {"--steps", "400"}));
+  const Json answer = run(line(file, {"--steps", "400", "--json"})).json();
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  const std::size_t begin = ended.out.find(" with ");
+  const std::string text = ended.out.substr(begin, ended.out.find("; x is the row") - begin);
+  const auto printed = parameters_in(text);
+  const Json& parameters = answer["curve"]["parameters"];
+  ASSERT_EQ(printed.size(), parameters.size()) << text;
+  for (const auto& [name, value] : printed) EXPECT_EQ(value, parameters[name].get<double>()) << name;
+  EXPECT_THAT(ended.out, HasSubstr("\nforecast "));
+  EXPECT_THAT(ended.out, HasSubstr("- " + answer["curve"]["family"].get<std::string>() + " alone"));
+}
+
+TEST(Plan, WhereOracleIsLuckyItIsTold) {
+  TemporaryFolder folder;
+  std::mt19937 random(20260731);
+  const auto rows = [&](double noise, bool with_eval) {
+    std::string text = with_eval ? "step,loss,eval_loss\n" : "step,loss\n";
+    for (int row = 1; row <= kRows; ++row) {
+      const double trend = 1 + 1 / std::sqrt(row);
+      text += format("{},{}", row, trend + noise * std::normal_distribution<>(0, 1)(random));
+      text += with_eval ? format(",{}\n", trend) : "\n";
+    }
+    return run(line(written(folder, text), {"--replay", "--json"}));
+  };
+  EXPECT_THAT(rows(0.05, false).err, HasSubstr("oracle picks rows that were lucky"));
+  EXPECT_EQ(rows(0, false).err, "");
+  EXPECT_EQ(rows(0.05, true).err, "");
 }
 
 TEST(Plan, ACurveThatCannotBeFittedIsTold) {

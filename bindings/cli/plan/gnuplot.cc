@@ -6,8 +6,10 @@
 #include <filesystem>
 #include <fstream>
 
+#include "bindings/cli/durable_file.h"
 #include "bindings/cli/plan/plot.h"
 #include "bindings/cli/plan/plot_data.h"
+#include "bindings/cli/repo/graph_file.h"
 #include "bindings/cli/shell_command.h"
 #include "core/format.h"
 
@@ -16,6 +18,7 @@ namespace {
 
 /// More would only make the file large.
 constexpr std::size_t kGnuplotColumns = 1000;
+constexpr std::uint64_t kPictureBytesMax = std::uint64_t{64} << 20;
 
 std::string gnuplot_quoted(const std::string& text) {
   std::string quoted = "'";
@@ -25,23 +28,23 @@ std::string gnuplot_quoted(const std::string& text) {
 
 std::string number(double value) { return std::isfinite(value) ? format("{:.9g}", value) : "NaN"; }
 
-/// Step, loss seen, cost that came, curve, band; in the last column the curve where there is a publish.
+/// Step, loss seen, cost that came, forecast, band, the forecast where there is a publish, the formula.
 std::string data_block(const Report& report, const PlotData& data) {
   std::string text = "$run << END\n";
   for (const PlotColumn& column : data.columns) {
-    text += format("{} {} {} {} {} {} {}\n", report.table.step_of((column.first_row + column.last_row) / 2),
-                   number(column.seen), number(column.cost), number(column.curve), number(column.band_lower),
-                   number(column.band_upper), column.publishes > 0 ? number(column.curve) : "NaN");
+    text += format("{} {} {} {} {} {} {} {}\n", report.table.step_of(column.middle_row), number(column.seen),
+                   number(column.cost), number(column.forecast), number(column.band_lower), number(column.band_upper),
+                   column.publishes > 0 ? number(column.forecast) : "NaN", number(column.curve));
   }
   return text + "END\n";
 }
 
-std::string script(const Report& report, const std::string& path) {
+/// Draws into `picture`.
+std::string script(const Report& report, const std::string& picture, bool is_png) {
   const PlotData data = plot_data(report, kGnuplotColumns);
   std::string text =
       format("set terminal {}\nset output {}\n",
-             path.ends_with(".png") ? "pngcairo size 1000,560" : "svg size 1000,560 background rgb 'white'",
-             gnuplot_quoted(path));
+             is_png ? "pngcairo size 1000,560" : "svg size 1000,560 background rgb 'white'", gnuplot_quoted(picture));
   text += format("set yrange [{}:{}]\nset xlabel 'step'\nset ylabel 'loss'\nset key top right\nset grid\n",
                  number(data.low), number(data.high));
   text += data_block(report, data);
@@ -50,8 +53,9 @@ std::string script(const Report& report, const std::string& path) {
   text += "plot $run using 1:5:6 with filledcurves fillcolor rgb '#cfe3f5' title '90 % band', ";
   if (report.replay) text += "'' using 1:3 with lines linecolor rgb '#9a9a9a' title 'what came', ";
   text += "'' using 1:2 with points pointtype 7 pointsize 0.25 linecolor rgb '#606060' title 'loss seen', ";
-  text += format("'' using 1:4 with lines linewidth 2 linecolor rgb '#1f6fb4' title '{}', ",
+  text += format("'' using 1:8 with lines dashtype 2 linecolor rgb '#2a9d57' title '{} alone', ",
                  report.plan.forecast.chosen().name());
+  text += "'' using 1:4 with lines linewidth 2 linecolor rgb '#1f6fb4' title 'forecast', ";
   text += format("'' using 1:7 with points pointtype 2 pointsize 0.6 linecolor rgb '#c0392b' title '{} publishes'\n",
                  report.plan.optimal.size());
   return text;
@@ -89,6 +93,13 @@ class TemporaryFile {
   std::string name_;
 };
 
+/// gnuplot ends with 0 whatever became of its output: a picture that is cut short lacks its end.
+bool is_whole(std::string_view picture, bool is_png) {
+  if (is_png) return picture.ends_with("IEND\xae\x42\x60\x82");
+  while (!picture.empty() && picture.back() == '\n') picture.remove_suffix(1);
+  return picture.ends_with("</svg>");
+}
+
 }  // namespace
 
 Status write_plot(const Report& report, const std::string& path, const Interrupt& interrupt) {
@@ -101,8 +112,16 @@ Status write_plot(const Report& report, const std::string& path, const Interrupt
   if (!folder.empty() && !std::filesystem::is_directory(folder, error)) {
     return fail(Code::not_found, format("--plot {}: there is no folder {}", path, folder.string()));
   }
-  FRESHET_ASSIGN(const TemporaryFile file, TemporaryFile::make(script(report, path)));
-  return run_shell(with_path("gnuplot {}", file.name()), {.stdout_to_stderr = true}, interrupt);
+  const bool is_png = path.ends_with(".png");
+  FRESHET_ASSIGN(const TemporaryFile drawn, TemporaryFile::make(""));
+  FRESHET_ASSIGN(const TemporaryFile commands, TemporaryFile::make(script(report, drawn.name(), is_png)));
+  FRESHET_TRY(run_shell(with_path("gnuplot {}", commands.name()), {.stdout_to_stderr = true}, interrupt));
+  FRESHET_ASSIGN(const std::string picture, read_text_file(drawn.name(), kPictureBytesMax));
+  if (!is_whole(picture, is_png)) {
+    return fail(Code::io_error,
+                format("--plot {}: gnuplot drew no whole picture into {}; is that disk full?", path, drawn.name()));
+  }
+  return write_text_file(path, picture);
 }
 
 }  // namespace freshet::cli

@@ -1,5 +1,6 @@
 #include "bindings/cli/plan/loss_table.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cmath>
@@ -121,6 +122,7 @@ class Reader {
       return wrong(format("the header has no column {}; step,loss is expected", step_ == kMissing ? "step" : "loss"));
     }
     width_ = names.size();
+    table_.has_eval_losses = eval_loss_ != kMissing;
     return {};
   }
 
@@ -185,6 +187,27 @@ std::int64_t LossTable::step_of(std::int64_t row) const {
 Result<LossTable> read_loss_table(const std::string& path) {
   Reader reader(path);
   return reader.read();
+}
+
+bool is_noisy(std::span<const double> costs) {
+  constexpr std::size_t kFewest = 20;
+  constexpr double kShare = 0.01;
+  if (costs.size() < kFewest) return false;
+  const auto median = [](std::vector<double> values) {
+    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+    std::nth_element(values.begin(), middle, values.end());
+    return *middle;
+  };
+  // A trend is straight from row to row, and a straight line has no second differences.
+  std::vector<double> bends;
+  for (std::size_t i = 2; i < costs.size(); ++i) {
+    bends.push_back(std::fabs(costs[i] - 2 * costs[i - 1] + costs[i - 2]));
+  }
+  const double noise = 1.4826 * median(std::move(bends)) / std::sqrt(6.0);
+  const std::size_t tenth = costs.size() / 10;
+  const auto first = costs.first(tenth);
+  const auto last = costs.last(tenth);
+  return noise > kShare * std::fabs(median({first.begin(), first.end()}) - median({last.begin(), last.end()}));
 }
 
 }  // namespace freshet::cli

@@ -6,6 +6,7 @@
 /// '#' are comments. Numbers are decimal; a loss may be NaN or empty where `eval_loss` is a number.
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -16,14 +17,19 @@ namespace freshet::cli {
 /// Rows in the file's order; the one with number i (from 1) is entry i - 1.
 struct LossTable {
   std::vector<std::int64_t> steps;
-  std::vector<double> losses;      ///< NaN where there is none, or where it is infinite.
-  std::vector<double> costs;       ///< What a server would have seen: eval_loss, else loss. Always finite.
+  std::vector<double> losses;  ///< NaN where there is none, or where it is infinite.
+  std::vector<double> costs;   ///< What a server would have seen: eval_loss, else loss. Always finite.
+  bool has_eval_losses = false;
   std::vector<std::string> notes;  ///< For people: what was passed over.
 
   std::int64_t rows() const { return static_cast<std::int64_t>(steps.size()); }
   /// The step of row i, guessed for rows after the last: the distance between the last two goes on.
   std::int64_t step_of(std::int64_t row) const;
 };
+
+/// Whether single costs of these rows scatter by more than a hundredth of what they change from the first tenth to the
+/// last, as the losses of single batches do: whoever picks rows by their costs then picks lucky ones.
+bool is_noisy(std::span<const double> costs);
 
 /// not_found, io_error, or invalid_argument naming the line and the field.
 Result<LossTable> read_loss_table(const std::string& path);

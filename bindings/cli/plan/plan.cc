@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <span>
 
 #include "bindings/cli/arguments.h"
 #include "bindings/cli/plan/loss_table.h"
@@ -103,6 +104,13 @@ Result<ExitCode> plan(Program& program, const PlanArguments& arguments) {
   for (const Contender& contender : contenders) {
     if (!contender.judged || contender.judged->exact) continue;
     program.out.log(format("{}: the search was cut off, a slightly better list may exist", contender.name));
+  }
+  const std::span<const double> replayed_costs =
+      std::span(table.costs).subspan(static_cast<std::size_t>(std::min(arguments.warmup, table.rows())));
+  if (arguments.replay && !table.has_eval_losses && is_noisy(replayed_costs)) {
+    program.out.log(
+        "the losses of single rows are noisy, and there is no eval_loss: oracle picks rows that were lucky, and no "
+        "schedule can reach its sum; compare the others with each other");
   }
   const Report report{
       .clock = clock, .table = table, .plan = planned, .contenders = contenders, .replay = arguments.replay};

@@ -21,10 +21,16 @@ double mean_of(const std::vector<double>& values, std::int64_t first, std::int64
 
 PlotColumn column_of(const Report& report, std::int64_t first, std::int64_t last) {
   const std::int64_t warmup = report.clock.horizon().warmup;
-  const Band band = report.plan.forecast.band(static_cast<double>(first + last) / 2);
+  const std::int64_t middle = (first + last) / 2;
+  const Band band = report.plan.forecast.band(static_cast<double>(middle));
   const PublishRows& publishes = report.plan.optimal;
-  PlotColumn column{
-      .first_row = first, .last_row = last, .curve = band.middle, .band_lower = band.lower, .band_upper = band.upper};
+  PlotColumn column{.first_row = first,
+                    .last_row = last,
+                    .middle_row = middle,
+                    .forecast = band.middle,
+                    .curve = report.plan.forecast.chosen()(static_cast<double>(middle)),
+                    .band_lower = band.lower,
+                    .band_upper = band.upper};
   column.seen = mean_of(report.table.losses, first, std::min(last, warmup));
   column.cost = report.replay ? mean_of(report.table.costs, std::max(first, warmup + 1), last) : NAN;
   column.publishes = static_cast<std::size_t>(std::upper_bound(publishes.begin(), publishes.end(), last) -
@@ -32,7 +38,7 @@ PlotColumn column_of(const Report& report, std::int64_t first, std::int64_t last
   return column;
 }
 
-/// The range of what was seen and of the curve after the warm-up: its beginning may be as high as the formula likes,
+/// The range of what was seen and of the forecast after the warm-up: its beginning may be as high as the formula likes,
 /// and the band as wide as ignorance.
 void set_range(PlotData& data, std::int64_t warmup) {
   std::vector<double> values;
@@ -40,7 +46,7 @@ void set_range(PlotData& data, std::int64_t warmup) {
     values.push_back(column.seen);
     values.push_back(column.cost);
     if (column.last_row < warmup) continue;
-    values.push_back(column.curve);
+    values.push_back(column.forecast);
   }
   std::erase_if(values, [](double value) { return !std::isfinite(value); });
   if (values.empty()) return;

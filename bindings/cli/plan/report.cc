@@ -27,7 +27,8 @@ std::string parameters_text(const FittedCurve& curve) {
   std::string text;
   const auto& parameters = curve.family->parameters();
   for (std::size_t i = 0; i < curve.parameters.size(); ++i) {
-    text += format("{}{} = {:.6g}", i == 0 ? "" : ", ", parameters[i].name, curve.parameters[i]);
+    // All digits: what is computed with them is what is drawn.
+    text += format("{}{} = {}", i == 0 ? "" : ", ", parameters[i].name, curve.parameters[i]);
   }
   return text;
 }
@@ -36,12 +37,19 @@ std::string curve_text(const Report& report) {
   const Forecast& forecast = report.plan.forecast;
   const Horizon& horizon = report.clock.horizon();
   const Band last = forecast.band(static_cast<double>(horizon.rows));
-  return format(
-      "curve    {}: {} with {}\n"
-      "         from rows {} to {}; single rows scatter by {:.3g}; at row {} {:.6g}, 90 %: {:.6g} to {:.6g}\n",
-      forecast.chosen().name(), forecast.chosen().family->formula(), parameters_text(forecast.chosen()),
+  const FittedCurve& chosen = forecast.chosen();
+  const auto last_row = static_cast<double>(horizon.rows);
+  const auto members =
+      std::ranges::count_if(forecast.families(), [](const FamilyFit& family) { return family.weight > 0; });
+  std::string text = format(
+      "curve    {}: {} with {}; x is the row\n"
+      "         from rows {} to {}; single rows scatter by {:.3g}; at row {} {:.6g}\n",
+      chosen.name(), chosen.family->formula(), parameters_text(chosen),
       static_cast<std::int64_t>(forecast.from_iteration()), static_cast<std::int64_t>(forecast.to_iteration()),
-      forecast.noise(), horizon.rows, last.middle, last.lower, last.upper);
+      forecast.noise(), horizon.rows, chosen(last_row));
+  const std::string mean = members > 1 ? format("the mean of {} curves, this one the heaviest", members) : "this curve";
+  return text + format("forecast {}; at row {} {:.6g}, 90 %: {:.6g} to {:.6g}\n", mean, horizon.rows, last.middle,
+                       last.lower, last.upper);
 }
 
 std::string name_text(const Report& report, const Contender& contender) {

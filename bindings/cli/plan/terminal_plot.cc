@@ -57,7 +57,8 @@ std::string terminal_plot(const Report& report) {
     canvas.put(i, column.band_lower, '.');
     canvas.put(i, column.band_upper, '.');
     canvas.put(i, column.cost, 'x');
-    canvas.put(i, column.curve, '*');
+    canvas.put(i, column.curve, '-');
+    canvas.put(i, column.forecast, '*');
     canvas.put(i, column.seen, 'o');
     publishes += density_mark(column.publishes);
   }
@@ -67,8 +68,9 @@ std::string terminal_plot(const Report& report) {
          format("{:>10} |{}\n{:>12}{:<{}}{}\n", "publish", publishes.substr(0, publishes.find_last_not_of(' ') + 1), "",
                 format("step {}", report.table.step_of(1)), room, last) +
          format(
-             "{:>12}o loss seen   * curve   . 90 % band{}   publishes of `optimal`: | one  + several  # ten and more\n",
-             "", report.replay ? "   x what came" : "");
+             "{:>12}o loss seen   * forecast   - {} alone   . 90 % band{}\n"
+             "{:>12}publishes of `optimal`: | one  + several  # ten and more\n",
+             "", report.plan.forecast.chosen().name(), report.replay ? "   x what came" : "", "");
 }
 
 }  // namespace freshet::cli
