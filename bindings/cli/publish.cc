@@ -229,13 +229,14 @@ void add_publish(CLI::App& root, Program& program) {
       ->excludes(watch);
   command
       .add_option("--settle", arguments->settle,
-                  "a watched file is whole when unchanged for so long, or renamed into place")
+                  "a watched file counts as whole when it has not changed for this time, or was renamed into place")
       ->check(seconds_check())
       ->type_name("S")
       ->capture_default_str();
   command.add_flag("--any-architecture", arguments->any_architecture,
                    "publish also a file of the folder whose tensors differ from the version before in name or form");
-  command.add_option("--linger", arguments->linger, "serve so long after the last version; default: until interrupted")
+  command
+      .add_option("--linger", arguments->linger, "how long to serve after the last version; default: until interrupted")
       ->check(seconds_check())
       ->type_name("S");
   command
@@ -245,7 +246,7 @@ void add_publish(CLI::App& root, Program& program) {
       ->type_name("N");
   CLI::Option* const group = command.add_flag("--group-commit", arguments->group_commit,
                                               "a version is served once all `subscribe --staged` have staged it");
-  command.add_option("--within", arguments->within, "how long they may take")
+  command.add_option("--within", arguments->within, "how long the members may take")
       ->needs(group)
       ->check(seconds_check())
       ->type_name("S")

@@ -186,7 +186,8 @@ void add_replay(CLI::App& root, Program& program) {
       ->type_name("S");
   command.add_option("--as", arguments->as, "publish under this name; default: the run's own")->check(model_check());
   command.add_option("--wait-for", arguments->wait_for, "begin when so many subscribers are there")->type_name("N");
-  command.add_option("--linger", arguments->linger, "serve so long after the last version; default: until interrupted")
+  command
+      .add_option("--linger", arguments->linger, "how long to serve after the last version; default: until interrupted")
       ->check(seconds_check())
       ->type_name("S");
   add_address(command, arguments->at, AddressUse::bind, "listen here, e.g. tcp://127.0.0.1:7070");

@@ -123,10 +123,10 @@ void add_times(CLI::App& command, PlanArguments& arguments) {
   const auto add = [&](const char* name, std::string& value, bool may_be_zero, const char* description) {
     command.add_option(name, value, description)->required()->check(time_check(may_be_zero))->type_name("MS");
   };
-  add("--step-ms", arguments.step_ms, false, "a training step takes so long");
-  add("--stall-ms", arguments.stall_ms, true, "a publish stops the training for so long");
-  add("--delivery-ms", arguments.delivery_ms, true, "from the end of the stall until the version is served");
-  add("--infer-ms", arguments.infer_ms, false, "an inference is asked for every so often");
+  add("--step-ms", arguments.step_ms, false, "duration of a training step");
+  add("--stall-ms", arguments.stall_ms, true, "how long a publish stops the training");
+  add("--delivery-ms", arguments.delivery_ms, true, "time from the end of the stall until the version is served");
+  add("--infer-ms", arguments.infer_ms, false, "time between two inferences");
 }
 
 }  // namespace
@@ -139,13 +139,14 @@ void add_plan(CLI::App& root, Program& program) {
     return command.add_option(name, value, description)->check(positive_check())->type_name("N");
   };
   command.add_option("LOSSES.csv", arguments->file, "columns step,loss and, for --replay, eval_loss")->required();
-  count("--warmup", arguments->warmup, "rows to learn from; the last one's version is served first")->required();
-  add_times(command, *arguments);
-  count("--inferences", arguments->inferences, "so many inferences are made, from the end of the warm-up on")
+  count("--warmup", arguments->warmup, "number of rows to learn from; the version of the last one is served first")
       ->required();
+  add_times(command, *arguments);
+  count("--inferences", arguments->inferences, "number of inferences from the end of the warm-up on")->required();
   count("--epoch-steps", arguments->epoch_steps, "steps of an epoch, to compare with publishing at its end");
   count("--steps", arguments->steps, "the training's last row; default: as long as there are inferences");
-  command.add_flag("--replay", arguments->replay, "the file has the whole run: how would each schedule have done?");
+  command.add_flag("--replay", arguments->replay,
+                   "price each schedule at the losses of the whole run, which the file has");
   command.add_option("--plot", arguments->plot, "draw curve, band and publishes into this file, with gnuplot")
       ->type_name("FILE.svg|FILE.png");
   command.footer(

@@ -143,7 +143,7 @@ void add_match(CLI::App& repo, Program& program) {
   command.add_option("--graph", arguments->graph, "the candidate: a graph file")->type_name("G.json");
   command.add_option("--batch", arguments->batch, "a graph a line, an answer a line, in order; - is stdin")
       ->type_name("FILE.jsonl");
-  command.add_option("--objective", arguments->objective, "what there shall be most of: layers, parametric or bytes")
+  command.add_option("--objective", arguments->objective, "what to maximise: layers, parametric layers or bytes")
       ->check(CLI::IsMember({"layers", "parametric", "bytes"}))
       ->capture_default_str();
   command.add_option("--top", arguments->top, "how many versions, the best among them")

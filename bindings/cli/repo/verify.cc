@@ -86,8 +86,7 @@ void add_verify(CLI::App& repo, Program& program) {
       add_repo_command(repo, program, "verify", "read everything again and compare it with its digests");
   command.add_option("MODEL[@V]", arguments->version, "only this version; without @V the newest")
       ->check(reference_check());
-  command.add_flag("--repair", arguments->repair,
-                   "of several providers: tell them again what they lost of each other's needs, then check");
+  command.add_flag("--repair", arguments->repair, "restore references that providers lost, then verify");
   command.footer(
       "A line of JSON: checked_bytes, corrupt [{version, tensor, reason}], with --repair repaired [{version, tensor,\n"
       "tensors, provider}], and where there is some, unneeded [{what,\n"
