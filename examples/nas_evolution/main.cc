@@ -151,6 +151,12 @@ Result<Rest> tidy_up(Repository& repository, const SearchSummary& summary, const
   return rest;
 }
 
+/// Empty when candidates can be named so.
+std::string prefix_problem(const std::string& prefix) {
+  const Status checked = check_model_name(prefix + "-1000000-1000");
+  return checked ? std::string() : checked.error().message();
+}
+
 Status run(const Options& options) {
   std::error_code error;
   std::filesystem::create_directories(options.report, error);
@@ -215,10 +221,7 @@ int main(int count, char** words) {
       ->check(CLI::Range(0.0, 86400.0))
       ->capture_default_str();
   app.add_option("--prefix", options.search.prefix, "candidate 7 is the model PREFIX-7")
-      ->check([](const std::string& prefix) {
-        const Status checked = check_model_name(prefix + "-1000000-1000");
-        return checked ? std::string() : checked.error().message();
-      })
+      ->check(prefix_problem)
       ->capture_default_str();
   app.add_flag("--keep", options.keep, "retire nobody, collect nothing");
   app.add_flag("--json", options.json, "print the summary as one line of JSON, and nothing else on stdout");
