@@ -30,6 +30,10 @@ struct Summary {
   double blocked_ms_p50 = 0;
   double blocked_ms_p99 = 0;
   double blocked_ms_total = 0;
+  double loop_call_ms_p50 = 0;  ///< Of publish_if_due(), called after every step, mostly without a publish.
+  double loop_call_ms_p99 = 0;
+  double loop_call_ms_p999 = 0;
+  double loop_call_ms_max = 0;
   double request_latency_ms_p50 = 0;
   double request_latency_ms_p99 = 0;
   double reader_stall_us_p99 = 0;

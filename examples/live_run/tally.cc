@@ -39,6 +39,7 @@ Status Tally::on_line(const std::string& line, std::uint32_t life, double second
     if (kind == "step") {
       steps = std::max(steps, event.at("step").get<std::uint64_t>());
       if (event.at("loss").is_number()) trained_loss.push_back({seconds, event["loss"].get<double>()});
+      append(loop_calls_ms_, event.at("loop_calls_ms"));
     } else if (kind == "version") {
       skipped_[life] = event.at("skipped").get<std::uint64_t>();
       on_version(event, seconds);
@@ -181,6 +182,10 @@ Summary Tally::summary() const {
               .notify_us_p99 = percentile(notify_us_, 0.99),
               .blocked_ms_p50 = percentile(blocked_ms_, 0.5),
               .blocked_ms_p99 = percentile(blocked_ms_, 0.99),
+              .loop_call_ms_p50 = percentile(loop_calls_ms_, 0.5),
+              .loop_call_ms_p99 = percentile(loop_calls_ms_, 0.99),
+              .loop_call_ms_p999 = percentile(loop_calls_ms_, 0.999),
+              .loop_call_ms_max = percentile(loop_calls_ms_, 1),
               .request_latency_ms_p50 = percentile(request_latencies_ms_, 0.5),
               .request_latency_ms_p99 = percentile(request_latencies_ms_, 0.99),
               .reader_stall_us_p99 = percentile(stalls_us_, 0.99),

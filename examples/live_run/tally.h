@@ -86,6 +86,7 @@ class Tally {
   std::set<std::uint64_t> versions_served_;
   std::vector<double> notify_us_;
   std::vector<double> blocked_ms_;
+  std::vector<double> loop_calls_ms_;
   std::vector<double> stalls_us_;
   std::vector<double> request_latencies_ms_;
   double initial_loss_ = 0;

@@ -90,6 +90,7 @@ class Trainer {
   std::uint64_t skipped_ = 0;
   Mean loss_since_publish_;
   Mean loss_since_report_;
+  std::vector<double> loop_calls_ms_;  ///< What publish_if_due() took, of each step since the last report.
 
   struct Sent {
     VersionNumber version = 0;
@@ -112,10 +113,15 @@ Status Trainer::run() {
   Pace pace(config_.options.pace);
   while (!ending()) {
     const double loss = train_step();
+    const Time called = system_clock().now();
     // A publish that is put off is due again at the next step; training goes on meanwhile.
     FRESHET_TRY(scheduled.publish_if_due({.step = step_, .loss = loss}, [this] { return publish(); }));
+    loop_calls_ms_.push_back(ms(system_clock().now() - called));
     if (report_due.due(system_clock().now())) {
-      report({{"event", "step"}, {"step", step_}, {"loss", loss_since_report_.take()}});
+      report({{"event", "step"},
+              {"step", step_},
+              {"loss", loss_since_report_.take()},
+              {"loop_calls_ms", std::exchange(loop_calls_ms_, {})}});
       FRESHET_TRY(report_commits());
     }
     pace.wait();
