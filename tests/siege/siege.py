@@ -35,7 +35,7 @@ GROWTH_BYTES_MAX = 256 << 20
 LOOP_RATIO_MAX = 2.0
 #: More versions than were published would mean that somebody pushed the model's numbers up.
 NUMBERS_AHEAD_MAX = 1024
-SETTLE_SECONDS, ASK_SECONDS, END_SECONDS = 2, 8, 180
+SETTLE_SECONDS, ASK_SECONDS, END_SECONDS = 2, 15, 180
 CORPUS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "fuzz", "corpus")
 
 
@@ -156,7 +156,7 @@ class Watch:
         return {owner: {"start_bytes": max(life["start"] for life in lives.values()),
                         "most_bytes": max(life["most"] for life in lives.values()),
                         "end_bytes": list(lives.values())[-1]["end"],
-                        "grown_bytes": max(life["most"] - life["start"] for life in lives.values())}
+                        "grown_bytes": max(0, *(life["most"] - life["start"] for life in lives.values()))}
                 for owner, lives in self.sizes.items()}
 
 
@@ -169,7 +169,7 @@ def options_of(folder, binaries, run, providers, watcher, follower):
     at = list(run.control)[0]
     return {
         "corpus": CORPUS, "command": command, "run_dir": run.directories["trainer"], "private": run.private(),
-        "lines": [["top", "live", "--once", "--at", at], ["rollback", "live@1", "--no-hold", "--at", at],
+        "lines": [["top", "live", "--once", "--at", at], ["release", "live", "--at", at],
                   ["repo", "ls", "--repo", keyless.address], ["repo", "retire", "net@2", "--repo", keyless.address],
                   ["repo", "gc", "--repo", keyless.address]],
         "reader_lines": [["repo", *line, *keyed.as_client("reader")] for line in (["gc"], ["retire", "net@2"], ["pin", "net@1"])],

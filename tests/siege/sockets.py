@@ -1,11 +1,11 @@
 """Where processes listen, as the kernel's tables tell it, and what is spoken there."""
 import os
-import struct
 
 import zmtp
 
 LISTENING_TCP, ACCEPTING_UNIX = "0A", 0x10000
 STREAM, SEQPACKET = 1, 5
+PROBE_SECONDS = 0.5
 
 
 def inodes_of(pid):
@@ -53,18 +53,30 @@ def kind_of(address):
     if address.startswith("ipc://"):
         return "repository" if address.endswith("/serve/socket") else "answers"
     try:
-        with zmtp.Peer(address) as peer:
-            return "news" if peer.socket_type == b"XPUB" else "data"
-    except ConnectionError:
-        pass
+        made = zmtp.connect(address, PROBE_SECONDS)
     except OSError:
         return None
-    try:
-        with zmtp.connect(address) as made:
-            made.sendall(zmtp.greeting(b"CURVE"))
-            return "curve" if made.recv(64)[:1] == b"\xff" else "raw"
-    except (OSError, struct.error):
-        return "raw"
+    with made:
+        try:
+            made.sendall(zmtp.greeting())
+            greeting = received(made, 64)
+            if greeting[:1] != b"\xff":
+                return "raw"
+            if greeting[12:17] == b"CURVE":
+                return "curve"
+            return "news" if b"XPUB" in made.recv(256) else "data"  # It says READY without waiting for ours.
+        except OSError:
+            return "raw"
+
+
+def received(made, count):
+    out = b""
+    while len(out) < count:
+        piece = made.recv(count - len(out))
+        if not piece:
+            break
+        out += piece
+    return out
 
 
 def memory(pid):
