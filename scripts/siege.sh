@@ -4,11 +4,12 @@
 # nobody's to have, and the training loop's p99.9 is at most twice what it is beside as many processes that only burn processor time.
 # One line of JSON on stdout; what did not hold, a line each on stderr; exit code 0 or 1. As root, it tries another account, too.
 #
-# usage: scripts/siege.sh [SECONDS] [--seed N] [--no-loop] [--only ATTACK,…] [--keep] [ARG…]
+# usage: scripts/siege.sh [SECONDS] [--seed N] [--no-loop] [--only ATTACK,…] [--spare KIND,…] [--keep] [ARG…]
 #   SECONDS          how long (default: 600); the run that the loop is compared with takes a quarter more
 #   --seed N         of everything that is random (default: drawn, and printed)
 #   --no-loop        does not compare the training loop's times
 #   --only ATTACK,…  these attacks alone (tests/siege/attacks.py)
+#   --spare KIND,…   leaves such ports alone (control, news, data, raw, repository, answers, door, curve)
 #   --keep           leaves the folder with all output
 #   ARG…             further arguments of live_run
 # With FRESHET_BIN the programs in that folder are taken; otherwise they are built.

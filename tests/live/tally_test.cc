@@ -83,6 +83,16 @@ TEST(Summary, HasEveryKeyThatOthersRelyOn) {
     EXPECT_TRUE(json.contains(key) && json[key].contains("p50") && json[key].contains("p99")) << key;
   }
   EXPECT_TRUE(json["reader_stall_us"].contains("p99") && json["reader_stall_us"].contains("p999"));
+  for (const char* key : {"p50", "p99", "p999", "max"}) EXPECT_TRUE(json["loop_call_ms"].contains(key)) << key;
+}
+
+TEST(Tally, CountsWhatEachStepCostTheLoop) {
+  Tally tally;
+  ASSERT_TRUE(tally.on_line(R"({"event":"step","step":2,"loss":1.5,"loop_calls_ms":[0.5,4]})", 1, 0));
+  ASSERT_TRUE(tally.on_line(R"({"event":"step","step":3,"loss":null,"loop_calls_ms":[0.25]})", 1, 1));
+  const Summary summary = tally.summary();
+  EXPECT_EQ(summary.loop_call_ms_p50, 0.5);
+  EXPECT_EQ(summary.loop_call_ms_max, 4);
 }
 
 }  // namespace

@@ -13,7 +13,8 @@ from context import REFUSED, model_of, session
 from insiders import files, honest, neighbour, reader
 
 BYTES_PER_VICTIM_MAX = 256 << 20
-#: Of these, as many processes that only burn processor time stand beside the other run that the loop is compared with.
+FLOODING_READERS = 32
+#: They never rest. The loop is compared with the same loop beside as many processes that only burn processor time.
 BUSY = ("fuzz", "hello_flood", "want_flood", "resets", "subscriptions")
 
 
@@ -95,27 +96,61 @@ def drain(peer):
 
 
 def want_flood(context):
-    """One admitted reader that repeats its Want as fast as it can, under one number and under new ones, and takes what comes."""
+    """Admitted readers that repeat their Wants as fast as they can, under one number and under new ones. Half of them take what comes;
+    the others don't even read, and cost the other side as much."""
+    readers = []
     while context.go_on():
-        target = context.pick("control")
-        if target is None:
-            continue
+        while len(readers) < FLOODING_READERS:
+            target = context.pick("control")
+            reader_made = target and flooding_reader(context, target)
+            if not reader_made:
+                break
+            readers.append(reader_made)
+        for flooding in list(readers):
+            try:
+                flooding.flood(context)
+            except REFUSED:
+                readers.remove(flooding)
+                flooding.peer.socket.close()
+                context.count("refused")
+        if not readers:
+            context.stop.wait(0.05)
+    for flooding in readers:
+        flooding.peer.socket.close()
+
+
+def flooding_reader(context, target):
+    try:
+        return FloodingReader(context, target)
+    except REFUSED:
+        context.count("refused")
+        return None
+
+
+class FloodingReader:
+    BATCH = 50
+
+    def __init__(self, context, target):
+        self.peer, self.own = zmtp.Peer(target["address"]), session(context)
+        self.peer.send(messages.hello(self.own, model_of(target)))
+        self.peer.socket.setblocking(False)
+        self.takes, self.turn, self.waiting = context.random.random() < 0.5, 0, b""
+        self.same = zmtp.frame(messages.want(self.own, 1)) * self.BATCH
+
+    def flood(self, context):
+        """One batch, as far as the kernel takes it: what is left of a frame goes first the next time."""
+        if not self.waiting:
+            self.turn += 1
+            first = 2 + self.BATCH * self.turn
+            self.waiting = self.same if self.turn % 2 else b"".join(
+                zmtp.frame(messages.want(self.own, first + i)) for i in range(self.BATCH))
+            context.count("messages", self.BATCH)
         try:
-            with zmtp.Peer(target["address"]) as peer:
-                own = session(context)
-                peer.send(messages.hello(own, model_of(target)))
-                same = zmtp.frame(messages.want(own, 1)) * 50
-                for round_ in range(400):
-                    if not context.go_on():
-                        break
-                    if round_ % 2:
-                        peer.socket.sendall(same)
-                    else:
-                        peer.socket.sendall(b"".join(zmtp.frame(messages.want(own, 2 + 50 * round_ + i)) for i in range(50)))
-                    context.count("messages", 50)
-                    drain(peer)
-        except REFUSED:
-            context.count("refused")
+            self.waiting = self.waiting[self.peer.socket.send(self.waiting):]
+        except BlockingIOError:
+            pass
+        if self.takes:
+            drain(self.peer)
 
 
 def resets(context):

@@ -7,6 +7,8 @@ usage: siege.py --bin FOLDER [--seconds S] [--seed N] [--no-loop] [--only ATTACK
   --seed N         of everything that is random (default: drawn, and printed)
   --no-loop        does not compare the training loop's times
   --only ATTACK,…  these attacks alone
+  --spare KIND,…   leaves such ports alone: control, news, data, raw (whose language nobody here speaks: UCX), repository, answers,
+                   door, curve
   --keep           leaves the folder with all output
   ARG…             further arguments of live_run
 """
@@ -58,7 +60,7 @@ class Crew:
         processes.die_with_parent()
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         function = attacks.ATTACKS_AND_OTHERS[name.split("-")[0]]
-        context = Context(name, seed, targets.read, self.stop, options)
+        context = Context(name, seed, targets and targets.read, self.stop, options)
         try:
             function(context)
         except Exception as error:  # pylint: disable=broad-except
@@ -108,8 +110,8 @@ class Targets:
 class Watch:
     """Looks at the besieged processes: who lives, how large each is, where each listens."""
 
-    def __init__(self, run, others, targets):
-        self.run, self.others, self.targets = run, others, targets
+    def __init__(self, run, others, targets, spared):
+        self.run, self.others, self.targets, self.spared = run, others, targets, spared
         self.kinds, self.sizes, self.dead = {}, {}, []
 
     def pids(self):
@@ -124,7 +126,7 @@ class Watch:
         for other in self.others:
             if other.process.poll() is not None and other.name not in self.dead:
                 self.dead.append(other.name)
-        self.targets.write([target for target in found if target["kind"]])
+        self.targets.write([target for target in found if target["kind"] and target["kind"] not in self.spared])
 
     @staticmethod
     def model(owner):
@@ -191,7 +193,7 @@ def besiege(arguments, folder, names, seed):
         run = victims.LiveRun(folder, "besieged", arguments.bin, seconds, arguments.live_run)
         run.wait_until_it_serves()
         targets = Targets(f"{folder}/targets.json")
-        watch = Watch(run, others, targets)
+        watch = Watch(run, others, targets, arguments.spare.split(","))
         time.sleep(SETTLE_SECONDS)
         watch.look()
         options = options_of(folder, arguments.bin, run, providers, *others[2:])
@@ -288,6 +290,7 @@ def parse(words):
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--no-loop", action="store_true")
     parser.add_argument("--only", default="")
+    parser.add_argument("--spare", default="")
     parser.add_argument("--keep", action="store_true")
     arguments, arguments.live_run = parser.parse_known_args(words)
     unknown = [name for name in arguments.only.split(",") if name and name not in attacks.ATTACKS]
