@@ -37,12 +37,13 @@ class Context:
         if len(self.breaches) < 10 and text not in self.breaches:
             self.breaches.append(text)
 
-    def run(self, line, seconds=30):
-        """`freshet` with these arguments: its exit code, or that it did not end."""
+    def run(self, line, seconds=30, output=False):
+        """`freshet` with these arguments: its exit code, or that it did not end; what it printed, if that is wanted."""
         try:
-            return subprocess.run([self.options["command"], *line], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                                  stderr=subprocess.DEVNULL, timeout=seconds, cwd="/",
-                                  env={"FRESHET_RUN_DIR": self.options["run_dir"]}, check=False).returncode
+            ended = subprocess.run([self.options["command"], *line], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                   stdout=subprocess.PIPE if output else subprocess.DEVNULL, timeout=seconds, cwd="/",
+                                   env={"FRESHET_RUN_DIR": self.options["run_dir"]}, check=False)
+            return ended.stdout if output else ended.returncode
         except subprocess.TimeoutExpired:
             return "no answer"
 

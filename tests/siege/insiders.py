@@ -1,6 +1,7 @@
 """Who is on this host already: other accounts, clients with a reader's key, whoever writes into a folder that is watched; and the
 honest clients beside them."""
 import itertools
+import json
 import os
 import struct
 
@@ -60,11 +61,22 @@ def look_as_neighbour(context, folder):
 
 def run_as_neighbour(context, turn):
     """The command, as that user would use it; one of the lines each time."""
-    line = context.options["lines"][turn % len(context.options["lines"])]
+    line = list(context.options["lines"][turn % len(context.options["lines"])])
+    if line[0] == "rollback":
+        line[1] = f"live@{newest(context)}"  # One that is still kept, if this is quick.
     if context.run(line) == 0:
         context.breach(f"another user ran `freshet {' '.join(line[:3])}` with success")
     else:
         context.count("refused")
+
+
+def newest(context):
+    """The newest version's number, as that user hears it; if it is told nothing, a number that it guesses well."""
+    told = context.run(["top", "live", "--once", "--json", "--at", context.options["at"]], output=True)
+    try:
+        return json.loads(told)["newest"]
+    except (ValueError, KeyError, TypeError):
+        return next((target["newest"] for target in context.targets("control")), 1)
 
 
 def reader(context):

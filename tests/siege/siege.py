@@ -128,11 +128,10 @@ class Watch:
                 self.dead.append(other.name)
         self.targets.write([target for target in found if target["kind"] and target["kind"] not in self.spared])
 
-    @staticmethod
-    def model(owner):
-        if owner.startswith("provider"):
-            return {"model": "net"}
-        return {"model": {"watcher": "watched"}.get(owner, "live")}
+    def model(self, owner):
+        """What an attack on that process names, and how far it is."""
+        name = "net" if owner.startswith("provider") else {"watcher": "watched"}.get(owner, "live")
+        return {"model": name, "newest": self.run.last_number()}
 
     def kind(self, address):
         """Asked once of each port, since it costs a connection."""
@@ -171,7 +170,8 @@ def options_of(folder, binaries, run, providers, watcher, follower):
     at = list(run.control)[0]
     return {
         "corpus": CORPUS, "command": command, "run_dir": run.directories["trainer"], "private": run.private(),
-        "lines": [["top", "live", "--once", "--at", at], ["release", "live", "--at", at],
+        "at": at,
+        "lines": [["top", "live", "--once", "--at", at], ["rollback", "", "--no-hold", "--at", at],
                   ["repo", "ls", "--repo", keyless.address], ["repo", "retire", "net@2", "--repo", keyless.address],
                   ["repo", "gc", "--repo", keyless.address]],
         "reader_lines": [["repo", *line, *keyed.as_client("reader")] for line in (["gc"], ["retire", "net@2"], ["pin", "net@1"])],
@@ -204,7 +204,7 @@ def besiege(arguments, folder, names, seed):
             time.sleep(min(1, max(0, until - time.monotonic())))
         watch.look()
         did = crew.end()
-        newest = newest_number(freshet, list(run.control)[0])
+        newest = newest_number(freshet, run)
         try:
             code = run.process.wait(END_SECONDS)
         except subprocess.TimeoutExpired:
@@ -219,10 +219,11 @@ def besiege(arguments, folder, names, seed):
                 program.end()
 
 
-def newest_number(freshet, address):
+def newest_number(freshet, run):
     """The model's newest number as its publisher tells it; None when there is no answer."""
     try:
-        told = subprocess.run([freshet, "top", "live", "--once", "--json", "--at", address], capture_output=True, timeout=30, check=False)
+        told = subprocess.run([freshet, "top", "live", "--once", "--json", "--at", list(run.control)[0]], capture_output=True, timeout=30,
+                              env={**os.environ, "FRESHET_RUN_DIR": run.directories["trainer"]}, check=False)
         return json.loads(told.stdout)["newest"] if told.returncode == 0 else None
     except (subprocess.TimeoutExpired, ValueError):
         return None
@@ -230,7 +231,7 @@ def newest_number(freshet, address):
 
 def compare_loop(arguments, folder, count, seed):
     """The summary of the same run beside that many processes that only burn processor time."""
-    seconds = max(10, arguments.seconds / 4)
+    seconds = max(20, arguments.seconds / 4)
     say(f"the same run beside {count} processes that only burn processor time, {seconds:g} s")
     run = victims.LiveRun(folder, "compared", arguments.bin, seconds, arguments.live_run)
     try:

@@ -113,6 +113,14 @@ class LiveRun(Program):
         runs = [entry.path for entry in os.scandir(self.folder) if entry.name.startswith("freshet-live-")]
         return [*self.directories.values(), *runs, f"{self.folder}/report/repository/serve"]
 
+    def last_number(self):
+        """The last number that was given, as the host directory keeps it."""
+        try:
+            with open(f"{self.directories['trainer']}/live.number", "rb") as file:
+                return struct.unpack("<Q", file.read(8))[0]
+        except (OSError, struct.error):
+            return 0
+
     def summary(self):
         lines = self.out().splitlines()
         return json.loads(lines[-1]) if lines else None
@@ -139,7 +147,7 @@ class Provider(Program):
             os.chmod(f"{self.folder}/allow", 0o600)
             arguments = ["--keys", f"{self.folder}/provider", "--allow", f"{self.folder}/allow"]
         super().__init__(self.folder, name, [freshet, "provider", "--repo", f"{self.folder}/store", "--listen", self.address, "--json",
-                                             *arguments], {})
+                                             *arguments], {"FRESHET_RUN_DIR": f"{self.folder}/host"})
 
     def as_client(self, key):
         return ["--repo", self.address, *(["--keys", f"{self.folder}/{key}", "--server-key", f"{self.folder}/provider.pub"]
