@@ -6,6 +6,7 @@ import os
 import struct
 
 import messages
+import processes
 import zmtp
 from context import REFUSED, model_of, session
 from victims import safetensors
@@ -18,6 +19,7 @@ def neighbour(context):
     os.setgroups([])
     os.setgid(NOBODY)
     os.setuid(NOBODY)
+    processes.die_with_parent()  # The kernel forgets that with the account.
     turn = 0
     while context.go_on():
         for target in context.targets("control", "news", "data", "repository", "answers", "door", "raw"):

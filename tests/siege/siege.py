@@ -37,7 +37,9 @@ GROWTH_BYTES_MAX = 256 << 20
 LOOP_RATIO_MAX = 2.0
 #: More versions than were published would mean that somebody pushed the model's numbers up.
 NUMBERS_AHEAD_MAX = 1024
-SETTLE_SECONDS, ASK_SECONDS, END_SECONDS = 2, 15, 180
+SETTLE_SECONDS, END_SECONDS = 2, 180
+#: What live_run ends with after a Ctrl-C, which still brings its summary.
+INTERRUPTED = 130
 CORPUS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "fuzz", "corpus")
 
 
@@ -59,6 +61,7 @@ class Crew:
     def work(self, name, seed, targets, options):
         processes.die_with_parent()
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         function = attacks.ATTACKS_AND_OTHERS[name.split("-")[0]]
         context = Context(name, seed, targets and targets.read, self.stop, options)
         try:
@@ -189,8 +192,7 @@ def besiege(arguments, folder, names, seed):
         others = [*providers, victims.Watcher(folder, freshet), victims.Follower(folder, freshet)]
         for provider in providers:
             provider.fill()
-        seconds = SETTLE_SECONDS + arguments.seconds + ASK_SECONDS
-        run = victims.LiveRun(folder, "besieged", arguments.bin, seconds, arguments.live_run)
+        run = victims.LiveRun(folder, "besieged", arguments.bin, arguments.seconds + END_SECONDS, arguments.live_run)
         run.wait_until_it_serves()
         targets = Targets(f"{folder}/targets.json")
         watch = Watch(run, others, targets, arguments.spare.split(","))
@@ -205,11 +207,8 @@ def besiege(arguments, folder, names, seed):
         watch.look()
         did = crew.end()
         newest = newest_number(freshet, run)
-        try:
-            code = run.process.wait(END_SECONDS)
-        except subprocess.TimeoutExpired:
-            code = "not at all"
         watch.look()
+        code = run.interrupt(END_SECONDS)
         return {"summary": run.summary(), "code": code, "deaths": run.deaths(), "dead": watch.dead, "memory": watch.memory(),
                 "attacks": did, "newest": newest, "strays": others[2].strays(),
                 "damaged": others[3].damaged()}
@@ -247,7 +246,7 @@ def compare_loop(arguments, folder, count, seed):
 def breaches_of(seen, loop_ratio):
     """What did not hold, a line each."""
     found, summary = [], seen["summary"]
-    if seen["code"] != 0:
+    if seen["code"] != INTERRUPTED:
         found.append(f"live_run ended with {seen['code']}")
     found += [f"a role died: {line}" for line in seen["deaths"]]
     found += [f"{name} died" for name in seen["dead"]]
@@ -305,6 +304,7 @@ def parse(words):
 
 def main(words):
     arguments = parse(words)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     seed = random.SystemRandom().randrange(1 << 32) if arguments.seed is None else arguments.seed
     names = [name for name in arguments.only.split(",") if name] or list(attacks.ATTACKS)
     if os.getuid() != 0 and "neighbour" in names:

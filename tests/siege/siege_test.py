@@ -18,7 +18,7 @@ import zmtp
 HELD = {
     "summary": {"failed_requests": 0, "torn_reads": 0, "restarts": 0, "requests": 100, "checked_answers": 100, "versions_served": 5,
                 "versions_published": 9},
-    "code": 0, "deaths": [], "dead": [], "newest": 9, "strays": [], "damaged": [], "memory": {"trainer": {"grown_bytes": 1000}},
+    "code": siege.INTERRUPTED, "deaths": [], "dead": [], "newest": 9, "strays": [], "damaged": [], "memory": {"trainer": {"grown_bytes": 1000}},
     "attacks": {"fuzz": ({"connections": 3}, [])}}
 
 

@@ -2,6 +2,7 @@
 import json
 import os
 import re
+import signal
 import socket
 import struct
 import subprocess
@@ -96,6 +97,15 @@ class LiveRun(Program):
 
     def wait_until_it_serves(self):
         self.wait_for(lambda: re.search(r" served v[1-9]", self.err()), "an answered request")
+
+    def interrupt(self, seconds):
+        """Ends it as Ctrl-C does; its exit code, or that it did not end."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return "nothing, after all that time"
 
     def roles(self):
         """Process id by role, of those that live now."""
