@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Hostile peers beside a live run: what must hold then, held against it, and figures of how much it took.
 
-usage: siege.py --bin FOLDER [--seconds S] [--seed N] [--no-loop] [--only ATTACK,…] [--keep] [ARG…]
+usage: siege.py --bin FOLDER [--seconds S] [--seed N] [--no-loop] [--only ATTACK,…] [--spare KIND,…] [--keep] [ARG…]
   --bin FOLDER     where live_run and freshet are
   --seconds S      how long the attacks last (default: 600); the run that the loop is compared with takes a quarter of it
   --seed N         of everything that is random (default: drawn, and printed)
