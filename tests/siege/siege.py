@@ -37,7 +37,8 @@ GROWTH_BYTES_MAX = 256 << 20
 LOOP_RATIO_MAX = 2.0
 #: More versions than were published would mean that somebody pushed the model's numbers up.
 NUMBERS_AHEAD_MAX = 1024
-SETTLE_SECONDS, END_SECONDS = 2, 180
+#: Only what hangs takes as long as the last two.
+SETTLE_SECONDS, CREW_SECONDS, END_SECONDS = 2, 90, 240
 #: Versions come until the end, as they would not by a schedule that weighs what they gain; and the load's record of each, some
 #: 60 KB, stays far below the bound.
 SCHEDULE = "every:100"
@@ -76,7 +77,7 @@ class Crew:
     def end(self):
         """(counts, breaches) of each; what does not come is said."""
         self.stop.set()
-        found, until = {}, time.monotonic() + 30
+        found, until = {}, time.monotonic() + CREW_SECONDS
         while len(found) < len(self.processes) and time.monotonic() < until:
             try:
                 name, counts, breaches = self.results.get(timeout=1)
