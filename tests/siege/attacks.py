@@ -224,6 +224,18 @@ def slow_readers(context):
         made.close()
 
 
+def is_understood(target):
+    """Whether an honest greeting is answered as such: attacks that nobody understands would hold anything."""
+    try:
+        with zmtp.Peer(target["address"], seconds=10) as peer:
+            if target["kind"] == "control":
+                peer.send(messages.hello(1, model_of(target)))
+                return messages.Control(peer.receive(10)[0]).kind == messages.WELCOME
+            return bool(messages.owners(owners_reply(peer, model_of(target))))
+    except REFUSED:
+        return False
+
+
 def slow_reader(context, target):
     try:
         peer = zmtp.Peer(target["address"], receive_bytes=4096)
@@ -248,12 +260,7 @@ def slow_reader(context, target):
 
 def large_questions(peer, model):
     """Of a repository: bytes of its first version, 4 MiB or all that a tensor has in each, as often as it takes questions."""
-    peer.send(messages.ask_hello())
-    peer.receive()
-    peer.send(messages.ask_of(messages.ASK_OWNERS, 2, model, 1))
-    rows = messages.owners(peer.receive()[0])
-    if not rows:
-        return [messages.ask_of(messages.ASK_RECORD, 3 + i, model, 1) for i in range(128)]
+    rows = messages.owners(owners_reply(peer, model))
     identity = rows[0][0]
     ranges, room = [], 4 << 20
     for _, tensor, size in rows:
@@ -261,6 +268,13 @@ def large_questions(peer, model):
             ranges.append((tensor, size))
             room -= size
     return [messages.ask_bytes(3 + i, model, 1, identity, ranges) for i in range(64)]
+
+
+def owners_reply(peer, model):
+    peer.send(messages.ask_hello())
+    peer.receive()
+    peer.send(messages.ask_of(messages.ASK_OWNERS, 2, model, 1))
+    return peer.receive()[0]
 
 
 def endless_messages(context):

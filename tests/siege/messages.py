@@ -1,10 +1,22 @@
 """The messages of transport/protocol/wire.fbs, repo/serve/rpc.fbs and the zmq data channel, as a peer without manners writes
 them; and what is made of them by chance."""
 import os
+import re
 import struct
 
 import flat
 
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+
+
+def protocol_number(header):
+    """What kProtocolVersion is there."""
+    with open(os.path.join(ROOT, header), encoding="utf-8") as file:
+        return int(re.search(r"kProtocolVersion = (\d+)", file.read()).group(1))
+
+
+CONTROL_PROTOCOL = protocol_number("transport/protocol/messages.h")
+REPOSITORY_PROTOCOL = protocol_number("repo/serve/messages.h")
 CONTROL = b"FWP1"
 HELLO, WANT, HELD, PING, BYE, STAT_REQUEST, WELCOME, GRANT = range(1, 9)
 REFUSAL, PONG, UNKNOWN_SESSION, STAT_REPLY = 9, 10, 11, 12
@@ -19,7 +31,7 @@ def envelope(kind, body):
 
 
 def hello(session, model="live", highest_seen=0, every=False, label="siege", channels=1 | 1 << ZMQ, after=0, host="elsewhere/net"):
-    return envelope(HELLO, {0: ("u32", 2), 1: ("u64", session), 2: model, 3: ("u8", int(every)), 4: label, 5: ("i32", os.getpid()),
+    return envelope(HELLO, {0: ("u32", CONTROL_PROTOCOL), 1: ("u64", session), 2: model, 3: ("u8", int(every)), 4: label, 5: ("i32", os.getpid()),
                             6: host, 7: ("u64", highest_seen), 8: ("u64", after), 10: ("u32", channels)})
 
 
@@ -57,7 +69,7 @@ def ask(kind, body, request):
 
 
 def ask_hello(request=1):
-    return ask(ASK_HELLO, {0: ("u32", 1), 1: "siege", 2: ("i32", os.getpid())}, request)
+    return ask(ASK_HELLO, {0: ("u32", REPOSITORY_PROTOCOL), 1: "siege", 2: ("i32", os.getpid())}, request)
 
 
 def ask_of(kind, request, model, version):

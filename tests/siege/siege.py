@@ -26,6 +26,7 @@ import time
 
 import attacks
 from context import Context
+import messages
 import processes
 import sockets
 import victims
@@ -44,7 +45,7 @@ SETTLE_SECONDS, CREW_SECONDS, END_SECONDS = 2, 90, 240
 SCHEDULE = "every:100"
 #: What live_run ends with after a Ctrl-C, which still brings its summary.
 INTERRUPTED = 130
-CORPUS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "fuzz", "corpus")
+CORPUS = os.path.join(messages.ROOT, "tests", "fuzz", "corpus")
 
 
 def say(text):
@@ -202,6 +203,9 @@ def besiege(arguments, folder, names, seed):
         watch = Watch(run, others, targets, arguments.spare.split(","))
         time.sleep(SETTLE_SECONDS)
         watch.look()
+        for target in targets.read():
+            if target["kind"] in ("control", "repository") and not attacks.is_understood(target):
+                raise RuntimeError(f"{target['owner']} does not understand what tests/siege/messages.py says to {target['address']}")
         options = options_of(folder, arguments.bin, run, providers, *others[2:])
         crew = Crew([*names, "honest"], seed, targets, options)
         until = time.monotonic() + arguments.seconds
