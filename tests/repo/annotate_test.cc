@@ -107,19 +107,5 @@ TEST_F(Annotate, OneWhoseAnswerWasLostIsSeenByTheNextWrite) {
   expect_sound();
 }
 
-TEST_F(Annotate, FollowersAreToldOfTheChange) {
-  put_one();
-  const auto before = repository_->changes({}, 10);
-  ASSERT_TRUE(before);
-  ASSERT_TRUE(repository_->annotate(kFirst, {.sets_quality = true, .quality = 9, .tags = {{"k", "v"}}}));
-  ASSERT_TRUE(repository_->annotate(kFirst, {.sets_quality = true, .quality = 9})) << "nothing new";
-  const auto page = repository_->changes({.life = before->from.life, .change = before->to}, 10);
-  ASSERT_TRUE(page);
-  ASSERT_EQ(page->changes.size(), 1u);
-  EXPECT_EQ(page->changes[0].quality, 9);
-  EXPECT_EQ(page->changes[0].tags, std::vector<Digest>{tag_digest("k", "v")});
-  EXPECT_GT(page->commit, before->commit);
-}
-
 }  // namespace
 }  // namespace freshet
