@@ -133,6 +133,9 @@ class VersionTable {
   /// Adds a version, held by `holder`. REQUIRES: its number is greater than every number added before.
   void add(Entry entry, HolderId holder);
 
+  /// Adds one that is older than the last that was added. REQUIRES: there is none of that number.
+  void add_older(Entry entry, HolderId holder);
+
   bool hold(VersionNumber number, HolderId holder);  ///< False when there is no such version.
 
   /// Drops a hold, if it exists. Returns the segments that no version names any more.
@@ -150,6 +153,7 @@ class VersionTable {
     Entry entry;
     std::set<HolderId> holders;
   };
+  void insert(Entry entry, HolderId holder);
   void remove(VersionNumber number, std::vector<SegmentIndex>& unnamed);
 
   VersionNumber last_added_ = 0;

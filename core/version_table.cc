@@ -5,9 +5,19 @@ namespace freshet {
 
 void VersionTable::add(Entry entry, HolderId holder) {
   FRESHET_CHECK(entry.manifest != nullptr);
+  FRESHET_CHECK(entry.manifest->name.number > last_added_);
+  last_added_ = entry.manifest->name.number;
+  insert(std::move(entry), holder);
+}
+
+void VersionTable::add_older(Entry entry, HolderId holder) {
+  FRESHET_CHECK(entry.manifest != nullptr);
+  FRESHET_CHECK(entry.manifest->name.number < last_added_ && !rows_.contains(entry.manifest->name.number));
+  insert(std::move(entry), holder);
+}
+
+void VersionTable::insert(Entry entry, HolderId holder) {
   const VersionNumber number = entry.manifest->name.number;
-  FRESHET_CHECK(number > last_added_);
-  last_added_ = number;
   for (const SegmentIndex segment : entry.segments) ++versions_naming_[segment];
   rows_.emplace(number, Row{.entry = std::move(entry), .holders = {holder}});
   held_by_[holder].insert(number);

@@ -75,7 +75,8 @@ Result<ActivationReport> report_of(const protocol::Activated& activated) {
   if (activated.refused) return fail(*activated.refused);
   return ActivationReport{.current = current_version(activated.current),
                           .members = activated.members,
-                          .mixed = Duration(activated.mixed_ns)};
+                          .mixed = Duration(activated.mixed_ns),
+                          .behind = activated.behind};
 }
 
 Duration patience_for(const ActivationRequest& request) { return request.within + kSettling; }

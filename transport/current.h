@@ -42,6 +42,9 @@ struct ActivationReport {
   /// From when the first follower (of a group, member) was known to serve it until the last was. 0: not known, or there
   /// was only one.
   Duration mixed{};
+  /// Followers, those behind relays among them, who did not serve it when the answer was given, some seconds after it was
+  /// decided. Those who live follow as they can.
+  std::uint32_t behind = 0;
 };
 
 struct ActivationTarget {

@@ -103,7 +103,7 @@ class Publisher::Impl final : public HubModel {
   Result<CommitReport> wait_committed(VersionNumber version, Duration at_most) {
     return reports_.wait(version, at_most);
   }
-  PublisherStat stat() { return hub_->stat(options_.model); }
+  PublisherStat stat() const;
   std::string address() const { return hub_->address(); }
   Result<ActivationReport> activate(const ActivationRequest& request);
 
@@ -124,6 +124,7 @@ class Publisher::Impl final : public HubModel {
     return hub_->directory().carries_announcements() ? claim_->current() : protocol::Current();
   }
   PublisherStat stat(const std::vector<protocol::PublisherMachine::SessionStat>& sessions) const override;
+  std::uint64_t room_wanted() const override;
 
  private:
   /// What a version is made of beside its bytes, from publish() until it is sealed.
@@ -198,13 +199,15 @@ Status Publisher::Impl::start() {
     MutexLock lock(mutex_);
     totals_.model = options_.model;
   }
+  const VersionNumber gave_out = claim_->last_number();
   FRESHET_TRY(hub_->add({.model = options_.model,
                          .run = last_id_.run,
                          .incarnation = last_id_.incarnation,
                          .first_number = last_number_ + 1,
                          .every_queue_versions_max = options_.every_queue_versions_max,
                          .activation = activation_options(),
-                         .keep_versions = keep_versions_},
+                         .keep_versions = keep_versions_,
+                         .believed_number_max = gave_out != 0 ? gave_out : protocol::kNumbersBelieved},
                         *this));
   added_ = true;
   tell_of_hold();
@@ -238,10 +241,12 @@ protocol::Activation::Options Publisher::Impl::activation_options() const {
 
 Result<ActivationReport> Publisher::Impl::activate(const ActivationRequest& request) {
   FRESHET_TRY(check_request(request));
-  const CurrentVersion expected = hub_->stat(options_.model).current;
-  FRESHET_TRY(check_expected(options_.model, request, expected));
-  FRESHET_ASSIGN(const protocol::Activated activated,
-                 hub_->activate(activate_message(options_.model, request, expected, /*id=*/1), patience_for(request)));
+  const auto make = [model = options_.model, request](const protocol::Current& current) -> Result<protocol::Activate> {
+    const CurrentVersion expected = current_version(current);
+    FRESHET_TRY(check_expected(model, request, expected));
+    return activate_message(model, request, expected, /*id=*/1);
+  };
+  FRESHET_ASSIGN(const protocol::Activated activated, hub_->activate(options_.model, make, patience_for(request)));
   return report_of(activated);
 }
 
@@ -374,7 +379,7 @@ bool Publisher::Impl::on_sealed(SealedCapture sealed) {
   }
   if (!status) {
     // Whoever follows this publisher finds the one who has the name now.
-    if (!claim_->standing()) hub_->remove(options_.model);
+    if (!claim_->standing()) hub_->let_go(options_.model);
     reports_.finish(number, fail(std::move(status).error().with_context("seal")));
     return false;
   }
@@ -405,6 +410,26 @@ void Publisher::Impl::on_announced(const CommitReport& report) {
     totals_.bytes_published += report.changed_bytes;
   }
   reports_.finish(report.version, report);
+}
+
+PublisherStat Publisher::Impl::stat() const {
+  const std::shared_ptr<const ModelStanding> standing = hub_->standing(options_.model);
+  PublisherStat all = stat(standing->sessions);
+  standing->put_into(all);
+  return all;
+}
+
+/// The loop asks for room when it needs it, but does not wait for what others give up: so that is given up beforehand.
+std::uint64_t Publisher::Impl::room_wanted() const {
+  std::uint64_t needed = 0;
+  {
+    MutexLock lock(mutex_);
+    needed = totals_.model_bytes;
+  }
+  const Capture::Stat arena = capture_->stat();
+  const std::uint64_t room =
+      arena.arena_free_bytes + (arena.arena_limit_bytes - std::min(arena.arena_bytes, arena.arena_limit_bytes));
+  return needed - std::min(needed, room);
 }
 
 PublisherStat Publisher::Impl::stat(const std::vector<protocol::PublisherMachine::SessionStat>& sessions) const {

@@ -25,7 +25,7 @@
 
 namespace freshet {
 
-/// The endpoint that one or several publishers of a process share: its control and announcement sockets and their loop
+/// The endpoint that one or several publishers of a process share: its control socket and its loop
 /// thread. Any thread. Made by Publisher::open unless one is given.
 class PublisherHub;
 struct PublisherHubOptions {
@@ -157,6 +157,7 @@ struct SubscriberStat {
   std::uint64_t epoch = 0;   ///< Under which it serves.
   VersionNumber staged = 0;  ///< Ready to be swapped in; 0: nothing.
   std::string failed;        ///< Why it could not stage a version; empty when it could.
+  std::uint32_t behind = 0;  ///< Of a relay: how many behind it do not serve what it serves.
 };
 
 struct PublisherStat {

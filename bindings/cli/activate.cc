@@ -33,9 +33,14 @@ Result<ExitCode> activate(Program& program, const Arguments& arguments) {
                                 {"epoch", report.current.epoch},
                                 {"hold", report.current.hold},
                                 {"members", report.members},
-                                {"mixed_ms", mixed_ms}},
-                               format("{}@{} is current{}, epoch {}{}", name.model, report.current.version,
+                                {"mixed_ms", mixed_ms},
+                                {"behind", report.behind}},
+                               format("{}@{} is current{}, epoch {}{}{}", name.model, report.current.version,
                                       report.current.hold ? " and held" : "", report.current.epoch,
+                                      report.behind > 0 ? format("; {} of those who follow it, or a relay of it, "
+                                                                 "do not serve it yet (`freshet top` tells who)",
+                                                                 report.behind)
+                                                        : "",
                                       report.members > 0 ? format(", {} member{}, mixed for {:.1f} ms", report.members,
                                                                   report.members == 1 ? "" : "s", mixed_ms)
                                                          : "")));
@@ -61,7 +66,8 @@ CLI::App& add_activation(CLI::App& root, Program& program, const std::shared_ptr
   add_security(command, arguments->target.security, arguments->target.at, AddressUse::connect);
   command.footer(
       "model, version, epoch, hold, members (that had staged it), mixed_ms (from the first that was known to\n"
-      "serve it to the last; 0: not known, or there was one).");
+      "serve it to the last; 0: not known, or there was one), behind (followers, those of relays among them, that\n"
+      "do not serve it yet; they are waited for some seconds).");
   return command;
 }
 

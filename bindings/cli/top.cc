@@ -41,6 +41,13 @@ bool flag(const Json& object, const char* key) {
   return member != object.end() && member->is_boolean() && member->get<bool>();
 }
 
+/// Of a relay also how many behind it do not serve what it serves.
+std::string state_text(const Json& subscriber) {
+  if (flag(subscriber, "silent")) return "silent";
+  const std::uint64_t behind = number(subscriber, "behind");
+  return behind > 0 ? format("{} behind it", behind) : "ok";
+}
+
 Json list_at(const Json& object, const char* key) {
   const auto member = object.is_object() ? object.find(key) : object.end();
   return member != object.end() && member->is_array() ? *member : Json::array();
@@ -125,7 +132,7 @@ std::string subscribers_text(const Json& stat) {
                     text(one, "channel"), serving == 0 ? "-" : format("@{}", serving),
                     format("{}", newest - std::min(newest, serving)), format("{}", list_at(one, "held").size()),
                     format("{}", number(one, "queued_versions")), format("{}", number(one, "gaps")), staged_text(one),
-                    flag(one, "silent") ? "silent" : "ok", text(one, "serves"), printable(why_text(one))});
+                    state_text(one), text(one, "serves"), printable(why_text(one))});
   }
   return table(rows);
 }
@@ -208,7 +215,7 @@ void add_top(CLI::App& root, Program& program) {
   command.footer(
       "A line of JSON per look: model, newest, model_bytes, versions_published, versions_skipped, bytes_published,\n"
       "arena_bytes, arena_free_bytes, locked_bytes, subscribers [{label, pid, every, silent, serving, held,\n"
-      "queued_versions, gaps, channel, channel_why, serves, member, epoch, staged, failed}],\n"
+      "queued_versions, gaps, channel, channel_why, serves, member, epoch, staged, failed, behind}],\n"
       "current {epoch, version, hold, kept}, candidate, activation_failure, mixed_ns, directory (how it is).");
   act_with(command, program, arguments, top);
 }

@@ -79,7 +79,7 @@ Result<std::shared_ptr<Link>> Link::connect(const Options& options) {
                  SocketAddress::parse(options.address, false, proof != nullptr ? Reach::any_host : Reach::this_host));
   FRESHET_ASSIGN(zmq::context_t context, make_zmq_context());
   FRESHET_ASSIGN(ZmqSocket socket, connect_data(context, std::move(address), proof,
-                                                {.message_bytes_max = kMessageBytesMax, .received_max = 0}));
+                                                {.message_bytes_max = kMessageBytesMax}));
   FRESHET_ASSIGN(Wake wake, Wake::open());
   std::shared_ptr<Link> link;
   try {

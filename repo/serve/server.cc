@@ -28,6 +28,9 @@ namespace {
 constexpr int kMessagesPerRound = 256;
 /// Replies that wait for one client in its socket. One that asks and does not read is put out.
 constexpr int kRepliesMax = 128;
+/// What a client may have on its way here and not taken yet: its largest message, and windows of several uploads.
+constexpr ArrivalLimits kArrivals{.connection_bytes = kMessageBytesMax + (std::uint64_t{128} << 20),
+                                  .all_bytes = kMessageBytesMax + (std::uint64_t{512} << 20)};
 constexpr std::chrono::milliseconds kTick{1000};
 constexpr std::size_t kReadersMax = 8;
 /// A put holds the writers' turn while it works; the others of these prepare theirs meanwhile.
@@ -144,7 +147,8 @@ Server::Server(Repository& repository, const RepositoryServerOptions& options, P
       machine_({.clients_max = options.clients_max, .upload_bytes_max = options.upload_bytes_max},
                random_u64(system_env())) {
   if (socket_.monitor) {
-    listener_ = std::make_unique<Listener>(socket_, neighbours_admitted(options.security, authenticator_ != nullptr));
+    listener_ = std::make_unique<Listener>(socket_, neighbours_admitted(options.security, authenticator_ != nullptr),
+                                           kArrivals);
   }
 }
 
@@ -185,7 +189,7 @@ void Server::drain(Duration at_most) {
 void Server::run() {
   std::vector<zmq::pollitem_t> items = {{socket_.socket.handle(), 0, ZMQ_POLLIN, 0},
                                         {nullptr, wake_.descriptor(), ZMQ_POLLIN, 0}};
-  if (listener_) items.push_back({listener_->handle(), 0, ZMQ_POLLIN, 0});
+  if (listener_) listener_->watch(items);
   Time ticked = now();
   while (!stopping_) {
     poll(items, kTick);
@@ -241,7 +245,7 @@ bool Server::is_admitted(const zmq::message_t& message) {
 
 void Server::take_messages() {
   for (int i = 0; i < kMessagesPerRound; ++i) {
-    const auto parts = receive(socket_.socket, 3);
+    const auto parts = receive(socket_.socket, 3, listener_.get());
     if (!parts) {
       if (listener_) listener_->on_drained();
       return;
@@ -465,7 +469,7 @@ Result<std::unique_ptr<RepositoryServer>> RepositoryServer::open(Repository& rep
   FRESHET_ASSIGN(
       ZmqSocket socket,
       bind_data(context, std::move(address), proof,
-                {.message_bytes_max = rpc::kMessageBytesMax, .received_max = 64, .sent_max = rpc::kRepliesMax}));
+                {.message_bytes_max = rpc::kMessageBytesMax, .sent_max = rpc::kRepliesMax}));
   FRESHET_ASSIGN(Wake wake, Wake::open());
   const bool has_lanes = take_lanes(options.channels, proof != nullptr);
   rpc::BulkService::Options bulk_options{.channels = options.channels,

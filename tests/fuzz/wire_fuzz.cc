@@ -13,7 +13,7 @@ std::vector<Input> seeds() {
       Ping{.session = 1, .serving = 2},
       Bye{.session = 1},
       StatRequest{.model = "demo"},
-      Welcome{.session = 1, .announcements = "ipc:///a", .door = "/d", .door_token = 5, .newest = 6},
+      Welcome{.session = 1, .door = "/d", .door_token = 5, .newest = 6},
       Grant{.session = 1,
             .request = 2,
             .grant = 3,

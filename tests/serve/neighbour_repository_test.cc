@@ -5,7 +5,7 @@
 #include "repo/serve/messages.h"
 #include "repo/serve/server.h"
 #include "tests/repo/world.h"
-#include "tests/support/raw_zmtp.h"
+#include "tests/support/other_user.h"
 
 namespace freshet {
 namespace {
@@ -15,7 +15,7 @@ using namespace freshet::test;
 bool is_welcome_at(const std::string& address) {
   rpc::Builder builder;
   const rpc::Encoded hello = rpc::request(builder, 1, rpc::wire::CreateHello(builder, rpc::kProtocolVersion));
-  RawZmtp client(address);
+  StrangeClient client(address);
   client.say("DEALER", {reinterpret_cast<const char*>(hello.data()), hello.size()});
   return client.hears();
 }

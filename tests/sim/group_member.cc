@@ -47,11 +47,6 @@ void GroupMember::receive(const protocol::Peer& addressed_to, const protocol::Me
   pump();
 }
 
-void GroupMember::receive_news(const protocol::Announcement& news) {
-  machine_->on_announcement(news, clock());
-  pump();
-}
-
 void GroupMember::door_opened(protocol::SessionId session, std::uint64_t) {
   if (!doors_.contains(session)) return;
   machine_->on_door_open(session, clock());

@@ -34,7 +34,6 @@ class GroupMember {
   bool hears() const { return !cut_from_; }
 
   void receive(const protocol::Peer& addressed_to, const protocol::Message& message);
-  void receive_news(const protocol::Announcement& news);
   void door_opened(protocol::SessionId session, std::uint64_t incarnation);
   void door_closed(protocol::SessionId session);
   void publisher_died(std::uint64_t incarnation);

@@ -37,7 +37,6 @@ void GroupPublisher::start() {
   machine_ = std::make_unique<PublisherMachine>(
       PublisherMachine::Options{.model = "demo",
                                 .incarnation = incarnation_,
-                                .announcements = format("news/{}", incarnation_),
                                 .door = format("door/{}", incarnation_),
                                 .host = "here",
                                 .token_seed = world.random(1u << 30),
@@ -148,9 +147,8 @@ void GroupPublisher::carry_out(const protocol::action::Send& send) {
 }
 
 void GroupPublisher::carry_out(const protocol::action::Announce& announce) {
-  for (GroupMember* member : host_.members) {
-    if (!member->process().alive() || !member->hears()) continue;
-    host_.network.send(member->process(), [member, news = announce.announcement] { member->receive_news(news); });
+  for (const protocol::Peer& peer : announce.peers) {
+    carry_out(protocol::action::Send{.peer = peer, .message = announce.announcement});
   }
 }
 

@@ -15,7 +15,6 @@ PublisherMachine::Options machine_options(Host& host, const Hub::Options& option
   return {.model = kModel,
           .run = {.high = 7, .low = 9},
           .incarnation = options.incarnation,
-          .announcements = address("news"),
           .door = address("door"),
           .host = options.host,
           .channels = {{.kind = ChannelKind::ucx, .address = address("ucx")},
@@ -164,12 +163,7 @@ void Hub::carry_out(const protocol::action::Send& send) {
 }
 
 void Hub::carry_out(const protocol::action::Announce& announce) {
-  const std::string socket = address("news");
-  for (SimSubscriber* subscriber : host_.subscribers) {
-    if (!subscriber->process().alive() || !subscriber->follows(socket)) continue;
-    host_.network.send(subscriber->process(),
-                       [subscriber, socket, news = announce.announcement] { subscriber->receive_news(socket, news); });
-  }
+  for (const protocol::Peer& peer : announce.peers) carry_out(protocol::action::Send{.peer = peer, .message = announce.announcement});
 }
 
 void Hub::carry_out(const protocol::action::Free& free) {

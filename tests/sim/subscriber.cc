@@ -72,12 +72,6 @@ void SimSubscriber::receive(const protocol::Peer& addressed_to, const protocol::
   pump();
 }
 
-void SimSubscriber::receive_news(const std::string& socket, const protocol::Announcement& news) {
-  if (!follows(socket)) return;
-  life_->machine.on_announcement(news, host_.world.now());
-  pump();
-}
-
 bool SimSubscriber::is_mine(const Knock& knock) const {
   const auto door = life_->doors.find(knock.session);
   return door != life_->doors.end() && door->second.id == knock.id;
@@ -124,7 +118,6 @@ void SimSubscriber::carry_out(const protocol::action::SendControl& send) {
 }
 
 void SimSubscriber::carry_out(const protocol::action::OpenDoor& open) {
-  life_->announcements = open.announcements;
   const Knock knock{.door = open.door, .session = open.session, .token = open.token, .id = ++host_.knocks};
   life_->doors[open.session] = knock;
   Source* at = host_.source_of(open.door);
@@ -142,7 +135,6 @@ void SimSubscriber::carry_out(const protocol::action::OpenDoor& open) {
 }
 
 void SimSubscriber::carry_out(const protocol::action::OpenChannel& open) {
-  life_->announcements = open.announcements;
   life_->fetcher.open(open);
 }
 

@@ -42,7 +42,6 @@ class SimSubscriber {
 
   protocol::Peer peer() const;
   void receive(const protocol::Peer& addressed_to, const protocol::Message& message);
-  void receive_news(const std::string& socket, const protocol::Announcement& news);
   void door_opened(const Knock& knock, std::shared_ptr<ArenaMemory> memory);
   void door_closed(const Knock& knock);
   void connection_made(const ConnectionPointer& connection) { life_->fetcher.connection_made(connection); }
@@ -67,7 +66,6 @@ class SimSubscriber {
   bool has_other_ways() const { return kind_.channels != bit(protocol::ChannelKind::shm); }
   /// Whether some reader of this process may look at that place.
   bool could_read(const ArenaMemory& memory, const SegmentPlace& place) const;
-  bool follows(const std::string& socket) const { return life_ && life_->announcements == socket; }
   /// The version that it serves, or, of a sink, the newest that it ever stored.
   VersionNumber arrived() const {
     if (kind_.stores) return stored_;
@@ -108,7 +106,6 @@ class SimSubscriber {
     Fetcher fetcher;
     std::size_t source = 0;  ///< In kind_.sources.
     int unanswered_hellos = 0;
-    std::string announcements;
     std::map<protocol::SessionId, Knock> doors;  ///< Open or being opened.
     std::map<protocol::SessionId, std::shared_ptr<ArenaMemory>> memories;
     std::map<Digest, std::shared_ptr<const Architecture>> architectures;

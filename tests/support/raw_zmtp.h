@@ -1,22 +1,19 @@
 #pragma once
 
-/// A ZeroMQ client made of a plain TCP socket (ZMTP 3.0 with the NULL mechanism, RFC 23), for tests that are another
-/// user of this host, or that look at what a server does with a connection.
+/// A peer that speaks ZMTP 3.1 without keys through a bare TCP socket, so that it can do what ZeroMQ's own sockets would
+/// not: messages without an end, commands in the middle, connections that are reset.
 
 #include <arpa/inet.h>
-#include <grp.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
-#include <sys/types.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
+#include <cerrno>
 #include <cstdint>
-#include <cstdlib>
-#include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "core/file_descriptor.h"
 
@@ -24,103 +21,111 @@ namespace freshet::test {
 
 class RawZmtp {
  public:
-  /// `address` is "tcp://127.0.0.1:PORT".
-  explicit RawZmtp(const std::string& address) : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  /// To "tcp://127.0.0.1:PORT", as a socket of that type ("DEALER"). Not connected when that failed.
+  explicit RawZmtp(const std::string& address, std::string_view type = "DEALER")
+      : RawZmtp(connect(address), type) {}
+  /// A connection that was accepted.
+  RawZmtp(FileDescriptor socket, std::string_view type) : socket_(std::move(socket)) {
+    if (!socket_) return;
+    std::string hello("\xFF\0\0\0\0\0\0\0\1\x7F\3\1NULL", 16);
+    hello.resize(64, '\0');
+    say(hello);
+    std::string ready("\5READY\13Socket-Type\0\0\0", 21);
+    ready.push_back(static_cast<char>(type.size()));
+    ready.append(type);
+    say(frame(kCommand, ready));
+  }
+
+  explicit operator bool() const { return static_cast<bool>(socket_); }
+  int descriptor() const { return socket_.get(); }
+
+  static constexpr int kMore = 1;
+  static constexpr int kCommand = 4;
+  static std::string frame(int flags, std::string_view body) {
+    std::string bytes;
+    if (body.size() > 255) {
+      bytes.push_back(static_cast<char>(flags | 2));
+      for (int shift = 56; shift >= 0; shift -= 8) bytes.push_back(static_cast<char>(body.size() >> shift));
+    } else {
+      bytes.push_back(static_cast<char>(flags));
+      bytes.push_back(static_cast<char>(body.size()));
+    }
+    return bytes.append(body);
+  }
+  /// Asks for a PONG within ten seconds.
+  static std::string ping() { return frame(kCommand, std::string_view("\4PING\0\144context", 14)); }
+
+  /// False when the other end has ended the connection.
+  bool say(std::string_view bytes) {
+    while (!bytes.empty()) {
+      const ssize_t sent = ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      if (sent < 0 && errno == EINTR) continue;
+      if (sent <= 0) return false;
+      bytes.remove_prefix(static_cast<std::size_t>(sent));
+    }
+    return true;
+  }
+  /// Reads its greeting and its READY: messages that come before are an error. False when they do not come.
+  bool shake_hands() {
+    constexpr std::size_t kGreetingBytes = 64;
+    constexpr std::size_t kHeadBytes = 2;
+    std::string got;
+    const auto is_whole = [&] {
+      return got.size() >= kGreetingBytes + kHeadBytes &&
+             got.size() >= kGreetingBytes + kHeadBytes + static_cast<unsigned char>(got[kGreetingBytes + 1]);
+    };
+    while (!is_whole()) {
+      char bytes[256];
+      const ssize_t count = wait_for_word() ? ::recv(socket_.get(), bytes, sizeof bytes, 0) : -1;
+      if (count <= 0) return false;
+      got.append(bytes, static_cast<std::size_t>(count));
+    }
+    return true;
+  }
+  /// Until it has said something. False when it did not within a minute.
+  bool wait_for_word() {
+    pollfd item{.fd = socket_.get(), .events = POLLIN, .revents = 0};
+    return ::poll(&item, 1, 60'000) == 1;
+  }
+  /// Reads and forgets what came so far; false when the connection has ended.
+  bool read_on() {
+    char bytes[4096];
+    for (;;) {
+      const ssize_t got = ::recv(socket_.get(), bytes, sizeof bytes, MSG_DONTWAIT);
+      if (got > 0) continue;
+      return got < 0 && (errno == EAGAIN || errno == EINTR);
+    }
+  }
+  /// Waits until the other end has ended the connection, or a minute.
+  bool is_put_out() {
+    while (read_on()) {
+      if (!wait_for_word()) return false;
+    }
+    return true;
+  }
+  /// Ends it as a crash does: with a reset, and whatever is on its way is lost.
+  void reset() {
+    const linger none{.l_onoff = 1, .l_linger = 0};
+    ::setsockopt(socket_.get(), SOL_SOCKET, SO_LINGER, &none, sizeof none);
+    socket_ = FileDescriptor();
+  }
+
+  static sockaddr_in address_of(const std::string& address) {
     sockaddr_in to{};
     to.sin_family = AF_INET;
     to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    to.sin_port = htons(static_cast<std::uint16_t>(std::atoi(address.c_str() + address.rfind(':') + 1)));
-    open_ = ::connect(socket_.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0;
-  }
-
-  /// Shakes hands as a socket of that type ("DEALER", "SUB") and sends one message.
-  void say(std::string_view type, std::string_view message) {
-    std::string bytes("\xff\0\0\0\0\0\0\0\0\x7f\x03\0NULL", 16);
-    bytes.resize(64, '\0');
-    std::string ready("\x05READY\x0bSocket-Type\0\0\0", 21);
-    ready += static_cast<char>(type.size());
-    ready += type;
-    bytes += '\x04';
-    bytes += static_cast<char>(ready.size());
-    bytes += ready;
-    send(bytes);
-    char greeting[64];
-    open_ = open_ && read(greeting, sizeof greeting);
-    // What is sent before the other side is ready too would be no message.
-    if (take_frame() == Frame::command)
-      send(std::string{'\0', static_cast<char>(message.size())} + std::string(message));
-  }
-
-  /// Whether any message comes before the other side ends the connection.
-  bool hears() {
-    Frame frame = take_frame();
-    while (frame == Frame::command) frame = take_frame();
-    return frame == Frame::message;
+    to.sin_port = htons(static_cast<std::uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
+    return to;
   }
 
  private:
-  enum class Frame { message, command, none };
-
-  void send(const std::string& bytes) {
-    open_ = open_ && ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) >= 0;
+  static FileDescriptor connect(const std::string& address) {
+    const sockaddr_in to = address_of(address);
+    FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (!socket || ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to) != 0) return {};
+    return socket;
   }
-  /// The next frame's kind; a command is read whole.
-  Frame take_frame() {
-    unsigned char flags = 0, length = 0;
-    if (!read(&flags, 1)) return Frame::none;
-    if ((flags & 4) == 0) return Frame::message;
-    if ((flags & 2) != 0 || !read(&length, 1)) return Frame::none;  // No command is that long.
-    char body[255];
-    return length == 0 || read(body, length) ? Frame::command : Frame::none;
-  }
-  bool read(void* to, std::size_t bytes) { return open_ && ::recv(socket_.get(), to, bytes, MSG_WAITALL) > 0; }
-
   FileDescriptor socket_;
-  bool open_ = false;
-};
-
-/// Another user of this host that waits, in a process made while this one had no threads, until it is told to act.
-class OtherUser {
- public:
-  static constexpr uid_t kUser = 65534;
-  /// `act` is given the text of go(), and its answer is what go() returns.
-  explicit OtherUser(const std::function<bool(const std::string&)>& act) {
-    int to[2], from[2];
-    if (::pipe(to) != 0 || ::pipe(from) != 0) return;
-    child_ = ::fork();
-    if (child_ == 0) {
-      ::close(to[1]);
-      std::string text;
-      char byte = 0;
-      while (::read(to[0], &byte, 1) == 1 && byte != '\n') text += byte;
-      const bool changed = ::setgroups(0, nullptr) == 0 && ::setresuid(kUser, kUser, kUser) == 0;
-      const char answer = !changed ? 'x' : act(text) ? 'y' : 'n';
-      ::_exit(::write(from[1], &answer, 1) == 1 ? 0 : 1);
-    }
-    ::close(to[0]);
-    ::close(from[1]);
-    to_ = FileDescriptor(to[1]);
-    from_ = FileDescriptor(from[0]);
-  }
-  ~OtherUser() {
-    to_ = FileDescriptor();
-    if (child_ > 0) ::waitpid(child_, nullptr, 0);
-  }
-  OtherUser(const OtherUser&) = delete;
-  OtherUser& operator=(const OtherUser&) = delete;
-
-  /// 'y' or 'n' as `act` says; 'x' when it could not become another user, '?' when it died.
-  char go(const std::string& text) {
-    const std::string line = text + "\n";
-    char answer = '?';
-    if (::write(to_.get(), line.data(), line.size()) < 0 || ::read(from_.get(), &answer, 1) != 1) return '?';
-    return answer;
-  }
-
- private:
-  pid_t child_ = -1;
-  FileDescriptor to_;
-  FileDescriptor from_;
 };
 
 }  // namespace freshet::test

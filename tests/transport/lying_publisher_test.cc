@@ -257,7 +257,7 @@ TEST_F(LyingPublisher, ABrokenDoorFreesNothingThatIsRead) {
                 {.descriptor = loose.get(), .bytes = kSlabBytes}},
                [] {});
   // The subscriber gave its session up and began another.
-  ASSERT_TRUE(eventually([&] { return nobody_.freed(0) || hub_->stat("demo").subscribers.size() > 1; }));
+  ASSERT_TRUE(eventually([&] { return nobody_.freed(0) || hub_->standing("demo")->sessions.size() > 1; }));
   EXPECT_FALSE(nobody_.freed(0));
   auto version = honest();
   version.segments = {6, 7, 8};

@@ -42,7 +42,6 @@ std::vector<Message> one_of_each() {
           .session = 1,
           .run = {.high = 2, .low = 3},
           .incarnation = 4,
-          .announcements = "ipc://a",
           .door = "/d",
           .door_token = 5,
           .newest = 6,
@@ -196,6 +195,11 @@ TEST(Messages, WhatIsBeyondALimitIsCorrupt) {
   EXPECT_TRUE(is_corrupt(Hello{.model = "demo", .label = std::string(257, 'a')}));
   EXPECT_TRUE(is_corrupt(Hello{.model = "demo", .label = "bell\a"}));
   EXPECT_TRUE(is_corrupt(Hello{.model = "demo", .host = "line\nbreak"}));
+  EXPECT_TRUE(is_corrupt(Hello{.model = "demo", .label = "no utf-8 \xFF"}));
+  EXPECT_TRUE(is_corrupt(Hello{.model = "demo", .label = "a terminal obeys \xC2\x9B" "31m"}));
+  EXPECT_TRUE(is_corrupt(Hello{.model = "demo", .serves = "tcp://\xE2\x80\xAE" "evil"}));
+  EXPECT_TRUE(is_corrupt(Ping{.channel_why = "turned \xE2\x81\xA7 round"}));
+  EXPECT_TRUE(is_corrupt(Welcome{.door = "/run/\xC3"}));
   EXPECT_TRUE(is_corrupt(Ping{.channel_why = "bell\a"}));
   EXPECT_TRUE(is_corrupt(Ping{.channel_why = std::string(257, 'a')}));
   EXPECT_TRUE(is_corrupt(Hello{.model = "demo", .mode = static_cast<Mode>(2)}));
@@ -209,6 +213,15 @@ TEST(Messages, WhatIsBeyondALimitIsCorrupt) {
   EXPECT_TRUE(is_corrupt(Grant{.grant = 1, .number = 0}));
   EXPECT_TRUE(is_corrupt(Grant{.grant = 0, .number = 1}));
   EXPECT_TRUE(is_corrupt(Grant{.grant = 1, .number = 1, .slab_bytes = std::vector<std::uint64_t>(kSlabsMax + 1)}));
+}
+
+TEST(Messages, WordsOfAnErrorCanBeSentWhateverTheyNameAndLabelsMayBeOfAnyScript) {
+  const auto refusal = protocol::decode(encode(Refusal{.message = "open /tmp/\xFF\n\xC2\x9B" "31m: no"}));
+  ASSERT_TRUE(refusal) << refusal.error().message();
+  EXPECT_EQ(std::get<Refusal>(*refusal).message.find('\n'), std::string::npos);
+  const auto hello = protocol::decode(encode(Hello{.model = "demo", .label = "Grüße, 服务器 – \xC2\xA0ok"}));
+  ASSERT_TRUE(hello) << hello.error().message();
+  EXPECT_EQ(std::get<Hello>(*hello).label, "Grüße, 服务器 – \xC2\xA0ok");
 }
 
 TEST(Messages, APlaceOutsideItsSlabIsCorrupt) {

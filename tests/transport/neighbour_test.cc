@@ -5,7 +5,7 @@
 
 #include <zmq.hpp>
 
-#include "tests/support/raw_zmtp.h"
+#include "tests/support/other_user.h"
 #include "tests/transport/model_fixture.h"
 #include "transport/protocol/messages.h"
 #include "transport/security/socket_owner.h"
@@ -83,29 +83,8 @@ class Neighbour : public StreamTest {
   }
   /// Asks how the publisher is, and whether it answers.
   static bool asks(const std::string& address) {
-    RawZmtp client(address);
+    StrangeClient client(address);
     client.say("DEALER", text_of(protocol::StatRequest{}));
-    return client.hears();
-  }
-  /// Where the publisher at `address` announces, as it tells who says hello.
-  static std::string announcements_of(const std::string& address) {
-    zmq::context_t context;
-    zmq::socket_t socket(context, zmq::socket_type::dealer);
-    socket.set(zmq::sockopt::linger, 0);
-    socket.connect(address);
-    socket.send(zmq::buffer(text_of(protocol::Hello{
-        .session = 77, .model = "demo", .label = "test", .channels = protocol::bit(protocol::ChannelKind::zmq)})));
-    zmq::message_t answer;
-    if (!socket.recv(answer)) return {};
-    const auto message = protocol::decode(bytes_of(answer));
-    const auto* const welcome = message ? std::get_if<protocol::Welcome>(&*message) : nullptr;
-    return welcome == nullptr ? std::string() : welcome->announcements;
-  }
-  static bool subscribes(const std::string& address) {
-    RawZmtp client(address);
-    client.say("SUB", std::string("\x01"
-                                  "demo",
-                                  5));
     return client.hears();
   }
 };
@@ -121,18 +100,6 @@ TEST_F(Neighbour, IsAdmittedWhereLoopbackIsOpen) {
   OtherUser other(asks);
   const auto publisher = open_publisher(loopback(true));
   EXPECT_EQ(other.go(publisher->address()), 'y');
-}
-
-TEST_F(Neighbour, HearsNoNews) {
-  OtherUser other(subscribes);
-  const auto publisher = open_publisher(loopback(false));
-  const auto subscriber = open_subscriber({.model = "demo", .at = publisher->address(), .directory = folder_.path()});
-  StampedModel model(3, 512);
-  ASSERT_TRUE(subscriber->wait_for(publish(*publisher, model), kPatience));
-  const std::string news = announcements_of(publisher->address());
-  ASSERT_FALSE(news.empty());
-  EXPECT_TRUE(subscribes(news)) << "the same user";
-  EXPECT_EQ(other.go(news), 'n');
 }
 
 }  // namespace

@@ -94,10 +94,10 @@ TEST_F(Processes, ARestartedPublisherGoesOn) {
   EXPECT_EQ(stamp_of(after, 1), 3U);
   EXPECT_EQ(after.manifest().id.sequence, 1U);
   EXPECT_GT(after.manifest().id.incarnation, before.manifest().id.incarnation);
-  // The dead one's sockets were cleared away: a door, control and announcements are left.
+  // The dead one's sockets were cleared away: a door and control are left.
   std::size_t sockets = 0;
   for (const auto& file : std::filesystem::directory_iterator(folder_.path())) sockets += file.is_socket() ? 1 : 0;
-  EXPECT_EQ(sockets, 3U);
+  EXPECT_EQ(sockets, 2U);
   // What was pinned through the dead publisher's memory is as it was.
   for (std::uint32_t t = 0; t < kTensors; ++t) EXPECT_EQ(stamp_of(before, t), 2U);
 }

@@ -23,12 +23,12 @@ class PublisherLeases : public ::testing::Test {
   static PublisherMachine::Options options(std::size_t retained = 1) {
     return {.model = kModel,
             .incarnation = 5,
-            .announcements = "news",
             .door = "door",
             .host = "here",
             .channels = {{.kind = ChannelKind::zmq, .address = "tcp://a"}},
             .token_seed = 11,
             .every_queue_versions_max = 8,
+            .grant_again = Duration(0),
             .retained_versions = retained};
   }
   explicit PublisherLeases(std::size_t retained = 1) : machine_(options(retained)) {}

@@ -92,6 +92,47 @@ TEST_P(RelayTest, AChainCarriesEveryVersionOn) {
   EXPECT_EQ(origin->stat().subscribers.size(), 1u);
 }
 
+TEST_P(RelayTest, ARollbackReachesThoseBehindRelays) {
+  PublisherOptions options = publisher_options();
+  options.hub_options = {.listen = "tcp://127.0.0.1:*", .directory = folder_.path(), .channels = GetParam()};
+  options.lock_memory = false;
+  options.keep_versions = 8;
+  auto origin = open_publisher(std::move(options));
+  auto first_hub = open_hub(host_.path());
+  auto first = open_relay(origin->address(), first_hub);
+  auto second_hub = open_hub(other_host_.path());
+  auto second = open_relay(address_of(*first_hub), second_hub);
+  auto neighbour = open_subscriber({.model = "demo", .directory = host_.path()});
+  auto leaf = open_subscriber(fetching_from(address_of(*second_hub)));
+  VersionNumber version = 0;
+  for (std::uint64_t stamp = 1; stamp <= 6; ++stamp) {
+    model_.stamp_all(stamp);
+    version = publish(*origin, model_);
+    expect_served(*leaf, version, stamp);
+    expect_served(*neighbour, version, stamp);
+  }
+  const auto serves = [](Subscriber& subscriber, VersionNumber number) {
+    return eventually([&] { return subscriber.snapshot().version() == number; });
+  };
+  // Longer ago than relays keep versions.
+  const auto report = origin->rollback(2);
+  ASSERT_TRUE(report) << report.error().message();
+  EXPECT_EQ(report->current.version, 2U);
+  for (Subscriber* subscriber : {first.get(), second.get(), neighbour.get(), leaf.get()}) {
+    ASSERT_TRUE(serves(*subscriber, 2)) << subscriber->status().last_error;
+    for (std::uint32_t tensor = 0; tensor < 4; ++tensor) EXPECT_EQ(stamp_of(subscriber->snapshot(), tensor), 2U);
+  }
+  // A newcomer finds it too.
+  auto late = open_subscriber(fetching_from(address_of(*second_hub)));
+  ASSERT_TRUE(serves(*late, 2));
+  ASSERT_TRUE(eventually([&] { return origin->stat().subscribers.at(0).behind == 0; }));
+  ASSERT_TRUE(origin->release());
+  ASSERT_TRUE(serves(*leaf, version));
+  model_.stamp_all(7);
+  expect_served(*leaf, publish(*origin, model_), 7);
+  expect_served(*neighbour, version + 1, 7);
+}
+
 TEST_P(RelayTest, ARelayThatDiesIsRoutedAround) {
   auto origin = open_origin();
   auto hub = open_hub(host_.path());

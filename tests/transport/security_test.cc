@@ -46,7 +46,7 @@ TEST_F(Security, StreamsOnEveryKindOfAddress) {
     ASSERT_TRUE(opened) << opened.error().message();
     auto subscriber = open_subscriber(guarded_subscriber((*opened)->address(), client));
     expect_stream(**opened, *subscriber);
-    // The announcements' socket has keys too: news of the next version comes by it.
+    // News of the next version comes by the same connection.
     expect_stream(**opened, *subscriber);
     const auto stats = ask_publisher_stat((*opened)->address(), "demo", kPatience,
                                           {.key_file = client, .server_key = public_text(server_)});

@@ -60,7 +60,6 @@ class SubscriberChannels : public ::testing::Test {
                std::int64_t ms = 0, std::uint64_t incarnation = kPublisherLife) {
     receive(Welcome{.session = session_,
                     .incarnation = incarnation,
-                    .announcements = "news",
                     .door = door,
                     .door_token = 77,
                     .newest = newest,
@@ -107,7 +106,6 @@ TEST_F(SubscriberChannels, WithoutADoorAChannelIsOpenedAndWantsNameIt) {
   ASSERT_THAT(actions<action::OpenChannel>(), SizeIs(1));
   const action::OpenChannel open = actions<action::OpenChannel>()[0];
   EXPECT_EQ(open.offer, kUcx);
-  EXPECT_EQ(open.announcements, "news");
   EXPECT_THAT(open.why, HasSubstr("trusted"));
   EXPECT_THAT(actions<action::OpenDoor>(), IsEmpty());
   EXPECT_THAT(sent<Want>(), IsEmpty());

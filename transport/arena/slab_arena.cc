@@ -183,6 +183,11 @@ std::uint64_t SlabArena::slab_bytes() const {
   return pool_.slab_bytes();
 }
 
+std::uint64_t SlabArena::limit_bytes() const {
+  MutexLock lock(mutex_);
+  return pool_.limit_bytes();
+}
+
 std::uint64_t SlabArena::free_bytes() const {
   MutexLock lock(mutex_);
   return pool_.free_bytes();

@@ -67,6 +67,7 @@ class SlabArena {
   std::uint64_t slab_bytes() const;
   std::uint64_t free_bytes() const;
   std::uint64_t locked_bytes() const;
+  std::uint64_t limit_bytes() const;
 
  private:
   std::uint64_t growth_for(std::uint64_t bytes) const FRESHET_EXCLUDES(mutex_);

@@ -14,8 +14,6 @@ constexpr Duration kOversleptBy = std::chrono::milliseconds(250);
 /// How often that is looked after, where there are members.
 constexpr int kLooksPerMembership = 8;
 constexpr std::uint32_t kDirectoryPatienceMs = 5000;
-/// Somebody who claims to be further than this is not believed.
-constexpr std::uint64_t kEpochSeenMax = kEpochMax / 2;
 constexpr std::size_t kNumbersNamedMax = 16;
 
 Duration lapse_after(const Activation::Options& options) {
@@ -293,13 +291,15 @@ void Activation::on_seen(const Current& pair, Time now) {
 }
 
 void Activation::on_epoch_seen(std::uint64_t epoch, Time now) {
-  if (epoch > kEpochSeenMax || epoch <= epoch_floor_) return;
+  // Counted from what the directory knew and what was decided here, so that nobody gets further by asking again.
+  const std::uint64_t believed = std::min(options_.current.epoch + epochs_decided_ + kEpochsBelieved, kEpochMax / 2);
+  if (epoch > believed || epoch <= epoch_floor_) return;
   epoch_floor_ = epoch;
   wake_by(now);
 }
 
 void Activation::on_decided(const Current& pair, Time now) {
-  if (settling_) end_settling(Duration(0));
+  if (settling_) end_settling(Duration(0), 0);
   const Pending decided = *std::exchange(pending_, std::nullopt);
   settling_ = Settling{.asker = decided.asker,
                        .current = pair,
@@ -308,6 +308,7 @@ void Activation::on_decided(const Current& pair, Time now) {
                        .until = now + lapse_after(options_)};
   last_failure_.clear();
   ++turn_;
+  ++epochs_decided_;
   advance_to(pair);
   if (pair.hold) return;
   // Published while the directory was being asked: it comes after what was asked for.
@@ -316,24 +317,26 @@ void Activation::on_decided(const Current& pair, Time now) {
 }
 
 void Activation::settle(const std::vector<Follower>& followers, Time now) {
-  bool all = true;
+  std::uint64_t behind = 0;
   bool any = false;
   for (const Follower& follower : followers) {
     if ((settling_->as_group && !follower.member) || !in_standing(follower, now)) continue;
     const bool follows = follower.epoch >= settling_->current.epoch;
     any = any || follows;
-    all = all && follows;
+    behind += (follows ? 0U : 1U) + std::uint64_t{follower.behind};
   }
   if (any && !settling_->first_seen) settling_->first_seen = now;
-  if (all) return end_settling(settling_->first_seen ? now - *settling_->first_seen : Duration(0));
-  if (now >= settling_->until) return end_settling(Duration(0));
+  if (behind == 0) return end_settling(settling_->first_seen ? now - *settling_->first_seen : Duration(0), 0);
+  if (now >= settling_->until) {
+    return end_settling(Duration(0), static_cast<std::uint32_t>(std::min<std::uint64_t>(behind, kBehindMax)));
+  }
   wake_by(settling_->until);
 }
 
-void Activation::end_settling(Duration mixed) {
+void Activation::end_settling(Duration mixed, std::uint32_t behind) {
   const Settling settled = *std::exchange(settling_, std::nullopt);
   last_mixed_ = mixed;
-  answer(settled.asker, {.members = settled.members, .mixed_ns = mixed.count()});
+  answer(settled.asker, {.members = settled.members, .mixed_ns = mixed.count(), .behind = behind});
 }
 
 void Activation::advance_to(const Current& pair) {

@@ -63,6 +63,7 @@ class Activation {
     Time last_heard{};
     VersionNumber serving = 0;
     std::uint64_t epoch = 0;
+    std::uint32_t behind = 0;      ///< Of a relay, as Ping::behind.
     const Staged* word = nullptr;  ///< Its last word on a candidate.
   };
 
@@ -144,7 +145,7 @@ class Activation {
   std::string why_not_staged(const Follower* slow, Time now) const;
   void give_up(Error why);
   void settle(const std::vector<Follower>& followers, Time now);
-  void end_settling(Duration mixed);
+  void end_settling(Duration mixed, std::uint32_t behind);
   void on_overtaken(const Current& record, Time now);
   void on_decided(const Current& pair, Time now);
   void on_caught_up(const Current& pair);
@@ -162,6 +163,7 @@ class Activation {
   VersionNumber next_candidate_ = 0;  ///< Published while another one was being staged.
   std::uint64_t turn_ = 1;
   std::uint64_t epoch_floor_ = 0;
+  std::uint64_t epochs_decided_ = 0;
 
   std::optional<Pending> pending_;
   std::optional<Settling> settling_;

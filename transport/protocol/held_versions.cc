@@ -13,6 +13,7 @@ void HeldVersions::add_newest(CommittedVersion version, std::int64_t announced_n
   const VersionNumber before = std::exchange(newest_, number);
   table_.add({.manifest = version.manifest, .segments = version.segments}, kNewestHolder);
   records_.emplace(number, Record{.version = std::move(version), .announced_ns = announced_ns});
+  release_all(kOlderHolder);
   if (before == 0) return;
   if (retained_max_ > 1 && table_.hold(before, kRetainedHolder)) retained_.push_back(before);
   release(before, kNewestHolder);
@@ -20,6 +21,16 @@ void HeldVersions::add_newest(CommittedVersion version, std::int64_t announced_n
     release(retained_.front(), kRetainedHolder);
     retained_.pop_front();
   }
+}
+
+void HeldVersions::add_older(CommittedVersion version, std::int64_t announced_ns) {
+  const VersionNumber number = version.manifest->name.number;
+  // The one before goes last: segments that both name stay live.
+  table_.add_older({.manifest = version.manifest, .segments = version.segments}, kNewestHolder);
+  release_all(kOlderHolder);
+  FRESHET_CHECK(table_.hold(number, kOlderHolder));
+  records_.emplace(number, Record{.version = std::move(version), .announced_ns = announced_ns});
+  release(number, kNewestHolder);
 }
 
 std::uint64_t HeldVersions::shed_retained(std::uint64_t bytes_wanted) {

@@ -49,6 +49,10 @@ class HeldVersions {
   /// segments that both name stay live throughout.
   void add_newest(CommittedVersion version, std::int64_t announced_ns);
 
+  /// Adds a version that is older than the newest and not here: one that was gone back to. It stays until the next
+  /// version of either kind, beside what keep() says. REQUIRES: find() has none of that number.
+  void add_older(CommittedVersion version, std::int64_t announced_ns);
+
   /// 0 before the first.
   VersionNumber newest() const { return newest_; }
   const Record* find(VersionNumber number) const;
@@ -75,6 +79,7 @@ class HeldVersions {
   static constexpr HolderId kNewestHolder = 0;
   static constexpr HolderId kRetainedHolder = 1;
   static constexpr HolderId kKeptHolder = ~HolderId{0};
+  static constexpr HolderId kOlderHolder = ~HolderId{0} - 1;
   void forget_records();
 
   std::size_t retained_max_;

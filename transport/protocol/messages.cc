@@ -4,6 +4,7 @@
 
 #include "core/format.h"
 #include "core/graph.h"
+#include "core/text.h"
 #include "transport/protocol/wire_generated.h"
 
 // Decoding first lets FlatBuffers verify that every offset and length lies inside the message, then checks each field
@@ -17,6 +18,30 @@ using Encoded = flatbuffers::Offset<void>;
 
 const std::uint8_t* raw(const std::vector<std::byte>& bytes) {
   return reinterpret_cast<const std::uint8_t*>(bytes.data());
+}
+
+/// Of UTF-8 that is well-formed: U+0080 to U+009F, which terminals obey as they do ESC, the marks and overrides of
+/// direction, and the separators of lines.
+bool has_wide_controls(std::string_view text) {
+  for (std::size_t i = 0; i + 1 < text.size(); ++i) {
+    const auto at = [&](std::size_t k) { return i + k < text.size() ? static_cast<unsigned char>(text[i + k]) : 0U; };
+    if (at(0) == 0xC2 && at(1) >= 0x80 && at(1) <= 0x9F) return true;
+    if (at(0) == 0xD8 && at(1) == 0x9C) return true;
+    if (at(0) != 0xE2) continue;
+    if (at(1) == 0x80 && ((at(2) >= 0x8E && at(2) <= 0x8F) || (at(2) >= 0xA8 && at(2) <= 0xAE))) return true;
+    if (at(1) == 0x81 && at(2) >= 0xA6 && at(2) <= 0xA9) return true;
+  }
+  return false;
+}
+
+/// An error's words, which may name a file or what somebody sent, so that whoever they are for can take them.
+flatbuffers::Offset<flatbuffers::String> put_words(Builder& b, std::string_view words) {
+  std::string fit = shown(words, kRefusalBytesMax);
+  if (has_wide_controls(fit)) {
+    std::replace_if(
+        fit.begin(), fit.end(), [](char c) { return static_cast<unsigned char>(c) >= 0x80; }, '?');
+  }
+  return b.CreateString(fit);
 }
 
 wire::Current put(const Current& current) { return {current.epoch, current.number, current.hold}; }
@@ -44,14 +69,14 @@ Encoded put(Builder& b, const Held& m) {
 }
 
 Encoded put(Builder& b, const Ping& m) {
-  return wire::CreatePing(b, m.session, m.serving, m.epoch, m.staged, m.sent_ns, b.CreateString(m.channel_why)).Union();
+  return wire::CreatePing(b, m.session, m.serving, m.epoch, m.staged, m.sent_ns, b.CreateString(m.channel_why), m.behind)
+      .Union();
 }
 
 Encoded put(Builder& b, const Bye& m) { return wire::CreateBye(b, m.session).Union(); }
 Encoded put(Builder& b, const StatRequest& m) { return wire::CreateStatRequest(b, b.CreateString(m.model)).Union(); }
 
 Encoded put(Builder& b, const Welcome& m) {
-  const auto announcements = b.CreateString(m.announcements);
   const auto door = b.CreateString(m.door);
   std::vector<flatbuffers::Offset<wire::Channel>> channels;
   for (const ChannelOffer& offer : m.channels) {
@@ -59,7 +84,7 @@ Encoded put(Builder& b, const Welcome& m) {
   }
   const auto offers = b.CreateVector(channels);
   const wire::Current current = put(m.current);
-  return wire::CreateWelcome(b, m.session, m.run.high, m.run.low, m.incarnation, announcements, door, m.door_token,
+  return wire::CreateWelcome(b, m.session, m.run.high, m.run.low, m.incarnation, /*announcements=*/0, door, m.door_token,
                              m.newest, offers, m.lease_ms, &current, m.membership_ms, m.keeps_wants, m.first_number)
       .Union();
 }
@@ -78,7 +103,7 @@ Encoded put(Builder& b, const Grant& m) {
 }
 
 Encoded put(Builder& b, const Refusal& m) {
-  const auto message = b.CreateString(m.message);
+  const auto message = put_words(b, m.message);
   const wire::Current current = put(m.current);
   return wire::CreateRefusal(b, m.session, m.request, static_cast<std::uint8_t>(m.code), message, m.newest, &current)
       .Union();
@@ -101,7 +126,7 @@ Encoded put(Builder& b, const Announcement& m) {
 
 flatbuffers::Offset<wire::Reason> put(Builder& b, const std::optional<Error>& error) {
   if (!error) return 0;
-  return wire::CreateReason(b, static_cast<std::uint8_t>(error->code()), b.CreateString(error->message()));
+  return wire::CreateReason(b, static_cast<std::uint8_t>(error->code()), put_words(b, error->message()));
 }
 
 Encoded put(Builder& b, const Staged& m) {
@@ -117,7 +142,8 @@ Encoded put(Builder& b, const Activate& m) {
 
 Encoded put(Builder& b, const Activated& m) {
   const wire::Current current = put(m.current);
-  return wire::CreateActivated(b, m.request, put(b, m.refused), &current, m.members, m.mixed_ns).Union();
+  return wire::CreateActivated(b, m.request, put(b, m.refused), &current, m.members, m.mixed_ns, m.behind)
+      .Union();
 }
 
 /// The order of Message's alternatives is the order of the schema's union, which starts at 1.
@@ -133,11 +159,12 @@ Result<std::string> text(const flatbuffers::String* from, std::size_t bytes_max,
   return from->str();
 }
 
-/// For what people and file names see: printable ASCII, or bytes of UTF-8 beyond it.
+/// For what people and file names see: UTF-8 without control characters.
 Result<std::string> label(const flatbuffers::String* from, std::size_t bytes_max, std::string_view what) {
   FRESHET_ASSIGN(std::string value, text(from, bytes_max, what));
-  const auto is_control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; };
-  if (std::any_of(value.begin(), value.end(), is_control)) return bad(format("{} holds control characters", what));
+  if (value.empty()) return value;
+  if (auto checked = check_label(what, value, bytes_max); !checked) return bad(checked.error().message());
+  if (has_wide_controls(value)) return bad(format("{} holds control characters", what));
   return value;
 }
 
@@ -244,6 +271,7 @@ Result<Message> take(const wire::Ping& m) {
   FRESHET_ASSIGN(ping.serving, number(m.serving(), "serving"));
   FRESHET_ASSIGN(ping.staged, number(m.staged(), "staged"));
   FRESHET_ASSIGN(ping.channel_why, label(m.channel_why(), kLabelBytesMax, "reason for a channel"));
+  ping.behind = std::min(m.behind(), kBehindMax);
   return ping;
 }
 
@@ -261,7 +289,6 @@ Result<Message> take(const wire::Welcome& m) {
                   .run = {.high = m.run_high(), .low = m.run_low()},
                   .incarnation = m.incarnation(),
                   .door_token = m.door_token()};
-  FRESHET_ASSIGN(welcome.announcements, label(m.announcements(), kAddressBytesMax, "announcements"));
   FRESHET_ASSIGN(welcome.door, label(m.door(), kAddressBytesMax, "door"));
   FRESHET_ASSIGN(welcome.newest, number(m.newest(), "newest"));
   FRESHET_TRY(check_count(m.channels(), kChannelsMax, "channels", alignof(flatbuffers::uoffset_t)));
@@ -370,7 +397,7 @@ Result<Message> take(const wire::Activate& m) {
 }
 
 Result<Message> take(const wire::Activated& m) {
-  Activated activated{.request = m.request(), .members = m.members(), .mixed_ns = m.mixed_ns()};
+  Activated activated{.request = m.request(), .members = m.members(), .mixed_ns = m.mixed_ns(), .behind = m.behind()};
   FRESHET_ASSIGN(activated.refused, reason_from(m.refused()));
   FRESHET_ASSIGN(activated.current, current_from(m.current()));
   return activated;

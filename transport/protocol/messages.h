@@ -18,7 +18,7 @@
 
 namespace freshet::protocol {
 
-inline constexpr std::uint32_t kProtocolVersion = 2;
+inline constexpr std::uint32_t kProtocolVersion = 3;
 
 /// Limits; a message past one of them is corrupt.
 inline constexpr std::size_t kMessageBytesMax = (std::size_t{64} << 20) + (std::size_t{16} << 20);
@@ -33,11 +33,17 @@ inline constexpr std::size_t kKnownArchitecturesMax = 16;
 inline constexpr std::size_t kChannelsMax = 8;
 inline constexpr std::uint64_t kEpochMax = std::uint64_t{1} << 62;
 inline constexpr std::uint32_t kWithinMsMax = 3'600'000;
+inline constexpr std::uint32_t kBehindMax = 1U << 24;  ///< Followers that are counted; more are so many.
 /// How long a member of the group counts as one without being heard, unless the publisher says otherwise.
 inline constexpr Duration kMembershipDefault = std::chrono::seconds(2);
 inline constexpr VersionNumber kNumberMax = VersionNumber{1} << 62;
 /// What a Hello may claim to have seen; leaves room to number above it.
 inline constexpr VersionNumber kHighestSeenMax = VersionNumber{1} << 61;
+/// How far a Hello is believed where the directory remembers nothing, and may have lost what it gave out. Where it does
+/// remember, it knows better than any peer.
+inline constexpr VersionNumber kNumbersBelieved = VersionNumber{1} << 20;
+/// Epochs beyond those that were decided here or that the directory knew, likewise.
+inline constexpr std::uint64_t kEpochsBelieved = std::uint64_t{1} << 16;
 
 /// Random, chosen by the subscriber for each life of its connection to one incarnation.
 using SessionId = std::uint64_t;
@@ -85,7 +91,7 @@ struct Hello {
   std::string label;
   std::int32_t pid = 0;
   std::string host;                                ///< Boot id and network namespace: equal means memory can be shared.
-  VersionNumber highest_seen = 0;                  ///< The publisher numbers its next versions above this.
+  VersionNumber highest_seen = 0;                  ///< The publisher numbers above this, as far as it can be true.
   VersionNumber after = 0;                         ///< For `every`: wanted from here on.
   std::uint64_t door_token = 0;                    ///< 0 for a new session.
   std::uint32_t channels = bit(ChannelKind::shm);  ///< Those that it can use.
@@ -124,6 +130,8 @@ struct Ping {
   VersionNumber staged = 0;  ///< Proved and ready to be swapped in; 0: nothing.
   std::int64_t sent_ns = 0;  ///< By its sender's clock; comes back in the Pong.
   std::string channel_why;   ///< Why it reads versions by the channel that it names in its Wants; for people.
+  /// Of a relay: how many of those who follow it, and behind them, do not serve under the epoch that it serves under.
+  std::uint32_t behind = 0;
 };
 
 struct Bye {
@@ -164,14 +172,14 @@ struct Activated {
   Current current;            ///< As it is now.
   std::uint32_t members = 0;  ///< That had staged.
   std::int64_t mixed_ns = 0;  ///< How long some of them served the old version and some the new; 0 when not known yet.
+  std::uint32_t behind = 0;   ///< Followers, and those behind relays, who do not serve it yet; it is not waited for them any more.
 };
 
 struct Welcome {
   SessionId session = 0;
   RunId run;
   std::uint64_t incarnation = 0;
-  std::string announcements;  ///< Address of the PUB socket.
-  std::string door;           ///< Address of the Unix socket that hands out slabs.
+  std::string door;  ///< Address of the Unix socket that hands out slabs.
   std::uint64_t door_token = 0;
   VersionNumber newest = 0;
   std::vector<ChannelOffer> channels;  ///< Where else its bytes can be had.
@@ -234,7 +242,7 @@ struct StatReply {
   std::string json;  ///< One object: PublisherStat of each model.
 };
 
-/// On the PUB socket, topic = model name.
+/// To everybody who said Hello, over the connection that it was said by; also through a directory that carries news.
 struct Announcement {
   std::string model;
   std::uint64_t incarnation = 0;

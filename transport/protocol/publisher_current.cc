@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "core/format.h"
@@ -22,7 +23,7 @@ void PublisherMachine::on_current_seen(const Current& pair, Time now) {
   settle(now);
 }
 
-void PublisherMachine::on(PublisherSession& session, const Staged& staged) {
+void PublisherMachine::on(PublisherSession& session, const Staged& staged, Time) {
   if (session.word && staged.turn < session.word->turn) return;  // It was overtaken.
   session.word = staged;
   if (!staged.failed) session.staged = staged.number;
@@ -40,6 +41,7 @@ std::vector<Activation::Follower> PublisherMachine::followers() const {
                          .last_heard = session.last_heard,
                          .serving = session.serving,
                          .epoch = session.epoch,
+                         .behind = session.behind,
                          .word = session.word ? &*session.word : nullptr});
   }
   return followers;
@@ -49,7 +51,7 @@ void PublisherMachine::settle(Time now) {
   activation_.consider(activation_.needs_followers() ? followers() : std::vector<Activation::Follower>(), now);
   versions_.keep(activation_.wanted());
   auto swap = activation_.take_swap();
-  answer_waiting();
+  answer_waiting(now);
   if (activation_.turn() != announced_turn_) announce(now);
   // Last: it wakes a thread that writes, and nobody who is told above waits for it.
   if (swap) actions_.push_back(action::SwapCurrent{.expected = swap->expected, .desired = swap->desired});
@@ -58,13 +60,18 @@ void PublisherMachine::settle(Time now) {
 
 void PublisherMachine::announce(Time now) {
   announced_turn_ = activation_.turn();
-  actions_.push_back(action::Announce{{.model = options_.model,
-                                       .incarnation = options_.incarnation,
-                                       .number = versions_.newest(),
-                                       .announced_ns = now.time_since_epoch().count(),
-                                       .current = activation_.current(),
-                                       .candidate = activation_.candidate(),
-                                       .turn = activation_.turn()}});
+  std::set<Peer> peers;
+  for (const auto& [id, session] : sessions_) {
+    if (!session.silent) peers.insert(session.peer());
+  }
+  actions_.push_back(action::Announce{.announcement = {.model = options_.model,
+                                                       .incarnation = options_.incarnation,
+                                                       .number = versions_.newest(),
+                                                       .announced_ns = now.time_since_epoch().count(),
+                                                       .current = activation_.current(),
+                                                       .candidate = activation_.candidate(),
+                                                       .turn = activation_.turn()},
+                                      .peers = {peers.begin(), peers.end()}});
 }
 
 bool PublisherMachine::is_to_wait(const PublisherSession& session, const Want& want) const {
@@ -72,7 +79,7 @@ bool PublisherMachine::is_to_wait(const PublisherSession& session, const Want& w
          !activation_.current().comes_after(want.after_epoch, want.after);
 }
 
-void PublisherMachine::answer_waiting() {
+void PublisherMachine::answer_waiting(Time now) {
   const Current current = activation_.current();
   const bool arrived = std::exchange(arrived_, false);
   if (current == answered_ && !arrived) return;
@@ -82,7 +89,7 @@ void PublisherMachine::answer_waiting() {
     // Of what it has already, under a later epoch, the news is enough. And a relay may not have got it yet.
     if (session.waiting->after == current.number || !current_for(*session.waiting)) continue;
     const Want want = *std::exchange(session.waiting, std::nullopt);
-    answer(session, want);
+    answer(session, want, now);
   }
 }
 

@@ -60,6 +60,17 @@ void PublisherMachine::on_committed(Committed version, Time now) {
   settle(now);
 }
 
+bool PublisherMachine::on_restored(CommittedVersion version, Time now) {
+  const VersionNumber number = version.manifest->name.number;
+  FRESHET_CHECK(number < versions_.newest() && version.segments.size() == version.places.size());
+  if (versions_.find(number) != nullptr) return false;
+  arrived_ = true;
+  versions_.add_older(std::move(version), now.time_since_epoch().count());
+  announced_turn_ = 0;  // Whoever asked for it too early asks again.
+  settle(now);
+  return true;
+}
+
 void PublisherMachine::on_message(const Peer& peer, Message message, Time now) {
   dispatch(peer, std::move(message), now);
   settle(now);
@@ -83,7 +94,7 @@ void PublisherMachine::dispatch(const Peer& peer, Message message, Time now) {
       if constexpr (std::is_same_v<M, Want> || std::is_same_v<M, Ping>) {
         activation_.on_epoch_seen(epoch_in(m), now);
       }
-      on(*session, m);
+      on(*session, m, now);
     }
   };
   std::visit(in_session, message);
@@ -97,7 +108,7 @@ void PublisherMachine::on(const Peer& peer, Hello hello, Time now) {
     known->second.move_to(peer);
     known->second.last_heard = now;
     known->second.silent = false;
-    number_floor_ = std::max(number_floor_, std::min(hello.highest_seen, kHighestSeenMax));
+    see_number(hello.highest_seen);
     return welcome(known->second);
   }
   if (hello.door_token != 0) return send(peer, UnknownSession{.session = hello.session});
@@ -109,6 +120,13 @@ void PublisherMachine::on(const Peer& peer, Hello hello, Time now) {
   // In this order, so that what waited for the session before waits for the new one.
   open_session(peer, std::move(hello), now);
   end_sessions(replaced);
+}
+
+/// One peer's word would else be the end of all numbers.
+void PublisherMachine::see_number(VersionNumber number) {
+  if (number <= std::max(options_.believed_number_max, versions_.newest())) {
+    number_floor_ = std::max(number_floor_, number);
+  }
 }
 
 std::optional<Error> PublisherMachine::why_refused(const Hello& hello, std::size_t replaced) const {
@@ -142,7 +160,7 @@ std::optional<Error> PublisherMachine::why_refused(const Hello& hello, std::size
 void PublisherMachine::open_session(const Peer& peer, Hello hello, Time now) {
   const SessionId id = hello.session;
   const std::uint64_t serial = ++last_serial_;
-  number_floor_ = std::max(number_floor_, hello.highest_seen);
+  see_number(hello.highest_seen);
   auto [entry, added] =
       sessions_.try_emplace(id, peer, std::move(hello), serial, keyed_word(options_.token_seed, id, serial));
   PublisherSession& session = entry->second;
@@ -182,14 +200,14 @@ PublisherSession* PublisherMachine::session_of(const Peer& peer, SessionId id) {
   return entry != sessions_.end() && entry->second.peer() == peer ? &entry->second : nullptr;
 }
 
-void PublisherMachine::on(PublisherSession& session, const Want& want) {
+void PublisherMachine::on(PublisherSession& session, const Want& want, Time now) {
   if (!session.accept_request(want.request)) return;
   session.waiting.reset();
   session.channel = want.channel;
-  answer(session, want);
+  answer(session, want, now);
 }
 
-void PublisherMachine::answer(PublisherSession& session, const Want& want) {
+void PublisherMachine::answer(PublisherSession& session, const Want& want, Time now) {
   const auto refuse_want = [&](Code code, std::string message) {
     refuse(session.peer(), want.session, want.request, code, std::move(message));
   };
@@ -206,6 +224,7 @@ void PublisherMachine::answer(PublisherSession& session, const Want& want) {
   if (!fits_on_wire(record_of(*number).version)) {
     return refuse_want(Code::unsupported, format("the manifest of {} is too large to be sent", *number));
   }
+  if (!session.may_be_granted(*number, want.channel, now, options_.grant_again)) return;
   send_grant(session, want, *number);
 }
 
@@ -250,17 +269,18 @@ void PublisherMachine::send_grant(PublisherSession& session, const Want& want, V
              .lease = mapped ? 0 : session.lease_of(number)});
 }
 
-void PublisherMachine::on(PublisherSession& session, const Held& held) {
+void PublisherMachine::on(PublisherSession& session, const Held& held, Time) {
   close_leases(session.apply(held, versions_), /*by_force=*/false);
 }
 
-void PublisherMachine::on(PublisherSession& session, Ping ping) {
+void PublisherMachine::on(PublisherSession& session, Ping ping, Time) {
   session.channel_why = std::move(ping.channel_why);
   session.serving = ping.serving;
   session.has_pinged = true;
   if (session.hello().staged) activation_.on_member();
   session.epoch = ping.epoch;
   session.staged = ping.staged;
+  session.behind = ping.behind;
   send(session.peer(), Pong{.session = ping.session,
                             .incarnation = options_.incarnation,
                             .newest = versions_.newest(),
@@ -365,7 +385,8 @@ std::vector<PublisherMachine::SessionStat> PublisherMachine::sessions() const {
                      .member = session.hello().staged,
                      .epoch = session.epoch,
                      .staged = session.staged,
-                     .failed = session.word && session.word->failed ? session.word->failed->message() : std::string()});
+                     .failed = session.word && session.word->failed ? session.word->failed->message() : std::string(),
+                     .behind = session.behind});
   }
   return stats;
 }
@@ -384,7 +405,6 @@ void PublisherMachine::welcome(const PublisherSession& session) {
   send(session.peer(), Welcome{.session = session.hello().session,
                                .run = options_.run,
                                .incarnation = options_.incarnation,
-                               .announcements = options_.announcements,
                                .door = is_on_this_host(session.hello()) ? options_.door : std::string(),
                                .door_token = session.token(),
                                .newest = versions_.newest(),

@@ -29,6 +29,8 @@
 ///     queue has it and no gap is counted before it is committed. When it is not coming any more its leases are closed,
 ///     and those who fetched ask again.
 ///   - Numbers need only grow: a relay commits what its upstream numbered, and says what it missed itself.
+///   - A version is granted to a session by one channel at most once in `grant_again`: who asks more often (whose
+///     subscriber never does) is not answered, since each grant carries a whole manifest.
 ///   - The shell answers StatRequest itself; the machine passes over it.
 ///   - What a `latest` session is granted is the current version, not the newest (activation.h). The current version,
 ///     and one that is about to become it, are never shed.
@@ -63,8 +65,10 @@ struct Send {
   Peer peer;
   Message message;
 };
+/// To these, who said Hello and are not silent: one that is silent may be stopped, and hears with its next Pong.
 struct Announce {
   Announcement announcement;
+  std::vector<Peer> peers;
 };
 /// These segments may be written again.
 struct Free {
@@ -104,7 +108,6 @@ class PublisherMachine {
     RunId run;
     std::uint64_t incarnation = 0;
     VersionNumber first_number = 0;  ///< As Welcome has it.
-    std::string announcements;
     std::string door;
     std::string host;                    ///< Sessions of the same one are offered the door.
     std::vector<ChannelOffer> channels;  ///< Where else bytes can be had; sessions of other hosts need one of them.
@@ -112,6 +115,9 @@ class PublisherMachine {
     std::size_t every_queue_versions_max = 64;
     std::size_t sessions_max = 4096;
     std::size_t holds_per_session_max = 1024;  ///< A session that holds more is refused until it lets some go.
+    /// What a Hello says of numbers is believed up to here, and up to the newest version.
+    VersionNumber believed_number_max = kNumbersBelieved;
+    Duration grant_again = std::chrono::milliseconds(100);  ///< Less than subscribers wait until they repeat a Want.
     Duration silent_after = std::chrono::milliseconds(1000);
     Duration lease_silence = std::chrono::seconds(3);  ///< At least silent_after.
     std::size_t retained_versions = 1;                 ///< The newest among them.
@@ -124,6 +130,10 @@ class PublisherMachine {
   using Committed = CommittedVersion;
   void on_committed(Committed version, Time now);
 
+  /// A relay: it serves an older version again, which its upstream went back to, and has it for others. Nothing when it
+  /// is here. Does not become the newest, and waits for no `every` session: each had it when it was new.
+  /// REQUIRES: numbered below the newest. False when it is here already: its segments are not taken in.
+  bool on_restored(CommittedVersion version, Time now);
   /// A relay: that version is being fetched, and what comes can be fetched from here meanwhile; in the place of any
   /// that was coming before. Ends with its commit, or with on_not_coming. REQUIRES: numbered above every version before
   /// it; places and segments are not looked at.
@@ -159,8 +169,8 @@ class PublisherMachine {
 
   std::vector<PublisherAction> take_actions();
 
-  /// The highest number that any subscriber has seen or this publisher committed: the next version must be numbered
-  /// above it.
+  /// The highest number that any subscriber has seen, as far as that is believed, or this publisher committed: the next
+  /// version must be numbered above it.
   VersionNumber number_floor() const { return number_floor_; }
 
   struct SessionStat {
@@ -179,17 +189,19 @@ class PublisherMachine {
     bool member = false;                     ///< Of the group.
     std::uint64_t epoch = 0;
     VersionNumber staged = 0;
-    std::string failed;  ///< Why it could not stage the candidate.
+    std::string failed;         ///< Why it could not stage the candidate.
+    std::uint32_t behind = 0;  ///< Of a relay: those behind it who do not serve what it serves.
   };
   std::vector<SessionStat> sessions() const;
+  std::size_t sessions_count() const { return sessions_.size(); }
   const VersionTable& versions() const { return versions_.table(); }
 
  private:
   void on(const Peer& peer, Hello hello, Time now);
-  void on(PublisherSession& session, const Want& want);
-  void on(PublisherSession& session, const Held& held);
-  void on(PublisherSession& session, Ping ping);
-  void on(PublisherSession& session, const Staged& staged);
+  void on(PublisherSession& session, const Want& want, Time now);
+  void on(PublisherSession& session, const Held& held, Time now);
+  void on(PublisherSession& session, Ping ping, Time now);
+  void on(PublisherSession& session, const Staged& staged, Time now);
   void dispatch(const Peer& peer, Message message, Time now);
 
   // What is current: publisher_current.cc.
@@ -200,6 +212,7 @@ class PublisherMachine {
   void announce(Time now);
   std::uint32_t membership_ms() const;
 
+  void see_number(VersionNumber number);
   std::optional<Error> why_refused(const Hello& hello, std::size_t replaced) const;
   void open_session(const Peer& peer, Hello hello, Time now);
   std::vector<SessionId> doorless_sessions_of(const Peer& peer) const;
@@ -226,9 +239,9 @@ class PublisherMachine {
 
   Result<VersionNumber> next_for(PublisherSession& session, const Want& want);
   Result<VersionNumber> current_for(const Want& want) const;
-  void answer(PublisherSession& session, const Want& want);
+  void answer(PublisherSession& session, const Want& want, Time now);
   bool is_to_wait(const PublisherSession& session, const Want& want) const;
-  void answer_waiting();
+  void answer_waiting(Time now);
   void send_grant(PublisherSession& session, const Want& want, VersionNumber number);
   void refuse(const Peer& peer, SessionId session, std::uint64_t request, Code code, std::string message);
   void welcome(const PublisherSession& session);

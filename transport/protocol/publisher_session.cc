@@ -16,6 +16,11 @@ bool PublisherSession::accept_request(std::uint64_t request) {
   return true;
 }
 
+bool PublisherSession::may_be_granted(VersionNumber number, ChannelKind by, Time now, Duration again) {
+  std::erase_if(granted_, [&](const auto& granted) { return now - granted.second >= again; });
+  return granted_.try_emplace({number, by}, now).second;
+}
+
 std::uint64_t PublisherSession::grant(VersionNumber number, HeldVersions& versions) {
   FRESHET_CHECK(versions.hold(number, grant_holder()));
   Hold& hold = holds_[number];

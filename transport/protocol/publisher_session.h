@@ -50,11 +50,14 @@ class PublisherSession {
   bool has_pinged = false;
   std::uint64_t epoch = 0;
   VersionNumber staged = 0;
+  std::uint32_t behind = 0;  ///< Of a relay: those behind it that do not serve what it serves.
   std::optional<Staged> word;  ///< Its last word on a candidate.
 
   /// False for a request older than one that was seen: it was overtaken.
   bool accept_request(std::uint64_t request);
 
+  /// False when it was granted by that channel less than `again` ago; true notes that it is granted now.
+  bool may_be_granted(VersionNumber number, ChannelKind by, Time now, Duration again);
   /// Holds the version, to be mapped, and names the grant that says so. REQUIRES: the version is in `versions`.
   std::uint64_t grant(VersionNumber number, HeldVersions& versions);
   /// The same, to be fetched under that lease, which holds it.
@@ -104,6 +107,7 @@ class PublisherSession {
     LeaseId lease = 0;        ///< Granted to be fetched.
   };
   std::map<VersionNumber, Hold> holds_;
+  std::map<std::pair<VersionNumber, ChannelKind>, Time> granted_;  ///< Lately.
   VersionNumber acknowledged_;  ///< Everything up to it has come, or was seen before.
   std::set<VersionNumber> queue_;
   std::uint64_t gaps_ = 0;

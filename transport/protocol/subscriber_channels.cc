@@ -14,7 +14,6 @@ constexpr int kFailuresMax = 3;  ///< Installs that may fail in a row until the 
 }  // namespace
 
 void SubscriberMachine::take_offers(const Welcome& welcome) {
-  announcements_ = welcome.announcements;
   offers_ = welcome.channels;
   std::erase_if(offers_, [](const ChannelOffer& offer) { return offer.kind == ChannelKind::shm; });
   same_host_ = !welcome.door.empty() || offers_.empty();
@@ -43,7 +42,7 @@ void SubscriberMachine::open_channel(Time now) {
   channel_->give_up_at = now + kOpenPauses * options_.retry_after;
   if (is_fetching()) {
     actions_.emplace_back(action::OpenChannel{
-        .session = current_, .offer = channel_->offer, .announcements = announcements_, .why = channel_->why});
+        .session = current_, .offer = channel_->offer, .why = channel_->why});
     return;
   }
   if (sessions_[current_].door_open) {
@@ -53,7 +52,7 @@ void SubscriberMachine::open_channel(Time now) {
   phase_ = Phase::knocking;
   knock_until_ = channel_->give_up_at;
   actions_.emplace_back(action::OpenDoor{
-      .session = current_, .announcements = announcements_, .door = channel_->offer.address, .token = door_token_});
+      .session = current_, .door = channel_->offer.address, .token = door_token_});
 }
 
 void SubscriberMachine::close_channel() {

@@ -61,6 +61,17 @@ void SubscriberMachine::follow(Time now) {
   if (phase_ == Phase::following) beat(now);
 }
 
+void SubscriberMachine::on_refuted(VersionNumber number, Time now) {
+  if (options_.mode == Mode::every || number != serving_) return;
+  serving_ = 0;
+  position_ = 0;
+  position_epoch_ = serving_epoch_ = 0;
+  confirmed_at_.reset();
+  absent_until_.reset();
+  waiting_.reset();  // It names what we have no more.
+  consider_want(now);
+}
+
 void SubscriberMachine::swap_staged(std::uint64_t epoch) {
   const Staging::Ready ready = staging_.take();
   serving_ = ready.number;

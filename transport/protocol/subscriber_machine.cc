@@ -41,6 +41,7 @@ void SubscriberMachine::on_message(Message message, Time now) {
                   std::is_same_v<M, Pong> || std::is_same_v<M, UnknownSession>) {
       on(std::forward<decltype(m)>(m), now);
     }
+    if constexpr (std::is_same_v<M, Announcement>) on_announcement(m, now);
   };
   std::visit(dispatch, std::move(message));
 }
@@ -312,13 +313,21 @@ void SubscriberMachine::beat(Time now) {
             .epoch = serving_epoch_,
             .staged = staging_.ready() ? staging_.ready()->number : 0,
             .sent_ns = now.time_since_epoch().count(),
-            .channel_why = channel_ ? shown(channel_->why, kLabelBytesMax) : std::string()});
+            .channel_why = channel_ ? shown(channel_->why, kLabelBytesMax) : std::string(),
+            .behind = behind()});
   say_staged();
   // Repeated without need most of the time: one that was lost would leave versions held for nobody.
   for (auto& [id, session] : sessions_) {
     if (session.grants_seen > 0) send_held(id, session);
     session.claimed = false;
   }
+}
+
+std::uint32_t SubscriberMachine::behind() const {
+  const auto late = std::count_if(follower_epochs_.begin(), follower_epochs_.end(),
+                                  [this](std::uint64_t epoch) { return epoch < serving_epoch_; });
+  return static_cast<std::uint32_t>(
+      std::min<std::uint64_t>(static_cast<std::uint64_t>(late) + behind_followers_, kBehindMax));
 }
 
 void SubscriberMachine::on_higher_seen(VersionNumber number, Time) {

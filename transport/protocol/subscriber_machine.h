@@ -64,7 +64,6 @@ struct SendControl {
 /// Follow this PUB socket (instead of any before it), then connect the door and show it session and token.
 struct OpenDoor {
   SessionId session = 0;
-  std::string announcements;
   std::string door;
   std::uint64_t token = 0;
 };
@@ -102,7 +101,6 @@ struct DropStaged {
 struct OpenChannel {
   SessionId session = 0;
   ChannelOffer offer;
-  std::string announcements;
   std::string why;
 };
 /// Close the session's data channel, or stop connecting to it; nothing more is said of it.
@@ -155,6 +153,9 @@ class SubscriberMachine {
   void on_architecture_known(const Digest& digest);
   /// Nobody in this process reads that version of that session any more, nor will: it is not the served one either.
   void on_unpinned(SessionId session, VersionNumber number, Time now);
+  /// A `latest` subscriber's served version is not what its manifest says after all, and was withdrawn by the shell:
+  /// whatever is current is asked for anew, also when it is the same.
+  void on_refuted(VersionNumber number, Time now);
   /// For `every`: the application took the delivered version, so the next may come.
   void on_taken(VersionNumber number, Time now);
   /// Somebody whom this process serves has seen that number: the publisher is told with the next Hello, and at once
@@ -164,6 +165,12 @@ class SubscriberMachine {
   /// it, and a version that is staged, or served already, need not wait for its word.
   void on_record(const Current& pair, Time now);
   void on_stop(Time now);  ///< Says Bye.
+  /// Of a relay: under which epochs those who follow it serve, and how many do not follow behind other relays of these.
+  /// Told to the publisher with each Ping.
+  void set_followers(std::vector<std::uint64_t> epochs, std::uint64_t behind_those) {
+    follower_epochs_ = std::move(epochs);
+    behind_followers_ = behind_those;
+  }
   /// Whether the shell knows another place where the model may be had, and turns to it when nobody answers.
   void set_elsewhere(bool elsewhere) { elsewhere_ = elsewhere; }
 
@@ -304,6 +311,7 @@ class SubscriberMachine {
   Hello hello_for(SessionId session, std::uint64_t door_token) const;
   void heard(Time now);
   void beat(Time now);
+  std::uint32_t behind() const;
   void consider_want(Time now);
   bool has_cause_to_ask() const;
   bool is_overtaken(const Grant& grant) const;
@@ -362,7 +370,6 @@ class SubscriberMachine {
   std::optional<Channel> channel_;    ///< Of the current session, from its Welcome on.
   std::vector<ChannelOffer> offers_;  ///< Of the current session's publisher, the door among them.
   bool same_host_ = false;
-  std::string announcements_;
   VersionNumber unproved_ = 0;  ///< Fetched once, and not what its manifest says.
 
   std::uint64_t door_token_ = 0;
@@ -376,6 +383,8 @@ class SubscriberMachine {
   bool connected_ = false;
   bool elsewhere_ = false;
   bool ever_heard_ = false;
+  std::vector<std::uint64_t> follower_epochs_;
+  std::uint64_t behind_followers_ = 0;
   std::string last_refusal_;
   std::string channel_refusal_;
   std::string absent_why_;

@@ -184,7 +184,8 @@ std::vector<std::uint32_t> Capture::Impl::tensors_wanted(const Request& request)
 }
 
 /// Room is found in three steps: what is free, new slabs up to the limit, and what others can give up. In this order,
-/// since what is given up is a version that somebody waits for.
+/// since what is given up is a version that somebody waits for. Where make_room() only asks for it, as a publisher's
+/// does, the room may be there for the next capture.
 Status Capture::Impl::find_segments(std::span<Want> wants) {
   if (arena_.acquire(wants) == 0) return {};
   if (arena_.grow(wants)) return {};
@@ -266,8 +267,10 @@ std::vector<Bytes> Capture::bytes_of(std::span<const SegmentIndex> segments) con
 
 Capture::Stat Capture::stat() const {
   SlabArena& arena = impl_->arena();
-  return {
-      .arena_bytes = arena.slab_bytes(), .arena_free_bytes = arena.free_bytes(), .locked_bytes = arena.locked_bytes()};
+  return {.arena_bytes = arena.slab_bytes(),
+          .arena_free_bytes = arena.free_bytes(),
+          .locked_bytes = arena.locked_bytes(),
+          .arena_limit_bytes = arena.limit_bytes()};
 }
 
 }  // namespace freshet

@@ -128,6 +128,7 @@ class Capture {
     std::uint64_t arena_bytes = 0;
     std::uint64_t arena_free_bytes = 0;
     std::uint64_t locked_bytes = 0;
+    std::uint64_t arena_limit_bytes = 0;
   };
   Stat stat() const;
 

@@ -22,7 +22,8 @@ inline SubscriberStat subscriber_stat(const protocol::PublisherMachine::SessionS
                         .member = session.member,
                         .epoch = session.epoch,
                         .staged = session.staged,
-                        .failed = session.failed};
+                        .failed = session.failed,
+                        .behind = session.behind};
 }
 
 }  // namespace freshet

@@ -142,16 +142,26 @@ void Relay::withdraw(const Error& why) {
   options_.hub->not_coming(options_.model, coming->number());
 }
 
-std::vector<SegmentIndex> Relay::take_in(const FetchedMemory& fetched) {
+std::shared_ptr<const ModelStanding> Relay::take_followers() {
+  auto standing = options_.hub->standing(options_.model);
+  if (standing == followers_) return nullptr;
+  followers_ = standing;
+  return standing;
+}
+
+Relay::TakenIn Relay::take_in(const FetchedMemory& fetched, bool is_newest) {
   const std::vector<SegmentIndex>& segments = fetched.version().segments;
   std::unordered_map<SegmentIndex, SegmentIndex> newest;
-  std::vector<SegmentIndex> ours;
+  TakenIn taken;
+  std::vector<SegmentIndex>& ours = taken.segments;
   MutexLock lock(mutex_);
   arena_ = fetched.arena();
   for (const SegmentIndex segment : segments) {
     // The hub keeps the newest version until the next one is there: what both name goes on being the same.
     if (const auto known = newest_of_.find(segment); known != newest_of_.end()) {
       ours.push_back(known->second);
+    } else if (const auto again = newest.find(segment); again != newest.end()) {
+      ours.push_back(again->second);
     } else {
       SegmentIndex fresh = next_;
       if (unused_.empty()) {
@@ -163,23 +173,28 @@ std::vector<SegmentIndex> Relay::take_in(const FetchedMemory& fetched) {
       arena_->refer(segment);
       segments_[fresh] = segment;
       ours.push_back(fresh);
+      taken.fresh.push_back(fresh);
     }
     newest[segment] = ours.back();
   }
-  newest_of_ = std::move(newest);
-  return ours;
+  if (is_newest) newest_of_ = std::move(newest);
+  return taken;
 }
 
 void Relay::commit(const ServedVersion& version, std::uint64_t missed, std::int64_t publish_started_ns) {
   // What is mapped from a publisher of this host is there for its neighbours too; and a hub's numbers grow.
-  if (version.fetched == nullptr || version.number() <= newest_) return;
-  newest_ = version.number();
-  coming_.reset();
-  if (claim_ != nullptr) static_cast<void>(claim_->record_number(newest_));
+  if (version.fetched == nullptr || version.number() == newest_) return;
+  const bool is_newest = version.number() > newest_;
+  if (is_newest) {
+    newest_ = version.number();
+    coming_.reset();
+    if (claim_ != nullptr) static_cast<void>(claim_->record_number(newest_));
+  }
   const FetchedMemory& fetched = *version.fetched;
+  TakenIn taken = take_in(fetched, is_newest);
   protocol::CommittedVersion committed{.manifest = version.manifest,
                                        .encoded_manifest = encode(*version.manifest),
-                                       .segments = take_in(fetched),
+                                       .segments = std::move(taken.segments),
                                        .places = fetched.arena()->places(fetched.version().segments),
                                        .publish_started_ns = publish_started_ns,
                                        .missed_before = missed};
@@ -193,11 +208,14 @@ void Relay::commit(const ServedVersion& version, std::uint64_t missed, std::int6
     MutexLock lock(mutex_);
     totals_.newest = newest_;
     totals_.model_bytes = version.manifest->architecture->bytes();
-    ++totals_.versions_published;
+    if (is_newest) ++totals_.versions_published;
     totals_.bytes_published += version.update.bytes_fetched;
     totals_.arena_bytes = arena.arena_bytes;
     totals_.arena_free_bytes = arena.free_bytes;
     totals_.locked_bytes = arena.locked_bytes;
+  }
+  if (!is_newest) {
+    return options_.hub->restore(options_.model, std::move(committed), std::move(slabs), std::move(taken.fresh));
   }
   options_.hub->commit(options_.model, std::move(committed), std::move(slabs), [] {});
 }

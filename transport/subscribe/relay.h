@@ -55,8 +55,11 @@ class Relay final : public HubModel {
   /// The fetch came to nothing.
   void withdraw(const Error& why);
 
-  /// Serves it from now on. `missed`: versions before it that never came here.
+  /// Serves it from now on; an older one than the newest is one that was gone back to. `missed`: versions before it that
+  /// never came here.
   void commit(const ServedVersion& version, std::uint64_t missed, std::int64_t publish_started_ns);
+  /// Those who follow it, as they stood a moment ago; null when nothing has changed since the last call.
+  std::shared_ptr<const ModelStanding> take_followers();
   /// That pair is current upstream, and so for everybody downstream.
   void follow(const protocol::Current& pair) { options_.hub->current_seen(options_.model, pair); }
   /// Gives up queued and retained versions until `bytes` were freed, or nothing is left to give up.
@@ -81,7 +84,11 @@ class Relay final : public HubModel {
   /// Segments that were shown while they came, and are not read any more. Outlives the relay, in those who read last.
   struct Shown;
 
-  std::vector<SegmentIndex> take_in(const FetchedMemory& fetched) FRESHET_EXCLUDES(mutex_);
+  struct TakenIn {
+    std::vector<SegmentIndex> segments;  ///< Ours, by tensor.
+    std::vector<SegmentIndex> fresh;     ///< Those of them that the hub has not heard of yet, each once.
+  };
+  TakenIn take_in(const FetchedMemory& fetched, bool is_newest) FRESHET_EXCLUDES(mutex_);
 
   const Options options_;
   const std::unique_ptr<Directory::Claim> claim_;  ///< Null in a directory of many hosts.
@@ -89,6 +96,7 @@ class Relay final : public HubModel {
   // The loop thread's.
   bool added_ = false;
   VersionNumber newest_ = 0;
+  std::shared_ptr<const ModelStanding> followers_;  ///< As told last.
   VersionNumber unproved_ = 0;  ///< It came once, and was not what its manifest says.
   std::shared_ptr<serve::ComingVersion> coming_;
   std::shared_ptr<Shown> shown_;

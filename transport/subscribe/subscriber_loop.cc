@@ -6,7 +6,6 @@
 
 #include "core/format.h"
 #include "transport/subscribe/elapsed.h"
-#include "transport/zmq/named_address.h"
 
 namespace freshet {
 namespace {
@@ -19,6 +18,8 @@ constexpr std::chrono::milliseconds kRetiredRound{50};
 constexpr Duration kAskToBeAdmittedAgain = std::chrono::seconds(1);
 /// How long an address may be silent until the next one is tried.
 constexpr Duration kAddressPatience = std::chrono::seconds(1);
+/// How long nothing may come by a connection until another one is made, to the same address.
+constexpr Duration kConnectionPatience = std::chrono::seconds(3);
 /// A relay's hub keeps the version before the newest, for deltas to start from.
 constexpr double kRelayCopiesMin = 3.1;
 constexpr Duration kSlabPatience = std::chrono::seconds(5);
@@ -124,10 +125,9 @@ void SubscriberLoop::poll_all() {
   watch_file(wake_.descriptor());
   if (finder_ && finder_->descriptor() >= 0) watch_file(finder_->descriptor());
   if (commits_) watch_file(commits_->descriptor());
-  for (std::optional<ZmqSocket>* const socket : {&control_, &announcements_}) {
-    if (!*socket) continue;
-    watch_socket((*socket)->socket.handle());
-    watch_socket((*socket)->monitor->handle());
+  if (control_) {
+    watch_socket(control_->socket.handle());
+    watch_socket(control_->monitor->handle());
   }
   if (fetcher_.descriptor() >= 0) watch_file(fetcher_.descriptor());
   const std::size_t first_door = items.size();
@@ -140,8 +140,6 @@ void SubscriberLoop::poll_all() {
   wake_.acknowledge();
   take_directory_news();
   take_handshakes();
-  take_announcements();
-  carry_out();
   take_control_messages();
   for (std::size_t i = 0; i < sessions.size(); ++i) {
     if (items[first_door + i].revents != 0) take_door(sessions[i]);
@@ -167,7 +165,6 @@ std::chrono::milliseconds SubscriberLoop::time_to_next_round() const {
   const bool scrubs = shelf_.current() != nullptr && shelf_.current()->fetched != nullptr && !fetcher_.is_fetching();
   if (scrubs) no_later_than(scrub_.next_step());
   no_later_than(reconnect_control_at_);
-  no_later_than(reconnect_announcements_at_);
   if (waiting_) no_later_than(waiting_->give_up_at);
   return wait;
 }
@@ -186,6 +183,12 @@ void SubscriberLoop::take_control_messages() {
       rejects_.count(message.error().message(), now());
       continue;
     }
+    control_heard_at_ = now();
+    if (const auto* news = std::get_if<protocol::Announcement>(&*message)) {
+      take_announcement(*news, now());
+      carry_out();
+      continue;
+    }
     const auto* refusal = std::get_if<protocol::Refusal>(&*message);
     if (refusal != nullptr && refusal->code != Code::not_found) shelf_.set_error(refusal->message);
     // Whoever wants nothing of us is as good as away.
@@ -197,27 +200,12 @@ void SubscriberLoop::take_control_messages() {
   }
 }
 
-void SubscriberLoop::take_announcements() {
-  for (int i = 0; announcements_ && i < kMessagesPerTurn; ++i) {
-    auto parts = receive(announcements_->socket, 2);
-    if (!parts) return;
-    const Time read_at = now();
-    // Topics match by prefix: "demo" hears "demo-2" too.
-    if (parts->size() != 2 || (*parts)[0].to_string_view() != model_) continue;
-    take_announcement(bytes_of((*parts)[1]), read_at);
-  }
-}
-
-void SubscriberLoop::take_announcement(Bytes encoded, Time read_at) {
-  const auto message = protocol::decode(encoded);
-  const auto* announcement = message ? std::get_if<protocol::Announcement>(&*message) : nullptr;
-  if (announcement == nullptr || announcement->model != model_) {
-    return rejects_.count("an announcement is malformed", read_at);
-  }
+void SubscriberLoop::take_announcement(const protocol::Announcement& announcement, Time read_at) {
+  if (announcement.model != model_) return rejects_.count("news of another model", read_at);
   read_announcements_.push_back(
-      {.number = announcement->number, .took = detail::elapsed_since(announcement->announced_ns, read_at)});
+      {.number = announcement.number, .took = detail::elapsed_since(announcement.announced_ns, read_at)});
   if (read_announcements_.size() > kReadAnnouncementsMax) read_announcements_.pop_front();
-  machine_.on_announcement(*announcement, read_at);
+  machine_.on_announcement(announcement, read_at);
 }
 
 void SubscriberLoop::take_directory_news() {
@@ -225,8 +213,14 @@ void SubscriberLoop::take_directory_news() {
     if (commits_->take()) {
       if (const auto record = commits_->current()) machine_.on_record(*record, now());
     }
-    for (const std::string& announcement : commits_->take_announcements()) {
-      take_announcement(std::as_bytes(std::span(announcement)), now());
+    for (const std::string& encoded : commits_->take_announcements()) {
+      const auto message = protocol::decode(std::as_bytes(std::span(encoded)));
+      const auto* const announcement = message ? std::get_if<protocol::Announcement>(&*message) : nullptr;
+      if (announcement != nullptr) {
+        take_announcement(*announcement, now());
+      } else {
+        rejects_.count("an announcement is malformed", now());
+      }
     }
   }
   if (!finder_) return;
@@ -293,6 +287,10 @@ void SubscriberLoop::say(protocol::Message message) {
   const bool hello = std::holds_alternative<protocol::Hello>(message);
   if (hello && finder_) find_publisher();
   if (hello && !finder_) find_next_address();
+  // The connection may have died unheard: nothing below tells of that for a while.
+  if (hello && control_ && now() >= control_heard_at_ + kConnectionPatience) {
+    connect_control(std::string(control_->address.text()));
+  }
   if (!control_) {
     if (hello) unsent_hello_ = std::move(message);
     return;
@@ -341,61 +339,29 @@ void SubscriberLoop::connect_control(const std::string& address) {
   auto socket = connect_dealer(context_, std::move(*parsed), proof());
   if (!socket) return shelf_.set_error(socket.error().message());
   control_.emplace(std::move(*socket));
-}
-
-Result<SocketAddress> SubscriberLoop::announcements_address(const std::string& named) const {
-  if (!control_) return parse_address(named);
-  return resolve_named(named, control_->address, proof() != nullptr ? Reach::any_host : Reach::this_host);
-}
-
-Status SubscriberLoop::connect_announcements(const std::string& named) {
-  announcements_.reset();
-  reconnect_announcements_at_ = kNever;
-  if (commits_) return {};  // They come through the directory.
-  FRESHET_ASSIGN(SocketAddress address, announcements_address(named));
-  FRESHET_ASSIGN(ZmqSocket socket, freshet::connect_announcements(context_, std::move(address), model_, proof()));
-  announcements_.emplace(std::move(socket));
-  announcements_named_ = named;
-  return {};
+  control_heard_at_ = now();
 }
 
 void SubscriberLoop::take_handshakes() {
-  if (control_) note_handshake(*control_, reconnect_control_at_);
-  if (announcements_) note_handshake(*announcements_, reconnect_announcements_at_);
-}
-
-void SubscriberLoop::note_handshake(ZmqSocket& socket, Time& reconnect_at) {
-  const auto outcome = take_outcome(*socket.monitor, parties_of(socket.address.text(), proof()));
+  if (!control_) return;
+  const auto outcome = take_outcome(*control_->monitor, parties_of(control_->address.text(), proof()));
   if (!outcome) return;
   if (outcome->succeeded) {
-    reconnect_at = kNever;
+    reconnect_control_at_ = kNever;
     shelf_.clear_error(std::exchange(handshake_error_, {}));
     return;
   }
   handshake_error_ = outcome->error->message();
   shelf_.set_error(handshake_error_);
   rejects_.count(handshake_error_, now());
-  if (reconnect_at == kNever) reconnect_at = now() + kAskToBeAdmittedAgain;
+  if (reconnect_control_at_ == kNever) reconnect_control_at_ = now() + kAskToBeAdmittedAgain;
 }
 
 void SubscriberLoop::reconnect_refused() {
-  const Time at = now();
-  if (control_ && at >= reconnect_control_at_) connect_control(std::string(control_->address.text()));
-  if (!announcements_ || at < reconnect_announcements_at_) return;
-  if (Status connected = connect_announcements(std::string(announcements_named_)); !connected) {
-    shelf_.set_error(connected.error().message());
-  }
-}
-
-Status SubscriberLoop::follow(const std::string& announcements) {
-  if (announcements_ && announcements_named_ == announcements) return {};
-  return connect_announcements(announcements);
+  if (control_ && now() >= reconnect_control_at_) connect_control(std::string(control_->address.text()));
 }
 
 void SubscriberLoop::open_door(const protocol::action::OpenDoor& action) {
-  if (const Status followed = follow(action.announcements); !followed) {
-    return close_door(action.session, followed.error());
-  }
   auto door = shm::DoorGuest::knock(action.door, {.session = action.session, .token = action.token});
   if (!door) return close_door(action.session, door.error());
   doors_[action.session] = std::move(*door);

@@ -1,7 +1,6 @@
 #pragma once
 
-/// The subscriber's loop: the shell around SubscriberMachine. One thread polls a DEALER socket (control), a SUB socket
-/// (announcements), the doors, the directory's news and a wake-up, hands everything to the machine, and carries
+/// The subscriber's loop: the shell around SubscriberMachine. One thread polls a DEALER socket (control), the doors, the directory's news and a wake-up, hands everything to the machine, and carries
 /// out its actions: it says what the machine says, opens doors, and swaps versions in.
 
 #include <atomic>
@@ -94,8 +93,7 @@ class SubscriberLoop {
   void poll_all();
   std::chrono::milliseconds time_to_next_round() const;
   void take_control_messages();
-  void take_announcements();
-  void take_announcement(Bytes encoded, Time read_at);
+  void take_announcement(const protocol::Announcement& announcement, Time read_at);
   void take_door(protocol::SessionId session);
   void take_directory_news();
   void tick();
@@ -107,14 +105,9 @@ class SubscriberLoop {
   const ClientCredentials* proof() const { return options_.credentials ? &*options_.credentials : nullptr; }
   Result<SocketAddress> parse_address(const std::string& address) const;
   void connect_control(const std::string& address);
-  /// The announcements' address as a Welcome names it, made one that can be reached from here.
-  Result<SocketAddress> announcements_address(const std::string& named) const;
-  Status connect_announcements(const std::string& named);
   void take_handshakes();
-  void note_handshake(ZmqSocket& socket, Time& reconnect_at);
   void reconnect_refused();
   void find_next_address();
-  Status follow(const std::string& announcements);
   void open_door(const protocol::action::OpenDoor& action);
   void close_door(protocol::SessionId session, const Error& why);
   void try_install();
@@ -162,11 +155,9 @@ class SubscriberLoop {
   // The loop thread's.
   zmq::context_t context_;
   std::optional<ZmqSocket> control_;
-  std::optional<ZmqSocket> announcements_;
-  std::string announcements_named_;     ///< In the Welcome that they come from.
+  Time control_heard_at_{};             ///< When something last came by it, or it was connected.
   std::string handshake_error_;         ///< Told, and to be taken back when a handshake succeeds.
   Time reconnect_control_at_ = kNever;  ///< ZeroMQ gives up after a refusal; we ask again.
-  Time reconnect_announcements_at_ = kNever;
   std::optional<PublisherFinder> finder_;      ///< Where no address was given.
   std::unique_ptr<Directory::Watch> commits_;  ///< Where announcements come through the directory.
   std::map<protocol::SessionId, std::shared_ptr<shm::DoorGuest>> doors_;

@@ -16,10 +16,9 @@ constexpr std::chrono::microseconds kRound{4000};
 }  // namespace
 
 void SubscriberLoop::open_channel(const protocol::action::OpenChannel& action) {
-  Status opened = follow(action.announcements);
   protocol::ChannelOffer offer = action.offer;
   if (control_) offer.address = resolve_offered(offer.address, control_->address);
-  if (opened) opened = fetcher_.open(action.session, offer);
+  const Status opened = fetcher_.open(action.session, offer);
   if (opened) return machine_.on_channel_open(action.session, now());
   shelf_.set_error(opened.error().message());
   machine_.on_channel_closed(action.session, opened.error(), now());
@@ -119,7 +118,7 @@ void SubscriberLoop::pass_on(const Update& update) {
                "nothing is served again",
                model_));
   }
-  const VersionNumber before = std::exchange(passed_on_, update.version);
+  const VersionNumber before = std::exchange(passed_on_, std::max(passed_on_, update.version));
   // Who takes the latest does not know how many of the numbers in between were versions.
   const std::uint64_t skipped = before == 0 || update.version <= before ? 0 : update.version - before - 1;
   relay_->commit(*shelf_.current(), options_.subscriber.every ? update.gap_before : skipped,
@@ -127,6 +126,16 @@ void SubscriberLoop::pass_on(const Update& update) {
 }
 
 void SubscriberLoop::take_relay_news() {
+  if (const auto followers = relay_->take_followers()) {
+    std::vector<std::uint64_t> epochs;
+    std::uint64_t behind = 0;
+    for (const auto& session : followers->sessions) {
+      if (session.mode != protocol::Mode::latest || session.silent || session.serving == 0) continue;
+      epochs.push_back(session.epoch);
+      behind += session.behind;
+    }
+    machine_.set_followers(std::move(epochs), behind);
+  }
   const VersionNumber seen = relay_->take_news();
   if (seen > std::exchange(seen_downstream_, std::max(seen, seen_downstream_))) machine_.on_higher_seen(seen, now());
 }
@@ -142,6 +151,16 @@ void SubscriberLoop::scrub() {
              served->manifest->architecture->tensors()[*tensor].name);
   shelf_.set_error(error);
   rejects_.count(error, now());
+  // Of `every` each version was delivered, and is its taker's.
+  if (options_.subscriber.every) return;
+  // A wrong delta proves itself by its own sum, and where one is wrong others are: nothing of this version is believed,
+  // so that all of it comes anew, from nobody's base.
+  const VersionNumber number = served->number();
+  for (const SegmentIndex segment : served->fetched->version().segments) served->fetched->arena()->distrust(segment);
+  fetcher_.prove_deltas_in_full();
+  shelf_.withdraw();
+  machine_.on_refuted(number, now());
+  carry_out();
 }
 
 /// Between hosts only the clocks on the wall can be compared, as well as they agree.

@@ -63,6 +63,8 @@ class VersionFetcher {
   /// Ends what is being fetched; the next one may begin once is_fetching() is false.
   void give_up(const Error& why);
   bool is_fetching() const { return install_ != nullptr; }
+  /// From now on what a delta made is digested in full: somebody here makes wrong ones.
+  void prove_deltas_in_full() { options_.install.full_proof = true; }
   protocol::SessionId session() const { return session_; }  ///< Whose channel is open; 0 for none.
 
   int descriptor() const { return channel_.client != nullptr ? channel_.client->descriptor() : -1; }
@@ -88,7 +90,7 @@ class VersionFetcher {
   void drop_client(const Error& why);
   void register_slabs();
 
-  const Options options_;
+  Options options_;
   const std::shared_ptr<FetchArena> arena_;
   std::unique_ptr<KeptDeltas> kept_;
   Digest prepared_for_;  ///< The architecture that the arena was last prepared for.

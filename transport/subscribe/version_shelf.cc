@@ -64,6 +64,15 @@ void VersionShelf::serve(std::unique_ptr<ServedVersion> version, bool deliver) {
   changed_.notify_all();
 }
 
+void VersionShelf::withdraw() {
+  pins_.set_current(nullptr);
+  if (current_ == nullptr) return;
+  current_->session = 0;  // Its end is no word on the same version when it was granted again.
+  retired_.push_back(std::move(current_));
+  MutexLock lock(mutex_);
+  status_.serving = 0;
+}
+
 bool VersionShelf::waits_for_delivery(const ServedVersion* version) const {
   return std::find(deliveries_.begin(), deliveries_.end(), version) != deliveries_.end();
 }

@@ -35,6 +35,8 @@ class VersionShelf {
 
   /// Swaps the version in. `deliver`: it also waits for take_next().
   void serve(std::unique_ptr<ServedVersion> version, bool deliver) FRESHET_EXCLUDES(mutex_);
+  /// Nothing is served until the next serve(). Who reads the version that was goes on reading it.
+  void withdraw() FRESHET_EXCLUDES(mutex_);
   const ServedVersion* current() const { return current_.get(); }
   struct Ended {
     protocol::SessionId session = 0;

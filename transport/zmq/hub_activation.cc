@@ -13,35 +13,42 @@ namespace freshet {
 
 /// Somebody in this process who waits for an Activated.
 struct PublisherHub::Waiter {
+  using Answer = Result<protocol::Activated>;
   Mutex mutex;
   CondVar answered;
-  std::optional<protocol::Activated> answer FRESHET_GUARDED_BY(mutex);
+  std::optional<Answer> answer FRESHET_GUARDED_BY(mutex);
 
-  std::optional<protocol::Activated> wait(Time deadline) {
+  std::optional<Answer> wait(Time deadline) {
     MutexLock lock(mutex);
     while (!answer) {
       if (!answered.wait_until(mutex, deadline)) break;
     }
     return answer;
   }
-  void put(const protocol::Activated& activated) {
+  void put(Answer activated) {
     MutexLock lock(mutex);
-    answer = activated;
+    answer = std::move(activated);
     answered.notify_all();
   }
 };
 
-Result<protocol::Activated> PublisherHub::activate(protocol::Activate request, Duration at_most) {
+Result<protocol::Activated> PublisherHub::activate(
+    const std::string& name, std::function<Result<protocol::Activate>(const protocol::Current& current)> make_request,
+    Duration at_most) {
+  const Time deadline = deadline_in(at_most);
   const auto waiter = std::make_shared<Waiter>();
-  protocol::Peer peer;
-  post_and_wait([&] {
-    peer = std::string(kPeerBytesMax + 1, '.') + std::to_string(++waiters_made_);
+  const protocol::Peer peer = std::string(kPeerBytesMax + 1, '.') + std::to_string(++waiters_made_);
+  post([this, name, peer, waiter, make_request = std::move(make_request)] {
+    const auto model = models_.find(name);
+    auto request = make_request(model == models_.end() ? protocol::Current()
+                                                       : model->second.machine->activation().current());
+    if (!request) return waiter->put(fail(std::move(request).error()));
     waiters_[peer] = waiter;
-    activate(peer, request);
+    activate(peer, *request);
   });
-  auto answer = waiter->wait(deadline_in(at_most));
+  auto answer = waiter->wait(deadline);
   post([this, peer] { waiters_.erase(peer); });
-  if (!answer) return fail(Code::timed_out, format("whether {} was activated is not known yet", request.model));
+  if (!answer) return fail(Code::timed_out, format("whether {} was activated is not known yet", name));
   return std::move(*answer);
 }
 
@@ -95,18 +102,6 @@ void PublisherHub::current_seen(const std::string& name, const protocol::Current
     at->second.machine->on_current_seen(pair, system_clock().now());
     carry_out(at->second);
   });
-}
-
-PublisherStat PublisherHub::stat_of(const Model& model) const {
-  PublisherStat stat = model.owner->stat(model.machine->sessions());
-  const protocol::Activation& activation = model.machine->activation();
-  stat.current = current_version(activation.current());
-  const VersionNumber current = activation.current().number;
-  stat.current_kept = current == 0 || model.machine->versions().find(current) != nullptr;
-  stat.candidate = activation.candidate();
-  stat.activation_failure = activation.last_failure();
-  stat.mixed = activation.last_mixed();
-  return stat;
 }
 
 }  // namespace freshet

@@ -18,7 +18,8 @@ namespace {
 constexpr std::string_view kPrefix = "hub-";
 constexpr std::string_view kDoor = ".door";
 constexpr std::string_view kControl = ".control";
-constexpr std::string_view kAnnouncements = ".news";
+/// Of hubs before protocol 3, which had one more.
+constexpr std::string_view kNews = ".news";
 constexpr std::size_t kFilesLookedAtMax = 4096;
 
 bool refuses_connections(const std::string& door) {
@@ -45,7 +46,7 @@ void sweep(const std::string& folder) {
     if (!refuses_connections(door)) continue;
     // The door last: as long as it is there, another sweep finds the rest.
     ::unlink((stem + std::string(kControl)).c_str());
-    ::unlink((stem + std::string(kAnnouncements)).c_str());
+    ::unlink((stem + std::string(kNews)).c_str());
     ::unlink(door.c_str());
   }
 }
@@ -58,8 +59,7 @@ Result<HubFiles> HubFiles::choose(const std::string& folder) {
   if (::getrandom(&random, sizeof random, 0) != sizeof random) return fail_errno(errno, "choose a socket's name");
   const std::string stem = format("{}/{}{}-{:08x}", folder, kPrefix, ::getpid(), random);
   return HubFiles{.door = stem + std::string(kDoor),
-                  .control = stem + std::string(kControl),
-                  .announcements = stem + std::string(kAnnouncements)};
+                  .control = stem + std::string(kControl)};
 }
 
 }  // namespace freshet

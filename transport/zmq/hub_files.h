@@ -11,7 +11,6 @@ namespace freshet {
 struct HubFiles {
   std::string door;
   std::string control;
-  std::string announcements;
 
   /// Names that nobody in `folder` uses. Removes on the way what hubs left that died without cleaning up: theirs are
   /// the doors that refuse a connection.

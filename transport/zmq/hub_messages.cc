@@ -21,13 +21,21 @@ concept NamesSession = requires(const T& message) {
 
 void PublisherHub::take_control_messages() {
   for (int i = 0; i < kHubMessagesPerRound; ++i) {
-    auto parts = receive(control_.socket, 2);
-    if (!parts) return on_drained(control_);
+    auto parts = receive(control_.socket, 2, listener_.get());
+    if (!parts) {
+      if (listener_) listener_->on_drained();
+      return;
+    }
     if (parts->size() != 2) {
       rejects_.count("a message is not in two parts", system_clock().now());
       continue;
     }
-    if (!is_admitted(control_, (*parts)[1])) {
+    const protocol::Peer peer = (*parts)[0].to_string();
+    const int connection = listener_ != nullptr ? sender_descriptor((*parts)[1]) : -1;
+    const PeerBudgets::Verdict verdict = budgets_.on_message(peer, connection, system_clock().now());
+    if (verdict == PeerBudgets::Verdict::put_out) put_out(peer, "sends messages without end");
+    if (verdict != PeerBudgets::Verdict::take) continue;
+    if (!is_admitted((*parts)[1])) {
       if (authenticator_ == nullptr) continue;  // Another user of this host; the listener has told.
       rejects_.count(format("a client's key is not on the allow-list any more: {}", sender_key((*parts)[1])),
                      system_clock().now());
@@ -38,70 +46,42 @@ void PublisherHub::take_control_messages() {
       rejects_.count(message.error().message(), system_clock().now());
       continue;
     }
-    const protocol::Peer peer = (*parts)[0].to_string();
     const auto* const ask = std::get_if<protocol::Activate>(&*message);
     if (ask != nullptr && !may_activate(peer, *ask, sender_key((*parts)[1]))) continue;
     route(peer, std::move(*message));
   }
 }
 
-bool PublisherHub::is_admitted(ZmqSocket& socket, const zmq::message_t& message) {
-  const auto listener = listeners_.find(&socket);
+bool PublisherHub::is_admitted(const zmq::message_t& message) {
   if (authenticator_ == nullptr) {
-    if (listener == listeners_.end()) return true;
-    listener->second->tend(system_clock().now());
-    return listener->second->admits(sender_descriptor(message));
+    if (!listener_) return true;
+    listener_->tend(system_clock().now());
+    return listener_->admits(sender_descriptor(message));
   }
   const bool admitted = authenticator_->allows(sender_key(message));
-  if (listener != listeners_.end()) {
+  if (listener_) {
     const int descriptor = sender_descriptor(message);
-    listener->second->tend(system_clock().now());
-    listener->second->note_key(descriptor, sender_key(message));
-    if (!admitted) listener->second->put_out(descriptor);
+    listener_->tend(system_clock().now());
+    listener_->note_key(descriptor, sender_key(message));
+    if (!admitted) listener_->put_out(descriptor);
   }
   return admitted;
 }
 
-void PublisherHub::on_drained(const ZmqSocket& socket) {
-  const auto listener = listeners_.find(&socket);
-  if (listener != listeners_.end()) listener->second->on_drained();
-}
-
-void PublisherHub::tend_listeners() {
+void PublisherHub::tend_listener() {
+  if (!listener_) return;
+  listener_->tend(system_clock().now());
   const std::uint64_t changes = authenticator_ == nullptr ? 0 : authenticator_->changes();
-  const bool changed = std::exchange(list_changes_, changes) != changes;
-  for (const auto& [socket, listener] : listeners_) {
-    listener->tend(system_clock().now());
-    if (changed) listener->put_out_unless([this](const std::string& key) { return authenticator_->allows(key); });
-  }
+  if (std::exchange(list_changes_, changes) == changes) return;
+  listener_->put_out_unless([this](const std::string& key) { return authenticator_->allows(key); });
 }
 
-void PublisherHub::take_subscriptions() {
-  for (int i = 0; i < kHubMessagesPerRound; ++i) {
-    const auto parts = receive(announcements_.socket, 1);
-    if (!parts) return on_drained(announcements_);
-    // Without keys nobody knows which connection a subscription came by. It makes this side repeat itself, no more, and
-    // whoever was not let in has been put out before that.
-    if (parts->empty() || (authenticator_ != nullptr && !is_admitted(announcements_, parts->front()))) continue;
-    const std::string_view text = parts->front().to_string_view();
-    if (!text.starts_with('\x01')) continue;
-    const auto model = models_.find(std::string(text.substr(1)));
-    if (model == models_.end() || !model->second.announced) continue;
-    protocol::Announcement again = *model->second.announced;
-    again.announced_ns = system_clock().now().time_since_epoch().count();
-    announce(again);
-  }
-}
-
-void PublisherHub::announce(const protocol::Announcement& announcement) {
-  const std::vector<std::byte> encoded = protocol::encode(protocol::Message(announcement));
-  // Whoever came since then and may not hear this is put out first.
-  if (const auto listener = listeners_.find(&announcements_); listener != listeners_.end()) {
-    listener->second->tend(system_clock().now());
-  }
-  send(announcements_.socket, announcement.model, encoded);
+void PublisherHub::announce(const protocol::action::Announce& news) {
+  const auto encoded =
+      std::make_shared<const std::vector<std::byte>>(protocol::encode(protocol::Message(news.announcement)));
+  for (const protocol::Peer& peer : news.peers) send_encoded(peer, encoded);
   if (!directory_->carries_announcements()) return;
-  directory_->announce(announcement.model, {reinterpret_cast<const char*>(encoded.data()), encoded.size()});
+  directory_->announce(news.announcement.model, {reinterpret_cast<const char*>(encoded->data()), encoded->size()});
 }
 
 PublisherHub::Model* PublisherHub::model_of(const protocol::Message& message, protocol::SessionId* session) {
@@ -149,17 +129,45 @@ void PublisherHub::route(const protocol::Peer& peer, protocol::Message message) 
 }
 
 void PublisherHub::answer_stat(const protocol::Peer& peer, const protocol::StatRequest& request) {
+  if (!budgets_.may_answer(peer)) {
+    return rejects_.count("a client asks for more bytes than it may", system_clock().now());
+  }
   std::vector<PublisherStat> stats;
   for (const auto& [name, model] : models_) {
-    if (request.model.empty() || request.model == name) stats.push_back(stat_of(model));
+    if (!request.model.empty() && request.model != name) continue;
+    const ModelStanding standing = standing_of(model);
+    standing.put_into(stats.emplace_back(model.owner->stat(standing.sessions)));
   }
   send_to(peer, protocol::StatReply{.json = to_json(stats)});
 }
 
 void PublisherHub::send_to(const protocol::Peer& peer, const protocol::Message& message) {
   if (peer.size() > kPeerBytesMax) return answer_waiter(peer, message);
-  // Dropped when the peer's pipe is full or the peer is gone: it will ask again, or not.
-  send(control_.socket, peer, protocol::encode(message));
+  if (std::holds_alternative<protocol::Grant>(message) && !budgets_.may_answer(peer)) {
+    return rejects_.count("a client asks for more bytes than it may", system_clock().now());
+  }
+  const auto encoded = std::make_shared<const std::vector<std::byte>>(protocol::encode(message));
+  budgets_.on_answer(peer, encoded->size());
+  send_encoded(peer, encoded);
+}
+
+void PublisherHub::send_encoded(const protocol::Peer& peer,
+                                const std::shared_ptr<const std::vector<std::byte>>& encoded) {
+  // Dropped when the peer does not read, or is gone: it will ask again, or not.
+  switch (sends_.send(control_.socket, peer, encoded, *encoded)) {
+    case SendBudget::Sent::no_room: return put_out(peer, "does not read its answers");
+    case SendBudget::Sent::crowded: return put_out(sends_.largest(), "does not read its answers");
+    default: return;
+  }
+}
+
+void PublisherHub::put_out(const protocol::Peer& peer, std::string_view why) {
+  const Time at = system_clock().now();
+  const int connection = budgets_.connection_of(peer);
+  if (listener_ == nullptr || connection < 0) return rejects_.count(format("a client {}", why), at);
+  listener_->tend(at);
+  rejects_.count(format("{} is put out: it {}", listener_->name_of(connection), why), at);
+  listener_->put_out(connection);
 }
 
 }  // namespace freshet

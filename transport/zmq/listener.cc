@@ -30,8 +30,14 @@ std::string reason_of(const SocketMonitor::Event& event) {
 
 }  // namespace
 
-Listener::Listener(ZmqSocket& socket, Neighbours neighbours, std::function<void(int descriptor)> on_end)
-    : socket_(socket), neighbours_(neighbours), on_end_(std::move(on_end)) {}
+Listener::Listener(ZmqSocket& socket, Neighbours neighbours, ArrivalLimits limits,
+                   std::function<void(int descriptor)> on_end)
+    : socket_(socket), neighbours_(neighbours), on_end_(std::move(on_end)), arrivals_(limits) {}
+
+void Listener::watch(std::vector<zmq::pollitem_t>& items) {
+  items.push_back({socket_.monitor->handle(), 0, ZMQ_POLLIN, 0});
+  if (arrivals_.descriptor() >= 0) items.push_back({nullptr, arrivals_.descriptor(), ZMQ_POLLIN, 0});
+}
 
 std::size_t Listener::connections_max() {
   rlimit files{};
@@ -58,6 +64,12 @@ std::string Listener::name_of(const Peer& peer) {
 void Listener::tend(Time now) {
   while (const auto event = socket_.monitor->take()) take(*event, now);
   fresh_.clear();
+  for (const Arrivals::Excess& excess : arrivals_.look()) {
+    rejects_.count(format("{} is put out: {} bytes came from it that are no whole message, or more than are received",
+                          name_of(excess.connection), excess.bytes),
+                   now);
+    put_out(excess.connection);
+  }
 }
 
 void Listener::take(const SocketMonitor::Event& event, Time now) {
@@ -76,6 +88,7 @@ void Listener::take(const SocketMonitor::Event& event, Time now) {
       const auto at = peers_.find(descriptor);
       if (fresh_.contains(descriptor) || (at != peers_.end() && !at->second.admitted)) suspects_.insert(descriptor);
       peers_.erase(descriptor);
+      arrivals_.remove(descriptor);
       if (on_end_) on_end_(descriptor);
       break;
     }
@@ -89,6 +102,7 @@ void Listener::take_in(int descriptor, Time now) {
   const Status admitted = check(descriptor);
   peer.admitted = admitted.has_value();
   peers_[descriptor] = peer;
+  arrivals_.add(descriptor);
   if (admitted) return;
   rejects_.count(format("{}: {} is put out", admitted.error().message(), name_of(peer)), now);
   put_out(descriptor);

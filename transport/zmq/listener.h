@@ -1,8 +1,9 @@
 #pragma once
 
-/// Watches a listening socket: logs strangers whose handshake fails, and puts out who comes when too many are inside,
-/// or who is another user of this host where only this one is admitted. ZeroMQ has no limit on connections, and a
-/// process without descriptors left cannot even be told to stop.
+/// Watches a listening socket: logs strangers whose handshake fails, and puts out who comes when too many are inside, who
+/// is another user of this host where only this one is admitted, and who sends more ahead than is received. ZeroMQ has no
+/// limit on connections, nor on messages that never end, and a process without descriptors or memory left cannot even be
+/// told to stop.
 
 #include <sys/socket.h>
 
@@ -12,10 +13,12 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/clock.h"
 #include "core/result.h"
 #include "transport/security/socket_owner.h"
+#include "transport/zmq/arrivals.h"
 #include "transport/zmq/rejects.h"
 #include "transport/zmq/sockets.h"
 
@@ -26,13 +29,17 @@ class Listener {
  public:
   /// `socket` must outlive it and was bound with a monitor.
   /// `on_end`, if any, is told of each connection that ended, by its descriptor, before that can be another's.
-  explicit Listener(ZmqSocket& socket, Neighbours neighbours, std::function<void(int descriptor)> on_end = {});
+  explicit Listener(ZmqSocket& socket, Neighbours neighbours, ArrivalLimits limits = {},
+                    std::function<void(int descriptor)> on_end = {});
 
-  /// Takes what the monitor reports. Called when handle() is readable, and before anything is done with a message's
+  /// What its owner's loop has to poll beside the socket; tend() is due when any of it is readable.
+  void watch(std::vector<zmq::pollitem_t>& items);
+  /// Takes what the monitor reports, and looks at what came. Called when watch() says so, and before anything is done with a message's
   /// descriptor: whoever sent it may have come, or another may have gone, since the last time. ZeroMQ reports both
   /// before the message can be received, or the descriptor be another's.
   void tend(Time now);
-  void* handle() { return socket_.monitor->handle(); }
+  /// A message was received whole from it, of so many bytes: freshet::receive() tells.
+  void took(int descriptor, std::uint64_t bytes) { arrivals_.took(descriptor, bytes); }
   std::size_t connections() const { return peers_.size(); }
   /// Whether what came by that connection may be heard; if not, it is ended. Ask after tend(), for each message.
   bool admits(int descriptor);
@@ -68,6 +75,7 @@ class Listener {
   const std::function<void(int descriptor)> on_end_;
   const std::size_t connections_max_ = connections_max();
   std::map<int, Peer> peers_;  ///< By descriptor.
+  Arrivals arrivals_;
   /// Descriptors that came in this round of tend(). Whose they are was asked when they may have been closed already,
   /// and been another's; if their end is reported in the same round, that may have been so.
   std::set<int> fresh_;

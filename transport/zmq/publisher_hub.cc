@@ -12,6 +12,8 @@
 
 #include "core/check.h"
 #include "core/format.h"
+#include "transport/activation_request.h"
+#include "transport/publish/subscriber_stat.h"
 #include "transport/serve/channel_servers.h"
 #include "transport/zmq/hub_files.h"
 #include "transport/zmq/this_host.h"
@@ -23,6 +25,11 @@ constexpr std::size_t kModelsMax = 256;
 /// Deltas are kept for whoever asks for the same: a group's members within moments, a group that goes back.
 constexpr std::uint64_t kDeltaCacheBytesMax = std::uint64_t{256} << 20;
 constexpr std::chrono::milliseconds kHubRound{1000};
+/// How a model stands is told after each round where it has few sessions, else not more often than this.
+constexpr std::size_t kSessionsToldAtOnce = 64;
+constexpr Duration kTellingPause = std::chrono::milliseconds(50);
+/// What waits for those who do not read.
+constexpr SendBudget::Limits kSends{.peer_bytes = std::uint64_t{8} << 20, .all_bytes = std::uint64_t{64} << 20};
 
 Time now() { return system_clock().now(); }
 
@@ -58,9 +65,6 @@ Result<std::shared_ptr<PublisherHub>> PublisherHub::open(PublisherHubOptions opt
   FRESHET_ASSIGN(const HubFiles files, HubFiles::choose(directory->folder()));
   FRESHET_ASSIGN(SocketAddress control_address,
                  SocketAddress::parse(options.listen.empty() ? "ipc://" + files.control : options.listen, true, reach));
-  FRESHET_ASSIGN(SocketAddress ipc_announcements, SocketAddress::parse("ipc://" + files.announcements, true));
-  SocketAddress announce_address =
-      control_address.is_tcp() ? control_address.with_any_port() : std::move(ipc_announcements);
   // The door is first: from when its file is there until the process ends, others know the hub's files as living.
   FRESHET_ASSIGN(auto door, shm::DoorHost::open(files.door));
   FRESHET_ASSIGN(zmq::context_t context, make_zmq_context());
@@ -69,7 +73,6 @@ Result<std::shared_ptr<PublisherHub>> PublisherHub::open(PublisherHubOptions opt
     FRESHET_ASSIGN(authenticator, Authenticator::open(context, credentials->allow_file));
   }
   FRESHET_ASSIGN(ZmqSocket control, bind_router(context, std::move(control_address), proof));
-  FRESHET_ASSIGN(ZmqSocket announcements, bind_announcements(context, std::move(announce_address), proof));
   FRESHET_ASSIGN(std::vector<std::string> advertised, advertised_addresses(options, control.address));
   FRESHET_ASSIGN(Wake wake, Wake::open());
   std::shared_ptr<PublisherHub> hub;
@@ -80,7 +83,6 @@ Result<std::shared_ptr<PublisherHub>> PublisherHub::open(PublisherHubOptions opt
                                      .context = std::move(context),
                                      .authenticator = std::move(authenticator),
                                      .control = std::move(control),
-                                     .announcements = std::move(announcements),
                                      .advertised = std::move(advertised),
                                      .door = std::move(door),
                                      .door_path = files.door,
@@ -112,12 +114,10 @@ PublisherHub::PublisherHub(Parts parts)
       context_(std::move(parts.context)),
       authenticator_(std::move(parts.authenticator)),
       control_(std::move(parts.control)),
-      announcements_(std::move(parts.announcements)),
+      sends_(kSends),
       door_(std::move(parts.door)),
       desk_([this](protocol::LeaseId lease) { on_lease_closed(lease); }, kDeltaCacheBytesMax) {
-  for (ZmqSocket* const socket : {&control_, &announcements_}) {
-    if (socket->monitor) listeners_.emplace(socket, std::make_unique<Listener>(*socket, parts.neighbours));
-  }
+  if (control_.monitor) listener_ = std::make_unique<Listener>(control_, parts.neighbours);
   thread_ = std::thread([this] { run(); });
 }
 
@@ -161,12 +161,12 @@ Status PublisherHub::add(ModelOptions options, HubModel& model) {
               .run = options.run,
               .incarnation = options.incarnation,
               .first_number = options.first_number,
-              .announcements = announcements_.address.text(),
               .door = door_path_,
               .host = host_,
               .channels = offers(),
               .token_seed = random_word(),
               .every_queue_versions_max = options.every_queue_versions_max,
+              .believed_number_max = options.believed_number_max,
               .retained_versions = options.keep_versions,
               .activation = options.activation,
           }),
@@ -174,22 +174,31 @@ Status PublisherHub::add(ModelOptions options, HubModel& model) {
           .segments = serve::ServedSegments::make(
               [&model](std::span<const SegmentIndex> segments) { model.on_free(segments); }),
       };
+      tell_standing(options.model, models_.at(options.model));
     }
   });
   return status;
 }
 
 void PublisherHub::remove(const std::string& name) {
-  post_and_wait([&] {
-    const auto at = models_.find(name);
-    if (at == models_.end()) return;
-    door_->close_all_of(at->second.slabs);
-    // Whoever fetches is cut off, so that nothing of the owner's memory is read when this returns.
-    for (const protocol::SessionId session : desk_.sessions_of(*at->second.segments)) cut_off(session);
-    desk_.close_all_of(*at->second.segments);
-    at->second.segments->close();
-    models_.erase(at);
-  });
+  post_and_wait([&] { remove_now(name); });
+}
+
+void PublisherHub::let_go(const std::string& name) {
+  post([this, name] { remove_now(name); });
+}
+
+void PublisherHub::remove_now(const std::string& name) {
+  const auto at = models_.find(name);
+  if (at == models_.end()) return;
+  door_->close_all_of(at->second.slabs);
+  // Whoever fetches is cut off, so that nothing of the owner's memory is read when this returns.
+  for (const protocol::SessionId session : desk_.sessions_of(*at->second.segments)) cut_off(session);
+  desk_.close_all_of(*at->second.segments);
+  at->second.segments->close();
+  models_.erase(at);
+  const MutexLock lock(mutex_);
+  standings_.erase(name);
 }
 
 void PublisherHub::register_memory(Bytes memory) {
@@ -226,7 +235,26 @@ void PublisherHub::commit(const std::string& name, protocol::CommittedVersion ve
     }
     // After the news: a subscriber that hears of it has a way to go until it needs a new slab, and waits for it.
     door_->send_new_slabs();
+    if (const std::uint64_t bytes = model.owner->room_wanted(); bytes > 0) {
+      model.machine->shed_queues(bytes, now());
+      carry_out(model);
+    }
+    tell_standing(name, model);
     announced();
+  });
+}
+
+void PublisherHub::restore(const std::string& name, protocol::CommittedVersion version,
+                           std::vector<shm::SlabReference> slabs, std::vector<SegmentIndex> fresh) {
+  auto shared = std::make_shared<protocol::CommittedVersion>(std::move(version));
+  post([this, name, shared, slabs = std::move(slabs), fresh = std::move(fresh)] {
+    Model& model = models_.at(name);
+    if (model.machine->versions().find(shared->manifest->name.number) != nullptr) return model.owner->on_free(fresh);
+    *model.slabs = slabs;
+    model.segments->add(shared->manifest->owners.owners(), shared->segments, model.owner->bytes_of(shared->segments));
+    FRESHET_CHECK(model.machine->on_restored(std::move(*shared), now()));
+    carry_out(model);
+    door_->send_new_slabs();
   });
 }
 
@@ -257,7 +285,7 @@ void PublisherHub::look_again() {
 }
 
 void PublisherHub::shed_queues(const std::string& name, std::uint64_t bytes) {
-  post_and_wait([&] {
+  post([this, name, bytes] {
     const auto at = models_.find(name);
     if (at == models_.end()) return;
     at->second.machine->shed_queues(bytes, now());
@@ -265,34 +293,69 @@ void PublisherHub::shed_queues(const std::string& name, std::uint64_t bytes) {
   });
 }
 
-PublisherStat PublisherHub::stat(const std::string& name) {
-  PublisherStat stat;
-  post_and_wait([&] {
-    // Not there any more when the name was lost to another publisher.
-    const auto at = models_.find(name);
-    if (at != models_.end()) stat = stat_of(at->second);
-  });
-  return stat;
+std::shared_ptr<const ModelStanding> PublisherHub::standing(const std::string& name) const {
+  {
+    const MutexLock lock(mutex_);
+    const auto at = standings_.find(name);
+    if (at != standings_.end()) return at->second;
+  }
+  // Not there any more when the name was lost to another publisher.
+  return std::make_shared<const ModelStanding>();
+}
+
+ModelStanding PublisherHub::standing_of(const Model& model) {
+  const protocol::Activation& activation = model.machine->activation();
+  const VersionNumber current = activation.current().number;
+  return {.sessions = model.machine->sessions(),
+          .current = current_version(activation.current()),
+          .current_kept = current == 0 || model.machine->versions().find(current) != nullptr,
+          .candidate = activation.candidate(),
+          .activation_failure = activation.last_failure(),
+          .mixed = activation.last_mixed()};
+}
+
+void ModelStanding::put_into(PublisherStat& stat) const {
+  stat.current = current;
+  stat.current_kept = current_kept;
+  stat.candidate = candidate;
+  stat.activation_failure = activation_failure;
+  stat.mixed = mixed;
+}
+
+void PublisherHub::tell_standing(const std::string& name, Model& model) {
+  model.has_changed = false;
+  model.told_at = now();
+  auto standing = std::make_shared<const ModelStanding>(standing_of(model));
+  const MutexLock lock(mutex_);
+  standings_[name].swap(standing);  // The one before goes when the lock is free.
+}
+
+void PublisherHub::tell_standings() {
+  const Time at = now();
+  for (auto& [name, model] : models_) {
+    if (!model.has_changed) continue;
+    const bool is_cheap = model.machine->sessions_count() <= kSessionsToldAtOnce;
+    if (is_cheap || at >= model.told_at + kTellingPause) tell_standing(name, model);
+  }
 }
 
 void PublisherHub::run() {
   std::vector<zmq::pollitem_t> items = {
       {.socket = control_.socket.handle(), .fd = 0, .events = ZMQ_POLLIN, .revents = 0},
-      {.socket = announcements_.socket.handle(), .fd = 0, .events = ZMQ_POLLIN, .revents = 0},
       {.socket = nullptr, .fd = wake_.descriptor(), .events = ZMQ_POLLIN, .revents = 0},
       {.socket = nullptr, .fd = door_->descriptor(), .events = ZMQ_POLLIN, .revents = 0},
   };
-  for (const auto& [socket, listener] : listeners_) items.push_back({listener->handle(), 0, ZMQ_POLLIN, 0});
+  if (listener_) listener_->watch(items);
   // Without a context nobody can be served any more, but tasks must still end.
   while (!stopping_) {
     if (!poll(items, time_to_next_tick())) rejects_.count("the poll failed", now());
     run_tasks();
     // First: a message's descriptor is one that the listener has heard of.
-    tend_listeners();
+    tend_listener();
     take_control_messages();
-    take_subscriptions();
     take_door_events();
     tick();
+    tell_standings();
   }
   run_tasks();
 }
@@ -301,7 +364,8 @@ std::chrono::milliseconds PublisherHub::time_to_next_tick() const {
   const Time from = now();
   std::chrono::milliseconds wait = kHubRound;
   for (const auto& [name, model] : models_) {
-    const Time next = model.machine->next_tick();
+    Time next = model.machine->next_tick();
+    if (model.has_changed) next = std::min(next, model.told_at + kTellingPause);
     // Compared before subtracting: a machine without a plan names the end of time.
     if (next >= from + wait) continue;
     wait = std::max(std::chrono::milliseconds(0), std::chrono::ceil<std::chrono::milliseconds>(next - from));
@@ -358,12 +422,12 @@ void PublisherHub::tick() {
 }
 
 void PublisherHub::carry_out(Model& model) {
+  model.has_changed = true;
   for (auto& action : model.machine->take_actions()) {
     if (auto* send_action = std::get_if<protocol::action::Send>(&action)) {
       send_to(send_action->peer, send_action->message);
     } else if (auto* news = std::get_if<protocol::action::Announce>(&action)) {
-      announce(news->announcement);
-      model.announced = std::move(news->announcement);
+      announce(*news);
     } else if (auto* free = std::get_if<protocol::action::Free>(&action)) {
       model.segments->free(free->segments);
     } else if (auto* lease = std::get_if<protocol::action::OpenLease>(&action)) {

@@ -2,8 +2,8 @@
 
 /// The publisher's loop: the shell around PublisherMachine. One thread polls a ROUTER socket (control), the door
 /// (descriptors of slabs) and a queue of tasks from other threads, hands everything to the machine of the model that it
-/// is meant for, and carries out the machine's actions. Announcements go out through an XPUB socket; whoever subscribes
-/// is told the last one again, so that none is missed between two connections of which one is quicker.
+/// is meant for, and carries out the machine's actions. Announcements go out over the control socket too, to those who
+/// said Hello: there is no socket that strangers could subscribe to.
 ///
 /// A hub serves one model or several. Messages that are malformed, or meant for nobody here, are counted and dropped;
 /// so are those of a client that was taken off the allow-list.
@@ -26,7 +26,9 @@
 #include "transport/shm/door_host.h"
 #include "transport/wake.h"
 #include "transport/zmq/listener.h"
+#include "transport/zmq/peer_budgets.h"
 #include "transport/zmq/rejects.h"
+#include "transport/zmq/send_budget.h"
 #include "transport/zmq/sockets.h"
 
 namespace freshet {
@@ -48,9 +50,25 @@ class HubModel {
   /// What the directory was last seen to have, if somebody else can change it there; all zero otherwise. Cheap.
   virtual protocol::Current recorded() const { return {}; }
   virtual PublisherStat stat(const std::vector<protocol::PublisherMachine::SessionStat>& sessions) const = 0;
+  /// How many bytes should be free and are not, so that the next version finds room: asked after each commit.
+  virtual std::uint64_t room_wanted() const { return 0; }
 };
 
-/// Any thread, but for what is marked.
+/// How a model stood when its hub's thread last looked, which is when something last happened, or 50 ms later where
+/// there are many subscribers.
+struct ModelStanding {
+  std::vector<protocol::PublisherMachine::SessionStat> sessions;
+  CurrentVersion current;
+  bool current_kept = true;
+  VersionNumber candidate = 0;
+  std::string activation_failure;
+  Duration mixed{};
+
+  void put_into(PublisherStat& stat) const;
+};
+
+/// Any thread, but for what is marked. Whoever publishes waits for the hub's thread in add() and remove(), and with a
+/// deadline in activate(), and nowhere else: that thread serves strangers.
 class PublisherHub {
  public:
   static Result<std::shared_ptr<PublisherHub>> open(PublisherHubOptions options);
@@ -74,25 +92,33 @@ class PublisherHub {
     std::size_t every_queue_versions_max = 64;
     protocol::Activation::Options activation;
     std::size_t keep_versions = 1;
+    VersionNumber believed_number_max = protocol::kNumbersBelieved;  ///< As PublisherMachine::Options.
   };
   /// `model` must stay until remove() has returned. already_exists when the hub has one of that name.
   Status add(ModelOptions options, HubModel& model);
   /// Closes the doors of its subscribers, who keep what they have mapped. Returns when the loop has let go of it.
   void remove(const std::string& model);
+  /// The same, and returns at once: `model`'s owner still has to remove() it.
+  void let_go(const std::string& model);
 
   /// Makes a version the newest and announces it; `announced` is called on the hub's thread afterwards. `slabs` are all
   /// that exist, their descriptors open until remove().
   void commit(const std::string& model, protocol::CommittedVersion version, std::vector<shm::SlabReference> slabs,
               std::function<void()> announced);
+  /// A relay: it serves that older version again, and so can others. `fresh`: its segments that the hub has not heard of;
+  /// they are free again at once where it has the version anyway.
+  void restore(const std::string& model, protocol::CommittedVersion version, std::vector<shm::SlabReference> slabs,
+               std::vector<SegmentIndex> fresh);
   /// A relay: that version is being fetched, and can be fetched from here as it comes (PublisherMachine::on_coming).
   void coming(const std::string& model, protocol::CommittedVersion version,
               std::shared_ptr<serve::ComingVersion> coming);
   void not_coming(const std::string& model, VersionNumber number);
   /// More of it is there.
   void look_again();
-  /// Gives up queued versions until `bytes` were freed or nothing is left to give up; returns when that was done.
+  /// Gives up queued versions until `bytes` were freed or nothing is left to give up; returns before that is done.
   void shed_queues(const std::string& model, std::uint64_t bytes);
-  PublisherStat stat(const std::string& model);
+  /// Waits for nobody. Never null.
+  std::shared_ptr<const ModelStanding> standing(const std::string& model) const FRESHET_EXCLUDES(mutex_);
 
   /// Memory that versions will lie in, for the channels that want to know it once; and before it is unmapped, after
   /// remove(). Any thread; may take as long as pinning it does.
@@ -100,8 +126,11 @@ class PublisherHub {
   void forget_memory(const std::vector<Bytes>& memory);
   std::vector<channel::ChannelStat> channel_stats() const;
 
-  /// As if it had come over the control socket; waits for the answer. Not from the hub's thread.
-  Result<protocol::Activated> activate(protocol::Activate request, Duration at_most);
+  /// As if it had come over the control socket, made from what is current there and then; waits for the answer. Not from
+  /// the hub's thread.
+  Result<protocol::Activated> activate(
+      const std::string& model, std::function<Result<protocol::Activate>(const protocol::Current& current)> make_request,
+      Duration at_most);
   /// What the directory has now, or why that is not known.
   void current_swapped(const std::string& model, Result<protocol::Current> record);
   /// For a model that follows another publisher: what is current there.
@@ -113,8 +142,9 @@ class PublisherHub {
     std::unique_ptr<protocol::PublisherMachine> machine;
     std::shared_ptr<shm::SlabList> slabs;
     std::shared_ptr<serve::ServedSegments> segments;
-    std::optional<protocol::Announcement> announced;  ///< The last one.
-    std::shared_ptr<serve::ComingVersion> coming;     ///< Null when nothing is.
+    std::shared_ptr<serve::ComingVersion> coming;  ///< Null when nothing is.
+    bool has_changed = true;                       ///< Since its standing was told.
+    Time told_at{};
   };
 
   /// What open() made, all that can fail.
@@ -124,7 +154,6 @@ class PublisherHub {
     zmq::context_t context;
     std::unique_ptr<Authenticator> authenticator;
     ZmqSocket control;
-    ZmqSocket announcements;
     std::vector<std::string> advertised;
     std::unique_ptr<shm::DoorHost> door;
     std::string door_path;
@@ -141,18 +170,19 @@ class PublisherHub {
   std::chrono::milliseconds time_to_next_tick() const;
   void run_tasks() FRESHET_EXCLUDES(mutex_);
   void take_control_messages();
-  bool is_admitted(ZmqSocket& socket, const zmq::message_t& message);
-  void on_drained(const ZmqSocket& socket);
+  bool is_admitted(const zmq::message_t& message);
   /// Ends the connections of those who were taken off the allow-list.
-  void tend_listeners();
-  void take_subscriptions();
-  void announce(const protocol::Announcement& announcement);
+  void tend_listener();
+  void announce(const protocol::action::Announce& news);
   void route(const protocol::Peer& peer, protocol::Message message);
   /// False: it was answered that it may not.
   bool may_activate(const protocol::Peer& peer, const protocol::Activate& request, std::string_view key);
   void activate(const protocol::Peer& peer, const protocol::Activate& request);
   void answer_waiter(const protocol::Peer& peer, const protocol::Message& message);
-  PublisherStat stat_of(const Model& model) const;
+  void remove_now(const std::string& name);
+  static ModelStanding standing_of(const Model& model);
+  void tell_standing(const std::string& name, Model& model) FRESHET_EXCLUDES(mutex_);
+  void tell_standings();
   void answer_stat(const protocol::Peer& peer, const protocol::StatRequest& request);
   Model* model_of(const protocol::Message& message, protocol::SessionId* session);
   void take_door_events();
@@ -164,6 +194,9 @@ class PublisherHub {
   void on_lease_closed(protocol::LeaseId lease);  ///< Any thread.
   std::vector<protocol::ChannelOffer> offers() const;
   void send_to(const protocol::Peer& peer, const protocol::Message& message);
+  void send_encoded(const protocol::Peer& peer, const std::shared_ptr<const std::vector<std::byte>>& encoded);
+  /// Ends its connection, where that is known and not this user's own socket file.
+  void put_out(const protocol::Peer& peer, std::string_view why);
 
   // Constant after construction.
   const ForkMark mark_;
@@ -178,20 +211,22 @@ class PublisherHub {
   zmq::context_t context_;
   const std::unique_ptr<Authenticator> authenticator_;  ///< Null without keys.
   ZmqSocket control_;
-  ZmqSocket announcements_;
-  std::map<const ZmqSocket*, std::unique_ptr<Listener>> listeners_;  ///< Of the sockets that are tcp.
-  std::uint64_t list_changes_ = 0;                                   ///< That were looked at.
+  std::unique_ptr<Listener> listener_;  ///< Of a control socket that is tcp.
+  SendBudget sends_;
+  PeerBudgets budgets_{{}};
+  std::uint64_t list_changes_ = 0;  ///< That were looked at.
   std::unique_ptr<shm::DoorHost> door_;
   std::map<std::string, Model> models_;
   struct Waiter;
   std::map<protocol::Peer, std::shared_ptr<Waiter>> waiters_;  ///< Of this process, for an Activated.
-  std::uint64_t waiters_made_ = 0;
   serve::FetchDesk desk_;
   std::vector<std::unique_ptr<channel::ChannelServer>> channels_;  ///< They answer from the desk, so they go first.
   Rejects rejects_{"control socket"};
 
-  Mutex mutex_;
+  mutable Mutex mutex_;
   std::vector<std::function<void()>> tasks_ FRESHET_GUARDED_BY(mutex_);
+  std::map<std::string, std::shared_ptr<const ModelStanding>> standings_ FRESHET_GUARDED_BY(mutex_);
+  std::atomic<std::uint64_t> waiters_made_{0};
   std::atomic<bool> stopping_{false};
   std::thread thread_;
 };

@@ -5,28 +5,28 @@
 #include "core/format.h"
 #include "transport/protocol/messages.h"
 #include "transport/zmq/handshakes.h"
+#include "transport/zmq/listener.h"
 
 namespace freshet {
 namespace {
 
-/// Messages waiting for one peer. A subscriber asks for one version at a time, so an honest pipe is nearly empty.
+/// Messages waiting to be sent to one peer. A subscriber asks for one version at a time, so an honest pipe is nearly
+/// empty.
 constexpr int kPipeMessagesMax = 64;
-constexpr int kAnnouncementsMax = 1024;
-constexpr std::size_t kAnnouncementBytesMax = 64 * 1024;
 constexpr int kReconnectMs = 20;
 constexpr int kReconnectMsMax = 500;
 
 /// A stranger that connects and says nothing is put out.
 constexpr int kHandshakeMsMax = 3000;
-/// ZeroMQ's own pings, below our protocol's: a connection without an answer is given up, and made anew. Longer than our
-/// own second, since one large message on a slow line holds an answer up, and a lost packet costs a second by itself.
-constexpr int kHeartbeatMs = 250;
-constexpr int kHeartbeatMsMax = 3000;
+/// The kernel's own care for connections whose other end vanished: 13 s when nothing is on its way, else 15.
 constexpr int kKeepAliveIdleSeconds = 10;
 constexpr int kKeepAliveProbes = 3;
+constexpr int kUnacknowledgedMsMax = 15'000;
 constexpr int kBacklog = 256;
 /// What CURVE adds to a message (a command's name, a nonce, a proof), where ZeroMQ's limit counts it.
 constexpr std::int64_t kCurveBytes = 64;
+/// What a part of a message takes on the wire beside its bytes, at most: its length and flags, and what CURVE adds.
+constexpr std::uint64_t kPartBytes = 9 + 33;
 /// Not empty, so that the Authenticator is asked.
 constexpr const char* kDomain = "freshet";
 /// Not ZMQ_EVENT_ACCEPT_FAILED: where descriptors run out there are millions of those a minute.
@@ -53,12 +53,11 @@ void limit_messages(zmq::socket_t& socket, std::size_t bytes_max, const Credenti
 
 /// What a network needs and a Unix socket does not: there the kernel tells who is gone.
 void set_up_tcp(zmq::socket_t& socket) {
-  socket.set(zmq::sockopt::heartbeat_ivl, kHeartbeatMs);
-  socket.set(zmq::sockopt::heartbeat_timeout, kHeartbeatMsMax);
   socket.set(zmq::sockopt::tcp_keepalive, 1);
   socket.set(zmq::sockopt::tcp_keepalive_idle, kKeepAliveIdleSeconds);
   socket.set(zmq::sockopt::tcp_keepalive_intvl, 1);
   socket.set(zmq::sockopt::tcp_keepalive_cnt, kKeepAliveProbes);
+  socket.set(zmq::sockopt::tcp_maxrt, kUnacknowledgedMsMax);
 }
 
 /// Runs `set_up` on a new socket and turns what it throws into an error. `events` are watched, none for 0.
@@ -70,6 +69,8 @@ Result<ZmqSocket> make_socket(zmq::context_t& context, zmq::socket_type type, So
     socket.set(zmq::sockopt::linger, 0);
     socket.set(zmq::sockopt::ipv6, address.is_ipv6());
     socket.set(zmq::sockopt::handshake_ivl, kHandshakeMsMax);
+    socket.set(zmq::sockopt::heartbeat_ivl, 0);
+    socket.set(zmq::sockopt::rcvhwm, 0);
     if (address.is_tcp()) set_up_tcp(socket);
     if (credentials != nullptr) prove_as(socket, *credentials);
     std::optional<SocketMonitor> monitor;
@@ -141,19 +142,9 @@ Result<ZmqSocket> bind_router(zmq::context_t& context, SocketAddress address, co
   return make_listener(context, zmq::socket_type::router, std::move(address), credentials, [&](zmq::socket_t& socket) {
     limit_messages(socket, protocol::kRequestBytesMax, credentials);
     socket.set(zmq::sockopt::sndhwm, kPipeMessagesMax);
-    socket.set(zmq::sockopt::rcvhwm, kPipeMessagesMax);
     // A second peer that claims an identity is refused, and news for one that is gone or full is dropped.
     socket.set(zmq::sockopt::router_handover, false);
     socket.set(zmq::sockopt::router_mandatory, false);
-  });
-}
-
-Result<ZmqSocket> bind_announcements(zmq::context_t& context, SocketAddress address,
-                                     const ServerCredentials* credentials) {
-  return make_listener(context, zmq::socket_type::xpub, std::move(address), credentials, [&](zmq::socket_t& socket) {
-    socket.set(zmq::sockopt::xpub_verbose, true);
-    limit_messages(socket, kAnnouncementBytesMax, credentials);
-    socket.set(zmq::sockopt::sndhwm, kAnnouncementsMax);
   });
 }
 
@@ -162,27 +153,14 @@ Result<ZmqSocket> connect_dealer(zmq::context_t& context, SocketAddress address,
                         [&](zmq::socket_t& socket) {
                           limit_messages(socket, protocol::kMessageBytesMax, credentials);
                           socket.set(zmq::sockopt::sndhwm, kPipeMessagesMax);
-                          socket.set(zmq::sockopt::rcvhwm, kPipeMessagesMax);
-                        });
-}
-
-Result<ZmqSocket> connect_announcements(zmq::context_t& context, SocketAddress address, const std::string& topic,
-                                        const ClientCredentials* credentials) {
-  return make_connector(context, zmq::socket_type::sub, std::move(address), credentials, kHandshakeEvents,
-                        [&](zmq::socket_t& socket) {
-                          limit_messages(socket, kAnnouncementBytesMax, credentials);
-                          socket.set(zmq::sockopt::rcvhwm, kAnnouncementsMax);
-                          socket.set(zmq::sockopt::subscribe, topic);
                         });
 }
 
 Result<ZmqSocket> bind_data(zmq::context_t& context, SocketAddress address, const ServerCredentials* credentials,
                             const DataLimits& limits) {
   return make_listener(context, zmq::socket_type::router, std::move(address), credentials, [&](zmq::socket_t& socket) {
-    socket.set(zmq::sockopt::heartbeat_ivl, 0);
     limit_messages(socket, limits.message_bytes_max, credentials);
     socket.set(zmq::sockopt::sndhwm, limits.sent_max);
-    socket.set(zmq::sockopt::rcvhwm, limits.received_max);
     socket.set(zmq::sockopt::router_handover, false);
     socket.set(zmq::sockopt::router_mandatory, true);
   });
@@ -192,10 +170,8 @@ Result<ZmqSocket> connect_data(zmq::context_t& context, SocketAddress address, c
                                const DataLimits& limits) {
   return make_connector(context, zmq::socket_type::dealer, std::move(address), credentials,
                         kHandshakeEvents | ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_CLOSED, [&](zmq::socket_t& socket) {
-                          socket.set(zmq::sockopt::heartbeat_ivl, 0);
                           limit_messages(socket, limits.message_bytes_max, credentials);
                           socket.set(zmq::sockopt::sndhwm, limits.sent_max);
-                          socket.set(zmq::sockopt::rcvhwm, limits.received_max);
                           socket.set(zmq::sockopt::reconnect_ivl, -1);
                         });
 }
@@ -206,18 +182,22 @@ int descriptor_of(void* socket) {
   return ::zmq_getsockopt(socket, ZMQ_FD, &descriptor, &size) == 0 ? descriptor : -1;
 }
 
-std::optional<std::vector<zmq::message_t>> receive(zmq::socket_t& socket, std::size_t parts_max) {
+std::optional<std::vector<zmq::message_t>> receive(zmq::socket_t& socket, std::size_t parts_max, Listener* listener) {
   try {
     std::vector<zmq::message_t> parts;
-    bool too_many = false;
-    for (bool more = true; more;) {
+    std::size_t taken = 0;
+    std::uint64_t bytes = 0;
+    int sender = -1;
+    for (bool more = true; more; ++taken) {
       zmq::message_t part;
       if (!socket.recv(part, zmq::recv_flags::dontwait)) return std::nullopt;
       more = part.more();
-      if (parts.size() == parts_max) too_many = true;
-      if (!too_many) parts.push_back(std::move(part));
+      bytes += part.size() + kPartBytes;
+      if (listener != nullptr && taken == 1) sender = sender_descriptor(part);
+      if (taken < parts_max) parts.push_back(std::move(part));
     }
-    if (too_many) parts.clear();
+    if (listener != nullptr) listener->took(sender, bytes);
+    if (taken > parts_max) parts.clear();
     return parts;
   } catch (const zmq::error_t&) {
     return std::nullopt;

@@ -3,6 +3,12 @@
 /// ZeroMQ sockets as the shells use them: never blocking, with limits on everything, and with errors as values (cppzmq
 /// throws; nothing of that leaves these functions). A message that does not fit into a full pipe is dropped: every
 /// protocol above repeats itself.
+///
+/// Two rules keep libzmq (4.3.4) alive whatever a peer does:
+///   - No socket limits the messages that wait to be received (RCVHWM). Past such a limit libzmq stops reading; a
+///     connection that breaks while it is stopped stays half-dead, and the next thing to be written there, a heartbeat or
+///     the answer to a peer's own PING, fails an assertion. What a peer may send ahead is bounded in bytes, by Listener.
+///   - No socket has ZMTP's heartbeats. The protocols above have their own, which also notice a stopped process.
 
 #include <optional>
 #include <string>
@@ -17,6 +23,8 @@
 #include "transport/zmq/monitor.h"
 
 namespace freshet {
+
+class Listener;
 
 /// Each belongs to one loop thread. Movable, but not assignable: see SocketMonitor.
 struct ZmqSocket {
@@ -34,24 +42,15 @@ Result<zmq::context_t> make_zmq_context();
 /// know the public key and are admitted by the context's Authenticator get in.
 Result<ZmqSocket> bind_router(zmq::context_t& context, SocketAddress address,
                               const ServerCredentials* credentials = nullptr);
-/// An XPUB socket: it hears of every subscription, a byte 1 and the topic, so that whoever comes late can be told the
-/// news that went by while it came.
-Result<ZmqSocket> bind_announcements(zmq::context_t& context, SocketAddress address,
-                                     const ServerCredentials* credentials = nullptr);
 Result<ZmqSocket> connect_dealer(zmq::context_t& context, SocketAddress address,
                                  const ClientCredentials* credentials = nullptr);
-/// Takes the announcements of `topic` and of topics that start with it: the receiver compares.
-Result<ZmqSocket> connect_announcements(zmq::context_t& context, SocketAddress address, const std::string& topic,
-                                        const ClientCredentials* credentials = nullptr);
 
-/// For bulk data: what may come, since what goes is bounded by who sends it.
+/// For bulk data.
 struct DataLimits {
-  std::size_t message_bytes_max = 0;
-  int received_max = 0;  ///< Messages of one peer that wait to be read.
-  int sent_max = 0;      ///< That wait to be sent to one peer; 0: as many as there are.
+  std::size_t message_bytes_max = 0;  ///< Of one part. What else may come is for a Listener to bound.
+  int sent_max = 0;                   ///< Messages that wait to be sent to one peer; 0: as many as there are.
 };
-/// A ROUTER whose sends fail for a peer that is gone, and a DEALER that does not connect again. They do not ping: a
-/// slow line may need longer for one message than a ping may take.
+/// A ROUTER whose sends fail for a peer that is gone, and a DEALER that does not connect again.
 Result<ZmqSocket> bind_data(zmq::context_t& context, SocketAddress address, const ServerCredentials* credentials,
                             const DataLimits& limits);
 Result<ZmqSocket> connect_data(zmq::context_t& context, SocketAddress address, const ClientCredentials* credentials,
@@ -62,8 +61,9 @@ Result<ZmqSocket> connect_data(zmq::context_t& context, SocketAddress address, c
 int descriptor_of(void* socket);
 
 /// All parts of the next message, or nothing when there is none. At most `parts_max` are kept; a longer one comes as
-/// empty.
-std::optional<std::vector<zmq::message_t>> receive(zmq::socket_t& socket, std::size_t parts_max);
+/// empty. `listener`, if any, is the socket's: it is told what was taken.
+std::optional<std::vector<zmq::message_t>> receive(zmq::socket_t& socket, std::size_t parts_max,
+                                                   Listener* listener = nullptr);
 
 /// Sends `head` (when not empty) and `body` as one message. False when it was dropped.
 bool send(zmq::socket_t& socket, const std::string& head, Bytes body);

@@ -23,7 +23,8 @@ std::string to_json(const std::vector<PublisherStat>& models) {
                              {"member", subscriber.member},
                              {"epoch", subscriber.epoch},
                              {"staged", subscriber.staged},
-                             {"failed", subscriber.failed}});
+                             {"failed", subscriber.failed},
+                             {"behind", subscriber.behind}});
     }
     list.push_back({{"model", model.model},
                     {"newest", model.newest},

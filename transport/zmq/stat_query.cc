@@ -1,7 +1,9 @@
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "core/format.h"
 #include "transport/ask_stat.h"
+#include "transport/protocol/messages.h"
 #include "transport/publisher.h"
 #include "transport/zmq/address.h"
 
@@ -83,6 +85,9 @@ bool read_subscriber(const json& object, SubscriberStat& stat) {
   reader.read("epoch", stat.epoch);
   reader.read("staged", stat.staged);
   reader.read("failed", stat.failed);
+  std::uint64_t behind = 0;
+  reader.read("behind", behind);
+  stat.behind = static_cast<std::uint32_t>(std::min<std::uint64_t>(behind, protocol::kBehindMax));
   if (const json* held = reader.list("held")) {
     for (const json& number : *held) {
       if (!number.is_number_unsigned()) return false;

@@ -289,7 +289,7 @@ Result<std::unique_ptr<ChannelClient>> open_zmq_client(const std::string& addres
   FRESHET_ASSIGN(zmq::context_t context, make_zmq_context());
   FRESHET_ASSIGN(ZmqSocket socket,
                  connect_data(context, std::move(parsed), proof,
-                              {.message_bytes_max = zmq_channel::kToClientBytesMax, .received_max = 64}));
+                              {.message_bytes_max = zmq_channel::kToClientBytesMax}));
   FRESHET_TRY(zmq_channel::watch(epoll.get(), timer.get()));
   FRESHET_TRY(zmq_channel::watch(epoll.get(), descriptor_of(socket.socket.handle())));
   FRESHET_TRY(zmq_channel::watch(epoll.get(), descriptor_of(socket.monitor->handle())));

@@ -20,6 +20,8 @@ namespace zmq_channel {
 namespace {
 
 constexpr int kMessagesPerRound = 256;
+/// What a client may have on its way here and not taken yet.
+constexpr ArrivalLimits kArrivals{.connection_bytes = 2 * kToServerBytesMax, .all_bytes = 4 * kToServerBytesMax};
 /// To one peer before the next has its turn.
 constexpr int kSendsPerTurn = 4;
 constexpr std::chrono::milliseconds kServerRound{60'000};
@@ -116,13 +118,13 @@ Server::Server(FetchSource& source, const ZmqServerOptions& options, Parts parts
       context_(std::move(parts.context)),
       authenticator_(std::move(parts.authenticator)),
       socket_(std::move(parts.socket)),
-      listener_(socket_, options.credentials ? Neighbours::all : options.neighbours,
+      listener_(socket_, options.credentials ? Neighbours::all : options.neighbours, kArrivals,
                 [this](int descriptor) { forget(descriptor); }) {}
 
 void Server::run() {
   std::vector<zmq::pollitem_t> items = {{socket_.socket.handle(), 0, ZMQ_POLLIN, 0},
-                                        {listener_.handle(), 0, ZMQ_POLLIN, 0},
                                         {nullptr, wake_.descriptor(), ZMQ_POLLIN, 0}};
+  listener_.watch(items);
   bool more = false;
   while (!stopping_) {
     poll(items, more ? std::chrono::milliseconds(0) : time_to_sleep(system_clock().now()));
@@ -153,7 +155,7 @@ void Server::take_commands() {
 
 void Server::take_messages() {
   for (int i = 0; i < kMessagesPerRound; ++i) {
-    const auto parts = receive(socket_.socket, 2);
+    const auto parts = receive(socket_.socket, 2, &listener_);
     if (!parts) return listener_.on_drained();
     const Time now = system_clock().now();
     if (parts->size() == 2) {
@@ -287,7 +289,7 @@ Result<std::unique_ptr<ChannelServer>> open_zmq_server(FetchSource& source, cons
     FRESHET_ASSIGN(authenticator, Authenticator::open(context, proof->allow_file));
   }
   FRESHET_ASSIGN(ZmqSocket socket, bind_data(context, std::move(address), proof,
-                                             {.message_bytes_max = zmq_channel::kToServerBytesMax, .received_max = 8}));
+                                             {.message_bytes_max = zmq_channel::kToServerBytesMax}));
   FRESHET_ASSIGN(Wake wake, Wake::open());
   auto server =
       std::make_unique<zmq_channel::Server>(source, options,

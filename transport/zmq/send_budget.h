@@ -1,0 +1,49 @@
+#pragma once
+
+/// Sends by a ROUTER socket, and knows how many bytes wait for each peer until ZeroMQ has handed them to the kernel:
+/// ZeroMQ's own limit (SNDHWM) counts messages, whatever their size. One thread at a time; outlives its socket or not.
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <zmq.hpp>
+
+#include "core/tensor.h"
+
+namespace freshet {
+
+class SendBudget {
+ public:
+  struct Limits {
+    std::uint64_t peer_bytes = 0;  ///< A message is sent all the same when nothing else waits for its peer.
+    std::uint64_t all_bytes = 0;   ///< For all peers together; likewise.
+  };
+  explicit SendBudget(Limits limits);
+
+  enum class Sent : std::uint8_t {
+    yes,
+    no_room,  ///< The peer does not read what waits for it.
+    crowded,  ///< All peers together do not; largest() has most of it.
+    no_peer,  ///< It is gone, or its pipe is full; told by sockets that say so (ROUTER_MANDATORY).
+  };
+  /// `owner` keeps `body` until ZeroMQ has done with it, on any thread.
+  Sent send(zmq::socket_t& router, const std::string& peer, std::shared_ptr<const void> owner, Bytes body);
+
+  std::uint64_t waiting(const std::string& peer) const;
+  std::string largest() const;
+  std::uint64_t waiting() const { return all_->load(std::memory_order_relaxed); }
+
+ private:
+  using Count = std::atomic<std::uint64_t>;
+  struct Lent;
+  void forget_idle();
+
+  const Limits limits_;
+  const std::shared_ptr<Count> all_;
+  std::map<std::string, std::shared_ptr<Count>> peers_;  ///< Those that something waits for, and a few more.
+  std::size_t look_at_ = 0;                              ///< So many peers, and the idle ones are forgotten.
+};
+
+}  // namespace freshet
