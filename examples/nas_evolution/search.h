@@ -32,7 +32,8 @@ struct SearchOptions {
 /// What the best candidate so far goes by: "candidate-174@best". An alias keeps its version from being retired.
 inline constexpr const char* kBestAlias = "best";
 
-/// The candidates of a search in that repository, each a model; of an earlier run, since names are drawn anew in each.
+/// How many models of such names that repository has: candidates that an earlier search left, its population and its
+/// best one. Those that were retired do not count.
 Result<std::uint64_t> candidates_in(const Repository& repository, const std::string& prefix);
 
 /// Sums over all candidates.
