@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <map>
+#include <memory>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -18,6 +20,7 @@
 #include "transport/wake.h"
 #include "transport/zmq/listener.h"
 #include "transport/zmq/rejects.h"
+#include "transport/zmq/send_budget.h"
 #include "transport/zmq/sockets.h"
 #include "transport/zmq/this_host.h"
 
@@ -31,6 +34,9 @@ constexpr int kRepliesMax = 128;
 /// What a client may have on its way here and not taken yet: its largest message, and windows of several uploads.
 constexpr ArrivalLimits kArrivals{.connection_bytes = kMessageBytesMax + (std::uint64_t{128} << 20),
                                   .all_bytes = kMessageBytesMax + (std::uint64_t{512} << 20)};
+/// Answers that wait for clients. One that asks and does not read is put out; where all together have too many waiting,
+/// the one with the most is. An honest client has up to 64 calls, of 4 MiB each, and reads while it asks.
+constexpr SendBudget::Limits kAnswers{.peer_bytes = std::uint64_t{128} << 20, .all_bytes = std::uint64_t{192} << 20};
 constexpr std::chrono::milliseconds kTick{1000};
 constexpr std::size_t kReadersMax = 8;
 /// A put holds the writers' turn while it works; the others of these prepare theirs meanwhile.
@@ -38,8 +44,6 @@ constexpr std::size_t kWriters = 4;
 constexpr std::size_t kSlow = 2;
 
 Time now() { return system_clock().now(); }
-
-void free_encoded(void*, void* hint) { delete static_cast<Encoded*>(hint); }
 
 class Server final : public RepositoryServer {
  public:
@@ -96,6 +100,8 @@ class Server final : public RepositoryServer {
   void carry_out(action::Store& store);
   void carry_out(action::EndSession& end);
   void send(const Peer& peer, Encoded message);
+  /// Ends a client that does not read: its session here, and its connection where that is tcp.
+  void put_out(const Peer& peer);
   Workers& lane(wire::Ask kind);
   void post(Worked worked) FRESHET_EXCLUDES(mutex_);  ///< Any thread.
 
@@ -115,6 +121,8 @@ class Server final : public RepositoryServer {
   std::uint64_t list_changes_ = 0;      ///< That were looked at.
   ServerMachine machine_;
   std::vector<Peer> gone_;  ///< Found out while sending.
+  SendBudget answers_{kAnswers};
+  std::map<Peer, int> connections_;  ///< Of a socket that is tcp: by which descriptor a client speaks.
   Rejects rejects_{"repository server"};
 
   std::atomic<std::size_t> clients_{0};
@@ -147,8 +155,10 @@ Server::Server(Repository& repository, const RepositoryServerOptions& options, P
       machine_({.clients_max = options.clients_max, .upload_bytes_max = options.upload_bytes_max},
                random_u64(system_env())) {
   if (socket_.monitor) {
-    listener_ = std::make_unique<Listener>(socket_, neighbours_admitted(options.security, authenticator_ != nullptr),
-                                           kArrivals);
+    listener_ = std::make_unique<Listener>(
+        socket_, neighbours_admitted(options.security, authenticator_ != nullptr), kArrivals, [this](int descriptor) {
+          std::erase_if(connections_, [descriptor](const auto& entry) { return entry.second == descriptor; });
+        });
   }
 }
 
@@ -261,6 +271,7 @@ void Server::take_messages() {
       machine_.on_bye(peer);
       continue;
     }
+    if (listener_) connections_[peer] = sender_descriptor((*parts)[1]);
     take(peer, *parts);
   }
   // What is left is looked at in the next round, which begins at once.
@@ -416,16 +427,27 @@ void Server::carry_out(action::Credit& credit) {
 }
 
 void Server::send(const Peer& peer, Encoded message) {
-  try {
-    auto* const held = new Encoded(std::move(message));
-    zmq::message_t body(held->data(), held->size(), free_encoded, held);
-    const auto to_it = zmq::send_flags::dontwait | zmq::send_flags::sndmore;
-    // Full of replies that it does not read: one that is not sent would be waited for.
-    const bool has_room = socket_.socket.send(zmq::buffer(peer), to_it).has_value();
-    if (!has_room || !socket_.socket.send(body, zmq::send_flags::dontwait)) gone_.push_back(peer);
-  } catch (const zmq::error_t&) {
-    gone_.push_back(peer);
+  const auto held = std::make_shared<const Encoded>(std::move(message));
+  const Bytes body(reinterpret_cast<const std::byte*>(held->data()), held->size());
+  switch (answers_.send(socket_.socket, peer, held, body)) {
+    case SendBudget::Sent::yes: return;
+    case SendBudget::Sent::no_peer: return gone_.push_back(peer);
+    // An answer that is not sent would be waited for, so a client without one loses its connection.
+    case SendBudget::Sent::no_room: return put_out(peer);
+    case SendBudget::Sent::crowded:
+      put_out(answers_.largest());
+      return put_out(peer);
   }
+}
+
+void Server::put_out(const Peer& peer) {
+  gone_.push_back(peer);
+  const auto connection = connections_.find(peer);
+  const bool is_tcp = connection != connections_.end();
+  rejects_.count(format("{} is put out: it does not read its answers",
+                        is_tcp ? listener_->name_of(connection->second) : "a client of this user"),
+                 now());
+  if (is_tcp) listener_->put_out(connection->second);
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "repo/serve/remote_repository.h"
 #include "repo/serve/server.h"
 #include "tests/repo/world.h"
+#include "tests/support/eventually.h"
 #include "tests/support/temporary_folder.h"
 #include "transport/security/keys.h"
 
@@ -160,6 +161,30 @@ TEST_F(HostileClient, RangesOutsideOfTheVersionAreRefused) {
   EXPECT_EQ(ask({{0, 1, 2}}), Code::invalid_argument);
   EXPECT_EQ(ask({{0, ~std::uint64_t{0}, 0}}), Code::invalid_argument);
   EXPECT_EQ(ask({{0, 3000, 1}, {0, ~std::uint64_t{0}, 1}}), Code::invalid_argument);
+}
+
+TEST_F(HostileClient, AnswersThatNobodyReadsEndTheConnection) {
+  const std::uint64_t bytes = kDataBytesMax;
+  const TestVersion wide = make_version("wide", test_id(2), test_architecture({bytes}), nullptr, {}, random_);
+  ASSERT_TRUE(put(*local_, wide));
+  const auto over_tcp = RepositoryServer::open(*local_, {.address = "tcp://127.0.0.1:*", .security = {}});
+  ASSERT_TRUE(over_tcp) << over_tcp.error().message();
+  for (RepositoryServer* server : {server_.get(), over_tcp->get()}) {
+    RawClient client(server->address());
+    client.hello();
+    std::uint64_t number = 1;
+    EXPECT_TRUE(came_true([&] {
+      Builder builder;
+      const auto name = rpc::put(builder, VersionName{.model = "wide", .number = 1});
+      const wire::Id id = wire_id(wide.manifest.id);
+      const std::vector<wire::Range> ranges{{0, bytes, 0}};
+      client.say(request(builder, ++number,
+                         wire::CreateAskBytes(builder, name, &id, builder.CreateVectorOfStructs(ranges))));
+      return server->stat().rejected > 0;
+    })) << server->address();
+    EXPECT_TRUE(came_true([&] { return server->stat().clients == 0; })) << server->address();
+  }
+  expect_service();
 }
 
 TEST_F(HostileClient, LeasesOnWhatIsNotThereAndOfOthersAreRefused) {

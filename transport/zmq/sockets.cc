@@ -4,6 +4,7 @@
 
 #include "core/format.h"
 #include "transport/protocol/messages.h"
+#include "transport/security/authenticator.h"
 #include "transport/zmq/handshakes.h"
 #include "transport/zmq/listener.h"
 
