@@ -13,6 +13,7 @@
 #include "core/env.h"
 #include "core/format.h"
 #include "repo/serve/answers.h"
+#include "repo/serve/lanes_offered.h"
 #include "repo/serve/rights.h"
 #include "repo/serve/workers.h"
 #include "transport/deadline.h"
@@ -453,29 +454,6 @@ void Server::put_out(const Peer& peer) {
 }  // namespace
 }  // namespace rpc
 
-namespace {
-
-/// Whether lanes are among the channels, which leaves the others. They are by their name alone, and never with keys:
-/// the owner of a key need not be of this user.
-bool take_lanes(std::string& channels, bool has_keys) {
-  bool has_lanes = false;
-  std::string others;
-  for (std::size_t from = 0; from <= channels.size();) {
-    const std::size_t comma = std::min(channels.find(',', from), channels.size());
-    const std::string kind = channels.substr(from, comma - from);
-    from = comma + 1;
-    if (kind == "shm") {
-      has_lanes = true;
-    } else {
-      others += (others.empty() ? "" : ",") + kind;
-    }
-  }
-  channels = has_lanes && others.empty() ? "none" : others;
-  return has_lanes && !has_keys;
-}
-
-}  // namespace
-
 Result<std::unique_ptr<RepositoryServer>> RepositoryServer::open(Repository& repository,
                                                                  RepositoryServerOptions options) {
   FRESHET_ASSIGN(const std::optional<ServerCredentials> credentials, server_credentials(options.security));
@@ -493,7 +471,7 @@ Result<std::unique_ptr<RepositoryServer>> RepositoryServer::open(Repository& rep
       bind_data(context, std::move(address), proof,
                 {.message_bytes_max = rpc::kMessageBytesMax, .sent_max = rpc::kRepliesMax}));
   FRESHET_ASSIGN(Wake wake, Wake::open());
-  const bool has_lanes = take_lanes(options.channels, proof != nullptr);
+  const bool has_lanes = rpc::take_lanes(options.channels, proof != nullptr);
   rpc::BulkService::Options bulk_options{.channels = options.channels,
                                          .address = socket.address.text(),
                                          .trusted_fabric = options.security.trusted_fabric,

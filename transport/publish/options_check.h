@@ -1,0 +1,13 @@
+#pragma once
+
+/// What PublisherOptions may say.
+
+#include "core/result.h"
+#include "transport/publisher.h"
+
+namespace freshet {
+
+/// invalid_argument names the option.
+Status check_options(const PublisherOptions& options);
+
+}  // namespace freshet
