@@ -11,6 +11,7 @@
 
 #include "core/format.h"
 #include "core/text.h"
+#include "transport/file/weight_folder.h"
 
 namespace freshet::file {
 namespace {
@@ -100,7 +101,7 @@ std::string look_of_files(const std::vector<fs::path>& files) {
 Result<std::vector<SafetensorsFile>> WeightFiles::read(const std::string& version) {
   FRESHET_ASSIGN(const auto paths, files_of(version));
   if (paths.empty()) return fail(Code::not_found, version + " holds no safetensors files");
-  const std::string before = look_of_files(paths);
+  const std::string before = look_of(version);
   std::vector<SafetensorsFile> files;
   for (const fs::path& path : paths) {
     FRESHET_ASSIGN(SafetensorsFile file, SafetensorsFile::read(path.string()));
@@ -119,8 +120,10 @@ Status WeightFiles::check_whole(const std::string& version, const std::set<std::
 }
 
 std::string WeightFiles::look_of(const std::string& version) {
-  const auto files = files_of(version);
-  return files ? look_of_files(*files) : std::string();
+  auto files = files_of(version);
+  if (!files) return {};
+  files->push_back(fs::path(version) / kIndexName);
+  return look_of_files(*files);
 }
 
 bool WeightFiles::looks_like_a_delta(const SafetensorsFile& file) {

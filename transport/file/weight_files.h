@@ -22,7 +22,7 @@ class WeightFiles {
   /// promises ("-00001-of-00004"), or bytes of any.
   static Status check_whole(const std::string& version, const std::set<std::string>& named);
 
-  /// Names, sizes and times of change.
+  /// Names, sizes and times of change, the index's too.
   static std::string look_of(const std::string& version);
 
   /// A delta has a checksum for each of its tensors, which are frames, under its name.
