@@ -53,7 +53,9 @@ void PublisherMachine::on_committed(Committed version, Time now) {
   versions_.add_newest(std::move(version), announced_ns);
   number_floor_ = std::max(number_floor_, number);
   for (auto& [id, session] : sessions_) {
-    if (session.hello().mode == Mode::every) session.enqueue(number, versions_, options_.every_queue_versions_max);
+    if (session.hello().mode != Mode::every) continue;
+    session.owe(number);
+    session.enqueue(number, versions_, options_.every_queue_versions_max);
   }
   activation_.on_committed(number, now);
   announced_turn_ = 0;  // Told in any case.
@@ -249,9 +251,15 @@ void PublisherMachine::send_grant(PublisherSession& session, const Want& want, V
   const auto& known = want.known_architectures;
   const bool has_architecture = std::find(known.begin(), known.end(), architecture.digest()) != known.end();
   const bool every = session.hello().mode == Mode::every;
-  const bool owed_all = want.after == 0 && session.hello().owed_all;
   std::uint64_t missed = 0;
-  if (every) missed = owed_all ? commits_.missed_from_start(number) : commits_.missed_between(want.after, number);
+  if (every && want.after != 0) {
+    missed = commits_.missed_between(want.after, number);
+  } else if (every && session.hello().owed_all) {
+    missed = commits_.missed_from_start(number);
+  } else if (every && session.first_owed() != 0 && number > session.first_owed()) {
+    // The first ones gave way in the queue before the subscriber asked.
+    missed = 1 + commits_.missed_between(session.first_owed(), number);
+  }
   send(session.peer(),
        Grant{.session = want.session,
              .request = want.request,

@@ -86,6 +86,10 @@ class PublisherSession {
   std::uint64_t give_up(VersionNumber number, HeldVersions& versions);
   const std::set<VersionNumber>& queue() const { return queue_; }
   std::uint64_t gaps() const { return gaps_; }
+  /// The first version that was committed in the session's time, 0: none yet. A subscriber that has taken nothing misses
+  /// what gave way from there on.
+  VersionNumber first_owed() const { return first_owed_; }
+  void owe(VersionNumber number) { first_owed_ = first_owed_ == 0 ? number : first_owed_; }
 
   void end(HeldVersions& versions);
 
@@ -111,6 +115,7 @@ class PublisherSession {
   VersionNumber acknowledged_;  ///< Everything up to it has come, or was seen before.
   std::set<VersionNumber> queue_;
   std::uint64_t gaps_ = 0;
+  VersionNumber first_owed_ = 0;
 };
 
 }  // namespace freshet::protocol
