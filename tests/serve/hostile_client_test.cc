@@ -27,8 +27,11 @@ using namespace rpc;
 /// A client's socket without a client.
 class RawClient {
  public:
-  explicit RawClient(const std::string& address) : socket_(context_, zmq::socket_type::dealer) {
+  /// `unread_max`: how many answers ZeroMQ takes for it that it has not heard.
+  explicit RawClient(const std::string& address, int unread_max = 1000)
+      : socket_(context_, zmq::socket_type::dealer) {
     socket_.set(zmq::sockopt::linger, 0);
+    socket_.set(zmq::sockopt::rcvhwm, unread_max);
     socket_.set(zmq::sockopt::rcvtimeo, 5000);
     socket_.connect(address);
   }
@@ -164,13 +167,16 @@ TEST_F(HostileClient, RangesOutsideOfTheVersionAreRefused) {
 }
 
 TEST_F(HostileClient, AnswersThatNobodyReadsEndTheConnection) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "ThreadSanitizer takes minutes for what libzmq does with 130 MB";
+#endif
   const std::uint64_t bytes = kDataBytesMax;
   const TestVersion wide = make_version("wide", test_id(2), test_architecture({bytes}), nullptr, {}, random_);
   ASSERT_TRUE(put(*local_, wide));
   const auto over_tcp = RepositoryServer::open(*local_, {.address = "tcp://127.0.0.1:*", .security = {}});
   ASSERT_TRUE(over_tcp) << over_tcp.error().message();
   for (RepositoryServer* server : {server_.get(), over_tcp->get()}) {
-    RawClient client(server->address());
+    RawClient client(server->address(), /*unread_max=*/1);
     client.hello();
     std::uint64_t number = 1;
     EXPECT_TRUE(came_true([&] {
