@@ -43,8 +43,8 @@ class MachineLimits : public ::testing::Test {
     settle(now);
   }
   /// Whose door is open.
-  void join(SessionId session, const Peer& peer = "peer") {
-    receive(Hello{.session = session, .model = kModel, .host = "here"}, at(0), peer);
+  void join(SessionId session, const Peer& peer = "peer", Mode mode = Mode::latest) {
+    receive(Hello{.session = session, .model = kModel, .mode = mode, .host = "here"}, at(0), peer);
     ASSERT_THAT(sent<Welcome>(), SizeIs(1));
     ASSERT_TRUE(machine_->on_door_open(session, sent<Welcome>()[0].door_token, at(0)));
   }
@@ -183,6 +183,17 @@ TEST_F(MachineLimits, ARelayHandsOnAnOlderVersionThatItWentBackTo) {
     freed.insert(freed.end(), free.segments.begin(), free.segments.end());
   }
   EXPECT_THAT(freed, ::testing::UnorderedElementsAre(50, 51));
+}
+
+TEST_F(MachineLimits, WhatGaveWayBeforeTheFirstWantIsCounted) {
+  open({.every_queue_versions_max = 3});
+  commit(3, 6);
+  join(7, "peer", Mode::every);
+  for (const VersionNumber number : {4, 6, 7, 8, 9}) commit(number, static_cast<SegmentIndex>(10 * number));
+  receive(Want{.session = 7, .request = 1});
+  ASSERT_THAT(sent<Grant>(), SizeIs(1));
+  EXPECT_EQ(sent<Grant>()[0].number, 7u);
+  EXPECT_EQ(sent<Grant>()[0].gap_before, 2u) << "4 and 6; 3 was there before";
 }
 
 }  // namespace

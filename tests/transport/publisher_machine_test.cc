@@ -424,19 +424,6 @@ TEST_F(PublisherMachineTest, PastTheQueuesLimitTheOldestGoAndAreCounted) {
   EXPECT_EQ(want(7, 3, 8)->gap_before, 0u);
 }
 
-TEST_F(PublisherMachineTest, WhatGaveWayBeforeTheFirstWantIsCounted) {
-  commit(3, 6, 7);
-  join(7, Mode::every);
-  for (const VersionNumber number : {4, 6, 7, 8, 9}) {
-    commit(number, static_cast<SegmentIndex>(10 * number), static_cast<SegmentIndex>(10 * number + 1));
-  }
-  const auto first = want(7, 1, 0);
-  ASSERT_TRUE(first);
-  EXPECT_EQ(first->number, 7u);
-  EXPECT_EQ(first->gap_before, 2u) << "4 and 6; 3 was there before";
-  EXPECT_EQ(want(7, 2, 7)->gap_before, 0u);
-}
-
 TEST_F(PublisherMachineTest, GapsAreCountedInVersionsNotInNumbers) {
   join(7, Mode::every);
   commit(10, 10, 11);
