@@ -22,11 +22,7 @@ class SyncJournal {
   explicit SyncJournal(std::string path) : path_(std::move(path)) {}
 
   /// What a program needs besides for its syncs to be noted.
-  Environment environment() const {
-    return {{"LD_PRELOAD", FRESHET_SYNC_JOURNAL_LIBRARY},
-            {"FRESHET_SYNC_JOURNAL", path_},
-            {"ASAN_OPTIONS", asan_options()}};
-  }
+  Environment environment() const;
 
   /// Why `path`, a file, a link or a folder, might be lost or torn with the host's end; empty when it cannot be.
   std::string lost(const std::string& path) const {

@@ -1,0 +1,10 @@
+#include "tests/cli/support/durable.h"
+
+namespace freshet::cli_test {
+
+Environment SyncJournal::environment() const {
+  return {
+      {"LD_PRELOAD", FRESHET_SYNC_JOURNAL_LIBRARY}, {"FRESHET_SYNC_JOURNAL", path_}, {"ASAN_OPTIONS", asan_options()}};
+}
+
+}  // namespace freshet::cli_test
