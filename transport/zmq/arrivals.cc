@@ -62,12 +62,13 @@ std::uint64_t Arrivals::waiting(int connection) const {
 }
 
 void Arrivals::measure(int descriptor, Connection& connection) {
-  // In this order: what comes in between counts as unread, so that a friend is never counted too much.
+  // In this order: what comes in between counts as read for a moment, and is measured again. The other way round too little
+  // would count as read, and what was taken would be cut below and lost: a friend would be put out in the end.
+  int unread = 0;
+  if (::ioctl(descriptor, FIONREAD, &unread) != 0) return;
   tcp_info info{};
   socklen_t bytes = sizeof info;
-  int unread = 0;
   if (::getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0 || bytes < kInfoBytesNeeded) return;
-  if (::ioctl(descriptor, FIONREAD, &unread) != 0) return;
   const std::uint64_t received = info.tcpi_bytes_received;
   const auto still_there = static_cast<std::uint64_t>(std::max(unread, 0));
   connection.arrived = received > still_there ? received - still_there : 0;
