@@ -74,8 +74,6 @@ void Arrivals::measure(int descriptor, Connection& connection) {
   connection.arrived = received > still_there ? received - still_there : 0;
   // ZeroMQ may read the rest without anything coming, which nobody would tell: to be measured again.
   connection.stirred = still_there > 0;
-  // A part's cost on the wire is counted at its most. What that gives too much is not kept for later.
-  connection.taken = std::min(connection.taken, connection.arrived);
 }
 
 void Arrivals::look_later() {
