@@ -64,6 +64,8 @@ std::string Listener::name_of(const Peer& peer) {
 void Listener::tend(Time now) {
   while (const auto event = socket_.monitor->take()) take(*event, now);
   fresh_.clear();
+  for (const auto& [descriptor, bytes] : taken_) arrivals_.took(descriptor, bytes);
+  taken_.clear();
   for (const Arrivals::Excess& excess : arrivals_.look()) {
     rejects_.count(format("{} is put out: {} bytes came from it that are no whole message, or more than are received",
                           name_of(excess.connection), excess.bytes),

@@ -39,7 +39,7 @@ class Listener {
   /// before the message can be received, or the descriptor be another's.
   void tend(Time now);
   /// A message was received whole from it, of so many bytes: freshet::receive() tells.
-  void took(int descriptor, std::uint64_t bytes) { arrivals_.took(descriptor, bytes); }
+  void took(int descriptor, std::uint64_t bytes) { taken_[descriptor] += bytes; }
   std::size_t connections() const { return peers_.size(); }
   /// Whether what came by that connection may be heard; if not, it is ended. Ask after tend(), for each message.
   bool admits(int descriptor);
@@ -76,6 +76,9 @@ class Listener {
   const std::size_t connections_max_ = connections_max();
   std::map<int, Peer> peers_;  ///< By descriptor.
   Arrivals arrivals_;
+  /// What was received since the last tend(), by descriptor: whose that is by now, the monitor has to say first. What one
+  /// connection left may be counted for the next; that is never more than may wait.
+  std::map<int, std::uint64_t> taken_;
   /// Descriptors that came in this round of tend(). Whose they are was asked when they may have been closed already,
   /// and been another's; if their end is reported in the same round, that may have been so.
   std::set<int> fresh_;
