@@ -11,6 +11,8 @@ jobs=$(nproc)
 if [ ! -w "${HOME:-/nonexistent}" ] && [ -z "${CCACHE_DIR:-}" ]; then
   export CCACHE_DISABLE=1
 fi
+# What one clone has compiled serves the next, wherever that lies.
+export CCACHE_BASEDIR="$root" CCACHE_NOHASHDIR=1
 
 folder_of() {
   case "$1" in
