@@ -1,29 +1,37 @@
 # What all targets share, and the few functions with which rooms declare them.
 
+# freshet_options is for everything; freshet_plain_options for what no sanitizer needs to look into, though it is linked with
+# what one does.
+add_library(freshet_plain_options INTERFACE)
 add_library(freshet_options INTERFACE)
-target_compile_options(freshet_options INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor
+target_link_libraries(freshet_options INTERFACE freshet_plain_options)
+target_compile_options(freshet_plain_options INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor
                        -Wno-missing-field-initializers)  # Designated initialisers leave out what keeps its default.
 if(FRESHET_WERROR)
-  target_compile_options(freshet_options INTERFACE -Werror)
+  target_compile_options(freshet_plain_options INTERFACE -Werror)
 endif()
 # A program names its sources from the root of the tree, wherever that lay; so a compiler's cache serves other folders, too.
-target_compile_options(freshet_options INTERFACE -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
+target_compile_options(freshet_plain_options INTERFACE -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
 if(FRESHET_UNITY)
   # What a source file keeps for itself has names that no other file of its target has.
   set(CMAKE_UNITY_BUILD ON)
   set(CMAKE_UNITY_BUILD_BATCH_SIZE 12)
   if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
     # g++ takes the files for headers, and loses track of what was set in units of this size.
-    target_compile_options(freshet_options INTERFACE -Wno-subobject-linkage -Wno-maybe-uninitialized)
+    target_compile_options(freshet_plain_options INTERFACE -Wno-subobject-linkage -Wno-maybe-uninitialized)
   endif()
 endif()
 if(CMAKE_CXX_COMPILER_ID MATCHES Clang)
-  target_compile_options(freshet_options INTERFACE -Wthread-safety)
+  target_compile_options(freshet_plain_options INTERFACE -Wthread-safety)
 endif()
 if(FRESHET_SANITIZE)
   target_compile_options(freshet_options INTERFACE -fsanitize=${FRESHET_SANITIZE} -fno-omit-frame-pointer
                          -fno-sanitize-recover=all)
-  target_link_options(freshet_options INTERFACE -fsanitize=${FRESHET_SANITIZE})
+  target_link_options(freshet_plain_options INTERFACE -fsanitize=${FRESHET_SANITIZE})
+  if(FRESHET_SANITIZE MATCHES address)
+    # Not the build type's, which the tests' own code keeps (tests/CMakeLists.txt).
+    target_compile_options(freshet_options INTERFACE -O1 -g1 -UNDEBUG)
+  endif()
   if(FRESHET_SANITIZE MATCHES undefined)
     # These four are tests at each access to memory, and make compiling three times as long. A null pointer ends the process
     # in any build; the address sanitizer sees an object that is too small, or of a type that was cast wrongly. core,

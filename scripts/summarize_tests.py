@@ -6,8 +6,10 @@ A runner leaves a JUnit file. ctest's has a test per suite, and GoogleTest's own
 the cases; a suite that died leaves no such file, and counts as one failure.
 
 usage: summarize_tests.py [--times FILE] [--budget FILE] NAME=FILE.xml ...
-  --times    lines `NAME PHASE SECONDS`: what each phase of a suite took
-  --budget   JSON: {"minutes": {NAME: most minutes}, "test_seconds": most seconds of one test}; more is a warning
+  --times    lines `NAME PHASE SECONDS`: what each phase of a suite took; `everything took SECONDS` says how long all of them
+             did, some of them beside others
+  --budget   JSON: {"minutes": {NAME: most minutes}, "test_seconds": most seconds of one test}; more is a warning. The name
+             `everything` has the whole
 """
 import argparse
 import collections
@@ -102,15 +104,18 @@ def times_in(path):
 def where_the_time_went(times, cases, budget):
     """Lines: the phases of each suite, the longest tests, what is over its budget."""
     minutes, over = budget.get("minutes", {}), []
+    everything = times.get("everything", {}).get("took")
     for name, phases in times.items():
         total = sum(phases.values())
         most = minutes.get(name)
         said = ", ".join(f"{phase} {seconds:.0f} s" for phase, seconds in phases.items())
-        yield f"time: {name}: {said}" + (f" (budget {most * 60:.0f} s)" if most else "")
+        if name != "everything":
+            yield f"time: {name}: {said}" + (f" (budget {most * 60:.0f} s)" if most else "")
         if most and total > 60 * most:
             over.append(f"warning: {name} took {total / 60:.1f} minutes, its budget is {most:g}")
     if times:
-        yield f"time: in all {sum(sum(phases.values()) for phases in times.values()) / 60:.1f} minutes"
+        total = everything or sum(sum(phases.values()) for phases in times.values())
+        yield f"time: in all {total / 60:.1f} minutes"
     longest = sorted(cases, key=lambda one: -one[1].seconds)[:LONGEST_SHOWN]
     for suite, case in longest:
         yield f"longest: {case.seconds:6.1f} s {suite}: {case.name}"

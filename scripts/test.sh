@@ -31,7 +31,8 @@ seconds_of() { awk -v from="$1" -v to="$(date +%s.%N)" 'BEGIN { printf "%.1f\n",
 
 times=$(mktemp "${TMPDIR:-/tmp}/freshet-times.XXXXXX")
 trap 'rm -f "$times"' EXIT
-begin=$(date +%s.%N)
+started=$(date +%s.%N)
+begin=$started
 "$root/scripts/install_dependencies.sh"
 if [ ${#presets[@]} -gt 1 ]; then
   "$root/scripts/install_dependencies.sh" ceph debugger || echo "test.sh: without Ceph's daemons, whose tests are skipped, or a debugger, that shows where a test hangs" >&2
@@ -41,23 +42,47 @@ echo "packages install $(seconds_of "$begin")" >> "$times"
 # Some tests wait for what takes its time, so one more than there are processors runs at once.
 at_once=$((jobs + 1))
 
+build() {
+  local preset=$1 begin targets=(test_programs)
+  # Benchmarks are built once, where nobody waits for them.
+  [ "$preset" = release ] && targets+=(user_programs)
+  [ "$preset" = release ] && [ ${#presets[@]} -gt 1 ] && targets=(all)
+  begin=$(date +%s.%N)
+  build_preset "$preset" "${targets[@]}" || { echo "== $preset: the build failed" >&2; return 1; }
+  echo "$preset build $(seconds_of "$begin")" >> "$times"
+}
+
+# The next preset is built beside the tests of this one, which wait more than they compute. It comes second, and what it
+# prints is shown when its turn comes.
+next_log=$(mktemp "${TMPDIR:-/tmp}/freshet-build.XXXXXX")
+next_build=
+trap '[ -z "$next_build" ] || kill "$next_build" 2> /dev/null; rm -f "$times" "$next_log"' EXIT
+
 # Every suite leaves a JUnit file; whatever else can write one (pytest --junitxml) joins by adding NAME=FILE here. A file
 # that was not written counts as a failure.
 suites=()
 stuck=()
-for preset in "${presets[@]}"; do
+for i in "${!presets[@]}"; do
+  preset=${presets[i]}
   folder=$(folder_of "$preset")
   results="$folder/test-results.xml"
   suites+=("$preset=$results")
   rm -rf "$results" "$folder/test-results"
-  # Benchmarks are built once, where nobody waits for them.
-  targets=(test_programs user_programs)
-  [ "$preset" != release ] && targets=(test_programs)
-  [ "$preset" = release ] && [ ${#presets[@]} -gt 1 ] && targets=(all)
   echo "== $preset: build"
-  begin=$(date +%s.%N)
-  build_preset "$preset" "${targets[@]}" || { echo "== $preset: the build failed" >&2; continue; }
-  echo "$preset build $(seconds_of "$begin")" >> "$times"
+  built=0
+  if [ -n "$next_build" ]; then
+    wait "$next_build" || built=1
+    next_build=
+    cat "$next_log"
+  else
+    build "$preset" || built=1
+  fi
+  if [ $((i + 1)) -lt ${#presets[@]} ]; then
+    # Low priority goes to its children, too.
+    (renice -n 10 "$BASHPID" > /dev/null 2>&1; build "${presets[i + 1]}") > "$next_log" 2>&1 &
+    next_build=$!
+  fi
+  [ "$built" -eq 0 ] || continue
   echo "== $preset: test"
   begin=$(date +%s.%N)
   mkdir -p "$folder/test-results"
@@ -69,6 +94,7 @@ for preset in "${presets[@]}"; do
   stuck+=("$folder/stuck-tests.txt")
   echo "$preset tests $(seconds_of "$begin")" >> "$times"
 done
+echo "everything took $(seconds_of "$started")" >> "$times"
 
 # Near the end, where a log that was cut still has it.
 head -q -n 60 "${stuck[@]}" < /dev/null

@@ -3,6 +3,7 @@
 /// Where the channels' tests receive: memory with guards around it, and a check of every promise that a sink is given.
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <optional>
 #include <string>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "core/format.h"
+#include "tests/support/seeded_bytes.h"
 #include "transport/channel/channel.h"
 
 namespace freshet::channel {
@@ -52,14 +54,14 @@ class CollectingSink final : public FetchSink {
   /// Fills all memory of a request that has ended, so that a late write can be seen.
   void spoil(std::uint64_t request) {
     for (auto& [key, arrival] : arrivals_) {
-      if (key.first == request) std::fill(arrival.memory.begin(), arrival.memory.end(), kGuardByte);
+      if (key.first == request) std::memset(arrival.memory.data(), static_cast<int>(kGuardByte), arrival.memory.size());
     }
   }
   bool is_spoilt(std::uint64_t request) const {
     return std::all_of(arrivals_.begin(), arrivals_.end(), [&](const auto& entry) {
       const auto& memory = entry.second.memory;
       return entry.first.first != request ||
-             std::all_of(memory.begin(), memory.end(), [](std::byte b) { return b == kGuardByte; });
+             test::all_bytes_are(memory, kGuardByte);
     });
   }
 

@@ -18,19 +18,12 @@
 #include "core/clock.h"
 #include "core/format.h"
 #include "core/mutex.h"
+#include "tests/support/seeded_bytes.h"
 #include "transport/channel/channel.h"
 
 namespace freshet::channel {
 
-inline std::vector<std::byte> seeded_bytes(std::uint64_t count, std::uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::vector<std::byte> bytes(count);
-  for (std::size_t at = 0; at < count; at += sizeof(std::uint64_t)) {
-    const std::uint64_t value = random();
-    std::memcpy(bytes.data() + at, &value, std::min(sizeof value, static_cast<std::size_t>(count) - at));
-  }
-  return bytes;
-}
+using test::seeded_bytes;
 
 /// Any thread, once set up.
 class MemorySource final : public FetchSource {

@@ -1,4 +1,5 @@
 #include "core/slab.h"
+#include "tests/support/this_build.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -36,9 +37,7 @@ TEST(Slab, ReachesAReaderThroughItsDescriptor) {
 }
 
 TEST(Slab, FaultsNoMoreAfterItWasMade) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "a sanitizer's shadow memory faults too";
-#endif
+  if (test::under_sanitizer()) GTEST_SKIP() << "a sanitizer's shadow memory faults too";
   Slab slab = make_slab(std::uint64_t{8} << 20);
   auto reader = Slab::adopt(::dup(slab.descriptor()), slab.bytes());
   ASSERT_TRUE(reader);

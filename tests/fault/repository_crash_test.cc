@@ -14,6 +14,7 @@
 #include "tests/support/child_process.h"
 #include "tests/support/from_environment.h"
 #include "tests/support/temporary_folder.h"
+#include "tests/support/this_build.h"
 
 namespace freshet {
 namespace {
@@ -40,7 +41,7 @@ TEST(RepositoryCrash, WhatAKilledWriterAcknowledgedIsThere) {
   const std::string store = folder / "store";
   VersionNumber checked = 0;
   for (int round = 0; round < kRounds; ++round) {
-    ChildProcess writer({FRESHET_CRASH_WRITER, store});
+    ChildProcess writer({test::built(FRESHET_CRASH_WRITER), store});
     ASSERT_EQ(writer.line(), "ready");
     VersionNumber acknowledged = checked;
     const auto stop_after = acknowledged + random() % 8;
@@ -78,11 +79,7 @@ TEST(RepositoryCrash, WhatAKilledWriterAcknowledgedIsThere) {
   EXPECT_GT(checked, 0u);
 }
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr std::uint64_t kCrashes = 6;
-#else
-constexpr std::uint64_t kCrashes = 18;
-#endif
+const std::uint64_t kCrashes = test::under_sanitizer() ? 6 : 18;
 
 /// Empty when the repository is just so; otherwise the first thing that is not.
 std::string unlike(const Repository& repository, const CrashScript::State& state) {
@@ -122,7 +119,7 @@ TEST(RepositoryCrash, AtAnySyncOfAnyStepWithWhatWasNotSyncedLost) {
     UnsyncedFiles files(store);
     std::uint64_t acknowledged = taken;
     {
-      ChildProcess writer({FRESHET_CRASH_WRITER, store, std::to_string(seed), std::to_string(taken), folder / "journal",
+      ChildProcess writer({test::built(FRESHET_CRASH_WRITER), store, std::to_string(seed), std::to_string(taken), folder / "journal",
                            std::to_string(sync), when});
       ASSERT_EQ(writer.line(), "ready");
       while (const auto line = writer.line()) acknowledged = std::stoull(*line);
@@ -155,7 +152,7 @@ TEST(RepositoryCrash, AtAnySyncOfAnyStepWithWhatWasNotSyncedLost) {
 
 TEST(RepositoryCrash, AnotherProcessOwnsTheFolder) {
   const TemporaryFolder folder;
-  ChildProcess writer({FRESHET_CRASH_WRITER, folder / "store"});
+  ChildProcess writer({test::built(FRESHET_CRASH_WRITER), folder / "store"});
   ASSERT_EQ(writer.line(), "ready");
   ASSERT_EQ(writer.line(), "1");
   ASSERT_EQ(writer.line(), "2");

@@ -121,6 +121,12 @@ machine&#x0A;"/></testcase></testsuite></testsuites>""")
         self.assertIn("longest:   40.0 s x: A.bad", said)
         self.assertIn("warning: x took 2.5 minutes, its budget is 2", said)
         self.assertIn("warning: x: A.bad took 40 s, the budget of one test is 30", said)
+        self.write("times", "x build 100\nx tests 50.5\neverything took 120\n")
+        self.write("budget", '{"minutes": {"x": 3, "everything": 1}}')
+        _, beside = self.summarize("--times", os.path.join(self.root, "times"), "--budget", os.path.join(self.root, "budget"),
+                                   f"x={os.path.join(self.root, 'results.xml')}")
+        self.assertIn("time: in all 2.0 minutes", beside)
+        self.assertIn("warning: everything took 2.0 minutes, its budget is 1", beside)
         self.assertEqual(said[-5:], ["failed: x: A.bad", "skipped: x: X/B.c/0: no such machine", "failed: x: core.Died",
                                      "failed: x: core.Leaks", "2 passed, 3 failed, 1 skipped"])
 

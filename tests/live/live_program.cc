@@ -1,4 +1,5 @@
 #include "tests/live/live_program.h"
+#include "tests/support/this_build.h"
 
 #include <fcntl.h>
 #include <sys/prctl.h>
@@ -60,6 +61,7 @@ void LiveProgram::start(std::vector<std::string> arguments, const std::string& h
   pointers.push_back(nullptr);
   const std::string out_path = folder_ + "/out";
   const std::string err_path = folder_ + "/err";
+  const std::string program = test::built(LIVE_RUN_PROGRAM);
   pid_ = ::fork();
   if (pid_ != 0) return;
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // A test that is killed leaves nothing behind.
@@ -68,7 +70,7 @@ void LiveProgram::start(std::vector<std::string> arguments, const std::string& h
   ::setenv("TMPDIR", folder_.c_str(), 1);
   ::unsetenv("FRESHET_RUN_DIR");
   if (!host_directory.empty()) ::setenv("FRESHET_RUN_DIR", host_directory.c_str(), 1);
-  ::execv(LIVE_RUN_PROGRAM, pointers.data());
+  ::execv(program.c_str(), pointers.data());
   ::_exit(126);
 }
 

@@ -9,19 +9,20 @@
 
 #include "tests/net/lab/network_namespace.h"
 #include "tests/support/temporary_folder.h"
+#include "tests/support/this_build.h"
 
 namespace freshet::live {
 namespace {
 
 TEST(ThreeHosts, ServeThroughARelayUnderLossAndKills) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "thirteen processes under a sanitizer on two cores answer too late; the plain build runs it";
-#endif
+  if (test::under_sanitizer()) {
+    GTEST_SKIP() << "thirteen processes under a sanitizer on two cores answer too late; the plain build runs it";
+  }
   if (!lab::why_no_lab().empty()) GTEST_SKIP() << lab::why_no_lab();
   const TemporaryFolder folder;
   const std::string said = folder / "said";
   // Slow machines answer late; whether an answer comes at all is what this is about.
-  const std::string command = std::string("FRESHET_BIN=" FRESHET_BIN " TMPDIR=") + folder.path() +
+  const std::string command = "FRESHET_BIN=" + test::built("bin") + " TMPDIR=" + folder.path() +
                               " " SCRIPTS
                               "/three_hosts.sh --seconds 25 --kill-every 6 --rate 50 --scale 2MB --pace 60 "
                               "--schedule every:10 --deadline 20000 --report " +

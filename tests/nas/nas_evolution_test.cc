@@ -17,6 +17,7 @@
 #include "tests/cluster/cluster_world.h"
 #include "tests/support/child_process.h"
 #include "tests/support/temporary_folder.h"
+#include "tests/support/this_build.h"
 
 namespace freshet::nas {
 namespace {
@@ -263,14 +264,14 @@ TEST(NasEvolution, ASearchSurvivesAProviderThatIsKilled) {
   const auto address = [&](const std::string& name) { return "ipc://" + (folder / name); };
   std::vector<std::unique_ptr<ChildProcess>> providers;
   for (const char* name : {"a", "b", "c"}) {
-    std::vector<std::string> words{FRESHET_PROGRAM, "provider",    "--repo", folder / (std::string(name) + "-store"),
+    std::vector<std::string> words{test::built(FRESHET_PROGRAM), "provider",    "--repo", folder / (std::string(name) + "-store"),
                                    "--listen",      address(name), "--json"};
     if (!providers.empty()) words.insert(words.end(), {"--join", address("a")});
     providers.push_back(std::make_unique<ChildProcess>(words));
     ASSERT_TRUE(providers.back()->line()) << "it says that it listens";
   }
   const std::string all = address("a") + "," + address("b") + "," + address("c");
-  ChildProcess search({NAS_EVOLUTION_PROGRAM, "--repo", all, "--candidates", "90", "--workers", "3", "--population",
+  ChildProcess search({test::built(NAS_EVOLUTION_PROGRAM), "--repo", all, "--candidates", "90", "--workers", "3", "--population",
                        "10", "--sample", "3", "--epoch-ms", "5", "--patience", "120", "--report", folder / "report",
                        "--json"});
   {
@@ -311,7 +312,7 @@ class NasProgram : public testing::Test {
     return {std::istreambuf_iterator<char>(file), {}};
   }
 
-  const std::string search_ = std::string(NAS_EVOLUTION_PROGRAM) +
+  const std::string search_ = test::built(NAS_EVOLUTION_PROGRAM) +
                               " --candidates 40 --population 4 --sample 2 --epoch-ms 1 --report 'its report'";
   TemporaryFolder folder_;
 };
@@ -342,7 +343,7 @@ TEST_F(NasProgram, RunsDrawsItsLineageAndHandsOverItsWinner) {
 
   std::string get = summary["get"];
   ASSERT_THAT(get, testing::StartsWith("freshet repo get " + summary["best_alias"].get<std::string>()));
-  const Answer got = run(FRESHET_PROGRAM + get.substr(std::string("freshet").size()));
+  const Answer got = run(test::built(FRESHET_PROGRAM) + get.substr(std::string("freshet").size()));
   EXPECT_EQ(got.exit_code, 0) << get << ": " << got.err;
   EXPECT_GT(std::filesystem::file_size(folder_ / "best.safetensors"), 0u);
 }
@@ -371,7 +372,7 @@ TEST_F(NasProgram, TwoRunsAreNotMixed) {
 }
 
 TEST(NasEvolution, WrongUsageIsToldAsSuch) {
-  const std::string program = NAS_EVOLUTION_PROGRAM;
+  const std::string program = test::built(NAS_EVOLUTION_PROGRAM);
   EXPECT_EQ(WEXITSTATUS(std::system((program + " --candidates none 2> /dev/null").c_str())), 2);
   EXPECT_EQ(WEXITSTATUS(std::system((program + " --report /dev/null/report 2> /dev/null").c_str())), 1);
 }

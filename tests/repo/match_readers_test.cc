@@ -6,15 +6,12 @@
 #include <thread>
 
 #include "tests/repo/match_world.h"
+#include "tests/support/this_build.h"
 
 namespace freshet {
 namespace {
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr std::uint64_t kCommits = 1500;
-#else
-constexpr std::uint64_t kCommits = 8000;
-#endif
+const std::uint64_t kCommits = test::under_sanitizer() ? 1500 : 8000;
 constexpr std::uint64_t kLife = 40;  ///< Commits after which a version is retired.
 constexpr int kReaders = 3;
 

@@ -15,15 +15,12 @@
 #include "tests/repo/world.h"
 #include "tests/support/from_environment.h"
 #include "tests/support/temporary_folder.h"
+#include "tests/support/this_build.h"
 
 namespace freshet {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr std::uint64_t kSlower = 10;
-#else
-constexpr std::uint64_t kSlower = 1;
-#endif
+const std::uint64_t kSlower = test::under_sanitizer() ? 10 : 1;
 
 constexpr std::uint64_t kEnoughForAll = 1000;  // Steps in which every kind happens, with any seed.
 constexpr std::size_t kLiveMax = 120;          // More are retired.

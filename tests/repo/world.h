@@ -3,7 +3,6 @@
 /// Versions for tests: a model of a few tensors, whose every version has bytes of its own choosing.
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <memory>
 #include <random>
@@ -14,6 +13,7 @@
 #include "core/check.h"
 #include "core/manifest.h"
 #include "repo/repository.h"
+#include "tests/support/seeded_bytes.h"
 
 namespace freshet {
 
@@ -42,12 +42,7 @@ inline VersionId test_id(std::uint64_t sequence, std::uint64_t run = 1, std::uin
 }
 
 inline std::vector<std::byte> random_bytes(std::size_t count, std::mt19937_64& random) {
-  std::vector<std::byte> bytes(count);
-  for (std::size_t at = 0; at < count; at += sizeof(std::uint64_t)) {
-    const std::uint64_t value = random();
-    std::memcpy(bytes.data() + at, &value, std::min(sizeof(value), count - at));
-  }
-  return bytes;
+  return test::seeded_bytes(count, random());
 }
 
 /// A version in which `changed` tensors have new random bytes and the others those of `base`; all of them without a

@@ -167,9 +167,6 @@ TEST_F(HostileClient, RangesOutsideOfTheVersionAreRefused) {
 }
 
 TEST_F(HostileClient, AnswersThatNobodyReadsEndTheConnection) {
-#ifdef __SANITIZE_THREAD__
-  GTEST_SKIP() << "ThreadSanitizer takes minutes for what libzmq does with 130 MB";
-#endif
   const std::uint64_t bytes = kDataBytesMax;
   const TestVersion wide = make_version("wide", test_id(2), test_architecture({bytes}), nullptr, {}, random_);
   ASSERT_TRUE(put(*local_, wide));

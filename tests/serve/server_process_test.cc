@@ -12,6 +12,7 @@
 #include "tests/support/child_process.h"
 #include "tests/support/eventually.h"
 #include "tests/support/temporary_folder.h"
+#include "tests/support/this_build.h"
 #include "transport/channel/ucx/ucx_channel.h"
 
 namespace freshet {
@@ -20,7 +21,7 @@ namespace {
 class ServerProcess : public testing::Test {
  protected:
   void start() {
-    child_ = std::make_unique<ChildProcess>(std::vector<std::string>{FRESHET_SERVE_PEER, address_, channels_});
+    child_ = std::make_unique<ChildProcess>(std::vector<std::string>{test::built(FRESHET_SERVE_PEER), address_, channels_});
     ASSERT_EQ(child_->line(), "ready");
   }
   std::unique_ptr<Repository> connect() {
@@ -95,7 +96,7 @@ TEST_F(ServerProcess, AClientThatIsKilledInTheMiddleOfAPutLeavesNothing) {
   const auto local = open_or_die(make_memory_backend());
   const auto server = RepositoryServer::open(*local, {.address = address_, .channels = "auto,shm"});
   ASSERT_TRUE(server) << server.error().message();
-  child_ = std::make_unique<ChildProcess>(std::vector<std::string>{FRESHET_SERVE_PEER, address_, "put"});
+  child_ = std::make_unique<ChildProcess>(std::vector<std::string>{test::built(FRESHET_SERVE_PEER), address_, "put"});
   ASSERT_EQ(child_->line(), "half");
   EXPECT_TRUE(came_true([&] { return (*server)->stat().upload_bytes != 0; }));
   EXPECT_GT((*server)->stat().lane_room, 0u);

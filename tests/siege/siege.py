@@ -31,13 +31,17 @@ import processes
 import sockets
 import victims
 
-#: No process that is besieged may grow by more, from when the attacks begin.
-GROWTH_BYTES_MAX = 256 << 20
+#: No process that is besieged may grow by more, from when the attacks begin: what its limits add up to (docs/security.md). Who
+#: publishes or relays has 64 MiB of answers, and 8 MiB that came, 32 times as large in small parts; a repository's server has 192 MiB
+#: of answers and 528 MiB that came. The others serve nobody.
+GROWTH_BYTES_MAX = {"trainer": 384 << 20, "relay": 384 << 20, "repository": 768 << 20, "provider": 768 << 20, "provider-keyed": 768 << 20}
+GROWTH_BYTES_MAX_OF_OTHERS = 256 << 20
 #: The training loop's calls, p99.9: beside the attacks, at most this many times what they take beside as many processes that only
 #: burn processor time.
 LOOP_RATIO_MAX = 2.0
-#: More versions than were published would mean that somebody pushed the model's numbers up.
-NUMBERS_AHEAD_MAX = 1024
+#: Where the directory remembers nothing, as for a model's first publisher, a subscriber is believed to have seen that many versions
+#: (kNumbersBelieved). More would mean that somebody pushed the model's numbers up.
+NUMBERS_AHEAD_MAX = 1 << 20
 #: Only what hangs takes as long as the last two.
 SETTLE_SECONDS, CREW_SECONDS, END_SECONDS = 2, 90, 240
 #: Versions come until the end, as they would not by a schedule that weighs what they gain; and the load's record of each, some
@@ -273,8 +277,9 @@ def breaches_of(seen, loop_ratio):
     if seen["newest"] is None:
         found.append("the trainer did not answer `freshet top` after the attacks")
     for owner, sizes in seen["memory"].items():
-        if sizes["grown_bytes"] > GROWTH_BYTES_MAX:
-            found.append(f"{owner} grew by {sizes['grown_bytes'] >> 20} MiB, {GROWTH_BYTES_MAX >> 20} are allowed")
+        allowed = GROWTH_BYTES_MAX.get(owner, GROWTH_BYTES_MAX_OF_OTHERS)
+        if sizes["grown_bytes"] > allowed:
+            found.append(f"{owner} grew by {sizes['grown_bytes'] >> 20} MiB, {allowed >> 20} are allowed")
     if seen["strays"]:
         found.append(f"{len(seen['strays'])} stray files were published")
     if seen["damaged"]:

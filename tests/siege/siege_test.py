@@ -44,7 +44,7 @@ class Breaches(unittest.TestCase):
                 (lambda seen: seen["dead"].append("provider"), "provider died"),
                 (lambda seen: seen.update(newest=1 << 60), "the newest version has number"),
                 (lambda seen: seen.update(newest=None), "did not answer"),
-                (lambda seen: seen["memory"]["trainer"].update(grown_bytes=1 << 30), "trainer grew by 1024 MiB, 256 are allowed"),
+                (lambda seen: seen["memory"]["trainer"].update(grown_bytes=1 << 30), "trainer grew by 1024 MiB, 384 are allowed"),
                 (lambda seen: seen["strays"].append({}), "1 stray files"),
                 (lambda seen: seen["damaged"].append("a@1"), "half or torn: a@1"),
                 (lambda seen: seen["attacks"]["fuzz"][1].append("got in"), "fuzz: got in")):

@@ -17,7 +17,7 @@ namespace freshet {
 /// a message that is cut into the smallest parts takes up to 32 times as much.
 struct ArrivalLimits {
   std::uint64_t connection_bytes = std::uint64_t{1} << 20;
-  std::uint64_t all_bytes = std::uint64_t{16} << 20;  ///< Of all connections together.
+  std::uint64_t all_bytes = std::uint64_t{8} << 20;  ///< Of all connections together.
 };
 
 /// One thread at a time. Looks when something came, and then again each 10 ms for as long as something comes.

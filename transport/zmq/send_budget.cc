@@ -38,7 +38,7 @@ SendBudget::Sent SendBudget::send(zmq::socket_t& router, const std::string& peer
   if (!fits(*all_, limits_.all_bytes)) return Sent::crowded;
   try {
     const auto to_it = zmq::send_flags::dontwait | zmq::send_flags::sndmore;
-    if (!router.send(zmq::buffer(peer), to_it)) return Sent::no_peer;
+    if (!router.send(zmq::buffer(peer), to_it)) return Sent::no_room;
     auto* const lent =
         new Lent{.owner = std::move(owner), .all = all_, .peer = waiting, .bytes = std::uint64_t{body.size()}};
     all_->fetch_add(lent->bytes, std::memory_order_relaxed);

@@ -24,9 +24,9 @@ class SendBudget {
 
   enum class Sent : std::uint8_t {
     yes,
-    no_room,  ///< The peer does not read what waits for it.
+    no_room,  ///< The peer does not read what waits for it, in bytes or (SNDHWM) in messages.
     crowded,  ///< All peers together do not; largest() has most of it.
-    no_peer,  ///< It is gone, or its pipe is full; told by sockets that say so (ROUTER_MANDATORY).
+    no_peer,  ///< It is gone; told by sockets that say so, as about full pipes (ROUTER_MANDATORY).
   };
   /// `owner` keeps `body` until ZeroMQ has done with it, on any thread.
   Sent send(zmq::socket_t& router, const std::string& peer, std::shared_ptr<const void> owner, Bytes body);

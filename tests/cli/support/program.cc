@@ -1,4 +1,5 @@
 #include "tests/cli/support/program.h"
+#include "tests/support/this_build.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -49,7 +50,7 @@ Running::Running(const std::vector<std::string>& arguments, const Environment& e
   int out[2];
   int err[2];
   if (::pipe2(out, O_CLOEXEC) != 0 || ::pipe2(err, O_CLOEXEC) != 0) return;
-  std::vector<std::string> words = {FRESHET_PROGRAM};
+  std::vector<std::string> words = {test::built(FRESHET_PROGRAM)};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<std::string> entries = environment_with(environment);
   posix_spawn_file_actions_t actions;
