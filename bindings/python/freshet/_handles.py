@@ -1,0 +1,41 @@
+"""What opens and closes."""
+from __future__ import annotations
+
+import atexit
+import weakref
+from typing import Any
+
+_open: "weakref.WeakSet[Handle]" = weakref.WeakSet()
+
+
+class Handle:
+    """Has close(), and can stand after `with`. What is open when the program ends is closed then."""
+
+    _core: Any
+
+    def _opened(self, core: Any) -> None:
+        self._core = core
+        _open.add(self)
+
+    def close(self) -> None:
+        """Ends it; later calls are FailedPrecondition. Closing twice does nothing."""
+        self._core.close()
+
+    @property
+    def closed(self) -> bool:
+        return not self._core.is_open()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+
+@atexit.register
+def _close_all() -> None:
+    for handle in list(_open):
+        try:
+            handle.close()
+        except BaseException:  # The program ends; there is nobody left to tell.
+            pass

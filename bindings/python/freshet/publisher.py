@@ -1,0 +1,143 @@
+"""The training loop's side."""
+from __future__ import annotations
+
+import os
+from typing import Any, Iterable, Mapping
+
+from . import _core
+from ._arrays import Gathered, check_name
+from ._errors import InvalidArgument
+from ._graph import GraphLike, graph_of, pairs_of
+from ._handles import Handle
+
+Receipt = _core.Receipt
+
+
+def path_of(path: "str | os.PathLike[str] | None") -> str:
+    return "" if path is None else os.fspath(path)
+
+
+class Publisher(Handle):
+    """Copies tensors into memory that servers map, and announces them as a new version.
+
+        with freshet.Publisher("digits") as pub:
+            pub.publish({"w": w}, step=1, metrics={"loss": 2.3})
+
+    model           its name; AlreadyExists when a living process of this host publishes under it.
+    listen          address for other hosts, "tcp://*:7070" (needs `keys` and `allow`, names of files).
+    channels        data channels for other hosts: "auto", "none", or kinds with commas.
+    directory       a folder of this host, "redis://…", or None for the default.
+    graph           the architecture: a dictionary, a graph file's text or path; None guesses a chain of layers.
+    keep_versions   so many of the last versions can be rolled back to; 0: one, two with `listen`.
+    group_commit    subscribers that were opened `staged` get each version together.
+    resume          (repository, "m" or "m@3"): the lineage goes on from there; what was restored is `resumed`.
+
+    Any thread; after a fork each call of the child is FailedPrecondition.
+    """
+
+    def __init__(self, model: str, *, listen: str | None = None, keys: str | None = None, allow: str | None = None,
+                 channels: str = "auto", directory: str | None = None, graph: GraphLike | None = None,
+                 keep_versions: int = 0, group_commit: bool = False, resume: Any = None) -> None:
+        self.model = model
+        self.resumed = None
+        record = None
+        if resume is not None:
+            repository, version = resume
+            self.resumed = repository.resume(version)
+            record = self.resumed._record
+        given = graph_of(graph)
+        architecture = given or (record.graph() if record is not None else None)
+        self._order: list[str] | None = architecture.tensor_names() if architecture is not None else None
+        self._opened(_core.Publisher.open(model, path_of(listen), path_of(keys), path_of(allow), channels,
+                                          path_of(directory), given, keep_versions, group_commit, record))
+
+    def publish(self, tensors: Mapping[str, Any], *, step: int = 0, metrics: Mapping[str, float] | None = None,
+                tags: Mapping[str, str] | None = None, changed: Any = None, graph: GraphLike | None = None,
+                sync: bool = False) -> Receipt:
+        """Copies `tensors` and returns a receipt with `.version` (its number) and `.blocked` (seconds); the version
+        follows behind the loop.
+
+        tensors   every tensor of the model: NumPy arrays, buffers, or whatever speaks DLPack, of any strides.
+        changed   None finds out which changed; "all"; or names: others are not looked at.
+        graph     the tensors have this architecture from now on.
+        sync      returns once the version exists.
+
+        InvalidArgument names the tensor that is no array of numbers; FailedPrecondition the one of another shape or
+        name than the model has; OutOfSpace: readers hold too much memory, this version is skipped and the next publish
+        takes its changes along.
+        """
+        return self.bind(tensors).publish(step=step, metrics=metrics, tags=tags, changed=changed, graph=graph,
+                                          sync=sync)
+
+    def bind(self, tensors: Mapping[str, Any]) -> "Bound":
+        """The same arrays for many publishes: names and shapes are looked at once. Their contents may change between
+        publishes, their memory stays."""
+        return Bound(self, tensors)
+
+    def wait_committed(self, version: int, timeout: float | None = None) -> dict:
+        """Waits until that version exists; what it came to, with C++'s names. TimedOut, NotFound."""
+        return self._core.wait_committed(version, timeout)
+
+    def rollback(self, version: int) -> dict:
+        """Makes an older version current, and holds it until release(). NotFound when it is not kept any more."""
+        if version < 1:
+            raise InvalidArgument("a rollback needs a version to go back to")
+        return self._core.activate(version, True)
+
+    def release(self) -> dict:
+        """Lets go of a hold: the newest version becomes current."""
+        return self._core.activate(0, False)
+
+    def stat(self) -> dict:
+        """How it stands, and its subscribers, with C++'s names; times are seconds."""
+        return self._core.stat()
+
+    @property
+    def address(self) -> str:
+        """Where subscribers of this host find it, for `at=`."""
+        return self._core.address()
+
+
+class Bound:
+    """Tensors bound to a publisher. One thread at a time."""
+
+    def __init__(self, publisher: Publisher, tensors: Mapping[str, Any]) -> None:
+        self._publisher = publisher
+        self._tensors = tensors
+        self._gathered: Gathered | None = None
+        if not publisher.closed:  # A closed one says so itself.
+            self._gathered = Gathered(tensors, publisher._order)
+        self._fresh = True
+
+    def publish(self, *, step: int = 0, metrics: Mapping[str, float] | None = None,
+                tags: Mapping[str, str] | None = None, changed: Any = None, graph: GraphLike | None = None,
+                sync: bool = False) -> Receipt:
+        """As Publisher.publish(), of the bound arrays."""
+        publisher = self._publisher
+        gathered = self._gathered or Gathered({})
+        architecture = graph_of(graph)
+        if architecture is not None:
+            gathered = self._gathered = Gathered(self._tensors, architecture.tensor_names())
+        elif not self._fresh:
+            gathered.refresh()
+        self._fresh = False
+        indices = None
+        everything = isinstance(changed, str) and changed == "all"
+        if changed is not None and not everything:
+            indices = indices_of(changed, gathered.names)
+        receipt = publisher._core.publish(gathered.core, step, pairs_of(metrics, "metric", float),
+                                          pairs_of(tags, "tag", str), everything, indices, architecture, sync)
+        publisher._order = gathered.names
+        return receipt
+
+
+def indices_of(changed: Iterable[str], names: list[str]) -> list[int]:
+    if isinstance(changed, str):
+        raise InvalidArgument(f"changed={changed!r} is neither None nor \"all\" nor a list of names")
+    place = {name: index for index, name in enumerate(names)}
+    indices = []
+    for name in changed:
+        if check_name(name) not in place:
+            raise InvalidArgument(f"tensor {name}: named as changed, but it was not given")
+        indices.append(place[name])
+    return indices

@@ -1,0 +1,304 @@
+"""Where versions rest."""
+from __future__ import annotations
+
+import dataclasses
+import fnmatch
+import json
+from typing import Any, Iterable, List, Mapping, Optional, Union
+
+import numpy as np
+
+from . import _core
+from ._arrays import Gathered, bytes_of, check_name, dtype_of
+from ._errors import FailedPrecondition, NotFound
+from ._graph import GraphLike, graph_of, pairs_of
+from ._handles import Handle
+from ._version import Version
+from .publisher import path_of
+
+Selection = Union[str, Iterable[str], Mapping[str, str], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class LineageRow:
+    """A version in a line of ancestors. `ancestor` is None at the root."""
+
+    version: Version
+    ancestor: Optional[Version]
+    quality: Optional[float]
+    own_bytes: int
+    inherited_bytes: int
+    retired: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class OwnerRow:
+    """Who wrote a tensor's bytes; `owner` is None when that version was never stored here."""
+
+    tensor: str
+    owner: Optional[Version]
+    bytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class MatchRow:
+    """How much a version shares with a graph."""
+
+    version: Version
+    quality: Optional[float]
+    lcp_layers: int
+    lcp_parametric_layers: int
+    lcp_bytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Match(MatchRow):
+    """The best version for a graph. `layers` and `tensors` tell for those of the graph that lie in the common prefix
+    which ones of the version they are; get(version, tensors=tensors) reads them by the graph's names. `top`: the best
+    versions, this one first."""
+
+    layers: Mapping[str, str]
+    tensors: Mapping[str, str]
+    top: List[MatchRow]
+
+
+@dataclasses.dataclass(frozen=True)
+class Diff:
+    """What `b` has that `a` has not, by `b`'s names, and the other way round."""
+
+    layers_added: List[str]
+    layers_removed: List[str]
+    tensors_changed: List[str]
+    quality_a: Optional[float]
+    quality_b: Optional[float]
+
+
+@dataclasses.dataclass(frozen=True)
+class GcReport:
+    freed_bytes: int
+    live_bytes: int
+    notes: List[str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Retired:
+    version: Version
+    released_tensors: int
+    released_bytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Resumed:
+    """What a run goes on from: `weights` (weights and buffers) and `state` (the rest), by name."""
+
+    version: Version
+    weights: dict
+    state: dict
+    step: int
+    metrics: dict
+    _record: Any = dataclasses.field(repr=False, compare=False)
+
+
+class Sink(Handle):
+    """Stores every version that a publisher announces, until it is closed."""
+
+    def __init__(self, core: Any) -> None:
+        self._opened(core)
+
+    def status(self) -> dict:
+        """How it stands, with C++'s names."""
+        return self._core.status()
+
+
+class Repository(Handle):
+    """Keeps versions of models, each tensor once, with their lineage.
+
+        repo = freshet.Repository("runs/")
+        m = repo.match(graph)
+        weights = repo.get(m.version, tensors=m.tensors)
+        v = repo.put("cand-7", graph=graph, tensors=new, ancestor=m.version, quality=0.93)
+
+    `place` is a folder (made when there is none) or a server's address, "tcp://host:port", which needs `keys` and
+    `server_key` off this host. A folder belongs to one process at a time, the first; others of this user go through it,
+    and see and change the same. Pickled as its place and names of key files. Any thread; after a fork each call of the
+    child is FailedPrecondition.
+
+    Versions are named "m@3", "m" for the newest, or "m@alias".
+    """
+
+    def __init__(self, place: str, *, keys: str | None = None, server_key: str | None = None) -> None:
+        self.place = path_of(place)
+        self._keys = path_of(keys)
+        self._server_key = path_of(server_key)
+        self._opened(_core.Repository.open(self.place, self._keys, self._server_key))
+
+    def __reduce__(self) -> Any:
+        return _reopen, (self.place, self._keys, self._server_key)
+
+    def __repr__(self) -> str:
+        return f"freshet.Repository({self.place!r})"
+
+    def put(self, model: str, tensors: Mapping[str, Any] | None = None, *, graph: GraphLike | None = None,
+            ancestor: str | None = None, quality: float | None = None, step: int = 0,
+            metrics: Mapping[str, float] | None = None, tags: Mapping[str, str] | None = None, dedup: bool = False,
+            deltas: bool = False) -> Version:
+        """Stores a version, durably, all of it or nothing, and says which it is.
+
+        tensors    by name, as Publisher.publish() takes them; None stores a graph that was never trained. What the
+                   ancestor's common prefix has may be left out.
+        graph      the architecture: a dictionary, a graph file's text or its path; None guesses a chain of layers.
+        ancestor   the version that it was transferred from.
+        quality    larger is better.
+        dedup      tensors of equal content are inherited, whoever wrote them.
+        deltas     what was fine-tuned from the ancestor is kept as lossless differences.
+
+        InvalidArgument names the tensor that is missing, unknown or of another shape; FailedPrecondition: the ancestor
+        was retired.
+        """
+        architecture = graph_of(graph)
+        gathered = None if tensors is None else Gathered(tensors).core
+        return Version(self._core.put(model, gathered, architecture, ancestor or "", quality, step,
+                                      pairs_of(metrics, "metric", float), pairs_of(tags, "tag", str), dedup, deltas))
+
+    def get(self, version: str, tensors: Selection = None) -> dict:
+        """A version's arrays by name, in memory of their own, each checked against its digest.
+
+        tensors   names and globs, each of which must name one; or {new name: stored name}; None: all.
+        """
+        return self._get(self._core.record(version), tensors)
+
+    def _get(self, record: Any, tensors: Selection) -> dict:
+        if not record.has_weights():
+            raise FailedPrecondition(f"{record.version()} has no weights: it is a graph that was never trained")
+        specs = record.specs()
+        chosen = _chosen(specs, tensors, record.version())
+        arrays, reads = {}, []
+        for name, index in chosen:
+            _, dtype, shape, _ = specs[index]
+            arrays[name] = np.empty(shape, dtype_of(dtype))
+            reads.append((index, bytes_of(arrays[name])))
+        self._core.read(record, reads)
+        return arrays
+
+    def resume(self, model: str, version: int | None = None) -> Resumed:
+        """What a run of `model` goes on from: the newest version, or that one."""
+        record = self._core.record(model if version is None else f"{model}@{version}")
+        every = self._get(record, None)
+        served = {name for name, _, _, role in record.specs() if role in ("weight", "buffer")}
+        return Resumed(version=Version(record.version()), step=record.step(), metrics=record.metrics(),
+                       weights={name: array for name, array in every.items() if name in served},
+                       state={name: array for name, array in every.items() if name not in served}, _record=record)
+
+    def match(self, graph: GraphLike, *, objective: str = "layers", top: int = 1, any: bool = False, pin: str = "",
+              min_quality: float | None = None, tags: Mapping[str, str] | None = None,
+              exclude: str | None = None) -> Match | None:
+        """The version that shares the longest prefix with a graph; None when none shares anything.
+
+        objective     what to maximise: "layers", "parametric" (layers with tensors) or "bytes".
+        any           graphs that were never trained, too.
+        pin           the best one is pinned by this holder before the answer is given. The pin ends two minutes after
+                      this repository object is gone, unless unpin() takes it away before.
+        min_quality, tags, exclude   only versions with at least that quality, with these tags, outside of that lineage.
+        """
+        found = self._core.match(graph_of(graph), objective, top, any, pin, min_quality, pairs_of(tags, "tag", str),
+                                 exclude or "")
+        if found is None:
+            return None
+        rows, layers, tensors = found
+        for row in rows:
+            row["version"] = Version(row["version"])
+        return Match(**rows[0], layers=layers, tensors=tensors, top=[MatchRow(**row) for row in rows])
+
+    def graph(self, version: str) -> dict:
+        """The architecture as a graph file has it (docs/graph-file.md)."""
+        return json.loads(self._core.record(version).graph().json())
+
+    def lineage(self, version: str) -> List[LineageRow]:
+        """The version and its ancestors, newest first; retired ones keep their place."""
+        return [_row(row) for row in self._core.lineage(version)]
+
+    def versions(self, model: str) -> List[LineageRow]:
+        """All of a model, ascending."""
+        return [_row(row) for row in self._core.versions(model)]
+
+    def models(self) -> List[str]:
+        return self._core.models()
+
+    def owners(self, version: str) -> List[OwnerRow]:
+        """Who wrote each tensor's bytes."""
+        return [OwnerRow(tensor, _name(owner), size) for tensor, owner, size in self._core.owners(version)]
+
+    def mrca(self, a: str, b: str) -> Version | None:
+        """The most recent version on both lines of ancestors."""
+        return _name(self._core.mrca(a, b))
+
+    def diff(self, a: str, b: str) -> Diff:
+        return Diff(**self._core.diff(a, b))
+
+    def pin(self, version: str, by: str, *, stays: bool = False) -> None:
+        """A pinned version cannot be retired. Counted per version and holder. The pin ends two minutes after this
+        repository object is gone, unless unpin() takes it away before, or it `stays`."""
+        self._core.pin(version, by, stays)
+
+    def unpin(self, version: str, by: str) -> None:
+        self._core.unpin(version, by)
+
+    def pins(self, version: str) -> List[str]:
+        """Who pins it."""
+        return self._core.pins(version)
+
+    def retire(self, version: str, wait: float = 0) -> Retired:
+        """Takes a version out of the repository; its line in the lineage stays. Waits so many seconds for those who pin
+        it, then FailedPrecondition names them. Its bytes go with the next gc(), if no other version names them."""
+        answer = self._core.retire(version, wait)
+        answer["version"] = Version(answer["version"])
+        return Retired(**answer)
+
+    def gc(self, *, dry_run: bool = False) -> GcReport:
+        """Erases the bytes that no version names; a dry run says how many that would be."""
+        return GcReport(**self._core.gc(dry_run))
+
+    def stat(self) -> dict:
+        """Versions, bytes and the like, with C++'s names."""
+        return self._core.stat()
+
+    def sink(self, model: str, directory: str | None = None, *, at: str | None = None, keys: str | None = None,
+             server_key: str | None = None) -> Sink:
+        """Stores every version of `model` from now on, until the sink is closed."""
+        return Sink(self._core.sink(model, path_of(directory), at or "", path_of(keys), path_of(server_key)))
+
+
+def _reopen(place: str, keys: str, server_key: str) -> Repository:
+    return Repository(place, keys=keys or None, server_key=server_key or None)
+
+
+def _name(text: str) -> Version | None:
+    return Version(text) if text else None
+
+
+def _row(row: Any) -> LineageRow:
+    version, ancestor, quality, own_bytes, inherited_bytes, retired = row
+    return LineageRow(Version(version), _name(ancestor), quality, own_bytes, inherited_bytes, retired)
+
+
+def _chosen(specs: Any, tensors: Selection, version: str) -> list:
+    """[(name in the answer, index)]."""
+    place = {spec[0]: index for index, spec in enumerate(specs)}
+    if tensors is None:
+        return list(place.items())
+    if isinstance(tensors, Mapping):
+        for new, stored in tensors.items():
+            check_name(new)
+            if check_name(stored) not in place:
+                raise NotFound(f"{version} has no tensor {stored}")
+        return [(new, place[stored]) for new, stored in tensors.items()]
+    chosen: dict = {}
+    for glob in [tensors] if isinstance(tensors, str) else tensors:
+        if check_name(glob) in place:
+            chosen[glob] = place[glob]
+            continue
+        names = [name for name in place if fnmatch.fnmatchcase(name, glob)]
+        if not names:
+            raise NotFound(f"{version}: none of its {len(place)} tensors is named like {glob}")
+        chosen.update((name, place[name]) for name in names)
+    return list(chosen.items())

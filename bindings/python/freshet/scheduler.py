@@ -1,0 +1,35 @@
+"""When to publish."""
+from __future__ import annotations
+
+import math
+
+from . import _core
+
+
+class Scheduler:
+    """Told of each iteration, it says whether a publish is due.
+
+        scheduler = freshet.Scheduler("online")
+        if scheduler.observe(step, loss):
+            receipt = pub.publish(tensors, step=step)
+            scheduler.published(receipt.blocked)
+
+    `schedule`: "online", "every:N", "epoch", "fixed", "greedy" or "optimal" (docs/schedules.md). Any thread.
+    """
+
+    def __init__(self, schedule: str = "online", *, epoch_steps: int = 0) -> None:
+        self._core = _core.Scheduler.make(schedule, epoch_steps)
+
+    def observe(self, step: int, loss: float | None, eval_loss: float | None = None, *, epoch_end: bool = False) -> bool:
+        """An iteration ended; True: publish now. `eval_loss`, where it is known, counts in the place of `loss`; None is
+        an iteration without news."""
+        counted = loss if eval_loss is None else eval_loss
+        return self._core.observe(step, math.nan if counted is None else float(counted), epoch_end)
+
+    def published(self, seconds: float) -> None:
+        """The version was published, and the loop stood still for so long."""
+        self._core.published(seconds)
+
+    def last_decision(self) -> dict:
+        """Why the last answer came out as it did; times are seconds."""
+        return self._core.last_decision()

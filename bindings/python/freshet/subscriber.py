@@ -1,0 +1,228 @@
+"""The server's side."""
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import weakref
+from typing import Any, Callable, Iterator, Mapping
+
+import numpy as np
+
+from . import _core
+from ._arrays import check_name, view_of
+from ._errors import FailedPrecondition, NotFound
+from ._handles import Handle
+from .publisher import path_of
+
+_log = logging.getLogger("freshet")
+
+
+class Snapshot(Mapping):
+    """One whole version: a mapping of names to read-only arrays in the memory where the version lies; nothing is copied.
+
+    An array keeps its version, and the memory, for as long as it or a view of it lives, whatever was closed before.
+    Closing a snapshot gives up its own hold.
+    """
+
+    __slots__ = ("_pin", "__weakref__")
+
+    def __init__(self, pin: Any) -> None:
+        self._pin = pin
+
+    def _here(self) -> Any:
+        if self._pin is None:
+            raise FailedPrecondition("the snapshot was closed")
+        return self._pin
+
+    @property
+    def model(self) -> str:
+        return self._here().model()
+
+    @property
+    def version(self) -> int:
+        """The version's number."""
+        return self._here().version()
+
+    @property
+    def step(self) -> int:
+        return self._here().step()
+
+    @property
+    def metrics(self) -> dict:
+        return self._here().metrics()
+
+    @property
+    def tags(self) -> dict:
+        return self._here().tags()
+
+    @property
+    def stale(self) -> bool:
+        """It came from a member of a group that did not know any more what was decided."""
+        return self._here().stale()
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        pin = self._here()
+        index = pin.find(check_name(name))
+        if index is None:
+            raise NotFound(f"{pin.model()}@{pin.version()} has no tensor {name}")
+        _, dtype, shape, _ = pin.spec(index)
+        return view_of(pin.bytes(index), dtype, shape)
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and self._here().find(name) is not None
+
+    def __iter__(self) -> Iterator[str]:
+        pin = self._here()
+        return (pin.spec(index)[0] for index in range(pin.size()))
+
+    def __len__(self) -> int:
+        return self._here().size()
+
+    def __repr__(self) -> str:
+        if self._pin is None:
+            return "<freshet.Snapshot, closed>"
+        return f"<freshet.Snapshot {self.model}@{self.version}, {len(self)} tensors>"
+
+    def close(self) -> None:
+        """Gives up this snapshot's hold; arrays that were taken from it keep theirs."""
+        self._pin = None
+
+    def __enter__(self) -> "Snapshot":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+
+class Subscriber(Handle):
+    """Keeps the newest whole version of a model mapped, and hands out snapshots of it.
+
+        with freshet.Subscriber("digits") as sub:
+            sub.wait_for(timeout=10)
+            with sub.snapshot() as s:
+                print(s.version, s["w"].shape, s.metrics["loss"])
+
+    model       its name. It opens whether or not a publisher is there.
+    at          the publisher's address, for another host with `keys` and `server_key`, names of files; or
+                "file:///folder". None: ask the directory.
+    channel     how bytes come: "auto", "shm", "ucx", "zmq" or "file".
+    every       every version in order, by next(), instead of the newest.
+    staged      a member of a group that stages versions and swaps them in together.
+    on_update   called with `.version` and more after each swap, on a thread of its own. What it raises is logged.
+    label       how `freshet top` shows it.
+
+    Timeouts are seconds, None waits for ever; too late is TimedOut. Ctrl-C ends every wait. Any thread; after a fork each
+    call of the child is FailedPrecondition. While a version's arrays live, the subscriber behind them stays connected,
+    closed or not, since that is what holds their memory.
+    """
+
+    def __init__(self, model: str, *, at: str | None = None, keys: str | None = None, server_key: str | None = None,
+                 channel: str = "auto", directory: str | None = None, every: bool = False, staged: bool = False,
+                 on_update: Callable[["Update"], Any] | None = None, label: str = "") -> None:
+        self.model = model
+        self._told = 0
+        self._opened(_core.Subscriber.open(model, at or "", path_of(keys), path_of(server_key), channel,
+                                           path_of(directory), every, staged, label))
+        if on_update is not None:
+            news = self._core.news()
+            news.queue_updates()
+            threading.Thread(target=_call_back, args=(news, on_update, model), name=f"freshet {model}",
+                             daemon=True).start()
+            weakref.finalize(self, _end_news, news)
+
+    def wait_for(self, version: int = 1, timeout: float | None = None) -> int:
+        """Waits until that version or a later one is served, and says which."""
+        serving = self._core.wait_for(version, timeout)
+        self._told = max(self._told, serving)
+        return serving
+
+    def snapshot(self, min_version: int = 0, timeout: float | None = None) -> Snapshot:
+        """What is served now; Unavailable says why there is nothing yet. With `min_version`, waits for that one."""
+        if min_version > 0:
+            return Snapshot(self._core.snapshot_at_least(min_version, timeout))
+        return Snapshot(self._core.snapshot())
+
+    def next(self, timeout: float | None = None) -> Snapshot:
+        """The next version in order, of a subscriber with `every`."""
+        return Snapshot(self._core.next(timeout))
+
+    async def updated(self) -> int:
+        """Waits for the next version that updated() or wait_for() has not told of, and says which. The event loop waits
+        for a descriptor meanwhile: no thread, no polling. For one task at a time."""
+        news = self._core.news()
+        loop = asyncio.get_running_loop()
+        descriptor = news.add_descriptor()
+        try:
+            while True:
+                version = self._core.version()
+                if version not in (0, self._told):
+                    self._told = version
+                    return version
+                changed = loop.create_future()
+                loop.add_reader(descriptor, _resolve, loop, descriptor, changed)
+                try:
+                    await changed
+                finally:
+                    loop.remove_reader(descriptor)
+        finally:
+            news.remove_descriptor(descriptor)
+
+    @property
+    def version(self) -> int:
+        """The number of what is served; 0: nothing yet."""
+        return self._core.version()
+
+    def status(self) -> dict:
+        """How it stands, with C++'s names."""
+        return self._core.status()
+
+    def stage(self, version: int, timeout: float | None = None) -> None:
+        """For members: gets that version beside the served one."""
+        self._core.stage(version, timeout)
+
+    def commit(self) -> int:
+        """Swaps in what stage() got, and says which version that is."""
+        return self._core.commit()
+
+
+class Update:
+    """What happened on the way of a version to this process: `.version`, and the rest of C++'s names as attributes."""
+
+    version: int
+
+    def __init__(self, fields: dict) -> None:
+        self.__dict__.update(fields)
+
+    def __repr__(self) -> str:
+        return f"Update({', '.join(f'{key}={value!r}' for key, value in self.__dict__.items())})"
+
+
+def _resolve(loop: asyncio.AbstractEventLoop, descriptor: int, changed: "asyncio.Future[None]") -> None:
+    import os
+
+    try:
+        os.read(descriptor, 8)
+    except BlockingIOError:
+        pass
+    if not changed.done():
+        changed.set_result(None)
+
+
+def _end_news(news: Any) -> None:
+    news.close()
+
+
+def _call_back(news: Any, on_update: Callable[[Update], Any], model: str) -> None:
+    """The callback's thread; it ends with the subscriber, which it does not keep."""
+    while True:
+        try:
+            fields = news.next()
+        except FailedPrecondition:
+            return
+        if fields is None:
+            continue
+        try:
+            on_update(Update(fields))
+        except Exception:
+            _log.exception("on_update of the subscriber of %s", model)

@@ -1,0 +1,84 @@
+#pragma once
+
+/// Letting go of the interpreter's lock, and waiting without it.
+
+#include <Python.h>
+#include <nanobind/nanobind.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "core/clock.h"
+#include "core/result.h"
+
+namespace freshet::python {
+
+/// Takes the interpreter's lock back. In an interpreter that is ending, Python would end this thread by unwinding its
+/// stack, which no C++ frame survives that may not throw; such a thread then stands still until the process ends.
+void take_gil_back(PyThreadState* state);
+
+/// While it lives, this thread has let go of the interpreter's lock. REQUIRES: the lock, when it is made.
+class Unlocked {
+ public:
+  Unlocked() : state_(PyEval_SaveThread()) {}
+  ~Unlocked() { take_gil_back(state_); }
+  Unlocked(const Unlocked&) = delete;
+  Unlocked& operator=(const Unlocked&) = delete;
+
+ private:
+  PyThreadState* state_;
+};
+
+/// A share in something that another thread may close meanwhile: whoever has the last share ends it, which may take a
+/// while, and does not keep the interpreter's lock for that.
+template <typename T>
+class Share {
+ public:
+  explicit Share(std::shared_ptr<T> shared) : shared_(std::move(shared)) {}
+  Share(const Share&) = delete;
+  Share& operator=(const Share&) = delete;
+  ~Share() { drop(shared_); }
+  T* operator->() const { return shared_.get(); }
+  T& operator*() const { return *shared_; }
+
+  static void drop(std::shared_ptr<T>& shared) {
+    if (shared.use_count() != 1) return shared.reset();
+    const Unlocked unlocked;
+    shared.reset();
+  }
+
+ private:
+  std::shared_ptr<T> shared_;
+};
+
+/// How long a wait lasts before it looks for Ctrl-C.
+inline constexpr Duration kWaitSlice = std::chrono::milliseconds(50);
+inline constexpr double kTimeoutSecondsMax = 1e9;
+
+/// invalid_argument for not-a-number; negative is now, and none or more than thirty years is for ever.
+std::optional<Time> deadline_of(std::optional<double> timeout_seconds);
+
+/// `step` waits for so long at most and answers timed_out when nothing came. It is called without the interpreter's
+/// lock until it answers otherwise or the deadline is there. Python's signal handlers run in between, and what they
+/// raise ends the wait.
+template <typename Step>
+auto wait_in_slices(std::optional<double> timeout_seconds, Step step) -> decltype(step(Duration{})) {
+  const std::optional<Time> deadline = deadline_of(timeout_seconds);
+  for (;;) {
+    const Time now = system_clock().now();
+    const Duration left = deadline ? std::max(*deadline - now, Duration::zero()) : Duration::max();
+    auto result = [&] {
+      const Unlocked unlocked;
+      return step(std::min(left, kWaitSlice));
+    }();
+    if (result || result.error().code() != Code::timed_out) return result;
+    if (PyErr_CheckSignals() != 0) throw nanobind::python_error();
+    if (left <= kWaitSlice) return result;
+  }
+}
+
+}  // namespace freshet::python

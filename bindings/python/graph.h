@@ -1,0 +1,19 @@
+#pragma once
+
+/// Architectures, as graph files tell them.
+
+#include <nanobind/nanobind.h>
+
+#include <memory>
+
+#include "core/graph.h"
+
+namespace freshet::python {
+
+struct Graph {
+  std::shared_ptr<const Architecture> architecture;
+};
+
+void bind_graph(nanobind::module_& module);
+
+}  // namespace freshet::python

@@ -1,0 +1,159 @@
+// Who came from whom, and what may go.
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "bindings/python/records.h"
+#include "bindings/python/repository.h"
+
+namespace freshet::python {
+
+namespace nb = nanobind;
+
+namespace {
+
+/// Empty where there is none.
+std::string text_of(const VersionName& name) { return name.model.empty() ? std::string() : to_string(name); }
+
+nb::list rows_to_python(const std::vector<LineageRow>& rows) {
+  nb::list answer;
+  for (const LineageRow& row : rows) {
+    answer.append(nb::make_tuple(text_of(row.version), text_of(row.ancestor), row.quality, row.own_bytes,
+                                 row.inherited_bytes, row.retired));
+  }
+  return answer;
+}
+
+/// Asks about the version that a person wrote.
+template <typename Call>
+auto ask_of(const RepositoryHandle& self, const std::string& version, Call call) {
+  return self.ask([&](Repository& place) -> decltype(call(place, VersionName())) {
+    FRESHET_ASSIGN(const VersionName name, place.resolve(version));
+    return call(place, name);
+  });
+}
+
+nb::list owners(const RepositoryHandle& self, const std::string& version) {
+  nb::list answer;
+  const auto rows =
+      ask_of(self, version, [](Repository& place, const VersionName& name) { return place.owners(name); });
+  for (const OwnerRow& row : rows) answer.append(nb::make_tuple(row.tensor, text_of(row.owner), row.bytes));
+  return answer;
+}
+
+std::string mrca(const RepositoryHandle& self, const std::string& a, const std::string& b) {
+  const auto found = self.ask([&](Repository& place) -> Result<std::optional<VersionName>> {
+    FRESHET_ASSIGN(const VersionName left, place.resolve(a));
+    FRESHET_ASSIGN(const VersionName right, place.resolve(b));
+    return place.mrca(left, right);
+  });
+  return found ? to_string(*found) : std::string();
+}
+
+nb::dict diff(const RepositoryHandle& self, const std::string& a, const std::string& b) {
+  const VersionDiff found = self.ask([&](Repository& place) -> Result<VersionDiff> {
+    FRESHET_ASSIGN(const VersionName left, place.resolve(a));
+    FRESHET_ASSIGN(const VersionName right, place.resolve(b));
+    return place.diff(left, right);
+  });
+  nb::list changed;
+  for (const VersionDiff::Tensor& tensor : found.tensors_changed) changed.append(tensor.name);
+  nb::dict answer;
+  answer["layers_added"] = nb::cast(found.layers_added);
+  answer["layers_removed"] = nb::cast(found.layers_removed);
+  answer["tensors_changed"] = changed;
+  answer["quality_a"] = nb::cast(found.quality_a);
+  answer["quality_b"] = nb::cast(found.quality_b);
+  return answer;
+}
+
+nb::dict stat(const RepositoryHandle& self) {
+  const RepositoryStat stat = self.ask([](Repository& place) { return place.stat(); });
+  nb::dict answer;
+  answer["models"] = stat.models;
+  answer["versions"] = stat.versions;
+  answer["retired_versions"] = stat.retired_versions;
+  answer["live_tensors"] = stat.live_tensors;
+  answer["live_bytes"] = stat.live_bytes;
+  answer["disk_bytes"] = stat.disk_bytes;
+  answer["metadata_bytes"] = stat.metadata_bytes;
+  return answer;
+}
+
+/// In slices, so that Ctrl-C ends the wait for whoever pins it.
+nb::dict retire(const RepositoryHandle& self, const std::string& version, double wait_seconds) {
+  const std::optional<Time> deadline = deadline_of(wait_seconds);
+  for (;;) {
+    const Duration left = deadline ? std::max(*deadline - system_clock().now(), Duration::zero()) : Duration::max();
+    const Duration slice = std::min(left, kWaitSlice);
+    const Share<OpenPlace> open(self.get());
+    auto retired = [&]() -> Result<RetireReport> {
+      const Unlocked unlocked;
+      FRESHET_ASSIGN(const VersionName name, open->repository->resolve(version));
+      return open->repository->retire(name, {.wait = slice});
+    }();
+    if (!retired && retired.error().code() == Code::failed_precondition && left > kWaitSlice) {
+      if (PyErr_CheckSignals() != 0) throw nb::python_error();
+      continue;
+    }
+    const RetireReport report = take(std::move(retired));
+    nb::dict answer;
+    answer["version"] = to_string(report.version);
+    answer["released_tensors"] = report.released_tensors;
+    answer["released_bytes"] = report.released_bytes;
+    return answer;
+  }
+}
+
+nb::dict gc(const RepositoryHandle& self, bool dry_run) {
+  const GcReport report = self.ask([&](Repository& place) { return place.gc({.dry_run = dry_run}, {}); });
+  nb::list notes;
+  for (const std::string& note : report.notes) notes.append(text_to_python(note));
+  nb::dict answer;
+  answer["freed_bytes"] = report.freed_bytes;
+  answer["live_bytes"] = report.live_bytes;
+  answer["notes"] = notes;
+  return answer;
+}
+
+}  // namespace
+
+void bind_lineage(nb::class_<RepositoryHandle>& repository) {
+  repository
+      .def("lineage",
+           [](const RepositoryHandle& self, const std::string& version) {
+             return rows_to_python(
+                 ask_of(self, version, [](Repository& place, const VersionName& name) { return place.lineage(name); }));
+           })
+      .def("versions",
+           [](const RepositoryHandle& self, const std::string& model) {
+             return rows_to_python(self.ask([&](Repository& place) { return place.versions(model); }));
+           })
+      .def("models",
+           [](const RepositoryHandle& self) { return self.ask([](Repository& place) { return place.models(); }); })
+      .def("owners", &owners)
+      .def("mrca", &mrca)
+      .def("diff", &diff)
+      .def("pin",
+           [](const RepositoryHandle& self, const std::string& version, const std::string& by, bool stays) {
+             ask_of(self, version, [&](Repository& place, const VersionName& name) {
+               return place.pin(name, by, {.stays = stays, .lease = {}});
+             });
+           })
+      .def("unpin",
+           [](const RepositoryHandle& self, const std::string& version, const std::string& by) {
+             ask_of(self, version,
+                    [&](Repository& place, const VersionName& name) { return place.unpin(name, by); });
+           })
+      .def("pins",
+           [](const RepositoryHandle& self, const std::string& version) {
+             return ask_of(self, version,
+                           [](Repository& place, const VersionName& name) { return place.pins(name); });
+           })
+      .def("retire", &retire)
+      .def("gc", &gc)
+      .def("stat", &stat);
+}
+
+}  // namespace freshet::python

@@ -1,0 +1,30 @@
+// The extension freshet._core: C++'s classes as freshet/*.py needs them. Nothing here is meant for users.
+
+#include <nanobind/nanobind.h>
+
+#include "bindings/python/errors.h"
+#include "bindings/python/graph.h"
+#include "bindings/python/publisher.h"
+#include "bindings/python/repository.h"
+#include "bindings/python/scheduler.h"
+#include "bindings/python/subscriber.h"
+#include "bindings/python/tensors.h"
+
+NB_MODULE(_core, module) {
+  using namespace freshet::python;
+  // What a program still holds when it ends is no leak worth a word.
+  nanobind::set_leak_warnings(false);
+  nanobind::register_exception_translator([](const std::exception_ptr& thrown, void*) {
+    try {
+      std::rethrow_exception(thrown);
+    } catch (const Raised& raised) {
+      set_python_error(raised.error());
+    }
+  });
+  bind_graph(module);
+  bind_tensors(module);
+  bind_repository(module);
+  bind_publisher(module);
+  bind_subscriber(module);
+  bind_scheduler(module);
+}

@@ -1,0 +1,262 @@
+#include "bindings/python/repository.h"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <utility>
+
+#include "bindings/python/records.h"
+#include "core/format.h"
+#include "repo/import.h"
+#include "repo/match/explain.h"
+
+namespace freshet::python {
+
+namespace nb = nanobind;
+
+std::shared_ptr<OpenPlace> RepositoryHandle::get() const {
+  if (open_ == nullptr) raise(Code::failed_precondition, format("the repository {} was closed", place_));
+  take(check_not_inherited(open_->mark, "the repository " + place_));
+  return open_;
+}
+
+nb::dict SinkHandle::status() const {
+  if (sink_ == nullptr) raise(Code::failed_precondition, "the sink was closed");
+  take(check_not_inherited(place_->mark, "the sink"));
+  const SinkStatus status = sink_->status();
+  nb::dict answer;
+  answer["stored"] = status.stored;
+  answer["gaps"] = status.gaps;
+  answer["newest"] = status.newest;
+  answer["failing"] = status.failing;
+  answer["connected"] = status.connected;
+  answer["last_error"] = text_to_python(status.last_error);
+  return answer;
+}
+
+void SinkHandle::close() {
+  if (sink_ == nullptr) return;
+  std::unique_ptr<Sink> sink = std::move(sink_);
+  if (place_->mark.is_inherited()) {
+    static_cast<void>(sink.release());
+  } else {
+    const Unlocked unlocked;
+    sink.reset();
+  }
+  Share<OpenPlace>::drop(place_);
+}
+
+namespace {
+
+using Texts = std::vector<std::pair<std::string, std::string>>;
+
+RepositoryHandle* open_place(std::string place, std::string keys, std::string server_key) {
+  auto open = std::make_shared<OpenPlace>();
+  const SecurityOptions security{.key_file = std::move(keys), .allow_file = {}, .server_key = std::move(server_key)};
+  auto opened = [&] {
+    const Unlocked unlocked;
+    return open_repository(place, RepositoryAccess::create, security);
+  }();
+  open->repository = take(std::move(opened));
+  return new RepositoryHandle(std::move(open), std::move(place));
+}
+
+struct PutGiven {
+  std::string model;
+  const Tensors* tensors = nullptr;
+  std::optional<Graph> graph;
+  std::string ancestor;
+  std::optional<double> quality;
+  std::uint64_t step = 0;
+  Metrics metrics;
+  Texts tags;
+  bool dedup = false;
+  bool deltas = false;
+};
+
+Result<VersionName> put(Repository& repository, PutGiven& given) {
+  StageRequest request{.model = std::move(given.model),
+                       .quality = given.quality,
+                       .step = given.step,
+                       .metrics = std::move(given.metrics),
+                       .tags = std::move(given.tags),
+                       .dedup = given.dedup,
+                       .deltas = given.deltas};
+  if (given.graph) request.architecture = given.graph->architecture;
+  if (given.tensors != nullptr) request.tensors = given.tensors->views();
+  if (!given.ancestor.empty()) {
+    FRESHET_ASSIGN(request.ancestor, repository.resolve(given.ancestor));
+  }
+  FRESHET_ASSIGN(const StagedPut staged, stage_put(repository, request));
+  return repository.put(staged.manifest, staged.bytes_of(), staged.options);
+}
+
+Status read_tensors(const Repository& repository, const VersionRecord& record,
+                    const std::vector<std::pair<std::uint32_t, MutableBytes>>& into) {
+  const std::span<const TensorSpec> specs = record.manifest.architecture->tensors();
+  std::vector<Repository::TensorRead> reads;
+  for (const auto& [tensor, out] : into) {
+    if (tensor >= specs.size() || out.size() != specs[tensor].bytes()) {
+      return fail(Code::invalid_argument, format("no tensor {} of {} bytes", tensor, out.size()));
+    }
+    reads.push_back({.tensor = tensor, .out = out});
+  }
+  return repository.read(record, reads);
+}
+
+/// The query's layers that the version has, and the tensors of those, each with its name there.
+struct Prefix {
+  Texts layers;
+  Texts tensors;
+};
+
+Prefix prefix_of(const Architecture& query, const Architecture& stored) {
+  Prefix prefix;
+  for (const MatchStep& step : explain_match(query, stored)) {
+    if (!step.counted) continue;
+    const Layer& layer = query.layers()[step.layer];
+    const Layer& theirs = stored.layers()[*step.stored];
+    prefix.layers.emplace_back(layer.name, theirs.name);
+    for (std::size_t i = 0; i < layer.tensors.size() && i < theirs.tensors.size(); ++i) {
+      prefix.tensors.emplace_back(query.tensors()[layer.tensors[i].tensor].name,
+                                  stored.tensors()[theirs.tensors[i].tensor].name);
+    }
+  }
+  return prefix;
+}
+
+nb::dict row_of(const MatchRow& row) {
+  nb::dict answer;
+  answer["version"] = to_string(row.version);
+  answer["quality"] = nb::cast(row.quality);
+  answer["lcp_layers"] = row.lcp.layers;
+  answer["lcp_parametric_layers"] = row.lcp.parametric_layers;
+  answer["lcp_bytes"] = row.lcp.bytes;
+  return answer;
+}
+
+nb::object match(const RepositoryHandle& self, const Graph& graph, const std::string& objective, std::uint32_t top,
+                 bool any, const std::string& pin, std::optional<double> least_quality, Texts tags,
+                 const std::string& exclude) {
+  const std::optional<Objective> known = objective_named(objective);
+  if (!known) raise(Code::invalid_argument, format("objective {} is none of layers, parametric, bytes", objective));
+  struct Found {
+    MatchAnswer answer;
+    Prefix prefix;
+  };
+  const Found found = self.ask([&](Repository& repository) -> Result<Found> {
+    MatchQuery query{.graph = MatchGraph::of(*graph.architecture),
+                     .objective = *known,
+                     .top = top,
+                     .any = any,
+                     .least_quality = least_quality,
+                     .tags = std::move(tags),
+                     .pin_by = pin};
+    if (!exclude.empty()) {
+      FRESHET_ASSIGN(query.exclude_lineage, repository.resolve(exclude));
+    }
+    Found answer;
+    FRESHET_ASSIGN(answer.answer, repository.match(query));
+    if (answer.answer.top.empty()) return answer;
+    FRESHET_ASSIGN(const VersionRecord best, repository.get(answer.answer.top.front().version));
+    answer.prefix = prefix_of(*graph.architecture, *best.manifest.architecture);
+    return answer;
+  });
+  if (found.answer.top.empty()) return nb::none();
+  nb::list rows;
+  for (const MatchRow& row : found.answer.top) rows.append(row_of(row));
+  return nb::make_tuple(rows, tags_to_python(found.prefix.layers), tags_to_python(found.prefix.tensors));
+}
+
+SinkHandle* open_sink(const RepositoryHandle& self, std::string model, std::string directory, std::string at,
+                      std::string keys, std::string server_key) {
+  std::shared_ptr<OpenPlace> place = self.get();
+  auto opened = [&] {
+    const Unlocked unlocked;
+    return Sink::open(*place->repository, {.model = std::move(model),
+                                           .at = std::move(at),
+                                           .security = {.key_file = std::move(keys),
+                                                        .allow_file = {},
+                                                        .server_key = std::move(server_key)},
+                                           .directory = std::move(directory)});
+  }();
+  return new SinkHandle(std::move(place), take(std::move(opened)));
+}
+
+void bind_record(nb::module_& module) {
+  nb::class_<VersionRecord>(module, "Record")
+      .def("version", [](const VersionRecord& record) { return to_string(record.manifest.name); })
+      .def("number", [](const VersionRecord& record) { return record.manifest.name.number; })
+      .def("step", [](const VersionRecord& record) { return record.manifest.step; })
+      .def("metrics", [](const VersionRecord& record) { return metrics_to_python(record.manifest.metrics); })
+      .def("tags", [](const VersionRecord& record) { return tags_to_python(record.manifest.tags); })
+      .def("quality", [](const VersionRecord& record) { return record.quality; })
+      .def("has_weights", [](const VersionRecord& record) { return record.has_weights; })
+      .def("graph", [](const VersionRecord& record) { return Graph{record.manifest.architecture}; })
+      .def("specs", [](const VersionRecord& record) {
+        nb::list specs;
+        for (const TensorSpec& spec : record.manifest.architecture->tensors()) specs.append(to_python(spec));
+        return specs;
+      });
+}
+
+nb::object put_in(const RepositoryHandle& self, std::string model, const Tensors* tensors, std::optional<Graph> graph,
+                  std::string ancestor, std::optional<double> quality, std::uint64_t step, Metrics metrics, Texts tags,
+                  bool dedup, bool deltas) {
+  PutGiven given{.model = std::move(model),
+                 .tensors = tensors,
+                 .graph = std::move(graph),
+                 .ancestor = std::move(ancestor),
+                 .quality = quality,
+                 .step = step,
+                 .metrics = std::move(metrics),
+                 .tags = std::move(tags),
+                 .dedup = dedup,
+                 .deltas = deltas};
+  return nb::cast(to_string(self.ask([&](Repository& repository) { return put(repository, given); })));
+}
+
+void read_in(const RepositoryHandle& self, const VersionRecord& record,
+             const std::vector<std::pair<std::uint32_t, WritableByteArray>>& arrays) {
+  std::vector<std::pair<std::uint32_t, MutableBytes>> into;
+  for (const auto& [tensor, array] : arrays) {
+    into.emplace_back(tensor, MutableBytes(reinterpret_cast<std::byte*>(array.data()), array.shape(0)));
+  }
+  self.ask([&](Repository& repository) { return read_tensors(repository, record, into); });
+}
+
+}  // namespace
+
+void bind_repository(nb::module_& module) {
+  bind_record(module);
+  nb::class_<SinkHandle>(module, "Sink")
+      .def("status", &SinkHandle::status)
+      .def("close", &SinkHandle::close)
+      .def("is_open", &SinkHandle::is_open);
+  nb::class_<RepositoryHandle> repository(module, "Repository");
+  repository
+      .def_static("open", &open_place, nb::arg("place"), nb::arg("keys"), nb::arg("server_key"),
+                  nb::rv_policy::take_ownership)
+      .def("put", &put_in, nb::arg("model"), nb::arg("tensors").none(), nb::arg("graph").none(), nb::arg("ancestor"),
+           nb::arg("quality").none(), nb::arg("step"), nb::arg("metrics"), nb::arg("tags"), nb::arg("dedup"),
+           nb::arg("deltas"))
+      .def("record",
+           [](const RepositoryHandle& self, const std::string& version) {
+             return self.ask([&](Repository& place) -> Result<VersionRecord> {
+               FRESHET_ASSIGN(const VersionName name, place.resolve(version));
+               return place.get(name);
+             });
+           })
+      .def("read", &read_in, nb::arg("record"), nb::arg("arrays"))
+      .def("match", &match, nb::arg("graph"), nb::arg("objective"), nb::arg("top"), nb::arg("any"), nb::arg("pin"),
+           nb::arg("least_quality").none(), nb::arg("tags"), nb::arg("exclude"))
+      .def("sink", &open_sink, nb::arg("model"), nb::arg("directory"), nb::arg("at"), nb::arg("keys"),
+           nb::arg("server_key"), nb::rv_policy::take_ownership)
+      .def("close", &RepositoryHandle::close)
+      .def("is_open", &RepositoryHandle::is_open);
+  bind_lineage(repository);
+}
+
+}  // namespace freshet::python

@@ -1,0 +1,82 @@
+#pragma once
+
+/// Repository, as Python holds it. Every call that may touch a disk or a peer lets go of the interpreter's lock.
+
+#include <nanobind/nanobind.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bindings/python/errors.h"
+#include "bindings/python/gil.h"
+#include "bindings/python/graph.h"
+#include "bindings/python/tensors.h"
+#include "bindings/runtime/repository_folder.h"
+#include "core/fork_guard.h"
+#include "repo/repository.h"
+#include "repo/sink.h"
+
+namespace freshet::python {
+
+/// A forked child leaves it alone: its threads and its database are the parent's.
+struct OpenPlace {
+  OpenedRepository repository;
+  ForkMark mark;
+  ~OpenPlace() {
+    if (mark.is_inherited()) static_cast<void>(new OpenedRepository(std::move(repository)));
+  }
+};
+
+/// The pointer is guarded by the interpreter's lock.
+class RepositoryHandle {
+ public:
+  RepositoryHandle(std::shared_ptr<OpenPlace> open, std::string place)
+      : open_(std::move(open)), place_(std::move(place)) {}
+  ~RepositoryHandle() { close(); }
+
+  /// What `call` answers of the repository, or its error thrown.
+  template <typename Call>
+  auto ask(Call call) const;
+
+  void close() { Share<OpenPlace>::drop(open_); }
+  bool is_open() const { return open_ != nullptr; }
+  /// failed_precondition when it was closed, or in a forked child.
+  std::shared_ptr<OpenPlace> get() const;
+
+ private:
+  std::shared_ptr<OpenPlace> open_;
+  std::string place_;
+};
+
+/// The repository must stay open until the sink is closed, so the sink has a share in it.
+class SinkHandle {
+ public:
+  SinkHandle(std::shared_ptr<OpenPlace> place, std::unique_ptr<Sink> sink)
+      : place_(std::move(place)), sink_(std::move(sink)) {}
+  ~SinkHandle() { close(); }
+  nanobind::dict status() const;
+  void close();
+  bool is_open() const { return sink_ != nullptr; }
+
+ private:
+  std::shared_ptr<OpenPlace> place_;
+  std::unique_ptr<Sink> sink_;
+};
+
+template <typename Call>
+auto RepositoryHandle::ask(Call call) const {
+  const Share<OpenPlace> open(get());
+  auto result = [&] {
+    const Unlocked unlocked;
+    return call(*open->repository);
+  }();
+  return take(std::move(result));
+}
+
+void bind_repository(nanobind::module_& module);
+/// The part that asks who came from whom, and that retires and collects.
+void bind_lineage(nanobind::class_<RepositoryHandle>& repository);
+
+}  // namespace freshet::python

@@ -1,0 +1,45 @@
+#include "bindings/python/tensors.h"
+
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <utility>
+
+#include "bindings/python/errors.h"
+#include "core/format.h"
+
+namespace freshet::python {
+
+namespace nb = nanobind;
+
+void Tensors::add(std::string name, const std::string& dtype, Shape shape, ByteArray bytes) {
+  const std::optional<DType> type = dtype_named(dtype);
+  if (!type) raise(Code::invalid_argument, format("tensor {}: no dtype {}", name, dtype));
+  TensorView view{.spec = {.name = std::move(name), .dtype = *type, .shape = std::move(shape)},
+                  .data = bytes_of(bytes.data(), bytes.shape(0))};
+  take(view.spec.check());
+  if (view.spec.bytes() != view.data.size()) {
+    raise(Code::invalid_argument, format("tensor {}: {} bytes are not {}", view.spec.name, view.data.size(),
+                                         describe(view.spec.dtype, view.spec.shape)));
+  }
+  arrays_.push_back(std::move(bytes));
+  views_.push_back(std::move(view));
+}
+
+nb::tuple to_python(const TensorSpec& spec) {
+  nb::list shape;
+  for (const std::uint64_t extent : spec.shape) shape.append(extent);
+  const std::string_view dtype = name_of(spec.dtype);
+  const std::string_view role = name_of(spec.role);
+  return nb::make_tuple(spec.name, nb::str(dtype.data(), dtype.size()), nb::tuple(shape),
+                        nb::str(role.data(), role.size()));
+}
+
+void bind_tensors(nb::module_& module) {
+  nb::class_<Tensors>(module, "Tensors")
+      .def(nb::init<>())
+      .def("add", &Tensors::add, nb::arg("name"), nb::arg("dtype"), nb::arg("shape"), nb::arg("bytes").noconvert())
+      .def("__len__", [](const Tensors& tensors) { return tensors.views().size(); });
+}
+
+}  // namespace freshet::python

