@@ -5,6 +5,10 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
 #include <utility>
 
 #include "bindings/python/records.h"
@@ -50,9 +54,17 @@ void SinkHandle::close() {
 
 namespace {
 
+bool was_opened = false;  ///< Guarded by the interpreter's lock.
+
+void end_at_once(int status, void*) {
+  std::fflush(nullptr);
+  ::_exit(status);
+}
+
 using Texts = std::vector<std::pair<std::string, std::string>>;
 
 RepositoryHandle* open_place(std::string place, std::string keys, std::string server_key) {
+  was_opened = true;
   auto open = std::make_shared<OpenPlace>();
   const SecurityOptions security{.key_file = std::move(keys), .allow_file = {}, .server_key = std::move(server_key)};
   auto opened = [&] {
@@ -229,7 +241,12 @@ void read_in(const RepositoryHandle& self, const VersionRecord& record,
 
 }  // namespace
 
+void end_child_without_destructors() {
+  if (was_opened) ::on_exit(end_at_once, nullptr);
+}
+
 void bind_repository(nb::module_& module) {
+  module.def("end_child_without_destructors", &end_child_without_destructors);
   bind_record(module);
   nb::class_<SinkHandle>(module, "Sink")
       .def("status", &SinkHandle::status)

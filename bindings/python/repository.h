@@ -75,6 +75,11 @@ auto RepositoryHandle::ask(Call call) const {
   return take(std::move(result));
 }
 
+/// For a forked child, once: if a repository was opened before the fork, the child ends without the destructors of
+/// objects that its parent made for the process. RocksDB's timer is one, whose destructor waits for ever for threads
+/// that only the parent has.
+void end_child_without_destructors();
+
 void bind_repository(nanobind::module_& module);
 /// The part that asks who came from whom, and that retires and collects.
 void bind_lineage(nanobind::class_<RepositoryHandle>& repository);

@@ -17,9 +17,10 @@ def graph_of(graph: GraphLike | None) -> Any:
         return graph
     if isinstance(graph, Mapping):
         try:
-            return _core.Graph.parse(json.dumps(graph))
+            text = json.dumps(graph)
         except (TypeError, ValueError) as error:
-            raise InvalidArgument(f"the graph: {error}") from None
+            raise InvalidArgument(f"the graph is not what JSON can hold: {error}") from None
+        return _core.Graph.parse(text)
     if isinstance(graph, str) and graph.lstrip().startswith("{"):
         return _core.Graph.parse(graph)
     if not isinstance(graph, (str, os.PathLike)):

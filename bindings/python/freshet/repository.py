@@ -4,6 +4,7 @@ from __future__ import annotations
 import dataclasses
 import fnmatch
 import json
+import os
 from typing import Any, Iterable, List, Mapping, Optional, Union
 
 import numpy as np
@@ -266,6 +267,9 @@ class Repository(Handle):
              server_key: str | None = None) -> Sink:
         """Stores every version of `model` from now on, until the sink is closed."""
         return Sink(self._core.sink(model, path_of(directory), at or "", path_of(keys), path_of(server_key)))
+
+
+os.register_at_fork(after_in_child=_core.end_child_without_destructors)
 
 
 def _reopen(place: str, keys: str, server_key: str) -> Repository:

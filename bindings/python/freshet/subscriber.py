@@ -3,8 +3,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import threading
-import weakref
 from typing import Any, Callable, Iterator, Mapping
 
 import numpy as np
@@ -129,7 +129,6 @@ class Subscriber(Handle):
             news.queue_updates()
             threading.Thread(target=_call_back, args=(news, on_update, model), name=f"freshet {model}",
                              daemon=True).start()
-            weakref.finalize(self, _end_news, news)
 
     def wait_for(self, version: int = 1, timeout: float | None = None) -> int:
         """Waits until that version or a later one is served, and says which."""
@@ -199,18 +198,12 @@ class Update:
 
 
 def _resolve(loop: asyncio.AbstractEventLoop, descriptor: int, changed: "asyncio.Future[None]") -> None:
-    import os
-
     try:
         os.read(descriptor, 8)
     except BlockingIOError:
         pass
     if not changed.done():
         changed.set_result(None)
-
-
-def _end_news(news: Any) -> None:
-    news.close()
 
 
 def _call_back(news: Any, on_update: Callable[[Update], Any], model: str) -> None:

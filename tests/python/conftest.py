@@ -1,0 +1,74 @@
+"""What the tests of the Python package share. They run against the installed wheel, in the venv of scripts/python.sh."""
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+
+import pytest
+
+PATIENCE = 60  # Seconds, for what comes soon on any machine.
+
+
+def eventually(condition):
+    """Whether it became true; what is waited for comes soon on any machine."""
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.001)  # Leaves the processor to what is waited for.
+    return True
+
+
+@pytest.fixture
+def folder():
+    """A new folder with a short path, since sockets' paths are short."""
+    path = tempfile.mkdtemp(prefix="freshet-py-")
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture(autouse=True)
+def run_dir(monkeypatch):
+    """The host directory of this test alone, and of the programs that it starts."""
+    path = tempfile.mkdtemp(prefix="freshet-run-")
+    monkeypatch.setenv("FRESHET_RUN_DIR", path)
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+class Program:
+    """A Python program of its own; its lines come by line(), and it is ended with the test."""
+
+    def __init__(self, text, *arguments):
+        self.process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(text), *arguments], text=True,
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                        env=dict(os.environ, PYTHONUNBUFFERED="1"))
+
+    def line(self):
+        line = self.process.stdout.readline().strip()
+        if not line:
+            self.process.kill()
+            pytest.fail(f"the program ended: {self.process.communicate()[1]}")
+        return line
+
+    def end(self):
+        """Its exit code, what else it printed, and what it complained of."""
+        out, err = self.process.communicate(timeout=PATIENCE)
+        return self.process.returncode, out, err
+
+
+@pytest.fixture
+def program():
+    started = []
+
+    def start(text, *arguments):
+        started.append(Program(text, *arguments))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.process.kill()
+        one.process.communicate()

@@ -1,0 +1,210 @@
+"""Arrays in and out: types, strides, lifetimes, and what is refused."""
+import array
+import gc
+import threading
+
+import numpy as np
+import pytest
+
+import freshet
+from conftest import PATIENCE, eventually
+
+TYPES = ["float64", "float32", "float16", "int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8", "bool"]
+
+
+@pytest.fixture
+def pair():
+    with freshet.Publisher("m") as publisher, freshet.Subscriber("m") as subscriber:
+        yield publisher, subscriber
+
+
+def served(pair, tensors):
+    """The arrays as the subscriber has them."""
+    publisher, subscriber = pair
+    receipt = publisher.publish(tensors)
+    subscriber.wait_for(receipt.version, PATIENCE)
+    return dict(subscriber.snapshot())
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_type_comes_as_it_went(pair, dtype):
+    sent = (np.arange(24) % 2 if dtype == "bool" else np.arange(24)).astype(dtype).reshape(2, 3, 4)
+    came = served(pair, {"w": sent})["w"]
+    assert came.dtype == sent.dtype and came.shape == sent.shape
+    np.testing.assert_array_equal(came, sent)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn", "float8_e5m2"])
+def test_types_of_ml_dtypes(pair, dtype):
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    sent = np.arange(12, dtype=np.float32).reshape(3, 4).astype(getattr(ml_dtypes, dtype))
+    came = served(pair, {"w": sent})["w"]
+    assert came.dtype == sent.dtype
+    np.testing.assert_array_equal(came.view(np.uint8), sent.view(np.uint8))
+
+
+@pytest.mark.parametrize("name, sent", [
+    ("transposed", np.arange(6, dtype=np.float32).reshape(2, 3).T),
+    ("channels last", np.arange(24, dtype=np.float32).reshape(1, 2, 3, 4).transpose(0, 3, 1, 2)),
+    ("every other", np.arange(10, dtype=np.int64)[::2]),
+    ("backwards", np.arange(10, dtype=np.int64)[::-1]),
+    ("repeated", np.broadcast_to(np.float32(7), (3, 2))),
+    ("scalar", np.array(3.5)),
+    ("number", np.float32(2.5)),
+    ("empty", np.empty((0, 5), np.float32)),
+    ("read-only", np.frombuffer(b"\1\0\0\0", np.int32)),
+    ("unaligned", np.frombuffer(b"\0" + np.arange(3, dtype=np.float64).tobytes(), np.float64, offset=1)),
+])
+def test_looks_as_it_did(pair, name, sent):
+    came = served(pair, {"beside": np.ones(1, np.float32), name: sent})[name]
+    assert came.shape == np.shape(sent)
+    np.testing.assert_array_equal(came, sent)
+
+
+def test_buffers_and_dlpack(pair):
+    class OnlyDLPack:
+        array = np.arange(4, dtype=np.float32)
+
+        def __dlpack__(self, **how):
+            return self.array.__dlpack__(**how)
+
+        def __dlpack_device__(self):
+            return self.array.__dlpack_device__()
+
+    came = served(pair, {"a": array.array("d", [1, 2]), "b": bytearray(b"xy"), "c": OnlyDLPack()})
+    assert came["a"].tolist() == [1, 2] and came["b"].tolist() == [120, 121] and came["c"].tolist() == [0, 1, 2, 3]
+
+
+def masked():
+    return np.ma.masked_array([1.0, 2.0], [0, 1])
+
+
+@pytest.mark.parametrize("name, value", [
+    ("objects", np.array([{}, None])), ("complex", np.ones(2, complex)), ("masked", masked()),
+    ("swapped", np.ones(2, ">f4")), ("text", np.array(["a"])), ("dates", np.array(["2020-01-01"], "M8[D]")),
+    ("record", np.zeros(2, [("a", "f4")])), ("long", np.ones(2, np.longdouble)), ("list", [1.0, 2.0]), ("none", None),
+])
+def test_what_is_no_tensor_is_refused_by_name(pair, name, value):
+    publisher, _ = pair
+    with pytest.raises(freshet.InvalidArgument, match=f"tensor {name}:") as raised:
+        publisher.publish({"good": np.ones(2, np.float32), name: value})
+    assert raised.value.code == "invalid_argument" and isinstance(raised.value, ValueError)
+    assert publisher.publish({"good": np.ones(2, np.float32)}).version == 1
+
+
+@pytest.mark.parametrize("name", [3, None, b"w", ("w",), "\ud800", "", "a\nb"])
+def test_a_name_is_text(pair, name):
+    with pytest.raises(freshet.InvalidArgument):
+        pair[0].publish({name: np.ones(2, np.float32)})
+
+
+def test_a_model_that_grew_is_refused_by_name(pair):
+    publisher, _ = pair
+    one = np.ones(2, np.float32)
+    publisher.publish({"a": one})
+    with pytest.raises(freshet.FailedPrecondition, match="b"):
+        publisher.publish({"a": one, "b": one})
+    with pytest.raises(freshet.FailedPrecondition, match=r"a.*f32\[3\]|a.*f32\[2\]"):
+        publisher.publish({"a": np.ones(3, np.float32)})
+    assert publisher.publish({"a": one}).version == 2
+
+
+def test_order_does_not_matter(pair):
+    publisher, subscriber = pair
+    first, second = np.zeros(2, np.float32), np.ones(3, np.float32)
+    publisher.publish({"a": first, "b": second})
+    subscriber.wait_for(publisher.publish({"b": second, "a": first + 5}).version, PATIENCE)
+    assert subscriber.snapshot()["a"].tolist() == [5, 5]
+
+
+def test_bound_arrays_are_read_anew(pair):
+    publisher, subscriber = pair
+    whole, strided = np.zeros(4, np.float32), np.zeros((2, 3), np.float32).T
+    bound = publisher.bind({"whole": whole, "strided": strided})
+    bound.publish()
+    whole[:], strided[:] = 1, 2
+    receipt = bound.publish(step=7, tags={"k": "v"})
+    subscriber.wait_for(receipt.version, PATIENCE)
+    snapshot = subscriber.snapshot()
+    assert snapshot["whole"].tolist() == [1] * 4 and (snapshot["strided"] == 2).all()
+    assert snapshot.step == 7 and snapshot.tags == {"k": "v"}
+
+
+def test_changed_says_what_is_looked_at(pair):
+    publisher, subscriber = pair
+    a, b = np.zeros(2, np.float32), np.zeros(2, np.float32)
+    publisher.publish({"a": a, "b": b})
+    a[:], b[:] = 1, 2
+    subscriber.wait_for(publisher.publish({"a": a, "b": b}, changed=["b"]).version, PATIENCE)
+    assert subscriber.snapshot()["a"].tolist() == [0, 0] and subscriber.snapshot()["b"].tolist() == [2, 2]
+    subscriber.wait_for(publisher.publish({"a": a, "b": b}, changed="all").version, PATIENCE)
+    assert subscriber.snapshot()["a"].tolist() == [1, 1]
+    with pytest.raises(freshet.InvalidArgument, match="tensor z"):
+        publisher.publish({"a": a, "b": b}, changed=["z"])
+    with pytest.raises(freshet.InvalidArgument, match="neither"):
+        publisher.publish({"a": a, "b": b}, changed="some")
+
+
+def test_views_are_read_only(pair):
+    view = served(pair, {"w": np.zeros(4, np.float32)})["w"]
+    with pytest.raises(ValueError):
+        view[0] = 1
+    with pytest.raises(ValueError):
+        view.flags.writeable = True
+    with pytest.raises(ValueError):
+        view.reshape(2, 2).flags.writeable = True
+
+
+def held_of(publisher):
+    return {version for one in publisher.stat()["subscribers"] for version in one["held"]}
+
+
+def test_a_view_keeps_its_version_whatever_was_closed():
+    publisher, subscriber = freshet.Publisher("m"), freshet.Subscriber("m")
+    views = []
+    for number in range(1, 4):
+        publisher.publish({"w": np.full(1000, number, np.float32), "b": np.zeros(3, np.float32)}, sync=True)
+        subscriber.wait_for(number, PATIENCE)
+        with subscriber.snapshot() as snapshot:
+            views.append(snapshot["w"][10:20])
+    assert eventually(lambda: held_of(publisher) == {1, 2, 3})  # Told with the next heartbeat.
+    subscriber.close()
+    del snapshot, subscriber
+    gc.collect()
+    for number in range(4, 9):
+        publisher.publish({"w": np.full(1000, number, np.float32), "b": np.zeros(3, np.float32)}, sync=True)
+    assert [view[0] for view in views] == [1, 2, 3]
+    publisher.close()
+    assert [view.tolist() for view in views] == [[number] * 10 for number in (1, 2, 3)]
+
+
+def test_thousands_of_views_share_a_pin(pair):
+    publisher, subscriber = pair
+    subscriber.wait_for(publisher.publish({"w": np.arange(8, dtype=np.float32)}).version, PATIENCE)
+    snapshots = [subscriber.snapshot() for _ in range(3000)]
+    views = [snapshot["w"] for snapshot in snapshots]
+    assert all(view[7] == 7 for view in views)
+
+
+def test_the_last_view_lets_go(pair):
+    publisher, subscriber = pair
+    subscriber.wait_for(publisher.publish({"w": np.zeros(8, np.float32)}).version, PATIENCE)
+    view = subscriber.snapshot()["w"]
+    subscriber.wait_for(publisher.publish({"w": np.ones(8, np.float32)}).version, PATIENCE)
+    assert view[0] == 0
+    del view
+    assert eventually(lambda: held_of(publisher) == {2})
+
+
+def test_a_thread_may_die_holding_a_view(pair):
+    publisher, subscriber = pair
+    subscriber.wait_for(publisher.publish({"w": np.zeros(8, np.float32)}).version, PATIENCE)
+    kept = threading.local()
+
+    def hold():
+        kept.view = subscriber.snapshot()["w"]
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    thread.join()
+    assert subscriber.wait_for(publisher.publish({"w": np.ones(8, np.float32)}).version, PATIENCE) == 2

@@ -1,0 +1,222 @@
+"""Where versions rest: puts, gets, matches, lineages, pins, retirement, across processes."""
+import copy
+import pickle
+
+import numpy as np
+import pytest
+
+import freshet
+from conftest import PATIENCE, eventually
+
+
+def graph_of(widths, names=None):
+    """A chain of dense layers; their tensors are called after them."""
+    layers = [{"name": "in", "class": "Input", "config": {"shape": [None, widths[0]]}}]
+    for at, (rows, columns) in enumerate(zip(widths, widths[1:])):
+        name = (names or {}).get(at, f"dense{at}")
+        layers.append({"name": name, "class": "Dense", "config": {"units": columns}, "inputs": [layers[-1]["name"]],
+                       "tensors": {"kernel": {"key": f"{name}.kernel", "shape": [rows, columns], "dtype": "f32"},
+                                   "bias": {"key": f"{name}.bias", "shape": [columns], "dtype": "f32"}}})
+    return {"freshet_graph": 1, "layers": layers, "outputs": [layers[-1]["name"]]}
+
+
+def weights_of(graph, seed):
+    random = np.random.default_rng(seed)
+    return {tensor["key"]: random.random(tensor["shape"], np.float32)
+            for layer in graph["layers"] for tensor in layer.get("tensors", {}).values()}
+
+
+def assert_equal(came, sent):
+    assert list(came) == list(sent)
+    for name, array in sent.items():
+        assert came[name].dtype == array.dtype
+        np.testing.assert_array_equal(came[name], array)
+
+
+@pytest.fixture
+def repo(folder):
+    with freshet.Repository(folder + "/repo") as repository:
+        yield repository
+
+
+def test_what_was_put_is_got(repo):
+    sent = {"a": np.arange(6, dtype=np.int16).reshape(2, 3).T, "layer.b": np.array(2.0), "layer.c": np.empty((0, 3))}
+    version = repo.put("net", sent, quality=0.5, step=9, metrics={"loss": 0.25}, tags={"by": "me"})
+    assert version == "net@1" and isinstance(version, str) and (version.model, version.number) == ("net", 1)
+    assert_equal(repo.get(version), sent)
+    assert_equal(repo.get("net"), sent)
+    came = repo.get(version)["a"]
+    came[0, 0] = 77  # The caller's own memory.
+    assert repo.get(version)["a"][0, 0] == 0
+    assert repo.models() == ["net"] and [row.version for row in repo.versions("net")] == ["net@1"]
+    assert repo.stat()["versions"] == 1 and repo.stat()["live_bytes"] == 12 + 8
+
+
+def test_some_tensors_by_name_glob_and_new_name(repo):
+    repo.put("net", {name: np.array(at) for at, name in enumerate(["a.w", "a.b", "b.w", "odd[1]"])})
+    assert list(repo.get("net", tensors="a.*")) == ["a.w", "a.b"]
+    assert list(repo.get("net", tensors=["b.w", "a.?"])) == ["b.w", "a.w", "a.b"]
+    assert list(repo.get("net", tensors="odd[1]")) == ["odd[1]"]
+    assert repo.get("net", tensors={"new": "b.w", "again": "b.w"}) == {"new": 2, "again": 2}
+    assert repo.get("net", tensors={}) == {}
+    for none in ("c.*", ["a.w", "c"], {"new": "c"}):
+        with pytest.raises(freshet.NotFound, match="c"):
+            repo.get("net", tensors=none)
+    with pytest.raises(freshet.InvalidArgument, match="text"):
+        repo.get("net", tensors=[3])
+
+
+def test_transfer_from_the_best_ancestor(repo):
+    old, new = graph_of([8, 16, 4]), graph_of([8, 16, 6], {0: "first", 1: "second"})
+    stored = weights_of(old, 1)
+    low = repo.put("low", weights_of(old, 2), graph=old, quality=0.1)
+    ancestor = repo.put("old", stored, graph=old, quality=0.9)
+    match = repo.match(new, top=5, pin="worker")
+    assert match.version == ancestor and match.quality == 0.9 and isinstance(match.version, freshet.Version)
+    assert (match.lcp_layers, match.lcp_parametric_layers, match.lcp_bytes) == (1, 1, (8 * 16 + 16) * 4)
+    assert match.layers == {"first": "dense0"}
+    assert match.tensors == {"first.kernel": "dense0.kernel", "first.bias": "dense0.bias"}
+    assert [row.version for row in match.top] == [ancestor, low]
+    assert repo.pins(ancestor) == ["worker"]
+    came = repo.get(match.version, tensors=match.tensors)
+    np.testing.assert_array_equal(came["first.kernel"], stored["dense0.kernel"])
+
+    tensors = {**weights_of(new, 3), **came}
+    child = repo.put("new", tensors, graph=new, ancestor=match.version, quality=0.93)
+    assert_equal(repo.get(child), tensors)
+    repo.unpin(ancestor, "worker")
+    assert [row.version for row in repo.lineage(child)] == [child, ancestor]
+    row = repo.lineage(child)[0]
+    assert row.ancestor == ancestor and row.inherited_bytes == match.lcp_bytes and row.own_bytes == (16 * 6 + 6) * 4
+    assert {one.tensor: one.owner for one in repo.owners(child)} == {
+        "first.kernel": ancestor, "first.bias": ancestor, "second.kernel": child, "second.bias": child}
+    assert repo.mrca(child, ancestor) == ancestor and repo.mrca(low, child) is None
+    difference = repo.diff(ancestor, child)
+    assert difference.layers_added == ["second"] and difference.layers_removed == ["dense1"]
+    assert repo.match(new, min_quality=0.99) is None
+    assert repo.match(new, objective="bytes", exclude=child).version == low
+    assert repo.match(graph_of([3, 3])) is None
+    with pytest.raises(freshet.InvalidArgument, match="objective"):
+        repo.match(new, objective="looks")
+
+
+def test_what_lies_in_the_prefix_may_be_left_out(repo):
+    graph = graph_of([4, 4, 4])
+    first = weights_of(graph, 5)
+    ancestor = repo.put("net", first, graph=graph)
+    changed = {name: array + 1 for name, array in first.items() if name.startswith("dense1")}
+    child = repo.put("net", changed, graph=graph, ancestor=ancestor)
+    assert_equal(repo.get(child), {**first, **changed})
+    with pytest.raises(freshet.InvalidArgument, match="tensor dense0.kernel is missing"):
+        repo.put("net", {}, graph=graph)
+    with pytest.raises(freshet.InvalidArgument, match="dense0.bias"):
+        repo.put("net", {**first, "dense0.bias": np.zeros(5, np.float32)}, graph=graph)
+
+
+def test_a_graph_comes_back_and_may_have_no_weights(repo, folder):
+    graph = graph_of([2, 3])
+    untrained = repo.put("plan", graph=graph)
+    came = repo.graph(untrained)
+    assert [layer["name"] for layer in came["layers"]] == ["in", "dense0"]
+    with pytest.raises(freshet.FailedPrecondition, match="never trained"):
+        repo.get(untrained)
+    assert repo.match(graph) is None and repo.match(graph, any=True).version == untrained
+    assert repo.match(came, any=True).lcp_layers == 1
+    path = folder + "/g.json"
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(str(graph).replace("'", '"').replace("None", "null"))
+    assert repo.match(path, any=True).version == untrained
+
+
+def test_pins_retirement_and_garbage(repo):
+    kept, gone = repo.put("net", {"w": np.zeros(100)}), repo.put("net", {"w": np.ones(100)})
+    repo.pin(gone, "me")
+    with pytest.raises(freshet.FailedPrecondition, match="me"):
+        repo.retire(gone, wait=0.1)
+    repo.unpin(gone, "me")
+    assert repo.pins(gone) == []
+    assert repo.retire(gone).released_bytes == 800
+    with pytest.raises(freshet.NotFound, match="retired"):
+        repo.get(gone)
+    assert repo.gc(dry_run=True).freed_bytes == 800 and repo.gc().freed_bytes == 800 and repo.gc().freed_bytes == 0
+    assert repo.stat()["live_bytes"] == 800 and list(repo.get(kept)) == ["w"]
+    assert [row.retired for row in repo.lineage(gone)] == [True]
+
+
+def test_bad_input_leaves_nothing(repo):
+    for tensors in ({"w": np.array([{}])}, {"w": np.ones(2, complex)}, {"w": None}, {2: np.ones(2)}):
+        with pytest.raises(freshet.InvalidArgument, match="tensor"):
+            repo.put("net", tensors)
+    with pytest.raises(freshet.InvalidArgument, match="mapping"):
+        repo.put("net", [np.ones(2)])
+    with pytest.raises(freshet.InvalidArgument, match="quality|metric"):
+        repo.put("net", {"w": np.ones(2)}, metrics={"loss": "low"})
+    with pytest.raises(freshet.InvalidArgument, match="tag"):
+        repo.put("net", {"w": np.ones(2)}, tags={"n": 3})
+    with pytest.raises(freshet.NotFound):
+        repo.put("net", {"w": np.ones(2)}, ancestor="nobody@3")
+    with pytest.raises(freshet.NotFound):
+        repo.get("net")
+    assert repo.stat()["versions"] == 0
+
+
+def test_what_was_closed_says_so(folder):
+    repository = freshet.Repository(folder + "/repo")
+    repository.close()
+    repository.close()
+    for call in (repository.models, repository.stat, lambda: repository.get("m"), lambda: repository.put("m", {})):
+        with pytest.raises(freshet.FailedPrecondition, match="closed"):
+            call()
+
+
+def test_pickled_as_its_place(repo):
+    version = repo.put("net", {"w": np.arange(3)})
+    with pickle.loads(pickle.dumps(repo)) as again, copy.copy(repo) as third:
+        assert again.place == repo.place == third.place
+        assert again.get(version)["w"].tolist() == [0, 1, 2]
+    assert repo.get(version)["w"].tolist() == [0, 1, 2]
+    assert pickle.loads(pickle.dumps(version)).number == 1
+
+
+def test_another_process_sees_and_changes_the_same(repo, program):
+    version = repo.put("net", {"w": np.arange(3)})
+    other = program("""
+        import sys, freshet
+        with freshet.Repository(sys.argv[1]) as repo:
+            w = repo.get("net")["w"]
+            print(repo.put("net", {"w": w + 1}, ancestor="net@1"))
+    """, repo.place)
+    assert other.line() == "net@2"
+    assert other.end()[0] == 0
+    assert repo.get("net@2")["w"].tolist() == [1, 2, 3]
+    assert repo.mrca("net@2", version) == version
+
+
+def test_a_sink_stores_what_is_published(repo):
+    with freshet.Publisher("run") as publisher, repo.sink("run") as sink:
+        for number in range(1, 4):
+            publisher.publish({"w": np.full(5, number, np.float32), "still": np.zeros(9)}, step=number, sync=True)
+            assert eventually(lambda: sink.status()["newest"] == number)
+    assert [repo.get(f"run@{number}")["w"][0] for number in (1, 2, 3)] == [1, 2, 3]
+    assert {one.tensor: one.owner for one in repo.owners("run@3")} == {"w": "run@3", "still": "run@1"}
+    with pytest.raises(freshet.FailedPrecondition):
+        sink.status()
+
+
+def test_a_run_resumes_its_lineage(repo):
+    with freshet.Publisher("run") as publisher, repo.sink("run") as sink:
+        publisher.publish({"w": np.arange(4.0), "still": np.zeros(9)}, step=5, metrics={"loss": 1}, sync=True)
+        assert eventually(lambda: sink.status()["newest"] == 1)
+    came = repo.resume("run")
+    assert (came.version, came.step, came.metrics, came.state) == ("run@1", 5, {"loss": 1}, {})
+    with freshet.Publisher("run", resume=(repo, "run")) as publisher, repo.sink("run") as sink:
+        assert publisher.resumed.version == "run@1"
+        weights = publisher.resumed.weights
+        weights["w"] += 1
+        assert publisher.publish(weights, step=6, sync=True).version == 2
+        assert eventually(lambda: sink.status()["newest"] == 2)
+    assert [row.version for row in repo.lineage("run@2")] == ["run@2", "run@1"]
+    assert {one.tensor: one.owner for one in repo.owners("run@2")} == {"w": "run@2", "still": "run@1"}
+    assert repo.get("run@2")["w"].tolist() == [1, 2, 3, 4]
+    with pytest.raises(freshet.NotFound):
+        repo.resume("nobody")

@@ -1,0 +1,264 @@
+"""Publishers and subscribers in one process: versions, waits, errors, event loops."""
+import asyncio
+import logging
+import threading
+
+import numpy as np
+import pytest
+
+import freshet
+from conftest import PATIENCE, eventually
+
+
+def weights(value=0.0):
+    return {"w": np.full((4, 3), value, np.float32), "b": np.full(3, value, np.float32)}
+
+
+def test_a_version_says_what_it_is():
+    with freshet.Publisher("m") as publisher, freshet.Subscriber("m", label="me") as subscriber:
+        assert subscriber.version == 0
+        receipt = publisher.publish(weights(), step=3, metrics={"loss": 2.5}, tags={"host": "a"}, sync=True)
+        assert receipt.version == 1 and receipt.blocked > 0
+        assert publisher.wait_committed(1, PATIENCE)["changed_tensors"] == 2
+        assert subscriber.wait_for(timeout=PATIENCE) == 1 and subscriber.version == 1
+        with subscriber.snapshot() as snapshot:
+            assert (snapshot.model, snapshot.version, snapshot.step) == ("m", 1, 3)
+            assert snapshot.metrics == {"loss": 2.5} and snapshot.tags == {"host": "a"} and not snapshot.stale
+            assert list(snapshot) == ["w", "b"] and len(snapshot) == 2 and "w" in snapshot and 3 not in snapshot
+            assert snapshot["w"].shape == (4, 3)
+            with pytest.raises(freshet.NotFound, match="no tensor x"):
+                snapshot["x"]
+            with pytest.raises(KeyError):
+                snapshot["x"]
+        assert publisher.stat()["model_bytes"] == 60
+        assert subscriber.status()["serving"] == 1
+
+
+def test_nothing_yet_is_unavailable():
+    with freshet.Subscriber("m") as subscriber:
+        with pytest.raises(freshet.Unavailable, match="no version of m has come yet"):
+            subscriber.snapshot()
+        with pytest.raises(freshet.TimedOut) as raised:
+            subscriber.wait_for(timeout=0.01)
+        assert isinstance(raised.value, TimeoutError) and raised.value.code == "timed_out"
+        with pytest.raises(freshet.TimedOut):
+            subscriber.snapshot(1, timeout=0.01)
+        with pytest.raises(freshet.FailedPrecondition, match="every"):
+            subscriber.next(timeout=0.01)
+        with pytest.raises(freshet.InvalidArgument):
+            subscriber.wait_for(timeout=float("nan"))
+
+
+def test_what_was_closed_says_so():
+    publisher, subscriber = freshet.Publisher("m"), freshet.Subscriber("m")
+    publisher.publish(weights())
+    subscriber.wait_for(timeout=PATIENCE)
+    snapshot = subscriber.snapshot()
+    bound = publisher.bind(weights())
+    for one in (publisher, subscriber, snapshot):
+        one.close()
+        one.close()
+    assert publisher.closed and subscriber.closed
+    for call in (lambda: publisher.publish(weights()), bound.publish, publisher.stat, publisher.release,
+                 lambda: publisher.bind(weights()).publish(), lambda: publisher.wait_committed(1), subscriber.snapshot,
+                 lambda: subscriber.wait_for(), lambda: subscriber.version, subscriber.status, lambda: snapshot["w"],
+                 lambda: snapshot.version, lambda: len(snapshot), lambda: list(snapshot)):
+        with pytest.raises(freshet.FailedPrecondition, match="closed"):
+            call()
+    with freshet.Publisher("m"):
+        pass
+
+
+def test_a_name_has_one_publisher():
+    with freshet.Publisher("m"):
+        with pytest.raises(freshet.AlreadyExists, match="m"):
+            freshet.Publisher("m")
+    with pytest.raises(freshet.InvalidArgument):
+        freshet.Publisher("no such name/")
+
+
+def test_every_version_in_order():
+    with freshet.Publisher("m") as publisher, freshet.Subscriber("m", every=True) as subscriber:
+        publisher.publish(weights(0), sync=True)
+        subscriber.wait_for(timeout=PATIENCE)
+        for number in range(2, 6):
+            publisher.publish(weights(number), sync=True)
+        assert [(s.version, s["b"][0]) for s in (subscriber.next(PATIENCE) for _ in range(5))] == [
+            (1, 0), (2, 2), (3, 3), (4, 4), (5, 5)]
+
+
+def test_going_back_and_on():
+    with freshet.Publisher("m", keep_versions=4) as publisher, freshet.Subscriber("m") as subscriber:
+        for number in range(1, 4):
+            publisher.publish(weights(number), sync=True)
+        subscriber.wait_for(3, PATIENCE)
+        assert publisher.rollback(2)["current"]["version"] == 2
+        assert eventually(lambda: subscriber.version == 2)
+        assert publisher.release()["current"]["version"] == 3
+        subscriber.wait_for(3, PATIENCE)
+        with pytest.raises(freshet.NotFound):
+            publisher.rollback(77)
+        with pytest.raises(freshet.InvalidArgument):
+            publisher.rollback(0)
+
+
+def test_a_member_stages_and_commits():
+    with freshet.Publisher("m", keep_versions=4) as publisher, freshet.Subscriber("m", staged=True) as member:
+        publisher.publish(weights(1), sync=True)
+        member.wait_for(1, PATIENCE)
+        publisher.publish(weights(2), sync=True)
+        member.stage(2, PATIENCE)
+        assert member.version == 1
+        assert member.commit() == 2 and member.version == 2
+        with pytest.raises(freshet.FailedPrecondition):
+            member.commit()
+
+
+def test_a_group_gets_each_version_together():
+    with freshet.Publisher("m", group_commit=True) as publisher:
+        with freshet.Subscriber("m", staged=True) as a, freshet.Subscriber("m", staged=True) as b:
+            for number in (1, 2):
+                publisher.publish(weights(number), sync=True)
+                assert a.wait_for(number, PATIENCE) == number and b.wait_for(number, PATIENCE) == number
+
+
+def test_a_graph_names_the_layers():
+    graph = {"freshet_graph": 1, "layers": [
+        {"name": "in", "class": "Input", "config": {"shape": [4]}},
+        {"name": "dense", "class": "Dense", "config": {"units": 3}, "inputs": ["in"],
+         "tensors": {"kernel": {"key": "w", "shape": [4, 3], "dtype": "f32"},
+                     "bias": {"key": "b", "shape": [3], "dtype": "f32"}}}]}
+    with freshet.Publisher("m", graph=graph) as publisher, freshet.Subscriber("m") as subscriber:
+        backwards = dict(reversed(weights(1).items()))
+        subscriber.wait_for(publisher.publish(backwards).version, PATIENCE)
+        assert list(subscriber.snapshot()) == ["w", "b"]
+        more = {"name": "more", "class": "Dense", "config": {}, "inputs": ["dense"],
+                "tensors": {"k": {"key": "k", "shape": [2], "dtype": "f32"}}}
+        grown = dict(graph, layers=[*graph["layers"], more])
+        receipt = publisher.publish({"k": np.ones(2, np.float32), **weights(2)}, graph=grown)
+        subscriber.wait_for(receipt.version, PATIENCE)
+        assert list(subscriber.snapshot()) == ["w", "b", "k"]
+    with pytest.raises(freshet.InvalidArgument):
+        freshet.Publisher("m", graph={"layers": 3})
+    with pytest.raises(freshet.NotFound):
+        freshet.Publisher("m", graph="no/such/file.json")
+
+
+def test_an_event_loop_waits_for_updates():
+    async def follow(publisher, subscriber):
+        publisher.publish(weights(1))
+        assert await asyncio.wait_for(subscriber.updated(), PATIENCE) == 1
+        waiting = [asyncio.ensure_future(subscriber.updated())]
+        await asyncio.sleep(0)  # It looks, and waits.
+        assert not waiting[0].done()
+        publisher.publish(weights(2))
+        assert await asyncio.wait_for(waiting[0], PATIENCE) == 2
+        waiting = asyncio.ensure_future(subscriber.updated())
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        waiting = asyncio.ensure_future(subscriber.updated())
+        await asyncio.sleep(0)
+        subscriber.close()
+        with pytest.raises(freshet.FailedPrecondition):
+            await asyncio.wait_for(waiting, PATIENCE)
+
+    with freshet.Publisher("m") as publisher, freshet.Subscriber("m") as subscriber:
+        asyncio.run(follow(publisher, subscriber))
+
+
+def test_a_callback_is_told_and_may_raise(caplog):
+    told, both = [], threading.Event()
+
+    def on_update(update):
+        told.append(update.version)
+        if update.version == 2:
+            both.set()
+        raise RuntimeError("the callback's own")
+
+    with caplog.at_level(logging.ERROR, logger="freshet"):
+        with freshet.Publisher("m") as publisher, freshet.Subscriber("m", on_update=on_update) as subscriber:
+            for number in (1, 2):
+                subscriber.wait_for(publisher.publish(weights(number)).version, PATIENCE)
+            assert both.wait(PATIENCE)
+            assert told == [1, 2]
+            assert eventually(lambda: sum("the callback's own" in (one.exc_text or "") for one in caplog.records) == 2)
+
+
+def test_the_callbacks_thread_ends_with_its_subscriber():
+    subscriber = freshet.Subscriber("m", on_update=print)
+    [thread] = [one for one in threading.enumerate() if one.name == "freshet m"]
+    del subscriber
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
+
+
+def test_a_wait_ends_when_its_subscriber_is_closed():
+    subscriber = freshet.Subscriber("m")
+    raised = []
+
+    def wait():
+        try:
+            subscriber.wait_for()
+        except freshet.Error as error:
+            raised.append(error)
+
+    threads = [threading.Thread(target=wait) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    subscriber.close()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert [type(error) for error in raised] == [freshet.FailedPrecondition] * 3
+
+
+def test_threads_publish_and_read_side_by_side():
+    with freshet.Publisher("m") as publisher, freshet.Subscriber("m") as subscriber:
+        publisher.publish(weights(0), sync=True)
+        subscriber.wait_for(timeout=PATIENCE)
+        torn = []
+
+        def publish(first):
+            for number in range(first, first + 20):
+                publisher.publish(weights(number))
+
+        def read():
+            for _ in range(300):
+                snapshot = subscriber.snapshot()
+                if len({*snapshot["w"].ravel(), *snapshot["b"]}) != 1:
+                    torn.append(snapshot.version)
+
+        threads = [threading.Thread(target=publish, args=(100 * one,)) for one in range(2)]
+        threads += [threading.Thread(target=read) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not torn
+        assert subscriber.wait_for(41, PATIENCE) == 41
+
+
+def test_weights_in_two_calls():
+    assert freshet.save_weights("two-calls", weights(4)) == 1
+    came = freshet.load_weights("two-calls")
+    assert came["w"][0, 0] == 4
+    came["w"][0, 0] = 5  # Copies are the caller's.
+    with pytest.raises(freshet.TimedOut):
+        freshet.load_weights("nobody", timeout=0.01)
+
+
+def test_a_scheduler_says_when():
+    scheduler = freshet.Scheduler("every:3")
+    due = []
+    for step in range(1, 10):
+        if scheduler.observe(step, 1.0 / step):
+            due.append(step)
+            scheduler.published(0)
+    assert due == [3, 6, 9]
+    assert scheduler.last_decision()["publishes"] == 3
+    assert not freshet.Scheduler("every:3").observe(1, None)
+    with pytest.raises(freshet.InvalidArgument, match="sometimes"):
+        freshet.Scheduler("sometimes")
+    with pytest.raises(freshet.InvalidArgument):
+        scheduler.published(-1)
