@@ -2,16 +2,22 @@
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
+
+#include <tuple>
 
 #include "bindings/python/records.h"
 #include "bindings/python/repository.h"
+#include "repo/lineage_drawing.h"
 
 namespace freshet::python {
 
 namespace nb = nanobind;
 
 namespace {
+
+using RowGiven = std::tuple<std::string, std::string, std::optional<double>, std::uint64_t, std::uint64_t, bool>;
 
 /// Empty where there is none.
 std::string text_of(const VersionName& name) { return name.model.empty() ? std::string() : to_string(name); }
@@ -23,6 +29,18 @@ nb::list rows_to_python(const std::vector<LineageRow>& rows) {
                                  row.inherited_bytes, row.retired));
   }
   return answer;
+}
+
+/// A picture of rows as rows_to_python() made them.
+std::string svg_of(const std::vector<RowGiven>& given, const std::string& title) {
+  std::vector<LineageRow> rows;
+  for (const auto& [version, ancestor, quality, own_bytes, inherited_bytes, retired] : given) {
+    LineageRow row{.inherited_bytes = inherited_bytes, .own_bytes = own_bytes, .quality = quality, .retired = retired};
+    row.version = take(parse_version_name(version));
+    if (!ancestor.empty()) row.ancestor = take(parse_version_name(ancestor));
+    rows.push_back(std::move(row));
+  }
+  return lineage_svg(rows, {.title = title, .best = {}});
 }
 
 /// Asks about the version that a person wrote.
@@ -130,6 +148,11 @@ void bind_lineage(nb::class_<RepositoryHandle>& repository) {
            [](const RepositoryHandle& self, const std::string& model) {
              return rows_to_python(self.ask([&](Repository& place) { return place.versions(model); }));
            })
+      .def("all_versions",
+           [](const RepositoryHandle& self) {
+             return rows_to_python(self.ask([](Repository& place) { return all_versions(place); }));
+           })
+      .def_static("svg", &svg_of)
       .def("models",
            [](const RepositoryHandle& self) { return self.ask([](Repository& place) { return place.models(); }); })
       .def("owners", &owners)

@@ -220,3 +220,14 @@ def test_a_run_resumes_its_lineage(repo):
     assert repo.get("run@2")["w"].tolist() == [1, 2, 3, 4]
     with pytest.raises(freshet.NotFound):
         repo.resume("nobody")
+
+
+def test_notebooks_show_lineages_with_names_escaped(repo):
+    from xml.etree import ElementTree
+
+    repo.put("net", {"w": np.ones(3)})
+    child = repo.put("net", {"w": np.zeros(3)}, ancestor="net@1", quality=0.5)
+    for shown in (repo.lineage(child), repo.versions("net"), repo):
+        tree = ElementTree.fromstring(shown._repr_html_())
+        assert tree.tag.endswith("svg")
+        assert {"net@1", "net@2"} <= {word for text in tree.itertext() for word in text.split()}

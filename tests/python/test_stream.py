@@ -262,3 +262,18 @@ def test_a_scheduler_says_when():
         freshet.Scheduler("sometimes")
     with pytest.raises(freshet.InvalidArgument):
         scheduler.published(-1)
+
+
+def test_notebooks_show_tables_with_names_escaped():
+    nasty = "<script>alert(1)</script>"
+    with freshet.Publisher("m") as publisher, freshet.Subscriber("m", label="<b>me") as subscriber:
+        publisher.publish({nasty: np.zeros((2, 3), np.float32)}, metrics={"<i>": 2.5})
+        subscriber.wait_for(timeout=PATIENCE)
+        with subscriber.snapshot() as snapshot:
+            shown = snapshot._repr_html_()
+            assert "&lt;script&gt;alert(1)&lt;/script&gt;" in shown and "&lt;i&gt; 2.5" in shown and "(2, 3)" in shown
+            assert "<script>" not in shown and "<i>" not in shown
+        assert "closed" in snapshot._repr_html_()
+        shown = publisher._repr_html_()
+        assert "m@1" in shown and "&lt;b&gt;me" in shown and "<b>me" not in shown
+    assert "closed" in publisher._repr_html_()

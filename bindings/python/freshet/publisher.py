@@ -9,6 +9,7 @@ from ._arrays import Gathered, check_name
 from ._errors import InvalidArgument
 from ._graph import GraphLike, graph_of, pairs_of
 from ._handles import Handle
+from ._html import table
 
 Receipt = _core.Receipt
 
@@ -91,6 +92,15 @@ class Publisher(Handle):
     def stat(self) -> dict:
         """How it stands, and its subscribers, with C++'s names; times are seconds."""
         return self._core.stat()
+
+    def _repr_html_(self) -> str:
+        if self.closed:
+            return table(f"the publisher of {self.model}, closed", [], [])
+        stat = self.stat()
+        shown = ("label", "pid", "serving", "held", "channel", "gaps")
+        return table(f"{stat['model']}@{stat['newest']}: {stat['versions_published']} versions, "
+                     f"{stat['model_bytes']} bytes, {stat['versions_skipped']} skipped",
+                     shown, [[one[key] for key in shown] for one in stat["subscribers"]])
 
     @property
     def address(self) -> str:

@@ -32,6 +32,13 @@ class LineageRow:
     retired: bool
 
 
+class Lineage(List[LineageRow]):
+    """Rows, newest first or ascending as the call that answered says. A notebook shows them as a tree."""
+
+    def _repr_html_(self) -> str:
+        return _svg(self)
+
+
 @dataclasses.dataclass(frozen=True)
 class OwnerRow:
     """Who wrote a tensor's bytes; `owner` is None when that version was never stored here."""
@@ -214,13 +221,17 @@ class Repository(Handle):
         """The architecture as a graph file has it (docs/graph-file.md)."""
         return json.loads(self._core.record(version).graph().json())
 
-    def lineage(self, version: str) -> List[LineageRow]:
-        """The version and its ancestors, newest first; retired ones keep their place."""
-        return [_row(row) for row in self._core.lineage(version)]
+    def _repr_html_(self) -> str:
+        """What a notebook shows: every version of every model, and who came from whom."""
+        return _svg([_row(row) for row in self._core.all_versions()], self.place)
 
-    def versions(self, model: str) -> List[LineageRow]:
+    def lineage(self, version: str) -> Lineage:
+        """The version and its ancestors, newest first; retired ones keep their place."""
+        return Lineage(_row(row) for row in self._core.lineage(version))
+
+    def versions(self, model: str) -> Lineage:
         """All of a model, ascending."""
-        return [_row(row) for row in self._core.versions(model)]
+        return Lineage(_row(row) for row in self._core.versions(model))
 
     def models(self) -> List[str]:
         return self._core.models()
@@ -283,6 +294,11 @@ def _name(text: str) -> Version | None:
 def _row(row: Any) -> LineageRow:
     version, ancestor, quality, own_bytes, inherited_bytes, retired = row
     return LineageRow(Version(version), _name(ancestor), quality, own_bytes, inherited_bytes, retired)
+
+
+def _svg(rows: Iterable[LineageRow], title: str = "") -> str:
+    return _core.Repository.svg([(str(row.version), str(row.ancestor or ""), row.quality, row.own_bytes,
+                                  row.inherited_bytes, row.retired) for row in rows], title)
 
 
 def _chosen(specs: Any, tensors: Selection, version: str) -> list:

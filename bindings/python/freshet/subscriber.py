@@ -13,8 +13,10 @@ from . import _core
 from ._arrays import check_name, view_of
 from ._errors import FailedPrecondition, NotFound
 from ._handles import Handle
+from ._html import table
 from .publisher import path_of
 
+_ROWS_SHOWN = 100
 _log = logging.getLogger("freshet")
 
 
@@ -83,6 +85,15 @@ class Snapshot(Mapping):
         if self._pin is None:
             return "<freshet.Snapshot, closed>"
         return f"<freshet.Snapshot {self.model}@{self.version}, {len(self)} tensors>"
+
+    def _repr_html_(self) -> str:
+        if self._pin is None:
+            return table("a closed snapshot", [], [])
+        said = ", ".join(f"{name} {value:g}" for name, value in self.metrics.items())
+        specs = [self._pin.spec(index) for index in range(min(len(self), _ROWS_SHOWN))]
+        more = [("…", f"{len(self) - _ROWS_SHOWN} more", "")] if len(self) > _ROWS_SHOWN else []
+        return table(f"{self.model}@{self.version}, step {self.step}{': ' if said else ''}{said}",
+                     ("tensor", "type", "shape"), [*((name, dtype, shape) for name, dtype, shape, _ in specs), *more])
 
     def close(self) -> None:
         """Gives up this snapshot's hold; arrays that were taken from it keep theirs."""
