@@ -55,12 +55,12 @@ nanobind=$("$venv/bin/python" -m nanobind --cmake_dir)
   -Dnanobind_DIR="$nanobind") >> "$log" 2>&1 || fail "cannot configure $folder"
 cmake --build "$folder" --parallel "$jobs" --target _core freshet >> "$log" 2>&1 || fail "cannot build the extension"
 
-# What the wheel is made of; the same again needs no new one.
+# What the wheel in the venv is made of; the same again needs no new one.
 contents() {
   (cd "$root" && sha256sum pyproject.toml README.md LICENSE "$folder"/bindings/python/_core.*.so "$folder/bin/freshet" \
     bindings/python/freshet/*.py*)
 }
-if [ -n "$if_needed" ] && [ "$(contents)" = "$(cat "$wheels/contents" 2> /dev/null)" ]; then
+if [ -n "$if_needed" ] && compgen -G "$wheels/freshet-*.whl" > /dev/null && [ "$(contents)" = "$(cat "$venv/contents" 2> /dev/null)" ]; then
   exit 0
 fi
 
@@ -75,5 +75,5 @@ PATH="$venv/bin:$PATH" "$venv/bin/auditwheel" repair -w "$wheels" "$raw"/freshet
   fail "auditwheel cannot make the wheel stand alone"
 "$venv/bin/pip" install --disable-pip-version-check -q --no-deps --force-reinstall "$wheels"/freshet-*.whl >> "$log" 2>&1 ||
   fail "cannot install the wheel"
-contents > "$wheels/contents"
+contents > "$venv/contents"
 ls "$wheels"/freshet-*.whl
