@@ -83,6 +83,7 @@ struct Board {
   std::uint32_t changes;     ///< Counts copies and refusals; who waits sleeps on it.
   std::uint64_t room_bytes;  ///< The most that a file may have to fit a tier.
   std::uint64_t queued_files;
+  std::uint64_t made;  ///< What the first tier's `.freshet-made` says; 0: not made yet. Tiers that were made anew count anew.
   /// What could not be copied as it was: identity_key() at that number modulo kRefusals. A lost one costs a wait.
   std::uint64_t refusals[kRefusals];
   /// file_key() in the upper 48 bits, and how often the file was opened in the lower 16; open addressing.
