@@ -80,8 +80,8 @@ int open_copy(Board& board, const Identity& identity, const struct stat& source,
     ::memcpy(path, board.tiers[i].path, folder);
     path[folder] = '/';
     *tier::put_copy_path(path + folder + 1, identity) = '\0';
-    // A pipe in the place of a copy is not to be waited for, nor a link to be followed.
-    const int fd = sys_openat(AT_FDCWD, path, (flags & O_CLOEXEC) | O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_NOCTTY);
+    // A pipe in the place of a copy is not to be waited for.
+    const int fd = sys_openat(AT_FDCWD, path, (flags & (O_CLOEXEC | O_NOFOLLOW)) | O_RDONLY | O_NONBLOCK | O_NOCTTY);
     if (fd == -ENOENT) continue;
     struct stat copy;
     if (fd >= 0 && sys_fstat(fd, copy) == 0 && is_sound_copy(copy, source)) {

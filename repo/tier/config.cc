@@ -103,7 +103,6 @@ Result<TierConfig> tier_of(const toml::node& node) {
   if (error) return refuse(format("tier {}: {}", shown(path), error.message()));
   std::string text = real.lexically_normal().string();
   while (text.size() > 1 && text.back() == '/') text.pop_back();
-  if (files::exists(text, error) && !files::is_directory(text, error)) return refuse(format("tier {} is no folder", shown(path)));
   const auto* quota = table->get("quota");
   if (quota == nullptr) return refuse(format("tier {} needs a quota, as \"100 GiB\"", shown(path)));
   if (const auto number = quota->value_exact<std::int64_t>(); number) {

@@ -68,7 +68,7 @@ void add_tier(CLI::App& root, Program& program) {
   CLI::App& library = *tier.add_subcommand("library", "print the path of the reader, for LD_PRELOAD");
   auto unused = std::make_shared<std::string>();
   add_tier_config(library, *unused);
-  library.callback([&program] {
+  library.callback([&program, unused] {
     program.action = [&program]() -> Result<ExitCode> {
       const Result<std::string> path = reader_library();
       if (!path) {
