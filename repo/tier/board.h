@@ -100,6 +100,13 @@ inline void store(std::uint64_t& word, std::uint64_t value) { __atomic_store_n(&
 inline void store(std::uint32_t& word, std::uint32_t value) { __atomic_store_n(&word, value, __ATOMIC_RELEASE); }
 inline void add(std::uint64_t& word, std::uint64_t value) { __atomic_fetch_add(&word, value, __ATOMIC_RELAXED); }
 
+/// The counters of one time, word by word: others go on counting.
+inline void copy_counters(const Counters& from, Counters& to) {
+  const auto* source = reinterpret_cast<const std::uint64_t*>(&from);
+  auto* target = reinterpret_cast<std::uint64_t*>(&to);
+  for (std::size_t i = 0; i < sizeof(Counters) / sizeof(std::uint64_t); ++i) target[i] = load(source[i]);
+}
+
 /// Whether what was mapped may be used: the counts are within bounds and the paths end.
 inline bool is_sound(const Board& board) {
   if (board.magic != kBoardMagic || board.source_count > kSourcesMax || board.tier_count > kTiersMax) return false;

@@ -176,7 +176,8 @@ Status save_totals(const Board& board) {
   for (std::uint64_t i = 0; i < kFilesCounted; ++i) {
     if (const std::uint64_t slot = load(board.file_opens[i]); slot != 0) slots.insert(slots.end(), {i, slot});
   }
-  const auto counters = std::make_unique<Counters>(board.counters);
+  const auto counters = std::make_unique<Counters>();
+  copy_counters(board.counters, *counters);
   const Bytes pieces[] = {std::as_bytes(std::span(head)), std::as_bytes(std::span(counters.get(), 1)),
                           std::as_bytes(std::span<const std::uint64_t>(slots))};
   Status last = fail(Code::unavailable, "no tier works");

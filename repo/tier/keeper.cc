@@ -24,14 +24,17 @@ constexpr std::size_t kLaterMax = 100'000;
 constexpr std::int64_t kTickNs = 100'000'000;
 constexpr std::int64_t kWholeTickNs = 2'100'000'000;
 /// A server's clock that is further ahead than that is wrong; its files would wait for ever.
-constexpr std::int64_t kAheadNsMax = 60'000'000'000;
+constexpr std::int64_t kAheadSecondsMax = 60;
+constexpr std::int64_t kSecondNs = 1'000'000'000;
 
 /// How long until a change of the file would be seen; 0 when it would be now.
 std::int64_t young_for_ns(const Identity& identity) {
   const std::int64_t tick = identity.mtime_ns == 0 && identity.ctime_ns == 0 ? kWholeTickNs : kTickNs;
-  const std::int64_t age = system_clock().unix_ns() - (identity.ctime * 1'000'000'000 + identity.ctime_ns);
-  if (age >= tick || age < -kAheadNsMax) return 0;
-  return tick - age;
+  const std::int64_t now = system_clock().unix_ns();
+  const std::int64_t seconds = now / kSecondNs - identity.ctime;
+  if (seconds > kAheadSecondsMax || seconds < -kAheadSecondsMax) return 0;
+  const std::int64_t age = seconds * kSecondNs + now % kSecondNs - identity.ctime_ns;
+  return age >= tick ? 0 : tick - age;
 }
 
 std::string real_path_of(int fd) {

@@ -134,8 +134,9 @@ TEST(KilledKeeper, IsReplacedWhileARunGoesOn) {
   const std::string file = lab.make("data", 10'000);
   // The command itself kills the keeper, then asks for copies until there is one, which another keeper must have made.
   std::ofstream(lab.path("kill.py")) << "import json, os, signal, subprocess, sys\n"
+      "plain = {name: value for name, value in os.environ.items() if name != 'LD_PRELOAD'}\n"
       "def total():\n"
-      "    lines = subprocess.run([sys.argv[2], 'tier', 'stat', '--json'], stdout=subprocess.PIPE, text=True).stdout\n"
+      "    lines = subprocess.run([sys.argv[2], 'tier', 'stat', '--json'], stdout=subprocess.PIPE, text=True, env=plain).stdout\n"
       "    return json.loads(lines.splitlines()[-1])\n"
       "first = total()['keeper_pid']\n"
       "os.kill(first, signal.SIGKILL)\n"

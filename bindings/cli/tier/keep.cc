@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <csignal>
 
 #include "bindings/cli/tier/tier.h"
 #include "core/format.h"
@@ -30,6 +29,8 @@ void let_go_of_streams() {
 }
 
 Result<ExitCode> keep(Program& program, const tier::Config& config, const KeepArguments& arguments) {
+  // Whoever started it goes on, and must not find it dead and unburied: it is nobody's child.
+  if (arguments.in_background && ::fork() > 0) ::_exit(0);
   const Interrupt::Deferral deferral;
   FRESHET_ASSIGN(tier::BoardFile board, tier::BoardFile::open(config));
   tier::Board& shared = board.board();
@@ -81,6 +82,7 @@ Result<std::string> start_keeper(const tier::Config& config) {
   (void)::posix_spawnattr_destroy(&attributes);
   in = FileDescriptor();
   if (error != 0) return fail_errno(error, "start a keeper");
+  (void)::waitpid(child, nullptr, 0);
   std::string said;
   const Time deadline = system_clock().now() + kKeeperPatience;
   while (said != kReadyLine && system_clock().now() < deadline) {
@@ -92,8 +94,6 @@ Result<std::string> start_keeper(const tier::Config& config) {
     said.append(bytes, static_cast<std::size_t>(got));
   }
   if (said == kReadyLine) return std::string();
-  (void)::kill(child, SIGKILL);
-  (void)::waitpid(child, nullptr, 0);
   return said.empty() ? std::string("it ended at once") : said;
 }
 

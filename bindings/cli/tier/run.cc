@@ -173,7 +173,7 @@ Result<ExitCode> run_command(Program& program, const tier::Config& config, const
     tell_tier(opened.error().message());
   }
   auto before = std::make_unique<tier::Counters>();
-  if (board) *before = board->board().counters;
+  if (board) tier::copy_counters(board->board().counters, *before);
   const Interrupt::Deferral deferral;
   const Result<pid_t> child = start_command(arguments.command, path, environment_with(library, config));
   if (!child) {
