@@ -111,7 +111,8 @@ unsigned long real_path(int fd, char (&path)[tier::kPathRoom]) {
   return static_cast<unsigned long>(got);
 }
 
-/// Moves a copy to the number that the program was to get, in one step. The source's description is remembered there too.
+/// Moves a copy to the number that the program was to get, in one step. The source's description is remembered there
+/// too.
 int take_number(int copy, int fd, int flags, const struct stat& source) {
   const int moved = sys_dup3(copy, fd, flags & O_CLOEXEC);
   (void)sys_close(copy);

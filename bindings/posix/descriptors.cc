@@ -32,8 +32,8 @@ bool recall(int fd, const struct stat& copy, struct stat& source) {
   Entry& entry = g_entries[fd];
   const unsigned before = __atomic_load_n(&entry.version, __ATOMIC_ACQUIRE);
   if (before == 0 || (before & 1) != 0) return false;
-  const bool same = entry.inode == copy.st_ino && entry.device == copy.st_dev && entry.changed.tv_sec == copy.st_ctim.tv_sec &&
-                    entry.changed.tv_nsec == copy.st_ctim.tv_nsec;
+  const bool same = entry.inode == copy.st_ino && entry.device == copy.st_dev &&
+                    entry.changed.tv_sec == copy.st_ctim.tv_sec && entry.changed.tv_nsec == copy.st_ctim.tv_nsec;
   const struct stat known = entry.source;
   __atomic_thread_fence(__ATOMIC_ACQUIRE);
   if (!same || __atomic_load_n(&entry.version, __ATOMIC_RELAXED) != before) return false;
@@ -141,13 +141,15 @@ int hand_back(const tier::Board& board, int fd) {
   if (!read_note(fd, note) || note.path[0] != '/') return -ESTALE;
   const long flags = call(SYS_fcntl, fd, F_GETFL);
   const long close_on_exec = call(SYS_fcntl, fd, F_GETFD);
-  const int source = sys_openat(AT_FDCWD, note.path, (flags > 0 ? static_cast<int>(flags) & O_NONBLOCK : 0) | O_RDONLY | O_CLOEXEC | O_NOCTTY);
+  const int source = sys_openat(
+      AT_FDCWD, note.path, (flags > 0 ? static_cast<int>(flags) & O_NONBLOCK : 0) | O_RDONLY | O_CLOEXEC | O_NOCTTY);
   if (source < 0) return source;
   struct stat now;
   int result = -ESTALE;
-  if (sys_fstat(source, now) == 0 && now.st_ino == identity.inode && static_cast<std::uint64_t>(now.st_size) == identity.size &&
-      device_of(now.st_dev) == tier::load(board.sources[identity.source].device) && now.st_ctim.tv_sec == identity.ctime &&
-      now.st_ctim.tv_nsec == identity.ctime_ns) {
+  if (sys_fstat(source, now) == 0 && now.st_ino == identity.inode &&
+      static_cast<std::uint64_t>(now.st_size) == identity.size &&
+      device_of(now.st_dev) == tier::load(board.sources[identity.source].device) &&
+      now.st_ctim.tv_sec == identity.ctime && now.st_ctim.tv_nsec == identity.ctime_ns) {
     const long offset = call(SYS_lseek, fd, 0, 1);
     if (offset > 0) (void)call(SYS_lseek, source, offset, 0);
     result = sys_dup3(source, fd, close_on_exec > 0 ? O_CLOEXEC : 0);

@@ -16,13 +16,13 @@ bool takes_mode(int flags) { return (flags & O_CREAT) != 0 || (flags & O_TMPFILE
 
 }  // namespace
 
-#define FRESHET_READER_MODE(flags)               \
-  unsigned mode = 0;                             \
-  if (takes_mode(flags)) {                       \
-    va_list rest;                                \
-    va_start(rest, flags);                       \
-    mode = va_arg(rest, unsigned);               \
-    va_end(rest);                                \
+#define FRESHET_READER_MODE(flags) \
+  unsigned mode = 0;               \
+  if (takes_mode(flags)) {         \
+    va_list rest;                  \
+    va_start(rest, flags);         \
+    mode = va_arg(rest, unsigned); \
+    va_end(rest);                  \
   }
 
 FRESHET_READER_EXPORT int freshet_open(const char* path, int flags, ...) {
@@ -34,7 +34,9 @@ FRESHET_READER_EXPORT int freshet_openat(int folder, const char* path, int flags
   return returned(open_file(folder, path, flags, mode));
 }
 // The fortified forms: the compiler saw that there is no mode.
-FRESHET_READER_EXPORT int freshet_open_2(const char* path, int flags) { return returned(open_file(AT_FDCWD, path, flags, 0)); }
+FRESHET_READER_EXPORT int freshet_open_2(const char* path, int flags) {
+  return returned(open_file(AT_FDCWD, path, flags, 0));
+}
 FRESHET_READER_EXPORT int freshet_openat_2(int folder, const char* path, int flags) {
   return returned(open_file(folder, path, flags, 0));
 }

@@ -54,7 +54,8 @@ FRESHET_READER_EXPORT int freshet_fcntl(int fd, int command, ...) {
   const long argument = va_arg(rest, long);
   va_end(rest);
   if (command == F_GETOWN) return owner_of(fd);
-  return returned(is_for_source(command) ? at_source(fd, SYS_fcntl, command, argument) : call(SYS_fcntl, fd, command, argument));
+  return returned(is_for_source(command) ? at_source(fd, SYS_fcntl, command, argument)
+                                         : call(SYS_fcntl, fd, command, argument));
 }
 FRESHET_READER_EXPORT int freshet_flock(int fd, int operation) { return returned(at_source(fd, SYS_flock, operation)); }
 FRESHET_READER_EXPORT int freshet_lockf(int fd, int command, off_t bytes) {

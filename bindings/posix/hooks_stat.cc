@@ -28,7 +28,8 @@ long stat_of(int fd, struct stat* out) {
 }
 
 bool names_descriptor(const char* path, int flags) {
-  return (flags & AT_EMPTY_PATH) != 0 && (path == nullptr || (reinterpret_cast<unsigned long>(path) >= 4096 && *path == '\0'));
+  return (flags & AT_EMPTY_PATH) != 0 &&
+         (path == nullptr || (reinterpret_cast<unsigned long>(path) >= 4096 && *path == '\0'));
 }
 
 long stat_at(int folder, const char* path, struct stat* out, int flags) {
@@ -68,7 +69,9 @@ void show_source_x(int fd, struct statx& out) {
 }  // namespace
 
 FRESHET_READER_EXPORT int freshet_fstat(int fd, struct stat* out) { return returned(stat_of(fd, out)); }
-FRESHET_READER_EXPORT int freshet_fxstat(int /*version*/, int fd, struct stat* out) { return returned(stat_of(fd, out)); }
+FRESHET_READER_EXPORT int freshet_fxstat(int /*version*/, int fd, struct stat* out) {
+  return returned(stat_of(fd, out));
+}
 FRESHET_READER_EXPORT int freshet_fstatat(int folder, const char* path, struct stat* out, int flags) {
   return returned(stat_at(folder, path, out, flags));
 }

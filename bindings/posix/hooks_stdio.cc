@@ -1,5 +1,6 @@
-// fopen() and freopen(). The C library opens files for its streams by a name of its own, so streams are made here. Its own
-// functions are looked up (dlsym allocates) only for what is not a plain read, never while a program's allocator starts.
+// fopen() and freopen(). The C library opens files for its streams by a name of its own, so streams are made here. Its
+// own functions are looked up (dlsym allocates) only for what is not a plain read, never while a program's allocator
+// starts.
 
 #include <dlfcn.h>
 #include <errno.h>

@@ -1,7 +1,7 @@
 #pragma once
 
-/// The kernel, called without the C library: nothing here allocates, locks, sets errno or is interposed by anybody. Results
-/// are the kernel's own: -errno for an error.
+/// The kernel, called without the C library: nothing here allocates, locks, sets errno or is interposed by anybody.
+/// Results are the kernel's own: -errno for an error.
 
 #include <fcntl.h>
 #include <linux/stat.h>
@@ -46,7 +46,9 @@ inline int sys_openat(int folder, const char* path, int flags, unsigned mode = 0
 inline int sys_close(int fd) { return static_cast<int>(call(SYS_close, fd)); }
 inline int sys_fstat(int fd, struct stat& out) { return static_cast<int>(call(SYS_fstat, fd, address(&out))); }
 inline int sys_dup3(int from, int to, int flags) { return static_cast<int>(call(SYS_dup3, from, to, flags)); }
-inline long sys_read(int fd, char* out, unsigned long bytes) { return call(SYS_read, fd, address(out), static_cast<long>(bytes)); }
+inline long sys_read(int fd, char* out, unsigned long bytes) {
+  return call(SYS_read, fd, address(out), static_cast<long>(bytes));
+}
 
 /// The device as the board has it.
 inline std::uint64_t device_of(std::uint64_t number) {
@@ -58,7 +60,8 @@ inline std::uint64_t device_of(std::uint64_t number) {
 inline std::uint64_t number_of(std::uint64_t device) {
   const std::uint64_t major = device >> 32;
   const std::uint64_t minor = device & 0xffffffff;
-  return (minor & 0xff) | ((major & 0xfff) << 8) | ((minor & ~std::uint64_t{0xff}) << 12) | ((major & ~std::uint64_t{0xfff}) << 32);
+  return (minor & 0xff) | ((major & 0xfff) << 8) | ((minor & ~std::uint64_t{0xff}) << 12) |
+         ((major & ~std::uint64_t{0xfff}) << 32);
 }
 
 }  // namespace freshet::reader

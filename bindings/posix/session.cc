@@ -113,7 +113,8 @@ void ask_for_copy(const char* path, unsigned long bytes) {
   sockaddr_un to;
   to.sun_family = AF_UNIX;
   for (unsigned long i = 0; i < sizeof to.sun_path; ++i) to.sun_path[i] = g_ask_path[i];
-  (void)call(SYS_sendto, socket, address(path), static_cast<long>(bytes), MSG_DONTWAIT | MSG_NOSIGNAL, address(&to), sizeof to);
+  (void)call(SYS_sendto, socket, address(path), static_cast<long>(bytes), MSG_DONTWAIT | MSG_NOSIGNAL, address(&to),
+             sizeof to);
   (void)sys_close(static_cast<int>(socket));
 }
 

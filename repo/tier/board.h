@@ -1,13 +1,13 @@
 #pragma once
 
-/// The board: one page of shared memory per config, in /dev/shm/freshet-tier-UID, by which the keeper, the command line and the
-/// readers inside programs tell each other what is configured and what happened. It is in memory and not in a tier, so that a
-/// tier that fails takes no program with it. Its name is the hash of the config's bytes: the reader finds the board without
-/// understanding the config, and finds none for a config that was changed since.
+/// The board: one page of shared memory per config, in /dev/shm/freshet-tier-UID, by which the keeper, the command line
+/// and the readers inside programs tell each other what is configured and what happened. It is in memory and not in a
+/// tier, so that a tier that fails takes no program with it. Its name is the hash of the config's bytes: the reader
+/// finds the board without understanding the config, and finds none for a config that was changed since.
 ///
-/// What stands before `tiers` is written before the board has its name, and stays; `device` alone follows a new mount. All
-/// else changes under everybody's hands, by atomic operations on single words, so that a process may die anywhere. Nobody
-/// believes more of it than the bounds that the functions here check.
+/// What stands before `tiers` is written before the board has its name, and stays; `device` alone follows a new mount.
+/// All else changes under everybody's hands, by atomic operations on single words, so that a process may die anywhere.
+/// Nobody believes more of it than the bounds that the functions here check.
 
 #include <cstddef>
 #include <cstdint>
@@ -31,8 +31,8 @@ inline constexpr std::uint32_t kRefusals = 4096;
 inline constexpr std::uint32_t kHintBits = 1U << 20;
 
 struct BoardSource {
-  std::uint64_t device;      ///< Major number in the upper half, minor in the lower.
-  char path[kPathRoom];      ///< Absolute, without links, without a slash at its end, ended by zero.
+  std::uint64_t device;  ///< Major number in the upper half, minor in the lower.
+  char path[kPathRoom];  ///< Absolute, without links, without a slash at its end, ended by zero.
 };
 
 struct BoardTier {
@@ -72,7 +72,7 @@ struct Board {
   std::uint64_t magic;
   std::uint32_t source_count;
   std::uint32_t tier_count;
-  std::uint32_t waits;    ///< first_open = "wait".
+  std::uint32_t waits;  ///< first_open = "wait".
   std::uint32_t threads;
   std::uint64_t wait_ns;
   char config_path[kPathRoom];
@@ -83,13 +83,14 @@ struct Board {
   std::uint32_t changes;     ///< Counts copies and refusals; who waits sleeps on it.
   std::uint64_t room_bytes;  ///< The most that a file may have to fit a tier.
   std::uint64_t queued_files;
-  std::uint64_t made;  ///< What the first tier's `.freshet-made` says; 0: not made yet. Tiers that were made anew count anew.
+  std::uint64_t
+      made;  ///< What the first tier's `.freshet-made` says; 0: not made yet. Tiers that were made anew count anew.
   /// What could not be copied as it was: identity_key() at that number modulo kRefusals. A lost one costs a wait.
   std::uint64_t refusals[kRefusals];
   /// file_key() in the upper 48 bits, and how often the file was opened in the lower 16; open addressing.
   std::uint64_t file_opens[kFilesCounted];
-  /// One bit for each spelling of a path, by its hash, that was opened or copied before: where the bit is set a copy is likely, and
-  /// the reader looks for it before it opens the source. Right or wrong, the same bytes are served.
+  /// One bit for each spelling of a path, by its hash, that was opened or copied before: where the bit is set a copy is
+  /// likely, and the reader looks for it before it opens the source. Right or wrong, the same bytes are served.
   std::uint64_t hints[kHintBits / 64];
   Counters counters;
 };

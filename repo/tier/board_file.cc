@@ -58,7 +58,8 @@ void load_totals(const Config& config, Board& board) {
   for (const TierConfig& tier : config.tiers) {
     std::ifstream in(tier.path + kTotalsName, std::ios::binary);
     std::uint64_t head[2] = {};
-    if (!in.read(reinterpret_cast<char*>(head), sizeof head) || head[0] != kTotalsMagic || head[1] != sizeof(Counters)) continue;
+    if (!in.read(reinterpret_cast<char*>(head), sizeof head) || head[0] != kTotalsMagic || head[1] != sizeof(Counters))
+      continue;
     auto counters = std::make_unique<Counters>();
     if (!in.read(reinterpret_cast<char*>(counters.get()), sizeof(Counters))) continue;
     board.counters = *counters;
@@ -80,14 +81,16 @@ void describe_config(const Config& config, Board& board) {
   board.made = made_of(config.tiers[0].path);
   board.room_bytes = ~std::uint64_t{0};
   put_board_text(board.config_path, kPathRoom, config.file);
-  for (std::size_t i = 0; i < config.sources.size(); ++i) put_board_text(board.sources[i].path, kPathRoom, config.sources[i]);
+  for (std::size_t i = 0; i < config.sources.size(); ++i)
+    put_board_text(board.sources[i].path, kPathRoom, config.sources[i]);
   for (std::size_t i = 0; i < config.tiers.size(); ++i) {
     put_board_text(board.tiers[i].path, kPathRoom, config.tiers[i].path);
     board.tiers[i].quota_bytes = config.tiers[i].quota_bytes;
   }
 }
 
-/// Written under another name and then given its own, so that nobody sees half of it. Whoever comes second uses the first's.
+/// Written under another name and then given its own, so that nobody sees half of it. Whoever comes second uses the
+/// first's.
 Status make_board_file(const Config& config, const std::string& path) {
   const std::string aside = format("{}.{}", path, ::getpid());
   (void)::unlink(aside.c_str());
@@ -95,7 +98,8 @@ Status make_board_file(const Config& config, const std::string& path) {
   if (!fd) return fail_errno(errno, format("make {}", aside));
   // A page that is missing when it is written to would be the end of the program.
   int error = ::posix_fallocate(fd.get(), 0, sizeof(Board));
-  void* place = error == 0 ? ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0) : MAP_FAILED;
+  void* place =
+      error == 0 ? ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0) : MAP_FAILED;
   if (error == 0 && place == MAP_FAILED) error = errno;
   if (error == 0) {
     auto& board = *static_cast<Board*>(place);
@@ -136,9 +140,7 @@ std::uint64_t device_of(const struct stat& file) {
   return std::uint64_t{major(file.st_dev)} << 32 | minor(file.st_dev);
 }
 
-std::string board_path(const Config& config) {
-  return format("{}{}/{:016x}", kBoardFolder, ::geteuid(), config.hash);
-}
+std::string board_path(const Config& config) { return format("{}{}/{:016x}", kBoardFolder, ::geteuid(), config.hash); }
 
 Result<BoardFile> BoardFile::open(const Config& config) {
   FRESHET_TRY(board_folder());
@@ -160,7 +162,8 @@ Result<BoardFile> BoardFile::open(const Config& config) {
   return BoardFile(path, board);
 }
 
-BoardFile::BoardFile(BoardFile&& other) noexcept : path_(std::move(other.path_)), board_(std::exchange(other.board_, nullptr)) {}
+BoardFile::BoardFile(BoardFile&& other) noexcept
+    : path_(std::move(other.path_)), board_(std::exchange(other.board_, nullptr)) {}
 BoardFile& BoardFile::operator=(BoardFile&& other) noexcept {
   std::swap(path_, other.path_);
   std::swap(board_, other.board_);

@@ -1,6 +1,7 @@
 #pragma once
 
-/// The board of a config as a file in shared memory, and its counters as a file in a tier, where they outlive the host's.
+/// The board of a config as a file in shared memory, and its counters as a file in a tier, where they outlive the
+/// host's.
 
 #include <sys/stat.h>
 
@@ -15,8 +16,8 @@ namespace freshet::tier {
 /// A mapped board. Any thread may use what it maps.
 class BoardFile {
  public:
-  /// Makes the board when there is none, with the counters that the tiers keep, and writes where sources and tiers are mounted
-  /// today. unavailable when shared memory cannot be had.
+  /// Makes the board when there is none, with the counters that the tiers keep, and writes where sources and tiers are
+  /// mounted today. unavailable when shared memory cannot be had.
   static Result<BoardFile> open(const Config& config);
 
   BoardFile(BoardFile&& other) noexcept;

@@ -3,11 +3,11 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
+#include <toml++/toml.h>
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <filesystem>
-#include <toml++/toml.h>
 
 #include "core/file_descriptor.h"
 #include "core/format.h"
@@ -56,7 +56,8 @@ Result<std::string> word_of(const toml::table& table, std::string_view key, std:
   return *text;
 }
 
-Result<bool> is_second(const toml::table& table, std::string_view key, std::string_view first, std::string_view second) {
+Result<bool> is_second(const toml::table& table, std::string_view key, std::string_view first,
+                       std::string_view second) {
   FRESHET_ASSIGN(const std::string word, word_of(table, key, first));
   if (word != first && word != second) {
     return refuse(format("{} is \"{}\"; it must be \"{}\" or \"{}\"", key, shown(word), first, second));
@@ -64,16 +65,19 @@ Result<bool> is_second(const toml::table& table, std::string_view key, std::stri
   return word == second;
 }
 
-Result<std::int64_t> number_of(const toml::table& table, std::string_view key, std::int64_t otherwise, std::int64_t most) {
+Result<std::int64_t> number_of(const toml::table& table, std::string_view key, std::int64_t otherwise,
+                               std::int64_t most) {
   const auto* node = table.get(key);
   if (node == nullptr) return otherwise;
   const auto number = node->value_exact<std::int64_t>();
-  if (!number || *number < 1 || *number > most) return refuse(format("{} must be a whole number from 1 to {}", key, most));
+  if (!number || *number < 1 || *number > most)
+    return refuse(format("{} must be a whole number from 1 to {}", key, most));
   return *number;
 }
 
 Status check_path(std::string_view what, const std::string& path) {
-  if (path.empty() || path.front() != '/') return refuse(format("{} \"{}\" must be an absolute path", what, shown(path)));
+  if (path.empty() || path.front() != '/')
+    return refuse(format("{} \"{}\" must be an absolute path", what, shown(path)));
   if (path.find('\0') != std::string::npos || path.size() + kCopyPathBytes + 32 > kPathRoom) {
     return refuse(format("{} \"{}\" is no possible path", what, shown(path)));
   }
@@ -110,7 +114,8 @@ Result<TierConfig> tier_of(const toml::node& node) {
     return TierConfig{.path = text, .quota_bytes = static_cast<std::uint64_t>(*number)};
   }
   const auto words = quota->value_exact<std::string>();
-  if (!words) return refuse(format("the quota of tier {} must be a number of bytes or a text as \"100 GiB\"", shown(path)));
+  if (!words)
+    return refuse(format("the quota of tier {} must be a number of bytes or a text as \"100 GiB\"", shown(path)));
   auto bytes = bytes_of(*words);
   if (!bytes) return fail(std::move(bytes.error()).with_context(format("the quota of tier {}", shown(path))));
   return TierConfig{.path = text, .quota_bytes = *bytes};
@@ -124,7 +129,8 @@ bool is_within(const std::string& path, const std::string& folder) {
 Status check_places(const Config& config) {
   for (std::size_t i = 0; i < config.sources.size(); ++i) {
     for (std::size_t j = i + 1; j < config.sources.size(); ++j) {
-      if (config.sources[i] == config.sources[j]) return refuse(format("source {} stands there twice", shown(config.sources[i])));
+      if (config.sources[i] == config.sources[j])
+        return refuse(format("source {} stands there twice", shown(config.sources[i])));
     }
   }
   for (std::size_t i = 0; i < config.tiers.size(); ++i) {
@@ -169,7 +175,8 @@ Result<Config> config_of(const std::string& bytes) {
   FRESHET_ASSIGN(const std::int64_t threads, number_of(table, "threads", 4, kThreadsMax));
   config.threads = static_cast<unsigned>(threads);
   const auto* tiers = table.get("tier");
-  if (tiers == nullptr || !tiers->is_array() || tiers->as_array()->empty()) return refuse("there must be one or more [[tier]]");
+  if (tiers == nullptr || !tiers->is_array() || tiers->as_array()->empty())
+    return refuse("there must be one or more [[tier]]");
   for (const auto& node : *tiers->as_array()) {
     FRESHET_ASSIGN(TierConfig one, tier_of(node));
     config.tiers.push_back(std::move(one));
@@ -197,8 +204,9 @@ Result<std::uint64_t> bytes_of(const std::string& text) {
     std::string_view name;
     double bytes;
   };
-  constexpr Unit kUnits[] = {{"", 1},          {"B", 1},           {"KB", 1e3},         {"MB", 1e6},          {"GB", 1e9},
-                             {"TB", 1e12},     {"KiB", 1024.0},    {"MiB", 1048576.0},  {"GiB", 1073741824.0}, {"TiB", 1099511627776.0}};
+  constexpr Unit kUnits[] = {
+      {"", 1},      {"B", 1},        {"KB", 1e3},        {"MB", 1e6},           {"GB", 1e9},
+      {"TB", 1e12}, {"KiB", 1024.0}, {"MiB", 1048576.0}, {"GiB", 1073741824.0}, {"TiB", 1099511627776.0}};
   double number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   std::string_view unit(end, static_cast<std::size_t>(text.data() + text.size() - end));

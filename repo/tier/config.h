@@ -17,8 +17,8 @@ struct TierConfig {
 };
 
 struct Config {
-  std::string file;         ///< Absolute.
-  std::uint64_t hash = 0;   ///< Of its bytes; names the board.
+  std::string file;                  ///< Absolute.
+  std::uint64_t hash = 0;            ///< Of its bytes; names the board.
   std::vector<std::string> sources;  ///< Absolute, without links.
   std::vector<TierConfig> tiers;     ///< Fastest first.
   bool first_open_waits = false;

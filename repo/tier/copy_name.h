@@ -1,18 +1,19 @@
 #pragma once
 
-/// How a copy is named: by what it copies. The keeper, which makes copies, and the reader, which finds them from inside a
-/// foreign program, share this header, so it needs nothing but the compiler: no library, no memory, no error.
+/// How a copy is named: by what it copies. The keeper, which makes copies, and the reader, which finds them from inside
+/// a foreign program, share this header, so it needs nothing but the compiler: no library, no memory, no error.
 ///
-/// A name is the identity in hexadecimal digits of fixed width, "SS-INODE-SIZE-MTIME-NS-CTIME-NS", below a folder of two digits.
-/// Links, `..` and relative names lead to the same inode and need no logic; a source that changed has another name.
+/// A name is the identity in hexadecimal digits of fixed width, "SS-INODE-SIZE-MTIME-NS-CTIME-NS", below a folder of
+/// two digits. Links, `..` and relative names lead to the same inode and need no logic; a source that changed has
+/// another name.
 
 #include <cstddef>
 #include <cstdint>
 
 namespace freshet::tier {
 
-/// A source file at one time. `source` is the place in the config of the first source on the file's file system: the device
-/// number of a network mount changes with each mount.
+/// A source file at one time. `source` is the place in the config of the first source on the file's file system: the
+/// device number of a network mount changes with each mount.
 struct Identity {
   std::uint32_t source = 0;
   std::uint64_t inode = 0;

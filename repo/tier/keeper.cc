@@ -40,7 +40,8 @@ std::int64_t young_for_ns(const Identity& identity) {
 std::string real_path_of(int fd) {
   char path[PATH_MAX];
   const ssize_t got = ::readlink(format("/proc/self/fd/{}", fd).c_str(), path, sizeof path);
-  return got > 0 && got < static_cast<ssize_t>(sizeof path) ? std::string(path, static_cast<std::size_t>(got)) : std::string();
+  return got > 0 && got < static_cast<ssize_t>(sizeof path) ? std::string(path, static_cast<std::size_t>(got))
+                                                            : std::string();
 }
 
 Status lock_tier(const std::string& tier, std::vector<FileDescriptor>& locks) {
@@ -238,7 +239,8 @@ void Keeper::try_again() {
     }
     const MutexLock lock(mutex_);
     std::erase_if(held_, [&](const auto& entry) { return entry.second.tier == i; });
-    for (const Identity& identity : found) held_[file_key(identity.source, identity.inode)] = {.identity = identity, .tier = i};
+    for (const Identity& identity : found)
+      held_[file_key(identity.source, identity.inode)] = {.identity = identity, .tier = i};
     used_[i] = used;
     files_[i] = files;
     off_[i] = false;

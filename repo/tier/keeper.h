@@ -1,13 +1,13 @@
 #pragma once
 
-/// The keeper: copies what programs opened, and what was asked for ahead, into the tiers. One process has it for all programs of
-/// the host that use these tiers, so its threads, its memory and its errors are none of theirs.
+/// The keeper: copies what programs opened, and what was asked for ahead, into the tiers. One process has it for all
+/// programs of the host that use these tiers, so its threads, its memory and its errors are none of theirs.
 ///
-/// Each file has one copier at a time. A request comes from whoever can write to the socket, so it is a path and nothing else:
-/// the keeper opens it, looks what it is, and copies a regular file below a source.
+/// Each file has one copier at a time. A request comes from whoever can write to the socket, so it is a path and
+/// nothing else: the keeper opens it, looks what it is, and copies a regular file below a source.
 ///
-/// Any thread. Queues are limited: what programs ask for is dropped when its queue is full (they ask again at their next open),
-/// what is fetched ahead waits for room.
+/// Any thread. Queues are limited: what programs ask for is dropped when its queue is full (they ask again at their
+/// next open), what is fetched ahead waits for room.
 
 #include <atomic>
 #include <cstdint>
@@ -34,9 +34,9 @@ namespace freshet::tier {
 
 class Keeper {
  public:
-  /// Locks the tiers, removes what earlier keepers left unfinished, and takes stock. failed_precondition when another keeper has
-  /// them. A tier that does not work is off, and says why on the board.
-  /// `on_idle` is called by a thread of the keeper's when nothing is left to do.
+  /// Locks the tiers, removes what earlier keepers left unfinished, and takes stock. failed_precondition when another
+  /// keeper has them. A tier that does not work is off, and says why on the board. `on_idle` is called by a thread of
+  /// the keeper's when nothing is left to do.
   static Result<std::unique_ptr<Keeper>> open(const Config& config, Board& board, std::function<void()> on_idle);
   ~Keeper();
 

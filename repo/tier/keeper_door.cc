@@ -90,7 +90,8 @@ Status KeeperDoor::run(const DoorOptions& options) {
                                   {.fd = options.stop_descriptor, .events = POLLIN, .revents = 0}};
     const std::size_t fixed = polled.size();
     for (const auto& client : clients_) polled.push_back({.fd = client->fd.get(), .events = POLLIN, .revents = 0});
-    if (::poll(polled.data(), polled.size(), kLookEachMs) < 0 && errno != EINTR) return fail_errno(errno, "wait for requests");
+    if (::poll(polled.data(), polled.size(), kLookEachMs) < 0 && errno != EINTR)
+      return fail_errno(errno, "wait for requests");
     if (polled[3].revents != 0) return {};
     std::uint64_t times = 0;
     if (polled[2].revents != 0) (void)!::read(idle_.get(), &times, sizeof times);

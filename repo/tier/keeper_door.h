@@ -1,8 +1,8 @@
 #pragma once
 
-/// The keeper's sockets, beside the board: BOARD.ask takes datagrams, each a path that a program opened; BOARD.ctl takes
-/// connections of the command line. A record there is a word, a space, what it is about, and a zero byte, since names may have
-/// any other. Each is answered by "ok" or by what is wrong, with a zero byte:
+/// The keeper's sockets, beside the board: BOARD.ask takes datagrams, each a path that a program opened; BOARD.ctl
+/// takes connections of the command line. A record there is a word, a space, what it is about, and a zero byte, since
+/// names may have any other. Each is answered by "ok" or by what is wrong, with a zero byte:
 ///
 ///   hold           the keeper stays while this connection is open
 ///   prefetch PATH  copies it, in order

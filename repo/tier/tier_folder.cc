@@ -49,7 +49,8 @@ std::string system_reason(std::string_view what) { return fail_errno(errno, what
 /// A file that goes when it is not kept.
 class AsideFile {
  public:
-  AsideFile(std::string path) : path_(std::move(path)), fd_(::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600)) {}
+  AsideFile(std::string path)
+      : path_(std::move(path)), fd_(::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600)) {}
   ~AsideFile() {
     if (fd_ && !kept_) (void)::unlink(path_.c_str());
   }
@@ -113,7 +114,8 @@ CopyEnd transfer(const OpenSource& source, int file, DigestStream& digest, const
     if (end.read_bytes > source.identity.size) return {CopyEnd::Kind::changed, "", end.read_bytes};
     digest.update(Bytes(piece.get(), bytes));
     // What is zero in a sparse file stays a hole.
-    const bool wrote = is_hole(piece.get(), bytes) ? ::lseek(file, got, SEEK_CUR) >= 0 : write_fully(file, piece.get(), bytes);
+    const bool wrote =
+        is_hole(piece.get(), bytes) ? ::lseek(file, got, SEEK_CUR) >= 0 : write_fully(file, piece.get(), bytes);
     if (!wrote) return {CopyEnd::Kind::tier_failed, system_reason("write a copy"), end.read_bytes};
   }
   if (end.read_bytes != source.identity.size) return {CopyEnd::Kind::changed, "", end.read_bytes};
@@ -174,7 +176,8 @@ Status prepare_tier(const std::string& tier) {
   if (::stat(tier.c_str(), &info) != 0) return fail_errno(errno, format("look at {}", tier));
   if (!S_ISDIR(info.st_mode)) return fail(Code::failed_precondition, format("{} is no folder", tier));
   if (info.st_uid != ::geteuid()) return fail(Code::failed_precondition, format("{} belongs to another user", tier));
-  if ((info.st_mode & 022) != 0) return fail(Code::failed_precondition, format("others may write to {}: chmod go-w it", tier));
+  if ((info.st_mode & 022) != 0)
+    return fail(Code::failed_precondition, format("others may write to {}: chmod go-w it", tier));
   return {};
 }
 
@@ -213,7 +216,8 @@ std::string copy_path(const std::string& tier, const Identity& identity) {
   return tier + "/" + std::string(name, end);
 }
 
-CopyEnd make_copy(const OpenSource& source, const std::string& tier, std::uint64_t aside, const std::atomic<bool>& stop) {
+CopyEnd make_copy(const OpenSource& source, const std::string& tier, std::uint64_t aside,
+                  const std::atomic<bool>& stop) {
   AsideFile file(format("{}/{}copy-{}-{}", tier, kOwnPrefix, ::getpid(), aside));
   if (file.fd() < 0) return {CopyEnd::Kind::tier_failed, system_reason(format("make a file in {}", tier)), 0};
   DigestStream digest;
@@ -241,7 +245,8 @@ CopyCheck check_copy(const std::string& tier, const Identity& identity) {
   const FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   struct stat info {};
   CopyNote note;
-  if (!fd || ::fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode) || !read_copy_note(fd.get(), note, check.source)) return check;
+  if (!fd || ::fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode) || !read_copy_note(fd.get(), note, check.source))
+    return check;
   DigestStream digest;
   const auto piece = std::make_unique<std::byte[]>(kPieceBytes);
   for (;;) {

@@ -1,8 +1,8 @@
 #pragma once
 
-/// One tier as a folder: which copies it has, and how a copy comes and goes. A copy is written under a name that nobody serves,
-/// digested on the way, synced, and renamed once its source was looked at again; so whatever dies at whatever time, a name that is
-/// served has all bytes.
+/// One tier as a folder: which copies it has, and how a copy comes and goes. A copy is written under a name that nobody
+/// serves, digested on the way, synced, and renamed once its source was looked at again; so whatever dies at whatever
+/// time, a name that is served has all bytes.
 ///
 /// Any thread, but for sweep().
 
@@ -18,14 +18,15 @@
 
 namespace freshet::tier {
 
-/// Makes the folder (0700) when it is not there. failed_precondition when it is another user's or others may write to it.
+/// Makes the folder (0700) when it is not there. failed_precondition when it is another user's or others may write to
+/// it.
 Status prepare_tier(const std::string& tier);
 
 /// Removes what was left unfinished. REQUIRES: nobody copies into it (the keeper's lock is held).
 Status sweep_tier(const std::string& tier);
 
-/// Each file that has a copy's name: its identity, its bytes on the disk's books, and whether it can be a copy at all (a file, of
-/// the right size).
+/// Each file that has a copy's name: its identity, its bytes on the disk's books, and whether it can be a copy at all
+/// (a file, of the right size).
 using EachCopy = std::function<void(const Identity& identity, std::uint64_t bytes, bool sound)>;
 Status each_copy(const std::string& tier, const EachCopy& each);
 
@@ -48,7 +49,8 @@ struct CopyEnd {
 };
 
 /// Copies. `aside` is a number that no other copy in progress has; `stop` ends it between two pieces.
-CopyEnd make_copy(const OpenSource& source, const std::string& tier, std::uint64_t aside, const std::atomic<bool>& stop);
+CopyEnd make_copy(const OpenSource& source, const std::string& tier, std::uint64_t aside,
+                  const std::atomic<bool>& stop);
 
 struct CopyCheck {
   bool good = false;

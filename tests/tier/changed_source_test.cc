@@ -1,7 +1,7 @@
 // A source that changed is seen at the next open, whatever was copied before.
 
-#include <gtest/gtest.h>
 #include <fcntl.h>
+#include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -63,10 +63,12 @@ TEST(ChangedSource, IsSeenAtTheNextOpen) {
     lab.fill();
     ASSERT_EQ(lab.copies().size(), 1U) << change.name;
     // The file was read from its copy in this very process: the change comes between two opens of one program.
-    const std::string script = "import os, sys\n"
+    const std::string script =
+        "import os, sys\n"
         "def look():\n"
         "    try:\n"
-        "        with open(sys.argv[1], 'rb') as file: print(file.read()[:50], os.fstat(file.fileno()).st_mode, flush=True)\n"
+        "        with open(sys.argv[1], 'rb') as file: print(file.read()[:50], os.fstat(file.fileno()).st_mode, "
+        "flush=True)\n"
         "    except OSError as error: print(error.errno, flush=True)\n"
         "look()\n"
         "os.system(sys.argv[2])\n"
@@ -74,7 +76,8 @@ TEST(ChangedSource, IsSeenAtTheNextOpen) {
     std::ofstream(lab.path("look.py")) << script;
     (void)lab.served("cat " + file);
     change.make(file);
-    const std::string look = "python3 " + lab.path("look.py") + " " + file + " 'echo again >> " + lab.path("unrelated") + "'";
+    const std::string look =
+        "python3 " + lab.path("look.py") + " " + file + " 'echo again >> " + lab.path("unrelated") + "'";
     EXPECT_EQ(lab.served(look).out, lab.plain(look).out) << change.name;
   }
 }
@@ -84,13 +87,13 @@ TEST(ChangedSource, IsSeenBetweenTwoOpensOfOneProgramAndOldDescriptorsKeepWhatTh
   const std::string file = lab.make("data", 50'000);
   lab.fill();
   std::ofstream(lab.path("look.py")) << "import os, sys\n"
-      "path = sys.argv[1]\n"
-      "old = open(path, 'rb')\n"
-      "with open(path + '.new', 'wb') as new: new.write(b'new')\n"
-      "os.rename(path + '.new', path)\n"
-      "print(open(path, 'rb').read(), len(old.read()))\n"
-      "with open(path, 'wb') as new: new.write(b'newer')\n"
-      "print(open(path, 'rb').read(), os.stat(path).st_size)\n";
+                                        "path = sys.argv[1]\n"
+                                        "old = open(path, 'rb')\n"
+                                        "with open(path + '.new', 'wb') as new: new.write(b'new')\n"
+                                        "os.rename(path + '.new', path)\n"
+                                        "print(open(path, 'rb').read(), len(old.read()))\n"
+                                        "with open(path, 'wb') as new: new.write(b'newer')\n"
+                                        "print(open(path, 'rb').read(), os.stat(path).st_size)\n";
   EXPECT_EQ(lab.served("python3 " + lab.path("look.py") + " " + file).out, "b'new' 50000\nb'newer' 5\n");
 }
 

@@ -81,7 +81,8 @@ TEST(Board, BelowASourceIsBelowNoNeighbourOfIt) {
 TEST(Board, CountsEachOpenOfAFile) {
   const auto board = std::make_unique<Board>();
   for (std::uint32_t nth = 1; nth <= 3; ++nth) {
-    for (std::uint64_t inode = 1; inode <= 20'000; ++inode) ASSERT_EQ(count_file(*board, file_key(0, inode)), nth) << inode;
+    for (std::uint64_t inode = 1; inode <= 20'000; ++inode)
+      ASSERT_EQ(count_file(*board, file_key(0, inode)), nth) << inode;
   }
 }
 

@@ -12,7 +12,6 @@
 namespace freshet::test {
 namespace {
 
-
 TEST(TierCommands, EachFaultOfAConfigIsOneLineAndStartsNothing) {
   const char* good = "source = [\"@/source\"]\n";
   const std::string tier = "[[tier]]\npath = \"@/tier1\"\nquota = 10\n";
@@ -47,7 +46,10 @@ TEST(TierCommands, EachFaultOfAConfigIsOneLineAndStartsNothing) {
       {std::string(good) + "threads = 0\n" + tier, "threads"},
       {std::string(good) + "threads = 1.5\n" + tier, "threads"},
       {std::string(good) + "threads = \n" + tier, "line 2"},
-      {std::string("\x7f" "ELF\x01\0\0\xff", 8), ""},
+      {std::string("\x7f"
+                   "ELF\x01\0\0\xff",
+                   8),
+       ""},
       {std::string(70'000, '#'), "more than"},
   };
   const TierLab lab;
@@ -59,7 +61,8 @@ TEST(TierCommands, EachFaultOfAConfigIsOneLineAndStartsNothing) {
     std::ofstream(lab.config(), std::ios::binary) << text;
     const Ran ran = lab.tier_command({"run", "--", "touch", lab.path("started")});
     EXPECT_EQ(ran.code, 2) << text;
-    EXPECT_TRUE(ran.err.starts_with("freshet tier: ") && ran.err.find(why) != std::string::npos) << text << "\n" << ran.err;
+    EXPECT_TRUE(ran.err.starts_with("freshet tier: ") && ran.err.find(why) != std::string::npos) << text << "\n"
+                                                                                                 << ran.err;
     EXPECT_EQ(std::count(ran.err.begin(), ran.err.end(), '\n'), 1) << ran.err;
     EXPECT_FALSE(std::filesystem::exists(lab.path("started")) || std::filesystem::exists(lab.tier())) << text;
   }

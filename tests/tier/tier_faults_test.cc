@@ -52,9 +52,9 @@ TEST(TierFaults, ATierThatGoesAwayIsMissedByNobody) {
   const std::string file = lab.make("data", 10'000);
   lab.fill();
   std::ofstream(lab.path("look.py")) << "import shutil, sys\n"
-      "first = open(sys.argv[1], 'rb')\n"
-      "shutil.rmtree(sys.argv[2])\n"
-      "print(first.read() == open(sys.argv[1], 'rb').read())\n";
+                                        "first = open(sys.argv[1], 'rb')\n"
+                                        "shutil.rmtree(sys.argv[2])\n"
+                                        "print(first.read() == open(sys.argv[1], 'rb').read())\n";
   EXPECT_EQ(lab.served("python3 " + lab.path("look.py") + " " + file + " " + lab.tier()).out, "True\n");
   lab.fill();
   EXPECT_EQ(lab.copies().size(), 1U);
@@ -76,20 +76,22 @@ TEST(TierFaults, TheSourcesErrorsReachTheProgram) {
   const TierLab lab;
   (void)lab.make("data", 10'000);
   lab.fill();
-  std::ofstream(lab.path("errors.py")) << "import os, sys\n"
-      "def code(act):\n"
-      "    try: return act() and 0\n"
-      "    except OSError as error: return error.errno\n"
-      "folder = sys.argv[1]\n"
-      "os.symlink(folder + '/loop', folder + '/loop')\n"
-      "print([code(lambda: os.open(path, flags)) for path, flags in [\n"
-      "    (folder + '/absent', os.O_RDONLY), (folder + '/data/below', os.O_RDONLY), (folder + '/loop', os.O_RDONLY),\n"
-      "    (folder + '/' + 'n' * 300, os.O_RDONLY), (folder + '/data', os.O_RDONLY | os.O_DIRECTORY),\n"
-      "    (folder + '/x' * 3000, os.O_RDONLY), ('', os.O_RDONLY)]])\n"
-      "os.unlink(folder + '/loop')\n"
-      "import resource\n"
-      "resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))\n"
-      "print(code(lambda: os.open(folder + '/data', os.O_RDONLY)))\n";
+  std::ofstream(lab.path("errors.py"))
+      << "import os, sys\n"
+         "def code(act):\n"
+         "    try: return act() and 0\n"
+         "    except OSError as error: return error.errno\n"
+         "folder = sys.argv[1]\n"
+         "os.symlink(folder + '/loop', folder + '/loop')\n"
+         "print([code(lambda: os.open(path, flags)) for path, flags in [\n"
+         "    (folder + '/absent', os.O_RDONLY), (folder + '/data/below', os.O_RDONLY), (folder + '/loop', "
+         "os.O_RDONLY),\n"
+         "    (folder + '/' + 'n' * 300, os.O_RDONLY), (folder + '/data', os.O_RDONLY | os.O_DIRECTORY),\n"
+         "    (folder + '/x' * 3000, os.O_RDONLY), ('', os.O_RDONLY)]])\n"
+         "os.unlink(folder + '/loop')\n"
+         "import resource\n"
+         "resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))\n"
+         "print(code(lambda: os.open(folder + '/data', os.O_RDONLY)))\n";
   const std::string command = "python3 " + lab.path("errors.py") + " " + lab.source();
   const std::string expected = lab.plain(command).out;
   EXPECT_EQ(lab.served(command).out, expected);
@@ -133,17 +135,19 @@ TEST(KilledKeeper, IsReplacedWhileARunGoesOn) {
   const TierLab lab;
   const std::string file = lab.make("data", 10'000);
   // The command itself kills the keeper, then asks for copies until there is one, which another keeper must have made.
-  std::ofstream(lab.path("kill.py")) << "import json, os, signal, subprocess, sys\n"
-      "plain = {name: value for name, value in os.environ.items() if name != 'LD_PRELOAD'}\n"
-      "def total():\n"
-      "    lines = subprocess.run([sys.argv[2], 'tier', 'stat', '--json'], stdout=subprocess.PIPE, text=True, env=plain).stdout\n"
-      "    return json.loads(lines.splitlines()[-1])\n"
-      "first = total()['keeper_pid']\n"
-      "os.kill(first, signal.SIGKILL)\n"
-      "while not total()['keeper_pid']: pass\n"
-      "print(total()['keeper_pid'] != first)\n"
-      "while not total()['hits']: open(sys.argv[1], 'rb').read()\n"
-      "print('copied')\n";
+  std::ofstream(lab.path("kill.py"))
+      << "import json, os, signal, subprocess, sys\n"
+         "plain = {name: value for name, value in os.environ.items() if name != 'LD_PRELOAD'}\n"
+         "def total():\n"
+         "    lines = subprocess.run([sys.argv[2], 'tier', 'stat', '--json'], stdout=subprocess.PIPE, text=True, "
+         "env=plain).stdout\n"
+         "    return json.loads(lines.splitlines()[-1])\n"
+         "first = total()['keeper_pid']\n"
+         "os.kill(first, signal.SIGKILL)\n"
+         "while not total()['keeper_pid']: pass\n"
+         "print(total()['keeper_pid'] != first)\n"
+         "while not total()['hits']: open(sys.argv[1], 'rb').read()\n"
+         "print('copied')\n";
   EXPECT_EQ(lab.served("python3 " + lab.path("kill.py") + " " + file + " " FRESHET_PROGRAM).out, "True\ncopied\n");
 }
 

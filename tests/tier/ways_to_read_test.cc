@@ -1,4 +1,5 @@
-// Every way to read gives the bytes, and says of descriptors what it says without tiers: cold, warm, and with broken tiers.
+// Every way to read gives the bytes, and says of descriptors what it says without tiers: cold, warm, and with broken
+// tiers.
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -116,11 +117,17 @@ TEST(WaysToReadWarm, IsServedFromTheTier) {
   std::filesystem::create_symlink(file, lab.path("link"));
   lab.fill();
   ASSERT_EQ(lab.copies().size(), 1U);
-  const char* ways[] = {"cat \"$F\"", "dd if=\"$F\" status=none", "python3 -c 'import os; open(os.environ[\"F\"], \"rb\").read()'",
-                        "cd \"$D\" && cat data", "cat \"$D/../folder/./data\"", "cat \"$L\"", "cat < \"$F\""};
+  const char* ways[] = {"cat \"$F\"",
+                        "dd if=\"$F\" status=none",
+                        "python3 -c 'import os; open(os.environ[\"F\"], \"rb\").read()'",
+                        "cd \"$D\" && cat data",
+                        "cat \"$D/../folder/./data\"",
+                        "cat \"$L\"",
+                        "cat < \"$F\""};
   for (const char* way : ways) {
-    const Ran got = lab.tier_command({"run", "--report", lab.path("report"), "--", "/bin/sh", "-c",
-                                      "export F='" + file + "' D='" + lab.source("folder") + "' L='" + lab.path("link") + "'; " + way});
+    const Ran got = lab.tier_command(
+        {"run", "--report", lab.path("report"), "--", "/bin/sh", "-c",
+         "export F='" + file + "' D='" + lab.source("folder") + "' L='" + lab.path("link") + "'; " + way});
     ASSERT_EQ(got.code, 0) << got.err;
     std::ifstream in(lab.path("report"));
     const auto report = nlohmann::json::parse(in, nullptr, false);
@@ -135,7 +142,8 @@ TEST(WaysToReadWarm, LooksAtTheSourceOnceAndOpensItNever) {
   const TierLab lab;
   const std::string file = lab.make("data", 100);
   lab.fill();
-  const Ran name = lab.served("python3 -c 'import os; fd = os.open(\"" + file + "\", os.O_RDONLY); print(os.readlink(\"/proc/self/fd/%d\" % fd))'");
+  const Ran name = lab.served("python3 -c 'import os; fd = os.open(\"" + file +
+                              "\", os.O_RDONLY); print(os.readlink(\"/proc/self/fd/%d\" % fd))'");
   EXPECT_TRUE(name.out.starts_with(lab.tier())) << name.out;
 }
 
@@ -146,7 +154,8 @@ TEST(WaysToReadWarm, LeavesProgramsAloneWithoutItsConfig) {
   const Ran library = lab.tier_command({"library"});
   ASSERT_EQ(library.code, 0) << library.err;
   const std::string preload = "LD_PRELOAD=" + library.out.substr(0, library.out.size() - 1);
-  const std::string read = " python3 -c 'import os; fd = os.open(\"" + file + "\", os.O_RDONLY); print(os.readlink(\"/proc/self/fd/%d\" % fd))'";
+  const std::string read = " python3 -c 'import os; fd = os.open(\"" + file +
+                           "\", os.O_RDONLY); print(os.readlink(\"/proc/self/fd/%d\" % fd))'";
   EXPECT_TRUE(lab.plain(preload + read).out.starts_with(lab.tier()));
   EXPECT_EQ(lab.plain("unset FRESHET_TIER; " + preload + read).out, file + "\n");
   EXPECT_EQ(lab.plain("export FRESHET_TIER=/nothing/here; " + preload + read).out, file + "\n");

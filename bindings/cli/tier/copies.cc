@@ -18,12 +18,14 @@ Result<ExitCode> prefetch(Program& /*program*/, const tier::Config& config, cons
     const auto real = std::filesystem::canonical(path, error);
     if (error) return fail(Code::not_found, format("{}: {}", path, error.message()));
     bool below = false;
-    for (const std::string& source : config.sources) below |= (real.string() + "/").starts_with(source + "/") || source == "/";
+    for (const std::string& source : config.sources)
+      below |= (real.string() + "/").starts_with(source + "/") || source == "/";
     if (!below) return refuse(format("{} is not below a source", path));
     whole.push_back(real.string());
   }
   FRESHET_ASSIGN(tier::KeeperLine keeper, reach_keeper(config));
-  for (const std::string& path : whole) FRESHET_TRY(keeper.say("prefetch " + path, system_clock().now() + kAnswerWithin));
+  for (const std::string& path : whole)
+    FRESHET_TRY(keeper.say("prefetch " + path, system_clock().now() + kAnswerWithin));
   return ExitCode::done;
 }
 
@@ -58,9 +60,8 @@ void add_tier_copies(CLI::App& tier, Program& program) {
     auto paths = std::make_shared<std::vector<std::string>>();
     add_tier_config(command, *file);
     command.add_option("PATH", *paths, "default: the sources");
-    act_on_tiers(command, program, file, [paths](Program& inner, const tier::Config& config) {
-      return prefetch(inner, config, *paths);
-    });
+    act_on_tiers(command, program, file,
+                 [paths](Program& inner, const tier::Config& config) { return prefetch(inner, config, *paths); });
   }
   {
     CLI::App& command = *tier.add_subcommand("settle", "return when nothing is left to copy");
@@ -70,9 +71,8 @@ void add_tier_copies(CLI::App& tier, Program& program) {
     command.add_option("--timeout", *timeout, "give up after that (exit 5); default: never")
         ->check(seconds_check())
         ->type_name("S");
-    act_on_tiers(command, program, file, [timeout](Program& inner, const tier::Config& config) {
-      return settle(inner, config, *timeout);
-    });
+    act_on_tiers(command, program, file,
+                 [timeout](Program& inner, const tier::Config& config) { return settle(inner, config, *timeout); });
   }
   {
     CLI::App& command = *tier.add_subcommand("stop", "end the keeper");

@@ -43,7 +43,8 @@ Result<ExitCode> keep(Program& program, const tier::Config& config, const KeepAr
     tell_tier(format("keeping {} source{} in {} tier{}", config.sources.size(), config.sources.size() == 1 ? "" : "s",
                      config.tiers.size(), config.tiers.size() == 1 ? "" : "s"));
   }
-  FRESHET_TRY(door->run({.ends_when_idle = arguments.in_background, .stop_descriptor = program.interrupt.descriptor()}));
+  FRESHET_TRY(
+      door->run({.ends_when_idle = arguments.in_background, .stop_descriptor = program.interrupt.descriptor()}));
   return program.interrupt.requested() ? ExitCode::interrupted : ExitCode::done;
 }
 
@@ -118,10 +119,10 @@ void add_tier_keep(CLI::App& tier, Program& program) {
   auto arguments = std::make_shared<KeepArguments>();
   auto file = std::make_shared<std::string>();
   add_tier_config(command, *file);
-  command.add_flag("--in-background", arguments->in_background, "say \"ready\", let go of the streams, end when idle")->group("");
-  act_on_tiers(command, program, file, [arguments](Program& inner, const tier::Config& config) {
-    return keep(inner, config, *arguments);
-  });
+  command.add_flag("--in-background", arguments->in_background, "say \"ready\", let go of the streams, end when idle")
+      ->group("");
+  act_on_tiers(command, program, file,
+               [arguments](Program& inner, const tier::Config& config) { return keep(inner, config, *arguments); });
 }
 
 }  // namespace freshet::cli

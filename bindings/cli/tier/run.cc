@@ -63,7 +63,9 @@ std::string why_unseen(const std::string& path, int depth = 0) {
   in.clear();
   in.seekg(0);
   if (!in.read(reinterpret_cast<char*>(&elf), sizeof elf)) return "";
-  if (std::string_view(reinterpret_cast<const char*>(elf.e_ident), 4) != "\177ELF" || elf.e_ident[EI_CLASS] != ELFCLASS64) return "";
+  if (std::string_view(reinterpret_cast<const char*>(elf.e_ident), 4) != "\177ELF" ||
+      elf.e_ident[EI_CLASS] != ELFCLASS64)
+    return "";
   for (unsigned i = 0; i < elf.e_phnum; ++i) {
     Elf64_Phdr part{};
     in.seekg(static_cast<std::streamoff>(elf.e_phoff + std::uint64_t{i} * sizeof part));
@@ -112,7 +114,8 @@ Result<pid_t> start_command(const std::vector<std::string>& command, const std::
 }
 
 /// Waits for the command. Meanwhile a signal to us is handed on, and a keeper that died is replaced.
-int wait_for_command(pid_t child, Program& program, const tier::Config& config, std::optional<tier::KeeperLine>& keeper) {
+int wait_for_command(pid_t child, Program& program, const tier::Config& config,
+                     std::optional<tier::KeeperLine>& keeper) {
   const FileDescriptor ended(static_cast<int>(::syscall(SYS_pidfd_open, child, 0)));
   bool handed_on = false;
   Duration pause = std::chrono::milliseconds(50);

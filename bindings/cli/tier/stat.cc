@@ -14,10 +14,11 @@ void take_stock(const tier::Config& config, tier::Board& board) {
   for (std::size_t i = 0; i < config.tiers.size(); ++i) {
     std::uint64_t used = 0;
     std::uint64_t count = 0;
-    const Status listed = tier::each_copy(config.tiers[i].path, [&](const tier::Identity&, std::uint64_t bytes, bool sound) {
-      used += bytes;
-      count += sound ? 1 : 0;
-    });
+    const Status listed =
+        tier::each_copy(config.tiers[i].path, [&](const tier::Identity&, std::uint64_t bytes, bool sound) {
+          used += bytes;
+          count += sound ? 1 : 0;
+        });
     const bool absent = !listed && listed.error().code() == Code::not_found;
     tier::store(board.tiers[i].used_bytes, used);
     tier::store(board.tiers[i].files, count);
@@ -45,24 +46,25 @@ Result<ExitCode> stat_tiers(Program& program, const tier::Config& config) {
     const tier::BoardTier& tier = board.tiers[i];
     const bool off = tier::load(tier.off) != 0;
     const std::string reason = reason_of(tier);
-    FRESHET_TRY(program.out.emit({{"tier", i + 1},
-                                  {"path", tier.path},
-                                  {"quota_bytes", tier::load(tier.quota_bytes)},
-                                  {"used_bytes", tier::load(tier.used_bytes)},
-                                  {"files", tier::load(tier.files)},
-                                  {"state", off ? "off" : "ok"},
-                                  {"reason", reason}},
-                                 format("tier {}: {}: {} of {}, {} files, {}{}", i + 1, tier.path,
-                                        human_bytes(tier::load(tier.used_bytes)), human_bytes(tier::load(tier.quota_bytes)),
-                                        tier::load(tier.files), off ? "off: " : "ok", reason)));
+    FRESHET_TRY(program.out.emit(
+        {{"tier", i + 1},
+         {"path", tier.path},
+         {"quota_bytes", tier::load(tier.quota_bytes)},
+         {"used_bytes", tier::load(tier.used_bytes)},
+         {"files", tier::load(tier.files)},
+         {"state", off ? "off" : "ok"},
+         {"reason", reason}},
+        format("tier {}: {}: {} of {}, {} files, {}{}", i + 1, tier.path, human_bytes(tier::load(tier.used_bytes)),
+               human_bytes(tier::load(tier.quota_bytes)), tier::load(tier.files), off ? "off: " : "ok", reason)));
   }
   const tier::Counters& counters = board.counters;
   FRESHET_TRY(program.out.emit(
       total_of(board, nullptr),
       format("{} opens, {} from a tier ({}), {} from the source ({}); {} files copied ({}), {} waiting",
              tier::load(counters.opens), tier::load(counters.hits), human_bytes(tier::load(counters.hit_bytes)),
-             tier::load(counters.misses), human_bytes(tier::load(counters.miss_bytes)), tier::load(counters.copied_files),
-             human_bytes(tier::load(counters.copied_bytes)), tier::load(board.queued_files))));
+             tier::load(counters.misses), human_bytes(tier::load(counters.miss_bytes)),
+             tier::load(counters.copied_files), human_bytes(tier::load(counters.copied_bytes)),
+             tier::load(board.queued_files))));
   return ExitCode::done;
 }
 
@@ -72,7 +74,9 @@ Json total_of(const tier::Board& board, const tier::Counters* before) {
   static const auto zero = std::make_unique<tier::Counters>();
   const tier::Counters& from = before != nullptr ? *before : *zero;
   const tier::Counters& now = board.counters;
-  const auto since = [](const std::uint64_t& later, const std::uint64_t& earlier) { return tier::load(later) - earlier; };
+  const auto since = [](const std::uint64_t& later, const std::uint64_t& earlier) {
+    return tier::load(later) - earlier;
+  };
   Json epochs = Json::array();
   for (std::uint32_t i = 0; i < tier::kEpochRows; ++i) {
     const std::uint64_t opens = since(now.epochs[i].opens, from.epochs[i].opens);

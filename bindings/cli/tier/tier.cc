@@ -51,7 +51,8 @@ Result<std::string> reader_library() {
     return fail(Code::not_found, format("the reader {} is not there: install Freshet whole", library.string()));
   }
   if (library.string().find_first_of(" :") != std::string::npos) {
-    return fail(Code::failed_precondition, format("{}: LD_PRELOAD takes no path with a space or a colon", library.string()));
+    return fail(Code::failed_precondition,
+                format("{}: LD_PRELOAD takes no path with a space or a colon", library.string()));
   }
   return library.string();
 }

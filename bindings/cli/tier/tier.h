@@ -24,7 +24,8 @@ void tell_tier(std::string_view text);
 /// --config F, else FRESHET_TIER, which `file` is given.
 void add_tier_config(CLI::App& command, std::string& file);
 
-/// Sets the action: reads the config first, and says what went wrong as the commands of `tier` do. A wrong config is wrong usage.
+/// Sets the action: reads the config first, and says what went wrong as the commands of `tier` do. A wrong config is
+/// wrong usage.
 using TierAction = std::function<Result<ExitCode>(Program&, const tier::Config&)>;
 void act_on_tiers(CLI::App& command, Program& program, std::shared_ptr<std::string> file, TierAction act);
 

@@ -41,7 +41,8 @@ Status remove_copies(const tier::Config& config, const std::vector<Found>& copie
     if (error) return fail(Code::io_error, format("remove {}: {}", path, error.message()));
     char name[tier::kCopyPathBytes];
     (void)tier::put_copy_path(name, copy.identity);
-    if (keeper) (void)keeper->say("forget " + std::string(name + 3, tier::kNameBytes), system_clock().now() + kForgetWithin);
+    if (keeper)
+      (void)keeper->say("forget " + std::string(name + 3, tier::kNameBytes), system_clock().now() + kForgetWithin);
   }
   return {};
 }
@@ -107,9 +108,8 @@ void add_tier_verify(CLI::App& tier, Program& program) {
     add_tier_config(command, *file);
     add_json_flag(command, program);
     command.add_option("PATH", *paths, "at the source; default: all");
-    act_on_tiers(command, program, file, [paths](Program& inner, const tier::Config& config) {
-      return drop(inner, config, *paths);
-    });
+    act_on_tiers(command, program, file,
+                 [paths](Program& inner, const tier::Config& config) { return drop(inner, config, *paths); });
   }
 }
 

@@ -60,7 +60,9 @@ Ran TierLab::run(const std::vector<std::string>& words) const {
   }
   int status = 0;
   (void)::waitpid(child, &status, 0);
-  return {.code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status), .out = text_of(out), .err = text_of(err)};
+  return {.code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status),
+          .out = text_of(out),
+          .err = text_of(err)};
 }
 
 Ran TierLab::tier_command(std::vector<std::string> words) const {
@@ -93,7 +95,8 @@ std::vector<std::string> TierLab::copies() const {
   std::vector<std::string> found;
   std::error_code error;
   for (int i = 1; i <= 8; ++i) {
-    for (std::filesystem::recursive_directory_iterator at(tier(i), error), end; !error && at != end; at.increment(error)) {
+    for (std::filesystem::recursive_directory_iterator at(tier(i), error), end; !error && at != end;
+         at.increment(error)) {
       const std::string name = at->path().filename().string();
       if (at->is_regular_file() && !name.starts_with(".freshet-")) found.push_back(at->path().string());
     }

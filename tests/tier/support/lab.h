@@ -1,7 +1,7 @@
 #pragma once
 
-/// A source, tiers and their config in a folder of a test's own, the built `freshet`, and programs run with the tiers and without.
-/// Its keeper ends with it.
+/// A source, tiers and their config in a folder of a test's own, the built `freshet`, and programs run with the tiers
+/// and without. Its keeper ends with it.
 
 #include <nlohmann/json.hpp>
 #include <string>
@@ -23,7 +23,9 @@ class TierLab {
   explicit TierLab(const std::string& more = "", int tiers = 1, const std::string& quota = "100 MiB");
   ~TierLab();
 
-  std::string source(const std::string& name = "") const { return folder_ / ("source" + (name.empty() ? "" : "/" + name)); }
+  std::string source(const std::string& name = "") const {
+    return folder_ / ("source" + (name.empty() ? "" : "/" + name));
+  }
   std::string tier(int number = 1) const { return folder_ / ("tier" + std::to_string(number)); }
   std::string config() const { return folder_ / "tiers.toml"; }
   std::string path(const std::string& name) const { return folder_ / name; }

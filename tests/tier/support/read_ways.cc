@@ -1,5 +1,5 @@
-// Reads a file in every way that the C library has, and prints a line for each: the way, the bytes, what fstat() says. Run with
-// and without the reader it prints the same.
+// Reads a file in every way that the C library has, and prints a line for each: the way, the bytes, what fstat() says.
+// Run with and without the reader it prints the same.
 //
 // usage: read_ways FILE
 
@@ -46,11 +46,11 @@ void describe(int fd, char* out, size_t room) {
     snprintf(out, room, "fstat: %s", strerror(errno));
     return;
   }
-  snprintf(out, room, "%lx:%lu %ld %o %lu %u:%u %ld.%09ld %ld.%09ld %ld | %x.%x:%llu %llu %o %u", file.st_dev, file.st_ino,
-           file.st_size, file.st_mode, file.st_nlink, file.st_uid, file.st_gid, file.st_mtim.tv_sec, file.st_mtim.tv_nsec,
-           file.st_ctim.tv_sec, file.st_ctim.tv_nsec, file.st_blocks, wide.stx_dev_major, wide.stx_dev_minor,
-           static_cast<unsigned long long>(wide.stx_ino), static_cast<unsigned long long>(wide.stx_size), wide.stx_mode,
-           wide.stx_nlink);
+  snprintf(out, room, "%lx:%lu %ld %o %lu %u:%u %ld.%09ld %ld.%09ld %ld | %x.%x:%llu %llu %o %u", file.st_dev,
+           file.st_ino, file.st_size, file.st_mode, file.st_nlink, file.st_uid, file.st_gid, file.st_mtim.tv_sec,
+           file.st_mtim.tv_nsec, file.st_ctim.tv_sec, file.st_ctim.tv_nsec, file.st_blocks, wide.stx_dev_major,
+           wide.stx_dev_minor, static_cast<unsigned long long>(wide.stx_ino),
+           static_cast<unsigned long long>(wide.stx_size), wide.stx_mode, wide.stx_nlink);
 }
 
 void read_out(const char* way, int fd) {
@@ -87,7 +87,8 @@ Function* named(const char* name) {
 
 void by_open(const char* path) {
   for (const char* name : {"open", "open64"}) read_out(name, named<int(const char*, int, ...)>(name)(path, O_RDONLY));
-  for (const char* name : {"__open_2", "__open64_2"}) read_out(name, named<int(const char*, int)>(name)(path, O_RDONLY | O_CLOEXEC));
+  for (const char* name : {"__open_2", "__open64_2"})
+    read_out(name, named<int(const char*, int)>(name)(path, O_RDONLY | O_CLOEXEC));
   for (const char* name : {"openat", "openat64"}) {
     read_out(name, named<int(int, const char*, int, ...)>(name)(AT_FDCWD, path, O_RDONLY));
   }
