@@ -151,16 +151,27 @@ int wait_for_copy(Board& board, const Identity& identity, const struct stat& sou
   return open_copy(board, identity, source, flags);
 }
 
+// Files of a source's file system that were found to be no source's, by their identity: to ask for a path costs more
+// than an open. A file that came below a source by the move of a folder is tiered from the next process on.
+constexpr std::uint64_t kOutsiders = 1024;
+std::uint64_t g_outsiders[kOutsiders];
+
 /// `fd` is the source's. Returns what the program gets.
 int serve_opened(Board& board, int fd, int flags) {
   struct stat file;
   if (sys_fstat(fd, file) != 0 || !S_ISREG(file.st_mode)) return fd;
   const std::uint32_t source = source_on(board, device_of(file.st_dev));
   if (source == tier::kSourcesMax) return fd;
+  const Identity identity = identity_of(source, file);
+  std::uint64_t& outsider = g_outsiders[identity_key(identity) % kOutsiders];
+  if (tier::load(outsider) == identity_key(identity)) return fd;
   char path[tier::kPathRoom];
   const unsigned long bytes = real_path(fd, path);
-  if (bytes == 0 || !is_below_source(board, path, bytes)) return fd;
-  const Identity identity = identity_of(source, file);
+  if (bytes == 0) return fd;
+  if (!is_below_source(board, path, bytes)) {
+    tier::store(outsider, identity_key(identity));
+    return fd;
+  }
   const std::uint64_t key = tier::file_key(source, identity.inode);
   int copy = open_copy(board, identity, file, flags, /*counts=*/true);
   if (copy < 0 && tier::load(board.waits) != 0 && identity.size <= tier::load(board.room_bytes)) {

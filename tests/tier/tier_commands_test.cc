@@ -85,6 +85,16 @@ TEST(TierCommands, RunEndsAsItsCommandDoes) {
   EXPECT_EQ(both.err, "err\n");
 }
 
+TEST(TierCommands, RunHandsTermOnAndLeavesInterruptsToItsCommand) {
+  const TierLab lab;
+  const Ran term = lab.served("trap 'echo told; exit 3' TERM; kill -TERM $PPID; while :; do :; done");
+  EXPECT_EQ(term.out, "told\n");
+  EXPECT_EQ(term.code, 3);
+  const Ran interrupt = lab.served("kill -INT $PPID; echo goes on");
+  EXPECT_EQ(interrupt.out, "goes on\n");
+  EXPECT_EQ(interrupt.code, 0);
+}
+
 TEST(TierCommands, CountsOpensByEpoch) {
   const TierLab lab;
   for (int i = 0; i < 10; ++i) (void)lab.make("f" + std::to_string(i), 1000 + static_cast<std::size_t>(i));

@@ -129,7 +129,6 @@ int wait_for_command(pid_t child, Program& program, const tier::Config& config,
                         {.fd = keeper ? keeper->descriptor() : -1, .events = POLLIN, .revents = 0}};
     (void)::poll(polled, 3, seeks ? 50 : ended ? 60'000 : 20);
     if (!handed_on && program.interrupt.requested()) {
-      // The terminal tells all its processes; kill tells us alone.
       handed_on = true;
       (void)::kill(child, SIGTERM);
     }
@@ -178,6 +177,9 @@ Result<ExitCode> run_command(Program& program, const tier::Config& config, const
   auto before = std::make_unique<tier::Counters>();
   if (board) tier::copy_counters(board->board().counters, *before);
   const Interrupt::Deferral deferral;
+  // The terminal's interrupt reaches the command by itself, and what comes of it is the command's to say. What is left
+  // to hand on is a request to end.
+  (void)::signal(SIGINT, SIG_IGN);
   const Result<pid_t> child = start_command(arguments.command, path, environment_with(library, config));
   if (!child) {
     tell_tier(child.error().message());

@@ -38,8 +38,10 @@ std::string reason_of(const tier::BoardTier& tier) {
 Result<ExitCode> stat_tiers(Program& program, const tier::Config& config) {
   FRESHET_ASSIGN(const tier::BoardFile file, tier::BoardFile::open(config));
   tier::Board& board = file.board();
+  std::uint32_t seen = tier::load(board.keeper_pid);
   if (!tier::KeeperLine::connect(config)) {
-    tier::store(board.keeper_pid, std::uint32_t{0});
+    // One that was killed; not one that begins just now.
+    (void)__atomic_compare_exchange_n(&board.keeper_pid, &seen, 0, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
     take_stock(config, board);
   }
   for (std::uint32_t i = 0; i < board.tier_count; ++i) {
