@@ -9,7 +9,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <memory>
 #include <vector>
 
@@ -113,6 +115,29 @@ Status make_board_file(const Config& config, const std::string& path) {
   return {};
 }
 
+/// Whether the config that the board was made for still stands there as it was.
+bool has_its_config(const Board& board, const std::string& name) {
+  std::ifstream in(board.config_path, std::ios::binary);
+  const std::string bytes{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  return in && name == format("{:016x}", hashed(kHashSeed, bytes.data(), bytes.size()));
+}
+
+/// Boards take memory until the host ends: those of configs that are gone, or were changed, are removed. Programs that
+/// still have one mapped keep it.
+void sweep_boards(const std::string& folder) {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    const std::string name = entry.path().filename().string();
+    if (name.size() != 16) continue;
+    const std::string path = entry.path().string();
+    Board* board = map_board_file(path);
+    const bool is_used = board != nullptr && (is_alive(load(board->keeper_pid)) || has_its_config(*board, name));
+    if (board != nullptr) ::munmap(board, sizeof(Board));
+    if (is_used) continue;
+    for (const char* kind : {"", ".ask", ".ctl", ".lock"}) (void)::unlink((path + kind).c_str());
+  }
+}
+
 }  // namespace
 
 std::uint64_t made_of(const std::string& tier) {
@@ -143,7 +168,7 @@ std::uint64_t device_of(const struct stat& file) {
 std::string board_path(const Config& config) { return format("{}{}/{:016x}", kBoardFolder, ::geteuid(), config.hash); }
 
 Result<BoardFile> BoardFile::open(const Config& config) {
-  FRESHET_TRY(board_folder());
+  FRESHET_ASSIGN(const std::string folder, board_folder());
   const std::string path = board_path(config);
   Board* board = map_board_file(path);
   // Counters are of the tiers that were there: other ones in their place begin anew.
@@ -153,6 +178,7 @@ Result<BoardFile> BoardFile::open(const Config& config) {
   }
   if (board == nullptr) {
     (void)::unlink(path.c_str());
+    sweep_boards(folder);
     FRESHET_TRY(make_board_file(config, path));
     board = map_board_file(path);
   }

@@ -75,6 +75,28 @@ TEST(TierFaults, TiersThatWereMadeAnewCountAnew) {
   EXPECT_EQ(lab.total()["opens"], 1);
 }
 
+TEST(TierFaults, TheBoardOfAConfigThatIsGoneGoes) {
+  const auto count = [] {
+    std::size_t boards = 0;
+    const std::string folder = "/dev/shm/freshet-tier-" + std::to_string(::geteuid());
+    for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+      boards += entry.path().filename().string().size() == 16 ? 1U : 0U;
+    }
+    return boards;
+  };
+  {
+    const TierLab before;
+    ASSERT_EQ(before.tier_command({"stat"}).code, 0);
+  }
+  // Other tests may run beside this one; without any sweeping there would be ten more.
+  const std::size_t before = count();
+  for (int i = 0; i < 10; ++i) {
+    const TierLab lab;
+    ASSERT_EQ(lab.tier_command({"stat"}).code, 0);
+  }
+  EXPECT_LT(count(), before + 8);
+}
+
 TEST(TierFaults, TheSourcesErrorsReachTheProgram) {
   const TierLab lab;
   (void)lab.make("data", 10'000);
