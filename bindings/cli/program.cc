@@ -17,6 +17,7 @@ constexpr const char* kExamples =
   freshet repo --repo ~/models put demo --weights model.safetensors
   freshet repo --repo ~/models get demo@3 --tensors 'encoder.*' -o part.safetensors
   freshet plan losses.csv --warmup 500 --step-ms 12.5 --stall-ms 40 --delivery-ms 90 --infer-ms 5 --inferences 50000
+  freshet tier run --config tiers.toml -- python train.py
   freshet doctor
 
 exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 corrupt, 5 unavailable or timed out, 130 interrupted)";
@@ -40,6 +41,7 @@ void build_tree(CLI::App& root, Program& program) {
   add_repo(root, program);
   add_bisect(root, program);
   add_provider(root, program);
+  add_tier(root, program);
   add_doctor(root, program);
   add_completion(root, program);
 }

@@ -38,6 +38,7 @@ void add_plan(CLI::App& root, Program& program);
 void add_repo(CLI::App& root, Program& program);
 void add_bisect(CLI::App& root, Program& program);
 void add_provider(CLI::App& root, Program& program);
+void add_tier(CLI::App& root, Program& program);
 void add_doctor(CLI::App& root, Program& program);
 void add_completion(CLI::App& root, Program& program);
 

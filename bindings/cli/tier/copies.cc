@@ -1,0 +1,85 @@
+// `freshet tier prefetch`, `settle` and `stop`: what the keeper is told.
+
+#include <filesystem>
+
+#include "bindings/cli/arguments.h"
+#include "bindings/cli/tier/tier.h"
+#include "core/format.h"
+
+namespace freshet::cli {
+namespace {
+
+constexpr Duration kAnswerWithin = std::chrono::seconds(60);
+
+Result<ExitCode> prefetch(Program& /*program*/, const tier::Config& config, const std::vector<std::string>& paths) {
+  std::vector<std::string> whole;
+  for (const std::string& path : paths.empty() ? config.sources : paths) {
+    std::error_code error;
+    const auto real = std::filesystem::canonical(path, error);
+    if (error) return fail(Code::not_found, format("{}: {}", path, error.message()));
+    bool below = false;
+    for (const std::string& source : config.sources)
+      below |= (real.string() + "/").starts_with(source + "/") || source == "/";
+    if (!below) return refuse(format("{} is not below a source", path));
+    whole.push_back(real.string());
+  }
+  FRESHET_ASSIGN(tier::KeeperLine keeper, reach_keeper(config));
+  for (const std::string& path : whole)
+    FRESHET_TRY(keeper.say("prefetch " + path, system_clock().now() + kAnswerWithin));
+  return ExitCode::done;
+}
+
+Result<ExitCode> settle(Program& /*program*/, const tier::Config& config, double timeout_s) {
+  Result<tier::KeeperLine> keeper = tier::KeeperLine::connect(config);
+  if (!keeper) return ExitCode::done;
+  // Rounded down to what a clock can hold.
+  const Time deadline = timeout_s > 0 && timeout_s < 1e9 ? system_clock().now() + seconds(timeout_s) : Time::max();
+  const Status settled = keeper->say("settle", deadline);
+  // A keeper that ended by itself had nothing left.
+  if (settled || settled.error().code() == Code::unavailable) return ExitCode::done;
+  if (settled.error().code() != Code::timed_out) return fail(settled.error());
+  tell_tier(format("after {} s there is still something to copy", timeout_s));
+  return ExitCode::unavailable;
+}
+
+Result<ExitCode> stop_keeper(Program& /*program*/, const tier::Config& config) {
+  Result<tier::KeeperLine> keeper = tier::KeeperLine::connect(config);
+  if (!keeper) return ExitCode::done;
+  (void)keeper->say("stop", system_clock().now() + kAnswerWithin);
+  // It closes the connection when its copies are put away; that is the end of it.
+  (void)keeper->say("hold", system_clock().now() + kAnswerWithin);
+  return ExitCode::done;
+}
+
+}  // namespace
+
+void add_tier_copies(CLI::App& tier, Program& program) {
+  {
+    CLI::App& command = *tier.add_subcommand("prefetch", "copy files and folders, in order, while quotas last");
+    auto file = std::make_shared<std::string>();
+    auto paths = std::make_shared<std::vector<std::string>>();
+    add_tier_config(command, *file);
+    command.add_option("PATH", *paths, "default: the sources");
+    act_on_tiers(command, program, file,
+                 [paths](Program& inner, const tier::Config& config) { return prefetch(inner, config, *paths); });
+  }
+  {
+    CLI::App& command = *tier.add_subcommand("settle", "return when nothing is left to copy");
+    auto file = std::make_shared<std::string>();
+    auto timeout = std::make_shared<double>(0);
+    add_tier_config(command, *file);
+    command.add_option("--timeout", *timeout, "give up after that (exit 5); default: never")
+        ->check(seconds_check())
+        ->type_name("S");
+    act_on_tiers(command, program, file,
+                 [timeout](Program& inner, const tier::Config& config) { return settle(inner, config, *timeout); });
+  }
+  {
+    CLI::App& command = *tier.add_subcommand("stop", "end the keeper");
+    auto file = std::make_shared<std::string>();
+    add_tier_config(command, *file);
+    act_on_tiers(command, program, file, stop_keeper);
+  }
+}
+
+}  // namespace freshet::cli

@@ -1,0 +1,215 @@
+// `freshet tier run`: a command with the reader in it, and a keeper beside it.
+
+#include <elf.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <spawn.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <memory>
+#include <optional>
+
+#include "bindings/cli/tier/tier.h"
+#include "core/env.h"
+#include "core/format.h"
+
+namespace freshet::cli {
+namespace {
+
+constexpr int kNotFoundCode = 127;
+constexpr int kNotStartedCode = 126;
+
+struct RunArguments {
+  std::string report;
+  std::vector<std::string> command;
+};
+
+/// Where the shell would find the program; "" when nowhere.
+std::string found_program(const std::string& name) {
+  if (name.find('/') != std::string::npos) return name;
+  const char* path = std::getenv("PATH");
+  const std::string folders = path != nullptr ? path : "/bin:/usr/bin";
+  for (std::size_t begin = 0; begin <= folders.size();) {
+    const std::size_t end = std::min(folders.find(':', begin), folders.size());
+    const std::string at = (end == begin ? "." : folders.substr(begin, end - begin)) + "/" + name;
+    if (::access(at.c_str(), X_OK) == 0) return at;
+    begin = end + 1;
+  }
+  return "";
+}
+
+/// Why the reader will not be loaded into that program; "" when it will, or nothing tells.
+std::string why_unseen(const std::string& path, int depth = 0) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) return "";
+  if ((info.st_mode & (S_ISUID | S_ISGID)) != 0 && info.st_uid != ::geteuid()) return "is set-user-ID or set-group-ID";
+  std::ifstream in(path, std::ios::binary);
+  char head[256] = {};
+  in.read(head, sizeof head - 1);
+  if (in.gcount() >= 2 && head[0] == '#' && head[1] == '!' && depth < 4) {
+    const std::string line(head + 2, std::string_view(head + 2).find_first_of("\n"));
+    const std::size_t begin = line.find_first_not_of(" \t");
+    if (begin == std::string::npos) return "";
+    return why_unseen(line.substr(begin, line.find_first_of(" \t", begin) - begin), depth + 1);
+  }
+  Elf64_Ehdr elf{};
+  in.clear();
+  in.seekg(0);
+  if (!in.read(reinterpret_cast<char*>(&elf), sizeof elf)) return "";
+  if (std::string_view(reinterpret_cast<const char*>(elf.e_ident), 4) != "\177ELF" ||
+      elf.e_ident[EI_CLASS] != ELFCLASS64)
+    return "";
+  for (unsigned i = 0; i < elf.e_phnum; ++i) {
+    Elf64_Phdr part{};
+    in.seekg(static_cast<std::streamoff>(elf.e_phoff + std::uint64_t{i} * sizeof part));
+    if (!in.read(reinterpret_cast<char*>(&part), sizeof part)) return "";
+    if (part.p_type == PT_INTERP) return "";
+  }
+  return "is a static program";
+}
+
+std::vector<std::string> environment_with(const std::string& library, const tier::Config& config) {
+  std::vector<std::string> words;
+  std::string preload = "LD_PRELOAD=" + library;
+  for (char** at = environ; *at != nullptr; ++at) {
+    const std::string word = *at;
+    if (word.starts_with("LD_PRELOAD=")) {
+      if (word.size() > 11) preload += ":" + word.substr(11);
+    } else if (!word.starts_with("FRESHET_TIER=")) {
+      words.push_back(word);
+    }
+  }
+  words.push_back(preload);
+  words.push_back("FRESHET_TIER=" + config.file);
+  return words;
+}
+
+Result<pid_t> start_command(const std::vector<std::string>& command, const std::string& program,
+                            std::vector<std::string> environment) {
+  std::vector<char*> words;
+  for (const std::string& word : command) words.push_back(const_cast<char*>(word.c_str()));
+  words.push_back(nullptr);
+  std::vector<char*> variables;
+  for (std::string& variable : environment) variables.push_back(variable.data());
+  variables.push_back(nullptr);
+  posix_spawnattr_t attributes;
+  (void)::posix_spawnattr_init(&attributes);
+  sigset_t defaults;
+  ::sigemptyset(&defaults);
+  for (const int signal : {SIGPIPE, SIGINT, SIGTERM}) ::sigaddset(&defaults, signal);
+  (void)::posix_spawnattr_setsigdefault(&attributes, &defaults);
+  (void)::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
+  pid_t child = 0;
+  const int error = ::posix_spawn(&child, program.c_str(), nullptr, &attributes, words.data(), variables.data());
+  (void)::posix_spawnattr_destroy(&attributes);
+  if (error != 0) return fail_errno(error, format("start {}", command[0]));
+  return child;
+}
+
+/// Waits for the command. Meanwhile a signal to us is handed on, and a keeper that died is replaced.
+int wait_for_command(pid_t child, Program& program, const tier::Config& config,
+                     std::optional<tier::KeeperLine>& keeper) {
+  const FileDescriptor ended(static_cast<int>(::syscall(SYS_pidfd_open, child, 0)));
+  bool handed_on = false;
+  Duration pause = std::chrono::milliseconds(50);
+  Time next_try = system_clock().now();
+  for (;;) {
+    int status = 0;
+    if (::waitpid(child, &status, WNOHANG) == child) return status;
+    const bool seeks = !keeper && pause < std::chrono::seconds(60);
+    pollfd polled[3] = {{.fd = ended.get(), .events = POLLIN, .revents = 0},
+                        {.fd = handed_on ? -1 : program.interrupt.descriptor(), .events = POLLIN, .revents = 0},
+                        {.fd = keeper ? keeper->descriptor() : -1, .events = POLLIN, .revents = 0}};
+    (void)::poll(polled, 3, seeks ? 50 : ended ? 60'000 : 20);
+    if (!handed_on && program.interrupt.requested()) {
+      handed_on = true;
+      (void)::kill(child, SIGTERM);
+    }
+    if (polled[2].revents != 0) keeper.reset();
+    if (!keeper && seeks && system_clock().now() >= next_try) {
+      if (Result<tier::KeeperLine> line = reach_keeper(config); line) {
+        keeper.emplace(std::move(*line));
+        pause = std::chrono::milliseconds(50);
+      } else {
+        pause *= 2;
+      }
+      next_try = system_clock().now() + pause;
+    }
+  }
+}
+
+Status write_report(const std::string& path, const Json& total) {
+  const std::string text = to_line(total) + "\n";
+  const Bytes pieces[] = {std::as_bytes(std::span(text))};
+  return write_file_atomically(system_env(), path, pieces, /*sync=*/false);
+}
+
+Result<ExitCode> run_command(Program& program, const tier::Config& config, const RunArguments& arguments) {
+  FRESHET_ASSIGN(const std::string library, reader_library());
+  const std::string path = found_program(arguments.command[0]);
+  if (path.empty()) {
+    tell_tier(format("{}: not found", arguments.command[0]));
+    return static_cast<ExitCode>(kNotFoundCode);
+  }
+  if (const std::string why = why_unseen(path); !why.empty()) {
+    tell_tier(format("{} {}: it reads the source, as without tiers", arguments.command[0], why));
+  }
+  std::optional<tier::KeeperLine> keeper;
+  std::optional<tier::BoardFile> board;
+  // The command runs whatever becomes of the tiers.
+  if (Result<tier::KeeperLine> line = reach_keeper(config); line) {
+    keeper.emplace(std::move(*line));
+  } else {
+    tell_tier(line.error().message());
+  }
+  if (Result<tier::BoardFile> opened = tier::BoardFile::open(config); opened) {
+    board.emplace(std::move(*opened));
+  } else {
+    tell_tier(opened.error().message());
+  }
+  auto before = std::make_unique<tier::Counters>();
+  if (board) tier::copy_counters(board->board().counters, *before);
+  const Interrupt::Deferral deferral;
+  // The terminal's interrupt reaches the command by itself, and what comes of it is the command's to say. What is left
+  // to hand on is a request to end.
+  (void)::signal(SIGINT, SIG_IGN);
+  const Result<pid_t> child = start_command(arguments.command, path, environment_with(library, config));
+  if (!child) {
+    tell_tier(child.error().message());
+    return static_cast<ExitCode>(child.error().code() == Code::not_found ? kNotFoundCode : kNotStartedCode);
+  }
+  const int status = wait_for_command(*child, program, config, keeper);
+  if (board) {
+    for (const std::string& trouble : troubles_of(board->board(), *before)) tell_tier(trouble);
+    if (!arguments.report.empty()) {
+      if (Status wrote = write_report(arguments.report, total_of(board->board(), before.get())); !wrote) {
+        tell_tier(wrote.error().message());
+      }
+    }
+  }
+  return static_cast<ExitCode>(WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status));
+}
+
+}  // namespace
+
+void add_tier_run(CLI::App& tier, Program& program) {
+  CLI::App& command = *tier.add_subcommand("run", "run a command whose reads come from the tiers");
+  auto arguments = std::make_shared<RunArguments>();
+  auto file = std::make_shared<std::string>();
+  add_tier_config(command, *file);
+  command.add_option("--report", arguments->report, "write what this run read there, as JSON")->type_name("R.json");
+  command.add_option("COMMAND", arguments->command, "and its arguments, after --")->required();
+  command.positionals_at_end();
+  act_on_tiers(command, program, file, [arguments](Program& inner, const tier::Config& config) {
+    return run_command(inner, config, *arguments);
+  });
+}
+
+}  // namespace freshet::cli

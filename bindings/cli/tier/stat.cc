@@ -1,0 +1,131 @@
+// `freshet tier stat`: what the tiers hold, and what came from them.
+
+#include <memory>
+
+#include "bindings/cli/arguments.h"
+#include "bindings/cli/tier/tier.h"
+#include "core/format.h"
+
+namespace freshet::cli {
+namespace {
+
+/// Without a keeper nobody keeps the books: they are made from the folders.
+void take_stock(const tier::Config& config, tier::Board& board) {
+  for (std::size_t i = 0; i < config.tiers.size(); ++i) {
+    std::uint64_t used = 0;
+    std::uint64_t count = 0;
+    const Status listed =
+        tier::each_copy(config.tiers[i].path, [&](const tier::Identity&, std::uint64_t bytes, bool sound) {
+          used += bytes;
+          count += sound ? 1 : 0;
+        });
+    const bool absent = !listed && listed.error().code() == Code::not_found;
+    tier::store(board.tiers[i].used_bytes, used);
+    tier::store(board.tiers[i].files, count);
+    if (listed || absent) continue;
+    const std::string& why = listed.error().message();
+    why.copy(board.tiers[i].reason, sizeof board.tiers[i].reason - 1);
+    tier::store(board.tiers[i].off, std::uint32_t{1});
+  }
+  tier::store(board.queued_files, std::uint64_t{0});
+}
+
+std::string reason_of(const tier::BoardTier& tier) {
+  if (tier::load(tier.off) == 0) return "";
+  return std::string(tier.reason, ::strnlen(tier.reason, sizeof tier.reason));
+}
+
+Result<ExitCode> stat_tiers(Program& program, const tier::Config& config) {
+  FRESHET_ASSIGN(const tier::BoardFile file, tier::BoardFile::open(config));
+  tier::Board& board = file.board();
+  std::uint32_t seen = tier::load(board.keeper_pid);
+  if (!tier::KeeperLine::connect(config)) {
+    // One that was killed; not one that begins just now.
+    (void)__atomic_compare_exchange_n(&board.keeper_pid, &seen, 0, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+    take_stock(config, board);
+  }
+  for (std::uint32_t i = 0; i < board.tier_count; ++i) {
+    const tier::BoardTier& tier = board.tiers[i];
+    const bool off = tier::load(tier.off) != 0;
+    const std::string reason = reason_of(tier);
+    FRESHET_TRY(program.out.emit(
+        {{"tier", i + 1},
+         {"path", tier.path},
+         {"quota_bytes", tier::load(tier.quota_bytes)},
+         {"used_bytes", tier::load(tier.used_bytes)},
+         {"files", tier::load(tier.files)},
+         {"state", off ? "off" : "ok"},
+         {"reason", reason}},
+        format("tier {}: {}: {} of {}, {} files, {}{}", i + 1, tier.path, human_bytes(tier::load(tier.used_bytes)),
+               human_bytes(tier::load(tier.quota_bytes)), tier::load(tier.files), off ? "off: " : "ok", reason)));
+  }
+  const tier::Counters& counters = board.counters;
+  FRESHET_TRY(program.out.emit(
+      total_of(board, nullptr),
+      format("{} opens, {} from a tier ({}), {} from the source ({}); {} files copied ({}), {} waiting",
+             tier::load(counters.opens), tier::load(counters.hits), human_bytes(tier::load(counters.hit_bytes)),
+             tier::load(counters.misses), human_bytes(tier::load(counters.miss_bytes)),
+             tier::load(counters.copied_files), human_bytes(tier::load(counters.copied_bytes)),
+             tier::load(board.queued_files))));
+  return ExitCode::done;
+}
+
+}  // namespace
+
+Json total_of(const tier::Board& board, const tier::Counters* before) {
+  static const auto zero = std::make_unique<tier::Counters>();
+  const tier::Counters& from = before != nullptr ? *before : *zero;
+  const tier::Counters& now = board.counters;
+  const auto since = [](const std::uint64_t& later, const std::uint64_t& earlier) {
+    return tier::load(later) - earlier;
+  };
+  Json epochs = Json::array();
+  for (std::uint32_t i = 0; i < tier::kEpochRows; ++i) {
+    const std::uint64_t opens = since(now.epochs[i].opens, from.epochs[i].opens);
+    if (opens == 0) continue;
+    epochs.push_back({{"epoch", i + 1},
+                      {"opens", opens},
+                      {"hits", since(now.epochs[i].hits, from.epochs[i].hits)},
+                      {"hit_bytes", since(now.epochs[i].hit_bytes, from.epochs[i].hit_bytes)},
+                      {"miss_bytes", since(now.epochs[i].miss_bytes, from.epochs[i].miss_bytes)}});
+  }
+  const std::uint32_t pid = tier::load(board.keeper_pid);
+  return {{"total", true},
+          {"opens", since(now.opens, from.opens)},
+          {"hits", since(now.hits, from.hits)},
+          {"misses", since(now.misses, from.misses)},
+          {"hit_bytes", since(now.hit_bytes, from.hit_bytes)},
+          {"miss_bytes", since(now.miss_bytes, from.miss_bytes)},
+          {"copied_files", since(now.copied_files, from.copied_files)},
+          {"copied_bytes", since(now.copied_bytes, from.copied_bytes)},
+          {"source_read_bytes", since(now.source_read_bytes, from.source_read_bytes)},
+          {"evicted_files", since(now.evicted_files, from.evicted_files)},
+          {"fallbacks", since(now.fallbacks, from.fallbacks)},
+          {"corrupt", since(now.corrupt, from.corrupt)},
+          {"queued_files", tier::load(board.queued_files)},
+          {"keeper_pid", pid != 0 ? Json(pid) : Json(nullptr)},
+          {"epochs", std::move(epochs)}};
+}
+
+std::vector<std::string> troubles_of(const tier::Board& board, const tier::Counters& before) {
+  std::vector<std::string> lines;
+  for (std::uint32_t i = 0; i < board.tier_count; ++i) {
+    if (const std::string reason = reason_of(board.tiers[i]); !reason.empty()) {
+      lines.push_back(format("tier {} is off until it works again, the source is read instead: {}", i + 1, reason));
+    }
+  }
+  if (const std::uint64_t faults = tier::load(board.counters.source_faults) - before.source_faults; faults > 0) {
+    lines.push_back(format("{} files could not be copied, since the source failed: they were read there", faults));
+  }
+  return lines;
+}
+
+void add_tier_stat(CLI::App& tier, Program& program) {
+  CLI::App& command = *tier.add_subcommand("stat", "what the tiers hold, and what came from them");
+  auto file = std::make_shared<std::string>();
+  add_tier_config(command, *file);
+  add_json_flag(command, program);
+  act_on_tiers(command, program, file, stat_tiers);
+}
+
+}  // namespace freshet::cli

@@ -1,0 +1,50 @@
+#pragma once
+
+/// What the commands of `freshet tier` share: the config, the keeper, and the lines that begin `freshet tier: `.
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bindings/cli/output.h"
+#include "bindings/cli/program.h"
+#include "core/clock.h"
+#include "core/result.h"
+#include "repo/tier/board_file.h"
+#include "repo/tier/config.h"
+#include "repo/tier/keeper_door.h"
+
+namespace freshet::cli {
+
+/// "freshet tier: TEXT" on stderr, one line whatever the text holds.
+void tell_tier(std::string_view text);
+
+/// --config F, else FRESHET_TIER, which `file` is given.
+void add_tier_config(CLI::App& command, std::string& file);
+
+/// Sets the action: reads the config first, and says what went wrong as the commands of `tier` do. A wrong config is
+/// wrong usage.
+using TierAction = std::function<Result<ExitCode>(Program&, const tier::Config&)>;
+void act_on_tiers(CLI::App& command, Program& program, std::shared_ptr<std::string> file, TierAction act);
+
+/// A connection to the keeper; starts one, which ends by itself, when there is none.
+Result<tier::KeeperLine> reach_keeper(const tier::Config& config);
+
+/// The reader's library, beside this program. not_found when it is not there.
+Result<std::string> reader_library();
+
+/// The `total` line of what was counted between the two; `before` may be nullptr.
+Json total_of(const tier::Board& board, const tier::Counters* before);
+
+/// A tier that does not work, and files that could not be read, each in a line; none when all is well.
+std::vector<std::string> troubles_of(const tier::Board& board, const tier::Counters& before);
+
+void add_tier_run(CLI::App& tier, Program& program);
+void add_tier_keep(CLI::App& tier, Program& program);
+void add_tier_copies(CLI::App& tier, Program& program);
+void add_tier_stat(CLI::App& tier, Program& program);
+void add_tier_verify(CLI::App& tier, Program& program);
+
+}  // namespace freshet::cli

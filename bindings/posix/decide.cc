@@ -1,0 +1,221 @@
+#include "bindings/posix/decide.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <string.h>
+#include <time.h>
+
+#include "bindings/posix/descriptors.h"
+#include "bindings/posix/kernel.h"
+#include "bindings/posix/session.h"
+
+namespace freshet::reader {
+namespace {
+
+using tier::Board;
+using tier::Identity;
+
+// What the kernel calls O_LARGEFILE where the C library says 0.
+constexpr int kLargeFile = 0100000;
+// An open with any other flag is the source's.
+constexpr int kServedFlags = O_CLOEXEC | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW | O_DIRECT | O_LARGEFILE | kLargeFile;
+
+bool may_be_served(int flags) { return (flags & O_ACCMODE) == O_RDONLY && (flags & ~(O_ACCMODE | kServedFlags)) == 0; }
+
+Identity identity_of(std::uint32_t source, const struct stat& file) {
+  return {.source = source,
+          .inode = file.st_ino,
+          .size = static_cast<std::uint64_t>(file.st_size),
+          .mtime = file.st_mtim.tv_sec,
+          .ctime = file.st_ctim.tv_sec,
+          .mtime_ns = static_cast<std::uint32_t>(file.st_mtim.tv_nsec),
+          .ctime_ns = static_cast<std::uint32_t>(file.st_ctim.tv_nsec)};
+}
+
+/// Whether the name is spelled as a source's. A hint alone: it spares the source an open.
+bool is_spelled_below(const Board& board, const char* path) {
+  // An address that no memory has is the kernel's to refuse.
+  if (reinterpret_cast<unsigned long>(path) < 4096 || path[0] != '/') return false;
+  for (std::uint32_t i = 0; i < board.source_count; ++i) {
+    const char* folder = board.sources[i].path;
+    unsigned long at = 0;
+    while (folder[at] != '\0' && folder[at] == path[at]) ++at;
+    if (folder[at] == '\0' && (path[at] == '/' || at == 1)) return true;
+  }
+  return false;
+}
+
+/// Asks the server, not a cache of the mount: who changed a file elsewhere is to be seen.
+bool look_at_server(int folder, const char* path, int flags, struct stat& out) {
+  struct statx seen;
+  const int how = ((flags & O_NOFOLLOW) != 0 ? AT_SYMLINK_NOFOLLOW : 0) | AT_STATX_FORCE_SYNC;
+  if (call(SYS_statx, folder, address(path), how, STATX_BASIC_STATS, address(&seen)) != 0) return false;
+  ::memset(&out, 0, sizeof out);
+  out.st_dev = number_of(std::uint64_t{seen.stx_dev_major} << 32 | seen.stx_dev_minor);
+  out.st_ino = seen.stx_ino;
+  out.st_mode = seen.stx_mode;
+  out.st_nlink = seen.stx_nlink;
+  out.st_uid = seen.stx_uid;
+  out.st_gid = seen.stx_gid;
+  out.st_size = static_cast<long>(seen.stx_size);
+  out.st_blksize = static_cast<int>(seen.stx_blksize);
+  out.st_blocks = static_cast<long>(seen.stx_blocks);
+  out.st_atim = {.tv_sec = seen.stx_atime.tv_sec, .tv_nsec = seen.stx_atime.tv_nsec};
+  out.st_mtim = {.tv_sec = seen.stx_mtime.tv_sec, .tv_nsec = seen.stx_mtime.tv_nsec};
+  out.st_ctim = {.tv_sec = seen.stx_ctime.tv_sec, .tv_nsec = seen.stx_ctime.tv_nsec};
+  return true;
+}
+
+/// What a copy of `source` looks like, as far as it can be told without reading it.
+bool is_sound_copy(const struct stat& copy, const struct stat& source) {
+  return copy.st_mode == (S_IFREG | tier::kCopyMode) && copy.st_size == source.st_size &&
+         copy.st_mtim.tv_sec == source.st_mtim.tv_sec && copy.st_mtim.tv_nsec == source.st_mtim.tv_nsec;
+}
+
+/// A descriptor of the finished copy, or -1.
+int open_copy(Board& board, const Identity& identity, const struct stat& source, int flags, bool counts = false) {
+  char path[tier::kPathRoom + tier::kCopyPathBytes + 2];
+  for (std::uint32_t i = 0; i < board.tier_count; ++i) {
+    const unsigned long folder = ::strlen(board.tiers[i].path);
+    ::memcpy(path, board.tiers[i].path, folder);
+    path[folder] = '/';
+    *tier::put_copy_path(path + folder + 1, identity) = '\0';
+    // A pipe in the place of a copy is not to be waited for.
+    const int fd = sys_openat(AT_FDCWD, path, (flags & (O_CLOEXEC | O_NOFOLLOW)) | O_RDONLY | O_NONBLOCK | O_NOCTTY);
+    if (fd == -ENOENT) continue;
+    struct stat copy;
+    if (fd >= 0 && sys_fstat(fd, copy) == 0 && is_sound_copy(copy, source)) {
+      if ((flags & O_NONBLOCK) == 0) (void)call(SYS_fcntl, fd, F_SETFL, 0);
+      remember(fd, copy, source);
+      return fd;
+    }
+    if (fd >= 0) (void)sys_close(fd);
+    if (counts) tier::add(board.counters.fallbacks, 1);
+  }
+  return -1;
+}
+
+/// The absolute path of an open file without links, ended by zero; 0 when it is not known or the file was removed.
+unsigned long real_path(int fd, char (&path)[tier::kPathRoom]) {
+  char link[32] = "/proc/self/fd/";
+  char* at = link + 14;
+  char digits[12];
+  int count = 0;
+  do digits[count++] = static_cast<char>('0' + fd % 10);
+  while ((fd /= 10) != 0);
+  while (count > 0) *at++ = digits[--count];
+  *at = '\0';
+  const long got = call(SYS_readlinkat, AT_FDCWD, address(link), address(path), sizeof path - 1);
+  if (got <= 0 || got >= static_cast<long>(sizeof path) - 1) return 0;
+  path[got] = '\0';
+  return static_cast<unsigned long>(got);
+}
+
+/// Moves a copy to the number that the program was to get, in one step. The source's description is remembered there
+/// too.
+int take_number(int copy, int fd, int flags, const struct stat& source) {
+  const int moved = sys_dup3(copy, fd, flags & O_CLOEXEC);
+  (void)sys_close(copy);
+  if (moved < 0) return fd;
+  struct stat seen;
+  if (sys_fstat(fd, seen) == 0) remember(fd, seen, source);
+  return fd;
+}
+
+long nanoseconds_now() {
+  struct timespec now;
+  (void)call(SYS_clock_gettime, CLOCK_MONOTONIC, address(&now));
+  return now.tv_sec * 1'000'000'000 + now.tv_nsec;
+}
+
+bool is_keeper_alive(const Board& board) {
+  const auto pid = tier::load(board.keeper_pid);
+  return pid != 0 && call(SYS_kill, pid, 0) != -ESRCH;
+}
+
+/// first_open = "wait": the copy, once it is made; -1 when it is not to be had, or not soon enough.
+int wait_for_copy(Board& board, const Identity& identity, const struct stat& source, int flags, const char* path,
+                  unsigned long bytes) {
+  const std::uint64_t key = identity_key(identity);
+  const long deadline = nanoseconds_now() + static_cast<long>(tier::load(board.wait_ns));
+  while (is_keeper_alive(board) && !tier::is_refused(board, key)) {
+    const std::uint32_t seen = tier::load(board.changes);
+    const int copy = open_copy(board, identity, source, flags);
+    if (copy >= 0) return copy;
+    if (nanoseconds_now() >= deadline) return -1;
+    // A request may have been lost, and a keeper may die: each is looked for again.
+    ask_for_copy(path, bytes);
+    const struct timespec at_most = {.tv_sec = 0, .tv_nsec = 200'000'000};
+    (void)call(SYS_futex, address(&board.changes), FUTEX_WAIT, seen, address(&at_most));
+  }
+  return open_copy(board, identity, source, flags);
+}
+
+// Files of a source's file system that were found to be no source's, by their identity: to ask for a path costs more
+// than an open. A file that came below a source by the move of a folder is tiered from the next process on.
+constexpr std::uint64_t kOutsiders = 1024;
+std::uint64_t g_outsiders[kOutsiders];
+
+/// `fd` is the source's. Returns what the program gets.
+int serve_opened(Board& board, int fd, int flags) {
+  struct stat file;
+  if (sys_fstat(fd, file) != 0 || !S_ISREG(file.st_mode)) return fd;
+  const std::uint32_t source = source_on(board, device_of(file.st_dev));
+  if (source == tier::kSourcesMax) return fd;
+  const Identity identity = identity_of(source, file);
+  std::uint64_t& outsider = g_outsiders[identity_key(identity) % kOutsiders];
+  if (tier::load(outsider) == identity_key(identity)) return fd;
+  char path[tier::kPathRoom];
+  const unsigned long bytes = real_path(fd, path);
+  if (bytes == 0) return fd;
+  if (!is_below_source(board, path, bytes)) {
+    tier::store(outsider, identity_key(identity));
+    return fd;
+  }
+  const std::uint64_t key = tier::file_key(source, identity.inode);
+  int copy = open_copy(board, identity, file, flags, /*counts=*/true);
+  if (copy < 0 && tier::load(board.waits) != 0 && identity.size <= tier::load(board.room_bytes)) {
+    copy = wait_for_copy(board, identity, file, flags, path, bytes);
+  }
+  count_open(board, key, identity.size, copy >= 0);
+  if (copy >= 0) return take_number(copy, fd, flags, file);
+  if (identity.size <= tier::load(board.room_bytes)) ask_for_copy(path, bytes);
+  return fd;
+}
+
+/// The copy of a file that is spelled as a source's, without an open at the source; or -1.
+int serve_unopened(Board& board, int folder, const char* path, int flags) {
+  struct stat file;
+  if (!look_at_server(folder, path, flags, file) || !S_ISREG(file.st_mode)) return -1;
+  const std::uint32_t source = source_on(board, device_of(file.st_dev));
+  if (source == tier::kSourcesMax) return -1;
+  const Identity identity = identity_of(source, file);
+  const int copy = open_copy(board, identity, file, flags);
+  if (copy >= 0) count_open(board, tier::file_key(source, identity.inode), identity.size, true);
+  return copy;
+}
+
+}  // namespace
+
+int open_file(int folder, const char* path, int flags, unsigned mode) {
+  Board* const known = may_be_served(flags) ? board() : nullptr;
+  if (known == nullptr) return sys_openat(folder, path, flags, mode);
+  if (is_spelled_below(*known, path)) {
+    const std::uint64_t hash = tier::hashed(tier::kHashSeed, path, ::strlen(path));
+    if (is_hinted(*known, hash)) {
+      const int copy = serve_unopened(*known, folder, path, flags);
+      if (copy >= 0) return copy;
+    }
+    hint_at(*known, hash);
+  }
+  const int fd = sys_openat(folder, path, flags, mode);
+  return fd < 0 ? fd : serve_opened(*known, fd, flags);
+}
+
+int returned(long result) {
+  if (result >= 0) return static_cast<int>(result);
+  errno = static_cast<int>(-result);
+  return -1;
+}
+
+}  // namespace freshet::reader

@@ -1,0 +1,125 @@
+// What only the source can do: locks, and changes of what a file is. The descriptor goes back to the source first.
+
+#include <errno.h>
+#include <stdarg.h>
+#include <string.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include "bindings/posix/decide.h"
+#include "bindings/posix/descriptors.h"
+#include "bindings/posix/hooks.h"
+#include "bindings/posix/kernel.h"
+#include "bindings/posix/session.h"
+
+namespace {
+
+using namespace freshet::reader;
+
+/// The call, made at the source.
+long at_source(int fd, long number, long b = 0, long c = 0, long d = 0, long e = 0) {
+  if (const auto* known = board(); known != nullptr) {
+    if (const int error = hand_back(*known, fd); error < 0) return error;
+  }
+  return call(number, fd, b, c, d, e);
+}
+
+bool is_for_source(int command) {
+  switch (command) {
+    case F_GETLK:
+    case F_SETLK:
+    case F_SETLKW:
+    case F_OFD_GETLK:
+    case F_OFD_SETLK:
+    case F_OFD_SETLKW:
+    case F_SETLEASE:
+    case F_NOTIFY: return true;
+    default: return false;
+  }
+}
+
+/// The kernel's answer to F_GETOWN cannot tell a process group from an error; this is how the C library asks.
+int owner_of(int fd) {
+  struct f_owner_ex owner;
+  const long result = call(SYS_fcntl, fd, F_GETOWN_EX, address(&owner));
+  if (result < 0) return returned(result);
+  return owner.type == F_OWNER_PGRP ? -owner.pid : owner.pid;
+}
+
+}  // namespace
+
+FRESHET_READER_EXPORT int freshet_fcntl(int fd, int command, ...) {
+  va_list rest;
+  va_start(rest, command);
+  const long argument = va_arg(rest, long);
+  va_end(rest);
+  if (command == F_GETOWN) return owner_of(fd);
+  return returned(is_for_source(command) ? at_source(fd, SYS_fcntl, command, argument)
+                                         : call(SYS_fcntl, fd, command, argument));
+}
+FRESHET_READER_EXPORT int freshet_flock(int fd, int operation) { return returned(at_source(fd, SYS_flock, operation)); }
+FRESHET_READER_EXPORT int freshet_lockf(int fd, int command, off_t bytes) {
+  struct flock lock;
+  ::memset(&lock, 0, sizeof lock);
+  lock.l_whence = SEEK_CUR;
+  lock.l_len = bytes;
+  lock.l_type = F_WRLCK;
+  int operation = F_SETLK;
+  switch (command) {
+    case F_TEST: {
+      lock.l_type = F_RDLCK;
+      const long result = at_source(fd, SYS_fcntl, F_GETLK, address(&lock));
+      if (result < 0) return returned(result);
+      if (lock.l_type == F_UNLCK || lock.l_pid == static_cast<int>(call(SYS_getpid))) return 0;
+      return returned(-EACCES);
+    }
+    case F_ULOCK: lock.l_type = F_UNLCK; break;
+    case F_LOCK: operation = F_SETLKW; break;
+    case F_TLOCK: break;
+    default: return returned(-EINVAL);
+  }
+  return returned(at_source(fd, SYS_fcntl, operation, address(&lock)));
+}
+FRESHET_READER_EXPORT int freshet_fchmod(int fd, mode_t mode) { return returned(at_source(fd, SYS_fchmod, mode)); }
+FRESHET_READER_EXPORT int freshet_fchown(int fd, uid_t owner, gid_t group) {
+  return returned(at_source(fd, SYS_fchown, owner, group));
+}
+FRESHET_READER_EXPORT int freshet_futimens(int fd, const struct timespec* times) {
+  return returned(fd < 0 ? -EBADF : at_source(fd, SYS_utimensat, 0, address(times)));
+}
+FRESHET_READER_EXPORT int freshet_futimes(int fd, const struct timeval* times) {
+  struct timespec exact[2];
+  for (int i = 0; times != nullptr && i < 2; ++i) {
+    if (times[i].tv_usec < 0 || times[i].tv_usec >= 1'000'000) return returned(-EINVAL);
+    exact[i] = {.tv_sec = times[i].tv_sec, .tv_nsec = times[i].tv_usec * 1000};
+  }
+  return freshet_futimens(fd, times == nullptr ? nullptr : exact);
+}
+FRESHET_READER_EXPORT ssize_t freshet_fgetxattr(int fd, const char* name, void* value, size_t bytes) {
+  const long result = at_source(fd, SYS_fgetxattr, address(name), address(value), static_cast<long>(bytes));
+  return result < 0 ? returned(result) : result;
+}
+FRESHET_READER_EXPORT ssize_t freshet_flistxattr(int fd, char* names, size_t bytes) {
+  const long result = at_source(fd, SYS_flistxattr, address(names), static_cast<long>(bytes));
+  return result < 0 ? returned(result) : result;
+}
+FRESHET_READER_EXPORT int freshet_fsetxattr(int fd, const char* name, const void* value, size_t bytes, int flags) {
+  return returned(at_source(fd, SYS_fsetxattr, address(name), address(value), static_cast<long>(bytes), flags));
+}
+FRESHET_READER_EXPORT int freshet_fremovexattr(int fd, const char* name) {
+  return returned(at_source(fd, SYS_fremovexattr, address(name)));
+}
+
+FRESHET_READER_NAME(fcntl, freshet_fcntl)
+FRESHET_READER_NAME(fcntl64, freshet_fcntl)
+FRESHET_READER_NAME(flock, freshet_flock)
+FRESHET_READER_NAME(lockf, freshet_lockf)
+FRESHET_READER_NAME(lockf64, freshet_lockf)
+FRESHET_READER_NAME(fchmod, freshet_fchmod)
+FRESHET_READER_NAME(fchown, freshet_fchown)
+FRESHET_READER_NAME(futimens, freshet_futimens)
+FRESHET_READER_NAME(futimes, freshet_futimes)
+FRESHET_READER_NAME(fgetxattr, freshet_fgetxattr)
+FRESHET_READER_NAME(flistxattr, freshet_flistxattr)
+FRESHET_READER_NAME(fsetxattr, freshet_fsetxattr)
+FRESHET_READER_NAME(fremovexattr, freshet_fremovexattr)

@@ -1,0 +1,18 @@
+#pragma once
+
+/// What this process knows of the tiers: the board of the config that FRESHET_TIER names, mapped at the first open that
+/// asks. A process without one does nothing. Any thread, signal handlers too: nothing waits, and of two threads that
+/// begin at once one throws its mapping away.
+
+#include "repo/tier/board.h"
+
+namespace freshet::reader {
+
+/// The board, or nullptr when there is none: this process is then left alone.
+tier::Board* board();
+
+/// Asks the keeper for a copy of the file with that absolute path of `bytes` bytes. A keeper that is not there, or has
+/// too much to do, is not waited for.
+void ask_for_copy(const char* path, unsigned long bytes);
+
+}  // namespace freshet::reader

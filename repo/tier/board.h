@@ -1,0 +1,186 @@
+#pragma once
+
+/// The board: one page of shared memory per config, in /dev/shm/freshet-tier-UID, by which the keeper, the command line
+/// and the readers inside programs tell each other what is configured and what happened. It is in memory and not in a
+/// tier, so that a tier that fails takes no program with it. Its name is the hash of the config's bytes: the reader
+/// finds the board without understanding the config, and finds none for a config that was changed since.
+///
+/// What stands before `tiers` is written before the board has its name, and stays; `device` alone follows a new mount.
+/// All else changes under everybody's hands, by atomic operations on single words, so that a process may die anywhere.
+/// Nobody believes more of it than the bounds that the functions here check.
+
+#include <cstddef>
+#include <cstdint>
+
+#include "repo/tier/copy_name.h"
+
+namespace freshet::tier {
+
+inline constexpr std::uint64_t kBoardMagic = 0x31306472'616f4254;  // "TBoard01"
+inline constexpr char kBoardFolder[] = "/dev/shm/freshet-tier-";   // and the user's number
+inline constexpr std::uint32_t kSourcesMax = 16;
+inline constexpr std::uint32_t kTiersMax = 8;
+inline constexpr std::size_t kPathRoom = 4096;
+inline constexpr std::size_t kReasonRoom = 256;
+inline constexpr std::size_t kConfigBytesMax = 64 * 1024;
+/// An open after the 1024th of one file counts in the last row.
+inline constexpr std::uint32_t kEpochRows = 1024;
+/// Files beyond these have no row among the epochs.
+inline constexpr std::uint32_t kFilesCounted = 1U << 20;
+inline constexpr std::uint32_t kRefusals = 4096;
+inline constexpr std::uint32_t kHintBits = 1U << 20;
+
+struct BoardSource {
+  std::uint64_t device;  ///< Major number in the upper half, minor in the lower.
+  char path[kPathRoom];  ///< Absolute, without links, without a slash at its end, ended by zero.
+};
+
+struct BoardTier {
+  std::uint64_t device;
+  std::uint64_t quota_bytes;
+  std::uint64_t used_bytes;
+  std::uint64_t files;
+  std::uint32_t off;  ///< 1: copies are neither made nor, where they cannot be opened, served.
+  char reason[kReasonRoom - 4];
+  char path[kPathRoom];
+};
+
+struct EpochRow {
+  std::uint64_t opens;
+  std::uint64_t hits;
+  std::uint64_t hit_bytes;
+  std::uint64_t miss_bytes;
+};
+
+struct Counters {
+  std::uint64_t opens;
+  std::uint64_t hits;
+  std::uint64_t misses;
+  std::uint64_t hit_bytes;
+  std::uint64_t miss_bytes;
+  std::uint64_t copied_files;
+  std::uint64_t copied_bytes;
+  std::uint64_t source_read_bytes;
+  std::uint64_t evicted_files;
+  std::uint64_t fallbacks;
+  std::uint64_t corrupt;
+  std::uint64_t source_faults;  ///< Files that could not be copied, for a reason of the source.
+  EpochRow epochs[kEpochRows];
+};
+
+struct Board {
+  std::uint64_t magic;
+  std::uint32_t source_count;
+  std::uint32_t tier_count;
+  std::uint32_t waits;  ///< first_open = "wait".
+  std::uint32_t threads;
+  std::uint64_t wait_ns;
+  char config_path[kPathRoom];
+  BoardSource sources[kSourcesMax];
+
+  BoardTier tiers[kTiersMax];
+  std::uint32_t keeper_pid;  ///< 0: none.
+  std::uint32_t changes;     ///< Counts copies and refusals; who waits sleeps on it.
+  std::uint64_t room_bytes;  ///< The most that a file may have to fit a tier.
+  std::uint64_t queued_files;
+  std::uint64_t
+      made;  ///< What the first tier's `.freshet-made` says; 0: not made yet. Tiers that were made anew count anew.
+  /// What could not be copied as it was: identity_key() at that number modulo kRefusals. A lost one costs a wait.
+  std::uint64_t refusals[kRefusals];
+  /// file_key() in the upper 48 bits, and how often the file was opened in the lower 16; open addressing.
+  std::uint64_t file_opens[kFilesCounted];
+  /// One bit for each spelling of a path, by its hash, that was opened or copied before: where the bit is set a copy is
+  /// likely, and the reader looks for it before it opens the source. Right or wrong, the same bytes are served.
+  std::uint64_t hints[kHintBits / 64];
+  Counters counters;
+};
+
+inline std::uint64_t load(const std::uint64_t& word) { return __atomic_load_n(&word, __ATOMIC_RELAXED); }
+inline std::uint32_t load(const std::uint32_t& word) { return __atomic_load_n(&word, __ATOMIC_ACQUIRE); }
+inline void store(std::uint64_t& word, std::uint64_t value) { __atomic_store_n(&word, value, __ATOMIC_RELAXED); }
+inline void store(std::uint32_t& word, std::uint32_t value) { __atomic_store_n(&word, value, __ATOMIC_RELEASE); }
+inline void add(std::uint64_t& word, std::uint64_t value) { __atomic_fetch_add(&word, value, __ATOMIC_RELAXED); }
+
+/// The counters of one time, word by word: others go on counting.
+inline void copy_counters(const Counters& from, Counters& to) {
+  const auto* source = reinterpret_cast<const std::uint64_t*>(&from);
+  auto* target = reinterpret_cast<std::uint64_t*>(&to);
+  for (std::size_t i = 0; i < sizeof(Counters) / sizeof(std::uint64_t); ++i) target[i] = load(source[i]);
+}
+
+/// Whether what was mapped may be used: the counts are within bounds and the paths end.
+inline bool is_sound(const Board& board) {
+  if (board.magic != kBoardMagic || board.source_count > kSourcesMax || board.tier_count > kTiersMax) return false;
+  for (std::uint32_t i = 0; i < board.source_count; ++i) {
+    if (board.sources[i].path[0] != '/' || board.sources[i].path[kPathRoom - 1] != '\0') return false;
+  }
+  for (std::uint32_t i = 0; i < board.tier_count; ++i) {
+    if (board.tiers[i].path[0] != '/' || board.tiers[i].path[kPathRoom - 1] != '\0') return false;
+  }
+  return board.config_path[kPathRoom - 1] == '\0';
+}
+
+/// The place of the first source on that device; kSourcesMax when there is none.
+inline std::uint32_t source_on(const Board& board, std::uint64_t device) {
+  for (std::uint32_t i = 0; i < board.source_count; ++i) {
+    if (load(board.sources[i].device) == device) return i;
+  }
+  return kSourcesMax;
+}
+
+/// Whether the path, absolute and without links, is below a source. `bytes` is its length.
+inline bool is_below_source(const Board& board, const char* path, std::size_t bytes) {
+  for (std::uint32_t i = 0; i < board.source_count; ++i) {
+    const char* folder = board.sources[i].path;
+    std::size_t at = 0;
+    while (folder[at] != '\0' && at < bytes && folder[at] == path[at]) ++at;
+    if (folder[at] == '\0' && at < bytes && (path[at] == '/' || at == 1)) return true;
+  }
+  return false;
+}
+
+/// The how-manieth open of the file this is, from 1; 0 when there is no place to count it.
+inline std::uint32_t count_file(Board& board, std::uint64_t key) {
+  constexpr std::uint32_t kTries = 64;
+  const std::uint64_t name = (key >> 16 << 16) != 0 ? key >> 16 << 16 : std::uint64_t{1} << 16;
+  for (std::uint32_t i = 0; i < kTries; ++i) {
+    std::uint64_t& slot = board.file_opens[(key + i) & (kFilesCounted - 1)];
+    std::uint64_t seen = load(slot);
+    while (seen == 0 || (seen >> 16 << 16) == name) {
+      const std::uint64_t opens = seen & 0xffff;
+      const std::uint64_t next = name | (opens < 0xffff ? opens + 1 : opens);
+      if (__atomic_compare_exchange_n(&slot, &seen, next, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+        return static_cast<std::uint32_t>(next & 0xffff);
+      }
+    }
+  }
+  return 0;
+}
+
+/// One open of a regular file below a source.
+inline void count_open(Board& board, std::uint64_t key, std::uint64_t bytes, bool hit) {
+  Counters& counters = board.counters;
+  add(counters.opens, 1);
+  add(hit ? counters.hits : counters.misses, 1);
+  add(hit ? counters.hit_bytes : counters.miss_bytes, bytes);
+  const std::uint32_t nth = count_file(board, key);
+  if (nth == 0) return;
+  EpochRow& row = counters.epochs[nth < kEpochRows ? nth - 1 : kEpochRows - 1];
+  add(row.opens, 1);
+  if (hit) add(row.hits, 1);
+  add(hit ? row.hit_bytes : row.miss_bytes, bytes);
+}
+
+inline void hint_at(Board& board, std::uint64_t hash) {
+  std::uint64_t& word = board.hints[mixed(hash) % kHintBits / 64];
+  const std::uint64_t bit = std::uint64_t{1} << (mixed(hash) % 64);
+  if ((load(word) & bit) == 0) __atomic_fetch_or(&word, bit, __ATOMIC_RELAXED);
+}
+inline bool is_hinted(const Board& board, std::uint64_t hash) {
+  return (load(board.hints[mixed(hash) % kHintBits / 64]) >> (mixed(hash) % 64) & 1) != 0;
+}
+
+inline void refuse_copy(Board& board, std::uint64_t key) { store(board.refusals[key % kRefusals], key); }
+inline bool is_refused(const Board& board, std::uint64_t key) { return load(board.refusals[key % kRefusals]) == key; }
+
+}  // namespace freshet::tier

@@ -1,0 +1,221 @@
+#include "repo/tier/board_file.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <vector>
+
+#include "core/env.h"
+#include "core/file_descriptor.h"
+#include "core/format.h"
+
+namespace freshet::tier {
+namespace {
+
+constexpr std::uint64_t kTotalsMagic = 0x31306c61'746f5446;  // "FTotal01"
+constexpr const char* kTotalsName = "/.freshet-totals";
+constexpr const char* kMadeName = "/.freshet-made";
+
+Result<std::string> board_folder() {
+  const std::string folder = format("{}{}", kBoardFolder, ::geteuid());
+  struct stat info {};
+  if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) return fail_errno(errno, format("make {}", folder));
+  if (::lstat(folder.c_str(), &info) != 0) return fail_errno(errno, format("look at {}", folder));
+  if (!S_ISDIR(info.st_mode) || info.st_uid != ::geteuid() || (info.st_mode & 077) != 0) {
+    return fail(Code::failed_precondition, format("{} is not this user's alone: remove it", folder));
+  }
+  return folder;
+}
+
+/// nullptr when it is no board of ours.
+Board* map_board_file(const std::string& path) {
+  const FileDescriptor fd(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
+  struct stat info {};
+  if (!fd || ::fstat(fd.get(), &info) != 0 || info.st_size != static_cast<off_t>(sizeof(Board))) return nullptr;
+  void* place = ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+  if (place == MAP_FAILED) return nullptr;
+  auto* board = static_cast<Board*>(place);
+  if (is_sound(*board)) return board;
+  ::munmap(place, sizeof(Board));
+  return nullptr;
+}
+
+void put_board_text(char* to, std::size_t room, const std::string& text) {
+  const std::size_t bytes = std::min(text.size(), room - 1);
+  std::memcpy(to, text.data(), bytes);
+  to[bytes] = '\0';
+}
+
+void load_totals(const Config& config, Board& board) {
+  for (const TierConfig& tier : config.tiers) {
+    std::ifstream in(tier.path + kTotalsName, std::ios::binary);
+    std::uint64_t head[2] = {};
+    if (!in.read(reinterpret_cast<char*>(head), sizeof head) || head[0] != kTotalsMagic || head[1] != sizeof(Counters))
+      continue;
+    auto counters = std::make_unique<Counters>();
+    if (!in.read(reinterpret_cast<char*>(counters.get()), sizeof(Counters))) continue;
+    board.counters = *counters;
+    std::uint64_t slot[2];
+    while (in.read(reinterpret_cast<char*>(slot), sizeof slot)) {
+      if (slot[0] < kFilesCounted) board.file_opens[slot[0]] = slot[1];
+    }
+    return;
+  }
+}
+
+void describe_config(const Config& config, Board& board) {
+  board.magic = kBoardMagic;
+  board.source_count = static_cast<std::uint32_t>(config.sources.size());
+  board.tier_count = static_cast<std::uint32_t>(config.tiers.size());
+  board.waits = config.first_open_waits ? 1 : 0;
+  board.threads = config.threads;
+  board.wait_ns = static_cast<std::uint64_t>(config.wait.count());
+  board.made = made_of(config.tiers[0].path);
+  board.room_bytes = ~std::uint64_t{0};
+  put_board_text(board.config_path, kPathRoom, config.file);
+  for (std::size_t i = 0; i < config.sources.size(); ++i)
+    put_board_text(board.sources[i].path, kPathRoom, config.sources[i]);
+  for (std::size_t i = 0; i < config.tiers.size(); ++i) {
+    put_board_text(board.tiers[i].path, kPathRoom, config.tiers[i].path);
+    board.tiers[i].quota_bytes = config.tiers[i].quota_bytes;
+  }
+}
+
+/// Written under another name and then given its own, so that nobody sees half of it. Whoever comes second uses the
+/// first's.
+Status make_board_file(const Config& config, const std::string& path) {
+  const std::string aside = format("{}.{}", path, ::getpid());
+  (void)::unlink(aside.c_str());
+  const FileDescriptor fd(::open(aside.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  if (!fd) return fail_errno(errno, format("make {}", aside));
+  // A page that is missing when it is written to would be the end of the program.
+  int error = ::posix_fallocate(fd.get(), 0, sizeof(Board));
+  void* place =
+      error == 0 ? ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0) : MAP_FAILED;
+  if (error == 0 && place == MAP_FAILED) error = errno;
+  if (error == 0) {
+    auto& board = *static_cast<Board*>(place);
+    load_totals(config, board);
+    describe_config(config, board);
+    ::munmap(place, sizeof(Board));
+    if (::link(aside.c_str(), path.c_str()) != 0 && errno != EEXIST) error = errno;
+  }
+  (void)::unlink(aside.c_str());
+  if (error != 0) return fail_errno(error, format("make {} in shared memory", path));
+  return {};
+}
+
+/// Whether the config that the board was made for still stands there as it was.
+bool has_its_config(const Board& board, const std::string& name) {
+  std::ifstream in(board.config_path, std::ios::binary);
+  const std::string bytes{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  return in && name == format("{:016x}", hashed(kHashSeed, bytes.data(), bytes.size()));
+}
+
+/// Boards take memory until the host ends: those of configs that are gone, or were changed, are removed. Programs that
+/// still have one mapped keep it.
+void sweep_boards(const std::string& folder) {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    const std::string name = entry.path().filename().string();
+    if (name.size() != 16) continue;
+    const std::string path = entry.path().string();
+    Board* board = map_board_file(path);
+    const bool is_used = board != nullptr && (is_alive(load(board->keeper_pid)) || has_its_config(*board, name));
+    if (board != nullptr) ::munmap(board, sizeof(Board));
+    if (is_used) continue;
+    for (const char* kind : {"", ".ask", ".ctl", ".lock"}) (void)::unlink((path + kind).c_str());
+  }
+}
+
+}  // namespace
+
+std::uint64_t made_of(const std::string& tier) {
+  std::ifstream in(tier + kMadeName, std::ios::binary);
+  std::uint64_t number = 0;
+  return in.read(reinterpret_cast<char*>(&number), sizeof number) ? number : 0;
+}
+
+Status make_made(const std::string& tier) {
+  if (made_of(tier) != 0) return {};
+  const std::uint64_t number = random_u64(system_env()) | 1;
+  const Bytes pieces[] = {std::as_bytes(std::span(&number, 1))};
+  return write_file_atomically(system_env(), tier + kMadeName, pieces, /*sync=*/true);
+}
+
+bool is_alive(std::uint32_t pid) { return pid != 0 && (::kill(static_cast<pid_t>(pid), 0) == 0 || errno != ESRCH); }
+
+std::uint64_t device_at(const std::string& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) return 0;
+  return device_of(info);
+}
+
+std::uint64_t device_of(const struct stat& file) {
+  return std::uint64_t{major(file.st_dev)} << 32 | minor(file.st_dev);
+}
+
+std::string board_path(const Config& config) { return format("{}{}/{:016x}", kBoardFolder, ::geteuid(), config.hash); }
+
+Result<BoardFile> BoardFile::open(const Config& config) {
+  FRESHET_ASSIGN(const std::string folder, board_folder());
+  const std::string path = board_path(config);
+  Board* board = map_board_file(path);
+  // Counters are of the tiers that were there: other ones in their place begin anew.
+  if (board != nullptr && load(board->made) != made_of(config.tiers[0].path) && !is_alive(load(board->keeper_pid))) {
+    ::munmap(board, sizeof(Board));
+    board = nullptr;
+  }
+  if (board == nullptr) {
+    (void)::unlink(path.c_str());
+    sweep_boards(folder);
+    FRESHET_TRY(make_board_file(config, path));
+    board = map_board_file(path);
+  }
+  if (board == nullptr) return fail(Code::unavailable, format("{}: somebody else changes it", path));
+  for (std::size_t i = 0; i < config.sources.size(); ++i) store(board->sources[i].device, device_at(config.sources[i]));
+  for (std::size_t i = 0; i < config.tiers.size(); ++i) store(board->tiers[i].device, device_at(config.tiers[i].path));
+  return BoardFile(path, board);
+}
+
+BoardFile::BoardFile(BoardFile&& other) noexcept
+    : path_(std::move(other.path_)), board_(std::exchange(other.board_, nullptr)) {}
+BoardFile& BoardFile::operator=(BoardFile&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(board_, other.board_);
+  return *this;
+}
+BoardFile::~BoardFile() {
+  if (board_ != nullptr) ::munmap(board_, sizeof(Board));
+}
+
+Status save_totals(const Board& board) {
+  const std::uint64_t head[2] = {kTotalsMagic, sizeof(Counters)};
+  std::vector<std::uint64_t> slots;
+  for (std::uint64_t i = 0; i < kFilesCounted; ++i) {
+    if (const std::uint64_t slot = load(board.file_opens[i]); slot != 0) slots.insert(slots.end(), {i, slot});
+  }
+  const auto counters = std::make_unique<Counters>();
+  copy_counters(board.counters, *counters);
+  const Bytes pieces[] = {std::as_bytes(std::span(head)), std::as_bytes(std::span(counters.get(), 1)),
+                          std::as_bytes(std::span<const std::uint64_t>(slots))};
+  Status last = fail(Code::unavailable, "no tier works");
+  for (std::uint32_t i = 0; i < board.tier_count; ++i) {
+    if (load(board.tiers[i].off) != 0) continue;
+    last = write_file_atomically(system_env(), std::string(board.tiers[i].path) + kTotalsName, pieces, /*sync=*/false);
+    if (last) return last;
+  }
+  return last;
+}
+
+}  // namespace freshet::tier

@@ -1,0 +1,54 @@
+#pragma once
+
+/// The board of a config as a file in shared memory, and its counters as a file in a tier, where they outlive the
+/// host's.
+
+#include <sys/stat.h>
+
+#include <string>
+
+#include "core/result.h"
+#include "repo/tier/board.h"
+#include "repo/tier/config.h"
+
+namespace freshet::tier {
+
+/// A mapped board. Any thread may use what it maps.
+class BoardFile {
+ public:
+  /// Makes the board when there is none, with the counters that the tiers keep, and writes where sources and tiers are
+  /// mounted today. unavailable when shared memory cannot be had.
+  static Result<BoardFile> open(const Config& config);
+
+  BoardFile(BoardFile&& other) noexcept;
+  BoardFile& operator=(BoardFile&& other) noexcept;
+  ~BoardFile();
+
+  Board& board() const { return *board_; }
+  const std::string& path() const { return path_; }
+
+ private:
+  BoardFile(std::string path, Board* board) : path_(std::move(path)), board_(board) {}
+
+  std::string path_;
+  Board* board_ = nullptr;
+};
+
+/// "/dev/shm/freshet-tier-UID/HASH": with ".ask" and ".ctl" after it, the keeper's sockets.
+std::string board_path(const Config& config);
+
+/// Writes the counters to the first tier that takes them.
+Status save_totals(const Board& board);
+
+/// The number in a tier that says when it was made; 0 when there is none.
+std::uint64_t made_of(const std::string& tier);
+/// Gives the tier such a number, unless it has one.
+Status make_made(const std::string& tier);
+
+bool is_alive(std::uint32_t pid);
+
+/// Which device a path is on, as the board has it; 0 when it is not there.
+std::uint64_t device_at(const std::string& path);
+std::uint64_t device_of(const struct stat& file);
+
+}  // namespace freshet::tier

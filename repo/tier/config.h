@@ -1,0 +1,35 @@
+#pragma once
+
+/// What a person wrote about tiers: one TOML file. Each fault of it is one sentence, and nothing is started with it.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/clock.h"
+#include "core/result.h"
+
+namespace freshet::tier {
+
+struct TierConfig {
+  std::string path;  ///< Absolute, without links.
+  std::uint64_t quota_bytes = 0;
+};
+
+struct Config {
+  std::string file;                  ///< Absolute.
+  std::uint64_t hash = 0;            ///< Of its bytes; names the board.
+  std::vector<std::string> sources;  ///< Absolute, without links.
+  std::vector<TierConfig> tiers;     ///< Fastest first.
+  bool first_open_waits = false;
+  Duration wait = std::chrono::seconds(600);
+  unsigned threads = 4;
+};
+
+/// invalid_argument for whatever is wrong with it, a file that is not there included. Makes nothing.
+Result<Config> read_config(const std::string& file);
+
+/// "100 GiB", "1.5GB", "4096": whole bytes. invalid_argument when it is no size.
+Result<std::uint64_t> bytes_of(const std::string& text);
+
+}  // namespace freshet::tier

@@ -1,0 +1,404 @@
+#include "repo/tier/keeper.h"
+
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <climits>
+#include <cstring>
+
+#include "core/format.h"
+#include "repo/tier/board_file.h"
+
+namespace freshet::tier {
+namespace {
+
+constexpr std::size_t kAskedMax = 16'384;
+constexpr std::size_t kRootsMax = 100'000;
+constexpr std::size_t kLaterMax = 100'000;
+/// A change within one tick of the source's clock leaves no mark. Where times are whole seconds, the tick is one.
+constexpr std::int64_t kTickNs = 100'000'000;
+constexpr std::int64_t kWholeTickNs = 2'100'000'000;
+/// A server's clock that is further ahead than that is wrong; its files would wait for ever.
+constexpr std::int64_t kAheadSecondsMax = 60;
+constexpr std::int64_t kSecondNs = 1'000'000'000;
+
+/// How long until a change of the file would be seen; 0 when it would be now.
+std::int64_t young_for_ns(const Identity& identity) {
+  const std::int64_t tick = identity.mtime_ns == 0 && identity.ctime_ns == 0 ? kWholeTickNs : kTickNs;
+  const std::int64_t now = system_clock().unix_ns();
+  const std::int64_t seconds = now / kSecondNs - identity.ctime;
+  if (seconds > kAheadSecondsMax || seconds < -kAheadSecondsMax) return 0;
+  const std::int64_t age = seconds * kSecondNs + now % kSecondNs - identity.ctime_ns;
+  return age >= tick ? 0 : tick - age;
+}
+
+std::string real_path_of(int fd) {
+  char path[PATH_MAX];
+  const ssize_t got = ::readlink(format("/proc/self/fd/{}", fd).c_str(), path, sizeof path);
+  return got > 0 && got < static_cast<ssize_t>(sizeof path) ? std::string(path, static_cast<std::size_t>(got))
+                                                            : std::string();
+}
+
+Status lock_tier(const std::string& tier, std::vector<FileDescriptor>& locks) {
+  FileDescriptor fd(::open((tier + "/.freshet-lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (!fd) return fail_errno(errno, format("lock {}", tier));
+  if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK) return fail_errno(errno, format("lock {}", tier));
+    return fail(Code::already_exists, format("another keeper has the tier {}", tier));
+  }
+  locks.push_back(std::move(fd));
+  return {};
+}
+
+void lower_own_priority() {
+  constexpr int kBestEffortLowest = 2 << 13 | 7;
+  (void)::syscall(SYS_ioprio_set, 1, 0, kBestEffortLowest);
+}
+
+}  // namespace
+
+Keeper::Keeper(const Config& config, Board& board, std::function<void()> on_idle)
+    : config_(config),
+      board_(board),
+      on_idle_(std::move(on_idle)),
+      used_(config.tiers.size()),
+      files_(config.tiers.size()),
+      off_(config.tiers.size()) {}
+
+Result<std::unique_ptr<Keeper>> Keeper::open(const Config& config, Board& board, std::function<void()> on_idle) {
+  std::unique_ptr<Keeper> keeper(new Keeper(config, board, std::move(on_idle)));
+  for (std::uint32_t i = 0; i < config.tiers.size(); ++i) {
+    if (Status taken = keeper->take(i); !taken) {
+      if (taken.error().code() == Code::already_exists) return fail(Code::failed_precondition, taken.error().message());
+      const MutexLock lock(keeper->mutex_);
+      keeper->turn_off(i, taken.error().message());
+    }
+  }
+  {
+    const MutexLock lock(keeper->mutex_);
+    keeper->publish_books();
+  }
+  for (unsigned i = 0; i < config.threads; ++i) keeper->threads_.emplace_back([&self = *keeper] { self.work(); });
+  keeper->threads_.emplace_back([&self = *keeper] { self.walk(); });
+  return keeper;
+}
+
+Keeper::~Keeper() {
+  {
+    const MutexLock lock(mutex_);
+    stop_.store(true);
+  }
+  changed_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+/// Makes, locks, sweeps and counts a tier.
+Status Keeper::take(std::uint32_t tier) {
+  const std::string& path = config_.tiers[tier].path;
+  FRESHET_TRY(prepare_tier(path));
+  FRESHET_TRY(lock_tier(path, locks_));
+  FRESHET_TRY(sweep_tier(path));
+  if (tier == 0) {
+    FRESHET_TRY(make_made(path));
+    store(board_.made, made_of(path));
+  }
+  std::vector<std::pair<Identity, std::uint64_t>> found;
+  std::uint64_t used = 0;
+  FRESHET_TRY(each_copy(path, [&](const Identity& identity, std::uint64_t bytes, bool sound) {
+    if (sound) {
+      found.emplace_back(identity, bytes);
+    } else if (::unlink(copy_path(path, identity).c_str()) != 0) {
+      used += bytes;
+    }
+  }));
+  store(board_.tiers[tier].device, device_at(path));
+  const MutexLock lock(mutex_);
+  std::erase_if(held_, [&](const auto& entry) { return entry.second.tier == tier; });
+  files_[tier] = 0;
+  for (const auto& [identity, bytes] : found) {
+    const std::uint64_t key = file_key(identity.source, identity.inode);
+    // Of two copies of one file at most one is of today; the next open of it tells which.
+    if (const auto known = held_.find(key); known != held_.end() && known->second.tier == tier) {
+      const bool older = std::pair(identity.ctime, identity.ctime_ns) <
+                         std::pair(known->second.identity.ctime, known->second.identity.ctime_ns);
+      const Identity& gone = older ? identity : known->second.identity;
+      (void)::unlink(copy_path(path, gone).c_str());
+      if (older) continue;
+      used -= known->second.identity.size;
+      --files_[tier];
+    }
+    held_[key] = {.identity = identity, .tier = tier};
+    used += bytes;
+    ++files_[tier];
+  }
+  used_[tier] = used;
+  off_[tier] = false;
+  store(board_.tiers[tier].off, std::uint32_t{0});
+  return {};
+}
+
+void Keeper::turn_off(std::uint32_t tier, const std::string& reason) {
+  off_[tier] = true;
+  char* to = board_.tiers[tier].reason;
+  const std::size_t bytes = std::min(reason.size(), sizeof board_.tiers[tier].reason - 1);
+  std::memcpy(to, reason.data(), bytes);
+  to[bytes] = '\0';
+  store(board_.tiers[tier].off, std::uint32_t{1});
+  publish_books();
+}
+
+void Keeper::publish_books() {
+  std::uint64_t room = 0;
+  for (std::uint32_t i = 0; i < used_.size(); ++i) {
+    store(board_.tiers[i].used_bytes, used_[i]);
+    store(board_.tiers[i].files, files_[i]);
+    const std::uint64_t quota = config_.tiers[i].quota_bytes;
+    if (!off_[i] && quota > used_[i]) room = std::max(room, quota - used_[i]);
+  }
+  store(board_.room_bytes, room);
+  store(board_.queued_files, asked_.size() + ahead_.size() + later_.size() + active_);
+}
+
+void Keeper::tell_change() {
+  __atomic_fetch_add(&board_.changes, 1, __ATOMIC_RELEASE);
+  (void)::syscall(SYS_futex, &board_.changes, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+void Keeper::ask(std::string path) {
+  {
+    const MutexLock lock(mutex_);
+    if (asked_.size() >= kAskedMax) return;
+    asked_.push_back(std::move(path));
+    publish_books();
+  }
+  changed_.notify_all();
+}
+
+Status Keeper::prefetch(std::string path) {
+  {
+    const MutexLock lock(mutex_);
+    if (roots_.size() >= kRootsMax) return fail(Code::out_of_space, "too many paths wait to be copied: settle first");
+    roots_.push_back(std::move(path));
+    is_full_ = false;
+  }
+  changed_.notify_all();
+  return {};
+}
+
+bool Keeper::is_idle_now() const {
+  return asked_.empty() && ahead_.empty() && roots_.empty() && later_.empty() && active_ == 0 && !walking_;
+}
+
+bool Keeper::is_idle() const {
+  const MutexLock lock(mutex_);
+  return is_idle_now();
+}
+
+void Keeper::forget(const Identity& identity) {
+  const MutexLock lock(mutex_);
+  const auto found = held_.find(file_key(identity.source, identity.inode));
+  if (found == held_.end() || !(found->second.identity == identity)) return;
+  used_[found->second.tier] -= identity.size;
+  --files_[found->second.tier];
+  held_.erase(found);
+  publish_books();
+}
+
+void Keeper::try_again() {
+  for (std::uint32_t i = 0; i < config_.tiers.size(); ++i) {
+    {
+      const MutexLock lock(mutex_);
+      if (!off_[i] || !copying_.empty()) continue;
+    }
+    // Its lock may be that of a folder that went away.
+    const std::string probe = format("{}/{}copy-probe", config_.tiers[i].path, kOwnPrefix);
+    if (!prepare_tier(config_.tiers[i].path)) continue;
+    const FileDescriptor fd(::open(probe.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+    const std::string bytes(std::size_t{1} << 16, 'x');
+    const bool works = fd && ::write(fd.get(), bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()) &&
+                       ::fsync(fd.get()) == 0;
+    if (fd) (void)::unlink(probe.c_str());
+    if (!works) continue;
+    std::vector<FileDescriptor> lock_of_this;
+    (void)lock_tier(config_.tiers[i].path, lock_of_this);
+    for (FileDescriptor& lock : lock_of_this) locks_.push_back(std::move(lock));
+    std::uint64_t used = 0;
+    std::uint64_t files = 0;
+    std::vector<Identity> found;
+    if (!each_copy(config_.tiers[i].path, [&](const Identity& identity, std::uint64_t size, bool sound) {
+          used += size;
+          files += sound ? 1 : 0;
+          if (sound) found.push_back(identity);
+        })) {
+      continue;
+    }
+    const MutexLock lock(mutex_);
+    std::erase_if(held_, [&](const auto& entry) { return entry.second.tier == i; });
+    for (const Identity& identity : found)
+      held_[file_key(identity.source, identity.inode)] = {.identity = identity, .tier = i};
+    used_[i] = used;
+    files_[i] = files;
+    off_[i] = false;
+    store(board_.tiers[i].device, device_at(config_.tiers[i].path));
+    store(board_.tiers[i].off, std::uint32_t{0});
+    publish_books();
+  }
+}
+
+bool Keeper::next(std::string& path) {
+  const MutexLock lock(mutex_);
+  for (;;) {
+    if (stop_.load()) return false;
+    const Time now = system_clock().now();
+    std::deque<std::string>* queue = !asked_.empty() ? &asked_ : !ahead_.empty() ? &ahead_ : nullptr;
+    if (!later_.empty() && later_.begin()->first <= now) {
+      path = std::move(later_.begin()->second);
+      later_.erase(later_.begin());
+    } else if (queue != nullptr) {
+      path = std::move(queue->front());
+      queue->pop_front();
+    } else if (!later_.empty()) {
+      (void)changed_.wait_until(mutex_, later_.begin()->first);
+      continue;
+    } else {
+      changed_.wait(mutex_);
+      continue;
+    }
+    ++active_;
+    return true;
+  }
+}
+
+void Keeper::work() {
+  lower_own_priority();
+  std::string path;
+  while (next(path)) {
+    handle(path);
+    bool idle = false;
+    {
+      const MutexLock lock(mutex_);
+      --active_;
+      publish_books();
+      idle = is_idle_now();
+    }
+    changed_.notify_all();
+    if (idle) on_idle_();
+  }
+}
+
+void Keeper::handle(const std::string& path) {
+  const FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  struct stat file {};
+  if (!fd || ::fstat(fd.get(), &file) != 0) {
+    if (errno != ENOENT) add(board_.counters.source_faults, 1);
+    return;
+  }
+  if (!S_ISREG(file.st_mode)) return;
+  OpenSource source{.fd = fd.get(), .path = real_path_of(fd.get())};
+  const std::uint32_t place = source_on(board_, device_of(file));
+  if (place == kSourcesMax || !is_below_source(board_, source.path.data(), source.path.size())) return;
+  source.identity = identity_of(place, file);
+  source.note = {.blocks = static_cast<std::uint64_t>(file.st_blocks),
+                 .mode = file.st_mode,
+                 .owner = file.st_uid,
+                 .group = file.st_gid,
+                 .links = static_cast<std::uint32_t>(file.st_nlink)};
+  const std::uint64_t key = file_key(place, source.identity.inode);
+  if (const std::int64_t young = young_for_ns(source.identity); young > 0) {
+    const MutexLock lock(mutex_);
+    if (later_.size() < kLaterMax) later_.emplace(system_clock().now() + Duration(young), source.path);
+    return;
+  }
+  std::string known;
+  {
+    const MutexLock lock(mutex_);
+    if (!copying_.insert(key).second) return;
+    if (const auto held = held_.find(key); held != held_.end() && held->second.identity == source.identity) {
+      known = copy_path(config_.tiers[held->second.tier].path, source.identity);
+    }
+  }
+  struct stat copy_file {};
+  const bool is_there = !known.empty() && ::lstat(known.c_str(), &copy_file) == 0 && S_ISREG(copy_file.st_mode) &&
+                        copy_file.st_size == file.st_size && copy_file.st_mtim.tv_sec == file.st_mtim.tv_sec &&
+                        copy_file.st_mtim.tv_nsec == file.st_mtim.tv_nsec;
+  if (!is_there) {
+    const std::string old = release_held(key);
+    // Where something that is no file took its name, it stays: it is not ours, and is never served.
+    if (!old.empty()) (void)::unlink(old.c_str());
+    copy(source);
+  }
+  {
+    const MutexLock lock(mutex_);
+    copying_.erase(key);
+  }
+  tell_change();
+}
+
+std::string Keeper::release_held(std::uint64_t key) {
+  const MutexLock lock(mutex_);
+  const auto held = held_.find(key);
+  if (held == held_.end()) return "";
+  const Held gone = held->second;
+  used_[gone.tier] -= std::min(used_[gone.tier], gone.identity.size);
+  --files_[gone.tier];
+  held_.erase(held);
+  return copy_path(config_.tiers[gone.tier].path, gone.identity);
+}
+
+std::uint32_t Keeper::reserve(const Identity& identity, std::set<std::uint32_t>& tried) {
+  const MutexLock lock(mutex_);
+  for (std::uint32_t i = 0; i < config_.tiers.size(); ++i) {
+    const std::uint64_t quota = config_.tiers[i].quota_bytes;
+    if (off_[i] || tried.contains(i) || used_[i] > quota || identity.size > quota - used_[i]) continue;
+    tried.insert(i);
+    used_[i] += identity.size;
+    return i;
+  }
+  is_full_ = true;
+  return kTiersMax;
+}
+
+void Keeper::copy(const OpenSource& source) {
+  const std::uint64_t key = identity_key(source.identity);
+  std::set<std::uint32_t> tried;
+  for (;;) {
+    const std::uint32_t tier = reserve(source.identity, tried);
+    if (tier == kTiersMax) return refuse_copy(board_, key);
+    const CopyEnd end = make_copy(source, config_.tiers[tier].path, ++aside_, stop_);
+    settle_copy(source, tier, end);
+    if (end.kind == CopyEnd::Kind::tier_failed) continue;
+    if (end.kind != CopyEnd::Kind::made) refuse_copy(board_, key);
+    return;
+  }
+}
+
+void Keeper::settle_copy(const OpenSource& source, std::uint32_t tier, const CopyEnd& end) {
+  add(board_.counters.source_read_bytes, end.read_bytes);
+  const Identity& identity = source.identity;
+  const MutexLock lock(mutex_);
+  if (end.kind == CopyEnd::Kind::made) {
+    held_[file_key(identity.source, identity.inode)] = {.identity = identity, .tier = tier};
+    ++files_[tier];
+    add(board_.counters.copied_files, 1);
+    add(board_.counters.copied_bytes, identity.size);
+    hint_at(board_, hashed(kHashSeed, source.path.data(), source.path.size()));
+    std::uint64_t& refused = board_.refusals[identity_key(identity) % kRefusals];
+    if (load(refused) == identity_key(identity)) store(refused, std::uint64_t{0});
+  } else {
+    used_[tier] -= std::min(used_[tier], identity.size);
+    if (end.kind == CopyEnd::Kind::tier_failed) {
+      add(board_.counters.fallbacks, 1);
+      turn_off(tier, end.reason);
+    } else if (end.kind == CopyEnd::Kind::source_failed) {
+      add(board_.counters.source_faults, 1);
+    }
+  }
+  publish_books();
+}
+
+}  // namespace freshet::tier

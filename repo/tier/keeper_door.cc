@@ -1,0 +1,237 @@
+#include "repo/tier/keeper_door.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/format.h"
+
+namespace freshet::tier {
+namespace {
+
+constexpr std::size_t kClientsMax = 256;
+constexpr std::size_t kRecordBytesMax = kPathRoom + 64;
+constexpr Duration kProbeEach = std::chrono::seconds(2);
+constexpr Duration kSaveEach = std::chrono::seconds(10);
+constexpr int kLookEachMs = 500;
+/// How long a keeper without a client waits for its first.
+constexpr Duration kFirstClientWithin = std::chrono::seconds(10);
+
+sockaddr_un door_address(const Config& config, const char* kind) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string path = board_path(config) + kind;
+  std::memcpy(address.sun_path, path.data(), std::min(path.size(), sizeof address.sun_path - 1));
+  return address;
+}
+
+Result<FileDescriptor> bind_door(const Config& config, const char* kind, int type) {
+  const sockaddr_un address = door_address(config, kind);
+  FileDescriptor fd(::socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  (void)::unlink(address.sun_path);
+  if (!fd || ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+    return fail_errno(errno, format("listen at {}", address.sun_path));
+  }
+  return fd;
+}
+
+void send_answer(int fd, const std::string& text) {
+  (void)::send(fd, text.c_str(), text.size() + 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<KeeperDoor>> KeeperDoor::open(const Config& config, BoardFile board) {
+  std::unique_ptr<KeeperDoor> door(new KeeperDoor(config, std::move(board)));
+  door->lock_ = FileDescriptor(::open((board_path(config) + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (!door->lock_) return fail_errno(errno, "lock the board");
+  if (::flock(door->lock_.get(), LOCK_EX | LOCK_NB) != 0) {
+    return fail(Code::failed_precondition,
+                format("a keeper runs already, as process {}", load(door->board_.board().keeper_pid)));
+  }
+  door->idle_ = FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  FRESHET_ASSIGN(door->ask_, bind_door(config, ".ask", SOCK_DGRAM));
+  FRESHET_ASSIGN(door->control_, bind_door(config, ".ctl", SOCK_STREAM));
+  const int idle = door->idle_.get();
+  FRESHET_ASSIGN(door->keeper_, Keeper::open(config, door->board_.board(), [idle] {
+                   const std::uint64_t one = 1;
+                   (void)!::write(idle, &one, sizeof one);
+                 }));
+  if (::listen(door->control_.get(), 64) != 0) return fail_errno(errno, "listen for the command line");
+  door->saved_opens_ = load(door->board_.board().counters.opens);
+  store(door->board_.board().keeper_pid, static_cast<std::uint32_t>(::getpid()));
+  return door;
+}
+
+KeeperDoor::~KeeperDoor() {
+  if (!keeper_) return;
+  keeper_.reset();
+  Board& board = board_.board();
+  store(board.queued_files, std::uint64_t{0});
+  (void)save_totals(board);
+  store(board.keeper_pid, std::uint32_t{0});
+  (void)::unlink((board_path(config_) + ".ask").c_str());
+  (void)::unlink((board_path(config_) + ".ctl").c_str());
+}
+
+Status KeeperDoor::run(const DoorOptions& options) {
+  const Time first_client_by = system_clock().now() + kFirstClientWithin;
+  while (!told_to_stop_) {
+    std::vector<pollfd> polled = {{.fd = ask_.get(), .events = POLLIN, .revents = 0},
+                                  {.fd = control_.get(), .events = POLLIN, .revents = 0},
+                                  {.fd = idle_.get(), .events = POLLIN, .revents = 0},
+                                  {.fd = options.stop_descriptor, .events = POLLIN, .revents = 0}};
+    const std::size_t fixed = polled.size();
+    for (const auto& client : clients_) polled.push_back({.fd = client->fd.get(), .events = POLLIN, .revents = 0});
+    if (::poll(polled.data(), polled.size(), kLookEachMs) < 0 && errno != EINTR)
+      return fail_errno(errno, "wait for requests");
+    if (polled[3].revents != 0) return {};
+    std::uint64_t times = 0;
+    if (polled[2].revents != 0) (void)!::read(idle_.get(), &times, sizeof times);
+    // Before anybody is told that nothing is left: what programs asked for by then counts.
+    take_requests();
+    for (std::size_t i = fixed; i < polled.size(); ++i) {
+      if (polled[i].revents != 0) hear(*clients_[i - fixed]);
+    }
+    if (polled[1].revents != 0) take_client();
+    answer_settled();
+    std::erase_if(clients_, [](const auto& client) { return client->gone; });
+    do_by_the_clock();
+    if (options.ends_when_idle && clients_.empty() && (had_client_ || system_clock().now() > first_client_by) &&
+        keeper_->is_idle()) {
+      return {};
+    }
+  }
+  return {};
+}
+
+void KeeperDoor::take_requests() {
+  constexpr int kAtOnce = 4096;
+  char path[kPathRoom];
+  for (int i = 0; i < kAtOnce; ++i) {
+    const ssize_t got = ::recv(ask_.get(), path, sizeof path, MSG_DONTWAIT);
+    if (got < 0) return;
+    const std::string text(path, static_cast<std::size_t>(got));
+    if (text.starts_with('/') && text.find('\0') == std::string::npos) keeper_->ask(text);
+  }
+}
+
+void KeeperDoor::take_client() {
+  FileDescriptor fd(::accept4(control_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (!fd) return;
+  had_client_ = true;
+  if (clients_.size() >= kClientsMax) return send_answer(fd.get(), "too many connections");
+  auto client = std::make_unique<Client>();
+  client->fd = std::move(fd);
+  clients_.push_back(std::move(client));
+}
+
+void KeeperDoor::hear(Client& client) {
+  char bytes[8192];
+  const ssize_t got = ::recv(client.fd.get(), bytes, sizeof bytes, MSG_DONTWAIT);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (got <= 0) {
+    client.gone = true;
+    return;
+  }
+  client.heard.append(bytes, static_cast<std::size_t>(got));
+  std::size_t begin = 0;
+  for (std::size_t end = client.heard.find('\0'); end != std::string::npos; end = client.heard.find('\0', begin)) {
+    const std::string said = answer(client, client.heard.substr(begin, end - begin));
+    if (!said.empty()) send_answer(client.fd.get(), said);
+    begin = end + 1;
+  }
+  client.heard.erase(0, begin);
+  if (client.heard.size() > kRecordBytesMax) client.gone = true;
+}
+
+std::string KeeperDoor::answer(Client& client, const std::string& record) {
+  const std::size_t space = record.find(' ');
+  const std::string verb = record.substr(0, space);
+  const std::string about = space == std::string::npos ? "" : record.substr(space + 1);
+  if (verb == "hold") return "ok";
+  if (verb == "settle") {
+    client.settles = true;
+    return "";
+  }
+  if (verb == "stop") {
+    told_to_stop_ = true;
+    return "ok";
+  }
+  if (verb == "prefetch" && about.starts_with('/')) {
+    const Status taken = keeper_->prefetch(about);
+    return taken ? "ok" : taken.error().message();
+  }
+  Identity identity;
+  if (verb == "forget" && about.size() == kNameBytes && take_name(about.data(), identity)) {
+    keeper_->forget(identity);
+    return "ok";
+  }
+  return "no such request";
+}
+
+void KeeperDoor::answer_settled() {
+  for (const auto& client : clients_) {
+    if (!client->settles || !keeper_->is_idle()) continue;
+    client->settles = false;
+    send_answer(client->fd.get(), "ok");
+  }
+}
+
+void KeeperDoor::do_by_the_clock() {
+  const Time now = system_clock().now();
+  if (now >= next_probe_) {
+    next_probe_ = now + kProbeEach;
+    keeper_->try_again();
+  }
+  const std::uint64_t opens = load(board_.board().counters.opens);
+  if (now >= next_save_ && opens != saved_opens_) {
+    next_save_ = now + kSaveEach;
+    saved_opens_ = opens;
+    (void)save_totals(board_.board());
+  }
+}
+
+Result<KeeperLine> KeeperLine::connect(const Config& config) {
+  const sockaddr_un address = door_address(config, ".ctl");
+  FileDescriptor fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!fd) return fail_errno(errno, "reach the keeper");
+  if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+    return fail(Code::unavailable, "no keeper runs");
+  }
+  return KeeperLine(std::move(fd));
+}
+
+Status KeeperLine::say(const std::string& record, Time deadline) {
+  std::size_t sent = 0;
+  while (sent < record.size() + 1) {
+    const ssize_t wrote = ::send(fd_.get(), record.c_str() + sent, record.size() + 1 - sent, MSG_NOSIGNAL);
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote <= 0) return fail(Code::unavailable, "the keeper went away");
+    sent += static_cast<std::size_t>(wrote);
+  }
+  std::string said;
+  for (;;) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - system_clock().now()).count();
+    pollfd waiter{.fd = fd_.get(), .events = POLLIN, .revents = 0};
+    if (left <= 0) return fail(Code::timed_out, "the keeper did not answer in time");
+    if (::poll(&waiter, 1, static_cast<int>(std::min<std::int64_t>(left, 60'000))) <= 0) continue;
+    char byte = 0;
+    const ssize_t got = ::recv(fd_.get(), &byte, 1, 0);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return fail(Code::unavailable, "the keeper went away");
+    if (byte == '\0') break;
+    said += byte;
+  }
+  if (said != "ok") return fail(Code::failed_precondition, said);
+  return {};
+}
+
+}  // namespace freshet::tier

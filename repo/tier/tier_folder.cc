@@ -1,0 +1,270 @@
+#include "repo/tier/tier_folder.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "core/file_descriptor.h"
+#include "core/format.h"
+#include "repo/tier/board.h"
+
+namespace freshet::tier {
+namespace {
+
+constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
+
+struct FolderCloser {
+  void operator()(DIR* folder) const { ::closedir(folder); }
+};
+using Folder = std::unique_ptr<DIR, FolderCloser>;
+
+Status each_name(const std::string& path, const std::function<void(const char*)>& each) {
+  const Folder folder(::opendir(path.c_str()));
+  if (!folder) return fail_errno(errno, format("list {}", path));
+  for (;;) {
+    errno = 0;
+    const dirent* entry = ::readdir(folder.get());
+    if (entry == nullptr) break;
+    each(entry->d_name);
+  }
+  if (errno != 0) return fail_errno(errno, format("list {}", path));
+  return {};
+}
+
+bool is_two_digits(const char* name) {
+  std::uint64_t value = 0;
+  const char* at = name;
+  return std::strlen(name) == 2 && take_hex(at, value, 2);
+}
+
+std::string system_reason(std::string_view what) { return fail_errno(errno, what).value().message(); }
+
+/// A file that goes when it is not kept.
+class AsideFile {
+ public:
+  AsideFile(std::string path)
+      : path_(std::move(path)), fd_(::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600)) {}
+  ~AsideFile() {
+    if (fd_ && !kept_) (void)::unlink(path_.c_str());
+  }
+  AsideFile(const AsideFile&) = delete;
+  AsideFile& operator=(const AsideFile&) = delete;
+
+  int fd() const { return fd_.get(); }
+  const std::string& path() const { return path_; }
+  void keep() { kept_ = true; }
+
+ private:
+  std::string path_;
+  FileDescriptor fd_;
+  bool kept_ = false;
+};
+
+bool write_fully(int fd, const std::byte* bytes, std::size_t count) {
+  while (count > 0) {
+    const ssize_t wrote = ::write(fd, bytes, count);
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote <= 0) return false;
+    bytes += wrote;
+    count -= static_cast<std::size_t>(wrote);
+  }
+  return true;
+}
+
+bool is_hole(const std::byte* bytes, std::size_t count) {
+  return std::all_of(bytes, bytes + count, [](std::byte value) { return value == std::byte{0}; });
+}
+
+bool set_note(int fd, const CopyNote& note, const std::string& path) {
+  std::string value(sizeof note, '\0');
+  std::memcpy(value.data(), &note, sizeof note);
+  const std::string whole = value + path;
+  if (::fsetxattr(fd, kNoteAttribute, whole.data(), whole.size(), 0) == 0) return true;
+  // A long path may not fit; without it the copy is as good, and its note cannot name the source.
+  return errno != ENOTSUP && ::fsetxattr(fd, kNoteAttribute, value.data(), value.size(), 0) == 0;
+}
+
+bool is_unchanged(const OpenSource& source) {
+  struct stat held {};
+  struct stat named {};
+  return ::fstat(source.fd, &held) == 0 && ::stat(source.path.c_str(), &named) == 0 &&
+         identity_of(source.identity.source, held) == source.identity && named.st_dev == held.st_dev &&
+         identity_of(source.identity.source, named) == source.identity;
+}
+
+/// Reads the source to its end into `file`. Digests what it reads.
+CopyEnd transfer(const OpenSource& source, int file, DigestStream& digest, const std::atomic<bool>& stop) {
+  CopyEnd end;
+  const auto piece = std::make_unique<std::byte[]>(kPieceBytes);
+  for (;;) {
+    if (stop.load()) return {CopyEnd::Kind::stopped, "", end.read_bytes};
+    const ssize_t got = ::pread(source.fd, piece.get(), kPieceBytes, static_cast<off_t>(end.read_bytes));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return {CopyEnd::Kind::source_failed, system_reason(format("read {}", source.path)), end.read_bytes};
+    if (got == 0) break;
+    const auto bytes = static_cast<std::size_t>(got);
+    end.read_bytes += bytes;
+    if (end.read_bytes > source.identity.size) return {CopyEnd::Kind::changed, "", end.read_bytes};
+    digest.update(Bytes(piece.get(), bytes));
+    // What is zero in a sparse file stays a hole.
+    const bool wrote =
+        is_hole(piece.get(), bytes) ? ::lseek(file, got, SEEK_CUR) >= 0 : write_fully(file, piece.get(), bytes);
+    if (!wrote) return {CopyEnd::Kind::tier_failed, system_reason("write a copy"), end.read_bytes};
+  }
+  if (end.read_bytes != source.identity.size) return {CopyEnd::Kind::changed, "", end.read_bytes};
+  return end;
+}
+
+/// The copy's own attributes: what the reader checks before it believes the name.
+bool finish_file(int file, const OpenSource& source, const Digest& digest) {
+  CopyNote note = source.note;
+  note.digest_low = digest.low;
+  note.digest_high = digest.high;
+  const timespec times[2] = {{.tv_sec = 0, .tv_nsec = UTIME_OMIT},
+                             {.tv_sec = source.identity.mtime, .tv_nsec = static_cast<long>(source.identity.mtime_ns)}};
+  return ::ftruncate(file, static_cast<off_t>(source.identity.size)) == 0 && set_note(file, note, source.path) &&
+         ::fchmod(file, kCopyMode) == 0 && ::futimens(file, times) == 0 && ::fsync(file) == 0;
+}
+
+Status sync_folder_of(const std::string& path) {
+  const FileDescriptor folder(::open(path.substr(0, path.rfind('/')).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!folder || ::fsync(folder.get()) != 0) return fail_errno(errno, "sync");
+  return {};
+}
+
+bool read_copy_note(int fd, CopyNote& note, std::string& path) {
+  std::string value(sizeof note + kPathRoom, '\0');
+  const ssize_t got = ::fgetxattr(fd, kNoteAttribute, value.data(), value.size());
+  if (got < static_cast<ssize_t>(sizeof note)) return false;
+  std::memcpy(&note, value.data(), sizeof note);
+  if (note.magic != kNoteMagic) return false;
+  path = value.substr(sizeof note, static_cast<std::size_t>(got) - sizeof note);
+  return true;
+}
+
+}  // namespace
+
+Identity identity_of(std::uint32_t source, const struct stat& file) {
+  return {.source = source,
+          .inode = file.st_ino,
+          .size = static_cast<std::uint64_t>(file.st_size),
+          .mtime = file.st_mtim.tv_sec,
+          .ctime = file.st_ctim.tv_sec,
+          .mtime_ns = static_cast<std::uint32_t>(file.st_mtim.tv_nsec),
+          .ctime_ns = static_cast<std::uint32_t>(file.st_ctim.tv_nsec)};
+}
+
+Status prepare_tier(const std::string& tier) {
+  for (std::size_t end = tier.find('/', 1);; end = tier.find('/', end + 1)) {
+    const std::string folder = tier.substr(0, end);
+    if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
+      // A folder above it may be none of ours to make, and be there all the same.
+      struct stat info {};
+      const int error = errno;
+      if (::stat(folder.c_str(), &info) != 0) return fail_errno(error, format("make {}", folder));
+    }
+    if (end == std::string::npos) break;
+  }
+  struct stat info {};
+  if (::stat(tier.c_str(), &info) != 0) return fail_errno(errno, format("look at {}", tier));
+  if (!S_ISDIR(info.st_mode)) return fail(Code::failed_precondition, format("{} is no folder", tier));
+  if (info.st_uid != ::geteuid()) return fail(Code::failed_precondition, format("{} belongs to another user", tier));
+  if ((info.st_mode & 022) != 0)
+    return fail(Code::failed_precondition, format("others may write to {}: chmod go-w it", tier));
+  return {};
+}
+
+Status sweep_tier(const std::string& tier) {
+  std::vector<std::string> left;
+  FRESHET_TRY(each_name(tier, [&](const char* name) {
+    if (std::string_view(name).starts_with(std::string(kOwnPrefix) + "copy-")) left.push_back(tier + "/" + name);
+  }));
+  for (const std::string& path : left) {
+    if (::unlink(path.c_str()) != 0 && errno != ENOENT) return fail_errno(errno, format("remove {}", path));
+  }
+  return {};
+}
+
+Status each_copy(const std::string& tier, const EachCopy& each) {
+  std::vector<std::string> folders;
+  FRESHET_TRY(each_name(tier, [&](const char* name) {
+    if (is_two_digits(name)) folders.push_back(tier + "/" + name);
+  }));
+  for (const std::string& folder : folders) {
+    FRESHET_TRY(each_name(folder, [&](const char* name) {
+      Identity identity;
+      struct stat info {};
+      if (std::strlen(name) != kNameBytes || !take_name(name, identity)) return;
+      if (::lstat((folder + "/" + name).c_str(), &info) != 0) return;
+      const bool sound = S_ISREG(info.st_mode) && static_cast<std::uint64_t>(info.st_size) == identity.size;
+      each(identity, S_ISREG(info.st_mode) ? static_cast<std::uint64_t>(info.st_size) : 0, sound);
+    }));
+  }
+  return {};
+}
+
+std::string copy_path(const std::string& tier, const Identity& identity) {
+  char name[kCopyPathBytes];
+  char* end = put_copy_path(name, identity);
+  return tier + "/" + std::string(name, end);
+}
+
+CopyEnd make_copy(const OpenSource& source, const std::string& tier, std::uint64_t aside,
+                  const std::atomic<bool>& stop) {
+  AsideFile file(format("{}/{}copy-{}-{}", tier, kOwnPrefix, ::getpid(), aside));
+  if (file.fd() < 0) return {CopyEnd::Kind::tier_failed, system_reason(format("make a file in {}", tier)), 0};
+  DigestStream digest;
+  CopyEnd end = transfer(source, file.fd(), digest, stop);
+  if (end.kind == CopyEnd::Kind::tier_failed) end.reason = format("{}: {}", tier, end.reason);
+  if (end.kind != CopyEnd::Kind::made) return end;
+  if (!finish_file(file.fd(), source, digest.finish())) {
+    return {CopyEnd::Kind::tier_failed, system_reason(format("finish a copy in {}", tier)), end.read_bytes};
+  }
+  if (!is_unchanged(source)) return {CopyEnd::Kind::changed, "", end.read_bytes};
+  const std::string path = copy_path(tier, source.identity);
+  const std::string folder = path.substr(0, path.rfind('/'));
+  (void)::mkdir(folder.c_str(), 0700);
+  if (::rename(file.path().c_str(), path.c_str()) != 0) {
+    return {CopyEnd::Kind::tier_failed, system_reason(format("rename a copy to {}", path)), end.read_bytes};
+  }
+  file.keep();
+  (void)sync_folder_of(path);
+  return end;
+}
+
+CopyCheck check_copy(const std::string& tier, const Identity& identity) {
+  CopyCheck check;
+  const std::string path = copy_path(tier, identity);
+  const FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  struct stat info {};
+  CopyNote note;
+  if (!fd || ::fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode) || !read_copy_note(fd.get(), note, check.source))
+    return check;
+  DigestStream digest;
+  const auto piece = std::make_unique<std::byte[]>(kPieceBytes);
+  for (;;) {
+    const ssize_t got = ::read(fd.get(), piece.get(), kPieceBytes);
+    if (got < 0) return check;
+    if (got == 0) break;
+    check.bytes += static_cast<std::uint64_t>(got);
+    digest.update(Bytes(piece.get(), static_cast<std::size_t>(got)));
+  }
+  check.good = check.bytes == identity.size && digest.finish() == Digest{note.digest_low, note.digest_high};
+  return check;
+}
+
+std::string source_of_copy(const std::string& tier, const Identity& identity) {
+  const FileDescriptor fd(::open(copy_path(tier, identity).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  CopyNote note;
+  std::string path;
+  return fd && read_copy_note(fd.get(), note, path) ? path : "";
+}
+
+}  // namespace freshet::tier

@@ -1,0 +1,68 @@
+#pragma once
+
+/// One tier as a folder: which copies it has, and how a copy comes and goes. A copy is written under a name that nobody
+/// serves, digested on the way, synced, and renamed once its source was looked at again; so whatever dies at whatever
+/// time, a name that is served has all bytes.
+///
+/// Any thread, but for sweep().
+
+#include <sys/stat.h>
+
+#include <atomic>
+#include <functional>
+#include <string>
+
+#include "core/digest.h"
+#include "core/result.h"
+#include "repo/tier/copy_name.h"
+
+namespace freshet::tier {
+
+/// Makes the folder (0700) when it is not there. failed_precondition when it is another user's or others may write to
+/// it.
+Status prepare_tier(const std::string& tier);
+
+/// Removes what was left unfinished. REQUIRES: nobody copies into it (the keeper's lock is held).
+Status sweep_tier(const std::string& tier);
+
+/// Each file that has a copy's name: its identity, its bytes on the disk's books, and whether it can be a copy at all
+/// (a file, of the right size).
+using EachCopy = std::function<void(const Identity& identity, std::uint64_t bytes, bool sound)>;
+Status each_copy(const std::string& tier, const EachCopy& each);
+
+/// The path of a copy in a tier, whether it is there or not.
+std::string copy_path(const std::string& tier, const Identity& identity);
+
+/// A source file that is open, and what it was then.
+struct OpenSource {
+  int fd = -1;
+  std::string path;  ///< Absolute, without links.
+  Identity identity;
+  CopyNote note;  ///< All but the digest.
+};
+
+struct CopyEnd {
+  enum class Kind { made, source_failed, tier_failed, changed, stopped };
+  Kind kind = Kind::made;
+  std::string reason;
+  std::uint64_t read_bytes = 0;
+};
+
+/// Copies. `aside` is a number that no other copy in progress has; `stop` ends it between two pieces.
+CopyEnd make_copy(const OpenSource& source, const std::string& tier, std::uint64_t aside,
+                  const std::atomic<bool>& stop);
+
+struct CopyCheck {
+  bool good = false;
+  std::uint64_t bytes = 0;
+  std::string source;  ///< The path at the source, "" when it is not known.
+};
+/// Reads a copy again and compares it with its digest.
+CopyCheck check_copy(const std::string& tier, const Identity& identity);
+/// The source's path as the copy's note has it; "" when it has none.
+std::string source_of_copy(const std::string& tier, const Identity& identity);
+
+/// What fstat() says of a source as an identity; `source` is its place in the config.
+Identity identity_of(std::uint32_t source, const struct stat& file);
+
+}  // namespace freshet::tier
