@@ -33,8 +33,9 @@ TEST(TierFaults, ATierThatCannotBeMadeIsOffAndSaidOnce) {
   EXPECT_EQ(state_of(lab), "off");
   // The next tier takes what the first would have.
   ASSERT_EQ(lab.tier_command({"settle"}).code, 0);
+  const int hits_before = lab.total()["hits"];  // The second of the two opens may have come late enough.
   EXPECT_EQ(lab.served("sha256sum " + file).out, lab.plain("sha256sum " + file).out);
-  EXPECT_EQ(lab.total()["hits"], 1);
+  EXPECT_EQ(lab.total()["hits"], hits_before + 1);
 }
 
 TEST(TierFaults, WhatAnotherUserMayWriteToIsNoTier) {
