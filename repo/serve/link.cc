@@ -212,7 +212,9 @@ void Link::send_posted() {
       const auto flags = zmq::send_flags::dontwait;
       bool sent = socket_.socket.send(head, one.data ? flags | zmq::send_flags::sndmore : flags).has_value();
       if (sent && one.data) sent = socket_.socket.send(*one.data, flags).has_value();
-      if (!sent) broken_ = Error(Code::unavailable, format("the repository at {} takes no messages", address_));
+      if (sent) continue;
+      take_events();  // Where the other side ended it, they say why.
+      if (!broken_) broken_ = Error(Code::unavailable, format("the repository at {} takes no messages", address_));
     } catch (const zmq::error_t& error) {
       broken_ = Error(Code::unavailable, format("send to the repository at {}: {}", address_, error.what()));
     }

@@ -45,10 +45,8 @@ void Arrivals::add(int connection) {
 }
 
 void Arrivals::remove(int connection) {
-  if (connections_.erase(connection) == 0) return;
-  // ZeroMQ has closed it, which took it out of the set, unless the descriptor is another connection's by now; that one
-  // is added next.
-  watch(connection, EPOLL_CTL_DEL);
+  // ZeroMQ has closed it, which took it out of the set. The descriptor may be anybody's by now: it is not touched.
+  connections_.erase(connection);
 }
 
 void Arrivals::took(int connection, std::uint64_t bytes) {
