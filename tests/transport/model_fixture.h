@@ -4,6 +4,7 @@
 /// and conditions with deadlines.
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstdint>
@@ -38,6 +39,12 @@ inline std::unique_ptr<Subscriber> open_subscriber(SubscriberOptions options) {
   auto subscriber = Subscriber::open(std::move(options));
   EXPECT_TRUE(subscriber) << subscriber.error().message();
   return subscriber ? std::move(*subscriber) : nullptr;
+}
+
+/// A model that no other process publishes: a port that a test leaves may be one's that runs beside it a moment later.
+inline const std::string& own_model() {
+  static const std::string name = "demo-" + std::to_string(::getpid());
+  return name;
 }
 
 /// A test with a host directory of its own.

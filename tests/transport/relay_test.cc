@@ -19,7 +19,7 @@ class RelayTest : public StreamTest, public ::testing::WithParamInterface<const 
   }
 
   std::unique_ptr<Publisher> open_origin() {
-    PublisherOptions options = publisher_options();
+    PublisherOptions options = publisher_options(own_model());
     options.hub_options.listen = "tcp://127.0.0.1:*";
     options.hub_options.channels = GetParam();
     options.lock_memory = false;
@@ -31,7 +31,7 @@ class RelayTest : public StreamTest, public ::testing::WithParamInterface<const 
     return hub ? *hub : nullptr;
   }
   SubscriberOptions fetching_from(const std::string& at) const {
-    SubscriberOptions options{.model = "demo", .at = at};
+    SubscriberOptions options{.model = own_model(), .at = at};
     options.channel = GetParam();
     options.lock_memory = false;
     return options;
@@ -60,8 +60,8 @@ INSTANTIATE_TEST_SUITE_P(Channels, RelayTest, ::testing::Values("ucx", "zmq"),
 TEST_P(RelayTest, NeighboursMapWhatWasFetchedOnce) {
   auto origin = open_origin();
   auto relay = open_relay(origin->address(), open_hub(host_.path()));
-  auto neighbour = open_subscriber({.model = "demo", .directory = host_.path()});
-  auto second = open_subscriber({.model = "demo", .directory = host_.path()});
+  auto neighbour = open_subscriber({.model = own_model(), .directory = host_.path()});
+  auto second = open_subscriber({.model = own_model(), .directory = host_.path()});
   for (std::uint64_t stamp = 1; stamp <= 12; ++stamp) {
     model_.stamp_all(stamp);
     const VersionNumber version = publish(*origin, model_);
@@ -93,7 +93,7 @@ TEST_P(RelayTest, AChainCarriesEveryVersionOn) {
 }
 
 TEST_P(RelayTest, ARollbackReachesThoseBehindRelays) {
-  PublisherOptions options = publisher_options();
+  PublisherOptions options = publisher_options(own_model());
   options.hub_options = {.listen = "tcp://127.0.0.1:*", .directory = folder_.path(), .channels = GetParam()};
   options.lock_memory = false;
   options.keep_versions = 8;
@@ -102,7 +102,7 @@ TEST_P(RelayTest, ARollbackReachesThoseBehindRelays) {
   auto first = open_relay(origin->address(), first_hub);
   auto second_hub = open_hub(other_host_.path());
   auto second = open_relay(address_of(*first_hub), second_hub);
-  auto neighbour = open_subscriber({.model = "demo", .directory = host_.path()});
+  auto neighbour = open_subscriber({.model = own_model(), .directory = host_.path()});
   auto leaf = open_subscriber(fetching_from(address_of(*second_hub)));
   VersionNumber version = 0;
   for (std::uint64_t stamp = 1; stamp <= 6; ++stamp) {
@@ -151,7 +151,7 @@ TEST_P(RelayTest, ARelayThatDiesIsRoutedAround) {
 TEST_P(RelayTest, WhatANeighbourPinsStaysThoughTheRelayGoesOn) {
   auto origin = open_origin();
   auto relay = open_relay(origin->address(), open_hub(host_.path()));
-  auto neighbour = open_subscriber({.model = "demo", .directory = host_.path()});
+  auto neighbour = open_subscriber({.model = own_model(), .directory = host_.path()});
   model_.stamp_all(1);
   expect_served(*neighbour, publish(*origin, model_), 1);
   const Snapshot pinned = neighbour->snapshot();
@@ -181,7 +181,7 @@ TEST_P(RelayTest, ARestartedOriginNumbersAboveWhatTheLeavesHaveSeen) {
   }
   // Another host, which remembers no number; only the leaf does.
   PublisherOptions options{
-      .model = "demo",
+      .model = own_model(),
       .hub_options = {.listen = "tcp://127.0.0.1:*", .directory = other_host_.path(), .channels = GetParam()}};
   auto origin = open_publisher(std::move(options));
   relay = open_relay(origin->address(), hub);
@@ -213,7 +213,7 @@ TEST_P(RelayTest, AMemberOfAGroupIsToldToFollowThePublisherItself) {
 TEST_F(StreamTest, ARelayMustBeToldWhereToFetchFrom) {
   auto hub = open_publisher_hub({.directory = folder_.path()});
   ASSERT_TRUE(hub);
-  SubscriberOptions options = subscriber_options();
+  SubscriberOptions options = subscriber_options(own_model());
   options.relay = *hub;
   const auto opened = Subscriber::open(std::move(options));
   ASSERT_FALSE(opened);
@@ -221,10 +221,10 @@ TEST_F(StreamTest, ARelayMustBeToldWhereToFetchFrom) {
 }
 
 TEST_F(StreamTest, ARelayDoesNotTakeALivingPublishersName) {
-  auto publisher = open_publisher(publisher_options());
+  auto publisher = open_publisher(publisher_options(own_model()));
   auto hub = open_publisher_hub({.directory = folder_.path()});
   ASSERT_TRUE(hub);
-  SubscriberOptions options{.model = "demo", .at = publisher->address()};
+  SubscriberOptions options{.model = own_model(), .at = publisher->address()};
   options.relay = *hub;
   const auto opened = Subscriber::open(std::move(options));
   ASSERT_FALSE(opened);
