@@ -30,6 +30,8 @@ T take(Result<T> result) {
 
 [[noreturn]] inline void raise(Code code, std::string message) { throw Raised(Error(code, std::move(message))); }
 
+/// Finds the classes of freshet._errors, once, when the module is made. Throws nanobind's python_error.
+void load_error_classes();
 /// Sets Python's error to the exception of freshet._errors for `error`. REQUIRES: the GIL.
 void set_python_error(const Error& error);
 

@@ -14,6 +14,7 @@ NB_MODULE(_core, module) {
   using namespace freshet::python;
   // What a program still holds when it ends is no leak worth a word.
   nanobind::set_leak_warnings(false);
+  load_error_classes();
   nanobind::register_exception_translator([](const std::exception_ptr& thrown, void*) {
     try {
       std::rethrow_exception(thrown);

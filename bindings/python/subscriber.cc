@@ -107,7 +107,7 @@ Pin SubscriberHandle::next(std::optional<double> timeout_seconds) {
   return Pin(std::make_shared<PinnedVersion>(open, std::move(delivery.snapshot)));
 }
 
-VersionNumber SubscriberHandle::version() const { return get()->subscriber->snapshot().version(); }
+VersionNumber SubscriberHandle::version() const { return get()->subscriber->status().serving; }
 
 nb::dict SubscriberHandle::status() const {
   const SubscriberStatus status = get()->subscriber->status();

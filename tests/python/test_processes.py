@@ -23,9 +23,8 @@ def test_the_first_lines_of_the_readme_work_as_they_stand(program, folder, monke
         blocks = re.findall(r"<!-- python: (\w+) -->\n+```python\n(.*?)```", file.read(), re.DOTALL)
     blocks = dict(blocks)
     assert set(blocks) == {"publisher", "subscriber", "repository"}
-    # The publisher must live while the subscriber maps its memory for the first time.
-    publisher = program(blocks["publisher"].rstrip() + "\n    print('published'); input()\n")
-    assert publisher.line() == "published"
+    publisher = program(blocks["publisher"])
+    assert publisher.process.stdout.read(len("published")) == "published"
     subscriber = program(blocks["subscriber"])
     assert subscriber.line() == "1 (64, 10) 2.3"
     assert subscriber.end()[0] == 0
@@ -101,16 +100,16 @@ def test_ctrl_c_ends_the_wait_for_a_pin(program, folder):
     assert waiter.end()[0] == 0
 
 
-def test_the_interpreter_may_end_at_any_moment(program):
+def test_the_interpreter_may_end_at_any_moment(program, folder):
     """With everything open, views alive, and threads inside of calls."""
     one = program("""
-        import threading, freshet, numpy as np, tempfile
+        import sys, threading, freshet, numpy as np
         pub = freshet.Publisher("m")
         pub.publish({"w": np.ones(100000, np.float32)})
         sub = freshet.Subscriber("m", on_update=lambda update: None)
         sub.wait_for(timeout=60)
         view = sub.snapshot()["w"]
-        repo = freshet.Repository(tempfile.mkdtemp())
+        repo = freshet.Repository(sys.argv[1])
         lonely = freshet.Subscriber("nobody")
 
         def wait():
@@ -136,9 +135,31 @@ def test_the_interpreter_may_end_at_any_moment(program):
         for target in (wait, publish, read, read):
             threading.Thread(target=target, daemon=True).start()
         print("ends")
-    """)
+    """, folder)
     assert one.line() == "ends"
     assert one.end() == (0, "", "")
+
+
+def test_threads_that_go_on_after_errors_end_with_the_interpreter(program):
+    for _ in range(5):
+        one = program("""
+            import threading, freshet
+            closed = freshet.Subscriber("nobody")
+            closed.close()
+
+            def serve():
+                while True:
+                    try:
+                        closed.snapshot()
+                    except freshet.Error:
+                        pass
+
+            for _ in range(4):
+                threading.Thread(target=serve, daemon=True).start()
+            print("ends")
+        """)
+        assert one.line() == "ends"
+        assert one.end() == (0, "", "")
 
 
 def test_a_forked_child_touches_nothing_of_its_parents(program, folder):

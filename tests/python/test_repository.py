@@ -178,6 +178,23 @@ def test_pickled_as_its_place(repo):
     assert pickle.loads(pickle.dumps(version)).number == 1
 
 
+def test_a_relative_place_is_the_same_folder_from_everywhere(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    with freshet.Repository("runs") as repo:
+        version = repo.put("net", {"w": np.arange(3)})
+        pickled = pickle.dumps(repo)
+        monkeypatch.chdir("/")
+        with pickle.loads(pickled) as again:
+            assert again.get(version)["w"].tolist() == [0, 1, 2]
+
+
+def test_a_run_resumes_from_a_version_as_put_names_it(repo):
+    version = repo.put("run", {"w": np.arange(3)}, step=7)
+    repo.put("run", {"w": np.arange(3) + 1}, step=8)
+    assert repo.resume("run", version).step == repo.resume("run", 1).step == repo.resume("run@1").step == 7
+    assert repo.resume("run").step == 8
+
+
 def test_another_process_sees_and_changes_the_same(repo, program):
     version = repo.put("net", {"w": np.arange(3)})
     other = program("""

@@ -277,3 +277,30 @@ def test_notebooks_show_tables_with_names_escaped():
         shown = publisher._repr_html_()
         assert "m@1" in shown and "&lt;b&gt;me" in shown and "<b>me" not in shown
     assert "closed" in publisher._repr_html_()
+
+
+def test_bindings_of_one_model_may_have_any_order():
+    a, b = np.zeros(3), np.zeros(2)
+    with freshet.Publisher("m") as publisher, freshet.Subscriber("m") as subscriber:
+        first, second = publisher.bind({"a": a, "b": b}), publisher.bind({"b": b, "a": a})
+        first.publish(sync=True)
+        b += 5
+        receipt = second.publish(sync=True)
+        subscriber.wait_for(receipt.version, timeout=PATIENCE)
+        with subscriber.snapshot() as snapshot:
+            assert snapshot["a"].tolist() == [0, 0, 0] and snapshot["b"].tolist() == [5, 5]
+
+
+def test_a_model_without_a_byte_is_refused_with_a_reason():
+    with freshet.Publisher("m") as publisher, pytest.raises(freshet.InvalidArgument, match="are empty"):
+        publisher.publish({"t": np.empty((3, 0, 2))})
+
+
+def test_the_version_is_known_while_all_pins_are_held():
+    with freshet.Publisher("m") as publisher, freshet.Subscriber("m") as subscriber:
+        held = []
+        for step in range(1024):
+            receipt = publisher.publish({"w": np.full(1, step)}, sync=True)
+            subscriber.wait_for(receipt.version, timeout=PATIENCE)
+            held.append(subscriber.snapshot())
+        assert subscriber.version == 1024

@@ -92,6 +92,9 @@ Status Capture::Impl::prepare(const Architecture& architecture) {
   }
   // Every tensor as often as the arena is to have it, copy after copy; the last copy may be a part of one.
   const double copies = std::clamp(options_.arena_copies, 1.0, kArenaCopiesMax);
+  if (model_bytes == 0) {
+    return fail(Code::invalid_argument, format("there is nothing to serve: the model's {} tensors are empty", sizes.size()));
+  }
   const auto wanted_bytes = static_cast<std::uint64_t>(copies * static_cast<double>(model_bytes));
   std::vector<Want> wants;
   std::uint64_t bytes = 0;

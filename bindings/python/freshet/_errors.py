@@ -1,7 +1,7 @@
 """What goes wrong, as classes. Each has the code of C++'s errors, and is one of Python's own where there is one."""
 
 __all__ = ["Error", "InvalidArgument", "NotFound", "AlreadyExists", "FailedPrecondition", "Corrupt", "Unavailable",
-           "TimedOut", "OutOfSpace", "Cancelled", "Unsupported", "IoError", "error_of"]
+           "TimedOut", "OutOfSpace", "Cancelled", "Unsupported", "IoError"]
 
 
 class Error(Exception):
@@ -80,11 +80,7 @@ class IoError(Error, OSError):
     code = "io_error"
 
 
-_BY_CODE = {kind.code: kind for kind in (
+# The extension takes them from here.
+BY_CODE = {kind.code: kind for kind in (
     InvalidArgument, NotFound, AlreadyExists, FailedPrecondition, Corrupt, Unavailable, TimedOut, OutOfSpace, Cancelled,
     Unsupported, IoError)}
-
-
-def error_of(code: str, message: str) -> Error:
-    """The exception for one of C++'s errors; the extension calls this."""
-    return _BY_CODE.get(code, Error)(message)

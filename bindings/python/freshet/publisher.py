@@ -128,6 +128,8 @@ class Bound:
         architecture = graph_of(graph)
         if architecture is not None:
             gathered = self._gathered = Gathered(self._tensors, architecture.tensor_names())
+        elif publisher._order not in (None, gathered.names):
+            gathered = self._gathered = Gathered(self._tensors, publisher._order)  # Another binding was first.
         elif not self._fresh:
             gathered.refresh()
         self._fresh = False

@@ -136,6 +136,8 @@ class Repository(Handle):
 
     def __init__(self, place: str, *, keys: str | None = None, server_key: str | None = None) -> None:
         self.place = path_of(place)
+        if "://" not in self.place:  # Another process, or this one after a chdir(), means the same folder.
+            self.place = os.path.abspath(self.place)
         self._keys = path_of(keys)
         self._server_key = path_of(server_key)
         self._opened(_core.Repository.open(self.place, self._keys, self._server_key))
@@ -188,9 +190,10 @@ class Repository(Handle):
         self._core.read(record, reads)
         return arrays
 
-    def resume(self, model: str, version: int | None = None) -> Resumed:
-        """What a run of `model` goes on from: the newest version, or that one."""
-        record = self._core.record(model if version is None else f"{model}@{version}")
+    def resume(self, model: str, version: int | str | None = None) -> Resumed:
+        """What a run of `model` goes on from: the newest version, or that one (a number, or its name "m@3")."""
+        named = isinstance(version, str) and "@" in version
+        record = self._core.record(version if named else model if version is None else f"{model}@{version}")
         every = self._get(record, None)
         served = {name for name, _, _, role in record.specs() if role in ("weight", "buffer")}
         return Resumed(version=Version(record.version()), step=record.step(), metrics=record.metrics(),
