@@ -14,6 +14,7 @@ namespace {
 
 using tier::Board;
 using tier::Identity;
+using tier::identity_of;
 
 // What the kernel calls O_LARGEFILE where the C library says 0.
 constexpr int kLargeFile = 0100000;
@@ -22,20 +23,10 @@ constexpr int kServedFlags = O_CLOEXEC | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW | O_
 
 bool may_be_served(int flags) { return (flags & O_ACCMODE) == O_RDONLY && (flags & ~(O_ACCMODE | kServedFlags)) == 0; }
 
-Identity identity_of(std::uint32_t source, const struct stat& file) {
-  return {.source = source,
-          .inode = file.st_ino,
-          .size = static_cast<std::uint64_t>(file.st_size),
-          .mtime = file.st_mtim.tv_sec,
-          .ctime = file.st_ctim.tv_sec,
-          .mtime_ns = static_cast<std::uint32_t>(file.st_mtim.tv_nsec),
-          .ctime_ns = static_cast<std::uint32_t>(file.st_ctim.tv_nsec)};
-}
-
 /// Whether the name is spelled as a source's. A hint alone: it spares the source an open.
 bool is_spelled_below(const Board& board, const char* path) {
   // An address that no memory has is the kernel's to refuse.
-  if (reinterpret_cast<unsigned long>(path) < 4096 || path[0] != '/') return false;
+  if (call(SYS_rt_sigprocmask, -1, address(path) & ~7L, 0, 8) == -EFAULT || path[0] != '/') return false;
   for (std::uint32_t i = 0; i < board.source_count; ++i) {
     const char* folder = board.sources[i].path;
     unsigned long at = 0;
@@ -134,8 +125,8 @@ bool is_keeper_alive(const Board& board) {
 }
 
 /// first_open = "wait": the copy, once it is made; -1 when it is not to be had, or not soon enough.
-int wait_for_copy(Board& board, const Identity& identity, const struct stat& source, int flags, const char* path,
-                  unsigned long bytes) {
+int wait_for_copy(Board& board, int fd, const Identity& identity, const struct stat& source, int flags,
+                  const char* path, unsigned long bytes) {
   const std::uint64_t key = identity_key(identity);
   const long deadline = nanoseconds_now() + static_cast<long>(tier::load(board.wait_ns));
   while (is_keeper_alive(board) && !tier::is_refused(board, key)) {
@@ -143,6 +134,9 @@ int wait_for_copy(Board& board, const Identity& identity, const struct stat& sou
     const int copy = open_copy(board, identity, source, flags);
     if (copy >= 0) return copy;
     if (nanoseconds_now() >= deadline) return -1;
+    // The keeper copies what stands there now: what was opened gets no copy any more.
+    struct stat now;
+    if (sys_fstat(fd, now) != 0 || !(identity_of(identity.source, now) == identity)) return -1;
     // A request may have been lost, and a keeper may die: each is looked for again.
     ask_for_copy(path, bytes);
     const struct timespec at_most = {.tv_sec = 0, .tv_nsec = 200'000'000};
@@ -175,7 +169,7 @@ int serve_opened(Board& board, int fd, int flags) {
   const std::uint64_t key = tier::file_key(source, identity.inode);
   int copy = open_copy(board, identity, file, flags, /*counts=*/true);
   if (copy < 0 && tier::load(board.waits) != 0 && identity.size <= tier::load(board.room_bytes)) {
-    copy = wait_for_copy(board, identity, file, flags, path, bytes);
+    copy = wait_for_copy(board, fd, identity, file, flags, path, bytes);
   }
   count_open(board, key, identity.size, copy >= 0);
   if (copy >= 0) return take_number(copy, fd, flags, file);
@@ -183,10 +177,15 @@ int serve_opened(Board& board, int fd, int flags) {
   return fd;
 }
 
+/// Whether this process may read the file, for certain. Groups, capabilities and the rest are for the source's open to judge.
+bool may_read(const struct stat& file) {
+  return (file.st_mode & S_IROTH) != 0 || ((file.st_mode & S_IRUSR) != 0 && call(SYS_geteuid) == file.st_uid);
+}
+
 /// The copy of a file that is spelled as a source's, without an open at the source; or -1.
 int serve_unopened(Board& board, int folder, const char* path, int flags) {
   struct stat file;
-  if (!look_at_server(folder, path, flags, file) || !S_ISREG(file.st_mode)) return -1;
+  if (!look_at_server(folder, path, flags, file) || !S_ISREG(file.st_mode) || !may_read(file)) return -1;
   const std::uint32_t source = source_on(board, device_of(file.st_dev));
   if (source == tier::kSourcesMax) return -1;
   const Identity identity = identity_of(source, file);

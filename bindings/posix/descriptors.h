@@ -1,8 +1,8 @@
 #pragma once
 
-/// Which descriptors are copies, and what their sources are like. What is remembered of a descriptor is a help: the
-/// kernel is asked before it is believed, and what was never seen (a descriptor from before exec, a duplicate, one that
-/// came over a socket) is found from the copy's own name and note.
+/// Tells which descriptors are copies, and how their sources look. The reader remembers what it opened, and asks the kernel
+/// before it believes its memory. A descriptor that it did not open itself (one from before exec, a duplicate, one that
+/// came over a socket) is recognised by the copy's own name and note.
 ///
 /// Any thread, signal handlers too.
 

@@ -13,12 +13,6 @@ namespace {
 
 using namespace freshet::reader;
 
-#if defined(__x86_64__)
-constexpr long kStatAt = SYS_newfstatat;
-#else
-constexpr long kStatAt = SYS_fstatat;
-#endif
-
 long stat_of(int fd, struct stat* out) {
   const long result = call(SYS_fstat, fd, address(out));
   if (result == 0) {

@@ -86,6 +86,11 @@ FRESHET_READER_EXPORT FILE* freshet_freopen(const char* path, const char* mode, 
   }
   const int flags = read_flags(mode);
   if (path == nullptr || flags < 0 || board() == nullptr) return library(path, mode, stream);
+  // A pipe would be opened twice, and its writer come to the first.
+  struct stat before;
+  if (call(kStatAt, AT_FDCWD, address(path), address(&before)) != 0 || !S_ISREG(before.st_mode)) {
+    return library(path, mode, stream);
+  }
   // The stream is kept by its address; it opens what was decided for by its name in /proc.
   const int fd = open_file(AT_FDCWD, path, flags | O_CLOEXEC, 0);
   char link[32];

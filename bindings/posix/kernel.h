@@ -12,6 +12,12 @@
 
 namespace freshet::reader {
 
+#if defined(__x86_64__)
+inline constexpr long kStatAt = SYS_newfstatat;
+#else
+inline constexpr long kStatAt = SYS_fstatat;
+#endif
+
 inline long call(long number, long a = 0, long b = 0, long c = 0, long d = 0, long e = 0, long f = 0) {
 #if defined(__x86_64__)
   long result;

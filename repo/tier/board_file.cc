@@ -172,7 +172,9 @@ Result<BoardFile> BoardFile::open(const Config& config) {
   const std::string path = board_path(config);
   Board* board = map_board_file(path);
   // Counters are of the tiers that were there: other ones in their place begin anew.
-  if (board != nullptr && load(board->made) != made_of(config.tiers[0].path) && !is_alive(load(board->keeper_pid))) {
+  // (0: it is just being made by a keeper.)
+  const bool is_of_others = board != nullptr && load(board->made) != 0 && load(board->made) != made_of(config.tiers[0].path);
+  if (is_of_others && !is_alive(load(board->keeper_pid))) {
     ::munmap(board, sizeof(Board));
     board = nullptr;
   }

@@ -1,11 +1,13 @@
 #pragma once
 
 /// How a copy is named: by what it copies. The keeper, which makes copies, and the reader, which finds them from inside
-/// a foreign program, share this header, so it needs nothing but the compiler: no library, no memory, no error.
+/// a foreign program, share this header, so it needs nothing but the compiler and what `struct stat` is: no library, no memory, no error.
 ///
 /// A name is the identity in hexadecimal digits of fixed width, "SS-INODE-SIZE-MTIME-NS-CTIME-NS", below a folder of
 /// two digits. Links, `..` and relative names lead to the same inode and need no logic; a source that changed has
 /// another name.
+
+#include <sys/stat.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -25,6 +27,17 @@ struct Identity {
 
   bool operator==(const Identity&) const = default;
 };
+
+/// What fstat() says of a source; `source` is its place in the config.
+inline Identity identity_of(std::uint32_t source, const struct stat& file) {
+  return {.source = source,
+          .inode = file.st_ino,
+          .size = static_cast<std::uint64_t>(file.st_size),
+          .mtime = file.st_mtim.tv_sec,
+          .ctime = file.st_ctim.tv_sec,
+          .mtime_ns = static_cast<std::uint32_t>(file.st_mtim.tv_nsec),
+          .ctime_ns = static_cast<std::uint32_t>(file.st_ctim.tv_nsec)};
+}
 
 inline constexpr std::size_t kNameBytes = 2 + 1 + 16 + 1 + 16 + 1 + 16 + 1 + 8 + 1 + 16 + 1 + 8;
 /// "xx/" and the name.

@@ -20,6 +20,7 @@ namespace {
 constexpr std::size_t kAskedMax = 16'384;
 constexpr std::size_t kRootsMax = 100'000;
 constexpr std::size_t kLaterMax = 100'000;
+constexpr int kDeferralsMax = 3;  ///< Of a file that changes each time it is looked at.
 /// A change within one tick of the source's clock leaves no mark. Where times are whole seconds, the tick is one.
 constexpr std::int64_t kTickNs = 100'000'000;
 constexpr std::int64_t kWholeTickNs = 2'100'000'000;
@@ -259,6 +260,7 @@ bool Keeper::next(std::string& path) {
     if (!later_.empty() && later_.begin()->first <= now) {
       path = std::move(later_.begin()->second);
       later_.erase(later_.begin());
+      deferred_[path].waits = false;
     } else if (queue != nullptr) {
       path = std::move(queue->front());
       queue->pop_front();
@@ -296,6 +298,8 @@ void Keeper::handle(const std::string& path) {
   struct stat file {};
   if (!fd || ::fstat(fd.get(), &file) != 0) {
     if (errno != ENOENT) add(board_.counters.source_faults, 1);
+    const MutexLock lock(mutex_);
+    deferred_.erase(path);
     return;
   }
   if (!S_ISREG(file.st_mode)) return;
@@ -310,13 +314,12 @@ void Keeper::handle(const std::string& path) {
                  .links = static_cast<std::uint32_t>(file.st_nlink)};
   const std::uint64_t key = file_key(place, source.identity.inode);
   if (const std::int64_t young = young_for_ns(source.identity); young > 0) {
-    const MutexLock lock(mutex_);
-    if (later_.size() < kLaterMax) later_.emplace(system_clock().now() + Duration(young), source.path);
-    return;
+    return defer(source, Duration(young));
   }
   std::string known;
   {
     const MutexLock lock(mutex_);
+    deferred_.erase(source.path);
     if (!copying_.insert(key).second) return;
     if (const auto held = held_.find(key); held != held_.end() && held->second.identity == source.identity) {
       known = copy_path(config_.tiers[held->second.tier].path, source.identity);
@@ -337,6 +340,19 @@ void Keeper::handle(const std::string& path) {
     copying_.erase(key);
   }
   tell_change();
+}
+
+void Keeper::defer(const OpenSource& source, Duration by) {
+  const MutexLock lock(mutex_);
+  const auto known = deferred_.find(source.path);
+  if (known != deferred_.end() && known->second.waits) return;
+  const int times = known == deferred_.end() ? 0 : known->second.times;
+  if (times == kDeferralsMax || (known == deferred_.end() && deferred_.size() >= kLaterMax)) {
+    deferred_.erase(source.path);
+    return refuse_copy(board_, identity_key(source.identity));
+  }
+  deferred_[source.path] = {.times = times + 1, .waits = true};
+  later_.emplace(system_clock().now() + by, source.path);
 }
 
 std::string Keeper::release_held(std::uint64_t key) {

@@ -77,6 +77,8 @@ class Keeper {
   /// Strikes an older copy of the file off the books; its path, "" when there was none.
   std::string release_held(std::uint64_t key);
   void push_ahead(std::string path);
+  /// Looks at the file again after that time. A file that stays young is given up; its next open asks again.
+  void defer(const OpenSource& source, Duration by) FRESHET_EXCLUDES(mutex_);
 
   const Config config_;
   Board& board_;
@@ -89,6 +91,12 @@ class Keeper {
   std::deque<std::string> ahead_ FRESHET_GUARDED_BY(mutex_);
   std::deque<std::string> roots_ FRESHET_GUARDED_BY(mutex_);
   std::multimap<Time, std::string> later_ FRESHET_GUARDED_BY(mutex_);
+  struct Deferred {
+    int times = 0;
+    bool waits = false;  ///< It stands in later_.
+  };
+  /// Files that were too young for a copy, by path.
+  std::unordered_map<std::string, Deferred> deferred_ FRESHET_GUARDED_BY(mutex_);
   std::unordered_map<std::uint64_t, Held> held_ FRESHET_GUARDED_BY(mutex_);
   std::unordered_set<std::uint64_t> copying_ FRESHET_GUARDED_BY(mutex_);
   std::vector<std::uint64_t> used_ FRESHET_GUARDED_BY(mutex_);

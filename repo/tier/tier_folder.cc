@@ -2,7 +2,9 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
@@ -18,6 +20,7 @@
 namespace freshet::tier {
 namespace {
 
+constexpr long kXfsMagic = 0x58465342;  // Not in every <linux/magic.h>.
 constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
 
 struct FolderCloser {
@@ -91,6 +94,24 @@ bool set_note(int fd, const CopyNote& note, const std::string& path) {
   return errno != ENOTSUP && ::fsetxattr(fd, kNoteAttribute, value.data(), value.size(), 0) == 0;
 }
 
+/// Somebody on this host has it open, or mapped, for writing: then its times are no witness, since a write sets them as it
+/// begins, and a mapping when a page first gets dirty. Asked where a lease tells just that; a network's file system may
+/// refuse one for other reasons, and knows no writers elsewhere.
+bool has_writer(int fd) {
+  struct statfs where {};
+  if (::fstatfs(fd, &where) != 0) return false;
+  switch (where.f_type) {
+    case EXT4_SUPER_MAGIC:
+    case kXfsMagic:
+    case BTRFS_SUPER_MAGIC:
+    case TMPFS_MAGIC: break;
+    default: return false;
+  }
+  if (::fcntl(fd, F_SETLEASE, F_RDLCK) != 0) return errno == EAGAIN;
+  (void)::fcntl(fd, F_SETLEASE, F_UNLCK);
+  return false;
+}
+
 bool is_unchanged(const OpenSource& source) {
   struct stat held {};
   struct stat named {};
@@ -151,16 +172,6 @@ bool read_copy_note(int fd, CopyNote& note, std::string& path) {
 
 }  // namespace
 
-Identity identity_of(std::uint32_t source, const struct stat& file) {
-  return {.source = source,
-          .inode = file.st_ino,
-          .size = static_cast<std::uint64_t>(file.st_size),
-          .mtime = file.st_mtim.tv_sec,
-          .ctime = file.st_ctim.tv_sec,
-          .mtime_ns = static_cast<std::uint32_t>(file.st_mtim.tv_nsec),
-          .ctime_ns = static_cast<std::uint32_t>(file.st_ctim.tv_nsec)};
-}
-
 Status prepare_tier(const std::string& tier) {
   for (std::size_t end = tier.find('/', 1);; end = tier.find('/', end + 1)) {
     const std::string folder = tier.substr(0, end);
@@ -218,6 +229,7 @@ std::string copy_path(const std::string& tier, const Identity& identity) {
 
 CopyEnd make_copy(const OpenSource& source, const std::string& tier, std::uint64_t aside,
                   const std::atomic<bool>& stop) {
+  if (has_writer(source.fd)) return {CopyEnd::Kind::changed, "", 0};
   AsideFile file(format("{}/{}copy-{}-{}", tier, kOwnPrefix, ::getpid(), aside));
   if (file.fd() < 0) return {CopyEnd::Kind::tier_failed, system_reason(format("make a file in {}", tier)), 0};
   DigestStream digest;
@@ -227,7 +239,7 @@ CopyEnd make_copy(const OpenSource& source, const std::string& tier, std::uint64
   if (!finish_file(file.fd(), source, digest.finish())) {
     return {CopyEnd::Kind::tier_failed, system_reason(format("finish a copy in {}", tier)), end.read_bytes};
   }
-  if (!is_unchanged(source)) return {CopyEnd::Kind::changed, "", end.read_bytes};
+  if (has_writer(source.fd) || !is_unchanged(source)) return {CopyEnd::Kind::changed, "", end.read_bytes};
   const std::string path = copy_path(tier, source.identity);
   const std::string folder = path.substr(0, path.rfind('/'));
   (void)::mkdir(folder.c_str(), 0700);

@@ -62,7 +62,4 @@ CopyCheck check_copy(const std::string& tier, const Identity& identity);
 /// The source's path as the copy's note has it; "" when it has none.
 std::string source_of_copy(const std::string& tier, const Identity& identity);
 
-/// What fstat() says of a source as an identity; `source` is its place in the config.
-Identity identity_of(std::uint32_t source, const struct stat& file);
-
 }  // namespace freshet::tier

@@ -2,9 +2,13 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/magic.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -108,6 +112,48 @@ TEST(ChangedSource, LeavesNoOldCopyBehind) {
   const Ran said = lab.tier_command({"stat", "--json"});
   EXPECT_EQ(nlohmann::json::parse(said.out.substr(0, said.out.find('\n')))["used_bytes"], 70'000);
   EXPECT_EQ(lab.served("sha256sum " + file).out, lab.plain("sha256sum " + file).out);
+}
+
+TEST(ChangedSource, IsNotCopiedWhileSomebodyMayWriteToIt) {
+  const TierLab lab;
+  const std::string file = lab.make("data", 8192);
+  struct statfs where {};
+  ASSERT_EQ(::statfs(file.c_str(), &where), 0);
+  if (where.f_type != EXT4_SUPER_MAGIC && where.f_type != BTRFS_SUPER_MAGIC && where.f_type != TMPFS_MAGIC) {
+    GTEST_SKIP() << "this file system does not tell who writes";
+  }
+  const int fd = ::open(file.c_str(), O_RDWR | O_CLOEXEC);
+  ASSERT_GE(fd, 0);
+  void* const mapped = ::mmap(nullptr, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  ASSERT_NE(mapped, MAP_FAILED);
+  ::close(fd);
+  // The first write makes the page dirty and sets the times; the second does neither.
+  std::memcpy(mapped, "one", 3);
+  lab.fill();
+  EXPECT_TRUE(lab.copies().empty());
+  std::memcpy(mapped, "two", 3);
+  EXPECT_EQ(lab.served("head -c 3 " + file).out, "two");
+  ::munmap(mapped, 8192);
+  lab.fill();
+  EXPECT_EQ(lab.copies().size(), 1U);
+  EXPECT_EQ(lab.served("head -c 3 " + file).out, "two");
+}
+
+TEST(ChangedSource, ThatNeverRestsIsGivenUp) {
+  const TierLab lab;
+  const std::string file = lab.make("log", 100);
+  // Changes for as long as it is asked for, and by far longer than anything here takes.
+  EXPECT_EQ(lab.served("(while :; do echo more >> " + file + "; done) & W=$!; for i in 1 2 3 4 5; do cat " + file +
+                       " > /dev/null; done; '" FRESHET_PROGRAM "' tier settle --timeout 60; echo $?; kill $W")
+                .out,
+            "0\n");
+}
+
+TEST(ChangedSource, WhileItIsWaitedForEndsTheWait) {
+  const TierLab lab("first_open = \"wait\"\nwait_s = 600");
+  const std::string file = lab.make("data", 1000);
+  // The file is young, so its copy waits; meanwhile it becomes another, again and again.
+  EXPECT_EQ(lab.served("(for i in $(seq 2000); do echo more >> " + file + "; done) & head -c 1 " + file + " | wc -c").out, "1\n");
 }
 
 }  // namespace

@@ -165,5 +165,28 @@ TEST(WaysToReadWarm, LeavesProgramsAloneWithoutItsConfig) {
   EXPECT_EQ(lab.plain("export FRESHET_TIER=" + file + "; " + preload + read).out, file + "\n");
 }
 
+TEST(WaysToOpen, BadAddressesAndPipesAreAsTheyWere) {
+  const TierLab lab;
+  const std::string file = lab.make("data", 1000);
+  lab.fill();
+  std::ofstream(lab.path("open.py")) << "import ctypes, errno, os, subprocess, sys\n"
+                                        "c = ctypes.CDLL(None, use_errno=True)\n"
+                                        "for address in (8, 0x10000000, (1 << 47) - 4096):\n"
+                                        "    print(c.open(ctypes.c_void_p(address), 0), ctypes.get_errno() == errno.EFAULT)\n"
+                                        "os.mkfifo(sys.argv[1])\n"
+                                        "for _ in range(30):\n"
+                                        "    writer = subprocess.Popen(['sh', '-c', 'echo x > \"$0\"', sys.argv[1]])\n"
+                                        "    c.freopen.restype = ctypes.c_void_p\n"
+                                        "    c.fopen.restype = ctypes.c_void_p\n"
+                                        "    stream = c.fopen(b'/dev/null', b'r')\n"
+                                        "    stream = c.freopen(sys.argv[1].encode(), b'r', ctypes.c_void_p(stream))\n"
+                                        "    writer.wait()\n"
+                                        "    c.fclose(ctypes.c_void_p(stream))\n"
+                                        "print('ends')\n";
+  const std::string command = "python3 " + lab.path("open.py") + " " + lab.path("pipe");
+  const Ran got = lab.served(command);
+  EXPECT_EQ(got.out, "-1 True\n-1 True\n-1 True\nends\n") << got.err;
+}
+
 }  // namespace
 }  // namespace freshet::test

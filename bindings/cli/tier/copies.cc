@@ -1,4 +1,4 @@
-// `freshet tier prefetch`, `settle` and `stop`: what the keeper is told.
+// `freshet tier prefetch`, `settle` and `stop`, which send the keeper its orders.
 
 #include <filesystem>
 

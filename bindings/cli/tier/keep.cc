@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -29,9 +30,10 @@ void let_go_of_streams() {
 }
 
 Result<ExitCode> keep(Program& program, const tier::Config& config, const KeepArguments& arguments) {
-  // Whoever started it goes on, and must not find it dead and unburied: it is nobody's child.
+  // A keeper in the background must not be a child of the command that started it: that command never waits for it.
   if (arguments.in_background && ::fork() > 0) ::_exit(0);
   const Interrupt::Deferral deferral;
+  (void)::signal(SIGIO, SIG_IGN);  // Comes where somebody opens a file for writing just while the keeper asks about writers.
   FRESHET_ASSIGN(tier::BoardFile board, tier::BoardFile::open(config));
   tier::Board& shared = board.board();
   FRESHET_ASSIGN(const auto door, tier::KeeperDoor::open(config, std::move(board)));

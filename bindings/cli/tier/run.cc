@@ -177,8 +177,8 @@ Result<ExitCode> run_command(Program& program, const tier::Config& config, const
   auto before = std::make_unique<tier::Counters>();
   if (board) tier::copy_counters(board->board().counters, *before);
   const Interrupt::Deferral deferral;
-  // The terminal's interrupt reaches the command by itself, and what comes of it is the command's to say. What is left
-  // to hand on is a request to end.
+  // The terminal sends an interrupt (SIGINT) to the command as well, and the command decides what it does. Only a request
+  // to end (SIGTERM) has to be handed on.
   (void)::signal(SIGINT, SIG_IGN);
   const Result<pid_t> child = start_command(arguments.command, path, environment_with(library, config));
   if (!child) {

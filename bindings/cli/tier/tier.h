@@ -35,7 +35,7 @@ Result<tier::KeeperLine> reach_keeper(const tier::Config& config);
 /// The reader's library, beside this program. not_found when it is not there.
 Result<std::string> reader_library();
 
-/// The `total` line of what was counted between the two; `before` may be nullptr.
+/// The `total` line: what `board` counted since `before` was read; all of it when `before` is nullptr.
 Json total_of(const tier::Board& board, const tier::Counters* before);
 
 /// A tier that does not work, and files that could not be read, each in a line; none when all is well.
