@@ -200,7 +200,7 @@ Result<ExitCode> run_command(Program& program, const tier::Config& config, const
 }  // namespace
 
 void add_tier_run(CLI::App& tier, Program& program) {
-  CLI::App& command = *tier.add_subcommand("run", "run a command whose reads come from the tiers");
+  CLI::App& command = *tier.add_subcommand("run", "run a command; its reads are served from the tiers");
   auto arguments = std::make_shared<RunArguments>();
   auto file = std::make_shared<std::string>();
   add_tier_config(command, *file);
