@@ -16,7 +16,7 @@
 /// whose identity was drawn for it (PutOptions::drawn_id) gets one whose home answers, and what it inherits from one
 /// that is away is asked of the caller. What waits for a provider, and only that: versions with identities of their own
 /// (a publisher's) whose home it is, models whose versions it numbers, and puts whose caller has not got the bytes that
-/// rest there (docs/cli.md, "While a provider is away").
+/// rest there (docs/cli/providers.md, "While a provider is away").
 
 #include <memory>
 #include <string>

@@ -1,4 +1,4 @@
-/// What `--help` says of each command of `freshet repo`, beside docs/cli.md.
+/// What `--help` says of each command of `freshet repo`, beside docs/cli/.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -39,10 +39,18 @@ std::set<std::string> flags_in(const std::string& text) {
   return flags;
 }
 
+/// All pages of the command, and what another page says of `plan`.
 std::string docs() {
-  const auto text = read_file(FRESHET_DOCS "/cli.md");
-  EXPECT_TRUE(text) << "docs/cli.md";
-  return text.value_or("");
+  std::string all;
+  for (const char* page : {"README", "streaming", "repository", "providers", "json"}) {
+    const auto text = read_file(std::string(FRESHET_DOCS "/cli/") + page + ".md");
+    EXPECT_TRUE(text) << page;
+    all += text.value_or("");
+  }
+  const std::string schedules = read_file(FRESHET_DOCS "/schedules.md").value_or("");
+  const std::size_t plan = schedules.find("## `freshet plan`");
+  EXPECT_NE(plan, std::string::npos);
+  return plan == std::string::npos ? all : all + schedules.substr(plan);
 }
 
 TEST(Help, EachRepoCommandIsInTheDocumentationWithAllItsFlags) {
