@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Prints the tables of every benchmark of the repository, as docs/benchmarks.md has them. Run it on a machine that does
+# Prints the tables of every benchmark of the repository, as the pages beside them have them. Run it on a machine that does
 # nothing else.
 #
 # usage: scripts/benchmark_repository.sh [--quick] [--docs] [BENCHMARK…]
 #   --quick     smaller sizes, about a minute for each
-#   --docs      put the tables into docs/benchmarks.md, each below its `<!-- NAME -->` line
+#   --docs      put the tables into benchmarks/NAME/README.md, and the summary into docs/benchmarks.md
 #   BENCHMARK   repo_put match store_load concurrency nas provenance candidate_graph repo_open
 #               (default: all)
 # match asks graphs of published networks too, from vision-model-graphs.jsonl.gz in the folder FRESHET_CORPORA (default:

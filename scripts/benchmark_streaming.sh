@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Prints the tables of every streaming benchmark, as docs/benchmarks.md has them. Run it on a machine that does nothing
+# Prints the tables of every streaming benchmark, as the pages beside them have them. Run it on a machine that does nothing
 # else, as root: the hosts are network namespaces.
 #
 # usage: scripts/benchmark_streaming.sh [--quick] [--docs] [BENCHMARK…]
 #   --quick     smaller sizes, a minute at most for each
-#   --docs      put the tables into docs/benchmarks.md, each below its `<!-- NAME -->` line
+#   --docs      put the tables into benchmarks/NAME/README.md, and the summary into docs/benchmarks.md
 #   BENCHMARK   delta remote thin_link fanout catch_up rollback notify many_tensors viper_modes (default: all)
 # With FRESHET_BIN the programs in that folder are taken; otherwise they are built.
 set -euo pipefail

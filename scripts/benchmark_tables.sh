@@ -6,15 +6,15 @@
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 me=$(basename "$0" .sh)
 
-# Replaces what stands in docs/benchmarks.md between `<!-- NAME -->` and the next heading: put_into_docs NAME TABLE-FILE
+# Replaces what stands in the benchmark's page (benchmarks/NAME/README.md) between `<!-- NAME -->` and the next heading: put_into_docs NAME TABLE-FILE
 put_into_docs() {
-  python3 - "$root/docs/benchmarks.md" "$1" "$2" << 'PYTHON'
+  python3 - "$root/benchmarks/$1/README.md" "$1" "$2" << 'PYTHON'
 import re, sys
 path, name, table = sys.argv[1], sys.argv[2], open(sys.argv[3]).read().strip()
 text = open(path).read()
 mark = f"<!-- {name} -->\n"
 if mark not in text:
-    sys.exit(f"docs/benchmarks.md has no line {mark.strip()}")
+    sys.exit(f"{path} has no line {mark.strip()}")
 before, after = text.split(mark, 1)
 heading = re.search(r"^#", after, re.MULTILINE)
 rest = after[heading.start():] if heading else ""
@@ -61,5 +61,6 @@ print_tables() {
     fi
   done
   rm -f "$output" "$output.table"
+  [ $docs = 0 ] || "$root/scripts/summarize_benchmarks.py" || failed=1
   exit $failed
 }

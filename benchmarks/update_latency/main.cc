@@ -1,5 +1,5 @@
 /// How long a model's update takes from one process of the host into another: Freshet against what a user would do
-/// instead, in the same run, taking turns. docs/benchmarks.md says what each row and ratio means.
+/// instead, in the same run, taking turns. The README beside it says what each row and ratio means.
 
 #include <malloc.h>
 
