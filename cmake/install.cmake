@@ -1,5 +1,5 @@
 # `cmake --install` leaves the programs, the libraries, and a package: find_package(freshet) gives freshet::freshet, which is
-# all rooms. Headers keep their paths below include/freshet, so that "transport/publisher.h" means the same there as here.
+# all rooms that a program links. Headers keep their paths below include/freshet, so that "transport/publisher.h" means the same there as here.
 # The component `development` is all of that but the programs.
 include(CMakePackageConfigHelpers)
 
@@ -12,7 +12,7 @@ add_library(freshet::freshet ALIAS freshet_rooms)
 set_target_properties(freshet_rooms PROPERTIES EXPORT_NAME freshet)
 target_compile_features(freshet_rooms INTERFACE cxx_std_20)
 install(TARGETS freshet_rooms EXPORT freshet)
-foreach(room core transport predictor scheduler repo)
+foreach(room core transport predictor scheduler repo runtime)
   target_link_libraries(freshet_rooms INTERFACE freshet::${room})
   target_include_directories(freshet_${room} INTERFACE $<INSTALL_INTERFACE:${header_folder}>)
   set_target_properties(freshet_${room} PROPERTIES EXPORT_NAME ${room})

@@ -2,7 +2,8 @@
 # FRESHET_HEADERS.
 cmake_policy(VERSION 3.25)
 
-set(waiting core/core.h transport/transport.h predictor/predictor.h scheduler/scheduler.h repo/repo.h)
+set(waiting core/core.h transport/transport.h predictor/predictor.h scheduler/scheduler.h repo/repo.h
+    bindings/runtime/runtime.h)
 set(seen)
 while(waiting)
   list(POP_FRONT waiting header)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Installs the build into a new folder, builds the README's publisher and subscriber against it the way a user would, and
-runs them against each other. So neither the package nor the README can rot.
+"""Installs the build into a new folder, builds the README's publisher and subscriber and examples/small against it the way a
+user would, and runs them. So neither the package, the README nor the examples can rot.
 
 usage: package.py ROOT BUILD CMAKE COMPILER
 """
@@ -73,6 +73,30 @@ def run_against_each_other(folder, directory):
         sys.exit("the subscriber did not serve what the publisher published")
 
 
+def run_examples(folder, place, directory):
+    environment = dict(os.environ, FRESHET_RUN_DIR=directory)
+    with subprocess.Popen([os.path.join(folder, "publisher"), "5"], env=environment, text=True, stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as publisher:
+        try:
+            served = run(os.path.join(folder, "subscriber"), "5", env=environment, timeout=120)
+            published, _ = publisher.communicate("\n", timeout=120)
+        finally:
+            publisher.kill()
+    if publisher.returncode != 0 or published:
+        sys.exit(f"examples/small/publisher: exit code {publisher.returncode}, said {published!r}")
+    if not re.search(r"^version \d+, step 5, first weight 0\.05\d*$", served, re.MULTILINE):
+        sys.exit(f"examples/small/subscriber did not serve step 5: {served!r}")
+    stored = run(os.path.join(folder, "repository"), os.path.join(place, "store"), env=environment, timeout=120)
+    if stored != ("net@2: 64 bytes of its own, 4096 inherited\nnet@1: 4160 bytes of its own, 0 inherited\n"
+                  "the first version's head begins with 2\n"):
+        sys.exit(f"examples/small/repository said {stored!r}")
+    trained = run(os.path.join(folder, "scheduled_training"), os.path.join(place, "runs"), "300", env=environment, timeout=120)
+    said = re.search(r"^(\d+) versions stored, the newest is (\d+)$", trained, re.MULTILINE)
+    if not said or int(said[1]) == 0 or said[2] != re.findall(r"^version (\d+) at step", trained, re.MULTILINE)[-1]:
+        sys.exit(f"examples/small/scheduled_training said {trained!r}")
+    print(f"the examples: {served.count('version')} versions served, {said[1]} stored")
+
+
 def main(root, build, cmake, compiler):
     snippets = snippets_of(os.path.join(root, "README.md"))
     with tempfile.TemporaryDirectory(prefix="freshet-package-") as folder:
@@ -85,6 +109,11 @@ def main(root, build, cmake, compiler):
             f"-DCMAKE_CXX_COMPILER={compiler}")
         run(cmake, "--build", out, "--parallel", "2")
         run_against_each_other(out, directory)
+        examples = os.path.join(folder, "examples")
+        run(cmake, "-S", os.path.join(root, "examples", "small"), "-B", examples, "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={prefix}",
+            f"-DCMAKE_CXX_COMPILER={compiler}")
+        run(cmake, "--build", examples, "--parallel", "2")
+        run_examples(examples, folder, directory)
 
 
 if __name__ == "__main__":
