@@ -28,6 +28,7 @@
 #include "core/dtype.h"
 #include "core/graph.h"
 #include "core/ids.h"
+#include "core/log.h"
 #include "core/manifest.h"
 #include "core/mutex.h"
 #include "core/result.h"

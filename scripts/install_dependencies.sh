@@ -13,7 +13,7 @@ packages=(
   # The build.
   g++ cmake ninja-build pkg-config ccache mold
   # Libraries.
-  libfmt-dev libspdlog-dev libexpected-dev nlohmann-json3-dev libtomlplusplus-dev libcli11-dev
+  libfmt-dev libexpected-dev nlohmann-json3-dev libtomlplusplus-dev libcli11-dev
   libflatbuffers-dev flatbuffers-compiler
   libxxhash-dev libsodium-dev libzstd-dev
   libzmq3-dev cppzmq-dev libucx-dev libhiredis-dev

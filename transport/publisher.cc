@@ -4,11 +4,11 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <cstdio>
 #include <map>
 
 #include "core/check.h"
 #include "core/format.h"
+#include "core/log.h"
 #include "core/mutex.h"
 #include "transport/activation_request.h"
 #include "transport/publish/capture.h"
@@ -192,11 +192,9 @@ Status Publisher::Impl::start() {
 void Publisher::Impl::tell_of_hold() const {
   const protocol::Current current = claim_->current();
   if (!current.hold || current.number == 0) return;
-  const std::string line = format(
-      "freshet: {0}@{1} is held (epoch {2}), and not kept here: who has it serves it, newcomers wait for `freshet "
-      "release {0}`\n",
-      options_.model, current.number, current.epoch);
-  std::fwrite(line.data(), 1, line.size(), stderr);
+  log_line(LogLevel::warning, format("{0}@{1} is held (epoch {2}), and not kept here: who has it serves it, newcomers wait for "
+                                     "`freshet release {0}`",
+                                     options_.model, current.number, current.epoch));
 }
 
 protocol::Activation::Options Publisher::Impl::activation_options() const {

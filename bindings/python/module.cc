@@ -4,6 +4,7 @@
 
 #include "bindings/python/errors.h"
 #include "bindings/python/graph.h"
+#include "bindings/python/log.h"
 #include "bindings/python/publisher.h"
 #include "bindings/python/repository.h"
 #include "bindings/python/scheduler.h"
@@ -28,4 +29,5 @@ NB_MODULE(_core, module) {
   bind_publisher(module);
   bind_subscriber(module);
   bind_scheduler(module);
+  bind_log(module);
 }

@@ -1,11 +1,11 @@
 /// Puts and reads through memory that client and server share.
 
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
 #include <deque>
 
 #include "core/format.h"
+#include "core/log.h"
 #include "core/vector/copy.h"
 #include "repo/serve/remote.h"
 #include "transport/zmq/this_host.h"
@@ -64,9 +64,8 @@ std::optional<LaneLoan> RemoteRepository::lane_of(LanePool& pool, Link& connecti
   pool.refuse();
   // An older server, or one that offers none, is nothing to tell of.
   if (made.error().code() != Code::unsupported && !told_of_lanes_.exchange(true)) {
-    const std::string line = format("freshet: tensors go to the repository at {} without shared memory: {}\n",
-                                    connection.address(), made.error().message());
-    std::fwrite(line.data(), 1, line.size(), stderr);
+    log_line(LogLevel::warning, format("tensors go to the repository at {} without shared memory: {}", connection.address(),
+                                       made.error().message()));
   }
   return std::nullopt;
 }

@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <thread>
 
 #include "core/env.h"
 #include "core/format.h"
+#include "core/log.h"
 #include "core/text.h"
 #include "transport/directory/entry_json.h"
 
@@ -84,8 +84,7 @@ void Keeper::on_kept(const std::shared_ptr<SharedLease>& shared, const Result<Re
     shared->changed.notify_all();
   }
   if (news.empty()) return;
-  const std::string line = "freshet: " + news + "\n";
-  std::fwrite(line.data(), 1, line.size(), stderr);
+  log_line(LogLevel::warning, news);
 }
 
 Result<std::unique_ptr<Directory::Claim>> RedisClaim::take(std::shared_ptr<RedisClient> client,

@@ -5,11 +5,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <future>
 #include <system_error>
 
 #include "core/format.h"
+#include "core/log.h"
 #include "core/text.h"
 
 namespace freshet {
@@ -20,11 +20,7 @@ constexpr std::size_t kTasksMax = 16 * 1024;
 constexpr Duration kClientRound = std::chrono::seconds(1);
 constexpr std::size_t kNewsBytesMax = 4096;
 
-/// Straight to stderr: stdout belongs to the program, and so does the choice of a logger.
-void say(const std::string& line) {
-  const std::string text = "freshet: directory " + line + "\n";
-  std::fwrite(text.data(), 1, text.size(), stderr);
-}
+void say(const std::string& line) { log_line(LogLevel::warning, "directory " + line); }
 
 double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 

@@ -2,7 +2,7 @@
 
 /// A thread that talks to one Redis server, so that nobody else waits for a network: two connections, one for commands
 /// and one that listens, made again whenever they break, after a pause that grows. A stopped server is noticed by pings
-/// of its own. Says on stderr when the server goes away and when it is back.
+/// of its own. Says (core/log.h) when the server goes away and when it is back.
 
 #include <atomic>
 #include <deque>

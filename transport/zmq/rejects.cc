@@ -1,8 +1,7 @@
 #include "transport/zmq/rejects.h"
 
-#include <cstdio>
-
 #include "core/format.h"
+#include "core/log.h"
 
 namespace freshet {
 namespace {
@@ -15,9 +14,7 @@ void Rejects::count(std::string_view reason, Time now) {
   if (logged_ever_ && now - logged_at_ < kBetweenLines) return;
   logged_ever_ = true;
   logged_at_ = now;
-  // Straight to stderr: stdout belongs to the program, and so does the choice of a logger.
-  const std::string line = format("freshet: {}: {} ({} since the last such line)\n", who_, reason, unlogged_);
-  std::fwrite(line.data(), 1, line.size(), stderr);
+  log_line(LogLevel::warning, format("{}: {} ({} since the last such line)", who_, reason, unlogged_));
   unlogged_ = 0;
 }
 

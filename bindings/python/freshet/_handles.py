@@ -5,6 +5,8 @@ import atexit
 import weakref
 from typing import Any
 
+from . import _log
+
 _open: "weakref.WeakSet[Handle]" = weakref.WeakSet()
 
 
@@ -12,6 +14,10 @@ class Handle:
     """Has close(), and can stand after `with`. What is open when the program ends is closed then."""
 
     _core: Any
+
+    def __new__(cls, *_: Any, **__: Any):
+        _log.begin()  # What opening it logs counts, too.
+        return super().__new__(cls)
 
     def _opened(self, core: Any) -> None:
         self._core = core
@@ -39,3 +45,4 @@ def _close_all() -> None:
             handle.close()
         except BaseException:  # The program ends; there is nobody left to tell.
             pass
+    _log.end()

@@ -1,0 +1,11 @@
+#pragma once
+
+/// What C++ logs (core/log.h), on its way to Python's `logging`: a queue, from which a thread of Python's takes.
+
+#include <nanobind/nanobind.h>
+
+namespace freshet::python {
+
+void bind_log(nanobind::module_& module);
+
+}  // namespace freshet::python

@@ -1,0 +1,24 @@
+#pragma once
+
+/// Where a line goes that is no answer to a call: a directory's server went away, a peer was refused. One hook for the whole
+/// process; without one, lines go to stderr, since stdout belongs to the program.
+
+#include <functional>
+#include <string>
+
+namespace freshet {
+
+enum class LogLevel { info, warning };
+
+/// `line` has neither a line break at its end nor the name of the program. Called by any thread, and by several at once;
+/// it must not throw, nor call a function of Freshet.
+using LogHook = std::function<void(LogLevel level, const std::string& line)>;
+
+/// From now on lines go to `hook`; null: to stderr again, as "freshet: LINE". A thread that is in the former hook may stay there
+/// a little longer, so what that hook uses must stay.
+void set_log_hook(LogHook hook);
+
+/// Any thread. For lines that people should see once; it may block as long as stderr does.
+void log_line(LogLevel level, const std::string& line);
+
+}  // namespace freshet
