@@ -247,6 +247,20 @@ VersionNumber Snapshot::version() const { return version_ == nullptr ? 0 : versi
 const Manifest& Snapshot::manifest() const { return *version_->manifest; }
 Bytes Snapshot::bytes(std::uint32_t tensor) const { return version_->tensors[tensor]; }
 
+std::vector<Snapshot::Piece> Snapshot::pieces() const {
+  std::vector<Piece> pieces;
+  for (const auto& slab : version_->slabs) pieces.push_back({.descriptor = slab->descriptor(), .memory = slab->memory()});
+  if (version_->fetched != nullptr) {
+    const detail::FetchArena& arena = *version_->fetched->arena();
+    const std::vector<SlabArena::SlabReference> slabs = arena.slabs();
+    const std::vector<Bytes> memory = arena.slab_memory();  // Slabs are only added.
+    for (std::size_t slab = 0; slab < slabs.size(); ++slab) {
+      pieces.push_back({.descriptor = slabs[slab].descriptor, .memory = memory[slab]});
+    }
+  }
+  return pieces;
+}
+
 Result<TensorView> Snapshot::tensor(std::string_view name) const {
   if (version_ == nullptr) return fail(Code::not_found, "no version has come yet");
   const auto index = manifest().architecture->tensor_named(name);

@@ -51,6 +51,14 @@ class Snapshot {
   /// Empty view with not_found when the model has no tensor of that name.
   Result<TensorView> tensor(std::string_view name) const;
 
+  /// The shared memory in which the tensors lie, for who maps it in a way of his own (bindings/python/private_pages.h). Both are
+  /// valid for as long as the snapshot is.
+  struct Piece {
+    int descriptor = -1;
+    Bytes memory;  ///< All of the descriptor's bytes, as they are mapped here.
+  };
+  std::vector<Piece> pieces() const;
+
  private:
   friend class Subscriber;
   Snapshot(const detail::ServedVersion* version, detail::PinSlot* slot, bool stale)

@@ -177,7 +177,7 @@ void bind_pin(nb::module_& module) {
              return to_python(pin.get().manifest().architecture->tensors()[tensor]);
            })
       .def("bytes", [](nb::handle self, std::uint32_t tensor) {
-        const Bytes bytes = nb::cast<const Pin&>(self).get().snapshot().bytes(tensor);
+        const Bytes bytes = nb::cast<const Pin&>(self).get().bytes(tensor);
         return nb::ndarray<nb::numpy, const std::uint8_t, nb::ndim<1>>(bytes.data(), {bytes.size()}, self);
       });
 }

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "bindings/python/private_pages.h"
 #include "bindings/python/tensors.h"
 #include "core/file_descriptor.h"
 #include "core/fork_guard.h"
@@ -65,10 +66,14 @@ class PinnedVersion {
   bool is_last_share() const { return owner_.use_count() == 1; }
   const Snapshot& snapshot() const { return snapshot_; }
   const Manifest& manifest() const { return snapshot_.manifest(); }
+  /// For arrays of Python's: a write that gets past their read-only flag changes pages of this pin alone, which go with it.
+  /// REQUIRES: the interpreter's lock.
+  Bytes bytes(std::uint32_t tensor) const { return pages_.of(snapshot_, snapshot_.bytes(tensor)); }
 
  private:
   std::shared_ptr<OpenSubscriber> owner_;
   Snapshot snapshot_;
+  mutable PrivatePages pages_;
   ForkMark mark_;
 };
 

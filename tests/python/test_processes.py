@@ -290,3 +290,26 @@ def test_nothing_of_ours_leaks_into_other_libraries():
     with pytest.raises(AttributeError):
         getattr(ctypes.CDLL(_core.__file__), "_ZN7freshet9Publisher4openENS_16PublisherOptionsE")
     assert ctypes.CDLL(_core.__file__).PyInit__core
+
+
+def test_what_the_library_logs_comes_to_logging_also_after_a_fork(program, folder):
+    logs = program("""
+        import logging, os, queue, sys
+        lines = queue.Queue()
+        class Handler(logging.Handler):
+            def emit(self, record):
+                lines.put(record)
+        logging.getLogger("freshet").addHandler(Handler())
+        import freshet
+        def told(name):
+            with freshet.Subscriber("m", directory=f"redis+unix://{sys.argv[1]}/{name}"):
+                record = lines.get(timeout=60)
+            print(record.levelname, name in record.getMessage(), "away" in record.getMessage(), flush=True)
+        told("first")
+        child = os.fork()
+        if child == 0:
+            told("second")
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+    """, folder)
+    assert logs.end() == (0, "WARNING True True\n" * 2, "")

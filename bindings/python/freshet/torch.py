@@ -1,0 +1,276 @@
+"""PyTorch: modules are published, and servers swap in what came.
+
+    freshet.torch.publish(pub, module, step=step)       # in the training loop
+    served = freshet.torch.attach(module, sub)          # in the server: module(x) answers with the newest version
+"""
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import warnings
+from typing import Any, Dict, Mapping
+
+import numpy as np
+import torch
+
+from ._arrays import dtype_of
+from ._errors import Error, FailedPrecondition, InvalidArgument, Unsupported
+from ._torch_graph import graph
+from .publisher import Publisher
+from .subscriber import Snapshot, Subscriber
+
+__all__ = ["Attached", "attach", "graph", "publish", "tensors", "view"]
+
+_log = logging.getLogger("freshet")
+_TIED = "freshet.tied"  # The tag that says which further names a tensor has.
+# Types that NumPy has only with ml_dtypes: what of the same size both have, and how ml_dtypes and we call them.
+_BITS = {torch.bfloat16: (torch.int16, np.int16, "bfloat16", "bf16"),
+         torch.float8_e4m3fn: (torch.uint8, np.uint8, "float8_e4m3fn", "f8_e4m3"),
+         torch.float8_e5m2: (torch.uint8, np.uint8, "float8_e5m2", "f8_e5m2")}
+_said_not_first = False
+
+
+def _unwrapped(module: torch.nn.Module) -> torch.nn.Module:
+    """The user's module inside of what DDP and torch.compile put around it."""
+    while True:
+        if isinstance(module, torch.nn.parallel.DistributedDataParallel):
+            module = module.module
+        elif hasattr(module, "_orig_mod"):
+            module = module._orig_mod
+        else:
+            return module
+
+
+def _named(module: torch.nn.Module) -> tuple[Dict[str, torch.Tensor], Dict[str, str]]:
+    """A module's tensors by their first name, and the further names of tied ones."""
+    first: Dict[int, str] = {}
+    named: Dict[str, torch.Tensor] = {}
+    tied: Dict[str, str] = {}
+    for name, tensor in _unwrapped(module).state_dict(keep_vars=True).items():
+        if not isinstance(tensor, torch.Tensor):  # What get_extra_state() gave.
+            raise InvalidArgument(f"tensor {name}: {type(tensor).__name__} is no tensor")
+        known = first.setdefault(id(tensor), name)
+        if known == name:
+            named[name] = tensor
+        else:
+            tied[name] = known
+    return named, tied
+
+
+def _to_numpy(name: str, tensor: torch.Tensor) -> np.ndarray:
+    """The tensor's memory as an array, with its strides; a copy where it lies on another device."""
+    tensor = tensor.detach()
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
+        raise InvalidArgument(f"tensor {name}: a {type(tensor).__name__}; gather it first (full_tensor())")
+    if tensor.device.type == "meta":
+        raise InvalidArgument(f"tensor {name}: it is on the device meta, and has no bytes")
+    if tensor.layout is not torch.strided:
+        raise InvalidArgument(f"tensor {name}: its layout is {tensor.layout}; give to_dense()")
+    if tensor.is_complex() or tensor.is_quantized:
+        raise InvalidArgument(f"tensor {name}: dtype {tensor.dtype} is none that a model's tensors may have")
+    if tensor.device.type != "cpu":
+        tensor = tensor.cpu()
+    tensor = tensor.resolve_neg()
+    bits = _BITS.get(tensor.dtype)
+    if bits is not None:
+        return tensor.view(bits[0]).numpy().view(dtype_of(bits[3]))
+    try:
+        return tensor.numpy()
+    except TypeError:
+        raise InvalidArgument(f"tensor {name}: dtype {tensor.dtype} is none that a model's tensors may have") from None
+
+
+def tensors(module: torch.nn.Module) -> Dict[str, np.ndarray]:
+    """A module's parameters and buffers as arrays in their own memory (copies of those on other devices), by the names of
+    `state_dict()`. Tied weights come once, by their first name.
+
+    InvalidArgument names the tensor that is meta, sparse, complex, quantized or sharded."""
+    return {name: _to_numpy(name, tensor) for name, tensor in _named(module)[0].items()}
+
+
+def publish(publisher: Publisher | None, module: torch.nn.Module, *, optimizer: Any = None, **how: Any) -> Any:
+    """Publishes a module's parameters and buffers; `how` is as Publisher.publish() takes it, and so is the answer.
+
+    Under torch.distributed rank 0 publishes. On the others, whose `publisher` may be None, the call does nothing, says so
+    once (logger `freshet`), and answers None. Parameters that FSDP has cut into pieces are gathered first, by all ranks.
+
+    Unsupported: `optimizer`, whose state does not travel yet."""
+    if optimizer is not None:
+        raise Unsupported("publish(optimizer=…): optimizer state does not travel yet; store it in a repository")
+    named, tied = _gathered(module)
+    if _rank() != 0:
+        global _said_not_first
+        if not _said_not_first:
+            _said_not_first = True
+            _log.info("this is rank %d: rank 0 publishes", _rank())
+        return None
+    if publisher is None:
+        raise FailedPrecondition("rank 0 publishes, and has no publisher")
+    arrays = {name: _to_numpy(name, tensor) for name, tensor in named.items()}
+    if tied:
+        how["tags"] = {**(how.get("tags") or {}), _TIED: json.dumps(tied)}
+    return publisher.publish(arrays, **how)
+
+
+def _rank() -> int:
+    distributed = torch.distributed
+    return distributed.get_rank() if distributed.is_available() and distributed.is_initialized() else 0
+
+
+def _gathered(module: torch.nn.Module) -> tuple[Dict[str, torch.Tensor], Dict[str, str]]:
+    named, tied = _named(module)
+    if all(type(tensor.detach()) is torch.Tensor for tensor in named.values()):
+        return named, tied
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+    whole = get_model_state_dict(_unwrapped(module), options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+    if _rank() != 0:
+        return {}, {}
+    return {name: whole[name] for name in named}, tied
+
+
+def _from_numpy(array: np.ndarray) -> torch.Tensor:
+    for dtype, (_, bits, name, _) in _BITS.items():
+        if array.dtype.name == name:
+            return _from_numpy(array.view(bits)).view(dtype)
+    with warnings.catch_warnings():
+        # A tensor does not know that its memory is read-only; what is written there lands in a page of its own.
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return torch.from_numpy(array)
+
+
+def view(snapshot: Mapping[str, np.ndarray]) -> Dict[str, torch.Tensor]:
+    """A snapshot's tensors in the memory where the version lies, for `load_state_dict()` or a forward; tied weights by all
+    their names. Each keeps the version while it lives. They are meant for reading: what is written to one lands in pages
+    of this process's own, which nobody else sees, and which go with the version."""
+    viewed = {name: _from_numpy(array) for name, array in snapshot.items()}
+    if isinstance(snapshot, Snapshot):
+        for name, first in json.loads(snapshot.tags.get(_TIED, "{}")).items():
+            if first in viewed:
+                viewed[name] = viewed[first]
+    return viewed
+
+
+class Attached:
+    """A module that answers with what a subscriber has; see attach(). Call the module as before."""
+
+    def __init__(self, module: torch.nn.Module, subscriber: Subscriber, mode: str) -> None:
+        if mode not in ("swap", "copy"):
+            raise InvalidArgument(f"mode={mode!r}: \"swap\" or \"copy\"")
+        self._module = module
+        self._subscriber = subscriber
+        self._mode = mode
+        self._named, _ = _named(module)
+        if mode == "swap":
+            for name, tensor in self._named.items():
+                if tensor.device.type != "cpu":
+                    raise InvalidArgument(f"tensor {name}: it is on {tensor.device}, where nothing can be swapped in; "
+                                          f"mode=\"copy\" copies to it")
+        self._changed = threading.Condition()
+        self._inside = 0       # Forwards on their way.
+        self._swapping = False
+        self._held: Snapshot | None = None
+        self._refused = 0      # The version that could not be taken.
+        self.version = 0       #: The number of the version that the module has; 0: its own weights.
+        self._depth = threading.local()
+        self._hooks = [module.register_forward_pre_hook(self._before),
+                       module.register_forward_hook(self._after, always_call=True)]
+
+    def _before(self, _module: Any, _inputs: Any) -> None:
+        depth = getattr(self._depth, "value", 0)
+        try:
+            if depth == 0:  # A module that calls itself is still in one forward.
+                self._follow()
+        finally:
+            self._depth.value = depth + 1
+            if depth == 0:
+                with self._changed:
+                    while self._swapping:
+                        self._changed.wait()
+                    self._inside += 1
+
+    def _after(self, _module: Any, _inputs: Any, _output: Any) -> None:
+        self._depth.value -= 1
+        if self._depth.value == 0:
+            with self._changed:
+                self._inside -= 1
+                self._changed.notify_all()
+
+    def _follow(self) -> None:
+        """Before a forward: what cannot be taken is told once, and the module goes on with what it has."""
+        newest = self._subscriber.version
+        if newest in (self.version, self._refused):
+            return
+        try:
+            self.refresh()
+        except Error as error:
+            self._refused = newest
+            _log.warning("the attached module stays at version %d: %s", self.version, error)
+
+    def refresh(self) -> int:
+        """Takes the newest version, if there is a newer one, and says which the module has now. Waits for forwards that
+        are on their way, and lets no other begin meanwhile, so nobody waits for ever. Each forward takes it by itself,
+        and goes on with what it has when that fails; inside of a forward this does nothing.
+
+        FailedPrecondition names the tensor that the model lacks, or has in another shape or type; the module then keeps
+        what it had."""
+        if getattr(self._depth, "value", 0) > 0 or self._subscriber.version == self.version:
+            return self.version
+        with self._changed:
+            while self._swapping:
+                self._changed.wait()
+            if self._subscriber.version in (0, self.version):
+                return self.version
+            self._swapping = True
+            while self._inside > 0:
+                self._changed.wait()
+        try:
+            self._take(self._subscriber.snapshot())
+        finally:
+            with self._changed:
+                self._swapping = False
+                self._changed.notify_all()
+        return self.version
+
+    def _take(self, snapshot: Snapshot) -> None:
+        came = view(snapshot)
+        for name, tensor in self._named.items():
+            one = came.get(name)
+            if one is None:
+                raise FailedPrecondition(f"tensor {name}: {snapshot.model}@{snapshot.version} does not have it")
+            if one.shape != tensor.shape or one.dtype != tensor.dtype:
+                raise FailedPrecondition(
+                    f"tensor {name}: {snapshot.model}@{snapshot.version} has {one.dtype} {tuple(one.shape)}, the module "
+                    f"{tensor.dtype} {tuple(tensor.shape)}")
+        with torch.no_grad():
+            for name, tensor in self._named.items():
+                if self._mode == "copy":
+                    tensor.copy_(came[name])
+                else:
+                    tensor.data = came[name]
+        if self._mode == "swap":
+            self._held = snapshot  # Until the next one: the tensors lie in it.
+        self.version = snapshot.version
+
+    def detach(self) -> None:
+        """The module keeps the weights that it has, in memory of its own, and follows no more."""
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
+        if self._held is not None:
+            with torch.no_grad():
+                for tensor in self._named.values():
+                    tensor.data = tensor.data.clone()
+            self._held = None
+
+
+def attach(module: torch.nn.Module, subscriber: Subscriber, mode: str = "swap") -> Attached:
+    """From now on each forward of `module` answers with the newest version that the subscriber has: all of one forward
+    with one version, also with several threads. Until a first version came the module has its own weights.
+
+    mode   "swap": the parameters become views of the memory where the version lies; nothing is copied.
+           "copy": the bytes are copied into the parameters, whose addresses stay (CUDA graphs, other devices).
+
+    A forward that raised, or a thread that ended inside of one, counts as ended. For servers: a module that trains is
+    not to be attached."""
+    return Attached(module, subscriber, mode)
