@@ -10,6 +10,7 @@
 
 #include "bindings/python/errors.h"
 #include "bindings/python/gil.h"
+#include "bindings/python/graph.h"
 #include "bindings/python/records.h"
 #include "core/format.h"
 
@@ -166,6 +167,7 @@ void bind_pin(nb::module_& module) {
       .def("step", [](const Pin& pin) { return pin.get().manifest().step; })
       .def("metrics", [](const Pin& pin) { return metrics_to_python(pin.get().manifest().metrics); })
       .def("tags", [](const Pin& pin) { return tags_to_python(pin.get().manifest().tags); })
+      .def("graph", [](const Pin& pin) { return Graph{pin.get().manifest().architecture}; })
       .def("stale", [](const Pin& pin) { return pin.get().snapshot().stale(); })
       .def("size", [](const Pin& pin) { return pin.get().manifest().architecture->tensors().size(); })
       .def("find",

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import threading
@@ -57,6 +58,11 @@ class Snapshot(Mapping):
     @property
     def tags(self) -> dict:
         return self._here().tags()
+
+    @property
+    def graph(self) -> dict:
+        """The architecture as a graph file has it (docs/graph-file.md)."""
+        return json.loads(self._here().graph().json())
 
     @property
     def stale(self) -> bool:

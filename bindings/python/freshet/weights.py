@@ -40,9 +40,14 @@ def save_weights(model: str, weights: Mapping[str, Any]) -> int:
     return _opened(_publishers, Publisher, model).publish(weights).version
 
 
+def opened_subscriber(model: str) -> Subscriber:
+    """This process's subscriber of that model, for those who load now and then."""
+    return _opened(_subscribers, Subscriber, model)
+
+
 def load_weights(model: str, timeout: float | None = 10) -> dict:
     """The newest arrays of a model, as copies. Waits so many seconds for a first version, then TimedOut."""
-    subscriber = _opened(_subscribers, Subscriber, model)
+    subscriber = opened_subscriber(model)
     subscriber.wait_for(timeout=timeout)
     with subscriber.snapshot() as snapshot:
         return {name: np.array(array) for name, array in snapshot.items()}

@@ -1,0 +1,187 @@
+"""What a Keras 3 model computes, as a graph file tells it (docs/graph-file.md). The same under all its backends."""
+from __future__ import annotations
+
+import json
+import math
+from typing import Any, Dict, List, Tuple
+
+import keras
+
+from ._errors import InvalidArgument
+
+Ref = List[Any]  # [layer's name, output]
+
+# What does not change the computation's structure.
+_LEFT_OUT = {"name", "trainable", "seed", "batch_shape", "shared_object_id", "build_config", "quantization_config"}
+_DTYPES = {"float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16", "float8_e4m3fn": "f8_e4m3",
+           "float8_e5m2": "f8_e5m2", "int64": "i64", "int32": "i32", "int16": "i16", "int8": "i8", "uint64": "u64",
+           "uint32": "u32", "uint16": "u16", "uint8": "u8", "bool": "bool"}
+
+
+def graph(model: keras.Model) -> Dict[str, Any]:
+    """A model's architecture, as Repository.match() and put() take it: a dictionary. Nested models are taken apart, shared
+    layers stand once; tensors are named as their variables' paths. The key `framework_config` has what
+    freshet.keras.load_model() makes the model of.
+
+    A subclassed model tells nothing of its calls: its layers stand one after the other. The key `traced_by` says which it
+    was: "keras" or "layers". FailedPrecondition: the model was not built yet."""
+    return trace(model)[0]
+
+
+def trace(model: keras.Model) -> Tuple[Dict[str, Any], Dict[str, Any]]:
+    """The graph, and the Keras layers by the graph's names."""
+    builder = _Builder()
+    functional = _functional_of(model)
+    if functional is not None:
+        outputs, traced_by = builder.model(functional, None), "keras"
+    else:
+        outputs, traced_by = builder.one_after_the_other(model), "layers"
+    builder.add_the_rest(model)
+    made = {"freshet_graph": 1, "name": model.name, "layers": builder.layers, "outputs": [output[0] for output in outputs],
+            "traced_by": traced_by}
+    try:
+        made["framework_config"] = model.to_json()
+    except Exception:  # A subclassed model without get_config().
+        pass
+    return made, builder.keras_layers
+
+
+def weights_of(model: keras.Model) -> Dict[str, Any]:
+    """A model's variables by their paths; InvalidArgument where two have one path, which Keras allows."""
+    named: Dict[str, Any] = {}
+    for variable in model.weights:
+        if named.setdefault(variable.path, variable) is not variable:
+            raise InvalidArgument(f"tensor {variable.path}: two variables have this path; name their layers apart")
+    return named
+
+
+def _functional_of(model: Any) -> Any:
+    if isinstance(model, keras.Sequential):
+        return getattr(model, "_functional", None)
+    return model if hasattr(model, "_nodes_by_depth") else None
+
+
+class _Builder:
+    def __init__(self) -> None:
+        self.layers: List[Dict[str, Any]] = []
+        self.keras_layers: Dict[str, Any] = {}
+        self.owned: set = set()
+        self.first_call: Dict[int, str] = {}
+        self.names: set = set()
+
+    def add(self, name: str, kind: str, config: Dict[str, Any], inputs: List[Any], **more: Any) -> str:
+        unique, count = name, 1
+        while unique in self.names:
+            count += 1
+            unique = f"{name}#{count}"
+        self.names.add(unique)
+        self.layers.append({"name": unique, "class": kind, "config": config,
+                            "inputs": [one[0] if one[1] == 0 else one for one in inputs], **more})
+        return unique
+
+    def model(self, functional: Any, inputs: Any, prefix: str = "") -> List[Ref]:
+        """The calls of a functional model; `inputs` are what its inputs are outside of it, None for placeholders."""
+        refs: Dict[int, Ref] = {}
+        for place, tensor in enumerate(functional.inputs):
+            if inputs is not None:
+                refs[id(tensor)] = inputs[place]
+                continue
+            config = {"dtype": _DTYPES.get(str(tensor.dtype), str(tensor.dtype)), "shape": [None, *tensor.shape[1:]]}
+            refs[id(tensor)] = [self.add(prefix + tensor._keras_history.operation.name, "Input", config, []), 0]
+        for depth in sorted(functional._nodes_by_depth, reverse=True):
+            for node in functional._nodes_by_depth[depth]:
+                if node.is_input:
+                    continue
+                given = [refs[id(tensor)] for tensor in node.arguments.keras_tensors]
+                inner = _functional_of(node.operation)
+                if inner is not None:
+                    produced = self.model(inner, given, f"{prefix}{node.operation.name}/")
+                else:
+                    name = self.call(node.operation, given, prefix, _constants_of(node))
+                    produced = [[name, port] for port in range(len(node.outputs))]
+                for tensor, ref in zip(node.outputs, produced):
+                    refs[id(tensor)] = ref
+        return [refs[id(tensor)] for tensor in functional.outputs]
+
+    def call(self, operation: Any, inputs: List[Ref], prefix: str = "", constants: Any = None) -> str:
+        config = _config_of(operation)
+        if constants:
+            config["arguments"] = constants
+        home = type(operation).__module__
+        kind = f"keras.{type(operation).__name__}" if home.startswith("keras.") else \
+            f"{home}.{type(operation).__qualname__}"
+        name = prefix + operation.name
+        if id(operation) in self.first_call:
+            return self.add(name, kind, config, inputs, tensors_of=self.first_call[id(operation)])
+        tensors = {}
+        for variable in getattr(operation, "weights", []):
+            if id(variable) in self.owned:
+                continue
+            self.owned.add(id(variable))
+            local = variable.path.rsplit(operation.name + "/", 1)[-1]
+            tensors[local if local not in tensors else variable.path] = _describe(variable)
+        made = self.add(name, kind, config, inputs, **({"tensors": tensors} if tensors else {}))
+        if tensors:
+            self.first_call[id(operation)] = made
+        self.keras_layers[made] = operation
+        return made
+
+    def one_after_the_other(self, model: keras.Model) -> List[Ref]:
+        last: List[Ref] = []
+        for layer in model._flatten_layers(include_self=False, recursive=True):
+            if not list(layer._flatten_layers(include_self=False, recursive=False)):
+                last = [[self.call(layer, last), 0]]
+        return last
+
+    def add_the_rest(self, model: keras.Model) -> None:
+        """Variables that no call has: a subclassed model's own."""
+        for variable in model.weights:
+            if id(variable) not in self.owned:
+                self.owned.add(id(variable))
+                self.add(variable.path, "Parameter", {}, [], tensors={"value": _describe(variable)})
+
+
+def _describe(variable: Any) -> Dict[str, Any]:
+    dtype = str(variable.dtype)
+    if dtype not in _DTYPES:
+        raise InvalidArgument(f"tensor {variable.path}: dtype {dtype} is none that a model's tensors may have")
+    return {"dtype": _DTYPES[dtype], "shape": list(variable.shape), "key": variable.path, "role": "weight"}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return repr(value)
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) > 2**53:
+        return str(value)
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, keras.KerasTensor):
+        return "<input>"
+    if isinstance(value, (list, tuple)):
+        return [_plain(one) for one in value]
+    if isinstance(value, dict):
+        if value.get("class_name") == "DTypePolicy":
+            return value["config"]["name"]
+        return {str(key): _plain(one) for key, one in value.items() if key not in _LEFT_OUT and key != "registered_name"}
+    try:
+        return _plain(json.loads(json.dumps(keras.saving.serialize_keras_object(value), default=str)))
+    except Exception:
+        return type(value).__name__
+
+
+def _config_of(operation: Any) -> Dict[str, Any]:
+    try:
+        config = operation.get_config()
+    except Exception:  # An operation of keras.ops, or a layer of the user's without one.
+        return {}
+    return {key: _plain(value) for key, value in config.items()
+            if key not in _LEFT_OUT and not key.endswith(("_initializer", "_regularizer", "_constraint"))}
+
+
+def _constants_of(node: Any) -> Any:
+    """What a call was given beside tensors, as `x * 2.0`."""
+    arguments = [_plain(one) for one in node.arguments.args]
+    named = {key: _plain(one) for key, one in node.arguments.kwargs.items() if one is not None}
+    if all(one == "<input>" or (isinstance(one, list) and set(one) == {"<input>"}) for one in arguments) and not named:
+        return None
+    return [arguments, named]

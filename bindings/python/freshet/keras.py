@@ -1,0 +1,297 @@
+"""Keras 3, on TensorFlow, JAX or PyTorch.
+
+    model.fit(x, y, callbacks=[freshet.keras.PublishCallback("digits")])      # the training loop
+    served = freshet.keras.attach(model, sub); served.predict(x)              # the server
+    t = freshet.keras.transfer(model, repo); model.fit(…); t.store("cand-7", quality=0.93)
+"""
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+import uuid
+import warnings
+from typing import Any, Dict, Iterable, List, Mapping
+
+import keras
+import numpy as np
+
+from ._errors import Error, FailedPrecondition, InvalidArgument, NotFound, Unsupported
+from ._keras_graph import graph, trace, weights_of
+from ._version import Version
+from .publisher import Publisher
+from .repository import Match, Repository
+from .scheduler import Scheduler
+from .subscriber import Snapshot, Subscriber
+from .weights import opened_subscriber, save_weights as _save
+
+__all__ = ["Attached", "PublishCallback", "Transfer", "attach", "graph", "load_model", "load_weights", "save_weights",
+           "transfer"]
+
+_log = logging.getLogger("freshet")
+
+
+def _variables_of(model: keras.Model) -> Dict[str, Any]:
+    """By their paths, in the graph's order."""
+    variables = weights_of(model)
+    return {tensor["key"]: variables[tensor["key"]] for layer in trace(model)[0]["layers"]
+            for tensor in layer.get("tensors", {}).values()}
+
+
+def _arrays_of(variables: Mapping[str, Any]) -> Dict[str, np.ndarray]:
+    with warnings.catch_warnings():
+        # Keras reads its variables by a way that NumPy 2 finds old.
+        warnings.filterwarnings("ignore", category=DeprecationWarning, message="__array__ implementation")
+        return {path: np.asarray(keras.ops.convert_to_numpy(variable)) for path, variable in variables.items()}
+
+
+def _counterparts(variables: Mapping[str, Any], came: Mapping[str, np.ndarray]) -> Dict[str, str]:
+    """Which of the tensors that came is which variable. Automatic names count on in a process (dense_3 for dense), so where paths
+    differ the order tells, if each pair has the same last name."""
+    if len(variables) != len(came) or set(variables) == set(came):
+        return {path: path for path in variables}
+    if any(path.rsplit("/", 1)[-1] != name.rsplit("/", 1)[-1] for path, name in zip(variables, came)):
+        return {path: path for path in variables}
+    return dict(zip(variables, came))
+
+
+def _take(model: keras.Model, came: Mapping[str, np.ndarray], source: str, layers: Iterable[str] | None = None) -> None:
+    """Assigns all variables (of those layers), or none: everything is looked at first."""
+    variables = _variables_of(model)
+    stored = _counterparts(variables, came)
+    if layers is not None:
+        chosen: Dict[str, Any] = {}
+        for name in [layers] if isinstance(layers, str) else layers:
+            try:
+                owned = {id(variable) for variable in model.get_layer(name).weights}
+            except ValueError:
+                raise NotFound(f"{model.name} has no layer {name}") from None
+            chosen.update({path: variable for path, variable in variables.items() if id(variable) in owned})
+        variables = chosen
+    for path, variable in variables.items():
+        if stored[path] not in came:
+            raise FailedPrecondition(f"tensor {path}: {source} does not have it")
+        array = came[stored[path]]
+        if tuple(array.shape) != tuple(variable.shape) or array.dtype.name != str(variable.dtype):
+            raise FailedPrecondition(f"tensor {path}: {source} has {array.dtype} {array.shape}, the model {variable.dtype} "
+                                     f"{tuple(variable.shape)}")
+    for path, variable in variables.items():
+        variable.assign(np.array(came[stored[path]]))  # A copy: a backend may keep the memory that it is given.
+
+
+class PublishCallback(keras.callbacks.Callback):
+    """Publishes the model while it trains.
+
+    model      the name under which it is published.
+    every      "epoch", or after so many batches.
+    schedule   "online" and the like (docs/schedules.md): decided batch by batch from the loss, in the place of `every`.
+
+    `.versions` are the numbers that were published, `.blocked` is for how long training stood, in seconds. The publisher
+    stays open after fit(), for servers that come late and for the next fit(), until close(). A version that finds no room
+    (OutOfSpace) is skipped, which is logged. Unsupported: `optimizer=True`, whose state does not travel yet."""
+
+    def __init__(self, model: str, every: str | int = "epoch", schedule: str | None = None, optimizer: bool = False,
+                 **publisher: Any) -> None:
+        super().__init__()
+        if optimizer:
+            raise Unsupported("optimizer=True: optimizer state does not travel yet")
+        if every != "epoch" and (isinstance(every, bool) or not isinstance(every, int) or every < 1):
+            raise InvalidArgument(f"every={every!r}: \"epoch\", or a number of batches")
+        self._name = model
+        self._every = every
+        self._options = publisher
+        self._scheduler = Scheduler(schedule) if schedule is not None else None
+        self._publisher: Publisher | None = None
+        self._step = 0
+        self.versions: List[int] = []
+        self.blocked = 0.0
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        self._open()
+
+    def _open(self) -> None:
+        if self._publisher is None and self.model.built:
+            self._publisher = Publisher(self._name, graph=graph(self.model), **self._options)
+            self._order = list(_variables_of(self.model))
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self._step += 1
+        loss = float((logs or {}).get("loss", float("nan")))
+        if self._scheduler is not None:
+            if self._scheduler.observe(self._step, loss):
+                self._publish(logs)
+        elif self._every != "epoch" and self._step % self._every == 0:
+            self._publish(logs)
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        if self._every == "epoch" and self._scheduler is None:
+            self._publish(logs)
+
+    def _publish(self, logs: Any) -> None:
+        self._open()  # A model that has no shapes before its first batch.
+        begin = time.perf_counter()
+        metrics = {key: float(value) for key, value in (logs or {}).items()}
+        # Asked for anew: under JAX they have no values while it trains, until the model is asked for its weights.
+        variables = weights_of(self.model)
+        arrays = _arrays_of({path: variables[path] for path in self._order})
+        try:
+            receipt = self._publisher.publish(arrays, step=self._step, metrics=metrics)
+        except Error as error:
+            if error.code != "out_of_space":
+                raise
+            _log.warning("%s at step %d was not published: %s", self._name, self._step, error)
+            return
+        finally:
+            self.blocked += time.perf_counter() - begin
+        self.versions.append(receipt.version)
+        if self._scheduler is not None:
+            self._scheduler.published(time.perf_counter() - begin)
+
+    def close(self) -> None:
+        """Ends the publisher; servers keep what they have."""
+        if self._publisher is not None:
+            self._publisher.close()
+
+
+def save_weights(model: keras.Model, name: str) -> int:
+    """Publishes a model's weights under a name, in the place of `model.save_weights(file)`; which version they are."""
+    return _save(name, _arrays_of(_variables_of(model)))
+
+
+def load_weights(model: keras.Model, name: str, layers: Iterable[str] | None = None, timeout: float | None = 10) -> int:
+    """Loads the newest published weights, of all layers or of those named: all, or, with FailedPrecondition naming the
+    tensor that does not fit, none. Waits so many seconds for a first version. Which version they were."""
+    subscriber = opened_subscriber(name)
+    subscriber.wait_for(timeout=timeout)
+    with subscriber.snapshot() as snapshot:
+        _take(model, snapshot, f"{name}@{snapshot.version}", layers)
+        return snapshot.version
+
+
+def load_model(name: str, repository: Repository | None = None, *, safe_mode: bool = True,
+               timeout: float | None = 10) -> keras.Model:
+    """Makes a model from the config that was published or stored with it, and loads its weights.
+
+    name         a published model's; with `repository` a stored version's: "m", "m@3".
+    safe_mode    refuses configs with code of their own (Lambda layers), as Keras does.
+
+    FailedPrecondition: there is no config with it (it was published without freshet.keras)."""
+    if repository is not None:
+        told, weights, source = repository.graph(name), repository.get(name), name
+        return _made_of(told, weights, source, safe_mode)
+    subscriber = opened_subscriber(name)
+    subscriber.wait_for(timeout=timeout)
+    with subscriber.snapshot() as snapshot:
+        return _made_of(snapshot.graph, snapshot, f"{name}@{snapshot.version}", safe_mode)
+
+
+def _made_of(told: Mapping[str, Any], weights: Mapping[str, np.ndarray], source: str, safe_mode: bool) -> keras.Model:
+    config = told.get("framework_config")
+    if not config:
+        raise FailedPrecondition(f"{source} has no Keras config with it; make the model, and load_weights() into it")
+    try:
+        model = keras.saving.deserialize_keras_object(json.loads(config), safe_mode=safe_mode)
+    except Exception as error:  # Whatever Keras says of a config.
+        raise InvalidArgument(f"{source}: Keras makes no model of its config: {error}") from error
+    if not isinstance(model, keras.Model):
+        raise InvalidArgument(f"{source}: its config is of a {type(model).__name__}, and no model")
+    _take(model, weights, source)
+    return model
+
+
+class Attached:
+    """A model that follows a subscriber; see attach()."""
+
+    def __init__(self, model: keras.Model, subscriber: Subscriber) -> None:
+        self._model = model
+        self._subscriber = subscriber
+        self._lock = threading.RLock()
+        self._refused = 0
+        self.version = 0  #: The number of the version that the model has; 0: its own weights.
+
+    def refresh(self) -> int:
+        """Copies in the newest version, if there is a newer one, and says which the model has. Waits for a prediction that
+        is on its way. FailedPrecondition names the tensor that does not fit; the model then keeps what it had."""
+        with self._lock:
+            if self._subscriber.version not in (0, self.version):
+                with self._subscriber.snapshot() as snapshot:
+                    _take(self._model, snapshot, f"{snapshot.model}@{snapshot.version}")
+                    self.version = snapshot.version
+            return self.version
+
+    def _follow(self) -> None:
+        newest = self._subscriber.version
+        if newest in (self.version, self._refused):
+            return
+        try:
+            self.refresh()
+        except Error as error:
+            self._refused = newest
+            _log.warning("the attached model stays at version %d: %s", self.version, error)
+
+    def predict(self, *inputs: Any, **how: Any) -> Any:
+        """model.predict() with the newest version, all of it with one."""
+        with self._lock:
+            self._follow()
+            return self._model.predict(*inputs, **how)
+
+    def __call__(self, *inputs: Any, **how: Any) -> Any:
+        """The model called with the newest version."""
+        with self._lock:
+            self._follow()
+            return self._model(*inputs, **how)
+
+
+def attach(model: keras.Model, subscriber: Subscriber) -> Attached:
+    """Answers predictions with the newest version that the subscriber has: one prediction, one version, one at a time.
+    A version that does not fit is logged once, and the model keeps what it had."""
+    return Attached(model, subscriber)
+
+
+class Transfer:
+    """What transfer() found: `.match` (None: nothing to transfer from) and `.frozen`, the names of the layers that were
+    loaded and frozen."""
+
+    def __init__(self, model: keras.Model, repository: Repository) -> None:
+        self._model = model
+        self._repository = repository
+        self._graph, layers = trace(model)
+        self._holder = f"transfer {uuid.uuid4()}"
+        self.match: Match | None = repository.match(self._graph, pin=self._holder)
+        self.frozen: List[str] = []
+        if self.match is None:
+            return
+        came = repository.get(self.match.version, tensors=self.match.tensors) if self.match.tensors else {}
+        variables = weights_of(model)
+        for path, array in came.items():
+            variables[path].assign(array)
+        taken = {id(variables[path]) for path in came}
+        for name in self.match.layers:
+            layer = layers.get(name)
+            owned = getattr(layer, "weights", [])  # An operation of keras.ops has none.
+            if owned and all(id(variable) in taken for variable in owned):
+                layer.trainable = False
+                self.frozen.append(layer.name)
+
+    def store(self, name: str, quality: float | None = None, **more: Any) -> Version:
+        """Stores the trained model as a child of what it was transferred from; tensors that did not change are inherited.
+        `more` is as Repository.put() takes it."""
+        ancestor = self.match.version if self.match is not None else None
+        version = self._repository.put(name, _arrays_of(_variables_of(self._model)), graph=self._graph, ancestor=ancestor,
+                                       quality=quality, **more)
+        self.close()
+        return version
+
+    def close(self) -> None:
+        """Lets go of the ancestor, which cannot be retired until then (or until two minutes after the repository object
+        is gone). store() does it."""
+        if self._holder and self.match is not None:
+            self._repository.unpin(self.match.version, self._holder)
+        self._holder = ""
+
+
+def transfer(model: keras.Model, repository: Repository) -> Transfer:
+    """Finds the stored model that shares the longest prefix of layers with this one, loads these layers, and freezes them.
+    Compile the model afterwards; then fit() trains the rest."""
+    return Transfer(model, repository)

@@ -1,0 +1,201 @@
+"""Keras: published while it trains, loaded, attached, transferred; one graph under all backends."""
+import os
+
+os.environ.setdefault("KERAS_BACKEND", "jax")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import numpy as np
+import pytest
+
+keras = pytest.importorskip("keras", minversion="3")
+pytest.importorskip(os.environ["KERAS_BACKEND"])
+
+import freshet
+import freshet.keras as fk
+from conftest import PATIENCE
+
+X = np.random.default_rng(0).normal(size=(64, 4)).astype(np.float32)
+Y = (X.sum(axis=1, keepdims=True) > 0).astype(np.float32)
+
+
+def small(units=3, out=1):
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(units, activation="relu", name="a"),
+                              keras.layers.BatchNormalization(name="norm"), keras.layers.Dense(out, name="b")])
+    model.compile(optimizer="sgd", loss="mse")
+    return model
+
+
+def nested():
+    a, b = keras.Input((4,), name="left"), keras.Input((4,), name="right")
+    shared = keras.layers.Dense(3, name="shared")
+    inner = keras.Sequential([keras.layers.Dense(3, activation="tanh", name="in1"), keras.layers.Dropout(0.1, name="drop")],
+                             name="inner")
+    x = keras.layers.Add(name="sum")([shared(a), shared(b)])
+    return keras.Model([a, b], [keras.layers.Dense(1, name="one")(inner(x) * 2.0), keras.layers.Dense(2, name="two")(x)],
+                       name="nested")
+
+
+def equal(model, other):
+    return all(np.array_equal(keras.ops.convert_to_numpy(mine), keras.ops.convert_to_numpy(theirs))
+               for mine, theirs in zip(model.weights, other.weights))
+
+
+@pytest.mark.parametrize("how, count", [({}, 3), ({"every": 2}, 6), ({"every": 5}, 2)])
+def test_the_callback_publishes(how, count):
+    model = small()
+    callback = fk.PublishCallback("k", **how)
+    with freshet.Subscriber("k") as subscriber:
+        model.fit(X, Y, batch_size=16, epochs=3, verbose=0, callbacks=[callback])
+        assert callback.versions == list(range(1, count + 1)) and callback.blocked > 0
+        subscriber.wait_for(count, PATIENCE)
+        snapshot = subscriber.snapshot()
+        assert snapshot.step == {3: 12, 6: 12, 2: 10}[count] and "loss" in snapshot.metrics
+        if count != 2:
+            for variable in model.weights:
+                np.testing.assert_array_equal(snapshot[variable.path], keras.ops.convert_to_numpy(variable))
+    callback.close()
+
+
+def test_the_callback_follows_a_schedule_and_says_what_is_wrong():
+    callback = fk.PublishCallback("k", schedule="every:3")
+    small().fit(X, Y, batch_size=16, epochs=3, verbose=0, callbacks=[callback])
+    assert callback.versions == [1, 2, 3, 4]
+    callback.close()
+    for wrong in (0, "batch", True, 1.5):
+        with pytest.raises(freshet.InvalidArgument, match="every"):
+            fk.PublishCallback("k", every=wrong)
+    with pytest.raises(freshet.Unsupported, match="optimizer"):
+        fk.PublishCallback("k", optimizer=True)
+
+
+def test_weights_are_saved_and_loaded_all_or_none():
+    model = small()
+    assert fk.save_weights(model, "w") == 1
+    other = small()
+    assert fk.load_weights(other, "w") == 1 and equal(model, other)
+    third = small()
+    before = [keras.ops.convert_to_numpy(variable).copy() for variable in third.weights]
+    fk.load_weights(third, "w", layers=["a"])
+    assert np.array_equal(keras.ops.convert_to_numpy(third.weights[0]), keras.ops.convert_to_numpy(model.weights[0]))
+    assert np.array_equal(keras.ops.convert_to_numpy(third.weights[-2]), before[-2])
+    with pytest.raises(freshet.NotFound, match="no layer c"):
+        fk.load_weights(third, "w", layers=["c"])
+    misfit = small(out=2)
+    before = [keras.ops.convert_to_numpy(variable).copy() for variable in misfit.weights]
+    with pytest.raises(freshet.FailedPrecondition, match="tensor .*b/kernel"):
+        fk.load_weights(misfit, "w")
+    assert all(np.array_equal(keras.ops.convert_to_numpy(now), then) for now, then in zip(misfit.weights, before))
+
+
+def test_a_model_is_made_of_what_was_published_or_stored(folder):
+    model = nested()
+    with freshet.Publisher("net", graph=fk.graph(model)) as publisher:
+        publisher.publish({variable.path: keras.ops.convert_to_numpy(variable) for variable in model.weights})
+        made = fk.load_model("net")
+        assert made.name == "nested" and equal(made, model)
+        inputs = [X[:5], X[5:10]]
+        for one, other in zip(made.predict(inputs, verbose=0), model.predict(inputs, verbose=0)):
+            np.testing.assert_array_equal(one, other)
+    with freshet.Repository(folder + "/runs") as repository:
+        version = fk.transfer(model, repository).store("net")
+        assert equal(fk.load_model(version, repository), model)
+        plain = repository.put("plain", {"w": np.ones(3, np.float32)})
+        with pytest.raises(freshet.FailedPrecondition, match="no Keras config"):
+            fk.load_model(plain, repository)
+
+
+def test_a_config_with_code_is_refused_in_safe_mode(folder):
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Lambda(lambda x: x + 1), keras.layers.Dense(1)])
+    with freshet.Repository(folder + "/runs") as repository:
+        version = fk.transfer(model, repository).store("code")
+        with pytest.raises(freshet.InvalidArgument, match="(?i)lambda"):
+            fk.load_model(version, repository)
+
+
+def test_an_attached_model_follows(caplog):
+    trained, served = small(), small()
+    with freshet.Publisher("f") as publisher, freshet.Subscriber("f") as subscriber:
+        attached = fk.attach(served, subscriber)
+        own = served.predict(X, verbose=0)
+        np.testing.assert_array_equal(attached.predict(X, verbose=0), own)
+        for _ in range(2):
+            trained.fit(X, Y, verbose=0)
+            receipt = publisher.publish({variable.path: keras.ops.convert_to_numpy(variable) for variable in trained.weights})
+            subscriber.wait_for(receipt.version, PATIENCE)
+            np.testing.assert_array_equal(attached.predict(X, verbose=0), trained.predict(X, verbose=0))
+            assert attached.version == receipt.version
+        misfit = fk.attach(small(units=7), subscriber)
+        for _ in range(2):
+            misfit(X)
+        assert sum("stays at version 0" in record.getMessage() for record in caplog.records) == 1
+        with pytest.raises(freshet.FailedPrecondition, match="tensor .*kernel"):
+            misfit.refresh()
+
+
+def test_a_transfer_loads_and_freezes_the_common_prefix(folder):
+    with freshet.Repository(folder + "/runs") as repository:
+        first = fk.transfer(small(), repository)
+        assert first.match is None and first.frozen == []
+        parent = small()
+        base = fk.transfer(parent, repository)
+        parent.fit(X, Y, verbose=0)
+        version = base.store("base", quality=0.5)
+        child = small(out=2)
+        moved = fk.transfer(child, repository)
+        assert moved.match.version == version and moved.frozen == ["a", "norm"]
+        assert repository.pins(version) != []
+        assert np.array_equal(keras.ops.convert_to_numpy(child.weights[0]), keras.ops.convert_to_numpy(parent.weights[0]))
+        child.compile(optimizer="sgd", loss="mse")
+        child.fit(X, np.hstack([Y, Y]), verbose=0)
+        stored = moved.store("child", quality=0.9)
+        row = repository.lineage(stored)[0]
+        assert row.ancestor == version and row.inherited_bytes > 0 and repository.pins(version) == []
+
+
+class Own(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.dense = keras.layers.Dense(2)
+        self.scale = self.add_weight(shape=(2,), name="scale")
+
+    def call(self, x):
+        return self.dense(x) * self.scale
+
+
+@pytest.mark.parametrize("make, traced_by", [(small, "keras"), (nested, "keras"), (Own, "layers")])
+def test_a_graph_has_every_tensor_once(folder, make, traced_by):
+    model = make()
+    if make is Own:
+        model(X)
+    graph = fk.graph(model)
+    keys = [tensor["key"] for layer in graph["layers"] for tensor in layer.get("tensors", {}).values()]
+    assert graph["traced_by"] == traced_by and sorted(keys) == sorted(variable.path for variable in model.weights)
+    with freshet.Repository(folder + "/runs") as repository:
+        fk.transfer(model, repository).store("m")
+        assert fk.transfer(model, repository).match.lcp_layers > 0
+
+
+PRINT_GRAPH = """
+    import json, os, sys
+    os.environ["KERAS_BACKEND"] = sys.argv[1]
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+    import keras, freshet, freshet.keras as fk
+    sys.path.insert(0, sys.argv[2])
+    os.environ.setdefault("KERAS_BACKEND", sys.argv[1])
+    import test_keras
+    graph = fk.graph(test_keras.nested())
+    graph.pop("framework_config")
+    print(json.dumps(graph, sort_keys=True))
+"""
+
+
+def test_one_model_has_one_graph_under_all_backends(program):
+    graphs = {}
+    for backend in ("tensorflow", "jax", "torch"):
+        try:
+            __import__(backend)
+        except ImportError:
+            continue
+        graphs[backend] = program(PRINT_GRAPH, backend, os.path.dirname(__file__)).line()
+    assert len(graphs) >= 2 or pytest.skip("only one backend is there")
+    assert len(set(graphs.values())) == 1, graphs
