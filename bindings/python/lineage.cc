@@ -124,6 +124,19 @@ nb::dict retire(const RepositoryHandle& self, const std::string& version, double
   }
 }
 
+nb::dict aliases(const RepositoryHandle& self, const std::string& model) {
+  nb::dict answer;
+  for (const Alias& alias : self.ask([&](Repository& place) { return place.aliases(model); })) {
+    answer[alias.name.c_str()] = alias.number;
+  }
+  return answer;
+}
+
+void set_alias(const RepositoryHandle& self, const std::string& model, const std::string& alias, VersionNumber number,
+               std::optional<VersionNumber> expected) {
+  self.ask([&](Repository& place) { return place.set_alias(model, alias, expected, number); });
+}
+
 nb::dict gc(const RepositoryHandle& self, bool dry_run) {
   const GcReport report = self.ask([&](Repository& place) { return place.gc({.dry_run = dry_run}, {}); });
   nb::list notes;
@@ -138,6 +151,8 @@ nb::dict gc(const RepositoryHandle& self, bool dry_run) {
 }  // namespace
 
 void bind_lineage(nb::class_<RepositoryHandle>& repository) {
+  repository.def("aliases", &aliases, nb::arg("model"))
+      .def("set_alias", &set_alias, nb::arg("model"), nb::arg("alias"), nb::arg("number"), nb::arg("expected").none());
   repository
       .def("lineage",
            [](const RepositoryHandle& self, const std::string& version) {

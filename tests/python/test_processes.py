@@ -313,3 +313,41 @@ def test_what_the_library_logs_comes_to_logging_also_after_a_fork(program, folde
         assert os.waitpid(child, 0)[1] == 0
     """, folder)
     assert logs.end() == (0, "WARNING True True\n" * 2, "")
+
+
+def test_ctrl_c_while_the_logs_thread_starts(program, folder):
+    logs = program("""
+        import logging, queue, sys, threading
+        lines = queue.Queue()
+        class Handler(logging.Handler):
+            def emit(self, record):
+                lines.put(record)
+        logging.getLogger("freshet").addHandler(Handler())
+        import freshet
+        start = threading.Thread.start
+        def interrupted(thread):
+            threading.Thread.start = start
+            raise KeyboardInterrupt
+        threading.Thread.start = interrupted
+        try:
+            freshet.Subscriber("m")
+        except KeyboardInterrupt:
+            print("interrupted")
+        with freshet.Subscriber("m", directory=f"redis+unix://{sys.argv[1]}/away"):
+            print("away" in lines.get(timeout=60).getMessage())
+    """, folder)
+    assert logs.end() == (0, "interrupted\nTrue\n", "")
+
+
+def test_ctrl_c_while_the_logs_thread_starts_and_nothing_else_is_opened(program):
+    ended = program("""
+        import threading, freshet
+        def interrupted(thread):
+            raise KeyboardInterrupt
+        threading.Thread.start = interrupted
+        try:
+            freshet.Subscriber("m")
+        except KeyboardInterrupt:
+            print("interrupted")
+    """)
+    assert ended.end() == (0, "interrupted\n", "")

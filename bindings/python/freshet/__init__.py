@@ -8,7 +8,7 @@
             print(s.version, s["w"].shape, s.metrics["loss"])
     repo = freshet.Repository("runs/")                          # where versions rest
 
-docs/python.md has the whole of it.
+docs/python/README.md has the whole of it.
 """
 from ._errors import (AlreadyExists, Cancelled, Corrupt, Error, FailedPrecondition, InvalidArgument, IoError, NotFound,
                       OutOfSpace, TimedOut, Unavailable, Unsupported)

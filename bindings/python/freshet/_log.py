@@ -11,6 +11,7 @@ from . import _core
 _log = logging.getLogger("freshet")
 _thread: Optional[threading.Thread] = None
 _lock = threading.Lock()
+_ended = False
 
 
 def _tell() -> None:
@@ -28,10 +29,10 @@ def _tell() -> None:
 
 
 def begin() -> None:
-    """Called by whatever opens something; the first time it starts the thread."""
+    """Called by whatever opens something; the first time it starts the thread, which Ctrl-C may end before it runs."""
     global _thread
     with _lock:
-        if _thread is None:
+        if not _ended and (_thread is None or not _thread.is_alive()):
             _core.log_begin()
             _thread = threading.Thread(target=_tell, name="freshet log", daemon=True)
             _thread.start()
@@ -39,10 +40,13 @@ def begin() -> None:
 
 def end() -> None:
     """When the program ends: what waits is logged, and later lines go to stderr."""
+    global _ended
+    _ended = True
     thread = _thread
     if thread is not None:
         _core.log_end()
-        thread.join(1)
+        if thread.is_alive():
+            thread.join(1)
 
 
 def _in_child() -> None:

@@ -10,7 +10,6 @@ import json
 import logging
 import threading
 import time
-import uuid
 import warnings
 from typing import Any, Dict, Iterable, List, Mapping
 
@@ -19,9 +18,9 @@ import numpy as np
 
 from ._errors import Error, FailedPrecondition, InvalidArgument, NotFound, Unsupported
 from ._keras_graph import graph, trace, weights_of
-from ._version import Version
+from ._transfer import Transfer
 from .publisher import Publisher
-from .repository import Match, Repository
+from .repository import Repository
 from .scheduler import Scheduler
 from .subscriber import Snapshot, Subscriber
 from .weights import opened_subscriber, save_weights as _save
@@ -249,49 +248,23 @@ def attach(model: keras.Model, subscriber: Subscriber) -> Attached:
     return Attached(model, subscriber)
 
 
-class Transfer:
-    """What transfer() found: `.match` (None: nothing to transfer from) and `.frozen`, the names of the layers that were
-    loaded and frozen."""
+def transfer(model: keras.Model, repository: Repository, **query: Any) -> Transfer:
+    """Finds the stored model that shares the longest prefix of layers with this one, loads these layers, and freezes them.
+    Compile the model afterwards; then fit() trains the rest. `query` is as Repository.match() takes it."""
+    told, layers = trace(model)
 
-    def __init__(self, model: keras.Model, repository: Repository) -> None:
-        self._model = model
-        self._repository = repository
-        self._graph, layers = trace(model)
-        self._holder = f"transfer {uuid.uuid4()}"
-        self.match: Match | None = repository.match(self._graph, pin=self._holder)
-        self.frozen: List[str] = []
-        if self.match is None:
-            return
-        came = repository.get(self.match.version, tensors=self.match.tensors) if self.match.tensors else {}
+    def load(came: Mapping[str, np.ndarray], shared: Iterable[str]) -> List[str]:
         variables = weights_of(model)
         for path, array in came.items():
             variables[path].assign(array)
         taken = {id(variables[path]) for path in came}
-        for name in self.match.layers:
+        frozen = []
+        for name in shared:
             layer = layers.get(name)
             owned = getattr(layer, "weights", [])  # An operation of keras.ops has none.
             if owned and all(id(variable) in taken for variable in owned):
                 layer.trainable = False
-                self.frozen.append(layer.name)
+                frozen.append(layer.name)
+        return frozen
 
-    def store(self, name: str, quality: float | None = None, **more: Any) -> Version:
-        """Stores the trained model as a child of what it was transferred from; tensors that did not change are inherited.
-        `more` is as Repository.put() takes it."""
-        ancestor = self.match.version if self.match is not None else None
-        version = self._repository.put(name, _arrays_of(_variables_of(self._model)), graph=self._graph, ancestor=ancestor,
-                                       quality=quality, **more)
-        self.close()
-        return version
-
-    def close(self) -> None:
-        """Lets go of the ancestor, which cannot be retired until then (or until two minutes after the repository object
-        is gone). store() does it."""
-        if self._holder and self.match is not None:
-            self._repository.unpin(self.match.version, self._holder)
-        self._holder = ""
-
-
-def transfer(model: keras.Model, repository: Repository) -> Transfer:
-    """Finds the stored model that shares the longest prefix of layers with this one, loads these layers, and freezes them.
-    Compile the model afterwards; then fit() trains the rest."""
-    return Transfer(model, repository)
+    return Transfer(repository, told, load, lambda: _arrays_of(_variables_of(model)), **query)

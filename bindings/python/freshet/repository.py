@@ -262,6 +262,25 @@ class Repository(Handle):
         """Who pins it."""
         return self._core.pins(version)
 
+    def aliases(self, model: str) -> dict:
+        """Which version each of a model's aliases means, as a number."""
+        return self._core.aliases(model)
+
+    def set_alias(self, model: str, alias: str, version: int, *, expected: int | None = None) -> None:
+        """From now on "MODEL@ALIAS" is that version, which cannot be retired meanwhile; 0 takes the alias away.
+
+        expected   what it has to mean until now (0: nothing), for several who may move it at once; else
+                   FailedPrecondition says what it means, and nothing changes. None: whatever it means."""
+        self._core.set_alias(model, alias, version, expected)
+
+    def quality(self, version: str) -> float | None:
+        """What a version was said to be worth; None: nothing was said."""
+        return self._core.record(version).quality()
+
+    def tags(self, version: str) -> dict:
+        """What was said of a version when it was put, as texts."""
+        return self._core.record(version).tags()
+
     def retire(self, version: str, wait: float = 0) -> Retired:
         """Takes a version out of the repository; its line in the lineage stays. Waits so many seconds for those who pin
         it, then FailedPrecondition names them. Its bytes go with the next gc(), if no other version names them."""

@@ -9,7 +9,7 @@ import json
 import logging
 import threading
 import warnings
-from typing import Any, Dict, Mapping
+from typing import Any, Dict, Iterable, List, Mapping
 
 import numpy as np
 import torch
@@ -17,10 +17,13 @@ import torch
 from ._arrays import dtype_of
 from ._errors import Error, FailedPrecondition, InvalidArgument, Unsupported
 from ._torch_graph import graph
+from ._transfer import Transfer
 from .publisher import Publisher
+from .repository import Repository
 from .subscriber import Snapshot, Subscriber
 
-__all__ = ["Attached", "attach", "graph", "publish", "tensors", "view"]
+__all__ = ["Attached", "StorageReader", "StorageWriter", "Transfer", "attach", "graph", "publish",
+           "retire_checkpoint", "tensors", "transfer", "view"]
 
 _log = logging.getLogger("freshet")
 _TIED = "freshet.tied"  # The tag that says which further names a tensor has.
@@ -274,3 +277,31 @@ def attach(module: torch.nn.Module, subscriber: Subscriber, mode: str = "swap") 
     A forward that raised, or a thread that ended inside of one, counts as ended. For servers: a module that trains is
     not to be attached."""
     return Attached(module, subscriber, mode)
+
+
+def transfer(module: torch.nn.Module, repository: Repository, example: Any = None, **query: Any) -> Transfer:
+    """Finds the stored model that shares the longest prefix of layers with this one, and copies its tensors in; parameters
+    that came no longer require gradients. A batch norm that came still counts along in train(), as PyTorch has it.
+
+    example   as graph() takes it.
+    query     as Repository.match() takes it."""
+
+    def load(came: Mapping[str, np.ndarray], shared: Iterable[str]) -> List[str]:
+        named, _ = _named(module)
+        with torch.no_grad():
+            for name, array in came.items():
+                named[name].copy_(_from_numpy(array))
+                if isinstance(named[name], torch.nn.Parameter):
+                    named[name].requires_grad_(False)
+        frozen = {name.rpartition(".")[0] or name for name in came if isinstance(named[name], torch.nn.Parameter)}
+        return [name for name in shared if name in frozen]
+
+    return Transfer(repository, graph(module, example), load, lambda: tensors(module), **query)
+
+
+def __getattr__(name: str) -> Any:
+    """PyTorch's checkpoints, of which some builds have nothing."""
+    if name in ("StorageReader", "StorageWriter", "retire_checkpoint"):
+        from . import _torch_storage
+        return getattr(_torch_storage, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,208 @@
+"""DeepHyper: candidates of a search learn from each other through a repository.
+
+    def run(job):
+        model = build(job.parameters)
+        with freshet.deephyper.evaluate(job, model, "runs/") as e:
+            e.objective = train(model)
+        return e.result
+    search = freshet.deephyper.retire_on_eviction(RegularizedEvolution(problem), "runs/")
+"""
+from __future__ import annotations
+
+import collections
+import json
+import logging
+import math
+import os
+import threading
+import time
+from typing import Any, Deque, Dict, List, Tuple
+
+from ._errors import Error, FailedPrecondition, InvalidArgument, NotFound
+from ._transfer import Transfer
+from ._version import Version
+from .repository import Repository
+
+__all__ = ["Evaluation", "evaluate", "retire_on_eviction"]
+
+_log = logging.getLogger("freshet")
+_opening = threading.Lock()
+_opened: Dict[Tuple[int, str], Repository] = {}
+
+
+def _repository_at(place: Any) -> Repository:
+    """One object for all candidates of a process; a forked worker has its own."""
+    if isinstance(place, Repository):
+        return place
+    key = (os.getpid(), os.path.abspath(place) if "://" not in str(place) else str(place))
+    with _opening:
+        if key not in _opened or _opened[key].closed:
+            _opened[key] = Repository(place)
+        return _opened[key]
+
+
+def _transfer(model: Any, repository: Repository) -> Transfer:
+    kinds = {kind.__module__.split(".")[0] for kind in type(model).__mro__}
+    if "keras" in kinds:  # First: under its PyTorch backend a Keras model is a module, too.
+        from . import keras
+        return keras.transfer(model, repository)
+    if "torch" in kinds:
+        from . import torch
+        return torch.transfer(model, repository)
+    raise InvalidArgument(f"model: a {type(model).__name__} is neither a Keras model nor a PyTorch module")
+
+
+class Evaluation:
+    """One candidate; see evaluate(). Set `.objective` inside of its `with`; `.result` is for DeepHyper. `.match` and
+    `.frozen` say what was transferred."""
+
+    def __init__(self, job: Any, model: Any, place: Any, name: str) -> None:
+        self._repository = _repository_at(place)
+        self._name = name
+        self._job = str(getattr(job, "id", ""))
+        self._model = model
+        self.objective: Any = None
+        self._metadata: Dict[str, Any] = {"model": None, "parent": None, "lcp_layers": 0, "lcp_bytes": 0,
+                                          "transfer_s": 0.0, "store_s": 0.0}
+
+    def __enter__(self) -> "Evaluation":
+        begin = time.perf_counter()
+        self._transferred = _transfer(self._model, self._repository)
+        self.match = self._transferred.match
+        self.frozen = self._transferred.frozen
+        if self.match is not None:
+            self._metadata.update(parent=str(self.match.version), lcp_layers=self.match.lcp_layers,
+                                  lcp_bytes=self.match.lcp_bytes)
+        self._metadata["transfer_s"] = time.perf_counter() - begin
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        try:
+            if kind is not None:
+                return
+            if self.objective is None:
+                raise InvalidArgument("objective: set it before the evaluation's `with` ends")
+            if isinstance(self.objective, float) and not math.isfinite(self.objective):
+                self.objective = "F_objective_not_finite"
+            if isinstance(self.objective, str):  # DeepHyper's word for a failure, which is no member of the population.
+                return
+            self._store()
+        finally:
+            self._transferred.close()
+
+    def _store(self) -> None:
+        begin = time.perf_counter()
+        several = isinstance(self.objective, (tuple, list))
+        quality = None if several else float(self.objective)
+        version = self._transferred.store(self._name, quality, tags={"job": self._job} if self._job else None)
+        if quality is not None:
+            _keep_best(self._repository, version, quality)
+        self._metadata.update(model=str(version), store_s=time.perf_counter() - begin)
+
+    @property
+    def result(self) -> Dict[str, Any]:
+        """What the run function returns: the objective, and the metadata that become columns `m:model` (the stored version; None
+        for a failure), `m:parent`, `m:lcp_layers`, `m:lcp_bytes`, `m:transfer_s`, `m:store_s`."""
+        if self.objective is None:
+            raise FailedPrecondition("result: the evaluation has no objective yet")
+        return {"objective": self.objective, "metadata": dict(self._metadata)}
+
+
+def _keep_best(repository: Repository, version: Version, quality: float) -> None:
+    """The alias `best` moves by compare-and-swap, so of several workers the best one stays."""
+    while True:
+        best = repository.aliases(version.model).get("best", 0)
+        if best:
+            try:
+                known = repository.quality(f"{version.model}@{best}")
+            except NotFound:
+                continue  # It was moved and retired meanwhile.
+            if known is not None and known >= quality:
+                return
+        try:
+            repository.set_alias(version.model, "best", version.number, expected=best)
+            return
+        except FailedPrecondition:
+            continue  # Another worker moved it meanwhile.
+
+
+def evaluate(job: Any, model: Any, repository: Any, name: str = "search") -> Evaluation:
+    """A candidate of a search, for `with`: at its begin the stored model that shares the longest prefix of layers is found and pinned, and
+    these layers are loaded and frozen; at its end the candidate is stored as its child, and the pin goes. A block that raises
+    stores nothing.
+
+    job          as DeepHyper gives it to the run function.
+    model        a Keras model that is not compiled yet, or a PyTorch module.
+    repository   its place, or a Repository. A process opens it once.
+    name         candidates are versions of this model; `NAME@best` is the one with the largest objective so far.
+
+    An objective that is a text ("F…", DeepHyper's failures) or not finite stores nothing. One with several values is
+    stored without a quality, and moves no alias."""
+    return Evaluation(job, model, repository, name)
+
+
+class _Retirer:
+    """Follows a search's population: what drops out of it is retired."""
+
+    def __init__(self, search: Any, place: Any) -> None:
+        if not isinstance(getattr(search, "_population", None), collections.deque):
+            raise InvalidArgument(f"search: a {type(search).__name__} has no population that drops members; "
+                                  f"RegularizedEvolution has")
+        self._search = search
+        self._place = place
+        self._stored: Dict[str, Deque[str]] = {}  # Versions by their parameters, in the order in which they were told.
+        self._dropped: List[str] = []   # Parameters.
+        self._waiting: List[str] = []   # Versions that are pinned, or the best.
+        self._retired = 0
+        self._tell, self._extend = search._tell, search.history.extend
+        search._tell, search.history.extend = self.tell, self.extend
+
+    def tell(self, results: Any) -> None:
+        population = self._search._population
+        for result in results:  # One at a time: each can drop one.
+            oldest = population[0] if population and len(population) == population.maxlen else None
+            self._tell([result])
+            if oldest is not None and population[0] is not oldest:
+                self._dropped.append(_key_of(oldest[0]))
+
+    def extend(self, jobs: Any) -> None:
+        """DeepHyper calls it after tell(), with what the jobs said."""
+        for job in jobs:
+            version = job.metadata.get("model")
+            if version:
+                self._stored.setdefault(_key_of(job.args), collections.deque()).append(version)
+        self._extend(jobs)
+        self._retire()
+
+    def _retire(self) -> None:
+        for parameters in self._dropped:
+            if self._stored.get(parameters):
+                self._waiting.append(self._stored[parameters].popleft())
+        self._dropped.clear()
+        left = []
+        for version in self._waiting:
+            try:
+                _repository_at(self._place).retire(version)
+                self._retired += 1
+            except FailedPrecondition:
+                left.append(version)
+            except Error as error:  # The search is worth more than the room.
+                _log.warning("%s dropped out of the population, and could not be retired: %s", version, error)
+        self._waiting = left
+        if self._retired >= self._search._population.maxlen:
+            self._retired = 0
+            _repository_at(self._place).gc()
+
+
+def _key_of(parameters: Any) -> str:
+    return json.dumps(dict(parameters), sort_keys=True, default=str)
+
+
+def retire_on_eviction(search: Any, repository: Any) -> Any:
+    """Makes a search retire the stored candidates that drop out of its population, and gives their room back now and then. The one that
+    `best` names, and those that somebody learns from just now, wait. Returns the search.
+
+    search       deephyper.hpo.RegularizedEvolution, or what has such a population.
+    repository   as evaluate() takes it."""
+    _Retirer(search, repository)
+    return search

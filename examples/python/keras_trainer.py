@@ -1,0 +1,31 @@
+#!/usr/bin/env python3
+"""Trains a small network on scikit-learn's digits with Keras, and publishes it after each epoch. KERAS_BACKEND says on what:
+tensorflow, jax or torch.
+
+Beside it runs keras_server.py, in another terminal. What is Freshet's is marked.
+"""
+import argparse
+
+import keras
+from sklearn.datasets import load_digits
+from sklearn.model_selection import train_test_split
+
+import freshet.keras
+
+arguments = argparse.ArgumentParser(description=__doc__)
+arguments.add_argument("--model", default="digits")
+arguments.add_argument("--epochs", type=int, default=20)
+options = arguments.parse_args()
+
+x, _, y, _ = train_test_split(*load_digits(return_X_y=True), test_size=0.25, random_state=1)
+
+keras.utils.set_random_seed(1)
+model = keras.Sequential([keras.Input((64,)), keras.layers.Dense(64, activation="relu"), keras.layers.Dense(10)])
+model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
+
+published = freshet.keras.PublishCallback(options.model)                             # Freshet
+model.fit(x / 16, y, epochs=options.epochs, verbose=0, callbacks=[published])        # Freshet
+print(f"versions {published.versions[0]} to {published.versions[-1]}, training stood for {1e3 * published.blocked:.1f} ms",
+      flush=True)
+input("trained; Enter ends the publisher ")  # Servers that come now still get the newest version.
+published.close()

@@ -1,0 +1,141 @@
+"""Candidates of a DeepHyper search learn from each other through a repository."""
+import math
+import os
+import threading
+
+import pytest
+
+torch = pytest.importorskip("torch")
+hpo = pytest.importorskip("deephyper.hpo")
+evaluator = pytest.importorskip("deephyper.evaluator")
+
+import freshet
+import freshet.deephyper as fd
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+class Job:
+    """What a run function is given."""
+
+    def __init__(self, number, **parameters):
+        self.id = f"0.{number}"
+        self.parameters = parameters
+
+
+def net(*widths):
+    layers = [layer for pair in zip(widths, widths[1:]) for layer in (torch.nn.Linear(*pair), torch.nn.ReLU())]
+    return torch.nn.Sequential(*layers)
+
+
+def evaluated(repository, number, model, objective, **how):
+    with fd.evaluate(Job(number), model, repository, **how) as e:
+        e.objective = objective
+    return e
+
+
+@pytest.fixture
+def repository(folder):
+    with freshet.Repository(folder) as opened:
+        yield opened
+
+
+def test_a_candidate_begins_with_what_it_shares(repository):
+    first = net(4, 8, 8)
+    result = evaluated(repository, 0, first, 0.5).result
+    assert result["objective"] == 0.5
+    metadata = result["metadata"]
+    assert (metadata["model"], metadata["parent"], metadata["lcp_bytes"]) == ("search@1", None, 0)
+
+    second = net(4, 8, 16)
+    with fd.evaluate(Job(1), second, repository) as e:
+        assert e.match.version == "search@1" and repository.pins("search@1")
+        assert torch.equal(second[0].weight, first[0].weight)
+        assert e.frozen and not second[0].weight.requires_grad and second[2].weight.requires_grad
+        e.objective = 0.25
+    assert e.result["metadata"]["parent"] == "search@1"
+    assert e.result["metadata"]["lcp_bytes"] == 4 * 8 * 4 + 8 * 4
+    assert repository.pins("search@1") == []
+    row = repository.lineage("search@2")[0]
+    assert row.ancestor == "search@1" and row.inherited_bytes == 4 * 8 * 4 + 8 * 4
+    assert repository.tags("search@2")["job"] == "0.1" and repository.quality("search@2") == 0.25
+
+
+def test_best_is_the_largest_whoever_comes_last(repository):
+    for number, objective in enumerate([0.5, 0.25, 0.75, 0.5]):
+        evaluated(repository, number, net(4, 8), objective)
+    assert repository.aliases("search") == {"best": 3}
+
+    def work(begin):
+        for number in range(begin, begin + 5):
+            evaluated(repository, number, net(4, 8), (number * 7 % 20) / 10 + 1, name="many")
+
+    workers = [threading.Thread(target=work, args=(begin,)) for begin in (0, 5, 10, 15)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    rows = repository.versions("many")
+    assert len(rows) == 20
+    assert repository.quality("many@best") == max(row.quality for row in rows)
+
+
+def test_failures_store_nothing_and_let_go(repository):
+    evaluated(repository, 0, net(4, 8), 0.5)
+    with pytest.raises(ZeroDivisionError):
+        with fd.evaluate(Job(1), net(4, 8), repository) as e:
+            1 / 0
+    with pytest.raises(freshet.FailedPrecondition):
+        e.result
+    with pytest.raises(freshet.InvalidArgument, match="objective"):
+        with fd.evaluate(Job(2), net(4, 8), repository):
+            pass
+    assert evaluated(repository, 3, net(4, 8), "F_memory").result["objective"] == "F_memory"
+    assert evaluated(repository, 4, net(4, 8), math.nan).result == {
+        "objective": "F_objective_not_finite", "metadata": dict(evaluated(repository, 5, net(4, 8), math.inf).result["metadata"],
+                                                               transfer_s=pytest.approx(0, abs=60))}
+    assert [row.version for row in repository.versions("search")] == ["search@1"]
+    assert repository.pins("search@1") == []
+    with pytest.raises(freshet.InvalidArgument, match="neither"):
+        with fd.evaluate(Job(6), object(), repository):
+            pass
+
+
+def test_a_search_retires_what_drops_out_of_its_population(folder):
+    problem = hpo.HpProblem()
+    for i in range(3):
+        problem.add_hyperparameter([4, 8, 16], f"width{i}")
+    place = os.path.join(folder, "runs")
+    alive = threading.Lock()
+    seen = []
+
+    def run(job):
+        widths = [job.parameters[f"width{i}"] for i in range(3)]
+        model = net(4, *widths)
+        with fd.evaluate(job, model, place) as e:
+            with alive:
+                seen.append((tuple(widths), e.match is not None))
+                number = len(seen)
+            e.objective = "F_bad" if number % 7 == 0 else float(-sum(widths))
+        return e.result
+
+    search = hpo.RegularizedEvolution(problem, random_state=5, log_dir=os.path.join(folder, "log"), population_size=5, sample_size=3)
+    assert fd.retire_on_eviction(search, place) is search
+    results = search.search(evaluator.Evaluator.create(run, method="thread", method_kwargs={"num_workers": 2}), max_evals=30)
+    good = results[~results["objective"].astype(str).str.startswith("F")]
+    assert {"m:model", "m:parent", "m:lcp_layers", "m:lcp_bytes", "m:transfer_s", "m:store_s"} <= set(results.columns)
+    with freshet.Repository(place) as repository:
+        rows = repository.versions("search")
+        assert len(rows) == len(good)
+        left = {str(row.version) for row in rows if not row.retired}
+        best = f"search@{repository.aliases('search')['best']}"
+        assert repository.quality(best) == good["objective"].astype(float).max()
+        # The population's five, the best, and those that came in the last gathering, which nobody told the search.
+        assert left <= set(good["m:model"]) and best in left
+        assert 5 <= len(left) <= 5 + 1 + 2
+        assert all(repository.get(version) for version in left)
+
+
+def test_only_a_search_with_a_population():
+    with pytest.raises(freshet.InvalidArgument, match="population"):
+        fd.retire_on_eviction(object(), "runs/")

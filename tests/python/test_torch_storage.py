@@ -1,0 +1,202 @@
+"""PyTorch's checkpoints in a repository: what its own storage tests check, and what a repository adds."""
+import os
+import pickle
+import socket
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+dcp = pytest.importorskip("torch.distributed.checkpoint")
+
+import freshet
+import freshet.torch as ft
+from conftest import PATIENCE
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
+
+
+def save(folder, state, model="net", **how):
+    writer = ft.StorageWriter(folder, model, **how)
+    dcp.save(state, storage_writer=writer)
+    return writer.version
+
+
+def load(folder, state, version="net"):
+    dcp.load(state, storage_reader=ft.StorageReader(folder, version))
+    return state
+
+
+def test_a_module_and_its_optimizer_come_back(folder):
+    torch.manual_seed(3)
+    module = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 2))
+    optimizer = torch.optim.Adam(module.parameters())
+    for _ in range(3):
+        optimizer.zero_grad()
+        module(torch.randn(16, 4)).sum().backward()
+        optimizer.step()
+    state = {"model": module.state_dict(), "optimizer": optimizer.state_dict(), "epoch": 7, "name": "digits"}
+    assert save(folder, state, step=3, metrics={"loss": 0.5}) == "net@1"
+
+    other = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 2))
+    optimizer2 = torch.optim.Adam(other.parameters())
+    other(torch.randn(16, 4)).sum().backward()
+    optimizer2.step()
+    back = load(folder, {"model": other.state_dict(), "optimizer": optimizer2.state_dict(), "epoch": 0, "name": ""})
+    assert back["epoch"] == 7 and back["name"] == "digits"
+    for key, tensor in module.state_dict().items():
+        assert torch.equal(back["model"][key], tensor), key
+    for index, one in optimizer.state_dict()["state"].items():
+        for key, tensor in one.items():
+            assert torch.equal(back["optimizer"]["state"][index][key], tensor), (index, key)
+    with freshet.Repository(folder) as repository:
+        assert np.array_equal(repository.get("net@1", ["model.0.weight"])["model.0.weight"],
+                              module[0].weight.detach().numpy())
+        assert repository.resume("net").step == 3
+
+
+def test_types_and_shapes(folder):
+    state = {"bf16": torch.randn(3, 4).bfloat16(), "f8": torch.randn(5).to(torch.float8_e4m3fn),
+             "complex": torch.randn(2, 3, dtype=torch.complex64), "conj": torch.randn(2, dtype=torch.complex64).conj(),
+             "bool": torch.tensor([True, False]), "scalar": torch.tensor(2.5), "empty": torch.empty(0, 4),
+             "i64": torch.arange(6), "u16": torch.arange(4).to(torch.uint16), "strided": torch.randn(4, 6).t()[1:5],
+             "channels_last": torch.randn(2, 3, 4, 4).to(memory_format=torch.channels_last), "bytes": {"a": [1, "x"]}}
+    save(folder, state)
+    empty = {key: torch.zeros_like(one) if isinstance(one, torch.Tensor) else None for key, one in state.items()}
+    empty["bytes"] = {"a": [0, ""]}
+    back = load(folder, empty)
+    for key, one in state.items():
+        if isinstance(one, torch.Tensor):
+            assert back[key].dtype == one.dtype and torch.equal(back[key].view(torch.uint8) if key == "f8" else back[key],
+                                                                one.view(torch.uint8) if key == "f8" else one), key
+    assert back["bytes"] == {"a": [1, "x"]}
+
+
+def test_only_what_changed_is_stored(folder):
+    layers = {f"layer{i}": torch.randn(64, 256) for i in range(10)}
+    with freshet.Repository(folder) as repository:
+        save(repository, layers)
+        first = repository.stat()["live_bytes"]
+        layers["layer4"] += 1
+        assert save(repository, layers) == "net@2"
+        second = repository.stat()["live_bytes"] - first
+        assert first / second >= 8
+        assert [row.ancestor for row in repository.lineage("net@2")] == ["net@1", None]
+        old = load(repository, {key: torch.zeros_like(one) for key, one in layers.items()}, "net@1")
+        assert torch.equal(old["layer4"] + 1, layers["layer4"])
+
+
+def test_some_of_a_checkpoint_and_strictness(folder):
+    save(folder, {"a": torch.ones(3), "b": torch.zeros(3)})
+    assert load(folder, {"a": torch.zeros(3)})["a"].sum() == 3
+    with pytest.raises(dcp.api.CheckpointException, match="c"):
+        load(folder, {"c": torch.zeros(3)})
+    with pytest.raises(dcp.api.CheckpointException, match="size|shape|mismatch"):
+        load(folder, {"a": torch.zeros(4)})
+
+
+def test_async_save(folder):
+    state = {"w": torch.arange(1000.0)}
+    writer = ft.StorageWriter(folder, "net")
+    future = dcp.async_save(state, storage_writer=writer)
+    state["w"] += 1  # It had been copied.
+    future.result(timeout=PATIENCE)
+    assert writer.version == "net@1"
+    assert torch.equal(load(folder, {"w": torch.zeros(1000)})["w"], torch.arange(1000.0))
+
+
+def test_writer_and_reader_travel_to_other_processes(folder):
+    writer = pickle.loads(pickle.dumps(ft.StorageWriter(folder, "net")))
+    dcp.save({"w": torch.ones(2)}, storage_writer=writer)
+    reader = pickle.loads(pickle.dumps(ft.StorageReader(folder, "net")))
+    state = {"w": torch.zeros(2)}
+    dcp.load(state, storage_reader=reader)
+    assert state["w"].sum() == 2
+
+
+def test_bad_input_names_the_tensor_and_stores_nothing(folder):
+    with freshet.Repository(folder) as repository:
+        for bad in (torch.ones(2, 2).to_sparse(), torch.empty(2, device="meta")):
+            with pytest.raises(dcp.api.CheckpointException, match="tensor bad"):
+                save(repository, {"good": torch.ones(2), "bad": bad})
+        assert repository.models() == []
+        repository.put("plain", {"w": np.zeros(3, np.float32)})
+        with pytest.raises(dcp.api.CheckpointException, match="plain@1 is no checkpoint"):
+            load(repository, {"w": torch.zeros(3)}, "plain")
+        with pytest.raises(dcp.api.CheckpointException, match="nobody"):
+            load(repository, {"w": torch.zeros(3)}, "nobody")
+        for text in (b"", b"{", b"[]", b'{"freshet_checkpoint":2}', b'{"freshet_checkpoint":1,"tensors":{"w":{"dtype":"os"}}}',
+                     b"[" * 100000):
+            repository.put("bad", {"w": np.zeros(3, np.float32), ".metadata": np.frombuffer(text or b"\0", np.uint8)})
+            with pytest.raises(dcp.api.CheckpointException, match="bad@"):
+                load(repository, {"w": torch.zeros(3)}, "bad")
+
+
+RANKS = """
+    import os, sys
+    import torch, torch.distributed as dist, torch.distributed.checkpoint as dcp
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import DTensor, Shard, Replicate, distribute_tensor
+    import freshet, freshet.torch as ft
+    dist.init_process_group("gloo")
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    folder, what = sys.argv[1], sys.argv[2]
+    whole = torch.arange(48.0).reshape(12, 4)
+    if what == "save":
+        for change in range(2):
+            state = {"cut": distribute_tensor(whole + change, mesh, [Shard(0)]), "same": torch.ones(5),
+                     "other": distribute_tensor(whole.t().contiguous(), mesh, [Shard(1)]), "epoch": change}
+            writer = ft.StorageWriter(folder, "net")
+            dcp.save(state, storage_writer=writer)
+            assert (writer.version is None) == (dist.get_rank() != 0)
+    else:
+        state = {"cut": distribute_tensor(torch.zeros(12, 4), mesh, [Shard(1)]), "same": torch.zeros(5),
+                 "other": distribute_tensor(torch.zeros(4, 12), mesh, [Replicate()]), "epoch": -1}
+        dcp.load(state, storage_reader=ft.StorageReader(folder, "net"))
+        assert torch.equal(state["cut"].full_tensor(), whole + 1), state["cut"]
+        assert torch.equal(state["other"].full_tensor(), whole.t())
+        assert state["same"].sum() == 5 and state["epoch"] == 1
+    dist.barrier()
+    print("done", flush=True)
+    dist.destroy_process_group()
+"""
+
+
+def run_ranks(count, *arguments):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    ranks = [subprocess.Popen([sys.executable, "-W", "ignore", "-c", textwrap.dedent(RANKS), *arguments], text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              env=dict(os.environ, RANK=str(rank), WORLD_SIZE=str(count), MASTER_ADDR="127.0.0.1",
+                                       MASTER_PORT=str(port), OMP_NUM_THREADS="1")) for rank in range(count)]
+    for rank in ranks:
+        out, err = rank.communicate(timeout=5 * PATIENCE)
+        assert rank.returncode == 0 and out == "done\n", err
+
+
+def test_saved_by_three_ranks_loaded_by_two_and_by_one(folder):
+    run_ranks(3, folder, "save")
+    run_ranks(2, folder, "load")
+    with freshet.Repository(folder) as repository:
+        back = load(repository, {"cut": torch.zeros(12, 4), "epoch": 0})
+        assert torch.equal(back["cut"], torch.arange(48.0).reshape(12, 4) + 1) and back["epoch"] == 1
+        assert repository.pins("net.rank1@2") == ["net@2"]
+        with pytest.raises(freshet.FailedPrecondition, match="net@2"):
+            repository.retire("net.rank1@2")
+
+        # What a save that ended half-way left is retired by the next one, and nothing else.
+        orphan = repository.put("net.rank1", {"cut[4,0]": np.zeros((4, 4), np.float32)})
+    run_ranks(3, folder, "save")
+    with freshet.Repository(folder) as repository:
+        kept = [row.version for row in repository.versions("net.rank1") if not row.retired]
+        assert orphan not in kept and kept == ["net.rank1@1", "net.rank1@2", "net.rank1@4", "net.rank1@5"]
+
+        ft.retire_checkpoint(repository, "net@1")
+        assert [row.retired for row in repository.versions("net.rank1")][0]
+        repository.gc()
+        assert torch.equal(load(repository, {"cut": torch.zeros(12, 4)}, "net@2")["cut"],
+                           torch.arange(48.0).reshape(12, 4) + 1)
