@@ -10,6 +10,7 @@
 #include "bindings/python/scheduler.h"
 #include "bindings/python/subscriber.h"
 #include "bindings/python/tensors.h"
+#include "bindings/python/weights_file.h"
 
 NB_MODULE(_core, module) {
   using namespace freshet::python;
@@ -30,4 +31,5 @@ NB_MODULE(_core, module) {
   bind_subscriber(module);
   bind_scheduler(module);
   bind_log(module);
+  bind_weights_file(module);
 }

@@ -16,9 +16,10 @@ from ._version import Version
 from .publisher import Publisher
 from .repository import Repository
 from .scheduler import Scheduler
+from .state_dicts import from_state_dict, to_state_dict
 from .subscriber import Snapshot, Subscriber
 from .weights import load_weights, save_weights
 
 __all__ = ["AlreadyExists", "Cancelled", "Corrupt", "Error", "FailedPrecondition", "InvalidArgument", "IoError",
            "NotFound", "OutOfSpace", "Publisher", "Repository", "Scheduler", "Snapshot", "Subscriber", "TimedOut",
-           "Unavailable", "Unsupported", "Version", "load_weights", "save_weights"]
+           "Unavailable", "Unsupported", "Version", "from_state_dict", "load_weights", "save_weights", "to_state_dict"]

@@ -1,0 +1,99 @@
+"""Files of weights: there and back, by the libraries that others read them with, and damaged ones."""
+import os
+import pickle
+
+import numpy as np
+import pytest
+
+import freshet
+
+TENSORS = {"layer/w": np.arange(12, dtype=np.float32).reshape(3, 4), "b": np.array(2.5), "file": np.array([True, False]),
+           "none": np.empty((0, 4), np.int64), "t": np.arange(6, dtype=np.int16).reshape(2, 3).T}
+LIBRARY = {".safetensors": "safetensors", ".npz": "numpy", ".pt": "torch", ".h5": "h5py"}
+
+
+def equal(a, b):
+    assert list(sorted(a)) == list(sorted(b))
+    for name in a:
+        assert a[name].dtype == b[name].dtype and a[name].shape == b[name].shape, name
+        np.testing.assert_array_equal(a[name], b[name])
+
+
+@pytest.mark.parametrize("kind", LIBRARY)
+def test_there_and_back(folder, kind):
+    pytest.importorskip(LIBRARY[kind])
+    path = os.path.join(folder, "weights" + kind)
+    freshet.to_state_dict(path, {"before": np.zeros(1)})
+    freshet.to_state_dict(path, TENSORS)
+    equal(freshet.from_state_dict(path), TENSORS)
+    assert os.listdir(folder) == ["weights" + kind]
+
+
+def test_others_read_what_was_written_and_write_what_is_read(folder):
+    path = os.path.join(folder, "w.npz")
+    np.savez(path, **{"a": np.arange(3)})
+    equal(freshet.from_state_dict(path), {"a": np.arange(3)})
+    freshet.to_state_dict(path, TENSORS)
+    equal(dict(np.load(path)), TENSORS)
+    safetensors = pytest.importorskip("safetensors.numpy")
+    path = os.path.join(folder, "w.safetensors")
+    freshet.to_state_dict(path, TENSORS)
+    equal(safetensors.load_file(path), TENSORS)
+    safetensors.save_file({"a": np.arange(3)}, path)
+    equal(freshet.from_state_dict(path), {"a": np.arange(3)})
+
+
+def test_torch_state_dicts(folder):
+    torch = pytest.importorskip("torch")
+    module = torch.nn.Linear(3, 2)
+    path = os.path.join(folder, "m.pt")
+    torch.save(module.state_dict(), path)
+    equal(freshet.from_state_dict(path), {name: one.detach().numpy() for name, one in module.state_dict().items()})
+    torch.save({"state_dict": {"w": torch.ones(2, dtype=torch.bfloat16)}, "epoch": 3}, path)
+    assert freshet.from_state_dict(path)["w"].dtype.name == "bfloat16"
+    torch.save({"w": torch.ones(2), "epoch": 3}, path)
+    with pytest.raises(freshet.InvalidArgument, match="epoch"):
+        freshet.from_state_dict(path)
+
+
+class Evil:
+    def __reduce__(self):
+        return os.mkdir, (os.environ["EVIL"],)
+
+
+@pytest.mark.parametrize("kind", LIBRARY)
+def test_damaged_files_are_named_and_run_nothing(folder, kind, monkeypatch):
+    pytest.importorskip(LIBRARY[kind])
+    monkeypatch.setenv("EVIL", os.path.join(folder, "evil"))
+    path = os.path.join(folder, "weights" + kind)
+    with pytest.raises(freshet.NotFound, match="weights"):
+        freshet.from_state_dict(path)
+    freshet.to_state_dict(path, TENSORS)
+    whole = open(path, "rb").read()
+    for damaged in (b"", b"\0" * 64, whole[:len(whole) // 2], whole[:-1] if kind in (".safetensors",) else whole[:40],
+                    pickle.dumps(Evil())):
+        with open(path, "wb") as file:
+            file.write(damaged)
+        with pytest.raises((freshet.Corrupt, freshet.Unavailable), match="weights"):
+            freshet.from_state_dict(path)
+    if kind == ".npz":
+        np.savez(path, a=np.array([Evil()], object))
+        with pytest.raises(freshet.Corrupt, match="weights"):
+            freshet.from_state_dict(path)
+    assert not os.path.exists(os.environ["EVIL"])
+
+
+def test_what_cannot_be_written_leaves_what_was_there(folder):
+    path = os.path.join(folder, "w.npz")
+    freshet.to_state_dict(path, {"a": np.arange(3)})
+    with pytest.raises(freshet.InvalidArgument, match="tensor bad"):
+        freshet.to_state_dict(path, {"bad": np.array([object()])})
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    with pytest.raises(freshet.Unsupported, match="tensor bad"):
+        freshet.to_state_dict(path, {"bad": np.zeros(2, ml_dtypes.bfloat16)})
+    equal(freshet.from_state_dict(path), {"a": np.arange(3)})
+    assert os.listdir(folder) == ["w.npz"]
+    with pytest.raises(freshet.IoError, match="nowhere"):
+        freshet.to_state_dict(os.path.join(folder, "nowhere", "w.npz"), TENSORS)
+    with pytest.raises(freshet.InvalidArgument, match="safetensors"):
+        freshet.to_state_dict(os.path.join(folder, "w.txt"), TENSORS)
