@@ -1,0 +1,400 @@
+#!/usr/bin/env python3
+"""What the Python package costs, beside what a user would call in its place.
+
+usage: python [--quick] [--json] [--repeats N] [CASE…]
+  --quick   smaller models, about a minute
+  --json    the last line only
+
+Needs the venv of scripts/python.sh --frameworks (FRESHET_VENV names another one). A framework that it lacks is a skip."""
+import argparse
+import importlib.util
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+VENV = os.environ.get("FRESHET_VENV", os.path.join(HERE, "..", "..", "venv"))
+if __name__ == "__main__" and importlib.util.find_spec("freshet") is None:
+    python = os.path.join(VENV, "bin", "python")
+    if not os.path.exists(python):
+        sys.exit("python: no venv with the package; scripts/python.sh --frameworks makes it")
+    os.execv(python, [python, "-W", "ignore", os.path.abspath(__file__), *sys.argv[1:]])
+
+os.environ.setdefault("KERAS_BACKEND", "jax")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+import numpy as np
+
+import freshet
+
+MEMORY = "/dev/shm"
+rows, ratios, skipped = [], {}, []
+options = None
+
+
+def ms_of(call):
+    begin = time.perf_counter()
+    call()
+    return 1e3 * (time.perf_counter() - begin)
+
+
+def row(case, subject, unit, samples):
+    rows.append({"case": case, "subject": subject, "unit": unit, "median": statistics.median(samples), "min": min(samples),
+                 "max": max(samples), "n": len(samples)})
+    return statistics.median(samples)
+
+
+def needs(case, *modules):
+    missing = [module for module in modules if importlib.util.find_spec(module) is None]
+    for module in missing:
+        skipped.append((case, f"without {module}; scripts/python.sh --frameworks brings it"))
+    return not missing
+
+
+def in_turns(case, subjects):
+    """Medians of all subjects' calls, which take turns; the first round of each warms up and does not count."""
+    samples = {name: [] for name in subjects}
+    for round_ in range(options.repeats + 1):
+        for name, call in subjects.items():
+            took = call()
+            if round_ > 0:
+                samples[name].append(took)
+    return {name: row(case, name, "ms", one) for name, one in samples.items()}
+
+
+def layers_of(megabytes):
+    """Some large matrices, and a small one for each."""
+    width = 2048
+    count = max(1, megabytes * 10**6 // (width * width * 4))
+    rng = np.random.default_rng(1)
+    return {f"layer{i}/{kind}": rng.random(shape, np.float32) for i in range(count)
+            for kind, shape in (("kernel", (width, width)), ("bias", (width,)))}
+
+
+def copier(arrays):
+    into = {name: np.empty_like(array) for name, array in arrays.items()}
+
+    def copy():
+        for name, array in arrays.items():
+            np.copyto(into[name], array)
+    return lambda: ms_of(copy)
+
+
+def change(arrays):
+    for array in arrays.values():
+        array += 1
+
+
+def keras_callback(folder):
+    """How long training stands while a model is saved."""
+    case = f"keras_{options.megabytes}MB"
+    if not needs(case, "keras", os.environ["KERAS_BACKEND"]):
+        return
+    import keras
+    import freshet.keras
+    width = 2048
+    model = keras.Sequential([keras.Input((width,)), *(keras.layers.Dense(width) for _ in range(
+        max(1, options.megabytes * 10**6 // (width * width * 4))))])
+    arrays = {variable.path: np.array(variable) for variable in model.weights}
+    callback = freshet.keras.PublishCallback("benchmark", every=1)
+    callback.set_model(model)
+
+    def step():
+        for variable in model.weights:
+            variable.assign(keras.ops.convert_to_tensor(variable) + 1.0)
+        for variable in model.weights:  # JAX computes it when it is asked for.
+            keras.ops.convert_to_numpy(variable)
+
+    def publish():
+        step()
+        blocked = callback.blocked
+        callback.on_train_batch_end(0, {"loss": 1.0})
+        return 1e3 * (callback.blocked - blocked)
+
+    subjects = {"freshet": publish, "memcpy": copier(arrays),
+                "save_weights": lambda: ms_of(lambda: model.save_weights(f"{folder}/k.weights.h5"))}
+    if needs(case, "orbax"):
+        import orbax.checkpoint as ocp
+        checkpointer = ocp.AsyncCheckpointer(ocp.StandardCheckpointHandler())
+
+        def orbax():
+            step()
+            path = f"{folder}/orbax"
+            shutil.rmtree(path, ignore_errors=True)
+            state = {variable.path.replace("/", "."): variable.value for variable in model.weights}
+            took = ms_of(lambda: checkpointer.save(path, args=ocp.args.StandardSave(state)))
+            checkpointer.wait_until_finished()
+            return took
+        if os.environ["KERAS_BACKEND"] == "jax":
+            subjects["orbax_async"] = orbax
+    if needs(case, "torch"):
+        import torch
+        import torch.distributed.checkpoint as dcp
+        state = {name: torch.from_numpy(array) for name, array in arrays.items()}
+
+        def async_save():
+            futures = []
+            took = ms_of(lambda: futures.append(dcp.async_save(state, checkpoint_id=f"{folder}/dcp", no_dist=True)))
+            futures[0].result()
+            return took
+        subjects["dcp_async"] = async_save
+    took = in_turns(case, subjects)
+    callback.close()
+    ratios["keras_blocked_vs_memcpy"] = took["memcpy"] / took["freshet"]
+    ratios["keras_blocked_vs_save_weights"] = took["save_weights"] / took["freshet"]
+    ratios["save_weights_in_memcpys"] = took["save_weights"] / took["memcpy"]
+    for peer in ("orbax_async", "dcp_async"):
+        if peer in took:
+            ratios[f"keras_blocked_vs_{peer}"] = took[peer] / took["freshet"]
+
+
+class Server:
+    """Another process that has what was saved, and says when."""
+
+    def __init__(self, how, *arguments):
+        self.process = subprocess.Popen([sys.executable, "-W", "ignore", os.path.abspath(__file__), "--serve", how, *arguments],
+                                        text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert self.process.stdout.readline() == "ready\n"
+
+    def take(self, what):
+        """When the server had it, and how long taking it took: seconds of the clock that all processes share."""
+        self.process.stdin.write(f"{what}\n")
+        self.process.stdin.flush()
+        return [float(one) for one in self.process.stdout.readline().split()]
+
+    def end(self):
+        self.process.communicate()
+
+
+def serve(how, *arguments):
+    """The other side of Server."""
+    if how == "torch_attach":
+        import torch
+        import freshet.torch
+    elif how == "torch_load":
+        import torch
+    elif how == "h5":
+        import h5py
+    if how in ("torch_attach", "torch_load"):
+        class Holder(torch.nn.Module):
+            def __init__(self, megabytes):
+                super().__init__()
+                for name, array in layers_of(megabytes).items():
+                    self.register_parameter(name.replace("/", "_"), torch.nn.Parameter(torch.from_numpy(array)))
+
+            def forward(self):
+                pass
+        module = Holder(int(arguments[-1]))
+    if how == "torch_attach":
+        subscriber = freshet.Subscriber("benchmark")
+        served = freshet.torch.attach(module, subscriber)
+    print("ready", flush=True)
+    for line in sys.stdin:
+        what = line.strip()
+        begin = time.monotonic()
+        if how == "torch_attach":
+            subscriber.wait_for(int(what))
+            begin = time.monotonic()
+            served.refresh()
+        elif how == "torch_load":
+            module.load_state_dict(torch.load(what, mmap=True))
+        else:
+            with h5py.File(what, "r") as file:
+                for name in file:
+                    file[name][()]
+        end = time.monotonic()
+        print(end, end - begin, flush=True)
+
+
+def update(folder):
+    """From the trainer's call until a server in another process has the new weights."""
+    case = f"update_{options.megabytes}MB"
+    if not needs(case, "torch", "h5py"):
+        return
+    import h5py
+    import torch
+    arrays = {name.replace("/", "_"): array for name, array in layers_of(options.megabytes).items()}
+    publisher = freshet.Publisher("benchmark")
+    bound = publisher.bind(arrays)
+    attached, loading, h5 = (Server(how, str(options.megabytes)) for how in ("torch_attach", "torch_load", "h5"))
+    swap, load = [], []
+
+    def ours():
+        change(arrays)
+        begin = time.monotonic()
+        version = bound.publish(changed="all").version
+        end, took = attached.take(version)
+        swap.append(1e3 * took)
+        return 1e3 * (end - begin)
+
+    def torch_shm():
+        begin = time.monotonic()
+        torch.save({name: torch.from_numpy(array) for name, array in arrays.items()}, f"{folder}/t.pt")
+        end, took = loading.take(f"{folder}/t.pt")
+        load.append(1e3 * took)
+        return 1e3 * (end - begin)
+
+    disk = tempfile.mkdtemp(prefix="freshet-benchmark-", dir=os.environ.get("TMPDIR", "/var/tmp"))
+
+    def h5_disk():
+        begin = time.monotonic()
+        with h5py.File(f"{disk}/w.h5", "w") as file:
+            for name, array in arrays.items():
+                file.create_dataset(name, data=array)
+        return 1e3 * (h5.take(f"{disk}/w.h5")[0] - begin)
+
+    took = in_turns(case, {"freshet": ours, "memcpy": copier(arrays), "torch_shm": torch_shm, "h5_disk": h5_disk})
+    swapped, loaded = row(case, "attach_swap", "ms", swap[1:]), row(case, "load_state_dict_mmap", "ms", load[1:])
+    for server in (attached, loading, h5):
+        server.end()
+    publisher.close()
+    shutil.rmtree(disk)
+    ratios["update_vs_memcpy"] = took["memcpy"] / took["freshet"]
+    ratios["update_vs_torch_shm"] = took["torch_shm"] / took["freshet"]
+    ratios["update_vs_h5_disk"] = took["h5_disk"] / took["freshet"]
+    ratios["h5_disk_in_memcpys"] = took["h5_disk"] / took["memcpy"]
+    ratios["attach_swap_vs_load_state_dict"] = loaded / swapped
+
+
+def many_tensors(_folder):
+    """publish() of many small tensors that were bound: what C++ takes of it."""
+    arrays = {f"t{i}": np.zeros(1000, np.float32) for i in range(10_000)}
+    with freshet.Publisher("many") as publisher:
+        bound = publisher.bind(arrays)
+        inside, outside = [], []
+        for _ in range(options.repeats + 1):
+            change(arrays)
+            begin = time.perf_counter()
+            receipt = bound.publish()
+            outside.append(1e3 * (time.perf_counter() - begin))
+            inside.append(1e3 * receipt.blocked)
+    both = row("10000_tensors", "cpp", "ms", inside[1:]), row("10000_tensors", "python", "ms", outside[1:])
+    ratios["publish_many_cpp_vs_python"] = both[0] / both[1]
+
+
+def snapshot(_folder):
+    """snapshot() and one array of it."""
+    calls = 2000
+    with freshet.Publisher("one") as publisher, freshet.Subscriber("one") as subscriber:
+        publisher.publish({"w": np.zeros(1000, np.float32)})
+        subscriber.wait_for(timeout=60)
+        samples = {"snapshot": [], "snapshot_and_array": []}
+        for _ in range(options.repeats):
+            begin = time.perf_counter()
+            for _ in range(calls):
+                with subscriber.snapshot():
+                    pass
+            middle = time.perf_counter()
+            for _ in range(calls):
+                with subscriber.snapshot() as one:
+                    one["w"]
+            samples["snapshot"].append(1e6 * (middle - begin) / calls)
+            samples["snapshot_and_array"].append(1e6 * (time.perf_counter() - middle) / calls)
+    for subject, one in samples.items():
+        row("snapshot", subject, "us", one)
+
+
+def checkpoints(folder):
+    """Bytes of a PyTorch checkpoint of which a tenth changed."""
+    if not needs("dcp", "torch"):
+        return
+    import torch
+    import torch.distributed.checkpoint as dcp
+    import freshet.torch
+    state = {f"layer{i}": torch.randn(512, 1024) for i in range(50)}
+    with freshet.Repository(f"{folder}/runs") as repository:
+        sizes = []
+        for save in range(2):
+            for i in range(0, 50, 10 if save else 51):
+                state[f"layer{i}"] += 1
+            before = repository.stat()["live_bytes"]
+            dcp.save(state, storage_writer=freshet.torch.StorageWriter(repository, "net"), no_dist=True)
+            sizes.append((repository.stat()["live_bytes"] - before) / 1e6)
+    row("dcp", "full", "MB", sizes[:1])
+    row("dcp", "a_tenth_changed", "MB", sizes[1:])
+    ratios["dcp_full_vs_tenth_changed"] = sizes[0] / sizes[1]
+
+
+def search(folder):
+    """What a candidate of a search costs beside its training."""
+    if not needs("deephyper", "torch", "deephyper"):
+        return
+    import torch
+    import freshet.deephyper
+
+    class Job:
+        id = "0.0"
+    rng = np.random.default_rng(1)
+    costs = []
+    with freshet.Repository(f"{folder}/search") as repository:
+        for _ in range(40):
+            widths = [64, *(int(width) for width in rng.choice([256, 512, 1024], 4))]
+            model = torch.nn.Sequential(*(torch.nn.Linear(*pair) for pair in zip(widths, widths[1:])))
+            with freshet.deephyper.evaluate(Job(), model, repository) as e:
+                e.objective = float(rng.random())
+            told = e.result["metadata"]
+            costs.append(1e3 * (told["transfer_s"] + told["store_s"]))
+    cost = row("deephyper", "transfer_and_store", "ms", costs)
+    ratios["deephyper_training_of_5s"] = 5000 / (5000 + cost)
+
+
+CASES = {"keras": keras_callback, "update": update, "many_tensors": many_tensors, "snapshot": snapshot, "dcp": checkpoints,
+         "deephyper": search}
+
+
+def machine():
+    with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
+        names = [line.split(": ", 1)[1].strip() for line in file if line.startswith("model name")]
+    return {"processor": names[0] if names else "unknown", "processors": os.cpu_count(), "kernel": os.uname().release,
+            "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), "load_average_before": os.getloadavg()[0],
+            "architecture": os.uname().machine, "python": sys.version.split()[0]}
+
+
+def main():
+    global options
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--quick", action="store_true")
+    arguments.add_argument("--json", action="store_true")
+    arguments.add_argument("--repeats", type=int, default=7)
+    arguments.add_argument("cases", nargs="*", metavar="CASE", help=", ".join(CASES))
+    options = arguments.parse_args()
+    options.megabytes = 60 if options.quick else 600
+    unknown = [case for case in options.cases if case not in CASES]
+    if unknown:
+        arguments.error(f"no case {unknown[0]}: {', '.join(CASES)}")
+    told = machine()
+    os.environ["FRESHET_RUN_DIR"] = run_dir = tempfile.mkdtemp(prefix="freshet-run-")
+    try:
+        for name, case in CASES.items():
+            if not options.cases or name in options.cases:
+                folder = tempfile.mkdtemp(prefix="freshet-benchmark-", dir=MEMORY)
+                try:
+                    case(folder)
+                finally:
+                    shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        shutil.rmtree(run_dir, ignore_errors=True)
+    if not options.json:
+        print(f"Machine: {told['processor']}, {told['processors']} processors, {told['memory_bytes'] / 1e9:.0f} GB of memory, "
+              f"Linux {told['kernel']}, load average before the run {told['load_average_before']:.1f}.\n")
+        print("| case | subject | median | min | max | n | unit |\n| --- | --- | ---: | ---: | ---: | ---: | --- |")
+        for one in rows:
+            print("| {case} | {subject} | {median:.2f} | {min:.2f} | {max:.2f} | {n} | {unit} |".format(**one))
+        print("\n| ratio | value |\n| --- | ---: |")
+        for name, value in ratios.items():
+            print(f"| {name} | {value:.2f} |")
+        for case, why in skipped:
+            print(f"\nskipped {case}: {why}")
+    print(json.dumps({"benchmark": "python", "machine": told, "rows": rows, "ratios": ratios,
+                      "skipped": [{"subject": case, "reason": why} for case, why in skipped]}))
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--serve"]:
+        serve(*sys.argv[2:])
+    else:
+        main()

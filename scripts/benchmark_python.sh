@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# Prints the table of the Python package's benchmark, as the page beside it has it. Run it on a machine that does nothing else.
+#
+# usage: scripts/benchmark_python.sh [--quick] [--docs]
+#   --quick     smaller models, about a minute
+#   --docs      put the table into benchmarks/python/README.md, and the summary into docs/benchmarks.md
+# Makes the venv of scripts/python.sh --frameworks first.
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/benchmark_tables.sh"
+all=(python)
+also=()
+if [ -z "${FRESHET_BIN:-}" ]; then
+  "$root/scripts/install_dependencies.sh" >&2
+  "$root/scripts/python.sh" --frameworks --if-needed >&2
+  FRESHET_BIN="$root/build/bin"
+fi
+print_tables "$@"
