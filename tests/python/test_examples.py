@@ -58,3 +58,72 @@ def test_deephyper_search(folder):
                             env=dict(os.environ, OMP_NUM_THREADS="1"))
     assert search.returncode == 0, search.stderr
     assert "candidates" in search.stdout and "search@best" in search.stdout
+
+
+def callback_of(name):
+    spec = importlib.util.spec_from_file_location(name, os.path.join(EXAMPLES, name + ".py"))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.PublishCallback
+
+
+def assert_served(name, module):
+    import freshet
+    import torch
+    with freshet.Subscriber(name) as subscriber:
+        subscriber.wait_for(timeout=PATIENCE)
+        with subscriber.snapshot() as snapshot:
+            assert (snapshot.step, snapshot.version) == (8, 3), "published at steps 3, 6 and 8"
+            for key, tensor in module.state_dict().items():
+                assert torch.equal(torch.from_numpy(snapshot[key].copy()), tensor.cpu()), key
+
+
+def test_hugging_face_callback(folder):
+    needs("torch", "transformers", "accelerate")
+    import torch
+    import transformers
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = torch.nn.Linear(4, 1)
+
+        def forward(self, x, labels):
+            return {"loss": ((self.linear(x) - labels) ** 2).mean()}
+
+    data = [{"x": torch.randn(4), "labels": torch.randn(1)} for _ in range(40)]
+    callback = callback_of("huggingface_callback")("hf", every=3)
+    model = Net()
+    transformers.Trainer(model, transformers.TrainingArguments(folder, max_steps=8, per_device_train_batch_size=4, report_to=[],
+                                                               use_cpu=True, logging_steps=1, save_strategy="no",
+                                                               disable_tqdm=True),
+                         train_dataset=data, callbacks=[callback]).train()
+    assert_served("hf", model)
+    callback.close()
+
+
+def test_lightning_callback(folder):
+    needs("torch", "lightning")
+    import lightning
+    import torch
+
+    class Net(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.linear = torch.nn.Linear(4, 1)
+
+        def training_step(self, batch, _):
+            loss = ((self.linear(batch[0]) - batch[1]) ** 2).mean()
+            self.log("loss", loss)
+            return loss
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), 0.01)
+
+    data = torch.utils.data.TensorDataset(torch.randn(32, 4), torch.randn(32, 1))
+    callback = callback_of("lightning_callback")("li", every=3)
+    model = Net()
+    lightning.Trainer(max_epochs=1, callbacks=[callback], accelerator="cpu", logger=False, enable_checkpointing=False,
+                      enable_progress_bar=False, default_root_dir=folder).fit(model, torch.utils.data.DataLoader(data, 4))
+    assert_served("li", model)
+    callback.close()
