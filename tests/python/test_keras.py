@@ -1,4 +1,4 @@
-"""Keras: published while it trains, loaded, attached, transferred; one graph under all backends."""
+"""Keras: published while it trains, loaded, attached, transferred. Run for each backend."""
 import os
 
 os.environ.setdefault("KERAS_BACKEND", "jax")
@@ -173,29 +173,3 @@ def test_a_graph_has_every_tensor_once(folder, make, traced_by):
     with freshet.Repository(folder + "/runs") as repository:
         fk.transfer(model, repository).store("m")
         assert fk.transfer(model, repository).match.lcp_layers > 0
-
-
-PRINT_GRAPH = """
-    import json, os, sys
-    os.environ["KERAS_BACKEND"] = sys.argv[1]
-    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
-    import keras, freshet, freshet.keras as fk
-    sys.path.insert(0, sys.argv[2])
-    os.environ.setdefault("KERAS_BACKEND", sys.argv[1])
-    import test_keras
-    graph = fk.graph(test_keras.nested())
-    graph.pop("framework_config")
-    print(json.dumps(graph, sort_keys=True))
-"""
-
-
-def test_one_model_has_one_graph_under_all_backends(program):
-    graphs = {}
-    for backend in ("tensorflow", "jax", "torch"):
-        try:
-            __import__(backend)
-        except ImportError:
-            continue
-        graphs[backend] = program(PRINT_GRAPH, backend, os.path.dirname(__file__)).line()
-    assert len(graphs) >= 2 or pytest.skip("only one backend is there")
-    assert len(set(graphs.values())) == 1, graphs

@@ -77,6 +77,16 @@ TEST_F(CurrentStream, ARollbackIsServedAndHeldUntilItIsReleased) {
   EXPECT_TRUE(subscriber->wait_for(5, kPatience));
 }
 
+TEST_F(CurrentStream, WhoeverIsToldFindsItSoInStat) {
+  auto publisher = open_publisher(keeping(2));
+  for (int i = 0; i < 2; ++i) publish_next(*publisher);
+  for (int i = 0; i < 50; ++i) {
+    const auto report = i % 2 == 0 ? publisher->rollback(1) : publisher->release();
+    ASSERT_TRUE(report) << report.error().message();
+    ASSERT_EQ(publisher->stat().current, report->current);
+  }
+}
+
 TEST_F(CurrentStream, AVersionThatAReaderStillPinsIsServedAgain) {
   auto publisher = open_publisher(keeping(4));
   auto subscriber = open_subscriber(subscriber_options());

@@ -155,6 +155,7 @@ Status PublisherHub::add(ModelOptions options, HubModel& model) {
       status = fail(Code::out_of_space, format("a hub serves at most {} models", kModelsMax));
     } else {
       models_[options.model] = Model{
+          .name = options.model,
           .owner = &model,
           .machine = std::make_unique<protocol::PublisherMachine>(protocol::PublisherMachine::Options{
               .model = options.model,
@@ -174,7 +175,7 @@ Status PublisherHub::add(ModelOptions options, HubModel& model) {
           .segments = serve::ServedSegments::make(
               [&model](std::span<const SegmentIndex> segments) { model.on_free(segments); }),
       };
-      tell_standing(options.model, models_.at(options.model));
+      tell_standing(models_.at(options.model));
     }
   });
   return status;
@@ -239,7 +240,7 @@ void PublisherHub::commit(const std::string& name, protocol::CommittedVersion ve
       model.machine->shed_queues(bytes, now());
       carry_out(model);
     }
-    tell_standing(name, model);
+    tell_standing(model);
     announced();
   });
 }
@@ -322,12 +323,12 @@ void ModelStanding::put_into(PublisherStat& stat) const {
   stat.mixed = mixed;
 }
 
-void PublisherHub::tell_standing(const std::string& name, Model& model) {
+void PublisherHub::tell_standing(Model& model) {
   model.has_changed = false;
   model.told_at = now();
   auto standing = std::make_shared<const ModelStanding>(standing_of(model));
   const MutexLock lock(mutex_);
-  standings_[name].swap(standing);  // The one before goes when the lock is free.
+  standings_[model.name].swap(standing);  // The one before goes when the lock is free.
 }
 
 void PublisherHub::tell_standings() {
@@ -335,7 +336,7 @@ void PublisherHub::tell_standings() {
   for (auto& [name, model] : models_) {
     if (!model.has_changed) continue;
     const bool is_cheap = model.machine->sessions_count() <= kSessionsToldAtOnce;
-    if (is_cheap || at >= model.told_at + kTellingPause) tell_standing(name, model);
+    if (is_cheap || at >= model.told_at + kTellingPause) tell_standing(model);
   }
 }
 
@@ -425,6 +426,8 @@ void PublisherHub::carry_out(Model& model) {
   model.has_changed = true;
   for (auto& action : model.machine->take_actions()) {
     if (auto* send_action = std::get_if<protocol::action::Send>(&action)) {
+      // Whoever is told what is current finds it so in stat().
+      if (std::holds_alternative<protocol::Activated>(send_action->message)) tell_standing(model);
       send_to(send_action->peer, send_action->message);
     } else if (auto* news = std::get_if<protocol::action::Announce>(&action)) {
       announce(*news);

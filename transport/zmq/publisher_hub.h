@@ -138,6 +138,7 @@ class PublisherHub {
 
  private:
   struct Model {
+    std::string name;
     HubModel* owner = nullptr;
     std::unique_ptr<protocol::PublisherMachine> machine;
     std::shared_ptr<shm::SlabList> slabs;
@@ -181,7 +182,7 @@ class PublisherHub {
   void answer_waiter(const protocol::Peer& peer, const protocol::Message& message);
   void remove_now(const std::string& name);
   static ModelStanding standing_of(const Model& model);
-  void tell_standing(const std::string& name, Model& model) FRESHET_EXCLUDES(mutex_);
+  void tell_standing(Model& model) FRESHET_EXCLUDES(mutex_);
   void tell_standings();
   void answer_stat(const protocol::Peer& peer, const protocol::StatRequest& request);
   Model* model_of(const protocol::Message& message, protocol::SessionId* session);

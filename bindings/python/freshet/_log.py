@@ -4,7 +4,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from typing import Optional
+from typing import Any, Optional
 
 from . import _core
 
@@ -16,7 +16,7 @@ _ended = False
 
 def _tell() -> None:
     while True:
-        told = _core.log_next()
+        told: Any = _core.log_next()
         if told is False:
             return
         if told is True:

@@ -15,6 +15,17 @@ _DTYPES = {torch.float64: "f64", torch.float32: "f32", torch.float16: "f16", tor
            torch.uint8: "u8", torch.bool: "bool"}
 
 
+def unwrapped(module: Any) -> torch.nn.Module:
+    """The user's module inside of what DDP and torch.compile put around it."""
+    while True:
+        if isinstance(module, torch.nn.parallel.DistributedDataParallel):
+            module = module.module
+        elif hasattr(module, "_orig_mod"):
+            module = module._orig_mod
+        else:
+            return module
+
+
 def graph(module: torch.nn.Module, example: Any = None) -> Dict[str, Any]:
     """A module's architecture, as Repository.match() and put() take it: a dictionary. Its tensors have the names of
     `state_dict()`, tied ones the first.
@@ -25,8 +36,7 @@ def graph(module: torch.nn.Module, example: Any = None) -> Dict[str, Any]:
 
     example   the forward's arguments, a tensor or a tuple: types and shapes of the inputs, without the batch, then take
               part in identity."""
-    while isinstance(module, torch.nn.parallel.DistributedDataParallel) or hasattr(module, "_orig_mod"):
-        module = getattr(module, "_orig_mod", None) or module.module
+    module = unwrapped(module)
     builder = _Builder(module)
     try:
         traced = torch.fx.Tracer().trace(module)

@@ -46,7 +46,8 @@ class _Place:
         return self._place
 
     def __setstate__(self, place: Any) -> None:
-        self.__init__(place)
+        self._place = place
+        self._opened = None
 
     def open(self) -> Repository:
         if self._opened is not None:
@@ -95,7 +96,7 @@ class StorageWriter(_StorageWriter):
         super().__init__()
         self._place = _Place(place)
         self._model = self._named = model
-        self._said = {"step": step, "metrics": metrics}
+        self._said: Dict[str, Any] = {"step": step, "metrics": metrics}
         self._tags = dict(tags or {})
         self._coordinates = True
         self._rank = 0
@@ -201,7 +202,7 @@ def _name_of(item: WriteItem) -> str:
 
 
 def _array_of(name: str, item: WriteItem, planner: SavePlanner) -> np.ndarray:
-    data = planner.resolve_data(item)
+    data: Any = planner.resolve_data(item)
     if item.type == WriteItemType.BYTE_IO:
         return np.frombuffer(data.getbuffer(), np.uint8)
     if _is_raw(data.dtype):
@@ -218,7 +219,7 @@ def _to_json(metadata: Metadata, stored: Mapping[MetadataIndex, Tuple[str, str]]
         if isinstance(one, BytesStorageMetadata):
             tensors[fqn] = None
             continue
-        of = one.properties
+        of: Any = one.properties
         tensors[fqn] = {"dtype": str(of.dtype).removeprefix("torch."), "size": list(one.size),
                         "requires_grad": bool(of.requires_grad),
                         "strides": None if getattr(of, "strides", None) is None else list(of.strides),
@@ -248,7 +249,7 @@ def _from_json(text: bytes, version: str) -> Metadata:
             dtype = getattr(torch, one["dtype"])
             if not isinstance(dtype, torch.dtype):
                 raise ValueError(f"{one['dtype']} is no type of tensors")
-            strides = {"strides": tuple(one["strides"])} if one["strides"] is not None and any(
+            strides: Dict[str, Any] = {"strides": tuple(one["strides"])} if one["strides"] is not None and any(
                 field.name == "strides" for field in dataclasses.fields(TensorProperties)) else {}
             tensors[fqn] = TensorStorageMetadata(
                 properties=TensorProperties(dtype=dtype, requires_grad=one["requires_grad"], **strides),
@@ -336,7 +337,7 @@ class StorageReader(_StorageReader):
             yield batch
 
     def _chunk_of(self, index: MetadataIndex) -> Tuple[torch.dtype, torch.Size]:
-        told = self._tensors[index.fqn]
+        told: Any = self._tensors[index.fqn]
         for chunk in told.chunks:
             if index.offset is None or chunk.offsets == index.offset:
                 return told.properties.dtype, chunk.sizes

@@ -107,12 +107,14 @@ class PublishCallback(keras.callbacks.Callback):
         self.blocked = 0.0
 
     def on_train_begin(self, logs: Any = None) -> None:
-        self._open()
+        if self.model.built:
+            self._open()
 
-    def _open(self) -> None:
-        if self._publisher is None and self.model.built:
+    def _open(self) -> Publisher:
+        if self._publisher is None:
             self._publisher = Publisher(self._name, graph=graph(self.model), **self._options)
             self._order = list(_variables_of(self.model))
+        return self._publisher
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         self._step += 1
@@ -120,7 +122,7 @@ class PublishCallback(keras.callbacks.Callback):
         if self._scheduler is not None:
             if self._scheduler.observe(self._step, loss):
                 self._publish(logs)
-        elif self._every != "epoch" and self._step % self._every == 0:
+        elif isinstance(self._every, int) and self._step % self._every == 0:
             self._publish(logs)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
@@ -128,14 +130,14 @@ class PublishCallback(keras.callbacks.Callback):
             self._publish(logs)
 
     def _publish(self, logs: Any) -> None:
-        self._open()  # A model that has no shapes before its first batch.
+        publisher = self._open()  # Now, for a model that has no shapes before its first batch.
         begin = time.perf_counter()
         metrics = {key: float(value) for key, value in (logs or {}).items()}
         # Asked for anew: under JAX they have no values while it trains, until the model is asked for its weights.
         variables = weights_of(self.model)
         arrays = _arrays_of({path: variables[path] for path in self._order})
         try:
-            receipt = self._publisher.publish(arrays, step=self._step, metrics=metrics)
+            receipt = publisher.publish(arrays, step=self._step, metrics=metrics)
         except Error as error:
             if error.code != "out_of_space":
                 raise
@@ -260,7 +262,7 @@ def transfer(model: keras.Model, repository: Repository, **query: Any) -> Transf
         taken = {id(variables[path]) for path in came}
         frozen = []
         for name in shared:
-            layer = layers.get(name)
+            layer: Any = layers.get(name)
             owned = getattr(layer, "weights", [])  # An operation of keras.ops has none.
             if owned and all(id(variable) in taken for variable in owned):
                 layer.trainable = False

@@ -16,7 +16,7 @@ import torch
 
 from ._arrays import dtype_of
 from ._errors import Error, FailedPrecondition, InvalidArgument, Unsupported
-from ._torch_graph import graph
+from ._torch_graph import graph, unwrapped
 from ._transfer import Transfer
 from .publisher import Publisher
 from .repository import Repository
@@ -34,23 +34,12 @@ _BITS = {torch.bfloat16: (torch.int16, np.int16, "bfloat16", "bf16"),
 _said_not_first = False
 
 
-def _unwrapped(module: torch.nn.Module) -> torch.nn.Module:
-    """The user's module inside of what DDP and torch.compile put around it."""
-    while True:
-        if isinstance(module, torch.nn.parallel.DistributedDataParallel):
-            module = module.module
-        elif hasattr(module, "_orig_mod"):
-            module = module._orig_mod
-        else:
-            return module
-
-
 def _named(module: torch.nn.Module) -> tuple[Dict[str, torch.Tensor], Dict[str, str]]:
     """A module's tensors by their first name, and the further names of tied ones."""
     first: Dict[int, str] = {}
     named: Dict[str, torch.Tensor] = {}
     tied: Dict[str, str] = {}
-    for name, tensor in _unwrapped(module).state_dict(keep_vars=True).items():
+    for name, tensor in unwrapped(module).state_dict(keep_vars=True).items():
         if not isinstance(tensor, torch.Tensor):  # What get_extra_state() gave.
             raise InvalidArgument(f"tensor {name}: {type(tensor).__name__} is no tensor")
         known = first.setdefault(id(tensor), name)
@@ -126,7 +115,7 @@ def _gathered(module: torch.nn.Module) -> tuple[Dict[str, torch.Tensor], Dict[st
     if all(type(tensor.detach()) is torch.Tensor for tensor in named.values()):
         return named, tied
     from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
-    whole = get_model_state_dict(_unwrapped(module), options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+    whole: Mapping[str, Any] = get_model_state_dict(unwrapped(module), options=StateDictOptions(full_state_dict=True, cpu_offload=True))
     if _rank() != 0:
         return {}, {}
     return {name: whole[name] for name in named}, tied
