@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Everything comes from Debian (scripts/install_dependencies.sh lists the packages). What is optional says so when missing.
 find_package(Threads REQUIRED)
 find_package(PkgConfig REQUIRED)

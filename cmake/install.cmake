@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # `cmake --install` leaves the programs, the libraries, and a package: find_package(freshet) gives freshet::freshet, which is
 # all rooms that a program links. Headers keep their paths below include/freshet, so that "transport/publisher.h" means the same there as here.
 # The component `development` is all of that but the programs.

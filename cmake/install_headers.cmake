@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Runs at install time: installs the public headers of FRESHET_ROOT, which are those that a room's story header reaches, to
 # FRESHET_HEADERS.
 cmake_policy(VERSION 3.25)

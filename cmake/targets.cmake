@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # What all targets share, and the few functions with which rooms declare them.
 
 # freshet_options is for everything; freshet_plain_options for what no sanitizer needs to look into, though it is linked with

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # A quicker compiler and linker, where they are there. What the caller named himself stays.
 find_program(CCACHE ccache)
 if(CCACHE AND NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER)

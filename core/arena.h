@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The arena's books: which segments exist, which versions name them, who holds those versions, and so which segments

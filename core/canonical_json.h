@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Canonical JSON (RFC 8785): one text for one value, so that values can be compared and hashed as text. Members sorted

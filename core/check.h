@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Broken invariants end the process with the place and the condition. For bugs of ours only: what comes from outside

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Time as a seam: protocols are handed a time, shells ask a Clock, tests turn one by hand.

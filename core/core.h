@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// What a version is, and the seams that everyone shares. Core knows no other room, opens no socket and no file of its

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Content digests: XXH3-128, the widest vector code that the processor has, the same value on every machine. They find

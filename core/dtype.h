@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Element types of tensors. The numeric values stand on the wire and on disk (core/FORMAT.md): append, never renumber.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The operating system as a seam, as far as durability and chance depend on it: files that are written, renamed and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/fork_guard.h"
 
 #include <arpa/inet.h>

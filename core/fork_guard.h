@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// What a forked child does not keep of its parent. A child has a copy of every descriptor, so a lock, a port or a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The architecture of a model: a directed graph of leaf-layer calls, the tensors that the layers own, and a slot id

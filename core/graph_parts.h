@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The steps between Architecture::Parts and an Architecture, shared by build, the codec and the graph file reader. For

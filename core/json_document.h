@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// JSON text from outside, read strictly: duplicate keys, deep nesting, too many values and bytes that are not UTF-8

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Where a line goes that is no answer to a call: a directory's server went away, a peer was refused. One hook for the whole

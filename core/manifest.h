@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// What a version is: its identity, its owner map, and what is known about it. Immutable once sealed; the encoded form

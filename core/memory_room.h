@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// How much memory this process can still take. A machine may have plenty while a container's limit is near; what goes

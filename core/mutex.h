@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Mutex, MutexLock and CondVar that clang's thread-safety analysis can see (it does not see std::mutex). Members that

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Encoded forms whose digest is known to be that of something that passed all checks once: reading them without making

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Expected failure as a value. Every function that can fail for a reason outside our control returns a Result<T> or a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// safetensors files: an 8-byte little-endian header length, a JSON header, the tensors' bytes. Readers trust nothing:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The outer form of what core encodes: a FlatBuffer, then 16 bytes of XXH3-128 over it (low half, then high half,

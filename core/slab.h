@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Slabs: large pieces of shared memory that an arena cuts into segments. A slab is a memfd, sealed against growing,

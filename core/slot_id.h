@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Slot ids of a graph's layer calls. The definition, byte for byte, is in core/FORMAT.md, "Slot ids".

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Tensors as Freshet sees them: a specification that is part of a model's architecture, and views over bytes that

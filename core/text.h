@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Text that comes from outside and ends up in names, JSON and messages: what is accepted, and how it is shown.

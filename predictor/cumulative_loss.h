@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// What a schedule costs: the sum, over all requests, of the loss of the version that answers it (Viper, section 4.3:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Sums of doubles without rounding on the way. A cumulative loss is a sum over up to 2^53 requests; with this it is

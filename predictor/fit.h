@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The training-loss predictor (Viper, section 4.3: TLP): from the losses so far to a function that says what they will

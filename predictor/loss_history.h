@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// What a run's losses were, in bounded memory, for as long as the run lasts. Rows are kept as they come until there

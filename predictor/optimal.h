@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The schedule with the smallest cumulative loss that there is, for losses that are taken as known: predicted ones for

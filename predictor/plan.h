@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// From the losses of a warm-up to schedules: fits a learning curve to rows 1…N, takes what it says of rows N…L for the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// What the loss will be, and what a schedule costs. Pure functions of numbers: no I/O, no clock of the machine, no

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Viper's schedules, and those that need no prediction, as lists of rows. The best list of all is in optimal.h.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The clock on which schedules are compared: one trainer, one server, constant times. All of it is whole nanoseconds,

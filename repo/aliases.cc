@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Aliases: names of versions within a model, moved by compare-and-swap.
 
 #include <algorithm>

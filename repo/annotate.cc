@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// What is said of a version after it was put: its quality, and tags. Its manifest stays as it was sealed; its row says
 /// what came later, in one batch (repo/FORMAT.md, "Said later").
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Where a repository's bytes rest: blobs (tensor payloads; large, immutable) and records (small; changed in atomic

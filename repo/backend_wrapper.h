@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// A backend around another one that passes everything on: whoever times, counts or fails some of its calls overrides

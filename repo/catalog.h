@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Which versions a repository has: every version's row in memory, by name and by identity, and how much the segments

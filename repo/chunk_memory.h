@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The memory into which RocksDB reads chunks of payloads. Fresh memory of a megabyte costs more than the reading: the

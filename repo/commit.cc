@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// The last step of a put: one small batch makes versions exist. Puts that come while another's batch is on its way to
 /// the disk wait for the turn together; who gets it first commits for all of them, so that many small puts share one
 /// sync. Each of them is whole: a crash leaves all of a batch or nothing.

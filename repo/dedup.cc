@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Equal tensors that came without lineage: found by the digest and the size of what is stored, and inherited.
 
 #include "repo/local_repository.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Erasing what nobody needs: first the records of segments that no version names (a retire takes them along, but for
 /// what damage made it leave), then every blob without a record. Each step can be cut short; the next gc() goes on.
 

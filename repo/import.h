@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Makes a version out of what a person has at hand: a graph, a file of tensors, and the model that it was transferred

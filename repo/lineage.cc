@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Who came from whom, answered from the catalog alone.
 
 #include <algorithm>

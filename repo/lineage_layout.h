@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Where each version of a lineage stands in a drawing, and which colour it has. Private to this room.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The repository that this process keeps in a backend. Private to this room; others open it as a Repository.

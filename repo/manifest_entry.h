@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// A manifest as it lies in a repository: whole, or as what differs from another one, its base. repo/FORMAT.md,

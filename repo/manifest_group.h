@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Manifests that share their equal parts: the entries of one group, of which some are whole and the others say what

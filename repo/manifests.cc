@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Manifests on the disk. Those of a lineage share their equal parts: an entry of a group is whole, or says what
 /// differs from another entry of its group, so that a version costs what it changed. A group takes at most twice what
 /// one whole manifest takes, so reading any of it back is one short scan, however long the lineage is.

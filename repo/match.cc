@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// The best ancestor: the match index beside the catalog, and what is asked of it.
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// The tutorial of a backend: all in memory, everything that the interface promises and little more. A blob is
 /// immutable, so readers copy a pointer under the lock and the bytes outside of it.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Pins that end with whoever took them. Such a pin names a lease, a random number of its client's; the client renews

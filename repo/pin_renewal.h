@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Keeps a lease of pins alive (repo/pin_terms.h): from the first pin on a thread renews it, each quarter of its life,

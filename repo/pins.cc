@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Pins: for each (version, holder) a durable count of those that stay and of those of each lease.
 
 #include <algorithm>

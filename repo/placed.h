@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Where the bytes of a version are when several providers keep a repository (repo/cluster/): those that it wrote rest

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// What owner maps tell: who wrote a version's tensors, and what two versions have in common.
 
 #include <algorithm>

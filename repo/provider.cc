@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// What a repository does as one provider of several: segments read by name, puts that are settled one way or the
 /// other, and the records that providers share.
 

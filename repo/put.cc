@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Storing a version, in this order (repo/FORMAT.md, "The order of a put"):
 ///   1. The manifest is checked against what is stored: its identity is new, inherited segments have the same digests.
 ///      Its segments are marked as being written.

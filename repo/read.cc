@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Reading versions back: one owner map, then each segment where it lies, however long the lineage is.
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Segments that somebody is reading from another process, and that gc() therefore leaves. Private to this room.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// The order of an audit: segments and blobs, rows, architectures, manifests and what they name, then all other
 /// records, which are compared with what is known by then.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Compares everything that a repository has with everything else: each record with what FORMAT.md says of it, segments

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// What an audit asks of each kind of record besides those of versions and segments.
 
 #include <algorithm>

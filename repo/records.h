@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The keys and small values of a repository's records; repo/FORMAT.md lists them. Private to this room.

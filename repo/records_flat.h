@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// What the FlatBuffers of the small records have in common. For repo's own source files.

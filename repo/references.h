@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Who names what: for each stored segment, how many live versions name it, here and on other providers, and for each

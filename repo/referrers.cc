@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Versions of other providers that name segments here. Their records are durable and hold exactly who names what, so
 /// that saying it twice, or again after a crash, changes nothing.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Shared records by which the providers of one repository (repo/cluster/) agree: the placement, at each of them, and

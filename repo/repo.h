@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Where versions rest. A repository stores each segment once, under the name of the version that wrote it, and for

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Where versions rest. A repository keeps, for each version, its manifest (owner map, digests, ancestor) and the

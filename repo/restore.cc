@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Versions that were exported, put back as they were.
 
 #include <algorithm>

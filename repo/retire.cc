@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Retiring a version. One batch makes it a tombstone and takes its manifest away, and with that the records of the
 /// segments that nobody names any more. Their blobs are garbage from then on, which gc() erases.
 

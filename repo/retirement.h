@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// What retiring a version and collecting garbage take and answer; Repository::retire() and gc() say what they do.

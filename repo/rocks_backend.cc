@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// The embedded durable backend: a RocksDB folder that one process owns. repo/FORMAT.md has the keys.
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Blobs on their way into RocksDB.
 ///
 /// A payload is written to the disk once: its chunks go straight into a table file, which the database then takes in by

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Damaged tables: where they are, and how what is alive gets out of them.
 ///
 /// A compaction reads every block of the tables that it merges and fails with the first one that is damaged, so the

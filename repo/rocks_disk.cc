@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// What a RocksDB repository takes on the disk, and how much of that is not payload.
 
 #include <chrono>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// For ThreadSanitizer alone, nothing in other builds. Blocks are got from the heap, written, read and given back by

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Room on the disk: how much a write needs, and what is laid by for the day when there is none.
 
 #include <fcntl.h>

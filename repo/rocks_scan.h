@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Walking through keys of which some lie in damaged blocks. Private to this room.

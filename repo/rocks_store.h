@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The RocksDB database under a repository: how it is opened, how its keys are made, and what its errors mean.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Segments on the disk: as they are, or as a lossless delta onto one that is kept as it is.
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Siblings that were fine-tuned everywhere differ from their ancestor in every tensor, and yet by little. Their
 /// tensors are kept as element deltas (core/delta/element_delta.h), one hop from a segment that is kept as it is: the
 /// ancestor's, or what the ancestor's is a delta onto.

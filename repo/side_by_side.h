@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Work on several pieces at the same time, on threads that live as long as the call. Private to this room.

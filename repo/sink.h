@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The repository's subscriber: wants every version, writes each straight from the publisher's memory into a

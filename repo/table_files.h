@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The file system under RocksDB. A large read of a table file goes past the kernel's page cache when the kernel does

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "repo/tensor_reads.h"
 
 #include "core/format.h"

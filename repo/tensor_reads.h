@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// What every repository checks before it reads for somebody, so that all of them answer alike. Private to this room.

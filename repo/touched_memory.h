@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Memory for blobs that was touched beforehand (DStore's staging buffers, without the network adapter): the kernel

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Reading everything again, to find what the medium lost.
 
 #include <algorithm>

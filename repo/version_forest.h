@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Which version descends from which, in memory. Each version has one ancestor at most, so they form a forest; a jump

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// A version's sheet: what is known of it beside its graph and its bytes, as a line of JSON that lies next to them in a

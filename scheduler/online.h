@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// `online` as a schedule on the replay clock, where every time is known. online/online_policy.h tells how it decides;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Viper's fixed and greedy schedules, and the optimal one on prediction, in a running loop: planned once, when the

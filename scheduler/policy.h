@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// When to publish, as far as one run knows: every:N, epoch, the planned ones of Viper, and online, behind one seam.

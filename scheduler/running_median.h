@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The (lower) median of the newest measurements: what a time usually is, whatever a hiccup or the first call took. One

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// A schedule on the replay clock (predictor/timing.h), decided row by row: every:N, epoch, fixed, greedy and optimal

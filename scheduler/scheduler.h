@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// When to act in a running training loop. The loop calls observe() after every iteration with its loss; the answer is

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The scheduler without clock and lock: it is told what happened and when, and says whether a publish is due. It

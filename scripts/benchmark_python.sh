@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Prints the table of the Python package's benchmark, as the page beside it has it. Run it on a machine that does nothing else.
 #
 # usage: scripts/benchmark_python.sh [--quick] [--docs]

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Prints the tables of docs/schedules.md: every schedule on every learning curve, over the best that was possible. A few
 # seconds; no measured time is in them.
 #

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Prints the tables of every streaming benchmark, as the pages beside them have them. Run it on a machine that does nothing
 # else, as root: the hosts are network namespaces.
 #

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
 # What the scripts share that print benchmarks' tables. A script sources this, says in `all` which benchmarks it runs
 # and in `also` which programs they need beside them, and calls print_tables "$@". It may have a function

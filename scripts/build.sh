@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Installs what a build needs and builds the release: programs into build/bin/, benchmarks into build/bin/benchmarks/.
 #
 # usage: scripts/build.sh [TARGET…]     (default: every program and benchmark, no tests)

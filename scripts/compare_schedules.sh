@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Runs the live run once for each schedule, and prints what each cost: `online` first, then `every:N` with N chosen so
 # that it publishes as often as `online` did, then `epoch`. Real processes, a real model, measured losses.
 #

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Installs the Debian 12 packages that building, testing and running Freshet need, those that are missing only: a second
 # run asks no package source and needs no network.
 #

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Proves the project's commands on a Debian 12 that has nothing: a debootstrap chroot of bookworm, the committed tree, one run
 # with a network and a second one without. Needs root, debootstrap and iproute2. Everything is mounted in a mount namespace of
 # its own, so nothing stays mounted whatever happens.

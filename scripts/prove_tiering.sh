@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Makes a training set, trains an unchanged program on it for three epochs without Freshet and with it, kills the second half-way and
 # goes on, and prints losses, times and where the bytes came from side by side. Fails unless the losses are equal to the last bit.
 #

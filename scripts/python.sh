@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Makes the Python package: build/wheel/freshet-*.whl, and build/venv, where it is installed with its command, NumPy,
 # ml_dtypes, pytest and mypy. The C++ side is built as the release preset builds it, so what is built already is not built again.
 #

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Watches the test programs of a build folder until it is ended, and writes down once of each that has run for longer than
 # any should what its threads are doing: a test that is killed at its time limit leaves nothing else to look at.
 #

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Hostile peers beside a live run: fuzzed frames at every port, floods, resets, slow readers, messages and topics without end,
 # other users. It is good when no request failed, no answer was torn, nobody died or grew past the bound, nothing was had that is
 # nobody's to have, and the training loop's p99.9 is at most twice what it is beside as many processes that only burn processor time.

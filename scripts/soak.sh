@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Runs the protocol simulator on new seeds for a while (default: ten minutes). A failure prints the seed that repeats it.
 # usage: scripts/soak.sh [SECONDS]
 set -euo pipefail

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Walks a repository in memory, and one on the disk, through random steps of put, match, read, pin, retire, gc and restart, each answer compared
 # with a model that looks at everything (default: a million steps, and a hundredth of them on the disk). A failure prints the seed that repeats it.
 # usage: scripts/soak_repository.sh [STEPS]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Fills the tables between `<!-- summary -->` lines of docs/benchmarks.md and README.md from the tables beside the benchmarks
 (benchmarks/NAME/README.md). scripts/benchmark_*.sh --docs calls it when it has put new tables there.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Adds up what test runners wrote: shows how the first failures ended, lists failures and skips with their reasons, says
 where the time went, and ends with "N passed, M failed, K skipped".
 

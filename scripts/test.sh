@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Installs what is needed, builds, and runs the tests. Ends with the line "N passed, M failed, K skipped" over everything
 # that ran, each skip with its reason above it, and above these where the time went. Exit code 0 when nothing failed.
 #

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # The live run over three hosts in network namespaces: the trainer and the repository on the first, a relay on the second,
 # two servers and the load on the third. Packets get lost, a cable is pulled now and then, processes are killed and
 # stopped. It is good when no answer was torn, no request failed, no arrival was lost, and everything came back.

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Asks a test program for its suites and writes the ctest file that runs each suite as one process.
 
 A process costs 20 ms, and half a second with a sanitizer; most cases take less. So cases share the process of their suite,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Between an ActivationRequest, as programs write it, and the protocol's Activate and Activated. Pure functions.

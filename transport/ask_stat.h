@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Asks a publisher how it is doing, from outside its process, as `freshet top` does.

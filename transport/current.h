@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// What is current: which version of a model is to be served, and how somebody says that it should be another one.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The training loop's side. A Publisher copies tensors into its arena (that copy is all that blocks the loop), and

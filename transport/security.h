@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Who may connect to whom, for publishers and subscribers that are not on one host.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The server's side. A Subscriber keeps the newest whole version of a model mapped, and hands out snapshots of it that

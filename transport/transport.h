@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// How bytes and news travel from the process that trains to those that serve, and nothing about where versions rest.

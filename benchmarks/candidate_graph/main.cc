@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// candidate_graph: how long a search's client takes to make a match query of a mutated candidate: by way of an
 /// Architecture, and with the configs' hashes remembered (core/slot_id.h) or not.
 ///

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// What a server that fell behind fetches: one folded difference, however many versions it missed. It is stopped while
 /// versions go by, and wakes. Beside it: the difference itself, encoded once between the two versions.
 

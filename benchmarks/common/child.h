@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// A process that a benchmark starts and talks with in lines, over its standard input and output.

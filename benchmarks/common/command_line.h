@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// What main() of a benchmark does around its measuring: reads --quick, --json and what else it knows from the command

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// What a benchmark found: rows, ratios, and what could not be measured and why. Printed as a table for people and as

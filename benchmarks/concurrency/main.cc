@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// concurrency: clients that store a model each and then load another's, all at the same time, over repositories in
 /// this process, and over providers that are processes of their own; against as many threads that copy memory or write
 /// files. And many small puts at once, which share syncs.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The same with providers that are processes of their own: what travels between them goes over the connection of the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Losses to fit: made ones of several kinds, and recorded ones from files.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Which way of choosing among families predicts best what comes later? Every run is cut after a tenth, a quarter and a

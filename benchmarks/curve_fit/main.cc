@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// How long fit() takes on runs of 10^3 to 10^5 rows, beside Eigen's Levenberg-Marquardt on all rows, and which way of
 /// choosing among families predicts best (choice.h), on made runs and on those of the files that are named.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "benchmarks/curve_fit/plain_solver.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// What a user would write instead of fit(): each family through Eigen's Levenberg-Marquardt on all rows, from one

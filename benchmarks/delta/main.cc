@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// delta: what an element delta costs and saves. Length per changed element, time to encode, time to apply and prove,
 /// working memory; beside other formats for the same changes, a memcpy of the model, and sending everything.
 ///

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The formats in which others send few changes, written anew from their descriptions. All of them find the changes

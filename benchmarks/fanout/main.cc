@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// What many servers cost the trainer: eight on one host behind one relay, which fetches once for all; a chain of
 /// relays from host to host; and what a host behind a relay gets from the trainer itself, which is nothing.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// What a tensor costs besides its bytes: a model of ten thousand small tensors against one of a single tensor with as
 /// many bytes, by every channel, in the same run and taking turns.
 

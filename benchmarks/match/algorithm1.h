@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// EvoStore's Algorithm 1 (section 4.2) over a catalog: from the roots on, a layer is in the prefix once as many edges

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// match: how long a repository takes to find the best ancestor among many models, against EvoStore's Algorithm 1 over
 /// the same catalog and against Redis-Queries, the other way that the EvoStore paper describes.
 ///

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Matches through a provider: a server on loopback whose repository, in memory, has the catalog's graphs, and clients

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The ways to run a search that nas compares: where a candidate's first layers come from, and where models are kept.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "benchmarks/nas/hdf5_file.h"
 
 #ifdef FRESHET_HAVE_HDF5

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// A model as an HDF5 file: a group for each layer, named by its slot id, with a dataset for each of its tensors. The C

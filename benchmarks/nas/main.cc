@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// nas: an architecture search by aging evolution with a simulated trainer, three ways, as in the EvoStore paper
 /// (sections 5.6 and 5.7): every candidate from scratch; layers transferred through HDF5 files and Redis; through
 /// Freshet. The last two with candidates retired when they drop out of the population, and without.

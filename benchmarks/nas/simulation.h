@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// A search in simulated time: workers train side by side on a clock of events, trainings take as long as the simulated

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// How long news take: from a version's commit until the subscriber's callback runs, when every part of the swap is
 /// done, against a bare message of the library that carries the news. And what waiting costs.
 

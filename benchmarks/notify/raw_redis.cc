@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "benchmarks/notify/raw_redis.h"
 
 #include <signal.h>

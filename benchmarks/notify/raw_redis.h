@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Redis as a peer: a small message with PUBLISH to a subscriber in another process, over a Unix socket.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The versions that the lineage cases ask about: a line of ancestors that parts in the middle into two.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// provenance: how long questions about a lineage take at depth 10,000, beside what people keep one in instead, and how
 /// large a repository's records grow when each version changes 5 % of its tensors.
 ///

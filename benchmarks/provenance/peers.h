@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// What people keep a lineage in instead: a table in SQLite, asked with recursive queries, and a folder of JSON files,

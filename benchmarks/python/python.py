@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What the Python package costs, beside what a user would call in its place.
 
 usage: python [--quick] [--json] [--repeats N] [CASE…]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "benchmarks/redis_queries/graph_text.h"
 
 #include <cstring>

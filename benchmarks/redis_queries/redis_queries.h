@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Redis-Queries, the peer of the EvoStore paper (section 5.2): architectures are values in Redis, and who looks for

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// A dense update to another host: over UCX against UCX's own benchmark, over encrypted ZeroMQ against ZeroMQ used
 /// directly. On loopback, and between two hosts in network namespaces, where the interface's counters tell whether the
 /// bytes really went that way.

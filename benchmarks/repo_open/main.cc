@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// repo_open: how long a folder of many models, each of another architecture, takes to open, until it answers `match`:
 /// beside the reading of all its records, which is the least that anybody could do, and beside a program that keeps
 /// its candidates as graph files and parses them when it begins.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// repo_put: how long until a version is durable in a repository, and until it is read back, against the other ways to
 /// bring the same bytes into RocksDB and against a plain file, the limit of the disk.
 ///

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "benchmarks/repo_put/rocksdb_peers.h"
 
 #include <rocksdb/db.h>

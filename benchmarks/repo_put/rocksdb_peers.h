@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The other ways to bring a large payload into RocksDB, each durable when it returns.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Back to yesterday's version: from the command until the server serves the version before, of which one element in a
 /// hundred differs, against a memcpy of the model.
 

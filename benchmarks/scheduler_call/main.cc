@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// What a training loop pays for asking: the time of one Scheduler::observe() with the schedule `online`, at the rows
 /// between decisions and at those where one is weighed.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// A learning curve with the prices of publishing it: what each schedule is judged on.

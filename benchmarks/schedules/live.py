@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Compares schedules in real live runs: separate processes, a real model, measured losses.
 
 usage: live.py LIVE_RUN [--seconds S] [--repeat N] [--json]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// How good are schedules, judged afterwards? Every recorded and every synthetic learning curve, with cheap and with
 /// dear publishing: the cumulative loss of each schedule over that of the best one that anybody could have chosen.
 /// docs/schedules.md explains the tables.

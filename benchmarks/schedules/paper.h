@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Viper's three settings (Table 1, Figure 10), as far as the paper tells: its loss curves are not published, so a

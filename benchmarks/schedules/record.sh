@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Records learning curves again by training: runs the command that data/README.md has for each and writes
 # data/NAME.csv. A few minutes for each text curve, seconds for the others.
 #

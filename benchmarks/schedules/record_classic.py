@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Trains classical networks on scikit-learn's bundled data sets and writes their learning curves.
 
 usage: record_classic.py MODEL --data SET [option…]     (CSV on standard output)

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Trains the example's language model and writes its learning curve: the loss of every step's batch, and the loss on a
 /// fixed held-out sample after the step. What benchmarks/schedules/data/text_*.csv were made with.
 

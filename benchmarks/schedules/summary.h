@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// What many cases come to: the figures by which `online` is judged, for each group of cases.

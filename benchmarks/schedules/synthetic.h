@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Learning curves that are made, not recorded: each has one difficulty of its own, known exactly.

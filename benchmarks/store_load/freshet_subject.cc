@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Our own repository, and what its backend is asked meanwhile.
 
 #include <chrono>

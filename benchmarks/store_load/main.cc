@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// store_load: how long until a version of a model is stored, and until it, or a part of it, is in the caller's memory
 /// again; against memory and disk themselves, and against the files that a Python user would write.
 ///

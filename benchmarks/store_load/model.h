@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The models that are stored and loaded: a caller's tensors, touched, in memory of his own.

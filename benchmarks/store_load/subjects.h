@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Those who store and load a model. Each stores versions one after the other and loads tensors of the newest.

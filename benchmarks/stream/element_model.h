@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The model whose updates are measured: bf16 tensors with values as weights have them, and training steps that change

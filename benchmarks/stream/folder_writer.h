@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The trainer's end of the channel `file`: versions written into a folder of weight_vNNNNNN, each a whole checkpoint,

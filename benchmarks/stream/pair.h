@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// A publisher and a subscriber of one model, and updates from one to the other, checked and timed.

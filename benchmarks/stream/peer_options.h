@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// What a publisher or subscriber process of a benchmark is to do, on its command line as one word of JSON.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// UCX's own benchmark (Debian's ucx-utils) as a peer: the bandwidth of active messages between two places.

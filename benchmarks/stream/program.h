@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// What every benchmark of streaming does at its door: options, roles, the report's printing.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// ZeroMQ as a peer, as a user would send a model with it: chunks from the trainer's memory through a PUSH socket,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The way that a model takes in a case of a benchmark: which hosts, which channel, which keys.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Publishers and subscribers as processes of their own, in a host of the lab or on this one, told by lines what to do.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// How fresh a server at the other end of a thin link can be: 1 Gb/s and 20 ms there and back. An update of which few
 /// elements changed, sent as what changed; one of which all did; and the same as a safetensors file that rsync fetches.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "benchmarks/thin_link/rsync.h"
 
 #include <fcntl.h>

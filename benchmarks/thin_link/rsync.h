@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// rsync as a peer: the trainer writes a safetensors file, the server fetches it from an rsync daemon in the trainer's

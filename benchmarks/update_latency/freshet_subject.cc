@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "benchmarks/update_latency/freshet_subject.h"
 
 #include <sys/resource.h>

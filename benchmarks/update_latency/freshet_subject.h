@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Freshet itself: a Publisher here, a Subscriber in another process, the shm channel between them.

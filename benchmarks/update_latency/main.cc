@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// How long a model's update takes from one process of the host into another: Freshet against what a user would do
 /// instead, in the same run, taking turns. The README beside it says what each row and ratio means.
 

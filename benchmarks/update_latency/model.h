@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The model whose updates are measured: tensors in one piece of shared memory, so that a peer's writer process sees

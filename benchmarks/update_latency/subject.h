@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// One way to bring a model's update from the process that made it into another process of the host. Every subject

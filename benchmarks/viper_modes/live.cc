@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "benchmarks/viper_modes/live.h"
 
 #include <filesystem>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Viper's Figure 9 in our live run: a real model trained at a fixed schedule and served over one channel or another.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Viper's Figures 8 and 9 on its model sizes (ICPP'24, section 5.3). Figure 8: the latency of an update from the
 /// training process on one host to the serving one on another, through a file or from memory to memory, while the
 /// training waits for it (sync) or goes on (async). Figure 9: what that means for training and for inference.

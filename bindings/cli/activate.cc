@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `freshet rollback`, `release` and `commit`: which version of a model is to be served.
 
 #include <optional>

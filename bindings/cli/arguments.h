@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Options that several commands have, checked while the line is parsed, so that a wrong one is wrong usage (exit code

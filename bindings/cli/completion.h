@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Shell completion scripts, written from the command tree itself, so that they always know every command and option.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Files and folders that a command answers for: what it said is written outlives the host's end. `repo retire` and

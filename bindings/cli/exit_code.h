@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// What the program's exit says to a script. One table, so that every command says it the same way.

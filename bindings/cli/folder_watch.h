@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Tells when a file in a folder is whole: it was renamed into place, or it has not changed for a while. Files that

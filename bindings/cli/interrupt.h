@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// SIGINT and SIGTERM. Where ending at once is harmless (a repository is safe against a crash at any instant) the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `freshet keygen`: a pair of keys for publishers and subscribers on different hosts.
 
 #include "bindings/cli/arguments.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "bindings/cli/program.h"
 
 int main(int argc, char** argv) { return freshet::cli::run(argc, argv); }

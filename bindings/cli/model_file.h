@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Model files as the commands read them: one whole safetensors file, in memory of our own.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// What the program says. Results go to stdout, as one JSON object a line or as text for people; everything else is a

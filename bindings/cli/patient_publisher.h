@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Publishing versions that somebody wants: unlike a training loop, which skips a version rather than wait, a command

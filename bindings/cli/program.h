@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The program's parts, wired by run(): the command tree declares options and sets the action; the action runs after

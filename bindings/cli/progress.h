@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// A line on stderr that is drawn anew while long work goes on; nothing where stderr is no terminal.

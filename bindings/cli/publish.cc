@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `freshet publish`: files of tensors become versions, and are served until somebody says stop.
 
 #include <optional>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `freshet replay`: a run that a repository stored is published again, at its own pace or faster, so that a server can
 // be tested against it.
 

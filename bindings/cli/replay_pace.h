@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// When a replayed run's versions are due: as far apart as they were made, or so many times faster. A clock that went

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Runs a command line of the user's, as `sh -c` does, and waits for it.

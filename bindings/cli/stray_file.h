@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// What tells a file that lies in a watched folder by chance from a version of the model.

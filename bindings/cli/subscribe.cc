@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `freshet subscribe`: versions that come in, as files, so that any server that reads files is always fresh.
 
 #include <optional>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `freshet top`: a publisher and its subscribers, live.
 
 #include <sys/ioctl.h>

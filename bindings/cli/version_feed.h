@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// What a subscriber delivers, one version after another, in either mode: every version in order, or the newest

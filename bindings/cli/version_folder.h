@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// How `freshet subscribe` keeps versions as files. What was told as written outlives the host's end: each file is

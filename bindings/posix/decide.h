@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Decides at open: the finished copy, or the source. Any thread, signal handlers too.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Tells which descriptors are copies, and how their sources look. The reader remembers what it opened, and asks the kernel

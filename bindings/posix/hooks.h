@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// How a function of ours gets the names under which the C library has it. They are given by the assembler: the C

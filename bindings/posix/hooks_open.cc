@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // open() and its kin, in every spelling that the C library exports.
 
 #include <stdarg.h>

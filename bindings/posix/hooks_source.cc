@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What only the source can do: locks, and changes of what a file is. The descriptor goes back to the source first.
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // fopen() and freopen(). The C library opens files for its streams by a name of its own, so streams are made here. Its
 // own functions are looked up (dlsym allocates) only for what is not a plain read, never while a program's allocator
 // starts.

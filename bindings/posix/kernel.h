@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The kernel, called without the C library: nothing here allocates, locks, sets errno or is interposed by anybody.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// What this process knows of the tiers: the board of the config that FRESHET_TIER names, mapped at the first open that

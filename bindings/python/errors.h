@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The border between Results and Python's exceptions. Functions of this folder that Python calls throw a Raised; the

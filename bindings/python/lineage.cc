@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Who came from whom, and what may go.
 
 #include <nanobind/stl/optional.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The extension freshet._core: C++'s classes as freshet/*.py needs them. Nothing here is meant for users.
 
 #include <nanobind/nanobind.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "bindings/python/private_pages.h"
 
 #include <linux/magic.h>

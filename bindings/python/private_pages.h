@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// A version's memory, mapped once more for the arrays that Python has of it: private and writable. Reading such a page costs what

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "bindings/python/publisher.h"
 
 #include <nanobind/stl/optional.h>

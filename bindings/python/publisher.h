@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Publisher, as Python holds it: it may be closed while another thread is inside.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Small records as Python's dictionaries, with C++'s names; durations are seconds.

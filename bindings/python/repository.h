@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Repository, as Python holds it. Every call that may touch a disk or a peer lets go of the interpreter's lock.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Subscriber and its versions, as Python holds them. A pinned version owns a share of its subscriber, so a view of a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Tensors in Python's memory, as C++ takes them: each array stays alive for as long as this does.

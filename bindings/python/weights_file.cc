@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // safetensors files, by the reader and the writer that the command has.
 
 #include "bindings/python/weights_file.h"

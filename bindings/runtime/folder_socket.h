@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The socket on which a folder's owner offers its repository: FOLDER/serve/socket. The folder `serve` is this user's

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "bindings/runtime/repository_folder.h"
 
 #include <sys/stat.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Opens the repository that a person named: a folder, or the address of a server (repo/serve/server.h); of several

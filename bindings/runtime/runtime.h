@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// What every way in shares, C++ programs too: the other rooms' parts, made from what a person wrote.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "bindings/runtime/scheduled_publisher.h"
 
 #include <algorithm>

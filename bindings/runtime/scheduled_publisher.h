@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// A publisher that publishes when its scheduler says so: the one call that a training loop needs after each iteration.

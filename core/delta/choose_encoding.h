@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// How a tensor's new payload should travel to somebody who holds the one before: not at all, as an element delta, or

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Element deltas: the lossless, reversible difference between two versions of one tensor. When a training step changes

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The loops over elements that the element delta consists of, for each width of element and each vector level. All

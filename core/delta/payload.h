@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The frame of an element delta: head, blocks, seal (core/FORMAT.md). For core/delta's own source files.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/delta/planes.h"
 
 // For the one parameter that says that literals are to be Huffman coded at high speed too.

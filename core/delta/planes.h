@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Byte planes of a block: each stored as it is, as one repeated byte, or as a zstd frame, whichever is shortest. For

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Copying tensors into slabs. A plain memcpy into memory that the processor will not read again soon reads every cache

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Which vector instructions are used. Chosen once per process: the best that the processor has, or what FRESHET_VECTOR

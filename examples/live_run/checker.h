@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Looks for torn reads: compares what a server says it saw with what the trainer wrote down for that version.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The roles' processes: started from this very program, ended with it (the kernel sees to that, however it dies),

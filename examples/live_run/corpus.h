@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The text: read, refused when it is none, and split into a training and a held-out part.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The two folders of a run: the report, which stays, and the run's own (sockets, journals, configuration), which goes.

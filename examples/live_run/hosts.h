@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Roles on different hosts: where each one runs, where it listens, and whom it connects to. Without a plan all of them

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// What the trainer writes down about every version, before anybody can see it: the digests of its dense tensors and of

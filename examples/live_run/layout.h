@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The shape of the example's model, and its beginnings. A byte-level language model: the last 1, 2, … `orders` bytes

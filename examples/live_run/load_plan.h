@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The load's book of open requests, without sockets or clocks: which request is due, to whom it goes, when it is sent

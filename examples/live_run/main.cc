@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Trains a model in one process and serves it, always fresh, in others, with every version kept. See `live_run
 /// --help`.
 

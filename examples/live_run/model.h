@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The model's passes: gather rows, run the dense layers, and the way back by hand. Written against TensorSource, so

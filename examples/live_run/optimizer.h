@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Turns gradients into steps: Adam on the dense layers, row-wise Adagrad on the tables (one number of state for a row,

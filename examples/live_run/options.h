@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The command line, and the same as the file through which the supervisor tells it to the roles that it starts.

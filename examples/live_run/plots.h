@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The report's plots, drawn by gnuplot: loss.svg, latency.svg, bytes.svg, each with the script (data inside) that made

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// What a person sees while it runs: one line that is written over on a terminal, plain lines elsewhere.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Where training starts: at the newest version of the run's repository, or, when there is none, at the beginning.

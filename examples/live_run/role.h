@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// What the roles have in common: they read the run's configuration, report to the supervisor as JSON lines on stdout,

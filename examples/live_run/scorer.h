@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Scores text on a version, and notes what it read on the way: the rows as they were gathered, the dense tensors

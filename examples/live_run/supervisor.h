@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Starts the roles, keeps them running, shows how it goes, and ends them in order: first the load, then the training;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Adds up what the roles report: the numbers of the summary and the series of the plots. Knows no processes and no

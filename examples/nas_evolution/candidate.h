@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// A candidate of the search: an architecture and its tensors, in memory of its own, as a framework would hold them.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// nas_evolution: an architecture search whose candidates learn from each other through a repository. Aging evolution
 /// over a space of dense layers with skip connections; training is simulated, all else is what a search would do.
 

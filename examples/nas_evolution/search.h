@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Aging evolution over a space, against a repository: workers evaluate candidates, and who drops out of the population

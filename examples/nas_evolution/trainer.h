@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// A trainer that trains nothing: how long an epoch takes and how good the candidate is afterwards are made up, from

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// What a search's worker does with one candidate: match, read, train, put, unpin. The heart of this example.

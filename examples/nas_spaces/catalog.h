@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Catalogs: many models of one space, as a search leaves them behind, and queries for them.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Operator graphs of published networks, read from a file: one JSON object a line with `name` and `v`, the vertices in

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// What the dense spaces share: kinds of Dense layers, and nodes with skip connections. Private to this folder.

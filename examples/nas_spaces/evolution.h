@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Aging evolution (Real et al., "Regularized evolution for image classifier architecture search", 2019), as EvoStore's

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// A candidate as a search sees it: one choice for each decision of a space. What the choices mean is up to the space.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Search spaces of neural architectures, random and evolved catalogs of them, and the search that makes the latter:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// A network in little memory: for each layer call its kind and the calls that it reads, in topological order. From it

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The kinds of layers that a space's networks are made of. A network names a layer's kind by a small number; class,

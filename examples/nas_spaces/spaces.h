@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The spaces. Each turns genes into a network of kinds of its own palette.

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Searches for a network for scikit-learn's digits with DeepHyper. Each candidate begins with the layers that it shares with the best
 ancestor in a repository, and trains the rest. What is Freshet's is marked."""
 import argparse

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Hugging Face's Trainer publishes what it trains: Trainer(…, callbacks=[PublishCallback("my-model")]). Copy it into your code."""
 import transformers
 

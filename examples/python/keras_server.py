@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Serves the network that keras_trainer.py trains. It needs no code of the model: its config came with the weights. Prints how
 well each version does on digits that the trainer never saw, and ends when no new one has come for --patience seconds.
 KERAS_BACKEND may be another one than the trainer's."""

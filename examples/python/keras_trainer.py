@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Trains a small network on scikit-learn's digits with Keras, and publishes it after each epoch. KERAS_BACKEND says on what:
 tensorflow, jax or torch.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Serves the network that torch_trainer.py trains: each forward answers with the newest version. Prints how well each one
 does on digits that the trainer never saw, and ends when no new one has come for --patience seconds."""
 import argparse

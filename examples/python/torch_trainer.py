@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Trains a small network on scikit-learn's digits with PyTorch, and publishes it after each epoch.
 
 Beside it runs torch_server.py, in another terminal. What is Freshet's is marked.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// A training loop that publishes its model after every step. Run it beside ./subscriber.
 ///
 /// usage: publisher [STEPS]

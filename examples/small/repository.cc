@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Stores two versions of a model in a folder, says who came from whom, and reads the first one back.
 ///
 /// usage: repository FOLDER   (or the address of a provider: tcp://HOST:PORT)

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// A training loop that publishes when a version is worth its cost, and whose every version is stored.
 ///
 /// usage: scheduled_training FOLDER [STEPS]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// A server that always answers with the newest version. Run it beside ./publisher.
 ///
 /// usage: subscriber [UNTIL_STEP]

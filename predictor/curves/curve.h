@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// A family of learning curves: a formula of the iteration x >= 1 with a few parameters, everything that fitting needs

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The families of this folder by name; CurveFamilies::standard() has them all. For files of predictor/ alone.

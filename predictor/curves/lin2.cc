@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "predictor/curves/families.h"
 #include "predictor/curves/shapes.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// How families guess where to start. Nearly all formulas are offset + gain * basis(x; shape): for a given shape the

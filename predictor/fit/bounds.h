@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The change of variables that keeps a parameter inside its bounds while the solver moves freely (as MINUIT does it):

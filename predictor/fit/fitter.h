@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The steps of fit(), from points to a Forecast. For fit.cc.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "predictor/fit/least_squares.h"
 
 #include <Eigen/Eigenvalues>

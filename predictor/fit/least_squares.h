@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Levenberg-Marquardt for one family from one start, through Eigen. This header does not include Eigen, since it

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Lists of points before any curve is fitted: how noisy they are, which of them are spikes, and fewer of them. For

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The rows that an optimal list can have, with what the search needs of them. Inner part of optimal.h;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The exact search, a layer for each number of publishes. Inner part of optimal.h; CUMULATIVE_LOSS.md, "The

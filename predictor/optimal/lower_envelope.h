@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The smallest of a growing set of lines, at growing places: amortised constant time for each line and each question,

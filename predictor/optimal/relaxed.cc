@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The continuous reckoning: a publish at moment t (in requests) after which the cost falls by d saves d for every
 // request after t, and each stall delays all that is still to come. With z the cost that is served in the end, a list
 // costs

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Aliases of a model whose versions are spread over providers. What an alias means is a record of the model's
 /// registrar, which changes by compare-and-swap. The meant version's home has the alias as well, so that it does not
 /// retire it: there it is set first and taken away last. Who dies between leaves a version that its home keeps for an

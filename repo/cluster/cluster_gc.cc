@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Retiring and collecting garbage over several providers.
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// What a version inherits, and from whom: where its writers' segments rest, and what is asked of the caller since
 /// nobody who has it answers.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Who came from whom, where ancestor and child may be with different providers. The rows of whole models are fetched
 /// when one of their versions is first met, and the line is followed among them.
 

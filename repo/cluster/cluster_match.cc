@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// The best ancestor among the versions of all providers: asked of each at the same time, reduced by the full order of
 /// answers, and pinned at its home, which says whether it is still there. While a provider is away, whoever is going to
 /// read is offered what can be read without it.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Storing a version: it is numbered by its model's registrar, its references are made durable where what it inherits
 /// rests, and then its home makes it exist (repo/cluster/protocol.h). Where that fails in a way from which something is
 /// learned, it is tried again: with another placement, without a provider that is away, at another home.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Finding versions among the providers, and reading them: one record, then one bulk read of each provider that has a
 /// part.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Of what a match found, what can be read while providers are away: the layers that a version shares with the query

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// One repository that several providers keep together. A version rests with the provider that its identity hashes to,

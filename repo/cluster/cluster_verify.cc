@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Checking over several providers: each one for itself, and what they say of each other; and making that good.
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// What a new provider is told before it hears of the placement that it came with. It is the registrar of some models

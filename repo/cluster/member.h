@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// One provider of a repository, as a client sees it: reached when it is first needed, and again after it was lost.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// How providers come to keep one repository together. The placement is a shared record at each of them. It changes by

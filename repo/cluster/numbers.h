@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Version numbers of a model whose versions are spread over providers. One of them, the model's registrar, keeps the

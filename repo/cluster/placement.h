@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Which of several providers keeps what. A placement is a numbered list of providers; adding one makes the next

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// What a put, a retirement and the settling of references ask of which provider, in which order: state machines

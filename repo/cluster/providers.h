@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Providers by their addresses: opening the repository that they keep together, and becoming one of them.

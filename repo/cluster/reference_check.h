@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Whether what live versions inherit from other providers is known there. A version's home has its record, which says

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Hash to number, for readers that never wait. One cell of eight bytes holds both a part of the hash and the number,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// When the index may free what readers might still look at: epochs (Fraser, "Practical lock-freedom", 2004), with one

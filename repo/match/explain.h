@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Why a match is as long as it is: which of the query's layers a version has, and where they first part.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// A set of numbers that stand for things kept elsewhere, by a hash of those things. Four bytes a number.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// What a match looks at of an architecture: the slot id of each layer call, which calls feed which, and what each call

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Architectures in the index: which slots are whose.
 
 #include <algorithm>

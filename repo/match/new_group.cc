@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// A new architecture in the index: which of its slots it shares with others, and what that changes for them.
 
 #include <algorithm>

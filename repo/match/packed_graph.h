@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// A stored architecture in little memory: its slot ids in ascending order, and which feed which. Immutable; any

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// "Which stored versions share the longest prefix with this architecture?"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// What groups weigh at most, by their marks, 64 at a time: a bit of each is in one word, and a word for each bit of

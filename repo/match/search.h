@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Answers one query from one view of the index. Exact; the order of work is chosen so that it usually touches a few

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// A search among groups of which many have most of the query's layers.
 
 #include <algorithm>

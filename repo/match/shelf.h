@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// What the index is made of. The writer adds to it and takes from it while readers look; repo/match/epochs.h says when

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// An array that grows without moving what is in it: readers go through elements that they learned of, while the writer

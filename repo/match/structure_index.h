@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Which versions have which layers: answers a MatchQuery exactly, and independently of how many versions there are in

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// The versions of each group, best first.
 
 #include "repo/match/writer.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// What answers where Freshet was built without librados.
 
 #include "repo/backend.h"

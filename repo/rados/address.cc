@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// rados://[USER@]POOL/REPOSITORY[?conf=FILE]
 
 #include <string>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// librados, loaded when the first repository in Ceph is opened and not linked: programs that never name one do not

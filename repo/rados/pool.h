@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// One repository's part of a RADOS pool: a namespace with two objects that keep tables (omaps) and many that keep

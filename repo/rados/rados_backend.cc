@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// The backend that rests in a pool of Ceph's. Blobs are cut into objects of 4 MiB under a name that no other write has
 /// ever used; one change of the table of heads makes all of a writer's blobs exist. Records are another table.
 

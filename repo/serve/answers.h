@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// What a question asks, asked of a repository. Blocking; any thread. A new question has its line in answer().

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// How a client fetches leased bytes: through one of the data channels that the server offers, straight into the

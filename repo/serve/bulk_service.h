@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The data channels of a repository's server, and the leases that are fetched through them. Nothing of it exists, no

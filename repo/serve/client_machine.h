@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The client's side of one connection as a value: which requests wait for an answer, when to ask whether the server is

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The lanes of a repository's server: those of its clients, which it reads, and those that it made for them to read.

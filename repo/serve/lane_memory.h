@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// A lane's memory: one process makes and writes it, another one of the same user maps it for reading only, and neither

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The lanes of one connection, as its client has them: a put or a read takes one and gives it back. Private to this

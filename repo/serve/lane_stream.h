@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The tensors of one put on their way from a lane to whoever stores them. The lane is a ring: byte n of the upload

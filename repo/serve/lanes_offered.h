@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Whether a server offers lanes (repo/serve/lane_desk.h).

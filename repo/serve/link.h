@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// One connection to a repository's server, with a thread that carries messages for everybody who asks. It does not

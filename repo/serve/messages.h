@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// What travels between a repository's server and its clients: FlatBuffers (rpc.fbs), verified before use. A value is

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "repo/serve/messages.h"
 
 // The values of a match, and those of one provider of several.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "repo/serve/messages.h"
 
 // Of what is retired and collected, and of who names segments from elsewhere.

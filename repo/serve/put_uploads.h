@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// A put on the server: which tensors are wanted of its client, and storing them. What is wanted may change while they

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// What the data channels of a repository's server are answered from: leases on bytes that a client is about to read,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// A fetch of leased bytes: laid out in blocks, read a few blocks ahead, sent piece by piece.
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The client's side of every question (repo/serve/remote_repository.h): private to this folder. What asks and waits is

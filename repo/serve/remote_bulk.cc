@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Large reads: leases, and what is read under them through lanes or data channels.
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Puts and reads through memory that client and server share.
 
 #include <algorithm>

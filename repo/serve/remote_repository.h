@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// A repository that another process keeps (repo/serve/server.h), with the answers that it would give itself: its

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Which right a question takes of its client's key (transport/security/allow_list.h). Where a server has no keys,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Offers a repository to other processes, who open it with connect_repository() (repo/serve/remote_repository.h).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The server's side of the protocol as a value: who is connected, which of their questions are being worked on, and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The board: one page of shared memory per config, in /dev/shm/freshet-tier-UID, by which the keeper, the command line

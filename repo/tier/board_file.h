@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The board of a config as a file in shared memory, and its counters as a file in a tier, where they outlive the

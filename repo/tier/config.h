@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// What a person wrote about tiers: one TOML file. Each fault of it is one sentence, and nothing is started with it.

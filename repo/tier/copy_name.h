@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// How a copy is named: by what it copies. The keeper, which makes copies, and the reader, which finds them from inside

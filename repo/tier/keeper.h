@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The keeper: copies what programs opened, and what was asked for ahead, into the tiers. One process has it for all

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "repo/tier/keeper_door.h"
 
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The keeper's sockets, beside the board: BOARD.ask takes datagrams, each a path that a program opened; BOARD.ctl

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The keeper's thread that lists folders which are to be copied ahead.
 
 #include <filesystem>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Tiering: copies of a source's files on faster disks of the node, for programs that know nothing of it.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// One tier as a folder: which copies it has, and how a copy comes and goes. A copy is written under a name that nobody

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The best first publish, when the future loss is taken as foretold: dynamic programming over a few dozen coming rows,

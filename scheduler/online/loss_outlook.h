@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// How the loss will go on, as far as the run so far tells: an average over decaying powers, a (1 + x/q)^-p + c, and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// What is kept of the losses of a run that may never end: the newest rows one by one, and the whole run in a bounded

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Where the loss is now, row by row, when every single loss is noise: a handful of straight lines, each fitted to the

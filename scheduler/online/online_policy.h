@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The online policy: decides after each row, from the losses so far, whether its version should be published now.

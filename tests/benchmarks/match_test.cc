@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// What the benchmark `match` compares answers alike: EvoStore's Algorithm 1, Redis-Queries and the index find prefixes
 /// of the same length, on catalogs of every space.
 

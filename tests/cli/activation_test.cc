@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `freshet rollback`, `release` and `commit`, as an operator calls them, with and without relays in between.
 
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// What commands can do while one of three providers is dead.
 
 #include <gmock/gmock.h>

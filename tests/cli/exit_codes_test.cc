@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Every command of `freshet repo`, asked what it cannot do: the exit code says which kind of failure it is, one line
 /// on stderr names the thing, and stdout has nothing that is no answer.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// What `--help` says of each command of `freshet repo`, beside docs/cli/.
 
 #include <gmock/gmock.h>

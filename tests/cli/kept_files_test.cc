@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What stands on the disk when a command has said so, and what stays there.
 
 #include <gmock/gmock.h>

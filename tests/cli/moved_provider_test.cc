@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Providers that are started again elsewhere, in processes of their own.
 
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `freshet plan` on files of the test's own. What it answers is checked against sums that are made here, request by
 // request.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// A repository that is exported and imported, by the program, into a folder and back.
 
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Names and notes come from other people's files and processes. Nothing that a command prints can command a terminal,
 // or show text in another order than it has.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// What goes on, and what waits, while one of several providers is away.
 
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// The machines of repo/cluster/protocol.h, many at a time, over providers whose every call may be lost, done without
 /// an answer, or done late, and whose drivers die at any point; against what must hold at every moment, and what must
 /// be left when all is settled.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// A repository that several providers keep, with the providers in this process.
 
 #include <gmock/gmock.h>

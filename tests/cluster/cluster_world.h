@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Providers for tests: repositories in memory behind links that can be cut, before a call or before its answer.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Two providers join while versions are numbered and aliases moved, one call of one of them at a time, in an order
 /// that a seed draws; any call, or its answer, may be lost, and a provider that joins may die at any of them, until it
 /// is started again. Against what must hold at every moment, and what must be there without anybody else once both have

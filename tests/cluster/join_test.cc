@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Providers that come to keep one repository together, and what they kept before.
 
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// What one provider of several does for the others.
 
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// What providers know of each other's needs: lost by hand, found by verify, made good by repair and by gc.
 
 #include <gmock/gmock.h>

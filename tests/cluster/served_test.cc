@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Providers in servers of their own, as clients reach them.
 
 #include <gmock/gmock.h>

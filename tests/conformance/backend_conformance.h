@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// What every backend must do. A backend's test instantiates BackendConformance with a BackendCase.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// The part of the channels' conformance suite about what is asked and answered.
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// What every data channel must do. A channel's test instantiates ChannelConformance with a ChannelCase; its client

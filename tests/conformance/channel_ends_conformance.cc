@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// The part of the channels' conformance suite about how things end: in the middle, mostly.
 
 #include <poll.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// A fetching client in a process of its own, so that a test can stop and kill it in the middle. It fetches one tensor
 /// of a MemorySource, says "begun" when the first bytes are there, waits for a line, goes on, and says "done", or
 /// "failed" with the reason.

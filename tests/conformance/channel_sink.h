@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Where the channels' tests receive: memory with guards around it, and a check of every promise that a sink is given.

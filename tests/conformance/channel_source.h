@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// What the channels' tests serve from: tensors with bytes of their own, leases, and books about every open fetch. Each

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// What every directory must do, whatever it is made of. A new one joins with a world that it can be opened in

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// What every repository must do, wherever it is: in memory, on a disk, in another process, spread over providers. The

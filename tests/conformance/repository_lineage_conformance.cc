@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Who came from whom, what differs, and names.
 
 #include "tests/conformance/repository_conformance.h"

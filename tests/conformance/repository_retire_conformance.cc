@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Matches, pins, retirement and what is collected after it.
 
 #include <chrono>

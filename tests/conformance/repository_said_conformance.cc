@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// What is said of a version after its put, and who has pinned what.
 
 #include "tests/conformance/repository_conformance.h"

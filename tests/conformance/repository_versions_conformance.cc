@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Versions: stored, named, read, refused.
 
 #include "tests/conformance/repository_conformance.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Where lines go that are no answer to a call.
 
 #include "core/log.h"

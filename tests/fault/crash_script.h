@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The steps that the program crash_writer takes when it is asked for all that changes a repository, and a model in

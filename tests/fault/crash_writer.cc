@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // usage: crash_writer FOLDER. Puts version after version into the RocksDB repository there, going on where it stands,
 // and prints each one's number when it is acknowledged, until it is killed.
 //

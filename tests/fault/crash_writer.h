@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The versions that the program crash_writer puts, so that the test that kills it knows every byte.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// A backend that fails where a test says, around any other backend. Calls that write are counted from 1; at the chosen

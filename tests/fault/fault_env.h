@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// An Env over the real one that fails the nth call that changes files. One thread at a time.

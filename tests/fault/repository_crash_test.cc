@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// A real process, killed while it puts versions into a RocksDB repository: what it acknowledged is there, whole, and
 /// nothing is half there.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// A fault at every write call of a put, one after the other: after it the repository is as before, or has the whole
 /// new version, and nothing is left over.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// A disk that is really full under a RocksDB repository: puts answer out_of_space, what was acknowledged stays
 /// readable, and when there is room again the same repository goes on.
 

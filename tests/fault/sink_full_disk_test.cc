@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// A full disk under the sink's repository while a run goes on: the stream doesn't wait, the sink says so, and catches
 /// up.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// What a host that loses power forgets: the ends of files that were not synced. A process that dies by a signal leaves

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// What a fuzz target consists of: the entry point that libFuzzer calls, and seeds to start from. A broken property

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/canonical_json.h"
 #include "core/check.h"
 #include "core/graph.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs a fuzz target without libFuzzer: every file of its corpus, every seed, and seeded mutations of both. So each
 // plain test run looks a little further, and a finding's file, put into the corpus, is looked at for ever.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a served repository and its clients say to each other. A message is taken as a question, which a repository
 // answers, and as an answer, which is read as a client reads it.
 #include <memory>

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Checks that includes go one way: core <- transport <- repo, core <- predictor <- scheduler, all of them <- bindings <-
 examples. Prints each include that does not, and exits with 1.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Every header must bring what it needs. One that a source file includes first has shown it by having been built; the others
 are compiled alone here. Prints what the compiler says of those that do not, and exits with 1.
 

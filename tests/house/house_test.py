@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The house tests can fail: each checker finds what is wrong in a tree that is made wrong here."""
 import contextlib
 import io

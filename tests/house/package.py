@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Installs the build into a new folder, builds the README's publisher and subscriber and examples/small against it the way a
 user would, and runs them. So neither the package, the README nor the examples can rot.
 

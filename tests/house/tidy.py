@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Checks what STYLE asks of every file and no compiler sees. Prints each finding as path:line: what, and exits with 1.
 
 usage: tidy.py ROOT
@@ -41,6 +42,9 @@ def line_findings(path, lines):
 def file_findings(path, lines, paths):
     if path.endswith(tree.CODE) and len(lines) > LINES_MAX:
         yield len(lines), f"longer than {LINES_MAX} lines: is there a second noun in it?"
+    licensed = path.endswith((*tree.CODE, ".py", ".sh", ".cmake", ".fbs")) or path.rsplit("/", 1)[-1] == "CMakeLists.txt"
+    if licensed and not any("SPDX-License-Identifier: Apache-2.0" in line for line in lines[:2]):
+        yield 1, "no line SPDX-License-Identifier: Apache-2.0 at its begin"
     if path.endswith(".h") and "#pragma once" not in lines[:3]:
         yield 1, "a header begins with #pragma once"
     if path.endswith("_test.cc") and path.rsplit("/", 1)[0] + "/CMakeLists.txt" not in paths:

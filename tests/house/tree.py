@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The source tree as the house tests see it: every file that people wrote, as text. A fuzz corpus is data, and a report is the
 live run's."""
 import os

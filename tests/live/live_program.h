@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// A live_run program under test: started in a folder of its own, its output read while it runs, its roles found and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// A short slice of scripts/three_hosts.sh, which runs longer and kills more often.
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// The example examples/nas_evolution, and its parts.
 
 #include <gmock/gmock.h>

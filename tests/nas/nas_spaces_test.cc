@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// The search spaces: their networks are what they should be, and their slot ids those of the architectures.
 
 #include "examples/nas_spaces/nas_spaces.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// A TCP connection between two hosts of a lab, both ends in this process.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// A trainer, its deliveries and a server, played event by event. It knows the rules of the replay clock as prose has

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Nothing that comes later changes a decision.
 
 #include <gtest/gtest.h>

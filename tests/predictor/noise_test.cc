@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Forecast::noise() against runs whose noise is known.
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Random small settings for comparing with oracles: times that often coincide, costs with ties, rises and signs.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The closed form of the cumulative loss against a world that is played event by event.
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the tests of the Python package share. They run against the installed wheel, in the venv of scripts/python.sh."""
 import os
 import shutil

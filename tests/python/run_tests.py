@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Runs one file of tests in the venv, and leaves a JUnit file with its cases. Without a venv that has the package: exits with
 77, and leaves a skip with the reason, which scripts/python.sh wrote down.
 

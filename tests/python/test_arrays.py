@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arrays in and out: types, strides, lifetimes, and what is refused."""
 import array
 import gc

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Candidates of a DeepHyper search learn from each other through a repository."""
 import math
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The programs in examples/python, as a newcomer runs them: a server's accuracy follows the trainer's."""
 import importlib.util
 import os

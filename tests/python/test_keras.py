@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Keras: published while it trains, loaded, attached, transferred. Run for each backend."""
 import os
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Keras' backends beside each other. Run once: each test starts them all."""
 import os
 

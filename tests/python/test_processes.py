@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Processes, signals, forks and interpreters that end."""
 import os
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where versions rest: puts, gets, matches, lineages, pins, retirement, across processes."""
 import copy
 import pickle

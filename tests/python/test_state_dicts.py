@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files of weights: there and back, by the libraries that others read them with, and damaged ones."""
 import os
 import pickle

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Publishers and subscribers in one process: versions, waits, errors, event loops."""
 import asyncio
 import logging

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """PyTorch modules: published, viewed, attached, and as graphs."""
 import gc
 import threading

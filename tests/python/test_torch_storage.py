@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """PyTorch's checkpoints in a repository: what its own storage tests check, and what a repository adds."""
 import os
 import pickle

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes that get past an array's read-only flag: no crash, and nobody else sees them."""
 import ctypes
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// A whole repository in Ceph, under the conformance suite of repositories.
 
 #include "tests/conformance/repository_houses.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// The repository in Ceph: the conformance suite of backends, and what only a cluster of daemons can do to one.
 
 #include <gmock/gmock.h>

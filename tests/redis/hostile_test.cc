@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Wrong passwords, junk where ours should be, and a server that is none.
 
 #include <thread>

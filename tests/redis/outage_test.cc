@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The server goes away, comes back, comes back without its memory, is stopped, is not there yet.
 
 #include "tests/redis/redis_fixture.h"

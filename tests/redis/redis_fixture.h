@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// What the tests of the directory on Redis share: a server of their own, and directories with short times.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Publishers and subscribers that find each other through Redis.
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Aliases: compare-and-swap against a map, what they refuse, and that they outlive the process.
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Each kind of record damaged once, by hand, and found by name; and what is no damage.
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Match graphs of candidates through a cache of configs: the same as those of architectures, whatever was seen before.
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Puts at the same time: each is whole, numbers are given once, small ones share a batch, and what one of them writes
 /// is left alone by the others and by whoever tidies up.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Stored bytes that are not what was written: said so to whoever asks for them, and hiding nothing else.
 
 #include <gtest/gtest.h>

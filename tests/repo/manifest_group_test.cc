@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Manifests of a lineage share their equal parts: what is read back is what was put, to the last tag, and what is
 /// stored grows with what changed.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// When what an architecture had alone leaves the match index: not while a reader might still ask its graph what
 /// follows what, since such a reader takes the table for as it was then.
 

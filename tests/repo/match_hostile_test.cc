@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Graphs that nobody should send, and large ones that somebody might.
 
 #include <gmock/gmock.h>

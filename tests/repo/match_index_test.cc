@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// The match index against Algorithm 1 and a sort of all that there is, after random changes, for random questions.
 
 #include <gtest/gtest.h>

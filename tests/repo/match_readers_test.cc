@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Readers beside a writer: every answer is that of the commit that it names.
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Architectures and catalogs for the tests of the match index, and EvoStore's Algorithm 1 (HPDC'24, section 4.2) to

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Random steps against a model: a map of everything that was ever put.
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Pins that end with whoever took them: the book of leases, the stored row, and a repository under a clock that is
 /// turned by hand.
 

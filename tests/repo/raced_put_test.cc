@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Puts of which somebody retires what they inherit, between their first step and their last.
 
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Random steps of everything that changes a repository, or asks it, against a model that keeps all of it in plain maps
 /// and finds every answer by looking at everything.
 ///

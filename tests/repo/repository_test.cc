@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "repo/repository.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Versions that are exported and restored, in repositories in memory: the same in every answer.
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Retiring versions and collecting what nobody needs, on both backends.
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Bytes flipped in the tables of a RocksDB folder: found wherever they are, hiding nothing else, and gone when what
 /// they were part of was retired and collected.
 

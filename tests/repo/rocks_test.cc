@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// The RocksDB backend's folder: how it is made, refused and shared.
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// What is stored once, or nearly once: equal tensors that came without lineage, and siblings that were fine-tuned
 /// everywhere.
 

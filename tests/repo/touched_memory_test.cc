@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Memory that was touched beforehand, and the backend that keeps blobs in it.
 
 #include "repo/touched_memory.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Versions for tests: a model of a few tensors, whose every version has bytes of its own choosing.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// LossTrend::noise(), by which `online` decides, against runs whose noise is known.
 
 #include "scheduler/online/loss_trend.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// A repository's server beside peers whose connections break in the middle: it lives, and serves the others.
 
 #include <gtest/gtest.h>

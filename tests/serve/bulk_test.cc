@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Large reads through the data channels of a repository's server, and what becomes of them when these fail.
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Clients that say what none of ours does: the server goes on serving the others.
 
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Memory that two processes share, and what comes through it.
 
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Puts and reads through memory that client and server share, and what becomes of them when something fails.
 
 #include <gtest/gtest.h>

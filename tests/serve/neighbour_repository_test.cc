@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Other users of this host at a repository's loopback port without keys. They are real ones: these tests need root.
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Pins of clients of a server: renewed while the client lives, ended when it is gone.
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Leases and staging memory, without a channel: the test is one.
 
 #include "repo/serve/read_desk.h"

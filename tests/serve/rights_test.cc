@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// What a key's place in the allow-list lets its owner do to a repository's server.
 
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// serve_peer ADDRESS [CHANNELS]: a server of a repository in memory, in a process of its own, so that a test can stop
 /// and kill it. Says "ready" and serves until it is ended.
 ///

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Servers that are stopped or killed, in a process of their own.
 
 #include <gtest/gtest.h>

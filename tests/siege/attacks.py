@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What hostile peers do. Each attack is a process of its own that goes on until it is told to stop, and counts what it did.
 
 An attack that ends with an exception is a fault of the siege, so what the other side may do to it (refuse, close, stay silent) is

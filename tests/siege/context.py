@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What an attack knows, and what it leaves behind."""
 import random
 import struct

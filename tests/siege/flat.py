@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """FlatBuffers, as far as hostile peers need them: tables are written from field numbers, and single fields read back. Nothing
 here knows a schema, so what it writes can be as wrong as one likes.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who is on this host already: other accounts, clients with a reader's key, whoever writes into a folder that is watched; and the
 honest clients beside them."""
 import itertools

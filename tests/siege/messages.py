@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The messages of transport/protocol/wire.fbs, repo/serve/rpc.fbs and the zmq data channel, as a peer without manners writes
 them; and what is made of them by chance."""
 import os

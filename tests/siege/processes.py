@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Children that end with their parent, and what the kernel tells of processes."""
 import ctypes
 import os

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Hostile peers beside a live run: what must hold then, held against it, and figures of how much it took.
 
 usage: siege.py --bin FOLDER [--seconds S] [--seed N] [--no-loop] [--only ATTACK,…] [--spare KIND,…] [--keep] [ARG…]

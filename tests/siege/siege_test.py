@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The siege can fail: each thing that must hold is named when it does not; and its peers write what they mean to write."""
 import copy
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where processes listen, as the kernel's tables tell it, and what is spoken there."""
 import os
 

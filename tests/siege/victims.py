@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The programs that are besieged, each started as a person would, all in one folder."""
 import json
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ZMTP 3 (rfc.zeromq.org/spec/23 and 37) over plain sockets, so that a peer can say what no library would.
 
 Addresses are "tcp://127.0.0.1:PORT", "ipc:///PATH" and "door:///PATH" (a SOCK_SEQPACKET socket). Nothing else is connected to:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// A version that a simulated relay is fetching, as far as it has come, for those who fetch it from the relay

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// A simulated connection of a data channel, as both of its ends see it. In order, and nothing is lost while it stands;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The serving end of the data channels in one life of a process: which leases are open, who is connected, and the

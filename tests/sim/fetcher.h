@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The fetching end of the data channels in one life of a subscriber's process: one connection at a time, one version

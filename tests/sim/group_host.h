@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// What the processes of the group's simulation share. It is about what is current, and about nothing else: both

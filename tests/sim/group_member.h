@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// A subscriber of the group's simulation: a member, or one that merely follows what is current.

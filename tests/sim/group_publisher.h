@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The publisher of the group's simulation: commits versions without bytes, asks the directory, and lives and dies.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// What the simulated processes share: the world, the network, the directories, the oracle, and the rules that are

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The shell around a publisher's machine in one life of a process: its sockets, its doors, its data channels. The

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The simulated host's shared memory, with real bytes, and the independent record of what every version's bytes are.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The memory of a simulated process that fetches: real bytes and the real pool, and the versions that its readers

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The simulated publisher: the real machine (in its hub) and the real segment pool over simulated memory, driven as

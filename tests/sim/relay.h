@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// A simulated relay: a subscriber that fetches every version into its own arena, and in the same process a hub that

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// One seeded run: a publisher, two subscribers to the latest version, one to every version, and a sink on its host; a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// A simulated subscriber process: the real machine, mappings of a publisher's memory or versions that it fetched into

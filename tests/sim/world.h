@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// A world of processes on a simulated clock, all of its chances drawn from one seed. Nothing here knows the protocol.

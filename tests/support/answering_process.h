@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// A program that a test starts, tells something by lines on its input, and hears answer by lines on its output; it can

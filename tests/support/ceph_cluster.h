@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// A Ceph cluster of a test's own: one monitor and one object store (in memory) on loopback, without keys, in a folder

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// A port for a server that a test starts and that cannot choose one itself. Somebody else may take it in between.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Numbers that the environment sets for tests which can run longer, or again from a seed.

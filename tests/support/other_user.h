@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// A ZeroMQ client made of a plain TCP socket (ZMTP 3.0 with the NULL mechanism, RFC 23), for tests that are another

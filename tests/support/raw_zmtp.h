@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// A peer that speaks ZMTP 3.1 without keys through a bare TCP socket, so that it can do what ZeroMQ's own sockets would

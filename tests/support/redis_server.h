@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// A Redis server of a test's own: on a Unix socket and a loopback port, in a folder of its own, which can be stopped,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Bytes from a seed, and their comparison. Both are for megabytes: they do as little as they can for each byte, which

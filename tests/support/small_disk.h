@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// A file system of a given size in a folder of its own, so that a disk can really be full. Needs the right to mount.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// What a test asks of the build that it runs in, and asks at run time: its own code is then the same in the release and

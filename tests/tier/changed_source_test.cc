@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A source that changed is seen at the next open, whatever was copied before.
 
 #include <fcntl.h>

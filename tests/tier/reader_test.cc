@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The reader as a guest: what it leans on, and the parts that it shares with the keeper.
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The commands as scripts rely on them: exit codes, lines, JSON.
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What becomes of programs when a tier or the keeper does not work: they read the source.
 
 #include <gtest/gtest.h>

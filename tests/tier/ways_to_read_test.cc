@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every way to read gives the bytes, and says of descriptors what it says without tiers: cold, warm, and with broken
 // tiers.
 

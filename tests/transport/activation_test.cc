@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// What is current, as a publisher's machine decides it: by itself, with a directory that answers late, wrongly or
 /// never, and with members that stage, fail, fall silent or come back.
 

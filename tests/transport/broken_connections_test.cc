@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Connections that break in every way that a peer can think of, and messages that never end: whatever comes, the process
 /// lives, what comes is bounded in bytes, and others are served.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Publishers that are killed or stopped while a version is on its way to a subscriber that fetches.
 
 #include "tests/transport/model_fixture.h"

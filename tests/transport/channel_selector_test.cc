@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "transport/protocol/channel_selector.h"
 
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// What is current, end to end: going back, holding, letting go, groups that commit all or none, and who lapsed.
 
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// A relay passes on what it fetches while it comes. Whoever fetches from it gets the version byte for byte, or an
 /// error, and neither waits for ever nor reads memory that is written again.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// A data channel within one thread: a server's answers, moved in chunks by progress(), with what can go wrong on the

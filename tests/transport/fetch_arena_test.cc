@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// The ledger of what a fetching subscriber's memory holds.
 
 #include "transport/subscribe/fetch_arena.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Fetches into an arena, over a channel that does what the test wants: what is handed out is the version, byte for
 /// byte, or an error; never anything else.
 

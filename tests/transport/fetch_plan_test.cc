@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// What is fetched, and from which base: decided from owner maps alone.
 
 #include "transport/subscribe/fetch_plan.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Children that a publisher's process forks, as data loaders are, and that outlive it.
 
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Peers that send whatever they like to a publisher's sockets: nothing that it serves changes, and it goes on.
 
 #include <fcntl.h>

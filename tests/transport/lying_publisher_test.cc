@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// A publisher that lies: what it grants is checked before it is served, and what is served stays.
 
 #include <sys/mman.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// What the tests of the two protocol machines share: a tiny model, versions of it, and the actions of one kind.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// What the transport tests share: a host directory of their own, models whose bytes say which version they belong to,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// A stream_peer (tests/transport/stream_peer.cc) under a test's control.

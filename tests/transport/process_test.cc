@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Publishers and subscribers in processes of their own, stopped and killed.
 
 #include <sstream>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// What one peer can do to the publisher's machine by asking a lot, or by saying what cannot be.
 
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Arenas are made known to the channels that fetch from them and into them: each slab once, before anything is sent
 /// from it, and not longer than it is there.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Subscribers that serve again: neighbours map what a relay fetched, hosts further on fetch from it, and one that dies
 /// is routed around. Hosts are played by host directories of their own.
 

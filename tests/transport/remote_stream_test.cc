@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Versions that are fetched, over every data channel that is here, though both ends stand on one host: what is
 /// published is what is served, a channel or a publisher that dies costs nothing that is served, and lies are refused.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// When readers are slow, memory is short, shapes change and training resumes.
 
 #include "tests/transport/model_fixture.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Bytes that were proved once and are not what they were.
 
 #include "transport/subscribe/scrub.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Publishers and subscribers with keys: who gets in, who does not, and what each side is told.
 
 #include <arpa/inet.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "transport/serve/served_segments.h"
 
 #include <gtest/gtest.h>

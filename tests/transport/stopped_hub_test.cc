@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// A training loop waits for nobody who serves others: here the thread that serves them stands still.
 
 #include <atomic>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// A publisher or a subscriber in a process of its own, told by lines on its input what to do; each is answered by one
 /// line.
 ///   stream_peer publish MODEL FOLDER TENSORS ELEMENTS [CHANNEL]    "publish STAMP", "publish_one TENSOR STAMP"; with a

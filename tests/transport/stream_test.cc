@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// A publisher and its subscribers in one process: what is published is what is served.
 
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// A SubscriberMachine, and what a test says to it in the publisher's place.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Readers look at whole versions while hundreds of swaps go on: never a mix of two, and never bytes that changed under
 /// them.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// What is the UCX channel's own; what it shares with others is in tests/conformance.
 
 #include "transport/channel/ucx/ucx_channel.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// A peer that speaks UCX, but not our protocol, to a server of the UCX channel.
 
 #include <gtest/gtest.h>

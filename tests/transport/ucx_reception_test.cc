@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// What a lying server can say to a client of the UCX channel, and that none of it reaches memory that no sink named.
 
 #include "transport/channel/ucx/reception.h"

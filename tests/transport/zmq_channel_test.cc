@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// The data channel over ZeroMQ, beyond what every channel must do (tests/conformance): peers that lie, what a client
 /// that does not read costs, and keys.
 

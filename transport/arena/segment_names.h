@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Which segments bear a name. A model may have ten thousand small tensors, of which an update renames every one, so

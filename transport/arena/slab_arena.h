@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The memory behind a SegmentPool: slabs, created when room is wanted and as far as the limit allows. Any thread, but

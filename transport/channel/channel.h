@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Data channels: how the bytes of a version come from a process that has them to one that fetches them. A fetch names

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Where publishers and subscribers find each other, and what is remembered of a model beyond one process's life: its

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// A name held in a host directory: the lock, and the files that only its holder writes.

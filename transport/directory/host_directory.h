@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The embedded directory: a folder of this host that belongs to one user (mode 0700): $FRESHET_RUN_DIR, else

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The files of a host directory: how they are opened, read, replaced and locked, and the two small records in them.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The JSON records of a host directory: entries, current, servers.
 
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// News of a host directory: which models got a new entry, current record or server. By inotify, so nobody looks again

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "transport/file/folder_feed.h"
 
 #include <poll.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// What appears in a folder of versions (transport/file/weight_folder.h), one after another. The folder is looked at

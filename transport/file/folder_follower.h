@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// A folder of versions, published inside this process: the channel `file`, for hosts that have nothing in common but a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// One tensor's delta as weight folders have it (transport/file/weight_folder.h). For transport/file's own source

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The safetensors files of one version's folder (transport/file/weight_folder.h). They are taken from the folder, not

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Folders of versions as reinforcement-learning trainers and engines exchange them: FOLDER/weight_vNNNNNN, each a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// What is current of one model, and how that changes: the pair (epoch, number) with its hold, the publishes that

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Which of a publisher's channels a subscriber uses, and why: `shm` where memory can be shared, `ucx` on a trusted

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Which version numbers an incarnation gave to committed versions, so that a gap can be counted exactly: numbers may

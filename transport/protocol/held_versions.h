@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// What a publisher keeps of the versions that somebody may still want or read: the arena's table of them, and beside

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The leases that a publisher gave out: each lets one session fetch one version over a data channel. A lease is a hold

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The control protocol's messages as values. transport/WIRE.md tells what each means and in which order they come;

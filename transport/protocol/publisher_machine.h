@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The publisher's half of the control protocol, for one model: sessions, holds, queues, heartbeats, and which segments

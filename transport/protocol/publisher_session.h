@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// One subscriber's session, as the publisher keeps it: whom it belongs to, whether its door is open, what it holds,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// What a member of a group has staged, or is to stage: a version that is fetched and proved beside the served one, and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The subscriber's half of the control protocol. Handed events and a time, returns actions; opens no socket, reads no

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The publisher's data plane: owns the slabs and the segments in them, copies a training loop's tensors into them, and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The end of a capture, behind the loop: a thread that keeps what the last version is made of, puts each capture's

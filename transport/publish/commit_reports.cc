@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "transport/publish/commit_reports.h"
 
 #include "core/format.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Threads that share a list of copies with the thread that wants them done. The list is taken from the largest on, so

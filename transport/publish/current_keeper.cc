@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "transport/publish/current_keeper.h"
 
 #include <utility>

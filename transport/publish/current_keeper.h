@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Carries what is current between a hub and the directory, whose answers come when they come, on whatever thread.

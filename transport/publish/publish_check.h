@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Whether the tensors of a publish are those of the architecture: the same names, dtypes and shapes in the same order,

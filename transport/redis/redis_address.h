@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// How a Redis server is named: redis://[[user]:password@]host[:port][/db], or redis+unix://[:password@]/path[?db=N].

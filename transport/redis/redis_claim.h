@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// A name owned in Redis: the owner's side, and the side on the client's thread that keeps it.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// A thread that talks to one Redis server, so that nobody else waits for a network: two connections, one for commands

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The directory of many hosts: Redis, through one thread (redis_client.h). What is stored is in redis_scripts.h.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The owner's books of one claim in Redis: what is to stand there, what is known to stand there, and which numbers may

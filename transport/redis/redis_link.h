@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// One connection to Redis that never blocks: its owner polls the descriptor and calls step(). Commands are answered in

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The scripts' text. KEYS are those of one model in a fixed order: record, claim, servers, versions, models, born.

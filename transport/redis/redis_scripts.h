@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// What is stored in Redis, and the steps on it that must be atomic, as Lua scripts. For each MODEL:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// What is known of models in Redis, kept up to date for those who watch: read again at every news, every connection,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The clients that a publisher admits: a file of public keys, one a line, each with a label if its writer likes, and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Admits the clients of an allow-list, and nobody else: the handler of ZeroMQ's authentication protocol (ZAP, RFC 27)

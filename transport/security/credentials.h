@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// SecurityOptions, read and checked: what a socket proves itself with.

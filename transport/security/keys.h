@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// CURVE keys (Curve25519, as ZeroMQ uses them) and the files that hold them. Keys are written in Z85, ZeroMQ's

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Files of keys, read whole: the descriptor is looked at, not the name, so that what is checked is what is read.

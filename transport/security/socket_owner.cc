@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "transport/security/socket_owner.h"
 
 #include <arpa/inet.h>

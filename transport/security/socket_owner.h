@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Who is at the other end of a TCP connection within this host. A loopback port is open to every user of the host; the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "transport/serve/coming_version.h"
 
 #include "core/check.h"

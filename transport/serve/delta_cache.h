@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Element deltas that were asked for, made once. Several subscribers ask for the same difference within moments, and a

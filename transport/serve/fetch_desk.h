@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// What data channels are answered from: the leases that the control protocol handed out, and the bytes that each

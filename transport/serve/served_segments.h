@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// One model's segments by name, for those who read them outside of the books: a fetch that is answered with a delta

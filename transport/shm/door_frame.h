@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// What travels through a door (transport/WIRE.md, "The door"): fixed frames of little-endian 64-bit words, one per

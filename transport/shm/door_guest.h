@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The subscriber's side of the door: knocks, receives slabs, and notices when the publisher is gone.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The publisher's side of the door: a Unix socket (SOCK_SEQPACKET) that hands the descriptors of slabs to subscribers

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The path of a Unix socket as the kernel takes it: at most 107 bytes. A longer one is reached through the descriptor

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// What the bytes of a segment are: whose, how many, and with which digest. The name alone would do among peers that

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The memory of a subscriber that fetches: an arena of its own, and a ledger of what each segment's bytes are known to

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// One version on its way into a subscriber's arena: planned, asked for in a few requests at a time, written where it

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// What is to be fetched for a version, given what is there: owner maps compared, nothing else. Pure functions.

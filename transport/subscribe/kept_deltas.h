@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The element deltas that were applied last, one for each tensor, as far as they fit: a shadow that is one version

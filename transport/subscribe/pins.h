@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// How readers hold a served version without a lock: hazard slots (Michael, "Hazard Pointers", 2004). A fixed array of

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Where a subscriber finds its publisher, by the directory: which of the advertised addresses it can use, when

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// A subscriber that serves again what it fetched: each version that it installs is committed, with the same manifest

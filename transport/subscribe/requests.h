@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// What other threads ask of a subscriber's loop, and wait for. Any thread but the loop's.

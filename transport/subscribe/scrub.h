@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Looks again, a little at a time, whether served bytes still are what was proved: memory can lose bits, and a delta's

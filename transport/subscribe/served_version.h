@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// A version as a subscriber serves it: everything a reader needs, prepared before the swap.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// What a subscriber's loop tells other threads of where it stands: what it serves and what is current, since when that

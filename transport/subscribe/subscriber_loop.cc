@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "transport/subscribe/subscriber_loop.h"
 
 #include <unistd.h>

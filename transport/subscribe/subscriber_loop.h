@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The subscriber's loop: the shell around SubscriberMachine. One thread polls a DEALER socket (control), the doors, the directory's news and a wake-up, hands everything to the machine, and carries

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// What a subscriber fetches with: its arena, the data channel of the moment, and the version on its way. The channel's

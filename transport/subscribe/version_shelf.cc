@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "transport/subscribe/version_shelf.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The versions that a subscriber has: the one being served, those that wait to be taken by next(), and those that are

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Addresses of sockets, as people write them and as ZeroMQ takes them: a socket of this user's ("ipc://" and an

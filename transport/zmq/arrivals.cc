@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "transport/zmq/arrivals.h"
 
 // Not <netinet/tcp.h>, whose tcp_info ends before the count of bytes.

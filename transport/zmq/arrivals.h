@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Counts what came by the connections of a ZeroMQ socket and was not received yet. ZeroMQ bounds one part of a message,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// One question to a publisher's hub over a control connection of its own, asked again now and then until it is

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// How the handshakes of a connecting socket went. ZeroMQ itself keeps silent about a refused key, and gives up for

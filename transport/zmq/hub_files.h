@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The socket files of a hub in the host directory's folder, and those that dead hubs left there.

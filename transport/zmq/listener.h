@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Watches a listening socket: logs strangers whose handshake fails, and puts out who comes when too many are inside, who

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// What happens to the connections of a ZeroMQ socket, as ZeroMQ reports it beside the socket.

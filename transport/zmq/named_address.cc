@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "transport/zmq/named_address.h"
 
 #include <string_view>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// What each peer of the control socket may ask for: so many messages and so many bytes of answers a second, which it

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The publisher's loop: the shell around PublisherMachine. One thread polls a ROUTER socket (control), the door

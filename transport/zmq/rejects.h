@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Bad messages from outside: counted, logged at a limited rate, never fatal.

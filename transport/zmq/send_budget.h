@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Sends by a ROUTER socket, and knows how many bytes wait for each peer until ZeroMQ has handed them to the kernel:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// ZeroMQ sockets as the shells use them: never blocking, with limits on everything, and with errors as values (cppzmq

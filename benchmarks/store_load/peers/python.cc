@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Files of a version each, with the libraries that a Python user would take (store_load_peer.py).
 
 #include <unistd.h>

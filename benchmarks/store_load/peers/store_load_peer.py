@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a user of h5py or safetensors does with a model: one file for each version.
 
 usage: store_load_peer.py h5py|safetensors FILE SIZES

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Makes a Python environment with the libraries that update_latency measures against. A second run does nothing.
 #
 # usage: make_venv.sh FOLDER

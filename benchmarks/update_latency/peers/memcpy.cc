@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// The limit: one memcpy of the changed bytes between two buffers that were touched before.
 
 #include <sys/mman.h>

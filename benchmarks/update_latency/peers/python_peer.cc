@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Files between processes, with the libraries that a Python user would take (python_peer.py).
 
 #include <unistd.h>

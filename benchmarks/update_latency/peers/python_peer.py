@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a user of h5py or safetensors does: one process writes a file, another one reads it.
 
 usage: python_peer.py write h5py|safetensors FILE SIZES

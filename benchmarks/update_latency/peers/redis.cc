@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// A real redis-server on a Unix socket: SET by the writer and GET by the reader, in chunks, a few on the way at a
 /// time.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Raw UCX active messages, one per tensor, over whatever transports UCX chooses on one host.
 
 #include "benchmarks/update_latency/subject.h"

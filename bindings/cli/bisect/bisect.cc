@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `freshet bisect`: which version on a line of ancestors was the first bad one, and which of its tensors hurt.
 
 #include <algorithm>

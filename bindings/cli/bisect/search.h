@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The two searches of `freshet bisect`, free of I/O: they ask `judge` and are told. An error of `judge` ends them, and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Hands versions, and mixtures of two, to the user's command as safetensors files, and reads from its exit code what

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `freshet doctor`: what this machine offers, what that enables, and how to get the rest.
 
 #include "bindings/cli/arguments.h"

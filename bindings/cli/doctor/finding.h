@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// What `freshet doctor` looks for: one finding per thing that Freshet uses when it is there. Probes look; they start

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Libraries of GPUs and of storage: asked through a handful of their C functions, whose signatures are part of their
 // ABI.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the processor and the kernel give.
 
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A Redis server on this host, and programs on the PATH.
 
 #include <arpa/inet.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // UCX's transports, as the library itself lists them: components, their memory domains, and the transports of each.
 
 #include <cstdlib>

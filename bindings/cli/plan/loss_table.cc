@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "bindings/cli/plan/loss_table.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Losses as trainers log them: a CSV file with a header, a row per training step.

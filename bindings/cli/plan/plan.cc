@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `freshet plan`: when to publish, from the losses of a warm-up; and how schedules would have done in a run that is
 // over.
 

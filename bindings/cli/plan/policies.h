@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The policies that `freshet plan` sets beside each other, each with what it costs.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `freshet repo alias`: names that move from version to version.
 
 #include "bindings/cli/arguments.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Batches: a file of JSON lines in, a line of output for each, in order. A bad line is answered {"error","line"} and

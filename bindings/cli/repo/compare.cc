@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `freshet repo diff` and `mrca`: two versions beside each other.
 
 #include "bindings/cli/arguments.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `freshet repo export`: versions as safetensors files with their graphs beside them, as `import` takes them.
 
 #include <memory>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `freshet repo get`: a version, or some of its tensors, as a safetensors file.
 
 #include <fnmatch.h>

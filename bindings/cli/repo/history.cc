@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `freshet repo lineage`, `descendants`, `contributors` and `owners`: where a version came from, what came from it, and
 // who wrote its tensors. Each answers with one JSON array on one line.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `freshet repo import`: safetensors files and folders of them, as versions.
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `freshet repo ls` and `stat`: what there is.
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `freshet repo match`: the stored versions that share the longest prefix with a graph.
 
 #include "bindings/cli/arguments.h"

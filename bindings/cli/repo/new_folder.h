@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// What a command makes where there was no repository, and takes back when it fails before anybody could use it.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `freshet repo pin`, `unpin` and `pins`.
 
 #include "bindings/cli/arguments.h"

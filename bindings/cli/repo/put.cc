@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `freshet repo put`: one version from a graph, a file of tensors and an ancestor; or many, a line each.
 
 #include <unistd.h>

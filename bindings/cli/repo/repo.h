@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The commands of `freshet repo`, a file for each few that belong together. In JSON a version stands as its name,

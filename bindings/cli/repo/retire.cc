@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `freshet repo retire` and `gc`: letting go of versions, and of the bytes that nobody needs any more.
 
 #include "bindings/cli/arguments.h"

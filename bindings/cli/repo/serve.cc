@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `freshet repo serve` and `freshet provider`: a repository that other processes use, until this one is interrupted.
 
 #include <unistd.h>

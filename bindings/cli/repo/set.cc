@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `freshet repo set`: what is said of a version after it was stored.
 
 #include <optional>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Versions in a folder that `export` wrote: MODEL@V.version.json, the sheet, beside MODEL@V.safetensors and

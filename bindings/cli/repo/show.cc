@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `freshet repo show`: all that is known about one version.
 
 #include "bindings/cli/arguments.h"

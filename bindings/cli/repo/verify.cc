@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `freshet repo verify`: reads everything again and compares it with its digests.
 
 #include "bindings/cli/arguments.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `freshet tier prefetch`, `settle` and `stop`, which send the keeper its orders.
 
 #include <filesystem>

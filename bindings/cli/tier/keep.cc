@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `freshet tier keep`, and how other commands start a keeper that ends by itself.
 
 #include <fcntl.h>

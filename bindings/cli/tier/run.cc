@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `freshet tier run`: a command with the reader in it, and a keeper beside it.
 
 #include <elf.h>

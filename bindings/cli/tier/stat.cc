@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `freshet tier stat`: what the tiers hold, and what came from them.
 
 #include <memory>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `freshet tier`: training data from the fast disk, under unchanged programs.
 
 #include "bindings/cli/tier/tier.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// What the commands of `freshet tier` share: the config, the keeper, and the lines that begin `freshet tier: `.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `freshet tier verify` and `drop`: copies looked at, and removed.
 
 #include <unistd.h>

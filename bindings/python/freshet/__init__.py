@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Freshet keeps served models fresh: a training loop publishes, servers follow, a repository remembers.
 
     with freshet.Publisher("digits") as pub:                    # the training loop

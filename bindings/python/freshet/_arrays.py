@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arrays on their way to C++ and back. NumPy is all that is needed; bfloat16 and the two float8 come with ml_dtypes."""
 from __future__ import annotations
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What goes wrong, as classes. Each has the code of C++'s errors, and is one of Python's own where there is one."""
 
 __all__ = ["Error", "InvalidArgument", "NotFound", "AlreadyExists", "FailedPrecondition", "Corrupt", "Unavailable",

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Architectures, as graph files tell them (docs/graph-file.md)."""
 from __future__ import annotations
 

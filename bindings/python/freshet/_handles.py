@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What opens and closes."""
 from __future__ import annotations
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What notebooks show. Every name and value is escaped."""
 from __future__ import annotations
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a Keras 3 model computes, as a graph file tells it (docs/graph-file.md). The same under all its backends."""
 from __future__ import annotations
 

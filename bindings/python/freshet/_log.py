@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Brings what C++ logs to the logger `freshet`."""
 from __future__ import annotations
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a PyTorch module computes, as a graph file tells it (docs/graph-file.md)."""
 from __future__ import annotations
 

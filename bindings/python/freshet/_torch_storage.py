@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """PyTorch's checkpoints (torch.distributed.checkpoint) in a repository.
 
 A checkpoint is a version of a model. It has the coordinator's share, by name, and last the tensor `.metadata`: JSON that says

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Learning from what is stored: what Keras and PyTorch share of it."""
 from __future__ import annotations
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How people name versions."""
 from __future__ import annotations
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """DeepHyper: candidates of a search learn from each other through a repository.
 
     def run(job):

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Keras 3, on TensorFlow, JAX or PyTorch.
 
     model.fit(x, y, callbacks=[freshet.keras.PublishCallback("digits")])      # the training loop

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """When to publish."""
 from __future__ import annotations
 

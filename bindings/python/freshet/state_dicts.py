@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files of weights, each kind read and written by its own library."""
 from __future__ import annotations
 

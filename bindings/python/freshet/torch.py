@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """PyTorch: modules are published, and servers swap in what came.
 
     freshet.torch.publish(pub, module, step=step)       # in the training loop

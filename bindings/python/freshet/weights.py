@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Two calls in the place of a file of weights."""
 from __future__ import annotations
 

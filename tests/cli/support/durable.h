@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Whether what the program wrote would outlive the host's end: every file was synced before it got its name, and its

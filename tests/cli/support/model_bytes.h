@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// safetensors files as the tests know them: the format's eight bytes, JSON and data, read and written independently of

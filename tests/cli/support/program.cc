@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/cli/support/program.h"
 #include "tests/support/this_build.h"
 

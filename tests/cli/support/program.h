@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The program `freshet` as a test runs it: a process with its output caught, in an environment of its own.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Publishers and subscribers as a user starts them: a run directory of the test's own, and files to publish.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Loaded into a program before its other libraries (LD_PRELOAD): notes each sync and each rename in the file that
 // FRESHET_SYNC_JOURNAL names, in their order, so that a test knows what would outlive the host's end.
 

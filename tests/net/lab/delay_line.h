@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// What happens to packets on a long line, as arithmetic: when each one comes out at the other end, and which are lost.

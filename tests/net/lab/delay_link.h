@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// A long line between two hosts of a lab, for kernels that have no netem: each end is a TUN device in its namespace,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Some hosts at a switch for as long as a command runs, for scripts:
 ///
 ///     net_lab --host trainer --host server --loss 0.01 -- COMMAND ARG…

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Some hosts at one switch: a namespace each, joined by veth pairs to a bridge in a namespace of its own. Everything

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// A network namespace: a host of its own, as far as networks go. It has no name in the file system and nothing that

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// A source, tiers and their config in a folder of a test's own, the built `freshet`, and programs run with the tiers

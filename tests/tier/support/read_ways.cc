@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads a file in every way that the C library has, and prints a line for each: the way, the bytes, what fstat() says.
 // Run with and without the reader it prints the same.
 //

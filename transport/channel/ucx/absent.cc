@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Compiled when this build found no UCX, in the place of everything else in this folder.
 
 #include "transport/channel/ucx/ucx_channel.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// "ucx://127.0.0.1:7000", "ucx://[::1]:7000".

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Makes answers that take a while (deltas) beside the server's thread, which goes on sending to others and answering

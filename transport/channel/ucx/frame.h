@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The active messages between a client and a server over UCX: their ids, their limits, and how headers are read.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// libucp, loaded when it is first wanted. Linked in the ordinary way it would be part of every process that uses

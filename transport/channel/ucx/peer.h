@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The server's side of one connection: its requests, and the messages that are on their way to it.

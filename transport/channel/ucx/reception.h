@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// One request at the fetcher: what came of each of its pieces. Everything that the server says is checked here before

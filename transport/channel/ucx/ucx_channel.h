@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The data channel over UCX: active messages, answered straight from the owner's memory into the memory that the sink

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// A UCX context with one worker, and what both sides of the channel do with it.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Buffers of messages, used again when ZeroMQ has sent them: fresh memory costs a page fault for each 4 KiB.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Messages of the zmq channel: their kinds, their limits, what they cost, and how their heads are read.

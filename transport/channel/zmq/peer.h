@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The server's side of one connection: its requests, its credit, and what is to be said to it next. Opens no socket:

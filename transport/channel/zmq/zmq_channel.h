@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The data channel over ZeroMQ, for every network: with keys it is CURVE, so that what travels is encrypted and both
