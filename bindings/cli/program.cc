@@ -38,6 +38,7 @@ void build_tree(CLI::App& root, Program& program) {
   add_top(root, program);
   add_replay(root, program);
   add_plan(root, program);
+  add_checkpoint(root, program);
   add_keygen(root, program);
   add_repo(root, program);
   add_bisect(root, program);

@@ -36,6 +36,7 @@ void add_commit(CLI::App& root, Program& program);
 void add_top(CLI::App& root, Program& program);
 void add_replay(CLI::App& root, Program& program);
 void add_plan(CLI::App& root, Program& program);
+void add_checkpoint(CLI::App& root, Program& program);
 void add_repo(CLI::App& root, Program& program);
 void add_bisect(CLI::App& root, Program& program);
 void add_provider(CLI::App& root, Program& program);

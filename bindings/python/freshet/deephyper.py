@@ -27,6 +27,7 @@ from .repository import Repository
 __all__ = ["Evaluation", "evaluate", "retire_on_eviction"]
 
 _log = logging.getLogger("freshet")
+_TRIES = 1000  # Each means that another worker stored something better.
 _opening = threading.Lock()
 _opened: Dict[Tuple[int, str], Repository] = {}
 
@@ -111,7 +112,7 @@ class Evaluation:
 
 def _keep_best(repository: Repository, version: Version, quality: float) -> None:
     """The alias `best` moves by compare-and-swap, so of several workers the best one stays."""
-    while True:
+    for _ in range(_TRIES):
         best = repository.aliases(version.model).get("best", 0)
         if best:
             try:
@@ -125,6 +126,7 @@ def _keep_best(repository: Repository, version: Version, quality: float) -> None
             return
         except FailedPrecondition:
             continue  # Another worker moved it meanwhile.
+    _log.warning("%s@best was moved by others all the while; %s is not compared with it", version.model, version)
 
 
 def evaluate(job: Any, model: Any, repository: Any, name: str = "search") -> Evaluation:
