@@ -209,3 +209,19 @@ def test_a_thread_may_die_holding_a_view(pair):
     thread.start()
     thread.join()
     assert subscriber.wait_for(publisher.publish({"w": np.ones(8, np.float32)}).version, PATIENCE) == 2
+
+
+@pytest.mark.parametrize("wrong", [-1, 1.5, "3", None, True, 2**64])
+def test_numbers_that_are_none_are_named(pair, folder, wrong):
+    publisher, subscriber = pair
+    w = {"w": np.zeros(2)}
+    with freshet.Repository(folder + "/runs") as repository:
+        for call in (lambda: publisher.publish(w, step=wrong), lambda: repository.put("m", w, step=wrong),
+                     lambda: freshet.Scheduler("every:2").observe(wrong, 1.0)):
+            with pytest.raises(freshet.InvalidArgument, match="step"):
+                call()
+        assert repository.models() == []
+    for call in (subscriber.wait_for, publisher.rollback, publisher.wait_committed):
+        with pytest.raises(freshet.InvalidArgument, match="version"):
+            call(wrong)
+    assert publisher.publish(w, step=np.int64(3)).version == 1

@@ -10,6 +10,7 @@ from ._arrays import Gathered, check_name
 from ._errors import InvalidArgument
 from ._graph import GraphLike, graph_of, pairs_of
 from ._handles import Handle
+from ._numbers import whole
 from ._html import table
 
 Receipt = _core.Receipt
@@ -78,11 +79,11 @@ class Publisher(Handle):
 
     def wait_committed(self, version: int, timeout: float | None = None) -> dict:
         """Waits until that version exists; what it came to, with C++'s names. TimedOut, NotFound."""
-        return self._core.wait_committed(version, timeout)
+        return self._core.wait_committed(whole(version, "version"), timeout)
 
     def rollback(self, version: int) -> dict:
         """Makes an older version current, and holds it until release(). NotFound when it is not kept any more."""
-        if version < 1:
+        if whole(version, "version") < 1:
             raise InvalidArgument("a rollback needs a version to go back to")
         return self._core.activate(version, True)
 
@@ -138,7 +139,7 @@ class Bound:
         everything = isinstance(changed, str) and changed == "all"
         if changed is not None and not everything:
             indices = indices_of(changed, gathered.names)
-        receipt = publisher._core.publish(gathered.core, step, pairs_of(metrics, "metric", float),
+        receipt = publisher._core.publish(gathered.core, whole(step, "step"), pairs_of(metrics, "metric", float),
                                           pairs_of(tags, "tag", str), everything, indices, architecture, sync)
         publisher._order = gathered.names
         return receipt

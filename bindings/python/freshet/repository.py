@@ -15,6 +15,7 @@ from ._arrays import Gathered, bytes_of, check_name, dtype_of
 from ._errors import FailedPrecondition, NotFound
 from ._graph import GraphLike, graph_of, pairs_of
 from ._handles import Handle
+from ._numbers import whole
 from ._version import Version
 from .publisher import path_of
 
@@ -168,7 +169,7 @@ class Repository(Handle):
         """
         architecture = graph_of(graph)
         gathered = None if tensors is None else Gathered(tensors).core
-        return Version(self._core.put(model, gathered, architecture, ancestor or "", quality, step,
+        return Version(self._core.put(model, gathered, architecture, ancestor or "", quality, whole(step, "step"),
                                       pairs_of(metrics, "metric", float), pairs_of(tags, "tag", str), dedup, deltas))
 
     def get(self, version: str, tensors: Selection = None) -> dict:
@@ -272,7 +273,8 @@ class Repository(Handle):
 
         expected   what it has to mean until now (0: nothing), for several who may move it at once; else
                    FailedPrecondition says what it means, and nothing changes. None: whatever it means."""
-        self._core.set_alias(model, alias, version, expected)
+        self._core.set_alias(model, alias, whole(version, "version"),
+                             None if expected is None else whole(expected, "expected"))
 
     def quality(self, version: str) -> float | None:
         """What a version was said to be worth; None: nothing was said."""

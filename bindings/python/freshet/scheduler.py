@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from . import _core
+from ._numbers import whole
 
 
 class Scheduler:
@@ -25,7 +26,7 @@ class Scheduler:
         """An iteration ended; True: publish now. `eval_loss`, where it is known, counts in the place of `loss`; None is
         an iteration without news."""
         counted = loss if eval_loss is None else eval_loss
-        return self._core.observe(step, math.nan if counted is None else float(counted), epoch_end)
+        return self._core.observe(whole(step, "step"), math.nan if counted is None else float(counted), epoch_end)
 
     def published(self, seconds: float) -> None:
         """The version was published, and the loop stood still for so long."""

@@ -15,6 +15,7 @@ from . import _core
 from ._arrays import check_name, view_of
 from ._errors import FailedPrecondition, NotFound
 from ._handles import Handle
+from ._numbers import whole
 from ._html import table
 from .publisher import path_of
 
@@ -150,13 +151,13 @@ class Subscriber(Handle):
 
     def wait_for(self, version: int = 1, timeout: float | None = None) -> int:
         """Waits until that version or a later one is served, and says which."""
-        serving = self._core.wait_for(version, timeout)
+        serving = self._core.wait_for(whole(version, "version"), timeout)
         self._told = max(self._told, serving)
         return serving
 
     def snapshot(self, min_version: int = 0, timeout: float | None = None) -> Snapshot:
         """What is served now; Unavailable says why there is nothing yet. With `min_version`, waits for that one."""
-        if min_version > 0:
+        if whole(min_version, "min_version") > 0:
             return Snapshot(self._core.snapshot_at_least(min_version, timeout))
         return Snapshot(self._core.snapshot())
 
@@ -196,7 +197,7 @@ class Subscriber(Handle):
 
     def stage(self, version: int, timeout: float | None = None) -> None:
         """For members: gets that version beside the served one."""
-        self._core.stage(version, timeout)
+        self._core.stage(whole(version, "version"), timeout)
 
     def commit(self) -> int:
         """Swaps in what stage() got, and says which version that is."""
