@@ -4,6 +4,8 @@ import math
 import os
 import threading
 
+os.environ["KERAS_BACKEND"] = "torch"  # One framework in this process.
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -60,6 +62,22 @@ def test_a_candidate_begins_with_what_it_shares(repository):
     row = repository.lineage("search@2")[0]
     assert row.ancestor == "search@1" and row.inherited_bytes == 4 * 8 * 4 + 8 * 4
     assert repository.tags("search@2")["job"] == "0.1" and repository.quality("search@2") == 0.25
+
+
+def test_a_keras_candidate(repository):
+    keras = pytest.importorskip("keras", minversion="3")
+
+    def dense(*widths):
+        return keras.Sequential([keras.Input((4,)), *(keras.layers.Dense(width) for width in widths)])
+
+    first = dense(8, 8)
+    evaluated(repository, 0, first, 0.5)
+    second = dense(8, 16)
+    with fd.evaluate(Job(1), second, repository) as e:
+        assert e.frozen == [second.layers[0].name] and not second.layers[0].trainable
+        assert (keras.ops.convert_to_numpy(second.layers[0].kernel) == keras.ops.convert_to_numpy(first.layers[0].kernel)).all()
+        e.objective = 0.75
+    assert e.result["metadata"]["parent"] == "search@1" and repository.aliases("search") == {"best": 2}
 
 
 def test_best_is_the_largest_whoever_comes_last(repository):

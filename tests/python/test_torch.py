@@ -277,3 +277,39 @@ def test_rank_0_publishes_and_the_others_say_once_that_they_do_not(program, fold
     assert [code for code, _, _ in said] == [0, 0], said
     assert said[0][1].splitlines()[-2:] == ["[1, 2, 3]", "['bias', 'weight']"]
     assert said[1][1].splitlines()[-2:] == ["this is rank 1: rank 0 publishes", "[None, None, None]"]
+
+
+class AsksForShapes(Tied):
+    """torch.fx cannot follow it: whether there is a second row decides."""
+
+    def __init__(self, hidden=6):
+        super().__init__()
+        self.norm = torch.nn.BatchNorm1d(3)
+        self.first = torch.nn.Linear(3, hidden)
+        self.last = torch.nn.Linear(hidden, 3)
+        self.drop = torch.nn.Dropout()
+
+    def forward(self, x):
+        if x.shape[0] > 1:
+            x = x + 1
+        return self.head.weight @ self.drop(self.last(torch.relu(self.first(self.norm(x))))).T
+
+
+def test_what_fx_cannot_trace_is_exported(folder):
+    example = torch.zeros(2, 3)
+    module = AsksForShapes()
+    assert ft.graph(module)["traced_by"] == "module tree"
+    graph = ft.graph(module, example)
+    assert graph["traced_by"] == "torch.export" and module.training and module.drop.training
+    keys = [tensor["key"] for layer in graph["layers"] for tensor in layer.get("tensors", {}).values()]
+    assert sorted(keys) == sorted(ft.tensors(module))
+    linear = next(layer for layer in graph["layers"] if "first.weight" in str(layer))
+    assert set(linear["tensors"]) == {"weight", "bias"} and "linear" in linear["class"]
+    with freshet.Repository(folder) as repository:
+        repository.put("m", ft.tensors(module), graph=graph, quality=1.0)
+        other = AsksForShapes(hidden=7)
+        moved = ft.transfer(other, repository, example)
+        assert torch.equal(other.norm.weight, module.norm.weight) and "first.weight" not in moved.match.tensors
+        same = ft.transfer(AsksForShapes(), repository, example)
+        assert set(same.match.tensors) == set(keys)
+    assert ft.graph(Decides(), (torch.zeros(2, 4),))["traced_by"] == "module tree"

@@ -31,20 +31,40 @@ def graph(module: torch.nn.Module, example: Any = None) -> Dict[str, Any]:
     """A module's architecture, as Repository.match() and put() take it: a dictionary. Its tensors have the names of
     `state_dict()`, tied ones the first.
 
-    torch.fx traces the module. Where it cannot (control flow that depends on data), the layers are the module tree's, one
-    after the other, as they were registered, which says less: two such graphs share a prefix only where all layers before
-    are equal. The key `traced_by` says which it was: "torch.fx" or "module tree".
+    torch.fx traces the module. Where it cannot (a forward that asks for shapes), torch.export does, if there is an
+    `example`. Where that cannot either (control flow that depends on data), the layers are the module tree's, one after the
+    other, as they were registered, which says less: two such graphs share a prefix only where all layers before are equal.
+    The key `traced_by` says which it was: "torch.fx", "torch.export" or "module tree". Graphs that came by different ways
+    share nothing.
 
     example   the forward's arguments, a tensor or a tuple: types and shapes of the inputs, without the batch, then take
               part in identity."""
     module = unwrapped(module)
-    builder = _Builder(module)
+    examples = () if example is None else example if isinstance(example, (tuple, list)) else (example,)
     try:
         traced = torch.fx.Tracer().trace(module)
     except Exception:  # Whatever the module's own code raised when it met a proxy.
-        return builder.by_tree()
-    examples = () if example is None else example if isinstance(example, (tuple, list)) else (example,)
-    return builder.by_trace(traced, list(examples))
+        pass
+    else:
+        return _Builder(module).by_trace(traced, list(examples))
+    if examples:
+        try:
+            return _Builder(module).by_export(_exported(module, tuple(examples)))
+        except InvalidArgument:
+            raise
+        except Exception:  # The exporter has many for what it cannot follow.
+            pass
+    return _Builder(module).by_tree()
+
+
+def _exported(module: torch.nn.Module, examples: tuple) -> Any:
+    trains = [one for one in module.modules() if one.training]
+    module.eval()  # Layers that do nothing for inference are not part of what it computes.
+    try:
+        return torch.export.export(module, examples)
+    finally:
+        for one in trains:
+            one.training = True
 
 
 class _Builder:
@@ -141,6 +161,37 @@ class _Builder:
             elif node.op == "output":
                 outputs = inputs_of(node)
         return self.finished("torch.fx", outputs)
+
+    def by_export(self, program: Any) -> Dict[str, Any]:
+        """Parameters come as inputs; each belongs to the operation that alone reads it."""
+        signature = program.graph_signature
+        stored = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
+        layer_of: Dict[torch.fx.Node, str] = {}
+        outputs: List[str] = []
+        for node in program.graph.nodes:
+            if node.op == "placeholder" and node.name not in stored:
+                value = node.meta.get("val")
+                config = {"dtype": _DTYPES.get(value.dtype, str(value.dtype)), "shape": [None, *map(str, value.shape[1:])]} \
+                    if isinstance(value, torch.Tensor) else {}
+                layer_of[node] = self.add(node.name, **{"class": "Input", "config": config}, inputs=[])
+            elif node.op == "call_function":
+                own: Dict[str, Any] = {}
+                inputs: List[str] = []
+                for one in node.all_input_nodes:
+                    tensor = self.by_name.get(stored.get(one.name, ""))
+                    if one in layer_of:
+                        inputs.append(layer_of[one])
+                    elif tensor is not None and (len(one.users) > 1 or id(tensor) in self.tied):
+                        inputs.append(self.parameter(tensor))
+                    elif tensor is not None:
+                        own[stored[one.name].rpartition(".")[2]] = self.describe(tensor)
+                        self.owned[id(tensor)] = node.name
+                layer_of[node] = self.add(node.name, **{
+                    "class": f"torch.{node.target}", "config": {"args": _plain(node.args), "kwargs": _plain(node.kwargs)}},
+                    inputs=inputs, **({"tensors": own} if own else {}))
+            elif node.op == "output":
+                outputs = [layer_of[one] for one in node.all_input_nodes if one in layer_of]
+        return self.finished("torch.export", outputs)
 
     def by_tree(self) -> Dict[str, Any]:
         last: List[str] = []
