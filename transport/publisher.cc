@@ -116,7 +116,7 @@ class Publisher::Impl final : public HubModel {
   bool on_sealed(SealedCapture sealed);
   Pending take_pending(std::uint64_t ticket) FRESHET_EXCLUDES(mutex_);
   std::shared_ptr<const Manifest> make_manifest(Pending pending, const SealedCapture& sealed) const;
-  void on_announced(const CommitReport& report) FRESHET_EXCLUDES(mutex_);
+  void count(const CommitReport& report) FRESHET_EXCLUDES(mutex_);
 
   // Constant after construction.
   const ForkMark mark_;
@@ -358,6 +358,7 @@ bool Publisher::Impl::on_sealed(SealedCapture sealed) {
                             .changed_tensors = sealed.changed.size(),
                             .changed_bytes = sealed.changed_bytes,
                             .capture_to_commit = clock_.now() - started};
+  count(report);  // Whoever hears of it finds it in stat().
   hub_->commit(options_.model,
                {.manifest = manifest,
                 .encoded_manifest = std::move(encoded),
@@ -365,18 +366,15 @@ bool Publisher::Impl::on_sealed(SealedCapture sealed) {
                 .places = std::move(sealed.places),
                 .slab_bytes = std::move(sealed.slab_bytes),
                 .publish_started_ns = started.time_since_epoch().count()},
-               std::move(slabs), [this, report] { on_announced(report); });
+               std::move(slabs), [this, report] { reports_.finish(report.version, report); });
   return true;
 }
 
-void Publisher::Impl::on_announced(const CommitReport& report) {
-  {
-    MutexLock lock(mutex_);
-    totals_.newest = report.version;
-    ++totals_.versions_published;
-    totals_.bytes_published += report.changed_bytes;
-  }
-  reports_.finish(report.version, report);
+void Publisher::Impl::count(const CommitReport& report) {
+  MutexLock lock(mutex_);
+  totals_.newest = report.version;
+  ++totals_.versions_published;
+  totals_.bytes_published += report.changed_bytes;
 }
 
 PublisherStat Publisher::Impl::stat() const {

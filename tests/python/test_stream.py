@@ -277,7 +277,8 @@ def test_notebooks_show_tables_with_names_escaped():
         assert "closed" in snapshot._repr_html_()
         shown = publisher._repr_html_()
         assert "m@1" in shown and "&lt;b&gt;me" in shown and "<b>me" not in shown
-    assert "closed" in publisher._repr_html_()
+        assert "m@1" in subscriber._repr_html_()
+    assert "closed" in publisher._repr_html_() and "closed" in subscriber._repr_html_()
 
 
 def test_bindings_of_one_model_may_have_any_order():

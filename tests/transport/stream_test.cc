@@ -235,6 +235,20 @@ TEST_F(Stream, NumbersThatLeaveNoneAreRefused) {
   EXPECT_EQ(reopened.error().code(), Code::invalid_argument);
 }
 
+TEST_F(Stream, WhoeverIsServedAVersionFindsItInStat) {
+  auto publisher = open_publisher(publisher_options());
+  auto subscriber = open_subscriber(subscriber_options());
+  for (int i = 0; i < 100; ++i) {
+    const auto receipt = publisher->publish(model_.views(), PublishOptions{});
+    ASSERT_TRUE(receipt) << receipt.error().message();
+    const VersionNumber version = receipt->version;
+    ASSERT_TRUE(subscriber->wait_for(version, kPatience));
+    const PublisherStat stat = publisher->stat();
+    ASSERT_EQ(stat.newest, version);
+    ASSERT_EQ(stat.current.version, version);
+  }
+}
+
 TEST_F(Stream, TellsItsState) {
   auto publisher = open_publisher(publisher_options());
   SubscriberOptions options = subscriber_options();

@@ -230,6 +230,7 @@ void PublisherHub::commit(const std::string& name, protocol::CommittedVersion ve
     model.segments->add(shared->manifest->owners.owners(), shared->segments, model.owner->bytes_of(shared->segments));
     const VersionNumber number = shared->manifest->name.number;
     model.machine->on_committed(std::move(*shared), now());
+    tell_standing(model);
     carry_out(model);
     if (model.coming != nullptr && model.coming->number() == number) {
       desk_.keep_deltas_of(*model.coming);
@@ -241,7 +242,6 @@ void PublisherHub::commit(const std::string& name, protocol::CommittedVersion ve
       model.machine->shed_queues(bytes, now());
       carry_out(model);
     }
-    tell_standing(model);
     announced();
   });
 }

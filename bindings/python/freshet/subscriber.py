@@ -195,6 +195,14 @@ class Subscriber(Handle):
         """How it stands, with C++'s names."""
         return self._core.status()
 
+    def _repr_html_(self) -> str:
+        if self.closed:
+            return table(f"the subscriber of {self.model}, closed", [], [])
+        status = self.status()
+        shown = ("connected", "serving", "newest_known", "updates", "bytes_fetched", "gaps", "staged", "last_error")
+        return table(f"{self.model}@{status['serving']}" if status["serving"] else f"{self.model}: no version yet",
+                     shown, [[status[key] for key in shown]])
+
     def stage(self, version: int, timeout: float | None = None) -> None:
         """For members: gets that version beside the served one."""
         self._core.stage(whole(version, "version"), timeout)
