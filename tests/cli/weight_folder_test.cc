@@ -43,6 +43,11 @@ TEST(WeightFolders, VersionsGoOutAsAFolderAndComeBackFromIt) {
   EXPECT_EQ(direct.json()["channel"], "file");
   EXPECT_EQ(model_in(folder / "out/again@3.safetensors").tensors, chain(1, 2, 3).tensors);
   EXPECT_EQ(run({"subscribe", "again", "--at", "file://versions"}, environment).exit_code, 2);
+  // Started again, it finds what it wrote before.
+  const Ended restarted =
+      run({"subscribe", "net", "--out", folder / "versions", "--layout", "weight_v", "--count", "1", "--json"},
+          environment);
+  EXPECT_EQ(restarted.exit_code, 0) << restarted.err;
 }
 
 }  // namespace

@@ -262,8 +262,34 @@ TEST_F(WeightFolder, AVersionThatFollowsNoneIsWhole) {
   const auto path = writer->write(three, &one);
   ASSERT_TRUE(path);
   EXPECT_EQ(read_text(*path + "/model.safetensors.index.json").find("delta_encoding"), std::string::npos);
-  EXPECT_EQ(writer->write(three, nullptr).error().code(), Code::already_exists);
+  EXPECT_EQ(writer->write(version_of(3, {{"a", "abX"}}), nullptr).error().code(), Code::already_exists);
+  EXPECT_EQ(writer->write(version_of(3, {{"a", "abc"}, {"b", "d"}}), nullptr).error().code(), Code::already_exists);
   EXPECT_EQ(writer->write(version_of(0, tensors), nullptr).error().code(), Code::invalid_argument);
+}
+
+TEST_F(WeightFolder, WhatIsThereAlreadyIsKeptAndPointedTo) {
+  auto writer = WeightFolderWriter::open(folder_ / "", {.full_every = 3});
+  std::vector<WeightFolderWriter::Version> versions;
+  const std::vector<Tensors> tensors{
+      {{"b", "0"}, {"a", "abc"}}, {{"b", "0"}, {"a", "abd"}}, {{"b", "1"}, {"a", "abd"}}};
+  for (VersionNumber number = 1; number <= 3; ++number) versions.push_back(version_of(number, tensors[number - 1]));
+  ASSERT_TRUE(writer->write(versions[0], nullptr));
+  ASSERT_TRUE(writer->write(versions[1], &versions[0]));
+  ASSERT_TRUE(writer->write(versions[2], &versions[1]));
+  // A rollback to the second, whose files are a delta, and another writer, that was started anew.
+  auto restarted = WeightFolderWriter::open(folder_ / "", {.full_every = 3});
+  for (auto* each : {&*writer, &*restarted}) {
+    const auto path = each->write(versions[1], &versions[0]);
+    ASSERT_TRUE(path) << path.error().message();
+    EXPECT_EQ(read_text(folder_ / "latest"), "weight_v000002\n");
+  }
+  const auto next = restarted->write(version_of(4, tensors[0]), &versions[1]);
+  ASSERT_TRUE(next);
+  EXPECT_EQ(read_text(*next + "/model.safetensors.index.json").find("delta_encoding"), std::string::npos);
+  for (VersionNumber number = 1; number <= 3; ++number) {
+    FolderWeights anew;
+    ASSERT_TRUE(WeightFolderReader::open(folder_ / "")->read(number, anew)) << number;
+  }
 }
 
 }  // namespace

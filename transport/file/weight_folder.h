@@ -114,8 +114,8 @@ class WeightFolderWriter {
     SafetensorsMetadata metadata;  ///< Of whole checkpoints; a delta has its checksums there.
   };
   /// Writes `version`, as a delta if `base` is the version that was written last, precedes it by one and has the same
-  /// tensors; a whole one otherwise. Then moves `latest`. Returns the version's path. already_exists leaves what is
-  /// there.
+  /// tensors; a whole one otherwise. Then moves `latest`. Returns the version's path. What is there already with equal
+  /// tensors is kept, and only `latest` moves; already_exists when other tensors are there, which stay.
   Result<std::string> write(const Version& version, const Version* base);
 
  private:

@@ -103,6 +103,27 @@ nlohmann::json index_of(const std::vector<TensorView>& tensors, VersionNumber nu
   return {{"metadata", {{"total_size", bytes}, {"version", six_digits(number)}}}, {"weight_map", std::move(map)}};
 }
 
+/// Whether the folder has just that version already: it was written before a rollback to it, or before a restart.
+Status check_is_same(const std::string& folder, const std::string& path, const WeightFolderWriter::Version& version) {
+  FRESHET_ASSIGN(const WeightFolderReader reader, WeightFolderReader::open(folder));
+  FolderWeights there;
+  if (Status read = reader.read(version.number, there); !read) {
+    return fail(Code::already_exists,
+                format("{} is there already, and cannot be read: {}", path, read.error().message()));
+  }
+  std::vector<TensorView> wanted = version.tensors;
+  std::ranges::sort(wanted, {}, [](const TensorView& tensor) -> const std::string& { return tensor.spec.name; });
+  const std::vector<TensorView> found = there.tensors();
+  const bool same = std::equal(wanted.begin(), wanted.end(), found.begin(), found.end(),
+                               [](const TensorView& a, const TensorView& b) {
+                                 return a.spec.name == b.spec.name && a.spec.dtype == b.spec.dtype &&
+                                        a.spec.shape == b.spec.shape && std::ranges::equal(a.data, b.data);
+                               });
+  if (same) return {};
+  return fail(Code::already_exists,
+              format("{} is there already, with other weights: of another run? Write to another folder", path));
+}
+
 }  // namespace
 
 Result<WeightFolderWriter> WeightFolderWriter::open(const std::string& folder, Options options) {
@@ -119,6 +140,14 @@ Result<std::string> WeightFolderWriter::write(const Version& version, const Vers
   }
   const bool delta = base != nullptr && base->number == last_written_ && base->number + 1 == version.number &&
                      since_full_ + 1 < options_.full_every && have_same_form(base->tensors, version.tensors);
+  const std::string path = format("{}/{}", folder_, folder_name_of(version.number));
+  if (std::filesystem::exists(path)) {
+    FRESHET_TRY(check_is_same(folder_, path, version));
+    FRESHET_TRY(write_text(folder_ + "/latest", folder_name_of(version.number) + "\n", options_.sync));
+    since_full_ = options_.full_every;  // How many deltas lead there is not known: the next one is whole.
+    last_written_ = version.number;
+    return path;
+  }
   FRESHET_ASSIGN(Aside aside, Aside::make(folder_));
   const std::string file = format("{}/{}", aside.path(), kFileName);
   nlohmann::json index;
@@ -135,7 +164,6 @@ Result<std::string> WeightFolderWriter::write(const Version& version, const Vers
     index = index_of(version.tensors, version.number);
   }
   FRESHET_TRY(write_text(format("{}/{}", aside.path(), kIndexName), index.dump(2) + "\n", options_.sync));
-  const std::string path = format("{}/{}", folder_, folder_name_of(version.number));
   FRESHET_TRY(aside.move_to(path));
   if (options_.sync) FRESHET_TRY(system_env().sync_folder(folder_));
   FRESHET_TRY(write_text(folder_ + "/latest", folder_name_of(version.number) + "\n", options_.sync));
