@@ -201,3 +201,33 @@ def test_saved_by_three_ranks_loaded_by_two_and_by_one(folder):
         repository.gc()
         assert torch.equal(load(repository, {"cut": torch.zeros(12, 4)}, "net@2")["cut"],
                            torch.arange(48.0).reshape(12, 4) + 1)
+
+
+IN_A_PROCESS = """
+    import os, sys
+    import torch, torch.distributed as dist, torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
+    import freshet.torch as ft
+
+    if __name__ == "__main__":
+        dist.init_process_group("gloo", init_method="file://" + sys.argv[1] + "/meet", rank=0, world_size=1)
+        os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="0", RANK="0", WORLD_SIZE="1")
+        writer = ft.StorageWriter(sys.argv[1] + "/runs", "net")
+        state = {"w": torch.arange(1000.0)}
+        for _ in range(2):
+            saved = dcp.async_save(state, storage_writer=writer, async_checkpointer_type=AsyncCheckpointerType.PROCESS)
+            state["w"] += 1
+            saved.result()
+        read = {"w": torch.zeros(1000)}
+        dcp.load(read, storage_reader=ft.StorageReader(sys.argv[1] + "/runs", "net"))
+        print(torch.equal(read["w"], torch.arange(1000.0) + 1), flush=True)
+        dist.destroy_process_group()
+"""
+
+
+def test_async_save_in_a_process_of_its_own(program, folder):
+    saver = program(IN_A_PROCESS, folder)
+    assert saver.line() == "True"
+    assert saver.end()[0] == 0
+    with freshet.Repository(folder + "/runs") as repository:
+        assert [row.ancestor for row in repository.lineage("net@2")] == ["net@1", None]
