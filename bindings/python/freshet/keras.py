@@ -85,7 +85,8 @@ class PublishCallback(keras.callbacks.Callback):
 
     model      the name under which it is published.
     every      "epoch", or after so many batches.
-    schedule   "online" and the like (docs/schedules.md): decided batch by batch from the loss, in the place of `every`.
+    schedule   "online" and the like (docs/schedules.md): decided batch by batch from the loss, in the place of `every`. What
+               would make training stand still for longer than it trains is left out.
 
     `.versions` are the numbers that were published, `.blocked` is for how long training stood, in seconds. The publisher
     stays open after fit(), for servers that come late and for the next fit(), until close(). A version that finds no room
