@@ -17,6 +17,8 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import list_suites
 import summarize_tests
 
+LICENCE = "// SPDX-License-Identifier: Apache-2.0\n"
+
 
 class Tree(unittest.TestCase):
     def setUp(self):
@@ -48,18 +50,21 @@ class Tree(unittest.TestCase):
         self.assertEqual(arrows.violations(self.root), ['core/a.h: "b.h" is no path from the root of the tree'])
 
     def test_tidy_is_content_with_a_tidy_tree(self):
-        self.write("core/a.h", "#pragma once\n\nint a();  // TO" + "DO(cleanup): return more.\n")
+        self.write("core/a.h", LICENCE + "#pragma once\n\nint a();  // TO" + "DO(cleanup): return more.\n")
+        self.write("scripts/a.py", "#!/usr/bin/env python3\n#" + LICENCE[2:])
         self.assertEqual(tidy.violations(self.root), [])
 
     def test_tidy_finds_each_fault(self):
-        self.write("core/long.cc", "int a;\n" * 501)
-        self.write("core/open.h", "int a;\n")
-        self.write("core/faults.cc", "int a; \n\tint b;\n// TO" + "DO later\n// see /ro" + "ot/notes\nstd::mut" + "ex m;")
-        self.write("tests/core/lost_test.cc", "")
+        self.write("core/long.cc", LICENCE + "int a;\n" * 500)
+        self.write("core/open.h", LICENCE + "int a;\n")
+        self.write("core/faults.cc", LICENCE + "int a; \n\tint b;\n// TO" + "DO later\n// see /ro" + "ot/notes\nstd::mut" + "ex m;")
+        self.write("core/free.cc", "int a;\n" + LICENCE)
+        self.write("core/third.cc", "int a;\nint b;\n" + LICENCE)
+        self.write("tests/core/lost_test.cc", LICENCE)
         found = tidy.violations(self.root)
         self.assertEqual([finding.split(": ")[0] for finding in found],
-                         ["core/faults.cc:5", "core/faults.cc:1", "core/faults.cc:2", "core/faults.cc:3", "core/faults.cc:4",
-                          "core/faults.cc:5", "core/long.cc:501", "core/open.h:1", "tests/core/lost_test.cc:1"])
+                         ["core/faults.cc:6", "core/faults.cc:2", "core/faults.cc:3", "core/faults.cc:4", "core/faults.cc:5",
+                          "core/faults.cc:6", "core/long.cc:501", "core/open.h:1", "core/third.cc:1", "tests/core/lost_test.cc:1"])
 
     def test_headers_find_one_that_leans_on_another(self):
         self.write("core/alone.h", "#pragma once\n#include <string>\nstd::string a();\n")
