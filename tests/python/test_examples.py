@@ -21,7 +21,7 @@ def start(name, *arguments, **environment):
 def needs(*modules):
     for module in modules:
         if importlib.util.find_spec(module) is None:
-            pytest.skip(f"without {module}; scripts/python.sh --frameworks brings it")
+            pytest.skip(f"without {module}")
 
 
 def follow(trainer, server, least):
