@@ -17,7 +17,7 @@ ROWS = [
     ("an update of 600 MB until another process of the host serves it", "update_latency",
      ("600MB_all", "freshet"), ("600MB_all", "memcpy"), "one memcpy of these bytes", True),
     ("the same", "update_latency", ("600MB_all", "freshet"), ("600MB_all", "safetensors_shm"),
-     "safetensors through `/dev/shm`", True),
+     "safetensors through `/dev/shm`", False),
     ("the same", "update_latency", ("600MB_all", "freshet"), ("600MB_all", "redis"), "Redis on a Unix socket", False),
     ("the same", "update_latency", ("600MB_all", "freshet"), ("600MB_all", "ucx_am"), "UCX active messages", False),
     ("the loop stands still, a quarter of 600 MB changed", "update_latency",
@@ -42,6 +42,12 @@ ROWS = [
     ("100 generations of ancestors", "provenance", ("lineage_100", "freshet"), ("lineage_100", "sqlite"), "SQLite", False),
     ("a candidate's transfer in a search of 1,000", "nas", ("freshet", "transfer"), ("files", "transfer"),
      "HDF5 files and Redis", False),
+    ("Python: a Keras model of 600 MB, for how long `fit()` stands", "python", ("keras_600MB", "freshet"),
+     ("keras_600MB", "save_weights"), "`save_weights` to `/dev/shm`", False),
+    ("the same", "python", ("keras_600MB", "freshet"), ("keras_600MB", "orbax_async"),
+     "Orbax, asynchronous, which keeps JAX' arrays instead of copying them", False),
+    ("Python: 600 MB until another process has them in its module", "python", ("update_600MB", "freshet"),
+     ("update_600MB", "torch_shm"), "`torch.save` and `torch.load` through `/dev/shm`", True),
     ("bytes kept after a search of 1,000 candidates", "nas", ("freshet", "kept"), ("files", "kept"), "HDF5 files", True),
 ]
 

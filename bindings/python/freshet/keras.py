@@ -43,6 +43,8 @@ def _arrays_of(variables: Mapping[str, Any]) -> Dict[str, np.ndarray]:
     with warnings.catch_warnings():
         # Keras reads its variables by a way that NumPy 2 finds old.
         warnings.filterwarnings("ignore", category=DeprecationWarning, message="__array__ implementation")
+        if keras.backend.backend() == "jax":  # Keras makes a copy; an array of JAX on the CPU shows its own memory.
+            return {path: np.asarray(variable.value) for path, variable in variables.items()}
         return {path: np.asarray(keras.ops.convert_to_numpy(variable)) for path, variable in variables.items()}
 
 
