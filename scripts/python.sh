@@ -5,7 +5,8 @@
 #
 # usage: scripts/python.sh [--frameworks] [--if-needed | --only-venv]
 #   --frameworks  the venv gets PyTorch, TensorFlow, Keras, JAX and what else the package works with: 4 GB to fetch, 8 GB on the
-#                 disk. One that cannot be had is named, with pip's reason; the others come
+#                 disk. One that cannot be had is named, with pip's reason; the others come,
+#                 and the next call tries it again
 #   --if-needed   does nothing when the venv has what the tree would give
 #   --only-venv   makes the venv, and no wheel
 #
@@ -62,13 +63,14 @@ fi
 
 # All at once, so that pip finds versions that fit together; or, where one cannot be had, one after the other.
 if [ -n "$with_frameworks" ] && [ "$(cat "$venv/frameworks" 2> /dev/null)" != "${frameworks[*]}" ]; then
-  if ! "$venv/bin/pip" install --disable-pip-version-check -q "${frameworks[@]}" "${users[@]}" >> "$log" 2>&1; then
+  if "$venv/bin/pip" install --disable-pip-version-check -q "${frameworks[@]}" "${users[@]}" >> "$log" 2>&1; then
+    echo "${frameworks[*]}" > "$venv/frameworks"
+  else
     for framework in "${frameworks[@]}"; do
       why=$("$venv/bin/pip" install --disable-pip-version-check -q "$framework" "${users[@]}" 2>&1) ||
         echo "python.sh: without $framework: $(grep -m 1 ERROR <<< "$why" || tail -n 1 <<< "$why")" >&2
     done
   fi
-  echo "${frameworks[*]}" > "$venv/frameworks"
 fi
 [ -z "$only_venv" ] || exit 0
 

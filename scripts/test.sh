@@ -70,7 +70,6 @@ suites=()
 stuck=()
 
 # With --all the package's tests meet the frameworks, which are fetched beside the first build.
-frameworks=()
 frameworks_log=$(mktemp "${TMPDIR:-/tmp}/freshet-frameworks.XXXXXX")
 frameworks_made=
 end() {
@@ -83,7 +82,6 @@ free_gigabytes=$(df -Pk "$root" | awk 'NR == 2 { print int($4 / 1048576) }')
 if [ ${#presets[@]} -gt 1 ] && [ "$free_gigabytes" -lt 20 ]; then
   echo "test.sh: without the frameworks, whose tests are skipped: $free_gigabytes GB are free here, and with all builds they take 15" >&2
 elif [ ${#presets[@]} -gt 1 ]; then
-  frameworks=(--frameworks)
   (renice -n 10 "$BASHPID" > /dev/null 2>&1
     begin=$(date +%s.%N)
     "$root/scripts/python.sh" --frameworks --only-venv
@@ -102,7 +100,7 @@ make_python_package() {
     frameworks_made=
     cat "$frameworks_log"
   fi
-  if ! "$root/scripts/python.sh" "${frameworks[@]}" --if-needed && [ ! -f "$folder/venv.why_not" ]; then
+  if ! "$root/scripts/python.sh" --if-needed && [ ! -f "$folder/venv.why_not" ]; then
     rm -rf "$folder/venv"
     suites+=("python=$folder/no-python-package.xml")
   fi

@@ -8,6 +8,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "bindings/python/errors.h"
 #include "bindings/python/gil.h"
@@ -24,19 +25,19 @@ using Row = nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>>;
 
 /// [(spec, bytes)]; each row of bytes keeps the file's memory.
 nb::list read_safetensors(const std::string& path) {
-  auto* file = new SafetensorsFile([&] {
-    auto read = [&] {
-      const Unlocked unlocked;
-      return SafetensorsFile::read(path);
-    }();
-    return take(std::move(read));
-  }());
+  auto read = [&] {
+    const Unlocked unlocked;
+    return SafetensorsFile::read(path);
+  }();
+  auto owned = std::make_unique<SafetensorsFile>(take(std::move(read)));
+  SafetensorsFile* const file = owned.get();
   const nb::capsule owner(file, [](void* held) noexcept { delete static_cast<SafetensorsFile*>(held); });
+  owned.release();
   nb::list answer;
   for (std::size_t i = 0; i < file->tensors().size(); ++i) {
     const MutableBytes memory = file->memory_of(i);
-    answer.append(nb::make_tuple(to_python(file->tensors()[i].spec),
-                                 nb::cast(Row(memory.data(), {memory.size()}, owner))));
+    answer.append(
+        nb::make_tuple(to_python(file->tensors()[i].spec), nb::cast(Row(memory.data(), {memory.size()}, owner))));
   }
   return answer;
 }

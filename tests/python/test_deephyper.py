@@ -6,6 +6,7 @@ import threading
 
 os.environ["KERAS_BACKEND"] = "torch"  # One framework in this process.
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -153,6 +154,26 @@ def test_a_search_retires_what_drops_out_of_its_population(folder):
         assert left <= set(good["m:model"]) and best in left
         assert 5 <= len(left) <= 5 + 1 + 2
         assert all(repository.get(version) for version in left)
+
+
+def test_candidates_go_on_when_the_process_that_had_the_folder_is_killed(program, folder):
+    owner = program("""
+        import sys, freshet
+        repository = freshet.Repository(sys.argv[1])
+        print("open")
+        sys.stdin.read()
+    """, folder)
+    assert owner.line() == "open"
+    assert evaluated(folder, 0, net(4, 8), 0.5).result["metadata"]["model"] == "search@1"
+    with fd.evaluate(Job(1), net(4, 8), folder) as e:
+        assert e.match.version == "search@1"
+        owner.process.kill()
+        owner.process.wait()
+        e.objective = "F_gone"  # Nothing is stored, and the pin that cannot be taken back ends by itself.
+    assert evaluated(folder, 2, net(4, 8), np.float32(0.75)).result["metadata"]["model"] == "search@2"
+    assert evaluated(folder, 3, net(4, 8), np.float32("nan")).result["objective"] == "F_objective_not_finite"
+    with pytest.raises(freshet.InvalidArgument, match="list|object|dict"):
+        evaluated(folder, 4, net(4, 8), {})
 
 
 def test_only_a_search_with_a_population():

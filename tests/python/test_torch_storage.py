@@ -190,12 +190,20 @@ def test_saved_by_three_ranks_loaded_by_two_and_by_one(folder):
             repository.retire("net.rank1@2")
 
         # What a save that ended half-way left is retired by the next one, and nothing else.
-        orphan = repository.put("net.rank1", {"cut[4,0]": np.zeros((4, 4), np.float32)})
+        orphan = repository.put("net.rank1", {"cut[4,0]": np.zeros((4, 4), np.float32)}, tags={"freshet.part_of": "net"})
+        foreign = repository.put("net.rank2", {"mine": np.zeros(4, np.float32)})
     run_ranks(3, folder, "save")
     with freshet.Repository(folder) as repository:
         kept = [row.version for row in repository.versions("net.rank1") if not row.retired]
         assert orphan not in kept and kept == ["net.rank1@1", "net.rank1@2", "net.rank1@4", "net.rank1@5"]
 
+        assert foreign in [row.version for row in repository.versions("net.rank2") if not row.retired]
+
+        repository.pin("net.rank2@1", "somebody")
+        with pytest.raises(freshet.FailedPrecondition, match="somebody"):
+            ft.retire_checkpoint(repository, "net@1")
+        assert not repository.lineage("net@1")[0].retired
+        repository.unpin("net.rank2@1", "somebody")
         ft.retire_checkpoint(repository, "net@1")
         assert [row.retired for row in repository.versions("net.rank1")][0]
         repository.gc()

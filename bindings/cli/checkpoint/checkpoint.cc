@@ -23,7 +23,7 @@ Result<ExitCode> interval(Program& program, const IntervalArguments& arguments) 
   const FailureCosts costs{
       .checkpoint_s = arguments.cost_ms / 1000, .mtbf_s = arguments.mtbf_s, .restart_s = arguments.restart_ms / 1000};
   const Result<FailureInterval> found = failure_interval(costs);
-  if (!found) {  // Nothing else can be wrong than what was given.
+  if (!found) {  // failure_interval() refuses only values of the command line.
     program.out.log(found.error().message());
     return ExitCode::usage;
   }

@@ -25,6 +25,7 @@ from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
 from ._errors import Corrupt, Error, FailedPrecondition, InvalidArgument, NotFound, Unavailable, Unsupported
+from ._place import Place
 from ._version import Version
 from .repository import Repository
 from .torch import _from_numpy, _to_numpy
@@ -33,33 +34,8 @@ __all__ = ["StorageReader", "StorageWriter", "retire_checkpoint"]
 
 _METADATA = ".metadata"
 _PARTS = "freshet.parts"  # The tag that names the other ranks' versions, which the checkpoint pins.
+_PART_OF = "freshet.part_of"  # The tag that such a version has: the checkpoint's model.
 _READ_AT_ONCE = 64 << 20  # Bytes.
-
-
-class _Place:
-    """A repository that is opened when it is first asked, and again when the process that had its folder has ended."""
-
-    def __init__(self, place: Any) -> None:
-        self._place = place
-        self._opened: Repository | None = place if isinstance(place, Repository) else None
-
-    def __getstate__(self) -> Any:
-        return self._place
-
-    def __setstate__(self, place: Any) -> None:
-        self._place = place
-        self._opened = None
-
-    def open(self) -> Repository:
-        if self._opened is not None:
-            try:
-                self._opened.stat()
-                return self._opened
-            except Error as error:
-                if isinstance(self._place, Repository) or error.code not in ("unavailable", "failed_precondition"):
-                    raise
-        self._opened = Repository(self._place)
-        return self._opened
 
 
 def _done(value: Any) -> Future:
@@ -83,7 +59,7 @@ def _is_raw(dtype: torch.dtype) -> bool:
 
 class StorageWriter(_StorageWriter):
     """For `dcp.save(state, storage_writer=…)` and `dcp.async_save`: each save is a version of `model`, whose ancestor is the save
-    before. Tensors that did not change are not stored again.
+    before. Tensors that did not change are not stored again. One job at a time saves a model.
 
     place    the repository: a folder, an address, or a Repository. The same for all ranks.
     model    the name under which the checkpoint is stored. A `checkpoint_id` that is given to save() takes its place.
@@ -95,7 +71,7 @@ class StorageWriter(_StorageWriter):
     def __init__(self, place: Any, model: str, *, step: int = 0, metrics: Mapping[str, float] | None = None,
                  tags: Mapping[str, str] | None = None) -> None:
         super().__init__()
-        self._place = _Place(place)
+        self._place = Place(place)
         self._model = self._named = model
         self._said: Dict[str, Any] = {"step": step, "metrics": metrics}
         self._tags = dict(tags or {})
@@ -142,7 +118,8 @@ class StorageWriter(_StorageWriter):
             self._own = arrays  # Stored by finish(), with the metadata.
         elif arrays:
             model = f"{self._named}.rank{self._rank}"
-            part = str(self._repository.put(model, arrays, ancestor=_newest(self._repository, model), dedup=True))
+            part = str(self._repository.put(model, arrays, ancestor=_newest(self._repository, model), dedup=True,
+                                            tags={_PART_OF: self._named}))
         return _done([WriteResult(index=item.index, size_in_bytes=arrays[name].nbytes, storage_data=(part, name))
                       for item, name in zip(plan.items, names)])
 
@@ -170,11 +147,12 @@ def _pin_parts(repository: Repository, version: Version) -> None:
 
 
 def _retire_what_was_left(repository: Repository, part: str) -> None:
-    """What saves that never ended stored of the same rank: between this part and the one that the checkpoint before pins."""
+    """What saves that never ended stored of the same rank: between this part and the one that the checkpoint before pins.
+    Versions that somebody else put under this name stay."""
     for row in reversed(repository.versions(Version(part).model)):
         if row.retired or str(row.version) == part:
             continue
-        if repository.pins(row.version):
+        if repository.pins(row.version) or _PART_OF not in repository.tags(row.version):
             return
         try:
             repository.retire(row.version)
@@ -183,11 +161,18 @@ def _retire_what_was_left(repository: Repository, part: str) -> None:
 
 
 def retire_checkpoint(repository: Repository, version: str) -> None:
-    """Retires a checkpoint with the shares of all its ranks. FailedPrecondition says who pins it, and then nothing is retired."""
-    parts = json.loads(repository.tags(version).get(_PARTS, "[]"))
-    retired = repository.retire(version).version
+    """Retires a checkpoint with the shares of all its ranks. FailedPrecondition says who else pins it or a share, and then
+    nothing is retired. Killed on the way, it leaves shares that the retired checkpoint pins: retire them by hand
+    (`freshet repo unpin --by`)."""
+    checkpoint = repository.lineage(version)[0].version  # What an alias means.
+    parts = json.loads(repository.tags(checkpoint).get(_PARTS, "[]"))
     for part in parts:
-        repository.unpin(part, str(retired))
+        others = [holder for holder in repository.pins(part) if holder != str(checkpoint)]
+        if others:
+            raise FailedPrecondition(f"{part}, a share of {checkpoint}, is pinned by {', '.join(others)}")
+    repository.retire(checkpoint)
+    for part in parts:
+        repository.unpin(part, str(checkpoint))
         repository.retire(part)
 
 
@@ -275,7 +260,7 @@ class StorageReader(_StorageReader):
 
     def __init__(self, place: Any, version: str) -> None:
         super().__init__()
-        self._place = _Place(place)
+        self._place = Place(place)
         self._version = self._named = str(version)
         self._read = ""
         self._stored: Mapping[MetadataIndex, Tuple[str, str]] = {}

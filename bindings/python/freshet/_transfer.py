@@ -2,13 +2,17 @@
 """Learning from what is stored: what Keras and PyTorch share of it."""
 from __future__ import annotations
 
+import logging
 import uuid
 from typing import Any, Callable, Dict, List, Mapping
 
 import numpy as np
 
+from ._errors import Error
 from ._version import Version
 from .repository import Match, Repository
+
+_log = logging.getLogger("freshet")
 
 #: Takes arrays by the graph's names for its tensors, and the match's layers; says which layers it froze.
 Load = Callable[[Mapping[str, np.ndarray], Mapping[str, str]], List[str]]
@@ -45,7 +49,11 @@ class Transfer:
         return version
 
     def close(self) -> None:
-        """Lets go of the ancestor, which cannot be retired until then. store() does it."""
-        if self._holder and self.match is not None:
-            self._repository.unpin(self.match.version, self._holder)
-        self._holder = ""
+        """Lets go of the ancestor, which cannot be retired until then. store() does it. A repository that cannot be asked
+        lets go by itself."""
+        holder, self._holder = self._holder, ""
+        if holder and self.match is not None:
+            try:
+                self._repository.unpin(self.match.version, holder)
+            except Error as error:
+                _log.warning("%s stays pinned for two minutes: %s", self.match.version, error)

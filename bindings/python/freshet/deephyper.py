@@ -15,11 +15,11 @@ import json
 import logging
 import math
 import os
-import threading
 import time
 from typing import Any, Deque, Dict, List, Tuple
 
-from ._errors import Error, FailedPrecondition, InvalidArgument, NotFound
+from ._errors import Error, FailedPrecondition, InvalidArgument, NotFound, TimedOut, Unavailable
+from ._place import Place
 from ._transfer import Transfer
 from ._version import Version
 from .repository import Repository
@@ -28,8 +28,7 @@ __all__ = ["Evaluation", "evaluate", "retire_on_eviction"]
 
 _log = logging.getLogger("freshet")
 _TRIES = 1000  # Each means that another worker stored something better.
-_opening = threading.Lock()
-_opened: Dict[Tuple[int, str], Repository] = {}
+_places: Dict[Tuple[int, str], Place] = {}
 
 
 def _repository_at(place: Any) -> Repository:
@@ -37,10 +36,7 @@ def _repository_at(place: Any) -> Repository:
     if isinstance(place, Repository):
         return place
     key = (os.getpid(), os.path.abspath(place) if "://" not in str(place) else str(place))
-    with _opening:
-        if key not in _opened or _opened[key].closed:
-            _opened[key] = Repository(place)
-        return _opened[key]
+    return _places.setdefault(key, Place(key[1])).open()
 
 
 def _transfer(model: Any, repository: Repository) -> Transfer:
@@ -84,8 +80,8 @@ class Evaluation:
                 return
             if self.objective is None:
                 raise InvalidArgument("objective: set it before the evaluation's `with` ends")
-            if isinstance(self.objective, float) and not math.isfinite(self.objective):
-                self.objective = "F_objective_not_finite"
+            if not isinstance(self.objective, (str, tuple, list)):
+                self.objective = _finite(self.objective)
             if isinstance(self.objective, str):  # DeepHyper's word for a failure, which is no member of the population.
                 return
             self._store()
@@ -95,7 +91,7 @@ class Evaluation:
     def _store(self) -> None:
         begin = time.perf_counter()
         several = isinstance(self.objective, (tuple, list))
-        quality = None if several else float(self.objective)
+        quality = None if several else self.objective
         version = self._transferred.store(self._name, quality, tags={"job": self._job} if self._job else None)
         if quality is not None:
             _keep_best(self._repository, version, quality)
@@ -108,6 +104,15 @@ class Evaluation:
         if self.objective is None:
             raise FailedPrecondition("result: the evaluation has no objective yet")
         return {"objective": self.objective, "metadata": dict(self._metadata)}
+
+
+def _finite(objective: Any) -> Any:
+    """A number of any kind as Python's, or DeepHyper's word for a failure."""
+    try:
+        number = float(objective)
+    except (TypeError, ValueError):
+        raise InvalidArgument(f"objective: a {type(objective).__name__} is no number") from None
+    return number if math.isfinite(number) else "F_objective_not_finite"
 
 
 def _keep_best(repository: Repository, version: Version, quality: float) -> None:
@@ -157,6 +162,7 @@ class _Retirer:
         self._dropped: List[str] = []   # Parameters.
         self._waiting: List[str] = []   # Versions that are pinned, or the best.
         self._retired = 0
+        _repository_at(place)  # Now: a folder belongs to the process that opens it first, and workers come and go.
         self._tell, self._extend = search._tell, search.history.extend
         search._tell, search.history.extend = self.tell, self.extend
 
@@ -182,19 +188,26 @@ class _Retirer:
             if self._stored.get(parameters):
                 self._waiting.append(self._stored[parameters].popleft())
         self._dropped.clear()
-        left = []
-        for version in self._waiting:
-            try:
-                _repository_at(self._place).retire(version)
-                self._retired += 1
-            except FailedPrecondition:
-                left.append(version)
-            except Error as error:  # The search is worth more than the room.
-                _log.warning("%s dropped out of the population, and could not be retired: %s", version, error)
-        self._waiting = left
-        if self._retired >= self._search._population.maxlen:
-            self._retired = 0
-            _repository_at(self._place).gc()
+        waiting, self._waiting = self._waiting, []
+        try:
+            repository = _repository_at(self._place)
+            while waiting:
+                try:
+                    repository.retire(waiting[-1])
+                    self._retired += 1
+                except FailedPrecondition:  # The best one, or one that somebody learns from: it is tried again.
+                    self._waiting.append(waiting[-1])
+                except (Unavailable, TimedOut):
+                    raise
+                except Error as error:
+                    _log.warning("%s dropped out of the population, and cannot be retired: %s", waiting[-1], error)
+                waiting.pop()
+            if self._retired >= self._search._population.maxlen:
+                self._retired = 0
+                repository.gc()
+        except Error as error:  # The search is worth more than the room.
+            self._waiting += waiting
+            _log.warning("%d candidates that dropped out of the population stay for now: %s", len(self._waiting), error)
 
 
 def _key_of(parameters: Any) -> str:

@@ -80,8 +80,8 @@ def _aside(path: str, kind: str, write: Callable[[str], None]) -> None:
         os.replace(place, path)
     except Error:
         raise
-    except OSError as error:
-        raise IoError(f"{path}: {error.strerror or error}") from error
+    except (OSError, RuntimeError) as error:  # PyTorch says of a full disk that it failed to write.
+        raise IoError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
     finally:
         if os.path.exists(place):
             os.unlink(place)
