@@ -19,6 +19,7 @@
 
 #include "core/file_descriptor.h"
 #include "core/format.h"
+#include "core/tensor.h"
 
 namespace freshet {
 namespace {

@@ -1,0 +1,439 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "repo/levels/checkpointer.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <unordered_map>
+#include <utility>
+
+#include "core/format.h"
+#include "repo/levels/checkpointer_impl.h"
+
+namespace freshet {
+namespace {
+
+/// Shares that may be in memory at a time: one that is captured, one that waits, one that is written, one that is kept.
+constexpr std::size_t kSharesMax = 4;
+constexpr std::size_t kSharesAtStart = 3;  ///< The fourth, where peers are slow to say that they captured.
+/// Small shares are captured faster than ranks speak with each other: of those there may be more.
+constexpr std::uint64_t kSmallSharesBytes = std::uint64_t{64} << 20;
+constexpr std::size_t kSmallSharesMax = 16;
+/// So long a loop that does not wait for levels waits for a peer to say that it captured the versions before.
+constexpr Duration kPeerPause = std::chrono::seconds(1);
+
+std::string machine_name() {
+  std::array<char, 256> name{};
+  if (::gethostname(name.data(), name.size() - 1) != 0) return "host";
+  return name.data();
+}
+
+}  // namespace
+
+Checkpointer::Checkpointer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Checkpointer::~Checkpointer() = default;
+
+Result<std::unique_ptr<Checkpointer>> Checkpointer::open(Options options, std::vector<LaidTensor> tensors) {
+  auto impl = std::make_unique<Impl>(std::move(options), std::move(tensors));
+  FRESHET_TRY(impl->open());
+  return std::unique_ptr<Checkpointer>(new Checkpointer(std::move(impl)));
+}
+
+Result<std::optional<Checkpointer::Restored>> Checkpointer::restore(std::span<const MutableBytes> held,
+                                                                    levels::RestartChoice choice) {
+  return impl_->restore(held, choice);
+}
+Result<VersionNumber> Checkpointer::begin(std::uint64_t step) { return impl_->begin(step); }
+Status Checkpointer::capture(std::size_t tensor, Bytes held) { return impl_->capture(tensor, held); }
+Result<Checkpointer::Captured> Checkpointer::end() { return impl_->end(); }
+
+Result<Checkpointer::Captured> Checkpointer::checkpoint(std::uint64_t step, std::span<const Bytes> held) {
+  FRESHET_TRY(begin(step));
+  Status captured;
+  for (std::size_t i = 0; i < held.size() && captured; ++i) captured = capture(i, held[i]);
+  Result<Captured> ended = end();
+  if (!captured) return fail(std::move(captured).error());
+  return ended;
+}
+
+Result<bool> Checkpointer::poll(VersionNumber version, CheckpointLevel level) const {
+  return impl_->poll(version, level);
+}
+Status Checkpointer::wait(VersionNumber version, CheckpointLevel level, Duration at_most) const {
+  return impl_->wait(version, level, at_most);
+}
+const std::vector<CheckpointLevel>& Checkpointer::levels() const { return impl_->level_list(); }
+Status Checkpointer::finish(Duration at_most) { return impl_->finish(at_most); }
+
+Checkpointer::Impl::Impl(Options options, std::vector<LaidTensor> tensors)
+    : options_(std::move(options)),
+      tensors_(std::move(tensors)),
+      host_(options_.host.empty() ? machine_name() : options_.host),
+      env_(options_.env != nullptr ? *options_.env : system_env()) {}
+
+Checkpointer::Impl::~Impl() {
+  {
+    const MutexLock lock(mutex_);
+    stopping_ = true;
+    changed_.notify_all();
+  }
+  group_.reset();  // Whoever waits for an answer of a peer is told that none comes.
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void Checkpointer::Impl::point(std::string_view name, std::uint64_t step) const {
+  if (options_.at_point) options_.at_point(name, step);
+}
+
+Status Checkpointer::Impl::check_options() const {
+  FRESHET_TRY(check_model_name(options_.model));
+  FRESHET_TRY(check_layouts(tensors_, options_.ranks));
+  if (options_.rank >= options_.ranks) {
+    return refuse(format("rank {} of {} ranks cannot be: ranks count from 0", options_.rank, options_.ranks));
+  }
+  if (options_.ranks > 1 && options_.meet.empty()) return refuse("more than one rank: say where they meet");
+  if (options_.local.empty()) return refuse("a folder for the level local is needed");
+  return {};
+}
+
+Status Checkpointer::Impl::open() {
+  FRESHET_TRY(check_options());
+  levels_ = {Level::memory, Level::local};
+  if (options_.external) levels_.push_back(Level::external);
+  auto table = levels::TensorTable::of(whole_tensors(tensors_, options_.ranks));
+  cut_ = std::make_unique<levels::ShareCut>(table, options_.ranks, options_.rank);
+
+  std::unordered_map<std::string_view, std::uint32_t> whole;
+  for (std::uint32_t i = 0; i < table->tensors.size(); ++i) whole.emplace(table->tensors[i].spec.name, i);
+  for (const LaidTensor& tensor : tensors_) {
+    const std::string name =
+        tensor.layout.cut == Cut::own ? own_name(tensor.spec.name, options_.rank) : tensor.spec.name;
+    OwnTensor& own = own_.emplace_back();
+    own.whole = whole.at(name);
+    own.bytes = held_piece(table->tensors[own.whole], own.whole, options_.ranks, options_.rank).bytes();
+    const auto at = std::ranges::lower_bound(cut_->pieces, own.whole, {},
+                                             [](const StoredPiece& stored) { return stored.piece.tensor; });
+    if (at == cut_->pieces.end() || at->piece.tensor != own.whole) continue;
+    own.piece = static_cast<std::size_t>(at - cut_->pieces.begin());
+    own.offset = at->offset_in_held;
+  }
+  FRESHET_ASSIGN(folders_, levels::ShardFolders::open(env_, options_.local, options_.model, options_.rank));
+  if (options_.external && options_.rank == 0) {
+    FRESHET_ASSIGN(std::shared_ptr<Repository> repository, options_.external());
+    external_ = std::make_unique<levels::ExternalLevel>(std::move(repository), options_.model);
+  }
+  if (options_.rank == 0) {
+    board_.emplace(
+        levels::LevelBoard::Options{.ranks = options_.ranks, .levels = levels_, .when_behind = options_.when_behind});
+  }
+  {
+    const MutexLock lock(mutex_);
+    for (std::size_t i = 0; i < kSharesAtStart; ++i) {
+      FRESHET_ASSIGN(levels::ShareMemory memory, levels::ShareMemory::allocate(cut_->offsets.back()));
+      shares_.push_back(std::make_shared<Share>(std::move(memory)));
+    }
+  }
+  return open_group();
+}
+
+group::Claims Checkpointer::Impl::claims() const {
+  std::string level_names;
+  for (const Level level : levels_) level_names += format("{}{}", level_names.empty() ? "" : ",", name_of(level));
+  return {{"model", options_.model},
+          {"tensors", to_hex(cut_->table->digest)},
+          {"levels", level_names},
+          {"when-behind", options_.when_behind == levels::WhenBehind::skip ? "skip" : "wait"}};
+}
+
+Status Checkpointer::Impl::open_group() {
+  const group::GroupHandlers handlers{
+      .on_ask = [this](group::Rank, Bytes question) { return on_ask(question); },
+      .on_note = [this](group::Rank from, Bytes note) { on_note(from, note); },
+      .on_end = [this](const std::vector<group::Rank>& lost, const Error& why) { on_end(lost, why); }};
+  group::GroupOptions options{.rank = options_.rank,
+                              .ranks = options_.ranks,
+                              .meet = options_.meet,
+                              .host = host_,
+                              .claims = claims(),
+                              .security = options_.security};
+  options.times.patience = options_.patience;
+  FRESHET_ASSIGN(group_, group::Group::open(options, handlers));
+  threads_.emplace_back([this] { run_writer(); });
+  threads_.emplace_back([this] { run_teller(); });
+  if (external_ != nullptr) threads_.emplace_back([this] { run_sender(); });
+  return {};
+}
+
+void Checkpointer::Impl::say(LevelNote::Kind kind, const Version& version, std::uint64_t step, Level level,
+                             std::optional<Error> error) {
+  group_->note(0, encode(LevelNote{
+                      .kind = kind, .version = version.number, .step = step, .level = level, .error = std::move(error)}));
+}
+
+void Checkpointer::Impl::on_note(group::Rank from, Bytes bytes) {
+  const Result<LevelNote> note = levels::decode_level_note(bytes);
+  if (!note) return;
+  if (note->kind == LevelNote::Kind::captured || note->kind == LevelNote::Kind::done) {
+    if (!board_) return;
+    for (const LevelNote& said : board_->on_note(from, *note)) {
+      for (group::Rank to = 0; to < options_.ranks; ++to) group_->note(to, encode(said));
+    }
+    return;
+  }
+  if (from != 0) return;
+  const MutexLock lock(mutex_);
+  if (note->kind == LevelNote::Kind::begin) {
+    const auto at = versions_.find(note->version);
+    if (at == versions_.end()) return;
+    if (note->level == Level::local) to_write_.push_back(note->version);
+    if (note->level == Level::external) {
+      sending_ = note->version;
+      sending_step_ = note->step;
+      if (external_ != nullptr) {
+        Version version = named_;
+        version.number = note->version;
+        to_send_.push_back(version);
+      }
+    }
+  } else {
+    to_tell_.push_back({.note = *note, .at = system_clock().now()});
+  }
+  changed_.notify_all();
+}
+
+void Checkpointer::Impl::on_end(const std::vector<group::Rank>& lost, const Error& why) {
+  const MutexLock lock(mutex_);
+  over_ = why;
+  if (!lost.empty()) to_tell_.push_back({.lost = lost, .error = why, .at = system_clock().now()});
+  changed_.notify_all();
+}
+
+void Checkpointer::Impl::let_go_of_shares() {
+  // In memory stay the newest that all captured, and what the folder does not have yet.
+  const auto wanted = options_.keep.find(Level::memory);
+  std::uint32_t keep = wanted == options_.keep.end() ? 1 : std::max(wanted->second, 1U);
+  for (auto at = versions_.rbegin(); at != versions_.rend(); ++at) {
+    VersionState& state = at->second;
+    if (state.share == nullptr) continue;
+    const bool is_captured = state.levels[Level::memory] == LevelState::reached;
+    if (is_captured && keep > 0) {
+      --keep;
+      continue;
+    }
+    if (state.levels[Level::local] == LevelState::open && state.levels[Level::memory] != LevelState::failed) continue;
+    --state.share->users;
+    state.share.reset();
+  }
+}
+
+bool Checkpointer::Impl::is_open(const VersionState& state) const {
+  return std::ranges::any_of(levels_, [&](Level level) {
+    const auto at = state.levels.find(level);
+    return at == state.levels.end() || at->second == LevelState::open;
+  });
+}
+
+bool Checkpointer::Impl::may_take_share() const {
+  if (options_.when_behind == levels::WhenBehind::skip) return true;
+  return std::ranges::count_if(versions_, [&](const auto& entry) { return is_open(entry.second); }) <= 1;
+}
+
+std::shared_ptr<Checkpointer::Impl::Share> Checkpointer::Impl::free_share(Time deadline, std::optional<Error>& why) {
+  const bool waits = options_.when_behind == levels::WhenBehind::wait;
+  if (!waits) deadline = std::min(deadline, system_clock().now() + kPeerPause);
+  const std::uint64_t small = kSmallSharesBytes / std::max<std::uint64_t>(cut_->offsets.back(), 1);
+  const std::size_t shares_max = std::clamp<std::size_t>(small, kSharesMax, kSmallSharesMax);
+  {
+    const MutexLock lock(mutex_);
+    for (;;) {
+      if (is_over()) {
+        why = over_ ? *over_ : Error(Code::cancelled, "the checkpointer is closed");
+        return nullptr;
+      }
+      const bool may = may_take_share();
+      const auto free = std::ranges::find(shares_, 0, [](const auto& share) { return share->users; });
+      if (may && free != shares_.end()) {
+        (*free)->users = 1;
+        return *free;
+      }
+      if (may && shares_.size() < shares_max) break;
+      if (changed_.wait_until(mutex_, deadline)) continue;
+      why = waits ? Error(Code::timed_out, "the levels are behind, and did not catch up in time")
+                  : Error(Code::out_of_space,
+                          "the levels are behind, and no memory is free: this step has no checkpoint");
+      return nullptr;
+    }
+  }
+  auto memory = levels::ShareMemory::allocate(cut_->offsets.back());
+  if (!memory) {
+    why = memory.error();
+    return nullptr;
+  }
+  auto share = std::make_shared<Share>(*std::move(memory));
+  share->users = 1;
+  const MutexLock lock(mutex_);
+  shares_.push_back(share);
+  return share;
+}
+
+Result<VersionNumber> Checkpointer::Impl::begin(std::uint64_t step) {
+  if (!restored_) return fail(Code::failed_precondition, "restore() comes first, also for who begins anew");
+  if (capturing_ != nullptr) return fail(Code::failed_precondition, "the version before was not ended");
+  const Time began = system_clock().now();
+  Version version = named_;
+  version.number = next_number_++;
+  version.id.sequence = ++sequence_;
+  {
+    // A number is promised before it is used, so that no later life uses it again.
+    const MutexLock lock(mutex_);
+    const Time deadline = began + options_.patience;
+    while (version.number > promises_.number_max && !is_over()) {
+      if (!changed_.wait_until(mutex_, deadline)) break;
+    }
+    if (is_over()) return fail(over_ ? *over_ : Error(Code::cancelled, "the checkpointer is closed"));
+    VersionState& state = versions_[version.number];
+    state.step = step;
+    state.captured_at = began;
+    for (const Level level : levels_) state.levels[level] = LevelState::open;
+    constexpr std::size_t kVersionsKnown = 4096;  // For poll() and wait().
+    while (versions_.size() > kVersionsKnown && !is_open(versions_.begin()->second)) {
+      if (versions_.begin()->second.share != nullptr) break;
+      versions_.erase(versions_.begin());
+    }
+    if (version.number > promises_.number_max) {
+      capture_error_ = Error(Code::timed_out, "the folder does not take the record of the versions' numbers");
+    }
+  }
+  std::optional<Error> why = capture_error_;
+  if (!why) capturing_ = free_share(began + options_.patience, why);
+  blocked_ = system_clock().now() - began;
+  if (capturing_ == nullptr) {
+    capture_error_.reset();
+    say(LevelNote::Kind::captured, version, step, Level::memory, why);
+    return fail(*why);
+  }
+  capturing_->version = version;
+  capturing_->step = step;
+  capturing_->digests.resize(cut_->first_chunks.back());
+  capturing_->writers.assign(cut_->pieces.size(), version);
+  captured_.assign(own_.size(), false);
+  return version.number;
+}
+
+Status Checkpointer::Impl::capture(std::size_t tensor, Bytes held) {
+  const Time began = system_clock().now();
+  if (capturing_ == nullptr) return fail(Code::failed_precondition, "no version was begun");
+  const auto check = [&]() -> Status {
+    if (tensor >= own_.size()) return refuse(format("there is no tensor {}: there are {}", tensor, own_.size()));
+    const OwnTensor& own = own_[tensor];
+    if (held.size() != own.bytes) {
+      return refuse(format("tensor {}: {} bytes came, this rank holds {}", tensors_[tensor].spec.name, held.size(),
+                           own.bytes));
+    }
+    if (captured_[tensor]) return refuse(format("tensor {} was captured already", tensors_[tensor].spec.name));
+    return {};
+  };
+  if (Status checked = check(); !checked) {
+    if (!capture_error_) capture_error_ = checked.error();
+    return checked;
+  }
+  captured_[tensor] = true;
+  const OwnTensor& own = own_[tensor];
+  if (own.piece) {
+    capture_piece(*cut_, *capturing_, *own.piece, held.subspan(own.offset, cut_->pieces[*own.piece].piece.bytes()));
+  }
+  blocked_ += system_clock().now() - began;
+  return {};
+}
+
+Result<Checkpointer::Captured> Checkpointer::Impl::end() {
+  const Time began = system_clock().now();
+  if (capturing_ == nullptr) return fail(Code::failed_precondition, "no version was begun");
+  const std::shared_ptr<Share> share = std::exchange(capturing_, nullptr);
+  std::optional<Error> error = std::exchange(capture_error_, {});
+  if (!error) {
+    const auto missing = std::ranges::find(captured_, false);
+    if (missing != captured_.end()) {
+      error = Error(Code::failed_precondition,
+                    format("tensor {} was not captured",
+                           tensors_[static_cast<std::size_t>(missing - captured_.begin())].spec.name));
+    }
+  }
+  Captured captured{.version = share->version.number};
+  if (!error) {
+    for (std::size_t piece = 0; piece < cut_->pieces.size(); ++piece) {
+      if (baseline_.known[piece] && is_equal_piece(*cut_, piece, share->digests, baseline_.digests)) {
+        share->writers[piece] = baseline_.writers[piece];
+      } else {
+        captured.bytes += cut_->pieces[piece].piece.bytes();
+      }
+    }
+    baseline_.digests = share->digests;
+    baseline_.writers = share->writers;
+    baseline_.known.assign(cut_->pieces.size(), true);
+  }
+  {
+    const MutexLock lock(mutex_);
+    VersionState& state = versions_[share->version.number];
+    state.captured_at = system_clock().now();
+    if (error) {
+      --share->users;
+    } else {
+      state.share = share;
+    }
+    changed_.notify_all();
+  }
+  blocked_ += system_clock().now() - began;
+  captured.blocked = blocked_;
+  if (!error) point("captured", share->step);
+  say(LevelNote::Kind::captured, share->version, share->step, Level::memory, error);
+  if (error) return fail(*error);
+  return captured;
+}
+
+Result<bool> Checkpointer::Impl::poll(VersionNumber version, Level level) const {
+  const MutexLock lock(mutex_);
+  const auto at = versions_.find(version);
+  if (at == versions_.end() || !at->second.levels.contains(level)) {
+    return fail(Code::not_found, format("no version {} was begun here, or it has no level {}", version, name_of(level)));
+  }
+  const LevelState state = at->second.levels.at(level);
+  if (state == LevelState::failed) return fail(*at->second.error);
+  if (state == LevelState::open && over_) return fail(*over_);
+  return state == LevelState::reached;
+}
+
+Status Checkpointer::Impl::wait(VersionNumber version, Level level, Duration at_most) const {
+  const Time deadline = system_clock().now() + at_most;
+  for (;;) {
+    FRESHET_ASSIGN(const bool reached, poll(version, level));
+    if (reached) return {};
+    const MutexLock lock(mutex_);
+    if (over_ || versions_.at(version).levels.at(level) != LevelState::open) continue;
+    if (!changed_.wait_until(mutex_, deadline)) {
+      return fail(Code::timed_out, format("version {} did not reach {} in time", version, name_of(level)));
+    }
+  }
+}
+
+Status Checkpointer::Impl::finish(Duration at_most) {
+  const Time deadline = system_clock().now() + at_most;
+  {
+    const MutexLock lock(mutex_);
+    const auto all_ended = [&] {
+      return to_tell_.empty() && std::ranges::none_of(versions_, [&](const auto& entry) { return is_open(entry.second); });
+    };
+    while (!over_ && !all_ended()) {
+      if (!changed_.wait_until(mutex_, deadline)) return fail(Code::timed_out, "not every level ended in time");
+    }
+    if (over_) return fail(*over_);
+    // Numbers that were promised and not used are free again.
+    finished_ = true;
+    promises_.number_max = next_number_ - 1;
+    FRESHET_TRY(folders_->write_promises(promises_));
+  }
+  return group_->leave(std::max<Duration>(deadline - system_clock().now(), std::chrono::seconds(1)));
+}
+
+}  // namespace freshet

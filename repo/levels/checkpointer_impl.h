@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// The parts of a Checkpointer. The caller's thread captures; the group's loop keeps rank 0's board and hands on what is
+/// said; three threads of its own carry it out:
+///
+///   writer    writes shards to this rank's folder
+///   sender    at rank 0: brings versions to the repository
+///   teller    records promises, calls on_event, removes what is not kept
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/mutex.h"
+#include "repo/levels/assembly.h"
+#include "repo/levels/checkpointer.h"
+#include "repo/levels/external_level.h"
+#include "repo/levels/question.h"
+#include "repo/levels/share.h"
+#include "repo/levels/shard_folders.h"
+#include "transport/group/group.h"
+
+namespace freshet {
+
+class Checkpointer::Impl {
+ public:
+  using Level = levels::Level;
+  using Version = levels::Version;
+  using Share = levels::Share;
+  using LevelNote = levels::LevelNote;
+
+  Impl(Options options, std::vector<LaidTensor> tensors);
+  ~Impl();
+  Status open();
+
+  Result<std::optional<Restored>> restore(std::span<const MutableBytes> held, levels::RestartChoice choice);
+  Result<VersionNumber> begin(std::uint64_t step);
+  Status capture(std::size_t tensor, Bytes held);
+  Result<Captured> end();
+  Result<bool> poll(VersionNumber version, Level level) const FRESHET_EXCLUDES(mutex_);
+  Status wait(VersionNumber version, Level level, Duration at_most) const FRESHET_EXCLUDES(mutex_);
+  Status finish(Duration at_most);
+  const std::vector<Level>& level_list() const { return levels_; }
+
+ private:
+  /// One tensor of the program's list at this rank.
+  struct OwnTensor {
+    std::uint32_t whole = 0;         ///< Index among the version's tensors.
+    std::uint64_t bytes = 0;         ///< Of what it holds.
+    std::optional<std::size_t> piece;  ///< What it stores of that.
+    std::uint64_t offset = 0;        ///< Where that begins in what it holds.
+  };
+  enum class LevelState : std::uint8_t { open, reached, failed };
+  struct VersionState {
+    std::uint64_t step = 0;
+    Time captured_at{};
+    std::shared_ptr<Share> share;  ///< While it is in memory.
+    std::map<Level, LevelState> levels;
+    std::optional<Error> error;  ///< Of the first level that failed.
+  };
+  /// What the next version is compared with.
+  struct Baseline {
+    std::vector<Digest> digests;
+    std::vector<Version> writers;
+    std::vector<bool> known;  ///< By piece.
+  };
+  /// Where this rank's newest shard has its pieces.
+  struct Stored {
+    Version version;
+    std::vector<Digest> digests;
+    std::vector<Version> stores;
+    std::vector<std::uint64_t> offsets;
+  };
+  struct Told {
+    std::optional<LevelNote> note;
+    std::vector<std::uint32_t> lost;
+    std::optional<Error> error;
+    Time at{};
+  };
+
+  // Setting up.
+  Status check_options() const;
+  Status open_group();
+  group::Claims claims() const;
+  void point(std::string_view name, std::uint64_t step) const;
+
+  // Restarting (checkpointer_restore.cc).
+  levels::Inventory inventory() const FRESHET_EXCLUDES(mutex_);
+  Result<levels::RestartPlan> first_plan(std::vector<std::vector<std::byte>> parts, levels::RestartChoice choice);
+  Result<levels::RestartPlan> next_plan(std::vector<std::vector<std::byte>> parts, levels::RestartPlan tried);
+  levels::RestartOutcome carry_out(const levels::RestartPlan& plan, std::span<const MutableBytes> held,
+                                   Restored& restored);
+  Result<std::vector<levels::WantedPiece>> wanted_of(const levels::TensorTable& table,
+                                                     std::span<const MutableBytes> held, Restored& restored,
+                                                     std::vector<std::int64_t>& found) const;
+  Status restore_from_shards(const levels::RestartPlan& plan, std::span<const MutableBytes> held, Restored& restored,
+                             std::vector<levels::BadShard>& bad);
+  Status restore_from_repository(const levels::RestartPlan& plan, std::span<const MutableBytes> held,
+                                 Restored& restored, std::vector<levels::BadShard>& bad);
+  void set_baseline(std::span<const MutableBytes> held, const std::vector<std::int64_t>& found,
+                    const std::vector<Version>& writers);
+  void set_stored(const levels::RestartPlan& plan);
+
+  // On the group's loop.
+  void on_note(group::Rank from, Bytes bytes) FRESHET_EXCLUDES(mutex_);
+  void on_end(const std::vector<group::Rank>& lost, const Error& why) FRESHET_EXCLUDES(mutex_);
+  // On the group's answering thread, and on a caller's that asks this rank itself.
+  Result<std::vector<std::byte>> on_ask(Bytes bytes) FRESHET_EXCLUDES(mutex_);
+  Result<std::vector<std::byte>> answer_from_memory(const levels::Question& question) FRESHET_EXCLUDES(mutex_);
+
+  void say(LevelNote::Kind kind, const Version& version, std::uint64_t step, Level level, std::optional<Error> error);
+  std::shared_ptr<Share> free_share(Time deadline, std::optional<Error>& why) FRESHET_EXCLUDES(mutex_);
+  bool may_take_share() const FRESHET_REQUIRES(mutex_);
+  void let_go_of_shares() FRESHET_REQUIRES(mutex_);
+  bool is_open(const VersionState& state) const;
+  bool is_over() const FRESHET_REQUIRES(mutex_) { return over_.has_value() || stopping_; }
+
+  // The threads (checkpointer_work.cc).
+  void run_writer() FRESHET_EXCLUDES(mutex_);
+  Status write_local(const Share& share);
+  void run_sender() FRESHET_EXCLUDES(mutex_);
+  void run_teller() FRESHET_EXCLUDES(mutex_);
+  void tell(const Told& told) FRESHET_EXCLUDES(mutex_);
+  void settle(const LevelNote& note, const std::optional<Error>& error) FRESHET_EXCLUDES(mutex_);
+  void promise_more() FRESHET_EXCLUDES(mutex_);
+  void clean_folder() FRESHET_EXCLUDES(mutex_);
+
+  // Constant after open().
+  const Options options_;
+  const std::vector<LaidTensor> tensors_;
+  const std::string host_;
+  Env& env_;
+  std::vector<Level> levels_;
+  std::vector<OwnTensor> own_;
+  std::unique_ptr<levels::ShareCut> cut_;
+  std::unique_ptr<levels::ShardFolders> folders_;
+  std::unique_ptr<levels::ExternalLevel> external_;  ///< Rank 0's.
+  Version named_;                                    ///< Run and incarnation of this life's versions.
+
+  // The caller's.
+  bool restored_ = false;
+  std::optional<levels::RestartPlanner> planner_;
+  std::shared_ptr<Share> capturing_;
+  std::vector<bool> captured_;
+  std::optional<Error> capture_error_;
+  Duration blocked_{};
+  Baseline baseline_;
+  VersionNumber next_number_ = 1;
+  std::uint64_t sequence_ = 0;
+
+  // The group's loop's.
+  std::optional<levels::LevelBoard> board_;
+
+  // The writer's, once it runs.
+  std::optional<Stored> stored_;
+
+  mutable Mutex mutex_;
+  mutable CondVar changed_;
+  std::vector<std::shared_ptr<Share>> shares_ FRESHET_GUARDED_BY(mutex_);
+  std::map<VersionNumber, VersionState> versions_ FRESHET_GUARDED_BY(mutex_);
+  std::deque<VersionNumber> to_write_ FRESHET_GUARDED_BY(mutex_);
+  std::deque<Version> to_send_ FRESHET_GUARDED_BY(mutex_);
+  std::deque<Told> to_tell_ FRESHET_GUARDED_BY(mutex_);
+  levels::Promises promises_ FRESHET_GUARDED_BY(mutex_);
+  std::set<Version> kept_ FRESHET_GUARDED_BY(mutex_);  ///< Versions that are whole at `local`, and stay there.
+  std::optional<Version> newest_stored_ FRESHET_GUARDED_BY(mutex_);  ///< stored_'s, for the teller.
+  std::optional<Error> over_ FRESHET_GUARDED_BY(mutex_);
+  bool stopping_ FRESHET_GUARDED_BY(mutex_) = false;
+  bool finished_ FRESHET_GUARDED_BY(mutex_) = false;
+  VersionNumber sending_ FRESHET_GUARDED_BY(mutex_) = 0;  ///< For points of tests, at other ranks than 0.
+  std::uint64_t sending_step_ FRESHET_GUARDED_BY(mutex_) = 0;
+
+  std::unique_ptr<group::Group> group_;
+  std::vector<std::thread> threads_;
+};
+
+/// Asks the ranks of a group, this one included.
+class GroupSource final : public levels::ShardSource {
+ public:
+  GroupSource(group::Group& group, Duration patience) : group_(group), patience_(patience) {}
+  Bytes head(const levels::Holder& holder, std::uint32_t ranks) override;
+  Bytes table(std::uint32_t holder, const Digest& digest) override;
+  std::unique_ptr<Pending> read(const levels::Holder& holder, std::uint32_t ranks,
+                                std::vector<levels::ByteRange> ranges) override;
+
+ private:
+  group::Group& group_;
+  const Duration patience_;
+};
+
+}  // namespace freshet

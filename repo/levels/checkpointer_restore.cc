@@ -1,0 +1,412 @@
+// SPDX-License-Identifier: Apache-2.0
+/// How a Checkpointer goes on from a version: plans are made at rank 0, tried by all, and made anew without what turned
+/// out damaged, until one holds.
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <unordered_map>
+#include <utility>
+
+#include "core/format.h"
+#include "repo/levels/checkpointer_impl.h"
+
+namespace freshet {
+namespace {
+
+constexpr VersionNumber kFirstNumbersAhead = 16;
+/// A restart reads everything: its collective calls wait for the slowest disk, however patient the job is otherwise.
+constexpr Duration kRestartPatience = std::chrono::hours(1);
+
+std::uint64_t now_as_incarnation() { return static_cast<std::uint64_t>(system_clock().unix_ns()); }
+
+/// An answer that a group's question gives.
+class AskedBytes final : public levels::ShardSource::Pending {
+ public:
+  AskedBytes(group::Group::Question question, Duration patience)
+      : question_(std::move(question)), patience_(patience) {}
+  levels::ShardSource::Bytes wait() override { return question_.wait(patience_); }
+
+ private:
+  group::Group::Question question_;
+  const Duration patience_;
+};
+
+}  // namespace
+
+levels::ShardSource::Bytes GroupSource::head(const levels::Holder& holder, std::uint32_t ranks) {
+  const levels::Question question{.kind = levels::Question::Kind::head,
+                                  .key = {.version = holder.version, .rank = holder.shard_rank, .ranks = ranks},
+                                  .in_memory = holder.in_memory};
+  return group_.ask(holder.holder, encode(question)).wait(patience_);
+}
+
+levels::ShardSource::Bytes GroupSource::table(std::uint32_t holder, const Digest& digest) {
+  const levels::Question question{.kind = levels::Question::Kind::table, .table = digest};
+  return group_.ask(holder, encode(question)).wait(patience_);
+}
+
+std::unique_ptr<levels::ShardSource::Pending> GroupSource::read(const levels::Holder& holder, std::uint32_t ranks,
+                                                                std::vector<levels::ByteRange> ranges) {
+  const levels::Question question{.kind = levels::Question::Kind::read,
+                                  .key = {.version = holder.version, .rank = holder.shard_rank, .ranks = ranks},
+                                  .in_memory = holder.in_memory,
+                                  .ranges = std::move(ranges)};
+  return std::make_unique<AskedBytes>(group_.ask(holder.holder, encode(question)), patience_);
+}
+
+Result<std::vector<std::byte>> Checkpointer::Impl::on_ask(Bytes bytes) {
+  using Kind = levels::Question::Kind;
+  FRESHET_ASSIGN(const levels::Question question, levels::decode_question(bytes));
+  switch (question.kind) {
+    case Kind::head:
+    case Kind::read: {
+      if (question.in_memory) return answer_from_memory(question);
+      if (question.kind == Kind::head) return folders_->read_head(question.key);
+      bool half = false;
+      std::uint64_t step = 0;
+      {
+        // The rank that sends dies where it was told to, in tests, with its first answer.
+        const MutexLock lock(mutex_);
+        half = options_.rank != 0 && sending_ == question.key.version.number && question.key.ranks == options_.ranks;
+        step = sending_step_;
+      }
+      if (half) point("external_half", step);
+      return folders_->read(question.key, question.ranges);
+    }
+    case Kind::table:
+      if (question.table == cut_->table->digest) return cut_->table->encoded;
+      if (external_ != nullptr) {
+        if (auto table = external_->table(question.table)) return table;
+      }
+      return folders_->read_table(question.table);
+    case Kind::stored_head:
+      if (external_ != nullptr) return external_->head(question.key.version);
+      break;
+    case Kind::stored_read:
+      if (external_ != nullptr) return external_->read(question.key.version, question.key.rank, question.ranges);
+      break;
+  }
+  return fail(Code::unsupported, "only rank 0 has the repository");
+}
+
+Result<std::vector<std::byte>> Checkpointer::Impl::answer_from_memory(const levels::Question& question) {
+  std::shared_ptr<Share> share;
+  {
+    const MutexLock lock(mutex_);
+    const auto at = versions_.find(question.key.version.number);
+    if (at != versions_.end() && at->second.share != nullptr && at->second.share->version == question.key.version &&
+        question.key.rank == options_.rank && question.key.ranks == options_.ranks) {
+      share = at->second.share;
+      ++share->users;
+    }
+  }
+  if (share == nullptr) return fail(Code::not_found, "it is not in memory any more");
+  std::vector<std::byte> answer;
+  Status status;
+  if (question.kind == levels::Question::Kind::head) {
+    answer = encode_shard_head(header_of(*cut_, *share, options_.model, host_));
+  } else {
+    const std::uint64_t all = cut_->offsets.back();
+    for (const levels::ByteRange& range : question.ranges) {
+      if (range.offset > all || range.bytes > all - range.offset) {
+        status = refuse("outside of the share");
+        break;
+      }
+      const std::byte* const from = share->memory.data() + range.offset;
+      answer.insert(answer.end(), from, from + range.bytes);
+    }
+  }
+  {
+    const MutexLock lock(mutex_);
+    --share->users;
+    changed_.notify_all();
+  }
+  if (!status) return fail(status.error());
+  return answer;
+}
+
+levels::Inventory Checkpointer::Impl::inventory() const {
+  levels::Inventory inventory;
+  for (const levels::HeldShard& shard : folders_->scan()) {
+    inventory.held.push_back(
+        {.key = shard.key, .step = shard.step, .bytes_only = shard.bytes_only, .needs = shard.needs});
+  }
+  const levels::Promises promises = folders_->promises();
+  inventory.number_max = promises.number_max;
+  inventory.incarnation_max = promises.incarnation_max;
+  inventory.acknowledged = promises.acknowledged;
+  const MutexLock lock(mutex_);
+  for (const auto& [number, state] : versions_) {
+    if (state.share == nullptr || state.levels.at(Level::memory) != LevelState::reached) continue;
+    inventory.held.push_back(
+        {.key = {.version = state.share->version, .rank = options_.rank, .ranks = options_.ranks},
+         .step = state.step,
+         .in_memory = true});
+  }
+  return inventory;
+}
+
+Result<levels::RestartPlan> Checkpointer::Impl::first_plan(std::vector<std::vector<std::byte>> parts,
+                                                           levels::RestartChoice choice) {
+  std::vector<levels::Inventory> inventories;
+  for (std::size_t rank = 0; rank < parts.size(); ++rank) {
+    FRESHET_ASSIGN(levels::Inventory inventory, levels::decode_inventory(parts[rank]));
+    if (inventory.error) return fail(Error(*inventory.error).with_context(format("rank {}", rank)));
+    inventories.push_back(std::move(inventory));
+  }
+  std::vector<levels::StoredVersion> stored;
+  if (external_ != nullptr) {
+    FRESHET_ASSIGN(stored, external_->versions());
+  }
+  planner_.emplace(std::move(inventories), std::move(stored), choice);
+  return planner_->next();
+}
+
+Result<levels::RestartPlan> Checkpointer::Impl::next_plan(std::vector<std::vector<std::byte>> parts,
+                                                          levels::RestartPlan tried) {
+  bool again = false;
+  for (std::size_t rank = 0; rank < parts.size(); ++rank) {
+    FRESHET_ASSIGN(const levels::RestartOutcome outcome, levels::decode_outcome(parts[rank]));
+    if (outcome.error) return fail(Error(*outcome.error).with_context(format("rank {}", rank)));
+    if (outcome.bad.empty()) continue;
+    planner_->cross_off(tried.version, outcome.bad, tried.source);
+    again = true;
+  }
+  if (again) return planner_->next();
+  tried.final = true;
+  tried.run = tried.version.id.run;
+  if (tried.source == levels::RestartPlan::Source::nothing) {
+    tried.run = {.high = random_u64(env_), .low = random_u64(env_)};
+  }
+  tried.incarnation = std::max(planner_->incarnation_max() + 1, now_as_incarnation());
+  tried.next_number = planner_->number_max() + 1;
+  return tried;
+}
+
+Result<std::optional<Checkpointer::Restored>> Checkpointer::Impl::restore(std::span<const MutableBytes> held,
+                                                                          levels::RestartChoice choice) {
+  if (capturing_ != nullptr) return fail(Code::failed_precondition, "a version is being captured");
+  const auto check = [&]() -> Status {
+    if (held.size() != own_.size()) return refuse(format("{} tensors came, there are {}", held.size(), own_.size()));
+    for (std::size_t i = 0; i < held.size(); ++i) {
+      if (held[i].size() == own_[i].bytes) continue;
+      return refuse(format("tensor {}: {} bytes came, this rank holds {}", tensors_[i].spec.name, held[i].size(),
+                           own_[i].bytes));
+    }
+    return {};
+  };
+  levels::Inventory brought = inventory();
+  if (Status checked = check(); !checked) brought.error = checked.error();
+  const auto decide_first = [&](std::vector<std::vector<std::byte>> parts) -> Result<std::vector<std::byte>> {
+    FRESHET_ASSIGN(const levels::RestartPlan plan, first_plan(std::move(parts), choice));
+    return encode(plan);
+  };
+  FRESHET_ASSIGN(std::vector<std::byte> decision, group_->agree(encode(brought), decide_first, kRestartPatience));
+  for (;;) {
+    FRESHET_ASSIGN(const levels::RestartPlan plan, levels::decode_plan(decision));
+    Restored restored{.version = {options_.model, plan.version.number}, .step = plan.step, .notes = plan.notes};
+    const levels::RestartOutcome outcome = carry_out(plan, held, restored);
+    const auto decide_next = [&](std::vector<std::vector<std::byte>> parts) -> Result<std::vector<std::byte>> {
+      FRESHET_ASSIGN(const levels::RestartPlan next, next_plan(std::move(parts), plan));
+      return encode(next);
+    };
+    FRESHET_ASSIGN(decision, group_->agree(encode(outcome), decide_next, kRestartPatience));
+    FRESHET_ASSIGN(const levels::RestartPlan decided, levels::decode_plan(decision));
+    if (!decided.final) continue;
+    const bool anew = decided.source == levels::RestartPlan::Source::nothing;
+    if (anew) {
+      baseline_.known.assign(cut_->pieces.size(), false);
+      baseline_.digests.assign(cut_->first_chunks.back(), Digest());
+      baseline_.writers.assign(cut_->pieces.size(), Version());
+    }
+    if (!restored_) {
+      named_ = {.id = {.run = decided.run, .incarnation = decided.incarnation}, .number = decided.next_number - 1};
+      next_number_ = decided.next_number;
+      if (decided.source == levels::RestartPlan::Source::shards) set_stored(decided);
+      levels::Promises promises;
+      promises.number_max = decided.next_number - 1 + kFirstNumbersAhead;
+      promises.incarnation_max = decided.incarnation;
+      // Beginning anew on purpose, nothing that was acknowledged is missed any more.
+      if (!anew) promises.acknowledged = folders_->promises().acknowledged;
+      FRESHET_TRY(folders_->write_promises(promises));
+      const MutexLock lock(mutex_);
+      promises_ = promises;
+      if (decided.source == levels::RestartPlan::Source::shards) kept_.insert(decided.version);
+    }
+    restored_ = true;
+    if (anew) return std::optional<Restored>();
+    return std::optional<Restored>(std::move(restored));
+  }
+}
+
+levels::RestartOutcome Checkpointer::Impl::carry_out(const levels::RestartPlan& plan,
+                                                     std::span<const MutableBytes> held, Restored& restored) {
+  levels::RestartOutcome outcome;
+  Status done;
+  if (plan.source == levels::RestartPlan::Source::shards) {
+    done = restore_from_shards(plan, held, restored, outcome.bad);
+  } else if (plan.source == levels::RestartPlan::Source::repository) {
+    done = restore_from_repository(plan, held, restored, outcome.bad);
+  }
+  if (!done && outcome.bad.empty()) outcome.error = done.error();
+  return outcome;
+}
+
+Result<std::vector<levels::WantedPiece>> Checkpointer::Impl::wanted_of(const levels::TensorTable& table,
+                                                                       std::span<const MutableBytes> held,
+                                                                       Restored& restored,
+                                                                       std::vector<std::int64_t>& found) const {
+  std::unordered_map<std::string_view, std::uint32_t> named;
+  for (std::uint32_t i = 0; i < table.tensors.size(); ++i) named.emplace(table.tensors[i].spec.name, i);
+  std::vector<levels::WantedPiece> wanted;
+  found.assign(own_.size(), -1);
+  for (std::size_t i = 0; i < own_.size(); ++i) {
+    const LaidTensor& mine = cut_->table->tensors[own_[i].whole];
+    const auto at = named.find(mine.spec.name);
+    if (at == named.end()) {
+      restored.fresh.push_back(mine.spec.name);
+      continue;
+    }
+    const TensorSpec& theirs = table.tensors[at->second].spec;
+    if (theirs.dtype != mine.spec.dtype || theirs.shape != mine.spec.shape) {
+      return fail(Code::failed_precondition,
+                  format("tensor {} is {} in {}@{}, and {} here", mine.spec.name,
+                         describe(theirs.dtype, theirs.shape), options_.model, restored.version.number,
+                         describe(mine.spec.dtype, mine.spec.shape)));
+    }
+    found[i] = at->second;
+    Piece piece = held_piece(mine, at->second, options_.ranks, options_.rank);
+    if (piece.bytes() > 0) wanted.push_back({.piece = piece, .out = held[i]});
+  }
+  return wanted;
+}
+
+Status Checkpointer::Impl::restore_from_shards(const levels::RestartPlan& plan, std::span<const MutableBytes> held,
+                                               Restored& restored, std::vector<levels::BadShard>& bad) {
+  GroupSource source(*group_, options_.patience);
+  FRESHET_ASSIGN(const levels::ShardedVersion version,
+                 levels::ShardedVersion::open(source, plan, options_.rank, bad));
+  std::vector<std::int64_t> found;
+  FRESHET_ASSIGN(const std::vector<levels::WantedPiece> wanted, wanted_of(version.tensors(), held, restored, found));
+  Result<levels::ShardedVersion::Fetched> fetched = version.fetch(source, wanted, bad);
+  if (!fetched) return fail(std::move(fetched).error());
+  restored.from = std::move(fetched->from);
+  set_baseline(held, found, version.writers());
+  return {};
+}
+
+Status Checkpointer::Impl::restore_from_repository(const levels::RestartPlan& plan, std::span<const MutableBytes> held,
+                                                   Restored& restored, std::vector<levels::BadShard>& bad) {
+  using Kind = levels::Question::Kind;
+  // Whatever rank 0 cannot read there, another version may have.
+  const auto pass_over = [&](const Error& error) -> Status {
+    if (group_->over()) return fail(error);
+    bad.push_back({levels::Holder{.version = plan.version},
+                   format("version {} in the repository: {}", plan.version.number, error.message())});
+    return fail(error);
+  };
+  const levels::ShardKey key{.version = plan.version, .rank = 0, .ranks = 1};
+  const Result<group::Answer> head =
+      group_->ask(0, encode(levels::Question{.kind = Kind::stored_head, .key = key})).wait(options_.patience);
+  if (!head) return pass_over(head.error());
+  FRESHET_ASSIGN(const levels::ShardHeader header, levels::decode_shard_head(head->bytes()));
+  const Result<group::Answer> encoded =
+      group_->ask(0, encode(levels::Question{.kind = Kind::table, .table = header.tensors})).wait(options_.patience);
+  if (!encoded) return pass_over(encoded.error());
+  FRESHET_ASSIGN(const auto table, levels::TensorTable::decode(encoded->bytes(), header.tensors));
+  if (header.records.size() != table->tensors.size()) return fail(Code::corrupt, "a head that is not its tensors'");
+  std::vector<std::int64_t> found;
+  FRESHET_ASSIGN(const std::vector<levels::WantedPiece> wanted, wanted_of(*table, held, restored, found));
+  struct UnderWay {
+    group::Group::Question question;
+    std::size_t wanted = 0;
+    std::uint64_t offset = 0;  ///< Of the whole tensor.
+    std::uint64_t bytes = 0;
+  };
+  std::deque<UnderWay> under_way;
+  const auto take_first = [&]() -> Status {
+    UnderWay first = std::move(under_way.front());
+    under_way.pop_front();
+    const Result<group::Answer> answer = first.question.wait(options_.patience);
+    if (!answer || answer->bytes().size() != first.bytes) {
+      return pass_over(answer ? Error(Code::corrupt, "an answer is too short") : answer.error());
+    }
+    const levels::WantedPiece& into = wanted[first.wanted];
+    const Piece part{.tensor = into.piece.tensor,
+                     .count = 1,
+                     .stride = first.offset + first.bytes,
+                     .begin = first.offset,
+                     .length = first.bytes};
+    for_each_common_run(part, 0, first.bytes, into.piece,
+                        [&](std::uint64_t from, std::uint64_t to, std::uint64_t bytes) {
+                          std::memcpy(into.out.data() + to, answer->bytes().data() + from, bytes);
+                        });
+    return {};
+  };
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    // From the first byte that is wanted of the whole tensor to the last.
+    const Piece& piece = wanted[i].piece;
+    const std::uint64_t end = (piece.count - 1) * piece.stride + piece.begin + piece.length;
+    for (std::uint64_t at = piece.begin; at < end; at += levels::kChunkBytes) {
+      const std::uint64_t bytes = std::min(levels::kChunkBytes, end - at);
+      const levels::Question question{.kind = Kind::stored_read,
+                                      .key = {.version = plan.version, .rank = piece.tensor, .ranks = 1},
+                                      .ranges = {{.offset = at, .bytes = bytes}}};
+      under_way.push_back({group_->ask(0, encode(question)), i, at, bytes});
+      constexpr std::size_t kUnderWay = 8;
+      if (under_way.size() >= kUnderWay) FRESHET_TRY(take_first());
+    }
+  }
+  while (!under_way.empty()) FRESHET_TRY(take_first());
+  restored.from.insert(Level::external);
+  std::vector<Version> writers;
+  for (const levels::PieceRecord& record : header.records) writers.push_back(header.versions[record.writer]);
+  set_baseline(held, found, writers);
+  return {};
+}
+
+void Checkpointer::Impl::set_baseline(std::span<const MutableBytes> held, const std::vector<std::int64_t>& found,
+                                      const std::vector<Version>& writers) {
+  baseline_.digests.assign(cut_->first_chunks.back(), Digest());
+  baseline_.writers.assign(cut_->pieces.size(), Version());
+  baseline_.known.assign(cut_->pieces.size(), false);
+  for (std::size_t i = 0; i < own_.size(); ++i) {
+    const OwnTensor& own = own_[i];
+    if (!own.piece || found[i] < 0) continue;
+    const std::uint64_t bytes = cut_->pieces[*own.piece].piece.bytes();
+    digest_piece(*cut_, *own.piece, held[i].subspan(own.offset, bytes), baseline_.digests);
+    baseline_.writers[*own.piece] = writers[static_cast<std::size_t>(found[i])];
+    baseline_.known[*own.piece] = true;
+  }
+}
+
+/// What this rank's own shard of the restored version has need not be written again, if the cut is the same.
+void Checkpointer::Impl::set_stored(const levels::RestartPlan& plan) {
+  const levels::ShardKey key{.version = plan.version, .rank = options_.rank, .ranks = options_.ranks};
+  if (plan.ranks != options_.ranks) return;
+  const auto bytes = folders_->read_head(key);
+  if (!bytes) return;
+  const auto head = levels::decode_shard_head(*bytes);
+  if (!head || head->key != key || head->tensors != cut_->table->digest || !check_records(*head, cut_->pieces)) return;
+  for (std::size_t i = 0; i < cut_->pieces.size(); ++i) {
+    if (!is_equal_piece(*cut_, i, head->digests, baseline_.digests)) return;
+  }
+  // Each rank reads what it stores from its own files first, so those that were not crossed off are proved.
+  std::vector<Version> stores = head->needs();
+  stores.push_back(plan.version);
+  for (const Version& store : stores) {
+    const levels::Holder own{.version = store, .shard_rank = options_.rank, .holder = options_.rank};
+    if (std::ranges::find(plan.holders, own) == plan.holders.end()) return;
+  }
+  Stored stored{.version = plan.version, .digests = head->digests};
+  for (const levels::PieceRecord& record : head->records) {
+    stored.stores.push_back(head->versions[record.store]);
+    stored.offsets.push_back(record.offset);
+  }
+  stored_ = std::move(stored);
+  const MutexLock lock(mutex_);
+  newest_stored_ = plan.version;
+}
+
+}  // namespace freshet

@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+/// What the threads of a Checkpointer do behind the loop.
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "core/format.h"
+#include "core/log.h"
+#include "repo/levels/checkpointer_impl.h"
+
+namespace freshet {
+namespace {
+
+/// Numbers that are promised ahead, so that begin() does not wait for the folder.
+constexpr VersionNumber kNumbersAhead = 16;
+
+}  // namespace
+
+void Checkpointer::Impl::run_writer() {
+  for (;;) {
+    std::shared_ptr<Share> share;
+    {
+      const MutexLock lock(mutex_);
+      while (!is_over() && to_write_.empty()) changed_.wait(mutex_);
+      if (is_over()) return;
+      const VersionNumber number = to_write_.front();
+      to_write_.pop_front();
+      share = versions_.at(number).share;
+      if (share == nullptr) continue;
+      ++share->users;
+    }
+    const Version version = share->version;
+    const std::uint64_t step = share->step;
+    const Status written = write_local(*share);
+    {
+      const MutexLock lock(mutex_);
+      --share->users;
+      if (written) newest_stored_ = version;
+      changed_.notify_all();
+    }
+    say(LevelNote::Kind::done, version, step, Level::local,
+        written ? std::nullopt : std::optional<Error>(written.error()));
+  }
+}
+
+Status Checkpointer::Impl::write_local(const Share& share) {
+  FRESHET_TRY(folders_->write_table(*cut_->table));
+  levels::ShardHeader header = header_of(*cut_, share, options_.model, host_);
+  header.created_unix_ns = system_clock().unix_ns();
+  Stored stored{.version = share.version, .digests = share.digests};
+  std::map<Version, std::uint32_t> known;
+  for (std::uint32_t i = 0; i < header.versions.size(); ++i) known.emplace(header.versions[i], i);
+  const auto index_of = [&](const Version& version) {
+    const auto [at, is_new] = known.try_emplace(version, static_cast<std::uint32_t>(header.versions.size()));
+    if (is_new) header.versions.push_back(version);
+    return at->second;
+  };
+  static constexpr std::byte kPadding[levels::kPieceAlignment] = {};
+  std::vector<Bytes> payload;
+  std::uint64_t at = 0;
+  for (std::size_t i = 0; i < cut_->pieces.size(); ++i) {
+    if (stored_ && is_equal_piece(*cut_, i, share.digests, stored_->digests)) {
+      stored.stores.push_back(stored_->stores[i]);
+      stored.offsets.push_back(stored_->offsets[i]);
+      header.records[i].store = index_of(stored_->stores[i]);
+      header.records[i].offset = stored_->offsets[i];
+      continue;
+    }
+    const std::uint64_t bytes = cut_->pieces[i].piece.bytes();
+    stored.stores.push_back(share.version);
+    stored.offsets.push_back(at);
+    header.records[i].store = 0;
+    header.records[i].offset = at;
+    payload.push_back(Bytes(share.memory.data() + cut_->offsets[i], bytes));
+    const std::uint64_t next = levels::aligned_to_piece(at + bytes);
+    if (next > at + bytes) payload.push_back(Bytes(kPadding).first(next - at - bytes));
+    at = next;
+  }
+  header.payload_bytes = at;
+  FRESHET_TRY(folders_->write(encode_shard_head(header), header.key, payload,
+                              [&] { point("local_half", share.step); }));
+  stored_ = std::move(stored);
+  point("local_synced", share.step);
+  return {};
+}
+
+void Checkpointer::Impl::run_sender() {
+  GroupSource source(*group_, options_.patience);
+  levels::Pace pace(options_.limit_bytes_per_second);
+  const auto stop = [this] {
+    const MutexLock lock(mutex_);
+    return is_over();
+  };
+  for (;;) {
+    Version version;
+    std::uint64_t step = 0;
+    {
+      const MutexLock lock(mutex_);
+      while (!is_over() && to_send_.empty()) changed_.wait(mutex_);
+      if (is_over()) return;
+      version = to_send_.front();
+      to_send_.pop_front();
+      // Its name: versions are numbered in step with their sequence.
+      version.id.sequence = version.number - named_.number;
+      step = versions_.at(version.number).step;
+    }
+    levels::RestartPlan plan{.source = levels::RestartPlan::Source::shards,
+                             .version = version,
+                             .step = step,
+                             .ranks = options_.ranks,
+                             .each_has_its_own = true};
+    for (std::uint32_t rank = 0; rank < options_.ranks; ++rank) plan.holders.push_back({version, rank, rank});
+    std::vector<levels::BadShard> bad;
+    const auto send = [&]() -> Status {
+      FRESHET_ASSIGN(const levels::ShardedVersion whole,
+                     levels::ShardedVersion::open(source, plan, options_.rank, bad));
+      FRESHET_TRY(external_->put(whole, source, pace, bad, [&] { point("external_half", step); }, stop));
+      const auto keep = options_.keep.find(Level::external);
+      if (keep != options_.keep.end()) FRESHET_TRY(external_->keep_newest(keep->second));
+      point("external_synced", step);
+      return {};
+    };
+    const Status sent = send();
+    say(LevelNote::Kind::done, version, step, Level::external,
+        sent ? std::nullopt : std::optional<Error>(sent.error()));
+  }
+}
+
+void Checkpointer::Impl::run_teller() {
+  for (;;) {
+    Told told;
+    bool extend = false;
+    {
+      const MutexLock lock(mutex_);
+      const auto promise_is_short = [&] {
+        return !finished_ && !versions_.empty() && versions_.rbegin()->first + kNumbersAhead / 2 > promises_.number_max;
+      };
+      // What was said before the end is still told.
+      while (!stopping_ && to_tell_.empty() && !promise_is_short()) changed_.wait(mutex_);
+      if (stopping_) return;
+      extend = promise_is_short();
+      if (!to_tell_.empty()) told = std::move(to_tell_.front());
+    }
+    if (extend) promise_more();
+    if (!told.note && told.lost.empty()) continue;
+    tell(told);
+    const MutexLock lock(mutex_);
+    to_tell_.pop_front();
+    changed_.notify_all();
+  }
+}
+
+void Checkpointer::Impl::promise_more() {
+  levels::Promises promises;
+  {
+    const MutexLock lock(mutex_);
+    promises = promises_;
+    promises.number_max = versions_.rbegin()->first + kNumbersAhead;
+  }
+  const Status written = folders_->write_promises(promises);
+  const MutexLock lock(mutex_);
+  if (written) {
+    promises_.number_max = promises.number_max;
+    changed_.notify_all();
+    return;
+  }
+  log_line(LogLevel::warning, format("checkpoints of {}: {}", options_.model, written.error().message()));
+  // Numbers that are left are used up first; then begin() says so. Not tried again at once.
+  changed_.wait_until(mutex_, system_clock().now() + std::chrono::milliseconds(200));
+}
+
+void Checkpointer::Impl::tell(const Told& told) {
+  CheckpointEvent event;
+  if (!told.note) {
+    event.kind = CheckpointEvent::Kind::lost;
+    event.peers = told.lost;
+    event.error = told.error;
+    if (options_.on_event) options_.on_event(event);
+    return;
+  }
+  const LevelNote& note = *told.note;
+  std::optional<Error> error = note.error;
+  const bool reached = note.kind == LevelNote::Kind::reached;
+  if (reached && note.level != Level::memory) {
+    if (note.level == Level::external && options_.rank != 0) point("external_synced", note.step);
+    levels::Promises promises;
+    {
+      const MutexLock lock(mutex_);
+      promises = promises_;
+    }
+    VersionNumber& newest = promises.acknowledged[static_cast<std::size_t>(note.level)];
+    newest = std::max(newest, note.version);
+    const Status written = folders_->write_promises(promises);
+    const MutexLock lock(mutex_);
+    if (written) promises_.acknowledged = promises.acknowledged;
+    // The version is safe there all the same; only that it should be missed is not recorded.
+    if (!written) log_line(LogLevel::warning, format("checkpoints of {}: {}", options_.model, written.error().message()));
+  }
+  {
+    const MutexLock lock(mutex_);
+    const auto at = versions_.find(note.version);
+    if (at == versions_.end()) return;
+    event.after = told.at - at->second.captured_at;
+  }
+  event.kind = reached ? CheckpointEvent::Kind::reached : CheckpointEvent::Kind::failed;
+  event.version = note.version;
+  event.step = note.step;
+  event.level = note.level;
+  event.error = error;
+  if (options_.on_event) options_.on_event(event);
+  settle(note, error);
+  if (reached && note.level == Level::local) clean_folder();
+}
+
+void Checkpointer::Impl::settle(const LevelNote& note, const std::optional<Error>& error) {
+  const MutexLock lock(mutex_);
+  VersionState& state = versions_.at(note.version);
+  state.levels[note.level] = note.kind == LevelNote::Kind::reached ? LevelState::reached : LevelState::failed;
+  if (error && !state.error) state.error = error;
+  if (note.kind == LevelNote::Kind::reached && note.level == Level::local) {
+    Version version = named_;
+    version.number = note.version;
+    version.id.sequence = note.version - named_.number;
+    kept_.insert(version);
+    const auto wanted = options_.keep.find(Level::local);
+    const std::size_t keep = wanted == options_.keep.end() ? 2 : std::max(wanted->second, 1U);
+    while (kept_.size() > keep) kept_.erase(std::ranges::min_element(kept_, {}, &Version::number));
+  }
+  let_go_of_shares();
+  changed_.notify_all();
+}
+
+void Checkpointer::Impl::clean_folder() {
+  std::set<Version> kept;
+  {
+    const MutexLock lock(mutex_);
+    kept = kept_;
+    if (newest_stored_) kept.insert(*newest_stored_);
+    for (const auto& [number, state] : versions_) {
+      if (!is_open(state)) continue;
+      Version version = named_;
+      version.number = number;
+      version.id.sequence = number - named_.number;
+      kept.insert(version);
+    }
+  }
+  using levels::HeldShard;
+  std::vector<HeldShard> here;
+  for (HeldShard& shard : folders_->scan()) {
+    // Each rank cleans up after itself, and after ranks that are no more.
+    const bool is_mine = shard.key.ranks == options_.ranks ? shard.key.rank == options_.rank
+                                                          : shard.key.rank % options_.ranks == options_.rank;
+    if (is_mine && shard.folder == folders_->first()) here.push_back(std::move(shard));
+  }
+  std::map<levels::ShardKey, std::vector<levels::ByteRange>> needed;
+  for (const HeldShard& shard : here) {
+    if (shard.bytes_only || !kept.contains(shard.key.version) || shard.needs.empty()) continue;
+    const auto bytes = folders_->read_head(shard.key);
+    const auto head = bytes ? levels::decode_shard_head(*bytes) : fail(bytes.error());
+    const auto table = head ? folders_->read_table(head->tensors) : fail(head.error());
+    const auto tensors = table ? levels::TensorTable::decode(*table, head->tensors) : fail(table.error());
+    if (!tensors) return;  // It cannot be told what may go: nothing does.
+    const auto pieces = stored_pieces((*tensors)->tensors, shard.key.ranks, shard.key.rank);
+    if (!check_records(*head, pieces)) return;
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      const Version& store = head->versions[head->records[i].store];
+      needed[{store, shard.key.rank, shard.key.ranks}].push_back({head->records[i].offset, pieces[i].piece.bytes()});
+    }
+  }
+  for (const HeldShard& shard : here) {
+    if (!shard.bytes_only && kept.contains(shard.key.version)) continue;
+    const auto at = needed.find(shard.key);
+    Status done;
+    if (at == needed.end()) {
+      done = folders_->remove(shard.key);
+    } else {
+      std::ranges::sort(at->second, {}, &levels::ByteRange::offset);
+      done = folders_->demote(shard.key, at->second);
+    }
+    if (!done) log_line(LogLevel::warning, format("checkpoints of {}: {}", options_.model, done.error().message()));
+  }
+}
+
+}  // namespace freshet

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "repo/levels/external_level.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "core/clock.h"
+#include "core/format.h"
+
+namespace freshet::levels {
+namespace {
+
+constexpr std::uint64_t kCachedBytesMax = std::uint64_t{1} << 30;
+
+std::uint32_t ranks_of(const Manifest& manifest) {
+  for (const auto& [key, value] : manifest.tags) {
+    std::uint32_t ranks = 0;
+    if (key == kRanksTag) std::from_chars(value.data(), value.data() + value.size(), ranks);
+    if (ranks != 0 && ranks <= kRanksMax) return ranks;
+  }
+  return 0;
+}
+
+Version version_of(const Manifest& manifest) { return {.id = manifest.id, .number = manifest.name.number}; }
+
+}  // namespace
+
+Result<std::vector<StoredVersion>> ExternalLevel::versions() const {
+  FRESHET_ASSIGN(const std::vector<std::string> models, repository_->models());
+  std::vector<StoredVersion> stored;
+  if (std::ranges::find(models, model_) == models.end()) return stored;
+  FRESHET_ASSIGN(const std::vector<LineageRow> rows, repository_->versions(model_));
+  for (const LineageRow& row : rows) {
+    if (row.retired) continue;
+    const Result<VersionRecord> record = repository_->get(row.version);
+    if (!record) {
+      if (record.error().code() == Code::not_found || record.error().code() == Code::corrupt) continue;
+      return fail(record.error());
+    }
+    if (!record->has_weights) continue;
+    stored.push_back({version_of(record->manifest), record->manifest.step, ranks_of(record->manifest)});
+  }
+  return stored;
+}
+
+Status ExternalLevel::learn_newest() {
+  learned_ = true;
+  FRESHET_ASSIGN(const std::vector<StoredVersion> stored, versions());
+  if (stored.empty()) return {};
+  FRESHET_ASSIGN(const VersionRecord record, repository_->get({model_, stored.back().version.number}));
+  const Manifest& manifest = record.manifest;
+  newest_ = {manifest.id, manifest.name};
+  const auto specs = manifest.architecture->tensors();
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    known_.insert_or_assign(
+        specs[i].name,
+        Known{.spec = specs[i], .segment = manifest.owners[i], .digest = manifest.digests[i], .writer = {}});
+  }
+  return {};
+}
+
+Status ExternalLevel::put(const ShardedVersion& version, ShardSource& source, Pace& pace, std::vector<BadShard>& bad,
+                          const std::function<void()>& half, const std::function<bool()>& stop) {
+  const Version& which = version.plan().version;
+  FRESHET_ASSIGN(const std::optional<VersionName> there, repository_->find(which.id));
+  if (there) return {};
+  if (!learned_) FRESHET_TRY(learn_newest());
+  if (newest_ && newest_->second.number >= which.number) {
+    return fail(Code::failed_precondition,
+                format("the repository has {}@{} already: another job writes this model", model_,
+                       newest_->second.number));
+  }
+  const std::vector<LaidTensor>& tensors = version.tensors().tensors;
+  std::vector<TensorSpec> specs;
+  for (const LaidTensor& tensor : tensors) specs.push_back(tensor.spec);
+  FRESHET_ASSIGN(const auto architecture, Architecture::guess_chain(specs));
+  const auto in_graph = architecture->tensors();  // By layer: perhaps another order.
+  Manifest manifest{.name = {model_, which.number},
+                    .id = which.id,
+                    .step = version.plan().step,
+                    .created_unix_ns = system_clock().unix_ns(),
+                    .tags = {{std::string(kRanksTag), format("{}", version.plan().ranks)}},
+                    .architecture = architecture};
+  if (newest_) {
+    manifest.ancestor = newest_->first;
+    manifest.ancestor_name = newest_->second;
+  }
+  std::vector<SegmentName> owners(in_graph.size());
+  manifest.digests.resize(in_graph.size());
+  std::map<std::uint32_t, std::vector<std::byte>> fresh;
+  std::map<std::string_view, std::uint32_t> index;
+  for (std::uint32_t i = 0; i < tensors.size(); ++i) index.emplace(tensors[i].spec.name, i);
+  std::uint64_t to_read = 0;
+  const auto inherited = [&](std::uint32_t at) -> const Known* {
+    const auto known = known_.find(in_graph[at].name);
+    if (known == known_.end() || known->second.spec != in_graph[at]) return nullptr;
+    const Version& writer = version.writers()[index.at(in_graph[at].name)];
+    return known->second.writer == writer ? &known->second : nullptr;
+  };
+  for (std::uint32_t at = 0; at < in_graph.size(); ++at) {
+    if (inherited(at) == nullptr) to_read += in_graph[at].bytes();
+  }
+  std::uint64_t read = 0;
+  bool told = false;
+  for (std::uint32_t at = 0; at < in_graph.size(); ++at) {
+    if (const Known* known = inherited(at)) {
+      owners[at] = known->segment;
+      manifest.digests[at] = known->digest;
+      continue;
+    }
+    const TensorSpec& spec = in_graph[at];
+    std::vector<std::byte> bytes(spec.bytes());
+    if (!bytes.empty()) {
+      const WantedPiece wanted{.piece = {.tensor = index.at(spec.name),
+                                         .count = 1,
+                                         .stride = bytes.size(),
+                                         .begin = 0,
+                                         .length = bytes.size()},
+                               .out = bytes};
+      FRESHET_ASSIGN([[maybe_unused]] const auto fetched,
+                     version.fetch(source, std::span(&wanted, 1), bad, &pace, stop));
+    }
+    read += bytes.size();
+    if (!told && read * 2 >= to_read) {
+      told = true;
+      if (half) half();
+    }
+    manifest.digests[at] = digest_of(bytes);
+    const auto known = known_.find(spec.name);
+    if (known != known_.end() && known->second.spec == spec && known->second.digest == manifest.digests[at]) {
+      owners[at] = known->second.segment;  // Written again, with the same bytes.
+      continue;
+    }
+    owners[at] = {.writer = which.id, .tensor = at};
+    fresh.emplace(at, std::move(bytes));
+  }
+  if (!told && half) half();
+  manifest.owners = OwnerMap(std::move(owners));
+  const auto bytes_of_tensor = [&](std::uint32_t tensor) -> Result<Bytes> {
+    const auto at = fresh.find(tensor);
+    if (at == fresh.end()) return fail(Code::corrupt, format("the repository lost {}", in_graph[tensor].name));
+    return Bytes(at->second);
+  };
+  FRESHET_ASSIGN(const VersionName name, repository_->put(manifest, bytes_of_tensor, {}));
+  if (name.number != which.number) {
+    return fail(Code::failed_precondition,
+                format("another job writes {}: version {} is {} in the repository", model_, which.number, name.number));
+  }
+  newest_ = {which.id, name};
+  for (std::uint32_t at = 0; at < in_graph.size(); ++at) {
+    known_.insert_or_assign(in_graph[at].name, Known{.spec = in_graph[at],
+                                                     .segment = manifest.owners[at],
+                                                     .digest = manifest.digests[at],
+                                                     .writer = version.writers()[index.at(in_graph[at].name)]});
+  }
+  return {};
+}
+
+Status ExternalLevel::keep_newest(std::uint32_t count) {
+  FRESHET_ASSIGN(const std::vector<StoredVersion> stored, versions());
+  bool any = false;
+  for (std::size_t i = 0; i + std::max(count, 1U) < stored.size(); ++i) {
+    const auto retired = repository_->retire({model_, stored[i].version.number}, {});
+    // One that somebody pinned, or an alias means, stays.
+    if (!retired && retired.error().code() != Code::failed_precondition) return fail(retired.error());
+    any = any || retired.has_value();
+  }
+  if (!any) return {};
+  FRESHET_ASSIGN([[maybe_unused]] const GcReport report, repository_->gc({}, {}));
+  return {};
+}
+
+Result<const VersionRecord*> ExternalLevel::record_of(const Version& version) {
+  if (!record_ || record_->manifest.id != version.id) {
+    FRESHET_ASSIGN(VersionRecord record, repository_->get({model_, version.number}));
+    if (record.manifest.id != version.id) {
+      return fail(Code::not_found, format("{}@{} is another version by now", model_, version.number));
+    }
+    std::vector<LaidTensor> tensors;
+    for (const TensorSpec& spec : record.manifest.architecture->tensors()) {
+      tensors.push_back({.spec = spec, .layout = {.cut = Cut::on}});
+    }
+    table_ = TensorTable::of(std::move(tensors));
+    record_ = std::move(record);
+    cache_.clear();
+    cached_bytes_ = 0;
+  }
+  return &*record_;
+}
+
+Result<std::vector<std::byte>> ExternalLevel::head(const Version& version) {
+  const MutexLock lock(mutex_);
+  FRESHET_ASSIGN(const VersionRecord* const record, record_of(version));
+  const Manifest& manifest = record->manifest;
+  ShardHeader header{.model = model_,
+                     .key = {.version = version, .rank = 0, .ranks = 1},
+                     .step = manifest.step,
+                     .created_unix_ns = manifest.created_unix_ns,
+                     .tensors = table_->digest};
+  std::map<VersionId, std::uint32_t> known;
+  for (std::size_t i = 0; i < manifest.owners.size(); ++i) {
+    const VersionId& writer = manifest.owners[i].writer;
+    const auto [at, is_new] = known.try_emplace(writer, static_cast<std::uint32_t>(header.versions.size()));
+    if (is_new) header.versions.push_back({.id = writer, .number = writer == version.id ? version.number : 0});
+    header.records.push_back({.writer = at->second, .store = at->second});
+  }
+  return encode_shard_head(header);
+}
+
+Result<std::vector<std::byte>> ExternalLevel::table(const Digest& digest) const {
+  const MutexLock lock(mutex_);
+  if (table_ == nullptr || table_->digest != digest) return fail(Code::not_found, "no such list of tensors");
+  return table_->encoded;
+}
+
+Result<std::vector<std::byte>> ExternalLevel::read(const Version& version, std::uint32_t tensor,
+                                                   std::span<const ByteRange> ranges) {
+  const MutexLock lock(mutex_);
+  FRESHET_ASSIGN(const VersionRecord* const record, record_of(version));
+  const auto specs = record->manifest.architecture->tensors();
+  if (tensor >= specs.size()) return refuse("there is no such tensor");
+  auto at = cache_.find(tensor);
+  if (at == cache_.end()) {
+    std::vector<std::byte> whole(specs[tensor].bytes());
+    const Repository::TensorRead read{.tensor = tensor, .out = whole};
+    FRESHET_TRY(repository_->read(*record, std::span(&read, 1)));
+    // Ranks ask for tensors in one order: the first ones are done with.
+    while (!cache_.empty() && cached_bytes_ + whole.size() > kCachedBytesMax) {
+      cached_bytes_ -= cache_.begin()->second.size();
+      cache_.erase(cache_.begin());
+    }
+    cached_bytes_ += whole.size();
+    at = cache_.emplace(tensor, std::move(whole)).first;
+  }
+  std::vector<std::byte> out;
+  for (const ByteRange& range : ranges) {
+    const std::vector<std::byte>& whole = at->second;
+    if (range.offset > whole.size() || range.bytes > whole.size() - range.offset) return refuse("outside of a tensor");
+    const auto first = whole.begin() + static_cast<std::ptrdiff_t>(range.offset);
+    out.insert(out.end(), first, first + static_cast<std::ptrdiff_t>(range.bytes));
+  }
+  return out;
+}
+
+}  // namespace freshet::levels

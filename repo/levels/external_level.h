@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// The level `external`: versions in a repository, as whole tensors. What the version before it has with the same bytes
+/// is inherited from there.
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/mutex.h"
+#include "core/result.h"
+#include "repo/levels/assembly.h"
+#include "repo/levels/restart_plan.h"
+#include "repo/repository.h"
+
+namespace freshet::levels {
+
+/// The tag of a version that came from ranks, and how many they were.
+inline constexpr std::string_view kRanksTag = "checkpoint.ranks";
+
+/// Any thread; put() one at a time.
+class ExternalLevel {
+ public:
+  ExternalLevel(std::shared_ptr<Repository> repository, std::string model)
+      : repository_(std::move(repository)), model_(std::move(model)) {}
+
+  /// The model's versions there, ascending.
+  Result<std::vector<StoredVersion>> versions() const;
+
+  /// Brings one there, durably. Nothing happens when it is there. `half` is called when half of what is new was read.
+  /// failed_precondition when the repository has a newer version of another job.
+  Status put(const ShardedVersion& version, ShardSource& source, Pace& pace, std::vector<BadShard>& bad,
+             const std::function<void()>& half, const std::function<bool()>& stop);
+  /// Retires all but the newest `count`.
+  Status keep_newest(std::uint32_t count);
+
+  /// A version there as a shard of one rank: its head has no digests, since the repository proves what it reads.
+  Result<std::vector<std::byte>> head(const Version& version) FRESHET_EXCLUDES(mutex_);
+  Result<std::vector<std::byte>> table(const Digest& digest) const FRESHET_EXCLUDES(mutex_);
+  /// Bytes of one tensor of it.
+  Result<std::vector<std::byte>> read(const Version& version, std::uint32_t tensor, std::span<const ByteRange> ranges)
+      FRESHET_EXCLUDES(mutex_);
+
+ private:
+  /// What the repository has under a tensor's name, as of the newest version.
+  struct Known {
+    TensorSpec spec;
+    SegmentName segment;
+    Digest digest;
+    std::optional<Version> writer;  ///< Who wrote it in this job, if that is known.
+  };
+  Status learn_newest();
+  Result<const VersionRecord*> record_of(const Version& version) FRESHET_REQUIRES(mutex_);
+
+  const std::shared_ptr<Repository> repository_;
+  const std::string model_;
+
+  // put()'s.
+  bool learned_ = false;
+  std::optional<std::pair<VersionId, VersionName>> newest_;
+  std::map<std::string, Known, std::less<>> known_;
+
+  mutable Mutex mutex_;
+  std::optional<VersionRecord> record_ FRESHET_GUARDED_BY(mutex_);
+  std::shared_ptr<const TensorTable> table_ FRESHET_GUARDED_BY(mutex_);
+  std::map<std::uint32_t, std::vector<std::byte>> cache_ FRESHET_GUARDED_BY(mutex_);
+  std::uint64_t cached_bytes_ FRESHET_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace freshet::levels

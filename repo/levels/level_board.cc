@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "repo/levels/level_board.h"
+
+#include <algorithm>
+#include <array>
+
+#include "core/format.h"
+#include "repo/levels/wire.h"
+
+namespace freshet::levels {
+namespace {
+
+constexpr std::array<std::string_view, kLevels> kLevelNames = {"memory", "local", "group", "external"};
+/// Versions whose capture a rank began and never ended, say.
+constexpr std::size_t kOpenVersionsMax = 1024;
+
+}  // namespace
+
+std::string_view name_of(Level level) { return kLevelNames[static_cast<std::size_t>(level)]; }
+
+Result<Level> parse_level(std::string_view text) {
+  const auto at = std::ranges::find(kLevelNames, text);
+  if (at == kLevelNames.end()) {
+    return refuse(format("level \"{}\": one of memory, local, group, external is expected", text));
+  }
+  return static_cast<Level>(at - kLevelNames.begin());
+}
+
+std::vector<std::byte> encode(const LevelNote& note) {
+  flatbuffers::FlatBufferBuilder builder;
+  const auto text = note.error ? builder.CreateString(note.error->message()) : 0;
+  const auto code = note.error ? static_cast<std::uint8_t>(static_cast<std::uint8_t>(note.error->code()) + 1) : 0;
+  builder.Finish(wire::CreateNote(builder, static_cast<std::uint8_t>(note.kind), note.version, note.step,
+                                  static_cast<std::uint8_t>(note.level), static_cast<std::uint8_t>(code), text),
+                 kNoteId);
+  return bytes_in(builder);
+}
+
+Result<LevelNote> decode_level_note(Bytes bytes) {
+  FRESHET_ASSIGN(const auto from, root_of<wire::Note>(bytes, kNoteId));
+  if (from->kind() > 4 || from->level() >= kLevels || from->code() > static_cast<std::uint8_t>(Code::io_error) + 1) {
+    return fail(Code::corrupt, "a note about a level that makes no sense");
+  }
+  LevelNote note{.kind = static_cast<LevelNote::Kind>(from->kind()),
+                 .version = from->version(),
+                 .step = from->step(),
+                 .level = static_cast<Level>(from->level())};
+  if (from->code() != 0) {
+    note.error = Error(static_cast<Code>(from->code() - 1), from->text() == nullptr ? "" : from->text()->str());
+  }
+  return note;
+}
+
+std::size_t LevelBoard::parts(Level level) const {
+  return level == Level::external && options_.external_by_rank_0 ? 1 : options_.ranks;
+}
+
+std::optional<Level> LevelBoard::level_after(Level level) const {
+  const auto at = std::ranges::upper_bound(options_.levels, level);
+  return at == options_.levels.end() ? std::nullopt : std::optional(*at);
+}
+
+std::vector<LevelNote> LevelBoard::on_note(std::uint32_t rank, const LevelNote& note) {
+  std::vector<LevelNote> out;
+  if (rank >= options_.ranks || note.version == 0) return out;
+  if (note.kind == LevelNote::Kind::captured) {
+    if (note.version <= newest_captured_) return out;
+    if (!versions_.contains(note.version) && versions_.size() >= kOpenVersionsMax) return out;
+    versions_[note.version].step = note.step;
+    take_said(note.version, Level::memory, rank, note, out);
+  } else if (note.kind == LevelNote::Kind::done) {
+    const auto way = ways_.find(note.level);
+    if (way == ways_.end() || way->second.running != note.version) return out;
+    take_said(note.version, note.level, rank, note, out);
+  }
+  return out;
+}
+
+void LevelBoard::take_said(VersionNumber version, Level level, std::uint32_t rank, const LevelNote& note,
+                           std::vector<LevelNote>& out) {
+  State& state = versions_.at(version);
+  if (level == Level::external && options_.external_by_rank_0 && rank != 0) return;
+  if (!state.said.insert(rank).second) return;
+  if (note.error && !state.error) {
+    state.error = options_.ranks == 1 ? *note.error : Error(*note.error).with_context(format("rank {}", rank));
+  }
+  if (state.said.size() < parts(level)) return;
+  state.said.clear();
+  if (level == Level::memory) newest_captured_ = std::max(newest_captured_, version);
+  if (level != Level::memory) ways_.at(level).running.reset();
+  if (state.error) {
+    fail_from(level, version, Error(*state.error), out);
+  } else {
+    out.push_back({.kind = LevelNote::Kind::reached, .version = version, .step = state.step, .level = level});
+    if (const auto next = level_after(level)) {
+      ways_[*next].waiting.insert(version);
+      begin_next(*next, out);
+    } else {
+      versions_.erase(version);
+    }
+  }
+  if (level != Level::memory) begin_next(level, out);
+}
+
+void LevelBoard::fail_from(Level level, VersionNumber version, const Error& why, std::vector<LevelNote>& out) {
+  const std::uint64_t step = versions_.at(version).step;
+  std::optional<Level> at = level;
+  bool first = true;
+  while (at) {
+    Error error = first ? why
+                        : Error(why.code(), format("not tried: {} was not reached", freshet::levels::name_of(level)));
+    out.push_back(
+        {.kind = LevelNote::Kind::failed, .version = version, .step = step, .level = *at, .error = std::move(error)});
+    at = level_after(*at);
+    first = false;
+  }
+  versions_.erase(version);
+}
+
+void LevelBoard::begin_next(Level level, std::vector<LevelNote>& out) {
+  Way& way = ways_[level];
+  if (way.running || way.waiting.empty()) return;
+  VersionNumber next = *way.waiting.begin();
+  if (options_.when_behind == WhenBehind::skip) {
+    next = *way.waiting.rbegin();
+    way.waiting.erase(next);
+    for (const VersionNumber passed : std::exchange(way.waiting, {})) {
+      fail_from(level, passed,
+                Error(Code::cancelled, format("passed over: the level was behind, and went on with version {}", next)),
+                out);
+    }
+  } else {
+    way.waiting.erase(next);
+  }
+  way.running = next;
+  out.push_back(
+      {.kind = LevelNote::Kind::begin, .version = next, .step = versions_.at(next).step, .level = level});
+}
+
+}  // namespace freshet::levels

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// What one rank asks another for: heads and bytes of shards, and of versions in the repository, which rank 0 opened.
+
+#include <cstdint>
+#include <vector>
+
+#include "core/result.h"
+#include "repo/levels/shard.h"
+#include "repo/levels/shard_folders.h"
+
+namespace freshet::levels {
+
+struct Question {
+  enum class Kind : std::uint8_t {
+    head = 0,         ///< Of the shard `key`.
+    read = 1,         ///< Bytes of its payload.
+    table = 2,        ///< The list of tensors of that digest.
+    stored_head = 3,  ///< Of a version in the repository: a head of one rank that has everything, without digests.
+    stored_read = 4,  ///< Bytes of its tensor `key.rank`.
+  };
+  Kind kind = Kind::head;
+  ShardKey key;
+  bool in_memory = false;
+  Digest table;
+  std::vector<ByteRange> ranges;
+};
+inline constexpr std::size_t kRangesMax = std::size_t{1} << 15;
+
+std::vector<std::byte> encode(const Question& question);
+Result<Question> decode_question(Bytes bytes);
+
+}  // namespace freshet::levels

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// The folders of this host in which shards rest: DIR/MODEL/ with a file for each shard, one for each list of tensors,
+/// and one with what each rank has promised. FORMAT.md has names and bytes. The first folder is written, all are read.
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/env.h"
+#include "core/fork_guard.h"
+#include "core/result.h"
+#include "repo/levels/level_board.h"
+#include "repo/levels/shard.h"
+
+namespace freshet::levels {
+
+/// A shard that is there, as far as its head tells.
+struct HeldShard {
+  ShardKey key;
+  std::uint64_t step = 0;
+  std::vector<Version> needs;
+  std::uint64_t bytes = 0;  ///< Of the file.
+  bool bytes_only = false;  ///< Kept for others that need bytes of it (demote()).
+  std::string folder;
+};
+
+/// What a rank has promised, durably.
+struct Promises {
+  VersionNumber number_max = 0;  ///< No version with a number up to this one is ever begun again.
+  std::uint64_t incarnation_max = 0;
+  std::vector<VersionNumber> acknowledged = std::vector<VersionNumber>(kLevels);  ///< By level, the newest.
+  void add(const Promises& other);
+};
+
+struct ByteRange {
+  std::uint64_t offset = 0;
+  std::uint64_t bytes = 0;
+};
+
+/// Any thread, but for writing, which is for one thread at a time.
+class ShardFolders {
+ public:
+  /// For a rank that writes: makes the first folder's MODEL/, takes the rank's lock there, removes what an earlier life
+  /// left half-written. already_exists when another process has the lock; invalid_argument for a bad name.
+  static Result<std::unique_ptr<ShardFolders>> open(Env& env, std::vector<std::string> folders, std::string model,
+                                                    std::uint32_t rank);
+  /// For who only reads. Folders that are not there are empty.
+  static Result<std::unique_ptr<ShardFolders>> open_to_read(std::vector<std::string> folders, std::string model);
+  /// The models that have a folder in any of these, by name.
+  static Result<std::vector<std::string>> models(const std::vector<std::string>& folders);
+
+  /// What is there. Files that are no whole shards are left out, and told in `damaged` if that is given.
+  std::vector<HeldShard> scan(std::vector<std::string>* damaged = nullptr) const;
+  Promises promises() const;  ///< Of all ranks together.
+
+  /// not_found when it is in none of the folders.
+  Result<std::vector<std::byte>> read_head(const ShardKey& key) const;
+  /// Bytes of the payload, one range after another. Not proved.
+  Result<std::vector<std::byte>> read(const ShardKey& key, std::span<const ByteRange> ranges) const;
+  Result<std::vector<std::byte>> read_table(const Digest& digest) const;
+
+  Status write_table(const TensorTable& table);
+  /// The file is there, whole and durable, or not at all. `half` is called when half of the payload is written.
+  Status write(const std::vector<std::byte>& head, const ShardKey& key, std::span<const Bytes> payload,
+               const std::function<void()>& half);
+  Status write_promises(const Promises& promises);
+  /// From the first folder.
+  Status remove(const ShardKey& key);
+  /// It is no version any more, and only these bytes of its payload are kept (ascending); the rest is given back to the
+  /// file system, where that can be.
+  Status demote(const ShardKey& key, std::span<const ByteRange> kept);
+
+  const std::string& model() const { return model_; }
+  const std::string& first() const { return folders_.front(); }
+
+ private:
+  ShardFolders(std::vector<std::string> folders, std::string model)
+      : folders_(std::move(folders)), model_(std::move(model)) {}
+  std::string path_in(const std::string& folder, const std::string& file) const;
+  Result<FileDescriptor> open_shard(const ShardKey& key) const;
+
+  // Constant after construction.
+  const std::vector<std::string> folders_;
+  const std::string model_;
+  Env* env_ = nullptr;  ///< Null for who only reads.
+  std::uint32_t rank_ = 0;
+  ParentsDescriptor lock_;
+};
+
+}  // namespace freshet::levels

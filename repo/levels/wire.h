@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// What the source files of this folder share to read and write levels.fbs.
+
+#include <cstring>
+#include <vector>
+
+#include "core/format.h"
+#include "repo/levels/levels_generated.h"
+#include "repo/levels/shard.h"
+
+namespace freshet::levels {
+
+inline constexpr const char* kTableId = "FLT1";
+inline constexpr const char* kShardId = "FLS1";
+inline constexpr const char* kNoteId = "FLN1";
+inline constexpr const char* kQuestionId = "FLQ1";
+inline constexpr const char* kInventoryId = "FLI1";
+inline constexpr const char* kPlanId = "FLP1";
+inline constexpr const char* kOutcomeId = "FLO1";
+
+inline std::vector<std::byte> bytes_in(const flatbuffers::FlatBufferBuilder& builder) {
+  const auto* bytes = reinterpret_cast<const std::byte*>(builder.GetBufferPointer());
+  return {bytes, bytes + builder.GetSize()};
+}
+
+/// A verified table and the aligned copy that it stands in.
+template <typename Table>
+class Root {
+ public:
+  Root(std::vector<std::uint64_t> memory, const Table* table) : memory_(std::move(memory)), table_(table) {}
+  const Table* operator->() const { return table_; }
+  const Table& operator*() const { return *table_; }
+
+ private:
+  std::vector<std::uint64_t> memory_;  ///< Moving it does not move its bytes.
+  const Table* table_;
+};
+
+template <typename Table>
+Result<Root<Table>> root_of(Bytes bytes, const char* id) {
+  constexpr std::size_t kTablesMax = std::size_t{1} << 20;
+  constexpr std::size_t kShortest = 12;
+  std::vector<std::uint64_t> memory((bytes.size() + sizeof(std::uint64_t) - 1) / sizeof(std::uint64_t));
+  if (!bytes.empty()) std::memcpy(memory.data(), bytes.data(), bytes.size());
+  const auto* data = reinterpret_cast<const std::uint8_t*>(memory.data());
+  if (bytes.size() >= kShortest) {
+    flatbuffers::Verifier verifier(data, bytes.size(), /*max_depth=*/8, kTablesMax);
+    if (verifier.VerifyBuffer<Table>(id)) {
+      const Table* table = flatbuffers::GetRoot<Table>(data);
+      return Root<Table>(std::move(memory), table);
+    }
+  }
+  return fail(Code::corrupt, format("{} bytes that are no {} of checkpoint levels", bytes.size(), id));
+}
+
+inline wire::Version wire_of(const Version& version) {
+  const VersionId& id = version.id;
+  return wire::Version(wire::Id(id.run.high, id.run.low, id.incarnation, id.sequence), version.number);
+}
+
+inline Version version_from(const wire::Version& from) {
+  const wire::Id& id = from.id();
+  return {.id = {.run = {.high = id.run_high(), .low = id.run_low()},
+                 .incarnation = id.incarnation(),
+                 .sequence = id.sequence()},
+          .number = from.number()};
+}
+
+}  // namespace freshet::levels

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/group/launcher.h"
+
+#include <charconv>
+
+#include "core/digest.h"
+#include "core/format.h"
+#include "core/text.h"
+
+namespace freshet::group {
+namespace {
+
+constexpr std::uint64_t kFirstJobPort = 20'000;
+constexpr std::uint64_t kJobPorts = 10'000;
+
+Result<std::uint32_t> number_in(const std::string& name, const std::string& value) {
+  std::uint32_t number = 0;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+  if (error != std::errc() || end != value.data() + value.size()) {
+    return refuse(format("{}=\"{}\" in the environment is no number", name, shown(value)));
+  }
+  return number;
+}
+
+Result<std::optional<Launched>> ranks_from(const Env& env, std::string_view by, const std::string& rank_name,
+                                           const std::string& ranks_name) {
+  const auto rank = env.variable(rank_name);
+  const auto ranks = env.variable(ranks_name);
+  if (!rank || !ranks) return std::optional<Launched>();
+  Launched launched{.by = std::string(by)};
+  FRESHET_ASSIGN(launched.rank, number_in(rank_name, *rank));
+  FRESHET_ASSIGN(launched.ranks, number_in(ranks_name, *ranks));
+  if (launched.rank >= launched.ranks) {
+    return refuse(format("{}={} and {}={} in the environment contradict each other", rank_name, *rank, ranks_name,
+                         *ranks));
+  }
+  return std::optional<Launched>(std::move(launched));
+}
+
+std::string port_of_job(const std::string& job) {
+  return format("{}", kFirstJobPort + digest_of(bytes_of(job.data(), job.size())).low % kJobPorts);
+}
+
+/// The first of "node[03-07,9],other".
+std::string first_host(const std::string& list) {
+  const std::size_t bracket = list.find('[');
+  const std::size_t comma = list.find(',');
+  if (bracket == std::string::npos || comma < bracket) return list.substr(0, comma);
+  const std::size_t end = list.find_first_of(",-]", bracket + 1);
+  return list.substr(0, bracket) + list.substr(bracket + 1, end - bracket - 1);
+}
+
+}  // namespace
+
+Result<std::optional<Launched>> launched(const Env& env) {
+  FRESHET_ASSIGN(std::optional<Launched> torchrun, ranks_from(env, "torchrun", "RANK", "WORLD_SIZE"));
+  if (torchrun) {
+    const auto address = env.variable("MASTER_ADDR");
+    const auto port = env.variable("MASTER_PORT");
+    if (address && port) {
+      FRESHET_ASSIGN(const std::uint32_t number, number_in("MASTER_PORT", *port));
+      torchrun->meet = format("tcp://{}:{}", *address, number + 1);
+    }
+    return torchrun;
+  }
+  FRESHET_ASSIGN(std::optional<Launched> mpirun,
+                 ranks_from(env, "mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"));
+  if (mpirun) {
+    const std::string job = env.variable("PMIX_NAMESPACE").value_or(env.variable("OMPI_MCA_ess_base_jobid").value_or(""));
+    if (env.variable("OMPI_COMM_WORLD_LOCAL_SIZE") == env.variable("OMPI_COMM_WORLD_SIZE") && !job.empty()) {
+      mpirun->meet = format("tcp://127.0.0.1:{}", port_of_job(job));
+    }
+    return mpirun;
+  }
+  FRESHET_ASSIGN(std::optional<Launched> srun, ranks_from(env, "srun", "SLURM_PROCID", "SLURM_NTASKS"));
+  if (srun) {
+    const auto hosts = env.variable("SLURM_STEP_NODELIST");
+    const std::string job =
+        env.variable("SLURM_JOB_ID").value_or("") + "." + env.variable("SLURM_STEP_ID").value_or("");
+    if (hosts && !hosts->empty()) srun->meet = format("tcp://{}:{}", first_host(*hosts), port_of_job(job));
+    return srun;
+  }
+  return std::optional<Launched>();
+}
+
+}  // namespace freshet::group

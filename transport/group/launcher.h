@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// What mpirun, srun and torchrun put into the environment of the processes that they start.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "core/env.h"
+#include "core/result.h"
+
+namespace freshet::group {
+
+struct Launched {
+  std::string by;  ///< "torchrun", "srun", "mpirun".
+  std::uint32_t rank = 0;
+  std::uint32_t ranks = 1;
+  std::string meet;  ///< Where they can meet; empty where the environment does not tell.
+};
+
+/// Nothing when none of them started this process. A job has a port of its own, made from its number, unless two jobs on
+/// one host happen to share it; who wants to be sure says where to meet. invalid_argument for a variable that makes no
+/// sense.
+///
+///   torchrun  RANK, WORLD_SIZE; MASTER_ADDR and the port after MASTER_PORT, which PyTorch itself listens on
+///   srun      SLURM_PROCID, SLURM_NTASKS; the first host of SLURM_STEP_NODELIST
+///   mpirun    OMPI_COMM_WORLD_RANK, _SIZE; loopback when all of its ranks are on this host (Open MPI)
+Result<std::optional<Launched>> launched(const Env& env);
+
+}  // namespace freshet::group
