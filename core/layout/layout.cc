@@ -40,14 +40,10 @@ Rows rows_of(std::uint64_t rows, std::uint32_t ranks, std::uint32_t rank) {
 
 bool holds_whole(const LaidTensor& tensor, std::uint32_t ranks, std::uint32_t rank) {
   switch (tensor.layout.cut) {
-    case Cut::replicated:
-      return true;
-    case Cut::on:
-      return tensor.layout.argument % ranks == rank;
-    case Cut::own:
-      return tensor.layout.argument == rank;
-    case Cut::split:
-      break;
+    case Cut::replicated: return true;
+    case Cut::on: return tensor.layout.argument % ranks == rank;
+    case Cut::own: return tensor.layout.argument == rank;
+    case Cut::split: break;
   }
   return false;
 }
@@ -71,14 +67,10 @@ Result<Layout> Layout::parse(std::string_view text) {
 
 std::string Layout::text() const {
   switch (cut) {
-    case Cut::replicated:
-      return "replicated";
-    case Cut::split:
-      return format("split:{}", argument);
-    case Cut::on:
-      return format("on:{}", argument);
-    case Cut::own:
-      break;
+    case Cut::replicated: return "replicated";
+    case Cut::split: return format("split:{}", argument);
+    case Cut::on: return format("on:{}", argument);
+    case Cut::own: break;
   }
   return "own";
 }
@@ -96,7 +88,8 @@ Status check_layouts(std::span<const LaidTensor> tensors, std::uint32_t ranks) {
   };
   for (const LaidTensor& tensor : tensors) {
     FRESHET_TRY(tensor.spec.check());
-    if (tensor.spec.slice) return refuse(format("tensor {}: a whole tensor is expected, not a slice", tensor.spec.name));
+    if (tensor.spec.slice)
+      return refuse(format("tensor {}: a whole tensor is expected, not a slice", tensor.spec.name));
     if (tensor.layout.cut == Cut::split && tensor.layout.argument >= tensor.spec.shape.size()) {
       return refuse(format("tensor {}: it is split along axis {}, and has {} axes", tensor.spec.name,
                            tensor.layout.argument, tensor.spec.shape.size()));

@@ -32,7 +32,8 @@ enum class Cut : std::uint8_t { replicated = 0, split = 1, on = 2, own = 3 };
 
 struct Layout {
   Cut cut = Cut::replicated;
-  std::uint32_t argument = 0;  ///< Of `split` the axis, of `on` the rank (taken modulo N), of `own` in a version: whose.
+  std::uint32_t argument =
+      0;  ///< Of `split` the axis, of `on` the rank (taken modulo N), of `own` in a version: whose.
 
   /// "replicated", "split:A", "on:R", "own".
   static Result<Layout> parse(std::string_view text);
@@ -58,8 +59,8 @@ std::vector<LaidTensor> whole_tensors(std::span<const LaidTensor> tensors, std::
 /// The name of a rank's own tensor in a version.
 std::string own_name(std::string_view name, std::uint32_t rank);
 
-/// Some of a whole tensor's row-major bytes: `count` runs of `length` bytes, run i beginning at i·stride + begin. Its own
-/// bytes are the runs one after another, which is the row-major order of a slice.
+/// Some of a whole tensor's row-major bytes: `count` runs of `length` bytes, run i beginning at i·stride + begin. Its
+/// own bytes are the runs one after another, which is the row-major order of a slice.
 struct Piece {
   std::uint32_t tensor = 0;  ///< Index among the version's tensors.
   std::uint64_t count = 0;

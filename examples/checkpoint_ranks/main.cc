@@ -3,18 +3,22 @@
 /// when it is written, and goes on from the newest checkpoint when it is started again, with as many ranks or with
 /// others. See `checkpoint_ranks --help`.
 
+#include <unistd.h>
+
+#include <atomic>
 #include <csignal>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
-#include <mutex>
+#include <map>
+#include <memory>
 #include <sstream>
 #include <thread>
 
 #include "bindings/runtime/runtime.h"
 #include "core/format.h"
 #include "core/json_document.h"
+#include "core/mutex.h"
 #include "core/safetensors.h"
 #include "examples/checkpoint_ranks/options.h"
 #include "examples/checkpoint_ranks/state.h"
@@ -38,19 +42,25 @@ int exit_code_of(const Error& error) {
   }
 }
 
+/// On stderr, as one write: ranks may share it.
+void complain(const std::string& what) {
+  const std::string line = format("checkpoint_ranks: {}\n", what);
+  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
+}
+
 double ms_of(Duration duration) { return std::chrono::duration<double, std::milli>(duration).count(); }
 
 /// Lines on stdout, whole, in the order in which things happened.
 class Lines {
  public:
   void print(const JsonDocument& line) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     write(line);
   }
   /// Nothing else is printed between what `make` does and its line.
   template <typename Make>
   auto print_result_of(Make make) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return make([this](const JsonDocument& line) { write(line); });
   }
 
@@ -58,7 +68,7 @@ class Lines {
   void write(const JsonDocument& line) {
     std::cout << line.dump(-1, ' ', false, JsonDocument::error_handler_t::replace) << "\n" << std::flush;
   }
-  std::mutex mutex_;
+  Mutex mutex_;
 };
 
 /// One tensor of this rank.
@@ -94,8 +104,8 @@ class Rank {
   std::uint64_t step_ = 0;
   VersionNumber last_ = 0;
   std::atomic<bool> lost_{false};
-  std::mutex mutex_;
-  std::map<VersionNumber, bool> failed_;  ///< At any level.
+  Mutex mutex_;
+  std::map<VersionNumber, bool> failed_ FRESHET_GUARDED_BY(mutex_);  ///< At any level.
   std::unique_ptr<Checkpointer> checkpointer_;
 };
 
@@ -123,12 +133,15 @@ void Rank::on_event(const CheckpointEvent& event) {
     return;
   }
   const bool reached = event.kind == CheckpointEvent::Kind::reached;
-  JsonDocument line = {{"event", reached ? "reached" : "failed"}, {"rank", options_.rank},
-                       {"version", event.version},                {"step", event.step},
-                       {"level", levels::name_of(event.level)},   {"ms", ms_of(event.after)}};
+  JsonDocument line = {{"event", reached ? "reached" : "failed"},
+                       {"rank", options_.rank},
+                       {"version", event.version},
+                       {"step", event.step},
+                       {"level", levels::name_of(event.level)},
+                       {"ms", ms_of(event.after)}};
   if (event.error) line["error"] = event.error->message();
   lines_.print(line);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   bool& failed = failed_[event.version];
   failed = failed || !reached;
 }
@@ -168,8 +181,11 @@ Status Rank::start() {
   FRESHET_ASSIGN(const auto restored, checkpointer_->restore(memory, options_.restore));
   if (restored) step_ = restored->step;
   FRESHET_TRY(dump());
-  JsonDocument line = {{"event", "started"},      {"rank", options_.rank}, {"ranks", options_.ranks},
-                       {"pid", ::getpid()},       {"restored", nullptr}};
+  JsonDocument line = {{"event", "started"},
+                       {"rank", options_.rank},
+                       {"ranks", options_.ranks},
+                       {"pid", ::getpid()},
+                       {"restored", nullptr}};
   if (restored) {
     JsonDocument from = JsonDocument::array();
     for (const CheckpointLevel level : restored->from) from.push_back(levels::name_of(level));
@@ -178,7 +194,7 @@ Status Rank::start() {
                         {"from", std::move(from)},
                         {"rebuilt_bytes", restored->rebuilt_bytes},
                         {"fresh", restored->fresh}};
-    for (const std::string& note : restored->notes) std::cerr << "checkpoint_ranks: passed over: " << note << "\n";
+    for (const std::string& note : restored->notes) complain(format("passed over: {}", note));
   }
   lines_.print(line);
   return {};
@@ -191,8 +207,8 @@ Status Rank::dump() const {
   if (failure) return fail_errno(failure.value(), format("make the folder {}", options_.dump));
   std::vector<TensorView> views;
   for (const Held& held : held_) {
-    const bool is_elsewhere = held.tensor->laid.layout.cut == Cut::on &&
-                              held.tensor->laid.layout.argument % options_.ranks != options_.rank;
+    const bool is_elsewhere =
+        held.tensor->laid.layout.cut == Cut::on && held.tensor->laid.layout.argument % options_.ranks != options_.rank;
     if (is_elsewhere) continue;
     TensorSpec spec = held.tensor->laid.spec;
     spec.name = held.name;
@@ -244,7 +260,7 @@ Status Rank::rest() {
 }
 
 int Rank::end_with(const Error& error) const {
-  if (!lost_) std::cerr << "checkpoint_ranks: rank " << options_.rank << ": " << error.message() << "\n";
+  if (!lost_) complain(format("rank {}: {}", options_.rank, error.message()));
   return lost_ ? kLost : exit_code_of(error);
 }
 
@@ -263,6 +279,7 @@ int Rank::run() {
   }
   checkpointer_.reset();
   lines_.print({{"event", "done"}, {"rank", options_.rank}, {"version", last_}});
+  const MutexLock lock(mutex_);
   return last_ != 0 && failed_[last_] ? kFailed : 0;
 }
 
@@ -285,7 +302,7 @@ int main(int argc, char** argv) {
   if (!parsed.options) return parsed.exit_code;
   auto state = read_state(parsed.options->state);
   if (!state) {
-    std::cerr << "checkpoint_ranks: " << state.error().message() << "\n";
+    complain(state.error().message());
     return 2;
   }
   Rank rank(*std::move(parsed.options), *std::move(state));

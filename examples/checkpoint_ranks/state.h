@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What the ranks of the example train: tensors whose bytes follow from their name and the step, so that whoever restores
-/// a checkpoint knows what it has to hold.
+/// What the ranks of the example train: tensors whose bytes follow from their name and the step, so that whoever
+/// restores a checkpoint knows what it has to hold.
 
 #include <cstdint>
 #include <string>
@@ -33,6 +33,7 @@ std::uint64_t written_in(const StateTensor& tensor, std::uint64_t step);
 
 /// The bytes of a whole tensor of that name, as written in step `written`: little-endian 64-bit words k + 2654435761·i,
 /// the last one cut. `piece` says which of them, `out` has as many.
-void fill(const std::string& seed, const std::string& name, std::uint64_t written, const Piece& piece, MutableBytes out);
+void fill(const std::string& seed, const std::string& name, std::uint64_t written, const Piece& piece,
+          MutableBytes out);
 
 }  // namespace freshet::ranks

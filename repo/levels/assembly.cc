@@ -204,8 +204,8 @@ std::vector<ShardedVersion::Batch> ShardedVersion::plan_batches(std::span<const 
 std::vector<ByteRange> ShardedVersion::ranges_of(const Batch& batch, const Holder& holder) const {
   std::vector<ByteRange> ranges;
   for (const Task& task : batch.tasks) {
-    const std::uint64_t piece = holder.in_memory ? memory_offsets_[batch.rank][task.piece]
-                                                 : heads_[batch.rank].records[task.piece].offset;
+    const std::uint64_t piece =
+        holder.in_memory ? memory_offsets_[batch.rank][task.piece] : heads_[batch.rank].records[task.piece].offset;
     if (!ranges.empty() && ranges.back().offset + ranges.back().bytes == piece + task.begin) {
       ranges.back().bytes += task.bytes;
     } else {
@@ -248,7 +248,8 @@ Result<ShardedVersion::Fetched> ShardedVersion::fetch(ShardSource& source, std::
   const auto begin = [&](Batch batch, std::size_t holder) -> Status {
     while (holder < batch.holders.size() && useless.contains(batch.holders[holder])) ++holder;
     if (holder == batch.holders.size()) {
-      return fail(Code::corrupt, format("version {}: no whole shard of rank {} is left", batch.store.number, batch.rank));
+      return fail(Code::corrupt,
+                  format("version {}: no whole shard of rank {} is left", batch.store.number, batch.rank));
     }
     std::vector<ByteRange> ranges = ranges_of(batch, batch.holders[holder]);
     auto read = source.read(batch.holders[holder], plan_->ranks, std::move(ranges));
@@ -268,9 +269,9 @@ Result<ShardedVersion::Fetched> ShardedVersion::fetch(ShardSource& source, std::
     }
     if (!bytes && bytes.error().code() == Code::cancelled) return fail(bytes.error());
     if (useless.insert(holder).second) {
-      bad.push_back({holder, format("version {}, shard of rank {} at rank {}: {}", holder.version.number,
-                                    holder.shard_rank, holder.holder,
-                                    bytes ? "its bytes are not what was written" : bytes.error().message())});
+      bad.push_back(
+          {holder, format("version {}, shard of rank {} at rank {}: {}", holder.version.number, holder.shard_rank,
+                          holder.holder, bytes ? "its bytes are not what was written" : bytes.error().message())});
     }
     return begin(std::move(first.batch), first.holder + 1);
   };

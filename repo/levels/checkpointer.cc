@@ -167,8 +167,9 @@ Status Checkpointer::Impl::open_group() {
 
 void Checkpointer::Impl::say(LevelNote::Kind kind, const Version& version, std::uint64_t step, Level level,
                              std::optional<Error> error) {
-  group_->note(0, encode(LevelNote{
-                      .kind = kind, .version = version.number, .step = step, .level = level, .error = std::move(error)}));
+  group_->note(0,
+               encode(LevelNote{
+                   .kind = kind, .version = version.number, .step = step, .level = level, .error = std::move(error)}));
 }
 
 void Checkpointer::Impl::on_note(group::Rank from, Bytes bytes) {
@@ -328,8 +329,8 @@ Status Checkpointer::Impl::capture(std::size_t tensor, Bytes held) {
     if (tensor >= own_.size()) return refuse(format("there is no tensor {}: there are {}", tensor, own_.size()));
     const OwnTensor& own = own_[tensor];
     if (held.size() != own.bytes) {
-      return refuse(format("tensor {}: {} bytes came, this rank holds {}", tensors_[tensor].spec.name, held.size(),
-                           own.bytes));
+      return refuse(
+          format("tensor {}: {} bytes came, this rank holds {}", tensors_[tensor].spec.name, held.size(), own.bytes));
     }
     if (captured_[tensor]) return refuse(format("tensor {} was captured already", tensors_[tensor].spec.name));
     return {};
@@ -396,7 +397,8 @@ Result<bool> Checkpointer::Impl::poll(VersionNumber version, Level level) const 
   const MutexLock lock(mutex_);
   const auto at = versions_.find(version);
   if (at == versions_.end() || !at->second.levels.contains(level)) {
-    return fail(Code::not_found, format("no version {} was begun here, or it has no level {}", version, name_of(level)));
+    return fail(Code::not_found,
+                format("no version {} was begun here, or it has no level {}", version, name_of(level)));
   }
   const LevelState state = at->second.levels.at(level);
   if (state == LevelState::failed) return fail(*at->second.error);
@@ -422,7 +424,8 @@ Status Checkpointer::Impl::finish(Duration at_most) {
   {
     const MutexLock lock(mutex_);
     const auto all_ended = [&] {
-      return to_tell_.empty() && std::ranges::none_of(versions_, [&](const auto& entry) { return is_open(entry.second); });
+      return to_tell_.empty() &&
+             std::ranges::none_of(versions_, [&](const auto& entry) { return is_open(entry.second); });
     };
     while (!over_ && !all_ended()) {
       if (!changed_.wait_until(mutex_, deadline)) return fail(Code::timed_out, "not every level ended in time");

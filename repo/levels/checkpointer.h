@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Checkpoints of a job of N ranks, for one copy of each rank's share: the loop goes on as soon as that is made, and the
-/// version is brought behind it from level to level. (DeepFreeze, CCGrid'20, section IV: capture tensor by tensor as
-/// their updates are done, an N-th of what all have alike, asynchronous levels.)
+/// Checkpoints of a job of N ranks, for one copy of each rank's share: the loop goes on as soon as that is made, and
+/// the version is brought behind it from level to level. (DeepFreeze, CCGrid'20, section IV: capture tensor by tensor
+/// as their updates are done, an N-th of what all have alike, asynchronous levels.)
 ///
 ///     auto checkpointer = Checkpointer::open({.model = "net", .rank = r, .ranks = n, .meet = "tcp://10.0.0.7:7400",
 ///                                             .local = {"/scratch/net"}}, tensors);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The parts of a Checkpointer. The caller's thread captures; the group's loop keeps rank 0's board and hands on what is
-/// said; three threads of its own carry it out:
+/// The parts of a Checkpointer. The caller's thread captures; the group's loop keeps rank 0's board and hands on what
+/// is said; three threads of its own carry it out:
 ///
 ///   writer    writes shards to this rank's folder
 ///   sender    at rank 0: brings versions to the repository
@@ -21,8 +21,8 @@
 #include "repo/levels/checkpointer.h"
 #include "repo/levels/external_level.h"
 #include "repo/levels/question.h"
-#include "repo/levels/share.h"
 #include "repo/levels/shard_folders.h"
+#include "repo/levels/share.h"
 #include "transport/group/group.h"
 
 namespace freshet {
@@ -50,10 +50,10 @@ class Checkpointer::Impl {
  private:
   /// One tensor of the program's list at this rank.
   struct OwnTensor {
-    std::uint32_t whole = 0;         ///< Index among the version's tensors.
-    std::uint64_t bytes = 0;         ///< Of what it holds.
+    std::uint32_t whole = 0;           ///< Index among the version's tensors.
+    std::uint64_t bytes = 0;           ///< Of what it holds.
     std::optional<std::size_t> piece;  ///< What it stores of that.
-    std::uint64_t offset = 0;        ///< Where that begins in what it holds.
+    std::uint64_t offset = 0;          ///< Where that begins in what it holds.
   };
   enum class LevelState : std::uint8_t { open, reached, failed };
   struct VersionState {

@@ -139,10 +139,9 @@ levels::Inventory Checkpointer::Impl::inventory() const {
   const MutexLock lock(mutex_);
   for (const auto& [number, state] : versions_) {
     if (state.share == nullptr || state.levels.at(Level::memory) != LevelState::reached) continue;
-    inventory.held.push_back(
-        {.key = {.version = state.share->version, .rank = options_.rank, .ranks = options_.ranks},
-         .step = state.step,
-         .in_memory = true});
+    inventory.held.push_back({.key = {.version = state.share->version, .rank = options_.rank, .ranks = options_.ranks},
+                              .step = state.step,
+                              .in_memory = true});
   }
   return inventory;
 }
@@ -191,8 +190,8 @@ Result<std::optional<Checkpointer::Restored>> Checkpointer::Impl::restore(std::s
     if (held.size() != own_.size()) return refuse(format("{} tensors came, there are {}", held.size(), own_.size()));
     for (std::size_t i = 0; i < held.size(); ++i) {
       if (held[i].size() == own_[i].bytes) continue;
-      return refuse(format("tensor {}: {} bytes came, this rank holds {}", tensors_[i].spec.name, held[i].size(),
-                           own_[i].bytes));
+      return refuse(
+          format("tensor {}: {} bytes came, this rank holds {}", tensors_[i].spec.name, held[i].size(), own_[i].bytes));
     }
     return {};
   };
@@ -271,9 +270,8 @@ Result<std::vector<levels::WantedPiece>> Checkpointer::Impl::wanted_of(const lev
     const TensorSpec& theirs = table.tensors[at->second].spec;
     if (theirs.dtype != mine.spec.dtype || theirs.shape != mine.spec.shape) {
       return fail(Code::failed_precondition,
-                  format("tensor {} is {} in {}@{}, and {} here", mine.spec.name,
-                         describe(theirs.dtype, theirs.shape), options_.model, restored.version.number,
-                         describe(mine.spec.dtype, mine.spec.shape)));
+                  format("tensor {} is {} in {}@{}, and {} here", mine.spec.name, describe(theirs.dtype, theirs.shape),
+                         options_.model, restored.version.number, describe(mine.spec.dtype, mine.spec.shape)));
     }
     found[i] = at->second;
     Piece piece = held_piece(mine, at->second, options_.ranks, options_.rank);
@@ -285,8 +283,7 @@ Result<std::vector<levels::WantedPiece>> Checkpointer::Impl::wanted_of(const lev
 Status Checkpointer::Impl::restore_from_shards(const levels::RestartPlan& plan, std::span<const MutableBytes> held,
                                                Restored& restored, std::vector<levels::BadShard>& bad) {
   GroupSource source(*group_, options_.patience);
-  FRESHET_ASSIGN(const levels::ShardedVersion version,
-                 levels::ShardedVersion::open(source, plan, options_.rank, bad));
+  FRESHET_ASSIGN(const levels::ShardedVersion version, levels::ShardedVersion::open(source, plan, options_.rank, bad));
   std::vector<std::int64_t> found;
   FRESHET_ASSIGN(const std::vector<levels::WantedPiece> wanted, wanted_of(version.tensors(), held, restored, found));
   Result<levels::ShardedVersion::Fetched> fetched = version.fetch(source, wanted, bad);

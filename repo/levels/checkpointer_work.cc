@@ -78,8 +78,8 @@ Status Checkpointer::Impl::write_local(const Share& share) {
     at = next;
   }
   header.payload_bytes = at;
-  FRESHET_TRY(folders_->write(encode_shard_head(header), header.key, payload,
-                              [&] { point("local_half", share.step); }));
+  FRESHET_TRY(
+      folders_->write(encode_shard_head(header), header.key, payload, [&] { point("local_half", share.step); }));
   stored_ = std::move(stored);
   point("local_synced", share.step);
   return {};
@@ -115,7 +115,8 @@ void Checkpointer::Impl::run_sender() {
     const auto send = [&]() -> Status {
       FRESHET_ASSIGN(const levels::ShardedVersion whole,
                      levels::ShardedVersion::open(source, plan, options_.rank, bad));
-      FRESHET_TRY(external_->put(whole, source, pace, bad, [&] { point("external_half", step); }, stop));
+      FRESHET_TRY(external_->put(
+          whole, source, pace, bad, [&] { point("external_half", step); }, stop));
       const auto keep = options_.keep.find(Level::external);
       if (keep != options_.keep.end()) FRESHET_TRY(external_->keep_newest(keep->second));
       point("external_synced", step);
@@ -195,7 +196,8 @@ void Checkpointer::Impl::tell(const Told& told) {
     const MutexLock lock(mutex_);
     if (written) promises_.acknowledged = promises.acknowledged;
     // The version is safe there all the same; only that it should be missed is not recorded.
-    if (!written) log_line(LogLevel::warning, format("checkpoints of {}: {}", options_.model, written.error().message()));
+    if (!written)
+      log_line(LogLevel::warning, format("checkpoints of {}: {}", options_.model, written.error().message()));
   }
   {
     const MutexLock lock(mutex_);
@@ -250,7 +252,7 @@ void Checkpointer::Impl::clean_folder() {
   for (HeldShard& shard : folders_->scan()) {
     // Each rank cleans up after itself, and after ranks that are no more.
     const bool is_mine = shard.key.ranks == options_.ranks ? shard.key.rank == options_.rank
-                                                          : shard.key.rank % options_.ranks == options_.rank;
+                                                           : shard.key.rank % options_.ranks == options_.rank;
     if (is_mine && shard.folder == folders_->first()) here.push_back(std::move(shard));
   }
   std::map<levels::ShardKey, std::vector<levels::ByteRange>> needed;

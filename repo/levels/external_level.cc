@@ -66,9 +66,8 @@ Status ExternalLevel::put(const ShardedVersion& version, ShardSource& source, Pa
   if (there) return {};
   if (!learned_) FRESHET_TRY(learn_newest());
   if (newest_ && newest_->second.number >= which.number) {
-    return fail(Code::failed_precondition,
-                format("the repository has {}@{} already: another job writes this model", model_,
-                       newest_->second.number));
+    return fail(Code::failed_precondition, format("the repository has {}@{} already: another job writes this model",
+                                                  model_, newest_->second.number));
   }
   const std::vector<LaidTensor>& tensors = version.tensors().tensors;
   std::vector<TensorSpec> specs;

@@ -107,8 +107,8 @@ void LevelBoard::fail_from(Level level, VersionNumber version, const Error& why,
   std::optional<Level> at = level;
   bool first = true;
   while (at) {
-    Error error = first ? why
-                        : Error(why.code(), format("not tried: {} was not reached", freshet::levels::name_of(level)));
+    Error error =
+        first ? why : Error(why.code(), format("not tried: {} was not reached", freshet::levels::name_of(level)));
     out.push_back(
         {.kind = LevelNote::Kind::failed, .version = version, .step = step, .level = *at, .error = std::move(error)});
     at = level_after(*at);
@@ -133,8 +133,7 @@ void LevelBoard::begin_next(Level level, std::vector<LevelNote>& out) {
     way.waiting.erase(next);
   }
   way.running = next;
-  out.push_back(
-      {.kind = LevelNote::Kind::begin, .version = next, .step = versions_.at(next).step, .level = level});
+  out.push_back({.kind = LevelNote::Kind::begin, .version = next, .step = versions_.at(next).step, .level = level});
 }
 
 }  // namespace freshet::levels

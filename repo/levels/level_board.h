@@ -10,7 +10,8 @@
 ///   1. A level is reached by a version only after every rank that has a part in it said that its part is safe there,
 ///      and after all levels before it were.
 ///   2. At each level one version is under way at a time, for all ranks the same one. When it is done, the newest that
-///      waits is next, and the older ones are passed over (`skip`); or the oldest is next (`wait`: the loop is what waits).
+///      waits is next, and the older ones are passed over (`skip`); or the oldest is next (`wait`: the loop is what
+///      waits).
 ///   3. Each version that any rank captured ends at each level, reached or failed, as long as all ranks go on.
 
 #include <cstdint>

@@ -32,11 +32,10 @@ Result<Question> decode_question(Bytes bytes) {
       ranges > kRangesMax) {
     return fail(Code::corrupt, "a question about shards that makes no sense");
   }
-  Question question{
-      .kind = static_cast<Question::Kind>(from->kind()),
-      .key = {.version = version_from(*from->version()), .rank = from->rank(), .ranks = from->ranks()},
-      .in_memory = from->in_memory(),
-      .table = {.low = from->table()->low(), .high = from->table()->high()}};
+  Question question{.kind = static_cast<Question::Kind>(from->kind()),
+                    .key = {.version = version_from(*from->version()), .rank = from->rank(), .ranks = from->ranks()},
+                    .in_memory = from->in_memory(),
+                    .table = {.low = from->table()->low(), .high = from->table()->high()}};
   std::uint64_t left = group::kAnswerBytesMax;
   for (std::size_t i = 0; i < ranges; ++i) {
     const auto at = static_cast<flatbuffers::uoffset_t>(i);

@@ -75,10 +75,10 @@ std::vector<std::byte> encode(const RestartPlan& plan) {
   const auto list = builder.CreateVectorOfStructs(holders);
   const auto notes = builder.CreateVectorOfStrings(plan.notes);
   const wire::Version version = wire_of(plan.version);
-  builder.Finish(wire::CreatePlan(builder, plan.final, static_cast<std::uint8_t>(plan.source), &version, plan.step,
-                                  plan.ranks, list, plan.run.high, plan.run.low, plan.incarnation, plan.next_number,
-                                  notes),
-                 kPlanId);
+  builder.Finish(
+      wire::CreatePlan(builder, plan.final, static_cast<std::uint8_t>(plan.source), &version, plan.step, plan.ranks,
+                       list, plan.run.high, plan.run.low, plan.incarnation, plan.next_number, notes),
+      kPlanId);
   return bytes_in(builder);
 }
 
@@ -97,8 +97,7 @@ Result<RestartPlan> decode_plan(Bytes bytes) {
                    .next_number = from->next_number()};
   if (from->holders() != nullptr) {
     for (const wire::Holder* holder : *from->holders()) {
-      plan.holders.push_back(
-          {version_from(holder->version()), holder->rank(), holder->holder(), holder->in_memory()});
+      plan.holders.push_back({version_from(holder->version()), holder->rank(), holder->holder(), holder->in_memory()});
     }
   }
   if (from->notes() != nullptr) {
@@ -113,8 +112,8 @@ std::vector<std::byte> encode(const RestartOutcome& outcome) {
   for (const BadShard& shard : outcome.bad) {
     const auto text = builder.CreateString(shard.why);
     const wire::Version version = wire_of(shard.where.version);
-    bad.push_back(wire::CreateBad(builder, &version, shard.where.shard_rank, shard.where.holder, shard.where.in_memory,
-                                  text));
+    bad.push_back(
+        wire::CreateBad(builder, &version, shard.where.shard_rank, shard.where.holder, shard.where.in_memory, text));
   }
   const auto list = builder.CreateVector(bad);
   const auto text = outcome.error ? builder.CreateString(outcome.error->message()) : 0;
@@ -191,8 +190,9 @@ std::optional<std::vector<Holder>> RestartPlanner::holders_for(const Version& ve
   const auto add = [&](const Version& of, std::uint32_t rank, std::uint32_t ranks) {
     const auto at = holders_.find({of, rank});
     if (at == holders_.end() || at->second.empty()) {
-      missing = format("version {}: the shard of rank {} of {} {}", version.number, rank, ranks,
-                       of == version ? "is missing" : format("needs bytes of version {}'s, which is missing", of.number));
+      missing =
+          format("version {}: the shard of rank {} of {} {}", version.number, rank, ranks,
+                 of == version ? "is missing" : format("needs bytes of version {}'s, which is missing", of.number));
       return false;
     }
     all.insert(all.end(), at->second.begin(), at->second.end());

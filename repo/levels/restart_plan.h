@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Which version a job goes on from, and who brings which shard: decided at rank 0 from what all ranks hold, without I/O.
-/// It is tried; what turned out damaged is crossed off, and the next plan is made. Each round crosses off something, so
-/// there is an end.
+/// Which version a job goes on from, and who brings which shard: decided at rank 0 from what all ranks hold, without
+/// I/O. It is tried; what turned out damaged is crossed off, and the next plan is made. Each round crosses off
+/// something, so there is an end.
 
 #include <cstdint>
 #include <map>
@@ -53,10 +53,10 @@ struct RestartPlan {
   Source source = Source::nothing;
   Version version;
   std::uint64_t step = 0;
-  std::uint32_t ranks = 0;       ///< Of the version.
-  std::vector<Holder> holders;   ///< For a shard all who have it.
+  std::uint32_t ranks = 0;        ///< Of the version.
+  std::vector<Holder> holders;    ///< For a shard all who have it.
   bool each_has_its_own = false;  ///< Within a running job, not on the wire: each rank has what its shard needs.
-  RunId run;                     ///< Of the final plan: how the job's next versions are called.
+  RunId run;                      ///< Of the final plan: how the job's next versions are called.
   std::uint64_t incarnation = 0;
   VersionNumber next_number = 0;
   std::vector<std::string> notes;  ///< What was passed over, and why.

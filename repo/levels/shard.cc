@@ -158,14 +158,13 @@ Result<ShardHeader> decode_shard_head(Bytes head) {
   if (digest_of(encoded) != digest) return bad_shard("its head is not what was written");
   FRESHET_ASSIGN(const auto from, root_of<wire::Shard>(encoded, kShardId));
   if (from->version() == nullptr || from->tensors() == nullptr) return bad_shard("its head says of no version");
-  ShardHeader header{
-      .model = from->model()->str(),
-      .key = {.version = version_from(*from->version()), .rank = from->rank(), .ranks = from->ranks()},
-      .step = from->step(),
-      .created_unix_ns = from->created_unix_ns(),
-      .host = from->host() == nullptr ? "" : from->host()->str(),
-      .tensors = {.low = from->tensors()->low(), .high = from->tensors()->high()},
-      .payload_bytes = from->payload_bytes()};
+  ShardHeader header{.model = from->model()->str(),
+                     .key = {.version = version_from(*from->version()), .rank = from->rank(), .ranks = from->ranks()},
+                     .step = from->step(),
+                     .created_unix_ns = from->created_unix_ns(),
+                     .host = from->host() == nullptr ? "" : from->host()->str(),
+                     .tensors = {.low = from->tensors()->low(), .high = from->tensors()->high()},
+                     .payload_bytes = from->payload_bytes()};
   if (header.key.ranks == 0 || header.key.ranks > kRanksMax || header.key.rank >= header.key.ranks) {
     return bad_shard("its rank cannot be");
   }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// A shard: what one rank stores of one version. FORMAT.md beside this has the file's bytes and the order of its durable
-/// steps. Which bytes of which tensors it is made of is not written down: the cut (core/layout/layout.h) tells, from the
-/// version's tensors, the number of ranks and the rank.
+/// A shard: what one rank stores of one version. FORMAT.md beside this has the file's bytes and the order of its
+/// durable steps. Which bytes of which tensors it is made of is not written down: the cut (core/layout/layout.h) tells,
+/// from the version's tensors, the number of ranks and the rank.
 
 #include <cstdint>
 #include <functional>
@@ -54,7 +54,7 @@ struct TensorTable {
 
 struct PieceRecord {
   std::uint32_t writer = 0;  ///< Into ShardHeader::versions: who last changed it.
-  std::uint32_t store = 0;   ///< Into ShardHeader::versions: whose shard, of this rank and as many ranks, has its bytes,
+  std::uint32_t store = 0;  ///< Into ShardHeader::versions: whose shard, of this rank and as many ranks, has its bytes,
   std::uint64_t offset = 0;  ///< and where among its payload.
   auto operator<=>(const PieceRecord&) const = default;
 };

@@ -103,8 +103,8 @@ Result<HeldShard> look_at(const std::string& path) {
   if (!header) return fail(std::move(header).error().with_context(path));
   FRESHET_ASSIGN(const std::uint64_t bytes, bytes_in_file(file, path));
   if (bytes != head.size() + header->payload_bytes) {
-    return fail(Code::corrupt, format("{} has {} bytes, {} were written", path, bytes,
-                                      head.size() + header->payload_bytes));
+    return fail(Code::corrupt,
+                format("{} has {} bytes, {} were written", path, bytes, head.size() + header->payload_bytes));
   }
   return HeldShard{.key = header->key, .step = header->step, .needs = header->needs(), .bytes = bytes, .folder = {}};
 }
@@ -185,7 +185,8 @@ Result<std::vector<std::string>> ShardFolders::models(const std::vector<std::str
   std::set<std::string> names;
   for (const std::string& folder : folders) {
     std::error_code failure;
-    if (!std::filesystem::is_directory(folder, failure)) return fail(Code::not_found, format("{} is no folder", folder));
+    if (!std::filesystem::is_directory(folder, failure))
+      return fail(Code::not_found, format("{} is no folder", folder));
     for (const std::string& name : files_in(folder)) {
       if (check_model_name(name) && std::filesystem::is_directory(format("{}/{}", folder, name), failure)) {
         names.insert(name);
@@ -343,7 +344,8 @@ Status ShardFolders::remove(const ShardKey& key) {
   const Status bytes = env_->remove_file(path_in(first(), bytes_file(key)));
   const Status whole = env_->remove_file(path_in(first(), whole_file(key)));
   return whole ? bytes || bytes.error().code() == Code::not_found ? Status() : bytes
-               : bytes && whole.error().code() == Code::not_found ? Status() : whole;
+         : bytes && whole.error().code() == Code::not_found ? Status()
+                                                            : whole;
 }
 
 Status ShardFolders::demote(const ShardKey& key, std::span<const ByteRange> kept) {

@@ -153,8 +153,7 @@ GroupMachine::Outcome GroupMachine::on_message(const Message& message, Time now)
     case Kind::note:
       if (met_) outcome.notes.push_back(message);
       break;
-    default:
-      break;
+    default: break;
   }
   return outcome;
 }

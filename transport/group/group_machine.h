@@ -97,8 +97,8 @@ class GroupMachine {
   std::vector<Peer> peers_;
   Time next_ping_;
   Time last_tick_;
-  std::map<Rank, Peer> here_;    ///< Rank 0, before all have met.
-  std::map<Rank, Time> heard_;  ///< Of those whom this rank watches.
+  std::map<Rank, Peer> here_;                                                      ///< Rank 0, before all have met.
+  std::map<Rank, Time> heard_;                                                     ///< Of those whom this rank watches.
   std::map<std::uint64_t, std::map<Rank, std::vector<std::byte>>> contributions_;  ///< Rank 0.
 };
 

@@ -31,8 +31,8 @@ Result<std::optional<Launched>> ranks_from(const Env& env, std::string_view by, 
   FRESHET_ASSIGN(launched.rank, number_in(rank_name, *rank));
   FRESHET_ASSIGN(launched.ranks, number_in(ranks_name, *ranks));
   if (launched.rank >= launched.ranks) {
-    return refuse(format("{}={} and {}={} in the environment contradict each other", rank_name, *rank, ranks_name,
-                         *ranks));
+    return refuse(
+        format("{}={} and {}={} in the environment contradict each other", rank_name, *rank, ranks_name, *ranks));
   }
   return std::optional<Launched>(std::move(launched));
 }
@@ -66,7 +66,8 @@ Result<std::optional<Launched>> launched(const Env& env) {
   FRESHET_ASSIGN(std::optional<Launched> mpirun,
                  ranks_from(env, "mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"));
   if (mpirun) {
-    const std::string job = env.variable("PMIX_NAMESPACE").value_or(env.variable("OMPI_MCA_ess_base_jobid").value_or(""));
+    const std::string job =
+        env.variable("PMIX_NAMESPACE").value_or(env.variable("OMPI_MCA_ess_base_jobid").value_or(""));
     if (env.variable("OMPI_COMM_WORLD_LOCAL_SIZE") == env.variable("OMPI_COMM_WORLD_SIZE") && !job.empty()) {
       mpirun->meet = format("tcp://127.0.0.1:{}", port_of_job(job));
     }

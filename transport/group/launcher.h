@@ -19,9 +19,9 @@ struct Launched {
   std::string meet;  ///< Where they can meet; empty where the environment does not tell.
 };
 
-/// Nothing when none of them started this process. A job has a port of its own, made from its number, unless two jobs on
-/// one host happen to share it; who wants to be sure says where to meet. invalid_argument for a variable that makes no
-/// sense.
+/// Nothing when none of them started this process. A job has a port of its own, made from its number, unless two jobs
+/// on one host happen to share it; who wants to be sure says where to meet. invalid_argument for a variable that makes
+/// no sense.
 ///
 ///   torchrun  RANK, WORLD_SIZE; MASTER_ADDR and the port after MASTER_PORT, which PyTorch itself listens on
 ///   srun      SLURM_PROCID, SLURM_NTASKS; the first host of SLURM_STEP_NODELIST

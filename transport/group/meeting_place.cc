@@ -72,7 +72,8 @@ Result<std::string> own_address_towards(const std::string& meet) {
   }
   sockaddr_storage own{};
   socklen_t bytes = sizeof own;
-  if (::getsockname(probe.get(), reinterpret_cast<sockaddr*>(&own), &bytes) != 0) return fail_errno(errno, "getsockname");
+  if (::getsockname(probe.get(), reinterpret_cast<sockaddr*>(&own), &bytes) != 0)
+    return fail_errno(errno, "getsockname");
   FRESHET_ASSIGN(const std::string host, numbers_of(reinterpret_cast<const sockaddr*>(&own), bytes));
   return format("tcp://{}:*", host);
 }

@@ -13,7 +13,8 @@ namespace freshet::group {
 /// invalid_argument for what is no such address; not_found when nobody knows the name.
 Result<std::string> meeting_address(const std::string& meet);
 
-/// "tcp://ADDRESS:*", the address of this machine from which `meet` (in numbers) is reached: others reach it there, too.
+/// "tcp://ADDRESS:*", the address of this machine from which `meet` (in numbers) is reached: others reach it there,
+/// too.
 Result<std::string> own_address_towards(const std::string& meet);
 
 }  // namespace freshet::group

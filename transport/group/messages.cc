@@ -37,10 +37,10 @@ std::vector<std::byte> encode(const Message& message) {
   const auto claim_list = claims.empty() ? 0 : builder.CreateVector(claims);
   const auto peer_list = peers.empty() ? 0 : builder.CreateVector(peers);
   const auto rank_list = message.ranks.empty() ? 0 : builder.CreateVector(message.ranks);
-  const auto data = message.data.empty() ? 0
-                                         : builder.CreateVector(reinterpret_cast<const std::uint8_t*>(
-                                                                    message.data.data()),
-                                                                message.data.size());
+  const auto data =
+      message.data.empty()
+          ? 0
+          : builder.CreateVector(reinterpret_cast<const std::uint8_t*>(message.data.data()), message.data.size());
   wire::FinishMessageBuffer(
       builder, wire::CreateMessage(builder, kProtocol, static_cast<wire::Kind>(message.kind), message.from,
                                    message.number, message.code, text, claim_list, peer_list, rank_list, data));

@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "bindings/cli/arguments.h"
+#include "core/format.h"
 
 namespace freshet::cli {
 

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+// `freshet checkpoint ls, get, verify, drain`: what the folders of a job's ranks and a repository hold of it.
+
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "bindings/cli/arguments.h"
+#include "bindings/cli/checkpoint/checkpoint.h"
+#include "bindings/runtime/repository_folder.h"
+#include "core/format.h"
+#include "core/safetensors.h"
+#include "repo/levels/resting.h"
+
+namespace freshet::cli {
+namespace {
+
+struct CheckpointArguments {
+  std::vector<std::string> local;
+  std::string external;
+  SecurityOptions security;
+  std::string version;  ///< "" for all models, where that may be.
+  std::string out;
+};
+
+Result<std::shared_ptr<Repository>> open_external(const CheckpointArguments& arguments, RepositoryAccess access) {
+  if (arguments.external.empty()) return std::shared_ptr<Repository>();
+  FRESHET_ASSIGN(OpenedRepository opened, open_repository(arguments.external, access, arguments.security));
+  return std::shared_ptr<Repository>(std::move(opened));
+}
+
+Result<std::vector<std::string>> models_of(const CheckpointArguments& arguments, Repository* repository) {
+  if (!arguments.version.empty()) return std::vector<std::string>{version_of(arguments.version).model};
+  FRESHET_ASSIGN(const std::vector<std::string> local, levels::ShardFolders::models(arguments.local));
+  std::set<std::string> names(local.begin(), local.end());
+  if (repository != nullptr) {
+    FRESHET_ASSIGN(const std::vector<std::string> stored, repository->models());
+    names.insert(stored.begin(), stored.end());
+  }
+  return std::vector<std::string>(names.begin(), names.end());
+}
+
+Json row_of(const std::string& model, const levels::RestingVersion& row) {
+  return {
+      {"model", model},
+      {"version", row.version.number},
+      {"step", row.step},
+      {"ranks", row.ranks},
+      {"levels", {{"local", name_of(row.local)}, {"group", name_of(row.group)}, {"external", name_of(row.external)}}},
+      {"restorable", row.is_restorable()}};
+}
+
+Result<ExitCode> list_checkpoints(Program& program, const CheckpointArguments& arguments) {
+  FRESHET_ASSIGN(const auto repository, open_external(arguments, RepositoryAccess::read));
+  FRESHET_ASSIGN(const std::vector<std::string> models, models_of(arguments, repository.get()));
+  std::vector<std::vector<std::string>> lines = {
+      {"VERSION", "STEP", "RANKS", "LOCAL", "GROUP", "EXTERNAL", "RESTORABLE"}};
+  bool any = false;
+  for (const std::string& model : models) {
+    FRESHET_ASSIGN(const auto resting, levels::RestingCheckpoints::open(arguments.local, repository, model));
+    FRESHET_ASSIGN(const std::vector<levels::RestingVersion> rows, resting.list());
+    for (const levels::RestingVersion& row : rows) {
+      any = true;
+      if (program.out.json) FRESHET_TRY(program.out.emit(row_of(model, row), ""));
+      lines.push_back({to_string(VersionName{model, row.version.number}), format("{}", row.step),
+                       row.ranks == 0 ? "-" : format("{}", row.ranks), std::string(name_of(row.local)),
+                       std::string(name_of(row.group)), std::string(name_of(row.external)),
+                       row.is_restorable() ? "yes" : "no"});
+    }
+  }
+  if (!any && !arguments.version.empty()) {
+    return fail(Code::not_found, format("there are no checkpoints of {}", arguments.version));
+  }
+  if (!program.out.json) FRESHET_TRY(program.out.write(table(lines) + "\n"));
+  return ExitCode::done;
+}
+
+Result<ExitCode> get_checkpoint(Program& program, const CheckpointArguments& arguments) {
+  FRESHET_ASSIGN(auto repository, open_external(arguments, RepositoryAccess::read));
+  const VersionName name = version_of(arguments.version);
+  FRESHET_ASSIGN(const auto resting,
+                 levels::RestingCheckpoints::open(arguments.local, std::move(repository), name.model));
+  const auto number = name.number == 0 ? std::nullopt : std::optional(name.number);
+  FRESHET_ASSIGN(const levels::WholeVersion whole, resting.get(number));
+  for (const std::string& note : whole.notes) program.out.log(format("passed over: {}", note));
+  std::vector<TensorView> views;
+  std::uint64_t bytes = 0;
+  for (std::size_t i = 0; i < whole.specs.size(); ++i) {
+    views.push_back({.spec = whole.specs[i], .data = whole.bytes[i]});
+    bytes += whole.bytes[i].size();
+  }
+  FRESHET_TRY(write_safetensors(arguments.out, views, {}, true));
+  const std::string got = to_string(VersionName{name.model, whole.version.number});
+  FRESHET_TRY(program.out.emit({{"model", name.model},
+                                {"version", whole.version.number},
+                                {"step", whole.step},
+                                {"from", levels::name_of(whole.from)},
+                                {"tensors", views.size()},
+                                {"bytes", bytes},
+                                {"file", arguments.out}},
+                               format("{} (step {}, {}) from {} to {}", got, whole.step, human_bytes(bytes),
+                                      levels::name_of(whole.from), arguments.out)));
+  return ExitCode::done;
+}
+
+Result<ExitCode> verify_checkpoints(Program& program, const CheckpointArguments& arguments) {
+  FRESHET_ASSIGN(const auto repository, open_external(arguments, RepositoryAccess::read));
+  FRESHET_ASSIGN(const std::vector<std::string> models, models_of(arguments, repository.get()));
+  Json corrupt = Json::array();
+  std::string text;
+  std::uint64_t checked = 0;
+  for (const std::string& model : models) {
+    FRESHET_ASSIGN(const auto resting, levels::RestingCheckpoints::open(arguments.local, repository, model));
+    FRESHET_ASSIGN(const auto audit, resting.verify());
+    checked += audit.checked_bytes;
+    for (const auto& damage : audit.corrupt) {
+      const std::string version = damage.version == 0 ? model : to_string(VersionName{model, damage.version});
+      corrupt.push_back(
+          {{"version", version}, {"rank", damage.rank}, {"tensor", damage.tensor}, {"reason", damage.reason}});
+      text += format("{}, rank {}{}: {}\n", version, damage.rank,
+                     damage.tensor.empty() ? "" : format(", tensor {}", damage.tensor), damage.reason);
+    }
+  }
+  const bool whole = corrupt.empty();
+  text += format("{} checked, {} damaged", human_bytes(checked), corrupt.size());
+  FRESHET_TRY(program.out.emit({{"checked_bytes", checked}, {"corrupt", std::move(corrupt)}}, text));
+  return whole ? ExitCode::done : ExitCode::corrupt;
+}
+
+Result<ExitCode> drain_checkpoints(Program& program, const CheckpointArguments& arguments) {
+  if (arguments.external.empty()) {
+    program.out.log("drain: name the repository: --external PLACE");
+    return ExitCode::usage;
+  }
+  FRESHET_ASSIGN(auto repository, open_external(arguments, RepositoryAccess::create));
+  const std::string model = version_of(arguments.version).model;
+  FRESHET_ASSIGN(auto resting, levels::RestingCheckpoints::open(arguments.local, std::move(repository), model));
+  FRESHET_ASSIGN(const std::vector<levels::RestingVersion> rows, resting.list());
+  if (rows.empty()) return fail(Code::not_found, format("there are no checkpoints of {}", model));
+  FRESHET_ASSIGN(const std::vector<levels::RestingVersion> brought, resting.drain());
+  for (const levels::RestingVersion& row : brought) {
+    FRESHET_TRY(
+        program.out.emit(row_of(model, row),
+                         format("{} is in {}", to_string(VersionName{model, row.version.number}), arguments.external)));
+  }
+  if (brought.empty()) program.out.log(format("{}: nothing that {} does not have", model, arguments.external));
+  return ExitCode::done;
+}
+
+CLI::App& add_command(CLI::App& group, Program& program, const std::shared_ptr<CheckpointArguments>& arguments,
+                      const char* name, const char* description) {
+  CLI::App& command = *group.add_subcommand(name, description);
+  add_json_flag(command, program);
+  command.add_option("--local", arguments->local, "folders in which ranks keep shards")->required()->type_name("DIR");
+  command.add_option("--external", arguments->external, "the repository: a folder, or an address")->type_name("PLACE");
+  CLI::Option* const keys =
+      command.add_option("--keys", arguments->security.key_file, "this side's keys, for a server's address");
+  keys->type_name("FILE");
+  command.add_option("--server-key", arguments->security.server_key, "the server's public key, or its NAME.pub")
+      ->type_name("KEY")
+      ->needs(keys);
+  return command;
+}
+
+}  // namespace
+
+void add_checkpoint_folders(CLI::App& group, Program& program) {
+  {
+    auto arguments = std::make_shared<CheckpointArguments>();
+    CLI::App& command = add_command(group, program, arguments, "ls", "versions, and which levels can complete them");
+    command.add_option("MODEL", arguments->version, "default: all models")->check(model_check());
+    act_with(command, program, arguments, list_checkpoints);
+  }
+  {
+    auto arguments = std::make_shared<CheckpointArguments>();
+    CLI::App& command =
+        add_command(group, program, arguments, "get", "write a version's whole tensors to a file, proved, or nothing");
+    add_version(command, "MODEL[@V]", arguments->version, "a version; without @V the newest that can be completed");
+    command.add_option("-o,--out", arguments->out, "the safetensors file")->required()->type_name("F");
+    act_with(command, program, arguments, get_checkpoint);
+  }
+  {
+    auto arguments = std::make_shared<CheckpointArguments>();
+    CLI::App& command = add_command(group, program, arguments, "verify", "read every byte and compare digests");
+    command.add_option("MODEL", arguments->version, "default: all models")->check(model_check());
+    act_with(command, program, arguments, verify_checkpoints);
+  }
+  {
+    auto arguments = std::make_shared<CheckpointArguments>();
+    CLI::App& command = add_command(group, program, arguments, "drain",
+                                    "bring what a job left complete in its folders to the repository");
+    add_model(command, arguments->version);
+    act_with(command, program, arguments, drain_checkpoints);
+  }
+}
+
+}  // namespace freshet::cli

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Checkpoints of a job that does not run: what its folders and the repository can complete, read without the ranks.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/result.h"
+#include "repo/levels/assembly.h"
+#include "repo/levels/external_level.h"
+#include "repo/levels/shard_folders.h"
+#include "repo/repository.h"
+
+namespace freshet::levels {
+
+/// How far a level can give a version back.
+enum class Completeness : std::uint8_t { incomplete, rebuildable, complete };
+std::string_view name_of(Completeness completeness);
+
+struct RestingVersion {
+  Version version;
+  std::uint64_t step = 0;
+  std::uint32_t ranks = 0;  ///< 0: the repository does not say.
+  Completeness local = Completeness::incomplete;
+  Completeness group = Completeness::incomplete;
+  Completeness external = Completeness::incomplete;
+  bool is_restorable() const;
+};
+
+/// All tensors of a version, in memory.
+struct WholeVersion {
+  Version version;
+  std::uint64_t step = 0;
+  Level from = Level::local;
+  std::vector<std::string> notes;  ///< What was passed over, and why.
+  std::vector<TensorSpec> specs;
+  std::vector<std::vector<std::byte>> bytes;
+};
+
+/// One thread at a time.
+class RestingCheckpoints {
+ public:
+  /// `repository` may be null. Folders that are not there are empty.
+  static Result<RestingCheckpoints> open(std::vector<std::string> folders, std::shared_ptr<Repository> repository,
+                                         const std::string& model);
+
+  /// Ascending. A version is complete at `local` when the heads of all that it needs are there; its bytes are not read.
+  Result<std::vector<RestingVersion>> list() const;
+  /// The one of that number, or the newest that can be completed. Every byte is proved. not_found; corrupt when it is
+  /// there and cannot be completed.
+  Result<WholeVersion> get(std::optional<VersionNumber> number) const;
+
+  struct Damage {
+    VersionNumber version = 0;  ///< 0: no version can be named.
+    std::uint32_t rank = 0;
+    std::string tensor;  ///< Empty when it is not about one.
+    std::string reason;
+  };
+  struct Audit {
+    std::uint64_t checked_bytes = 0;
+    std::vector<Damage> corrupt;
+  };
+  /// Reads every chunk that a version's shards name, and what the repository has.
+  Result<Audit> verify() const;
+
+  /// Brings what is complete in the folders and newer than the repository's newest there. What was brought, ascending.
+  Result<std::vector<RestingVersion>> drain();
+
+ private:
+  RestingCheckpoints() = default;
+  RestartPlanner planner(std::optional<VersionNumber> number, bool with_repository) const;
+  Result<WholeVersion> whole_from_shards(const RestartPlan& plan, std::vector<BadShard>& bad) const;
+  Result<WholeVersion> whole_from_repository(const RestartPlan& plan) const;
+
+  std::unique_ptr<ShardFolders> folders_;
+  std::shared_ptr<Repository> repository_;
+  std::unique_ptr<ExternalLevel> external_;
+  std::vector<HeldShard> held_;
+  std::vector<std::string> damaged_;
+  std::vector<StoredVersion> stored_;
+};
+
+}  // namespace freshet::levels

@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "repo/levels/checkpointer.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "core/format.h"
+#include "repo/backend.h"
+#include "repo/levels/resting.h"
+#include "tests/fault/fault_env.h"
+#include "tests/support/free_port.h"
+#include "tests/support/small_disk.h"
+#include "tests/support/temporary_folder.h"
+
+namespace freshet {
+namespace {
+
+constexpr auto kLong = std::chrono::seconds(60);
+
+std::vector<LaidTensor> tensors() {
+  return {
+      {.spec = {.name = "a", .dtype = DType::f32, .shape = {50'000}}, .layout = {}},
+      {.spec = {.name = "b", .dtype = DType::f32, .shape = {6, 1000}}, .layout = {.cut = Cut::split}},
+      {.spec = {.name = "rng", .dtype = DType::u64, .shape = {4}, .role = Role::opaque}, .layout = {.cut = Cut::own}}};
+}
+
+/// What a rank holds; every byte says which step it is of.
+struct Memory {
+  Memory(std::uint32_t ranks, std::uint32_t rank) {
+    const auto all = tensors();
+    for (const LaidTensor& tensor : all) {
+      LaidTensor one = tensor;
+      if (one.layout.cut == Cut::own) one.layout.argument = rank;
+      held.emplace_back(held_piece(one, 0, ranks, rank).bytes());
+    }
+  }
+  void fill(int step) {
+    for (auto& bytes : held) std::memset(bytes.data(), step, bytes.size());
+  }
+  bool is_of(int step) const {
+    return std::ranges::all_of(held, [&](const auto& bytes) {
+      return std::ranges::all_of(bytes, [&](std::byte byte) { return byte == static_cast<std::byte>(step); });
+    });
+  }
+  std::vector<Bytes> views() const { return {held.begin(), held.end()}; }
+  std::vector<MutableBytes> writable() { return {held.begin(), held.end()}; }
+  std::vector<std::vector<std::byte>> held;
+};
+
+Checkpointer::Options alone(const std::string& folder) { return {.model = "net", .local = {folder}}; }
+
+TEST(Checkpointer, ValuesAreThoseOfTheStepThoughTheNextBeginsAtOnce) {
+  const TemporaryFolder folder;
+  Memory memory(1, 0);
+  {
+    const auto opened = Checkpointer::open(alone(folder.path()), tensors());
+    ASSERT_TRUE(opened) << opened.error().message();
+    Checkpointer& checkpointer = **opened;
+    const auto writable = memory.writable();
+    const auto restored = checkpointer.restore(writable);
+    ASSERT_TRUE(restored);
+    EXPECT_FALSE(*restored);
+    VersionNumber last = 0;
+    for (int step = 1; step <= 20; ++step) {
+      const auto version = checkpointer.begin(static_cast<std::uint64_t>(step));
+      ASSERT_TRUE(version) << version.error().message();
+      for (std::size_t i = 3; i-- > 0;) {
+        std::memset(memory.held[i].data(), step, memory.held[i].size());
+        ASSERT_TRUE(checkpointer.capture(i, memory.held[i]));
+        std::memset(memory.held[i].data(), 0xEE, memory.held[i].size());
+      }
+      const auto captured = checkpointer.end();
+      ASSERT_TRUE(captured) << captured.error().message();
+      last = captured->version;
+    }
+    EXPECT_TRUE(checkpointer.wait(last, CheckpointLevel::local, kLong));
+    EXPECT_EQ(checkpointer.poll(last, CheckpointLevel::local), true);
+    EXPECT_FALSE(checkpointer.poll(last, CheckpointLevel::external)) << "this job has no such level";
+    EXPECT_FALSE(checkpointer.poll(last + 1, CheckpointLevel::local));
+    ASSERT_TRUE(checkpointer.finish(kLong));
+  }
+  const auto opened = Checkpointer::open(alone(folder.path()), tensors());
+  ASSERT_TRUE(opened);
+  const auto writable = memory.writable();
+  const auto restored = (*opened)->restore(writable);
+  ASSERT_TRUE(restored && *restored);
+  EXPECT_EQ((*restored)->step, 20U);
+  EXPECT_TRUE(memory.is_of(20));
+}
+
+TEST(Checkpointer, RollsBackInMemory) {
+  const TemporaryFolder folder;
+  Memory memory(1, 0);
+  const auto opened = Checkpointer::open(alone(folder.path()), tensors());
+  ASSERT_TRUE(opened);
+  const auto writable = memory.writable();
+  ASSERT_TRUE((*opened)->restore(writable));
+  memory.fill(3);
+  const auto captured = (*opened)->checkpoint(3, memory.views());
+  ASSERT_TRUE(captured);
+  ASSERT_TRUE((*opened)->wait(captured->version, CheckpointLevel::local, kLong));
+  memory.fill(9);
+  const auto restored = (*opened)->restore(writable);
+  ASSERT_TRUE(restored && *restored);
+  EXPECT_EQ((*restored)->from, std::set<CheckpointLevel>{CheckpointLevel::memory});
+  EXPECT_TRUE(memory.is_of(3));
+  memory.fill(4);
+  const auto next = (*opened)->checkpoint(4, memory.views());
+  ASSERT_TRUE(next);
+  EXPECT_GT(next->version, captured->version);
+  EXPECT_TRUE((*opened)->wait(next->version, CheckpointLevel::local, kLong));
+}
+
+TEST(Checkpointer, WrongUseIsRefusedByNameAndTheNextVersionWorks) {
+  const TemporaryFolder folder;
+  Memory memory(1, 0);
+  const auto opened = Checkpointer::open(alone(folder.path()), tensors());
+  ASSERT_TRUE(opened);
+  Checkpointer& checkpointer = **opened;
+  EXPECT_EQ(checkpointer.begin(1).error().code(), Code::failed_precondition);
+  const auto writable = memory.writable();
+  EXPECT_EQ(checkpointer.restore(std::span(writable).first(2)).error().code(), Code::invalid_argument);
+  ASSERT_TRUE(checkpointer.restore(writable));
+  EXPECT_EQ(checkpointer.end().error().code(), Code::failed_precondition);
+  const auto begun = checkpointer.begin(1);
+  ASSERT_TRUE(begun);
+  EXPECT_FALSE(checkpointer.begin(2));
+  ASSERT_TRUE(checkpointer.capture(0, memory.held[0]));
+  const auto ended = checkpointer.end();
+  ASSERT_FALSE(ended);
+  EXPECT_NE(ended.error().message().find("tensor b"), std::string::npos) << ended.error().message();
+  EXPECT_FALSE(checkpointer.wait(*begun, CheckpointLevel::memory, kLong));
+  ASSERT_TRUE(checkpointer.begin(2));
+  EXPECT_EQ(checkpointer.capture(0, Bytes(memory.held[0]).first(4)).error().code(), Code::invalid_argument);
+  EXPECT_EQ(checkpointer.capture(7, memory.held[0]).error().code(), Code::invalid_argument);
+  EXPECT_FALSE(checkpointer.end());
+  const auto whole = checkpointer.checkpoint(3, memory.views());
+  ASSERT_TRUE(whole);
+  EXPECT_TRUE(checkpointer.wait(whole->version, CheckpointLevel::local, kLong));
+  EXPECT_TRUE(checkpointer.finish(kLong));
+  auto bad = alone(folder.path());
+  bad.model = "../net";
+  EXPECT_EQ(Checkpointer::open(bad, tensors()).error().code(), Code::invalid_argument);
+}
+
+TEST(Checkpointer, OtherShapesAreAnErrorAndOtherTensorsAreFresh) {
+  const TemporaryFolder folder;
+  Memory memory(1, 0);
+  {
+    const auto opened = Checkpointer::open(alone(folder.path()), tensors());
+    ASSERT_TRUE(opened);
+    const auto writable = memory.writable();
+    ASSERT_TRUE((*opened)->restore(writable));
+    ASSERT_TRUE((*opened)->checkpoint(1, memory.views()));
+    ASSERT_TRUE((*opened)->finish(kLong));
+  }
+  auto other = tensors();
+  other[0].spec.shape = {49'999};
+  {
+    const auto opened = Checkpointer::open(alone(folder.path()), other);
+    ASSERT_TRUE(opened);
+    auto held = memory.held;
+    held[0].resize(49'999 * 4);
+    const std::vector<MutableBytes> writable(held.begin(), held.end());
+    const auto restored = (*opened)->restore(writable);
+    ASSERT_FALSE(restored);
+    EXPECT_NE(restored.error().message().find("tensor a is f32[50000]"), std::string::npos)
+        << restored.error().message();
+  }
+  other = tensors();
+  other.push_back({.spec = {.name = "grown", .dtype = DType::u8, .shape = {3}}, .layout = {}});
+  const auto opened = Checkpointer::open(alone(folder.path()), other);
+  ASSERT_TRUE(opened);
+  auto held = memory.held;
+  held.emplace_back(3, std::byte{7});
+  const std::vector<MutableBytes> writable(held.begin(), held.end());
+  const auto restored = (*opened)->restore(writable);
+  ASSERT_TRUE(restored && *restored);
+  EXPECT_EQ((*restored)->fresh, std::vector<std::string>{"grown"});
+  EXPECT_EQ(held[3][1], std::byte{7});
+}
+
+/// Three ranks as threads of this process, over loopback.
+TEST(Checkpointer, RanksOfOneProcessAgreeAndServersGetWholeTensors) {
+  const TemporaryFolder folder;
+  const std::string meet = format("tcp://127.0.0.1:{}", free_port());
+  auto repository = std::shared_ptr<Repository>(*Repository::open(make_memory_backend(), {}));
+  std::vector<std::thread> ranks;
+  std::vector<Status> ended(3);
+  for (std::uint32_t rank = 0; rank < 3; ++rank) {
+    ranks.emplace_back([&, rank] {
+      const auto work = [&]() -> Status {
+        Checkpointer::Options options = alone(folder / std::to_string(rank));
+        options.rank = rank;
+        options.ranks = 3;
+        options.meet = meet;
+        options.when_behind = levels::WhenBehind::wait;
+        options.external = [&]() -> Result<std::shared_ptr<Repository>> { return repository; };
+        FRESHET_ASSIGN(const auto checkpointer, Checkpointer::open(options, tensors()));
+        Memory memory(3, rank);
+        const auto writable = memory.writable();
+        FRESHET_ASSIGN([[maybe_unused]] const auto restored, checkpointer->restore(writable));
+        for (int step = 1; step <= 4; ++step) {
+          memory.fill(step);
+          FRESHET_ASSIGN(const auto captured,
+                         checkpointer->checkpoint(static_cast<std::uint64_t>(step), memory.views()));
+          FRESHET_TRY(checkpointer->wait(captured.version, CheckpointLevel::external, kLong));
+        }
+        return checkpointer->finish(kLong);
+      };
+      ended[rank] = work();
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+  for (const Status& status : ended) ASSERT_TRUE(status) << status.error().message();
+  const auto record = repository->get({"net", 0});
+  ASSERT_TRUE(record);
+  EXPECT_EQ(record->manifest.step, 4U);
+  EXPECT_EQ(record->manifest.architecture->tensors().size(), 5U);
+  const auto a = record->manifest.architecture->tensor_named("a");
+  ASSERT_TRUE(a);
+  std::vector<std::byte> bytes(200'000);
+  const Repository::TensorRead read{.tensor = *a, .out = bytes};
+  ASSERT_TRUE(repository->read(*record, std::span(&read, 1)));
+  EXPECT_TRUE(std::ranges::all_of(bytes, [](std::byte byte) { return byte == std::byte{4}; }));
+  const auto lineage = repository->lineage({"net", 4});
+  ASSERT_TRUE(lineage);
+  EXPECT_EQ(lineage->size(), 4U);
+}
+
+TEST(Checkpointer, AFullDiskFailsOneVersionAndIsForgottenWhenThereIsRoom) {
+  const SmallDisk disk(3'000'000);
+  if (!disk) GTEST_SKIP() << disk.reason();
+  Memory memory(1, 0);
+  const auto opened = Checkpointer::open(alone(disk / "ck"), tensors());
+  ASSERT_TRUE(opened) << opened.error().message();
+  const auto writable = memory.writable();
+  ASSERT_TRUE((*opened)->restore(writable));
+  memory.fill(1);
+  auto captured = (*opened)->checkpoint(1, memory.views());
+  ASSERT_TRUE(captured);
+  ASSERT_TRUE((*opened)->wait(captured->version, CheckpointLevel::local, kLong));
+  const std::string filler = disk / "filler";
+  { std::ofstream(filler) << std::string(2'700'000, 'x'); }
+  memory.fill(2);
+  captured = (*opened)->checkpoint(2, memory.views());
+  ASSERT_TRUE(captured);
+  const Status failed = (*opened)->wait(captured->version, CheckpointLevel::local, kLong);
+  ASSERT_FALSE(failed);
+  EXPECT_EQ(failed.error().code(), Code::out_of_space) << failed.error().message();
+  std::filesystem::remove(filler);
+  memory.fill(3);
+  captured = (*opened)->checkpoint(3, memory.views());
+  ASSERT_TRUE(captured);
+  EXPECT_TRUE((*opened)->wait(captured->version, CheckpointLevel::local, kLong));
+  memory.fill(0);
+  ASSERT_TRUE((*opened)->finish(kLong));
+  const auto resting = levels::RestingCheckpoints::open({disk / "ck"}, nullptr, "net");
+  ASSERT_TRUE(resting);
+  const auto audit = resting->verify();
+  ASSERT_TRUE(audit);
+  EXPECT_TRUE(audit->corrupt.empty());
+  const auto whole = resting->get({});
+  ASSERT_TRUE(whole);
+  EXPECT_EQ(whole->step, 3U);
+}
+
+/// Each call that changes files fails in turn, once and from then on: the job goes on, and what it acknowledged is
+/// there.
+TEST(Checkpointer, WhateverCallFailsNothingAcknowledgedIsLost) {
+  for (const bool from_then_on : {false, true}) {
+    for (std::uint64_t nth = 1; nth < 60; nth += 2) {
+      const TemporaryFolder folder;
+      test::FaultEnv env(system_env());
+      Memory memory(1, 0);
+      int acknowledged = 0;
+      {
+        auto options = alone(folder.path());
+        options.env = &env;
+        options.patience = std::chrono::milliseconds(300);
+        const auto opened = Checkpointer::open(options, tensors());
+        ASSERT_TRUE(opened);
+        const auto writable = memory.writable();
+        ASSERT_TRUE((*opened)->restore(writable));
+        // One thread at a time changes files from here on: the next version waits for this one's end.
+        env.fail_call(nth, EIO, from_then_on);
+        for (int step = 1; step <= 4; ++step) {
+          memory.fill(step);
+          const auto captured = (*opened)->checkpoint(static_cast<std::uint64_t>(step), memory.views());
+          if (!captured) continue;
+          if ((*opened)->wait(captured->version, CheckpointLevel::local, kLong)) acknowledged = step;
+        }
+      }
+      env.fail_call(0, 0, false);
+      const auto opened = Checkpointer::open(alone(folder.path()), tensors());
+      ASSERT_TRUE(opened);
+      const auto writable = memory.writable();
+      const auto restored = (*opened)->restore(writable);
+      ASSERT_TRUE(restored) << restored.error().message();
+      const int step = *restored ? static_cast<int>((*restored)->step) : 0;
+      EXPECT_GE(step, acknowledged) << "call " << nth;
+      EXPECT_TRUE(!*restored || memory.is_of(step)) << "call " << nth;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace freshet

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "repo/levels/shard.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <random>
+
+#include "repo/levels/level_board.h"
+#include "repo/levels/question.h"
+#include "repo/levels/restart_plan.h"
+#include "repo/levels/shard_folders.h"
+#include "tests/fault/fault_env.h"
+#include "tests/support/from_environment.h"
+#include "tests/support/temporary_folder.h"
+#include "transport/group/messages.h"
+
+namespace freshet::levels {
+namespace {
+
+std::vector<LaidTensor> some_tensors() {
+  return {{.spec = {.name = "w", .dtype = DType::f32, .shape = {600, 1000}}, .layout = {}},
+          {.spec = {.name = "s", .dtype = DType::u8, .shape = {9, 5}}, .layout = {.cut = Cut::split, .argument = 1}}};
+}
+
+ShardHeader some_header(const TensorTable& table) {
+  const Version older{.id = {.run = {1, 2}, .incarnation = 3, .sequence = 4}, .number = 4};
+  const Version newer{.id = {.run = {1, 2}, .incarnation = 3, .sequence = 5}, .number = 5};
+  ShardHeader header{.model = "net",
+                     .key = {.version = newer, .rank = 1, .ranks = 2},
+                     .step = 50,
+                     .host = "a",
+                     .tensors = table.digest,
+                     .versions = {newer, older},
+                     .records = {{.writer = 1, .store = 1, .offset = 64}, {.writer = 0, .store = 0, .offset = 0}},
+                     .payload_bytes = 64};
+  header.digests.resize(first_chunks(stored_pieces(table.tensors, 2, 1)).back(), Digest{7, 8});
+  return header;
+}
+
+TEST(Shard, HeadsComeBackAsTheyWere) {
+  const auto table = TensorTable::of(some_tensors());
+  const ShardHeader header = some_header(*table);
+  const std::vector<std::byte> head = encode_shard_head(header);
+  EXPECT_EQ(shard_head_bytes(head), head.size());
+  const auto decoded = decode_shard_head(head);
+  ASSERT_TRUE(decoded);
+  EXPECT_EQ(decoded->key, header.key);
+  EXPECT_EQ(decoded->records, header.records);
+  EXPECT_EQ(decoded->digests, header.digests);
+  EXPECT_EQ(decoded->versions, header.versions);
+  EXPECT_EQ(decoded->needs(), std::vector<Version>{header.versions[1]});
+  EXPECT_TRUE(check_records(*decoded, stored_pieces(table->tensors, 2, 1)));
+  EXPECT_FALSE(check_records(*decoded, stored_pieces(table->tensors, 1, 0)));
+  const auto again = TensorTable::decode(table->encoded, table->digest);
+  ASSERT_TRUE(again);
+  EXPECT_EQ((*again)->tensors, table->tensors);
+}
+
+/// Every single byte that is changed, and every length that is cut, is noticed.
+TEST(Shard, DamagedHeadsAreCorrupt) {
+  const std::vector<std::byte> head = encode_shard_head(some_header(*TensorTable::of(some_tensors())));
+  for (std::size_t i = 0; i < head.size(); ++i) {
+    std::vector<std::byte> damaged = head;
+    damaged[i] ^= std::byte{0x41};
+    const auto decoded = decode_shard_head(damaged);
+    if (decoded) {
+      // Padding says nothing.
+      EXPECT_TRUE((i >= 48 && i < kShardPrefixBytes) || i > head.size() - kPieceAlignment) << i;
+      EXPECT_EQ(decoded->records, decode_shard_head(head)->records);
+    } else {
+      EXPECT_EQ(decoded.error().code(), Code::corrupt);
+    }
+  }
+  for (std::size_t bytes = 0; bytes < head.size(); bytes += 7) {
+    EXPECT_FALSE(decode_shard_head(Bytes(head).first(bytes))) << bytes;
+  }
+}
+
+/// What comes from a peer: no bytes crash a reader, and none of the damaged ones that are taken differ in size.
+TEST(Shard, HostileMessagesAreRefusedOrHarmless) {
+  const Version version{.id = {.run = {1, 2}, .incarnation = 3, .sequence = 4}, .number = 4};
+  Inventory inventory{.held = {{.key = {.version = version, .rank = 1, .ranks = 3}, .step = 9, .needs = {version}}},
+                      .number_max = 7};
+  inventory.error = Error(Code::corrupt, "bad");
+  RestartPlan plan{.source = RestartPlan::Source::shards,
+                   .version = version,
+                   .ranks = 3,
+                   .holders = {{version, 1, 2, true}},
+                   .notes = {"x"}};
+  RestartOutcome outcome{.bad = {{{version, 1, 2}, "why"}}};
+  const Question question{.kind = Question::Kind::read, .key = {.version = version, .ranks = 2}, .ranges = {{1, 2}}};
+  LevelNote note{.kind = LevelNote::Kind::failed, .version = 3, .error = Error(Code::io_error, "disk")};
+  group::Message message{.kind = group::Kind::hello,
+                         .from = 2,
+                         .claims = {{"ranks", "3"}},
+                         .peers = {{"tcp://127.0.0.1:7", "", "a"}},
+                         .ranks = {1},
+                         .data = std::vector<std::byte>(5)};
+  EXPECT_EQ(group::decode(encode(message)), message);
+  const auto decoded_plan = decode_plan(encode(plan));
+  ASSERT_TRUE(decoded_plan);
+  EXPECT_EQ(decoded_plan->holders, plan.holders);
+  const auto decoded_note = decode_level_note(encode(note));
+  ASSERT_TRUE(decoded_note);
+  EXPECT_EQ(decoded_note->error->message(), "disk");
+  const auto decoded_inventory = decode_inventory(encode(inventory));
+  ASSERT_TRUE(decoded_inventory);
+  EXPECT_EQ(decoded_inventory->held.at(0).needs, inventory.held[0].needs);
+
+  const std::uint64_t seed = from_environment("FRESHET_SEED", 5);
+  std::cout << "FRESHET_SEED=" << seed << "\n";
+  std::mt19937_64 random(seed);
+  const std::vector<std::vector<std::byte>> originals = {encode(inventory), encode(plan), encode(outcome),
+                                                         encode(question),  encode(note), encode(message)};
+  for (int round = 0; round < 20'000; ++round) {
+    std::vector<std::byte> bytes = originals[random() % originals.size()];
+    for (std::uint64_t changes = 1 + random() % 4; changes > 0; --changes) {
+      bytes[random() % bytes.size()] = static_cast<std::byte>(random());
+    }
+    if (random() % 4 == 0) bytes.resize(random() % bytes.size());
+    static_cast<void>(decode_inventory(bytes));
+    static_cast<void>(decode_plan(bytes));
+    static_cast<void>(decode_outcome(bytes));
+    static_cast<void>(decode_question(bytes));
+    static_cast<void>(decode_level_note(bytes));
+    static_cast<void>(group::decode(bytes));
+  }
+}
+
+/// Each call that changes files fails, in turn: a shard is whole or not there, and never takes an older one's place.
+TEST(ShardFaults, AFailedWriteLeavesNoShard) {
+  for (std::uint64_t nth = 1; nth < 20; ++nth) {
+    const TemporaryFolder folder;
+    test::FaultEnv env(system_env());
+    const auto table = TensorTable::of(some_tensors());
+    const ShardHeader header = some_header(*table);
+    const auto folders = ShardFolders::open(env, {folder.path()}, "net", 1);
+    ASSERT_TRUE(folders);
+    env.fail_call(nth, ENOSPC, false);
+    const std::vector<std::byte> payload(64);
+    const Bytes part(payload);
+    Status done = (*folders)->write_table(*table);
+    if (done) done = (*folders)->write(encode_shard_head(header), header.key, std::span(&part, 1), {});
+    std::vector<std::string> damaged;
+    const auto held = (*folders)->scan(&damaged);
+    EXPECT_TRUE(damaged.empty()) << damaged.front();
+    if (done) {
+      EXPECT_EQ(held.size(), 1U);
+      EXPECT_LT(env.calls(), nth) << "a call failed, and nobody said so";
+      return;
+    }
+    EXPECT_EQ(done.error().code(), Code::out_of_space);
+  }
+  FAIL() << "20 calls for one shard";
+}
+
+TEST(ShardFaults, FilesOfOthersAreLeftOutByName) {
+  const TemporaryFolder folder;
+  const auto table = TensorTable::of(some_tensors());
+  const ShardHeader header = some_header(*table);
+  const auto folders = ShardFolders::open(system_env(), {folder.path()}, "net", 1);
+  ASSERT_TRUE(folders);
+  const std::vector<std::byte> payload(64);
+  const Bytes part(payload);
+  ASSERT_TRUE((*folders)->write_table(*table));
+  ASSERT_TRUE((*folders)->write(encode_shard_head(header), header.key, std::span(&part, 1), {}));
+  const std::string whole = std::filesystem::directory_iterator(folder / "net")->path().string();
+  std::string shard;
+  for (const auto& entry : std::filesystem::directory_iterator(folder / "net")) {
+    if (entry.path().extension() == ".shard") shard = entry.path().string();
+  }
+  const auto other = folder / "net/9.00000000000000010000000000000002.3.9.r0of2.shard";
+  std::filesystem::copy_file(shard, other);                                  // Swapped: another's name.
+  std::ofstream(folder / "net/8.shard") << "";                               // Emptied.
+  std::ofstream(folder / "net/7.x.shard") << std::string(500, 'x');          // Foreign.
+  std::filesystem::create_directory(folder / "net/6.shard");                 // No file at all.
+  std::filesystem::create_symlink("/etc/hostname", folder / "net/5.shard");  // Somewhere else.
+  std::vector<std::string> damaged;
+  EXPECT_EQ((*folders)->scan(&damaged).size(), 1U);
+  EXPECT_EQ(damaged.size(), 5U);
+  // Cut short.
+  std::filesystem::resize_file(shard, std::filesystem::file_size(shard) - 1);
+  EXPECT_TRUE((*folders)->scan().empty());
+}
+
+}  // namespace
+}  // namespace freshet::levels

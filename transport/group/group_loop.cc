@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/group/group_loop.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/format.h"
+
+namespace freshet::group {
+namespace {
+
+constexpr int kGroupMessagesPerRound = 256;
+constexpr std::size_t kQuestionsMax = 4096;  ///< That wait to be answered here.
+constexpr std::chrono::milliseconds kReconnectPause{50};
+/// How long what was said last may take to leave when the meeting is over.
+constexpr int kLastWordsMs = 400;
+constexpr ArrivalLimits kGroupArrivals{.connection_bytes = 2 * kMessageBytesMax, .all_bytes = 8 * kMessageBytesMax};
+
+}  // namespace
+
+Group::Loop::Loop(const GroupOptions& options, GroupHandlers given, Parts parts)
+    : rank(options.rank),
+      ranks(options.ranks),
+      handlers(std::move(given)),
+      meet(std::move(parts.meet)),
+      wake(std::move(parts.wake)),
+      keys(std::move(parts.keys)),
+      hub_key(std::move(parts.hub_key)),
+      context(std::move(parts.context)),
+      authenticator(std::move(parts.authenticator)),
+      machine({.rank = options.rank,
+               .ranks = options.ranks,
+               .claims = options.claims,
+               .peer = {.address = parts.socket ? parts.socket->address.text() : "",
+                        .key = keys ? keys->public_key().text() : "",
+                        .host = options.host}},
+              options.times, system_clock().now()) {
+  if (parts.socket) {
+    socket.emplace(std::move(*parts.socket));
+    listener.emplace(*socket, neighbours_admitted(options.security, keys.has_value()), kGroupArrivals,
+                     [this](int descriptor) { ended_descriptors.push_back(descriptor); });
+  }
+}
+
+void Group::Loop::start() {
+  thread = std::thread([this] { run(); });
+  answerer = std::thread([this] { answer_questions(); });
+}
+
+Group::Loop::~Loop() {
+  {
+    const MutexLock lock(mutex);
+    stopping = true;
+    question_came.notify_all();
+  }
+  wake.wake();
+  if (thread.joinable()) thread.join();
+  if (answerer.joinable()) answerer.join();
+}
+
+void Group::Loop::post(std::function<void()> command) {
+  {
+    const MutexLock lock(mutex);
+    commands.push_back(std::move(command));
+  }
+  wake.wake();
+}
+
+std::vector<zmq::pollitem_t> Group::Loop::poll_items() {
+  std::vector<zmq::pollitem_t> items = {{nullptr, wake.descriptor(), ZMQ_POLLIN, 0}};
+  if (socket) {
+    items.push_back({socket->socket.handle(), 0, ZMQ_POLLIN, 0});
+    listener->watch(items);
+  }
+  for (auto& [to, way] : ways) {
+    items.push_back({way.socket.socket.handle(), 0, ZMQ_POLLIN, 0});
+    items.push_back({way.socket.monitor->handle(), 0, ZMQ_POLLIN, 0});
+  }
+  return items;
+}
+
+void Group::Loop::run() {
+  for (;;) {
+    {
+      const MutexLock lock(mutex);
+      if (stopping) break;
+    }
+    std::vector<zmq::pollitem_t> items = poll_items();
+    const Duration left = std::max(machine.next_tick() - system_clock().now(), Duration::zero());
+    poll(items, std::chrono::ceil<std::chrono::milliseconds>(machine.is_over() ? std::chrono::seconds(1) : left));
+    wake.acknowledge();
+    if (listener) listener->tend(system_clock().now());
+    take_visitors();
+    std::vector<Rank> there;
+    for (const auto& [to, way] : ways) there.push_back(to);
+    for (const Rank to : there) {
+      take_answers(to, ways.at(to));
+      take_events(to);
+    }
+    forget_ended();
+    take_commands();
+    send_answers();
+    carry_out(machine.on_tick(system_clock().now()));
+  }
+  // What was said last may still leave.
+  try {
+    if (socket) socket->socket.set(zmq::sockopt::linger, kLastWordsMs);
+    for (auto& [to, way] : ways) way.socket.socket.set(zmq::sockopt::linger, kLastWordsMs);
+  } catch (const zmq::error_t&) {
+  }
+  fail_questions({}, Error(Code::cancelled, "the meeting was closed"));
+}
+
+void Group::Loop::forget_ended() {
+  for (const int descriptor : std::exchange(ended_descriptors, {})) {
+    const auto at =
+        std::ranges::find_if(visitors, [&](const auto& entry) { return entry.second.descriptor == descriptor; });
+    if (at == visitors.end()) continue;
+    const Rank gone = at->first;
+    visitors.erase(at);
+    carry_out(machine.on_gone(gone, system_clock().now()));
+  }
+}
+
+void Group::Loop::take_commands() {
+  std::vector<std::function<void()>> all;
+  {
+    const MutexLock lock(mutex);
+    all.swap(commands);
+  }
+  for (const auto& command : all) command();
+}
+
+void Group::Loop::carry_out(GroupMachine::Outcome outcome) {
+  for (const auto& [to, message] : outcome.sends) send_to(to, message);
+  if (outcome.met || outcome.to_decide || outcome.decided || outcome.ended) {
+    const MutexLock lock(mutex);
+    if (outcome.met) {
+      met = true;
+      peers = machine.peers();
+    }
+    if (outcome.to_decide) to_decide = std::move(outcome.to_decide);
+    if (outcome.decided) decided.insert_or_assign(outcome.decided->first, std::move(outcome.decided->second));
+    if (outcome.ended) over = outcome.ended;
+    changed.notify_all();
+  }
+  for (const Message& note : outcome.notes) {
+    if (handlers.on_note) handlers.on_note(note.from, note.data);
+  }
+  if (outcome.ended) {
+    fail_questions({}, *outcome.ended);
+    if (handlers.on_end) handlers.on_end(machine.lost(), *outcome.ended);
+  }
+}
+
+Group::Loop::Way* Group::Loop::way_to(Rank to) {
+  if (const auto at = ways.find(to); at != ways.end()) return &at->second;
+  const std::string address = to == 0 ? meet : to < machine.peers().size() ? machine.peers()[to].address : "";
+  std::optional<ClientCredentials> proof;
+  if (keys) {
+    std::optional<PublicKey> server = to == 0 ? hub_key : std::nullopt;
+    if (to != 0 && to < machine.peers().size()) {
+      if (auto key = PublicKey::parse("a rank's key", machine.peers()[to].key)) server = *std::move(key);
+    }
+    if (!server) return nullptr;
+    proof = ClientCredentials{.keys = *keys, .server = *server};
+  }
+  auto parsed = SocketAddress::parse(address, false, proof ? Reach::any_host : Reach::this_host);
+  if (!parsed) return nullptr;
+  auto opened =
+      connect_data(context, *std::move(parsed), proof ? &*proof : nullptr, {.message_bytes_max = kMessageBytesMax});
+  if (!opened) return nullptr;
+  return &ways.try_emplace(to, *std::move(opened), parties_of(address, proof ? &*proof : nullptr)).first->second;
+}
+
+void Group::Loop::send_to(Rank to, const Message& message) {
+  if (rank == 0) {
+    const auto at = visitors.find(to);
+    if (at != visitors.end()) send_to_visitor(at->second.identity, message);
+    return;
+  }
+  if (!ways.contains(0) && system_clock().now() < connect_after) return;
+  Way* const way = way_to(0);
+  if (way == nullptr) return;
+  send(way->socket.socket, "", encode(message));
+}
+
+void Group::Loop::send_to_visitor(const std::string& identity, const Message& message, std::vector<std::byte> data) {
+  try {
+    const std::vector<std::byte> head = encode(message);
+    const auto more = zmq::send_flags::dontwait | zmq::send_flags::sndmore;
+    socket->socket.send(zmq::buffer(identity), more);
+    if (data.empty()) {
+      socket->socket.send(zmq::buffer(head.data(), head.size()), zmq::send_flags::dontwait);
+      return;
+    }
+    socket->socket.send(zmq::buffer(head.data(), head.size()), more);
+    auto* const kept = new std::vector<std::byte>(std::move(data));
+    zmq::message_t body(
+        kept->data(), kept->size(), [](void*, void* hint) { delete static_cast<std::vector<std::byte>*>(hint); }, kept);
+    socket->socket.send(body, zmq::send_flags::dontwait);
+  } catch (const zmq::error_t&) {
+    // It is gone, and the listener will say so.
+  }
+}
+
+void Group::Loop::take_visitors() {
+  if (!socket) return;
+  for (int i = 0; i < kGroupMessagesPerRound; ++i) {
+    auto parts = receive(socket->socket, 2, &*listener);
+    if (!parts) return listener->on_drained();
+    if (parts->size() == 2) take_from_visitor(*parts, system_clock().now());
+  }
+}
+
+void Group::Loop::take_from_visitor(std::vector<zmq::message_t>& parts, Time now) {
+  const int descriptor = sender_descriptor(parts[1]);
+  listener->tend(now);
+  if (!listener->admits(descriptor)) return;
+  if (authenticator != nullptr && !authenticator->allows(sender_key(parts[1]))) return listener->put_out(descriptor);
+  auto message = decode(freshet::bytes_of(parts[1]));
+  if (!message || message->from >= ranks || message->from == rank) {
+    rejects.count(format("{}: {}", listener->name_of(descriptor),
+                         message ? "it says it is a rank that cannot be" : message.error().message()),
+                  now);
+    return listener->put_out(descriptor);
+  }
+  const std::string identity = parts[0].to_string();
+  const Rank from = message->from;
+  if (message->kind == Kind::ask) {
+    const MutexLock lock(mutex);
+    if (to_answer.size() >= kQuestionsMax) return;  // Its asker's wait ends.
+    to_answer.push_back({identity, from, message->number, std::move(message->data)});
+    question_came.notify_one();
+    return;
+  }
+  if (rank != 0) return;
+  const auto known = visitors.find(from);
+  if (message->kind == Kind::hello && known != visitors.end() && known->second.identity != identity) {
+    const bool is_there = std::ranges::find(ended_descriptors, known->second.descriptor) == ended_descriptors.end();
+    if (is_there || machine.has_met()) {
+      Message refusal{.kind = Kind::refused, .from = 0};
+      put_error(refusal, Error(Code::already_exists,
+                               format("rank {} is here already: two jobs, or two ranks, meet at one address", from)));
+      return send_to_visitor(identity, refusal);
+    }
+  }
+  if (message->kind == Kind::hello) {
+    if (!machine.has_met()) visitors[from] = {.identity = identity, .descriptor = descriptor};
+  } else if (known == visitors.end() || known->second.identity != identity) {
+    return;  // Not who met here under that rank.
+  }
+  carry_out(machine.on_message(*message, now));
+}
+
+void Group::Loop::take_answers(Rank from, Way& way) {
+  for (int i = 0; i < kGroupMessagesPerRound; ++i) {
+    auto parts = receive(way.socket.socket, 2);
+    if (!parts) return;
+    if (parts->empty()) continue;
+    auto message = decode(freshet::bytes_of(parts->front()));
+    if (!message || message->from != from) {
+      rejects.count("what rank 0 or a peer sent is not of this protocol", system_clock().now());
+      continue;
+    }
+    if (message->kind != Kind::answer) {
+      carry_out(machine.on_message(*message, system_clock().now()));
+      continue;
+    }
+    const MutexLock lock(mutex);
+    const auto at = asked.find(message->number);
+    if (at == asked.end() || at->second->to != from) continue;
+    if (message->code != 0) {
+      at->second->answer = fail(error_in(*message));
+    } else {
+      at->second->answer = parts->size() == 2 ? Answer(std::move((*parts)[1])) : Answer();
+    }
+    at->second->came.notify_all();
+  }
+}
+
+void Group::Loop::take_events(Rank to) {
+  Way& way = ways.at(to);
+  std::optional<Error> gone;
+  bool refused = false;
+  while (const auto event = way.socket.monitor->take()) {
+    if (gone) continue;
+    gone = handshake_error(*event, way.parties);
+    refused = gone && gone->code() == Code::failed_precondition;
+    if (gone || (event->kind != ZMQ_EVENT_DISCONNECTED && event->kind != ZMQ_EVENT_CLOSED)) continue;
+    gone = Error(Code::unavailable, format("the connection to rank {} at {} ended", to, way.parties.address));
+  }
+  if (!gone) return;
+  take_answers(to, way);  // What came before the end is not lost with it.
+  ways.erase(to);
+  connect_after = system_clock().now() + kReconnectPause;
+  fail_questions(to, *gone);
+  if (to != 0 || rank == 0) return;
+  if (refused && !machine.has_met()) {
+    const MutexLock lock(mutex);
+    if (!over) over = *gone;
+    changed.notify_all();
+    return;
+  }
+  carry_out(machine.on_gone(0, system_clock().now()));
+}
+
+void Group::Loop::fail_questions(std::optional<Rank> to, const Error& why) {
+  const MutexLock lock(mutex);
+  for (const auto& [number, question] : asked) {
+    if (question->answer || (to && question->to != *to)) continue;
+    question->answer = fail(why);
+    question->came.notify_all();
+  }
+}
+
+void Group::Loop::send_answers() {
+  std::vector<Answered> all;
+  {
+    const MutexLock lock(mutex);
+    all.swap(answered);
+  }
+  for (Answered& one : all) {
+    Message message{.kind = Kind::answer, .from = rank, .number = one.number};
+    if (!one.answer) put_error(message, one.answer.error());
+    send_to_visitor(one.identity, message, one.answer ? *std::move(one.answer) : std::vector<std::byte>());
+  }
+}
+
+void Group::Loop::answer_questions() {
+  for (;;) {
+    ToAnswer question;
+    {
+      const MutexLock lock(mutex);
+      while (!stopping && to_answer.empty()) question_came.wait(mutex);
+      if (stopping) return;
+      question = std::move(to_answer.front());
+      to_answer.pop_front();
+    }
+    Result<std::vector<std::byte>> answer =
+        handlers.on_ask ? handlers.on_ask(question.from, question.question)
+                        : Result<std::vector<std::byte>>(fail(Code::unsupported, "nobody answers here"));
+    {
+      const MutexLock lock(mutex);
+      answered.push_back({std::move(question.identity), question.number, std::move(answer)});
+    }
+    wake.wake();
+  }
+}
+
+}  // namespace freshet::group

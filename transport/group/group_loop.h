@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// The inside of a Group: its sockets, the loop that owns them, and the thread that answers peers' questions.
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/mutex.h"
+#include "transport/group/group.h"
+#include "transport/security/authenticator.h"
+#include "transport/wake.h"
+#include "transport/zmq/handshakes.h"
+#include "transport/zmq/listener.h"
+#include "transport/zmq/rejects.h"
+#include "transport/zmq/sockets.h"
+
+namespace freshet::group {
+
+struct Group::Loop {
+  struct Parts {
+    zmq::context_t context;
+    std::unique_ptr<Authenticator> authenticator;
+    std::optional<ZmqSocket> socket;
+    std::optional<KeyPair> keys;
+    std::optional<PublicKey> hub_key;
+    Wake wake;
+    std::string meet;  ///< In numbers.
+  };
+  /// To a rank's listening socket.
+  struct Way {
+    Way(ZmqSocket opened, HandshakeParties who) : socket(std::move(opened)), parties(std::move(who)) {}
+    ZmqSocket socket;
+    HandshakeParties parties;
+  };
+  struct Visitor {
+    std::string identity;
+    int descriptor = -1;
+  };
+  struct Asked {
+    Rank to = 0;
+    std::optional<Result<Answer>> answer;
+    CondVar came;
+  };
+  struct ToAnswer {
+    std::string identity;
+    Rank from = 0;
+    std::uint64_t number = 0;
+    std::vector<std::byte> question;
+  };
+  struct Answered {
+    std::string identity;
+    std::uint64_t number = 0;
+    Result<std::vector<std::byte>> answer;
+  };
+
+  Loop(const GroupOptions& options, GroupHandlers given, Parts parts);
+  ~Loop();
+  void start();
+
+  // The loop's thread.
+  void run();
+  void carry_out(GroupMachine::Outcome outcome);
+  void send_to(Rank to, const Message& message);
+  void send_to_visitor(const std::string& identity, const Message& message, std::vector<std::byte> data = {});
+  Way* way_to(Rank rank);
+  void take_commands();
+  void forget_ended();
+  void take_visitors();
+  void take_from_visitor(std::vector<zmq::message_t>& parts, Time now);
+  void take_answers(Rank from, Way& way);
+  void take_events(Rank to);
+  void fail_questions(std::optional<Rank> to, const Error& why);
+  void send_answers();
+  std::vector<zmq::pollitem_t> poll_items();
+
+  // The answering thread.
+  void answer_questions();
+
+  // Any thread.
+  void post(std::function<void()> command);
+
+  const Rank rank;
+  const Rank ranks;
+  const GroupHandlers handlers;
+  const std::string meet;
+  const Wake wake;
+  const std::optional<KeyPair> keys;
+  const std::optional<PublicKey> hub_key;
+
+  // The loop's. Sockets end before the authenticator, and that before the context.
+  zmq::context_t context;
+  const std::unique_ptr<Authenticator> authenticator;
+  std::optional<ZmqSocket> socket;
+  std::optional<Listener> listener;
+  std::map<Rank, Way> ways;
+  std::map<Rank, Visitor> visitors;  ///< Rank 0: who said hello.
+  std::vector<int> ended_descriptors;
+  GroupMachine machine;
+  Time connect_after{};
+  Rejects rejects{"ranks"};
+
+  mutable Mutex mutex;
+  CondVar changed;
+  std::vector<std::function<void()>> commands FRESHET_GUARDED_BY(mutex);
+  bool met FRESHET_GUARDED_BY(mutex) = false;
+  bool done FRESHET_GUARDED_BY(mutex) = false;  ///< leave() succeeded.
+  std::optional<Error> over FRESHET_GUARDED_BY(mutex);
+  std::vector<Peer> peers FRESHET_GUARDED_BY(mutex);
+  std::optional<std::pair<std::uint64_t, std::vector<std::vector<std::byte>>>> to_decide FRESHET_GUARDED_BY(mutex);
+  std::map<std::uint64_t, Message> decided FRESHET_GUARDED_BY(mutex);
+  std::uint64_t agreements FRESHET_GUARDED_BY(mutex) = 0;
+  std::uint64_t questions FRESHET_GUARDED_BY(mutex) = 0;
+  std::map<std::uint64_t, std::shared_ptr<Asked>> asked FRESHET_GUARDED_BY(mutex);
+  std::deque<ToAnswer> to_answer FRESHET_GUARDED_BY(mutex);
+  CondVar question_came;
+  std::vector<Answered> answered FRESHET_GUARDED_BY(mutex);
+  bool stopping FRESHET_GUARDED_BY(mutex) = false;
+  std::thread thread;
+  std::thread answerer;
+};
+
+}  // namespace freshet::group
