@@ -17,11 +17,13 @@
 ///   6. cluster/cluster_repository.h: one repository that several providers keep; cluster/protocol.h says why nothing
 ///   is
 ///      lost between them.
+///   7. levels/checkpointer.h: checkpoints of jobs with many ranks; levels/FORMAT.md has their shards.
 ///
 /// The keys and the order of the durable steps are described in repo/FORMAT.md.
 
 #include "repo/backend.h"
 #include "repo/import.h"
+#include "repo/levels/checkpointer.h"
 #include "repo/match/query.h"
 #include "repo/match/structure_index.h"
 #include "repo/repository.h"

@@ -16,7 +16,8 @@
 ///   5. channel/: how bytes travel where memory cannot be shared, over UCX or ZeroMQ. serve/: what they are answered
 ///   from.
 ///   6. directory/, redis/: how processes find each other, and what is current. security/: who may come in.
-///   7. zmq/, shm/: the shells that carry the machines' actions out. file/: folders that trainers and engines exchange.
+///   7. group/: the ranks of one job: how they meet, agree, and notice that one is gone.
+///   8. zmq/, shm/: the shells that carry the machines' actions out. file/: folders that trainers and engines exchange.
 
 #include "transport/directory/directory.h"
 #include "transport/publisher.h"
