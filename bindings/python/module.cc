@@ -3,6 +3,7 @@
 
 #include <nanobind/nanobind.h>
 
+#include "bindings/python/checkpointer.h"
 #include "bindings/python/errors.h"
 #include "bindings/python/graph.h"
 #include "bindings/python/log.h"
@@ -31,6 +32,7 @@ NB_MODULE(_core, module) {
   bind_publisher(module);
   bind_subscriber(module);
   bind_scheduler(module);
+  bind_checkpointer(module);
   bind_log(module);
   bind_weights_file(module);
 }

@@ -64,6 +64,7 @@ Status Checkpointer::wait(VersionNumber version, CheckpointLevel level, Duration
   return impl_->wait(version, level, at_most);
 }
 const std::vector<CheckpointLevel>& Checkpointer::levels() const { return impl_->level_list(); }
+Status Checkpointer::settle(Duration at_most) const { return impl_->settle_all(at_most); }
 Status Checkpointer::finish(Duration at_most) { return impl_->finish(at_most); }
 
 Checkpointer::Impl::Impl(Options options, std::vector<LaidTensor> tensors)
@@ -78,8 +79,9 @@ Checkpointer::Impl::~Impl() {
     stopping_ = true;
     changed_.notify_all();
   }
-  group_.reset();  // Whoever waits for an answer of a peer is told that none comes.
+  if (group_ != nullptr) group_->stop();  // Whoever waits for a peer is told that none answers.
   for (std::thread& thread : threads_) thread.join();
+  group_.reset();
 }
 
 void Checkpointer::Impl::point(std::string_view name, std::uint64_t step) const {
@@ -419,19 +421,23 @@ Status Checkpointer::Impl::wait(VersionNumber version, Level level, Duration at_
   }
 }
 
+Status Checkpointer::Impl::settle_all(Duration at_most) const {
+  const Time deadline = system_clock().now() + at_most;
+  const MutexLock lock(mutex_);
+  for (;;) {
+    if (over_) return fail(*over_);
+    const bool open = std::ranges::any_of(versions_, [&](const auto& entry) { return is_open(entry.second); });
+    if (to_tell_.empty() && !open) return {};
+    if (!changed_.wait_until(mutex_, deadline)) return fail(Code::timed_out, "not every level ended in time");
+  }
+}
+
 Status Checkpointer::Impl::finish(Duration at_most) {
   const Time deadline = system_clock().now() + at_most;
+  FRESHET_TRY(settle_all(at_most));
   {
-    const MutexLock lock(mutex_);
-    const auto all_ended = [&] {
-      return to_tell_.empty() &&
-             std::ranges::none_of(versions_, [&](const auto& entry) { return is_open(entry.second); });
-    };
-    while (!over_ && !all_ended()) {
-      if (!changed_.wait_until(mutex_, deadline)) return fail(Code::timed_out, "not every level ended in time");
-    }
-    if (over_) return fail(*over_);
     // Numbers that were promised and not used are free again.
+    const MutexLock lock(mutex_);
     finished_ = true;
     promises_.number_max = next_number_ - 1;
     FRESHET_TRY(folders_->write_promises(promises_));

@@ -61,6 +61,7 @@ struct CheckpointEvent {
 };
 
 /// begin(), capture(), end(), checkpoint(), restore() and finish(): one thread at a time. The rest: any thread.
+/// A process that is forked off has none of it.
 class Checkpointer {
  public:
   struct Options {
@@ -126,7 +127,9 @@ class Checkpointer {
   /// The levels that this job has, ascending.
   const std::vector<CheckpointLevel>& levels() const;
 
-  /// Collective: waits until every version has ended at every level, then lets the ranks go.
+  /// Waits until every version has ended at every level. timed_out.
+  Status settle(Duration at_most) const;
+  /// Collective, the last call: settles, then lets the ranks go.
   Status finish(Duration at_most);
 
  private:

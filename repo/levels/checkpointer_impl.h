@@ -44,6 +44,7 @@ class Checkpointer::Impl {
   Result<Captured> end();
   Result<bool> poll(VersionNumber version, Level level) const FRESHET_EXCLUDES(mutex_);
   Status wait(VersionNumber version, Level level, Duration at_most) const FRESHET_EXCLUDES(mutex_);
+  Status settle_all(Duration at_most) const FRESHET_EXCLUDES(mutex_);
   Status finish(Duration at_most);
   const std::vector<Level>& level_list() const { return levels_; }
 

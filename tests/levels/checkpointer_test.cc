@@ -93,6 +93,18 @@ TEST(Checkpointer, ValuesAreThoseOfTheStepThoughTheNextBeginsAtOnce) {
   EXPECT_TRUE(memory.is_of(20));
 }
 
+TEST(Checkpointer, EndsWhileItsThreadsWork) {
+  const TemporaryFolder folder;
+  Memory memory(1, 0);
+  for (int round = 1; round <= 30; ++round) {
+    const auto opened = Checkpointer::open(alone(folder.path()), tensors());
+    ASSERT_TRUE(opened) << opened.error().message();
+    const auto writable = memory.writable();
+    ASSERT_TRUE((*opened)->restore(writable));
+    ASSERT_TRUE((*opened)->checkpoint(static_cast<std::uint64_t>(round), memory.views()));
+  }
+}
+
 TEST(Checkpointer, RollsBackInMemory) {
   const TemporaryFolder folder;
   Memory memory(1, 0);

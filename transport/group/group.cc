@@ -181,6 +181,8 @@ Status Group::leave(Duration at_most) {
   return {};
 }
 
+void Group::stop() { loop_->stop(); }
+
 std::optional<Error> Group::over() const {
   const MutexLock lock(loop_->mutex);
   return loop_->over;

@@ -101,6 +101,8 @@ class Group {
 
   /// Collective, the last call: from here on ranks may go.
   Status leave(Duration at_most);
+  /// Leaves at once: what waits, here and from now on, ends with cancelled, and notes go nowhere.
+  void stop();
   /// Why the meeting is over, if it is.
   std::optional<Error> over() const;
 

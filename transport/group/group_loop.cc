@@ -14,6 +14,8 @@ constexpr std::size_t kQuestionsMax = 4096;  ///< That wait to be answered here.
 constexpr std::chrono::milliseconds kReconnectPause{50};
 /// How long what was said last may take to leave when the meeting is over.
 constexpr int kLastWordsMs = 400;
+constexpr Duration kLeavePatience = std::chrono::seconds(3);
+constexpr Duration kLostPatience = std::chrono::milliseconds(600);
 constexpr ArrivalLimits kGroupArrivals{.connection_bytes = 2 * kMessageBytesMax, .all_bytes = 8 * kMessageBytesMax};
 
 }  // namespace
@@ -48,14 +50,21 @@ void Group::Loop::start() {
 }
 
 Group::Loop::~Loop() {
+  stop();
+  if (thread.joinable()) thread.join();
+  if (answerer.joinable()) answerer.join();
+}
+
+void Group::Loop::stop() {
   {
     const MutexLock lock(mutex);
     stopping = true;
+    if (!over) over = Error(Code::cancelled, "the meeting was left");
+    changed.notify_all();
     question_came.notify_all();
   }
   wake.wake();
-  if (thread.joinable()) thread.join();
-  if (answerer.joinable()) answerer.join();
+  fail_questions({}, Error(Code::cancelled, "the meeting was left"));
 }
 
 void Group::Loop::post(std::function<void()> command) {
@@ -79,15 +88,26 @@ std::vector<zmq::pollitem_t> Group::Loop::poll_items() {
   return items;
 }
 
+/// Rank 0 goes last. Where it closed a connection by which something comes, the kernel would break that off, and what
+/// it said last would be lost at the other end.
+bool Group::Loop::is_to_end() {
+  {
+    const MutexLock lock(mutex);
+    if (!stopping) return false;
+  }
+  const Time now = system_clock().now();
+  if (!ends_at) ends_at = now + (machine.is_leaving() ? kLeavePatience : kLostPatience);
+  return visitors.empty() || now >= *ends_at;
+}
+
 void Group::Loop::run() {
   for (;;) {
-    {
-      const MutexLock lock(mutex);
-      if (stopping) break;
-    }
+    if (is_to_end()) break;
     std::vector<zmq::pollitem_t> items = poll_items();
     const Duration left = std::max(machine.next_tick() - system_clock().now(), Duration::zero());
-    poll(items, std::chrono::ceil<std::chrono::milliseconds>(machine.is_over() ? std::chrono::seconds(1) : left));
+    constexpr Duration kRoundMax = std::chrono::milliseconds(100);
+    poll(items,
+         std::chrono::ceil<std::chrono::milliseconds>(machine.is_over() ? kRoundMax : std::min(left, kRoundMax)));
     wake.acknowledge();
     if (listener) listener->tend(system_clock().now());
     take_visitors();
@@ -108,7 +128,6 @@ void Group::Loop::run() {
     for (auto& [to, way] : ways) way.socket.socket.set(zmq::sockopt::linger, kLastWordsMs);
   } catch (const zmq::error_t&) {
   }
-  fail_questions({}, Error(Code::cancelled, "the meeting was closed"));
 }
 
 void Group::Loop::forget_ended() {

@@ -70,6 +70,7 @@ struct Group::Loop {
   void send_to(Rank to, const Message& message);
   void send_to_visitor(const std::string& identity, const Message& message, std::vector<std::byte> data = {});
   Way* way_to(Rank rank);
+  bool is_to_end();
   void take_commands();
   void forget_ended();
   void take_visitors();
@@ -85,6 +86,7 @@ struct Group::Loop {
 
   // Any thread.
   void post(std::function<void()> command);
+  void stop();
 
   const Rank rank;
   const Rank ranks;
@@ -104,6 +106,7 @@ struct Group::Loop {
   std::vector<int> ended_descriptors;
   GroupMachine machine;
   Time connect_after{};
+  std::optional<Time> ends_at;
   Rejects rejects{"ranks"};
 
   mutable Mutex mutex;

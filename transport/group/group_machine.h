@@ -68,6 +68,7 @@ class GroupMachine {
   void leave_after(std::uint64_t number) { last_ = number; }
 
   bool has_met() const { return met_; }
+  bool is_leaving() const { return leaving_; }
   bool is_over() const { return over_.has_value(); }
   const std::vector<Peer>& peers() const { return peers_; }
   const std::vector<Rank>& lost() const { return lost_; }

@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bindings/python/checkpointer.h"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <map>
+#include <thread>
+#include <tuple>
+#include <utility>
+
+#include "bindings/python/errors.h"
+#include "bindings/python/gil.h"
+#include "bindings/python/records.h"
+#include "bindings/python/tensors.h"
+#include "bindings/runtime/repository_folder.h"
+#include "core/format.h"
+#include "transport/group/launcher.h"
+
+namespace freshet::python {
+
+namespace nb = nanobind;
+
+void CheckpointNews::add(const CheckpointEvent& event) {
+  const MutexLock lock(mutex_);
+  if (events_.size() == kKeptMax) events_.pop_front();
+  events_.push_back(event);
+}
+
+std::deque<CheckpointEvent> CheckpointNews::take() {
+  const MutexLock lock(mutex_);
+  return std::exchange(events_, {});
+}
+
+std::shared_ptr<Checkpointer> CheckpointerHandle::get() const {
+  if (open_ == nullptr) raise(Code::failed_precondition, "the checkpointer was closed");
+  take(check_not_inherited(mark_, "the checkpointer"));
+  return open_;
+}
+
+void CheckpointerHandle::close() {
+  if (open_ == nullptr) return;
+  if (mark_.is_inherited()) {
+    // Its threads are the parent's: there is nothing here to end.
+    new std::shared_ptr<Checkpointer>(std::move(open_));
+  } else {
+    Share<Checkpointer>::drop(open_);
+  }
+  open_.reset();
+}
+
+namespace {
+
+/// (name, dtype, shape, role, layout) of a whole tensor.
+using GivenTensor = std::tuple<std::string, std::string, std::vector<std::uint64_t>, std::string, std::string>;
+
+LaidTensor laid_from(const GivenTensor& given) {
+  const auto& [name, dtype, shape, role, layout] = given;
+  LaidTensor laid;
+  laid.spec.name = name;
+  const auto known = dtype_named(dtype);
+  if (!known) raise(Code::invalid_argument, format("tensor {}: dtype {} is unknown", name, dtype));
+  laid.spec.dtype = *known;
+  laid.spec.shape = shape;
+  bool found = false;
+  for (const Role one : {Role::weight, Role::buffer, Role::optimizer, Role::opaque}) {
+    if (name_of(one) != role) continue;
+    laid.spec.role = one;
+    found = true;
+  }
+  if (!found) raise(Code::invalid_argument, format("tensor {}: role {} is unknown", name, role));
+  auto parsed = Layout::parse(layout);
+  if (!parsed) throw Raised(std::move(parsed).error().with_context(format("tensor {}", name)));
+  laid.layout = *parsed;
+  return laid;
+}
+
+struct Given {
+  std::string model;
+  std::vector<GivenTensor> tensors;
+  std::vector<std::string> local;
+  std::optional<std::uint32_t> rank;
+  std::optional<std::uint32_t> ranks;
+  std::string meet;
+  std::string host;
+  std::string external;
+  std::string when_behind;
+  std::vector<std::pair<std::string, std::uint32_t>> keep;
+  double limit_mib_s = 0;
+  double patience = 30;
+  std::string keys;
+  std::string allow;
+  std::string server_key;
+};
+
+Checkpointer::Options options_from(Given& given) {
+  Checkpointer::Options options{.model = std::move(given.model)};
+  if (!given.rank || !given.ranks) {
+    const auto launched = take(group::launched(system_env()));
+    if (given.rank.has_value() != given.ranks.has_value()) raise(Code::invalid_argument, "rank and ranks go together");
+    if (launched) {
+      options.rank = launched->rank;
+      options.ranks = launched->ranks;
+      options.meet = launched->meet;
+    }
+  } else {
+    options.rank = *given.rank;
+    options.ranks = *given.ranks;
+  }
+  if (!given.meet.empty()) options.meet = std::move(given.meet);
+  options.host = std::move(given.host);
+  options.local = std::move(given.local);
+  if (given.when_behind != "skip" && given.when_behind != "wait") {
+    raise(Code::invalid_argument, format("when_behind is \"skip\" or \"wait\", not \"{}\"", given.when_behind));
+  }
+  if (given.when_behind == "wait") options.when_behind = levels::WhenBehind::wait;
+  for (const auto& [level, count] : given.keep) options.keep[take(levels::parse_level(level))] = count;
+  if (!(given.limit_mib_s >= 0 && given.limit_mib_s < 1e9)) raise(Code::invalid_argument, "limit_mib_s is 0 or more");
+  options.limit_bytes_per_second = static_cast<std::uint64_t>(given.limit_mib_s * 1024 * 1024);
+  if (!(given.patience > 0 && given.patience < 1e9)) raise(Code::invalid_argument, "patience is in seconds, over 0");
+  options.patience = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(given.patience));
+  options.security = {.key_file = std::move(given.keys),
+                      .allow_file = std::move(given.allow),
+                      .server_key = std::move(given.server_key)};
+  if (!given.external.empty()) {
+    options.external = [place = std::move(given.external)]() -> Result<std::shared_ptr<Repository>> {
+      FRESHET_ASSIGN(OpenedRepository opened, open_repository(place, RepositoryAccess::create));
+      return std::shared_ptr<Repository>(std::move(opened));
+    };
+  }
+  return options;
+}
+
+/// What opening ends with, for a thread that may outlive whoever waits for it.
+struct Opening {
+  Mutex mutex;
+  CondVar done;
+  std::optional<Result<std::unique_ptr<Checkpointer>>> result FRESHET_GUARDED_BY(mutex);
+};
+
+/// Peers may take long to come, and Ctrl-C ends the wait for them: then the thread goes on until its patience ends.
+CheckpointerHandle* open_checkpointer(Given given) {
+  std::vector<LaidTensor> tensors;
+  for (const GivenTensor& one : given.tensors) tensors.push_back(laid_from(one));
+  Checkpointer::Options options = options_from(given);
+  auto news = std::make_shared<CheckpointNews>();
+  options.on_event = [news](const CheckpointEvent& event) { news->add(event); };
+  const std::uint32_t rank = options.rank;
+  const std::uint32_t ranks = options.ranks;
+  auto opening = std::make_shared<Opening>();
+  std::thread([opening, options = std::move(options), tensors = std::move(tensors)]() mutable {
+    auto opened = Checkpointer::open(std::move(options), std::move(tensors));
+    const MutexLock lock(opening->mutex);
+    opening->result = std::move(opened);
+    opening->done.notify_all();
+  }).detach();
+  auto opened = wait_in_slices(std::nullopt, [&](Duration slice) -> Result<std::unique_ptr<Checkpointer>> {
+    const Time deadline = system_clock().now() + slice;
+    const MutexLock lock(opening->mutex);
+    while (!opening->result) {
+      if (!opening->done.wait_until(opening->mutex, deadline)) break;
+    }
+    if (!opening->result) return fail(Code::timed_out, "");
+    if (!*opening->result && opening->result->error().code() == Code::timed_out) {
+      return fail(Code::unavailable, opening->result->error().message());
+    }
+    return std::move(*opening->result);
+  });
+  return new CheckpointerHandle(take(std::move(opened)), std::move(news), rank, ranks);
+}
+
+nb::object restore(const CheckpointerHandle& handle, const std::vector<WritableByteArray>& held,
+                   std::optional<std::uint64_t> version, bool anew) {
+  const auto checkpointer = handle.get();
+  std::vector<MutableBytes> memory;
+  for (const WritableByteArray& one : held) {
+    memory.emplace_back(reinterpret_cast<std::byte*>(one.data()), one.size());
+  }
+  levels::RestartChoice choice;
+  choice.from_nothing = anew;
+  choice.version = version;
+  auto restored = [&] {
+    const Unlocked unlocked;
+    return checkpointer->restore(memory, choice);
+  }();
+  const auto found = take(std::move(restored));
+  if (!found) return nb::none();
+  nb::list from;
+  for (const CheckpointLevel level : found->from) from.append(nb::str(levels::name_of(level).data()));
+  nb::dict answer;
+  answer["version"] = found->version.number;
+  answer["step"] = found->step;
+  answer["from"] = from;
+  answer["rebuilt_bytes"] = found->rebuilt_bytes;
+  answer["fresh"] = found->fresh;
+  answer["notes"] = found->notes;
+  return answer;
+}
+
+nb::dict captured_to_python(const Checkpointer::Captured& captured) {
+  nb::dict answer;
+  answer["version"] = captured.version;
+  answer["blocked"] = seconds(captured.blocked);
+  answer["bytes"] = captured.bytes;
+  return answer;
+}
+
+nb::list events(const CheckpointerHandle& handle) {
+  nb::list all;
+  for (const CheckpointEvent& event : handle.news().take()) {
+    nb::dict one;
+    const bool lost = event.kind == CheckpointEvent::Kind::lost;
+    one["event"] = lost ? "lost" : event.kind == CheckpointEvent::Kind::reached ? "reached" : "failed";
+    if (lost) {
+      one["peers"] = event.peers;
+    } else {
+      one["version"] = event.version;
+      one["step"] = event.step;
+      one["level"] = nb::str(levels::name_of(event.level).data());
+      one["seconds"] = seconds(event.after);
+    }
+    one["error"] = event.error ? nb::object(text_to_python(event.error->message())) : nb::none();
+    all.append(one);
+  }
+  return all;
+}
+
+}  // namespace
+
+void bind_checkpointer(nb::module_& module) {
+  nb::class_<CheckpointerHandle>(module, "Checkpointer")
+      .def_static(
+          "open",
+          [](std::string model, std::vector<GivenTensor> tensors, std::vector<std::string> local,
+             std::optional<std::uint32_t> rank, std::optional<std::uint32_t> ranks, std::string meet, std::string host,
+             std::string external, std::string when_behind, std::vector<std::pair<std::string, std::uint32_t>> keep,
+             double limit_mib_s, double patience, std::string keys, std::string allow, std::string server_key) {
+            return open_checkpointer({.model = std::move(model),
+                                      .tensors = std::move(tensors),
+                                      .local = std::move(local),
+                                      .rank = rank,
+                                      .ranks = ranks,
+                                      .meet = std::move(meet),
+                                      .host = std::move(host),
+                                      .external = std::move(external),
+                                      .when_behind = std::move(when_behind),
+                                      .keep = std::move(keep),
+                                      .limit_mib_s = limit_mib_s,
+                                      .patience = patience,
+                                      .keys = std::move(keys),
+                                      .allow = std::move(allow),
+                                      .server_key = std::move(server_key)});
+          },
+          nb::arg("model"), nb::arg("tensors"), nb::arg("local"), nb::arg("rank").none(), nb::arg("ranks").none(),
+          nb::arg("meet"), nb::arg("host"), nb::arg("external"), nb::arg("when_behind"), nb::arg("keep"),
+          nb::arg("limit_mib_s"), nb::arg("patience"), nb::arg("keys"), nb::arg("allow"), nb::arg("server_key"),
+          nb::rv_policy::take_ownership)
+      .def("restore", &restore, nb::arg("held"), nb::arg("version").none(), nb::arg("anew"))
+      .def("begin",
+           [](const CheckpointerHandle& handle, std::uint64_t step) {
+             const auto checkpointer = handle.get();
+             const Unlocked unlocked;
+             return take(checkpointer->begin(step));
+           })
+      .def("capture",
+           [](const CheckpointerHandle& handle, std::size_t tensor, const ByteArray& bytes) {
+             const auto checkpointer = handle.get();
+             const Bytes held(reinterpret_cast<const std::byte*>(bytes.data()), bytes.size());
+             const Unlocked unlocked;
+             take(checkpointer->capture(tensor, held));
+           })
+      .def("end",
+           [](const CheckpointerHandle& handle) {
+             const auto checkpointer = handle.get();
+             auto captured = [&] {
+               const Unlocked unlocked;
+               return checkpointer->end();
+             }();
+             return captured_to_python(take(std::move(captured)));
+           })
+      .def("poll",
+           [](const CheckpointerHandle& handle, std::uint64_t version, const std::string& level) {
+             return take(handle.get()->poll(version, take(levels::parse_level(level))));
+           })
+      .def(
+          "wait",
+          [](const CheckpointerHandle& handle, std::uint64_t version, const std::string& level,
+             std::optional<double> timeout) {
+            const auto checkpointer = handle.get();
+            const CheckpointLevel wanted = take(levels::parse_level(level));
+            take(wait_in_slices(timeout, [&](Duration slice) { return checkpointer->wait(version, wanted, slice); }));
+          },
+          nb::arg("version"), nb::arg("level"), nb::arg("timeout").none())
+      .def(
+          "finish",
+          [](const CheckpointerHandle& handle, std::optional<double> timeout) {
+            const auto checkpointer = handle.get();
+            take(wait_in_slices(timeout, [&](Duration slice) { return checkpointer->settle(slice); }));
+            const std::optional<Time> deadline = deadline_of(timeout);
+            const Unlocked unlocked;
+            take(checkpointer->finish(deadline ? *deadline - system_clock().now() : std::chrono::hours(24)));
+          },
+          nb::arg("timeout").none())
+      .def("events", &events)
+      .def("levels",
+           [](const CheckpointerHandle& handle) {
+             std::vector<std::string> names;
+             for (const CheckpointLevel level : handle.get()->levels()) names.emplace_back(levels::name_of(level));
+             return names;
+           })
+      .def("rank", &CheckpointerHandle::rank)
+      .def("ranks", &CheckpointerHandle::ranks)
+      .def("is_open", &CheckpointerHandle::is_open)
+      .def("close", &CheckpointerHandle::close);
+  module.def("held_shape", [](const GivenTensor& given, std::uint32_t ranks, std::uint32_t rank) {
+    const LaidTensor laid = laid_from(given);
+    take(check_layouts(std::span(&laid, 1), ranks));
+    if (rank >= ranks) raise(Code::invalid_argument, format("rank {} of {} ranks cannot be", rank, ranks));
+    const bool is_elsewhere = laid.layout.cut == Cut::on && laid.layout.argument % ranks != rank;
+    return std::pair(held_shape(laid, ranks, rank), is_elsewhere);
+  });
+}
+
+}  // namespace freshet::python

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Checkpoints of jobs with many ranks (repo/levels/checkpointer.h), as freshet/checkpointer.py needs them.
+
+#include <nanobind/nanobind.h>
+
+#include <deque>
+#include <memory>
+#include <string>
+
+#include "core/fork_guard.h"
+#include "core/mutex.h"
+#include "repo/levels/checkpointer.h"
+
+namespace freshet::python {
+
+/// What happened, until Python asks. Any thread.
+class CheckpointNews {
+ public:
+  void add(const CheckpointEvent& event) FRESHET_EXCLUDES(mutex_);
+  std::deque<CheckpointEvent> take() FRESHET_EXCLUDES(mutex_);
+
+ private:
+  static constexpr std::size_t kKeptMax = 4096;  ///< The newest.
+  Mutex mutex_;
+  std::deque<CheckpointEvent> events_ FRESHET_GUARDED_BY(mutex_);
+};
+
+/// Closed, or one that this process opened.
+class CheckpointerHandle {
+ public:
+  CheckpointerHandle(std::shared_ptr<Checkpointer> open, std::shared_ptr<CheckpointNews> news, std::uint32_t rank,
+                     std::uint32_t ranks)
+      : open_(std::move(open)), news_(std::move(news)), rank_(rank), ranks_(ranks) {}
+  CheckpointerHandle(const CheckpointerHandle&) = delete;
+  CheckpointerHandle& operator=(const CheckpointerHandle&) = delete;
+  ~CheckpointerHandle() { close(); }
+
+  std::shared_ptr<Checkpointer> get() const;
+  CheckpointNews& news() const { return *news_; }
+  bool is_open() const { return open_ != nullptr; }
+  void close();
+  std::uint32_t rank() const { return rank_; }
+  std::uint32_t ranks() const { return ranks_; }
+
+ private:
+  std::shared_ptr<Checkpointer> open_;
+  const std::shared_ptr<CheckpointNews> news_;
+  const std::uint32_t rank_;
+  const std::uint32_t ranks_;
+  const ForkMark mark_;
+};
+
+void bind_checkpointer(nanobind::module_& module);
+
+}  // namespace freshet::python

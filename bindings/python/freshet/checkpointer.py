@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checkpoints of jobs with many ranks."""
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import Any, Iterable, Mapping, Sequence
+
+import numpy as np
+
+from . import _core
+from ._arrays import _name_of, bytes_of, check_name, dtype_of, to_numpy
+from ._errors import Error, FailedPrecondition, InvalidArgument
+from ._handles import Handle
+from ._numbers import whole
+
+
+@dataclass(frozen=True)
+class CheckpointTensor:
+    """A whole tensor of a job's state, and who holds what of it.
+
+    `layout`: "replicated" (every rank holds all of it), "split:A" (of axis A's d rows rank r has those from r*c to
+    (r+1)*c, c = ceil(d/ranks)), "on:R" (rank R modulo ranks holds it), "own" (each rank has one of its own). `role`:
+    "weight", "buffer", "optimizer" or "opaque"; a server takes the first two.
+    """
+    dtype: str
+    shape: tuple[int, ...]
+    layout: str = "replicated"
+    role: str = "weight"
+
+
+@dataclass(frozen=True)
+class Restored:
+    """What a job goes on from."""
+    version: int
+    step: int
+    levels: tuple[str, ...]  # Where this rank's bytes came from: "memory", "local", "external".
+    rebuilt_bytes: int
+    fresh: tuple[str, ...]  # Tensors that the version does not have for this rank; they are as they were.
+    notes: tuple[str, ...]  # What was passed over, and why.
+
+
+@dataclass(frozen=True)
+class Captured:
+    """What a rank captured: the loop stood still for `blocked` seconds, `bytes` of its share had changed."""
+    version: int
+    blocked: float
+    bytes: int
+
+
+class Checkpointer(Handle):
+    """Checkpoints a job of N ranks for one copy of each rank's share; other ranks go on from them.
+
+        tensors = {"w": w, "rng": freshet.CheckpointTensor("u64", (4,), layout="own", role="opaque")}
+        with freshet.Checkpointer("net", tensors, local=["/scratch/ck"], external="runs/") as ck:
+            restored = ck.restore(state)                    # collective; fills the arrays of `state`
+            for step in range(restored.step + 1 if restored else 1, steps):
+                train(state)
+                if step % 10 == 0:
+                    ck.checkpoint(step, state)              # or begin(), capture() layer by layer, end()
+            ck.finish()                                     # collective
+
+    `tensors`: by name, an array that every rank holds whole, or a CheckpointTensor. `local`: folders, the first is
+    written, all are read. `external`: a repository's folder or address. `rank`, `ranks`, `meet` ("tcp://HOST:PORT", where
+    rank 0 listens) are what mpirun, srun or torchrun put into the environment where they are not given. `keep`: versions by
+    level, as {"local": 2}. `when_behind`: "skip" passes versions over where a level is behind, "wait" lets the loop wait.
+    `patience`: seconds for peers to come. docs/checkpoints.md says what each level survives.
+
+    Raises InvalidArgument (a bad tensor; ranks started unlike each other), AlreadyExists (the folder is another
+    process's), Unavailable (peers that do not come, or are lost). begin(), capture(), end(), checkpoint(), restore() and
+    finish() are for one thread at a time.
+    """
+
+    def __init__(self, model: str, tensors: Mapping[str, Any], *, local: str | Sequence[str], rank: int | None = None,
+                 ranks: int | None = None, meet: str = "", host: str = "", external: str = "",
+                 when_behind: str = "skip", keep: Mapping[str, int] | None = None, limit_mib_s: float = 0,
+                 patience: float = 30, keys: str = "", allow: str = "", server_key: str = "") -> None:
+        given = [_given(name, value) for name, value in tensors.items()]
+        folders = [local] if isinstance(local, str) else [str(folder) for folder in local]
+        kept = [(level, whole(count, f"keep[{level!r}]")) for level, count in (keep or {}).items()]
+        core = _core.Checkpointer.open(model, given, folders, rank, ranks, meet, host, str(external), when_behind, kept,
+                                       float(limit_mib_s), float(patience), keys, allow, server_key)
+        self._opened(core)
+        self._index = {one[0]: i for i, one in enumerate(given)}
+        self._dtypes = [one[1] for one in given]
+        self._shapes: list[tuple[int, ...] | None] = []
+        for one in given:
+            shape, elsewhere = _core.held_shape(one, core.ranks(), core.rank())
+            self._shapes.append(None if elsewhere else tuple(shape))
+
+    @property
+    def rank(self) -> int:
+        """This rank, from 0."""
+        return self._core.rank()
+
+    @property
+    def ranks(self) -> int:
+        """How many there are."""
+        return self._core.ranks()
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """The levels that this job has, in order."""
+        return tuple(self._core.levels())
+
+    def held(self, name: str) -> tuple[int, ...] | None:
+        """The shape of what this rank holds of a tensor; None when another rank has it."""
+        return self._shapes[self._at(name)]
+
+    def restore(self, tensors: Mapping[str, Any], version: int | None = None, *, anew: bool = False) -> Restored | None:
+        """Fills the arrays of `tensors` with what this rank holds of the newest version that all folders and the
+        repository can complete, or of `version`; every byte is proved. None: there is no version, or `anew`; the arrays
+        are as they were. Collective, and comes before the first begin().
+
+        Raises Corrupt when something was acknowledged and nothing can be completed, FailedPrecondition when shapes or
+        types differ, NotFound for a version that is not there.
+        """
+        arrays, strided = [], []
+        for name, at in self._index.items():
+            shape = self._shapes[at]
+            if shape is None:
+                arrays.append(np.empty(0, np.uint8))
+                continue
+            array = self._array(tensors, name)
+            if not array.flags.writeable:
+                raise InvalidArgument(f"tensor {name}: its array is read-only")
+            if not array.flags.c_contiguous:
+                strided.append((array, np.ascontiguousarray(array)))
+                array = strided[-1][1]
+            arrays.append(bytes_of(array))
+        found = self._core.restore(arrays, version, anew)
+        if found is None:
+            return None
+        for array, copy in strided:
+            np.copyto(array, copy)
+        return Restored(found["version"], found["step"], tuple(found["from"]), found["rebuilt_bytes"],
+                        tuple(found["fresh"]), tuple(found["notes"]))
+
+    def begin(self, step: int) -> int:
+        """Begins the version of a step, and returns its number. All ranks checkpoint the same steps. OutOfSpace: the levels
+        are so far behind that no memory is free; the step has no checkpoint."""
+        return self._core.begin(whole(step, "step"))
+
+    def capture(self, tensors: Mapping[str, Any]) -> None:
+        """Copies what this rank stores of these tensors; when it returns, they may change. Call it for each layer as
+        soon as its update is done. Tensors that another rank holds may be left out."""
+        for name, value in tensors.items():
+            at = self._at(name)
+            if self._shapes[at] is None:
+                continue
+            array = self._array({name: value}, name)
+            self._core.capture(at, bytes_of(np.ascontiguousarray(array)))
+
+    def end(self) -> Captured:
+        """Ends the version: the loop may go on. FailedPrecondition names a tensor that was not captured."""
+        for at, shape in enumerate(self._shapes):
+            if shape is None:
+                self._core.capture(at, np.empty(0, np.uint8))
+        captured = self._core.end()
+        return Captured(captured["version"], captured["blocked"], captured["bytes"])
+
+    def checkpoint(self, step: int, tensors: Mapping[str, Any]) -> Captured:
+        """begin(), capture() and end() at once."""
+        missing = [name for name, at in self._index.items() if self._shapes[at] is not None and name not in tensors]
+        if missing:
+            raise FailedPrecondition(f"tensor {missing[0]} is missing")
+        self.begin(step)
+        try:
+            self.capture({name: tensors[name] for name in self._index if name in tensors})
+        except Exception:
+            with contextlib.suppress(Error):  # The version fails at all ranks, for the reason that is raised here.
+                self.end()
+            raise
+        return self.end()
+
+    def poll(self, version: int, level: str) -> bool:
+        """Whether the version reached the level; its error when it failed there."""
+        return self._core.poll(whole(version, "version"), level)
+
+    def wait(self, version: int, level: str, timeout: float | None = None) -> None:
+        """Returns when the version reached the level. TimedOut after `timeout` seconds; the version's error."""
+        self._core.wait(whole(version, "version"), level, timeout)
+
+    def events(self) -> list[dict]:
+        """What happened since the last call: {"event": "reached" or "failed", "version", "step", "level", "seconds",
+        "error"}, or {"event": "lost", "peers", "error"}."""
+        return self._core.events()
+
+    def finish(self, timeout: float | None = None) -> None:
+        """Collective, the last call: waits until each version has ended at each level, then lets the ranks go."""
+        self._core.finish(timeout)
+
+    def _at(self, name: str) -> int:
+        if name not in self._index:
+            raise InvalidArgument(f"tensor {name!r} is none of this job's")
+        return self._index[name]
+
+    def _array(self, tensors: Mapping[str, Any], name: str) -> np.ndarray:
+        at = self._at(name)
+        if name not in tensors:
+            raise InvalidArgument(f"tensor {name} is missing")
+        array = to_numpy(tensors[name], name)
+        if _name_of(array.dtype, name) != self._dtypes[at] or array.shape != self._shapes[at]:
+            raise InvalidArgument(f"tensor {name}: {array.dtype} {array.shape} came, this rank holds "
+                                  f"{dtype_of(self._dtypes[at])} {self._shapes[at]}")
+        return array
+
+
+def _given(name: Any, value: Any) -> tuple[str, str, Iterable[int], str, str]:
+    check_name(name)
+    if isinstance(value, CheckpointTensor):
+        return name, value.dtype, [whole(extent, f"an extent of {name}") for extent in value.shape], value.role, \
+            value.layout
+    array = to_numpy(value, name)
+    return name, _name_of(array.dtype, name), list(array.shape), "weight", "replicated"

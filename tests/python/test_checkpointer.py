@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checkpoints of many ranks from Python: processes that meet over loopback, values of their step, other numbers of ranks."""
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+
+import freshet
+import numpy as np
+import pytest
+
+TENSORS = {
+    "w": freshet.CheckpointTensor("f32", (40, 30)),
+    "experts": freshet.CheckpointTensor("f32", (5, 7), layout="split:0"),
+    "table": freshet.CheckpointTensor("u8", (9,), layout="on:1"),
+    "rng": freshet.CheckpointTensor("u64", (4,), layout="own", role="opaque"),
+}
+
+
+def state_of(ck, step):
+    """What a rank holds after a step: every element says which step, and of split rows which row."""
+    state = {"w": np.full((40, 30), step, np.float32), "rng": np.full(4, 1000 * ck.rank + step, np.uint64)}
+    each = -(-5 // ck.ranks)
+    rows = np.arange(5, dtype=np.float32)[each * ck.rank:each * (ck.rank + 1)]
+    state["experts"] = np.repeat(rows[:, None], 7, axis=1) + 100 * step
+    if ck.held("table") is not None:
+        state["table"] = np.full(9, step, np.uint8)
+    return state
+
+
+def empty_like(state):
+    return {name: np.zeros_like(array) for name, array in state.items()}
+
+
+def test_one_rank_goes_on_where_it_was(tmp_path):
+    with freshet.Checkpointer("net", TENSORS, local=str(tmp_path / "ck"), rank=0, ranks=1) as ck:
+        assert ck.levels == ("memory", "local")
+        assert ck.restore(empty_like(state_of(ck, 0))) is None
+        for step in (1, 2, 3):
+            captured = ck.checkpoint(step, state_of(ck, step))
+            assert captured.version == step and captured.bytes > 0
+        ck.wait(3, "local", timeout=60)
+        assert ck.poll(3, "local")
+        ck.finish(timeout=60)
+        assert {"reached"} <= {event["event"] for event in ck.events()}
+        assert ck.events() == []
+    with pytest.raises(freshet.FailedPrecondition):
+        ck.begin(4)
+    with freshet.Checkpointer("net", TENSORS, local=str(tmp_path / "ck"), rank=0, ranks=1) as ck:
+        state = empty_like(state_of(ck, 0))
+        state["w"] = np.zeros((30, 40), np.float32).T  # Strided arrays are filled as they look.
+        restored = ck.restore(state)
+        assert (restored.version, restored.step, restored.levels, restored.fresh) == (3, 3, ("local",), ())
+        for name, array in state_of(ck, 3).items():
+            np.testing.assert_array_equal(state[name], array)
+
+
+def test_layer_by_layer_keeps_the_values_of_the_step(tmp_path):
+    w = np.ones((100, 100), np.float32)
+    with freshet.Checkpointer("net", {"a": w, "b": w}, local=[str(tmp_path)], rank=0, ranks=1) as ck:
+        ck.restore({"a": w, "b": w})
+        a, b = w.copy(), w.copy()
+        ck.begin(1)
+        ck.capture({"b": b})
+        b[:] = 7
+        ck.capture({"a": a})
+        a[:] = 7
+        ck.end()
+        ck.wait(1, "memory", timeout=60)
+        back = {"a": np.zeros_like(w), "b": np.zeros_like(w)}
+        assert ck.restore(back).levels == ("memory",)
+        np.testing.assert_array_equal(back["a"], w)
+        np.testing.assert_array_equal(back["b"], w)
+
+
+def test_wrong_use_names_what_is_wrong(tmp_path):
+    w = np.ones(3, np.float32)
+    for options, named in (({"tensors": {"w": freshet.CheckpointTensor("f33", (3,))}}, "f33"),
+                           ({"tensors": {"w": freshet.CheckpointTensor("f32", (3,), layout="split:1")}}, "axis 1"),
+                           ({"tensors": {"w": w}, "when_behind": "never"}, "never"),
+                           ({"tensors": {"w": w}, "keep": {"disk": 2}}, "disk"),
+                           ({"tensors": {"w": w}, "rank": 3, "ranks": 2, "meet": "tcp://127.0.0.1:1"}, "rank 3")):
+        with pytest.raises(freshet.InvalidArgument, match=named):
+            freshet.Checkpointer("net", local=str(tmp_path), **{"rank": 0, "ranks": 1, **options})
+    with freshet.Checkpointer("net", {"w": w}, local=str(tmp_path), rank=0, ranks=1) as ck:
+        with pytest.raises(freshet.AlreadyExists):
+            freshet.Checkpointer("net", {"w": w}, local=str(tmp_path), rank=0, ranks=1)
+        read_only = w.copy()
+        read_only.flags.writeable = False
+        with pytest.raises(freshet.InvalidArgument, match="read-only"):
+            ck.restore({"w": read_only})
+        with pytest.raises(freshet.InvalidArgument, match="w is missing"):
+            ck.restore({})
+        ck.restore({"w": w})
+        with pytest.raises(freshet.InvalidArgument, match="float64"):
+            ck.checkpoint(1, {"w": np.ones(3)})
+        with pytest.raises(freshet.FailedPrecondition, match="w is missing"):
+            ck.checkpoint(2, {})
+        with pytest.raises(freshet.NotFound):
+            ck.poll(99, "local")
+        assert ck.checkpoint(3, {"w": w}).bytes == 12
+
+
+PROGRAM = textwrap.dedent("""
+    import json, sys
+    import test_checkpointer as t, freshet, numpy as np
+    rank, ranks, meet, folder, steps = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4], int(sys.argv[5])
+    with freshet.Checkpointer("net", t.TENSORS, local=f"{folder}/{rank}", external=f"{folder}/runs", rank=rank,
+                              ranks=ranks, meet=meet, when_behind="wait") as ck:
+        state = t.empty_like(t.state_of(ck, 0))
+        restored = ck.restore(state)
+        first = restored.step if restored else 0
+        wrong = [name for name, array in t.state_of(ck, first).items()
+                 if restored and name not in restored.fresh and f"{name}.r{rank}" not in restored.fresh
+                 and not np.array_equal(array, state[name])]
+        print(json.dumps({"step": first, "wrong": wrong, "fresh": restored.fresh if restored else []}), flush=True)
+        for step in range(first + 1, steps + 1):
+            ck.checkpoint(step, t.state_of(ck, step))
+        ck.finish(timeout=60)
+""")
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def run_job(folder, ranks, steps):
+    meet = f"tcp://127.0.0.1:{free_port()}"
+    environment = dict(os.environ, PYTHONPATH=os.pathsep.join([os.path.dirname(__file__)] + sys.path))
+    jobs = [subprocess.Popen([sys.executable, "-c", PROGRAM, str(rank), str(ranks), meet, str(folder), str(steps)],
+                             stdout=subprocess.PIPE, text=True, env=environment) for rank in range(ranks)]
+    said = [job.communicate(timeout=120)[0] for job in jobs]
+    assert [job.returncode for job in jobs] == [0] * ranks
+    return [json.loads(text) for text in said]
+
+
+def test_two_ranks_then_three_then_one(tmp_path):
+    for rank in run_job(tmp_path, 2, 3):
+        assert rank["step"] == 0
+    for index, rank in enumerate(run_job(tmp_path, 3, 5)):
+        assert rank == {"step": 3, "wrong": [], "fresh": [] if index < 2 else ["rng.r2"]}
+    assert run_job(tmp_path, 1, 5) == [{"step": 5, "wrong": [], "fresh": []}]
+    repo = freshet.Repository(tmp_path / "runs")
+    assert sorted(repo.get("net")) == ["experts", "rng.r0", "rng.r1", "rng.r2", "table", "w"]
+    np.testing.assert_array_equal(repo.get("net")["experts"][:, 0], np.arange(5) + 500)
+
+
+def test_ctrl_c_ends_the_wait_for_peers(tmp_path):
+    code = "import freshet, sys; print('waits', flush=True); freshet.Checkpointer('net', {'w': memoryview(b'abc')}, " \
+           "local=sys.argv[1], rank=1, ranks=2, meet='tcp://127.0.0.1:9')"
+    job = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert job.stdout.readline() == "waits\n"
+    job.send_signal(signal.SIGINT)
+    _, said = job.communicate(timeout=20)
+    assert "KeyboardInterrupt" in said
