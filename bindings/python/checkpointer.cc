@@ -87,6 +87,7 @@ struct Given {
   std::string meet;
   std::string host;
   std::string external;
+  std::string group;
   std::string when_behind;
   std::vector<std::pair<std::string, std::uint32_t>> keep;
   double limit_mib_s = 0;
@@ -113,6 +114,10 @@ Checkpointer::Options options_from(Given& given) {
   if (!given.meet.empty()) options.meet = std::move(given.meet);
   options.host = std::move(given.host);
   options.local = std::move(given.local);
+  if (given.group != "none" && given.group != "partner") {
+    raise(Code::invalid_argument, format("group is \"none\" or \"partner\", not \"{}\"", given.group));
+  }
+  options.partners = given.group == "partner";
   if (given.when_behind != "skip" && given.when_behind != "wait") {
     raise(Code::invalid_argument, format("when_behind is \"skip\" or \"wait\", not \"{}\"", given.when_behind));
   }
@@ -236,8 +241,9 @@ void bind_checkpointer(nb::module_& module) {
           "open",
           [](std::string model, std::vector<GivenTensor> tensors, std::vector<std::string> local,
              std::optional<std::uint32_t> rank, std::optional<std::uint32_t> ranks, std::string meet, std::string host,
-             std::string external, std::string when_behind, std::vector<std::pair<std::string, std::uint32_t>> keep,
-             double limit_mib_s, double patience, std::string keys, std::string allow, std::string server_key) {
+             std::string external, std::string group, std::string when_behind,
+             std::vector<std::pair<std::string, std::uint32_t>> keep, double limit_mib_s, double patience,
+             std::string keys, std::string allow, std::string server_key) {
             return open_checkpointer({.model = std::move(model),
                                       .tensors = std::move(tensors),
                                       .local = std::move(local),
@@ -246,6 +252,7 @@ void bind_checkpointer(nb::module_& module) {
                                       .meet = std::move(meet),
                                       .host = std::move(host),
                                       .external = std::move(external),
+                                      .group = std::move(group),
                                       .when_behind = std::move(when_behind),
                                       .keep = std::move(keep),
                                       .limit_mib_s = limit_mib_s,
@@ -255,9 +262,9 @@ void bind_checkpointer(nb::module_& module) {
                                       .server_key = std::move(server_key)});
           },
           nb::arg("model"), nb::arg("tensors"), nb::arg("local"), nb::arg("rank").none(), nb::arg("ranks").none(),
-          nb::arg("meet"), nb::arg("host"), nb::arg("external"), nb::arg("when_behind"), nb::arg("keep"),
-          nb::arg("limit_mib_s"), nb::arg("patience"), nb::arg("keys"), nb::arg("allow"), nb::arg("server_key"),
-          nb::rv_policy::take_ownership)
+          nb::arg("meet"), nb::arg("host"), nb::arg("external"), nb::arg("group"), nb::arg("when_behind"),
+          nb::arg("keep"), nb::arg("limit_mib_s"), nb::arg("patience"), nb::arg("keys"), nb::arg("allow"),
+          nb::arg("server_key"), nb::rv_policy::take_ownership)
       .def("restore", &restore, nb::arg("held"), nb::arg("version").none(), nb::arg("anew"))
       .def("begin",
            [](const CheckpointerHandle& handle, std::uint64_t step) {

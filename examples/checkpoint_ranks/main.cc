@@ -158,6 +158,7 @@ Status Rank::start() {
       .meet = options_.meet,
       .host = options_.host,
       .local = options_.local,
+      .partners = options_.partners,
       .when_behind = options_.when_behind,
       .keep = options_.keep,
       .limit_bytes_per_second = options_.limit_bytes_per_second,

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <deque>
 #include <thread>
+#include <tuple>
 
 #include "core/format.h"
 #include "repo/levels/question.h"
@@ -90,7 +91,7 @@ Result<ShardedVersion> ShardedVersion::open(ShardSource& source, const RestartPl
     // Memory first, then this process's own folder; the rest so that not all ask the same one.
     std::ranges::sort(holders, {}, [&](const Holder& holder) {
       const std::size_t turn = (holder.holder + plan.ranks * 4096 - self) % (plan.ranks * 4096 + 1);
-      return std::pair(!holder.in_memory, holder.holder == self ? 0 : 1 + turn);
+      return std::tuple(!holder.in_memory, holder.holder != self, holder.copy, turn);
     });
   }
   bool whole = true;
@@ -264,7 +265,8 @@ Result<ShardedVersion::Fetched> ShardedVersion::fetch(ShardSource& source, std::
     const ShardSource::Bytes bytes = first.read->wait();
     if (bytes && take(first.batch, bytes->bytes(), wanted)) {
       fetched.bytes += first.batch.bytes;
-      fetched.from.insert(holder.in_memory ? Level::memory : Level::local);
+      fetched.from.insert(holder.in_memory ? Level::memory : holder.copy ? Level::group : Level::local);
+      if (holder.copy) fetched.copied_bytes += first.batch.bytes;
       return {};
     }
     if (!bytes && bytes.error().code() == Code::cancelled) return fail(bytes.error());

@@ -87,6 +87,7 @@ class ShardedVersion {
   /// `stop` says so.
   struct Fetched {
     std::uint64_t bytes = 0;
+    std::uint64_t copied_bytes = 0;  ///< Of them, what came from other ranks' copies.
     std::set<Level> from;
   };
   Result<Fetched> fetch(ShardSource& source, std::span<const WantedPiece> wanted, std::vector<BadShard>& bad,

@@ -102,6 +102,7 @@ Status Checkpointer::Impl::check_options() const {
 Status Checkpointer::Impl::open() {
   FRESHET_TRY(check_options());
   levels_ = {Level::memory, Level::local};
+  if (options_.partners) levels_.push_back(Level::group);
   if (options_.external) levels_.push_back(Level::external);
   auto table = levels::TensorTable::of(whole_tensors(tensors_, options_.ranks));
   cut_ = std::make_unique<levels::ShareCut>(table, options_.ranks, options_.rank);
@@ -161,6 +162,13 @@ Status Checkpointer::Impl::open_group() {
                               .security = options_.security};
   options.times.patience = options_.patience;
   FRESHET_ASSIGN(group_, group::Group::open(options, handlers));
+  if (options_.partners) {
+    std::vector<std::string> hosts;
+    for (const group::Peer& peer : group_->peers()) hosts.push_back(peer.host);
+    FRESHET_ASSIGN(groups_, levels::make_groups(hosts));
+    ring_ = levels::place_in_ring(groups_, options_.rank);
+    threads_.emplace_back([this] { run_copier(); });
+  }
   threads_.emplace_back([this] { run_writer(); });
   threads_.emplace_back([this] { run_teller(); });
   if (external_ != nullptr) threads_.emplace_back([this] { run_sender(); });
@@ -190,14 +198,11 @@ void Checkpointer::Impl::on_note(group::Rank from, Bytes bytes) {
     const auto at = versions_.find(note->version);
     if (at == versions_.end()) return;
     if (note->level == Level::local) to_write_.push_back(note->version);
+    if (note->level == Level::group) to_copy_.push_back(version_of(note->version));
     if (note->level == Level::external) {
       sending_ = note->version;
       sending_step_ = note->step;
-      if (external_ != nullptr) {
-        Version version = named_;
-        version.number = note->version;
-        to_send_.push_back(version);
-      }
+      if (external_ != nullptr) to_send_.push_back(version_of(note->version));
     }
   } else {
     to_tell_.push_back({.note = *note, .at = system_clock().now()});

@@ -21,6 +21,7 @@
 ///
 ///     memory    captured by all ranks         survives: nothing that ends a process
 ///     local     synced in each rank's folder  survives: every process, and hosts that come back with their disks
+///     group     each shard copied to a rank of another host: one host of each group of up to 8 ranks may be lost
 ///     external  in the repository             survives: what the repository does
 ///
 /// What does not change between two versions is stored once, at each level.
@@ -71,10 +72,11 @@ class Checkpointer {
     std::string meet;                ///< "tcp://HOST:PORT": rank 0 listens there. Not needed for one rank.
     std::string host;                ///< The failure domain; empty: this machine's name.
     std::vector<std::string> local;  ///< The first is written, all are read. Ranks may share one.
+    bool partners = false;           ///< There is a level `group`: ranks of other hosts keep copies.
     /// Opens the repository at rank 0; none: there is no level `external`. Given at all ranks, or at none.
     std::function<Result<std::shared_ptr<Repository>>()> external;
     levels::WhenBehind when_behind = levels::WhenBehind::skip;
-    std::map<CheckpointLevel, std::uint32_t> keep;  ///< Versions; else 1 in memory, 2 local, all external.
+    std::map<CheckpointLevel, std::uint32_t> keep;  ///< Versions; else 1 in memory, 2 local and group, all external.
     std::uint64_t limit_bytes_per_second = 0;       ///< Of what a rank sends to group and external; 0: no limit.
     Duration patience = std::chrono::seconds(30);   ///< For peers to come, and for collective calls.
     SecurityOptions security;
@@ -94,10 +96,10 @@ class Checkpointer {
   struct Restored {
     VersionName version;
     std::uint64_t step = 0;
-    std::set<CheckpointLevel> from;  ///< Where this rank's bytes came from.
-    std::uint64_t rebuilt_bytes = 0;
-    std::vector<std::string> fresh;  ///< Tensors that the version does not have for this rank; they are as they were.
-    std::vector<std::string> notes;  ///< What was passed over, and why.
+    std::set<CheckpointLevel> from;   ///< Where this rank's bytes came from.
+    std::uint64_t rebuilt_bytes = 0;  ///< From copies of ranks whose own shards were not there.
+    std::vector<std::string> fresh;   ///< Tensors that the version does not have for this rank; they are as they were.
+    std::vector<std::string> notes;   ///< What was passed over, and why.
   };
   /// Collective, once, before the first begin(). Fills `held`: for each tensor, in the order of open(), what this rank
   /// holds of it (held_piece(); empty where that is nothing). Nothing: there is no version, the job begins anew.

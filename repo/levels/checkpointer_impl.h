@@ -2,9 +2,10 @@
 #pragma once
 
 /// The parts of a Checkpointer. The caller's thread captures; the group's loop keeps rank 0's board and hands on what
-/// is said; three threads of its own carry it out:
+/// is said; up to four threads of its own carry it out:
 ///
 ///   writer    writes shards to this rank's folder
+///   copier    with partners: copies another rank's shards to this rank's folder
 ///   sender    at rank 0: brings versions to the repository
 ///   teller    records promises, calls on_event, removes what is not kept
 
@@ -21,6 +22,7 @@
 #include "repo/levels/checkpointer.h"
 #include "repo/levels/external_level.h"
 #include "repo/levels/question.h"
+#include "repo/levels/ring.h"
 #include "repo/levels/shard_folders.h"
 #include "repo/levels/share.h"
 #include "transport/group/group.h"
@@ -124,10 +126,16 @@ class Checkpointer::Impl {
   // The threads (checkpointer_work.cc).
   void run_writer() FRESHET_EXCLUDES(mutex_);
   Status write_local(const Share& share);
+  void run_copier() FRESHET_EXCLUDES(mutex_);
+  Status copy_shard(const Version& version, std::uint64_t step, levels::Pace& pace);
+  Status copy_payload(levels::ShardSource& source, const levels::ShardHeader& newest, const Version& store,
+                      std::span<const StoredPiece> pieces, std::uint64_t step, levels::Pace& pace);
+  Version version_of(VersionNumber number) const;
   void run_sender() FRESHET_EXCLUDES(mutex_);
   void run_teller() FRESHET_EXCLUDES(mutex_);
   void tell(const Told& told) FRESHET_EXCLUDES(mutex_);
   void settle(const LevelNote& note, const std::optional<Error>& error) FRESHET_EXCLUDES(mutex_);
+  void keep_newest(std::set<Version>& kept, VersionNumber number, Level level) const;
   void promise_more() FRESHET_EXCLUDES(mutex_);
   void clean_folder() FRESHET_EXCLUDES(mutex_);
 
@@ -141,7 +149,9 @@ class Checkpointer::Impl {
   std::unique_ptr<levels::ShareCut> cut_;
   std::unique_ptr<levels::ShardFolders> folders_;
   std::unique_ptr<levels::ExternalLevel> external_;  ///< Rank 0's.
-  Version named_;                                    ///< Run and incarnation of this life's versions.
+  std::vector<std::vector<std::uint32_t>> groups_;   ///< With partners.
+  levels::RingPlace ring_;
+  Version named_;  ///< Run and incarnation of this life's versions.
 
   // The caller's.
   bool restored_ = false;
@@ -166,9 +176,11 @@ class Checkpointer::Impl {
   std::map<VersionNumber, VersionState> versions_ FRESHET_GUARDED_BY(mutex_);
   std::deque<VersionNumber> to_write_ FRESHET_GUARDED_BY(mutex_);
   std::deque<Version> to_send_ FRESHET_GUARDED_BY(mutex_);
+  std::deque<Version> to_copy_ FRESHET_GUARDED_BY(mutex_);
   std::deque<Told> to_tell_ FRESHET_GUARDED_BY(mutex_);
   levels::Promises promises_ FRESHET_GUARDED_BY(mutex_);
-  std::set<Version> kept_ FRESHET_GUARDED_BY(mutex_);  ///< Versions that are whole at `local`, and stay there.
+  std::set<Version> kept_ FRESHET_GUARDED_BY(mutex_);         ///< Versions that are whole at `local`, and stay there.
+  std::set<Version> kept_copies_ FRESHET_GUARDED_BY(mutex_);  ///< Likewise at `group`.
   std::optional<Version> newest_stored_ FRESHET_GUARDED_BY(mutex_);  ///< stored_'s, for the teller.
   std::optional<Error> over_ FRESHET_GUARDED_BY(mutex_);
   bool stopping_ FRESHET_GUARDED_BY(mutex_) = false;

@@ -129,8 +129,11 @@ Result<std::vector<std::byte>> Checkpointer::Impl::answer_from_memory(const leve
 levels::Inventory Checkpointer::Impl::inventory() const {
   levels::Inventory inventory;
   for (const levels::HeldShard& shard : folders_->scan()) {
-    inventory.held.push_back(
-        {.key = shard.key, .step = shard.step, .bytes_only = shard.bytes_only, .needs = shard.needs});
+    inventory.held.push_back({.key = shard.key,
+                              .step = shard.step,
+                              .bytes_only = shard.bytes_only,
+                              .copy = shard.copy,
+                              .needs = shard.needs});
   }
   const levels::Promises promises = folders_->promises();
   inventory.number_max = promises.number_max;
@@ -231,7 +234,10 @@ Result<std::optional<Checkpointer::Restored>> Checkpointer::Impl::restore(std::s
       FRESHET_TRY(folders_->write_promises(promises));
       const MutexLock lock(mutex_);
       promises_ = promises;
-      if (decided.source == levels::RestartPlan::Source::shards) kept_.insert(decided.version);
+      if (decided.source == levels::RestartPlan::Source::shards) {
+        kept_.insert(decided.version);
+        kept_copies_.insert(decided.version);
+      }
     }
     restored_ = true;
     if (anew) return std::optional<Restored>();
@@ -289,6 +295,7 @@ Status Checkpointer::Impl::restore_from_shards(const levels::RestartPlan& plan, 
   Result<levels::ShardedVersion::Fetched> fetched = version.fetch(source, wanted, bad);
   if (!fetched) return fail(std::move(fetched).error());
   restored.from = std::move(fetched->from);
+  restored.rebuilt_bytes = fetched->copied_bytes;
   set_baseline(held, found, version.writers());
   return {};
 }

@@ -101,8 +101,6 @@ void Checkpointer::Impl::run_sender() {
       if (is_over()) return;
       version = to_send_.front();
       to_send_.pop_front();
-      // Its name: versions are numbered in step with their sequence.
-      version.id.sequence = version.number - named_.number;
       step = versions_.at(version.number).step;
     }
     levels::RestartPlan plan{.source = levels::RestartPlan::Source::shards,
@@ -212,7 +210,22 @@ void Checkpointer::Impl::tell(const Told& told) {
   event.error = error;
   if (options_.on_event) options_.on_event(event);
   settle(note, error);
-  if (reached && note.level == Level::local) clean_folder();
+  if (reached && (note.level == Level::local || note.level == Level::group)) clean_folder();
+}
+
+/// Versions are numbered in step with their sequence.
+Checkpointer::Impl::Version Checkpointer::Impl::version_of(VersionNumber number) const {
+  Version version = named_;
+  version.number = number;
+  version.id.sequence = number - named_.number;
+  return version;
+}
+
+void Checkpointer::Impl::keep_newest(std::set<Version>& kept, VersionNumber number, Level level) const {
+  kept.insert(version_of(number));
+  const auto wanted = options_.keep.find(level);
+  const std::size_t keep = wanted == options_.keep.end() ? 2 : std::max(wanted->second, 1U);
+  while (kept.size() > keep) kept.erase(std::ranges::min_element(kept, {}, &Version::number));
 }
 
 void Checkpointer::Impl::settle(const LevelNote& note, const std::optional<Error>& error) {
@@ -221,13 +234,10 @@ void Checkpointer::Impl::settle(const LevelNote& note, const std::optional<Error
   state.levels[note.level] = note.kind == LevelNote::Kind::reached ? LevelState::reached : LevelState::failed;
   if (error && !state.error) state.error = error;
   if (note.kind == LevelNote::Kind::reached && note.level == Level::local) {
-    Version version = named_;
-    version.number = note.version;
-    version.id.sequence = note.version - named_.number;
-    kept_.insert(version);
-    const auto wanted = options_.keep.find(Level::local);
-    const std::size_t keep = wanted == options_.keep.end() ? 2 : std::max(wanted->second, 1U);
-    while (kept_.size() > keep) kept_.erase(std::ranges::min_element(kept_, {}, &Version::number));
+    keep_newest(kept_, note.version, Level::local);
+  }
+  if (note.kind == LevelNote::Kind::reached && note.level == Level::group) {
+    keep_newest(kept_copies_, note.version, Level::group);
   }
   let_go_of_shares();
   changed_.notify_all();
@@ -235,29 +245,36 @@ void Checkpointer::Impl::settle(const LevelNote& note, const std::optional<Error
 
 void Checkpointer::Impl::clean_folder() {
   std::set<Version> kept;
+  std::set<Version> kept_copies;
   {
     const MutexLock lock(mutex_);
     kept = kept_;
+    kept_copies = kept_copies_;
     if (newest_stored_) kept.insert(*newest_stored_);
     for (const auto& [number, state] : versions_) {
       if (!is_open(state)) continue;
-      Version version = named_;
-      version.number = number;
-      version.id.sequence = number - named_.number;
-      kept.insert(version);
+      kept.insert(version_of(number));
+      kept_copies.insert(version_of(number));
     }
   }
+  // What partners copy next is compared with what they have: the shards stay as long as a copy of them is kept.
+  kept.insert(kept_copies.begin(), kept_copies.end());
   using levels::HeldShard;
+  const auto is_kept = [&](const HeldShard& shard) {
+    return !shard.bytes_only && (shard.copy ? kept_copies : kept).contains(shard.key.version);
+  };
   std::vector<HeldShard> here;
   for (HeldShard& shard : folders_->scan()) {
     // Each rank cleans up after itself, and after ranks that are no more.
-    const bool is_mine = shard.key.ranks == options_.ranks ? shard.key.rank == options_.rank
-                                                           : shard.key.rank % options_.ranks == options_.rank;
-    if (is_mine && shard.folder == folders_->first()) here.push_back(std::move(shard));
+    std::uint32_t whose = shard.key.rank % options_.ranks;
+    if (shard.copy && options_.partners && shard.key.ranks == options_.ranks) {
+      whose = levels::place_in_ring(groups_, shard.key.rank).copy_is_at;
+    }
+    if (whose == options_.rank && shard.folder == folders_->first()) here.push_back(std::move(shard));
   }
-  std::map<levels::ShardKey, std::vector<levels::ByteRange>> needed;
+  std::map<std::pair<levels::ShardKey, bool>, std::vector<levels::ByteRange>> needed;
   for (const HeldShard& shard : here) {
-    if (shard.bytes_only || !kept.contains(shard.key.version) || shard.needs.empty()) continue;
+    if (!is_kept(shard) || shard.needs.empty()) continue;
     const auto bytes = folders_->read_head(shard.key);
     const auto head = bytes ? levels::decode_shard_head(*bytes) : fail(bytes.error());
     const auto table = head ? folders_->read_table(head->tensors) : fail(head.error());
@@ -267,18 +284,19 @@ void Checkpointer::Impl::clean_folder() {
     if (!check_records(*head, pieces)) return;
     for (std::size_t i = 0; i < pieces.size(); ++i) {
       const Version& store = head->versions[head->records[i].store];
-      needed[{store, shard.key.rank, shard.key.ranks}].push_back({head->records[i].offset, pieces[i].piece.bytes()});
+      needed[{{store, shard.key.rank, shard.key.ranks}, shard.copy}].push_back(
+          {head->records[i].offset, pieces[i].piece.bytes()});
     }
   }
   for (const HeldShard& shard : here) {
-    if (!shard.bytes_only && kept.contains(shard.key.version)) continue;
-    const auto at = needed.find(shard.key);
+    if (is_kept(shard)) continue;
+    const auto at = needed.find({shard.key, shard.copy});
     Status done;
     if (at == needed.end()) {
-      done = folders_->remove(shard.key);
+      done = folders_->remove(shard.key, shard.copy);
     } else {
       std::ranges::sort(at->second, {}, &levels::ByteRange::offset);
-      done = folders_->demote(shard.key, at->second);
+      done = folders_->demote(shard.key, at->second, shard.copy);
     }
     if (!done) log_line(LogLevel::warning, format("checkpoints of {}: {}", options_.model, done.error().message()));
   }

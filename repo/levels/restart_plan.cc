@@ -30,7 +30,7 @@ std::vector<std::byte> encode(const Inventory& inventory) {
     const auto need_list = builder.CreateVectorOfStructs(needs);
     const wire::Version version = wire_of(shard.key.version);
     held.push_back(wire::CreateHeld(builder, &version, shard.step, shard.key.rank, shard.key.ranks, shard.in_memory,
-                                    need_list, shard.bytes_only));
+                                    need_list, shard.bytes_only, shard.copy));
   }
   const auto list = builder.CreateVector(held);
   const auto acknowledged = builder.CreateVector(inventory.acknowledged);
@@ -55,6 +55,7 @@ Result<Inventory> decode_inventory(Bytes bytes) {
       shard.step = held->step();
       shard.in_memory = held->in_memory();
       shard.bytes_only = held->bytes_only();
+      shard.copy = held->copy();
       if (held->needs() == nullptr) continue;
       for (const wire::Version* needed : *held->needs()) shard.needs.push_back(version_from(*needed));
     }
@@ -70,7 +71,7 @@ std::vector<std::byte> encode(const RestartPlan& plan) {
   flatbuffers::FlatBufferBuilder builder;
   std::vector<wire::Holder> holders;
   for (const Holder& holder : plan.holders) {
-    holders.emplace_back(wire_of(holder.version), holder.shard_rank, holder.holder, holder.in_memory);
+    holders.emplace_back(wire_of(holder.version), holder.shard_rank, holder.holder, holder.in_memory, holder.copy);
   }
   const auto list = builder.CreateVectorOfStructs(holders);
   const auto notes = builder.CreateVectorOfStrings(plan.notes);
@@ -97,7 +98,8 @@ Result<RestartPlan> decode_plan(Bytes bytes) {
                    .next_number = from->next_number()};
   if (from->holders() != nullptr) {
     for (const wire::Holder* holder : *from->holders()) {
-      plan.holders.push_back({version_from(holder->version()), holder->rank(), holder->holder(), holder->in_memory()});
+      plan.holders.push_back(
+          {version_from(holder->version()), holder->rank(), holder->holder(), holder->in_memory(), holder->copy()});
     }
   }
   if (from->notes() != nullptr) {
@@ -112,8 +114,8 @@ std::vector<std::byte> encode(const RestartOutcome& outcome) {
   for (const BadShard& shard : outcome.bad) {
     const auto text = builder.CreateString(shard.why);
     const wire::Version version = wire_of(shard.where.version);
-    bad.push_back(
-        wire::CreateBad(builder, &version, shard.where.shard_rank, shard.where.holder, shard.where.in_memory, text));
+    bad.push_back(wire::CreateBad(builder, &version, shard.where.shard_rank, shard.where.holder, shard.where.in_memory,
+                                  text, shard.where.copy));
   }
   const auto list = builder.CreateVector(bad);
   const auto text = outcome.error ? builder.CreateString(outcome.error->message()) : 0;
@@ -127,7 +129,7 @@ Result<RestartOutcome> decode_outcome(Bytes bytes) {
   if (from->bad() != nullptr) {
     for (const wire::Bad* bad : *from->bad()) {
       if (bad->version() == nullptr) return fail(Code::corrupt, "a shard of no version");
-      outcome.bad.push_back({{version_from(*bad->version()), bad->rank(), bad->holder(), bad->in_memory()},
+      outcome.bad.push_back({{version_from(*bad->version()), bad->rank(), bad->holder(), bad->in_memory(), bad->copy()},
                              bad->text() == nullptr ? "" : bad->text()->str()});
     }
   }
@@ -141,7 +143,7 @@ RestartPlanner::RestartPlanner(std::vector<Inventory> inventories, std::vector<S
   for (std::uint32_t rank = 0; rank < inventories_.size(); ++rank) {
     for (const OfferedShard& shard : inventories_[rank].held) {
       const Version& version = shard.key.version;
-      holders_[{version, shard.key.rank}].insert({version, shard.key.rank, rank, shard.in_memory});
+      holders_[{version, shard.key.rank}].insert({version, shard.key.rank, rank, shard.in_memory, shard.copy});
       if (shard.bytes_only) continue;
       Candidate& candidate = candidates_[version];
       candidate.step = shard.step;

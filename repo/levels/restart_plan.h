@@ -24,6 +24,7 @@ struct OfferedShard {
   std::uint64_t step = 0;
   bool in_memory = false;
   bool bytes_only = false;     ///< For others that need them; as a version it was let go.
+  bool copy = false;           ///< Another rank's, kept for its host's end (level `group`).
   std::vector<Version> needs;  ///< Shards of the same rank that have some of its bytes.
 };
 
@@ -44,6 +45,7 @@ struct Holder {
   std::uint32_t shard_rank = 0;
   std::uint32_t holder = 0;
   bool in_memory = false;
+  bool copy = false;
   auto operator<=>(const Holder&) const = default;
 };
 

@@ -32,11 +32,16 @@ Result<RestingCheckpoints> RestingCheckpoints::open(std::vector<std::string> fol
   return opened;
 }
 
-RestartPlanner RestingCheckpoints::planner(std::optional<VersionNumber> number, bool with_repository) const {
+RestartPlanner RestingCheckpoints::planner(std::optional<VersionNumber> number, bool with_repository,
+                                           std::optional<bool> copies) const {
   Inventory inventory;
   for (const HeldShard& shard : held_) {
-    inventory.held.push_back(
-        {.key = shard.key, .step = shard.step, .bytes_only = shard.bytes_only, .needs = shard.needs});
+    if (copies && shard.copy != *copies) continue;
+    inventory.held.push_back({.key = shard.key,
+                              .step = shard.step,
+                              .bytes_only = shard.bytes_only,
+                              .copy = shard.copy,
+                              .needs = shard.needs});
   }
   RestartChoice choice;
   choice.version = number;
@@ -57,8 +62,16 @@ Result<std::vector<RestingVersion>> RestingCheckpoints::list() const {
     row.ranks = shard.key.ranks;
   }
   for (auto& [key, row] : all) {
-    const auto plan = planner(row.version.number, false).next();
-    if (plan && plan->version == row.version) row.local = Completeness::complete;
+    const auto is_whole = [&](std::optional<bool> copies) {
+      const auto plan = planner(row.version.number, false, copies).next();
+      return plan && plan->source == RestartPlan::Source::shards && plan->version == row.version;
+    };
+    if (is_whole(false)) row.local = Completeness::complete;
+    if (is_whole(true)) {
+      row.group = Completeness::complete;
+    } else if (row.local != Completeness::complete && is_whole({})) {
+      row.group = Completeness::rebuildable;
+    }
   }
   for (const StoredVersion& stored : stored_) {
     RestingVersion& row = entry(stored.version);
@@ -190,7 +203,8 @@ Result<std::vector<RestingVersion>> RestingCheckpoints::drain() {
   FolderSource source(*folders_);
   Pace pace(0);
   for (RestingVersion row : rows) {
-    if (row.local != Completeness::complete || row.version.number <= newest) continue;
+    const bool is_there = row.local != Completeness::incomplete || row.group != Completeness::incomplete;
+    if (!is_there || row.version.number <= newest) continue;
     RestartPlanner plans = planner(row.version.number, false);
     for (;;) {
       const Result<RestartPlan> plan = plans.next();

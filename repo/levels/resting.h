@@ -72,7 +72,9 @@ class RestingCheckpoints {
 
  private:
   RestingCheckpoints() = default;
-  RestartPlanner planner(std::optional<VersionNumber> number, bool with_repository) const;
+  /// `copies`: only other ranks' copies, or only what is none.
+  RestartPlanner planner(std::optional<VersionNumber> number, bool with_repository,
+                         std::optional<bool> copies = {}) const;
   Result<WholeVersion> whole_from_shards(const RestartPlan& plan, std::vector<BadShard>& bad) const;
   Result<WholeVersion> whole_from_repository(const RestartPlan& plan) const;
 

@@ -21,6 +21,8 @@ namespace {
 
 constexpr std::string_view kShardSuffix = ".shard";
 constexpr std::string_view kBytesSuffix = ".bytes";
+constexpr std::string_view kCopySuffix = ".copy";
+constexpr std::string_view kCopyBytesSuffix = ".copybytes";
 constexpr std::string_view kHalfSuffix = ".tmp";
 constexpr std::size_t kPromisesBytesMax = 4096;
 constexpr std::size_t kTableBytesMax = std::size_t{256} << 20;
@@ -31,8 +33,12 @@ std::string shard_file(const ShardKey& key) {
                 id.sequence, key.rank, key.ranks);
 }
 
-std::string whole_file(const ShardKey& key) { return shard_file(key) + std::string(kShardSuffix); }
-std::string bytes_file(const ShardKey& key) { return shard_file(key) + std::string(kBytesSuffix); }
+std::string whole_file(const ShardKey& key, bool copy = false) {
+  return shard_file(key) + std::string(copy ? kCopySuffix : kShardSuffix);
+}
+std::string bytes_file(const ShardKey& key, bool copy = false) {
+  return shard_file(key) + std::string(copy ? kCopyBytesSuffix : kBytesSuffix);
+}
 
 std::string promises_file(std::uint32_t rank) { return format("rank{}.json", rank); }
 std::string table_file(const Digest& digest) { return format("{}.tensors", to_hex(digest)); }
@@ -198,23 +204,27 @@ Result<std::vector<std::string>> ShardFolders::models(const std::vector<std::str
 
 std::vector<HeldShard> ShardFolders::scan(std::vector<std::string>* damaged) const {
   std::vector<HeldShard> held;
-  std::set<ShardKey> known;
+  std::set<std::pair<ShardKey, bool>> known;
   for (const std::string& folder : folders_) {
     for (const std::string& name : files_in(format("{}/{}", folder, model_))) {
-      const bool bytes_only = name.ends_with(kBytesSuffix);
-      if (!bytes_only && !name.ends_with(kShardSuffix)) continue;
+      const bool copy = name.ends_with(kCopySuffix) || name.ends_with(kCopyBytesSuffix);
+      const bool bytes_only = name.ends_with(kBytesSuffix) || name.ends_with(kCopyBytesSuffix);
+      if (!copy && !bytes_only && !name.ends_with(kShardSuffix)) continue;
       Result<HeldShard> shard = look_at(path_in(folder, name));
-      if (shard && (bytes_only ? bytes_file(shard->key) : whole_file(shard->key)) != name) {
+      if (shard && (bytes_only ? bytes_file(shard->key, copy) : whole_file(shard->key, copy)) != name) {
         shard = fail(Code::corrupt,
                      format("{} is another shard's file: {}", path_in(folder, name), shard_file(shard->key)));
       }
-      if (shard) shard->bytes_only = bytes_only;
+      if (shard) {
+        shard->bytes_only = bytes_only;
+        shard->copy = copy;
+      }
       if (!shard) {
         if (damaged != nullptr) damaged->push_back(shard.error().message());
         continue;
       }
       shard->folder = folder;
-      if (known.insert(shard->key).second) held.push_back(*std::move(shard));
+      if (known.emplace(shard->key, copy).second) held.push_back(*std::move(shard));
     }
   }
   return held;
@@ -234,7 +244,7 @@ Promises ShardFolders::promises() const {
 Result<FileDescriptor> ShardFolders::open_shard(const ShardKey& key) const {
   std::optional<Error> why;
   for (const std::string& folder : folders_) {
-    for (const std::string& name : {whole_file(key), bytes_file(key)}) {
+    for (const std::string& name : {whole_file(key), bytes_file(key), whole_file(key, true), bytes_file(key, true)}) {
       Result<FileDescriptor> file = open_file(path_in(folder, name));
       if (file) return file;
       if (!why || why->code() == Code::not_found) why = file.error();
@@ -327,6 +337,37 @@ Status ShardFolders::write(const std::vector<std::byte>& head, const ShardKey& k
   return written;
 }
 
+bool ShardFolders::has_copy(const ShardKey& key) const {
+  std::error_code failure;
+  return std::filesystem::exists(path_in(first(), whole_file(key, true)), failure) ||
+         std::filesystem::exists(path_in(first(), bytes_file(key, true)), failure);
+}
+
+Status ShardFolders::write_copy(const std::vector<std::byte>& head, const ShardKey& key, bool bytes_only,
+                                const std::function<Result<std::optional<Bytes>>()>& next) {
+  const std::string path = path_in(first(), bytes_only ? bytes_file(key, true) : whole_file(key, true));
+  const std::string temporary = path + std::string(kHalfSuffix);
+  [[maybe_unused]] const Status old = env_->remove_file(temporary);
+  const auto write_all = [&]() -> Status {
+    FRESHET_ASSIGN(std::unique_ptr<WritableFile> file, env_->create_file(temporary));
+    FRESHET_TRY(file->append(head));
+    for (;;) {
+      FRESHET_ASSIGN(const std::optional<Bytes> bytes, next());
+      if (!bytes) break;
+      FRESHET_TRY(file->append(*bytes));
+    }
+    FRESHET_TRY(file->sync());
+    FRESHET_TRY(file->close());
+    FRESHET_TRY(env_->rename_file(temporary, path));
+    return env_->sync_folder(format("{}/{}", first(), model_));
+  };
+  Status written = write_all();
+  if (!written) {
+    [[maybe_unused]] const Status gone = env_->remove_file(temporary);
+  }
+  return written;
+}
+
 Status ShardFolders::write_promises(const Promises& promises) {
   JsonDocument levels = JsonDocument::object();
   for (std::size_t level = 0; level < kLevels; ++level) {
@@ -340,17 +381,17 @@ Status ShardFolders::write_promises(const Promises& promises) {
   return write_file_atomically(*env_, path_in(first(), promises_file(rank_)), std::span(&bytes, 1), true);
 }
 
-Status ShardFolders::remove(const ShardKey& key) {
-  const Status bytes = env_->remove_file(path_in(first(), bytes_file(key)));
-  const Status whole = env_->remove_file(path_in(first(), whole_file(key)));
+Status ShardFolders::remove(const ShardKey& key, bool copy) {
+  const Status bytes = env_->remove_file(path_in(first(), bytes_file(key, copy)));
+  const Status whole = env_->remove_file(path_in(first(), whole_file(key, copy)));
   return whole ? bytes || bytes.error().code() == Code::not_found ? Status() : bytes
          : bytes && whole.error().code() == Code::not_found ? Status()
                                                             : whole;
 }
 
-Status ShardFolders::demote(const ShardKey& key, std::span<const ByteRange> kept) {
-  const std::string path = path_in(first(), bytes_file(key));
-  const Status renamed = env_->rename_file(path_in(first(), whole_file(key)), path);
+Status ShardFolders::demote(const ShardKey& key, std::span<const ByteRange> kept, bool copy) {
+  const std::string path = path_in(first(), bytes_file(key, copy));
+  const Status renamed = env_->rename_file(path_in(first(), whole_file(key, copy)), path);
   if (!renamed && renamed.error().code() != Code::not_found) return renamed;
   if (renamed) FRESHET_TRY(env_->sync_folder(format("{}/{}", first(), model_)));
   const FileDescriptor file(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));

@@ -25,6 +25,7 @@ struct HeldShard {
   std::vector<Version> needs;
   std::uint64_t bytes = 0;  ///< Of the file.
   bool bytes_only = false;  ///< Kept for others that need bytes of it (demote()).
+  bool copy = false;        ///< Of another rank's, for the end of that rank's host.
   std::string folder;
 };
 
@@ -67,12 +68,17 @@ class ShardFolders {
   /// The file is there, whole and durable, or not at all. `half` is called when half of the payload is written.
   Status write(const std::vector<std::byte>& head, const ShardKey& key, std::span<const Bytes> payload,
                const std::function<void()>& half);
+  /// A copy of another rank's shard, or of those bytes of it that its newer ones need. `next` gives the payload's
+  /// bytes, in order and all of them.
+  Status write_copy(const std::vector<std::byte>& head, const ShardKey& key, bool bytes_only,
+                    const std::function<Result<std::optional<Bytes>>()>& next);
+  bool has_copy(const ShardKey& key) const;
   Status write_promises(const Promises& promises);
   /// From the first folder.
-  Status remove(const ShardKey& key);
+  Status remove(const ShardKey& key, bool copy = false);
   /// It is no version any more, and only these bytes of its payload are kept (ascending); the rest is given back to the
   /// file system, where that can be.
-  Status demote(const ShardKey& key, std::span<const ByteRange> kept);
+  Status demote(const ShardKey& key, std::span<const ByteRange> kept, bool copy = false);
 
   const std::string& model() const { return model_; }
   const std::string& first() const { return folders_.front(); }

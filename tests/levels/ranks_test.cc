@@ -148,6 +148,35 @@ TEST(Ranks, AStoppedPeerIsNamedAndTheOthersEnd) {
   expect_all_hold_what_they_should(job, again);
 }
 
+TEST(Ranks, OneHostOfAGroupMayGo) {
+  Job job(mixed_state());
+  const Job::Options partners{.words = {"--group", "partner", "--host", "h{rank}", "--when-behind", "wait"}};
+  Runs runs = job.run(4, 7, partners);
+  expect_all_exit(runs, 0);
+  const std::uint64_t newest = runs[0].reached("group");
+  EXPECT_EQ(newest, 7U);
+  std::filesystem::remove_all(job.local(2));
+  runs = job.run(4, 9, partners);
+  expect_all_exit(runs, 0);
+  expect_all_hold_what_they_should(job, runs);
+  EXPECT_EQ(runs[2].started()["restored"]["version"], newest);
+  EXPECT_GT(runs[2].started()["restored"]["rebuilt_bytes"], 0);
+  // What was rebuilt is protected again: another host may go at once, and the job may shrink.
+  std::filesystem::remove_all(job.local(1));
+  runs = job.run(4, 9, partners);
+  expect_all_hold_what_they_should(job, runs);
+  EXPECT_EQ(runs[0].started()["restored"]["step"], 9);
+  // Two neighbours at once are too many: their shards and the copies of one of them are gone.
+  std::filesystem::remove_all(job.local(2));
+  std::filesystem::remove_all(job.local(3));
+  expect_all_exit(job.run(4, 12, partners), 4);
+}
+
+TEST(Ranks, AGroupNeedsSeveralHosts) {
+  Job job(mixed_state());
+  expect_all_exit(job.run(2, 3, {.words = {"--group", "partner", "--host", "one"}}), 2);
+}
+
 TEST(RanksTogether, StartedUnlikeEachOtherTheyDoNotMeet) {
   Job job(mixed_state());
   Job::Options options;
@@ -179,7 +208,8 @@ class RanksThatDie : public ::testing::TestWithParam<std::tuple<const char*, std
 TEST_P(RanksThatDie, LoseNothingThatWasAcknowledged) {
   const auto [point, victim] = GetParam();
   Job job(mixed_state());
-  const std::vector<std::string> external = {"--external", job.folder("runs"), "--when-behind", "wait"};
+  const std::vector<std::string> external = {"--external", job.folder("runs"), "--when-behind", "wait",
+                                             "--group",    "partner",          "--host",        "h{rank}"};
   expect_all_exit(job.run(3, 6, {.words = external}), 0);
   Job::Options options{.words = external};
   options.words.insert(options.words.end(), {"--step-ms", "5"});
@@ -188,7 +218,8 @@ TEST_P(RanksThatDie, LoseNothingThatWasAcknowledged) {
   std::uint64_t acknowledged = 0;
   std::set<std::uint64_t> numbers;
   for (std::uint32_t rank = 0; rank < died.size(); ++rank) {
-    acknowledged = std::max({acknowledged, died[rank].reached("local"), died[rank].reached("external")});
+    acknowledged = std::max(
+        {acknowledged, died[rank].reached("local"), died[rank].reached("group"), died[rank].reached("external")});
     for (const Json& line : died[rank].events("captured")) numbers.insert(line["version"].get<std::uint64_t>());
     if (rank == victim) {
       EXPECT_TRUE(WIFSIGNALED(died[rank].status));

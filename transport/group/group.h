@@ -101,7 +101,8 @@ class Group {
 
   /// Collective, the last call: from here on ranks may go.
   Status leave(Duration at_most);
-  /// Leaves at once: what waits, here and from now on, ends with cancelled, and notes go nowhere.
+  /// Leaves: what waits, here and from now on, ends with cancelled, notes go nowhere, and when it returns no handler is
+  /// called any more. Not from a handler.
   void stop();
   /// Why the meeting is over, if it is.
   std::optional<Error> over() const;

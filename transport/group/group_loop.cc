@@ -49,11 +49,7 @@ void Group::Loop::start() {
   answerer = std::thread([this] { answer_questions(); });
 }
 
-Group::Loop::~Loop() {
-  stop();
-  if (thread.joinable()) thread.join();
-  if (answerer.joinable()) answerer.join();
-}
+Group::Loop::~Loop() { stop(); }
 
 void Group::Loop::stop() {
   {
@@ -65,6 +61,8 @@ void Group::Loop::stop() {
   }
   wake.wake();
   fail_questions({}, Error(Code::cancelled, "the meeting was left"));
+  if (thread.joinable()) thread.join();
+  if (answerer.joinable()) answerer.join();
 }
 
 void Group::Loop::post(std::function<void()> command) {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
-from typing import Any, Iterable, Mapping, Sequence
+from typing import Any, Mapping, Sequence
 
 import numpy as np
 
@@ -61,25 +61,27 @@ class Checkpointer(Handle):
             ck.finish()                                     # collective
 
     `tensors`: by name, an array that every rank holds whole, or a CheckpointTensor. `local`: folders, the first is
-    written, all are read. `external`: a repository's folder or address. `rank`, `ranks`, `meet` ("tcp://HOST:PORT", where
-    rank 0 listens) are what mpirun, srun or torchrun put into the environment where they are not given. `keep`: versions by
-    level, as {"local": 2}. `when_behind`: "skip" passes versions over where a level is behind, "wait" lets the loop wait.
-    `patience`: seconds for peers to come. docs/checkpoints.md says what each level survives.
+    written, all are read. `external`: a repository's folder or address. `group`: with "partner" each rank keeps a copy
+    of another host's shards; `host` is what this rank's host is called (default: the machine's name). `rank`, `ranks`
+    and `meet` ("tcp://HOST:PORT", where rank 0 listens) are what mpirun, srun or torchrun put into the environment where
+    they are not given. `keep`: versions by level, as {"local": 2}. `when_behind`: "skip" passes versions over where a
+    level is behind, "wait" lets the loop wait. `patience`: seconds for peers to come. docs/checkpoints.md says what each
+    level survives.
 
     Raises InvalidArgument (a bad tensor; ranks started unlike each other), AlreadyExists (the folder is another
-    process's), Unavailable (peers that do not come, or are lost). begin(), capture(), end(), checkpoint(), restore() and
-    finish() are for one thread at a time.
+    process's), Unavailable (peers that do not come, or are lost). begin(), capture(), end(), checkpoint(), restore()
+    and finish() are for one thread at a time.
     """
 
     def __init__(self, model: str, tensors: Mapping[str, Any], *, local: str | Sequence[str], rank: int | None = None,
                  ranks: int | None = None, meet: str = "", host: str = "", external: str = "",
-                 when_behind: str = "skip", keep: Mapping[str, int] | None = None, limit_mib_s: float = 0,
-                 patience: float = 30, keys: str = "", allow: str = "", server_key: str = "") -> None:
+                 group: str = "none", when_behind: str = "skip", keep: Mapping[str, int] | None = None,
+                 limit_mib_s: float = 0, patience: float = 30, keys: str = "", allow: str = "", server_key: str = "") -> None:
         given = [_given(name, value) for name, value in tensors.items()]
         folders = [local] if isinstance(local, str) else [str(folder) for folder in local]
         kept = [(level, whole(count, f"keep[{level!r}]")) for level, count in (keep or {}).items()]
-        core = _core.Checkpointer.open(model, given, folders, rank, ranks, meet, host, str(external), when_behind, kept,
-                                       float(limit_mib_s), float(patience), keys, allow, server_key)
+        core = _core.Checkpointer.open(model, given, folders, rank, ranks, meet, host, str(external), group, when_behind,
+                                       kept, float(limit_mib_s), float(patience), keys, allow, server_key)
         self._opened(core)
         self._index = {one[0]: i for i, one in enumerate(given)}
         self._dtypes = [one[1] for one in given]
@@ -137,8 +139,8 @@ class Checkpointer(Handle):
                         tuple(found["fresh"]), tuple(found["notes"]))
 
     def begin(self, step: int) -> int:
-        """Begins the version of a step, and returns its number. All ranks checkpoint the same steps. OutOfSpace: the levels
-        are so far behind that no memory is free; the step has no checkpoint."""
+        """Begins the version of a step, and returns its number. All ranks checkpoint the same steps. OutOfSpace: the
+        levels are so far behind that no memory is free; the step has no checkpoint."""
         return self._core.begin(whole(step, "step"))
 
     def capture(self, tensors: Mapping[str, Any]) -> None:
@@ -206,7 +208,7 @@ class Checkpointer(Handle):
         return array
 
 
-def _given(name: Any, value: Any) -> tuple[str, str, Iterable[int], str, str]:
+def _given(name: Any, value: Any) -> tuple[str, str, list[int], str, str]:
     check_name(name)
     if isinstance(value, CheckpointTensor):
         return name, value.dtype, [whole(extent, f"an extent of {name}") for extent in value.shape], value.role, \

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+/// The level `group` with partners: each rank keeps a copy of what the rank before it in the ring has in its folder.
+
+#include <algorithm>
+#include <deque>
+#include <thread>
+
+#include "core/format.h"
+#include "repo/levels/checkpointer_impl.h"
+
+namespace freshet {
+namespace {
+
+/// A part of a payload: so many bytes from there on, proved by a digest or padding that says nothing.
+struct PayloadPart {
+  std::uint64_t offset = 0;
+  std::uint64_t bytes = 0;
+  std::optional<Digest> digest;  ///< None: zeros, which nobody needs.
+};
+
+/// The payload of `store` as far as `newest` tells it, without gaps up to `payload_bytes`.
+std::vector<PayloadPart> parts_of(const levels::ShardHeader& newest, const levels::Version& store,
+                                  std::span<const StoredPiece> pieces, std::uint64_t payload_bytes) {
+  std::vector<std::size_t> stored;
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    if (newest.versions[newest.records[i].store] == store) stored.push_back(i);
+  }
+  std::ranges::sort(stored, {}, [&](std::size_t i) { return newest.records[i].offset; });
+  const std::vector<std::uint64_t> chunks = levels::first_chunks(pieces);
+  std::vector<PayloadPart> parts;
+  std::uint64_t at = 0;
+  const auto fill_to = [&](std::uint64_t offset) {
+    while (at < offset) {
+      const std::uint64_t bytes = std::min(levels::kChunkBytes, offset - at);
+      parts.push_back({.offset = at, .bytes = bytes, .digest = {}});
+      at += bytes;
+    }
+  };
+  for (const std::size_t i : stored) {
+    fill_to(newest.records[i].offset);
+    std::uint64_t chunk = chunks[i];
+    for (std::uint64_t left = pieces[i].piece.bytes(); left > 0;) {
+      const std::uint64_t bytes = std::min(levels::kChunkBytes, left);
+      parts.push_back({.offset = at, .bytes = bytes, .digest = newest.digests[chunk++]});
+      at += bytes;
+      left -= bytes;
+    }
+  }
+  fill_to(payload_bytes);
+  return parts;
+}
+
+}  // namespace
+
+void Checkpointer::Impl::run_copier() {
+  levels::Pace pace(options_.limit_bytes_per_second);
+  for (;;) {
+    Version version;
+    std::uint64_t step = 0;
+    {
+      const MutexLock lock(mutex_);
+      while (!is_over() && to_copy_.empty()) changed_.wait(mutex_);
+      if (is_over()) return;
+      version = to_copy_.front();
+      to_copy_.pop_front();
+      step = versions_.at(version.number).step;
+    }
+    const Status copied = copy_shard(version, step, pace);
+    if (copied) point("group_synced", step);
+    say(LevelNote::Kind::done, version, step, Level::group,
+        copied ? std::nullopt : std::optional<Error>(copied.error()));
+  }
+}
+
+Status Checkpointer::Impl::copy_shard(const Version& version, std::uint64_t step, levels::Pace& pace) {
+  GroupSource source(*group_, options_.patience);
+  const std::uint32_t from = ring_.keeps_copy_of;
+  const levels::ShardKey key{version, from, options_.ranks};
+  FRESHET_ASSIGN(const group::Answer bytes, source.head({version, from, from}, options_.ranks));
+  FRESHET_ASSIGN(const levels::ShardHeader newest, levels::decode_shard_head(bytes.bytes()));
+  if (newest.key != key || newest.tensors != cut_->table->digest) {
+    return fail(Code::corrupt, format("rank {} answered with another shard's head", from));
+  }
+  const std::vector<StoredPiece> pieces = stored_pieces(cut_->table->tensors, options_.ranks, from);
+  FRESHET_TRY(check_records(newest, pieces));
+  FRESHET_TRY(folders_->write_table(*cut_->table));
+  // First what the shard needs, so that the copy is whole as soon as it is there.
+  for (const Version& needed : newest.needs()) {
+    if (folders_->has_copy({needed, from, options_.ranks})) continue;
+    FRESHET_TRY(copy_payload(source, newest, needed, pieces, step, pace));
+  }
+  return copy_payload(source, newest, version, pieces, step, pace);
+}
+
+Status Checkpointer::Impl::copy_payload(levels::ShardSource& source, const levels::ShardHeader& newest,
+                                        const Version& store, std::span<const StoredPiece> pieces, std::uint64_t step,
+                                        levels::Pace& pace) {
+  const std::uint32_t from = ring_.keeps_copy_of;
+  const levels::Holder holder{store, from, from};
+  const levels::ShardKey key{store, from, options_.ranks};
+  const bool is_newest = store == newest.key.version;
+  FRESHET_ASSIGN(const group::Answer head, source.head(holder, options_.ranks));
+  FRESHET_ASSIGN(const levels::ShardHeader header, levels::decode_shard_head(head.bytes()));
+  if (header.key != key) return fail(Code::corrupt, format("rank {} answered with another shard's head", from));
+  const std::vector<PayloadPart> parts = parts_of(newest, store, pieces, header.payload_bytes);
+  struct UnderWay {
+    const PayloadPart* part;
+    std::unique_ptr<levels::ShardSource::Pending> read;
+  };
+  std::deque<UnderWay> under_way;
+  std::size_t asked = 0;
+  std::uint64_t written = 0;
+  bool told = !is_newest;
+  std::optional<group::Answer> current;
+  static const std::vector<std::byte> zeros(levels::kChunkBytes);
+  const auto next = [&]() -> Result<std::optional<Bytes>> {
+    if (!told && written * 2 >= header.payload_bytes) {
+      told = true;
+      point("group_half", step);
+    }
+    constexpr std::size_t kUnderWay = 8;
+    while (asked < parts.size() && under_way.size() < kUnderWay) {
+      const PayloadPart& part = parts[asked++];
+      if (part.digest) {
+        constexpr Duration kNap = std::chrono::milliseconds(50);
+        for (Duration left = pace.before(part.bytes); left > Duration::zero(); left -= kNap) {
+          if (group_->over()) return fail(*group_->over());
+          std::this_thread::sleep_for(std::min(left, kNap));
+        }
+        under_way.push_back({&part, source.read(holder, options_.ranks, {{part.offset, part.bytes}})});
+      } else {
+        under_way.push_back({&part, nullptr});
+      }
+    }
+    if (under_way.empty()) return std::optional<Bytes>();
+    UnderWay first = std::move(under_way.front());
+    under_way.pop_front();
+    written += first.part->bytes;
+    if (first.read == nullptr) return std::optional(Bytes(zeros).first(first.part->bytes));
+    FRESHET_ASSIGN(current, first.read->wait());
+    if (current->bytes().size() != first.part->bytes || digest_of(current->bytes()) != *first.part->digest) {
+      return fail(Code::corrupt, format("version {}: what rank {} sent is not what it wrote", store.number, from));
+    }
+    return std::optional(current->bytes());
+  };
+  const std::vector<std::byte> own_head(head.bytes().begin(), head.bytes().end());
+  return folders_->write_copy(own_head, key, !is_newest, next);
+}
+
+}  // namespace freshet
