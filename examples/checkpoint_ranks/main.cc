@@ -163,6 +163,7 @@ Status Rank::start() {
       .keep = options_.keep,
       .limit_bytes_per_second = options_.limit_bytes_per_second,
       .patience = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(options_.patience_s)),
+      .alike = {{"steps", format("{}", options_.steps)}, {"every", format("{}", options_.every)}},
       .security = options_.security,
       .on_event = [this](const CheckpointEvent& event) { on_event(event); }};
   if (!options_.external.empty()) {
@@ -261,8 +262,10 @@ Status Rank::rest() {
 }
 
 int Rank::end_with(const Error& error) const {
-  if (!lost_) complain(format("rank {}: {}", options_.rank, error.message()));
-  return lost_ ? kLost : exit_code_of(error);
+  // Who ends for a reason that all have is lost to nobody.
+  const bool lost = lost_ && error.code() == Code::unavailable;
+  if (!lost) complain(format("rank {}: {}", options_.rank, error.message()));
+  return lost ? kLost : exit_code_of(error);
 }
 
 int Rank::run() {

@@ -105,7 +105,9 @@ Result<ShardedVersion> ShardedVersion::open(ShardSource& source, const RestartPl
         if (header.key != wanted) return fail(Code::corrupt, "it is another shard's head");
         if (opened.table_ == nullptr) {
           FRESHET_ASSIGN(const group::Answer table, source.table(holder.holder, header.tensors));
-          FRESHET_ASSIGN(opened.table_, TensorTable::decode(table.bytes(), header.tensors));
+          FRESHET_ASSIGN(const auto decoded, TensorTable::decode(table.bytes(), header.tensors));
+          FRESHET_TRY(check_table(*decoded, plan.ranks));
+          opened.table_ = decoded;
         }
         if (header.tensors != opened.table_->digest) return fail(Code::corrupt, "it has other tensors than rank 0's");
         FRESHET_TRY(check_records(header, stored_pieces(opened.table_->tensors, plan.ranks, rank)));

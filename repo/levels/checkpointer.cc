@@ -23,6 +23,8 @@ constexpr std::size_t kSmallSharesMax = 16;
 /// So long a loop that does not wait for levels waits for a peer to say that it captured the versions before.
 constexpr Duration kPeerPause = std::chrono::seconds(1);
 
+constexpr Duration kLastLifePatience = std::chrono::seconds(5);
+
 std::string machine_name() {
   std::array<char, 256> name{};
   if (::gethostname(name.data(), name.size() - 1) != 0) return "host";
@@ -121,7 +123,7 @@ Status Checkpointer::Impl::open() {
     own.piece = static_cast<std::size_t>(at - cut_->pieces.begin());
     own.offset = at->offset_in_held;
   }
-  FRESHET_ASSIGN(folders_, levels::ShardFolders::open(env_, options_.local, options_.model, options_.rank));
+  FRESHET_TRY(open_folders());
   if (options_.external && options_.rank == 0) {
     FRESHET_ASSIGN(std::shared_ptr<Repository> repository, options_.external());
     external_ = std::make_unique<levels::ExternalLevel>(std::move(repository), options_.model);
@@ -140,13 +142,29 @@ Status Checkpointer::Impl::open() {
   return open_group();
 }
 
+/// The job's life before may still be on its way out.
+Status Checkpointer::Impl::open_folders() {
+  const Time deadline = system_clock().now() + std::min<Duration>(options_.patience, kLastLifePatience);
+  for (;;) {
+    auto opened = levels::ShardFolders::open(env_, options_.local, options_.model, options_.rank);
+    if (opened) {
+      folders_ = *std::move(opened);
+      return {};
+    }
+    if (opened.error().code() != Code::already_exists || system_clock().now() >= deadline) return fail(opened.error());
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+}
+
 group::Claims Checkpointer::Impl::claims() const {
   std::string level_names;
   for (const Level level : levels_) level_names += format("{}{}", level_names.empty() ? "" : ",", name_of(level));
-  return {{"model", options_.model},
-          {"tensors", to_hex(cut_->table->digest)},
-          {"levels", level_names},
-          {"when-behind", options_.when_behind == levels::WhenBehind::skip ? "skip" : "wait"}};
+  group::Claims claims = {{"model", options_.model},
+                          {"tensors", to_hex(cut_->table->digest)},
+                          {"levels", level_names},
+                          {"when-behind", options_.when_behind == levels::WhenBehind::skip ? "skip" : "wait"}};
+  claims.insert(claims.end(), options_.alike.begin(), options_.alike.end());
+  return claims;
 }
 
 Status Checkpointer::Impl::open_group() {
@@ -251,7 +269,9 @@ std::shared_ptr<Checkpointer::Impl::Share> Checkpointer::Impl::free_share(Time d
   const bool waits = options_.when_behind == levels::WhenBehind::wait;
   if (!waits) deadline = std::min(deadline, system_clock().now() + kPeerPause);
   const std::uint64_t small = kSmallSharesBytes / std::max<std::uint64_t>(cut_->offsets.back(), 1);
-  const std::size_t shares_max = std::clamp<std::size_t>(small, kSharesMax, kSmallSharesMax);
+  const auto kept = options_.keep.find(Level::memory);
+  const std::size_t more = kept == options_.keep.end() ? 0 : std::max(kept->second, 1U) - 1;
+  const std::size_t shares_max = std::clamp<std::size_t>(small, kSharesMax, kSmallSharesMax) + more;
   {
     const MutexLock lock(mutex_);
     for (;;) {

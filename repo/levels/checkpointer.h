@@ -34,6 +34,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/clock.h"
@@ -79,6 +80,8 @@ class Checkpointer {
     std::map<CheckpointLevel, std::uint32_t> keep;  ///< Versions; else 1 in memory, 2 local and group, all external.
     std::uint64_t limit_bytes_per_second = 0;       ///< Of what a rank sends to group and external; 0: no limit.
     Duration patience = std::chrono::seconds(30);   ///< For peers to come, and for collective calls.
+    /// What else has to be alike at all ranks, as names and values: who differs is told at open(), by name.
+    std::vector<std::pair<std::string, std::string>> alike;
     SecurityOptions security;
     /// On a thread of the checkpointer's; must not call it.
     std::function<void(const CheckpointEvent&)> on_event;

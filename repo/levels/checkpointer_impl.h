@@ -88,6 +88,7 @@ class Checkpointer::Impl {
 
   // Setting up.
   Status check_options() const;
+  Status open_folders();
   Status open_group();
   group::Claims claims() const;
   void point(std::string_view name, std::uint64_t step) const;

@@ -279,7 +279,7 @@ void Checkpointer::Impl::clean_folder() {
     const auto head = bytes ? levels::decode_shard_head(*bytes) : fail(bytes.error());
     const auto table = head ? folders_->read_table(head->tensors) : fail(head.error());
     const auto tensors = table ? levels::TensorTable::decode(*table, head->tensors) : fail(table.error());
-    if (!tensors) return;  // It cannot be told what may go: nothing does.
+    if (!tensors || !check_table(**tensors, shard.key.ranks)) return;  // It cannot be told what may go: nothing does.
     const auto pieces = stored_pieces((*tensors)->tensors, shard.key.ranks, shard.key.rank);
     if (!check_records(*head, pieces)) return;
     for (std::size_t i = 0; i < pieces.size(); ++i) {

@@ -156,7 +156,8 @@ Status ExternalLevel::put(const ShardedVersion& version, ShardSource& source, Pa
 }
 
 Status ExternalLevel::keep_newest(std::uint32_t count) {
-  FRESHET_ASSIGN(const std::vector<StoredVersion> stored, versions());
+  FRESHET_ASSIGN(std::vector<StoredVersion> stored, versions());
+  std::erase_if(stored, [](const StoredVersion& one) { return one.ranks == 0; });  // Others' versions of the model.
   bool any = false;
   for (std::size_t i = 0; i + std::max(count, 1U) < stored.size(); ++i) {
     const auto retired = repository_->retire({model_, stored[i].version.number}, {});

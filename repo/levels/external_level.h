@@ -36,7 +36,7 @@ class ExternalLevel {
   /// failed_precondition when the repository has a newer version of another job.
   Status put(const ShardedVersion& version, ShardSource& source, Pace& pace, std::vector<BadShard>& bad,
              const std::function<void()>& half, const std::function<bool()>& stop);
-  /// Retires all but the newest `count`.
+  /// Of the versions that came from ranks, retires all but the newest `count`.
   Status keep_newest(std::uint32_t count);
 
   /// A version there as a shard of one rank: its head has no digests, since the repository proves what it reads.

@@ -161,6 +161,10 @@ Result<RestingCheckpoints::Audit> RestingCheckpoints::verify() const {
       say("", table.error().message());
       continue;
     }
+    if (const Status fits = check_table(**table, shard.key.ranks); !fits) {
+      say("", fits.error().message());
+      continue;
+    }
     const auto pieces = stored_pieces((*table)->tensors, shard.key.ranks, shard.key.rank);
     if (const Status fits = check_records(*head, pieces); !fits) {
       say("", fits.error().message());

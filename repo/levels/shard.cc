@@ -190,6 +190,20 @@ Result<ShardHeader> decode_shard_head(Bytes head) {
   return header;
 }
 
+Status check_table(const TensorTable& table, std::uint32_t ranks) {
+  constexpr std::uint64_t kBytesMax = std::uint64_t{1} << 62;
+  std::uint64_t all = 0;
+  for (const LaidTensor& tensor : table.tensors) {
+    if (tensor.layout.cut == Cut::own && tensor.layout.argument >= ranks) {
+      return bad_shard(
+          format("tensor {} is of rank {}, there are {}", tensor.spec.name, tensor.layout.argument, ranks));
+    }
+    if (tensor.spec.bytes() > kBytesMax - all) return bad_shard("its tensors are of more than 2^62 bytes");
+    all += tensor.spec.bytes();
+  }
+  return {};
+}
+
 Status check_records(const ShardHeader& header, std::span<const StoredPiece> pieces) {
   if (header.records.size() != pieces.size() || header.digests.size() != first_chunks(pieces).back()) {
     return bad_shard(format("of {}: its records are not those of its tensors", to_string(header.model, header.key)));

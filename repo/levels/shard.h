@@ -86,6 +86,9 @@ inline constexpr std::size_t kShardPrefixBytes = 64;
 Result<std::uint64_t> shard_head_bytes(Bytes prefix);
 /// Of a whole head. corrupt for what encode_shard_head() does not make.
 Result<ShardHeader> decode_shard_head(Bytes head);
+/// That a version of so many ranks can have these tensors: each byte of them is then in exactly one shard. corrupt
+/// otherwise.
+Status check_table(const TensorTable& table, std::uint32_t ranks);
 /// That the records fit the cut of these tensors. corrupt otherwise.
 Status check_records(const ShardHeader& header, std::span<const StoredPiece> pieces);
 

@@ -185,11 +185,18 @@ TEST(RanksTogether, StartedUnlikeEachOtherTheyDoNotMeet) {
   EXPECT_TRUE(job.shards(0).empty());
 }
 
+TEST(RanksTogether, RanksThatWouldTrainUnlikeEachOtherDoNotMeet) {
+  Job job(mixed_state());
+  Job::Options options;
+  options.of[1] = {"--every", "2"};
+  expect_all_exit(job.run(2, 3, options), 2);
+}
+
 TEST(RanksTogether, TwoJobsDoNotShareAFolder) {
   Job job(mixed_state());
   auto first = job.start(1, 100'000, {.words = {"--step-ms", "20"}});
   ASSERT_TRUE(first[0]->line());
-  EXPECT_EQ(job.run(1, 3)[0].exit_code(), 1);
+  EXPECT_EQ(job.run(1, 3, {.words = {"--patience", "0.2"}})[0].exit_code(), 1);
   first[0]->end(SIGKILL);
   EXPECT_EQ(job.run(1, 1)[0].exit_code(), 0);
 }

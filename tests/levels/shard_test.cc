@@ -59,6 +59,20 @@ TEST(Shard, HeadsComeBackAsTheyWere) {
   EXPECT_EQ((*again)->tensors, table->tensors);
 }
 
+/// A list of tensors that no shards can cover would be memory nobody proved.
+TEST(Shard, TensorsThatNobodyStoresAreCorrupt) {
+  std::vector<LaidTensor> tensors = some_tensors();
+  EXPECT_TRUE(check_table(*TensorTable::of(tensors), 2));
+  tensors.push_back(
+      {.spec = {.name = "o", .dtype = DType::u8, .shape = {5}}, .layout = {.cut = Cut::own, .argument = 2}});
+  EXPECT_FALSE(check_table(*TensorTable::of(tensors), 2));
+  EXPECT_TRUE(check_table(*TensorTable::of(tensors), 3));
+  for (const char* name : {"huge", "huger"}) {
+    tensors.push_back({.spec = {.name = name, .dtype = DType::u8, .shape = {std::uint64_t{1} << 62}}, .layout = {}});
+  }
+  EXPECT_FALSE(check_table(*TensorTable::of(tensors), 3));
+}
+
 /// Every single byte that is changed, and every length that is cut, is noticed.
 TEST(Shard, DamagedHeadsAreCorrupt) {
   const std::vector<std::byte> head = encode_shard_head(some_header(*TensorTable::of(some_tensors())));

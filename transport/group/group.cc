@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/group/group.h"
 
+#include <algorithm>
 #include <system_error>
+#include <thread>
 #include <utility>
 
 #include "core/format.h"
@@ -10,6 +12,24 @@
 #include "transport/security/credentials.h"
 
 namespace freshet::group {
+namespace {
+
+constexpr Duration kLastLifePatience = std::chrono::seconds(5);
+
+/// The port may still be the job's life's before, which is on its way out.
+Result<ZmqSocket> bind_when_free(zmq::context_t& context, const std::string& at,
+                                 const std::optional<ServerCredentials>& proof, Duration patience) {
+  const Time deadline = system_clock().now() + std::min(patience, kLastLifePatience);
+  for (;;) {
+    FRESHET_ASSIGN(SocketAddress address, SocketAddress::parse(at, true, proof ? Reach::any_host : Reach::this_host));
+    Result<ZmqSocket> bound =
+        bind_data(context, std::move(address), proof ? &*proof : nullptr, {.message_bytes_max = kMessageBytesMax});
+    if (bound || bound.error().code() != Code::already_exists || system_clock().now() >= deadline) return bound;
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+}
+
+}  // namespace
 
 Group::Group(std::unique_ptr<Loop> loop) : loop_(std::move(loop)) {}
 Group::~Group() = default;
@@ -45,9 +65,7 @@ Result<std::unique_ptr<Group>> Group::open(const GroupOptions& options, GroupHan
     if (options.rank != 0) {
       FRESHET_ASSIGN(at, own_address_towards(meet));
     }
-    FRESHET_ASSIGN(SocketAddress address, SocketAddress::parse(at, true, proof ? Reach::any_host : Reach::this_host));
-    FRESHET_ASSIGN(ZmqSocket bound, bind_data(context, std::move(address), proof ? &*proof : nullptr,
-                                              {.message_bytes_max = kMessageBytesMax}));
+    FRESHET_ASSIGN(ZmqSocket bound, bind_when_free(context, at, proof, options.times.patience));
     socket.emplace(std::move(bound));
   }
   FRESHET_ASSIGN(Wake wake, Wake::open());
