@@ -149,7 +149,7 @@ class Benchmark {
       std::filesystem::remove_all(folder, ignored);
       if (!status) return fail(std::move(status).error().with_context(one.name));
     }
-    report_.skip("veloc", "not measured: no build of VELOC is named");
+    report_.skip("veloc", "this benchmark does not run VELOC yet");
     std::cout << (options_.json ? "" : report_.table() + "\n") << report_.json() << std::endl;
     return {};
   }

@@ -32,8 +32,7 @@ enum class Cut : std::uint8_t { replicated = 0, split = 1, on = 2, own = 3 };
 
 struct Layout {
   Cut cut = Cut::replicated;
-  std::uint32_t argument =
-      0;  ///< Of `split` the axis, of `on` the rank (taken modulo N), of `own` in a version: whose.
+  std::uint32_t argument = 0;  ///< `split`: the axis. `on`: the rank, modulo N. `own`, in a version: the rank.
 
   /// "replicated", "split:A", "on:R", "own".
   static Result<Layout> parse(std::string_view text);

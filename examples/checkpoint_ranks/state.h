@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What the ranks of the example train: tensors whose bytes follow from their name and the step, so that whoever
-/// restores a checkpoint knows what it has to hold.
+/// The state that the example's ranks train. A tensor's bytes follow from its name and the step, so every restart can
+/// be compared with what it has to hold.
 
 #include <cstdint>
 #include <string>

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/format.h"
+#include "core/log.h"
 #include "repo/levels/checkpointer_impl.h"
 
 namespace freshet {
@@ -460,12 +461,16 @@ Status Checkpointer::Impl::settle_all(Duration at_most) const {
 Status Checkpointer::Impl::finish(Duration at_most) {
   const Time deadline = system_clock().now() + at_most;
   FRESHET_TRY(settle_all(at_most));
+  levels::Promises promises;
   {
-    // Numbers that were promised and not used are free again.
     const MutexLock lock(mutex_);
     finished_ = true;
     promises_.number_max = next_number_ - 1;
-    FRESHET_TRY(folders_->write_promises(promises_));
+    promises = promises_;
+  }
+  // Numbers that were promised and not used are free again. Where the folder does not take that, they are left out.
+  if (const Status written = folders_->write_promises(promises); !written) {
+    log_line(LogLevel::warning, format("checkpoints of {}: {}", options_.model, written.error().message()));
   }
   return group_->leave(std::max<Duration>(deadline - system_clock().now(), std::chrono::seconds(1)));
 }

@@ -58,6 +58,9 @@ class Checkpointer::Impl {
     std::optional<std::size_t> piece;  ///< What it stores of that.
     std::uint64_t offset = 0;          ///< Where that begins in what it holds.
   };
+  /// Numbers that are promised ahead, so that begin() does not wait for the folder.
+  static constexpr VersionNumber kNumbersAhead = 16;
+
   enum class LevelState : std::uint8_t { open, reached, failed };
   struct VersionState {
     std::uint64_t step = 0;
@@ -74,7 +77,6 @@ class Checkpointer::Impl {
   };
   /// Where this rank's newest shard has its pieces.
   struct Stored {
-    Version version;
     std::vector<Digest> digests;
     std::vector<Version> stores;
     std::vector<std::uint64_t> offsets;

@@ -14,7 +14,6 @@
 namespace freshet {
 namespace {
 
-constexpr VersionNumber kFirstNumbersAhead = 16;
 /// A restart reads everything: its collective calls wait for the slowest disk, however patient the job is otherwise.
 constexpr Duration kRestartPatience = std::chrono::hours(1);
 
@@ -227,7 +226,7 @@ Result<std::optional<Checkpointer::Restored>> Checkpointer::Impl::restore(std::s
       next_number_ = decided.next_number;
       if (decided.source == levels::RestartPlan::Source::shards) set_stored(decided);
       levels::Promises promises;
-      promises.number_max = decided.next_number - 1 + kFirstNumbersAhead;
+      promises.number_max = decided.next_number - 1 + kNumbersAhead;
       promises.incarnation_max = decided.incarnation;
       // Beginning anew on purpose, nothing that was acknowledged is missed any more.
       if (!anew) promises.acknowledged = folders_->promises().acknowledged;
@@ -403,7 +402,7 @@ void Checkpointer::Impl::set_stored(const levels::RestartPlan& plan) {
     const levels::Holder own{.version = store, .shard_rank = options_.rank, .holder = options_.rank};
     if (std::ranges::find(plan.holders, own) == plan.holders.end()) return;
   }
-  Stored stored{.version = plan.version, .digests = head->digests};
+  Stored stored{.digests = head->digests};
   for (const levels::PieceRecord& record : head->records) {
     stored.stores.push_back(head->versions[record.store]);
     stored.offsets.push_back(record.offset);

@@ -10,12 +10,6 @@
 #include "repo/levels/checkpointer_impl.h"
 
 namespace freshet {
-namespace {
-
-/// Numbers that are promised ahead, so that begin() does not wait for the folder.
-constexpr VersionNumber kNumbersAhead = 16;
-
-}  // namespace
 
 void Checkpointer::Impl::run_writer() {
   for (;;) {
@@ -48,7 +42,7 @@ Status Checkpointer::Impl::write_local(const Share& share) {
   FRESHET_TRY(folders_->write_table(*cut_->table));
   levels::ShardHeader header = header_of(*cut_, share, options_.model, host_);
   header.created_unix_ns = system_clock().unix_ns();
-  Stored stored{.version = share.version, .digests = share.digests};
+  Stored stored{.digests = share.digests};
   std::map<Version, std::uint32_t> known;
   for (std::uint32_t i = 0; i < header.versions.size(); ++i) known.emplace(header.versions[i], i);
   const auto index_of = [&](const Version& version) {
@@ -115,12 +109,16 @@ void Checkpointer::Impl::run_sender() {
                      levels::ShardedVersion::open(source, plan, options_.rank, bad));
       FRESHET_TRY(external_->put(
           whole, source, pace, bad, [&] { point("external_half", step); }, stop));
-      const auto keep = options_.keep.find(Level::external);
-      if (keep != options_.keep.end()) FRESHET_TRY(external_->keep_newest(keep->second));
       point("external_synced", step);
       return {};
     };
     const Status sent = send();
+    const auto keep = options_.keep.find(Level::external);
+    if (sent && keep != options_.keep.end()) {
+      // The version is there, whatever becomes of older ones.
+      const Status kept = external_->keep_newest(keep->second);
+      if (!kept) log_line(LogLevel::warning, format("checkpoints of {}: {}", options_.model, kept.error().message()));
+    }
     say(LevelNote::Kind::done, version, step, Level::external,
         sent ? std::nullopt : std::optional<Error>(sent.error()));
   }

@@ -59,8 +59,6 @@ class LevelBoard {
 
   /// What a rank said; what is to be said to all, itself included. What makes no sense is passed over.
   std::vector<LevelNote> on_note(std::uint32_t rank, const LevelNote& note);
-  /// Versions that have not ended at every level.
-  std::size_t open_versions() const { return versions_.size(); }
 
  private:
   struct State {

@@ -103,8 +103,6 @@ class RestartPlanner {
   void cross_off(Version version, const std::vector<BadShard>& bad, RestartPlan::Source source);
   VersionNumber number_max() const;
   std::uint64_t incarnation_max() const;
-  /// What next() passes over to get where it gets.
-  const std::vector<std::string>& notes() const { return notes_; }
 
  private:
   struct Candidate {
@@ -121,7 +119,7 @@ class RestartPlanner {
   std::map<Version, Candidate> candidates_;
   std::map<std::pair<Version, std::uint32_t>, std::set<Holder>> holders_;
   std::set<Version> crossed_in_repository_;
-  mutable std::vector<std::string> notes_;
+  std::vector<std::string> notes_;  ///< What was crossed off, and why.
 };
 
 }  // namespace freshet::levels

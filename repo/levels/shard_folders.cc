@@ -285,46 +285,12 @@ Result<std::vector<std::byte>> ShardFolders::read_table(const Digest& digest) co
   return fail(*why);
 }
 
-Status ShardFolders::write_table(const TensorTable& table) {
-  const std::string path = path_in(first(), table_file(table.digest));
-  const auto there = read_whole(path, kTableBytesMax);
-  if (there && *there == table.encoded) return {};
-  // Ranks that share the folder write the same bytes, each to a name of its own first.
-  const std::string half = format("{}.r{}of{}", path, rank_, kHalfSuffix);
-  [[maybe_unused]] const Status gone = env_->remove_file(half);
-  FRESHET_ASSIGN(std::unique_ptr<WritableFile> file, env_->create_file(half));
-  FRESHET_TRY(file->append(table.encoded));
-  FRESHET_TRY(file->sync());
-  FRESHET_TRY(file->close());
-  FRESHET_TRY(env_->rename_file(half, path));
-  return env_->sync_folder(format("{}/{}", first(), model_));
-}
-
-Status ShardFolders::write(const std::vector<std::byte>& head, const ShardKey& key, std::span<const Bytes> payload,
-                           const std::function<void()>& half) {
-  const std::string path = path_in(first(), whole_file(key));
-  const std::string temporary = path + std::string(kHalfSuffix);
+Status ShardFolders::write_beside(const std::string& path, const std::string& temporary,
+                                  const std::function<Status(WritableFile&)>& content) {
   [[maybe_unused]] const Status old = env_->remove_file(temporary);
-  std::uint64_t bytes = 0;
-  for (const Bytes& part : payload) bytes += part.size();
   const auto write_all = [&]() -> Status {
-    FRESHET_ASSIGN(std::unique_ptr<WritableFile> file, env_->create_file(temporary));
-    FRESHET_TRY(file->append(head));
-    std::uint64_t written = 0;
-    bool told = false;
-    for (const Bytes& part : payload) {
-      for (Bytes left = part; !left.empty();) {
-        const Bytes next = left.first(std::min<std::size_t>(left.size(), std::size_t{8} << 20));
-        if (!told && written + next.size() > bytes / 2) {
-          told = true;
-          if (half) half();
-        }
-        FRESHET_TRY(file->append(next));
-        written += next.size();
-        left = left.subspan(next.size());
-      }
-    }
-    if (!told && half) half();
+    FRESHET_ASSIGN(const std::unique_ptr<WritableFile> file, env_->create_file(temporary));
+    FRESHET_TRY(content(*file));
     FRESHET_TRY(file->sync());
     FRESHET_TRY(file->close());
     FRESHET_TRY(env_->rename_file(temporary, path));
@@ -335,6 +301,41 @@ Status ShardFolders::write(const std::vector<std::byte>& head, const ShardKey& k
     [[maybe_unused]] const Status gone = env_->remove_file(temporary);
   }
   return written;
+}
+
+Status ShardFolders::write_table(const TensorTable& table) {
+  const std::string path = path_in(first(), table_file(table.digest));
+  const auto there = read_whole(path, kTableBytesMax);
+  if (there && *there == table.encoded) return {};
+  // Ranks that share the folder write the same bytes, each to a name of its own first.
+  return write_beside(path, format("{}.r{}of{}", path, rank_, kHalfSuffix),
+                      [&](WritableFile& file) { return file.append(table.encoded); });
+}
+
+Status ShardFolders::write(const std::vector<std::byte>& head, const ShardKey& key, std::span<const Bytes> payload,
+                           const std::function<void()>& half) {
+  const std::string path = path_in(first(), whole_file(key));
+  std::uint64_t bytes = 0;
+  for (const Bytes& part : payload) bytes += part.size();
+  return write_beside(path, path + std::string(kHalfSuffix), [&](WritableFile& file) -> Status {
+    FRESHET_TRY(file.append(head));
+    std::uint64_t written = 0;
+    bool told = false;
+    for (const Bytes& part : payload) {
+      for (Bytes left = part; !left.empty();) {
+        const Bytes next = left.first(std::min<std::size_t>(left.size(), std::size_t{8} << 20));
+        if (!told && written + next.size() > bytes / 2) {
+          told = true;
+          if (half) half();
+        }
+        FRESHET_TRY(file.append(next));
+        written += next.size();
+        left = left.subspan(next.size());
+      }
+    }
+    if (!told && half) half();
+    return {};
+  });
 }
 
 bool ShardFolders::has_copy(const ShardKey& key) const {
@@ -346,26 +347,14 @@ bool ShardFolders::has_copy(const ShardKey& key) const {
 Status ShardFolders::write_copy(const std::vector<std::byte>& head, const ShardKey& key, bool bytes_only,
                                 const std::function<Result<std::optional<Bytes>>()>& next) {
   const std::string path = path_in(first(), bytes_only ? bytes_file(key, true) : whole_file(key, true));
-  const std::string temporary = path + std::string(kHalfSuffix);
-  [[maybe_unused]] const Status old = env_->remove_file(temporary);
-  const auto write_all = [&]() -> Status {
-    FRESHET_ASSIGN(std::unique_ptr<WritableFile> file, env_->create_file(temporary));
-    FRESHET_TRY(file->append(head));
+  return write_beside(path, path + std::string(kHalfSuffix), [&](WritableFile& file) -> Status {
+    FRESHET_TRY(file.append(head));
     for (;;) {
       FRESHET_ASSIGN(const std::optional<Bytes> bytes, next());
-      if (!bytes) break;
-      FRESHET_TRY(file->append(*bytes));
+      if (!bytes) return {};
+      FRESHET_TRY(file.append(*bytes));
     }
-    FRESHET_TRY(file->sync());
-    FRESHET_TRY(file->close());
-    FRESHET_TRY(env_->rename_file(temporary, path));
-    return env_->sync_folder(format("{}/{}", first(), model_));
-  };
-  Status written = write_all();
-  if (!written) {
-    [[maybe_unused]] const Status gone = env_->remove_file(temporary);
-  }
-  return written;
+  });
 }
 
 Status ShardFolders::write_promises(const Promises& promises) {

@@ -88,6 +88,9 @@ class ShardFolders {
       : folders_(std::move(folders)), model_(std::move(model)) {}
   std::string path_in(const std::string& folder, const std::string& file) const;
   Result<FileDescriptor> open_shard(const ShardKey& key) const;
+  /// Writes `temporary`, syncs it, gives it its name, and syncs the folder. Leaves no temporary when it fails.
+  Status write_beside(const std::string& path, const std::string& temporary,
+                      const std::function<Status(WritableFile&)>& content);
 
   // Constant after construction.
   const std::vector<std::string> folders_;

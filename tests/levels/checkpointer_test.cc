@@ -282,6 +282,23 @@ TEST(Checkpointer, AFullDiskFailsOneVersionAndIsForgottenWhenThereIsRoom) {
   EXPECT_EQ(whole->step, 3U);
 }
 
+TEST(Checkpointer, AFolderThatFailsAtTheEndKeepsNobodyFromLeaving) {
+  const TemporaryFolder folder;
+  test::FaultEnv env(system_env());
+  Memory memory(1, 0);
+  auto options = alone(folder.path());
+  options.env = &env;
+  const auto opened = Checkpointer::open(options, tensors());
+  ASSERT_TRUE(opened);
+  const auto writable = memory.writable();
+  ASSERT_TRUE((*opened)->restore(writable));
+  ASSERT_TRUE((*opened)->checkpoint(1, memory.views()));
+  ASSERT_TRUE((*opened)->settle(kLong));
+  env.fail_call(1, ENOSPC, true);
+  EXPECT_TRUE((*opened)->finish(kLong));
+  EXPECT_GT(env.calls(), 0U);
+}
+
 /// Each call that changes files fails in turn, once and from then on: the job goes on, and what it acknowledged is
 /// there.
 TEST(Checkpointer, WhateverCallFailsNothingAcknowledgedIsLost) {

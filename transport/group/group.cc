@@ -67,6 +67,12 @@ Result<std::unique_ptr<Group>> Group::open(const GroupOptions& options, GroupHan
     }
     FRESHET_ASSIGN(ZmqSocket bound, bind_when_free(context, at, proof, options.times.patience));
     socket.emplace(std::move(bound));
+    if (options.rank != 0 && socket->address.text() == meet) {
+      // The system chose the port on which rank 0 will listen. It chooses another while this one is held.
+      FRESHET_ASSIGN(ZmqSocket other, bind_when_free(context, at, proof, options.times.patience));
+      socket.reset();
+      socket.emplace(std::move(other));
+    }
   }
   FRESHET_ASSIGN(Wake wake, Wake::open());
   GroupOptions with_ranks = options;

@@ -1,19 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/levels/support/job.h"
 
+#include <arpa/inet.h>
 #include <sodium.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <random>
 #include <sstream>
 
 #include "core/safetensors.h"
-#include "tests/support/free_port.h"
 
 namespace freshet::test {
 namespace {
+
+/// A free port below those that the system gives out by itself: no rank's own socket, nor one that connects, can have
+/// it before rank 0 listens there.
+int meeting_port() {
+  std::random_device random;
+  for (int tries = 0; tries < 1000; ++tries) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons(static_cast<std::uint16_t>(10'000 + random() % 20'000));
+    const int probe = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const bool is_free = ::bind(probe, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+    ::close(probe);
+    if (is_free) return ntohs(address.sin_port);
+  }
+  return 0;
+}
 
 std::uint64_t element_bytes(const std::string& dtype) {
   const std::map<std::string, std::uint64_t> sizes = {{"f64", 8}, {"f32", 4}, {"bf16", 2}, {"u8", 1}, {"i64", 8}};
@@ -125,7 +145,7 @@ Job::Job(std::string state) : state_(Json::parse(state)) { std::ofstream(folder_
 std::vector<std::unique_ptr<ChildProcess>> Job::start(std::uint32_t ranks, std::uint64_t steps,
                                                       const Options& options) {
   std::vector<std::unique_ptr<ChildProcess>> processes;
-  const std::string meet = "tcp://127.0.0.1:" + std::to_string(free_port());
+  const std::string meet = "tcp://127.0.0.1:" + std::to_string(meeting_port());
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {
     std::vector<std::string> words = {FRESHET_CHECKPOINT_RANKS,
                                       "--model",
