@@ -85,11 +85,22 @@ Status Checkpointer::Impl::copy_shard(const Version& version, std::uint64_t step
   FRESHET_TRY(check_records(newest, pieces));
   FRESHET_TRY(folders_->write_table(*cut_->table));
   // First what the shard needs, so that the copy is whole as soon as it is there.
-  for (const Version& needed : newest.needs()) {
-    if (folders_->has_copy({needed, from, options_.ranks})) continue;
-    FRESHET_TRY(copy_payload(source, newest, needed, pieces, step, pace));
+  std::vector<Version> missing;
+  {
+    const MutexLock lock(folder_mutex_);
+    for (const Version& needed : newest.needs()) {
+      copy_needs_.insert(needed);
+      if (!folders_->has_copy({needed, from, options_.ranks})) missing.push_back(needed);
+    }
   }
-  return copy_payload(source, newest, version, pieces, step, pace);
+  const auto copy_all = [&]() -> Status {
+    for (const Version& needed : missing) FRESHET_TRY(copy_payload(source, newest, needed, pieces, step, pace));
+    return copy_payload(source, newest, version, pieces, step, pace);
+  };
+  const Status copied = copy_all();
+  const MutexLock lock(folder_mutex_);
+  copy_needs_.clear();
+  return copied;
 }
 
 Status Checkpointer::Impl::copy_payload(levels::ShardSource& source, const levels::ShardHeader& newest,

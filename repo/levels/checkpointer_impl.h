@@ -140,7 +140,7 @@ class Checkpointer::Impl {
   void settle(const LevelNote& note, const std::optional<Error>& error) FRESHET_EXCLUDES(mutex_);
   void keep_newest(std::set<Version>& kept, VersionNumber number, Level level) const;
   void promise_more() FRESHET_EXCLUDES(mutex_);
-  void clean_folder() FRESHET_EXCLUDES(mutex_);
+  void clean_folder(std::uint64_t step) FRESHET_EXCLUDES(mutex_, folder_mutex_);
 
   // Constant after open().
   const Options options_;
@@ -172,6 +172,10 @@ class Checkpointer::Impl {
 
   // The writer's, once it runs.
   std::optional<Stored> stored_;
+
+  Mutex folder_mutex_;  ///< Before mutex_.
+  /// Payloads that the copy under way needs and that stay until it is there.
+  std::set<Version> copy_needs_ FRESHET_GUARDED_BY(folder_mutex_);
 
   mutable Mutex mutex_;
   mutable CondVar changed_;

@@ -208,7 +208,7 @@ void Checkpointer::Impl::tell(const Told& told) {
   event.error = error;
   if (options_.on_event) options_.on_event(event);
   settle(note, error);
-  if (reached && (note.level == Level::local || note.level == Level::group)) clean_folder();
+  if (reached && (note.level == Level::local || note.level == Level::group)) clean_folder(note.step);
 }
 
 /// Versions are numbered in step with their sequence.
@@ -241,26 +241,17 @@ void Checkpointer::Impl::settle(const LevelNote& note, const std::optional<Error
   changed_.notify_all();
 }
 
-void Checkpointer::Impl::clean_folder() {
-  std::set<Version> kept;
-  std::set<Version> kept_copies;
-  {
-    const MutexLock lock(mutex_);
-    kept = kept_;
-    kept_copies = kept_copies_;
-    if (newest_stored_) kept.insert(*newest_stored_);
-    for (const auto& [number, state] : versions_) {
-      if (!is_open(state)) continue;
-      kept.insert(version_of(number));
-      kept_copies.insert(version_of(number));
-    }
-  }
-  // What partners copy next is compared with what they have: the shards stay as long as a copy of them is kept.
-  kept.insert(kept_copies.begin(), kept_copies.end());
+void Checkpointer::Impl::clean_folder(std::uint64_t step) {
   using levels::HeldShard;
-  const auto is_kept = [&](const HeldShard& shard) {
-    return !shard.bytes_only && (shard.copy ? kept_copies : kept).contains(shard.key.version);
-  };
+  const MutexLock folder_lock(folder_mutex_);
+  std::set<Version> kept;
+  {
+    // The writer's next shard inherits from this one, or from what it writes from now on.
+    const MutexLock lock(mutex_);
+    if (newest_stored_) kept.insert(*newest_stored_);
+  }
+  // First what is there, then what of it stays: the writer and the copier go on meanwhile, and what they wrote before
+  // the scan was begun before it.
   std::vector<HeldShard> here;
   for (HeldShard& shard : folders_->scan()) {
     // Each rank cleans up after itself, and after ranks that are no more.
@@ -270,9 +261,27 @@ void Checkpointer::Impl::clean_folder() {
     }
     if (whose == options_.rank && shard.folder == folders_->first()) here.push_back(std::move(shard));
   }
+  point("cleaning", step);
+  std::set<Version> kept_copies;
+  {
+    const MutexLock lock(mutex_);
+    kept.insert(kept_.begin(), kept_.end());
+    kept_copies = kept_copies_;
+    for (const auto& [number, state] : versions_) {
+      if (!is_open(state)) continue;
+      kept.insert(version_of(number));
+      kept_copies.insert(version_of(number));
+    }
+  }
+  // What partners copy next is compared with what they have: the shards stay as long as a copy of them is kept.
+  kept.insert(kept_copies.begin(), kept_copies.end());
+  const auto is_kept = [&](const HeldShard& shard) {
+    if (shard.copy && copy_needs_.contains(shard.key.version)) return true;
+    return !shard.bytes_only && (shard.copy ? kept_copies : kept).contains(shard.key.version);
+  };
   std::map<std::pair<levels::ShardKey, bool>, std::vector<levels::ByteRange>> needed;
   for (const HeldShard& shard : here) {
-    if (!is_kept(shard) || shard.needs.empty()) continue;
+    if (!is_kept(shard) || shard.bytes_only || shard.needs.empty()) continue;
     const auto bytes = folders_->read_head(shard.key);
     const auto head = bytes ? levels::decode_shard_head(*bytes) : fail(bytes.error());
     const auto table = head ? folders_->read_table(head->tensors) : fail(head.error());

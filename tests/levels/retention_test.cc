@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+/// What a checkpointer removes from its folder while its other threads write there.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <thread>
+
+#include "core/clock.h"
+#include "core/format.h"
+#include "core/mutex.h"
+#include "repo/levels/checkpointer.h"
+#include "tests/support/free_port.h"
+#include "tests/support/temporary_folder.h"
+
+namespace freshet {
+namespace {
+
+constexpr auto kMinute = std::chrono::minutes(1);
+
+/// Points that threads passed, for others to wait for.
+class Points {
+ public:
+  void pass(std::string_view point, std::uint64_t step) {
+    const MutexLock lock(mutex_);
+    std::uint64_t& last = last_[std::string(point)];
+    last = std::max(last, step);
+    changed_.notify_all();
+  }
+  bool wait_for(std::string_view point, std::uint64_t step) {
+    const Time deadline = system_clock().now() + kMinute;
+    const MutexLock lock(mutex_);
+    while (last_[std::string(point)] < step) {
+      if (!changed_.wait_until(mutex_, deadline)) return false;
+    }
+    return true;
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  std::map<std::string, std::uint64_t> last_ FRESHET_GUARDED_BY(mutex_);
+};
+
+/// Two tensors; the first changes at every step, the second at step 4 alone.
+struct TwoTensors {
+  static std::vector<LaidTensor> tensors() {
+    return {{.spec = {.name = "changing", .dtype = DType::u8, .shape = {20'000}}, .layout = {.cut = Cut::split}},
+            {.spec = {.name = "resting", .dtype = DType::u8, .shape = {20'000}}, .layout = {.cut = Cut::split}}};
+  }
+  explicit TwoTensors(std::uint32_t ranks, std::uint32_t rank) {
+    for (const LaidTensor& tensor : tensors()) held.emplace_back(held_piece(tensor, 0, ranks, rank).bytes());
+  }
+  static std::byte second_of(std::uint64_t step) { return static_cast<std::byte>(step < 4 ? 77 : 78); }
+  void fill(std::uint64_t step) {
+    std::ranges::fill(held[0], static_cast<std::byte>(step));
+    std::ranges::fill(held[1], second_of(step));
+  }
+  bool is_of(std::uint64_t step) const {
+    const auto all = [](const std::vector<std::byte>& bytes, std::byte value) {
+      return std::ranges::count(bytes, value) == std::ssize(bytes);
+    };
+    return all(held[0], static_cast<std::byte>(step)) && all(held[1], second_of(step));
+  }
+  std::vector<Bytes> views() const { return {held.begin(), held.end()}; }
+  std::vector<MutableBytes> writable() { return {held.begin(), held.end()}; }
+  std::vector<std::vector<std::byte>> held;
+};
+
+TEST(Retention, WhatIsWrittenWhileTheFolderIsCleanedStays) {
+  const TemporaryFolder folder;
+  Points points;
+  TwoTensors memory(1, 0);
+  {
+    Checkpointer::Options options{.model = "net", .local = {folder.path()}};
+    options.at_point = [&](std::string_view point, std::uint64_t step) {
+      points.pass(point, step);
+      EXPECT_TRUE(point != "cleaning" || step != 1 || points.wait_for("local_synced", 2));
+    };
+    const auto opened = Checkpointer::open(options, TwoTensors::tensors());
+    ASSERT_TRUE(opened) << opened.error().message();
+    const auto writable = memory.writable();
+    ASSERT_TRUE((*opened)->restore(writable));
+    for (const std::uint64_t step : {1, 2}) {
+      memory.fill(step);
+      const auto captured = (*opened)->checkpoint(step, memory.views());
+      ASSERT_TRUE(captured) << captured.error().message();
+      ASSERT_TRUE((*opened)->wait(captured->version, CheckpointLevel::local, kMinute));
+      ASSERT_TRUE(points.wait_for("cleaning", step));
+    }
+  }
+  const auto opened = Checkpointer::open({.model = "net", .local = {folder.path()}}, TwoTensors::tensors());
+  ASSERT_TRUE(opened) << opened.error().message();
+  const auto writable = memory.writable();
+  const auto restored = (*opened)->restore(writable);
+  ASSERT_TRUE(restored) << restored.error().message();
+  ASSERT_TRUE(*restored);
+  EXPECT_EQ((*restored)->step, 2U);
+  EXPECT_TRUE(memory.is_of(2));
+}
+
+/// Two ranks of two hosts, each with a folder of its own.
+class TwoHosts {
+ public:
+  using Loop = std::function<Status(Checkpointer& checkpointer, TwoTensors& memory, std::uint64_t restored)>;
+
+  const std::string& folder_of(std::uint32_t rank) const { return folders_[rank].path(); }
+  /// One life of the job.
+  void run(const std::function<void(Checkpointer::Options&)>& change, const Loop& loop) const {
+    const std::string meet = format("tcp://127.0.0.1:{}", free_port());
+    std::array<Status, 2> ended;
+    std::vector<std::thread> ranks;
+    for (std::uint32_t rank = 0; rank < 2; ++rank) {
+      ranks.emplace_back([&, rank] {
+        const auto work = [&]() -> Status {
+          Checkpointer::Options options{.model = "net", .rank = rank, .ranks = 2, .meet = meet};
+          options.host = format("host{}", rank);
+          options.local = {folder_of(rank)};
+          change(options);
+          FRESHET_ASSIGN(const auto checkpointer, Checkpointer::open(options, TwoTensors::tensors()));
+          TwoTensors memory(2, rank);
+          const auto writable = memory.writable();
+          FRESHET_ASSIGN(const auto restored, checkpointer->restore(writable));
+          if (restored && !memory.is_of(restored->step)) return fail(Code::corrupt, "the bytes are not the step's");
+          FRESHET_TRY(loop(*checkpointer, memory, restored ? restored->step : 0));
+          return checkpointer->finish(kMinute);
+        };
+        ended[rank] = work();
+      });
+    }
+    for (std::thread& rank : ranks) rank.join();
+    for (const Status& status : ended) EXPECT_TRUE(status) << status.error().message();
+  }
+
+ private:
+  std::array<TemporaryFolder, 2> folders_;
+};
+
+/// Version 3 changes half of what version 1 wrote, and nobody has copies of 1 and 2. Its copy needs version 1's bytes
+/// at the partner; while it is written, the partner cleans its folder after versions 3 and 4 at `local`.
+TEST(Retention, WhatACopyUnderWayNeedsStays) {
+  const TwoHosts hosts;
+  const auto train = [](std::uint64_t first, std::uint64_t last, CheckpointLevel level) -> TwoHosts::Loop {
+    return [=](Checkpointer& checkpointer, TwoTensors& memory, std::uint64_t restored) -> Status {
+      if (restored + 1 != first) return fail(Code::corrupt, format("restored step {}", restored));
+      VersionNumber newest = 0;
+      for (std::uint64_t step = first; step <= last; ++step) {
+        memory.fill(step);
+        FRESHET_ASSIGN(const auto captured, checkpointer.checkpoint(step, memory.views()));
+        newest = captured.version;
+        FRESHET_TRY(checkpointer.wait(newest, CheckpointLevel::local, kMinute));
+      }
+      return checkpointer.wait(newest, level, kMinute);
+    };
+  };
+  hosts.run([](Checkpointer::Options&) {}, train(1, 2, CheckpointLevel::local));
+  Points points;
+  hosts.run(
+      [&](Checkpointer::Options& options) {
+        options.partners = true;
+        if (options.rank != 1) return;
+        options.at_point = [&](std::string_view point, std::uint64_t step) {
+          points.pass(point, step);
+          EXPECT_TRUE(point != "group_half" || step != 3 || points.wait_for("cleaning", 4));
+        };
+      },
+      train(3, 4, CheckpointLevel::group));
+  // The other host is lost, and so is version 4: 3 is whole, from its copies.
+  std::filesystem::remove_all(hosts.folder_of(0));
+  std::vector<std::filesystem::path> of_four;
+  for (const auto& file : std::filesystem::directory_iterator(hosts.folder_of(1) + "/net")) {
+    if (file.path().filename().string().starts_with("4.")) of_four.push_back(file.path());
+  }
+  ASSERT_FALSE(of_four.empty());
+  for (const auto& path : of_four) std::filesystem::remove(path);
+  hosts.run([](Checkpointer::Options& options) { options.partners = true; },
+            [](Checkpointer&, TwoTensors&, std::uint64_t restored) -> Status {
+              return restored == 3 ? Status() : fail(Code::corrupt, format("restored step {}", restored));
+            });
+}
+
+}  // namespace
+}  // namespace freshet
