@@ -15,6 +15,7 @@ pkg_check_modules(sodium REQUIRED IMPORTED_TARGET libsodium)
 pkg_check_modules(zstd REQUIRED IMPORTED_TARGET libzstd)
 pkg_check_modules(zmq REQUIRED IMPORTED_TARGET libzmq)
 pkg_check_modules(rocksdb REQUIRED IMPORTED_TARGET rocksdb)
+pkg_check_modules(isal REQUIRED IMPORTED_TARGET libisal)
 find_program(FLATC flatc REQUIRED)
 
 # UCX: its headers here, the library itself when it is first wanted (transport/channel/ucx/library.h). Debian's, or a newer

@@ -114,10 +114,7 @@ Checkpointer::Options options_from(Given& given) {
   if (!given.meet.empty()) options.meet = std::move(given.meet);
   options.host = std::move(given.host);
   options.local = std::move(given.local);
-  if (given.group != "none" && given.group != "partner") {
-    raise(Code::invalid_argument, format("group is \"none\" or \"partner\", not \"{}\"", given.group));
-  }
-  options.partners = given.group == "partner";
+  options.group = take(levels::parse_group_scheme(given.group));
   if (given.when_behind != "skip" && given.when_behind != "wait") {
     raise(Code::invalid_argument, format("when_behind is \"skip\" or \"wait\", not \"{}\"", given.when_behind));
   }

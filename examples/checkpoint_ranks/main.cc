@@ -158,7 +158,7 @@ Status Rank::start() {
       .meet = options_.meet,
       .host = options_.host,
       .local = options_.local,
-      .partners = options_.partners,
+      .group = options_.group,
       .when_behind = options_.when_behind,
       .keep = options_.keep,
       .limit_bytes_per_second = options_.limit_bytes_per_second,

@@ -64,11 +64,11 @@ Status find_ranks(const Words& words, Options& options) {
 
 Status understand(const Words& words, Options& options) {
   FRESHET_TRY(find_ranks(words, options));
-  if (words.group != "none" && words.group != "partner") {
-    return fail(Code::unsupported,
-                format("--group {}: none or partner; codes over groups are not built yet", words.group));
+  if (auto group = levels::parse_group_scheme(words.group)) {
+    options.group = *group;
+  } else {
+    return fail(std::move(group).error().with_context("--group"));
   }
-  options.partners = words.group == "partner";
   if (words.rejoin_s > 0) {
     return fail(Code::unsupported, "--rejoin: ranks do not come back into a running job; start the job again");
   }
@@ -117,8 +117,10 @@ Parsed parse(int argc, char** argv) {
       ->check(CLI::NonNegativeNumber);
   app.add_option("--local", options.local, "folders for shards: the first is written, all are read")->required();
   app.add_option("--host", options.host, "the failure domain (default: this machine)");
-  app.add_option("--group", words.group,
-                 "copies within groups of ranks of different hosts: none or partner (default: none)");
+  app.add_option(
+      "--group", words.group,
+      "what ranks of different hosts keep of each other's shards: none, partner (a copy), xor (one host may go), "
+      "rs:F (any F) (default: none)");
   app.add_option("--external", options.external, "a repository: folder or address");
   app.add_option("--keep", words.keep, "LEVEL:COUNT, versions that stay (default: memory:1 local:2)");
   app.add_option("--limit-mib-s", words.limit_mib_s, "limit on what a rank sends, in MiB/s")

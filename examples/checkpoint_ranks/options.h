@@ -23,7 +23,7 @@ struct Options {
   std::vector<std::string> local;
   std::string host;
   std::string external;
-  bool partners = false;
+  levels::GroupScheme group;
   std::map<CheckpointLevel, std::uint32_t> keep;
   std::uint64_t limit_bytes_per_second = 0;
   levels::WhenBehind when_behind = levels::WhenBehind::skip;

@@ -49,7 +49,8 @@ std::vector<std::uint64_t> memory_offsets(std::span<const StoredPiece> pieces) {
 
 ShardSource::Bytes FolderSource::head(const Holder& holder, std::uint32_t ranks) {
   FRESHET_ASSIGN(std::vector<std::byte> bytes,
-                 folders_.read_head({.version = holder.version, .rank = holder.shard_rank, .ranks = ranks}));
+                 folders_.read_head({.version = holder.version, .rank = holder.shard_rank, .ranks = ranks},
+                                    holder.kind == ShardKind::parity));
   return group::Answer(std::move(bytes));
 }
 
@@ -65,7 +66,8 @@ std::unique_ptr<ShardSource::Pending> FolderSource::read(const Holder& holder, s
     Bytes wait() override { return std::move(result_); }
     Bytes result_;
   };
-  auto bytes = folders_.read({.version = holder.version, .rank = holder.shard_rank, .ranks = ranks}, ranges);
+  auto bytes = folders_.read({.version = holder.version, .rank = holder.shard_rank, .ranks = ranks}, ranges,
+                             holder.kind == ShardKind::parity);
   if (!bytes) return std::make_unique<Done>(fail(std::move(bytes).error()));
   return std::make_unique<Done>(group::Answer(*std::move(bytes)));
 }
@@ -91,7 +93,7 @@ Result<ShardedVersion> ShardedVersion::open(ShardSource& source, const RestartPl
     // Memory first, then this process's own folder; the rest so that not all ask the same one.
     std::ranges::sort(holders, {}, [&](const Holder& holder) {
       const std::size_t turn = (holder.holder + plan.ranks * 4096 - self) % (plan.ranks * 4096 + 1);
-      return std::tuple(!holder.in_memory, holder.holder != self, holder.copy, turn);
+      return std::tuple(!holder.in_memory, holder.holder != self, holder.kind, turn);
     });
   }
   bool whole = true;
@@ -267,8 +269,10 @@ Result<ShardedVersion::Fetched> ShardedVersion::fetch(ShardSource& source, std::
     const ShardSource::Bytes bytes = first.read->wait();
     if (bytes && take(first.batch, bytes->bytes(), wanted)) {
       fetched.bytes += first.batch.bytes;
-      fetched.from.insert(holder.in_memory ? Level::memory : holder.copy ? Level::group : Level::local);
-      if (holder.copy) fetched.copied_bytes += first.batch.bytes;
+      fetched.from.insert(holder.in_memory                 ? Level::memory
+                          : holder.kind == ShardKind::copy ? Level::group
+                                                           : Level::local);
+      if (holder.kind == ShardKind::copy) fetched.copied_bytes += first.batch.bytes;
       return {};
     }
     if (!bytes && bytes.error().code() == Code::cancelled) return fail(bytes.error());

@@ -24,6 +24,8 @@ constexpr std::size_t kSmallSharesMax = 16;
 /// So long a loop that does not wait for levels waits for a peer to say that it captured the versions before.
 constexpr Duration kPeerPause = std::chrono::seconds(1);
 
+using GroupKind = levels::GroupScheme::Kind;
+
 constexpr Duration kLastLifePatience = std::chrono::seconds(5);
 
 std::string machine_name() {
@@ -105,7 +107,7 @@ Status Checkpointer::Impl::check_options() const {
 Status Checkpointer::Impl::open() {
   FRESHET_TRY(check_options());
   levels_ = {Level::memory, Level::local};
-  if (options_.partners) levels_.push_back(Level::group);
+  if (options_.group.kind != GroupKind::none) levels_.push_back(Level::group);
   if (options_.external) levels_.push_back(Level::external);
   auto table = levels::TensorTable::of(whole_tensors(tensors_, options_.ranks));
   cut_ = std::make_unique<levels::ShareCut>(table, options_.ranks, options_.rank);
@@ -164,6 +166,7 @@ group::Claims Checkpointer::Impl::claims() const {
                           {"tensors", to_hex(cut_->table->digest)},
                           {"levels", level_names},
                           {"when-behind", options_.when_behind == levels::WhenBehind::skip ? "skip" : "wait"}};
+  if (options_.group.kind != GroupKind::none) claims.emplace_back("group", to_string(options_.group));
   claims.insert(claims.end(), options_.alike.begin(), options_.alike.end());
   return claims;
 }
@@ -181,11 +184,21 @@ Status Checkpointer::Impl::open_group() {
                               .security = options_.security};
   options.times.patience = options_.patience;
   FRESHET_ASSIGN(group_, group::Group::open(options, handlers));
-  if (options_.partners) {
+  if (options_.group.kind != GroupKind::none) {
     std::vector<std::string> hosts;
     for (const group::Peer& peer : group_->peers()) hosts.push_back(peer.host);
-    FRESHET_ASSIGN(groups_, levels::make_groups(hosts));
+    FRESHET_ASSIGN(groups_, levels::make_groups(hosts, options_.group.losses));
     ring_ = levels::place_in_ring(groups_, options_.rank);
+    if (options_.group.kind == GroupKind::parity) {
+      parity_ = std::make_unique<levels::ParityMaker>(
+          levels::ParityMaker::Group{.model = options_.model,
+                                     .host = host_,
+                                     .rank = options_.rank,
+                                     .ranks = options_.ranks,
+                                     .members = levels::group_of(groups_, options_.rank),
+                                     .losses = options_.group.losses,
+                                     .table = cut_->table});
+    }
     threads_.emplace_back([this] { run_copier(); });
   }
   threads_.emplace_back([this] { run_writer(); });

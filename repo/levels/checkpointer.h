@@ -43,6 +43,7 @@
 #include "core/result.h"
 #include "repo/levels/level_board.h"
 #include "repo/levels/restart_plan.h"
+#include "repo/levels/ring.h"
 #include "repo/repository.h"
 #include "transport/security.h"
 
@@ -73,7 +74,7 @@ class Checkpointer {
     std::string meet;                ///< "tcp://HOST:PORT": rank 0 listens there. Not needed for one rank.
     std::string host;                ///< The failure domain; empty: this machine's name.
     std::vector<std::string> local;  ///< The first is written, all are read. Ranks may share one.
-    bool partners = false;           ///< There is a level `group`: ranks of other hosts keep copies.
+    levels::GroupScheme group;       ///< Whether there is a level `group`, and what ranks keep of each other's there.
     /// Opens the repository at rank 0; none: there is no level `external`. Given at all ranks, or at none.
     std::function<Result<std::shared_ptr<Repository>>()> external;
     levels::WhenBehind when_behind = levels::WhenBehind::skip;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// The level `group` with partners: each rank keeps a copy of what the rank before it in the ring has in its folder.
+/// The level `group`: each rank keeps a copy of what the rank before it in the ring has in its folder, or parity of
+/// what its group has.
 
 #include <algorithm>
 #include <deque>
@@ -65,11 +66,28 @@ void Checkpointer::Impl::run_copier() {
       to_copy_.pop_front();
       step = versions_.at(version.number).step;
     }
-    const Status copied = copy_shard(version, step, pace);
+    const Status copied = parity_ != nullptr ? make_parity(version, step, pace) : copy_shard(version, step, pace);
     if (copied) point("group_synced", step);
     say(LevelNote::Kind::done, version, step, Level::group,
         copied ? std::nullopt : std::optional<Error>(copied.error()));
   }
+}
+
+Status Checkpointer::Impl::make_parity(const Version& version, std::uint64_t step, levels::Pace& pace) {
+  GroupSource source(*group_, options_.patience);
+  std::set<Version> newest = {version};
+  const levels::ParityMaker::Hooks hooks{.inherits =
+                                             [&](const std::vector<Version>& needed) {
+                                               const MutexLock lock(folder_mutex_);
+                                               newest.insert(needed.begin(), needed.end());
+                                               copy_needs_.insert(newest.begin(), newest.end());
+                                             },
+                                         .half = [&] { point("group_half", step); },
+                                         .stop = [&] { return group_->over().has_value(); }};
+  FRESHET_TRY(parity_->make(source, *folders_, version, step, pace, hooks));
+  const MutexLock lock(folder_mutex_);
+  copy_needs_ = std::move(newest);
+  return {};
 }
 
 Status Checkpointer::Impl::copy_shard(const Version& version, std::uint64_t step, levels::Pace& pace) {
@@ -155,7 +173,7 @@ Status Checkpointer::Impl::copy_payload(levels::ShardSource& source, const level
     return std::optional(current->bytes());
   };
   const std::vector<std::byte> own_head(head.bytes().begin(), head.bytes().end());
-  return folders_->write_copy(own_head, key, !is_newest, next);
+  return folders_->write_streamed(own_head, key, levels::ShardKind::copy, !is_newest, next);
 }
 
 }  // namespace freshet

@@ -5,7 +5,7 @@
 /// is said; up to four threads of its own carry it out:
 ///
 ///   writer    writes shards to this rank's folder
-///   copier    with partners: copies another rank's shards to this rank's folder
+///   copier    level group: copies another rank's shards to this rank's folder, or makes parity there
 ///   sender    at rank 0: brings versions to the repository
 ///   teller    records promises, calls on_event, removes what is not kept
 
@@ -21,6 +21,7 @@
 #include "repo/levels/assembly.h"
 #include "repo/levels/checkpointer.h"
 #include "repo/levels/external_level.h"
+#include "repo/levels/parity/parity_maker.h"
 #include "repo/levels/question.h"
 #include "repo/levels/ring.h"
 #include "repo/levels/shard_folders.h"
@@ -108,6 +109,7 @@ class Checkpointer::Impl {
                              std::vector<levels::BadShard>& bad);
   Status restore_from_repository(const levels::RestartPlan& plan, std::span<const MutableBytes> held,
                                  Restored& restored, std::vector<levels::BadShard>& bad);
+  Status rebuild_shards(const levels::RestartPlan& plan, std::vector<levels::BadShard>& bad);
   void set_baseline(std::span<const MutableBytes> held, const std::vector<std::int64_t>& found,
                     const std::vector<Version>& writers);
   void set_stored(const levels::RestartPlan& plan);
@@ -131,6 +133,7 @@ class Checkpointer::Impl {
   Status write_local(const Share& share);
   void run_copier() FRESHET_EXCLUDES(mutex_);
   Status copy_shard(const Version& version, std::uint64_t step, levels::Pace& pace);
+  Status make_parity(const Version& version, std::uint64_t step, levels::Pace& pace) FRESHET_EXCLUDES(folder_mutex_);
   Status copy_payload(levels::ShardSource& source, const levels::ShardHeader& newest, const Version& store,
                       std::span<const StoredPiece> pieces, std::uint64_t step, levels::Pace& pace);
   Version version_of(VersionNumber number) const;
@@ -152,9 +155,10 @@ class Checkpointer::Impl {
   std::unique_ptr<levels::ShareCut> cut_;
   std::unique_ptr<levels::ShardFolders> folders_;
   std::unique_ptr<levels::ExternalLevel> external_;  ///< Rank 0's.
-  std::vector<std::vector<std::uint32_t>> groups_;   ///< With partners.
+  std::vector<std::vector<std::uint32_t>> groups_;   ///< Where there is a level `group`.
   levels::RingPlace ring_;
-  Version named_;  ///< Run and incarnation of this life's versions.
+  std::unique_ptr<levels::ParityMaker> parity_;  ///< The copier's.
+  Version named_;                                ///< Run and incarnation of this life's versions.
 
   // The caller's.
   bool restored_ = false;
@@ -174,7 +178,7 @@ class Checkpointer::Impl {
   std::optional<Stored> stored_;
 
   Mutex folder_mutex_;  ///< Before mutex_.
-  /// Payloads that the copy under way needs and that stay until it is there.
+  /// Other ranks' payloads that the copy under way needs, until it is there; parity that the next one may inherit from.
   std::set<Version> copy_needs_ FRESHET_GUARDED_BY(folder_mutex_);
 
   mutable Mutex mutex_;

@@ -10,6 +10,7 @@
 
 #include "core/format.h"
 #include "repo/levels/checkpointer_impl.h"
+#include "repo/levels/parity/shard_rebuild.h"
 
 namespace freshet {
 namespace {
@@ -36,7 +37,8 @@ class AskedBytes final : public levels::ShardSource::Pending {
 levels::ShardSource::Bytes GroupSource::head(const levels::Holder& holder, std::uint32_t ranks) {
   const levels::Question question{.kind = levels::Question::Kind::head,
                                   .key = {.version = holder.version, .rank = holder.shard_rank, .ranks = ranks},
-                                  .in_memory = holder.in_memory};
+                                  .in_memory = holder.in_memory,
+                                  .parity = holder.kind == levels::ShardKind::parity};
   return group_.ask(holder.holder, encode(question)).wait(patience_);
 }
 
@@ -50,7 +52,8 @@ std::unique_ptr<levels::ShardSource::Pending> GroupSource::read(const levels::Ho
   const levels::Question question{.kind = levels::Question::Kind::read,
                                   .key = {.version = holder.version, .rank = holder.shard_rank, .ranks = ranks},
                                   .in_memory = holder.in_memory,
-                                  .ranges = std::move(ranges)};
+                                  .ranges = std::move(ranges),
+                                  .parity = holder.kind == levels::ShardKind::parity};
   return std::make_unique<AskedBytes>(group_.ask(holder.holder, encode(question)), patience_);
 }
 
@@ -61,7 +64,7 @@ Result<std::vector<std::byte>> Checkpointer::Impl::on_ask(Bytes bytes) {
     case Kind::head:
     case Kind::read: {
       if (question.in_memory) return answer_from_memory(question);
-      if (question.kind == Kind::head) return folders_->read_head(question.key);
+      if (question.kind == Kind::head) return folders_->read_head(question.key, question.parity);
       bool half = false;
       std::uint64_t step = 0;
       {
@@ -71,7 +74,7 @@ Result<std::vector<std::byte>> Checkpointer::Impl::on_ask(Bytes bytes) {
         step = sending_step_;
       }
       if (half) point("external_half", step);
-      return folders_->read(question.key, question.ranges);
+      return folders_->read(question.key, question.ranges, question.parity);
     }
     case Kind::table:
       if (question.table == cut_->table->digest) return cut_->table->encoded;
@@ -131,8 +134,10 @@ levels::Inventory Checkpointer::Impl::inventory() const {
     inventory.held.push_back({.key = shard.key,
                               .step = shard.step,
                               .bytes_only = shard.bytes_only,
-                              .copy = shard.copy,
-                              .needs = shard.needs});
+                              .kind = shard.kind,
+                              .needs = shard.needs,
+                              .members = shard.members,
+                              .losses = shard.losses});
   }
   const levels::Promises promises = folders_->promises();
   inventory.number_max = promises.number_max;
@@ -143,7 +148,9 @@ levels::Inventory Checkpointer::Impl::inventory() const {
     if (state.share == nullptr || state.levels.at(Level::memory) != LevelState::reached) continue;
     inventory.held.push_back({.key = {.version = state.share->version, .rank = options_.rank, .ranks = options_.ranks},
                               .step = state.step,
-                              .in_memory = true});
+                              .in_memory = true,
+                              .needs = {},
+                              .members = {}});
   }
   return inventory;
 }
@@ -172,6 +179,10 @@ Result<levels::RestartPlan> Checkpointer::Impl::next_plan(std::vector<std::vecto
     if (outcome.error) return fail(Error(*outcome.error).with_context(format("rank {}", rank)));
     if (outcome.bad.empty()) continue;
     planner_->cross_off(tried.version, outcome.bad, tried.source);
+    again = true;
+  }
+  if (tried.source == levels::RestartPlan::Source::rebuild) {
+    if (!again) planner_->add_rebuilt(tried.version, tried.rebuilds);
     again = true;
   }
   if (again) return planner_->next();
@@ -252,6 +263,8 @@ levels::RestartOutcome Checkpointer::Impl::carry_out(const levels::RestartPlan& 
     done = restore_from_shards(plan, held, restored, outcome.bad);
   } else if (plan.source == levels::RestartPlan::Source::repository) {
     done = restore_from_repository(plan, held, restored, outcome.bad);
+  } else if (plan.source == levels::RestartPlan::Source::rebuild) {
+    done = rebuild_shards(plan, outcome.bad);
   }
   if (!done && outcome.bad.empty()) outcome.error = done.error();
   return outcome;
@@ -382,6 +395,41 @@ void Checkpointer::Impl::set_baseline(std::span<const MutableBytes> held, const 
     baseline_.writers[*own.piece] = writers[static_cast<std::size_t>(found[i])];
     baseline_.known[*own.piece] = true;
   }
+}
+
+/// What this rank is to compute of what is missing. It stays beside its own shards.
+Status Checkpointer::Impl::rebuild_shards(const levels::RestartPlan& plan, std::vector<levels::BadShard>& bad) {
+  GroupSource source(*group_, options_.patience);
+  for (const levels::RebuildTask& task : plan.rebuilds) {
+    if (task.by != options_.rank) continue;
+    const auto rebuild = [&]() -> Status {
+      FRESHET_ASSIGN(const auto opened, levels::ShardRebuild::open(source, plan, task.shard_rank, bad));
+      const levels::ShardHeader& header = opened->header();
+      FRESHET_ASSIGN(const group::Answer encoded, source.table(plan.holders.front().holder, header.tensors));
+      FRESHET_ASSIGN(const auto table, levels::TensorTable::decode(encoded.bytes(), header.tensors));
+      FRESHET_TRY(folders_->write_table(*table));
+      return folders_->write_streamed(encode_shard_head(header), header.key, levels::ShardKind::copy, false,
+                                      [&] { return opened->next(bad); });
+    };
+    const Status rebuilt = rebuild();
+    if (group_->over() && !rebuilt) return rebuilt;
+    if (rebuilt) {
+      // Some of what was asked may have been damaged; there was enough.
+      bad.clear();
+      continue;
+    }
+    if (rebuilt.error().code() == Code::io_error || rebuilt.error().code() == Code::out_of_space) bad.clear();
+    if (bad.empty()) {
+      // This rank cannot keep it, or nobody knows why it does not work: another version may do.
+      for (const levels::Holder& holder : plan.holders) {
+        if (holder.kind != levels::ShardKind::parity || holder.version != plan.version) continue;
+        bad.push_back({holder, format("version {}: rank {} could not rebuild the shard of rank {}: {}",
+                                      plan.version.number, options_.rank, task.shard_rank, rebuilt.error().message())});
+      }
+    }
+    return rebuilt;
+  }
+  return {};
 }
 
 /// What this rank's own shard of the restored version has need not be written again, if the cut is the same.

@@ -243,6 +243,7 @@ void Checkpointer::Impl::settle(const LevelNote& note, const std::optional<Error
 
 void Checkpointer::Impl::clean_folder(std::uint64_t step) {
   using levels::HeldShard;
+  using levels::ShardKind;
   const MutexLock folder_lock(folder_mutex_);
   std::set<Version> kept;
   {
@@ -256,7 +257,8 @@ void Checkpointer::Impl::clean_folder(std::uint64_t step) {
   for (HeldShard& shard : folders_->scan()) {
     // Each rank cleans up after itself, and after ranks that are no more.
     std::uint32_t whose = shard.key.rank % options_.ranks;
-    if (shard.copy && options_.partners && shard.key.ranks == options_.ranks) {
+    const bool has_partners = options_.group.kind == levels::GroupScheme::Kind::partner;
+    if (shard.kind == ShardKind::copy && has_partners && shard.key.ranks == options_.ranks) {
       whose = levels::place_in_ring(groups_, shard.key.rank).copy_is_at;
     }
     if (whose == options_.rank && shard.folder == folders_->first()) here.push_back(std::move(shard));
@@ -276,34 +278,40 @@ void Checkpointer::Impl::clean_folder(std::uint64_t step) {
   // What partners copy next is compared with what they have: the shards stay as long as a copy of them is kept.
   kept.insert(kept_copies.begin(), kept_copies.end());
   const auto is_kept = [&](const HeldShard& shard) {
-    if (shard.copy && copy_needs_.contains(shard.key.version)) return true;
-    return !shard.bytes_only && (shard.copy ? kept_copies : kept).contains(shard.key.version);
+    if (shard.kind != ShardKind::own && copy_needs_.contains(shard.key.version)) return true;
+    return !shard.bytes_only && (shard.kind == ShardKind::own ? kept : kept_copies).contains(shard.key.version);
   };
-  std::map<std::pair<levels::ShardKey, bool>, std::vector<levels::ByteRange>> needed;
+  std::map<std::pair<levels::ShardKey, ShardKind>, std::vector<levels::ByteRange>> needed;
   for (const HeldShard& shard : here) {
     if (!is_kept(shard) || shard.bytes_only || shard.needs.empty()) continue;
-    const auto bytes = folders_->read_head(shard.key);
+    const bool is_parity = shard.kind == ShardKind::parity;
+    const auto bytes = folders_->read_head(shard.key, is_parity);
     const auto head = bytes ? levels::decode_shard_head(*bytes) : fail(bytes.error());
-    const auto table = head ? folders_->read_table(head->tensors) : fail(head.error());
+    if (!head) return;  // It cannot be told what may go: nothing does.
+    const auto need = [&](std::size_t record, std::uint64_t count) {
+      const Version& store = head->versions[head->records[record].store];
+      needed[{{store, shard.key.rank, shard.key.ranks}, shard.kind}].push_back({head->records[record].offset, count});
+    };
+    if (is_parity) {
+      for (std::size_t i = 0; i < head->records.size(); ++i) need(i, head->parity->block_bytes(i));
+      continue;
+    }
+    const auto table = folders_->read_table(head->tensors);
     const auto tensors = table ? levels::TensorTable::decode(*table, head->tensors) : fail(table.error());
-    if (!tensors || !check_table(**tensors, shard.key.ranks)) return;  // It cannot be told what may go: nothing does.
+    if (!tensors || !check_table(**tensors, shard.key.ranks)) return;
     const auto pieces = stored_pieces((*tensors)->tensors, shard.key.ranks, shard.key.rank);
     if (!check_records(*head, pieces)) return;
-    for (std::size_t i = 0; i < pieces.size(); ++i) {
-      const Version& store = head->versions[head->records[i].store];
-      needed[{{store, shard.key.rank, shard.key.ranks}, shard.copy}].push_back(
-          {head->records[i].offset, pieces[i].piece.bytes()});
-    }
+    for (std::size_t i = 0; i < pieces.size(); ++i) need(i, pieces[i].piece.bytes());
   }
   for (const HeldShard& shard : here) {
     if (is_kept(shard)) continue;
-    const auto at = needed.find({shard.key, shard.copy});
+    const auto at = needed.find({shard.key, shard.kind});
     Status done;
     if (at == needed.end()) {
-      done = folders_->remove(shard.key, shard.copy);
+      done = folders_->remove(shard.key, shard.kind);
     } else {
       std::ranges::sort(at->second, {}, &levels::ByteRange::offset);
-      done = folders_->demote(shard.key, at->second, shard.copy);
+      done = folders_->demote(shard.key, at->second, shard.kind);
     }
     if (!done) log_line(LogLevel::warning, format("checkpoints of {}: {}", options_.model, done.error().message()));
   }

@@ -25,6 +25,7 @@ struct Question {
   bool in_memory = false;
   Digest table;
   std::vector<ByteRange> ranges;
+  bool parity = false;  ///< The rank's parity instead of its shard.
 };
 inline constexpr std::size_t kRangesMax = std::size_t{1} << 15;
 

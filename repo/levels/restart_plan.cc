@@ -4,10 +4,14 @@
 #include <algorithm>
 
 #include "core/format.h"
+#include "repo/levels/parity/stripes.h"
+#include "repo/levels/ring.h"
 #include "repo/levels/wire.h"
 
 namespace freshet::levels {
 namespace {
+
+constexpr auto kKindMax = static_cast<std::uint8_t>(ShardKind::parity);
 
 std::uint8_t code_on_wire(const std::optional<Error>& error) {
   return error ? static_cast<std::uint8_t>(static_cast<std::uint8_t>(error->code()) + 1) : 0;
@@ -29,8 +33,10 @@ std::vector<std::byte> encode(const Inventory& inventory) {
     for (const Version& version : shard.needs) needs.push_back(wire_of(version));
     const auto need_list = builder.CreateVectorOfStructs(needs);
     const wire::Version version = wire_of(shard.key.version);
+    const auto member_list = builder.CreateVector(shard.members);
     held.push_back(wire::CreateHeld(builder, &version, shard.step, shard.key.rank, shard.key.ranks, shard.in_memory,
-                                    need_list, shard.bytes_only, shard.copy));
+                                    need_list, shard.bytes_only, static_cast<std::uint8_t>(shard.kind), member_list,
+                                    shard.losses));
   }
   const auto list = builder.CreateVector(held);
   const auto acknowledged = builder.CreateVector(inventory.acknowledged);
@@ -47,7 +53,7 @@ Result<Inventory> decode_inventory(Bytes bytes) {
   if (from->held() != nullptr) {
     for (const wire::Held* held : *from->held()) {
       if (held->version() == nullptr || held->ranks() == 0 || held->ranks() > kRanksMax ||
-          held->rank() >= held->ranks()) {
+          held->rank() >= held->ranks() || held->kind() > kKindMax) {
         return fail(Code::corrupt, "a shard of a rank that cannot be");
       }
       OfferedShard& shard = inventory.held.emplace_back();
@@ -55,7 +61,13 @@ Result<Inventory> decode_inventory(Bytes bytes) {
       shard.step = held->step();
       shard.in_memory = held->in_memory();
       shard.bytes_only = held->bytes_only();
-      shard.copy = held->copy();
+      shard.kind = static_cast<ShardKind>(held->kind());
+      if (held->members() != nullptr && held->members()->size() <= kGroupRanksMax) {
+        shard.members.assign(held->members()->begin(), held->members()->end());
+      }
+      shard.losses = held->losses();
+      const bool is_group = shard.losses > 0 && shard.losses < shard.members.size();
+      if (shard.kind == ShardKind::parity && !is_group) return fail(Code::corrupt, "parity that cannot be");
       if (held->needs() == nullptr) continue;
       for (const wire::Version* needed : *held->needs()) shard.needs.push_back(version_from(*needed));
     }
@@ -71,21 +83,25 @@ std::vector<std::byte> encode(const RestartPlan& plan) {
   flatbuffers::FlatBufferBuilder builder;
   std::vector<wire::Holder> holders;
   for (const Holder& holder : plan.holders) {
-    holders.emplace_back(wire_of(holder.version), holder.shard_rank, holder.holder, holder.in_memory, holder.copy);
+    holders.emplace_back(wire_of(holder.version), holder.shard_rank, holder.holder, holder.in_memory,
+                         static_cast<std::uint8_t>(holder.kind));
   }
+  std::vector<wire::Rebuild> rebuilds;
+  for (const RebuildTask& task : plan.rebuilds) rebuilds.emplace_back(task.shard_rank, task.by);
   const auto list = builder.CreateVectorOfStructs(holders);
   const auto notes = builder.CreateVectorOfStrings(plan.notes);
+  const auto rebuild_list = builder.CreateVectorOfStructs(rebuilds);
   const wire::Version version = wire_of(plan.version);
   builder.Finish(
       wire::CreatePlan(builder, plan.final, static_cast<std::uint8_t>(plan.source), &version, plan.step, plan.ranks,
-                       list, plan.run.high, plan.run.low, plan.incarnation, plan.next_number, notes),
+                       list, plan.run.high, plan.run.low, plan.incarnation, plan.next_number, notes, rebuild_list),
       kPlanId);
   return bytes_in(builder);
 }
 
 Result<RestartPlan> decode_plan(Bytes bytes) {
   FRESHET_ASSIGN(const auto from, root_of<wire::Plan>(bytes, kPlanId));
-  if (from->version() == nullptr || from->source() > 2 || from->ranks() > kRanksMax) {
+  if (from->version() == nullptr || from->source() > 3 || from->ranks() > kRanksMax) {
     return fail(Code::corrupt, "a plan that cannot be");
   }
   RestartPlan plan{.final = from->final(),
@@ -98,9 +114,13 @@ Result<RestartPlan> decode_plan(Bytes bytes) {
                    .next_number = from->next_number()};
   if (from->holders() != nullptr) {
     for (const wire::Holder* holder : *from->holders()) {
-      plan.holders.push_back(
-          {version_from(holder->version()), holder->rank(), holder->holder(), holder->in_memory(), holder->copy()});
+      if (holder->kind() > kKindMax) return fail(Code::corrupt, "a plan that cannot be");
+      plan.holders.push_back({version_from(holder->version()), holder->rank(), holder->holder(), holder->in_memory(),
+                              static_cast<ShardKind>(holder->kind())});
     }
+  }
+  if (from->rebuilds() != nullptr) {
+    for (const wire::Rebuild* task : *from->rebuilds()) plan.rebuilds.push_back({task->rank(), task->by()});
   }
   if (from->notes() != nullptr) {
     for (const auto* note : *from->notes()) plan.notes.push_back(note->str());
@@ -115,7 +135,7 @@ std::vector<std::byte> encode(const RestartOutcome& outcome) {
     const auto text = builder.CreateString(shard.why);
     const wire::Version version = wire_of(shard.where.version);
     bad.push_back(wire::CreateBad(builder, &version, shard.where.shard_rank, shard.where.holder, shard.where.in_memory,
-                                  text, shard.where.copy));
+                                  text, static_cast<std::uint8_t>(shard.where.kind)));
   }
   const auto list = builder.CreateVector(bad);
   const auto text = outcome.error ? builder.CreateString(outcome.error->message()) : 0;
@@ -128,8 +148,9 @@ Result<RestartOutcome> decode_outcome(Bytes bytes) {
   RestartOutcome outcome;
   if (from->bad() != nullptr) {
     for (const wire::Bad* bad : *from->bad()) {
-      if (bad->version() == nullptr) return fail(Code::corrupt, "a shard of no version");
-      outcome.bad.push_back({{version_from(*bad->version()), bad->rank(), bad->holder(), bad->in_memory(), bad->copy()},
+      if (bad->version() == nullptr || bad->kind() > kKindMax) return fail(Code::corrupt, "a shard of no version");
+      outcome.bad.push_back({{version_from(*bad->version()), bad->rank(), bad->holder(), bad->in_memory(),
+                              static_cast<ShardKind>(bad->kind())},
                              bad->text() == nullptr ? "" : bad->text()->str()});
     }
   }
@@ -141,16 +162,31 @@ RestartPlanner::RestartPlanner(std::vector<Inventory> inventories, std::vector<S
                                RestartChoice choice)
     : inventories_(std::move(inventories)), stored_(std::move(stored)), choice_(choice) {
   for (std::uint32_t rank = 0; rank < inventories_.size(); ++rank) {
-    for (const OfferedShard& shard : inventories_[rank].held) {
-      const Version& version = shard.key.version;
-      holders_[{version, shard.key.rank}].insert({version, shard.key.rank, rank, shard.in_memory, shard.copy});
-      if (shard.bytes_only) continue;
-      Candidate& candidate = candidates_[version];
-      candidate.step = shard.step;
-      candidate.ranks.insert(shard.key.ranks);
-      const OfferedShard*& known = candidate.shards[shard.key.rank];
-      if (known == nullptr || (shard.in_memory && !known->in_memory)) known = &shard;
-    }
+    for (const OfferedShard& shard : inventories_[rank].held) add(shard, rank);
+  }
+}
+
+void RestartPlanner::add(const OfferedShard& shard, std::uint32_t at) {
+  const Version& version = shard.key.version;
+  const bool is_parity = shard.kind == ShardKind::parity;
+  const Holder holder{version, shard.key.rank, at, shard.in_memory, shard.kind};
+  (is_parity ? parity_holders_ : holders_)[{version, shard.key.rank}].insert(holder);
+  if (shard.bytes_only) return;
+  Candidate& candidate = candidates_[version];
+  candidate.step = shard.step;
+  candidate.ranks.insert(shard.key.ranks);
+  (is_parity ? candidate.parity : candidate.shards)[shard.key.rank].push_back({holder, shard});
+}
+
+void RestartPlanner::add_rebuilt(const Version& version, const std::vector<RebuildTask>& rebuilt) {
+  const Candidate& candidate = candidates_[version];
+  for (const RebuildTask& task : rebuilt) {
+    OfferedShard shard{.key = {version, task.shard_rank, *candidate.ranks.begin()},
+                       .step = candidate.step,
+                       .kind = ShardKind::copy,
+                       .needs = {},
+                       .members = {}};
+    add(shard, task.by);
   }
 }
 
@@ -177,41 +213,118 @@ void RestartPlanner::cross_off(Version version, const std::vector<BadShard>& bad
   for (const BadShard& one : bad) {
     notes_.push_back(one.why);
     if (source == RestartPlan::Source::repository) continue;
-    const auto at = holders_.find({one.where.version, one.where.shard_rank});
-    if (at != holders_.end()) at->second.erase(one.where);
+    auto& holders = one.where.kind == ShardKind::parity ? parity_holders_ : holders_;
+    const auto at = holders.find({one.where.version, one.where.shard_rank});
+    if (at != holders.end()) at->second.erase(one.where);
   }
 }
 
-std::optional<std::vector<Holder>> RestartPlanner::holders_for(const Version& version, const Candidate& candidate,
-                                                               std::string& missing) const {
+RestartPlanner::Found RestartPlanner::find(const Version& version, const Offers& offers, std::uint32_t rank,
+                                           const Holders& all) const {
+  Found found;
+  const auto has_one = [&](const Version& of) {
+    const auto at = all.find({of, rank});
+    return at != all.end() && !at->second.empty();
+  };
+  found.missing = "is missing";
+  const auto offered = offers.find(rank);
+  if (offered == offers.end() || !has_one(version)) return found;
+  // All that are used have their bytes at the same places: a shard that was rebuilt has others than one that needs
+  // older ones.
+  const OfferedShard* alike = nullptr;
+  std::set<Version> needed;
+  for (const auto& [holder, shard] : offered->second) {
+    if (!all.at({version, rank}).contains(holder)) continue;
+    if (!shard.in_memory) {
+      const auto gone = std::ranges::find_if_not(shard.needs, has_one);
+      if (gone != shard.needs.end()) {
+        if (found.holders.empty())
+          found.missing = format("needs bytes of version {}'s, which is missing", gone->number);
+        continue;
+      }
+      if (alike != nullptr && alike->needs != shard.needs) continue;
+      alike = &shard;
+      needed.insert(shard.needs.begin(), shard.needs.end());
+    }
+    found.holders.push_back(holder);
+  }
+  for (const Version& of : needed) {
+    const auto& holders = all.at({of, rank});
+    found.holders.insert(found.holders.end(), holders.begin(), holders.end());
+  }
+  if (!found.holders.empty()) found.missing.clear();
+  return found;
+}
+
+/// Whom a rebuild of the rank's shard asks, if enough of its group are left: of each stripe that it has data in as many
+/// blocks as the stripe has data, and its head.
+bool RestartPlanner::add_group_of(const Version& version, const Candidate& candidate, std::uint32_t rank,
+                                  std::set<Holder>& holders) const {
+  const OfferedShard* group = nullptr;
+  for (const auto& [of, offers] : candidate.parity) {
+    for (const auto& [holder, shard] : offers) {
+      if (std::ranges::binary_search(shard.members, rank)) group = &shard;
+    }
+  }
+  if (group == nullptr) return false;
+  const Stripes stripes{.ranks = static_cast<std::uint32_t>(group->members.size()), .losses = group->losses};
+  std::vector<bool> has_share;
+  std::vector<bool> has_rows;
+  std::uint32_t position = 0;
+  for (std::uint32_t i = 0; i < stripes.ranks; ++i) {
+    const std::uint32_t member = group->members[i];
+    if (member == rank) position = i;
+    const Found share = find(version, candidate.shards, member, holders_);
+    const Found rows = find(version, candidate.parity, member, parity_holders_);
+    has_share.push_back(share.missing.empty());
+    has_rows.push_back(rows.missing.empty());
+    if (has_share.back()) holders.insert(share.holders.begin(), share.holders.end());
+    if (has_rows.back()) holders.insert(rows.holders.begin(), rows.holders.end());
+  }
+  bool has_head = false;
+  for (std::uint32_t ahead = 1; ahead <= stripes.losses; ++ahead) {
+    has_head = has_head || has_rows[(position + ahead) % stripes.ranks];
+  }
+  if (!has_head) return false;
+  for (std::uint32_t block = 0; block < stripes.data(); ++block) {
+    const std::uint32_t stripe = stripes.stripe_of_block(position, block);
+    std::uint32_t left = 0;
+    for (std::uint32_t i = 0; i < stripes.data(); ++i) left += has_share[stripes.data_at(stripe, i)] ? 1 : 0;
+    for (std::uint32_t row = 0; row < stripes.losses; ++row) left += has_rows[stripes.parity_at(stripe, row)] ? 1 : 0;
+    if (left < stripes.data()) return false;
+  }
+  return true;
+}
+
+std::optional<RestartPlan> RestartPlanner::plan_for(const Version& version, const Candidate& candidate,
+                                                    std::string& missing) const {
   if (candidate.ranks.size() != 1) {
     missing = format("version {}: its shards say different numbers of ranks", version.number);
     return std::nullopt;
   }
-  std::vector<Holder> all;
-  const auto add = [&](const Version& of, std::uint32_t rank, std::uint32_t ranks) {
-    const auto at = holders_.find({of, rank});
-    if (at == holders_.end() || at->second.empty()) {
-      missing =
-          format("version {}: the shard of rank {} of {} {}", version.number, rank, ranks,
-                 of == version ? "is missing" : format("needs bytes of version {}'s, which is missing", of.number));
-      return false;
-    }
-    all.insert(all.end(), at->second.begin(), at->second.end());
-    return true;
-  };
   const std::uint32_t ranks = *candidate.ranks.begin();
+  RestartPlan plan{.source = RestartPlan::Source::shards, .version = version, .step = candidate.step, .ranks = ranks};
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {
-    if (!add(version, rank, ranks)) return std::nullopt;
-    const auto& holders = holders_.at({version, rank});
-    // What is in somebody's memory is there whole; a file may need others.
-    const bool whole = std::ranges::any_of(holders, &Holder::in_memory);
-    const OfferedShard& shard = *candidate.shards.at(rank);
-    for (const Version& needed : shard.needs) {
-      if (!add(needed, rank, ranks) && !whole) return std::nullopt;
+    const Found shard = find(version, candidate.shards, rank, holders_);
+    if (shard.missing.empty()) {
+      plan.holders.insert(plan.holders.end(), shard.holders.begin(), shard.holders.end());
+      continue;
     }
+    if (missing.empty()) {
+      missing = format("version {}: the shard of rank {} of {} {}", version.number, rank, ranks, shard.missing);
+    }
+    plan.rebuilds.push_back({rank, static_cast<std::uint32_t>(rank % inventories_.size())});
   }
-  return all;
+  if (plan.rebuilds.empty()) return plan;
+  std::set<Holder> asked;
+  for (const RebuildTask& task : plan.rebuilds) {
+    if (add_group_of(version, candidate, task.shard_rank, asked)) continue;
+    if (!candidate.parity.empty()) missing += ", and too little of its group is left to rebuild it";
+    return std::nullopt;
+  }
+  plan.source = RestartPlan::Source::rebuild;
+  plan.holders.assign(asked.begin(), asked.end());
+  return plan;
 }
 
 Result<RestartPlan> RestartPlanner::next() const {
@@ -227,14 +340,9 @@ Result<RestartPlan> RestartPlanner::next() const {
       const auto& [version, candidate] = *at;
       if (version.number != number) continue;
       std::string why;
-      auto holders = holders_for(version, candidate, why);
-      if (holders) {
-        return RestartPlan{.source = RestartPlan::Source::shards,
-                           .version = version,
-                           .step = candidate.step,
-                           .ranks = *candidate.ranks.begin(),
-                           .holders = *std::move(holders),
-                           .notes = std::move(missing)};
+      if (auto plan = plan_for(version, candidate, why)) {
+        plan->notes = std::move(missing);
+        return *std::move(plan);
       }
       missing.push_back(std::move(why));
     }

@@ -23,9 +23,11 @@ struct OfferedShard {
   ShardKey key;
   std::uint64_t step = 0;
   bool in_memory = false;
-  bool bytes_only = false;     ///< For others that need them; as a version it was let go.
-  bool copy = false;           ///< Another rank's, kept for its host's end (level `group`).
-  std::vector<Version> needs;  ///< Shards of the same rank that have some of its bytes.
+  bool bytes_only = false;  ///< For others that need them; as a version it was let go.
+  ShardKind kind = ShardKind::own;
+  std::vector<Version> needs;          ///< Shards of the same rank and kind that have some of its bytes.
+  std::vector<std::uint32_t> members;  ///< Of parity: whose shares it stands for,
+  std::uint32_t losses = 0;            ///< and how many of them may be lost.
 };
 
 /// What one rank brings to a restart.
@@ -45,18 +47,27 @@ struct Holder {
   std::uint32_t shard_rank = 0;
   std::uint32_t holder = 0;
   bool in_memory = false;
-  bool copy = false;
+  ShardKind kind = ShardKind::own;
   auto operator<=>(const Holder&) const = default;
 };
 
+/// The rank `by` of the job that restarts computes that rank's shard, and keeps it.
+struct RebuildTask {
+  std::uint32_t shard_rank = 0;
+  std::uint32_t by = 0;
+  auto operator<=>(const RebuildTask&) const = default;
+};
+
 struct RestartPlan {
-  enum class Source : std::uint8_t { nothing = 0, shards = 1, repository = 2 };
+  /// rebuild: what is missing is computed from parity; then the next plan.
+  enum class Source : std::uint8_t { nothing = 0, shards = 1, repository = 2, rebuild = 3 };
   bool final = false;  ///< All did it; the job goes on.
   Source source = Source::nothing;
   Version version;
   std::uint64_t step = 0;
-  std::uint32_t ranks = 0;        ///< Of the version.
-  std::vector<Holder> holders;    ///< For a shard all who have it.
+  std::uint32_t ranks = 0;      ///< Of the version.
+  std::vector<Holder> holders;  ///< For a shard all who have it.
+  std::vector<RebuildTask> rebuilds;
   bool each_has_its_own = false;  ///< Within a running job, not on the wire: each rank has what its shard needs.
   RunId run;                      ///< Of the final plan: how the job's next versions are called.
   std::uint64_t incarnation = 0;
@@ -96,28 +107,44 @@ class RestartPlanner {
   RestartPlanner(std::vector<Inventory> inventories, std::vector<StoredVersion> stored, RestartChoice choice);
 
   /// The newest version that can still be completed. Of one that is whole in folders and in the repository, first the
-  /// folders'. nothing: begin anew. corrupt when something was acknowledged and nothing can be completed: the message
-  /// says what is missing; not_found for a choice that is not there.
+  /// folders'; what can be rebuilt comes before the repository, too. nothing: begin anew. corrupt when something was
+  /// acknowledged and nothing can be completed: the message says what is missing; not_found for a choice that is not
+  /// there.
   Result<RestartPlan> next() const;
   /// Not to be tried again; the reason is for people.
   void cross_off(Version version, const std::vector<BadShard>& bad, RestartPlan::Source source);
+  /// What a plan with rebuilds asked for is there now.
+  void add_rebuilt(const Version& version, const std::vector<RebuildTask>& rebuilt);
   VersionNumber number_max() const;
   std::uint64_t incarnation_max() const;
 
  private:
+  /// By whom, and what.
+  using Offer = std::pair<Holder, OfferedShard>;
+  using Offers = std::map<std::uint32_t, std::vector<Offer>>;  ///< By the shard's rank.
   struct Candidate {
     std::uint64_t step = 0;
     std::set<std::uint32_t> ranks;  ///< Numbers of ranks that shards of it name; more than one is damage.
-    std::map<std::uint32_t, const OfferedShard*> shards;
+    Offers shards;
+    Offers parity;
   };
-  std::optional<std::vector<Holder>> holders_for(const Version& version, const Candidate& candidate,
-                                                 std::string& missing) const;
+  using Holders = std::map<std::pair<Version, std::uint32_t>, std::set<Holder>>;  ///< By version and shard's rank.
+  struct Found {
+    std::vector<Holder> holders;  ///< Of the shard, and of those that it needs.
+    std::string missing;          ///< Empty: it is whole.
+  };
+  void add(const OfferedShard& shard, std::uint32_t at);
+  Found find(const Version& version, const Offers& offers, std::uint32_t rank, const Holders& all) const;
+  bool add_group_of(const Version& version, const Candidate& candidate, std::uint32_t rank,
+                    std::set<Holder>& holders) const;
+  std::optional<RestartPlan> plan_for(const Version& version, const Candidate& candidate, std::string& missing) const;
 
   const std::vector<Inventory> inventories_;
   const std::vector<StoredVersion> stored_;
   const RestartChoice choice_;
   std::map<Version, Candidate> candidates_;
-  std::map<std::pair<Version, std::uint32_t>, std::set<Holder>> holders_;
+  Holders holders_;
+  Holders parity_holders_;
   std::set<Version> crossed_in_repository_;
   std::vector<std::string> notes_;  ///< What was crossed off, and why.
 };

@@ -7,8 +7,86 @@
 #include <set>
 
 #include "core/format.h"
+#include "repo/levels/parity/parity_maker.h"
+#include "repo/levels/parity/shard_rebuild.h"
 
 namespace freshet::levels {
+
+namespace {
+
+/// The folders, and what was rebuilt of what they miss, in memory.
+class RebuildingSource final : public ShardSource {
+ public:
+  explicit RebuildingSource(const ShardFolders& folders) : folders_(folders) {}
+
+  /// What the plan asks for; tells the planner how it went.
+  void rebuild(const RestartPlan& plan, RestartPlanner& planner) {
+    std::vector<BadShard> bad;
+    for (const RebuildTask& task : plan.rebuilds) {
+      const Status rebuilt = rebuild_one(plan, task.shard_rank, bad);
+      if (rebuilt) {
+        bad.clear();
+        continue;
+      }
+      for (const Holder& holder : plan.holders) {
+        if (bad.empty() && holder.kind == ShardKind::parity) bad.push_back({holder, rebuilt.error().message()});
+      }
+      return planner.cross_off(plan.version, bad, plan.source);
+    }
+    planner.add_rebuilt(plan.version, plan.rebuilds);
+  }
+
+  Bytes head(const Holder& holder, std::uint32_t ranks) override {
+    const Rebuilt* rebuilt = find(holder);
+    return rebuilt == nullptr ? folders_.head(holder, ranks) : Bytes(group::Answer(rebuilt->head));
+  }
+  Bytes table(std::uint32_t holder, const Digest& digest) override { return folders_.table(holder, digest); }
+  std::unique_ptr<Pending> read(const Holder& holder, std::uint32_t ranks, std::vector<ByteRange> ranges) override {
+    const Rebuilt* rebuilt = find(holder);
+    if (rebuilt == nullptr) return folders_.read(holder, ranks, std::move(ranges));
+    struct Done final : Pending {
+      explicit Done(Bytes result) : result_(std::move(result)) {}
+      Bytes wait() override { return std::move(result_); }
+      Bytes result_;
+    };
+    std::vector<std::byte> bytes;
+    for (const ByteRange& range : ranges) {
+      if (range.offset > rebuilt->payload.size() || range.bytes > rebuilt->payload.size() - range.offset) {
+        return std::make_unique<Done>(fail(Code::corrupt, "outside of the shard"));
+      }
+      const auto* from = rebuilt->payload.data() + range.offset;
+      bytes.insert(bytes.end(), from, from + range.bytes);
+    }
+    return std::make_unique<Done>(group::Answer(std::move(bytes)));
+  }
+
+ private:
+  struct Rebuilt {
+    std::vector<std::byte> head;
+    std::vector<std::byte> payload;
+  };
+
+  Status rebuild_one(const RestartPlan& plan, std::uint32_t rank, std::vector<BadShard>& bad) {
+    FRESHET_ASSIGN(const auto opened, ShardRebuild::open(*this, plan, rank, bad));
+    Rebuilt rebuilt{.head = encode_shard_head(opened->header()), .payload = {}};
+    for (;;) {
+      FRESHET_ASSIGN(const std::optional<::freshet::Bytes> bytes, opened->next(bad));
+      if (!bytes) break;
+      rebuilt.payload.insert(rebuilt.payload.end(), bytes->begin(), bytes->end());
+    }
+    rebuilt_[{plan.version, rank}] = std::move(rebuilt);
+    return {};
+  }
+  const Rebuilt* find(const Holder& holder) const {
+    const auto at = rebuilt_.find({holder.version, holder.shard_rank});
+    return holder.kind == ShardKind::copy && at != rebuilt_.end() ? &at->second : nullptr;
+  }
+
+  FolderSource folders_;
+  std::map<std::pair<Version, std::uint32_t>, Rebuilt> rebuilt_;
+};
+
+}  // namespace
 
 std::string_view name_of(Completeness completeness) {
   constexpr std::array<std::string_view, 3> kNames = {"incomplete", "rebuildable", "complete"};
@@ -33,15 +111,17 @@ Result<RestingCheckpoints> RestingCheckpoints::open(std::vector<std::string> fol
 }
 
 RestartPlanner RestingCheckpoints::planner(std::optional<VersionNumber> number, bool with_repository,
-                                           std::optional<bool> copies) const {
+                                           const Kinds& kinds) const {
   Inventory inventory;
   for (const HeldShard& shard : held_) {
-    if (copies && shard.copy != *copies) continue;
+    if (!kinds.contains(shard.kind)) continue;
     inventory.held.push_back({.key = shard.key,
                               .step = shard.step,
                               .bytes_only = shard.bytes_only,
-                              .copy = shard.copy,
-                              .needs = shard.needs});
+                              .kind = shard.kind,
+                              .needs = shard.needs,
+                              .members = shard.members,
+                              .losses = shard.losses});
   }
   RestartChoice choice;
   choice.version = number;
@@ -56,20 +136,22 @@ Result<std::vector<RestingVersion>> RestingCheckpoints::list() const {
     return row;
   };
   for (const HeldShard& shard : held_) {
-    if (shard.bytes_only) continue;
+    if (shard.bytes_only || shard.kind == ShardKind::parity) continue;
     RestingVersion& row = entry(shard.key.version);
     row.step = shard.step;
     row.ranks = shard.key.ranks;
   }
   for (auto& [key, row] : all) {
-    const auto is_whole = [&](std::optional<bool> copies) {
-      const auto plan = planner(row.version.number, false, copies).next();
-      return plan && plan->source == RestartPlan::Source::shards && plan->version == row.version;
+    using Source = RestartPlan::Source;
+    const auto plan_with = [&](const Kinds& kinds) {
+      const auto plan = planner(row.version.number, false, kinds).next();
+      return plan && plan->version == row.version ? plan->source : Source::nothing;
     };
-    if (is_whole(false)) row.local = Completeness::complete;
-    if (is_whole(true)) {
+    if (plan_with({ShardKind::own}) == Source::shards) row.local = Completeness::complete;
+    const bool all_copied = plan_with({ShardKind::copy}) == Source::shards;
+    if (all_copied || (row.local == Completeness::complete && has_all_parity(row))) {
       row.group = Completeness::complete;
-    } else if (row.local != Completeness::complete && is_whole({})) {
+    } else if (row.local != Completeness::complete && plan_with(all_kinds()) != Source::nothing) {
       row.group = Completeness::rebuildable;
     }
   }
@@ -84,8 +166,24 @@ Result<std::vector<RestingVersion>> RestingCheckpoints::list() const {
   return rows;
 }
 
-Result<WholeVersion> RestingCheckpoints::whole_from_shards(const RestartPlan& plan, std::vector<BadShard>& bad) const {
-  FolderSource source(*folders_);
+/// Every rank's parity, and what it inherits.
+bool RestingCheckpoints::has_all_parity(const RestingVersion& row) const {
+  std::set<std::pair<Version, std::uint32_t>> there;
+  for (const HeldShard& shard : held_) {
+    if (shard.kind == ShardKind::parity) there.emplace(shard.key.version, shard.key.rank);
+  }
+  std::set<std::uint32_t> whole;
+  for (const HeldShard& shard : held_) {
+    const bool is_it = shard.kind == ShardKind::parity && !shard.bytes_only && shard.key.version == row.version;
+    if (!is_it) continue;
+    const auto is_there = [&](const Version& needed) { return there.contains({needed, shard.key.rank}); };
+    if (std::ranges::all_of(shard.needs, is_there)) whole.insert(shard.key.rank);
+  }
+  return whole.size() == row.ranks;
+}
+
+Result<WholeVersion> RestingCheckpoints::whole_from_shards(ShardSource& source, const RestartPlan& plan,
+                                                           std::vector<BadShard>& bad) const {
   FRESHET_ASSIGN(const ShardedVersion version, ShardedVersion::open(source, plan, 0, bad));
   WholeVersion whole{.version = plan.version, .step = plan.step, .from = Level::local};
   std::vector<WantedPiece> wanted;
@@ -117,7 +215,8 @@ Result<WholeVersion> RestingCheckpoints::whole_from_repository(const RestartPlan
 }
 
 Result<WholeVersion> RestingCheckpoints::get(std::optional<VersionNumber> number) const {
-  RestartPlanner plans = planner(number, true);
+  RestartPlanner plans = planner(number, true, all_kinds());
+  RebuildingSource source(*folders_);
   for (;;) {
     FRESHET_ASSIGN(const RestartPlan plan, plans.next());
     std::vector<BadShard> bad;
@@ -128,8 +227,12 @@ Result<WholeVersion> RestingCheckpoints::get(std::optional<VersionNumber> number
       return fail(why.empty() ? Code::not_found : Code::corrupt,
                   format("there is no version of {} that can be completed{}", folders_->model(), why));
     }
+    if (plan.source == RestartPlan::Source::rebuild) {
+      source.rebuild(plan, plans);
+      continue;
+    }
     if (plan.source == RestartPlan::Source::shards) {
-      whole = whole_from_shards(plan, bad);
+      whole = whole_from_shards(source, plan, bad);
     } else {
       whole = whole_from_repository(plan);
       if (!whole) bad.push_back({Holder{.version = plan.version}, whole.error().message()});
@@ -143,48 +246,70 @@ Result<WholeVersion> RestingCheckpoints::get(std::optional<VersionNumber> number
   }
 }
 
+void RestingCheckpoints::verify_shard(const HeldShard& shard, Audit& audit, std::set<CheckedChunk>& checked) const {
+  const auto say = [&](std::string tensor, std::string reason) {
+    audit.corrupt.push_back({shard.key.version.number, shard.key.rank, std::move(tensor), std::move(reason)});
+  };
+  const auto bytes = folders_->read_head(shard.key);
+  const auto head = bytes ? decode_shard_head(*bytes) : fail(bytes.error());
+  const auto encoded = head ? folders_->read_table(head->tensors) : fail(head.error());
+  const auto table = encoded ? TensorTable::decode(*encoded, head->tensors) : fail(encoded.error());
+  if (!table) return say("", table.error().message());
+  if (const Status fits = check_table(**table, shard.key.ranks); !fits) return say("", fits.error().message());
+  const auto pieces = stored_pieces((*table)->tensors, shard.key.ranks, shard.key.rank);
+  if (const Status fits = check_records(*head, pieces); !fits) return say("", fits.error().message());
+  std::uint64_t chunk = 0;
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    const std::string& name = (*table)->tensors[pieces[i].piece.tensor].spec.name;
+    const ShardKey store{head->versions[head->records[i].store], shard.key.rank, shard.key.ranks};
+    bool told = false;
+    for (std::uint64_t at = 0; at < pieces[i].piece.bytes(); at += kChunkBytes, ++chunk) {
+      const ByteRange range{head->records[i].offset + at, std::min(kChunkBytes, pieces[i].piece.bytes() - at)};
+      if (!checked.emplace(store, ShardKind::own, range.offset).second) continue;
+      const auto read = folders_->read(store, std::span(&range, 1));
+      audit.checked_bytes += range.bytes;
+      if (told || (read && digest_of(*read) == head->digests[chunk])) continue;
+      told = true;
+      say(name, read ? format("bytes {} to {} of this rank's part are not what was written", at, at + range.bytes)
+                     : read.error().message());
+    }
+  }
+}
+
+void RestingCheckpoints::verify_parity(const HeldShard& shard, Audit& audit, std::set<CheckedChunk>& checked) const {
+  const auto say = [&](std::string reason) {
+    audit.corrupt.push_back({shard.key.version.number, shard.key.rank, "", "parity: " + std::move(reason)});
+  };
+  const auto bytes = folders_->read_head(shard.key, true);
+  const auto head = bytes ? decode_shard_head(*bytes) : fail(bytes.error());
+  if (!head) return say(head.error().message());
+  const ByteRange trailer = parity_trailer(*head);
+  const auto listed = folders_->read(shard.key, std::span(&trailer, 1), true);
+  const auto digests = listed ? parity_digests(*head, *listed) : fail(listed.error());
+  if (!digests) return say(digests.error().message());
+  for (std::uint64_t block = 0; block < digests->size(); ++block) {
+    const PieceRecord& record = head->records[block];
+    const ShardKey store{head->versions[record.store], shard.key.rank, shard.key.ranks};
+    const ByteRange range{record.offset, head->parity->block_bytes(block)};
+    if (!checked.emplace(store, ShardKind::parity, range.offset).second) continue;
+    const auto read = folders_->read(store, std::span(&range, 1), true);
+    audit.checked_bytes += range.bytes;
+    if (read && digest_of(*read) == (*digests)[block]) continue;
+    return say(read ? format("block {} is not what was written", block) : read.error().message());
+  }
+}
+
 Result<RestingCheckpoints::Audit> RestingCheckpoints::verify() const {
   Audit audit;
   for (const std::string& reason : damaged_) audit.corrupt.push_back({.reason = reason});
   // Chunks that several versions share are read once.
-  std::set<std::tuple<ShardKey, std::uint64_t>> checked;
+  std::set<CheckedChunk> checked;
   for (const HeldShard& shard : held_) {
     if (shard.bytes_only) continue;
-    const auto say = [&](std::string tensor, std::string reason) {
-      audit.corrupt.push_back({shard.key.version.number, shard.key.rank, std::move(tensor), std::move(reason)});
-    };
-    const auto bytes = folders_->read_head(shard.key);
-    const auto head = bytes ? decode_shard_head(*bytes) : fail(bytes.error());
-    const auto encoded = head ? folders_->read_table(head->tensors) : fail(head.error());
-    const auto table = encoded ? TensorTable::decode(*encoded, head->tensors) : fail(encoded.error());
-    if (!table) {
-      say("", table.error().message());
-      continue;
-    }
-    if (const Status fits = check_table(**table, shard.key.ranks); !fits) {
-      say("", fits.error().message());
-      continue;
-    }
-    const auto pieces = stored_pieces((*table)->tensors, shard.key.ranks, shard.key.rank);
-    if (const Status fits = check_records(*head, pieces); !fits) {
-      say("", fits.error().message());
-      continue;
-    }
-    std::uint64_t chunk = 0;
-    for (std::size_t i = 0; i < pieces.size(); ++i) {
-      const std::string& name = (*table)->tensors[pieces[i].piece.tensor].spec.name;
-      const ShardKey store{head->versions[head->records[i].store], shard.key.rank, shard.key.ranks};
-      bool told = false;
-      for (std::uint64_t at = 0; at < pieces[i].piece.bytes(); at += kChunkBytes, ++chunk) {
-        const ByteRange range{head->records[i].offset + at, std::min(kChunkBytes, pieces[i].piece.bytes() - at)};
-        if (!checked.emplace(store, range.offset).second) continue;
-        const auto read = folders_->read(store, std::span(&range, 1));
-        audit.checked_bytes += range.bytes;
-        if (told || (read && digest_of(*read) == head->digests[chunk])) continue;
-        told = true;
-        say(name, read ? format("bytes {} to {} of this rank's part are not what was written", at, at + range.bytes)
-                       : read.error().message());
-      }
+    if (shard.kind == ShardKind::parity) {
+      verify_parity(shard, audit, checked);
+    } else {
+      verify_shard(shard, audit, checked);
     }
   }
   for (const StoredVersion& stored : stored_) {
@@ -204,15 +329,19 @@ Result<std::vector<RestingVersion>> RestingCheckpoints::drain() {
   VersionNumber newest = 0;
   for (const StoredVersion& stored : stored_) newest = std::max(newest, stored.version.number);
   std::vector<RestingVersion> brought;
-  FolderSource source(*folders_);
   Pace pace(0);
   for (RestingVersion row : rows) {
     const bool is_there = row.local != Completeness::incomplete || row.group != Completeness::incomplete;
     if (!is_there || row.version.number <= newest) continue;
-    RestartPlanner plans = planner(row.version.number, false);
+    RestartPlanner plans = planner(row.version.number, false, all_kinds());
+    RebuildingSource source(*folders_);
     for (;;) {
       const Result<RestartPlan> plan = plans.next();
       if (!plan) break;  // Damaged: an older or newer one may do.
+      if (plan->source == RestartPlan::Source::rebuild) {
+        source.rebuild(*plan, plans);
+        continue;
+      }
       std::vector<BadShard> bad;
       const auto bring = [&]() -> Status {
         FRESHET_ASSIGN(const ShardedVersion version, ShardedVersion::open(source, *plan, 0, bad));

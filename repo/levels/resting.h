@@ -6,7 +6,9 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "core/result.h"
@@ -71,11 +73,16 @@ class RestingCheckpoints {
   Result<std::vector<RestingVersion>> drain();
 
  private:
+  using CheckedChunk = std::tuple<ShardKey, ShardKind, std::uint64_t>;  ///< Of a payload, by its offset.
   RestingCheckpoints() = default;
-  /// `copies`: only other ranks' copies, or only what is none.
-  RestartPlanner planner(std::optional<VersionNumber> number, bool with_repository,
-                         std::optional<bool> copies = {}) const;
-  Result<WholeVersion> whole_from_shards(const RestartPlan& plan, std::vector<BadShard>& bad) const;
+  using Kinds = std::set<ShardKind>;
+  static Kinds all_kinds() { return {ShardKind::own, ShardKind::copy, ShardKind::parity}; }
+  RestartPlanner planner(std::optional<VersionNumber> number, bool with_repository, const Kinds& kinds) const;
+  bool has_all_parity(const RestingVersion& row) const;
+  Result<WholeVersion> whole_from_shards(ShardSource& source, const RestartPlan& plan,
+                                         std::vector<BadShard>& bad) const;
+  void verify_shard(const HeldShard& shard, Audit& audit, std::set<CheckedChunk>& checked) const;
+  void verify_parity(const HeldShard& shard, Audit& audit, std::set<CheckedChunk>& checked) const;
   Result<WholeVersion> whole_from_repository(const RestartPlan& plan) const;
 
   std::unique_ptr<ShardFolders> folders_;

@@ -9,7 +9,26 @@
 
 namespace freshet::levels {
 
-Result<std::vector<std::vector<std::uint32_t>>> make_groups(std::span<const std::string> hosts) {
+Result<GroupScheme> parse_group_scheme(std::string_view text) {
+  using Kind = GroupScheme::Kind;
+  if (text == "none") return GroupScheme{};
+  if (text == "partner") return GroupScheme{.kind = Kind::partner};
+  if (text == "xor") return GroupScheme{.kind = Kind::parity};
+  if (text.size() == 4 && text.starts_with("rs:") && text[3] >= '1' &&
+      text[3] < '0' + static_cast<int>(kGroupRanksMax)) {
+    return GroupScheme{.kind = Kind::parity, .losses = static_cast<std::uint32_t>(text[3] - '0')};
+  }
+  return refuse(format("{} is no way for a group to keep what it has: none, partner, xor, or rs:1 to rs:{}", text,
+                       kGroupRanksMax - 1));
+}
+
+std::string to_string(const GroupScheme& scheme) {
+  if (scheme.kind == GroupScheme::Kind::none) return "none";
+  if (scheme.kind == GroupScheme::Kind::partner) return "partner";
+  return scheme.losses == 1 ? "xor" : format("rs:{}", scheme.losses);
+}
+
+Result<std::vector<std::vector<std::uint32_t>>> make_groups(std::span<const std::string> hosts, std::uint32_t losses) {
   std::map<std::string, std::vector<std::uint32_t>> by_host;
   for (std::uint32_t rank = 0; rank < hosts.size(); ++rank) by_host[hosts[rank]].push_back(rank);
   std::size_t most = 0;
@@ -24,24 +43,28 @@ Result<std::vector<std::vector<std::uint32_t>>> make_groups(std::span<const std:
   for (std::size_t i = 0; i < in_order.size(); ++i) groups[i % count].push_back(in_order[i]);
   for (std::vector<std::uint32_t>& group : groups) {
     std::ranges::sort(group);
-    if (group.size() > 1) continue;
-    return fail(Code::invalid_argument,
-                format("level group: rank {} on host {} has no rank of another host to keep its copy ({} ranks on {} "
-                       "hosts, {} on one of them)",
-                       group.front(), hosts[group.front()], hosts.size(), by_host.size(), most));
+    if (group.size() > losses) continue;
+    return fail(
+        Code::invalid_argument,
+        format("level group: to survive {} lost host(s), each rank needs {} rank(s) of other hosts, and rank {} "
+               "on host {} has {} ({} ranks on {} hosts, {} on one of them)",
+               losses, losses, group.front(), hosts[group.front()], group.size() - 1, hosts.size(), by_host.size(),
+               most));
   }
   return groups;
 }
 
+const std::vector<std::uint32_t>& group_of(std::span<const std::vector<std::uint32_t>> groups, std::uint32_t rank) {
+  const auto group =
+      std::ranges::find_if(groups, [&](const auto& one) { return std::ranges::find(one, rank) != one.end(); });
+  FRESHET_CHECK(group != groups.end());
+  return *group;
+}
+
 RingPlace place_in_ring(std::span<const std::vector<std::uint32_t>> groups, std::uint32_t rank) {
-  for (const std::vector<std::uint32_t>& group : groups) {
-    const auto at = std::ranges::find(group, rank);
-    if (at == group.end()) continue;
-    const auto i = static_cast<std::size_t>(at - group.begin());
-    return {.keeps_copy_of = group[(i + group.size() - 1) % group.size()], .copy_is_at = group[(i + 1) % group.size()]};
-  }
-  FRESHET_CHECK(false);
-  return {};
+  const std::vector<std::uint32_t>& group = group_of(groups, rank);
+  const auto i = static_cast<std::size_t>(std::ranges::find(group, rank) - group.begin());
+  return {.keeps_copy_of = group[(i + group.size() - 1) % group.size()], .copy_is_at = group[(i + 1) % group.size()]};
 }
 
 }  // namespace freshet::levels

@@ -9,6 +9,7 @@
 #include "core/format.h"
 #include "core/graph.h"
 #include "core/little_endian.h"
+#include "repo/levels/ring.h"
 #include "repo/levels/wire.h"
 
 namespace freshet::levels {
@@ -33,6 +34,29 @@ Result<LaidTensor> tensor_from(const wire::Tensor& from) {
     return bad_shard(format("tensor {} is split along an axis that it does not have", tensor.spec.name));
   }
   return tensor;
+}
+
+Result<ParityOf> parity_from(const wire::ParityOf& from, const ShardHeader& header) {
+  constexpr std::uint64_t kRowBytesMax = std::uint64_t{1} << 56;
+  ParityOf parity{.losses = from.losses(), .row_bytes = from.row_bytes()};
+  if (from.members() != nullptr) parity.members.assign(from.members()->begin(), from.members()->end());
+  if (from.heads() != nullptr && from.heads()->size() <= kGroupRanksMax) {
+    for (const wire::Blob* head : *from.heads()) {
+      std::vector<std::byte>& bytes = parity.heads.emplace_back();
+      if (head->bytes() == nullptr) continue;
+      const auto* data = reinterpret_cast<const std::byte*>(head->bytes()->data());
+      bytes.assign(data, data + head->bytes()->size());
+    }
+  }
+  const bool ascend = std::ranges::adjacent_find(parity.members, std::ranges::greater_equal()) == parity.members.end();
+  if (!ascend || parity.members.size() > kGroupRanksMax || parity.losses == 0 ||
+      parity.losses >= parity.members.size() || parity.members.back() >= header.key.ranks ||
+      !std::ranges::binary_search(parity.members, header.key.rank) || parity.row_bytes % kPieceAlignment != 0 ||
+      parity.row_bytes > kRowBytesMax || parity.heads.size() != parity.losses ||
+      header.records.size() != parity.blocks() || !header.digests.empty()) {
+    return bad_shard("its parity cannot be");
+  }
+  return parity;
 }
 
 }  // namespace
@@ -89,6 +113,22 @@ std::vector<Version> ShardHeader::needs() const {
   return needed;
 }
 
+std::uint64_t ParityOf::blocks() const { return losses * ((row_bytes + kChunkBytes - 1) / kChunkBytes); }
+
+std::uint64_t ParityOf::block_bytes(std::uint64_t block) const {
+  const std::uint64_t at = block % (blocks() / losses) * kChunkBytes;
+  return std::min(kChunkBytes, row_bytes - at);
+}
+
+std::uint64_t ParityOf::block_offset(std::uint64_t block) const {
+  const std::uint64_t per_row = blocks() / losses;
+  return block / per_row * row_bytes + block % per_row * kChunkBytes;
+}
+
+std::uint32_t ParityOf::position_of(std::uint32_t rank) const {
+  return static_cast<std::uint32_t>(std::ranges::lower_bound(members, rank) - members.begin());
+}
+
 std::vector<std::uint64_t> first_chunks(std::span<const StoredPiece> pieces) {
   std::vector<std::uint64_t> first = {0};
   for (const StoredPiece& stored : pieces) {
@@ -111,6 +151,17 @@ std::vector<std::byte> encode_shard_head(const ShardHeader& header) {
   for (const Version& version : header.versions) versions.push_back(wire_of(version));
   std::vector<wire::Digest> digests;
   for (const Digest& digest : header.digests) digests.emplace_back(digest.low, digest.high);
+  flatbuffers::Offset<wire::ParityOf> parity;
+  if (header.parity) {
+    std::vector<flatbuffers::Offset<wire::Blob>> heads;
+    for (const std::vector<std::byte>& head : header.parity->heads) {
+      heads.push_back(wire::CreateBlob(
+          builder, builder.CreateVector(reinterpret_cast<const std::uint8_t*>(head.data()), head.size())));
+    }
+    const auto members = builder.CreateVector(header.parity->members);
+    const auto head_list = builder.CreateVector(heads);
+    parity = wire::CreateParityOf(builder, members, header.parity->losses, header.parity->row_bytes, head_list);
+  }
   const auto model = builder.CreateString(header.model);
   const auto host = builder.CreateString(header.host);
   const auto version_list = builder.CreateVectorOfStructs(versions);
@@ -122,7 +173,7 @@ std::vector<std::byte> encode_shard_head(const ShardHeader& header) {
   const wire::Digest tensors(header.tensors.low, header.tensors.high);
   builder.Finish(wire::CreateShard(builder, model, &version, header.step, header.created_unix_ns, header.key.ranks,
                                    header.key.rank, host, &tensors, version_list, writer_list, store_list, offset_list,
-                                   digest_list, header.payload_bytes),
+                                   digest_list, header.payload_bytes, parity),
                  kShardId);
   const Bytes encoded(reinterpret_cast<const std::byte*>(builder.GetBufferPointer()), builder.GetSize());
   std::vector<std::byte> head(aligned_to_piece(kShardPrefixBytes + encoded.size()));
@@ -186,6 +237,9 @@ Result<ShardHeader> decode_shard_head(Bytes head) {
   }
   if (from->digests() != nullptr) {
     for (const wire::Digest* one : *from->digests()) header.digests.push_back({one->low(), one->high()});
+  }
+  if (from->parity() != nullptr) {
+    FRESHET_ASSIGN(header.parity, parity_from(*from->parity(), header));
   }
   return header;
 }

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -52,11 +53,31 @@ struct TensorTable {
   static Result<std::shared_ptr<const TensorTable>> decode(Bytes encoded, const Digest& digest);
 };
 
+/// What a shard file is to its rank.
+enum class ShardKind : std::uint8_t {
+  own = 0,     ///< What it stores of a version.
+  copy = 1,    ///< What another rank stores of it, for the end of that rank's host.
+  parity = 2,  ///< What others' shares can be computed from.
+};
+
 struct PieceRecord {
   std::uint32_t writer = 0;  ///< Into ShardHeader::versions: who last changed it.
   std::uint32_t store = 0;  ///< Into ShardHeader::versions: whose shard, of this rank and as many ranks, has its bytes,
   std::uint64_t offset = 0;  ///< and where among its payload.
   auto operator<=>(const PieceRecord&) const = default;
+};
+
+/// Whose shares a parity shard stands for (parity/stripes.h). Its pieces are blocks of its rows, one row after another.
+struct ParityOf {
+  std::vector<std::uint32_t> members;  ///< The group's ranks, ascending.
+  std::uint32_t losses = 1;            ///< So many of them may be lost.
+  std::uint64_t row_bytes = 0;
+  std::vector<std::vector<std::byte>> heads;  ///< Of the `losses` members before this rank, nearest first.
+
+  std::uint64_t blocks() const;                           ///< Of all rows.
+  std::uint64_t block_bytes(std::uint64_t block) const;   ///< kChunkBytes, but for a row's last.
+  std::uint64_t block_offset(std::uint64_t block) const;  ///< Among the rows.
+  std::uint32_t position_of(std::uint32_t rank) const;    ///< REQUIRES: it is a member.
 };
 
 struct ShardHeader {
@@ -70,6 +91,8 @@ struct ShardHeader {
   std::vector<PieceRecord> records;  ///< One for each piece of the cut.
   std::vector<Digest> digests;       ///< One for each chunk of each piece, in order.
   std::uint64_t payload_bytes = 0;
+  /// Of a parity shard: the records are of its blocks, and `digests` is empty: they end the payload (parity/rows.h).
+  std::optional<ParityOf> parity;
 
   /// The shards, of this rank, that have bytes of this one; without itself.
   std::vector<Version> needs() const;

@@ -7,8 +7,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <filesystem>
+#include <map>
 #include <set>
 
 #include "core/file_descriptor.h"
@@ -19,10 +21,9 @@
 namespace freshet::levels {
 namespace {
 
-constexpr std::string_view kShardSuffix = ".shard";
-constexpr std::string_view kBytesSuffix = ".bytes";
-constexpr std::string_view kCopySuffix = ".copy";
-constexpr std::string_view kCopyBytesSuffix = ".copybytes";
+/// By ShardKind.
+constexpr std::array<std::string_view, 3> kWholeSuffixes = {".shard", ".copy", ".parity"};
+constexpr std::array<std::string_view, 3> kBytesSuffixes = {".bytes", ".copybytes", ".paritybytes"};
 constexpr std::string_view kHalfSuffix = ".tmp";
 constexpr std::size_t kPromisesBytesMax = 4096;
 constexpr std::size_t kTableBytesMax = std::size_t{256} << 20;
@@ -33,15 +34,30 @@ std::string shard_file(const ShardKey& key) {
                 id.sequence, key.rank, key.ranks);
 }
 
-std::string whole_file(const ShardKey& key, bool copy = false) {
-  return shard_file(key) + std::string(copy ? kCopySuffix : kShardSuffix);
+std::string whole_file(const ShardKey& key, ShardKind kind = ShardKind::own) {
+  return shard_file(key) + std::string(kWholeSuffixes[static_cast<std::size_t>(kind)]);
 }
-std::string bytes_file(const ShardKey& key, bool copy = false) {
-  return shard_file(key) + std::string(copy ? kCopyBytesSuffix : kBytesSuffix);
+std::string bytes_file(const ShardKey& key, ShardKind kind = ShardKind::own) {
+  return shard_file(key) + std::string(kBytesSuffixes[static_cast<std::size_t>(kind)]);
+}
+
+struct FileRole {
+  ShardKind kind = ShardKind::own;
+  bool bytes_only = false;
+};
+std::optional<FileRole> role_of(std::string_view name) {
+  for (std::size_t kind = 0; kind < kWholeSuffixes.size(); ++kind) {
+    if (name.ends_with(kWholeSuffixes[kind])) return FileRole{static_cast<ShardKind>(kind), false};
+    if (name.ends_with(kBytesSuffixes[kind])) return FileRole{static_cast<ShardKind>(kind), true};
+  }
+  return std::nullopt;
 }
 
 std::string promises_file(std::uint32_t rank) { return format("rank{}.json", rank); }
 std::string table_file(const Digest& digest) { return format("{}.tensors", to_hex(digest)); }
+
+/// What is half-written, of other ranks' or of parity, at the rank that writes it.
+std::string streamed_suffix(std::uint32_t rank) { return format(".by{}{}", rank, kHalfSuffix); }
 
 Status read_fully(int file, MutableBytes out, std::uint64_t offset, const std::string& path) {
   while (!out.empty()) {
@@ -112,7 +128,14 @@ Result<HeldShard> look_at(const std::string& path) {
     return fail(Code::corrupt,
                 format("{} has {} bytes, {} were written", path, bytes, head.size() + header->payload_bytes));
   }
-  return HeldShard{.key = header->key, .step = header->step, .needs = header->needs(), .bytes = bytes, .folder = {}};
+  HeldShard held{
+      .key = header->key, .step = header->step, .needs = header->needs(), .bytes = bytes, .members = {}, .folder = {}};
+  if (header->parity) {
+    held.kind = ShardKind::parity;
+    held.members = std::move(header->parity->members);
+    held.losses = header->parity->losses;
+  }
+  return held;
 }
 
 std::optional<Promises> promises_in(const std::string& path) {
@@ -174,9 +197,12 @@ Result<std::unique_ptr<ShardFolders>> ShardFolders::open(Env& env, std::vector<s
   }
   opened->lock_ = std::move(file);
   const std::string mark = format(".r{}of", rank);
+  const std::string streamed = streamed_suffix(rank);
   for (const std::string& name : files_in(own)) {
     if (!name.ends_with(kHalfSuffix)) continue;
-    if (name.find(mark) == std::string::npos && name != promises_file(rank) + std::string(kHalfSuffix)) continue;
+    const bool is_mine = name.find(mark) != std::string::npos || name.ends_with(streamed) ||
+                         name == promises_file(rank) + std::string(kHalfSuffix);
+    if (!is_mine) continue;
     [[maybe_unused]] const Status gone = env.remove_file(format("{}/{}", own, name));
   }
   return opened;
@@ -204,27 +230,34 @@ Result<std::vector<std::string>> ShardFolders::models(const std::vector<std::str
 
 std::vector<HeldShard> ShardFolders::scan(std::vector<std::string>* damaged) const {
   std::vector<HeldShard> held;
-  std::set<std::pair<ShardKey, bool>> known;
+  std::map<std::pair<ShardKey, ShardKind>, std::size_t> known;
   for (const std::string& folder : folders_) {
     for (const std::string& name : files_in(format("{}/{}", folder, model_))) {
-      const bool copy = name.ends_with(kCopySuffix) || name.ends_with(kCopyBytesSuffix);
-      const bool bytes_only = name.ends_with(kBytesSuffix) || name.ends_with(kCopyBytesSuffix);
-      if (!copy && !bytes_only && !name.ends_with(kShardSuffix)) continue;
+      const std::optional<FileRole> role = role_of(name);
+      if (!role) continue;
+      const auto [kind, bytes_only] = *role;
       Result<HeldShard> shard = look_at(path_in(folder, name));
-      if (shard && (bytes_only ? bytes_file(shard->key, copy) : whole_file(shard->key, copy)) != name) {
-        shard = fail(Code::corrupt,
-                     format("{} is another shard's file: {}", path_in(folder, name), shard_file(shard->key)));
-      }
       if (shard) {
-        shard->bytes_only = bytes_only;
-        shard->copy = copy;
+        const bool is_parity = shard->kind == ShardKind::parity;
+        if (is_parity != (kind == ShardKind::parity) ||
+            (bytes_only ? bytes_file(shard->key, kind) : whole_file(shard->key, kind)) != name) {
+          shard = fail(Code::corrupt,
+                       format("{} is another shard's file: {}", path_in(folder, name), shard_file(shard->key)));
+        }
       }
       if (!shard) {
         if (damaged != nullptr) damaged->push_back(shard.error().message());
         continue;
       }
+      shard->bytes_only = bytes_only;
+      shard->kind = kind;
       shard->folder = folder;
-      if (known.emplace(shard->key, copy).second) held.push_back(*std::move(shard));
+      const auto [at, is_new] = known.try_emplace({shard->key, kind}, held.size());
+      if (is_new) {
+        held.push_back(*std::move(shard));
+      } else if (held[at->second].bytes_only && !bytes_only) {
+        held[at->second] = *std::move(shard);
+      }
     }
   }
   return held;
@@ -241,10 +274,16 @@ Promises ShardFolders::promises() const {
   return all;
 }
 
-Result<FileDescriptor> ShardFolders::open_shard(const ShardKey& key) const {
+Result<FileDescriptor> ShardFolders::open_shard(const ShardKey& key, bool parity) const {
+  std::vector<std::string> names;
+  for (const ShardKind kind : {ShardKind::own, ShardKind::copy, ShardKind::parity}) {
+    if (parity != (kind == ShardKind::parity)) continue;
+    names.push_back(whole_file(key, kind));
+    names.push_back(bytes_file(key, kind));
+  }
   std::optional<Error> why;
   for (const std::string& folder : folders_) {
-    for (const std::string& name : {whole_file(key), bytes_file(key), whole_file(key, true), bytes_file(key, true)}) {
+    for (const std::string& name : names) {
       Result<FileDescriptor> file = open_file(path_in(folder, name));
       if (file) return file;
       if (!why || why->code() == Code::not_found) why = file.error();
@@ -253,13 +292,14 @@ Result<FileDescriptor> ShardFolders::open_shard(const ShardKey& key) const {
   return fail(*why);
 }
 
-Result<std::vector<std::byte>> ShardFolders::read_head(const ShardKey& key) const {
-  FRESHET_ASSIGN(const FileDescriptor file, open_shard(key));
+Result<std::vector<std::byte>> ShardFolders::read_head(const ShardKey& key, bool parity) const {
+  FRESHET_ASSIGN(const FileDescriptor file, open_shard(key, parity));
   return head_in(file, shard_file(key));
 }
 
-Result<std::vector<std::byte>> ShardFolders::read(const ShardKey& key, std::span<const ByteRange> ranges) const {
-  FRESHET_ASSIGN(const FileDescriptor file, open_shard(key));
+Result<std::vector<std::byte>> ShardFolders::read(const ShardKey& key, std::span<const ByteRange> ranges,
+                                                  bool parity) const {
+  FRESHET_ASSIGN(const FileDescriptor file, open_shard(key, parity));
   const std::string name = shard_file(key);
   std::vector<std::byte> prefix(kShardPrefixBytes);
   FRESHET_TRY(read_fully(file.get(), prefix, 0, name));
@@ -340,14 +380,14 @@ Status ShardFolders::write(const std::vector<std::byte>& head, const ShardKey& k
 
 bool ShardFolders::has_copy(const ShardKey& key) const {
   std::error_code failure;
-  return std::filesystem::exists(path_in(first(), whole_file(key, true)), failure) ||
-         std::filesystem::exists(path_in(first(), bytes_file(key, true)), failure);
+  return std::filesystem::exists(path_in(first(), whole_file(key, ShardKind::copy)), failure) ||
+         std::filesystem::exists(path_in(first(), bytes_file(key, ShardKind::copy)), failure);
 }
 
-Status ShardFolders::write_copy(const std::vector<std::byte>& head, const ShardKey& key, bool bytes_only,
-                                const std::function<Result<std::optional<Bytes>>()>& next) {
-  const std::string path = path_in(first(), bytes_only ? bytes_file(key, true) : whole_file(key, true));
-  return write_beside(path, path + std::string(kHalfSuffix), [&](WritableFile& file) -> Status {
+Status ShardFolders::write_streamed(const std::vector<std::byte>& head, const ShardKey& key, ShardKind kind,
+                                    bool bytes_only, const std::function<Result<std::optional<Bytes>>()>& next) {
+  const std::string path = path_in(first(), bytes_only ? bytes_file(key, kind) : whole_file(key, kind));
+  return write_beside(path, path + streamed_suffix(rank_), [&](WritableFile& file) -> Status {
     FRESHET_TRY(file.append(head));
     for (;;) {
       FRESHET_ASSIGN(const std::optional<Bytes> bytes, next());
@@ -370,17 +410,17 @@ Status ShardFolders::write_promises(const Promises& promises) {
   return write_file_atomically(*env_, path_in(first(), promises_file(rank_)), std::span(&bytes, 1), true);
 }
 
-Status ShardFolders::remove(const ShardKey& key, bool copy) {
-  const Status bytes = env_->remove_file(path_in(first(), bytes_file(key, copy)));
-  const Status whole = env_->remove_file(path_in(first(), whole_file(key, copy)));
+Status ShardFolders::remove(const ShardKey& key, ShardKind kind) {
+  const Status bytes = env_->remove_file(path_in(first(), bytes_file(key, kind)));
+  const Status whole = env_->remove_file(path_in(first(), whole_file(key, kind)));
   return whole ? bytes || bytes.error().code() == Code::not_found ? Status() : bytes
          : bytes && whole.error().code() == Code::not_found ? Status()
                                                             : whole;
 }
 
-Status ShardFolders::demote(const ShardKey& key, std::span<const ByteRange> kept, bool copy) {
-  const std::string path = path_in(first(), bytes_file(key, copy));
-  const Status renamed = env_->rename_file(path_in(first(), whole_file(key, copy)), path);
+Status ShardFolders::demote(const ShardKey& key, std::span<const ByteRange> kept, ShardKind kind) {
+  const std::string path = path_in(first(), bytes_file(key, kind));
+  const Status renamed = env_->rename_file(path_in(first(), whole_file(key, kind)), path);
   if (!renamed && renamed.error().code() != Code::not_found) return renamed;
   if (renamed) FRESHET_TRY(env_->sync_folder(format("{}/{}", first(), model_)));
   const FileDescriptor file(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));

@@ -25,7 +25,9 @@ struct HeldShard {
   std::vector<Version> needs;
   std::uint64_t bytes = 0;  ///< Of the file.
   bool bytes_only = false;  ///< Kept for others that need bytes of it (demote()).
-  bool copy = false;        ///< Of another rank's, for the end of that rank's host.
+  ShardKind kind = ShardKind::own;
+  std::vector<std::uint32_t> members;  ///< Of parity: whose shares it stands for,
+  std::uint32_t losses = 0;            ///< and how many of them may be lost.
   std::string folder;
 };
 
@@ -55,30 +57,32 @@ class ShardFolders {
   static Result<std::vector<std::string>> models(const std::vector<std::string>& folders);
 
   /// What is there. Files that are no whole shards are left out, and told in `damaged` if that is given.
+  /// Of a shard that is there more than once the whole one, and the first folder's.
   std::vector<HeldShard> scan(std::vector<std::string>* damaged = nullptr) const;
   Promises promises() const;  ///< Of all ranks together.
 
-  /// not_found when it is in none of the folders.
-  Result<std::vector<std::byte>> read_head(const ShardKey& key) const;
+  /// The rank's own, else a copy; or the rank's parity. not_found when it is in none of the folders.
+  Result<std::vector<std::byte>> read_head(const ShardKey& key, bool parity = false) const;
   /// Bytes of the payload, one range after another. Not proved.
-  Result<std::vector<std::byte>> read(const ShardKey& key, std::span<const ByteRange> ranges) const;
+  Result<std::vector<std::byte>> read(const ShardKey& key, std::span<const ByteRange> ranges,
+                                      bool parity = false) const;
   Result<std::vector<std::byte>> read_table(const Digest& digest) const;
 
   Status write_table(const TensorTable& table);
   /// The file is there, whole and durable, or not at all. `half` is called when half of the payload is written.
   Status write(const std::vector<std::byte>& head, const ShardKey& key, std::span<const Bytes> payload,
                const std::function<void()>& half);
-  /// A copy of another rank's shard, or of those bytes of it that its newer ones need. `next` gives the payload's
-  /// bytes, in order and all of them.
-  Status write_copy(const std::vector<std::byte>& head, const ShardKey& key, bool bytes_only,
-                    const std::function<Result<std::optional<Bytes>>()>& next);
+  /// A copy of another rank's shard, or of those bytes of it that its newer ones need; or parity. `next` gives the
+  /// payload's bytes, in order and all of them.
+  Status write_streamed(const std::vector<std::byte>& head, const ShardKey& key, ShardKind kind, bool bytes_only,
+                        const std::function<Result<std::optional<Bytes>>()>& next);
   bool has_copy(const ShardKey& key) const;
   Status write_promises(const Promises& promises);
   /// From the first folder.
-  Status remove(const ShardKey& key, bool copy = false);
+  Status remove(const ShardKey& key, ShardKind kind);
   /// It is no version any more, and only these bytes of its payload are kept (ascending); the rest is given back to the
   /// file system, where that can be.
-  Status demote(const ShardKey& key, std::span<const ByteRange> kept, bool copy = false);
+  Status demote(const ShardKey& key, std::span<const ByteRange> kept, ShardKind kind);
 
   const std::string& model() const { return model_; }
   const std::string& first() const { return folders_.front(); }
@@ -87,7 +91,7 @@ class ShardFolders {
   ShardFolders(std::vector<std::string> folders, std::string model)
       : folders_(std::move(folders)), model_(std::move(model)) {}
   std::string path_in(const std::string& folder, const std::string& file) const;
-  Result<FileDescriptor> open_shard(const ShardKey& key) const;
+  Result<FileDescriptor> open_shard(const ShardKey& key, bool parity) const;
   /// Writes `temporary`, syncs it, gives it its name, and syncs the folder. Leaves no temporary when it fails.
   Status write_beside(const std::string& path, const std::string& temporary,
                       const std::function<Status(WritableFile&)>& content);

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 
 #include "tests/levels/support/job.h"
@@ -76,6 +77,36 @@ TEST(CheckpointCommand, ListsGetsVerifiesAndDrains) {
   EXPECT_EQ(older.exit_code, 0);
   EXPECT_EQ(older.lines[0]["version"], 4);
   EXPECT_EQ(job.difference_of_file(out, 4, 3), "");
+}
+
+/// What is left of a group gives back what is lost, without the job.
+TEST(CheckpointCommand, RebuildsFromParity) {
+  Job job(mixed_state());
+  const std::vector<std::string> group = {"--group", "rs:2", "--host", "h{rank}", "--when-behind", "wait"};
+  for (const RankRun& run : job.run(4, 5, {.words = group})) ASSERT_EQ(run.exit_code(), 0);
+  const std::vector<std::string> all = {"--local", job.local(0), job.local(1), job.local(2), job.local(3)};
+  const std::vector<std::string> two = {"--local", job.local(0), job.local(2)};
+  EXPECT_EQ(freshet(with({"ls"}, all)).lines[1]["levels"]["group"], "complete");
+  const Command verified = freshet(with({"verify"}, all));
+  EXPECT_EQ(verified.exit_code, 0);
+  const Command listed = freshet(with({"ls"}, two));
+  ASSERT_EQ(listed.lines.size(), 2U);
+  EXPECT_EQ(listed.lines[1]["levels"],
+            (Json{{"local", "incomplete"}, {"group", "rebuildable"}, {"external", "incomplete"}}));
+  EXPECT_EQ(listed.lines[1]["restorable"], true);
+  const std::string out = job.folder("out.safetensors");
+  EXPECT_EQ(freshet(with({"get", "net@5", "-o", out}, two)).exit_code, 0);
+  EXPECT_EQ(job.difference_of_file(out, 5, 4), "");
+  EXPECT_EQ(freshet(with({"drain", "net", "--external", job.folder("runs")}, two)).lines.size(), 2U);
+  EXPECT_EQ(freshet({"get", "net@5", "-o", out, "--local", job.local(0)}).exit_code, 4);
+  // A flipped byte of parity is found by who reads everything.
+  for (const auto& entry : std::filesystem::directory_iterator(job.local(0) + "/net")) {
+    if (entry.path().extension() != ".parity") continue;
+    std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(-400, std::ios::end);
+    file.put('!');
+  }
+  EXPECT_EQ(freshet(with({"verify"}, two)).exit_code, 4);
 }
 
 TEST(CheckpointCommand, BadInputIsAnErrorThatNamesIt) {

@@ -22,24 +22,29 @@ TEST(LevelsSimulation, WhatWasAcknowledgedIsRestored) {
     sum.lives += outcome.lives;
     sum.captured += outcome.captured;
     sum.local += outcome.local;
+    sum.group += outcome.group;
     sum.external += outcome.external;
     sum.failed += outcome.failed;
     sum.restored += outcome.restored;
     sum.resized += outcome.resized;
+    sum.rebuilt += outcome.rebuilt;
     sum.refused += outcome.refused;
     sum.lost += outcome.lost;
   }
   std::cout << format(
-      "seeds {} to {}: {} events, {} lives, {} versions, {} at local, {} at external, {} failed somewhere, {} restarts "
-      "({} with other ranks), {} refused, {} ranks named as lost\n",
-      first, first + runs - 1, sum.events, sum.lives, sum.captured, sum.local, sum.external, sum.failed, sum.restored,
-      sum.resized, sum.refused, sum.lost);
+      "seeds {} to {}: {} events, {} lives, {} versions, {} at local, {} at group, {} at external, {} failed "
+      "somewhere, "
+      "{} restarts ({} with other ranks, {} shards rebuilt), {} refused, {} ranks named as lost\n",
+      first, first + runs - 1, sum.events, sum.lives, sum.captured, sum.local, sum.group, sum.external, sum.failed,
+      sum.restored, sum.resized, sum.rebuilt, sum.refused, sum.lost);
   // A storm in which nothing happens would prove nothing.
   if (runs >= 20) {
     EXPECT_GT(sum.local, 5 * runs);
     EXPECT_GT(sum.external, runs);
     EXPECT_GT(sum.restored, runs);
     EXPECT_GT(sum.resized, runs / 2);
+    EXPECT_GT(sum.group, runs);
+    EXPECT_GT(sum.rebuilt, runs / 4);
     EXPECT_GT(sum.lost, runs);
   }
 }
@@ -65,7 +70,8 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(BrokenLevels{"done_before_sync", LevelsSabotage::done_before_sync, "is not whole"},
                       BrokenLevels{"one_rank_is_enough", LevelsSabotage::one_rank_is_enough, "is not whole"},
                       BrokenLevels{"numbers_from_disk", LevelsSabotage::numbers_from_disk, "is given again"},
-                      BrokenLevels{"restore_incomplete", LevelsSabotage::restore_incomplete, "is not whole"}),
+                      BrokenLevels{"restore_incomplete", LevelsSabotage::restore_incomplete, "is not whole"},
+                      BrokenLevels{"parity_made_up", LevelsSabotage::parity_made_up, "cannot be"}),
     [](const auto& broken) { return broken.param.name; });
 
 }  // namespace

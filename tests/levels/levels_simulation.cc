@@ -30,6 +30,8 @@ constexpr std::size_t kDisks = 6;
 /// What a host's disk has: shards by version, rank and number of ranks; and what was promised there.
 struct Disk {
   std::set<levels::ShardKey> shards;
+  std::set<levels::ShardKey> rebuilt;                ///< From parity, beside.
+  std::map<levels::ShardKey, std::uint32_t> parity;  ///< And how many losses it is for.
   std::map<levels::ShardKey, std::uint64_t> steps;
   VersionNumber number_max = 0;
   std::uint64_t incarnation_max = 0;
@@ -38,7 +40,9 @@ struct Disk {
 
 class World {
  public:
-  World(std::uint64_t seed, LevelsSabotage sabotage) : random_(seed), sabotage_(sabotage) {}
+  World(std::uint64_t seed, LevelsSabotage sabotage) : random_(seed), sabotage_(sabotage) {
+    losses_ = static_cast<std::uint32_t>(below(3));
+  }
 
   LevelsOutcome run() {
     disks_.resize(kDisks);
@@ -121,6 +125,9 @@ class World {
     if (sabotage_ == LevelsSabotage::numbers_from_disk) inventory.number_max = 0;
     for (const levels::ShardKey& key : disk.shards) {
       inventory.held.push_back({.key = key, .step = disk.steps.at(key)});
+      if (sabotage_ == LevelsSabotage::parity_made_up && losses_ > 0 && losses_ < key.ranks) {
+        inventory.held.push_back(parity_of(key, losses_));
+      }
       if (sabotage_ != LevelsSabotage::restore_incomplete) continue;
       for (Rank other = 0; other < key.ranks; ++other) {
         levels::ShardKey claimed = key;
@@ -128,7 +135,19 @@ class World {
         inventory.held.push_back({.key = claimed, .step = disk.steps.at(key)});
       }
     }
+    for (const levels::ShardKey& key : disk.rebuilt) {
+      inventory.held.push_back({.key = key, .step = key.version.number, .kind = levels::ShardKind::copy});
+    }
+    for (const auto& [key, losses] : disk.parity) inventory.held.push_back(parity_of(key, losses));
     return inventory;
+  }
+
+  /// All ranks of a job are one group here.
+  static levels::OfferedShard parity_of(const levels::ShardKey& key, std::uint32_t losses) {
+    levels::OfferedShard shard{.key = key, .step = key.version.number, .kind = levels::ShardKind::parity};
+    for (Rank member = 0; member < key.ranks; ++member) shard.members.push_back(member);
+    shard.losses = losses;
+    return shard;
   }
 
   Result<std::vector<std::byte>> decide(const std::vector<std::vector<std::byte>>& parts) {
@@ -141,6 +160,17 @@ class World {
     for (const auto& [version, step] : repository_) stored.push_back({version, step, 0});
     levels::RestartPlanner planner(std::move(all), std::move(stored), {});
     Result<levels::RestartPlan> plan = planner.next();
+    while (plan && plan->source == levels::RestartPlan::Source::rebuild) {
+      for (const levels::RebuildTask& task : plan->rebuilds) {
+        const levels::ShardKey key{plan->version, task.shard_rank, plan->ranks};
+        if (!can_be_rebuilt(key))
+          violate(format("version {}: a shard is rebuilt, and cannot be", plan->version.number));
+        disks_[disk_of_[task.by]].rebuilt.insert(key);
+        ++outcome_.rebuilt;
+      }
+      planner.add_rebuilt(plan->version, plan->rebuilds);
+      plan = planner.next();
+    }
     if (!plan) return fail(plan.error());
     plan->final = true;
     plan->run = {.high = 1, .low = plan->source == levels::RestartPlan::Source::nothing ? below(1 << 30) : 2};
@@ -150,12 +180,48 @@ class World {
     return encode(*plan);
   }
 
-  bool is_whole(const Version& version, std::uint32_t ranks) const {
+  bool is_somewhere(const levels::ShardKey& key) const {
+    return std::ranges::any_of(disk_of_, [&](std::size_t disk) {
+      return disks_[disk].shards.contains(key) || disks_[disk].rebuilt.contains(key);
+    });
+  }
+  /// By the definition, block by block: of every stripe in which the rank has data, no more blocks are gone than it has
+  /// parity. Rank r of n keeps row p of the stripe that begins at r - p; what follows the m rows around the group is
+  /// data.
+  bool can_be_rebuilt(const levels::ShardKey& key) const {
+    std::uint32_t losses = 0;
+    std::vector<bool> has_parity(key.ranks);
+    for (Rank rank = 0; rank < key.ranks; ++rank) {
+      for (const std::size_t disk : disk_of_) {
+        const auto at = disks_[disk].parity.find({key.version, rank, key.ranks});
+        if (at == disks_[disk].parity.end()) continue;
+        has_parity[rank] = true;
+        losses = at->second;
+      }
+    }
+    if (losses == 0) return false;
+    bool has_head = false;
+    for (std::uint32_t ahead = 1; ahead <= losses; ++ahead) {
+      has_head = has_head || has_parity[(key.rank + ahead) % key.ranks];
+    }
+    if (!has_head) return false;
+    for (std::uint32_t stripe = 0; stripe < key.ranks; ++stripe) {
+      std::uint32_t gone = 0;
+      bool has_data = false;
+      for (std::uint32_t i = 0; i < key.ranks; ++i) {
+        const Rank rank = (stripe + i) % key.ranks;
+        const bool is_data = i >= losses;
+        has_data = has_data || (is_data && rank == key.rank);
+        gone += (is_data ? is_somewhere({key.version, rank, key.ranks}) : has_parity[rank]) ? 0 : 1;
+      }
+      if (has_data && gone > losses) return false;
+    }
+    return true;
+  }
+  bool is_whole(const Version& version, std::uint32_t ranks, bool also_rebuilt = false) const {
     for (Rank rank = 0; rank < ranks; ++rank) {
       const levels::ShardKey key{version, rank, ranks};
-      const bool somewhere =
-          std::ranges::any_of(disk_of_, [&](std::size_t disk) { return disks_[disk].shards.contains(key); });
-      if (!somewhere) return false;
+      if (!is_somewhere(key) && !(also_rebuilt && can_be_rebuilt(key))) return false;
     }
     return true;
   }
@@ -165,7 +231,7 @@ class World {
     if (message.code != 0) {
       if (rank == 0) ++outcome_.refused;
       const bool should_be_whole =
-          std::ranges::any_of(whole_, [&](const auto& entry) { return is_whole(entry.first, entry.second); });
+          std::ranges::any_of(whole_, [&](const auto& entry) { return is_whole(entry.first, entry.second, true); });
       if (should_be_whole) violate("refused to go on, though a version is whole");
       over_ = true;
       return;
@@ -177,7 +243,7 @@ class World {
     }
     // Nothing whole that was acknowledged is newer.
     for (const auto& [version, ranks] : whole_) {
-      if (version.number > plan->version.number && is_whole(version, ranks)) {
+      if (version.number > plan->version.number && is_whole(version, ranks, true)) {
         return violate(
             format("version {} was acknowledged, is whole, and {} is restored", version.number, plan->version.number));
       }
@@ -260,6 +326,8 @@ class World {
       if (fails) return;
       if (note.level == Level::external) {
         repository_.emplace(key.version, note.step);
+      } else if (note.level == Level::group) {
+        disks_[disk_of_[rank]].parity[key] = losses_;
       } else {
         Disk& disk = disks_[disk_of_[rank]];
         disk.shards.insert(key);
@@ -281,6 +349,14 @@ class World {
       if (!is_whole(version, ranks)) return violate(format("version {} reached local, and is not whole", note.version));
       whole_.emplace(version, ranks);
       if (rank == 0) ++outcome_.local;
+    }
+    if (note.level == Level::group) {
+      for (Rank other = 0; other < ranks; ++other) {
+        if (!disks_[disk_of_[other]].parity.contains({version, other, ranks})) {
+          return violate(format("version {} reached group, and a rank has no parity", note.version));
+        }
+      }
+      if (rank == 0) ++outcome_.group;
     }
     if (note.level == Level::external) {
       if (!repository_.contains(version)) return violate("a version reached external, and is not there");
@@ -350,6 +426,7 @@ class World {
     number_used_ = 0;
     for (const std::size_t disk : disk_of_) number_used_ = std::max(number_used_, used_with_[disk]);
     std::vector<Level> all = {Level::memory, Level::local};
+    if (losses_ > 0 && ranks > losses_) all.push_back(Level::group);
     if (chance(0.6)) all.push_back(Level::external);
     board_.emplace(
         levels::LevelBoard::Options{.ranks = static_cast<std::uint32_t>(ranks),
@@ -401,6 +478,7 @@ class World {
 
   std::mt19937_64 random_;
   const LevelsSabotage sabotage_;
+  std::uint32_t losses_ = 0;  ///< That the level `group` is for; 0: there is none.
   LevelsOutcome outcome_;
   Time now_ = Time(std::chrono::hours(1));
   std::uint64_t order_ = 0;

@@ -16,6 +16,7 @@ enum class LevelsSabotage {
   one_rank_is_enough,  ///< Rank 0 answers for everybody.
   numbers_from_disk,   ///< What was promised and not used is forgotten.
   restore_incomplete,  ///< Shards of a version are offered that are not there.
+  parity_made_up,      ///< Parity is offered that is not there.
 };
 
 struct LevelsOutcome {
@@ -24,10 +25,12 @@ struct LevelsOutcome {
   std::uint64_t lives = 0;
   std::uint64_t captured = 0;
   std::uint64_t local = 0;  ///< Versions that reached it.
+  std::uint64_t group = 0;
   std::uint64_t external = 0;
   std::uint64_t failed = 0;    ///< At some level.
   std::uint64_t restored = 0;  ///< Lives that went on from a version.
   std::uint64_t resized = 0;   ///< With another number of ranks.
+  std::uint64_t rebuilt = 0;   ///< Shards that were computed from parity.
   std::uint64_t refused = 0;   ///< Lives that found something acknowledged, and nothing whole.
   std::uint64_t lost = 0;      ///< Ranks that others named as lost.
 };

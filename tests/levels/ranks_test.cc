@@ -172,9 +172,50 @@ TEST(Ranks, OneHostOfAGroupMayGo) {
   expect_all_exit(job.run(4, 12, partners), 4);
 }
 
+/// As many hosts go as the group is made for, data and parity; the job goes on, and is protected again.
+TEST(Ranks, LostHostsComeBackFromParity) {
+  for (const std::string scheme : {"xor", "rs:2"}) {
+    SCOPED_TRACE(scheme);
+    Job job(mixed_state());
+    const Job::Options parity{.words = {"--group", scheme, "--host", "h{rank}", "--when-behind", "wait"}};
+    Runs runs = job.run(4, 7, parity);
+    expect_all_exit(runs, 0);
+    EXPECT_EQ(runs[0].reached("group"), 7U);
+    std::uint64_t steps = 7;
+    for (const std::vector<std::uint32_t>& lost : {std::vector<std::uint32_t>{2, 3}, {0, 1}}) {
+      const std::size_t count = scheme == "xor" ? 1 : 2;
+      for (std::size_t i = 0; i < count; ++i) std::filesystem::remove_all(job.local(lost[i]));
+      runs = job.run(4, steps + 2, parity);
+      expect_all_exit(runs, 0);
+      expect_all_hold_what_they_should(job, runs);
+      EXPECT_EQ(runs[0].started()["restored"]["step"], steps);
+      EXPECT_GT(runs[lost[0]].started()["restored"]["rebuilt_bytes"], 0);
+      steps += 2;
+    }
+    // With fewer ranks, from parity, too.
+    std::filesystem::remove_all(job.local(3));
+    runs = job.run(3, steps + 2, {.words = {"--when-behind", "wait"}});
+    expect_all_exit(runs, 0);
+    expect_all_hold_what_they_should(job, runs);
+    EXPECT_EQ(runs[0].started()["restored"]["step"], steps);
+  }
+}
+
+TEST(Ranks, OneMoreThanTheGroupSurvivesIsTooMany) {
+  Job job(mixed_state());
+  const Job::Options parity{.words = {"--group", "xor", "--host", "h{rank}", "--when-behind", "wait"}};
+  expect_all_exit(job.run(4, 7, parity), 0);
+  std::filesystem::remove_all(job.local(1));
+  std::filesystem::remove_all(job.local(3));
+  expect_all_exit(job.run(4, 9, parity), 4);
+}
+
 TEST(Ranks, AGroupNeedsSeveralHosts) {
   Job job(mixed_state());
   expect_all_exit(job.run(2, 3, {.words = {"--group", "partner", "--host", "one"}}), 2);
+  expect_all_exit(job.run(2, 3, {.words = {"--group", "rs:2", "--host", "h{rank}"}}), 2);
+  expect_all_exit(job.run(2, 3, {.words = {"--group", "rs:8", "--host", "h{rank}"}}), 2);
+  expect_all_exit(job.run(2, 3, {.words = {"--group", "rs:0", "--host", "h{rank}"}}), 2);
 }
 
 TEST(RanksTogether, StartedUnlikeEachOtherTheyDoNotMeet) {
@@ -215,8 +256,8 @@ class RanksThatDie : public ::testing::TestWithParam<std::tuple<const char*, std
 TEST_P(RanksThatDie, LoseNothingThatWasAcknowledged) {
   const auto [point, victim] = GetParam();
   Job job(mixed_state());
-  const std::vector<std::string> external = {"--external", job.folder("runs"), "--when-behind", "wait",
-                                             "--group",    "partner",          "--host",        "h{rank}"};
+  const std::vector<std::string> external = {"--external", job.folder("runs"), "--when-behind", "wait", "--group",
+                                             "xor",        "--host",           "h{rank}"};
   expect_all_exit(job.run(3, 6, {.words = external}), 0);
   Job::Options options{.words = external};
   options.words.insert(options.words.end(), {"--step-ms", "5"});
@@ -248,11 +289,13 @@ TEST_P(RanksThatDie, LoseNothingThatWasAcknowledged) {
   EXPECT_GE(fewer[0].started()["restored"]["version"], again[0].reached("external"));
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    AtEachStep, RanksThatDie,
-    ::testing::Combine(::testing::Values("captured", "local_half", "local_synced", "external_half", "external_synced"),
-                       ::testing::Values(0U, 2U)),
-    [](const auto& one) { return format("{}_{}", std::get<0>(one.param), std::get<1>(one.param)); });
+INSTANTIATE_TEST_SUITE_P(AtEachStep, RanksThatDie,
+                         ::testing::Combine(::testing::Values("captured", "local_half", "local_synced", "group_half",
+                                                              "group_synced", "external_half", "external_synced"),
+                                            ::testing::Values(0U, 2U)),
+                         [](const auto& one) {
+                           return format("{}_{}", std::get<0>(one.param), std::get<1>(one.param));
+                         });
 
 }  // namespace
 }  // namespace freshet::test

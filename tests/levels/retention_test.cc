@@ -162,7 +162,7 @@ TEST(Retention, WhatACopyUnderWayNeedsStays) {
   Points points;
   hosts.run(
       [&](Checkpointer::Options& options) {
-        options.partners = true;
+        options.group = {.kind = levels::GroupScheme::Kind::partner};
         if (options.rank != 1) return;
         options.at_point = [&](std::string_view point, std::uint64_t step) {
           points.pass(point, step);
@@ -178,7 +178,7 @@ TEST(Retention, WhatACopyUnderWayNeedsStays) {
   }
   ASSERT_FALSE(of_four.empty());
   for (const auto& path : of_four) std::filesystem::remove(path);
-  hosts.run([](Checkpointer::Options& options) { options.partners = true; },
+  hosts.run([](Checkpointer::Options& options) { options.group = {.kind = levels::GroupScheme::Kind::partner}; },
             [](Checkpointer&, TwoTensors&, std::uint64_t restored) -> Status {
               return restored == 3 ? Status() : fail(Code::corrupt, format("restored step {}", restored));
             });

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iostream>
 #include <random>
 
@@ -38,6 +39,68 @@ ShardHeader some_header(const TensorTable& table) {
                      .payload_bytes = 64};
   header.digests.resize(first_chunks(stored_pieces(table.tensors, 2, 1)).back(), Digest{7, 8});
   return header;
+}
+
+/// A rank's parity of a group of three, of two rows with two blocks each.
+ShardHeader some_parity(const TensorTable& table) {
+  ShardHeader header = some_header(table);
+  header.digests.clear();
+  header.key.ranks = 9;
+  header.key.rank = 4;
+  header.parity = ParityOf{.members = {0, 4, 8},
+                           .losses = 2,
+                           .row_bytes = kChunkBytes + 64,
+                           .heads = {encode_shard_head(some_header(table)), std::vector<std::byte>(3)}};
+  header.records.resize(4);
+  return header;
+}
+
+TEST(Shard, ParityComesBackAsItWas) {
+  const ShardHeader header = some_parity(*TensorTable::of(some_tensors()));
+  const auto decoded = decode_shard_head(encode_shard_head(header));
+  ASSERT_TRUE(decoded) << decoded.error().message();
+  ASSERT_TRUE(decoded->parity);
+  EXPECT_EQ(decoded->parity->members, header.parity->members);
+  EXPECT_EQ(decoded->parity->losses, 2U);
+  EXPECT_EQ(decoded->parity->row_bytes, header.parity->row_bytes);
+  EXPECT_EQ(decoded->parity->heads, header.parity->heads);
+  EXPECT_EQ(decoded->records, header.records);
+  EXPECT_EQ(decoded->parity->block_offset(3), 2 * kChunkBytes + 64);
+  EXPECT_EQ(decoded->parity->block_bytes(3), 64U);
+  EXPECT_EQ(decoded->parity->position_of(8), 2U);
+}
+
+TEST(Shard, ParityThatCannotBeIsCorrupt) {
+  const ShardHeader good = some_parity(*TensorTable::of(some_tensors()));
+  const std::vector<std::function<void(ShardHeader&)>> faults = {
+      [](ShardHeader& header) {
+        header.parity->members = {0, 8, 4};
+      },
+      [](ShardHeader& header) {
+        header.parity->members = {0, 4, 4};
+      },
+      [](ShardHeader& header) {
+        header.parity->members = {0, 8};
+      },
+      [](ShardHeader& header) {
+        header.parity->members = {0, 4, 9};
+      },
+      [](ShardHeader& header) { header.parity->members = {}; },
+      [](ShardHeader& header) { header.parity->losses = 0; },
+      [](ShardHeader& header) { header.parity->losses = 3; },
+      [](ShardHeader& header) { header.parity->losses = UINT32_MAX; },
+      [](ShardHeader& header) { header.parity->row_bytes += 1; },
+      [](ShardHeader& header) { header.parity->row_bytes = std::uint64_t{1} << 63; },
+      [](ShardHeader& header) { header.parity->row_bytes = 0; },
+      [](ShardHeader& header) { header.parity->heads.pop_back(); },
+      [](ShardHeader& header) { header.records.pop_back(); },
+      [](ShardHeader& header) { header.digests.resize(4); },
+  };
+  for (std::size_t i = 0; i < faults.size(); ++i) {
+    ShardHeader header = good;
+    faults[i](header);
+    EXPECT_FALSE(decode_shard_head(encode_shard_head(header))) << "fault " << i;
+  }
 }
 
 TEST(Shard, HeadsComeBackAsTheyWere) {

@@ -94,12 +94,12 @@ class Soak:
     def __init__(self, program, folder, seed):
         self.program, self.folder, self.random = program, folder, random.Random(seed)
         self.count = dict.fromkeys(("lives", "restarts", "resized", "killed", "stopped", "hosts_lost", "versions",
-                                    "checked_bytes", "lost", "wrong", "hung", "twice"), 0)
+                                    "checked_bytes", "rebuilt_bytes", "lost", "wrong", "hung", "twice"), 0)
         self.step = 0
         self.safe = {}        # Level: the newest version that every fault so far has left there.
         self.numbers = {}     # Version: step.
         self.ranks = None
-        self.robbed = False   # Since a version reached the group last.
+        self.spare = 0        # So many hosts may still go since a version reached the group last.
         with open(os.path.join(folder, "state.json"), "w", encoding="utf-8") as file:
             json.dump(STATE, file)
 
@@ -115,6 +115,7 @@ class Soak:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             meet = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
+        scheme, losses = self.random.choice([("partner", 1), ("xor", 1)] + ([("rs:2", 2)] * 2 if ranks > 2 else []))
         victim = self.random.randrange(ranks) if self.random.random() < 0.6 else None
         how = self.random.choice(("point", "kill", "stop"))
         # Every rank reads all hosts' folders that are left: they could be anywhere, and bytes come from whoever has them.
@@ -123,7 +124,7 @@ class Soak:
         jobs, outputs = [], []
         for rank in range(ranks):
             words = [self.program, "--model", "net", "--state", os.path.join(self.folder, "state.json"), "--steps", str(steps),
-                     "--step-ms", "8", "--local", *locals_of[rank], "--host", f"host{rank}", "--group", "partner",
+                     "--step-ms", "8", "--local", *locals_of[rank], "--host", f"host{rank}", "--group", scheme,
                      "--external", os.path.join(self.folder, "runs"), "--dump", os.path.join(self.folder, "dump"),
                      "--rank", str(rank), "--ranks", str(ranks), "--meet", meet]
             if rank == victim and how == "point":
@@ -157,9 +158,9 @@ class Soak:
             output.seek(0)
             said.append([json.loads(line) for line in output.read().splitlines() if line.endswith("}")])
             output.close()
-        self.judge(ranks, said, codes, errors)
+        self.judge(ranks, losses, said, codes, errors)
 
-    def judge(self, ranks, said, codes, errors):
+    def judge(self, ranks, losses, said, codes, errors):
         started = [next((line for line in lines if line["event"] == "started"), None) for lines in said]
         needed = max(self.safe.values(), default=0)
         if 4 in codes and needed:
@@ -170,6 +171,7 @@ class Soak:
                 continue
             restored = line["restored"]
             version, step = (restored["version"], restored["step"]) if restored else (0, 0)
+            self.count["rebuilt_bytes"] += restored["rebuilt_bytes"] if restored else 0
             restored_steps.add(step)
             if version < needed:
                 self.bad("lost", f"version {needed} should be there, rank {rank} has {version}: {errors[rank]}")
@@ -194,21 +196,21 @@ class Soak:
                 elif line["event"] == "reached" and line["level"] != "memory":
                     self.count["versions"] += line["rank"] == 0
                     self.safe[line["level"]] = max(self.safe.get(line["level"], 0), line["version"])
-                    self.robbed = self.robbed and line["level"] != "group"
+                    if line["level"] == "group":
+                        self.spare = losses
         self.lose_hosts(ranks)
 
     def lose_hosts(self, ranks):
-        """One host's disk goes, now and then: what the folders alone held is not needed any more, the rest is."""
-        if self.random.random() > 0.25:
-            return
-        host = self.random.randrange(ranks)
-        shutil.rmtree(os.path.join(self.folder, f"host{host}"), ignore_errors=True)
-        self.count["hosts_lost"] += 1
-        # The group has what one host had. A second one, before a version is there again, may be one too many.
-        self.safe.pop("local", None)
-        if self.robbed:
-            self.safe.pop("group", None)
-        self.robbed = True
+        """A host's disk goes, or two do, now and then: what the folders alone held is not needed any more, the rest is."""
+        for _ in range(self.random.choice((0, 0, 0, 0, 1, 1, 2))):
+            host = self.random.randrange(ranks)
+            shutil.rmtree(os.path.join(self.folder, f"host{host}"), ignore_errors=True)
+            self.count["hosts_lost"] += 1
+            # The group has what it had. More hosts than it was made for, before a version is there again, may be too many.
+            self.safe.pop("local", None)
+            self.spare -= 1
+            if self.spare < 0:
+                self.safe.pop("group", None)
 
 
 def main():

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Parity of a group's shares (level `group` with XOR or Reed-Solomon): each rank makes its rows, version by version.
+///
+/// A parity shard's payload: the blocks that its rank made for this version, then the digests of all its blocks, then a
+/// digest of these. Blocks over which no share changed are inherited from an older parity shard of the same rank.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/result.h"
+#include "repo/levels/assembly.h"
+#include "repo/levels/parity/erasure.h"
+#include "repo/levels/parity/image.h"
+#include "repo/levels/parity/stripes.h"
+#include "repo/levels/shard_folders.h"
+
+namespace freshet::levels {
+
+inline constexpr std::size_t kDigestBytes = 16;
+
+/// The digests at the end of a parity shard's payload. corrupt when they are not what was written.
+Result<std::vector<Digest>> parity_digests(const ShardHeader& header, Bytes trailer);
+/// Where they are.
+ByteRange parity_trailer(const ShardHeader& header);
+
+/// One rank's rows, one version after another. One thread at a time.
+class ParityMaker {
+ public:
+  struct Group {
+    std::string model;
+    std::string host;
+    std::uint32_t rank = 0;
+    std::uint32_t ranks = 1;             ///< Of the job.
+    std::vector<std::uint32_t> members;  ///< Of the group, ascending; `rank` is one.
+    std::uint32_t losses = 1;
+    std::shared_ptr<const TensorTable> table;
+  };
+  explicit ParityMaker(Group group);
+
+  struct Hooks {
+    std::function<void(const std::vector<Version>&)> inherits;  ///< Before the first byte: what has to stay.
+    std::function<void()> half;                                 ///< When half of the blocks are written.
+    std::function<bool()> stop;
+  };
+  /// Reads the shares of the version from their ranks, each chunk proved, and writes this rank's parity. All have to
+  /// have the version at `local`.
+  Status make(ShardSource& source, ShardFolders& folders, const Version& version, std::uint64_t step, Pace& pace,
+              const Hooks& hooks);
+
+ private:
+  struct Made {
+    ShardHeader header;
+    std::vector<Digest> digests;
+    std::vector<ShardHeader> shares;  ///< By position in the group.
+  };
+  Result<std::vector<ShardHeader>> heads_of(ShardSource& source, const Version& version) const;
+  bool is_unchanged(const Made& now, std::uint64_t block) const;
+  std::vector<std::uint64_t> fill_records(Made& now) const;
+
+  const Group group_;
+  Stripes stripes_;
+  const Erasure erasure_;
+  std::vector<std::vector<StoredPiece>> pieces_;          ///< By position.
+  std::vector<std::vector<std::uint64_t>> offsets_;       ///< Likewise, in the image.
+  std::vector<std::vector<std::uint64_t>> first_chunks_;  ///< Likewise.
+  std::uint32_t position_ = 0;
+  std::optional<Made> last_;
+};
+
+}  // namespace freshet::levels
