@@ -12,6 +12,7 @@
 #include "core/format.h"
 #include "repo/levels/level_board.h"
 #include "repo/levels/restart_plan.h"
+#include "tests/levels/support/parity_oracle.h"
 #include "transport/group/group_machine.h"
 
 namespace freshet::sim {
@@ -185,13 +186,12 @@ class World {
       return disks_[disk].shards.contains(key) || disks_[disk].rebuilt.contains(key);
     });
   }
-  /// By the definition, block by block: of every stripe in which the rank has data, no more blocks are gone than it has
-  /// parity. Rank r of n keeps row p of the stripe that begins at r - p; what follows the m rows around the group is
-  /// data.
   bool can_be_rebuilt(const levels::ShardKey& key) const {
     std::uint32_t losses = 0;
     std::vector<bool> has_parity(key.ranks);
+    std::vector<bool> has_share;
     for (Rank rank = 0; rank < key.ranks; ++rank) {
+      has_share.push_back(is_somewhere({key.version, rank, key.ranks}));
       for (const std::size_t disk : disk_of_) {
         const auto at = disks_[disk].parity.find({key.version, rank, key.ranks});
         if (at == disks_[disk].parity.end()) continue;
@@ -199,24 +199,7 @@ class World {
         losses = at->second;
       }
     }
-    if (losses == 0) return false;
-    bool has_head = false;
-    for (std::uint32_t ahead = 1; ahead <= losses; ++ahead) {
-      has_head = has_head || has_parity[(key.rank + ahead) % key.ranks];
-    }
-    if (!has_head) return false;
-    for (std::uint32_t stripe = 0; stripe < key.ranks; ++stripe) {
-      std::uint32_t gone = 0;
-      bool has_data = false;
-      for (std::uint32_t i = 0; i < key.ranks; ++i) {
-        const Rank rank = (stripe + i) % key.ranks;
-        const bool is_data = i >= losses;
-        has_data = has_data || (is_data && rank == key.rank);
-        gone += (is_data ? is_somewhere({key.version, rank, key.ranks}) : has_parity[rank]) ? 0 : 1;
-      }
-      if (has_data && gone > losses) return false;
-    }
-    return true;
+    return parity_gives(key.rank, losses, has_share, has_parity);
   }
   bool is_whole(const Version& version, std::uint32_t ranks, bool also_rebuilt = false) const {
     for (Rank rank = 0; rank < ranks; ++rank) {
