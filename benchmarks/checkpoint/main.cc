@@ -14,8 +14,9 @@
 #include <filesystem>
 #include <functional>
 #include <iostream>
-#include <random>
 
+#include "benchmarks/checkpoint/groups.h"
+#include "benchmarks/checkpoint/state.h"
 #include "benchmarks/common/command_line.h"
 #include "benchmarks/common/report.h"
 #include "bindings/runtime/repository_folder.h"
@@ -39,36 +40,6 @@ double ms_of(const std::function<Status()>& work, Status& status) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - started).count();
 }
 double ms_of(Duration duration) { return std::chrono::duration<double, std::milli>(duration).count(); }
-
-/// What a rank trains: tensors of equal size, of random bytes.
-class State {
- public:
-  State(std::uint64_t bytes, std::size_t tensors) {
-    std::mt19937_64 random(1);
-    for (std::size_t i = 0; i < tensors; ++i) {
-      auto& tensor = bytes_.emplace_back(bytes / tensors / 8 * 8);
-      for (std::size_t at = 0; at < tensor.size(); at += 8) {
-        const std::uint64_t value = random();
-        std::memcpy(tensor.data() + at, &value, 8);
-      }
-      laid_.push_back(
-          {.spec = {.name = format("layer{}.kernel", i), .dtype = DType::u8, .shape = {tensor.size()}}, .layout = {}});
-    }
-  }
-  /// Something of the first `share` of all tensors changes.
-  void write(std::uint64_t step, double share = 1) {
-    const auto changed = static_cast<std::size_t>(share * static_cast<double>(bytes_.size()) + 0.5);
-    for (std::size_t i = 0; i < changed; ++i) std::memcpy(bytes_[i].data(), &step, sizeof step);
-  }
-  std::uint64_t bytes() const { return bytes_.size() * bytes_.front().size(); }
-  std::vector<Bytes> views() const { return {bytes_.begin(), bytes_.end()}; }
-  std::vector<MutableBytes> writable() { return {bytes_.begin(), bytes_.end()}; }
-  const std::vector<LaidTensor>& laid() const { return laid_; }
-
- private:
-  std::vector<std::vector<std::byte>> bytes_;
-  std::vector<LaidTensor> laid_;
-};
 
 Status write_and_sync(const std::string& path, const std::vector<Bytes>& parts) {
   const int file = ::open(path.c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0600);
@@ -149,6 +120,14 @@ class Benchmark {
       std::filesystem::remove_all(folder, ignored);
       if (!status) return fail(std::move(status).error().with_context(one.name));
     }
+    // In memory, where there is such a folder: the disk would hide what a group costs.
+    std::string groups =
+        (std::filesystem::is_directory("/dev/shm") ? "/dev/shm" : options_.folder) + "/freshet-groups-XXXXXX";
+    if (::mkdtemp(groups.data()) == nullptr) return fail_errno(errno, groups);
+    const Status measured = measure_groups(groups, options_.quick, report_);
+    std::error_code ignored;
+    std::filesystem::remove_all(groups, ignored);
+    FRESHET_TRY(measured);
     report_.skip("veloc", "this benchmark does not run VELOC yet");
     std::cout << (options_.json ? "" : report_.table() + "\n") << report_.json() << std::endl;
     return {};

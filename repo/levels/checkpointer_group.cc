@@ -75,18 +75,11 @@ void Checkpointer::Impl::run_copier() {
 
 Status Checkpointer::Impl::make_parity(const Version& version, std::uint64_t step, levels::Pace& pace) {
   GroupSource source(*group_, options_.patience);
-  std::set<Version> newest = {version};
-  const levels::ParityMaker::Hooks hooks{.inherits =
-                                             [&](const std::vector<Version>& needed) {
-                                               const MutexLock lock(folder_mutex_);
-                                               newest.insert(needed.begin(), needed.end());
-                                               copy_needs_.insert(newest.begin(), newest.end());
-                                             },
-                                         .half = [&] { point("group_half", step); },
+  const levels::ParityMaker::Hooks hooks{.half = [&] { point("group_half", step); },
                                          .stop = [&] { return group_->over().has_value(); }};
   FRESHET_TRY(parity_->make(source, *folders_, version, step, pace, hooks));
   const MutexLock lock(folder_mutex_);
-  copy_needs_ = std::move(newest);
+  copy_needs_ = {version};  // The next one inherits blocks that this one has, or inherits.
   return {};
 }
 

@@ -178,7 +178,8 @@ class Checkpointer::Impl {
   std::optional<Stored> stored_;
 
   Mutex folder_mutex_;  ///< Before mutex_.
-  /// Other ranks' payloads that the copy under way needs, until it is there; parity that the next one may inherit from.
+  /// Other ranks' payloads that the copy under way needs, until it is there; or the newest parity, from which the next
+  /// one inherits.
   std::set<Version> copy_needs_ FRESHET_GUARDED_BY(folder_mutex_);
 
   mutable Mutex mutex_;

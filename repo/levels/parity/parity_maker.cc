@@ -152,7 +152,6 @@ Status ParityMaker::make(ShardSource& source, ShardFolders& folders, const Versi
   header.records.resize(parity.blocks());
   now.digests.resize(parity.blocks());
   const std::vector<std::uint64_t> made = fill_records(now);
-  if (hooks.inherits) hooks.inherits(header.needs());
 
   std::vector<ShardImage> images;
   for (std::size_t i = 0; i < group_.members.size(); ++i) {

@@ -44,12 +44,12 @@ class ParityMaker {
   explicit ParityMaker(Group group);
 
   struct Hooks {
-    std::function<void(const std::vector<Version>&)> inherits;  ///< Before the first byte: what has to stay.
-    std::function<void()> half;                                 ///< When half of the blocks are written.
+    std::function<void()> half;  ///< When half of the blocks are written.
     std::function<bool()> stop;
   };
   /// Reads the shares of the version from their ranks, each chunk proved, and writes this rank's parity. All have to
-  /// have the version at `local`.
+  /// have the version at `local`. REQUIRES: the parity that was made before is still in the folder, whole, with what it
+  /// inherits.
   Status make(ShardSource& source, ShardFolders& folders, const Version& version, std::uint64_t step, Pace& pace,
               const Hooks& hooks);
 
