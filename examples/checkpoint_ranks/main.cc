@@ -163,6 +163,7 @@ Status Rank::start() {
       .keep = options_.keep,
       .limit_bytes_per_second = options_.limit_bytes_per_second,
       .patience = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(options_.patience_s)),
+      .lost_after = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(options_.lost_after_s)),
       .alike = {{"steps", format("{}", options_.steps)}, {"every", format("{}", options_.every)}},
       .security = options_.security,
       .on_event = [this](const CheckpointEvent& event) { on_event(event); }};

@@ -129,6 +129,8 @@ Parsed parse(int argc, char** argv) {
   app.add_option("--restore", words.restore, "newest, none or MODEL@V (default: newest)");
   app.add_option("--dump", options.dump, "folder for what the rank holds when it starts");
   app.add_option("--die-at", words.die_at, "POINT:STEP, for tests: the rank kills itself there");
+  app.add_option("--lost-after", options.lost_after_s, "seconds of silence after which a peer is lost (default: 0.85)")
+      ->check(CLI::Range(0.2, 3600.0));
   app.add_option("--patience", options.patience_s, "seconds to wait for peers (default: 30)")
       ->check(CLI::Range(0.01, 86400.0));
   app.add_option("--rejoin", words.rejoin_s, "not in this build");

@@ -48,9 +48,9 @@ std::vector<std::uint64_t> memory_offsets(std::span<const StoredPiece> pieces) {
 }
 
 ShardSource::Bytes FolderSource::head(const Holder& holder, std::uint32_t ranks) {
-  FRESHET_ASSIGN(std::vector<std::byte> bytes,
-                 folders_.read_head({.version = holder.version, .rank = holder.shard_rank, .ranks = ranks},
-                                    holder.kind == ShardKind::parity));
+  FRESHET_ASSIGN(
+      std::vector<std::byte> bytes,
+      folders_.read_head({.version = holder.version, .rank = holder.shard_rank, .ranks = ranks}, holder.kind));
   return group::Answer(std::move(bytes));
 }
 
@@ -66,8 +66,8 @@ std::unique_ptr<ShardSource::Pending> FolderSource::read(const Holder& holder, s
     Bytes wait() override { return std::move(result_); }
     Bytes result_;
   };
-  auto bytes = folders_.read({.version = holder.version, .rank = holder.shard_rank, .ranks = ranks}, ranges,
-                             holder.kind == ShardKind::parity);
+  auto bytes =
+      folders_.read({.version = holder.version, .rank = holder.shard_rank, .ranks = ranks}, ranges, holder.kind);
   if (!bytes) return std::make_unique<Done>(fail(std::move(bytes).error()));
   return std::make_unique<Done>(group::Answer(*std::move(bytes)));
 }
@@ -80,6 +80,27 @@ Duration Pace::before(std::uint64_t bytes) {
   const double seconds = static_cast<double>(bytes) / static_cast<double>(bytes_per_second_);
   free_at_ += std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
   return wait;
+}
+
+Result<std::shared_ptr<const TensorTable>> find_table(ShardSource& source, const RestartPlan& plan, std::uint32_t first,
+                                                      const Digest& digest) {
+  std::vector<std::uint32_t> asked = {first};
+  for (const Holder& holder : plan.holders) {
+    if (std::ranges::find(asked, holder.holder) == asked.end()) asked.push_back(holder.holder);
+  }
+  std::optional<Error> why;
+  for (const std::uint32_t holder : asked) {
+    const auto take = [&]() -> Result<std::shared_ptr<const TensorTable>> {
+      FRESHET_ASSIGN(const group::Answer bytes, source.table(holder, digest));
+      FRESHET_ASSIGN(auto table, TensorTable::decode(bytes.bytes(), digest));
+      FRESHET_TRY(check_table(*table, plan.ranks));
+      return table;
+    };
+    auto table = take();
+    if (table) return table;
+    if (!why) why = table.error();
+  }
+  return fail(*why);
 }
 
 Result<ShardedVersion> ShardedVersion::open(ShardSource& source, const RestartPlan& plan, std::uint32_t self,
@@ -106,10 +127,7 @@ Result<ShardedVersion> ShardedVersion::open(ShardSource& source, const RestartPl
         const ShardKey wanted{.version = plan.version, .rank = rank, .ranks = plan.ranks};
         if (header.key != wanted) return fail(Code::corrupt, "it is another shard's head");
         if (opened.table_ == nullptr) {
-          FRESHET_ASSIGN(const group::Answer table, source.table(holder.holder, header.tensors));
-          FRESHET_ASSIGN(const auto decoded, TensorTable::decode(table.bytes(), header.tensors));
-          FRESHET_TRY(check_table(*decoded, plan.ranks));
-          opened.table_ = decoded;
+          FRESHET_ASSIGN(opened.table_, find_table(source, plan, holder.holder, header.tensors));
         }
         if (header.tensors != opened.table_->digest) return fail(Code::corrupt, "it has other tensors than rank 0's");
         FRESHET_TRY(check_records(header, stored_pieces(opened.table_->tensors, plan.ranks, rank)));
@@ -253,6 +271,12 @@ Result<ShardedVersion::Fetched> ShardedVersion::fetch(ShardSource& source, std::
   const auto begin = [&](Batch batch, std::size_t holder) -> Status {
     while (holder < batch.holders.size() && useless.contains(batch.holders[holder])) ++holder;
     if (holder == batch.holders.size()) {
+      // Who has the head says that bytes are somewhere, and nobody has them: it is of no use.
+      for (const Holder& of_head : holders_of(plan_->version, batch.rank)) {
+        if (!batch.holders.empty() || !useless.insert(of_head).second) continue;
+        bad.push_back({of_head, format("version {}: the shard of rank {} needs bytes of version {}'s, which nobody has",
+                                       plan_->version.number, batch.rank, batch.store.number)});
+      }
       return fail(Code::corrupt,
                   format("version {}: no whole shard of rank {} is left", batch.store.number, batch.rank));
     }

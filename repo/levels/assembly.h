@@ -63,6 +63,10 @@ class Pace {
   Time free_at_{};
 };
 
+/// The list of tensors of that digest, from the first of the plan's holders that has it whole; `first` is asked first.
+Result<std::shared_ptr<const TensorTable>> find_table(ShardSource& source, const RestartPlan& plan, std::uint32_t first,
+                                                      const Digest& digest);
+
 /// Some of a tensor, and where it is wanted.
 struct WantedPiece {
   Piece piece;  ///< Its tensor is an index of the version's.

@@ -183,7 +183,9 @@ Status Checkpointer::Impl::open_group() {
                               .claims = claims(),
                               .security = options_.security};
   options.times.patience = options_.patience;
+  if (options_.lost_after > Duration::zero()) options.times.silence = options_.lost_after;
   FRESHET_ASSIGN(group_, group::Group::open(options, handlers));
+  shares_folder_ = folders_->is_shared();  // All ranks have their folders by now.
   if (options_.group.kind != GroupKind::none) {
     std::vector<std::string> hosts;
     for (const group::Peer& peer : group_->peers()) hosts.push_back(peer.host);

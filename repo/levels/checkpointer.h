@@ -81,6 +81,7 @@ class Checkpointer {
     std::map<CheckpointLevel, std::uint32_t> keep;  ///< Versions; else 1 in memory, 2 local and group, all external.
     std::uint64_t limit_bytes_per_second = 0;       ///< Of what a rank sends to group and external; 0: no limit.
     Duration patience = std::chrono::seconds(30);   ///< For peers to come, and for collective calls.
+    Duration lost_after{};                          ///< A peer that is silent for so long is lost; 0: 0.85 seconds.
     /// What else has to be alike at all ranks, as names and values: who differs is told at open(), by name.
     std::vector<std::pair<std::string, std::string>> alike;
     SecurityOptions security;

@@ -143,6 +143,7 @@ class Checkpointer::Impl {
   void settle(const LevelNote& note, const std::optional<Error>& error) FRESHET_EXCLUDES(mutex_);
   void keep_newest(std::set<Version>& kept, VersionNumber number, Level level) const;
   void promise_more() FRESHET_EXCLUDES(mutex_);
+  bool is_to_clean(const levels::HeldShard& shard) const;
   void clean_folder(std::uint64_t step) FRESHET_EXCLUDES(mutex_, folder_mutex_);
 
   // Constant after open().
@@ -157,6 +158,7 @@ class Checkpointer::Impl {
   std::unique_ptr<levels::ExternalLevel> external_;  ///< Rank 0's.
   std::vector<std::vector<std::uint32_t>> groups_;   ///< Where there is a level `group`.
   levels::RingPlace ring_;
+  bool shares_folder_ = false;                   ///< With other ranks.
   std::unique_ptr<levels::ParityMaker> parity_;  ///< The copier's.
   Version named_;                                ///< Run and incarnation of this life's versions.
 

@@ -38,7 +38,7 @@ levels::ShardSource::Bytes GroupSource::head(const levels::Holder& holder, std::
   const levels::Question question{.kind = levels::Question::Kind::head,
                                   .key = {.version = holder.version, .rank = holder.shard_rank, .ranks = ranks},
                                   .in_memory = holder.in_memory,
-                                  .parity = holder.kind == levels::ShardKind::parity};
+                                  .of = holder.kind};
   return group_.ask(holder.holder, encode(question)).wait(patience_);
 }
 
@@ -53,7 +53,7 @@ std::unique_ptr<levels::ShardSource::Pending> GroupSource::read(const levels::Ho
                                   .key = {.version = holder.version, .rank = holder.shard_rank, .ranks = ranks},
                                   .in_memory = holder.in_memory,
                                   .ranges = std::move(ranges),
-                                  .parity = holder.kind == levels::ShardKind::parity};
+                                  .of = holder.kind};
   return std::make_unique<AskedBytes>(group_.ask(holder.holder, encode(question)), patience_);
 }
 
@@ -64,7 +64,7 @@ Result<std::vector<std::byte>> Checkpointer::Impl::on_ask(Bytes bytes) {
     case Kind::head:
     case Kind::read: {
       if (question.in_memory) return answer_from_memory(question);
-      if (question.kind == Kind::head) return folders_->read_head(question.key, question.parity);
+      if (question.kind == Kind::head) return folders_->read_head(question.key, question.of);
       bool half = false;
       std::uint64_t step = 0;
       {
@@ -74,7 +74,7 @@ Result<std::vector<std::byte>> Checkpointer::Impl::on_ask(Bytes bytes) {
         step = sending_step_;
       }
       if (half) point("external_half", step);
-      return folders_->read(question.key, question.ranges, question.parity);
+      return folders_->read(question.key, question.ranges, question.of);
     }
     case Kind::table:
       if (question.table == cut_->table->digest) return cut_->table->encoded;
@@ -193,6 +193,7 @@ Result<levels::RestartPlan> Checkpointer::Impl::next_plan(std::vector<std::vecto
   }
   tried.incarnation = std::max(planner_->incarnation_max() + 1, now_as_incarnation());
   tried.next_number = planner_->number_max() + 1;
+  tried.group_number = planner_->acknowledged_max(Level::group);
   return tried;
 }
 
@@ -247,6 +248,10 @@ Result<std::optional<Checkpointer::Restored>> Checkpointer::Impl::restore(std::s
       if (decided.source == levels::RestartPlan::Source::shards) {
         kept_.insert(decided.version);
         kept_copies_.insert(decided.version);
+      }
+      // What the groups have stays until they have a newer one, also where something newer was restored from elsewhere.
+      for (const levels::HeldShard& shard : folders_->scan()) {
+        if (shard.key.version.number == decided.group_number) kept_copies_.insert(shard.key.version);
       }
     }
     restored_ = true;
@@ -402,30 +407,38 @@ Status Checkpointer::Impl::rebuild_shards(const levels::RestartPlan& plan, std::
   GroupSource source(*group_, options_.patience);
   for (const levels::RebuildTask& task : plan.rebuilds) {
     if (task.by != options_.rank) continue;
+    bool asked = false;
     const auto rebuild = [&]() -> Status {
       FRESHET_ASSIGN(const auto opened, levels::ShardRebuild::open(source, plan, task.shard_rank, bad));
+      FRESHET_TRY(folders_->write_table(opened->table()));
       const levels::ShardHeader& header = opened->header();
-      FRESHET_ASSIGN(const group::Answer encoded, source.table(plan.holders.front().holder, header.tensors));
-      FRESHET_ASSIGN(const auto table, levels::TensorTable::decode(encoded.bytes(), header.tensors));
-      FRESHET_TRY(folders_->write_table(*table));
+      asked = true;
       return folders_->write_streamed(encode_shard_head(header), header.key, levels::ShardKind::copy, false,
-                                      [&] { return opened->next(bad); });
+                                      [&]() -> Result<std::optional<Bytes>> {
+                                        asked = false;
+                                        auto next = opened->next(bad);
+                                        asked = next.has_value();
+                                        return next;
+                                      });
     };
     const Status rebuilt = rebuild();
-    if (group_->over() && !rebuilt) return rebuilt;
     if (rebuilt) {
-      // Some of what was asked may have been damaged; there was enough.
-      bad.clear();
+      bad.clear();  // Some of what was asked may have been damaged; there was enough.
       continue;
     }
-    if (rebuilt.error().code() == Code::io_error || rebuilt.error().code() == Code::out_of_space) bad.clear();
-    if (bad.empty()) {
-      // This rank cannot keep it, or nobody knows why it does not work: another version may do.
-      for (const levels::Holder& holder : plan.holders) {
-        if (holder.kind != levels::ShardKind::parity || holder.version != plan.version) continue;
-        bad.push_back({holder, format("version {}: rank {} could not rebuild the shard of rank {}: {}",
-                                      plan.version.number, options_.rank, task.shard_rank, rebuilt.error().message())});
-      }
+    // Who does not answer is not damaged: the restart ends, and may be tried again.
+    const Code code = rebuilt.error().code();
+    if (group_->over() || code == Code::timed_out || code == Code::unavailable || code == Code::cancelled) {
+      bad.clear();
+      return rebuilt;
+    }
+    if (asked) {
+      // What was computed does not stay here: another rank may have room.
+      bad = {{{plan.version, task.shard_rank, options_.rank, false, levels::ShardKind::copy},
+              format("version {}: rank {} could not keep the shard of rank {}: {}", plan.version.number, options_.rank,
+                     task.shard_rank, rebuilt.error().message())}};
+    } else if (bad.empty()) {
+      bad = parity_is_useless(plan, task.shard_rank, rebuilt.error());
     }
     return rebuilt;
   }
@@ -436,7 +449,7 @@ Status Checkpointer::Impl::rebuild_shards(const levels::RestartPlan& plan, std::
 void Checkpointer::Impl::set_stored(const levels::RestartPlan& plan) {
   const levels::ShardKey key{.version = plan.version, .rank = options_.rank, .ranks = options_.ranks};
   if (plan.ranks != options_.ranks) return;
-  const auto bytes = folders_->read_head(key);
+  const auto bytes = folders_->read_head(key, levels::ShardKind::own);
   if (!bytes) return;
   const auto head = levels::decode_shard_head(*bytes);
   if (!head || head->key != key || head->tensors != cut_->table->digest || !check_records(*head, cut_->pieces)) return;

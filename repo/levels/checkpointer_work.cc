@@ -241,6 +241,17 @@ void Checkpointer::Impl::settle(const LevelNote& note, const std::optional<Error
   changed_.notify_all();
 }
 
+/// A folder that no other rank has is cleaned by its rank; where several have one, each cleans up after itself, and
+/// after ranks that are no more.
+bool Checkpointer::Impl::is_to_clean(const levels::HeldShard& shard) const {
+  if (!shares_folder_) return true;
+  const bool has_partners = options_.group.kind == levels::GroupScheme::Kind::partner;
+  if (shard.kind == levels::ShardKind::copy && has_partners && shard.key.ranks == options_.ranks) {
+    return levels::place_in_ring(groups_, shard.key.rank).copy_is_at == options_.rank;
+  }
+  return shard.key.rank % options_.ranks == options_.rank;
+}
+
 void Checkpointer::Impl::clean_folder(std::uint64_t step) {
   using levels::HeldShard;
   using levels::ShardKind;
@@ -253,16 +264,12 @@ void Checkpointer::Impl::clean_folder(std::uint64_t step) {
   }
   // First what is there, then what of it stays: the writer and the copier go on meanwhile, and what they wrote before
   // the scan was begun before it.
+  bool unsure = false;
   std::vector<HeldShard> here;
-  for (HeldShard& shard : folders_->scan()) {
-    // Each rank cleans up after itself, and after ranks that are no more.
-    std::uint32_t whose = shard.key.rank % options_.ranks;
-    const bool has_partners = options_.group.kind == levels::GroupScheme::Kind::partner;
-    if (shard.kind == ShardKind::copy && has_partners && shard.key.ranks == options_.ranks) {
-      whose = levels::place_in_ring(groups_, shard.key.rank).copy_is_at;
-    }
-    if (whose == options_.rank && shard.folder == folders_->first()) here.push_back(std::move(shard));
+  for (HeldShard& shard : folders_->scan(nullptr, &unsure)) {
+    if (shard.folder == folders_->first() && is_to_clean(shard)) here.push_back(std::move(shard));
   }
+  if (unsure) return;  // What could not be looked at may need what is here.
   point("cleaning", step);
   std::set<Version> kept_copies;
   {
@@ -285,7 +292,7 @@ void Checkpointer::Impl::clean_folder(std::uint64_t step) {
   for (const HeldShard& shard : here) {
     if (!is_kept(shard) || shard.bytes_only || shard.needs.empty()) continue;
     const bool is_parity = shard.kind == ShardKind::parity;
-    const auto bytes = folders_->read_head(shard.key, is_parity);
+    const auto bytes = folders_->read_head(shard.key, shard.kind);
     const auto head = bytes ? levels::decode_shard_head(*bytes) : fail(bytes.error());
     if (!head) return;  // It cannot be told what may go: nothing does.
     const auto need = [&](std::size_t record, std::uint64_t count) {

@@ -18,10 +18,10 @@ std::vector<std::byte> encode(const Question& question) {
   const auto length_list = builder.CreateVector(lengths);
   const wire::Version version = wire_of(question.key.version);
   const wire::Digest table(question.table.low, question.table.high);
-  builder.Finish(
-      wire::CreateQuestion(builder, static_cast<std::uint8_t>(question.kind), &version, question.key.rank,
-                           question.key.ranks, question.in_memory, &table, offset_list, length_list, question.parity),
-      kQuestionId);
+  builder.Finish(wire::CreateQuestion(builder, static_cast<std::uint8_t>(question.kind), &version, question.key.rank,
+                                      question.key.ranks, question.in_memory, &table, offset_list, length_list,
+                                      static_cast<std::uint8_t>(question.of)),
+                 kQuestionId);
   return bytes_in(builder);
 }
 
@@ -30,14 +30,14 @@ Result<Question> decode_question(Bytes bytes) {
   const std::size_t ranges = from->offsets() == nullptr ? 0 : from->offsets()->size();
   const std::size_t lengths = from->lengths() == nullptr ? 0 : from->lengths()->size();
   if (from->kind() > 4 || from->version() == nullptr || from->table() == nullptr || ranges != lengths ||
-      ranges > kRangesMax) {
+      ranges > kRangesMax || from->of() > static_cast<std::uint8_t>(ShardKind::parity)) {
     return fail(Code::corrupt, "a question about shards that makes no sense");
   }
   Question question{.kind = static_cast<Question::Kind>(from->kind()),
                     .key = {.version = version_from(*from->version()), .rank = from->rank(), .ranks = from->ranks()},
                     .in_memory = from->in_memory(),
                     .table = {.low = from->table()->low(), .high = from->table()->high()},
-                    .parity = from->parity()};
+                    .of = static_cast<ShardKind>(from->of())};
   std::uint64_t left = group::kAnswerBytesMax;
   for (std::size_t i = 0; i < ranges; ++i) {
     const auto at = static_cast<flatbuffers::uoffset_t>(i);

@@ -25,7 +25,7 @@ struct Question {
   bool in_memory = false;
   Digest table;
   std::vector<ByteRange> ranges;
-  bool parity = false;  ///< The rank's parity instead of its shard.
+  ShardKind of = ShardKind::own;  ///< The rank's own shard, a copy, or parity; never another than that.
 };
 inline constexpr std::size_t kRangesMax = std::size_t{1} << 15;
 

@@ -92,10 +92,10 @@ std::vector<std::byte> encode(const RestartPlan& plan) {
   const auto notes = builder.CreateVectorOfStrings(plan.notes);
   const auto rebuild_list = builder.CreateVectorOfStructs(rebuilds);
   const wire::Version version = wire_of(plan.version);
-  builder.Finish(
-      wire::CreatePlan(builder, plan.final, static_cast<std::uint8_t>(plan.source), &version, plan.step, plan.ranks,
-                       list, plan.run.high, plan.run.low, plan.incarnation, plan.next_number, notes, rebuild_list),
-      kPlanId);
+  builder.Finish(wire::CreatePlan(builder, plan.final, static_cast<std::uint8_t>(plan.source), &version, plan.step,
+                                  plan.ranks, list, plan.run.high, plan.run.low, plan.incarnation, plan.next_number,
+                                  notes, rebuild_list, plan.group_number),
+                 kPlanId);
   return bytes_in(builder);
 }
 
@@ -111,7 +111,10 @@ Result<RestartPlan> decode_plan(Bytes bytes) {
                    .ranks = from->ranks(),
                    .run = {.high = from->run_high(), .low = from->run_low()},
                    .incarnation = from->incarnation(),
-                   .next_number = from->next_number()};
+                   .next_number = from->next_number(),
+                   .group_number = from->group_number()};
+  const bool has_shards = plan.source == RestartPlan::Source::shards || plan.source == RestartPlan::Source::rebuild;
+  if (has_shards && plan.ranks == 0) return fail(Code::corrupt, "a plan that cannot be");
   if (from->holders() != nullptr) {
     for (const wire::Holder* holder : *from->holders()) {
       if (holder->kind() > kKindMax) return fail(Code::corrupt, "a plan that cannot be");
@@ -206,6 +209,14 @@ std::uint64_t RestartPlanner::incarnation_max() const {
   return greatest;
 }
 
+VersionNumber RestartPlanner::acknowledged_max(Level level) const {
+  VersionNumber greatest = 0;
+  for (const Inventory& inventory : inventories_) {
+    greatest = std::max(greatest, inventory.acknowledged[static_cast<std::size_t>(level)]);
+  }
+  return greatest;
+}
+
 void RestartPlanner::cross_off(Version version, const std::vector<BadShard>& bad, RestartPlan::Source source) {
   if (source == RestartPlan::Source::repository) {
     crossed_in_repository_.insert(version);
@@ -216,6 +227,9 @@ void RestartPlanner::cross_off(Version version, const std::vector<BadShard>& bad
     auto& holders = one.where.kind == ShardKind::parity ? parity_holders_ : holders_;
     const auto at = holders.find({one.where.version, one.where.shard_rank});
     if (at != holders.end()) at->second.erase(one.where);
+    if (one.where.kind == ShardKind::copy) {
+      cannot_rebuild_.emplace(one.where.version, one.where.shard_rank, one.where.holder);
+    }
   }
 }
 
@@ -313,7 +327,12 @@ std::optional<RestartPlan> RestartPlanner::plan_for(const Version& version, cons
     if (missing.empty()) {
       missing = format("version {}: the shard of rank {} of {} {}", version.number, rank, ranks, shard.missing);
     }
-    plan.rebuilds.push_back({rank, static_cast<std::uint32_t>(rank % inventories_.size())});
+    // The rank of its number, else one that comes after it.
+    const auto count = static_cast<std::uint32_t>(inventories_.size());
+    std::uint32_t tries = 0;
+    while (tries < count && cannot_rebuild_.contains({version, rank, (rank + tries) % count})) ++tries;
+    if (tries == count) return std::nullopt;
+    plan.rebuilds.push_back({rank, (rank + tries) % count});
   }
   if (plan.rebuilds.empty()) return plan;
   std::set<Holder> asked;
@@ -362,10 +381,7 @@ Result<RestartPlan> RestartPlanner::next() const {
                 format("version {} cannot be restored: {}", *choice_.version, said.empty() ? "nobody has it" : said));
   }
   for (std::size_t level = kLevels; level-- > 0;) {
-    VersionNumber acknowledged = 0;
-    for (const Inventory& inventory : inventories_) {
-      acknowledged = std::max(acknowledged, inventory.acknowledged[level]);
-    }
+    const VersionNumber acknowledged = acknowledged_max(static_cast<Level>(level));
     if (acknowledged == 0) continue;
     return fail(Code::corrupt,
                 format("version {} was acknowledged at level {}, and no version can be completed: {}", acknowledged,

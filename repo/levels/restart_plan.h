@@ -10,6 +10,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "core/result.h"
@@ -72,6 +73,7 @@ struct RestartPlan {
   RunId run;                      ///< Of the final plan: how the job's next versions are called.
   std::uint64_t incarnation = 0;
   VersionNumber next_number = 0;
+  VersionNumber group_number = 0;  ///< Of the final plan: the newest version that was acknowledged at `group`.
   std::vector<std::string> notes;  ///< What was passed over, and why.
 };
 std::vector<std::byte> encode(const RestartPlan& plan);
@@ -111,12 +113,13 @@ class RestartPlanner {
   /// acknowledged and nothing can be completed: the message says what is missing; not_found for a choice that is not
   /// there.
   Result<RestartPlan> next() const;
-  /// Not to be tried again; the reason is for people.
+  /// Not to be tried again; the reason is for people. A copy at a rank: that rank is not asked to rebuild it, either.
   void cross_off(Version version, const std::vector<BadShard>& bad, RestartPlan::Source source);
   /// What a plan with rebuilds asked for is there now.
   void add_rebuilt(const Version& version, const std::vector<RebuildTask>& rebuilt);
   VersionNumber number_max() const;
   std::uint64_t incarnation_max() const;
+  VersionNumber acknowledged_max(Level level) const;
 
  private:
   /// By whom, and what.
@@ -145,6 +148,7 @@ class RestartPlanner {
   std::map<Version, Candidate> candidates_;
   Holders holders_;
   Holders parity_holders_;
+  std::set<std::tuple<Version, std::uint32_t, std::uint32_t>> cannot_rebuild_;  ///< Version, shard's rank, by whom.
   std::set<Version> crossed_in_repository_;
   std::vector<std::string> notes_;  ///< What was crossed off, and why.
 };

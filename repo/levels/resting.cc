@@ -28,9 +28,7 @@ class RebuildingSource final : public ShardSource {
         bad.clear();
         continue;
       }
-      for (const Holder& holder : plan.holders) {
-        if (bad.empty() && holder.kind == ShardKind::parity) bad.push_back({holder, rebuilt.error().message()});
-      }
+      if (bad.empty()) bad = parity_is_useless(plan, task.shard_rank, rebuilt.error());
       return planner.cross_off(plan.version, bad, plan.source);
     }
     planner.add_rebuilt(plan.version, plan.rebuilds);
@@ -250,7 +248,7 @@ void RestingCheckpoints::verify_shard(const HeldShard& shard, Audit& audit, std:
   const auto say = [&](std::string tensor, std::string reason) {
     audit.corrupt.push_back({shard.key.version.number, shard.key.rank, std::move(tensor), std::move(reason)});
   };
-  const auto bytes = folders_->read_head(shard.key);
+  const auto bytes = folders_->read_head(shard.key, shard.kind);
   const auto head = bytes ? decode_shard_head(*bytes) : fail(bytes.error());
   const auto encoded = head ? folders_->read_table(head->tensors) : fail(head.error());
   const auto table = encoded ? TensorTable::decode(*encoded, head->tensors) : fail(encoded.error());
@@ -265,8 +263,8 @@ void RestingCheckpoints::verify_shard(const HeldShard& shard, Audit& audit, std:
     bool told = false;
     for (std::uint64_t at = 0; at < pieces[i].piece.bytes(); at += kChunkBytes, ++chunk) {
       const ByteRange range{head->records[i].offset + at, std::min(kChunkBytes, pieces[i].piece.bytes() - at)};
-      if (!checked.emplace(store, ShardKind::own, range.offset).second) continue;
-      const auto read = folders_->read(store, std::span(&range, 1));
+      if (!checked.emplace(store, shard.kind, range.offset).second) continue;
+      const auto read = folders_->read(store, std::span(&range, 1), shard.kind);
       audit.checked_bytes += range.bytes;
       if (told || (read && digest_of(*read) == head->digests[chunk])) continue;
       told = true;
@@ -280,11 +278,11 @@ void RestingCheckpoints::verify_parity(const HeldShard& shard, Audit& audit, std
   const auto say = [&](std::string reason) {
     audit.corrupt.push_back({shard.key.version.number, shard.key.rank, "", "parity: " + std::move(reason)});
   };
-  const auto bytes = folders_->read_head(shard.key, true);
+  const auto bytes = folders_->read_head(shard.key, shard.kind);
   const auto head = bytes ? decode_shard_head(*bytes) : fail(bytes.error());
   if (!head) return say(head.error().message());
   const ByteRange trailer = parity_trailer(*head);
-  const auto listed = folders_->read(shard.key, std::span(&trailer, 1), true);
+  const auto listed = folders_->read(shard.key, std::span(&trailer, 1), shard.kind);
   const auto digests = listed ? parity_digests(*head, *listed) : fail(listed.error());
   if (!digests) return say(digests.error().message());
   for (std::uint64_t block = 0; block < digests->size(); ++block) {
@@ -292,7 +290,7 @@ void RestingCheckpoints::verify_parity(const HeldShard& shard, Audit& audit, std
     const ShardKey store{head->versions[record.store], shard.key.rank, shard.key.ranks};
     const ByteRange range{record.offset, head->parity->block_bytes(block)};
     if (!checked.emplace(store, ShardKind::parity, range.offset).second) continue;
-    const auto read = folders_->read(store, std::span(&range, 1), true);
+    const auto read = folders_->read(store, std::span(&range, 1), shard.kind);
     audit.checked_bytes += range.bytes;
     if (read && digest_of(*read) == (*digests)[block]) continue;
     return say(read ? format("block {} is not what was written", block) : read.error().message());

@@ -34,10 +34,10 @@ std::string shard_file(const ShardKey& key) {
                 id.sequence, key.rank, key.ranks);
 }
 
-std::string whole_file(const ShardKey& key, ShardKind kind = ShardKind::own) {
+std::string whole_file(const ShardKey& key, ShardKind kind) {
   return shard_file(key) + std::string(kWholeSuffixes[static_cast<std::size_t>(kind)]);
 }
-std::string bytes_file(const ShardKey& key, ShardKind kind = ShardKind::own) {
+std::string bytes_file(const ShardKey& key, ShardKind kind) {
   return shard_file(key) + std::string(kBytesSuffixes[static_cast<std::size_t>(kind)]);
 }
 
@@ -53,6 +53,8 @@ std::optional<FileRole> role_of(std::string_view name) {
   return std::nullopt;
 }
 
+constexpr std::string_view kLockSuffix = ".lock";
+std::string lock_file(std::uint32_t rank) { return format("rank{}{}", rank, kLockSuffix); }
 std::string promises_file(std::uint32_t rank) { return format("rank{}.json", rank); }
 std::string table_file(const Digest& digest) { return format("{}.tensors", to_hex(digest)); }
 
@@ -186,7 +188,7 @@ Result<std::unique_ptr<ShardFolders>> ShardFolders::open(Env& env, std::vector<s
   auto opened = std::unique_ptr<ShardFolders>(new ShardFolders(std::move(folders), std::move(model)));
   opened->env_ = &env;
   opened->rank_ = rank;
-  const std::string lock = format("{}/rank{}.lock", own, rank);
+  const std::string lock = format("{}/{}", own, lock_file(rank));
   ParentsDescriptor file(FileDescriptor(::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600)));
   if (!file) return fail_errno(errno, format("open {}", lock));
   if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
@@ -228,7 +230,7 @@ Result<std::vector<std::string>> ShardFolders::models(const std::vector<std::str
   return std::vector<std::string>(names.begin(), names.end());
 }
 
-std::vector<HeldShard> ShardFolders::scan(std::vector<std::string>* damaged) const {
+std::vector<HeldShard> ShardFolders::scan(std::vector<std::string>* damaged, bool* unsure) const {
   std::vector<HeldShard> held;
   std::map<std::pair<ShardKey, ShardKind>, std::size_t> known;
   for (const std::string& folder : folders_) {
@@ -246,6 +248,8 @@ std::vector<HeldShard> ShardFolders::scan(std::vector<std::string>* damaged) con
         }
       }
       if (!shard) {
+        const Code code = shard.error().code();
+        if (unsure != nullptr && code != Code::corrupt && code != Code::not_found) *unsure = true;
         if (damaged != nullptr) damaged->push_back(shard.error().message());
         continue;
       }
@@ -263,6 +267,16 @@ std::vector<HeldShard> ShardFolders::scan(std::vector<std::string>* damaged) con
   return held;
 }
 
+bool ShardFolders::is_shared() const {
+  const std::string own = format("{}/{}", first(), model_);
+  for (const std::string& name : files_in(own)) {
+    if (!name.starts_with("rank") || !name.ends_with(kLockSuffix) || name == lock_file(rank_)) continue;
+    const FileDescriptor file(::open(format("{}/{}", own, name).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
+    if (file && ::flock(file.get(), LOCK_EX | LOCK_NB) != 0) return true;
+  }
+  return false;
+}
+
 Promises ShardFolders::promises() const {
   Promises all;
   for (const std::string& folder : folders_) {
@@ -274,16 +288,10 @@ Promises ShardFolders::promises() const {
   return all;
 }
 
-Result<FileDescriptor> ShardFolders::open_shard(const ShardKey& key, bool parity) const {
-  std::vector<std::string> names;
-  for (const ShardKind kind : {ShardKind::own, ShardKind::copy, ShardKind::parity}) {
-    if (parity != (kind == ShardKind::parity)) continue;
-    names.push_back(whole_file(key, kind));
-    names.push_back(bytes_file(key, kind));
-  }
+Result<FileDescriptor> ShardFolders::open_shard(const ShardKey& key, ShardKind kind) const {
   std::optional<Error> why;
   for (const std::string& folder : folders_) {
-    for (const std::string& name : names) {
+    for (const std::string& name : {whole_file(key, kind), bytes_file(key, kind)}) {
       Result<FileDescriptor> file = open_file(path_in(folder, name));
       if (file) return file;
       if (!why || why->code() == Code::not_found) why = file.error();
@@ -292,14 +300,14 @@ Result<FileDescriptor> ShardFolders::open_shard(const ShardKey& key, bool parity
   return fail(*why);
 }
 
-Result<std::vector<std::byte>> ShardFolders::read_head(const ShardKey& key, bool parity) const {
-  FRESHET_ASSIGN(const FileDescriptor file, open_shard(key, parity));
+Result<std::vector<std::byte>> ShardFolders::read_head(const ShardKey& key, ShardKind kind) const {
+  FRESHET_ASSIGN(const FileDescriptor file, open_shard(key, kind));
   return head_in(file, shard_file(key));
 }
 
 Result<std::vector<std::byte>> ShardFolders::read(const ShardKey& key, std::span<const ByteRange> ranges,
-                                                  bool parity) const {
-  FRESHET_ASSIGN(const FileDescriptor file, open_shard(key, parity));
+                                                  ShardKind kind) const {
+  FRESHET_ASSIGN(const FileDescriptor file, open_shard(key, kind));
   const std::string name = shard_file(key);
   std::vector<std::byte> prefix(kShardPrefixBytes);
   FRESHET_TRY(read_fully(file.get(), prefix, 0, name));
@@ -354,7 +362,7 @@ Status ShardFolders::write_table(const TensorTable& table) {
 
 Status ShardFolders::write(const std::vector<std::byte>& head, const ShardKey& key, std::span<const Bytes> payload,
                            const std::function<void()>& half) {
-  const std::string path = path_in(first(), whole_file(key));
+  const std::string path = path_in(first(), whole_file(key, ShardKind::own));
   std::uint64_t bytes = 0;
   for (const Bytes& part : payload) bytes += part.size();
   return write_beside(path, path + std::string(kHalfSuffix), [&](WritableFile& file) -> Status {

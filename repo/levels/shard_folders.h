@@ -57,15 +57,17 @@ class ShardFolders {
   static Result<std::vector<std::string>> models(const std::vector<std::string>& folders);
 
   /// What is there. Files that are no whole shards are left out, and told in `damaged` if that is given.
-  /// Of a shard that is there more than once the whole one, and the first folder's.
-  std::vector<HeldShard> scan(std::vector<std::string>* damaged = nullptr) const;
+  /// Of a shard that is there more than once the whole one, and the first folder's. `unsure`: whether there are files
+  /// that could not be looked at, so that nobody knows what they are.
+  std::vector<HeldShard> scan(std::vector<std::string>* damaged = nullptr, bool* unsure = nullptr) const;
   Promises promises() const;  ///< Of all ranks together.
+  /// Whether another rank's process has the first folder, too.
+  bool is_shared() const;
 
-  /// The rank's own, else a copy; or the rank's parity. not_found when it is in none of the folders.
-  Result<std::vector<std::byte>> read_head(const ShardKey& key, bool parity = false) const;
+  /// Of that kind, and of no other. not_found when it is in none of the folders.
+  Result<std::vector<std::byte>> read_head(const ShardKey& key, ShardKind kind) const;
   /// Bytes of the payload, one range after another. Not proved.
-  Result<std::vector<std::byte>> read(const ShardKey& key, std::span<const ByteRange> ranges,
-                                      bool parity = false) const;
+  Result<std::vector<std::byte>> read(const ShardKey& key, std::span<const ByteRange> ranges, ShardKind kind) const;
   Result<std::vector<std::byte>> read_table(const Digest& digest) const;
 
   Status write_table(const TensorTable& table);
@@ -91,7 +93,7 @@ class ShardFolders {
   ShardFolders(std::vector<std::string> folders, std::string model)
       : folders_(std::move(folders)), model_(std::move(model)) {}
   std::string path_in(const std::string& folder, const std::string& file) const;
-  Result<FileDescriptor> open_shard(const ShardKey& key, bool parity) const;
+  Result<FileDescriptor> open_shard(const ShardKey& key, ShardKind kind) const;
   /// Writes `temporary`, syncs it, gives it its name, and syncs the folder. Leaves no temporary when it fails.
   Status write_beside(const std::string& path, const std::string& temporary,
                       const std::function<Status(WritableFile&)>& content);

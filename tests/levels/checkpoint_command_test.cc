@@ -109,6 +109,41 @@ TEST(CheckpointCommand, RebuildsFromParity) {
   EXPECT_EQ(freshet(with({"verify"}, two)).exit_code, 4);
 }
 
+TEST(CheckpointCommand, ReadsCopiesToo) {
+  Job job(mixed_state());
+  const std::vector<std::string> group = {"--group", "partner", "--host", "h{rank}", "--when-behind", "wait"};
+  for (const RankRun& run : job.run(2, 5, {.words = group})) ASSERT_EQ(run.exit_code(), 0);
+  const std::vector<std::string> all = {"--local", job.local(0), job.local(1)};
+  const auto flip = [](const std::string& path) {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    const auto bytes = static_cast<std::streamoff>(std::filesystem::file_size(path));
+    for (std::streamoff at = bytes / 2; at < bytes; at += 16) {
+      file.seekg(at);
+      const char was = static_cast<char>(file.get());
+      file.seekp(at);
+      file.put(static_cast<char>(was ^ 1));
+    }
+  };
+  // With the shard damaged, its copy does; and the other way about.
+  const std::string shard = job.shards(0).back();
+  std::string copy;
+  for (const auto& entry : std::filesystem::directory_iterator(job.local(1) + "/net")) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with("5.") && name.ends_with(".copy")) copy = entry.path().string();
+  }
+  ASSERT_NE(copy, "");
+  const std::string out = job.folder("out.safetensors");
+  for (const std::string& damaged : {shard, copy}) {
+    SCOPED_TRACE(damaged);
+    flip(damaged);
+    EXPECT_EQ(freshet(with({"verify"}, all)).exit_code, 4);
+    EXPECT_EQ(freshet(with({"get", "net@5", "-o", out}, all)).exit_code, 0);
+    EXPECT_EQ(job.difference_of_file(out, 5, 2), "");
+    flip(damaged);
+    EXPECT_EQ(freshet(with({"verify"}, all)).exit_code, 0);
+  }
+}
+
 TEST(CheckpointCommand, BadInputIsAnErrorThatNamesIt) {
   Job job(mixed_state());
   EXPECT_EQ(freshet({"ls", "--local", job.folder("nowhere")}).exit_code, 3);

@@ -127,9 +127,14 @@ TEST(Stripes, EachRankHasAsMuchAsAnyOtherAndEachStripeOneBlockOfEach) {
 /// A job's ranks, each with a folder, without the job: versions are written, hosts are lost, shards are rebuilt.
 class ParityWorld {
  public:
-  ParityWorld(std::uint32_t ranks, std::uint32_t losses, std::uint64_t seed) : random_(seed), ranks_(ranks) {
+  /// `small`: so many tensors of 64 bytes; 0: a few of any size.
+  ParityWorld(std::uint32_t ranks, std::uint32_t losses, std::uint64_t seed, std::size_t small = 0)
+      : random_(seed), ranks_(ranks) {
     std::vector<LaidTensor> tensors;
-    const std::size_t count = 1 + random_() % 6;
+    for (std::size_t i = 0; i < small; ++i) {
+      tensors.push_back({.spec = {.name = format("s{}", i), .dtype = DType::u8, .shape = {64}}, .layout = {}});
+    }
+    const std::size_t count = small > 0 ? 0 : 1 + random_() % 6;
     for (std::size_t i = 0; i < count; ++i) {
       const std::uint64_t bytes = random_() % 3 == 0 ? random_() % 100 : random_() % 4'000'000;
       tensors.push_back({.spec = {.name = format("t{}", i), .dtype = DType::u8, .shape = {bytes}},
@@ -226,6 +231,8 @@ class ParityWorld {
   std::uint64_t bytes_of_parity(std::uint32_t rank, std::uint64_t number) const {
     return std::filesystem::file_size(file_of(rank, number, ".parity"));
   }
+  std::uint64_t reads() const { return reads_; }
+  void lose_table_of(std::uint32_t rank) { without_table_ = rank; }
   std::uint64_t share_bytes(std::uint32_t rank) const { return shares_[rank].size(); }
   Random& random() { return random_; }
 
@@ -236,8 +243,12 @@ class ParityWorld {
     Bytes head(const Holder& holder, std::uint32_t ranks) override {
       return FolderSource(*world_.open_[holder.holder]).head(holder, ranks);
     }
-    Bytes table(std::uint32_t, const Digest&) override { return group::Answer(world_.table_->encoded); }
+    Bytes table(std::uint32_t holder, const Digest&) override {
+      if (holder == world_.without_table_) return fail(Code::not_found, "it was lost");
+      return group::Answer(world_.table_->encoded);
+    }
     std::unique_ptr<Pending> read(const Holder& holder, std::uint32_t ranks, std::vector<ByteRange> ranges) override {
+      ++world_.reads_;
       return FolderSource(*world_.open_[holder.holder]).read(holder, ranks, std::move(ranges));
     }
 
@@ -287,6 +298,8 @@ class ParityWorld {
   }
 
   Random random_;
+  std::uint64_t reads_ = 0;
+  std::optional<std::uint32_t> without_table_;
   const std::uint32_t ranks_;
   std::shared_ptr<const TensorTable> table_;
   std::vector<std::unique_ptr<TemporaryFolder>> folders_;
@@ -353,6 +366,58 @@ TEST(Parity, UnchangedBlocksAreInherited) {
     std::vector<BadShard> bad;
     EXPECT_EQ(world.rebuild(*plan, task.shard_rank, bad), "");
   }
+}
+
+/// Pieces that lie in turn in two files are asked for together.
+TEST(Parity, ManySmallPiecesAreFewQuestions) {
+  ParityWorld world(3, 1, 17, 6000);
+  world.write(1, 1);
+  const std::uint64_t before = world.reads();
+  world.write(2, 0.5);
+  EXPECT_LT(world.reads() - before, 40U);
+  world.lose(1);
+  const auto plan = world.planner(2).next();
+  ASSERT_TRUE(plan);
+  std::vector<BadShard> bad;
+  const std::uint64_t rebuilding = world.reads();
+  EXPECT_EQ(world.rebuild(*plan, 1, bad), "");
+  EXPECT_LT(world.reads() - rebuilding, 20'000U);
+}
+
+/// The list of tensors is with every rank.
+TEST(Parity, ALostListOfTensorsComesFromAnother) {
+  ParityWorld world(4, 2, 19);
+  world.write(1, 1);
+  world.lose(2);
+  for (const std::uint32_t rank : {0U, 1U, 3U}) {
+    world.lose_table_of(rank);
+    const auto plan = world.planner(1).next();
+    ASSERT_TRUE(plan);
+    std::vector<BadShard> bad;
+    EXPECT_EQ(world.rebuild(*plan, 2, bad), "");
+    EXPECT_TRUE(bad.empty());
+  }
+}
+
+/// A rank that cannot keep what it rebuilt is not asked again; another is, until nobody is left.
+TEST(Parity, AnotherRankRebuildsWhatOneCannotKeep) {
+  ParityWorld world(3, 1, 23);
+  world.write(1, 1);
+  world.lose(1);
+  RestartPlanner planner = world.planner(1);
+  std::set<std::uint32_t> asked;
+  for (int i = 0; i < 3; ++i) {
+    const auto plan = planner.next();
+    ASSERT_TRUE(plan) << plan.error().message();
+    ASSERT_EQ(plan->source, RestartPlan::Source::rebuild);
+    ASSERT_EQ(plan->rebuilds.size(), 1U);
+    const RebuildTask task = plan->rebuilds.front();
+    EXPECT_EQ(task.shard_rank, 1U);
+    EXPECT_TRUE(asked.insert(task.by).second);
+    planner.cross_off(plan->version, {{{plan->version, 1, task.by, false, ShardKind::copy}, "its disk is full"}},
+                      plan->source);
+  }
+  EXPECT_FALSE(planner.next());
 }
 
 /// With one lost and one damaged of a group that survives two, the damage is named, and the others do.

@@ -133,7 +133,7 @@ TEST(Ranks, NothingIsMadeUpWhenWhatWasAcknowledgedIsGone) {
 
 TEST(Ranks, AStoppedPeerIsNamedAndTheOthersEnd) {
   Job job(mixed_state());
-  auto processes = job.start(3, 100'000, {.words = {"--step-ms", "20"}});
+  auto processes = job.start(3, 100'000, {.words = {"--step-ms", "20", "--lost-after", "2"}});
   ASSERT_TRUE(processes[1]->line());
   processes[1]->stop();
   for (const std::size_t rank : {0U, 2U}) {
@@ -198,6 +198,53 @@ TEST(Ranks, LostHostsComeBackFromParity) {
     expect_all_exit(runs, 0);
     expect_all_hold_what_they_should(job, runs);
     EXPECT_EQ(runs[0].started()["restored"]["step"], steps);
+  }
+}
+
+void flip_a_byte(const std::string& path, std::streamoff from_end) {
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(-from_end, std::ios::end);
+  file.put('!');
+}
+
+/// The rank whose shard is damaged has parity, too: its shard is rebuilt beside the damaged one, and that is what is
+/// read, in this restart and in later ones.
+TEST(Ranks, ADamagedShardComesBackFromParity) {
+  for (const std::uint64_t newest : {5U, 4U}) {  // Step 5 inherits what step 4 wrote, step 4 is whole but for `frozen`.
+    for (const std::streamoff from_end : {100, 0}) {  // In the payload; in the head.
+      SCOPED_TRACE(format("step {}, {} from the end", newest, from_end));
+      Job job(mixed_state());
+      const Job::Options parity{.words = {"--group", "xor", "--host", "h{rank}", "--when-behind", "wait"}};
+      expect_all_exit(job.run(3, newest, parity), 0);
+      const std::string path = job.shards(1).back();
+      flip_a_byte(path, from_end != 0 ? from_end : static_cast<std::streamoff>(std::filesystem::file_size(path)) - 200);
+      for (int life = 0; life < 2; ++life) {
+        const Runs again = job.run(3, newest, parity);
+        expect_all_exit(again, 0);
+        expect_all_hold_what_they_should(job, again);
+        EXPECT_EQ(again[0].started()["restored"]["version"], newest);
+      }
+    }
+  }
+}
+
+/// What reached `group` stays until something newer did, also over restarts from versions that reached `local` alone.
+TEST(Ranks, WhatTheGroupHasStaysUntilItHasSomethingNewer) {
+  for (const std::string scheme : {"xor", "partner"}) {
+    SCOPED_TRACE(scheme);
+    Job job(mixed_state());
+    Job::Options group{.words = {"--group", scheme, "--host", "h{rank}", "--when-behind", "wait", "--step-ms", "5"}};
+    expect_all_exit(job.run(3, 3, group), 0);
+    for (const int step : {4, 5, 6}) {
+      group.of[1] = {"--die-at", format("group_half:{}", step)};
+      EXPECT_EQ(job.run(3, 20, group)[0].exit_code(), 5);
+    }
+    group.of.clear();
+    std::filesystem::remove_all(job.local(2));
+    const Runs runs = job.run(3, 8, group);
+    expect_all_exit(runs, 0);
+    expect_all_hold_what_they_should(job, runs);
+    EXPECT_GE(runs[0].started()["restored"]["step"], 3);
   }
 }
 

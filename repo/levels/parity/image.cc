@@ -45,33 +45,35 @@ std::pair<std::size_t, std::size_t> ShardImage::chunks_in(const Range& range) co
 void ShardImage::begin(std::uint64_t offset, std::uint64_t bytes) {
   begun_.push_back({offset, bytes});
   const auto [from, to] = chunks_in(begun_.back());
-  std::shared_ptr<Read> read;
-  std::vector<ByteRange> ranges;
-  std::uint64_t asked = 0;
-  const auto ask = [&] {
-    if (read != nullptr) read->pending = source_->read(read->holder, ranks_, std::exchange(ranges, {}));
-    read.reset();
-    asked = 0;
+  // Chunks that stand in turn with several holders are asked of each at once.
+  struct Open {
+    std::shared_ptr<Read> read;
+    std::vector<ByteRange> ranges;
+    std::uint64_t bytes = 0;
+  };
+  std::map<Holder, Open> open;
+  const auto ask = [&](Open& one) {
+    if (one.read != nullptr) one.read->pending = source_->read(one.read->holder, ranks_, std::move(one.ranges));
+    one = Open();
   };
   for (std::size_t i = from; i < to; ++i) {
     if (asked_.contains(i)) continue;
     const ImageChunk& chunk = chunks_[i];
-    const bool fits = read != nullptr && read->holder == chunk.holder && asked + chunk.bytes <= 2 * kQuestionBytes &&
-                      ranges.size() < kQuestionRanges;
-    if (!fits) {
-      ask();
-      read = std::make_shared<Read>();
-      read->holder = chunk.holder;
+    Open& one = open[chunk.holder];
+    if (one.bytes + chunk.bytes > 2 * kQuestionBytes || one.ranges.size() >= kQuestionRanges) ask(one);
+    if (one.read == nullptr) {
+      one.read = std::make_shared<Read>();
+      one.read->holder = chunk.holder;
     }
-    asked_[i] = {read, asked};
-    asked += chunk.bytes;
-    if (!ranges.empty() && ranges.back().offset + ranges.back().bytes == chunk.offset) {
-      ranges.back().bytes += chunk.bytes;
+    asked_[i] = {one.read, one.bytes};
+    one.bytes += chunk.bytes;
+    if (!one.ranges.empty() && one.ranges.back().offset + one.ranges.back().bytes == chunk.offset) {
+      one.ranges.back().bytes += chunk.bytes;
     } else {
-      ranges.push_back({chunk.offset, chunk.bytes});
+      one.ranges.push_back({chunk.offset, chunk.bytes});
     }
   }
-  ask();
+  for (auto& [holder, one] : open) ask(one);
 }
 
 Result<Bytes> ShardImage::bytes_of(std::size_t i, std::vector<BadShard>& bad) {
@@ -90,7 +92,11 @@ Result<Bytes> ShardImage::bytes_of(std::size_t i, std::vector<BadShard>& bad) {
     return fail(Code::corrupt, bad.back().why);
   };
   if (!*read.answer) {
-    if (read.answer->error().code() == Code::cancelled) return fail(read.answer->error());
+    // Who does not answer is not damaged.
+    const Code code = read.answer->error().code();
+    if (code == Code::cancelled || code == Code::timed_out || code == Code::unavailable) {
+      return fail(read.answer->error());
+    }
     return refuse_holder(read.answer->error().message());
   }
   const Bytes all = (*read.answer)->bytes();

@@ -36,7 +36,32 @@ std::optional<std::map<Version, Holder>> holders_of_all(const RestartPlan& plan,
   return holders;
 }
 
+/// The end of a parity shard's payload, in parts that an answer may have.
+Result<std::vector<Digest>> read_digests(ShardSource& source, const Holder& holder, std::uint32_t ranks,
+                                         const ShardHeader& header) {
+  const ByteRange trailer = parity_trailer(header);
+  std::vector<std::byte> all;
+  while (all.size() < trailer.bytes) {
+    const std::uint64_t bytes = std::min(kChunkBytes, trailer.bytes - all.size());
+    FRESHET_ASSIGN(const group::Answer part,
+                   source.read(holder, ranks, {{trailer.offset + all.size(), bytes}})->wait());
+    if (part.bytes().size() != bytes) return fail(Code::corrupt, "an answer is too short");
+    all.insert(all.end(), part.bytes().begin(), part.bytes().end());
+  }
+  return parity_digests(header, all);
+}
+
 }  // namespace
+
+std::vector<BadShard> parity_is_useless(const RestartPlan& plan, std::uint32_t rank, const Error& why) {
+  std::vector<BadShard> bad;
+  for (const Holder& holder : plan.holders) {
+    if (holder.kind != ShardKind::parity || holder.version != plan.version) continue;
+    bad.push_back({holder, format("version {}: the shard of rank {} cannot be rebuilt: {}", plan.version.number, rank,
+                                  why.message())});
+  }
+  return bad;
+}
 
 Result<std::unique_ptr<ShardRebuild>> ShardRebuild::open(ShardSource& source, const RestartPlan& plan,
                                                          std::uint32_t rank, std::vector<BadShard>& bad) {
@@ -103,9 +128,7 @@ Status ShardRebuild::find_parity(ShardSource& source, const RestartPlan& plan, s
   rows_.resize(group_.members.size());
   for (const auto& [rank, entry] : found) {
     const auto& [header, holder] = entry;
-    const ByteRange trailer = parity_trailer(header);
-    const ShardSource::Bytes bytes = source.read(holder, plan.ranks, {trailer})->wait();
-    const auto digests = bytes ? parity_digests(header, bytes->bytes()) : fail(bytes.error());
+    const auto digests = read_digests(source, holder, plan.ranks, header);
     if (!digests) {
       bad.push_back({holder, digests.error().message()});
       continue;
@@ -120,13 +143,11 @@ Status ShardRebuild::find_parity(ShardSource& source, const RestartPlan& plan, s
 
 /// The shares of the others that are left; and the cut of all.
 Status ShardRebuild::find_shares(ShardSource& source, const RestartPlan& plan, std::vector<BadShard>& bad) {
-  FRESHET_ASSIGN(const group::Answer encoded, source.table(parity_holders_.front().holder, header_.tensors));
-  FRESHET_ASSIGN(const auto table, TensorTable::decode(encoded.bytes(), header_.tensors));
-  FRESHET_TRY(check_table(*table, plan.ranks));
+  FRESHET_ASSIGN(table_, find_table(source, plan, parity_holders_.front().holder, header_.tensors));
   std::uint64_t most = 0;
   for (std::uint32_t position = 0; position < group_.members.size(); ++position) {
     const std::uint32_t rank = group_.members[position];
-    const std::vector<StoredPiece> pieces = stored_pieces(table->tensors, plan.ranks, rank);
+    const std::vector<StoredPiece> pieces = stored_pieces(table_->tensors, plan.ranks, rank);
     most = std::max(most, memory_offsets(pieces).back());
     if (rank == rank_) {
       FRESHET_TRY(check_records(header_, pieces));

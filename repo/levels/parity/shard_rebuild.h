@@ -17,6 +17,9 @@
 
 namespace freshet::levels {
 
+/// All parity of the plan's version, for whom a rebuild failed and cannot say who is damaged.
+std::vector<BadShard> parity_is_useless(const RestartPlan& plan, std::uint32_t rank, const Error& why);
+
 /// A rank's shard of a version, computed from the others of its group. One thread at a time.
 class ShardRebuild {
  public:
@@ -25,6 +28,7 @@ class ShardRebuild {
                                                     std::vector<BadShard>& bad);
 
   const ShardHeader& header() const { return header_; }  ///< Everything is stored in this shard.
+  const TensorTable& table() const { return *table_; }
   /// The payload's next bytes, proved; nothing at its end. Errors as open().
   Result<std::optional<Bytes>> next(std::vector<BadShard>& bad);
 
@@ -44,6 +48,7 @@ class ShardRebuild {
 
   std::uint32_t rank_ = 0;
   ShardHeader header_;
+  std::shared_ptr<const TensorTable> table_;
   ParityOf group_;
   Stripes stripes_;
   Erasure erasure_;

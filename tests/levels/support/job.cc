@@ -164,6 +164,9 @@ std::vector<std::unique_ptr<ChildProcess>> Job::start(std::uint32_t ranks, std::
                                       meet,
                                       "--local",
                                       local(rank)};
+    // A loaded machine is no lost rank; who dies is noticed by its connection.
+    const bool says_when = std::ranges::find(options.words, "--lost-after") != options.words.end();
+    if (!says_when) words.insert(words.end(), {"--lost-after", "20"});
     words.insert(words.end(), options.words.begin(), options.words.end());
     if (const auto at = options.of.find(rank); at != options.of.end()) {
       words.insert(words.end(), at->second.begin(), at->second.end());

@@ -38,7 +38,7 @@ class Job {
     std::vector<std::string> words;                        ///< For all ranks.
     std::map<std::uint32_t, std::vector<std::string>> of;  ///< For one.
   };
-  /// Starts `ranks` processes, and waits for their ends.
+  /// Starts `ranks` processes, and waits for their ends. A rank that is silent counts as lost after 20 seconds.
   std::vector<RankRun> run(std::uint32_t ranks, std::uint64_t steps, const Options& options = {});
   /// The same, not waited for.
   std::vector<std::unique_ptr<ChildProcess>> start(std::uint32_t ranks, std::uint64_t steps,
