@@ -62,9 +62,9 @@ class Checkpointer(Handle):
 
     `tensors`: by name, an array that every rank holds whole, or a CheckpointTensor. `local`: folders, the first is
     written, all are read. `external`: a repository's folder or address. `group`: with "partner" each rank keeps a copy
-    of another host's shards, with "xor" or "rs:F" parity, of which one or any F hosts may be lost; `host` is what this rank's host is called (default: the machine's name). `rank`, `ranks`
-    and `meet` ("tcp://HOST:PORT", where rank 0 listens) are what mpirun, srun or torchrun put into the environment where
-    they are not given. `keep`: versions by level, as {"local": 2}. `when_behind`: "skip" passes versions over where a
+    of another host's shards, with "xor" or "rs:F" parity, so that one host or any F may be lost; `host` is what this rank's
+    host is called (default: the machine's name). `rank`, `ranks` and `meet` ("tcp://HOST:PORT", where rank 0 listens) are
+    what mpirun, srun or torchrun put into the environment where they are not given. `keep`: versions by level, as {"local": 2}. `when_behind`: "skip" passes versions over where a
     level is behind, "wait" lets the loop wait. `patience`: seconds for peers to come. docs/checkpoints.md says what each
     level survives.
 

@@ -26,7 +26,7 @@ from .scheduler import Scheduler
 from .subscriber import Snapshot, Subscriber
 from .weights import opened_subscriber, save_weights as _save
 
-__all__ = ["Attached", "PublishCallback", "Transfer", "attach", "graph", "load_model", "load_weights", "save_weights",
+__all__ = ["Attached", "CheckpointCallback", "PublishCallback", "Transfer", "attach", "graph", "load_model", "load_weights", "save_weights",
            "transfer"]
 
 _log = logging.getLogger("freshet")
@@ -274,3 +274,11 @@ def transfer(model: keras.Model, repository: Repository, **query: Any) -> Transf
         return frozen
 
     return Transfer(repository, told, load, lambda: _arrays_of(_variables_of(model)), **query)
+
+
+def __getattr__(name: str) -> Any:
+    """What is wanted seldom."""
+    if name == "CheckpointCallback":
+        from ._keras_checkpoints import CheckpointCallback
+        return CheckpointCallback
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

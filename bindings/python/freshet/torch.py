@@ -23,7 +23,7 @@ from .publisher import Publisher
 from .repository import Repository
 from .subscriber import Snapshot, Subscriber
 
-__all__ = ["Attached", "StorageReader", "StorageWriter", "Transfer", "attach", "graph", "publish",
+__all__ = ["Attached", "Checkpoints", "StorageReader", "StorageWriter", "Transfer", "attach", "graph", "publish",
            "retire_checkpoint", "tensors", "transfer", "view"]
 
 _log = logging.getLogger("freshet")
@@ -290,7 +290,10 @@ def transfer(module: torch.nn.Module, repository: Repository, example: Any = Non
 
 
 def __getattr__(name: str) -> Any:
-    """PyTorch's checkpoints, of which some builds have nothing."""
+    """What is wanted seldom; PyTorch's checkpoints, of which some builds have nothing."""
+    if name == "Checkpoints":
+        from ._torch_checkpoints import Checkpoints
+        return Checkpoints
     if name in ("StorageReader", "StorageWriter", "retire_checkpoint"):
         from . import _torch_storage
         return getattr(_torch_storage, name)
