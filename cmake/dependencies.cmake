@@ -46,6 +46,15 @@ else()
   set(ucx_FOUND FALSE)  # Whatever an earlier configuration found.
 endif()
 
+if(FRESHET_MPI)
+  pkg_search_module(mpi IMPORTED_TARGET mpi-c ompi-c mpich)
+else()
+  set(mpi_FOUND FALSE)
+endif()
+if(NOT mpi_FOUND)
+  message(STATUS "Without MPI: VELOC's C interface is left out")
+endif()
+
 if(FRESHET_REDIS)
   pkg_check_modules(hiredis IMPORTED_TARGET hiredis)
 else()

@@ -22,6 +22,8 @@ packages=(
   # The tests and benchmarks.
   libgtest-dev libgmock-dev libbenchmark-dev python3 redis-server libhdf5-dev
   iproute2 iptables
+  # VELOC's C interface, and its tests.
+  libopenmpi-dev openmpi-bin
   # The Python package; the rest of what it is built with comes from PyPI.
   python3-dev python3-venv
   # The live run's plots.

@@ -101,6 +101,7 @@ struct StoredVersion {
 struct RestartChoice {
   bool from_nothing = false;             ///< Begin anew, whatever is there.
   std::optional<VersionNumber> version;  ///< That one alone.
+  std::uint64_t step_max = UINT64_MAX;   ///< The newest of those whose step is not greater.
 };
 
 /// One thread at a time, rank 0's.

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// What the ranks say to each other beside a Checkpointer.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace freshet::veloc {
+
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+  virtual std::uint32_t rank() const = 0;
+  virtual std::uint32_t ranks() const = 0;
+  /// Collective: what each rank gave, by rank.
+  virtual std::vector<std::string> gather(const std::string& own) = 0;
+};
+
+class Alone final : public Communicator {
+ public:
+  std::uint32_t rank() const override { return 0; }
+  std::uint32_t ranks() const override { return 1; }
+  std::vector<std::string> gather(const std::string& own) override { return {own}; }
+};
+
+}  // namespace freshet::veloc

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// What VELOC's functions do, in Freshet's words. A checkpoint's name is a model, its version the step of one of the
+/// model's versions; a region of memory is a tensor that each rank has of its own, in bytes.
+///
+/// Ranks may have other regions, of other sizes, from checkpoint to checkpoint. So the ranks agree before each one on
+/// the regions that any of them has and on how large each is at most; a Checkpointer is opened for these, and again
+/// when they change. What each rank has of them stands in one more tensor, `regions`.
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "bindings/veloc/communicator.h"
+#include "bindings/veloc/words.h"
+#include "repo/levels/checkpointer.h"
+
+namespace freshet::veloc {
+
+enum class Selection : std::uint8_t { all = 0, some = 1, rest = 2 };
+
+/// One thread at a time. "Collective" as in veloc.h.
+class Session {
+ public:
+  /// Collective. `suffix` makes names of processes that are alone their own.
+  static Result<std::unique_ptr<Session>> open(std::unique_ptr<Communicator> ranks, Words words, std::string suffix);
+
+  void protect(int id, void* memory, std::size_t bytes, const std::string& name) {
+    regions_[name][id] = {static_cast<std::byte*>(memory), bytes};
+  }
+  bool unprotect(int id, const std::string& name) { return regions_[name].erase(id) > 0; }
+  void clear(const std::string& name) { regions_.erase(name); }
+
+  Status begin(const std::string& name, int version);
+  Status capture(Selection selection, const std::set<int>& ids);
+  Status end(bool success);
+  Status wait();
+  Result<bool> finished() const;
+  Status checkpoint(const std::string& name, int version);
+
+  /// Nothing: there is no such version.
+  Result<std::optional<int>> newest(const std::string& name, int version_max);
+  Status restart_begin(const std::string& name, int version);
+  Status recover(Selection selection, const std::set<int>& ids);
+  std::optional<std::size_t> recover_size(int id) const;
+  Status restart_end();
+
+  /// Where the file of the checkpoint or restart under way is.
+  Result<std::string> file() const;
+  Status cleanup(const std::string& name);
+  Status finalize(bool clean);
+
+ private:
+  struct Region {
+    std::byte* memory = nullptr;
+    std::size_t bytes = 0;
+  };
+  /// What a rank has of a version: by id; kFile is the checkpoint's file.
+  using Sizes = std::map<std::int64_t, std::uint64_t>;
+  static constexpr std::int64_t kFile = INT64_MAX;
+
+  struct Job {
+    std::unique_ptr<Checkpointer> checkpointer;
+    Sizes most;  ///< Of any rank: what it was opened for.
+  };
+  struct UnderWay {
+    std::string name;
+    int version = 0;
+    std::map<std::int64_t, std::vector<std::byte>> held;  ///< Captured, or restored.
+  };
+
+  Session(std::unique_ptr<Communicator> ranks, Words words, std::string suffix)
+      : ranks_(std::move(ranks)), words_(std::move(words)), suffix_(std::move(suffix)) {}
+  std::string model_of(const std::string& name) const { return name + suffix_; }
+  std::string file_of(const std::string& name, int version) const;
+  Status check(const std::string& name, int version) const;
+  /// Collective: all or nobody; the first error that any rank has.
+  Status agree(const Status& own);
+  Result<std::string> meeting_place();
+  Result<std::unique_ptr<Checkpointer>> open_checkpointer(const std::string& name, const Sizes& most);
+  Status close(const std::string& name);
+  /// The table of the newest version up to that step; nothing: there is none.
+  struct Table {
+    int version = 0;
+    Sizes most;
+    Sizes own;
+  };
+  Result<std::optional<Table>> table_of(const std::string& name, std::uint64_t step_max);
+  Result<std::set<std::int64_t>> chosen(Selection selection, const std::set<int>& ids,
+                                        const std::set<std::int64_t>& all) const;
+
+  const std::unique_ptr<Communicator> ranks_;
+  const Words words_;
+  const std::string suffix_;
+  std::map<std::string, std::map<int, Region>> regions_;  ///< By the checkpoint's name; "" for all.
+  std::map<std::string, Job> jobs_;                       ///< By the checkpoint's name.
+  std::optional<UnderWay> checkpoint_;
+  std::optional<UnderWay> restart_;
+  std::optional<std::pair<std::string, VersionNumber>> last_;  ///< What wait() waits for.
+  std::set<std::string> names_;
+};
+
+}  // namespace freshet::veloc

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bindings/veloc/words.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <charconv>
+#include <fstream>
+
+#include "core/format.h"
+
+namespace freshet::veloc {
+namespace {
+
+constexpr std::array kKnown = {"scratch",          "persistent",     "mode",  "threaded",  "max_versions",
+                               "scratch_versions", "failure_domain", "group", "meet",      "limit_mib_s",
+                               "patience",         "keys",           "allow", "server_key"};
+/// VELOC's, of which nothing is needed here: every byte is proved, nothing else has to run, and what a repository has
+/// describes itself. The intervals are the program's: it says when it checkpoints.
+constexpr std::array kWithoutEffect = {
+    "meta",       "chksum",      "aggregated",          "axl_type",          "max_parallelism",
+    "log_prefix", "ec_interval", "persistent_interval", "watchdog_interval", "daos_pool",
+    "daos_cont"};
+
+std::string trimmed(std::string_view text) {
+  const auto is_space = [](char c) { return std::isspace(static_cast<unsigned char>(c)) != 0; };
+  while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
+  while (!text.empty() && is_space(text.back())) text.remove_suffix(1);
+  return std::string(text);
+}
+
+Result<std::map<std::string, std::string>> read_file(const std::string& path) {
+  std::map<std::string, std::string> words;
+  if (path.empty()) return words;
+  std::ifstream file(path);
+  if (!file) return fail(Code::not_found, format("cannot read {}", path));
+  std::string line;
+  for (std::size_t number = 1; std::getline(file, line); ++number) {
+    line = trimmed(line.substr(0, line.find_first_of("#;")));
+    if (line.empty() || line.front() == '[') continue;
+    const std::size_t equals = line.find('=');
+    if (equals == std::string::npos) return refuse(format("{}, line {}: no \"word = value\"", path, number));
+    words[trimmed(line.substr(0, equals))] = trimmed(line.substr(equals + 1));
+  }
+  return words;
+}
+
+Result<double> number_of(const std::string& word, const std::string& text, double least, double most) {
+  double value = 0;
+  const char* const end = text.data() + text.size();
+  const auto [at, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc() || at != end || !(value >= least && value <= most)) {
+    return refuse(format("{} = {}: a number from {} to {}", word, text, least, most));
+  }
+  return value;
+}
+
+bool is_yes(const std::string& text) { return text == "true" || text == "yes" || text == "on" || text == "1"; }
+
+}  // namespace
+
+Result<Words> read_words(Env& env, const std::string& path, std::uint32_t rank) {
+  FRESHET_ASSIGN(auto given, read_file(path));
+  const auto from_environment = [&](const char* word) {
+    std::string name = format("VELOC_{}", word);
+    for (char& c : name) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+    if (auto value = env.variable(name)) given[word] = *value;
+  };
+  for (const char* word : kKnown) from_environment(word);
+  const auto take = [&](const char* word) {
+    std::string value = given[word];
+    given.erase(word);
+    const std::string place = "{rank}";
+    for (std::size_t at = value.find(place); at != std::string::npos; at = value.find(place)) {
+      value.replace(at, place.size(), format("{}", rank));
+    }
+    return value;
+  };
+  Words words{.scratch = take("scratch"),
+              .persistent = take("persistent"),
+              .host = take("failure_domain"),
+              .meet = take("meet")};
+  if (words.scratch.empty()) return refuse("scratch: a node-local folder is needed");
+  const std::string mode = take("mode");
+  if (!mode.empty() && mode != "sync" && mode != "async" && mode != "threaded") {
+    return refuse(format("mode = {}: sync or async", mode));
+  }
+  words.sync = mode == "sync" && !is_yes(take("threaded"));
+  given.erase("threaded");
+  if (const std::string group = take("group"); !group.empty()) {
+    FRESHET_ASSIGN(words.group, levels::parse_group_scheme(group));
+  }
+  const auto keep = [&](const char* word, std::initializer_list<CheckpointLevel> levels) -> Status {
+    const std::string text = take(word);
+    if (text.empty() || text == "0") return {};
+    FRESHET_ASSIGN(const double count, number_of(word, text, 0, 1e9));
+    for (const CheckpointLevel level : levels) words.keep[level] = static_cast<std::uint32_t>(count);
+    return {};
+  };
+  FRESHET_TRY(keep("max_versions", {CheckpointLevel::external}));
+  FRESHET_TRY(keep("scratch_versions", {CheckpointLevel::local, CheckpointLevel::group}));
+  if (const std::string limit = take("limit_mib_s"); !limit.empty()) {
+    FRESHET_ASSIGN(const double mib, number_of("limit_mib_s", limit, 0, 1e9));
+    words.limit_bytes_per_second = static_cast<std::uint64_t>(mib * 1024 * 1024);
+  }
+  if (const std::string patience = take("patience"); !patience.empty()) {
+    FRESHET_ASSIGN(const double seconds, number_of("patience", patience, 0.1, 1e9));
+    words.patience = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
+  }
+  words.security = {.key_file = take("keys"), .allow_file = take("allow"), .server_key = take("server_key")};
+  for (const auto& [word, value] : given) {
+    const bool known = std::ranges::find(kWithoutEffect, word) != kWithoutEffect.end();
+    if (!known) return refuse(format("{} is no word that is known", word));
+    if (!value.empty() && value != "0" && value != "false") words.without_effect.push_back(word);
+  }
+  return words;
+}
+
+}  // namespace freshet::veloc

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// The configuration that VELOC's programs bring: lines of `word = value`, and VELOC_<WORD> in the environment before
+/// them.
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/env.h"
+#include "core/result.h"
+#include "repo/levels/checkpointer.h"
+
+namespace freshet::veloc {
+
+struct Words {
+  std::string scratch;
+  std::string persistent;  ///< A repository; empty: none.
+  bool sync = false;
+  std::string host;
+  std::string meet;  ///< Empty: a free port of this machine, if all ranks are on it.
+  levels::GroupScheme group;
+  std::map<CheckpointLevel, std::uint32_t> keep;
+  std::uint64_t limit_bytes_per_second = 0;
+  Duration patience = std::chrono::hours(1);
+  SecurityOptions security;
+  std::vector<std::string> without_effect;  ///< Words that are known, and mean nothing here.
+};
+
+/// `path` may be empty: all comes from the environment. invalid_argument names the word.
+Result<Words> read_words(Env& env, const std::string& path, std::uint32_t rank);
+
+}  // namespace freshet::veloc

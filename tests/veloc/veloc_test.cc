@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+/// VELOC's C interface, by a C program under mpirun: what it restores, and that no failure is a success or the
+/// program's end.
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <sstream>
+
+#include "core/format.h"
+#include "tests/support/child_process.h"
+#include "tests/support/temporary_folder.h"
+
+namespace freshet {
+namespace {
+
+using Strings = std::vector<std::string>;
+
+/// What each rank printed: results in order, by rank and word.
+struct Outcome {
+  std::map<std::pair<int, std::string>, std::vector<int>> results;
+  int status = 0;
+
+  /// Of the word's only, or last, use at the rank.
+  int of(int rank, const std::string& word) const {
+    const auto at = results.find({rank, word});
+    return at == results.end() ? -77 : at->second.back();
+  }
+};
+
+class Veloc : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ::setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+    ::setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+    ::setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 1);
+    ::setenv("OMPI_MCA_plm", "isolated", 1);
+    ::setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 1);
+    configure("");
+  }
+  /// The usual configuration and more.
+  void configure(const std::string& more) const {
+    std::ofstream(config_) << format(
+        "scratch = {}\n; a comment\npersistent = {} # another\nmode = async\nchksum = true\n{}", folder_ / "scratch",
+        folder_ / "persistent", more);
+  }
+  Outcome run(int ranks, const Strings& words) const {
+    Strings all = {FRESHET_MPIRUN, "-np", std::to_string(ranks), FRESHET_VELOC_PROGRAM, config_};
+    all.insert(all.end(), words.begin(), words.end());
+    ChildProcess process(std::move(all));
+    Outcome run;
+    while (const auto line = process.line()) {
+      std::istringstream text(*line);
+      int rank = 0;
+      std::string word;
+      int result = 0;
+      if (text >> rank >> word >> result) run.results[{rank, word}].push_back(result);
+    }
+    run.status = process.wait();
+    return run;
+  }
+  void lose_scratch() const { std::filesystem::remove_all(folder_ / "scratch"); }
+
+  const TemporaryFolder folder_;
+  const std::string config_ = folder_ / "veloc.cfg";
+};
+
+TEST_F(Veloc, RegionsOfOtherSizesComeBack) {
+  const Outcome first = run(3, {"region:0:1000+", "region:7:0+", "fill:10", "test:heat:0", "checkpoint:heat:3",
+                                "fill:20", "checkpoint:heat:5", "wait", "finished", "finalize:0"});
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_EQ(first.of(rank, "init"), 0);
+    EXPECT_EQ(first.of(rank, "test:heat:0"), -1);
+    EXPECT_EQ(first.of(rank, "checkpoint:heat:5"), 0);
+    EXPECT_EQ(first.of(rank, "wait"), 0);
+    EXPECT_EQ(first.of(rank, "finished"), 1);
+    EXPECT_EQ(first.of(rank, "finalize:0"), 0);
+  }
+  for (const bool lost : {false, true}) {
+    if (lost) lose_scratch();
+    const Outcome again = run(3, {"test:heat:0", "test:heat:4", "test:heat:2", "region:0:1000+", "region:7:0+",
+                                  "restart:heat:5", "same:0", "restart:heat:3", "same:0", "restart_begin:heat:3",
+                                  "size:0", "size:7", "size:9", "restart_end", "finalize:0"});
+    for (int rank = 0; rank < 3; ++rank) {
+      SCOPED_TRACE(format("rank {}, lost {}", rank, lost));
+      EXPECT_EQ(again.of(rank, "test:heat:0"), 5);
+      EXPECT_EQ(again.of(rank, "test:heat:4"), 3);
+      EXPECT_EQ(again.of(rank, "test:heat:2"), -1);
+      EXPECT_EQ(again.of(rank, "restart:heat:5"), 0);
+      EXPECT_EQ(again.results.at({rank, "same:0"}), (std::vector<int>{20 + rank, 10 + rank}));
+      EXPECT_EQ(again.of(rank, "size:0"), 1000 + rank);
+      EXPECT_EQ(again.of(rank, "size:7"), rank);
+      EXPECT_EQ(again.of(rank, "size:9"), -1);
+    }
+  }
+}
+
+TEST_F(Veloc, ChosenNamedAndNewRegions) {
+  const Outcome first = run(2, {"region:1:100", "region:2:100", "named:3:50:other", "fill:1", "begin:heat:1", "some:1",
+                                "fill:5", "rest:1", "end:1", "wait", "region:4:70", "fill:8", "checkpoint:heat:2",
+                                "wait", "checkpoint:other:2", "wait", "finalize:0"});
+  for (const char* word : {"some:1", "rest:1", "end:1", "checkpoint:heat:2", "checkpoint:other:2", "finalize:0"}) {
+    EXPECT_EQ(first.of(1, word), 0) << word;
+  }
+  const Outcome again = run(2, {"region:1:100", "region:2:100", "region:4:70", "restart:heat:1", "same:1", "same:2",
+                                "restart_begin:heat:2", "recover_some:4", "recover_some:9", "restart_end", "same:4",
+                                "same:1", "named:3:50:other", "restart:other:2", "same:3", "finalize:1"});
+  EXPECT_EQ(again.results.at({1, "same:1"}), (std::vector<int>{2, 2})) << "captured before the memory changed";
+  EXPECT_EQ(again.of(1, "same:2"), 6);
+  EXPECT_EQ(again.of(1, "recover_some:4"), 0);
+  EXPECT_EQ(again.of(1, "recover_some:9"), -1);
+  EXPECT_EQ(again.of(1, "same:4"), 9);
+  EXPECT_EQ(again.of(1, "same:3"), 9);
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "scratch/heat")) << "finalize was told to clean up";
+}
+
+TEST_F(Veloc, FilesComeBack) {
+  EXPECT_EQ(run(2, {"begin:net:4", "write:30", "end:1", "wait", "finalize:0"}).of(1, "end:1"), 0);
+  lose_scratch();
+  const Outcome again = run(2, {"restart_begin:net:4", "read", "restart_end", "finalize:0"});
+  for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(again.of(rank, "read"), 30 + rank);
+}
+
+/// What a program says failed is no version; what a killed rank left half-done is none.
+TEST_F(Veloc, NoFalseVersions) {
+  const Outcome first = run(2, {"region:0:5000", "fill:1", "checkpoint:heat:1", "wait", "begin:heat:2", "mem", "end:0",
+                                "test:heat:0", "finalize:0"});
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(first.of(rank, "end:0"), -1);
+    EXPECT_EQ(first.of(rank, "test:heat:0"), 1);
+  }
+  const Outcome killed =
+      run(2, {"region:0:5000", "fill:3", "checkpoint:heat:3", "wait", "begin:heat:4", "mem", "kill:1"});
+  EXPECT_NE(killed.status, 0);
+  const Outcome again = run(2, {"region:0:5000", "test:heat:0", "restart:heat:3", "same:0", "finalize:0"});
+  EXPECT_EQ(again.of(0, "test:heat:0"), 3);
+  EXPECT_EQ(again.of(1, "same:0"), 4);
+}
+
+TEST_F(Veloc, OtherNumbersOfRanksAreRefused) {
+  run(3, {"region:0:100", "checkpoint:heat:1", "wait", "finalize:0"});
+  for (const int ranks : {2, 4}) {
+    const Outcome other = run(ranks, {"region:0:100", "test:heat:0", "restart:heat:1", "finalize:0"});
+    for (int rank = 0; rank < ranks; ++rank) {
+      EXPECT_EQ(other.of(rank, "test:heat:0"), -1);
+      EXPECT_EQ(other.of(rank, "restart:heat:1"), -1);
+      EXPECT_EQ(other.of(rank, "finalize:0"), 0);
+    }
+  }
+  EXPECT_EQ(run(3, {"test:heat:0", "finalize:0"}).of(2, "test:heat:0"), 1);
+}
+
+/// A flipped bit in the scratch costs nothing where the persistent copy is good.
+TEST_F(Veloc, DamagedScratchIsPassedOver) {
+  run(2, {"region:0:50000", "fill:9", "checkpoint:heat:1", "wait", "finalize:0"});
+  std::size_t damaged = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_ / "scratch/heat")) {
+    if (entry.path().extension() != ".shard") continue;
+    std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(-20'000, std::ios::end);
+    file.put('!');
+    ++damaged;
+  }
+  ASSERT_EQ(damaged, 2U);
+  const Outcome again = run(2, {"region:0:50000", "restart:heat:1", "same:0", "finalize:0"});
+  for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(again.of(rank, "same:0"), 9 + rank);
+}
+
+TEST_F(Veloc, GroupsOfHostsGiveALostScratchBack) {
+  std::ofstream(config_) << format("scratch = {}/{{rank}}\ngroup = xor\nfailure_domain = h{{rank}}\n",
+                                   folder_ / "scratch");
+  run(3, {"region:0:70000", "fill:9", "checkpoint:heat:1", "wait", "finalize:0"});
+  std::filesystem::remove_all(folder_ / "scratch/1");
+  const Outcome again = run(3, {"region:0:70000", "restart:heat:1", "same:0", "finalize:0"});
+  for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(again.of(rank, "same:0"), 9 + rank);
+}
+
+TEST_F(Veloc, ProcessesThatAreAloneShareAScratch) {
+  const Outcome first = run(2, {"single:5", "region:0:100", "fill:1", "checkpoint:heat:1", "wait", "finalize:0"});
+  EXPECT_EQ(first.of(1, "checkpoint:heat:1"), 0);
+  const Outcome again = run(2, {"single:5", "region:0:100", "restart:heat:1", "same:0", "finalize:0"});
+  for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(again.of(rank, "same:0"), 1 + rank);
+}
+
+/// Wrong use is a return code, and the program goes on.
+TEST_F(Veloc, FailuresAreReturnCodes) {
+  const Outcome used = run(2, {"region:0:100", "fill:1", "mem", "end:1", "read", "restart_end", "begin:../x:1",
+                               "begin:heat:-1", "begin:heat:1", "begin:heat:2", "some:9", "mem", "end:1", "wait",
+                               "region:0:50", "restart:heat:1", "restart:heat:9", "finalize:0", "mem"});
+  for (const char* word : {"read", "restart_end", "begin:../x:1", "begin:heat:-1", "begin:heat:2", "some:9",
+                           "restart:heat:1", "restart:heat:9"}) {
+    EXPECT_EQ(used.of(1, word), -1) << word;
+  }
+  EXPECT_EQ(used.results.at({1, "mem"}), (std::vector<int>{-1, 0, -1}));
+  EXPECT_EQ(used.results.at({1, "end:1"}), (std::vector<int>{-1, 0}));
+  EXPECT_EQ(used.status, 0);
+  for (const std::string line :
+       {"persitent = x", "mode = quick", "group = rs:9", "max_versions = many", "no equals sign"}) {
+    configure(line + "\n");
+    const Outcome bad = run(2, {"region:0:100", "checkpoint:heat:7"});
+    EXPECT_EQ(bad.of(0, "init"), -1) << line;
+    EXPECT_EQ(bad.of(1, "checkpoint:heat:7"), -1) << line;
+    EXPECT_EQ(bad.status, 0) << line;
+  }
+}
+
+}  // namespace
+}  // namespace freshet
