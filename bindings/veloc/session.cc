@@ -11,21 +11,17 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
+#include <utility>
 
 #include "bindings/runtime/repository_folder.h"
+#include "bindings/veloc/attempt.h"
 #include "core/file_descriptor.h"
 #include "core/format.h"
 #include "core/little_endian.h"
 
 namespace freshet::veloc {
 namespace {
-
-/// The tensor `regions`: how many ranks there are, how many regions, and of each its id, the most bytes that any rank
-/// has of it, and those of this rank; kAbsent where it has none.
-constexpr std::size_t kTableBytes = std::size_t{64} << 10;
-constexpr std::size_t kWord = sizeof(std::uint64_t);
-constexpr std::size_t kRegionsMax = kTableBytes / (3 * kWord) - 1;
-constexpr std::uint64_t kAbsent = UINT64_MAX;
 
 std::string machine_name() {
   std::array<char, 256> name{};
@@ -57,18 +53,47 @@ Result<std::unique_ptr<Session>> Session::open(std::unique_ptr<Communicator> ran
   std::error_code failure;
   std::filesystem::create_directories(words.scratch, failure);
   auto session = std::unique_ptr<Session>(new Session(std::move(ranks), std::move(words), std::move(suffix)));
+  const Words& given = session->words_;
+  const std::string alike = format("VELOC_Init: group {}, meet \"{}\", persistent {}", to_string(given.group),
+                                   given.meet, given.persistent.empty() ? "no" : "yes");
   FRESHET_TRY(
-      session->agree(failure ? fail_errno(failure.value(), format("make {}", session->words_.scratch)) : Status()));
+      session->agree(alike, failure ? fail_errno(failure.value(), format("make {}", given.scratch)) : Status()));
   return session;
 }
 
-Status Session::agree(const Status& own) {
-  const std::vector<std::string> all = ranks_->gather(own ? std::string() : own.error().message());
+Status Session::agree(const std::string& call, const Status& own) {
+  const std::string separator(1, '\0');
+  const std::vector<std::string> all =
+      ranks_->gather(call + separator + (own ? std::string() : own.error().message() + " "));
+  std::vector<std::string> calls;
+  std::vector<std::string> errors;
+  for (const std::string& one : all) {
+    calls.push_back(one.substr(0, one.find('\0')));
+    errors.push_back(one.substr(calls.back().size() + 1));
+  }
   if (!own) return own;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    if (!all[rank].empty()) return fail(Code::unavailable, format("rank {}: {}", rank, all[rank]));
+    if (!errors[rank].empty()) return fail(Code::unavailable, format("rank {}: {}", rank, errors[rank]));
+    if (calls[rank] != calls.front()) {
+      return refuse(format("rank {} is at \"{}\", rank 0 at \"{}\"", rank, calls[rank], calls.front()));
+    }
   }
   return {};
+}
+
+bool Session::unprotect(int id, const std::string& name) {
+  const auto named = regions_.find(name);
+  if (named == regions_.end() || named->second.erase(id) == 0) return false;
+  if (named->second.empty()) regions_.erase(named);
+  return true;
+}
+
+const std::map<int, Session::Region>& Session::regions_of(const std::string& name) const {
+  static const std::map<int, Region> none;
+  for (const std::string& key : {name, std::string()}) {
+    if (const auto at = regions_.find(key); at != regions_.end()) return at->second;
+  }
+  return none;
 }
 
 Status Session::check(const std::string& name, int version) const {
@@ -86,11 +111,12 @@ Result<std::string> Session::meeting_place() {
   if (ranks_->ranks() == 1) return std::string();
   if (!words_.meet.empty()) return words_.meet;
   std::string own = machine_name();
-  if (ranks_->rank() == 0) {
-    FRESHET_ASSIGN(const int port, free_port());
-    own += format(" {}", port);
-  }
+  // The others wait for rank 0, whatever it finds.
+  const Result<int> port = ranks_->rank() == 0 ? free_port() : 0;
+  if (ranks_->rank() == 0) own += format(" {}", port.value_or(0));
   const std::vector<std::string> all = ranks_->gather(own);
+  if (!port) return fail(port.error());
+  if (all.front().ends_with(" 0")) return fail(Code::unavailable, "rank 0 finds no free port");
   const std::string first = all.front().substr(0, all.front().find(' '));
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] == first) continue;
@@ -115,6 +141,8 @@ Result<std::unique_ptr<Checkpointer>> Session::open_checkpointer(const std::stri
   options.when_behind = levels::WhenBehind::wait;
   options.keep = words_.keep;
   options.limit_bytes_per_second = words_.limit_bytes_per_second;
+  options.patience = words_.patience;
+  options.lost_after = std::chrono::seconds(10);  // A program that computes on all cores is not lost.
   options.security = words_.security;
   std::vector<LaidTensor> tensors = {own_bytes("regions", kTableBytes)};
   for (const auto& [id, bytes] : most) {
@@ -125,17 +153,24 @@ Result<std::unique_ptr<Checkpointer>> Session::open_checkpointer(const std::stri
 }
 
 Status Session::close(const std::string& name) {
-  const auto at = jobs_.find(name);
-  if (at == jobs_.end()) return {};
-  const Status finished = at->second.checkpointer->finish(words_.patience);
-  jobs_.erase(at);
-  if (last_ && last_->first == name) last_.reset();
-  return finished;
+  Status finished;
+  if (const auto at = jobs_.find(name); at != jobs_.end()) {
+    finished = attempt([&] { return at->second.checkpointer->finish(words_.patience); });
+    if (last_ && last_->name == name) {
+      if (const Status there = wait(); !there && last_ && !last_->error) last_->error = there.error();
+    }
+    jobs_.erase(name);
+  }
+  return agree(format("close {}", name), finished);
 }
 
 Status Session::begin(const std::string& name, int version) {
   if (checkpoint_ || restart_) return fail(Code::failed_precondition, "a checkpoint or a restart has not ended");
   FRESHET_TRY(check(name, version));
+  std::error_code failure;  // What an earlier life left is no file of this version.
+  std::filesystem::remove(file_of(name, version), failure);
+  if (failure) return fail_errno(failure.value(), format("remove {}", file_of(name, version)));
+  loaded_.reset();
   checkpoint_ = UnderWay{.name = name, .version = version, .held = {}};
   return {};
 }
@@ -156,8 +191,7 @@ Result<std::set<std::int64_t>> Session::chosen(Selection selection, const std::s
 
 Status Session::capture(Selection selection, const std::set<int>& ids) {
   if (!checkpoint_) return fail(Code::failed_precondition, "no checkpoint was begun");
-  const auto named = regions_.find(checkpoint_->name);
-  const auto& regions = named != regions_.end() ? named->second : regions_[""];
+  const auto& regions = regions_of(checkpoint_->name);
   std::set<std::int64_t> all;
   for (const auto& [id, region] : regions) all.insert(id);
   FRESHET_ASSIGN(const auto taken, chosen(selection, ids, all));
@@ -169,14 +203,18 @@ Status Session::capture(Selection selection, const std::set<int>& ids) {
 }
 
 Status Session::end(bool success) {
-  if (!checkpoint_) return fail(Code::failed_precondition, "no checkpoint was begun");
-  UnderWay ended = *std::move(checkpoint_);
+  UnderWay ended;
+  const bool was_begun = checkpoint_.has_value();
+  if (was_begun) ended = *std::move(checkpoint_);
   checkpoint_.reset();
-  const std::string path = file_of(ended.name, ended.version);
-  const auto check_own = [&]() -> Status {
+  const std::string call = was_begun ? format("checkpoint {} {}", ended.name, ended.version) : "checkpoint";
+  const std::string path = was_begun ? file_of(ended.name, ended.version) : "";
+  const auto take_file = [&]() -> Status {
+    if (!was_begun) return fail(Code::failed_precondition, "no checkpoint was begun");
     if (!success) return fail(Code::cancelled, "the program says that its checkpoint failed");
     std::error_code failure;
     const auto bytes = std::filesystem::file_size(path, failure);
+    if (failure && failure != std::errc::no_such_file_or_directory) return fail_errno(failure.value(), path);
     if (!failure) {
       std::vector<std::byte>& content = ended.held[kFile];
       content.resize(bytes);
@@ -185,32 +223,56 @@ Status Session::end(bool success) {
       if (!file) return fail(Code::io_error, format("cannot read {}", path));
     }
     if (ended.held.empty()) return fail(Code::failed_precondition, "nothing was captured, and no file written");
-    if (ended.held.size() > kRegionsMax)
+    if (ended.held.size() > kRegionsMax) {
       return refuse(format("{} regions; {} at most", ended.held.size(), kRegionsMax));
+    }
     return {};
   };
-  FRESHET_TRY(agree(check_own()));
-  // What all have together.
-  std::string own;
-  for (const auto& [id, bytes] : ended.held) own += format("{} {} ", id, bytes.size());
-  Sizes most;
-  for (const std::string& one : ranks_->gather(own)) {
-    std::istringstream list(one);
-    std::int64_t id = 0;
-    std::uint64_t bytes = 0;
-    while (list >> id >> bytes) most[id] = std::max(most[id], bytes);
+  VersionNumber version = 0;
+  const auto make = [&]() -> Status {
+    FRESHET_TRY(agree(call, attempt(take_file)));
+    std::string own;
+    for (const auto& [id, bytes] : ended.held) own += format("{} {} ", id, bytes.size());
+    Sizes most;
+    for (const std::string& one : ranks_->gather(own)) {
+      std::istringstream list(one);
+      std::int64_t id = 0;
+      std::uint64_t bytes = 0;
+      while (list >> id >> bytes) most[id] = std::max(most[id], bytes);
+    }
+    if (most.size() > kRegionsMax) return refuse(format("{} regions; {} at most", most.size(), kRegionsMax));
+    const auto at = jobs_.find(ended.name);
+    if (at == jobs_.end() || at->second.most != most) {
+      FRESHET_TRY(close(ended.name));
+      Job job{.checkpointer = nullptr, .most = most};
+      const Status opened = attempt([&]() -> Status {
+        FRESHET_ASSIGN(job.checkpointer, open_checkpointer(ended.name, most));
+        std::vector<std::vector<std::byte>> unused(1, std::vector<std::byte>(kTableBytes));
+        for (const auto& [id, bytes] : most) unused.emplace_back(bytes);
+        const std::vector<MutableBytes> views(unused.begin(), unused.end());
+        FRESHET_TRY(job.checkpointer->restore(views, {.from_nothing = true, .same_history = true, .version = {}}));
+        return {};
+      });
+      FRESHET_TRY(agree(call + ": opened", opened));
+      jobs_[ended.name] = std::move(job);
+    }
+    const Status captured = agree(call + ": captured", attempt([&] { return capture_all(ended, most, version); }));
+    // Ranks that do not have the same versions any more meet anew for the next one.
+    if (!captured) jobs_.erase(ended.name);
+    return captured;
+  };
+  const Status made = make();
+  if (!made) {
+    if (was_begun) last_ = Last{.name = ended.name, .version = 0, .error = made.error()};
+    return made;
   }
-  if (most.size() > kRegionsMax) return refuse(format("{} regions; {} at most", most.size(), kRegionsMax));
-  Job* job = jobs_.contains(ended.name) ? &jobs_.at(ended.name) : nullptr;
-  if (job == nullptr || job->most != most) {
-    if (job != nullptr) FRESHET_TRY(agree(close(ended.name)));
-    FRESHET_ASSIGN(auto opened, open_checkpointer(ended.name, most));
-    std::vector<std::vector<std::byte>> unused(1, std::vector<std::byte>(kTableBytes));
-    for (const auto& [id, bytes] : most) unused.emplace_back(bytes);
-    const std::vector<MutableBytes> views(unused.begin(), unused.end());
-    FRESHET_TRY(opened->restore(views, {.from_nothing = true, .version = {}}));
-    job = &(jobs_[ended.name] = {std::move(opened), most});
-  }
+  std::error_code ignored;
+  std::filesystem::remove(path, ignored);
+  last_ = Last{.name = ended.name, .version = version, .error = {}};
+  return words_.sync ? wait() : Status();
+}
+
+Status Session::capture_all(const UnderWay& ended, const Sizes& most, VersionNumber& version) {
   std::vector<std::byte> table(kTableBytes);
   std::size_t word = 0;
   const auto put = [&](std::uint64_t value) { store_little_endian(table.data() + kWord * word++, value); };
@@ -233,163 +295,43 @@ Status Session::end(bool success) {
     if (has && !held->second.empty()) std::memcpy(filled.data(), held->second.data(), held->second.size());
     views.emplace_back(filled);
   }
-  const auto captured = job->checkpointer->checkpoint(static_cast<std::uint64_t>(ended.version), views);
-  FRESHET_TRY(agree(captured ? Status() : fail(captured.error())));
-  std::error_code ignored;
-  std::filesystem::remove(path, ignored);
-  last_ = {ended.name, captured->version};
-  return words_.sync ? wait() : Status();
+  FRESHET_ASSIGN(const auto captured,
+                 jobs_.at(ended.name).checkpointer->checkpoint(static_cast<std::uint64_t>(ended.version), views));
+  version = captured.version;
+  return {};
 }
 
 Status Session::wait() {
   if (!last_) return {};
-  const auto [name, version] = *last_;
-  last_.reset();
-  const Checkpointer& checkpointer = *jobs_.at(name).checkpointer;
-  return checkpointer.wait(version, checkpointer.levels().back(), words_.patience);
+  if (last_->error) return fail(*last_->error);
+  const Checkpointer& checkpointer = *jobs_.at(last_->name).checkpointer;
+  const Status there = checkpointer.wait(last_->version, checkpointer.levels().back(), words_.patience);
+  if (there) {
+    last_.reset();
+  } else if (there.error().code() != Code::timed_out) {
+    last_->error = there.error();
+  }
+  return there;
 }
 
 Result<bool> Session::finished() const {
   if (!last_) return true;
-  const Checkpointer& checkpointer = *jobs_.at(last_->first).checkpointer;
-  return checkpointer.poll(last_->second, checkpointer.levels().back());
+  if (last_->error) return fail(*last_->error);
+  const Checkpointer& checkpointer = *jobs_.at(last_->name).checkpointer;
+  return checkpointer.poll(last_->version, checkpointer.levels().back());
 }
 
 Status Session::checkpoint(const std::string& name, int version) {
   // What became of the checkpoint before is told, and does not cost this one.
   const Status before = wait();
-  FRESHET_TRY(begin(name, version));
-  const Status captured = capture(Selection::all, {});
+  const Status captured = attempt([&]() -> Status {
+    FRESHET_TRY(begin(name, version));
+    return capture(Selection::all, {});
+  });
   const Status ended = end(captured.has_value());
   if (!captured) return captured;
   if (!ended) return ended;
   if (!before) return fail(Error(before.error()).with_context("the checkpoint before, this one is made"));
-  return {};
-}
-
-Result<std::optional<Session::Table>> Session::table_of(const std::string& name, std::uint64_t step_max) {
-  FRESHET_TRY(agree(close(name)));
-  std::vector<std::byte> bytes(kTableBytes);
-  std::optional<Checkpointer::Restored> restored;
-  {
-    FRESHET_ASSIGN(const auto opened, open_checkpointer(name, {}));
-    const std::vector<MutableBytes> views = {bytes};
-    auto found = opened->restore(views, {.version = {}, .step_max = step_max});
-    const bool is_none = !found && found.error().code() == Code::not_found;  // At all ranks.
-    if (!found && !is_none) return fail(std::move(found).error());
-    if (found) restored = *std::move(found);
-    FRESHET_TRY(opened->finish(words_.patience));
-  }
-  if (!restored) return std::optional<Table>();
-  const auto read = [&]() -> Result<Table> {
-    if (!restored->fresh.empty()) {
-      return fail(Code::failed_precondition, format("version {} is of fewer ranks", restored->step));
-    }
-    std::size_t word = 0;
-    const auto next = [&] { return load_little_endian<std::uint64_t>(bytes.data() + kWord * word++); };
-    const std::uint64_t ranks = next();
-    if (ranks != ranks_->ranks()) {
-      return fail(Code::failed_precondition, format("version {} is of {} ranks, here are {}: regions are of their rank",
-                                                    restored->step, ranks, ranks_->ranks()));
-    }
-    const std::uint64_t count = next();
-    if (count > kRegionsMax || restored->step > INT32_MAX)
-      return fail(Code::corrupt, "a table of regions that cannot be");
-    Table table{.version = static_cast<int>(restored->step), .most = {}, .own = {}};
-    for (std::uint64_t i = 0; i < count; ++i) {
-      const auto id = static_cast<std::int64_t>(next());
-      table.most[id] = next();
-      if (const std::uint64_t own = next(); own != kAbsent) {
-        if (own > table.most[id]) return fail(Code::corrupt, "a table of regions that cannot be");
-        table.own[id] = own;
-      }
-    }
-    return table;
-  };
-  Result<Table> table = read();
-  FRESHET_TRY(agree(table ? Status() : fail(table.error())));
-  return std::optional(*std::move(table));
-}
-
-Result<std::optional<int>> Session::newest(const std::string& name, int version_max) {
-  if (checkpoint_ || restart_) return fail(Code::failed_precondition, "a checkpoint or a restart has not ended");
-  FRESHET_TRY(check(name, version_max));
-  FRESHET_ASSIGN(const auto table,
-                 table_of(name, version_max == 0 ? UINT64_MAX : static_cast<std::uint64_t>(version_max)));
-  return table ? std::optional(table->version) : std::nullopt;
-}
-
-Status Session::restart_begin(const std::string& name, int version) {
-  if (checkpoint_ || restart_) return fail(Code::failed_precondition, "a checkpoint or a restart has not ended");
-  FRESHET_TRY(check(name, version));
-  FRESHET_ASSIGN(const auto table, table_of(name, static_cast<std::uint64_t>(version)));
-  if (!table || table->version != version)
-    return fail(Code::not_found, format("{}: there is no version {}", name, version));
-  FRESHET_ASSIGN(auto opened, open_checkpointer(name, table->most));
-  std::vector<std::vector<std::byte>> buffers(1, std::vector<std::byte>(kTableBytes));
-  for (const auto& [id, bytes] : table->most) buffers.emplace_back(bytes);
-  const std::vector<MutableBytes> views(buffers.begin(), buffers.end());
-  FRESHET_ASSIGN(const auto restored,
-                 opened->restore(views, {.version = {}, .step_max = static_cast<std::uint64_t>(version)}));
-  UnderWay begun{.name = name, .version = version, .held = {}};
-  const auto take = [&]() -> Status {
-    if (!restored || restored->step != static_cast<std::uint64_t>(version)) {
-      return fail(Code::corrupt, format("version {} cannot be completed", version));
-    }
-    std::size_t at = 1;
-    for (const auto& [id, bytes] : table->most) {
-      std::vector<std::byte>& buffer = buffers[at++];
-      const auto own = table->own.find(id);
-      if (own == table->own.end()) continue;
-      buffer.resize(own->second);
-      begun.held[id] = std::move(buffer);
-    }
-    const auto file = begun.held.find(kFile);
-    if (file == begun.held.end()) return {};
-    const Bytes content = file->second;
-    return write_file_atomically(system_env(), file_of(name, version), std::span(&content, 1), false);
-  };
-  FRESHET_TRY(agree(take()));
-  jobs_[name] = {std::move(opened), table->most};
-  restart_ = std::move(begun);
-  return {};
-}
-
-Status Session::recover(Selection selection, const std::set<int>& ids) {
-  if (!restart_) return fail(Code::failed_precondition, "no restart was begun");
-  std::set<std::int64_t> all;
-  for (const auto& [id, bytes] : restart_->held) {
-    if (id != kFile) all.insert(id);
-  }
-  FRESHET_ASSIGN(const auto taken, chosen(selection, ids, all));
-  const auto named = regions_.find(restart_->name);
-  const auto& regions = named != regions_.end() ? named->second : regions_[""];
-  for (const std::int64_t id : taken) {  // Everything is looked at before anything is filled.
-    const std::vector<std::byte>& bytes = restart_->held.at(id);
-    const auto region = regions.find(static_cast<int>(id));
-    if (region == regions.end()) return refuse(format("region {} of the version is not protected here", id));
-    if (region->second.bytes < bytes.size()) {
-      return refuse(
-          format("region {} has {} bytes here, and {} in the version", id, region->second.bytes, bytes.size()));
-    }
-  }
-  for (const std::int64_t id : taken) {
-    const std::vector<std::byte>& bytes = restart_->held.at(id);
-    if (!bytes.empty()) std::memcpy(regions.at(static_cast<int>(id)).memory, bytes.data(), bytes.size());
-  }
-  return {};
-}
-
-std::optional<std::size_t> Session::recover_size(int id) const {
-  if (!restart_ || !restart_->held.contains(id)) return std::nullopt;
-  return restart_->held.at(id).size();
-}
-
-Status Session::restart_end() {
-  if (!restart_) return fail(Code::failed_precondition, "no restart was begun");
-  std::error_code ignored;
-  std::filesystem::remove(file_of(restart_->name, restart_->version), ignored);
-  restart_.reset();
   return {};
 }
 
@@ -400,20 +342,29 @@ Result<std::string> Session::file() const {
 }
 
 Status Session::cleanup(const std::string& name) {
-  FRESHET_TRY(check(name, 0));
-  const Status closed = agree(close(name));
+  FRESHET_TRY(agree(format("cleanup {}", name), check(name, 0)));
+  loaded_.reset();
+  const Status closed = close(name);
   std::error_code failure;
   std::filesystem::remove_all(format("{}/{}", words_.scratch, model_of(name)), failure);
+  if (closed && failure) return fail_errno(failure.value(), format("remove {}/{}", words_.scratch, model_of(name)));
   return closed;
 }
 
 Status Session::finalize(bool clean) {
+  std::string own;
+  for (const std::string& name : names_) own += name + " ";
+  std::set<std::string> names;
+  for (const std::string& one : ranks_->gather(own)) {
+    std::istringstream list(one);
+    for (std::string name; list >> name;) names.insert(name);
+  }
   Status first;
-  const std::set<std::string> names = names_;
   for (const std::string& name : names) {
-    const Status closed = clean ? cleanup(name) : agree(close(name));
+    const Status closed = clean ? cleanup(name) : close(name);
     if (first && !closed) first = closed;
   }
+  if (first && last_ && last_->error) first = fail(*last_->error);
   return first;
 }
 

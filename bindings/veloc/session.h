@@ -33,7 +33,7 @@ class Session {
   void protect(int id, void* memory, std::size_t bytes, const std::string& name) {
     regions_[name][id] = {static_cast<std::byte*>(memory), bytes};
   }
-  bool unprotect(int id, const std::string& name) { return regions_[name].erase(id) > 0; }
+  bool unprotect(int id, const std::string& name);
   void clear(const std::string& name) { regions_.erase(name); }
 
   Status begin(const std::string& name, int version);
@@ -79,18 +79,26 @@ class Session {
   std::string model_of(const std::string& name) const { return name + suffix_; }
   std::string file_of(const std::string& name, int version) const;
   Status check(const std::string& name, int version) const;
-  /// Collective: all or nobody; the first error that any rank has.
-  Status agree(const Status& own);
+  /// Collective: all or nobody. The first error that any rank has; invalid_argument when the ranks are in different
+  /// calls. What one rank does between two of these ends in `own`, whatever happens: no rank leaves while others wait.
+  Status agree(const std::string& call, const Status& own);
   Result<std::string> meeting_place();
   Result<std::unique_ptr<Checkpointer>> open_checkpointer(const std::string& name, const Sizes& most);
+  /// Ends the name's Checkpointer; what wait() would have told, it still tells. Collective.
   Status close(const std::string& name);
-  /// The table of the newest version up to that step; nothing: there is none.
+  const std::map<int, Region>& regions_of(const std::string& name) const;
+  /// What each rank has of a version.
   struct Table {
     int version = 0;
     Sizes most;
     Sizes own;
   };
-  Result<std::optional<Table>> table_of(const std::string& name, std::uint64_t step_max);
+  Result<Table> table_from(Bytes bytes, const Checkpointer::Restored& restored) const;
+  /// Of the newest version of these steps; nothing: there is none. Collective.
+  Result<std::optional<Table>> table_of(const std::string& name, std::uint64_t step_min, std::uint64_t step_max);
+  /// All of that version, proved, and the Checkpointer that goes on from it. Collective.
+  Status load(const std::string& name, const Table& table);
+  Status capture_all(const UnderWay& ended, const Sizes& most, VersionNumber& version);
   Result<std::set<std::int64_t>> chosen(Selection selection, const std::set<int>& ids,
                                         const std::set<std::int64_t>& all) const;
 
@@ -101,7 +109,13 @@ class Session {
   std::map<std::string, Job> jobs_;                       ///< By the checkpoint's name.
   std::optional<UnderWay> checkpoint_;
   std::optional<UnderWay> restart_;
-  std::optional<std::pair<std::string, VersionNumber>> last_;  ///< What wait() waits for.
+  struct Last {
+    std::string name;
+    VersionNumber version = 0;
+    std::optional<Error> error;
+  };
+  std::optional<Last> last_;        ///< What wait() waits for, until it is there.
+  std::optional<UnderWay> loaded_;  ///< By newest(), for the restart that mostly follows.
   std::set<std::string> names_;
 };
 

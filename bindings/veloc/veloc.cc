@@ -17,6 +17,7 @@ class MpiRanks final : public Communicator {
  public:
   explicit MpiRanks(MPI_Comm given) {
     MPI_Comm_dup(given, &ranks_);
+    MPI_Comm_set_errhandler(ranks_, MPI_ERRORS_RETURN);
     int value = 0;
     MPI_Comm_rank(ranks_, &value);
     rank_ = static_cast<std::uint32_t>(value);
@@ -55,8 +56,20 @@ class MpiRanks final : public Communicator {
 };
 
 std::unique_ptr<Session>& session() {
-  static std::unique_ptr<Session> one;
-  return one;
+  // Not destroyed when the program ends: its threads may still work then.
+  static auto* const one = new std::unique_ptr<Session>();
+  return *one;
+}
+
+bool is_mpi_there() {
+  int begun = 0;
+  int ended = 0;
+  return MPI_Initialized(&begun) == MPI_SUCCESS && MPI_Finalized(&ended) == MPI_SUCCESS && begun != 0 && ended == 0;
+}
+
+bool& is_alone() {
+  static bool alone = false;
+  return alone;
 }
 
 int failed(const char* what, const std::string& why) {
@@ -133,18 +146,23 @@ extern "C" {
 
 int VELOC_Init(MPI_Comm comm, const char* cfg_file) {
   return freshet::veloc::guarded("VELOC_Init", [&] {
+    if (!freshet::veloc::is_mpi_there()) return failed("VELOC_Init", "MPI_Init() comes first");
     return open_session("VELOC_Init", std::make_unique<freshet::veloc::MpiRanks>(comm), cfg_file, "");
   });
 }
 
 int VELOC_Init_single(unsigned int id, const char* cfg_file) {
   return freshet::veloc::guarded("VELOC_Init_single", [&] {
+    freshet::veloc::is_alone() = true;
     return open_session("VELOC_Init_single", std::make_unique<freshet::veloc::Alone>(), cfg_file,
                         freshet::format(".p{}", id));
   });
 }
 
 int VELOC_Finalize(int cleanup) {
+  if (!freshet::veloc::is_mpi_there() && freshet::veloc::session() != nullptr && !freshet::veloc::is_alone()) {
+    return failed("VELOC_Finalize", "MPI_Finalize() comes after it");
+  }
   const int ended = call("VELOC_Finalize", [&](Session& open) { return open.finalize(cleanup != 0); });
   freshet::veloc::session().reset();
   return ended;

@@ -37,7 +37,8 @@ int VELOC_Init_single(unsigned int id, const char* cfg_file);
 /** Waits until the last checkpoint is where it goes. `cleanup`: the node-local files are removed then. */
 int VELOC_Finalize(int cleanup);
 
-/** Regions of memory: of every checkpoint, or of those called `name`. Protecting an id again moves it. */
+/** Regions of memory: of the checkpoints called `name`, which have no others then; or of all others. Protecting an id
+ * again moves it. */
 int VELOC_Mem_protect(int id, void* ptr, size_t count, size_t base_size);
 int VELOC_Mem_unprotect(int id);
 int VELOC_Mem_clear(void);

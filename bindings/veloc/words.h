@@ -23,7 +23,7 @@ struct Words {
   levels::GroupScheme group;
   std::map<CheckpointLevel, std::uint32_t> keep;
   std::uint64_t limit_bytes_per_second = 0;
-  Duration patience = std::chrono::hours(1);
+  Duration patience = std::chrono::minutes(5);
   SecurityOptions security;
   std::vector<std::string> without_effect;  ///< Words that are known, and mean nothing here.
 };

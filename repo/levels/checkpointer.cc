@@ -476,6 +476,9 @@ Status Checkpointer::Impl::settle_all(Duration at_most) const {
 Status Checkpointer::Impl::finish(Duration at_most) {
   const Time deadline = system_clock().now() + at_most;
   FRESHET_TRY(settle_all(at_most));
+  if (!restored_) {  // Nothing was promised in this life, and what an earlier one did stands.
+    return group_->leave(std::max<Duration>(deadline - system_clock().now(), std::chrono::seconds(1)));
+  }
   levels::Promises promises;
   {
     const MutexLock lock(mutex_);

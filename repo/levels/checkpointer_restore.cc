@@ -241,7 +241,7 @@ Result<std::optional<Checkpointer::Restored>> Checkpointer::Impl::restore(std::s
       promises.number_max = decided.next_number - 1 + kNumbersAhead;
       promises.incarnation_max = decided.incarnation;
       // Beginning anew on purpose, nothing that was acknowledged is missed any more.
-      if (!anew) promises.acknowledged = folders_->promises().acknowledged;
+      if (!anew || choice.same_history) promises.acknowledged = folders_->promises().acknowledged;
       FRESHET_TRY(folders_->write_promises(promises));
       const MutexLock lock(mutex_);
       promises_ = promises;
@@ -250,8 +250,11 @@ Result<std::optional<Checkpointer::Restored>> Checkpointer::Impl::restore(std::s
         kept_copies_.insert(decided.version);
       }
       // What the groups have stays until they have a newer one, also where something newer was restored from elsewhere.
-      for (const levels::HeldShard& shard : folders_->scan()) {
+      const std::vector<levels::HeldShard> here = folders_->scan();
+      for (const levels::HeldShard& shard : here) {
         if (shard.key.version.number == decided.group_number) kept_copies_.insert(shard.key.version);
+        const bool is_version = choice.same_history && !shard.bytes_only && shard.kind == levels::ShardKind::own;
+        if (is_version) kept_.insert(shard.key.version);
       }
     }
     restored_ = true;
@@ -410,9 +413,9 @@ Status Checkpointer::Impl::rebuild_shards(const levels::RestartPlan& plan, std::
     bool asked = false;
     const auto rebuild = [&]() -> Status {
       FRESHET_ASSIGN(const auto opened, levels::ShardRebuild::open(source, plan, task.shard_rank, bad));
-      FRESHET_TRY(folders_->write_table(opened->table()));
       const levels::ShardHeader& header = opened->header();
       asked = true;
+      FRESHET_TRY(folders_->write_table(opened->table()));
       return folders_->write_streamed(encode_shard_head(header), header.key, levels::ShardKind::copy, false,
                                       [&]() -> Result<std::optional<Bytes>> {
                                         asked = false;

@@ -357,7 +357,7 @@ Result<RestartPlan> RestartPlanner::next() const {
     // Of two lives that gave one number (a folder was away meanwhile) the later one.
     for (auto at = candidates_.rbegin(); at != candidates_.rend(); ++at) {
       const auto& [version, candidate] = *at;
-      if (version.number != number || candidate.step > choice_.step_max) continue;
+      if (version.number != number || !is_chosen(candidate.step)) continue;
       std::string why;
       if (auto plan = plan_for(version, candidate, why)) {
         plan->notes = std::move(missing);
@@ -367,7 +367,7 @@ Result<RestartPlan> RestartPlanner::next() const {
     }
     for (const StoredVersion& stored : stored_) {
       if (stored.version.number != number || crossed_in_repository_.contains(stored.version)) continue;
-      if (stored.step > choice_.step_max) continue;
+      if (!is_chosen(stored.step)) continue;
       return RestartPlan{.source = RestartPlan::Source::repository,
                          .version = stored.version,
                          .step = stored.step,
@@ -381,9 +381,9 @@ Result<RestartPlan> RestartPlanner::next() const {
     return fail(said.empty() ? Code::not_found : Code::corrupt,
                 format("version {} cannot be restored: {}", *choice_.version, said.empty() ? "nobody has it" : said));
   }
-  if (choice_.step_max != UINT64_MAX) {
+  if (choice_.step_min > 0 || choice_.step_max != UINT64_MAX) {
     return fail(said.empty() ? Code::not_found : Code::corrupt,
-                format("no version up to step {} can be restored: {}", choice_.step_max,
+                format("no version of steps {} to {} can be restored: {}", choice_.step_min, choice_.step_max,
                        said.empty() ? "there is none" : said));
   }
   for (std::size_t level = kLevels; level-- > 0;) {

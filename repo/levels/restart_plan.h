@@ -100,8 +100,10 @@ struct StoredVersion {
 
 struct RestartChoice {
   bool from_nothing = false;             ///< Begin anew, whatever is there.
+  bool same_history = false;             ///< With from_nothing: what is there stays as long as if it had been restored.
   std::optional<VersionNumber> version;  ///< That one alone.
-  std::uint64_t step_max = UINT64_MAX;   ///< The newest of those whose step is not greater.
+  std::uint64_t step_min = 0;            ///< The newest of those whose step is neither smaller
+  std::uint64_t step_max = UINT64_MAX;   ///< nor greater.
 };
 
 /// One thread at a time, rank 0's.
@@ -138,6 +140,7 @@ class RestartPlanner {
     std::string missing;          ///< Empty: it is whole.
   };
   void add(const OfferedShard& shard, std::uint32_t at);
+  bool is_chosen(std::uint64_t step) const { return step >= choice_.step_min && step <= choice_.step_max; }
   Found find(const Version& version, const Offers& offers, std::uint32_t rank, const Holders& all) const;
   bool add_group_of(const Version& version, const Candidate& candidate, std::uint32_t rank,
                     std::set<Holder>& holders) const;

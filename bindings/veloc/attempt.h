@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// What a Session's source files share.
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <new>
+
+#include "core/result.h"
+
+namespace freshet::veloc {
+
+/// The tensor `regions`: how many ranks there are, how many regions, and of each its id, the most bytes that any rank
+/// has of it, and those of this rank; kAbsent where it has none.
+inline constexpr std::size_t kTableBytes = std::size_t{64} << 10;
+inline constexpr std::size_t kWord = sizeof(std::uint64_t);
+inline constexpr std::size_t kRegionsMax = kTableBytes / (3 * kWord) - 1;
+inline constexpr std::uint64_t kAbsent = UINT64_MAX;
+
+/// Of what one rank does by itself: nothing flies past the others, who wait for how it went.
+template <typename Work>
+Status attempt(const Work& work) {
+  try {
+    return work();
+  } catch (const std::bad_alloc&) {
+    return fail(Code::out_of_space, "there is no memory");
+  } catch (const std::exception& error) {
+    return fail(Code::io_error, error.what());
+  }
+}
+
+}  // namespace freshet::veloc
