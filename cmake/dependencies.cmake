@@ -55,6 +55,11 @@ if(NOT mpi_FOUND)
   message(STATUS "Without MPI: VELOC's C interface is left out")
 endif()
 
+pkg_check_modules(fuse3 IMPORTED_TARGET fuse3)
+if(NOT fuse3_FOUND)
+  message(STATUS "Without libfuse3: what needs a slow folder among the tests and benchmarks is skipped")
+endif()
+
 if(FRESHET_REDIS)
   pkg_check_modules(hiredis IMPORTED_TARGET hiredis)
 else()

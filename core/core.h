@@ -1,38 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What a version is, and the seams that everyone shares. Core knows no other room, opens no socket and no file of its
-/// own.
+/// The parts of a version, and the interfaces that all rooms share. Core includes no other room. It opens no socket and
+/// no file without a caller's request.
 ///
 /// In reading order:
 ///   1. ids.h: names. MODEL@V for people, (run, incarnation, sequence) for versions, that plus a tensor for a segment.
 ///   2. dtype.h, tensor.h: element types, specifications, and views over bytes that belong to somebody else.
 ///   3. graph.h: an architecture, a graph of leaf-layer calls, and the slot id of each call.
-///   4. manifest.h: a version: its architecture, its owner map (for each tensor, who wrote its bytes), digests.
-///   5. slab.h, arena.h: how a process holds versions: sealed memory that a neighbour may map, and the books that say
-///   which
-///      part of it may be written again.
+///   4. manifest.h: a version: its architecture, its owner map (for each tensor, the version that wrote its bytes),
+///      digests.
+///   5. slab.h, arena.h: how a process holds versions: sealed memory that a neighbour may map, and the books that know
+///      which part of the memory may be written again.
 ///   6. digest.h: content digests (XXH3-128) and identity hashes (BLAKE2b).
-///   7. delta/element_delta.h: what turns one tensor's payload into the next, and back, when few elements changed.
+///   7. delta/element_delta.h: turns one tensor's payload into the next, and back, if few elements changed.
 ///   8. safetensors.h: versions as files.
-///   9. result.h, check.h, clock.h, mutex.h: failure as a value, broken invariants, time as a seam, locks that the
-///   compiler
-///      can reason about.
+///   9. result.h, check.h, clock.h, mutex.h: failure as a value, broken invariants, replaceable time, locks that the
+///      compiler can reason about.
 ///
-/// The encoded forms are described in core/FORMAT.md.
+/// core/FORMAT.md describes the encoded forms.
 
-#include "core/arena.h"
-#include "core/check.h"
-#include "core/clock.h"
+#include "core/arena/arena.h"
+#include "core/arena/slab.h"
+#include "core/base/check.h"
+#include "core/base/clock.h"
+#include "core/base/digest.h"
+#include "core/base/log.h"
+#include "core/base/mutex.h"
+#include "core/base/result.h"
 #include "core/delta/element_delta.h"
-#include "core/digest.h"
-#include "core/dtype.h"
-#include "core/graph.h"
-#include "core/ids.h"
-#include "core/log.h"
-#include "core/manifest.h"
-#include "core/mutex.h"
-#include "core/result.h"
-#include "core/safetensors.h"
-#include "core/slab.h"
-#include "core/tensor.h"
+#include "core/model/dtype.h"
+#include "core/model/graph.h"
+#include "core/model/ids.h"
+#include "core/model/manifest.h"
+#include "core/model/tensor.h"
+#include "core/safetensors/safetensors.h"

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "core/format.h"
+#include "core/base/format.h"
 #include "predictor/exact_sum.h"
 
 namespace freshet {

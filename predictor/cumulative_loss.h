@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "core/result.h"
+#include "core/base/result.h"
 #include "predictor/timing.h"
 
 namespace freshet {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <string_view>
 
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet {
 namespace {

@@ -12,7 +12,7 @@
 ///
 /// (J. T. Daly, "A higher order estimate of the optimum checkpoint interval for restart dumps", FGCS 22, 2006, eq. 13).
 
-#include "core/result.h"
+#include "core/base/result.h"
 
 namespace freshet {
 

@@ -6,7 +6,7 @@
 #include <limits>
 #include <optional>
 
-#include "core/format.h"
+#include "core/base/format.h"
 #include "predictor/curves/families.h"
 #include "predictor/fit/fitter.h"
 #include "predictor/fit/least_squares.h"

@@ -8,7 +8,7 @@
 /// the parameters' bounds, a robust loss. Then it chooses one family and weighs them all. The answer, a Forecast, is a
 /// pure function of the iteration with a band around it, and tells what became of each family and of the rows.
 ///
-/// What it copes with, and how:
+/// Special cases:
 /// - rows that are not finite are skipped and counted; spikes are weighed down (RobustLoss);
 /// - losses that rise while the run warms up, then fall: only what follows the peak is fitted (`from_iteration`);
 /// - metrics that rise when things go well (accuracy): Better::higher turns "warm-up" around, formulas fit either way;
@@ -25,7 +25,7 @@
 #include <string>
 #include <vector>
 
-#include "core/result.h"
+#include "core/base/result.h"
 #include "predictor/curves/curve.h"
 #include "predictor/loss_history.h"
 
@@ -35,7 +35,7 @@ namespace freshet {
 /// hardly at all (cauchy). Fitted by reweighing (IRLS).
 enum class RobustLoss { none, huber, soft_l1, cauchy };
 
-/// By what the family is chosen, and weighed in the ensemble.
+/// The criterion that chooses the family, and weighs the families in the ensemble.
 enum class Criterion {
   mse,      ///< Smallest mean squared error on the fitted rows, as in the paper. Favours families with many parameters.
   aicc,     ///< Akaike's criterion corrected for small samples: the error, and a price for each parameter.
@@ -44,8 +44,8 @@ enum class Criterion {
 
 enum class Better { lower, higher };
 
-/// What Forecast::operator() answers: the chosen family's curve, or the weighted mean of all, of which the chosen one
-/// is the heaviest. CURVES.md has the measurements behind the defaults.
+/// The answer of Forecast::operator(): the chosen family's curve, or the weighted mean of all, in which the chosen one
+/// has the largest weight. CURVES.md has the measurements behind the defaults.
 enum class Combine { best, ensemble };
 
 struct FitOptions {
@@ -60,7 +60,7 @@ struct FitOptions {
   std::size_t starts = 3;          ///< Most starts per family, from 1.
   std::size_t max_points = 128;    ///< Rows are merged into at most so many before fitting, from 8.
   double holdout_fraction = 0.25;  ///< Of the range of iterations, above 0, below 1.
-  bool skip_warm_up = true;        ///< Leave out what comes before the peak.
+  bool skip_warm_up = true;        ///< Leave out rows before the peak.
   /// Curves of an earlier fit: a family found here starts there and nowhere else, which is several times faster.
   std::vector<FittedCurve> warm_starts;
 };
@@ -71,7 +71,7 @@ struct FamilyFit {
   double aicc = 0;         ///< Infinite when there are too few points for its parameters.
   double holdout_mse = 0;  ///< Infinite when it could not be computed.
   double weight = 0;       ///< In the ensemble; they sum up to 1.
-  std::string problem;     ///< Why it could not be fitted; empty when it was.
+  std::string problem;     ///< The reason why it could not be fitted; empty if it was fitted.
 };
 
 struct Band {
@@ -104,7 +104,7 @@ class Forecast {
   std::uint64_t rows() const { return rows_; }        ///< Taken, the skipped ones not counted.
   std::uint64_t skipped() const { return skipped_; }  ///< Not finite.
   bool is_fallback() const { return !note_.empty(); }
-  /// Why the constant curve was taken; empty when it was not.
+  /// The reason for the constant curve; empty if another curve was chosen.
   const std::string& note() const { return note_; }
 
  private:

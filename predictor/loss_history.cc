@@ -5,7 +5,7 @@
 #include <cmath>
 #include <span>
 
-#include "core/format.h"
+#include "core/base/format.h"
 #include "predictor/fit/points.h"
 
 namespace freshet {

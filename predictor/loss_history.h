@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What a run's losses were, in bounded memory, for as long as the run lasts. Rows are kept as they come until there
-/// are too many; then neighbours are merged into bins (mean, weight = how many rows), finely where the run is young and
-/// curves are steep, coarsely later: bins are about even in the cube root of the iteration. Before rows are merged,
-/// single ones that stand far off their neighbours' median are drawn to it and counted as spikes, so that one of them
-/// cannot bend a bin.
+/// A run's losses in bounded memory, as long as the run lasts. Rows are kept as they come until there are too many.
+/// Then neighbours are merged into bins (mean, weight = number of rows), finely where the run is young and curves are
+/// steep, coarsely later: bins are about even in the cube root of the iteration. Before rows are merged, single ones
+/// that stand far off their neighbours' median are drawn to it and counted as spikes, so that one of them cannot bend a
+/// bin.
 ///
-/// What is held after row i depends on rows 1 to i alone, not on how many will follow.
+/// The state after row i depends only on rows 1 to i, not on the number of later rows.
 ///
 /// A row costs a few nanoseconds, and one in kBins about 50 µs, when bins are merged. Thread rule: a value, one thread
 /// at a time.
@@ -16,7 +16,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/result.h"
+#include "core/base/result.h"
 #include "predictor/curves/curve.h"
 
 namespace freshet {

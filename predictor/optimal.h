@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <span>
 
-#include "core/result.h"
+#include "core/base/result.h"
 #include "predictor/cumulative_loss.h"
 #include "predictor/timing.h"
 

@@ -6,7 +6,7 @@
 #include <numeric>
 #include <utility>
 
-#include "core/format.h"
+#include "core/base/format.h"
 #include "predictor/loss_history.h"
 
 namespace freshet {

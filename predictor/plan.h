@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// From the losses of a warm-up to schedules: fits a learning curve to rows 1…N, takes what it says of rows N…L for the
-/// costs, and plans with them. Nothing later than row N is looked at.
+/// From the losses of a warm-up to schedules: fits a learning curve to rows 1…N, takes its values for rows N…L as the
+/// costs, and plans with them. No row after row N is used.
 
 #include <span>
 #include <string>
 #include <vector>
 
-#include "core/result.h"
+#include "core/base/result.h"
 #include "predictor/cumulative_loss.h"
 #include "predictor/fit.h"
 #include "predictor/optimal.h"
@@ -30,7 +30,7 @@ struct Plan {
   PublishRows greedy;
   PublishRows optimal;
   bool exact = true;  ///< False when the search for `optimal` was cut off (optimal.h).
-  /// Not empty when no curve could be fitted, or a constant fits best, and says so: then all three are
+  /// The message if no curve could be fitted, or a constant fits best; all three schedules are then
   /// fallback_schedule().
   std::string note;
 };

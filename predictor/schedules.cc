@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/check.h"
-#include "core/format.h"
+#include "core/base/check.h"
+#include "core/base/format.h"
 
 namespace freshet {
 namespace {

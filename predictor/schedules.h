@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <span>
 
-#include "core/result.h"
+#include "core/base/result.h"
 #include "predictor/cumulative_loss.h"
 #include "predictor/timing.h"
 
@@ -40,7 +40,7 @@ Result<PublishRows> greedy_schedule(const ReplayClock& clock, std::span<const do
 /// when nothing is left, or when the sum is negative.
 double greedy_threshold(std::span<const double> warmup_losses);
 
-/// What to do where the losses say nothing: an interval at which stalls take about one percent of the training,
+/// The schedule if the losses allow no forecast: an interval at which stalls take about one percent of the training,
 /// shortened so that there are at least 20 publishes.
 FixedSchedule fallback_schedule(const ReplayClock& clock);
 

@@ -5,8 +5,8 @@
 #include <limits>
 #include <string>
 
-#include "core/format.h"
-#include "core/text.h"
+#include "core/base/format.h"
+#include "core/base/text.h"
 
 namespace freshet {
 namespace {

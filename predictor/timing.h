@@ -14,7 +14,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "core/result.h"
+#include "core/base/result.h"
 
 namespace freshet {
 
@@ -28,7 +28,7 @@ struct Timing {
   bool operator==(const Timing&) const = default;
 };
 
-/// What a schedule is made for. Rows count from 1.
+/// The run that a schedule is made for. Rows count from 1.
 struct Horizon {
   std::int64_t warmup = 0;    ///< N: the rows before time 0; row N's version is the first one served. 1 ≤ N < L.
   std::int64_t rows = 0;      ///< L: the last row of the training.
@@ -38,7 +38,7 @@ struct Horizon {
 };
 
 /// Decimal milliseconds ("12.5", "3e-4") as the nearest whole nanosecond, exactly; halves go to the even one.
-/// invalid_argument for what is not a finite decimal number, or is beyond 31 years.
+/// invalid_argument for a text that is not a finite decimal number, and for a time beyond 31 years.
 Result<std::int64_t> nanoseconds_of_ms(std::string_view text);
 
 /// Milliseconds for people and JSON: the double nearest to ns / 10^6.
@@ -50,8 +50,8 @@ class ReplayClock {
   static constexpr std::int64_t kRowsMax = 10'000'000;
   static constexpr std::int64_t kRequestsMax = std::int64_t{1} << 53;  ///< A count is exact as a double.
 
-  /// invalid_argument names the value that is out of range; also when the last possible event is not representable,
-  /// after 73 years.
+  /// The message of invalid_argument names the value that is out of range. Also if the last possible event is not
+  /// representable, after 73 years.
   static Result<ReplayClock> make(const Timing& timing, const Horizon& horizon);
 
   const Timing& timing() const { return timing_; }
@@ -62,7 +62,7 @@ class ReplayClock {
     return (row - horizon_.warmup) * timing_.step_ns + k * timing_.stall_ns + timing_.delivery_ns;
   }
 
-  /// How many requests come before `time` (from 0): those that a version served from then on does not answer.
+  /// The number of requests before `time` (from 0): a version served from then on does not answer them.
   std::int64_t requests_before(std::int64_t time) const {
     return time <= 0 ? 0 : std::min(horizon_.requests, (time - 1) / timing_.infer_ns);
   }

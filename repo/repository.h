@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Where versions rest. A repository keeps, for each version, its manifest (owner map, digests, ancestor) and the
-/// segments that it owns; a segment is stored once, under the name of the version that wrote it, however many versions
-/// inherit it.
+/// Where versions rest. A repository keeps, for each version, its manifest (owner map, digests, ancestor) and its own
+/// segments. A segment is stored once, under the name of the version that wrote it, however many versions inherit it.
 ///
-/// A put is durable and atomic: its segments are written and synced first, then one batch makes the version exist. What
-/// a crash leaves are whole versions, and blobs that no version names, which open() removes.
+/// A put is durable and atomic. It first writes and syncs its segments; then one batch makes the version exist. A crash
+/// leaves whole versions, and blobs that no version names. open() removes these blobs.
 
 #include <cstdint>
 #include <functional>
@@ -18,40 +17,30 @@
 #include <utility>
 #include <vector>
 
-#include "core/clock.h"
-#include "core/graph.h"
-#include "core/manifest.h"
-#include "core/result.h"
-#include "core/tensor.h"
-#include "repo/backend.h"
+#include "core/base/clock.h"
+#include "core/base/result.h"
+#include "core/model/graph.h"
+#include "core/model/manifest.h"
+#include "core/model/tensor.h"
+#include "repo/backend/backend.h"
 #include "repo/match/query.h"
-#include "repo/pin_terms.h"
-#include "repo/placed.h"
+#include "repo/pins/pin_terms.h"
+#include "repo/records/placed.h"
 #include "repo/retirement.h"
 
 namespace freshet {
 
-/// A put that wants a greater number is refused.
+/// The greatest number of a version. A put with a greater number is refused.
 inline constexpr VersionNumber kVersionNumberMax = VersionNumber{1} << 62;
 
 struct VersionRecord {
   Manifest manifest;
   std::optional<double> quality;
   bool has_weights = true;
-  std::uint64_t own_bytes = 0;  ///< Of the tensors that this version wrote.
+  std::uint64_t own_bytes = 0;  ///< Bytes of the tensors that this version wrote.
   std::uint64_t inherited_bytes = 0;
-  std::optional<Placed> placed;  ///< Where its bytes are, when this is one provider of several.
+  std::optional<Placed> placed;  ///< Where the version's bytes are, if this is one provider of several.
 };
-
-/// A small record that the providers of one repository share (repo/cluster/); without a value it is not there.
-struct SharedRecord {
-  std::string key;
-  std::optional<std::string> value;
-  bool operator==(const SharedRecord&) const = default;
-};
-inline constexpr std::size_t kSharedKeyBytesMax = 256;
-inline constexpr std::size_t kSharedValueBytesMax = std::size_t{1} << 20;
-inline constexpr std::size_t kSharedRecordsMax = 1024;  ///< Changed in one call, or expected.
 
 struct LineageRow {
   VersionName version;
@@ -64,35 +53,35 @@ struct LineageRow {
 
 struct OwnerRow {
   std::string tensor;
-  VersionName owner;  ///< The version's name where it is stored here; number 0 and model "" otherwise.
+  VersionName owner;  ///< The owner's name if the owner is stored here; otherwise number 0 and model "".
   SegmentName segment;
   std::uint64_t bytes = 0;
 };
 
-/// A version that wrote tensors which another one has, and which they are.
+/// A contributor: a version that wrote some of another version's tensors, with these tensors.
 struct ContributorRow {
-  VersionName version;  ///< Number 0 and model "" when it is not known here (a sink that joined late adopts segments).
+  VersionName version;  ///< Number 0 and model "": not known here (a sink that joined late adopts segments).
   VersionId id;
-  bool retired = false;      ///< Its bytes live on in whoever inherited them.
-  bool is_ancestor = false;  ///< On the line of ancestors, or the version itself.
+  bool retired = false;      ///< Its bytes stay for the versions that inherited them.
+  bool is_ancestor = false;  ///< It is on the line of ancestors, or is the version itself.
   std::uint64_t tensor_count = 0;
   std::uint64_t bytes = 0;
   std::vector<std::string> tensors;  ///< In the architecture's order.
 };
 
-/// What `b` has that `a` has not, and the other way round.
+/// The differences between versions `a` and `b`.
 struct VersionDiff {
   struct Tensor {
     std::string name;    ///< In `b`.
-    std::string name_a;  ///< In `a`; the same unless its layer was renamed.
+    std::string name_a;  ///< In `a`; the same unless the layer was renamed.
     std::uint64_t bytes = 0;
-    VersionName owner_a;  ///< Number 0 when the owner is not known here.
+    VersionName owner_a;  ///< Number 0: the owner is not known here.
     VersionName owner_b;
   };
-  std::vector<std::string> layers_added;    ///< Names in `b` of layers whose slot `a` does not have.
-  std::vector<std::string> layers_removed;  ///< Names in `a` of layers whose slot `b` does not have.
-  /// Tensors of one type and shape in both, whose bytes differ: those of a layer that both have (by slot), and those
-  /// that go by the same name. Empty when one has no weights.
+  std::vector<std::string> layers_added;    ///< Layers of `b` with a slot that `a` does not have; names in `b`.
+  std::vector<std::string> layers_removed;  ///< Layers of `a` with a slot that `b` does not have; names in `a`.
+  /// Tensors with the same type and shape in both versions, and different bytes. A tensor of `a` and one of `b` are
+  /// compared if they belong to the same layer (by slot), or have the same name. Empty if a version has no weights.
   std::vector<Tensor> tensors_changed;
   std::optional<double> quality_a;
   std::optional<double> quality_b;
@@ -105,7 +94,7 @@ struct Alias {
   bool operator==(const Alias&) const = default;
 };
 
-/// A letter, then up to 63 of A-Z a-z 0-9 . _ -, so that it is never a number.
+/// An alias is a letter and up to 63 of A-Z a-z 0-9 . _ -; so it is never a number.
 Status check_alias(std::string_view alias);
 
 /// "MODEL", "MODEL@V" or "MODEL@ALIAS", not looked up yet.
@@ -119,44 +108,44 @@ Result<VersionReference> parse_version_reference(std::string_view text);
 struct PinnedVersion {
   VersionName version;
   std::string by;
-  std::uint64_t count = 0;  ///< How many unpin() would take away; 0 where their record is damaged.
-  /// How long until the last of them ends, unless its client renews it; nothing where one stays until it is taken away.
+  std::uint64_t count = 0;  ///< The number of pins that unpin() can remove; 0 if their record is damaged.
+  /// The time until the last pin ends, unless its client renews it. Nothing: a pin stays until it is removed.
   std::optional<Duration> left;
 };
 
-/// What is said of a version after it was put.
+/// Quality and tags that a version gets after its put.
 struct Annotations {
   bool sets_quality = false;
-  std::optional<double> quality;  ///< With sets_quality; absent: none any more.
-  /// Tags by key, no key twice. A tag that is there keeps its place, a new one comes last; without a value it goes.
+  std::optional<double> quality;  ///< With sets_quality; absent: removes the quality.
+  /// Tags by key, no key twice. An existing tag keeps its place; a new tag comes last. No value: removes the tag.
   std::vector<std::pair<std::string, std::optional<std::string>>> tags;
 };
-inline constexpr std::size_t kLaterTagsMax = 256;                    ///< Of one version, those that went included.
+inline constexpr std::size_t kLaterTagsMax = 256;                    ///< Of one version, removed tags included.
 inline constexpr std::size_t kLaterTagBytesMax = std::size_t{4096};  ///< Of a value.
 
 struct RepositoryStat {
   std::uint64_t models = 0;
-  std::uint64_t versions = 0;          ///< Without retired ones.
-  std::uint64_t retired_versions = 0;  ///< Whose tombstones keep their line.
+  std::uint64_t versions = 0;          ///< Without retired versions.
+  std::uint64_t retired_versions = 0;  ///< Their tombstones keep the lineage.
   std::uint64_t live_tensors = 0;      ///< Distinct segments.
   std::uint64_t live_bytes = 0;
-  std::uint64_t disk_bytes = 0;  ///< All of it, but for the reserve that is laid by for a full disk.
-  std::uint64_t metadata_bytes =
-      0;  ///< Of disk_bytes, what is not payload. After gc() the rest is live_bytes and < 1 %.
+  std::uint64_t disk_bytes = 0;  ///< All bytes, without the reserve for a full disk.
+  /// The part of disk_bytes that is not payload. After gc() the rest is live_bytes and less than 1 % more.
+  std::uint64_t metadata_bytes = 0;
 };
 
-/// What was found. Damage is what no sequence of puts, retirements and crashes can have left; what they do leave, for
-/// gc() to erase, is told apart from it.
+/// The findings of verify(). Damage: a state that no sequence of puts, retirements and crashes can leave. The leftovers
+/// of crashes are no damage; `unneeded` lists them, and gc() erases them.
 struct VerifyReport {
   std::uint64_t checked_bytes = 0;
   struct Corrupt {
-    VersionName version;  ///< Number 0 when no version can be named: `record` then says which record it is.
-    std::string tensor;   ///< Empty when it is not about one.
+    VersionName version;  ///< Number 0: no version can be named; `record` then names the record.
+    std::string tensor;   ///< Empty if the finding is not about a tensor.
     std::string reason;
     std::string record;
   };
   std::vector<Corrupt> corrupt;
-  /// Whole, and needed by nobody. "3 blobs of net@7".
+  /// Undamaged bytes that nobody needs. "3 blobs of net@7".
   struct Unneeded {
     std::string what;
     std::uint64_t bytes = 0;
@@ -165,77 +154,77 @@ struct VerifyReport {
   std::vector<Unneeded> unneeded;
 };
 
-/// What several providers of one repository were told again that they had lost of each other.
+/// References that providers of one repository had lost, and that repair() restored.
 struct RepairReport {
   struct Row {
-    VersionName version;
-    std::string tensor;  ///< The first one of
+    VersionName version;  ///< Needs these tensors.
+    std::string tensor;   ///< The first of the tensors.
     std::uint64_t tensors = 0;
-    std::string provider;  ///< Which keeps them, and knows that again.
+    std::string provider;  ///< Keeps the tensors, and has the reference again.
   };
   std::vector<Row> repaired;
-  std::vector<std::string> notes;  ///< What could not be made good now, and why.
+  std::vector<std::string> notes;  ///< Repairs that were not possible now, and why.
 };
 
-/// How far long work is: bytes done, of so many in all.
+/// The progress of long work: bytes done, and bytes in all.
 using Progress = std::function<void(std::uint64_t done, std::uint64_t total)>;
 
-/// One that is here (open(), below), or one that another process or other hosts keep. Any thread. Puts
-/// write their tensors side by side; what makes a version exist or go is done one at a time, for several puts at once
-/// where they wait together.
+/// A repository in this process (open(), below), in another process, or on other hosts. Any thread. Puts write their
+/// tensors side by side. The steps that make a version exist or remove it run one at a time; puts that wait together
+/// share one step.
 class Repository {
  public:
   struct Options {
     const Clock* clock = nullptr;  ///< Null: the machine's.
   };
-  /// Reads the catalog, and removes the blobs that a crash left (not from a read-only backend). unsupported when the
-  /// repository was written in a newer format than this build reads.
+  /// Reads the catalog, and removes the blobs that a crash left (not from a read-only backend). unsupported if the
+  /// repository has a newer format than this build reads.
   static Result<std::unique_ptr<Repository>> open(std::unique_ptr<Backend> backend, Options options);
   virtual ~Repository() = default;
 
-  /// Stores a version, durably when the backend is. Its manifest's name.number is honoured when it is greater than the
-  /// model's newest (a sink keeps the publisher's numbers) and given anew otherwise, 0 included; the number is
-  /// returned. `bytes_of` is asked for every segment of the owner map that is not stored yet, in ascending order of
-  /// segments; each is checked against its digest before the version exists. It must not call the repository's writing
-  /// functions.
+  /// Stores a version, durably if the backend is durable, and returns its name. If the manifest's number is greater
+  /// than the model's newest number, the version gets it (a sink keeps the publisher's numbers). Otherwise, also for 0,
+  /// the repository gives the next number. For each segment of the owner map that is not stored yet, put() calls
+  /// `bytes_of`, in ascending order of segments. It checks the bytes against their digest before the version exists.
+  /// `bytes_of` must not call the repository's writing functions.
   ///
-  /// Errors: already_exists (the same version id is stored, or was and is retired; nothing was done);
-  /// failed_precondition (its ancestor was retired); corrupt (bytes do not match their
-  /// digest, or a stored segment has another one); out_of_space; unavailable (the backend). Nothing is left half-made,
-  /// and the next put first tries to bring a backend back that failed.
+  /// Errors; a failed put leaves nothing half-made, and the next put first tries to recover a failed backend:
+  ///   already_exists: this version id is stored, or was stored and is retired. Nothing was done.
+  ///   failed_precondition: the ancestor was retired.
+  ///   corrupt: bytes do not match their digest, or a stored segment has another digest.
+  ///   out_of_space; unavailable (the backend).
   struct PutOptions {
     std::optional<double> quality;
-    bool has_weights = true;  ///< False: a graph that was never trained. No bytes are asked, digests do not count.
-    /// Tensors whose content is stored already, under whatever name, are inherited from there: the owner map then names
-    /// those segments in the place of its own. Neither this nor `deltas` counts where several providers keep the
-    /// versions.
+    bool has_weights = true;  ///< False: a graph that was never trained. put() asks for no bytes and ignores digests.
+    /// Inherits each tensor with content that is stored already, under any name: the owner map then names the stored
+    /// segments. If several providers keep the versions, `dedup` and `deltas` have no effect.
     bool dedup = false;
-    /// What was fine-tuned from the ancestor is kept as lossless differences from its tensors where that saves a
-    /// quarter or more. Costs the reading of those tensors, now and whenever this version is read.
+    /// Keeps a tensor that was fine-tuned from the ancestor's as a lossless difference, if that saves a quarter or
+    /// more. This costs a read of the ancestor's tensor, now and at each read of this version.
     bool deltas = false;
-    /// Given by who spreads versions over providers: the manifest's number counts as it stands (already_exists when it
-    /// is taken), bytes of segments that rest elsewhere are not asked for, and an attempt that settle_put() gave up is
-    /// failed_precondition.
+    /// For a caller that spreads versions over providers. The version gets exactly the manifest's number
+    /// (already_exists if it is taken). put() asks for no bytes of segments at other providers. failed_precondition for
+    /// an attempt that settle_put() gave up.
     std::optional<Placed> placed;
-    /// The version's identity was drawn for this put alone, and nobody knows it. Several providers may put another one
-    /// in its place, so that the version rests with one that answers.
+    /// True: the version's identity was drawn for this put alone, and nobody knows it. With several providers, put()
+    /// may then draw another identity, so that the version's home is a provider that answers.
     bool drawn_id = false;
-    /// Stores it though its ancestor was retired: for whoever keeps a run's every version, in whatever order others
-    /// retire them. Segments that went with the ancestor are asked for again.
+    /// Stores the version even if its ancestor was retired. For callers that keep every version of a run while others
+    /// retire versions in any order. put() asks again for segments that went with the ancestor.
     bool ancestor_may_be_retired = false;
   };
   virtual Result<VersionName> put(const Manifest& manifest,
                                   const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of,
                                   PutOptions options) = 0;
 
-  /// Number 0: the newest. not_found names what is there instead.
+  /// Number 0: the newest. The message of not_found names the versions that exist.
   virtual Result<VersionRecord> get(const VersionName& name) const = 0;
-  /// Changes what is said of a version, its bytes and its owner map never: durable, all of it or nothing, and a commit
-  /// of its own. From then on get(), match() and its filters go by it. invalid_argument for tags that no version may
-  /// have; out_of_space when too much was said later than put().
+  /// Changes a version's quality and tags, never its bytes or its owner map. Durable, all of it or nothing, as a
+  /// separate commit. From then on get(), match() and its filters use the new values. invalid_argument for tags that no
+  /// version may have; out_of_space above kLaterTagsMax.
   virtual Status annotate(const VersionName& name, const Annotations& annotations) = 0;
   virtual Result<VersionNumber> latest(const std::string& model) const = 0;
-  /// By identity, also one that was retired; nothing when it was never stored.
+  /// The version with this identity, also a retired one. Nothing: it was never stored.
   virtual Result<std::optional<VersionName>> find(const VersionId& id) const = 0;
 
   /// Reads tensors into the caller's memory and checks each against its digest.
@@ -245,134 +234,79 @@ class Repository {
   };
   virtual Status read(const VersionRecord& record, std::span<const TensorRead> reads) const = 0;
 
-  /// What a server of this repository needs besides (repo/serve/). wanted(): the tensors whose bytes a put of that
-  /// manifest would ask for now, ascending; its errors are those that put() would answer before it asks. read_range():
-  /// some bytes of a tensor as they are stored, *not* checked against the digest: whoever puts the ranges together
-  /// proves the whole.
-  virtual Result<std::vector<std::uint32_t>> wanted(const Manifest& manifest, const PutOptions& options) const = 0;
-  /// True when a put (one without `deltas`) may be given bytes that somebody changes meanwhile: it reads each once, and
-  /// what it keeps is what it has proved.
-  virtual bool proves_what_it_keeps() const { return false; }
+  /// Reads some stored bytes of a tensor and does *not* check them against the digest. A caller that joins the ranges
+  /// proves the whole tensor.
   virtual Status read_range(const VersionRecord& record, std::uint32_t tensor, std::uint64_t offset,
                             MutableBytes out) const = 0;
 
-  /// For a server that lends bytes: while what is returned lives, which may be longer than the repository does, gc()
-  /// leaves these segments' bytes, whoever is retired meanwhile. Nothing durable, and nothing that holds up a
-  /// retirement. A segment that is kept as a difference may all the same end as not readable when its version is
-  /// retired. not_found when one of them is not stored (any more). Repositories elsewhere promise nothing: null.
-  virtual Result<std::shared_ptr<const void>> keep_readable(std::span<const SegmentName> segments) const;
-
   virtual Result<std::vector<OwnerRow>> owners(const VersionName& name) const = 0;
 
-  // Who came from whom. Retired versions keep their place and can be asked about; all but contributors() and diff(),
-  // which read the versions' owner maps, is answered from memory in time that their number's logarithm or the answer's
-  // length tells. A line ends where an ancestor was never stored here.
+  // Lineage. Retired versions keep their place and have answers too. A line ends at an ancestor that was never stored
+  // here. contributors() and diff() read the versions' owner maps. The other calls answer from memory, in O(log n) or
+  // O(length of the answer).
 
   /// Newest first, along the chain of ancestors.
   virtual Result<std::vector<LineageRow>> lineage(const VersionName& name) const = 0;
-  /// The most recent version on both chains of ancestors, each of which begins with the version itself; nothing when
-  /// they never meet.
+  /// The most recent version on both chains of ancestors. A chain begins with the version itself. Nothing: the chains
+  /// never meet.
   virtual Result<std::optional<VersionName>> mrca(const VersionName& a, const VersionName& b) const = 0;
-  /// All that came from it, children before their children; without the version itself.
+  /// All versions that came from this one, children before grandchildren; without the version itself.
   virtual Result<std::vector<LineageRow>> descendants(const VersionName& name) const = 0;
-  /// Who wrote the tensors of a version: itself first where it wrote any, then its ancestors from the nearest on, then
-  /// others by name. Empty for one without weights.
+  /// The versions that wrote a version's tensors: the version itself first (if it wrote any), then its ancestors from
+  /// the nearest on, then others by name. Empty for a version without weights.
   virtual Result<std::vector<ContributorRow>> contributors(const VersionName& name) const = 0;
   virtual Result<VersionDiff> diff(const VersionName& a, const VersionName& b) const = 0;
 
-  /// The stored versions that share the longest prefix with the query's graph, best first, and the commit after which
-  /// that is so; commits are counted from 1 and grow with every put, retirement and change of a quality (over
-  /// several providers from the microseconds since 1970 on, so that they can be compared between them). With
-  /// `query.pin_by` the best row is pinned, durably, before anybody can retire it; who got no row holds no pin.
-  /// invalid_argument for a query that makes no sense; not_found for an exclude_lineage that is not here.
+  /// The stored versions that share the longest prefix with the query's graph, best first, and the repository's commit
+  /// that the answer is of. Commits count from 1 and grow with every put, retirement and change of a quality. (Over
+  /// several providers they count from the microseconds since 1970, so that they can be compared.) With `query.pin_by`,
+  /// match() pins the best row, durably, before anybody can retire it. Without a row there is no pin. invalid_argument
+  /// for an invalid query; not_found for an exclude_lineage that is not stored.
   virtual Result<MatchAnswer> match(const MatchQuery& query) = 0;
 
   virtual Result<std::vector<std::string>> models() const = 0;
   virtual Result<std::vector<LineageRow>> versions(const std::string& model) const = 0;  ///< Ascending.
 
-  /// A pinned version cannot be retired. Pins are durable; `by` is whoever will unpin. Counted per (version, by). One
-  /// that is not to stay ends with the client that took it: repo/pin_terms.h says when. unpin() takes a pin of the same
-  /// client if there is one, or else another of that holder; of `terms` only the lease counts.
+  /// A pinned version cannot be retired. Pins are durable. `by` names the holder that will unpin; pins are counted per
+  /// (version, by). A pin without PinTerms::stays ends with its client; repo/pins/pin_terms.h has the terms. unpin()
+  /// removes a pin of the same client if there is one, otherwise another pin of that holder; of `terms` only the lease
+  /// counts.
   virtual Status pin(const VersionName& name, const std::string& by, const PinTerms& terms = {}) = 0;
   virtual Status unpin(const VersionName& name, const std::string& by, const PinTerms& terms = {}) = 0;
   virtual Result<std::vector<std::string>> pins(const VersionName& name) const = 0;
-  /// All pins that hold somebody up, by version and holder.
+  /// All pins that block a retirement, by version and holder.
   virtual Result<std::vector<PinnedVersion>> all_pins() const = 0;
-  /// The client of that lease lives: its pins hold for kPinLease from now on. For who passes leases on; a repository
-  /// object renews its own lease by itself.
-  virtual Status renew_pins(const PinLease& lease) = 0;
 
-  /// Retires a version (its number must be given): its manifest goes at once, with the records of what only it named,
-  /// and its name, identity, ancestor, quality and sizes stay as a tombstone in the lineage. One durable step. From
-  /// then on get(), pin() and the like answer not_found ("net@3 was retired"), and so does a second retire(); the
-  /// number is never given again. One that is pinned is waited for up to options.wait, then failed_precondition names
-  /// the holders, and until when they hold it. Its bytes go with the next gc(), if nobody else names them.
+  /// Retires a version; its number must be given. One durable step. The manifest goes at once, with the records of
+  /// segments that only this version named. Name, identity, ancestor, quality and sizes stay as a tombstone in the
+  /// lineage. From then on get(), pin() and a second retire() answer not_found ("net@3 was retired"). The number is
+  /// never given again. If the version is pinned, retire() waits up to options.wait. Then failed_precondition names the
+  /// holders and the time until their pins end. The next gc() erases the version's bytes, if no other version names
+  /// them.
   virtual Result<RetireReport> retire(const VersionName& name, const RetireOptions& options) = 0;
   /// Erases the segments that no version names, here or elsewhere, and gives their space back. Writers wait meanwhile,
-  /// readers do not. Interrupted at any point, the next gc() goes on.
+  /// readers do not. If gc() is interrupted, at any point, the next gc() goes on.
   virtual Result<GcReport> gc(const GcOptions& options, const Progress& progress) = 0;
-  /// Makes it durable that a version of another provider names segments here; they stay until drop_referrer(). Doing
-  /// it twice changes nothing, and segments may be added. not_found, and nothing done, when one of them is not stored.
-  virtual Status add_referrer(const ExternalReferrer& referrer) = 0;
-  /// What that attempt names here. No error when it names nothing.
-  virtual Status drop_referrer(const VersionId& version, std::uint64_t attempt) = 0;
-  virtual Result<std::vector<ExternalReferrer>> referrers() const = 0;
-
-  // What one provider of several does for the others (repo/cluster/).
-
-  /// Reads whole segments by their names, each checked against its digest, whosever version names them. not_found names
-  /// the first one that is not here.
-  struct SegmentRead {
-    SegmentName segment;
-    Digest digest;
-    MutableBytes out;  ///< As long as the segment.
-  };
-  virtual Status read_segments(std::span<const SegmentRead> reads) const = 0;
-  /// Some bytes of one segment as they are stored, *not* checked against a digest.
-  virtual Status read_segment_range(const SegmentName& segment, std::uint64_t offset, MutableBytes out) const = 0;
-  /// For who repairs: segments whose records went though a version elsewhere needs them, and whose bytes gc() has not
-  /// taken yet, are stored again if these have the given digests. Answers how many; nobody names them yet.
-  struct SegmentContent {
-    SegmentName segment;
-    std::uint64_t bytes = 0;
-    Digest digest;
-  };
-  virtual Result<std::uint64_t> revive_segments(std::span<const SegmentContent> segments) = 0;
-  /// True when the version is there, put by that attempt. Otherwise it never will be: false, durably.
-  virtual Result<bool> settle_put(const VersionId& id, std::uint64_t attempt) = 0;
-  virtual Result<SharedRecord> shared_record(const std::string& key) const = 0;
-  /// Those whose keys begin with `prefix` and come after the key `after`, by key; of many, the first ones. None when
-  /// there are no more.
-  virtual Result<std::vector<SharedRecord>> shared_records(const std::string& prefix,
-                                                           const std::string& after) const = 0;
-  /// Changes all `changes` durably, if every one of `expected` stands just so; otherwise failed_precondition names one
-  /// that does not, and nothing is changed.
-  virtual Status change_shared_records(std::span<const SharedRecord> expected,
-                                       std::span<const SharedRecord> changes) = 0;
-
-  /// Aliases move by compare-and-swap: nothing changes, and failed_precondition says what the alias means, unless that
-  /// is `expected` (0: it is not set; absent: whatever it is). `desired` 0 takes it away; not_found when the model has
-  /// no such version. A version that an alias means cannot be retired. unsupported at one provider of several:
-  /// there an alias is moved for all of them together, through a repository that was opened since.
+  /// Moves an alias by compare-and-swap. The alias must mean `expected` (0: it is not set; absent: any). Otherwise
+  /// nothing changes, and the message of failed_precondition names the version that it means. `desired` 0 removes the
+  /// alias. not_found if the model has no version `desired`. A version that an alias means cannot be retired.
+  /// unsupported at one provider of several: open the repository of all providers, and move the alias there.
   virtual Status set_alias(const std::string& model, const std::string& alias, std::optional<VersionNumber> expected,
                            VersionNumber desired) = 0;
-  /// The same for those who decide for all providers together what an alias means: this one then keeps the version for
-  /// its sake, and lets it go. unsupported at several together.
-  virtual Status keep_for_alias(const std::string& model, const std::string& alias,
-                                std::optional<VersionNumber> expected, VersionNumber desired) = 0;
   virtual Result<std::vector<Alias>> aliases(const std::string& model) const = 0;  ///< By name.
-  /// What a person wrote, as a name that the other functions take: "MODEL@ALIAS" is looked up (not_found when it is not
-  /// set), "MODEL" and "MODEL@V" are only parsed.
+  /// Turns a person's text into a name for the other functions. "MODEL@ALIAS" is looked up (not_found if the alias is
+  /// not set); "MODEL" and "MODEL@V" are only parsed.
   Result<VersionName> resolve(std::string_view text) const;
 
   virtual Result<RepositoryStat> stat() const = 0;
-  /// Re-reads everything, or one version when `name` is given: payloads against their digests, and without a name each
-  /// record against all others, blobs against the segments that they are of, and what is counted against a recount.
-  /// Damage is a finding, never an error. Writers wait while records are compared, and go on while payloads are read.
+  /// Reads everything again, or one version if `name` is given, and compares payloads with their digests. Without a
+  /// name it also compares each record with all others, blobs with their segments, and counters with a recount. Damage
+  /// is a finding, never an error. Writers wait while records are compared, and go on while payloads are read.
   virtual Result<VerifyReport> verify(const std::optional<VersionName>& name, const Progress& progress) const = 0;
-  /// Makes good what verify() finds between several providers: that one has lost its record of what versions elsewhere
-  /// need of it (repo/FORMAT.md, `x/`), so that their bytes would go with a retirement. gc() over several providers
-  /// does the same before it erases. One repository alone has nobody to ask, and nothing is repaired.
+  /// Restores references between several providers that verify() reports as lost. A reference is a provider's record of
+  /// segments that versions elsewhere need (repo/FORMAT.md, `x/`). Without it, a retirement would erase their bytes.
+  /// gc() over several providers does the same before it erases. A single repository has no such references: repair()
+  /// does nothing.
   virtual Result<RepairReport> repair() { return RepairReport{}; }
 };
 

@@ -4,8 +4,8 @@
 #include <optional>
 #include <thread>
 
-#include "core/fork_guard.h"
-#include "core/mutex.h"
+#include "core/base/fork_guard.h"
+#include "core/base/mutex.h"
 #include "transport/subscriber.h"
 
 namespace freshet {
@@ -177,6 +177,7 @@ Result<std::unique_ptr<Sink>> Sink::open(Repository& repository, SinkOptions opt
                                                                            .every = true,
                                                                            .after = newest.value_or(0),
                                                                            .after_incarnation = incarnation,
+                                                                           .whole = true,
                                                                            .security = options.security}));
   return std::unique_ptr<Sink>(
       new Sink(std::make_unique<Impl>(repository, std::move(options), std::move(subscriber), newest.value_or(0))));

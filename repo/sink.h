@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The repository's subscriber: wants every version, writes each straight from the publisher's memory into a
-/// repository, and keeps going when it cannot (a full disk): it says so, and catches up with the next version, whose
-/// owner map names all that was missed. The newest version that could not be stored is kept pinned and tried again
-/// until a newer one comes, so that the last version of a run is not lost to a disk that had room a minute later.
+/// The repository's subscriber. A sink wants every version, and writes each one directly from the publisher's memory
+/// into a repository. If it cannot store a version (a full disk), it reports the failure and catches up with the next
+/// version: the owner map of that version names all missed segments. The sink keeps the newest failed version pinned,
+/// and tries it again until a newer one comes. So the last version of a run is not lost if the disk has room a minute
+/// later.
 
 #include <chrono>
 #include <cstdint>
@@ -12,9 +13,9 @@
 #include <memory>
 #include <string>
 
-#include "core/clock.h"
-#include "core/ids.h"
-#include "core/result.h"
+#include "core/base/clock.h"
+#include "core/base/result.h"
+#include "core/model/ids.h"
 #include "repo/repository.h"
 #include "transport/security.h"
 
@@ -26,17 +27,17 @@ struct SinkOptions {
   SecurityOptions security;
   std::string directory;
   std::string label = "repository";
-  Duration retry_after = std::chrono::seconds(1);  ///< Between attempts to store a version that could not be.
-  bool dedup = false;   ///< As PutOptions has it: tensors that are stored already under another name are inherited.
-  bool deltas = false;  ///< As PutOptions has it: what changed a little is kept as lossless differences.
+  Duration retry_after = std::chrono::seconds(1);  ///< Between attempts to store a failed version.
+  bool dedup = false;   ///< As in PutOptions: inherits tensors that are stored already under another name.
+  bool deltas = false;  ///< As in PutOptions: keeps slightly changed tensors as lossless differences.
   struct Event {
-    VersionName version;  ///< As it is stored, or as the publisher names it when it is not.
+    VersionName version;  ///< The stored name; of a version that is not stored, the publisher's name.
     Status status;
-    std::uint64_t own_bytes = 0;   ///< Written for it: its own, and those of versions that were never stored here.
-    std::uint64_t gap_before = 0;  ///< Versions between the last stored one and this that are not in the repository.
+    std::uint64_t own_bytes = 0;  ///< Bytes written for it: its own, and those of versions that were never stored here.
+    std::uint64_t gap_before = 0;  ///< Missing versions between the last stored version and this one.
     Duration put_time{};
   };
-  /// Called on the sink's thread once for each version that was stored, and once for each that failed to be.
+  /// Called on the sink's thread, once for each stored version, and once for each version that could not be stored.
   std::function<void(const Event&)> on_event;
 };
 
@@ -52,8 +53,8 @@ struct SinkStatus {
 /// Owns a thread. Any thread.
 class Sink {
  public:
-  /// `repository` must outlive the sink. Goes on after the newest version that it has of the model. Returns at once:
-  /// whoever comes first, sink or publisher, waits for the other.
+  /// `repository` must outlive the sink. The sink goes on after the newest version of the model in the repository.
+  /// Returns at once. Sink and publisher may start in any order.
   static Result<std::unique_ptr<Sink>> open(Repository& repository, SinkOptions options);
   ~Sink();
   SinkStatus status() const;

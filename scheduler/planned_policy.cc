@@ -6,7 +6,7 @@
 #include <cmath>
 #include <vector>
 
-#include "core/format.h"
+#include "core/base/format.h"
 #include "predictor/plan.h"
 
 namespace freshet {

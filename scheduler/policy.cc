@@ -3,7 +3,8 @@
 
 #include <charconv>
 
-#include "core/format.h"
+#include "core/base/format.h"
+#include "scheduler/failure_policy.h"
 #include "scheduler/online/online_policy.h"
 #include "scheduler/planned_policy.h"
 
@@ -76,6 +77,7 @@ Result<std::unique_ptr<Policy>> parse_policy(std::string_view text, std::uint64_
   if (text == "online") return std::make_unique<Online>();
   if (text == "epoch") return std::make_unique<EpochEnd>();
   if (const auto kind = planned_kind(text)) return planned_policy(*kind, warmup_steps);
+  if (text.starts_with(kFailurePrefix)) return parse_failure_policy(text);
   constexpr std::string_view kEvery = "every:";
   if (text.starts_with(kEvery)) {
     const std::string_view digits = text.substr(kEvery.size());
@@ -87,7 +89,7 @@ Result<std::unique_ptr<Policy>> parse_policy(std::string_view text, std::uint64_
     return fail(Code::invalid_argument, format("schedule {}: N in every:N is a number of steps from 1", text));
   }
   return fail(Code::invalid_argument,
-              format("schedule {}: known are online, every:N, epoch, fixed, greedy and optimal", text));
+              format("schedule {}: known are online, every:N, epoch, fixed, greedy, optimal and failures:MTBF", text));
 }
 
 }  // namespace freshet

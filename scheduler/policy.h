@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// When to publish, as far as one run knows: every:N, epoch, the planned ones of Viper, and online, behind one seam.
-/// Without I/O and clock: whoever calls says what time it is and how things stand (scheduler.h measures both).
+/// The schedules of one run behind one interface: every:N, epoch, Viper's planned schedules, online, and the schedule
+/// for machines that fail. Without I/O and clock: the caller gives the time and the state (scheduler.h measures both).
 
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
 
-#include "core/clock.h"
-#include "core/result.h"
+#include "core/base/clock.h"
+#include "core/base/result.h"
 #include "scheduler/online/lookahead.h"
 
 namespace freshet {
@@ -28,16 +28,16 @@ struct Decision {
   std::string_view reason = "";  ///< For people; points to static text.
 };
 
-/// What the last decision that was weighed rests on. Empty and zero where a policy predicts nothing.
+/// The figures of the last weighed decision. Empty and zero for a policy that predicts nothing.
 struct Explanation {
-  std::uint64_t step = 0;    ///< At which it was weighed; 0: none was yet.
+  std::uint64_t step = 0;    ///< The step of the decision; 0: none yet.
   std::string curve;         ///< The fitted curve with its parameters, for people.
-  double served_loss = 0;    ///< What the served version's loss is taken for.
-  double present_loss = 0;   ///< And the newest one's, without the noise of its batch.
-  double gain = 0;           ///< Expected of publishing now against never again: loss x requests.
-  double stall_cost = 0;     ///< Expected of the stall for the versions after it: loss x requests.
-  double next_in_steps = 0;  ///< How far off the best next publish seems; 0: now, or not known.
-  std::string note;          ///< Why it plans otherwise than asked; mostly empty.
+  double served_loss = 0;    ///< The estimated loss of the served version.
+  double present_loss = 0;   ///< The estimated loss of the newest version, without the noise of its batch.
+  double gain = 0;           ///< Expected gain of a publish now over never publishing again: loss x requests.
+  double stall_cost = 0;     ///< Expected cost of the stall for later versions: loss x requests.
+  double next_in_steps = 0;  ///< Estimated distance of the best next publish; 0: now, or not known.
+  std::string note;          ///< The reason if the policy does not plan as asked; mostly empty.
 };
 
 /// A schedule. One thread at a time.
@@ -46,12 +46,13 @@ class Policy {
   virtual ~Policy() = default;
   /// Called once for each iteration. A publish that is due and does not happen is due again.
   virtual Decision decide(const Observation& observation, const Situation& situation) = 0;
-  /// The version of the iteration last decided about (or, before any, the initial one) was published.
+  /// Reports a publish of the version of the last decided iteration (before any: of the initial version).
   virtual void published(const Observation& observation) = 0;
   /// As parse_policy() takes it.
   virtual std::string text() const = 0;
   virtual Explanation explain() const { return {}; }
-  /// It learns, and needs a version out to compare with: the scheduler has the first one published after the warm-up.
+  /// True: the policy learns, and needs a served version to compare with. The scheduler publishes the first version
+  /// after the warm-up.
   virtual bool wants_first_version() const { return false; }
 };
 
@@ -61,7 +62,9 @@ class Policy {
 /// - "fixed", "greedy", "optimal": predictor/plan.h, planned once, from the losses of the first `warmup_steps`
 ///   iterations and the times measured until then. That one iteration waits for the fit and the plan
 ///   (some 10 ms, 0.1 s where 100,000 steps are to come). After the plan's end its longest interval goes on.
-/// invalid_argument lists what is known, or says that a planned schedule needs a warm-up of 1 to 1,000,000 steps.
+/// - "failures:MTBF" and "failures:MTBF:RESTART" (seconds): failure_policy.h.
+/// The message of invalid_argument lists the known schedules, or says that a planned schedule needs a warm-up of 1 to
+/// 1,000,000 steps.
 Result<std::unique_ptr<Policy>> parse_policy(std::string_view text, std::uint64_t warmup_steps = 100);
 
 }  // namespace freshet

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// When to act in a running training loop. The loop calls observe() after every iteration with its loss; the answer is
-/// immediate and almost always no. When it is yes, the loop publishes and tells what that took:
+/// When to publish in a running training loop. The loop calls observe() after every iteration with its loss. The answer
+/// comes at once and is almost always no. If the answer is yes, the loop publishes and reports the stall:
 ///
 ///     auto scheduler = Scheduler::make({.limits = {.serving = 20min, .requests_per_second = 40}});
 ///     …
@@ -11,37 +11,38 @@
 ///       if (receipt) (*scheduler)->published(receipt->blocked);
 ///     }
 ///
-/// bindings/runtime/scheduled_publisher.h does these lines, and measures deliveries, in one call. policy.h lists the
-/// schedules; the default, `online`, weighs what each version would gain against what its stall would cost, and
-/// last_decision() says how.
+/// bindings/runtime/scheduled_publisher.h does these lines in one call, and measures deliveries. policy.h lists the
+/// schedules. The default, `online`, compares each version's gain with the cost of its stall; last_decision() has the
+/// figures.
 ///
 /// Files: online/ is the policy `online` without times of its own, online.h the same on the replay clock (schedule.h),
 /// scheduler_machine.h everything here but clock and lock.
 
 #include <memory>
 
-#include "core/clock.h"
-#include "core/mutex.h"
-#include "core/result.h"
+#include "core/base/clock.h"
+#include "core/base/mutex.h"
+#include "core/base/result.h"
 #include "scheduler/scheduler_machine.h"
 
 namespace freshet {
 
-/// Any thread. No call waits for anything but the others' lock; between decisions a call takes less than a microsecond.
+/// Any thread. A call waits only for the lock of other calls; between decisions it takes less than a microsecond.
 class Scheduler {
  public:
-  /// `clock` must outlive it. invalid_argument names the option.
+  /// `clock` must outlive the scheduler. The message of invalid_argument names the option.
   static Result<std::unique_ptr<Scheduler>> make(const SchedulerOptions& options, const Clock& clock = system_clock());
 
   /// An iteration ended. `observation.at` is filled in here. True: publish now; a publish that does not happen stays
   /// due. Losses that are not finite, and missing ones (NaN), are iterations without news.
   bool observe(const Observation& observation) FRESHET_EXCLUDES(mutex_);
 
-  /// The version of the last observation, or before any the initial one, was published; the loop stood for `stall`.
+  /// Reports a publish of the last observation's version (before any observation: of the initial version), which
+  /// stopped the loop for `stall`.
   void published(Duration stall) FRESHET_EXCLUDES(mutex_);
-  /// A server serves a version so long after its publish returned.
+  /// Reports the delay from the return of publish() until a server serves the version.
   void delivered(Duration after) FRESHET_EXCLUDES(mutex_);
-  /// The repository has a version so long after its publish returned.
+  /// Reports the delay from the return of publish() until the repository has the version.
   void persisted(Duration after) FRESHET_EXCLUDES(mutex_);
 
   SchedulerDecision last_decision() const FRESHET_EXCLUDES(mutex_);

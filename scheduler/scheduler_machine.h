@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The scheduler without clock and lock: it is told what happened and when, and says whether a publish is due. It
-/// measures the times that its policy weighs, keeps the limits that people set, and explains itself.
+/// The scheduler without clock and lock. It takes events with their times, and answers whether a publish is due. It
+/// measures the times that its policy weighs, keeps the limits that people set, and explains its decisions.
 ///
 /// One thread at a time; scheduler.h is the shell for everybody else.
 
@@ -12,22 +12,22 @@
 #include <string>
 #include <string_view>
 
-#include "core/clock.h"
-#include "core/result.h"
+#include "core/base/clock.h"
+#include "core/base/result.h"
 #include "scheduler/policy.h"
 #include "scheduler/running_median.h"
 
 namespace freshet {
 
-/// Limits that users think in. Those that are not set do not bind.
+/// Limits in users' terms. A limit that is not set has no effect.
 struct SchedulerLimits {
   std::uint64_t inferences = 0;            ///< To be served from the first publish on; needs requests_per_second.
-  std::optional<Duration> serving;         ///< How long requests come, from the first publish on.
+  std::optional<Duration> serving;         ///< The time during which requests come, from the first publish on.
   double requests_per_second = 0;          ///< 0: not known.
   std::uint64_t steps = 0;                 ///< Of the whole training; 0: no end in sight.
   double overhead_percent = 100;           ///< Most that stalls may add to the training time so far.
   std::uint64_t interval_steps_least = 0;  ///< Between two publishes.
-  std::uint64_t interval_steps_most = 0;   ///< After so many, a publish is due whatever it gains; 0: never.
+  std::uint64_t interval_steps_most = 0;   ///< After this many, a publish is due whatever its gain; 0: never.
 };
 
 struct SchedulerOptions {
@@ -35,17 +35,17 @@ struct SchedulerOptions {
   std::uint64_t epoch_steps = 0;     ///< For "epoch" where observe() is not told; 0: none.
   std::uint64_t warmup_steps = 100;  ///< For the schedules that are planned once.
   SchedulerLimits limits;
-  /// What a stall and a delivery are taken for until they were measured.
+  /// Assumed times of a stall and a delivery until they are measured.
   Duration stall_expected{};
   Duration delivery_expected{};
 };
 
-/// Why the last answer came out as it did. `gain` and `stall_cost` are sums of loss over requests (Viper's cumulative
-/// inference loss), and comparable with each other.
+/// The reasons of the last answer. `gain` and `stall_cost` are sums of loss over requests (Viper's cumulative inference
+/// loss), and comparable with each other.
 struct SchedulerDecision {
   std::uint64_t step = 0;   ///< Of the last observation.
   bool publish = false;     ///< The answer to it.
-  std::string reason;       ///< Of it, or, when nothing was weighed there, of the last weighed one.
+  std::string reason;       ///< Its reason; if nothing was weighed there, that of the last weighed decision.
   std::string schedule;     ///< The policy's name.
   Explanation explanation;  ///< The curve with its parameters, expected gain and cost.
   std::uint64_t last_publish_step = 0;
@@ -53,7 +53,7 @@ struct SchedulerDecision {
   Duration step_time{};      ///< Measured, all four: medians of the newest.
   Duration stall_time{};     ///< t_p of the paper.
   Duration delivery_time{};  ///< t_c.
-  Duration persist_time{};   ///< What the repository's sink takes for a version; no publish comes faster than that.
+  Duration persist_time{};   ///< The sink's time for a version; the scheduler publishes no faster than that.
   double overhead_percent = 0;
 
   /// One line.
@@ -68,12 +68,12 @@ class ScheduleMachine {
   /// True: publish now. It stays due until published() is called.
   bool observe(const Observation& observation);
 
-  /// The version of the last observation was published, which stopped the loop for `stall`. Also for the initial
-  /// version, before any observation: that one's stall is no measurement, since it touches memory for the first time.
+  /// Reports a publish of the last observation's version, which stopped the loop for `stall`. Also for the initial
+  /// version, before any observation: its stall is no measurement, because it touches memory for the first time.
   void published(Time at, Duration stall);
-  /// A server serves a version so long after its publish returned.
+  /// Reports the delay from the return of publish() until a server serves the version.
   void delivered(Duration after) { delivery_.add(seconds(after)); }
-  /// The repository has a version so long after its publish returned.
+  /// Reports the delay from the return of publish() until the repository has the version.
   void persisted(Duration after) { persist_.add(seconds(after)); }
 
   SchedulerDecision last_decision() const;

@@ -22,6 +22,7 @@ packages=(
   # The tests and benchmarks.
   libgtest-dev libgmock-dev libbenchmark-dev python3 redis-server libhdf5-dev
   iproute2 iptables
+  libfuse3-dev fuse3
   # VELOC's C interface, and its tests.
   libopenmpi-dev openmpi-bin
   # The Python package; the rest of what it is built with comes from PyPI.

@@ -1,50 +1,56 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What is current: which version of a model is to be served, and how somebody says that it should be another one.
+/// The current version of a model is the version to serve. This header has the call that makes another version current.
 ///
-/// It is a pair, epoch and version. Publishing advances the version; an activation advances the epoch, with any version
-/// that the publisher still keeps: going back to an older one (a rollback), letting go of a hold, or committing what a
-/// group of subscribers has staged. Pairs only grow. While a hold is set, what is published is kept, but not served.
+/// The current version is a pair, epoch and version. A publish advances the version. An activation advances the epoch,
+/// with any version that the publisher still keeps. There are three kinds of activations: a rollback to an older
+/// version, the release of a hold, and the commit of a version that a group of subscribers has staged. Pairs only grow.
+/// While a hold is set, the publisher keeps new versions and nobody serves them.
 
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 
-#include "core/clock.h"
-#include "core/ids.h"
-#include "core/result.h"
+#include "core/base/clock.h"
+#include "core/base/result.h"
+#include "core/model/ids.h"
 #include "transport/security.h"
 
 namespace freshet {
 
+/// Ordered by epoch, then by version; a publisher's pair only grows.
 struct CurrentVersion {
   std::uint64_t epoch = 0;
-  VersionNumber version = 0;  ///< 0: nothing yet.
+  VersionNumber version = 0;  ///< 0: none yet.
   bool hold = false;
   bool operator==(const CurrentVersion&) const = default;
+  bool comes_after(std::uint64_t other_epoch, VersionNumber other) const {
+    return epoch != other_epoch ? epoch > other_epoch : version > other;
+  }
 };
 
 struct ActivationRequest {
   VersionNumber version = 0;  ///< 0: the newest.
-  bool hold = false;          ///< Publishes advance nothing until somebody releases it.
-  /// First every member of the group stages it; then it becomes current for all of them at once, or for nobody.
+  bool hold = false;          ///< True: no publish becomes current until a release.
+  /// True: first every member of the group stages the version. Then it becomes current for all of them at once, or for
+  /// none.
   bool as_group = false;
-  /// The epoch that is current now, as PublisherStat::current tells it; refused when it is not. None: whatever is.
+  /// The publisher refuses the request unless this epoch is current (PublisherStat::current). None: any epoch.
   std::optional<std::uint64_t> expected_epoch;
-  /// How long members may take to stage it, and the directory to answer. An hour at most.
+  /// The longest time for members to stage the version, and for the directory to answer. An hour at most.
   Duration within = std::chrono::seconds(5);
 };
 
 struct ActivationReport {
-  CurrentVersion current;     ///< As it is now.
-  std::uint32_t members = 0;  ///< That had staged it.
-  /// From when the first follower (of a group, member) was known to serve it until the last was. 0: not known, or there
-  /// was only one.
+  CurrentVersion current;     ///< As of the answer.
+  std::uint32_t members = 0;  ///< Members that had staged the version.
+  /// The time from the first follower known to serve the version until the last one (of a group: the members). 0: not
+  /// known, or there was only one.
   Duration mixed{};
-  /// Followers, those behind relays among them, who did not serve it when the answer was given, some seconds after it was
-  /// decided. Those who live follow as they can.
+  /// Followers that did not serve the version yet when the answer came, some seconds after the decision. Followers
+  /// behind relays count too. Living followers will serve it later.
   std::uint32_t behind = 0;
 };
 
@@ -55,14 +61,17 @@ struct ActivationTarget {
   SecurityOptions security;
 };
 
-/// Asks the publisher of a model to make another version current, and waits for what came of it. Whoever is admitted as
-/// a subscriber may ask; where clients come with keys over a network, only those whom the allow-list names operators.
-/// Any thread.
+/// Asks the publisher of a model to make another version current, and waits for the outcome. Every admitted subscriber
+/// may ask. Over a network with keys, only operators of the allow-list may ask. Any thread.
 ///
-/// Errors: failed_precondition (this key is no operator's; another epoch is current; a member could not stage it, the
-/// message says which and why); not_found (nobody publishes the model, or it does not keep that version: the message
-/// names those it keeps); timed_out (a member had not staged in time: nobody serves it; or the publisher did not
-/// answer); unavailable (another activation is under way, or the directory does not answer: then it may still happen).
+/// Errors:
+///   failed_precondition: this key is no operator's, another epoch is current, or a member could not stage the version
+///     (the message names the member and the reason).
+///   not_found: nobody publishes the model, or the publisher does not keep the version (the message names the versions
+///     that it keeps).
+///   timed_out: a member was too slow, and nobody serves the version; or the publisher did not answer.
+///   unavailable: another activation is under way; or the directory does not answer, and the activation may still
+///     happen.
 Result<ActivationReport> ask_activate(const ActivationTarget& target, const ActivationRequest& request);
 
 }  // namespace freshet

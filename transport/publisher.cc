@@ -4,27 +4,18 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#include <atomic>
-#include <map>
-
-#include "core/check.h"
-#include "core/format.h"
-#include "core/log.h"
-#include "core/mutex.h"
-#include "transport/activation_request.h"
-#include "transport/publish/capture.h"
-#include "transport/publish/commit_reports.h"
-#include "transport/publish/current_keeper.h"
+#include "core/base/check.h"
+#include "core/base/format.h"
+#include "core/base/log.h"
+#include "transport/ask/activation_request.h"
 #include "transport/publish/options_check.h"
 #include "transport/publish/publish_check.h"
+#include "transport/publish/publisher_impl.h"
 #include "transport/publish/subscriber_stat.h"
-#include "transport/zmq/publisher_hub.h"
 #include "transport/zmq/this_host.h"
 
 namespace freshet {
 namespace {
-
-constexpr Duration kSealPatience = std::chrono::minutes(10);
 
 Result<RunId> random_run() {
   RunId run;
@@ -33,125 +24,6 @@ Result<RunId> random_run() {
 }
 
 }  // namespace
-
-/// Three threads meet here: the caller's, which captures; the data plane's worker, which seals; the hub's loop, which
-/// announces and gives segments back.
-class Publisher::Impl final : public HubModel {
- public:
-  Impl(PublisherOptions options, std::shared_ptr<PublisherHub> hub, std::unique_ptr<Directory::Claim> claim,
-       VersionId id)
-      : options_(std::move(options)),
-        clock_(options_.clock != nullptr ? *options_.clock : system_clock()),
-        hub_(std::move(hub)),
-        keep_versions_(options_.keep_versions != 0   ? options_.keep_versions
-                       : hub_->reaches_other_hosts() ? 2
-                                                     : 1),
-        claim_(std::move(claim)),
-        current_(std::make_shared<CurrentKeeper>(*claim_, *hub_, options_.model)),
-        last_id_(id),
-        last_number_(std::max(options_.number_floor, claim_->last_number())),
-        base_(options_.resume_from) {
-    if (base_ != nullptr && base_->name.model == options_.model) {
-      last_number_ = std::max(last_number_, base_->name.number);
-    }
-  }
-
-  ~Impl() override {
-    if (capture_ != nullptr) static_cast<void>(capture_->wait_idle(kSealPatience));
-    closing_ = true;
-    // The doors lend the descriptors of the capture's slabs: they close first.
-    current_->stop();
-    if (added_) hub_->remove(options_.model);
-    if (capture_ != nullptr) hub_->forget_memory(capture_->slab_memory());
-    capture_.reset();
-  }
-
-  Status start();
-  Result<PublishReceipt> publish(std::span<const TensorView> tensors, const PublishOptions& how, Capture::Kind kind,
-                                 std::span<const std::uint32_t> indices);
-  Result<CommitReport> wait_committed(VersionNumber version, Duration at_most) {
-    return reports_.wait(version, at_most);
-  }
-  PublisherStat stat() const;
-  std::string address() const { return hub_->address(); }
-  Result<ActivationReport> activate(const ActivationRequest& request);
-
-  Status check_here() const { return check_not_inherited(mark_, "the publisher of " + options_.model); }
-  bool is_inherited() const { return mark_.is_inherited(); }
-  const std::string& model() const { return options_.model; }
-
-  // HubModel.
-  void on_free(std::span<const SegmentIndex> segments) override { capture_->free(segments); }
-  std::vector<Bytes> bytes_of(std::span<const SegmentIndex> segments) const override {
-    return capture_->bytes_of(segments);
-  }
-  void on_number_floor(VersionNumber floor) override { number_floor_ = floor; }
-  void swap_current(const protocol::Current& expected, const protocol::Current& desired) override {
-    current_->swap(expected, desired);
-  }
-  protocol::Current recorded() const override {
-    return hub_->directory().carries_announcements() ? claim_->current() : protocol::Current();
-  }
-  PublisherStat stat(const std::vector<protocol::PublisherMachine::SessionStat>& sessions) const override;
-  std::uint64_t room_wanted() const override;
-
- private:
-  /// What a version is made of beside its bytes, from publish() until it is sealed.
-  struct Pending {
-    VersionNumber number = 0;
-    VersionId id;
-    std::shared_ptr<const Architecture> architecture;
-    std::uint64_t step = 0;
-    Metrics metrics;
-    std::vector<std::pair<std::string, std::string>> tags;
-    Time started;
-    std::int64_t created_unix_ns = 0;
-  };
-
-  void tell_of_hold() const;
-  protocol::Activation::Options activation_options() const;
-  Status adopt_architecture(std::shared_ptr<const Architecture> architecture);
-  Status check(std::span<const TensorView> tensors, const PublishOptions& how, Capture::Kind kind,
-               std::span<const std::uint32_t> indices) const;
-  bool on_sealed(SealedCapture sealed);
-  Pending take_pending(std::uint64_t ticket) FRESHET_EXCLUDES(mutex_);
-  std::shared_ptr<const Manifest> make_manifest(Pending pending, const SealedCapture& sealed) const;
-  void count(const CommitReport& report) FRESHET_EXCLUDES(mutex_);
-
-  // Constant after construction.
-  const ForkMark mark_;
-  const PublisherOptions options_;
-  const Clock& clock_;
-  const std::shared_ptr<PublisherHub> hub_;
-  const std::size_t keep_versions_;
-
-  // The worker's: numbers are recorded as versions are sealed, in their order.
-  const std::unique_ptr<Directory::Claim> claim_;
-
-  // Any thread.
-  const std::shared_ptr<CurrentKeeper> current_;
-
-  // The publishing thread's.
-  bool added_ = false;
-  std::shared_ptr<const Architecture> architecture_;
-  VersionId last_id_;
-  VersionNumber last_number_ = 0;
-  std::uint64_t last_ticket_ = 0;
-
-  // The worker's.
-  std::shared_ptr<const Manifest> base_;  ///< The last sealed version, or the one that training resumes from.
-
-  std::atomic<VersionNumber> number_floor_{0};
-  std::atomic<std::uint64_t> versions_skipped_{0};
-  std::atomic<bool> closing_{false};
-  CommitReports reports_;
-
-  mutable Mutex mutex_;
-  std::map<std::uint64_t, Pending> pending_ FRESHET_GUARDED_BY(mutex_);  ///< By ticket.
-  PublisherStat totals_ FRESHET_GUARDED_BY(mutex_);
-
-  std::unique_ptr<Capture> capture_;
-};
 
 Status Publisher::Impl::start() {
   FRESHET_ASSIGN(capture_,
@@ -192,10 +64,10 @@ Status Publisher::Impl::start() {
 /// The hold came from the directory; the version that it names went with the process that had it.
 void Publisher::Impl::tell_of_hold() const {
   const protocol::Current current = claim_->current();
-  if (!current.hold || current.number == 0) return;
-  log_line(LogLevel::warning, format("{0}@{1} is held (epoch {2}), and not kept here: who has it serves it, newcomers wait for "
-                                     "`freshet release {0}`",
-                                     options_.model, current.number, current.epoch));
+  if (!current.hold || current.version == 0) return;
+  log_line(LogLevel::warning, format("{0}@{1} is held (epoch {2}), but not kept here: subscribers that have it serve "
+                                     "it, new subscribers wait for `freshet release {0}`",
+                                     options_.model, current.version, current.epoch));
 }
 
 protocol::Activation::Options Publisher::Impl::activation_options() const {
@@ -209,7 +81,7 @@ protocol::Activation::Options Publisher::Impl::activation_options() const {
 Result<ActivationReport> Publisher::Impl::activate(const ActivationRequest& request) {
   FRESHET_TRY(check_request(request));
   const auto make = [model = options_.model, request](const protocol::Current& current) -> Result<protocol::Activate> {
-    const CurrentVersion expected = current_version(current);
+    const CurrentVersion expected = current;
     FRESHET_TRY(check_expected(model, request, expected));
     return activate_message(model, request, expected, /*id=*/1);
   };
@@ -241,25 +113,58 @@ Status Publisher::Impl::check(std::span<const TensorView> tensors, const Publish
   return check_tensors(architecture, tensors);
 }
 
+Status Publisher::Impl::adopt_guess(std::span<const TensorView> tensors) {
+  if (tensors.empty()) {
+    return fail(Code::invalid_argument, format("publish {}: no tensors were given", options_.model));
+  }
+  std::vector<TensorSpec> specs;
+  for (const TensorView& tensor : tensors) specs.push_back(tensor.spec);
+  FRESHET_ASSIGN(auto guessed, Architecture::guess_chain(std::move(specs)));
+  FRESHET_TRY(check_tensors(*guessed, tensors));
+  return adopt_architecture(std::move(guessed));
+}
+
+Status Publisher::Impl::begin_capture(std::span<const TensorView> tensors,
+                                      std::shared_ptr<const Architecture>& checked) {
+  FRESHET_TRY(claim_->standing());
+  if (architecture_ == nullptr) FRESHET_TRY(adopt_guess(tensors));
+  if (checked != architecture_) FRESHET_TRY(check_tensors(*architecture_, tensors));
+  checked = architecture_;
+  return capture_->begin();
+}
+
+Status Publisher::Impl::capture(std::span<const TensorView> tensors, std::span<const std::uint32_t> indices) {
+  const Result<Capture::Receipt> added = capture_->add(tensors, indices);
+  if (added) return {};
+  if (added.error().code() == Code::out_of_space) ++versions_skipped_;
+  return fail(Error(added.error()).with_context("publish " + options_.model));
+}
+
 Result<PublishReceipt> Publisher::Impl::publish(std::span<const TensorView> tensors, const PublishOptions& how,
-                                                Capture::Kind kind, std::span<const std::uint32_t> indices) {
+                                                std::shared_ptr<const Architecture>* checked) {
+  Capture::Kind kind = Capture::Kind::find;
+  if (how.changed.kind_ == Changed::Kind::all) kind = Capture::Kind::all;
+  if (how.changed.kind_ == Changed::Kind::only) kind = Capture::Kind::only;
+  const std::span<const std::uint32_t> indices = how.changed.tensors_;
   const Time started = clock_.now();
   FRESHET_TRY(claim_->standing());
   if (tensors.empty()) {
     return fail(Code::invalid_argument, format("publish {}: no tensors were given", options_.model));
   }
-  if (architecture_ == nullptr && how.new_architecture == nullptr) {
-    std::vector<TensorSpec> specs;
-    for (const TensorView& tensor : tensors) specs.push_back(tensor.spec);
-    FRESHET_ASSIGN(auto guessed, Architecture::guess_chain(std::move(specs)));
-    FRESHET_TRY(check_tensors(*guessed, tensors));
-    FRESHET_TRY(adopt_architecture(std::move(guessed)));
+  if (architecture_ == nullptr && how.new_architecture == nullptr) FRESHET_TRY(adopt_guess(tensors));
+  const bool is_checked = checked != nullptr && *checked == architecture_ && how.new_architecture == nullptr;
+  if (is_checked) {
+    FRESHET_TRY(check_annotations(how.metrics, how.tags));
+  } else {
+    FRESHET_TRY(check(tensors, how, kind, indices));
   }
-  FRESHET_TRY(check(tensors, how, kind, indices));
   if (how.new_architecture != nullptr &&
       (architecture_ == nullptr || how.new_architecture->digest() != architecture_->digest())) {
     FRESHET_TRY(adopt_architecture(how.new_architecture));
   }
+
+  // Of `only` what is named is checked, so nothing is known of the rest.
+  if (checked != nullptr && kind != Capture::Kind::only) *checked = architecture_;
 
   const VersionNumber least = std::max(last_number_, number_floor_.load()) + 1;
   const VersionNumber number = how.number != 0 ? how.number : least;
@@ -447,18 +352,31 @@ Result<std::unique_ptr<Publisher>> Publisher::open(PublisherOptions options) {
 }
 
 Result<PublishReceipt> Publisher::publish(std::span<const TensorView> tensors, PublishOptions options) {
+  FRESHET_TRY(check_closed());
+  return publish_now(tensors, options, nullptr);
+}
+
+Status Publisher::check_closed() const {
   FRESHET_TRY(impl_->check_here());
-  Capture::Kind kind = Capture::Kind::find;
-  if (options.changed.kind_ == Changed::Kind::all) kind = Capture::Kind::all;
-  if (options.changed.kind_ == Changed::Kind::only) kind = Capture::Kind::only;
+  if (!impl_->has_open_capture()) return {};
+  return fail(
+      Code::failed_precondition,
+      format("publish {}: the next version was begun, and some of its tensors may be captured: end() or abandon() it",
+             impl_->model()));
+}
+
+Result<PublishReceipt> Publisher::publish_now(std::span<const TensorView> tensors, const PublishOptions& options,
+                                              std::shared_ptr<const Architecture>* checked) {
   const Time started = system_clock().now();
-  auto receipt = impl_->publish(tensors, options, kind, options.changed.tensors_);
+  auto receipt = impl_->publish(tensors, options, checked);
   if (!receipt || !options.sync) return receipt;
   FRESHET_ASSIGN(const CommitReport report, impl_->wait_committed(receipt->version, kSealPatience));
   static_cast<void>(report);
   receipt->blocked = system_clock().now() - started;
   return receipt;
 }
+
+BoundTensors Publisher::bind(std::vector<TensorView> tensors) { return BoundTensors(*this, std::move(tensors)); }
 
 Result<CommitReport> Publisher::wait_committed(VersionNumber version, Duration at_most) {
   FRESHET_TRY(impl_->check_here());

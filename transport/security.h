@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Who may connect to whom, for publishers and subscribers that are not on one host.
+/// Keys and rights for publishers and subscribers on different hosts.
 ///
-/// Closed by default: without keys every socket is a file of this user's or a loopback port. With keys (CURVE, as
-/// ZeroMQ has it) an endpoint may listen on any address: what travels is encrypted, the subscriber knows the publisher
-/// by its public key, and the publisher admits the keys of its allow-list and nobody else. `freshet keygen NAME` makes
-/// a pair of files, NAME and NAME.pub. On loopback keys are optional, and used when given. A loopback port without keys
-/// admits this user's processes and root's, whom the kernel names for each connection; who is not named stays out.
+/// Closed by default: without keys every socket is a file of this user or a loopback port. With keys (ZeroMQ's CURVE)
+/// an endpoint may listen on any address. The connection is encrypted. The subscriber checks the publisher's public
+/// key, and the publisher admits only the keys of its allow-list. `freshet keygen NAME` makes a pair of files, NAME and
+/// NAME.pub. On loopback keys are optional. A loopback port without keys admits the processes of this user and of root.
+/// The kernel names the user of each connection; a connection without a known user is refused.
 ///
 ///     publisher:   {.key_file = "trainer", .allow_file = "servers.allow"}
 ///     subscriber:  {.key_file = "server",  .server_key = "trainer.pub"}
@@ -17,17 +17,18 @@
 namespace freshet {
 
 struct SecurityOptions {
-  /// This side's secret, a file that nobody else may read. Empty: no keys.
+  /// This side's secret, a file that no other user may read. Empty: no keys.
   std::string key_file;
-  /// A publisher's list of the clients that it admits, a public key and a label a line. Read again when it changes: who
-  /// is added may come in at once, who is taken off loses its connections. Who stands there may read. With the word
-  /// "writer" before the key its owner may also store versions in a repository; with "operator" also say what is
-  /// current (rollback, release, commit), and retire, collect garbage, move aliases and change the placement.
+  /// The list of admitted clients: one line has a public key and a label. The publisher reads the list again when it
+  /// changes: it admits added keys at once, and disconnects removed keys. A key of the list may read. With the word
+  /// "writer" before the key, its owner may also store versions in a repository. With "operator", its owner may also
+  /// make another version current (rollback, release, commit), retire versions, collect garbage, move aliases and
+  /// change the placement.
   std::string allow_file;
-  /// For a subscriber: the public key of the publisher, or the file that has it.
+  /// For a subscriber: the publisher's public key, or the file that has it.
   std::string server_key;
-  /// The operator's word that everybody who can reach this endpoint's network is a friend. Bulk data may then go
-  /// unencrypted over channels that cannot encrypt (ucx); keys are needed all the same.
+  /// True: you state that everybody on this endpoint's network is trusted. Bulk data may then go unencrypted over
+  /// channels that cannot encrypt (ucx). Keys are needed all the same.
   bool trusted_fabric = false;
   /// A loopback port without keys admits every user of this host.
   bool open_loopback = false;

@@ -8,12 +8,12 @@
 #include <fstream>
 #include <system_error>
 
-#include "core/format.h"
-#include "core/text.h"
-#include "transport/activation_request.h"
-#include "transport/deadline.h"
+#include "core/base/deadline.h"
+#include "core/base/format.h"
+#include "core/base/text.h"
+#include "transport/ask/activation_request.h"
 #include "transport/file/folder_follower.h"
-#include "transport/subscribe/requests.h"
+#include "transport/subscribe/fetch/requests.h"
 #include "transport/subscribe/subscriber_loop.h"
 #include "transport/zmq/this_host.h"
 
@@ -28,15 +28,10 @@ std::string process_name() {
   return name.empty() ? "subscriber" : printable(name);
 }
 
-/// "a,b" as a and b; none for an empty text.
-std::vector<std::string> split_addresses(const std::string& text) {
-  std::vector<std::string> addresses;
-  for (std::size_t from = 0; from <= text.size() && !text.empty();) {
-    const std::size_t comma = std::min(text.find(',', from), text.size());
-    addresses.push_back(text.substr(from, comma - from));
-    from = comma + 1;
-  }
-  return addresses;
+std::vector<std::string> addresses_of(const std::string& list) {
+  if (list.empty()) return {};
+  const std::vector<std::string_view> parts = split_list(list);
+  return {parts.begin(), parts.end()};
 }
 
 Status check_options(const SubscriberOptions& options) {
@@ -45,7 +40,8 @@ Status check_options(const SubscriberOptions& options) {
     return fail(Code::invalid_argument, format("pins_max is {}, not in 1 to {}", options.pins_max, kPinsMax));
   }
   if (options.staged && options.every) {
-    return fail(Code::invalid_argument, "a member of a group follows what is current, not every version");
+    return fail(Code::invalid_argument,
+                "a member of a group follows the current version: `staged` and `every` exclude each other");
   }
   if (!options.label.empty()) FRESHET_TRY(check_label("the label", options.label, protocol::kLabelBytesMax));
   // Written so that not-a-number is refused too.
@@ -57,7 +53,7 @@ Status check_options(const SubscriberOptions& options) {
 
 Result<std::unique_ptr<detail::Relay>> open_relay(const SubscriberOptions& options) {
   if (options.at.empty() && !is_remote_directory(options.directory)) {
-    return fail(Code::invalid_argument, "a relay needs to be told where its publisher or the next relay is");
+    return fail(Code::invalid_argument, "a relay needs the address of its publisher or of the next relay (--at)");
   }
   const Clock& clock = options.clock != nullptr ? *options.clock : system_clock();
   return detail::Relay::open({.model = options.model,
@@ -121,7 +117,7 @@ Result<std::unique_ptr<Subscriber>> Subscriber::open(SubscriberOptions options) 
   if (!options.notifier.empty() && options.notifier != "zmq" && options.notifier != "redis") {
     return fail(Code::invalid_argument, format("notifier \"{}\" is neither zmq nor redis", shown(options.notifier)));
   }
-  const std::vector<std::string> addresses = split_addresses(options.at);
+  const std::vector<std::string> addresses = addresses_of(options.at);
   for (const std::string& address : addresses) {
     FRESHET_TRY(SocketAddress::parse(address, false, credentials ? Reach::any_host : Reach::this_host));
   }
@@ -177,7 +173,8 @@ Result<Snapshot> Subscriber::snapshot_at_least(const SnapshotRequest& request) {
     FRESHET_TRY(detail::wait_until_new_enough(impl_->loop, request, asked, deadline));
     Snapshot taken = snapshot();
     if (!taken && impl_->refuses && impl_->loop.standing().is_lapsed(impl_->clock.now())) {
-      return fail(Code::unavailable, "this member of a group does not know what was decided, and refuses to answer");
+      return fail(Code::unavailable,
+                  "this member of a group has lapsed and may not know the current version, so it gives no snapshot");
     }
     if (!taken) return fail(Code::out_of_space, "all pins are in use: drop a snapshot first");
     // It may have been gone back from in between.
@@ -188,6 +185,12 @@ Result<Snapshot> Subscriber::snapshot_at_least(const SnapshotRequest& request) {
 Status Subscriber::stage(VersionNumber version, Duration at_most) {
   FRESHET_TRY(impl_->check_here());
   return detail::stage(impl_->loop, version, at_most);
+}
+
+Result<Snapshot> Subscriber::staged_snapshot() {
+  FRESHET_TRY(impl_->check_here());
+  FRESHET_ASSIGN(const detail::PinTable::Pin pin, impl_->loop.shelf().pin_staged());
+  return Snapshot(pin.version, pin.slot, impl_->member && impl_->loop.standing().is_lapsed(impl_->clock.now()));
 }
 
 Result<VersionNumber> Subscriber::commit_staged() {
@@ -215,7 +218,7 @@ SubscriberStatus Subscriber::status() const {
   status.directory = impl_->loop.directory_health();
   const detail::Standing::News news = impl_->loop.standing().news();
   status.epoch = news.serving_epoch;
-  status.current = current_version(news.current);
+  status.current = news.current;
   status.staged = news.staged;
   status.stale = impl_->member && impl_->loop.standing().is_lapsed(impl_->clock.now());
   return status;
@@ -250,7 +253,8 @@ Bytes Snapshot::bytes(std::uint32_t tensor) const { return version_->tensors[ten
 
 std::vector<Snapshot::Piece> Snapshot::pieces() const {
   std::vector<Piece> pieces;
-  for (const auto& slab : version_->slabs) pieces.push_back({.descriptor = slab->descriptor(), .memory = slab->memory()});
+  for (const auto& slab : version_->slabs)
+    pieces.push_back({.descriptor = slab->descriptor(), .memory = slab->memory()});
   if (version_->fetched != nullptr) {
     const detail::FetchArena& arena = *version_->fetched->arena();
     const std::vector<SlabArena::SlabReference> slabs = arena.slabs();
@@ -266,7 +270,12 @@ Result<TensorView> Snapshot::tensor(std::string_view name) const {
   if (version_ == nullptr) return fail(Code::not_found, "no version has come yet");
   const auto index = manifest().architecture->tensor_named(name);
   if (!index) return fail(Code::not_found, format("{} has no tensor {}", to_string(manifest().name), name));
-  return TensorView{.spec = manifest().architecture->tensors()[*index], .data = bytes(*index)};
+  const TensorSpec& spec = manifest().architecture->tensors()[*index];
+  if (!is_served(spec.role) && bytes(*index).empty() && spec.bytes() > 0) {
+    return fail(Code::not_found, format("{}: tensor {} has the role {}, which servers do not take",
+                                        to_string(manifest().name), name, name_of(spec.role)));
+  }
+  return TensorView{.spec = spec, .data = bytes(*index)};
 }
 
 }  // namespace freshet

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// candidate_graph: how long a search's client takes to make a match query of a mutated candidate: by way of an
-/// Architecture, and with the configs' hashes remembered (core/slot_id.h) or not.
+/// Architecture, and with the configs' hashes remembered (core/model/slot_id.h) or not.
 ///
 /// usage: candidate_graph [--quick] [--json]
 
@@ -10,8 +10,8 @@
 
 #include "benchmarks/common/command_line.h"
 #include "benchmarks/common/report.h"
-#include "core/check.h"
-#include "core/format.h"
+#include "core/base/check.h"
+#include "core/base/format.h"
 #include "repo/match/graph.h"
 
 namespace freshet::benchmarks {

@@ -7,7 +7,7 @@
 #include "benchmarks/stream/pair.h"
 #include "benchmarks/stream/program.h"
 #include "benchmarks/stream/route.h"
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet::benchmarks {
 namespace {

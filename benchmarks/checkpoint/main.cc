@@ -20,7 +20,7 @@
 #include "benchmarks/common/command_line.h"
 #include "benchmarks/common/report.h"
 #include "bindings/runtime/repository_folder.h"
-#include "core/format.h"
+#include "core/base/format.h"
 #include "repo/levels/checkpointer.h"
 
 namespace freshet::benchmarks {

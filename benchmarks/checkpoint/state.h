@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "core/format.h"
+#include "core/base/format.h"
 #include "core/layout/layout.h"
 
 namespace freshet::benchmarks {

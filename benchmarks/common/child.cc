@@ -14,7 +14,7 @@
 #include <filesystem>
 #include <thread>
 
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet::benchmarks {
 

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/result.h"
+#include "core/base/result.h"
 
 namespace freshet::benchmarks {
 

@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "core/format.h"
+#include "core/base/format.h"
 #include "core/vector/level.h"
 
 namespace freshet::benchmarks {

@@ -6,7 +6,7 @@
 #include <latch>
 #include <thread>
 
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet::benchmarks {
 namespace {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "benchmarks/common/statistics.h"
-#include "core/manifest.h"
+#include "core/model/manifest.h"
 #include "repo/repository.h"
 
 namespace freshet::benchmarks {

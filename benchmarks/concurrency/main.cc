@@ -23,8 +23,8 @@
 #include "benchmarks/common/report.h"
 #include "benchmarks/concurrency/clients.h"
 #include "benchmarks/concurrency/providers.h"
-#include "core/format.h"
-#include "core/mutex.h"
+#include "core/base/format.h"
+#include "core/base/mutex.h"
 #include "repo/repository.h"
 
 namespace freshet::benchmarks {

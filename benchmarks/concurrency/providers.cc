@@ -13,7 +13,7 @@
 
 #include "benchmarks/common/child.h"
 #include "benchmarks/concurrency/clients.h"
-#include "core/format.h"
+#include "core/base/format.h"
 #include "repo/serve/remote_repository.h"
 #include "repo/serve/server.h"
 #include "transport/channel/ucx/ucx_channel.h"
@@ -232,7 +232,7 @@ Status provide(const std::string& backend, const std::string& folder, std::uint6
   } else {
     FRESHET_ASSIGN(keeps, open_rocks_backend({.folder = folder}));
   }
-  FRESHET_ASSIGN(const auto repository, Repository::open(std::move(keeps), {}));
+  FRESHET_ASSIGN(const auto repository, ProviderRepository::open(std::move(keeps), {}));
   FRESHET_ASSIGN(const auto server, RepositoryServer::open(*repository, {.address = "tcp://127.0.0.1:*", .channels = "auto,shm"}));
   std::cout << server->address() << std::endl;
   char byte = 0;

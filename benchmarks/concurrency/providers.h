@@ -8,7 +8,7 @@
 #include <string>
 
 #include "benchmarks/common/report.h"
-#include "core/result.h"
+#include "core/base/result.h"
 
 namespace freshet::benchmarks {
 

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <iostream>
 
-#include "core/format.h"
+#include "core/base/format.h"
 #include "predictor/cumulative_loss.h"
 #include "predictor/fit.h"
 #include "predictor/optimal.h"

@@ -13,7 +13,7 @@
 
 #include "benchmarks/common/report.h"
 #include "benchmarks/curve_fit/cases.h"
-#include "core/result.h"
+#include "core/base/result.h"
 
 namespace freshet::benchmarks {
 

@@ -9,7 +9,7 @@
 #include "benchmarks/curve_fit/cases.h"
 #include "benchmarks/curve_fit/choice.h"
 #include "benchmarks/curve_fit/plain_solver.h"
-#include "core/format.h"
+#include "core/base/format.h"
 #include "predictor/fit.h"
 
 namespace freshet::benchmarks {

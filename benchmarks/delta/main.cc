@@ -16,10 +16,10 @@
 #include "benchmarks/common/report.h"
 #include "benchmarks/delta/peers.h"
 #include "benchmarks/delta/trace.h"
-#include "core/check.h"
+#include "core/base/check.h"
+#include "core/base/format.h"
 #include "core/delta/choose_encoding.h"
 #include "core/delta/element_delta.h"
-#include "core/format.h"
 #include "core/vector/copy.h"
 
 namespace freshet::benchmarks {

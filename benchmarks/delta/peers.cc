@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "core/check.h"
+#include "core/base/check.h"
 #include "core/delta/kernels.h"
 
 namespace freshet::benchmarks {

@@ -3,8 +3,8 @@
 #include <random>
 
 #include "benchmarks/delta/trace.h"
-#include "examples/live_run/corpus.h"
-#include "examples/live_run/optimizer.h"
+#include "examples/live_run/model/corpus.h"
+#include "examples/live_run/model/optimizer.h"
 
 namespace freshet::benchmarks {
 namespace {

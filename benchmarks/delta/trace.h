@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/dtype.h"
-#include "core/result.h"
+#include "core/base/result.h"
+#include "core/model/dtype.h"
 
 namespace freshet::benchmarks {
 

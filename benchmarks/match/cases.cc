@@ -5,7 +5,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet::benchmarks {
 

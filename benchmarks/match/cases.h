@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "core/graph.h"
-#include "core/result.h"
+#include "core/base/result.h"
+#include "core/model/graph.h"
 #include "examples/nas_spaces/nas_spaces.h"
 #include "repo/match/graph.h"
 #include "repo/match/structure_index.h"

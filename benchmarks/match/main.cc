@@ -19,7 +19,7 @@
 #include "benchmarks/match/cases.h"
 #include "benchmarks/match/through_provider.h"
 #include "benchmarks/redis_queries/redis_queries.h"
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet::benchmarks {
 namespace {

@@ -8,7 +8,7 @@
 #include <optional>
 #include <thread>
 
-#include "repo/import.h"
+#include "repo/files/import.h"
 #include "repo/serve/remote_repository.h"
 #include "repo/serve/server.h"
 
@@ -31,7 +31,7 @@ class Started final : public ProviderWithCatalog {
   explicit Started(const MatchCase& match_case) : case_(match_case) {}
 
   Status start() {
-    FRESHET_ASSIGN(repository_, Repository::open(make_memory_backend(), {}));
+    FRESHET_ASSIGN(repository_, ProviderRepository::open(make_memory_backend(), {}));
     for (std::size_t i = 0; i < case_.models.size(); ++i) {
       FRESHET_ASSIGN(auto architecture, case_.architecture(i));
       FRESHET_ASSIGN(const StagedPut staged, stage_put(*repository_, {.model = entry_of(case_, i).name.model,
@@ -80,7 +80,7 @@ class Started final : public ProviderWithCatalog {
 
  private:
   const MatchCase& case_;
-  std::unique_ptr<Repository> repository_;
+  std::unique_ptr<ProviderRepository> repository_;
   std::unique_ptr<RepositoryServer> server_;
 };
 

@@ -4,7 +4,7 @@
 #include <map>
 #include <utility>
 
-#include "core/format.h"
+#include "core/base/format.h"
 #include "examples/nas_evolution/worker.h"
 #include "repo/repository.h"
 

@@ -8,7 +8,7 @@
 #include <memory>
 #include <string>
 
-#include "core/result.h"
+#include "core/base/result.h"
 #include "examples/nas_evolution/candidate.h"
 #include "examples/nas_evolution/trainer.h"
 

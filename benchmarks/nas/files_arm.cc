@@ -6,7 +6,7 @@
 #include "benchmarks/nas/arms.h"
 #include "benchmarks/nas/hdf5_file.h"
 #include "benchmarks/redis_queries/redis_queries.h"
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet::benchmarks {
 namespace {

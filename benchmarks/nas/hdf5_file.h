@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string>
 
-#include "core/result.h"
+#include "core/base/result.h"
 #include "examples/nas_evolution/candidate.h"
 
 namespace freshet::benchmarks {

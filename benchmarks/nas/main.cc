@@ -18,7 +18,7 @@
 #include "benchmarks/common/report.h"
 #include "benchmarks/nas/arms.h"
 #include "benchmarks/nas/simulation.h"
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet::benchmarks {
 namespace {

@@ -9,7 +9,7 @@
 #include <queue>
 #include <utility>
 
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet::benchmarks {
 namespace {

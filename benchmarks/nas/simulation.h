@@ -10,7 +10,7 @@
 
 #include "benchmarks/common/statistics.h"
 #include "benchmarks/nas/arms.h"
-#include "core/result.h"
+#include "core/base/result.h"
 #include "examples/nas_spaces/spaces.h"
 
 namespace freshet::benchmarks {

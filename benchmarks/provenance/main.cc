@@ -16,7 +16,7 @@
 #include "benchmarks/common/report.h"
 #include "benchmarks/provenance/metadata.h"
 #include "benchmarks/provenance/peers.h"
-#include "core/format.h"
+#include "core/base/format.h"
 #include "repo/repository.h"
 
 namespace freshet::benchmarks {

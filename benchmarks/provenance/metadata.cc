@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "benchmarks/common/statistics.h"
-#include "core/format.h"
+#include "core/base/format.h"
 #include "repo/repository.h"
 
 namespace freshet::benchmarks {

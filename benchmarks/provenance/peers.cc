@@ -8,7 +8,7 @@
 #include <sstream>
 #include <unordered_set>
 
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet::benchmarks {
 namespace {

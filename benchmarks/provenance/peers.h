@@ -9,7 +9,7 @@
 #include <string>
 
 #include "benchmarks/provenance/family.h"
-#include "core/result.h"
+#include "core/base/result.h"
 
 namespace freshet::benchmarks {
 

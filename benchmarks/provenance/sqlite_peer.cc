@@ -2,7 +2,7 @@
 #include <sqlite3.h>
 
 #include "benchmarks/provenance/peers.h"
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet::benchmarks {
 namespace {

@@ -11,7 +11,7 @@
 #include <unordered_set>
 
 #include "benchmarks/redis_queries/graph_text.h"
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet::benchmarks {
 

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "benchmarks/common/child.h"
-#include "core/result.h"
+#include "core/base/result.h"
 #include "repo/match/graph.h"
 
 namespace freshet::benchmarks {

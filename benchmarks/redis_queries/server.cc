@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "benchmarks/redis_queries/redis_queries.h"
-#include "core/file_descriptor.h"
+#include "core/base/file_descriptor.h"
 
 namespace freshet::benchmarks {
 namespace {

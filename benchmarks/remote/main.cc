@@ -8,7 +8,7 @@
 #include "benchmarks/stream/program.h"
 #include "benchmarks/stream/raw_zmq.h"
 #include "benchmarks/stream/route.h"
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet::benchmarks {
 namespace {

@@ -17,7 +17,7 @@
 #include <nlohmann/json.hpp>
 #include "benchmarks/common/command_line.h"
 #include "benchmarks/common/report.h"
-#include "core/format.h"
+#include "core/base/format.h"
 #include "examples/nas_spaces/nas_spaces.h"
 #include "repo/repository.h"
 

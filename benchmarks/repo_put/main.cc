@@ -18,7 +18,7 @@
 #include "benchmarks/common/command_line.h"
 #include "benchmarks/common/report.h"
 #include "benchmarks/repo_put/rocksdb_peers.h"
-#include "core/format.h"
+#include "core/base/format.h"
 #include "repo/repository.h"
 
 namespace freshet::benchmarks {

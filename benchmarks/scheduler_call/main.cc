@@ -9,7 +9,7 @@
 #include <random>
 
 #include "benchmarks/common/report.h"
-#include "core/format.h"
+#include "core/base/format.h"
 #include "scheduler/scheduler.h"
 
 namespace freshet::benchmarks {

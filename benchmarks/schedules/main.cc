@@ -11,7 +11,7 @@
 #include "benchmarks/schedules/series.h"
 #include "benchmarks/schedules/summary.h"
 #include "benchmarks/schedules/synthetic.h"
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet::benchmarks {
 namespace {

@@ -5,7 +5,7 @@
 #include <random>
 
 #include "benchmarks/schedules/contenders.h"
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet::benchmarks {
 namespace {

@@ -8,9 +8,9 @@
 #include <iostream>
 #include <random>
 
-#include "core/format.h"
-#include "examples/live_run/corpus.h"
-#include "examples/live_run/optimizer.h"
+#include "core/base/format.h"
+#include "examples/live_run/model/corpus.h"
+#include "examples/live_run/model/optimizer.h"
 
 namespace freshet::live {
 namespace {

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet::benchmarks {
 namespace {

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "benchmarks/common/statistics.h"
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet::benchmarks {
 namespace {

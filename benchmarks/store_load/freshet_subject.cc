@@ -4,7 +4,7 @@
 #include <chrono>
 
 #include "benchmarks/store_load/subjects.h"
-#include "repo/backend_wrapper.h"
+#include "repo/backend/backend_wrapper.h"
 
 namespace freshet::benchmarks {
 namespace {

@@ -20,7 +20,7 @@
 #include "benchmarks/common/command_line.h"
 #include "benchmarks/common/report.h"
 #include "benchmarks/store_load/subjects.h"
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet::benchmarks {
 namespace {

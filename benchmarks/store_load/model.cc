@@ -6,7 +6,7 @@
 #include <numeric>
 #include <random>
 
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet::benchmarks {
 namespace {

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "core/manifest.h"
-#include "core/result.h"
+#include "core/base/result.h"
+#include "core/model/manifest.h"
 #include "repo/repository.h"
 
 namespace freshet::benchmarks {

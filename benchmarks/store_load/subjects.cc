@@ -9,7 +9,7 @@
 #include <cstring>
 #include <filesystem>
 
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet::benchmarks {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "benchmarks/store_load/model.h"
-#include "core/result.h"
+#include "core/base/result.h"
 
 namespace freshet::benchmarks {
 

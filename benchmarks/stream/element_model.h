@@ -9,8 +9,8 @@
 #include <span>
 #include <vector>
 
-#include "core/digest.h"
-#include "core/tensor.h"
+#include "core/base/digest.h"
+#include "core/model/tensor.h"
 
 namespace freshet::benchmarks {
 

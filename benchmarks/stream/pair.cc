@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <filesystem>
 
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet::benchmarks {
 

@@ -13,10 +13,10 @@
 #include "benchmarks/stream/element_model.h"
 #include "benchmarks/stream/folder_writer.h"
 #include "benchmarks/stream/stream_peer.h"
+#include "core/base/format.h"
+#include "core/base/mutex.h"
 #include "core/delta/element_delta.h"
-#include "core/format.h"
-#include "core/mutex.h"
-#include "core/safetensors.h"
+#include "core/safetensors/safetensors.h"
 #include "transport/publisher.h"
 #include "transport/subscriber.h"
 

@@ -4,7 +4,7 @@
 #include <sstream>
 #include <thread>
 
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet::benchmarks {
 namespace {

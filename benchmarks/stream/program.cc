@@ -8,7 +8,7 @@
 #include <iostream>
 
 #include "benchmarks/stream/stream_peer.h"
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet::benchmarks {
 namespace {

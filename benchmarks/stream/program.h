@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "benchmarks/common/report.h"
-#include "core/result.h"
+#include "core/base/result.h"
 
 namespace freshet::benchmarks {
 

@@ -7,7 +7,7 @@
 #include <zmq.hpp>
 
 #include "benchmarks/stream/element_model.h"
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet::benchmarks {
 namespace {

@@ -7,7 +7,7 @@
 #include <array>
 #include <fstream>
 
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet::benchmarks {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <sstream>
 
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet::benchmarks {
 namespace {

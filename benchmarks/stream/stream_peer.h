@@ -12,7 +12,7 @@
 
 #include "benchmarks/common/child.h"
 #include "benchmarks/stream/peer_options.h"
-#include "core/ids.h"
+#include "core/model/ids.h"
 #include "tests/net/lab/network_namespace.h"
 
 namespace freshet::benchmarks {

@@ -6,7 +6,7 @@
 #include "benchmarks/stream/program.h"
 #include "benchmarks/stream/route.h"
 #include "benchmarks/thin_link/rsync.h"
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet::benchmarks {
 namespace {

@@ -10,8 +10,8 @@
 #include <fstream>
 #include <thread>
 
-#include "core/file_descriptor.h"
-#include "core/format.h"
+#include "core/base/file_descriptor.h"
+#include "core/base/format.h"
 
 namespace freshet::benchmarks {
 namespace {

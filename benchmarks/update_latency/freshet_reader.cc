@@ -10,8 +10,8 @@
 #include <thread>
 
 #include "benchmarks/update_latency/freshet_subject.h"
-#include "core/format.h"
-#include "core/mutex.h"
+#include "core/base/format.h"
+#include "core/base/mutex.h"
 #include "transport/subscriber.h"
 
 namespace freshet::benchmarks {

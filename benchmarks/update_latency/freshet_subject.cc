@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <sstream>
 
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet::benchmarks {
 namespace {

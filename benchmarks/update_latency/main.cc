@@ -14,7 +14,7 @@
 #include "benchmarks/common/report.h"
 #include "benchmarks/update_latency/freshet_subject.h"
 #include "benchmarks/update_latency/subject.h"
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet::benchmarks {
 namespace {

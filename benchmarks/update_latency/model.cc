@@ -10,7 +10,7 @@
 #include <random>
 #include <sstream>
 
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet::benchmarks {
 namespace {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "core/tensor.h"
+#include "core/model/tensor.h"
 
 namespace freshet::benchmarks {
 

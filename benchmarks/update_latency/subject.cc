@@ -4,7 +4,7 @@
 #include <cstring>
 #include <sstream>
 
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet::benchmarks {
 

@@ -14,7 +14,7 @@
 #include "benchmarks/common/report.h"
 #include "benchmarks/common/statistics.h"
 #include "benchmarks/update_latency/model.h"
-#include "core/result.h"
+#include "core/base/result.h"
 
 namespace freshet::benchmarks {
 

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "benchmarks/stream/route.h"
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet::benchmarks {
 namespace {

@@ -9,7 +9,7 @@
 #include "benchmarks/stream/program.h"
 #include "benchmarks/stream/route.h"
 #include "benchmarks/viper_modes/live.h"
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet::benchmarks {
 namespace {

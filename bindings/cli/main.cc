@@ -1,4 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bindings/cli/program.h"
+#include "bindings/cli/frame/program.h"
 
 int main(int argc, char** argv) { return freshet::cli::run(argc, argv); }

@@ -7,7 +7,9 @@
 #include <time.h>
 
 #include "bindings/posix/descriptors.h"
+#include "bindings/posix/kept.h"
 #include "bindings/posix/kernel.h"
+#include "bindings/posix/paths.h"
 #include "bindings/posix/session.h"
 
 namespace freshet::reader {
@@ -27,7 +29,7 @@ bool may_be_served(int flags) { return (flags & O_ACCMODE) == O_RDONLY && (flags
 /// Whether the name is spelled as a source's. A hint alone: it spares the source an open.
 bool is_spelled_below(const Board& board, const char* path) {
   // An address that no memory has is the kernel's to refuse.
-  if (call(SYS_rt_sigprocmask, -1, address(path) & ~7L, 0, 8) == -EFAULT || path[0] != '/') return false;
+  if (!is_readable(path) || path[0] != '/') return false;
   for (std::uint32_t i = 0; i < board.source_count; ++i) {
     const char* folder = board.sources[i].path;
     unsigned long at = 0;
@@ -64,43 +66,20 @@ bool is_sound_copy(const struct stat& copy, const struct stat& source) {
          copy.st_mtim.tv_sec == source.st_mtim.tv_sec && copy.st_mtim.tv_nsec == source.st_mtim.tv_nsec;
 }
 
-/// A descriptor of the finished copy, or -1.
+/// A descriptor of the finished copy, with its source remembered; or -1.
 int open_copy(Board& board, const Identity& identity, const struct stat& source, int flags, bool counts = false) {
-  char path[tier::kPathRoom + tier::kCopyPathBytes + 2];
-  for (std::uint32_t i = 0; i < board.tier_count; ++i) {
-    const unsigned long folder = ::strlen(board.tiers[i].path);
-    ::memcpy(path, board.tiers[i].path, folder);
-    path[folder] = '/';
-    *tier::put_copy_path(path + folder + 1, identity) = '\0';
-    // A pipe in the place of a copy is not to be waited for.
-    const int fd = sys_openat(AT_FDCWD, path, (flags & (O_CLOEXEC | O_NOFOLLOW)) | O_RDONLY | O_NONBLOCK | O_NOCTTY);
-    if (fd == -ENOENT) continue;
-    struct stat copy;
-    if (fd >= 0 && sys_fstat(fd, copy) == 0 && is_sound_copy(copy, source)) {
-      if ((flags & O_NONBLOCK) == 0) (void)call(SYS_fcntl, fd, F_SETFL, 0);
-      remember(fd, copy, source);
-      return fd;
-    }
-    if (fd >= 0) (void)sys_close(fd);
-    if (counts) tier::add(board.counters.fallbacks, 1);
-  }
-  return -1;
+  struct stat copy;
+  const int fd = open_finished(board, identity, source, flags, copy, counts);
+  if (fd >= 0) remember(fd, copy, source);
+  return fd;
 }
 
-/// The absolute path of an open file without links, ended by zero; 0 when it is not known or the file was removed.
-unsigned long real_path(int fd, char (&path)[tier::kPathRoom]) {
-  char link[32] = "/proc/self/fd/";
-  char* at = link + 14;
-  char digits[12];
-  int count = 0;
-  do digits[count++] = static_cast<char>('0' + fd % 10);
-  while ((fd /= 10) != 0);
-  while (count > 0) *at++ = digits[--count];
-  *at = '\0';
-  const long got = call(SYS_readlinkat, AT_FDCWD, address(link), address(path), sizeof path - 1);
-  if (got <= 0 || got >= static_cast<long>(sizeof path) - 1) return 0;
-  path[got] = '\0';
-  return static_cast<unsigned long>(got);
+/// Counts an open, and wakes a keeper that waits for one.
+void count(Board& board, const Identity& identity, bool hit) {
+  count_open(board, tier::file_key(identity.source, identity.inode), identity.size, hit);
+  if (tier::load(board.awaits_open) == 0) return;
+  tier::store(board.awaits_open, std::uint32_t{0});
+  (void)call(SYS_futex, address(&board.awaits_open), FUTEX_WAKE, 1);
 }
 
 /// Moves a copy to the number that the program was to get, in one step. The source's description is remembered there
@@ -129,19 +108,27 @@ bool is_keeper_alive(const Board& board) {
 int wait_for_copy(Board& board, int fd, const Identity& identity, const struct stat& source, int flags,
                   const char* path, unsigned long bytes) {
   const std::uint64_t key = identity_key(identity);
-  const long deadline = nanoseconds_now() + static_cast<long>(tier::load(board.wait_ns));
+  constexpr long kLookEachNs = 200'000'000;
+  const long begin = nanoseconds_now();
+  const long deadline = begin + static_cast<long>(tier::load(board.wait_ns));
+  long next_look = begin + kLookEachNs;
+  ask_for_copy(path, bytes);
   while (is_keeper_alive(board) && !tier::is_refused(board, key)) {
     const std::uint32_t seen = tier::load(board.changes);
     const int copy = open_copy(board, identity, source, flags);
     if (copy >= 0) return copy;
-    if (nanoseconds_now() >= deadline) return -1;
+    const struct timespec at_most = {.tv_sec = 0, .tv_nsec = kLookEachNs};
+    (void)call(SYS_futex, address(&board.changes), FUTEX_WAIT, seen, address(&at_most));
+    const long time = nanoseconds_now();
+    if (time >= deadline) return -1;
+    // Every copy that anybody makes wakes; the source and the keeper are asked now and then.
+    if (time < next_look) continue;
+    next_look = time + kLookEachNs;
     // The keeper copies what stands there now: what was opened gets no copy any more.
     struct stat now;
     if (sys_fstat(fd, now) != 0 || !(identity_of(identity.source, now) == identity)) return -1;
     // A request may have been lost, and a keeper may die: each is looked for again.
     ask_for_copy(path, bytes);
-    const struct timespec at_most = {.tv_sec = 0, .tv_nsec = 200'000'000};
-    (void)call(SYS_futex, address(&board.changes), FUTEX_WAIT, seen, address(&at_most));
   }
   return open_copy(board, identity, source, flags);
 }
@@ -160,21 +147,26 @@ int serve_opened(Board& board, int fd, int flags) {
   const Identity identity = identity_of(source, file);
   std::uint64_t& outsider = g_outsiders[identity_key(identity) % kOutsiders];
   if (tier::load(outsider) == identity_key(identity)) return fd;
-  char path[tier::kPathRoom];
-  const unsigned long bytes = real_path(fd, path);
+  PathRoom path;
+  const unsigned long bytes = path_of_descriptor(fd, path);
   if (bytes == 0) return fd;
   if (!is_below_source(board, path, bytes)) {
     tier::store(outsider, identity_key(identity));
     return fd;
   }
-  const std::uint64_t key = tier::file_key(source, identity.inode);
   int copy = open_copy(board, identity, file, flags, /*counts=*/true);
   if (copy < 0 && tier::load(board.waits) != 0 && identity.size <= tier::load(board.room_bytes)) {
     copy = wait_for_copy(board, fd, identity, file, flags, path, bytes);
   }
-  count_open(board, key, identity.size, copy >= 0);
+  count(board, identity, copy >= 0);
   if (copy >= 0) return take_number(copy, fd, flags, file);
-  if (identity.size <= tier::load(board.room_bytes)) ask_for_copy(path, bytes);
+  if (identity.size <= tier::load(board.room_bytes)) {
+    ask_for_copy(path, bytes);
+  } else {
+    if (tier::load(board.wants_room) == 0) tier::store(board.wants_room, std::uint32_t{1});
+    if (tier::load(board.follows) != 0) tell_miss(path, bytes);
+  }
+  keep_track(fd, identity);
   return fd;
 }
 
@@ -191,15 +183,104 @@ int serve_unopened(Board& board, int folder, const char* path, int flags) {
   if (source == tier::kSourcesMax) return -1;
   const Identity identity = identity_of(source, file);
   const int copy = open_copy(board, identity, file, flags);
-  if (copy >= 0) count_open(board, tier::file_key(source, identity.inode), identity.size, true);
+  if (copy >= 0) count(board, identity, true);
   return copy;
+}
+
+/// What the tier's link for the path says. A function of its own: signal handlers have small stacks.
+[[gnu::noinline]] bool take_link(const Board& board, std::uint32_t number, std::uint64_t hash, Identity& identity) {
+  char link[tier::kPathRoom + tier::kPathLinkBytes + 2];
+  char text[tier::kPathTextBytes + 1];
+  const unsigned long folder = ::strlen(board.tiers[number].path);
+  ::memcpy(link, board.tiers[number].path, folder);
+  link[folder] = '/';
+  *tier::put_path_link(link + folder + 1, hash) = '\0';
+  const long got = call(SYS_readlinkat, AT_FDCWD, address(link), address(text), sizeof text);
+  return got > 0 && tier::take_path_text(text, text + got, identity) && identity.source < board.source_count;
+}
+
+/// validate = "never": the copy of the file that is spelled so, without a look at the source; or -1. The links are by
+/// path, and a link may be of another path with the same hash: the copy's own note decides.
+int serve_unlooked(Board& board, int folder, const char* path, int flags) {
+  PathRoom real;
+  const unsigned long bytes = absolute_path(folder, path, real);
+  if (bytes == 0 || !is_below_source(board, real, bytes)) return -1;
+  const std::uint64_t hash = tier::hashed(tier::kHashSeed, real, bytes);
+  for (std::uint32_t i = 0; i < board.tier_count; ++i) {
+    Identity identity;
+    if (!take_link(board, i, hash, identity)) continue;
+    struct stat file;
+    struct stat copy;
+    ::memset(&file, 0, sizeof file);
+    describe(board, identity, file);
+    const int fd = open_finished(board, identity, file, flags, copy);
+    if (fd < 0) continue;
+    file.st_atim = copy.st_atim;
+    file.st_blksize = copy.st_blksize;
+    if (describe_by_note(fd, real, bytes, file) && may_read(file)) {
+      remember(fd, copy, file);
+      count(board, identity, true);
+      return fd;
+    }
+    (void)sys_close(fd);
+  }
+  return -1;
 }
 
 }  // namespace
 
+int open_finished(Board& board, const Identity& identity, const struct stat& source, int flags, struct stat& copy,
+                  bool counts) {
+  char path[tier::kPathRoom + tier::kCopyPathBytes + 2];
+  for (std::uint32_t i = 0; i < board.tier_count; ++i) {
+    const unsigned long folder = ::strlen(board.tiers[i].path);
+    ::memcpy(path, board.tiers[i].path, folder);
+    path[folder] = '/';
+    *tier::put_copy_path(path + folder + 1, identity) = '\0';
+    // A pipe in the place of a copy is not to be waited for.
+    const int fd = sys_openat(AT_FDCWD, path, (flags & (O_CLOEXEC | O_NOFOLLOW)) | O_RDONLY | O_NONBLOCK | O_NOCTTY);
+    if (fd == -ENOENT) continue;
+    if (fd >= 0 && sys_fstat(fd, copy) == 0 && is_sound_copy(copy, source)) {
+      if ((flags & O_NONBLOCK) == 0) (void)call(SYS_fcntl, fd, F_SETFL, 0);
+      return fd;
+    }
+    if (fd >= 0) (void)sys_close(fd);
+    if (counts) tier::add(board.counters.fallbacks, 1);
+  }
+  return -1;
+}
+
+int source_of_written(const char* path, int folder) {
+  if (!is_readable(path) || path[0] != '/') return kNoCopy;
+  constexpr const char* kNames[] = {"/proc/", "/dev/"};
+  for (const char* names : kNames) {
+    unsigned long at = 0;
+    while (names[at] != '\0' && names[at] == path[at]) ++at;
+    if (names[at] != '\0') continue;
+    const Board* const known = board();
+    return known == nullptr ? kNoCopy : source_behind(*known, folder, path);
+  }
+  return kNoCopy;
+}
+
 int open_file(int folder, const char* path, int flags, unsigned mode) {
-  Board* const known = may_be_served(flags) ? board() : nullptr;
+  if ((flags & O_ACCMODE) != O_RDONLY || (flags & O_TRUNC) != 0) {
+    const int source = source_of_written(path, folder);
+    if (source == kNoCopy) return sys_openat(folder, path, flags, mode);
+    if (source < 0) return source;
+    char link[kLinkBytes];
+    put_descriptor_link(link, source);
+    const int fd = (flags & O_NOFOLLOW) != 0 || (flags & O_EXCL) != 0 ? sys_openat(folder, path, flags, mode)
+                                                                      : sys_openat(AT_FDCWD, link, flags, mode);
+    (void)sys_close(source);
+    return fd;
+  }
+  Board* const known = may_be_served(flags) && !has_process_lock() ? board() : nullptr;
   if (known == nullptr) return sys_openat(folder, path, flags, mode);
+  if (known->never_validates != 0) {
+    const int copy = serve_unlooked(*known, folder, path, flags);
+    if (copy >= 0) return copy;
+  }
   if (is_spelled_below(*known, path)) {
     const std::uint64_t hash = tier::hashed(tier::kHashSeed, path, ::strlen(path));
     if (is_hinted(*known, hash)) {
@@ -209,6 +290,7 @@ int open_file(int folder, const char* path, int flags, unsigned mode) {
     hint_at(*known, hash);
   }
   const int fd = sys_openat(folder, path, flags, mode);
+  lose_track(fd);
   return fd < 0 ? fd : serve_opened(*known, fd, flags);
 }
 

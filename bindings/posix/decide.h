@@ -3,10 +3,22 @@
 
 /// Decides at open: the finished copy, or the source. Any thread, signal handlers too.
 
+#include <sys/stat.h>
+
+#include "repo/tier/board.h"
+
 namespace freshet::reader {
 
 /// What openat() does, with -errno for an error.
 int open_file(int folder, const char* path, int flags, unsigned mode);
+
+/// What source_behind() says of a path that is opened for writing; kNoCopy at once for one that can lead to no copy.
+int source_of_written(const char* path, int folder = -100);
+
+/// A descriptor of the finished copy of `source`, which the kernel describes as `copy`; -1 when there is none. Of
+/// `flags` O_CLOEXEC, O_NOFOLLOW and O_NONBLOCK count.
+int open_finished(tier::Board& board, const tier::Identity& identity, const struct stat& source, int flags,
+                  struct stat& copy, bool counts = false);
 
 /// 0 or the result, as the C library's functions return it.
 int returned(long result);

@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "bindings/posix/paths.h"
+
 namespace freshet::reader {
 namespace {
 
@@ -18,6 +20,7 @@ struct Entry {
   struct stat source;
 };
 Entry g_entries[kRemembered];
+unsigned g_process_lock;
 
 bool may_be_copy(const tier::Board& board, const struct stat& seen) {
   if ((seen.st_mode & ~std::uint32_t{0}) != (S_IFREG | tier::kCopyMode)) return false;
@@ -42,27 +45,10 @@ bool recall(int fd, const struct stat& copy, struct stat& source) {
   return true;
 }
 
-/// The path of a descriptor, ended by zero; its length, 0 when it is not known. A removed file's loses " (deleted)".
-unsigned long path_of(int fd, char (&path)[tier::kPathRoom]) {
-  char link[32];
-  char* at = link;
-  for (const char* text = "/proc/self/fd/"; *text != '\0';) *at++ = *text++;
-  char digits[12];
-  int count = 0;
-  do digits[count++] = static_cast<char>('0' + fd % 10);
-  while ((fd /= 10) != 0);
-  while (count > 0) *at++ = digits[--count];
-  *at = '\0';
-  const long got = call(SYS_readlinkat, AT_FDCWD, address(link), address(path), sizeof path - 1);
-  if (got <= 0) return 0;
-  path[got] = '\0';
-  return static_cast<unsigned long>(got);
-}
-
 /// Reads the identity out of the path of what may be a copy.
 bool identity_of(const tier::Board& board, int fd, tier::Identity& identity) {
-  char path[tier::kPathRoom];
-  const unsigned long bytes = path_of(fd, path);
+  PathRoom path;
+  const unsigned long bytes = path_of_descriptor(fd, path);
   for (std::uint32_t i = 0; i < board.tier_count; ++i) {
     const unsigned long folder = ::strlen(board.tiers[i].path);
     if (bytes < folder + 1 + tier::kCopyPathBytes || ::memcmp(path, board.tiers[i].path, folder) != 0) continue;
@@ -86,23 +72,30 @@ bool read_note(int fd, NoteWithPath& out) {
   return true;
 }
 
-/// Changes what is the copy's own in `seen` into the source's.
-void describe(const tier::Board& board, int fd, const tier::Identity& identity, struct stat& seen) {
+void describe_by(const tier::CopyNote& note, struct stat& seen) {
+  seen.st_mode = note.mode;
+  seen.st_uid = note.owner;
+  seen.st_gid = note.group;
+  seen.st_nlink = note.links;
+  seen.st_blocks = static_cast<long>(note.blocks);
+}
+
+}  // namespace
+
+void describe(const tier::Board& board, const tier::Identity& identity, struct stat& seen) {
   seen.st_dev = number_of(tier::load(board.sources[identity.source].device));
   seen.st_ino = identity.inode;
   seen.st_size = static_cast<long>(identity.size);
   seen.st_mtim = {.tv_sec = identity.mtime, .tv_nsec = identity.mtime_ns};
   seen.st_ctim = {.tv_sec = identity.ctime, .tv_nsec = identity.ctime_ns};
-  NoteWithPath note;
-  if (!read_note(fd, note)) return;
-  seen.st_mode = note.note.mode;
-  seen.st_uid = note.note.owner;
-  seen.st_gid = note.note.group;
-  seen.st_nlink = note.note.links;
-  seen.st_blocks = static_cast<long>(note.note.blocks);
 }
 
-}  // namespace
+bool describe_by_note(int fd, const char* path, unsigned long bytes, struct stat& seen) {
+  NoteWithPath note;
+  if (!read_note(fd, note) || ::strlen(note.path) != bytes || ::memcmp(note.path, path, bytes) != 0) return false;
+  describe_by(note.note, seen);
+  return true;
+}
 
 void remember(int fd, const struct stat& copy, const struct stat& source) {
   if (fd < 0 || fd >= kRemembered) return;
@@ -130,33 +123,98 @@ bool show_source(const tier::Board& board, int fd, struct stat& seen) {
   }
   tier::Identity identity;
   if (!identity_of(board, fd, identity)) return false;
-  describe(board, fd, identity, seen);
+  describe(board, identity, seen);
+  NoteWithPath note;
+  if (read_note(fd, note)) describe_by(note.note, seen);
   return true;
 }
 
-int hand_back(const tier::Board& board, int fd) {
+namespace {
+
+constexpr int kCompareFiles = 0;  // KCMP_FILE
+constexpr int kSharersMax = 64;
+
+bool is_same_open_file(long process, int fd, int other) {
+  return call(SYS_kcmp, process, call(SYS_getpid), kCompareFiles, fd, other) == 0;
+}
+
+/// The other numbers of this process that are duplicates of `fd`, which the kernel describes as `copy`.
+int find_duplicates(int fd, const struct stat& copy, int (&found)[kSharersMax]) {
+  int count = 0;
+  for (int i = 0; i < kRemembered && count < kSharersMax; ++i) {
+    struct stat seen {};
+    if (i != fd && sys_fstat(i, seen) == 0 && seen.st_ino == copy.st_ino && seen.st_dev == copy.st_dev &&
+        is_same_open_file(call(SYS_getpid), fd, i)) {
+      found[count++] = i;
+    }
+  }
+  return count;
+}
+
+/// Whether that open file is what the identity is of, whatever was written to it since.
+bool is_file_of(const tier::Board& board, const tier::Identity& identity, const struct stat& file) {
+  return file.st_ino == identity.inode && device_of(file.st_dev) == tier::load(board.sources[identity.source].device);
+}
+
+}  // namespace
+
+int hand_back(const tier::Board& board, int fd, bool locks_open_file) {
   struct stat seen;
   tier::Identity identity;
   if (sys_fstat(fd, seen) != 0 || !may_be_copy(board, seen) || !identity_of(board, fd, identity)) return 0;
+  // The parent cannot be made to have another open file, and would believe that it has the lock.
+  if (locks_open_file && is_same_open_file(call(SYS_getppid), fd, fd)) return -ENOLCK;
   NoteWithPath note;
   if (!read_note(fd, note) || note.path[0] != '/') return -ESTALE;
   const long flags = call(SYS_fcntl, fd, F_GETFL);
-  const long close_on_exec = call(SYS_fcntl, fd, F_GETFD);
   const int source = sys_openat(
       AT_FDCWD, note.path, (flags > 0 ? static_cast<int>(flags) & O_NONBLOCK : 0) | O_RDONLY | O_CLOEXEC | O_NOCTTY);
   if (source < 0) return source;
   struct stat now;
   int result = -ESTALE;
-  if (sys_fstat(source, now) == 0 && now.st_ino == identity.inode &&
-      static_cast<std::uint64_t>(now.st_size) == identity.size &&
-      device_of(now.st_dev) == tier::load(board.sources[identity.source].device) &&
-      now.st_ctim.tv_sec == identity.ctime && now.st_ctim.tv_nsec == identity.ctime_ns) {
+  if (sys_fstat(source, now) == 0 && is_file_of(board, identity, now) &&
+      static_cast<std::uint64_t>(now.st_size) == identity.size && now.st_ctim.tv_sec == identity.ctime &&
+      now.st_ctim.tv_nsec == identity.ctime_ns) {
     const long offset = call(SYS_lseek, fd, 0, 1);
     if (offset > 0) (void)call(SYS_lseek, source, offset, 0);
-    result = sys_dup3(source, fd, close_on_exec > 0 ? O_CLOEXEC : 0);
-    if (result > 0) result = 0;
+    int numbers[kSharersMax];
+    const int duplicates = find_duplicates(fd, seen, numbers);
+    for (int i = -1; i < duplicates; ++i) {
+      const int number = i < 0 ? fd : numbers[i];
+      const long close_on_exec = call(SYS_fcntl, number, F_GETFD);
+      const int moved = sys_dup3(source, number, close_on_exec > 0 ? O_CLOEXEC : 0);
+      if (i < 0) result = moved < 0 ? moved : 0;
+    }
   }
   (void)sys_close(source);
+  return result;
+}
+
+void note_process_lock() { tier::store(g_process_lock, 1U); }
+bool has_process_lock() { return tier::load(g_process_lock) != 0; }
+
+int source_behind(const tier::Board& board, int folder, const char* path) {
+  const int probe = sys_openat(folder, path, O_PATH | O_CLOEXEC);
+  if (probe < 0) return kNoCopy;
+  struct stat seen;
+  tier::Identity identity;
+  NoteWithPath note;
+  int result = kNoCopy;
+  if (sys_fstat(probe, seen) == 0 && may_be_copy(board, seen) && identity_of(board, probe, identity)) {
+    char link[kLinkBytes];
+    put_descriptor_link(link, probe);
+    const long got = call(SYS_getxattr, address(link), address(tier::kNoteAttribute), address(&note), sizeof note - 1);
+    result = -ESTALE;
+    if (got >= static_cast<long>(sizeof note.note) && note.note.magic == tier::kNoteMagic) {
+      reinterpret_cast<char*>(&note)[got] = '\0';
+      result = sys_openat(AT_FDCWD, note.path, O_PATH | O_CLOEXEC);
+      if (result >= 0 && (sys_fstat(result, seen) != 0 || !is_file_of(board, identity, seen))) {
+        (void)sys_close(result);
+        result = -ESTALE;
+      }
+    }
+  }
+  (void)sys_close(probe);
   return result;
 }
 

@@ -10,6 +10,7 @@
 #include "bindings/posix/decide.h"
 #include "bindings/posix/descriptors.h"
 #include "bindings/posix/hooks.h"
+#include "bindings/posix/kept.h"
 #include "bindings/posix/kernel.h"
 #include "bindings/posix/session.h"
 
@@ -18,12 +19,16 @@ namespace {
 using namespace freshet::reader;
 
 /// The call, made at the source.
-long at_source(int fd, long number, long b = 0, long c = 0, long d = 0, long e = 0) {
+long at_source(int fd, long number, long b = 0, long c = 0, long d = 0, long e = 0, bool locks_open_file = false) {
+  lose_track(fd);
   if (const auto* known = board(); known != nullptr) {
-    if (const int error = hand_back(*known, fd); error < 0) return error;
+    if (const int error = hand_back(*known, fd, locks_open_file); error < 0) return error;
   }
   return call(number, fd, b, c, d, e);
 }
+
+/// A lock of the open file, which all have that share it.
+long lock_at_source(int fd, long number, long b, long c = 0) { return at_source(fd, number, b, c, 0, 0, true); }
 
 bool is_for_source(int command) {
   switch (command) {
@@ -55,10 +60,25 @@ FRESHET_READER_EXPORT int freshet_fcntl(int fd, int command, ...) {
   const long argument = va_arg(rest, long);
   va_end(rest);
   if (command == F_GETOWN) return owner_of(fd);
+  if (command == F_DUPFD || command == F_DUPFD_CLOEXEC) {
+    lose_track(fd);
+    const long result = call(SYS_fcntl, fd, command, argument);
+    if (result >= 0) lose_track(static_cast<int>(result));
+    return returned(result);
+  }
+  if (command == F_OFD_SETLK || command == F_OFD_SETLKW)
+    return returned(lock_at_source(fd, SYS_fcntl, command, argument));
+  if (command == F_SETLK || command == F_SETLKW) {
+    const long result = at_source(fd, SYS_fcntl, command, argument);
+    if (result == 0) note_process_lock();
+    return returned(result);
+  }
   return returned(is_for_source(command) ? at_source(fd, SYS_fcntl, command, argument)
                                          : call(SYS_fcntl, fd, command, argument));
 }
-FRESHET_READER_EXPORT int freshet_flock(int fd, int operation) { return returned(at_source(fd, SYS_flock, operation)); }
+FRESHET_READER_EXPORT int freshet_flock(int fd, int operation) {
+  return returned(lock_at_source(fd, SYS_flock, operation));
+}
 FRESHET_READER_EXPORT int freshet_lockf(int fd, int command, off_t bytes) {
   struct flock lock;
   ::memset(&lock, 0, sizeof lock);
@@ -79,7 +99,14 @@ FRESHET_READER_EXPORT int freshet_lockf(int fd, int command, off_t bytes) {
     case F_TLOCK: break;
     default: return returned(-EINVAL);
   }
-  return returned(at_source(fd, SYS_fcntl, operation, address(&lock)));
+  const long result = at_source(fd, SYS_fcntl, operation, address(&lock));
+  if (result == 0) note_process_lock();
+  return returned(result);
+}
+/// A copy may not be executed.
+FRESHET_READER_EXPORT int freshet_fexecve(int fd, char* const* words, char* const* variables) {
+  if (fd < 0 || words == nullptr || variables == nullptr) return returned(-EINVAL);
+  return returned(at_source(fd, SYS_execveat, address(""), address(words), address(variables), AT_EMPTY_PATH));
 }
 FRESHET_READER_EXPORT int freshet_fchmod(int fd, mode_t mode) { return returned(at_source(fd, SYS_fchmod, mode)); }
 FRESHET_READER_EXPORT int freshet_fchown(int fd, uid_t owner, gid_t group) {
@@ -116,6 +143,7 @@ FRESHET_READER_NAME(fcntl64, freshet_fcntl)
 FRESHET_READER_NAME(flock, freshet_flock)
 FRESHET_READER_NAME(lockf, freshet_lockf)
 FRESHET_READER_NAME(lockf64, freshet_lockf)
+FRESHET_READER_NAME(fexecve, freshet_fexecve)
 FRESHET_READER_NAME(fchmod, freshet_fchmod)
 FRESHET_READER_NAME(fchown, freshet_fchown)
 FRESHET_READER_NAME(futimens, freshet_futimens)

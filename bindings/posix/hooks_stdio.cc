@@ -9,8 +9,10 @@
 #include <string.h>
 
 #include "bindings/posix/decide.h"
+#include "bindings/posix/descriptors.h"
 #include "bindings/posix/hooks.h"
 #include "bindings/posix/kernel.h"
+#include "bindings/posix/paths.h"
 #include "bindings/posix/session.h"
 
 namespace {
@@ -45,14 +47,14 @@ int read_flags(const char* mode) {
   return flags;
 }
 
-void put_link(char* at, int fd) {
-  for (const char* text = "/proc/self/fd/"; *text != '\0';) *at++ = *text++;
-  char digits[12];
-  int count = 0;
-  do digits[count++] = static_cast<char>('0' + fd % 10);
-  while ((fd /= 10) != 0);
-  while (count > 0) *at++ = digits[--count];
-  *at = '\0';
+/// What the C library is to open for a mode that is not a plain read: the path, or a name of the source behind it,
+/// which `source` keeps until it is closed. nullptr when the source is another file by now.
+const char* written_path(const char* path, char (&link)[kLinkBytes], int& source) {
+  source = source_of_written(path);
+  if (source == kNoCopy) return path;
+  if (source < 0) return nullptr;
+  put_descriptor_link(link, source);
+  return link;
 }
 
 }  // namespace
@@ -61,9 +63,15 @@ FRESHET_READER_EXPORT FILE* freshet_fopen(const char* path, const char* mode) {
   const int flags = read_flags(mode);
   if (flags < 0 || board() == nullptr) {
     Open* const library = next<Open>("fopen64", g_open);
-    if (library != nullptr) return library(path, mode);
-    errno = ENOSYS;
-    return nullptr;
+    char link[kLinkBytes];
+    int source = kNoCopy;
+    const char* const at = flags < 0 ? written_path(path, link, source) : path;
+    errno = at == nullptr ? -source : ENOSYS;
+    FILE* const stream = library != nullptr && at != nullptr ? library(at, mode) : nullptr;
+    const int error = errno;
+    if (source >= 0) (void)sys_close(source);
+    errno = error;
+    return stream;
   }
   const int fd = open_file(AT_FDCWD, path, flags, 0);
   if (fd < 0) {
@@ -86,7 +94,18 @@ FRESHET_READER_EXPORT FILE* freshet_freopen(const char* path, const char* mode, 
     return nullptr;
   }
   const int flags = read_flags(mode);
-  if (path == nullptr || flags < 0 || board() == nullptr) return library(path, mode, stream);
+  if (path == nullptr || board() == nullptr) return library(path, mode, stream);
+  if (flags < 0) {
+    char link[kLinkBytes];
+    int source = kNoCopy;
+    const char* const at = written_path(path, link, source);
+    // What leads nowhere closes the stream, as every path does that cannot be opened.
+    FILE* const reopened = library(at == nullptr ? "" : at, mode, stream);
+    const int error = at == nullptr ? -source : errno;
+    if (source >= 0) (void)sys_close(source);
+    errno = error;
+    return reopened;
+  }
   // A pipe would be opened twice, and its writer come to the first.
   struct stat before;
   if (call(kStatAt, AT_FDCWD, address(path), address(&before)) != 0 || !S_ISREG(before.st_mode)) {
@@ -94,8 +113,8 @@ FRESHET_READER_EXPORT FILE* freshet_freopen(const char* path, const char* mode, 
   }
   // The stream is kept by its address; it opens what was decided for by its name in /proc.
   const int fd = open_file(AT_FDCWD, path, flags | O_CLOEXEC, 0);
-  char link[32];
-  if (fd >= 0) put_link(link, fd);
+  char link[kLinkBytes];
+  if (fd >= 0) put_descriptor_link(link, fd);
   struct stat seen;
   const bool regular = fd >= 0 && sys_fstat(fd, seen) == 0 && S_ISREG(seen.st_mode);
   FILE* const reopened = library(regular ? link : path, mode, stream);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 
 #include "bindings/posix/kernel.h"
 
@@ -93,6 +94,23 @@ unsigned long find_board() {
   return reinterpret_cast<unsigned long>(found);
 }
 
+void send_to_keeper(const char* mark, unsigned long mark_bytes, const char* path, unsigned long bytes) {
+  const long socket = call(SYS_socket, AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (socket < 0) return;
+  sockaddr_un to;
+  to.sun_family = AF_UNIX;
+  for (unsigned long i = 0; i < sizeof to.sun_path; ++i) to.sun_path[i] = g_ask_path[i];
+  struct iovec parts[2] = {{const_cast<char*>(mark), mark_bytes}, {const_cast<char*>(path), bytes}};
+  struct msghdr message;
+  ::memset(&message, 0, sizeof message);
+  message.msg_name = &to;
+  message.msg_namelen = sizeof to;
+  message.msg_iov = parts;
+  message.msg_iovlen = 2;
+  (void)call(SYS_sendmsg, socket, address(&message), MSG_DONTWAIT | MSG_NOSIGNAL);
+  (void)sys_close(static_cast<int>(socket));
+}
+
 }  // namespace
 
 tier::Board* board() {
@@ -108,15 +126,8 @@ tier::Board* board() {
   return known == kNone ? nullptr : reinterpret_cast<tier::Board*>(known);
 }
 
-void ask_for_copy(const char* path, unsigned long bytes) {
-  const long socket = call(SYS_socket, AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (socket < 0) return;
-  sockaddr_un to;
-  to.sun_family = AF_UNIX;
-  for (unsigned long i = 0; i < sizeof to.sun_path; ++i) to.sun_path[i] = g_ask_path[i];
-  (void)call(SYS_sendto, socket, address(path), static_cast<long>(bytes), MSG_DONTWAIT | MSG_NOSIGNAL, address(&to),
-             sizeof to);
-  (void)sys_close(static_cast<int>(socket));
-}
+void ask_for_copy(const char* path, unsigned long bytes) { send_to_keeper("", 0, path, bytes); }
+
+void tell_miss(const char* path, unsigned long bytes) { send_to_keeper(&tier::kMissMark, 1, path, bytes); }
 
 }  // namespace freshet::reader

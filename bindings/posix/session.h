@@ -16,4 +16,7 @@ tier::Board* board();
 /// too much to do, is not waited for.
 void ask_for_copy(const char* path, unsigned long bytes);
 
+/// Tells the keeper that the file was opened at the source, and that no copy of it is wanted.
+void tell_miss(const char* path, unsigned long bytes);
+
 }  // namespace freshet::reader

@@ -14,10 +14,10 @@
 
 #include "bindings/python/errors.h"
 #include "bindings/python/gil.h"
-#include "bindings/python/records.h"
+#include "bindings/python/stream/records.h"
 #include "bindings/python/tensors.h"
 #include "bindings/runtime/repository_folder.h"
-#include "core/format.h"
+#include "core/base/format.h"
 #include "transport/group/launcher.h"
 
 namespace freshet::python {
@@ -65,13 +65,7 @@ LaidTensor laid_from(const GivenTensor& given) {
   if (!known) raise(Code::invalid_argument, format("tensor {}: dtype {} is unknown", name, dtype));
   laid.spec.dtype = *known;
   laid.spec.shape = shape;
-  bool found = false;
-  for (const Role one : {Role::weight, Role::buffer, Role::optimizer, Role::opaque}) {
-    if (name_of(one) != role) continue;
-    laid.spec.role = one;
-    found = true;
-  }
-  if (!found) raise(Code::invalid_argument, format("tensor {}: role {} is unknown", name, role));
+  laid.spec.role = role_named(name, role);
   auto parsed = Layout::parse(layout);
   if (!parsed) throw Raised(std::move(parsed).error().with_context(format("tensor {}", name)));
   laid.layout = *parsed;
@@ -184,11 +178,7 @@ nb::object restore(const CheckpointerHandle& handle, const std::vector<WritableB
   levels::RestartChoice choice;
   choice.from_nothing = anew;
   choice.version = version;
-  auto restored = [&] {
-    const Unlocked unlocked;
-    return checkpointer->restore(memory, choice);
-  }();
-  const auto found = take(std::move(restored));
+  const auto found = take(call_unlocked([&] { return checkpointer->restore(memory, choice); }));
   if (!found) return nb::none();
   nb::list from;
   for (const CheckpointLevel level : found->from) from.append(nb::str(levels::name_of(level).data()));
@@ -304,8 +294,9 @@ void bind_checkpointer(nb::module_& module) {
             const auto checkpointer = handle.get();
             take(wait_in_slices(timeout, [&](Duration slice) { return checkpointer->settle(slice); }));
             const std::optional<Time> deadline = deadline_of(timeout);
-            const Unlocked unlocked;
-            take(checkpointer->finish(deadline ? *deadline - system_clock().now() : std::chrono::hours(24)));
+            take(call_unlocked([&] {
+              return checkpointer->finish(deadline ? *deadline - system_clock().now() : std::chrono::hours(24));
+            }));
           },
           nb::arg("timeout").none())
       .def("events", &events)

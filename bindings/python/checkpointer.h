@@ -9,8 +9,8 @@
 #include <memory>
 #include <string>
 
-#include "core/fork_guard.h"
-#include "core/mutex.h"
+#include "core/base/fork_guard.h"
+#include "core/base/mutex.h"
 #include "repo/levels/checkpointer.h"
 
 namespace freshet::python {

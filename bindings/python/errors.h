@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "core/result.h"
+#include "core/base/result.h"
 
 namespace freshet::python {
 

@@ -16,6 +16,13 @@ void take_gil_back(PyThreadState* state) {
   }
 }
 
+bool Unlocked::run_signal_handlers() {
+  take_gil_back(state_);
+  const bool raised = PyErr_CheckSignals() != 0;
+  state_ = PyEval_SaveThread();
+  return raised;
+}
+
 std::optional<Time> deadline_of(std::optional<double> timeout_seconds) {
   if (!timeout_seconds) return std::nullopt;
   if (std::isnan(*timeout_seconds)) raise(Code::invalid_argument, "the timeout is not a number");

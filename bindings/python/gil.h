@@ -13,8 +13,9 @@
 #include <optional>
 #include <utility>
 
-#include "core/clock.h"
-#include "core/result.h"
+#include "core/base/clock.h"
+#include "core/base/interruption.h"
+#include "core/base/result.h"
 
 namespace freshet::python {
 
@@ -29,6 +30,10 @@ class Unlocked {
   ~Unlocked() { take_gil_back(state_); }
   Unlocked(const Unlocked&) = delete;
   Unlocked& operator=(const Unlocked&) = delete;
+
+  /// Takes the lock for as long as Python's signal handlers run. True when one raised: its exception is this thread's
+  /// error.
+  bool run_signal_handlers();
 
  private:
   PyThreadState* state_;
@@ -55,6 +60,20 @@ class Share {
  private:
   std::shared_ptr<T> shared_;
 };
+
+/// What `call` answers, which is called without the interpreter's lock. Waits of C++ that know of Interruption end with
+/// Ctrl-C, and what the signal handler raised is thrown in the place of the answer.
+template <typename Call>
+auto call_unlocked(Call call) -> decltype(call()) {
+  bool raised = false;
+  auto result = [&] {
+    Unlocked unlocked;
+    const Interruption interruption([&] { return raised = raised || unlocked.run_signal_handlers(); });
+    return call();
+  }();
+  if (raised) throw nanobind::python_error();
+  return result;
+}
 
 /// How long a wait lasts before it looks for Ctrl-C.
 inline constexpr Duration kWaitSlice = std::chrono::milliseconds(50);

@@ -7,7 +7,7 @@
 
 #include <memory>
 
-#include "core/graph.h"
+#include "core/model/graph.h"
 
 namespace freshet::python {
 

@@ -8,9 +8,9 @@
 
 #include <tuple>
 
-#include "bindings/python/records.h"
 #include "bindings/python/repository.h"
-#include "repo/lineage_drawing.h"
+#include "bindings/python/stream/records.h"
+#include "repo/lineage/lineage_drawing.h"
 
 namespace freshet::python {
 
@@ -107,11 +107,10 @@ nb::dict retire(const RepositoryHandle& self, const std::string& version, double
     const Duration left = deadline ? std::max(*deadline - system_clock().now(), Duration::zero()) : Duration::max();
     const Duration slice = std::min(left, kWaitSlice);
     const Share<OpenPlace> open(self.get());
-    auto retired = [&]() -> Result<RetireReport> {
-      const Unlocked unlocked;
+    auto retired = call_unlocked([&]() -> Result<RetireReport> {
       FRESHET_ASSIGN(const VersionName name, open->repository->resolve(version));
       return open->repository->retire(name, {.wait = slice});
-    }();
+    });
     if (!retired && retired.error().code() == Code::failed_precondition && left > kWaitSlice) {
       if (PyErr_CheckSignals() != 0) throw nb::python_error();
       continue;
@@ -138,8 +137,9 @@ void set_alias(const RepositoryHandle& self, const std::string& model, const std
   self.ask([&](Repository& place) { return place.set_alias(model, alias, expected, number); });
 }
 
-nb::dict gc(const RepositoryHandle& self, bool dry_run) {
-  const GcReport report = self.ask([&](Repository& place) { return place.gc({.dry_run = dry_run}, {}); });
+nb::dict gc(const RepositoryHandle& self, bool dry_run, const nb::object& progress) {
+  const GcReport report =
+      self.ask([&](Repository& place) { return place.gc({.dry_run = dry_run}, told_to(progress)); });
   nb::list notes;
   for (const std::string& note : report.notes) notes.append(text_to_python(note));
   nb::dict answer;
@@ -191,7 +191,7 @@ void bind_lineage(nb::class_<RepositoryHandle>& repository) {
                            [](Repository& place, const VersionName& name) { return place.pins(name); });
            })
       .def("retire", &retire)
-      .def("gc", &gc)
+      .def("gc", &gc, nb::arg(), nb::arg().none())
       .def("stat", &stat);
 }
 

@@ -6,11 +6,11 @@
 #include <utility>
 
 #include "bindings/python/gil.h"
-#include "bindings/python/records.h"
-#include "core/format.h"
-#include "core/log.h"
-#include "core/mutex.h"
-#include "transport/deadline.h"
+#include "bindings/python/stream/records.h"
+#include "core/base/deadline.h"
+#include "core/base/format.h"
+#include "core/base/log.h"
+#include "core/base/mutex.h"
 
 namespace freshet::python {
 

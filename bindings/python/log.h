@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What C++ logs (core/log.h), on its way to Python's `logging`: a queue, from which a thread of Python's takes.
+/// What C++ logs (core/base/log.h), on its way to Python's `logging`: a queue, from which a thread of Python's takes.
 
 #include <nanobind/nanobind.h>
 

@@ -7,11 +7,12 @@
 #include "bindings/python/errors.h"
 #include "bindings/python/graph.h"
 #include "bindings/python/log.h"
-#include "bindings/python/publisher.h"
 #include "bindings/python/repository.h"
 #include "bindings/python/scheduler.h"
-#include "bindings/python/subscriber.h"
+#include "bindings/python/stream/publisher.h"
+#include "bindings/python/stream/subscriber.h"
 #include "bindings/python/tensors.h"
+#include "bindings/python/tier.h"
 #include "bindings/python/weights_file.h"
 
 NB_MODULE(_core, module) {
@@ -35,4 +36,5 @@ NB_MODULE(_core, module) {
   bind_checkpointer(module);
   bind_log(module);
   bind_weights_file(module);
+  bind_tier(module);
 }

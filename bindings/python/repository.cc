@@ -12,9 +12,9 @@
 #include <cstdlib>
 #include <utility>
 
-#include "bindings/python/records.h"
-#include "core/format.h"
-#include "repo/import.h"
+#include "bindings/python/stream/records.h"
+#include "core/base/format.h"
+#include "repo/files/import.h"
 #include "repo/match/explain.h"
 
 namespace freshet::python {
@@ -68,10 +68,7 @@ RepositoryHandle* open_place(std::string place, std::string keys, std::string se
   was_opened = true;
   auto open = std::make_shared<OpenPlace>();
   const SecurityOptions security{.key_file = std::move(keys), .allow_file = {}, .server_key = std::move(server_key)};
-  auto opened = [&] {
-    const Unlocked unlocked;
-    return open_repository(place, RepositoryAccess::create, security);
-  }();
+  auto opened = call_unlocked([&] { return open_repository(place, RepositoryAccess::create, security); });
   open->repository = take(std::move(opened));
   return new RepositoryHandle(std::move(open), std::move(place));
 }
@@ -87,6 +84,7 @@ struct PutGiven {
   Texts tags;
   bool dedup = false;
   bool deltas = false;
+  Progress progress;  ///< Bytes; nothing for none.
 };
 
 Result<VersionName> put(Repository& repository, PutGiven& given) {
@@ -103,7 +101,18 @@ Result<VersionName> put(Repository& repository, PutGiven& given) {
     FRESHET_ASSIGN(request.ancestor, repository.resolve(given.ancestor));
   }
   FRESHET_ASSIGN(const StagedPut staged, stage_put(repository, request));
-  return repository.put(staged.manifest, staged.bytes_of(), staged.options);
+  if (!given.progress) return repository.put(staged.manifest, staged.bytes_of(), staged.options);
+  const std::uint64_t total = staged.manifest.architecture->bytes();
+  return repository.put(
+      staged.manifest,
+      [&given, total, bytes_of = staged.bytes_of(),
+       done = std::uint64_t{0}](std::uint32_t tensor) mutable -> Result<Bytes> {
+        FRESHET_ASSIGN(const Bytes bytes, bytes_of(tensor));
+        given.progress(done, total);
+        done += bytes.size();
+        return bytes;
+      },
+      staged.options);
 }
 
 Status read_tensors(const Repository& repository, const VersionRecord& record,
@@ -217,7 +226,7 @@ void bind_record(nb::module_& module) {
 
 nb::object put_in(const RepositoryHandle& self, std::string model, const Tensors* tensors, std::optional<Graph> graph,
                   std::string ancestor, std::optional<double> quality, std::uint64_t step, Metrics metrics, Texts tags,
-                  bool dedup, bool deltas) {
+                  bool dedup, bool deltas, const nb::object& progress) {
   PutGiven given{.model = std::move(model),
                  .tensors = tensors,
                  .graph = std::move(graph),
@@ -227,7 +236,8 @@ nb::object put_in(const RepositoryHandle& self, std::string model, const Tensors
                  .metrics = std::move(metrics),
                  .tags = std::move(tags),
                  .dedup = dedup,
-                 .deltas = deltas};
+                 .deltas = deltas,
+                 .progress = told_to(progress)};
   return nb::cast(to_string(self.ask([&](Repository& repository) { return put(repository, given); })));
 }
 
@@ -241,6 +251,21 @@ void read_in(const RepositoryHandle& self, const VersionRecord& record,
 }
 
 }  // namespace
+
+Progress told_to(const nb::object& callback) {
+  if (callback.is_none()) return {};
+  return [&callback, told_at = Time()](std::uint64_t done, std::uint64_t total) mutable {
+    const Time now = system_clock().now();
+    if (now < told_at + kWaitSlice && done != total) return;
+    told_at = now;
+    const nb::gil_scoped_acquire locked;
+    try {
+      callback(done, total);
+    } catch (nb::python_error& error) {
+      error.discard_as_unraisable("the progress of a call");
+    }
+  };
+}
 
 void end_child_without_destructors() {
   if (was_opened) ::on_exit(end_at_once, nullptr);
@@ -259,7 +284,7 @@ void bind_repository(nb::module_& module) {
                   nb::rv_policy::take_ownership)
       .def("put", &put_in, nb::arg("model"), nb::arg("tensors").none(), nb::arg("graph").none(), nb::arg("ancestor"),
            nb::arg("quality").none(), nb::arg("step"), nb::arg("metrics"), nb::arg("tags"), nb::arg("dedup"),
-           nb::arg("deltas"))
+           nb::arg("deltas"), nb::arg("progress").none())
       .def("record",
            [](const RepositoryHandle& self, const std::string& version) {
              return self.ask([&](Repository& place) -> Result<VersionRecord> {

@@ -15,7 +15,7 @@
 #include "bindings/python/graph.h"
 #include "bindings/python/tensors.h"
 #include "bindings/runtime/repository_folder.h"
-#include "core/fork_guard.h"
+#include "core/base/fork_guard.h"
 #include "repo/repository.h"
 #include "repo/sink.h"
 
@@ -69,17 +69,17 @@ class SinkHandle {
 template <typename Call>
 auto RepositoryHandle::ask(Call call) const {
   const Share<OpenPlace> open(get());
-  auto result = [&] {
-    const Unlocked unlocked;
-    return call(*open->repository);
-  }();
-  return take(std::move(result));
+  return take(call_unlocked([&] { return call(*open->repository); }));
 }
 
 /// For a forked child, once: if a repository was opened before the fork, the child ends without the destructors of
 /// objects that its parent made for the process. RocksDB's timer is one, whose destructor waits for ever for threads
 /// that only the parent has.
 void end_child_without_destructors();
+
+/// Tells Python now and then how far a call is; nothing where `callback`, which it borrows, is None. What Python raises
+/// is its own affair. One thread at a time.
+Progress told_to(const nanobind::object& callback);
 
 void bind_repository(nanobind::module_& module);
 /// The part that asks who came from whom, and that retires and collects.

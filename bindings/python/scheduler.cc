@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "bindings/python/errors.h"
-#include "bindings/python/records.h"
+#include "bindings/python/stream/records.h"
 #include "scheduler/scheduler.h"
 
 namespace freshet::python {

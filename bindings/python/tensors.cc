@@ -7,16 +7,25 @@
 #include <utility>
 
 #include "bindings/python/errors.h"
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet::python {
 
 namespace nb = nanobind;
 
-void Tensors::add(std::string name, const std::string& dtype, Shape shape, ByteArray bytes) {
+Role role_named(const std::string& tensor, const std::string& role) {
+  for (const Role one : {Role::weight, Role::buffer, Role::optimizer, Role::opaque}) {
+    if (name_of(one) == role) return one;
+  }
+  raise(Code::invalid_argument,
+        format("tensor {}: role \"{}\" is none of weight, buffer, optimizer, opaque", tensor, role));
+}
+
+void Tensors::add(std::string name, const std::string& dtype, Shape shape, ByteArray bytes, const std::string& role) {
   const std::optional<DType> type = dtype_named(dtype);
   if (!type) raise(Code::invalid_argument, format("tensor {}: no dtype {}", name, dtype));
-  TensorView view{.spec = {.name = std::move(name), .dtype = *type, .shape = std::move(shape)},
+  const Role meant = role_named(name, role);
+  TensorView view{.spec = {.name = std::move(name), .dtype = *type, .shape = std::move(shape), .role = meant},
                   .data = bytes_of(bytes.data(), bytes.shape(0))};
   take(view.spec.check());
   if (view.spec.bytes() != view.data.size()) {
@@ -39,7 +48,8 @@ nb::tuple to_python(const TensorSpec& spec) {
 void bind_tensors(nb::module_& module) {
   nb::class_<Tensors>(module, "Tensors")
       .def(nb::init<>())
-      .def("add", &Tensors::add, nb::arg("name"), nb::arg("dtype"), nb::arg("shape"), nb::arg("bytes").noconvert())
+      .def("add", &Tensors::add, nb::arg("name"), nb::arg("dtype"), nb::arg("shape"), nb::arg("bytes").noconvert(),
+           nb::arg("role"))
       .def("__len__", [](const Tensors& tensors) { return tensors.views().size(); });
 }
 

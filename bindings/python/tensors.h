@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "core/tensor.h"
+#include "core/model/tensor.h"
 
 namespace freshet::python {
 
@@ -22,14 +22,17 @@ using WritableByteArray = nanobind::ndarray<std::uint8_t, nanobind::ndim<1>, nan
 /// One thread at a time.
 class Tensors {
  public:
-  /// invalid_argument for a dtype that is unknown, or bytes that contradict the shape.
-  void add(std::string name, const std::string& dtype, Shape shape, ByteArray bytes);
+  /// invalid_argument for a dtype or role that is unknown, or bytes that contradict the shape.
+  void add(std::string name, const std::string& dtype, Shape shape, ByteArray bytes, const std::string& role);
   std::span<const TensorView> views() const { return views_; }
 
  private:
   std::vector<ByteArray> arrays_;
   std::vector<TensorView> views_;
 };
+
+/// invalid_argument, with the tensor's name, for what is no role.
+Role role_named(const std::string& tensor, const std::string& role);
 
 /// (name, dtype, shape, role), as Python has them.
 nanobind::tuple to_python(const TensorSpec& spec);

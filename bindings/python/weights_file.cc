@@ -13,7 +13,7 @@
 #include "bindings/python/errors.h"
 #include "bindings/python/gil.h"
 #include "bindings/python/tensors.h"
-#include "core/safetensors.h"
+#include "core/safetensors/safetensors.h"
 
 namespace freshet::python {
 

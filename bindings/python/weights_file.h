@@ -6,7 +6,7 @@
 namespace freshet::python {
 
 /// read_safetensors() and write_safetensors(): files of weights as Python's arrays, in memory of their own. Any thread;
-/// they let other threads of Python run. Errors as core/safetensors.h has them, which name the path.
+/// they let other threads of Python run. Errors as core/safetensors/safetensors.h has them, which name the path.
 void bind_weights_file(nanobind::module_& module);
 
 }  // namespace freshet::python

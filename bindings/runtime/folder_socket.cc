@@ -8,8 +8,8 @@
 #include <cerrno>
 #include <filesystem>
 
-#include "core/file_descriptor.h"
-#include "core/format.h"
+#include "core/base/file_descriptor.h"
+#include "core/base/format.h"
 #include "transport/shm/socket_path.h"
 
 namespace freshet {

@@ -11,11 +11,11 @@
 #include <utility>
 
 #include "bindings/runtime/folder_socket.h"
-#include "core/format.h"
-#include "repo/cluster/membership.h"
+#include "core/base/deadline.h"
+#include "core/base/format.h"
+#include "repo/cluster/placement/membership.h"
 #include "repo/cluster/providers.h"
 #include "repo/serve/remote_repository.h"
-#include "transport/deadline.h"
 
 namespace freshet {
 namespace {
@@ -54,8 +54,9 @@ constexpr Duration kLastGuests = std::chrono::seconds(2);
 constexpr Duration kLookAgain = std::chrono::milliseconds(20);
 
 Result<OpenedRepository> open_here(std::unique_ptr<Backend> backend) {
-  FRESHET_ASSIGN(std::unique_ptr<Repository> repository, Repository::open(std::move(backend), {}));
-  return OpenedRepository(repository.release(), CloseRepository());
+  FRESHET_ASSIGN(std::unique_ptr<ProviderRepository> repository, ProviderRepository::open(std::move(backend), {}));
+  ProviderRepository& own = *repository;
+  return OpenedRepository(repository.release(), CloseRepository(own));
 }
 
 Result<OpenedRepository> open_read_only(const std::string& folder) {
@@ -65,12 +66,12 @@ Result<OpenedRepository> open_read_only(const std::string& folder) {
 }
 
 /// What is changed behind the back of the other providers of a repository, they would not know.
-Status check_is_whole(Repository& repository, const std::string& folder) {
+Status check_is_whole(const ProviderRepository& repository, const std::string& folder) {
   const Result<Placement> placement = cluster::placement_at(repository);
   if (!placement && placement.error().code() == Code::not_found) return {};
   if (!placement) return fail(Error(placement.error()).with_context(folder));
-  return fail(Code::unavailable, format("{} is one provider of several, and does not run: start it (freshet provider "
-                                        "--repo {}), and what is changed through it is changed for all",
+  return fail(Code::unavailable, format("{} is one provider of several, and it does not run: start it (freshet "
+                                        "provider --repo {}), then change the repository through it",
                                         folder, folder));
 }
 
@@ -78,9 +79,10 @@ Status check_is_whole(Repository& repository, const std::string& folder) {
 OpenedRepository offered(OpenedRepository repository, const std::string& folder) {
   const Result<std::string> address = folder_socket(folder);
   if (!address || !prepare_folder_socket(folder)) return repository;
-  auto server = RepositoryServer::open(*repository, {.address = *address, .security = {}});
+  ProviderRepository& own = *repository.get_deleter().own();
+  auto server = RepositoryServer::open(own, {.address = *address, .security = {}});
   if (!server) return repository;
-  return OpenedRepository(repository.release(), CloseRepository(std::move(*server)));
+  return OpenedRepository(repository.release(), CloseRepository(own, std::move(*server)));
 }
 
 Result<OpenedRepository> connect(const std::string& address, const SecurityOptions& security) {
@@ -113,7 +115,7 @@ Result<OpenedRepository> open_to_write(const std::string& folder, RepositoryAcce
         open_rocks_backend({.folder = folder, .create = create, .read_only = false});
     if (backend) {
       FRESHET_ASSIGN(OpenedRepository repository, open_here(std::move(*backend)));
-      if (access != RepositoryAccess::own) FRESHET_TRY(check_is_whole(*repository, folder));
+      if (access != RepositoryAccess::own) FRESHET_TRY(check_is_whole(*repository.get_deleter().own(), folder));
       return offered(std::move(repository), folder);
     }
     const bool owned = backend.error().code() == Code::unavailable;
@@ -145,7 +147,10 @@ void CloseRepository::operator()(Repository* repository) {
   delete repository;
 }
 
-bool is_part(Repository& repository) { return cluster::placement_at(repository).has_value(); }
+bool is_part(const OpenedRepository& repository) {
+  const ProviderRepository* const own = repository.get_deleter().own();
+  return own != nullptr && cluster::placement_at(*own).has_value();
+}
 
 bool is_repository_address(const std::string& place) {
   return place.find("://") != std::string::npos && !place.starts_with("file://");
@@ -155,7 +160,7 @@ Result<OpenedRepository> open_repository(const std::string& place, RepositoryAcc
                                          const SecurityOptions& security) {
   if (is_rados_address(place)) return open_in_rados(place, access);
   if (is_repository_address(place)) {
-    if (access == RepositoryAccess::own) return fail(Code::invalid_argument, place + " is no folder");
+    if (access == RepositoryAccess::own) return fail(Code::invalid_argument, place + " is not a folder");
     return connect(place, security);
   }
   const std::string folder = place.starts_with("file://") ? place.substr(7) : place;

@@ -87,6 +87,8 @@ Result<std::optional<PublishReceipt>> ScheduledPublisher::publish_if_due(const O
                                                                          std::span<const TensorView> tensors,
                                                                          PublishOptions options) {
   return publish_if_due(observation, [&]() -> Result<std::optional<PublishReceipt>> {
+    const bool is_told = std::ranges::any_of(options.tags, [](const auto& tag) { return tag.first == kScheduleTag; });
+    if (!is_told) options.tags.emplace_back(kScheduleTag, scheduler_.last_decision().text());
     auto receipt = publisher_.publish(tensors, std::move(options));
     if (receipt) return std::optional(*receipt);
     if (receipt.error().code() == Code::out_of_space) return std::optional<PublishReceipt>();

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// A publisher that publishes when its scheduler says so: the one call that a training loop needs after each iteration.
-/// It tells the scheduler what publishing took: the stall, as the publisher measured it; until servers serve a version,
-/// and until the repository has it, as the publisher hears it from its subscribers (looked at from publish_if_due(),
-/// so no finer than one iteration).
+/// A publisher that publishes when its scheduler decides so. A training loop needs one call after each iteration. The
+/// call also reports three times to the scheduler: the stall, as measured by the publisher; the time until servers
+/// serve a version; and the time until the repository has the version. The publisher learns the last two from its
+/// subscribers. publish_if_due() looks at them, so they are no finer than one iteration.
 
 #include <chrono>
 #include <deque>
@@ -12,25 +12,25 @@
 #include <optional>
 #include <span>
 
-#include "core/result.h"
+#include "core/base/result.h"
 #include "scheduler/scheduler.h"
 #include "transport/publisher.h"
 
 namespace freshet {
 
-/// When versions arrive, from what the publisher's subscribers say that they serve. One thread at a time.
+/// Measures when versions arrive, from the subscribers' reports to the publisher. One thread at a time.
 class DeliveryWatch {
  public:
   void published(VersionNumber version, Time returned);
 
-  /// True while somebody may still be on the way to a version that was published.
+  /// True while a published version may still be on its way to a subscriber.
   bool waits() const { return !to_servers_.empty() || !to_repository_.empty(); }
 
   struct Arrivals {
-    std::optional<Duration> delivered;  ///< Of the newest version that half of the servers serve, when it is news.
+    std::optional<Duration> delivered;  ///< Of the newest version that half of the servers serve, if that is new.
     std::optional<Duration> persisted;  ///< The same for the repository.
   };
-  /// Silent subscribers are not waited for. A version that was overtaken counts for nothing.
+  /// Does not wait for silent subscribers. An overtaken version does not count.
   Arrivals look(const PublisherStat& stat, Time now);
 
  private:
@@ -46,23 +46,27 @@ class DeliveryWatch {
   std::deque<OnTheWay> to_repository_;
 };
 
+/// The tag with which a version says why it was published: SchedulerDecision::text().
+inline constexpr const char* kScheduleTag = "schedule";
+
 /// One thread at a time, the publisher's. Both must outlive it.
 class ScheduledPublisher {
  public:
   ScheduledPublisher(Publisher& publisher, Scheduler& scheduler, const Clock& clock = system_clock())
       : publisher_(publisher), scheduler_(scheduler), clock_(clock) {}
 
-  /// Publishes, or decides to put it off (nothing): the next iteration is asked again.
+  /// Publishes, or returns nothing to delay the publish: the next iteration calls it again.
   using Publish = std::function<Result<std::optional<PublishReceipt>>()>;
 
-  /// An iteration ended; calls `publish` if a publish is due. Nothing when none is, or it was put off.
+  /// An iteration ended; calls `publish` if a publish is due. Nothing: no publish was due, or it was delayed.
   Result<std::optional<PublishReceipt>> publish_if_due(const Observation& observation, const Publish& publish);
-  /// The same with Publisher::publish(); a version that found no room in the arena (out_of_space) is put off.
+  /// The same with Publisher::publish(); if the arena has no room (out_of_space), the publish is delayed. The version
+  /// gets the tag kScheduleTag, unless `options` has it.
   Result<std::optional<PublishReceipt>> publish_if_due(const Observation& observation,
                                                        std::span<const TensorView> tensors, PublishOptions options);
 
-  /// Publishes now, whatever the schedule says: the initial version. When that arrives says nothing of deliveries,
-  /// since those who wait for it are still starting.
+  /// Publishes now, without the schedule: for the initial version. Its arrival is no measure of deliveries, because the
+  /// waiting servers are still starting.
   Result<std::optional<PublishReceipt>> publish_now(const Publish& publish);
 
  private:

@@ -8,7 +8,7 @@
 #include <exception>
 #include <new>
 
-#include "core/result.h"
+#include "core/base/result.h"
 
 namespace freshet::veloc {
 

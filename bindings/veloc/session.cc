@@ -16,9 +16,9 @@
 
 #include "bindings/runtime/repository_folder.h"
 #include "bindings/veloc/attempt.h"
-#include "core/file_descriptor.h"
-#include "core/format.h"
-#include "core/little_endian.h"
+#include "core/base/file_descriptor.h"
+#include "core/base/format.h"
+#include "core/base/little_endian.h"
 
 namespace freshet::veloc {
 namespace {

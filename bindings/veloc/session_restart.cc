@@ -7,10 +7,10 @@
 
 #include "bindings/veloc/attempt.h"
 #include "bindings/veloc/session.h"
-#include "core/env.h"
-#include "core/format.h"
-#include "core/little_endian.h"
-#include "core/log.h"
+#include "core/base/env.h"
+#include "core/base/format.h"
+#include "core/base/little_endian.h"
+#include "core/base/log.h"
 
 namespace freshet::veloc {
 

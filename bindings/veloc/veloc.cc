@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "bindings/veloc/session.h"
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet::veloc {
 namespace {

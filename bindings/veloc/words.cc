@@ -7,7 +7,7 @@
 #include <charconv>
 #include <fstream>
 
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet::veloc {
 namespace {

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "core/env.h"
-#include "core/result.h"
+#include "core/base/env.h"
+#include "core/base/result.h"
 #include "repo/levels/checkpointer.h"
 
 namespace freshet::veloc {

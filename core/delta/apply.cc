@@ -3,11 +3,11 @@
 #include <memory>
 #include <new>
 
+#include "core/base/format.h"
 #include "core/delta/element_delta.h"
 #include "core/delta/kernels.h"
 #include "core/delta/payload.h"
 #include "core/delta/planes.h"
-#include "core/format.h"
 
 namespace freshet {
 namespace delta {

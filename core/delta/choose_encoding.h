@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <string_view>
 
-#include "core/dtype.h"
-#include "core/tensor.h"
+#include "core/model/dtype.h"
+#include "core/model/tensor.h"
 
 namespace freshet {
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <array>
 
-#include "core/check.h"
+#include "core/base/check.h"
 #include "core/delta/element_delta.h"
 #include "core/delta/kernels.h"
 

@@ -3,18 +3,18 @@
 
 /// Element deltas: the lossless, reversible difference between two versions of one tensor. When a training step changes
 /// few elements (a bf16 cast of Adam's steps changes about one in a hundred), the delta is a hundredth of the tensor.
-/// It names the segment that it starts from and the one that it leads to, and works in both directions: what
-/// apply_delta made of the base, revert_delta turns back. The encoded form is described in core/FORMAT.md.
+/// The delta names the segment that it starts from and the segment that it leads to. It works in both directions:
+/// revert_delta undoes apply_delta. core/FORMAT.md describes the encoded form.
 ///
-/// What makes the result proved, at a cost that grows with what changed and not with the tensor: the base was proved
-/// before (its full digest was checked, or it was made from a proved base by a delta), and elements that the delta does
-/// not touch keep the base's bits. For those that it touches the payload carries a sum, over all changed elements, of
-/// h(index, new bits) - h(index, old bits), in two independent 64-bit lanes keyed by both segments' names. The receiver
-/// forms the same sum from the bits that it read in memory and from those that it wrote there. Had one touched element
-/// not held the base's bits, one index been another, or one element been touched that the sender did not touch, the
-/// sums would differ, but for one chance in 2^128. The sum adds up in any order, so it is taken on the way.
-/// Faults are found so, not forgers: who may send payloads is decided by the channel. And what memory lost in elements
-/// that no delta touched is found by whoever hashes the whole segment now and then.
+/// The proof of the result costs time for the changed elements, not for the whole tensor. The base was proved before:
+/// its full digest was checked, or a delta made it from a proved base. Untouched elements keep the base's bits. For the
+/// touched elements, the payload has a sum over all changed elements of h(index, new bits) - h(index, old bits), in two
+/// independent 64-bit lanes, keyed by both segments' names. The receiver forms the same sum from the bits that it reads
+/// in memory and the bits that it writes. The sums differ in three cases (except for one chance in 2^128): a touched
+/// element did not hold the base's bits, an index was wrong, or an element was touched that the sender did not touch.
+/// The sum adds up in any order, so it is computed on the way. The sum finds faults, not forgers: the channel decides
+/// who may send payloads. A memory fault in an untouched element is found only by a digest of the whole segment, which
+/// the subscriber takes from time to time.
 ///
 /// The functions may be called from any thread. Each thread that calls them keeps about 2 MiB of working memory; beyond
 /// that and the payload they allocate nothing. Every vector level gives the same bytes.
@@ -23,21 +23,21 @@
 #include <optional>
 #include <vector>
 
-#include "core/dtype.h"
-#include "core/ids.h"
-#include "core/tensor.h"
+#include "core/model/dtype.h"
+#include "core/model/ids.h"
+#include "core/model/tensor.h"
 #include "core/vector/level.h"
 
 namespace freshet {
 
-/// What a delta starts from, what it leads to, and what the elements are.
+/// A delta's base, its target, and the type of the elements.
 struct DeltaSpec {
   DType dtype = DType::f32;
   SegmentName base;
   SegmentName target;
 };
 
-/// What a payload says about itself.
+/// The head of a payload.
 struct DeltaInfo {
   SegmentName base;
   SegmentName target;
@@ -46,16 +46,16 @@ struct DeltaInfo {
   std::uint64_t changed_elements = 0;
 };
 
-/// The payload that turns `base`'s bytes into `target`'s, or nothing when it would be longer than `bytes_max` (or there
-/// is no memory for it): the target itself then travels better. Stops as soon as that is known. NaNs, signed zeros and
-/// infinities come out to the bit. REQUIRES: equal sizes, a multiple of the dtype's; nobody writes either meanwhile.
+/// The payload that turns `base`'s bytes into `target`'s. Nothing: the payload would be longer than `bytes_max`, or
+/// there is no memory for it; then send the whole target. Stops as soon as that is known. NaNs, signed zeros and
+/// infinities are exact to the bit. REQUIRES: equal sizes, a multiple of the dtype's; nobody writes either meanwhile.
 std::optional<std::vector<std::byte>> encode_delta(const DeltaSpec& spec, Bytes base, Bytes target,
                                                    std::uint64_t bytes_max);
 std::optional<std::vector<std::byte>> encode_delta(const DeltaSpec& spec, Bytes base, Bytes target,
                                                    std::uint64_t bytes_max, VectorLevel level);
 
-/// Checks the payload's seal and head, not what the blocks say. corrupt when it is damaged, unsupported when a later
-/// version of the format wrote it.
+/// Checks the payload's seal and head, not its blocks. corrupt: the payload is damaged. unsupported: a later version of
+/// the format wrote it.
 Result<DeltaInfo> read_delta_info(Bytes payload);
 
 /// Turns `memory` from the base's bytes into the target's, in place, and proves it.

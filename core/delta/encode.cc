@@ -3,7 +3,7 @@
 #include <memory>
 #include <new>
 
-#include "core/check.h"
+#include "core/base/check.h"
 #include "core/delta/element_delta.h"
 #include "core/delta/kernels.h"
 #include "core/delta/payload.h"

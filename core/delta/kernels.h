@@ -8,8 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "core/dtype.h"
-#include "core/tensor.h"
+#include "core/model/dtype.h"
+#include "core/model/tensor.h"
 #include "core/vector/level.h"
 
 namespace freshet::delta {

@@ -3,9 +3,9 @@
 
 #include <array>
 
-#include "core/digest.h"
-#include "core/format.h"
-#include "core/little_endian.h"
+#include "core/base/digest.h"
+#include "core/base/format.h"
+#include "core/base/little_endian.h"
 
 namespace freshet::delta {
 namespace {
@@ -38,7 +38,8 @@ SegmentName load_name(const std::byte* from) {
 }
 
 Result<Head> load_head(const std::byte* from) {
-  if (load_little_endian<std::uint32_t>(from) != kMagic) return fail(Code::corrupt, "this is no element delta");
+  if (load_little_endian<std::uint32_t>(from) != kMagic)
+    return fail(Code::corrupt, "these bytes are not an element delta");
   const auto format_version = static_cast<std::uint8_t>(from[4]);
   if (format_version != kFormat) {
     return fail(Code::unsupported,

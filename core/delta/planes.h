@@ -9,8 +9,8 @@
 #include <memory>
 #include <vector>
 
-#include "core/result.h"
-#include "core/tensor.h"
+#include "core/base/result.h"
+#include "core/model/tensor.h"
 
 struct ZSTD_CCtx_s;
 struct ZSTD_DCtx_s;

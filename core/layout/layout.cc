@@ -5,9 +5,9 @@
 #include <charconv>
 #include <unordered_set>
 
-#include "core/check.h"
-#include "core/format.h"
-#include "core/graph.h"
+#include "core/base/check.h"
+#include "core/base/format.h"
+#include "core/model/graph.h"
 
 namespace freshet {
 namespace {
@@ -62,7 +62,7 @@ Result<Layout> Layout::parse(std::string_view text) {
   if (text == "own") return Layout{.cut = Cut::own};
   if (const auto axis = number_after(text, "split:")) return Layout{.cut = Cut::split, .argument = *axis};
   if (const auto rank = number_after(text, "on:")) return Layout{.cut = Cut::on, .argument = *rank};
-  return refuse(format("layout \"{}\": one of replicated, split:AXIS, on:RANK, own is expected", text));
+  return refuse(format("layout \"{}\": expected replicated, split:AXIS, on:RANK or own", text));
 }
 
 std::string Layout::text() const {
@@ -91,7 +91,7 @@ Status check_layouts(std::span<const LaidTensor> tensors, std::uint32_t ranks) {
     if (tensor.spec.slice)
       return refuse(format("tensor {}: a whole tensor is expected, not a slice", tensor.spec.name));
     if (tensor.layout.cut == Cut::split && tensor.layout.argument >= tensor.spec.shape.size()) {
-      return refuse(format("tensor {}: it is split along axis {}, and has {} axes", tensor.spec.name,
+      return refuse(format("tensor {} is split along axis {}, but has {} axes", tensor.spec.name,
                            tensor.layout.argument, tensor.spec.shape.size()));
     }
     if (tensor.layout.cut == Cut::own) {

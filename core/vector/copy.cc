@@ -5,7 +5,7 @@
 #include <array>
 #include <cstring>
 
-#include "core/check.h"
+#include "core/base/check.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>

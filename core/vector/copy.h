@@ -6,8 +6,8 @@
 /// digest comes nearly for nothing on the way: each piece is stored a second time, into a buffer that stays in the
 /// first level cache, and digested from there, so the source is read once and the destination never.
 
-#include "core/digest.h"
-#include "core/tensor.h"
+#include "core/base/digest.h"
+#include "core/model/tensor.h"
 #include "core/vector/level.h"
 
 namespace freshet {

@@ -16,10 +16,10 @@
 #include <thread>
 
 #include "bindings/runtime/runtime.h"
-#include "core/format.h"
-#include "core/json_document.h"
-#include "core/mutex.h"
-#include "core/safetensors.h"
+#include "core/base/format.h"
+#include "core/base/mutex.h"
+#include "core/json/json_document.h"
+#include "core/safetensors/safetensors.h"
 #include "examples/checkpoint_ranks/options.h"
 #include "examples/checkpoint_ranks/state.h"
 #include "repo/levels/checkpointer.h"

@@ -5,8 +5,8 @@
 #include <charconv>
 #include <iostream>
 
-#include "core/env.h"
-#include "core/format.h"
+#include "core/base/env.h"
+#include "core/base/format.h"
 #include "transport/group/launcher.h"
 
 namespace freshet::ranks {

@@ -6,8 +6,8 @@
 #include <array>
 #include <cstring>
 
-#include "core/format.h"
-#include "core/json_document.h"
+#include "core/base/format.h"
+#include "core/json/json_document.h"
 
 namespace freshet::ranks {
 namespace {

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "core/base/result.h"
 #include "core/layout/layout.h"
-#include "core/result.h"
-#include "core/tensor.h"
+#include "core/model/tensor.h"
 
 namespace freshet::ranks {
 

@@ -10,7 +10,7 @@
 #include <cerrno>
 #include <csignal>
 
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet::live {
 namespace {

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "core/clock.h"
-#include "core/result.h"
+#include "core/base/clock.h"
+#include "core/base/result.h"
 
 namespace freshet::live {
 

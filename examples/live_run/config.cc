@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "core/format.h"
+#include "core/base/format.h"
 #include "examples/live_run/options.h"
 
 namespace freshet::live {

@@ -10,7 +10,7 @@
 #include <filesystem>
 #include <utility>
 
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet::live {
 namespace {

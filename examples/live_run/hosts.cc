@@ -12,8 +12,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "core/file_descriptor.h"
-#include "core/format.h"
+#include "core/base/file_descriptor.h"
+#include "core/base/format.h"
 
 namespace freshet::live {
 namespace {

@@ -16,7 +16,7 @@
 #include <map>
 #include <string>
 
-#include "core/result.h"
+#include "core/base/result.h"
 #include "transport/security.h"
 
 namespace freshet::live {

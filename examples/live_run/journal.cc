@@ -11,8 +11,8 @@
 #include <fstream>
 #include <set>
 
-#include "core/digest.h"
-#include "core/format.h"
+#include "core/base/digest.h"
+#include "core/base/format.h"
 
 namespace freshet::live {
 namespace {

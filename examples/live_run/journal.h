@@ -22,7 +22,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/result.h"
+#include "core/base/result.h"
 #include "examples/live_run/messages.h"
 
 namespace freshet::live {

@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet::live {
 namespace {

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "core/result.h"
-#include "examples/live_run/corpus.h"
+#include "core/base/result.h"
+#include "examples/live_run/model/corpus.h"
 
 namespace freshet::live {
 

@@ -5,7 +5,7 @@
 #include <charconv>
 #include <cmath>
 
-#include "core/format.h"
+#include "core/base/format.h"
 #include "scheduler/scheduler.h"
 
 namespace freshet::live {
@@ -41,7 +41,7 @@ void add_run_options(CLI::App& app, RunOptions& run, std::string& scale, std::st
       ->capture_default_str();
   app.add_option("--servers", run.servers, "server processes")->check(CLI::Range(1, 16))->capture_default_str();
   app.add_option("--schedule", run.schedule,
-                 "when to publish: online, every:N (steps), epoch, fixed, greedy or optimal")
+                 "when to publish: online, every:N (steps), epoch, fixed, greedy, optimal or failures:MTBF (seconds)")
       ->check([](const std::string& text) {
         const auto policy = parse_policy(text);
         return policy ? std::string() : policy.error().message();

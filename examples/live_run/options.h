@@ -9,9 +9,9 @@
 #include <string_view>
 #include <vector>
 
-#include "core/result.h"
+#include "core/base/result.h"
 #include "examples/live_run/hosts.h"
-#include "examples/live_run/layout.h"
+#include "examples/live_run/model/layout.h"
 
 namespace freshet::live {
 

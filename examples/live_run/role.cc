@@ -10,8 +10,8 @@
 #include <exception>
 #include <nlohmann/json.hpp>
 
-#include "core/mutex.h"
-#include "core/text.h"
+#include "core/base/mutex.h"
+#include "core/base/text.h"
 
 namespace freshet::live {
 namespace {

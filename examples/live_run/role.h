@@ -7,7 +7,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
-#include "core/result.h"
+#include "core/base/result.h"
 #include "examples/live_run/options.h"
 #include "transport/subscriber.h"
 

@@ -3,11 +3,11 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "core/format.h"
-#include "core/memory_room.h"
-#include "core/text.h"
-#include "examples/live_run/corpus.h"
-#include "examples/live_run/plots.h"
+#include "core/base/format.h"
+#include "core/base/memory_room.h"
+#include "core/base/text.h"
+#include "examples/live_run/model/corpus.h"
+#include "examples/live_run/report/plots.h"
 #include "examples/live_run/signals.h"
 #include "examples/live_run/supervisor.h"
 #include "transport/directory/directory.h"

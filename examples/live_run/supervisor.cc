@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <csignal>
 
-#include "core/format.h"
+#include "core/base/format.h"
 #include "examples/live_run/signals.h"
 
 namespace freshet::live {

@@ -6,12 +6,12 @@
 
 #include <map>
 
-#include "core/result.h"
+#include "core/base/result.h"
 #include "examples/live_run/children.h"
 #include "examples/live_run/folders.h"
 #include "examples/live_run/options.h"
-#include "examples/live_run/progress.h"
-#include "examples/live_run/tally.h"
+#include "examples/live_run/report/progress.h"
+#include "examples/live_run/report/tally.h"
 
 namespace freshet::live {
 

@@ -7,8 +7,8 @@
 #include <memory>
 #include <vector>
 
-#include "core/graph.h"
-#include "core/tensor.h"
+#include "core/model/graph.h"
+#include "core/model/tensor.h"
 #include "examples/nas_spaces/genes.h"
 
 namespace freshet::nas {

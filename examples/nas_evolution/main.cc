@@ -10,10 +10,10 @@
 #include <optional>
 
 #include "bindings/runtime/repository_folder.h"
-#include "core/format.h"
-#include "core/text.h"
+#include "core/base/format.h"
+#include "core/base/text.h"
 #include "examples/nas_evolution/search.h"
-#include "repo/lineage_drawing.h"
+#include "repo/lineage/lineage_drawing.h"
 
 namespace freshet::nas {
 namespace {

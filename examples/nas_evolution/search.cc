@@ -7,7 +7,7 @@
 #include <thread>
 #include <utility>
 
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet::nas {
 namespace {

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "core/mutex.h"
-#include "core/result.h"
+#include "core/base/mutex.h"
+#include "core/base/result.h"
 #include "examples/nas_evolution/trainer.h"
 #include "examples/nas_evolution/worker.h"
 #include "examples/nas_spaces/spaces.h"

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/format.h"
-#include "repo/import.h"
+#include "core/base/format.h"
+#include "repo/files/import.h"
 #include "repo/match/graph.h"
 
 namespace freshet::nas {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/result.h"
+#include "core/base/result.h"
 #include "examples/nas_evolution/candidate.h"
 #include "examples/nas_evolution/trainer.h"
 #include "repo/repository.h"

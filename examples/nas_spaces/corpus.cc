@@ -5,8 +5,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "core/canonical_json.h"
-#include "core/format.h"
+#include "core/base/format.h"
+#include "core/json/canonical_json.h"
 
 namespace freshet::nas {
 namespace {

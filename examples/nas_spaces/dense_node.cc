@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet::nas {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <array>
 
-#include "core/format.h"
+#include "core/base/format.h"
 #include "examples/nas_spaces/dense_node.h"
 #include "examples/nas_spaces/spaces.h"
 

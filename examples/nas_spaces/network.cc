@@ -7,7 +7,7 @@
 #include <cctype>
 #include <cstring>
 
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet::nas {
 namespace {

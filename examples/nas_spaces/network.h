@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "core/graph.h"
-#include "core/result.h"
+#include "core/base/result.h"
+#include "core/model/graph.h"
 #include "examples/nas_spaces/palette.h"
 
 namespace freshet::nas {

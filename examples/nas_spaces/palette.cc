@@ -4,13 +4,13 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/canonical_json.h"
-#include "core/format.h"
+#include "core/base/format.h"
+#include "core/json/canonical_json.h"
 
 namespace freshet::nas {
 namespace {
 
-/// As core/FORMAT.md has it, "Slot ids". Tests hold this against core/slot_id.h.
+/// As core/FORMAT.md has it, "Slot ids". Tests hold this against core/model/slot_id.h.
 constexpr std::string_view kSlotDomain = "freshet slot id 1";
 
 /// The layer that a kind stands for, as far as its identity goes.

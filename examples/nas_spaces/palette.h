@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "core/graph.h"
+#include "core/model/graph.h"
 
 namespace freshet::nas {
 

@@ -17,7 +17,7 @@ arguments.add_argument("--repo", default="runs/", help="a folder, or a repositor
 arguments.add_argument("--candidates", type=int, default=40)
 arguments.add_argument("--population", type=int, default=10)
 arguments.add_argument("--epochs", type=int, default=3)
-options = arguments.parse_args()
+options = arguments.parse_args(None if __name__ == "__main__" else [])
 
 x, x_test, y, y_test = train_test_split(*load_digits(return_X_y=True), test_size=0.25, random_state=1)
 x, x_test = (torch.tensor(part / 16, dtype=torch.float32) for part in (x, x_test))
@@ -45,6 +45,13 @@ def train(model):
         return (model(x_test).argmax(1) == y_test).float().mean().item()
 
 
+def problem():
+    made = HpProblem()
+    for i in range(3):
+        made.add_hyperparameter([16, 32, 64, 128], f"width{i}")
+    return made
+
+
 def run(job):
     model = build(job.parameters)
     with freshet.deephyper.evaluate(job, model, options.repo) as e:                                   # Freshet
@@ -54,10 +61,7 @@ def run(job):
 
 if __name__ == "__main__":
     torch.manual_seed(1)
-    problem = HpProblem()
-    for i in range(3):
-        problem.add_hyperparameter([16, 32, 64, 128], f"width{i}")
-    search = RegularizedEvolution(problem, random_state=1, log_dir="deephyper_search", population_size=options.population,
+    search = RegularizedEvolution(problem(), random_state=1, log_dir="deephyper_search", population_size=options.population,
                                   sample_size=max(2, options.population // 3))
     search = freshet.deephyper.retire_on_eviction(search, options.repo)                                # Freshet
     results = search.search(Evaluator.create(run, method="thread"), max_evals=options.candidates)

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "core/format.h"
+#include "core/base/format.h"
 #include "predictor/curves/families.h"
 
 namespace freshet {

@@ -18,12 +18,12 @@
 #include <utility>
 #include <vector>
 
-#include "core/result.h"
+#include "core/base/result.h"
 
 namespace freshet {
 
-/// In which coordinate the fit moves a parameter: rates and scales that span decades are moved by their logarithm, and
-/// must have 0 < lower.
+/// The coordinate in which the fit moves a parameter. Rates and scales that span decades are moved by their logarithm,
+/// and must have 0 < lower.
 enum class ParameterScale { linear, logarithmic };
 
 struct CurveParameter {
@@ -80,7 +80,7 @@ class CurveFamilies {
   /// invalid_argument when its name is empty or its parameters break the rules above, already_exists when the name is
   /// taken.
   Status add(std::shared_ptr<const Curve> family);
-  /// Those named, in that order. not_found names the first unknown name and lists what is known.
+  /// The named families, in that order. The message of not_found names the first unknown name and lists the known ones.
   Result<CurveFamilies> subset(std::span<const std::string> names) const;
 
   /// Null when there is none of that name.
@@ -97,7 +97,7 @@ struct FittedCurve {
   std::shared_ptr<const Curve> family;
   std::vector<double> parameters;
 
-  /// The metric at `iteration`; values under 1 are taken as 1.
+  /// The metric at `iteration`; an iteration under 1 counts as 1.
   double operator()(double iteration) const { return family->value(iteration < 1 ? 1 : iteration, parameters); }
   std::string_view name() const { return family->name(); }
 };

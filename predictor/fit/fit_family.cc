@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/format.h"
+#include "core/base/format.h"
 #include "predictor/fit/fitter.h"
 #include "predictor/fit/points.h"
 

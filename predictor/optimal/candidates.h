@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "core/result.h"
+#include "core/base/result.h"
 #include "predictor/optimal.h"
 #include "predictor/timing.h"
 

@@ -8,9 +8,9 @@
 #include <algorithm>
 #include <array>
 
-#include "core/format.h"
+#include "core/base/format.h"
 #include "repo/cluster/cluster_impl.h"
-#include "repo/registrar_records.h"
+#include "repo/records/registrar_records.h"
 
 namespace freshet {
 namespace {
@@ -34,13 +34,13 @@ Result<ClusterRepository::Impl::AliasesRecord> ClusterRepository::Impl::registra
   for (int tries = 0; tries < kAliasPlacementTriesMax; ++tries, now = refresh()) {
     const MemberPointer& registrar = now->members[now->placement.registrar(model)];
     const auto ask = [&](const std::string& key) {
-      return registrar->ask([&](Repository& at) { return at.shared_record(key); });
+      return registrar->ask([&](ProviderRepository& at) { return at.shared_record(key); });
     };
     const Result<SharedRecord> record = ask(kAliasesPrefix + model);
     const Result<SharedRecord> placed = record ? ask(kPlacementKey) : record;
     if (placed && placed->value == now->placement.encode()) return AliasesRecord{now, registrar, *record};
-    error = placed ? Error(Code::unavailable, format("a provider is joining, and nobody answers for the names of {} "
-                                                     "until it has joined: try again then",
+    error = placed ? Error(Code::unavailable, format("a provider is joining, and the aliases of {} cannot be changed "
+                                                     "until it has joined; try again then",
                                                      model))
                    : placed.error();
     if (!placed && (!is_away(error) || !is_outdated(*now))) break;
@@ -49,7 +49,7 @@ Result<ClusterRepository::Impl::AliasesRecord> ClusterRepository::Impl::registra
 }
 
 Result<bool> ClusterRepository::Impl::release_stale_aliases(const MemberPointer& home, const VersionName& name) const {
-  auto held = home->ask([&](Repository& at) { return at.aliases(name.model); });
+  auto held = home->ask([&](ProviderRepository& at) { return at.aliases(name.model); });
   if (!held) return false;
   std::erase_if(*held, [&](const Alias& alias) { return alias.number != name.number; });
   if (held->empty()) return false;
@@ -61,7 +61,7 @@ Result<bool> ClusterRepository::Impl::release_stale_aliases(const MemberPointer&
   bool any = false;
   for (const Alias& alias : *held) {
     if (number_of(meant, alias.name) == name.number) continue;
-    any |= home->ask([&](Repository& at) { return at.keep_for_alias(name.model, alias.name, alias.number, 0); })
+    any |= home->ask([&](ProviderRepository& at) { return at.keep_for_alias(name.model, alias.name, alias.number, 0); })
                .has_value();
   }
   return any;
@@ -80,8 +80,8 @@ Status ClusterRepository::set_alias(const std::string& model, const std::string&
   std::optional<Impl::Located> meant;
   if (desired != 0) {
     FRESHET_ASSIGN(meant, impl_->locate(VersionName{.model = model, .number = desired}));
-    FRESHET_TRY(
-        meant->home->ask([&](Repository& home) { return home.keep_for_alias(model, alias, std::nullopt, desired); }));
+    FRESHET_TRY(meant->home->ask(
+        [&](ProviderRepository& home) { return home.keep_for_alias(model, alias, std::nullopt, desired); }));
   }
   VersionNumber before = 0;
   bool is_decided = true;
@@ -102,16 +102,16 @@ Status ClusterRepository::set_alias(const std::string& model, const std::string&
     const SharedRecord next = aliases_record(model, aliases);
     const SharedRecord placement{.key = kPlacementKey, .value = found.now->placement.encode()};
     const std::array unchanged{placement, found.record};
-    Status changed =
-        found.registrar->ask([&](Repository& at) { return at.change_shared_records(unchanged, std::span(&next, 1)); });
+    Status changed = found.registrar->ask(
+        [&](ProviderRepository& at) { return at.change_shared_records(unchanged, std::span(&next, 1)); });
     if (!changed && changed.error().code() == Code::failed_precondition) continue;
     moved = std::move(changed);
     is_decided = moved || !is_away(moved.error());
     break;
   }
   if (moved && desired != 0) {
-    Status held =
-        meant->home->ask([&](Repository& home) { return home.keep_for_alias(model, alias, std::nullopt, desired); });
+    Status held = meant->home->ask(
+        [&](ProviderRepository& home) { return home.keep_for_alias(model, alias, std::nullopt, desired); });
     if (!held && held.error().code() == Code::not_found) {
       (void)set_alias(model, alias, desired, 0);
       return held;
@@ -123,7 +123,7 @@ Status ClusterRepository::set_alias(const std::string& model, const std::string&
   if (is_decided && let_go != 0 && let_go != (moved ? desired : before)) {
     const auto at = impl_->locate(VersionName{.model = model, .number = let_go});
     if (at) {
-      (void)at->home->ask([&](Repository& home) {
+      (void)at->home->ask([&](ProviderRepository& home) {
         const Status taken = home.keep_for_alias(model, alias, let_go, 0);
         return taken || is_away(taken.error()) ? taken : Status();
       });

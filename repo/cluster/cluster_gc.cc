@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <map>
 
-#include "core/format.h"
+#include "core/base/format.h"
+#include "repo/cluster/check/reference_check.h"
 #include "repo/cluster/cluster_impl.h"
-#include "repo/cluster/reference_check.h"
 
 namespace freshet {
 namespace {
@@ -14,7 +14,7 @@ namespace {
 // Drops what versions named at one provider that never came to exist, or are gone. Returns what could not be settled.
 Result<std::optional<std::string>> settle(const ClusterView& view, std::size_t provider) {
   FRESHET_ASSIGN(const std::vector<ExternalReferrer> referrers,
-                 view.members[provider]->ask([](Repository& at) { return at.referrers(); }));
+                 view.members[provider]->ask([](ProviderRepository& at) { return at.referrers(); }));
   std::vector<cluster::SettleMachine::Referrer> list;
   for (const ExternalReferrer& referrer : referrers) {
     const std::size_t home = view.placement.index_of(referrer.home);
@@ -25,7 +25,7 @@ Result<std::optional<std::string>> settle(const ClusterView& view, std::size_t p
   cluster::SettleMachine machine(provider, std::move(list));
   drive(machine, [&](const cluster::Call& call) { return carry_out(view, call); });
   if (machine.kept() == 0) return std::optional<std::string>();
-  return std::optional(format("what {} versions elsewhere name at provider {} stays: {}", machine.kept(),
+  return std::optional(format("the segments that {} versions elsewhere need at provider {} stay: {}", machine.kept(),
                               view.members[provider]->provider().id, machine.reason()->message()));
 }
 
@@ -38,7 +38,7 @@ Result<std::map<std::size_t, std::string>> restore(const ClusterRepository::Impl
   std::vector<std::string> failures;
   cluster::RestoredReferences restored = cluster::restore_references(view, std::move(found.needs), failures);
   for (const cluster::Need& told : restored.told) {
-    notes.push_back(format("provider {} is told again that {} names {} tensors there: it had lost that",
+    notes.push_back(format("provider {} had lost a reference and has it again: {} needs {} tensors there",
                            view.members[told.provider]->provider().id, to_string(told.version), told.unknown.size()));
   }
   std::move(found.notes.begin(), found.notes.end(), std::back_inserter(notes));
@@ -54,7 +54,7 @@ Result<std::map<std::size_t, std::string>> restore(const ClusterRepository::Impl
   for (const cluster::UnreadVersion& unread : found.unread_versions) {
     const std::string how =
         unread.damaged
-            ? format(" (gc goes on there once {} is retired, which cannot be read anyhow)", to_string(unread.version))
+            ? format(" (retire {}, which cannot be read any more; then gc goes on there)", to_string(unread.version))
             : std::string();
     for (std::size_t i = 0; i < view.members.size(); ++i) {
       if (i != unread.home) spared.emplace(i, unread.why + how);
@@ -86,7 +86,7 @@ Result<cluster::RetireMachine> ClusterRepository::Impl::retirement(const Cluster
 
 Result<RetireReport> ClusterRepository::retire(const VersionName& name, const RetireOptions& options) {
   if (name.number == 0) {
-    return fail(Code::invalid_argument, format("which version of {} is to be retired must be said", name.model));
+    return fail(Code::invalid_argument, format("name the version of {} to retire, MODEL@V", name.model));
   }
   const Result<Impl::Fetched> fetched = impl_->fetch(name);
   if (!fetched && fetched.error().code() != Code::corrupt) return fail(fetched.error());
@@ -96,7 +96,7 @@ Result<RetireReport> ClusterRepository::retire(const VersionName& name, const Re
   drive(machine, [&](const cluster::Call& call) -> cluster::Reply {
     if (call.kind != cluster::Call::Kind::retire) return carry_out(*now, call);
     const auto retire = [&] {
-      return now->members[call.provider]->ask([&](Repository& at) { return at.retire(name, options); });
+      return now->members[call.provider]->ask([&](ProviderRepository& at) { return at.retire(name, options); });
     };
     auto retired = retire();
     if (!retired && retired.error().code() == Code::failed_precondition) {
@@ -127,8 +127,9 @@ Result<GcReport> ClusterRepository::gc(const GcOptions& options, const Progress&
   for (std::size_t i = 0; i < now->members.size(); ++i) {
     if (const auto why = spared.find(i); why != spared.end()) {
       ++answered;
-      sum.notes.push_back(format("nothing is erased at provider {}, which may not know all that is needed of it: {}",
-                                 now->members[i]->provider().id, why->second));
+      sum.notes.push_back(
+          format("nothing is erased at provider {}, because it may not know all versions that need its bytes: {}",
+                 now->members[i]->provider().id, why->second));
       continue;
     }
     if (!options.dry_run) {
@@ -136,7 +137,7 @@ Result<GcReport> ClusterRepository::gc(const GcOptions& options, const Progress&
       if (settled && *settled) sum.notes.push_back(**settled);
       if (!settled && !is_away(settled.error())) return fail(settled.error());
     }
-    auto report = now->members[i]->ask([&](Repository& at) { return at.gc(options, progress); });
+    auto report = now->members[i]->ask([&](ProviderRepository& at) { return at.gc(options, progress); });
     if (!report) {
       if (!is_away(report.error())) return fail(report.error());
       away = report.error();

@@ -13,11 +13,12 @@
 #include <unordered_map>
 #include <vector>
 
-#include "core/clock.h"
-#include "core/env.h"
-#include "core/mutex.h"
+#include "core/base/clock.h"
+#include "core/base/env.h"
+#include "core/base/mutex.h"
 #include "repo/cluster/cluster_repository.h"
-#include "repo/pin_renewal.h"
+#include "repo/pins/pin_renewal.h"
+#include "repo/provider_repository.h"
 
 namespace freshet {
 
@@ -159,10 +160,10 @@ void drive(Machine& machine, const std::function<cluster::Reply(const cluster::C
   }
 }
 
-/// Asks every provider at the same time. `ask` takes a Repository& and returns a Result.
+/// Asks every provider at the same time. `ask` takes a ProviderRepository& and returns a Result.
 template <typename Ask>
 auto ask_all(const ClusterView& view, const Ask& ask) {
-  using Answer = decltype(ask(std::declval<Repository&>()));
+  using Answer = decltype(ask(std::declval<ProviderRepository&>()));
   std::vector<std::optional<Answer>> answers(view.members.size());
   cluster::at_once(view.members.size(), [&](std::size_t i) { answers[i].emplace(view.members[i]->ask(ask)); });
   std::vector<Answer> all;

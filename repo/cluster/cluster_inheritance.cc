@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "core/format.h"
+#include "core/base/format.h"
 #include "repo/cluster/cluster_impl.h"
 
 namespace freshet {
@@ -81,7 +81,7 @@ class Places {
   Result<Impl::Fetched> fetch_ancestor() const {
     FRESHET_ASSIGN(const std::optional<Impl::Located> located, impl_.locate(*manifest_.ancestor));
     std::optional<Error> away;
-    if (!located || !usable(located->home, away)) return fail(Code::not_found, "nobody who answers has it");
+    if (!located || !usable(located->home, away)) return fail(Code::not_found, "no provider that answers has it");
     return impl_.fetch(located->name);
   }
 
@@ -107,10 +107,10 @@ Status ClusterRepository::Impl::learn_ancestor(const Manifest& manifest, bool ma
   });
   Status there;
   if (known) {
-    const auto pins = ancestor.home->ask([&](Repository& home) { return home.pins(ancestor.name); });
+    const auto pins = ancestor.home->ask([&](ProviderRepository& home) { return home.pins(ancestor.name); });
     if (!pins) there = fail(pins.error());
   } else {
-    const auto record = ancestor.home->ask([&](Repository& home) { return home.get(ancestor.name); });
+    const auto record = ancestor.home->ask([&](ProviderRepository& home) { return home.get(ancestor.name); });
     if (record) learn(*record, ancestor.home);
     if (!record) there = fail(record.error());
   }

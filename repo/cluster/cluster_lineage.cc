@@ -6,9 +6,9 @@
 #include <deque>
 #include <set>
 
-#include "core/format.h"
+#include "core/base/format.h"
 #include "repo/cluster/cluster_impl.h"
-#include "repo/provenance.h"
+#include "repo/lineage/provenance.h"
 
 namespace freshet {
 namespace {
@@ -121,7 +121,8 @@ Result<std::vector<LineageRow>> ClusterRepository::descendants(const VersionName
 
 Result<std::vector<OwnerRow>> ClusterRepository::owners(const VersionName& name) const {
   FRESHET_ASSIGN(const Impl::Located at, impl_->locate(name));
-  FRESHET_ASSIGN(std::vector<OwnerRow> rows, at.home->ask([&](Repository& home) { return home.owners(at.name); }));
+  FRESHET_ASSIGN(std::vector<OwnerRow> rows,
+                 at.home->ask([&](ProviderRepository& home) { return home.owners(at.name); }));
   for (OwnerRow& row : rows) {
     if (row.owner.number != 0) continue;
     FRESHET_ASSIGN(const std::optional<Impl::Located> owner, impl_->locate(row.segment.writer));
@@ -133,7 +134,7 @@ Result<std::vector<OwnerRow>> ClusterRepository::owners(const VersionName& name)
 Result<std::vector<ContributorRow>> ClusterRepository::contributors(const VersionName& name) const {
   FRESHET_ASSIGN(const Impl::Located at, impl_->locate(name));
   FRESHET_ASSIGN(std::vector<ContributorRow> rows,
-                 at.home->ask([&](Repository& home) { return home.contributors(at.name); }));
+                 at.home->ask([&](ProviderRepository& home) { return home.contributors(at.name); }));
   FRESHET_ASSIGN(const std::vector<LineageRow> line, lineage(at.name));
   std::map<VersionName, std::size_t> distance;
   for (std::size_t i = 0; i < line.size(); ++i) distance.emplace(line[i].version, i);

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <set>
 
-#include "core/format.h"
+#include "core/base/format.h"
 #include "repo/cluster/cluster_impl.h"
 #include "repo/cluster/cluster_readable.h"
 
@@ -38,7 +38,7 @@ struct Gathered {
 Result<Gathered> gather(const ClusterView& now, const MatchQuery& each, const std::set<VersionName>& excluded) {
   Gathered all;
   std::optional<Error> away;
-  const auto answers = ask_all(now, [&](Repository& at) { return at.match(each); });
+  const auto answers = ask_all(now, [&](ProviderRepository& at) { return at.match(each); });
   for (std::size_t i = 0; i < answers.size(); ++i) {
     all.away.push_back(!answers[i]);
     if (!answers[i]) {
@@ -115,13 +115,13 @@ Result<MatchAnswer> ClusterRepository::match(const MatchQuery& query) {
     if (query.pin_by.empty() || rows.empty()) return std::move(answer);
 
     const FoundRow& best = rows.front();
-    const Status pinned =
-        now->members[best.provider]->ask([&](Repository& at) { return at.pin(best.row.version, query.pin_by, terms); });
+    const Status pinned = now->members[best.provider]->ask(
+        [&](ProviderRepository& at) { return at.pin(best.row.version, query.pin_by, terms); });
     if (pinned) return std::move(answer);
     // Retired, or lost with its provider, since it answered: what is best now is asked for anew.
     if (pinned.error().code() != Code::not_found && !is_away(pinned.error())) return fail(pinned.error());
   }
-  return fail(Code::unavailable, "match: what is best is retired faster than it can be pinned");
+  return fail(Code::unavailable, "match: each best version was retired before it could be pinned; try again");
 }
 
 }  // namespace freshet

@@ -7,10 +7,10 @@
 #include <set>
 #include <utility>
 
-#include "core/format.h"
+#include "core/base/format.h"
 #include "repo/cluster/cluster_impl.h"
-#include "repo/cluster/numbers.h"
-#include "repo/import.h"
+#include "repo/cluster/placement/numbers.h"
+#include "repo/files/import.h"
 
 namespace freshet {
 namespace {
@@ -143,7 +143,7 @@ class Putting {
   cluster::Reply refer(const cluster::Call& call) {
     const cluster::Member& member = *now_->members[call.provider];
     const auto tell = [&] {
-      return member.ask([&](Repository& at) {
+      return member.ask([&](ProviderRepository& at) {
         return at.add_referrer({.version = call.version,
                                 .attempt = call.attempt,
                                 .home = id_of(now_->placement.home(manifest_.id)),
@@ -165,7 +165,7 @@ class Putting {
   cluster::Reply commit(const cluster::Member& home) {
     Repository::PutOptions at_home = options_;
     at_home.placed = inherited_.placed;
-    const auto stored = home.ask([&](Repository& at) {
+    const auto stored = home.ask([&](ProviderRepository& at) {
       return at.put(
           numbered_, [this](std::uint32_t tensor) { return bytes_for(tensor); }, at_home);
     });
@@ -188,10 +188,10 @@ class Putting {
     const std::string ancestor = manifest_.ancestor_name.model.empty()
                                      ? "version " + to_string(manifest_.owners[tensor].writer)
                                      : to_string(manifest_.ancestor_name);
-    met_.not_given = Error(Code::unavailable,
-                           format("tensor {} is inherited from {}, rests with a provider that is away, and its bytes "
-                                  "were not given: {}",
-                                  manifest_.architecture->tensors()[tensor].name, ancestor, away->second.message()));
+    met_.not_given =
+        Error(Code::unavailable,
+              format("tensor {} is inherited from {}, its provider is away, and the put does not have its bytes: {}",
+                     manifest_.architecture->tensors()[tensor].name, ancestor, away->second.message()));
     return fail(*met_.not_given);
   }
 
@@ -213,9 +213,10 @@ class Putting {
       const std::uint64_t before = now_->placement.number();
       now_ = impl_.refresh();
       if (now_->placement.number() > before || !met_.placement_changed) return true;
-      error_ = Error(Code::unavailable, format("a provider is joining, and no version of {} is given a number until it "
-                                               "has joined: put it again then",
-                                               manifest_.name.model));
+      error_ = Error(
+          Code::unavailable,
+          format("a provider is joining, and no version of {} gets a number until it has joined; put it again then",
+                 manifest_.name.model));
       return false;
     }
     if (met_.home_failed && options_.drawn_id) {
@@ -276,13 +277,12 @@ cluster::Reply ClusterRepository::Impl::number(const ClusterView& now, const Man
                                                VersionNumber& given) const {
   const std::string& model = manifest.name.model;
   const auto number = now.members[now.placement.registrar(model)]->ask(
-      [&](Repository& at) { return cluster::next_number(at, now.placement, model, manifest.name.number); });
+      [&](ProviderRepository& at) { return cluster::next_number(at, now.placement, model, manifest.name.number); });
   if (!number && is_away(number.error())) {
     // Nobody else can give one without the danger that it is given twice.
-    return {.error = Error(number.error().code(),
-                           format("no version of {0} can be put until the provider that numbers them answers (other "
-                                  "models are not concerned): {1}",
-                                  model, number.error().message()))};
+    return {.error = Error(number.error().code(), format("no version of {0} can be put until the provider that numbers "
+                                                         "this model answers (other models can be put): {1}",
+                                                         model, number.error().message()))};
   }
   if (!number) return {.error = number.error()};
   given = *number;
@@ -296,9 +296,9 @@ cluster::Reply carry_out(const ClusterView& view, const cluster::Call& call) {
   const cluster::Member& member = *view.members[call.provider];
   switch (call.kind) {
     case cluster::Call::Kind::drop:
-      return reply_of(member.ask([&](Repository& at) { return at.drop_referrer(call.version, call.attempt); }));
+      return reply_of(member.ask([&](ProviderRepository& at) { return at.drop_referrer(call.version, call.attempt); }));
     case cluster::Call::Kind::settle: {
-      const auto there = member.ask([&](Repository& at) { return at.settle_put(call.version, call.attempt); });
+      const auto there = member.ask([&](ProviderRepository& at) { return at.settle_put(call.version, call.attempt); });
       if (!there) return {.error = there.error()};
       return {.there = *there};
     }
@@ -310,26 +310,13 @@ Result<VersionName> ClusterRepository::put(const Manifest& given,
                                            const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of,
                                            PutOptions options) {
   FRESHET_TRY(check_given(given));
-  if (options.placed) return fail(Code::invalid_argument, "who spreads versions over providers is this repository");
+  if (options.placed)
+    return fail(Code::invalid_argument,
+                "PutOptions::placed is only for a single provider; this repository places versions itself");
   FRESHET_TRY(check_model_name(given.name.model));
   impl_->withdraw_undecided();
   FRESHET_TRY(impl_->learn_ancestor(given, options.ancestor_may_be_retired));
   return Putting(*impl_, given, bytes_of, options).run();
-}
-
-Result<std::vector<std::uint32_t>> ClusterRepository::wanted(const Manifest& manifest,
-                                                             const PutOptions& options) const {
-  FRESHET_TRY(check_given(manifest));
-  const std::shared_ptr<const ClusterView> now = impl_->view();
-  const std::size_t home = now->placement.home(manifest.id);
-  FRESHET_TRY(impl_->learn_ancestor(manifest, options.ancestor_may_be_retired));
-  FRESHET_ASSIGN(const Impl::Inheritance inherited, impl_->inheritance(*now, manifest, home, {}));
-  PutOptions at_home = options;
-  at_home.placed = inherited.placed;
-  Manifest numbered = manifest;
-  // The number is given by the put; one that nobody has keeps its check out of this answer.
-  numbered.name.number = VersionNumber{1} << 61;
-  return now->members[home]->ask([&](Repository& at) { return at.wanted(numbered, at_home); });
 }
 
 }  // namespace freshet

@@ -5,16 +5,16 @@
 #include <algorithm>
 #include <map>
 
-#include "core/format.h"
+#include "core/base/format.h"
 #include "repo/cluster/cluster_impl.h"
-#include "repo/tensor_reads.h"
+#include "repo/local/tensor_reads.h"
 
 namespace freshet {
 
 Result<VersionNumber> ClusterRepository::Impl::latest(const std::string& model) const {
   VersionNumber newest = 0;
   std::optional<Error> absent;
-  for (const auto& number : ask_all(*view(), [&](Repository& at) { return at.latest(model); })) {
+  for (const auto& number : ask_all(*view(), [&](ProviderRepository& at) { return at.latest(model); })) {
     if (number) {
       newest = std::max(newest, *number);
     } else if (number.error().code() == Code::not_found) {
@@ -53,7 +53,7 @@ Result<ClusterRepository::Impl::Located> ClusterRepository::Impl::locate(const V
   std::optional<Error> absent;
   std::optional<Error> away;
   const std::shared_ptr<const ClusterView> now = view();
-  const auto answers = ask_all(*now, [&](Repository& at) { return at.pins(full); });
+  const auto answers = ask_all(*now, [&](ProviderRepository& at) { return at.pins(full); });
   for (std::size_t i = 0; i < answers.size(); ++i) {
     if (answers[i]) {
       const MutexLock lock(mutex_);
@@ -87,7 +87,7 @@ Result<std::optional<ClusterRepository::Impl::Located>> ClusterRepository::Impl:
   }
   std::optional<Error> away;
   for (const std::size_t i : order) {
-    const auto found = now->members[i]->ask([&](Repository& at) { return at.find(id); });
+    const auto found = now->members[i]->ask([&](ProviderRepository& at) { return at.find(id); });
     if (!found) {
       if (!away) away = found.error();
     } else if (*found) {
@@ -101,7 +101,7 @@ Result<std::optional<ClusterRepository::Impl::Located>> ClusterRepository::Impl:
 
 Result<ClusterRepository::Impl::Fetched> ClusterRepository::Impl::fetch(const VersionName& name) const {
   FRESHET_ASSIGN(const Located at, locate(name));
-  Result<VersionRecord> record = at.home->ask([&](Repository& home) { return home.get(at.name); });
+  Result<VersionRecord> record = at.home->ask([&](ProviderRepository& home) { return home.get(at.name); });
   if (!record) {
     if (record.error().code() == Code::not_found) forget(at.name);
     return fail(std::move(record).error());
@@ -118,7 +118,7 @@ Result<MemberPointer> ClusterRepository::Impl::place_of(const VersionRecord& rec
   std::shared_ptr<const ClusterView> now = view();
   if (placed.placement > now->placement.number()) now = refresh();
   if (placed.placement > now->placement.number()) {
-    return fail(Code::unavailable, format("{} was stored under placement {}, of which no provider that answers knows",
+    return fail(Code::unavailable, format("{} was stored under placement {}, which no provider that answers knows",
                                           to_string(record.manifest.name), placed.placement));
   }
   const auto moved = std::ranges::lower_bound(placed.moved, writer, {}, &Placed::Moved::writer);
@@ -127,7 +127,7 @@ Result<MemberPointer> ClusterRepository::Impl::place_of(const VersionRecord& rec
   }
   const std::size_t at = now->placement.index_of(moved->provider);
   if (at == now->members.size()) {
-    return fail(Code::corrupt, format("{}: provider {}, which is to have a part of it, is not known",
+    return fail(Code::corrupt, format("{}: a part of it is at provider {}, which is not known",
                                       to_string(record.manifest.name), moved->provider));
   }
   return now->members[at];
@@ -166,7 +166,7 @@ Status ClusterRepository::read(const VersionRecord& record, std::span<const Tens
 
   // Each provider's share, in the order of the caller's reads.
   std::vector<TensorRead> own;
-  std::map<MemberPointer, std::vector<SegmentRead>> others;
+  std::map<MemberPointer, std::vector<ProviderRepository::SegmentRead>> others;
   for (const TensorRead& read : reads) {
     FRESHET_ASSIGN(const MemberPointer place, impl_->place_of(record, at.home, read.tensor));
     if (place == at.home) {
@@ -177,11 +177,12 @@ Status ClusterRepository::read(const VersionRecord& record, std::span<const Tens
     }
   }
 
-  std::vector<std::pair<MemberPointer, std::vector<SegmentRead>>> shares(others.begin(), others.end());
-  if (!own.empty()) shares.emplace_back(at.home, std::vector<SegmentRead>());
+  std::vector<std::pair<MemberPointer, std::vector<ProviderRepository::SegmentRead>>> shares(others.begin(),
+                                                                                             others.end());
+  if (!own.empty()) shares.emplace_back(at.home, std::vector<ProviderRepository::SegmentRead>());
   std::vector<Status> done(shares.size());
   cluster::at_once(shares.size(), [&](std::size_t i) {
-    done[i] = shares[i].first->ask([&](Repository& provider) -> Status {
+    done[i] = shares[i].first->ask([&](ProviderRepository& provider) -> Status {
       return shares[i].second.empty() ? provider.read(record, own) : provider.read_segments(shares[i].second);
     });
   });
@@ -203,7 +204,7 @@ Status ClusterRepository::read_range(const VersionRecord& record, std::uint32_t 
   }
   FRESHET_ASSIGN(const Impl::Located at, impl_->locate(manifest.name));
   FRESHET_ASSIGN(const MemberPointer place, impl_->place_of(record, at.home, tensor));
-  return place->ask([&](Repository& provider) {
+  return place->ask([&](ProviderRepository& provider) {
     return place == at.home ? provider.read_range(record, tensor, offset, out)
                             : provider.read_segment_range(manifest.owners[tensor], offset, out);
   });

@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet {
 namespace {
@@ -18,7 +18,7 @@ Result<std::shared_ptr<const VersionRecord>> ClusterRepository::Impl::matched_re
     const MutexLock lock(mutex_);
     if (const auto known = matched_.find(row.id); known != matched_.end()) return known->second;
   }
-  FRESHET_ASSIGN(VersionRecord record, home->ask([&](Repository& at) { return at.get(row.version); }));
+  FRESHET_ASSIGN(VersionRecord record, home->ask([&](ProviderRepository& at) { return at.get(row.version); }));
   learn(record, home);
   auto kept = std::make_shared<const VersionRecord>(std::move(record));
   const MutexLock lock(mutex_);
@@ -52,7 +52,7 @@ std::optional<std::string> ReadableRows::why_not(const FoundRow& found) const {
       if (!place) return place.error().message();
       const std::size_t at = now_.index_of(*place);
       if (at >= away_.size() || !away_[at]) continue;
-      return format("tensor {} rests with {}, which is away", graph.tensors()[tensor.tensor].name, (*place)->label());
+      return format("tensor {} is at {}, which is away", graph.tensors()[tensor.tensor].name, (*place)->label());
     }
   }
   return "";
@@ -80,12 +80,13 @@ std::vector<FoundRow> ReadableRows::keep(const std::vector<FoundRow>& rows, std:
 std::vector<std::string> ReadableRows::notes(bool more) const {
   std::vector<std::string> notes;
   if (left_out_ != 0) {
-    const std::string others = left_out_ == 1 ? std::string() : format(", and {} more for the like", left_out_ - 1);
-    notes.push_back(format("{}, of which a part cannot be read now: {}{}", to_string(first_), first_why_, others));
+    const std::string others =
+        left_out_ == 1 ? std::string() : format("; {} more are left out for similar reasons", left_out_ - 1);
+    notes.push_back(
+        format("{} is left out, because a part of it cannot be read now: {}{}", to_string(first_), first_why_, others));
   }
   if (more || has_stopped_) {
-    notes.push_back(
-        format("whether it can be read was asked of the best {} versions; nothing else was looked at", looked_at_));
+    notes.push_back(format("only the best {} versions were tried for reading; no others were looked at", looked_at_));
   }
   return notes;
 }

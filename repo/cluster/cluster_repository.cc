@@ -6,18 +6,14 @@
 #include <set>
 #include <tuple>
 
-#include "core/format.h"
+#include "core/base/format.h"
 #include "repo/cluster/cluster_impl.h"
-#include "repo/cluster/membership.h"
+#include "repo/cluster/placement/membership.h"
 
 namespace freshet {
 namespace {
 
 constexpr std::size_t kRemembered = std::size_t{1} << 16;
-
-tl::unexpected<Error> of_one_provider() {
-  return fail(Code::unsupported, "this is asked of one provider, not of several together");
-}
 
 // What is remembered is bounded; all of it can be found again.
 template <typename Map>
@@ -61,7 +57,7 @@ std::shared_ptr<const ClusterView> ClusterRepository::Impl::refresh() const {
 bool ClusterRepository::Impl::is_outdated(const ClusterView& view) const {
   return std::ranges::any_of(view.members, [&](const MemberPointer& member) {
     if (member->is_away()) return false;
-    const Result<Placement> known = member->ask([](Repository& at) { return cluster::placement_at(at); });
+    const Result<Placement> known = member->ask([](ProviderRepository& at) { return cluster::placement_at(at); });
     return known && known->number() > view.placement.number();
   });
 }
@@ -117,7 +113,7 @@ Placement ClusterRepository::placement() const { return impl_->view()->placement
 
 Result<std::vector<std::string>> ClusterRepository::models() const {
   std::set<std::string> all;
-  for (auto& models : ask_all(*impl_->view(), [](Repository& at) { return at.models(); })) {
+  for (auto& models : ask_all(*impl_->view(), [](ProviderRepository& at) { return at.models(); })) {
     if (!models) return fail(models.error());
     all.insert(models->begin(), models->end());
   }
@@ -128,7 +124,7 @@ Result<std::vector<LineageRow>> ClusterRepository::versions(const std::string& m
   std::vector<LineageRow> all;
   std::optional<Error> absent;
   bool found = false;
-  for (auto& rows : ask_all(*impl_->view(), [&](Repository& at) { return at.versions(model); })) {
+  for (auto& rows : ask_all(*impl_->view(), [&](ProviderRepository& at) { return at.versions(model); })) {
     if (rows) {
       found = true;
       std::move(rows->begin(), rows->end(), std::back_inserter(all));
@@ -152,7 +148,7 @@ Result<PinTerms> ClusterRepository::Impl::terms_of(const PinTerms& terms) const 
 // One that is away is asked again when the others are: until then its pins hold.
 Status ClusterRepository::Impl::renew_pins(const PinLease& lease) const {
   Status all;
-  for (Status& status : ask_all(*view(), [&](Repository& at) { return at.renew_pins(lease); })) {
+  for (Status& status : ask_all(*view(), [&](ProviderRepository& at) { return at.renew_pins(lease); })) {
     if (!status) all = std::move(status);
   }
   return all;
@@ -161,25 +157,23 @@ Status ClusterRepository::Impl::renew_pins(const PinLease& lease) const {
 Status ClusterRepository::pin(const VersionName& name, const std::string& by, const PinTerms& terms) {
   FRESHET_ASSIGN(const PinTerms own, impl_->terms_of(terms));
   FRESHET_ASSIGN(const Impl::Located at, impl_->locate(name));
-  return at.home->ask([&](Repository& home) { return home.pin(at.name, by, own); });
+  return at.home->ask([&](ProviderRepository& home) { return home.pin(at.name, by, own); });
 }
 
 Status ClusterRepository::unpin(const VersionName& name, const std::string& by, const PinTerms& terms) {
   FRESHET_ASSIGN(const Impl::Located at, impl_->locate(name));
   const PinTerms own{.stays = false, .lease = terms.lease.value_or(impl_->lease())};
-  return at.home->ask([&](Repository& home) { return home.unpin(at.name, by, own); });
+  return at.home->ask([&](ProviderRepository& home) { return home.unpin(at.name, by, own); });
 }
-
-Status ClusterRepository::renew_pins(const PinLease& lease) { return impl_->renew_pins(lease); }
 
 Result<std::vector<std::string>> ClusterRepository::pins(const VersionName& name) const {
   FRESHET_ASSIGN(const Impl::Located at, impl_->locate(name));
-  return at.home->ask([&](Repository& home) { return home.pins(at.name); });
+  return at.home->ask([&](ProviderRepository& home) { return home.pins(at.name); });
 }
 
 Result<std::vector<PinnedVersion>> ClusterRepository::all_pins() const {
   std::vector<PinnedVersion> all;
-  for (auto& pins : ask_all(*impl_->view(), [](Repository& at) { return at.all_pins(); })) {
+  for (auto& pins : ask_all(*impl_->view(), [](ProviderRepository& at) { return at.all_pins(); })) {
     if (!pins) return fail(pins.error());
     std::move(pins->begin(), pins->end(), std::back_inserter(all));
   }
@@ -191,12 +185,12 @@ Result<std::vector<PinnedVersion>> ClusterRepository::all_pins() const {
 
 Status ClusterRepository::annotate(const VersionName& name, const Annotations& annotations) {
   FRESHET_ASSIGN(const Impl::Located at, impl_->locate(name));
-  return at.home->ask([&](Repository& home) { return home.annotate(at.name, annotations); });
+  return at.home->ask([&](ProviderRepository& home) { return home.annotate(at.name, annotations); });
 }
 
 Result<RepositoryStat> ClusterRepository::stat() const {
   RepositoryStat sum;
-  for (const auto& stat : ask_all(*impl_->view(), [](Repository& at) { return at.stat(); })) {
+  for (const auto& stat : ask_all(*impl_->view(), [](ProviderRepository& at) { return at.stat(); })) {
     if (!stat) return fail(stat.error());
     sum.versions += stat->versions;
     sum.retired_versions += stat->retired_versions;
@@ -208,27 +202,6 @@ Result<RepositoryStat> ClusterRepository::stat() const {
   FRESHET_ASSIGN(const std::vector<std::string> all, models());
   sum.models = all.size();
   return sum;
-}
-
-Status ClusterRepository::keep_for_alias(const std::string&, const std::string&, std::optional<VersionNumber>,
-                                         VersionNumber) {
-  return of_one_provider();
-}
-Status ClusterRepository::add_referrer(const ExternalReferrer&) { return of_one_provider(); }
-Status ClusterRepository::drop_referrer(const VersionId&, std::uint64_t) { return of_one_provider(); }
-Result<std::vector<ExternalReferrer>> ClusterRepository::referrers() const { return of_one_provider(); }
-Status ClusterRepository::read_segments(std::span<const SegmentRead>) const { return of_one_provider(); }
-Status ClusterRepository::read_segment_range(const SegmentName&, std::uint64_t, MutableBytes) const {
-  return of_one_provider();
-}
-Result<std::uint64_t> ClusterRepository::revive_segments(std::span<const SegmentContent>) { return of_one_provider(); }
-Result<bool> ClusterRepository::settle_put(const VersionId&, std::uint64_t) { return of_one_provider(); }
-Result<SharedRecord> ClusterRepository::shared_record(const std::string&) const { return of_one_provider(); }
-Result<std::vector<SharedRecord>> ClusterRepository::shared_records(const std::string&, const std::string&) const {
-  return of_one_provider();
-}
-Status ClusterRepository::change_shared_records(std::span<const SharedRecord>, std::span<const SharedRecord>) {
-  return of_one_provider();
 }
 
 }  // namespace freshet

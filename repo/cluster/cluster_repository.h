@@ -23,9 +23,9 @@
 #include <string>
 #include <vector>
 
-#include "core/mutex.h"
+#include "core/base/mutex.h"
 #include "repo/cluster/member.h"
-#include "repo/cluster/placement.h"
+#include "repo/cluster/placement/placement.h"
 #include "repo/cluster/protocol.h"
 #include "repo/repository.h"
 
@@ -49,7 +49,6 @@ class ClusterRepository final : public Repository {
   Result<VersionNumber> latest(const std::string& model) const override;
   Result<std::optional<VersionName>> find(const VersionId& id) const override;
   Status read(const VersionRecord& record, std::span<const TensorRead> reads) const override;
-  Result<std::vector<std::uint32_t>> wanted(const Manifest& manifest, const PutOptions& options) const override;
   Status read_range(const VersionRecord& record, std::uint32_t tensor, std::uint64_t offset,
                     MutableBytes out) const override;
   Result<std::vector<OwnerRow>> owners(const VersionName& name) const override;
@@ -63,31 +62,16 @@ class ClusterRepository final : public Repository {
   Result<std::vector<LineageRow>> versions(const std::string& model) const override;
   Status pin(const VersionName& name, const std::string& by, const PinTerms& terms = {}) override;
   Status unpin(const VersionName& name, const std::string& by, const PinTerms& terms = {}) override;
-  Status renew_pins(const PinLease& lease) override;
   Result<std::vector<std::string>> pins(const VersionName& name) const override;
   Result<std::vector<PinnedVersion>> all_pins() const override;
   Result<RetireReport> retire(const VersionName& name, const RetireOptions& options) override;
   Result<GcReport> gc(const GcOptions& options, const Progress& progress) override;
   Status set_alias(const std::string& model, const std::string& alias, std::optional<VersionNumber> expected,
                    VersionNumber desired) override;
-  Status keep_for_alias(const std::string& model, const std::string& alias, std::optional<VersionNumber> expected,
-                        VersionNumber desired) override;
   Result<std::vector<Alias>> aliases(const std::string& model) const override;
   Result<RepositoryStat> stat() const override;
   Result<VerifyReport> verify(const std::optional<VersionName>& name, const Progress& progress) const override;
   Result<RepairReport> repair() override;
-
-  // What providers do for each other is asked of a provider, not of all: unsupported.
-  Status add_referrer(const ExternalReferrer& referrer) override;
-  Status drop_referrer(const VersionId& version, std::uint64_t attempt) override;
-  Result<std::vector<ExternalReferrer>> referrers() const override;
-  Status read_segments(std::span<const SegmentRead> reads) const override;
-  Status read_segment_range(const SegmentName& segment, std::uint64_t offset, MutableBytes out) const override;
-  Result<bool> settle_put(const VersionId& id, std::uint64_t attempt) override;
-  Result<std::uint64_t> revive_segments(std::span<const SegmentContent> segments) override;
-  Result<SharedRecord> shared_record(const std::string& key) const override;
-  Result<std::vector<SharedRecord>> shared_records(const std::string& prefix, const std::string& after) const override;
-  Status change_shared_records(std::span<const SharedRecord> expected, std::span<const SharedRecord> changes) override;
 
   class Impl;
 

@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <set>
 
-#include "core/digest.h"
-#include "core/format.h"
+#include "core/base/digest.h"
+#include "core/base/format.h"
+#include "repo/cluster/check/reference_check.h"
 #include "repo/cluster/cluster_impl.h"
-#include "repo/cluster/reference_check.h"
 
 namespace freshet {
 namespace {
@@ -22,7 +22,7 @@ std::string id_at(const ClusterView& view, std::size_t provider) { return view.m
 constexpr std::uint64_t kProvedPieceBytes = std::uint64_t{64} << 20;
 
 Status prove(const MemberPointer& keeper, const SegmentName& segment, std::uint64_t bytes, const Digest& digest) {
-  return keeper->ask([&](Repository& at) -> Status {
+  return keeper->ask([&](ProviderRepository& at) -> Status {
     const auto label = [&](Error error) {
       return fail(std::move(error).with_context("segment " + to_string(segment)));
     };
@@ -74,16 +74,16 @@ Status compare_references(const ClusterRepository::Impl& impl, const ClusterView
   // What hides a part from the comparison is damage itself, and mostly told of by its provider.
   if (!found.notes.empty() && report.corrupt.empty()) {
     VerifyReport::Corrupt& one = report.corrupt.emplace_back();
-    one.record = "what providers know of each other";
+    one.record = "the providers' references to each other";
     one.reason = found.notes.front();
   }
   for (const Need& need : found.needs) FRESHET_TRY(tell_of(view, need, report));
   for (const cluster::StrayReference& stray : found.strays) {
     report.unneeded.push_back(
-        {.what = format("what version {} names at provider {} ({} segments)", to_string(stray.version),
+        {.what = format("the references of version {} at provider {} ({} segments)", to_string(stray.version),
                         id_at(view, stray.provider), stray.segments),
          .bytes = 0,
-         .reason = "of a put that is on its way, or of what did not come to its end; then gc drops it"});
+         .reason = "a running put made them, or an unfinished one; gc drops those of an unfinished one"});
   }
   return {};
 }
@@ -110,7 +110,7 @@ Result<VerifyReport> ClusterRepository::verify(const std::optional<VersionName>&
     VerifyReport sum;
     for (const MemberPointer& member : now->members) {
       FRESHET_ASSIGN(VerifyReport report,
-                     member->ask([&](Repository& at) { return at.verify(std::nullopt, progress); }));
+                     member->ask([&](ProviderRepository& at) { return at.verify(std::nullopt, progress); }));
       sum.checked_bytes += report.checked_bytes;
       const std::string at = format(" (provider {})", member->provider().id);
       for (VerifyReport::Corrupt& one : report.corrupt) {
@@ -129,7 +129,7 @@ Result<VerifyReport> ClusterRepository::verify(const std::optional<VersionName>&
   FRESHET_ASSIGN(const Impl::Fetched fetched, impl_->fetch(*name));
   const Manifest& manifest = fetched.record.manifest;
   FRESHET_ASSIGN(VerifyReport report,
-                 fetched.home->ask([&](Repository& at) { return at.verify(manifest.name, progress); }));
+                 fetched.home->ask([&](ProviderRepository& at) { return at.verify(manifest.name, progress); }));
   if (!fetched.record.placed) return report;
   for (const std::uint32_t tensor : fetched.record.placed->elsewhere) {
     const TensorSpec& spec = manifest.architecture->tensors()[tensor];

@@ -26,7 +26,8 @@ bool ClusterRepository::Impl::withdraw(const Undecided& put) const {
   cluster::WithdrawMachine machine(put.id, put.attempt, now->index_of(put.home), std::move(inherited_from));
   drive(machine, [&](const cluster::Call& call) -> cluster::Reply {
     if (call.kind != cluster::Call::Kind::retire) return carry_out(*now, call);
-    const auto retired = now->members[call.provider]->ask([&](Repository& at) { return at.retire(put.name, {}); });
+    const auto retired =
+        now->members[call.provider]->ask([&](ProviderRepository& at) { return at.retire(put.name, {}); });
     return retired ? cluster::Reply{} : cluster::Reply{.error = retired.error(), .there = false};
   });
   return !machine.error();

@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet {
 
@@ -28,11 +28,11 @@ bool Member::is_to_be_avoided() const {
 }
 
 Status Member::reach() const {
-  const Result<std::shared_ptr<Repository>> repository = reached();
+  const Result<std::shared_ptr<ProviderRepository>> repository = reached();
   return repository ? Status() : fail(named(repository.error()));
 }
 
-Result<std::shared_ptr<Repository>> Member::reached() const {
+Result<std::shared_ptr<ProviderRepository>> Member::reached() const {
   const Time begun = clock_.now();
   {
     const MutexLock lock(mutex_);
@@ -44,7 +44,7 @@ Result<std::shared_ptr<Repository>> Member::reached() const {
     }
   }
   // Two threads may connect at once; one of the connections is then used and the other one closed.
-  Result<std::shared_ptr<Repository>> repository = connect_(provider_);
+  Result<std::shared_ptr<ProviderRepository>> repository = connect_(provider_);
   const Time now = clock_.now();
   const MutexLock lock(mutex_);
   if (!repository) {
@@ -70,8 +70,8 @@ void Member::note_absence(const Error& why, Time begun, Time now) const {
   }
 }
 
-void Member::lost(const std::shared_ptr<Repository>& repository) const {
-  std::shared_ptr<Repository> gone;  // Closed without the lock.
+void Member::lost(const std::shared_ptr<ProviderRepository>& repository) const {
+  std::shared_ptr<ProviderRepository> gone;  // Closed without the lock.
   const MutexLock lock(mutex_);
   if (repository_ == repository) gone.swap(repository_);
 }

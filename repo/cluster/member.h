@@ -13,11 +13,11 @@
 #include <optional>
 #include <string>
 
-#include "core/clock.h"
-#include "core/mutex.h"
-#include "core/result.h"
-#include "repo/cluster/placement.h"
-#include "repo/repository.h"
+#include "core/base/clock.h"
+#include "core/base/mutex.h"
+#include "core/base/result.h"
+#include "repo/cluster/placement/placement.h"
+#include "repo/provider_repository.h"
 
 namespace freshet {
 
@@ -29,7 +29,7 @@ bool is_away(const Error& error);
 namespace freshet::cluster {
 
 /// Reaches a provider. May take as long as reaching a host does; unavailable when it does not answer.
-using Connect = std::function<Result<std::shared_ptr<Repository>>(const Provider& provider)>;
+using Connect = std::function<Result<std::shared_ptr<ProviderRepository>>(const Provider& provider)>;
 
 /// After such a wait, calls fail at once for kFailAtOnce.
 inline constexpr Duration kLongWait = std::chrono::milliseconds(1500);
@@ -57,8 +57,8 @@ class Member {
   /// Calls `ask(repository)`, which returns a Result or a Status. Its error names the provider; after one that says
   /// that it did not answer, the next ask connects anew.
   template <typename Ask>
-  auto ask(const Ask& ask) const -> decltype(ask(std::declval<Repository&>())) {
-    Result<std::shared_ptr<Repository>> repository = reached();
+  auto ask(const Ask& ask) const -> decltype(ask(std::declval<ProviderRepository&>())) {
+    Result<std::shared_ptr<ProviderRepository>> repository = reached();
     if (!repository) return fail(named(std::move(repository).error()));
     auto answer = ask(**repository);
     if (!answer) {
@@ -76,8 +76,8 @@ class Member {
     Time avoid_until{};
     std::optional<Time> fail_until;  ///< Calls fail at once.
   };
-  Result<std::shared_ptr<Repository>> reached() const FRESHET_EXCLUDES(mutex_);
-  void lost(const std::shared_ptr<Repository>& repository) const FRESHET_EXCLUDES(mutex_);
+  Result<std::shared_ptr<ProviderRepository>> reached() const FRESHET_EXCLUDES(mutex_);
+  void lost(const std::shared_ptr<ProviderRepository>& repository) const FRESHET_EXCLUDES(mutex_);
   void note_absence(const Error& why, Time begun, Time now) const FRESHET_REQUIRES(mutex_);
   Error named(Error error) const;
 
@@ -85,7 +85,7 @@ class Member {
   const Connect connect_;
   const Clock& clock_;
   mutable Mutex mutex_;
-  mutable std::shared_ptr<Repository> repository_ FRESHET_GUARDED_BY(mutex_);
+  mutable std::shared_ptr<ProviderRepository> repository_ FRESHET_GUARDED_BY(mutex_);
   mutable std::optional<Absence> absence_ FRESHET_GUARDED_BY(mutex_);
 };
 

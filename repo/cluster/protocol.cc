@@ -146,7 +146,7 @@ std::vector<Call> SettleMachine::next() {
   for (; at_ < referrers_.size() && outstanding_ < kSettleCallsMax; ++at_) {
     const Referrer& referrer = referrers_[at_];
     if (!referrer.home) {
-      keep(Error(Code::not_found, "the home of version " + to_string(referrer.version) + " is no provider known here"));
+      keep(Error(Code::not_found, "the home of version " + to_string(referrer.version) + " is not a known provider"));
       continue;
     }
     calls.push_back({.kind = Call::Kind::settle,

@@ -18,8 +18,8 @@
 #include <string>
 #include <vector>
 
-#include "core/ids.h"
-#include "core/result.h"
+#include "core/base/result.h"
+#include "core/model/ids.h"
 #include "repo/retirement.h"
 
 namespace freshet::cluster {

@@ -4,12 +4,13 @@
 #include <algorithm>
 #include <thread>
 
-#include "core/clock.h"
-#include "core/env.h"
-#include "core/format.h"
+#include "core/base/clock.h"
+#include "core/base/deadline.h"
+#include "core/base/env.h"
+#include "core/base/format.h"
+#include "core/base/text.h"
 #include "repo/cluster/cluster_repository.h"
-#include "repo/cluster/membership.h"
-#include "transport/deadline.h"
+#include "repo/cluster/placement/membership.h"
 
 namespace freshet {
 namespace {
@@ -17,18 +18,20 @@ namespace {
 using cluster::kSelfKey;
 
 // A connection that is made anew leads to the same provider as before, or nowhere.
-Result<std::unique_ptr<Repository>> connect_provider(const std::string& address, RemoteRepositoryOptions options) {
+Result<std::unique_ptr<ProviderRepository>> connect_provider(const std::string& address,
+                                                             RemoteRepositoryOptions options) {
   options.known_by = kSelfKey;
   return connect_repository(address, std::move(options));
 }
 
 // Whoever answers must be the provider that was meant: another one that listens at its address is not taken for it.
-Result<std::shared_ptr<Repository>> reach_provider(const Provider& provider, const RemoteRepositoryOptions& options) {
-  FRESHET_ASSIGN(std::unique_ptr<Repository> repository, connect_provider(provider.address, options));
+Result<std::shared_ptr<ProviderRepository>> reach_provider(const Provider& provider,
+                                                           const RemoteRepositoryOptions& options) {
+  FRESHET_ASSIGN(std::unique_ptr<ProviderRepository> repository, connect_provider(provider.address, options));
   FRESHET_ASSIGN(const SharedRecord self, repository->shared_record(kSelfKey));
-  if (self.value == provider.id) return std::shared_ptr<Repository>(std::move(repository));
-  return fail(Code::unavailable, format("at {} is another provider, {}", provider.address,
-                                        self.value ? *self.value : std::string("which has no id")));
+  if (self.value == provider.id) return std::shared_ptr<ProviderRepository>(std::move(repository));
+  return fail(Code::unavailable, format("another provider listens at {}: {}", provider.address,
+                                        self.value ? *self.value : std::string("a provider without an id")));
 }
 
 /// Where several join at the same time, each tries again until the one before it is done.
@@ -37,17 +40,15 @@ constexpr Duration kOthersJoinPause = std::chrono::milliseconds(20);
 
 struct Reached {
   std::string address;
-  std::unique_ptr<Repository> repository;
+  std::unique_ptr<ProviderRepository> repository;
   std::optional<Placement> placement;  ///< Nothing for one that is alone.
 };
 
 Result<std::vector<std::string>> list_of(const std::string& addresses) {
   std::vector<std::string> list;
-  for (std::size_t begin = 0; begin <= addresses.size();) {
-    const std::size_t end = std::min(addresses.find(',', begin), addresses.size());
-    list.push_back(addresses.substr(begin, end - begin));
-    begin = end + 1;
-    if (list.back().empty()) return fail(Code::invalid_argument, format("an address is missing in {}", addresses));
+  for (const std::string_view address : split_list(addresses)) {
+    if (address.empty()) return fail(Code::invalid_argument, format("an address is missing in {}", addresses));
+    list.emplace_back(address);
   }
   return list;
 }
@@ -62,10 +63,9 @@ bool is_same_repository(const Placement& one, const Placement& other) {
 }
 
 Status refuse_alone(const std::string& address) {
-  return fail(Code::failed_precondition,
-              format("at {} is a repository of its own, which keeps none together with other addresses of the list: "
-                     "leave it out, or give it alone",
-                     address));
+  return fail(Code::failed_precondition, format("{} is a separate repository and does not belong to the other "
+                                                "addresses: remove it from the list, or give it alone",
+                                                address));
 }
 
 // Somebody else may listen by now where a provider used to. Providers that are where the placement says are found by
@@ -88,7 +88,8 @@ Status check_others(const Reached& reached, std::span<const std::string> others,
       checked[i] = refuse_alone(unknown[i]);
     } else if (placement && !is_same_repository(*placement, *reached.placement)) {
       checked[i] = fail(Code::failed_precondition,
-                        format("at {} is another repository than at {}", unknown[i], reached.address));
+                        format("the repository at {} is not the one at {}: remove one of the two addresses", unknown[i],
+                               reached.address));
     }
   });
   for (Status& status : checked) FRESHET_TRY(std::move(status));
@@ -127,7 +128,7 @@ Result<Reached> reach(const std::string& addresses, const RemoteRepositoryOption
 Result<std::unique_ptr<Repository>> open_providers(const std::string& addresses,
                                                    const RemoteRepositoryOptions& options) {
   FRESHET_ASSIGN(Reached reached, reach(addresses, options));
-  if (!reached.placement) return std::move(reached.repository);
+  if (!reached.placement) return std::unique_ptr<Repository>(std::move(reached.repository));
   FRESHET_ASSIGN(std::unique_ptr<ClusterRepository> together,
                  ClusterRepository::open(*reached.placement, [options](const Provider& provider) {
                    return reach_provider(provider, options);
@@ -135,7 +136,7 @@ Result<std::unique_ptr<Repository>> open_providers(const std::string& addresses,
   return std::unique_ptr<Repository>(std::move(together));
 }
 
-Result<std::string> provider_id(Repository& own) {
+Result<std::string> provider_id(ProviderRepository& own) {
   FRESHET_ASSIGN(const SharedRecord record, own.shared_record(kSelfKey));
   if (record.value) return *record.value;
   const SharedRecord made{.key = kSelfKey, .value = format("{:016x}", random_u64(system_env()))};
@@ -148,10 +149,10 @@ Result<std::string> provider_id(Repository& own) {
 
 namespace {
 
-Result<Placement> join_once(Repository& own, const Provider& self, const Reached& reached,
+Result<Placement> join_once(ProviderRepository& own, const Provider& self, const Reached& reached,
                             const RemoteRepositoryOptions& options, cluster::JoinTrace& trace) {
-  const cluster::Connect connect = [&](const Provider& provider) -> Result<std::shared_ptr<Repository>> {
-    if (provider.id == self.id) return std::shared_ptr<Repository>(&own, [](Repository*) {});
+  const cluster::Connect connect = [&](const Provider& provider) -> Result<std::shared_ptr<ProviderRepository>> {
+    if (provider.id == self.id) return std::shared_ptr<ProviderRepository>(&own, [](ProviderRepository*) {});
     return reach_provider(provider, options);
   };
   Result<Placement> placement = cluster::placement_at(*reached.repository);
@@ -171,7 +172,7 @@ Result<Placement> join_once(Repository& own, const Provider& self, const Reached
 
 }  // namespace
 
-Result<Placement> join_providers(Repository& own, const std::string& address, const std::string& joined,
+Result<Placement> join_providers(ProviderRepository& own, const std::string& address, const std::string& joined,
                                  const RemoteRepositoryOptions& options, bool* known) {
   FRESHET_ASSIGN(const std::string id, provider_id(own));
   FRESHET_ASSIGN(const Reached reached, reach(joined, options, address));

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "core/result.h"
-#include "repo/cluster/placement.h"
-#include "repo/repository.h"
+#include "core/base/result.h"
+#include "repo/cluster/placement/placement.h"
+#include "repo/provider_repository.h"
 #include "repo/serve/remote_repository.h"
 
 namespace freshet {
@@ -21,14 +21,14 @@ Result<std::unique_ptr<Repository>> open_providers(const std::string& addresses,
                                                    const RemoteRepositoryOptions& options = {});
 
 /// This provider's id, made up and kept when it has none yet.
-Result<std::string> provider_id(Repository& own);
+Result<std::string> provider_id(ProviderRepository& own);
 
 /// Makes the repository `own`, which is offered to others at `address`, one of the providers that somebody at `joined`
 /// (as open_providers() takes it) belongs to; two that were alone so far become the first ones. Doing it again changes
 /// nothing, or the address: then all others must answer, where the placement says that they are.
 /// failed_precondition for one that has models of its own already. `known`, where it is given,
 /// becomes true before anybody can hear that this one belongs to them, also when it then fails.
-Result<Placement> join_providers(Repository& own, const std::string& address, const std::string& joined,
+Result<Placement> join_providers(ProviderRepository& own, const std::string& address, const std::string& joined,
                                  const RemoteRepositoryOptions& options = {}, bool* known = nullptr);
 
 }  // namespace freshet

@@ -8,8 +8,8 @@
 #include <unordered_map>
 #include <utility>
 
-#include "core/format.h"
-#include "core/log.h"
+#include "core/base/format.h"
+#include "core/base/log.h"
 #include "repo/levels/checkpointer_impl.h"
 
 namespace freshet {
@@ -322,7 +322,7 @@ std::shared_ptr<Checkpointer::Impl::Share> Checkpointer::Impl::free_share(Time d
 }
 
 Result<VersionNumber> Checkpointer::Impl::begin(std::uint64_t step) {
-  if (!restored_) return fail(Code::failed_precondition, "restore() comes first, also for who begins anew");
+  if (!restored_) return fail(Code::failed_precondition, "call restore() first, also to begin anew");
   if (capturing_ != nullptr) return fail(Code::failed_precondition, "the version before was not ended");
   const Time began = system_clock().now();
   Version version = named_;
@@ -369,7 +369,8 @@ Status Checkpointer::Impl::capture(std::size_t tensor, Bytes held) {
   const Time began = system_clock().now();
   if (capturing_ == nullptr) return fail(Code::failed_precondition, "no version was begun");
   const auto check = [&]() -> Status {
-    if (tensor >= own_.size()) return refuse(format("there is no tensor {}: there are {}", tensor, own_.size()));
+    if (tensor >= own_.size())
+      return refuse(format("there is no tensor {}; the number of tensors is {}", tensor, own_.size()));
     const OwnTensor& own = own_[tensor];
     if (held.size() != own.bytes) {
       return refuse(

@@ -6,7 +6,7 @@
 #include <deque>
 #include <thread>
 
-#include "core/format.h"
+#include "core/base/format.h"
 #include "repo/levels/checkpointer_impl.h"
 
 namespace freshet {
@@ -161,7 +161,8 @@ Status Checkpointer::Impl::copy_payload(levels::ShardSource& source, const level
     if (first.read == nullptr) return std::optional(Bytes(zeros).first(first.part->bytes));
     FRESHET_ASSIGN(current, first.read->wait());
     if (current->bytes().size() != first.part->bytes || digest_of(current->bytes()) != *first.part->digest) {
-      return fail(Code::corrupt, format("version {}: what rank {} sent is not what it wrote", store.number, from));
+      return fail(Code::corrupt, format("version {}: the bytes that rank {} sent differ from those that it wrote",
+                                        store.number, from));
     }
     return std::optional(current->bytes());
   };

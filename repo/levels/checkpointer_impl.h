@@ -17,15 +17,15 @@
 #include <thread>
 #include <vector>
 
-#include "core/mutex.h"
-#include "repo/levels/assembly.h"
+#include "core/base/mutex.h"
 #include "repo/levels/checkpointer.h"
 #include "repo/levels/external_level.h"
 #include "repo/levels/parity/parity_maker.h"
 #include "repo/levels/question.h"
 #include "repo/levels/ring.h"
-#include "repo/levels/shard_folders.h"
-#include "repo/levels/share.h"
+#include "repo/levels/shards/assembly.h"
+#include "repo/levels/shards/shard_folders.h"
+#include "repo/levels/shards/share.h"
 #include "transport/group/group.h"
 
 namespace freshet {

@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "core/format.h"
+#include "core/base/format.h"
 #include "repo/levels/checkpointer_impl.h"
 #include "repo/levels/parity/shard_rebuild.h"
 

@@ -5,8 +5,8 @@
 #include <map>
 #include <utility>
 
-#include "core/format.h"
-#include "core/log.h"
+#include "core/base/format.h"
+#include "core/base/log.h"
 #include "repo/levels/checkpointer_impl.h"
 
 namespace freshet {

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <charconv>
 
-#include "core/clock.h"
-#include "core/format.h"
+#include "core/base/clock.h"
+#include "core/base/format.h"
 
 namespace freshet::levels {
 namespace {
@@ -174,7 +174,7 @@ Result<const VersionRecord*> ExternalLevel::record_of(const Version& version) {
   if (!record_ || record_->manifest.id != version.id) {
     FRESHET_ASSIGN(VersionRecord record, repository_->get({model_, version.number}));
     if (record.manifest.id != version.id) {
-      return fail(Code::not_found, format("{}@{} is another version by now", model_, version.number));
+      return fail(Code::not_found, format("{}@{} is a different version now", model_, version.number));
     }
     std::vector<LaidTensor> tensors;
     for (const TensorSpec& spec : record.manifest.architecture->tensors()) {
@@ -209,7 +209,7 @@ Result<std::vector<std::byte>> ExternalLevel::head(const Version& version) {
 
 Result<std::vector<std::byte>> ExternalLevel::table(const Digest& digest) const {
   const MutexLock lock(mutex_);
-  if (table_ == nullptr || table_->digest != digest) return fail(Code::not_found, "no such list of tensors");
+  if (table_ == nullptr || table_->digest != digest) return fail(Code::not_found, "this list of tensors is not known");
   return table_->encoded;
 }
 
@@ -218,7 +218,7 @@ Result<std::vector<std::byte>> ExternalLevel::read(const Version& version, std::
   const MutexLock lock(mutex_);
   FRESHET_ASSIGN(const VersionRecord* const record, record_of(version));
   const auto specs = record->manifest.architecture->tensors();
-  if (tensor >= specs.size()) return refuse("there is no such tensor");
+  if (tensor >= specs.size()) return refuse("this tensor does not exist");
   auto at = cache_.find(tensor);
   if (at == cache_.end()) {
     std::vector<std::byte> whole(specs[tensor].bytes());

@@ -12,10 +12,10 @@
 #include <string>
 #include <vector>
 
-#include "core/mutex.h"
-#include "core/result.h"
-#include "repo/levels/assembly.h"
+#include "core/base/mutex.h"
+#include "core/base/result.h"
 #include "repo/levels/restart_plan.h"
+#include "repo/levels/shards/assembly.h"
 #include "repo/repository.h"
 
 namespace freshet::levels {

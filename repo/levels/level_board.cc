@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <array>
 
-#include "core/format.h"
+#include "core/base/format.h"
 #include "repo/levels/wire.h"
 
 namespace freshet::levels {

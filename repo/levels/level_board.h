@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What the ranks know together of each version's levels: rank 0's books, a state machine without I/O. Ranks say what
-/// they have done; the board says what is begun, and what all have reached.
+/// Rank 0's books of each version's levels: a state machine without I/O. Ranks report their finished work. The board
+/// decides which work begins, and which levels all ranks have reached.
 ///
 ///   captured by all ──► memory reached ──► local begun ──► synced by all ──► local reached ──► group … ──► external …
 ///
-/// What holds (tests/sim/levels_sim_test.cc):
-///   1. A level is reached by a version only after every rank that has a part in it said that its part is safe there,
-///      and after all levels before it were.
-///   2. At each level one version is under way at a time, for all ranks the same one. When it is done, the newest that
-///      waits is next, and the older ones are passed over (`skip`); or the oldest is next (`wait`: the loop is what
-///      waits).
-///   3. Each version that any rank captured ends at each level, reached or failed, as long as all ranks go on.
+/// Invariants (tests/sim/levels_sim_test.cc):
+///   1. A version reaches a level only after every rank with a part in it reported its part as safe there, and after
+///      the version reached all levels before.
+///   2. At each level one version is under way at a time, the same one for all ranks. When it is done, `skip` takes the
+///      newest waiting version next and passes the older ones over. `wait` takes the oldest next, and the loop waits.
+///   3. While all ranks go on, each version that any rank captured ends at each level: reached or failed.
 
 #include <cstdint>
 #include <map>
@@ -21,9 +20,9 @@
 #include <string_view>
 #include <vector>
 
-#include "core/ids.h"
-#include "core/result.h"
-#include "core/tensor.h"
+#include "core/base/result.h"
+#include "core/model/ids.h"
+#include "core/model/tensor.h"
 
 namespace freshet::levels {
 
@@ -34,14 +33,14 @@ Result<Level> parse_level(std::string_view text);
 
 enum class WhenBehind : std::uint8_t { skip, wait };
 
-/// What ranks say to rank 0 (captured, done) and it to all (begin, reached, failed).
+/// A message of a rank to rank 0 (captured, done), or of rank 0 to all ranks (begin, reached, failed).
 struct LevelNote {
   enum class Kind : std::uint8_t { captured = 0, done = 1, begin = 2, reached = 3, failed = 4 };
   Kind kind = Kind::captured;
   VersionNumber version = 0;
   std::uint64_t step = 0;
   Level level = Level::memory;
-  std::optional<Error> error;  ///< Of captured and done: it did not work there. Of failed: why.
+  std::optional<Error> error;  ///< For captured and done: the rank's failure. For failed: the reason.
 };
 std::vector<std::byte> encode(const LevelNote& note);
 Result<LevelNote> decode_level_note(Bytes bytes);
@@ -53,18 +52,18 @@ class LevelBoard {
     std::uint32_t ranks = 1;
     std::vector<Level> levels;  ///< Ascending, memory first.
     WhenBehind when_behind = WhenBehind::skip;
-    bool external_by_rank_0 = true;  ///< It alone says when external is done; otherwise all do.
+    bool external_by_rank_0 = true;  ///< True: only rank 0 reports external as done. False: all ranks do.
   };
   explicit LevelBoard(Options options) : options_(std::move(options)) {}
 
-  /// What a rank said; what is to be said to all, itself included. What makes no sense is passed over.
+  /// Takes a rank's message. Returns the messages to all ranks, itself included. Ignores a message that makes no sense.
   std::vector<LevelNote> on_note(std::uint32_t rank, const LevelNote& note);
 
  private:
   struct State {
     std::uint64_t step = 0;
-    std::set<std::uint32_t> said;  ///< At the level that is under way, or at memory.
-    std::optional<Error> error;    ///< The first that a rank had there.
+    std::set<std::uint32_t> said;  ///< Ranks that reported, at the level under way or at memory.
+    std::optional<Error> error;    ///< The first error of a rank there.
   };
   struct Way {
     std::optional<VersionNumber> running;
@@ -80,7 +79,7 @@ class LevelBoard {
   const Options options_;
   std::map<VersionNumber, State> versions_;
   std::map<Level, Way> ways_;
-  VersionNumber newest_captured_ = 0;  ///< By all.
+  VersionNumber newest_captured_ = 0;  ///< The newest version that all ranks captured.
 };
 
 }  // namespace freshet::levels

@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/result.h"
-#include "repo/levels/shard.h"
-#include "repo/levels/shard_folders.h"
+#include "core/base/result.h"
+#include "repo/levels/shards/shard.h"
+#include "repo/levels/shards/shard_folders.h"
 
 namespace freshet::levels {
 

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "core/format.h"
+#include "core/base/format.h"
 #include "repo/levels/parity/stripes.h"
 #include "repo/levels/ring.h"
 #include "repo/levels/wire.h"
@@ -54,7 +54,7 @@ Result<Inventory> decode_inventory(Bytes bytes) {
     for (const wire::Held* held : *from->held()) {
       if (held->version() == nullptr || held->ranks() == 0 || held->ranks() > kRanksMax ||
           held->rank() >= held->ranks() || held->kind() > kKindMax) {
-        return fail(Code::corrupt, "a shard of a rank that cannot be");
+        return fail(Code::corrupt, "a shard of an impossible rank");
       }
       OfferedShard& shard = inventory.held.emplace_back();
       shard.key = {.version = version_from(*held->version()), .rank = held->rank(), .ranks = held->ranks()};
@@ -67,7 +67,7 @@ Result<Inventory> decode_inventory(Bytes bytes) {
       }
       shard.losses = held->losses();
       const bool is_group = shard.losses > 0 && shard.losses < shard.members.size();
-      if (shard.kind == ShardKind::parity && !is_group) return fail(Code::corrupt, "parity that cannot be");
+      if (shard.kind == ShardKind::parity && !is_group) return fail(Code::corrupt, "impossible parity");
       if (held->needs() == nullptr) continue;
       for (const wire::Version* needed : *held->needs()) shard.needs.push_back(version_from(*needed));
     }
@@ -102,7 +102,7 @@ std::vector<std::byte> encode(const RestartPlan& plan) {
 Result<RestartPlan> decode_plan(Bytes bytes) {
   FRESHET_ASSIGN(const auto from, root_of<wire::Plan>(bytes, kPlanId));
   if (from->version() == nullptr || from->source() > 3 || from->ranks() > kRanksMax) {
-    return fail(Code::corrupt, "a plan that cannot be");
+    return fail(Code::corrupt, "an impossible plan");
   }
   RestartPlan plan{.final = from->final(),
                    .source = static_cast<RestartPlan::Source>(from->source()),
@@ -114,10 +114,10 @@ Result<RestartPlan> decode_plan(Bytes bytes) {
                    .next_number = from->next_number(),
                    .group_number = from->group_number()};
   const bool has_shards = plan.source == RestartPlan::Source::shards || plan.source == RestartPlan::Source::rebuild;
-  if (has_shards && plan.ranks == 0) return fail(Code::corrupt, "a plan that cannot be");
+  if (has_shards && plan.ranks == 0) return fail(Code::corrupt, "an impossible plan");
   if (from->holders() != nullptr) {
     for (const wire::Holder* holder : *from->holders()) {
-      if (holder->kind() > kKindMax) return fail(Code::corrupt, "a plan that cannot be");
+      if (holder->kind() > kKindMax) return fail(Code::corrupt, "an impossible plan");
       plan.holders.push_back({version_from(holder->version()), holder->rank(), holder->holder(), holder->in_memory(),
                               static_cast<ShardKind>(holder->kind())});
     }
@@ -338,7 +338,7 @@ std::optional<RestartPlan> RestartPlanner::plan_for(const Version& version, cons
   std::set<Holder> asked;
   for (const RebuildTask& task : plan.rebuilds) {
     if (add_group_of(version, candidate, task.shard_rank, asked)) continue;
-    if (!candidate.parity.empty()) missing += ", and too little of its group is left to rebuild it";
+    if (!candidate.parity.empty()) missing += ", and too few shards of its group are left to rebuild it";
     return std::nullopt;
   }
   plan.source = RestartPlan::Source::rebuild;
@@ -379,7 +379,8 @@ Result<RestartPlan> RestartPlanner::next() const {
   for (const std::string& one : missing) said += (said.empty() ? "" : "; ") + one;
   if (choice_.version) {
     return fail(said.empty() ? Code::not_found : Code::corrupt,
-                format("version {} cannot be restored: {}", *choice_.version, said.empty() ? "nobody has it" : said));
+                format("version {} cannot be restored: {}", *choice_.version,
+                       said.empty() ? "no rank and no repository has it" : said));
   }
   if (choice_.step_min > 0 || choice_.step_max != UINT64_MAX) {
     return fail(said.empty() ? Code::not_found : Code::corrupt,

@@ -6,7 +6,7 @@
 #include <map>
 #include <set>
 
-#include "core/format.h"
+#include "core/base/format.h"
 #include "repo/levels/parity/parity_maker.h"
 #include "repo/levels/parity/shard_rebuild.h"
 
@@ -268,7 +268,7 @@ void RestingCheckpoints::verify_shard(const HeldShard& shard, Audit& audit, std:
       audit.checked_bytes += range.bytes;
       if (told || (read && digest_of(*read) == head->digests[chunk])) continue;
       told = true;
-      say(name, read ? format("bytes {} to {} of this rank's part are not what was written", at, at + range.bytes)
+      say(name, read ? format("bytes {} to {} of this rank's part differ from the written ones", at, at + range.bytes)
                      : read.error().message());
     }
   }
@@ -293,7 +293,7 @@ void RestingCheckpoints::verify_parity(const HeldShard& shard, Audit& audit, std
     const auto read = folders_->read(store, std::span(&range, 1), shard.kind);
     audit.checked_bytes += range.bytes;
     if (read && digest_of(*read) == (*digests)[block]) continue;
-    return say(read ? format("block {} is not what was written", block) : read.error().message());
+    return say(read ? format("block {} differs from the written one", block) : read.error().message());
   }
 }
 

@@ -11,10 +11,10 @@
 #include <tuple>
 #include <vector>
 
-#include "core/result.h"
-#include "repo/levels/assembly.h"
+#include "core/base/result.h"
 #include "repo/levels/external_level.h"
-#include "repo/levels/shard_folders.h"
+#include "repo/levels/shards/assembly.h"
+#include "repo/levels/shards/shard_folders.h"
 #include "repo/repository.h"
 
 namespace freshet::levels {

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <map>
 
-#include "core/check.h"
-#include "core/format.h"
+#include "core/base/check.h"
+#include "core/base/format.h"
 
 namespace freshet::levels {
 
@@ -18,8 +18,8 @@ Result<GroupScheme> parse_group_scheme(std::string_view text) {
       text[3] < '0' + static_cast<int>(kGroupRanksMax)) {
     return GroupScheme{.kind = Kind::parity, .losses = static_cast<std::uint32_t>(text[3] - '0')};
   }
-  return refuse(format("{} is no way for a group to keep what it has: none, partner, xor, or rs:1 to rs:{}", text,
-                       kGroupRanksMax - 1));
+  return refuse(
+      format("{} is not a scheme for groups: expected none, partner, xor, or rs:1 to rs:{}", text, kGroupRanksMax - 1));
 }
 
 std::string to_string(const GroupScheme& scheme) {

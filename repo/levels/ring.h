@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Which ranks keep what of each other's: the groups of level `group`.
+/// The groups of level `group`: the ranks that keep copies or parity of each other's shards.
 
 #include <cstdint>
 #include <span>
@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/result.h"
+#include "core/base/result.h"
 
 namespace freshet::levels {
 
@@ -18,26 +18,26 @@ inline constexpr std::uint32_t kGroupRanksMax = 8;
 struct GroupScheme {
   enum class Kind : std::uint8_t { none, partner, parity };
   Kind kind = Kind::none;
-  std::uint32_t losses = 1;  ///< Of each group's hosts so many may be lost: 1 with partners.
+  std::uint32_t losses = 1;  ///< The number of hosts that each group may lose: 1 with partners.
   bool operator==(const GroupScheme&) const = default;
 };
 /// "none", "partner", "xor", or "rs:F" for any F losses (1 to 7).
 Result<GroupScheme> parse_group_scheme(std::string_view text);
 std::string to_string(const GroupScheme& scheme);
 
-/// Ranks in groups of up to kGroupRanksMax, no two of a group on one host, of sizes as even as can be; each in order.
-/// invalid_argument where a group would have no more ranks than may be lost.
+/// Makes groups of up to kGroupRanksMax ranks, with even sizes, and no two ranks of a group on one host; each group in
+/// order. invalid_argument if a group would not have more ranks than it may lose.
 Result<std::vector<std::vector<std::uint32_t>>> make_groups(std::span<const std::string> hosts,
                                                             std::uint32_t losses = 1);
-/// The group that the rank is in. REQUIRES: there is one.
+/// The group of a rank. REQUIRES: there is one.
 const std::vector<std::uint32_t>& group_of(std::span<const std::vector<std::uint32_t>> groups, std::uint32_t rank);
 
-/// Where a rank stands in the ring of its group.
+/// A rank's place in the ring of its group.
 struct RingPlace {
   std::uint32_t keeps_copy_of = 0;
   std::uint32_t copy_is_at = 0;
 };
-/// REQUIRES: the rank is in one of them.
+/// REQUIRES: the rank is in one of the groups.
 RingPlace place_in_ring(std::span<const std::vector<std::uint32_t>> groups, std::uint32_t rank);
 
 }  // namespace freshet::levels

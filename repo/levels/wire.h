@@ -6,9 +6,9 @@
 #include <cstring>
 #include <vector>
 
-#include "core/format.h"
+#include "core/base/format.h"
 #include "repo/levels/levels_generated.h"
-#include "repo/levels/shard.h"
+#include "repo/levels/shards/shard.h"
 
 namespace freshet::levels {
 

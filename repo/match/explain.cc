@@ -5,8 +5,8 @@
 #include <map>
 #include <unordered_map>
 
-#include "core/format.h"
-#include "core/text.h"
+#include "core/base/format.h"
+#include "core/base/text.h"
 #include "repo/match/graph.h"
 
 namespace freshet {

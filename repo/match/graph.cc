@@ -4,7 +4,7 @@
 #include <unordered_set>
 #include <utility>
 
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet {
 namespace {

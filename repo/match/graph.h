@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What a match looks at of an architecture: the slot id of each layer call, which calls feed which, and what each call
-/// weighs. Immutable; any thread.
+/// The parts of an architecture that a match uses: the slot id of each layer call, the edges between calls, and the
+/// weight of each call. Immutable; any thread.
 ///
-/// Two architectures with the same slot ids are the same to a match, whatever their layers are called.
+/// Two architectures with the same slot ids are the same to a match, even if their layers have other names.
 
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <vector>
 
-#include "core/graph.h"
-#include "core/slot_id.h"
+#include "core/model/graph.h"
+#include "core/model/slot_id.h"
 
 namespace freshet {
 
-/// How much two architectures share, in each objective's unit. Input placeholders count nowhere.
+/// The size of the prefix that two architectures share, in each objective's unit. Input placeholders do not count.
 struct LcpSize {
   std::uint64_t layers = 0;
-  std::uint64_t parametric_layers = 0;  ///< Those with tensors of their own.
+  std::uint64_t parametric_layers = 0;  ///< Layers with their own tensors.
   std::uint64_t bytes = 0;              ///< Of these tensors.
   bool operator==(const LcpSize&) const = default;
 };
@@ -41,15 +41,16 @@ class MatchGraph {
 
   static std::shared_ptr<const MatchGraph> of(const Architecture& architecture);
 
-  /// The same of a candidate that nobody has made an Architecture of: what a query needs of it, for a fraction of the
-  /// time, since `known` remembers the configs of those before (core/slot_id.h). Checks no more than this; put() checks
-  /// all. invalid_argument names the layer.
+  /// The same for a candidate without an Architecture, in a fraction of the time: `known` remembers the configs of
+  /// earlier candidates (core/model/slot_id.h). Checks only what a query needs; put() checks everything. The message of
+  /// invalid_argument names the layer.
   static Result<std::shared_ptr<const MatchGraph>> of(const Architecture::Parts& candidate, ConfigHashes& known);
 
-  /// For parts that came from outside. invalid_argument names the vertex at which they are no graph: inputs that are
-  /// not earlier (a cycle), lists that do not fit each other, a slot id that comes twice, an input placeholder with
-  /// inputs or weights, or more than kLayersMax vertices, kLayerInputsMax inputs of one, or 2^63 bytes. That the ids
-  /// are those of the layers cannot be seen from here: who stores a version computes them from its architecture.
+  /// For parts from outside. invalid_argument if they are no graph; the message names the vertex. These are faults: an
+  /// input that is not earlier (a cycle), lists that do not fit each other, a slot id that comes twice, an input
+  /// placeholder with inputs or weights, more than kLayersMax vertices, more than kLayerInputsMax inputs of one vertex,
+  /// or more than 2^63 bytes. This call cannot check that the ids belong to the layers: a repository that stores a
+  /// version computes the ids from the architecture.
   static Result<std::shared_ptr<const MatchGraph>> build(Parts parts);
 
   std::size_t size() const { return parts_.vertices.size(); }

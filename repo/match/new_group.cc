@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "core/check.h"
+#include "core/base/check.h"
 #include "repo/match/writer.h"
 
 namespace freshet::detail {

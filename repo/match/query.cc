@@ -4,9 +4,9 @@
 #include <array>
 #include <cmath>
 
-#include "core/format.h"
-#include "core/text.h"
-#include "repo/records.h"
+#include "core/base/format.h"
+#include "core/base/text.h"
+#include "repo/records/records.h"
 
 namespace freshet {
 namespace {
@@ -46,7 +46,7 @@ Status check(const MatchQuery& query) {
   if (query.tags.size() > kMatchTagsMax) {
     return refuse_query(format("{} tags, over the limit of {}", query.tags.size(), kMatchTagsMax));
   }
-  if (query.least_quality && std::isnan(*query.least_quality)) return refuse_query("the least quality is no number");
+  if (query.least_quality && std::isnan(*query.least_quality)) return refuse_query("the least quality is not a number");
   if (query.exclude_lineage) FRESHET_TRY(check_model_name(query.exclude_lineage->model));
   if (!query.pin_by.empty()) FRESHET_TRY(check_label("a pin's holder", query.pin_by, kPinHolderBytesMax));
   return {};

@@ -3,10 +3,10 @@
 
 /// "Which stored versions share the longest prefix with this architecture?"
 ///
-/// The longest common prefix of a query G and a version A is the set of G's layers whose slot ids A has (core/graph.h).
-/// It is closed under ancestors, so it is what can be transferred. Best is who has most of it in the query's objective;
-/// among equals, who has the higher quality (none is lowest), then the later commit, then the smaller name. Whose
-/// prefix is empty in the objective is no answer.
+/// The longest common prefix of a query G and a version A is the set of G's layers with a slot id that A has
+/// (core/model/graph.h). The prefix is closed under ancestors, so its layers can be transferred. The best version has
+/// the largest prefix in the query's objective. Among equal versions, the higher quality wins (none is lowest), then
+/// the later commit, then the smaller name. A version with an empty prefix in the objective is no answer.
 
 #include <cstdint>
 #include <memory>
@@ -14,10 +14,10 @@
 #include <string>
 #include <vector>
 
-#include "core/ids.h"
-#include "core/manifest.h"
+#include "core/model/ids.h"
+#include "core/model/manifest.h"
 #include "repo/match/graph.h"
-#include "repo/pin_terms.h"
+#include "repo/pins/pin_terms.h"
 
 namespace freshet {
 
@@ -30,14 +30,14 @@ struct MatchQuery {
   std::shared_ptr<const MatchGraph> graph;  ///< Never null in a valid query.
   Objective objective = Objective::layers;
   std::uint32_t top = 1;                       ///< How many rows, best first; 1 to kMatchTopMax.
-  bool any = false;                            ///< Versions without weights, too.
-  std::optional<double> least_quality;         ///< Versions that have a quality, and no lower one.
-  Tags tags;                                   ///< Versions that have all of these.
+  bool any = false;                            ///< Also versions without weights.
+  std::optional<double> least_quality;         ///< Only versions with at least this quality.
+  Tags tags;                                   ///< Only versions with all of these tags.
   std::optional<VersionName> exclude_lineage;  ///< Neither this version nor any of its ancestors. Number 0: the newest.
-  std::string pin_by;  ///< Not empty: the best row is pinned by this holder before the answer is given.
-  PinTerms pin_terms;  ///< How long that pin lasts.
-  /// Of several providers: versions are left out that share layers whose tensors rest with a provider that is away, so
-  /// that what is answered can be read. Unless it is said, so it is with `pin_by`, since who pins is going to read.
+  std::string pin_by;  ///< Not empty: match() pins the best row for this holder before it answers.
+  PinTerms pin_terms;  ///< The terms of this pin.
+  /// With several providers: leaves out a version that shares layers with tensors at a provider that is away, so that
+  /// every row can be read. Default: true if pin_by is set, because a holder of a pin wants to read.
   std::optional<bool> readable;
 };
 
@@ -52,19 +52,19 @@ struct MatchRow {
   VersionId id;
   LcpSize lcp;
   std::optional<double> quality;
-  std::uint64_t commit = 0;  ///< The repository's sequence number of its put: later is greater.
+  std::uint64_t commit = 0;  ///< The sequence number of the version's put: later is greater.
   bool operator==(const MatchRow&) const = default;
 };
 
 struct MatchAnswer {
-  std::vector<MatchRow> top;  ///< Best first; empty when no version shares anything.
-  /// The answer is that of the repository after this commit: all that was put until then and nothing retired by then.
-  /// Of several providers, the latest of theirs: commits there are times, in microseconds since 1970.
+  std::vector<MatchRow> top;  ///< Best first; empty if no version shares a layer.
+  /// The repository's commit that the answer is of: all versions put until then, and none retired by then. With several
+  /// providers, the latest of their commits. There, commits are times in microseconds since 1970.
   std::uint64_t as_of = 0;
-  /// Of several providers, those that did not answer, in words: their versions are in no row, and cannot be lent; and
-  /// which versions of others were left out since a part of them rests there (MatchQuery::readable).
+  /// With several providers, a text for each provider that did not answer (no row has its versions, and nobody can read
+  /// them), and for versions that were left out because a part of them rests there (MatchQuery::readable).
   std::vector<std::string> without;
-  /// Of several providers, the `as_of` of each that the answer is of; `as_of` above is then the greatest of them.
+  /// With several providers, the `as_of` of each provider that answered; `as_of` above is then the greatest of them.
   struct At {
     std::string provider;
     std::uint64_t as_of = 0;
@@ -73,8 +73,8 @@ struct MatchAnswer {
   std::vector<At> providers;
 };
 
-/// True when `left` is the better answer. A strict total order on rows of different versions; also what reduces the
-/// answers of several providers to one.
+/// True: `left` is the better answer. A strict total order on rows of different versions. It also merges the answers of
+/// several providers.
 bool better(Objective objective, const MatchRow& left, const MatchRow& right);
 
 }  // namespace freshet

@@ -36,8 +36,8 @@
 #include <string_view>
 #include <vector>
 
-#include "core/digest.h"
-#include "core/ids.h"
+#include "core/base/digest.h"
+#include "core/model/ids.h"
 #include "repo/match/cell_table.h"
 #include "repo/match/packed_graph.h"
 #include "repo/match/stable_array.h"

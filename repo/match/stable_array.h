@@ -9,7 +9,7 @@
 #include <cstdlib>
 #include <new>
 
-#include "core/check.h"
+#include "core/base/check.h"
 
 namespace freshet::detail {
 

@@ -3,7 +3,7 @@
 
 #include <array>
 
-#include "core/mutex.h"
+#include "core/base/mutex.h"
 #include "repo/match/search.h"
 #include "repo/match/writer.h"
 

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet::detail {
 namespace {

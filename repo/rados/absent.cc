@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// What answers where Freshet was built without librados.
 
-#include "repo/backend.h"
+#include "repo/backend/backend.h"
 
 namespace freshet {
 

@@ -4,10 +4,10 @@
 #include <string>
 #include <string_view>
 
-#include "core/format.h"
-#include "core/ids.h"
-#include "core/text.h"
-#include "repo/backend.h"
+#include "core/base/format.h"
+#include "core/base/text.h"
+#include "core/model/ids.h"
+#include "repo/backend/backend.h"
 
 namespace freshet {
 namespace {

@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <system_error>
 
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet::rados {
 namespace {

@@ -9,9 +9,9 @@
 #include <chrono>
 #include <system_error>
 
-#include "core/env.h"
-#include "core/format.h"
-#include "repo/records.h"
+#include "core/base/env.h"
+#include "core/base/format.h"
+#include "repo/records/records.h"
 
 namespace freshet::rados {
 namespace {
@@ -202,8 +202,9 @@ Status Pool::own() {
   const int answer = rados_.rados_lock_exclusive(io_, kRecords, kLock, cookie_.c_str(), "Freshet", &duration, 0);
   if (answer == -EBUSY || answer == -EEXIST) {
     const std::string owner = owner_of_lock().value_or("somebody");
-    return fail(Code::unavailable,
-                context(format("{} owns it; what a killed owner held is free after {} s", owner, kLockSeconds)));
+    return fail(
+        Code::unavailable,
+        context(format("{} owns it; if the owner was killed, the repository is free after {} s", owner, kLockSeconds)));
   }
   if (answer < 0) return fail(error_from(answer, context("own it")));
   owns_ = true;

@@ -18,10 +18,10 @@
 #include <utility>
 #include <vector>
 
-#include "core/mutex.h"
-#include "core/result.h"
-#include "core/tensor.h"
-#include "repo/backend.h"
+#include "core/base/mutex.h"
+#include "core/base/result.h"
+#include "core/model/tensor.h"
+#include "repo/backend/backend.h"
 #include "repo/rados/library.h"
 
 namespace freshet::rados {

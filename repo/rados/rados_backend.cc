@@ -7,9 +7,9 @@
 #include <set>
 #include <shared_mutex>
 
-#include "core/env.h"
-#include "core/format.h"
-#include "core/mutex.h"
+#include "core/base/env.h"
+#include "core/base/format.h"
+#include "core/base/mutex.h"
 #include "repo/rados/pool.h"
 
 namespace freshet {

@@ -3,8 +3,8 @@
 
 #include <utility>
 
-#include "core/format.h"
-#include "repo/serve/remote.h"
+#include "core/base/format.h"
+#include "repo/serve/client/remote.h"
 
 namespace freshet {
 namespace rpc {
@@ -29,7 +29,7 @@ Status RemoteRepository::recognize(Link& opened, Time deadline) const {
   std::optional<std::string> told;
   if (shared->record() != nullptr) told = rpc::read(*shared->record()).value;
   if (known_as_ && told != known_as_) {
-    return fail(Code::unavailable, format("at {} is another repository now, {} and not {}", opened.address(),
+    return fail(Code::unavailable, format("another repository is at {} now: {}, not {}", opened.address(),
                                           told ? *told : std::string("which has no id"), *known_as_));
   }
   known_as_ = std::move(told);
@@ -49,7 +49,8 @@ Result<Response> RemoteRepository::last_answer(Conversation& conversation, Durat
 
 }  // namespace rpc
 
-Result<std::unique_ptr<Repository>> connect_repository(const std::string& address, RemoteRepositoryOptions options) {
+Result<std::unique_ptr<ProviderRepository>> connect_repository(const std::string& address,
+                                                               RemoteRepositoryOptions options) {
   FRESHET_ASSIGN(std::optional<ClientCredentials> credentials, client_credentials(options.security));
   rpc::BulkReader::Options bulk{.openers = {}, .trusted_fabric = options.security.trusted_fabric, .only = {}};
   if (options.channels != "none") {

@@ -12,9 +12,9 @@
 #include <memory>
 #include <string>
 
-#include "core/clock.h"
-#include "core/result.h"
-#include "repo/repository.h"
+#include "core/base/clock.h"
+#include "core/base/result.h"
+#include "repo/provider_repository.h"
 #include "transport/security.h"
 
 namespace freshet {
@@ -26,7 +26,7 @@ struct RemoteRepositoryOptions {
   Duration answer = std::chrono::seconds(60);
   /// How long a server may be silent, though asked, before it counts as dead or stopped.
   Duration silence = std::chrono::seconds(3);
-  /// How often the pins that were taken through this object are renewed while it lives (repo/pin_terms.h).
+  /// How often the pins that were taken through this object are renewed while it lives (repo/pins/pin_terms.h).
   Duration renew_pins = kPinLease / 4;
   /// Through what tensors go: "auto", "shm" (lanes: memory shared with a server of this user on this host that offers them), one
   /// of the kinds of data channels that the server may offer ("ucx", "zmq"; for reads), or "none". Where there is none,
@@ -40,7 +40,7 @@ struct RemoteRepositoryOptions {
 };
 
 /// Any thread may use the result, and several at once.
-Result<std::unique_ptr<Repository>> connect_repository(const std::string& address,
-                                                       RemoteRepositoryOptions options = {});
+Result<std::unique_ptr<ProviderRepository>> connect_repository(const std::string& address,
+                                                               RemoteRepositoryOptions options = {});
 
 }  // namespace freshet

@@ -10,16 +10,16 @@
 #include <utility>
 #include <vector>
 
-#include "core/check.h"
-#include "core/env.h"
-#include "core/format.h"
-#include "repo/serve/answers.h"
-#include "repo/serve/lanes_offered.h"
-#include "repo/serve/rights.h"
-#include "repo/serve/workers.h"
-#include "transport/deadline.h"
+#include "core/base/check.h"
+#include "core/base/deadline.h"
+#include "core/base/env.h"
+#include "core/base/format.h"
+#include "core/base/wake.h"
+#include "repo/serve/lane/lanes_offered.h"
+#include "repo/serve/server/answers.h"
+#include "repo/serve/server/rights.h"
+#include "repo/serve/server/workers.h"
 #include "transport/security/authenticator.h"
-#include "transport/wake.h"
 #include "transport/zmq/listener.h"
 #include "transport/zmq/rejects.h"
 #include "transport/zmq/send_budget.h"
@@ -57,7 +57,7 @@ class Server final : public RepositoryServer {
     std::unique_ptr<BulkService> bulk;
     bool has_lanes = false;
   };
-  Server(Repository& repository, const RepositoryServerOptions& options, Parts parts);
+  Server(ProviderRepository& repository, const RepositoryServerOptions& options, Parts parts);
   ~Server() override;
   Status start(std::size_t readers);
 
@@ -107,7 +107,7 @@ class Server final : public RepositoryServer {
   Workers& lane(wire::Ask kind);
   void post(Worked worked) FRESHET_EXCLUDES(mutex_);  ///< Any thread.
 
-  Repository& repository_;
+  ProviderRepository& repository_;
   const std::string address_;
   const std::string host_ = this_host();
   const Wake wake_;
@@ -145,7 +145,7 @@ class Server final : public RepositoryServer {
   std::thread thread_;
 };
 
-Server::Server(Repository& repository, const RepositoryServerOptions& options, Parts parts)
+Server::Server(ProviderRepository& repository, const RepositoryServerOptions& options, Parts parts)
     : repository_(repository),
       address_(parts.socket.address.from_this_host()),
       wake_(std::move(parts.wake)),
@@ -436,9 +436,7 @@ void Server::send(const Peer& peer, Encoded message) {
     case SendBudget::Sent::no_peer: return gone_.push_back(peer);
     // An answer that is not sent would be waited for, so a client without one loses its connection.
     case SendBudget::Sent::no_room: return put_out(peer);
-    case SendBudget::Sent::crowded:
-      put_out(answers_.largest());
-      return put_out(peer);
+    case SendBudget::Sent::crowded: put_out(answers_.largest()); return put_out(peer);
   }
 }
 
@@ -446,7 +444,7 @@ void Server::put_out(const Peer& peer) {
   gone_.push_back(peer);
   const auto connection = connections_.find(peer);
   const bool is_tcp = connection != connections_.end();
-  rejects_.count(format("{} is put out: it does not read its answers",
+  rejects_.count(format("{} is disconnected: it does not read its answers",
                         is_tcp ? listener_->name_of(connection->second) : "a client of this user"),
                  now());
   if (is_tcp) listener_->put_out(connection->second);
@@ -455,7 +453,7 @@ void Server::put_out(const Peer& peer) {
 }  // namespace
 }  // namespace rpc
 
-Result<std::unique_ptr<RepositoryServer>> RepositoryServer::open(Repository& repository,
+Result<std::unique_ptr<RepositoryServer>> RepositoryServer::open(ProviderRepository& repository,
                                                                  RepositoryServerOptions options) {
   FRESHET_ASSIGN(const std::optional<ServerCredentials> credentials, server_credentials(options.security));
   const ServerCredentials* const proof = credentials ? &*credentials : nullptr;
@@ -467,10 +465,9 @@ Result<std::unique_ptr<RepositoryServer>> RepositoryServer::open(Repository& rep
   if (proof != nullptr) {
     FRESHET_ASSIGN(authenticator, Authenticator::open(context, proof->allow_file));
   }
-  FRESHET_ASSIGN(
-      ZmqSocket socket,
-      bind_data(context, std::move(address), proof,
-                {.message_bytes_max = rpc::kMessageBytesMax, .sent_max = rpc::kRepliesMax}));
+  FRESHET_ASSIGN(ZmqSocket socket,
+                 bind_data(context, std::move(address), proof,
+                           {.message_bytes_max = rpc::kMessageBytesMax, .sent_max = rpc::kRepliesMax}));
   FRESHET_ASSIGN(Wake wake, Wake::open());
   const bool has_lanes = rpc::take_lanes(options.channels, proof != nullptr);
   rpc::BulkService::Options bulk_options{.channels = options.channels,

@@ -17,18 +17,27 @@
 
 namespace freshet::tier {
 
-inline constexpr std::uint64_t kBoardMagic = 0x31306472'616f4254;  // "TBoard01"
+inline constexpr std::uint64_t kBoardMagic = 0x32306472'616f4254;  // "TBoard02"
 inline constexpr char kBoardFolder[] = "/dev/shm/freshet-tier-";   // and the user's number
 inline constexpr std::uint32_t kSourcesMax = 16;
 inline constexpr std::uint32_t kTiersMax = 8;
 inline constexpr std::size_t kPathRoom = 4096;
 inline constexpr std::size_t kReasonRoom = 256;
-inline constexpr std::size_t kConfigBytesMax = 64 * 1024;
+inline constexpr std::size_t kConfigBytesMax = std::size_t{64} * 1024;
 /// An open after the 1024th of one file counts in the last row.
 inline constexpr std::uint32_t kEpochRows = 1024;
+/// A datagram to the keeper is the path of a file that wants a copy; with this before it, of one that was opened at the
+/// source and wants none.
+inline constexpr char kMissMark = '=';
 /// Files beyond these have no row among the epochs.
 inline constexpr std::uint32_t kFilesCounted = 1U << 20;
 inline constexpr std::uint32_t kRefusals = 4096;
+/// Runs that may go on at one time, as far as `evict = "unused"` needs them.
+inline constexpr std::uint32_t kLiveRuns = 256;
+/// `evict = "unused"`: what so many runs in a row did not open may go.
+inline constexpr std::uint32_t kRunsKept = 3;
+/// No run has that number.
+inline constexpr std::uint32_t kNoRun = 0xffffffff;
 inline constexpr std::uint32_t kHintBits = 1U << 20;
 
 struct BoardSource {
@@ -73,7 +82,8 @@ struct Board {
   std::uint64_t magic;
   std::uint32_t source_count;
   std::uint32_t tier_count;
-  std::uint32_t waits;  ///< first_open = "wait".
+  std::uint32_t waits;            ///< first_open = "wait".
+  std::uint32_t never_validates;  ///< validate = "never".
   std::uint32_t threads;
   std::uint64_t wait_ns;
   char config_path[kPathRoom];
@@ -83,13 +93,23 @@ struct Board {
   std::uint32_t keeper_pid;  ///< 0: none.
   std::uint32_t changes;     ///< Counts copies and refusals; who waits sleeps on it.
   std::uint64_t room_bytes;  ///< The most that a file may have to fit a tier.
+  std::uint32_t follows;     ///< 1: programs told their order: opens at the source are told to the keeper.
+  std::uint32_t awaits_open;  ///< 1: the keeper sleeps on it until a copy was opened, and has no room meanwhile.
+  std::uint32_t wants_room;   ///< 1: something was not copied for want of room.
   std::uint64_t queued_files;
   std::uint64_t
       made;  ///< What the first tier's `.freshet-made` says; 0: not made yet. Tiers that were made anew count anew.
   /// What could not be copied as it was: identity_key() at that number modulo kRefusals. A lost one costs a wait.
   std::uint64_t refusals[kRefusals];
+  /// Copies that were made lately: identity_key() at that number modulo kRefusals. A lost one is found later.
+  std::uint64_t copies_made[kRefusals];
   /// file_key() in the upper 48 bits, and how often the file was opened in the lower 16; open addressing.
   std::uint64_t file_opens[kFilesCounted];
+  /// At the same places: the run that was the newest when the file was opened last, or copied.
+  std::uint32_t file_runs[kFilesCounted];
+  std::uint32_t runs;  ///< How many runs there were; the newest one's number.
+  /// A run that goes on: its process in the upper half, its number in the lower; 0: a free place.
+  std::uint64_t live_runs[kLiveRuns];
   /// One bit for each spelling of a path, by its hash, that was opened or copied before: where the bit is set a copy is
   /// likely, and the reader looks for it before it opens the source. Right or wrong, the same bytes are served.
   std::uint64_t hints[kHintBits / 64];
@@ -140,22 +160,68 @@ inline bool is_below_source(const Board& board, const char* path, std::size_t by
   return false;
 }
 
-/// The how-manieth open of the file this is, from 1; 0 when there is no place to count it.
-inline std::uint32_t count_file(Board& board, std::uint64_t key) {
+/// The place of a file among `file_opens`, taken if need be, with `opens` added to its count, and its run noted;
+/// kFilesCounted when there is no place. `nth` becomes its count.
+inline std::uint32_t note_file(Board& board, std::uint64_t key, std::uint64_t opens, std::uint32_t& nth) {
   constexpr std::uint32_t kTries = 64;
   const std::uint64_t name = (key >> 16 << 16) != 0 ? key >> 16 << 16 : std::uint64_t{1} << 16;
   for (std::uint32_t i = 0; i < kTries; ++i) {
-    std::uint64_t& slot = board.file_opens[(key + i) & (kFilesCounted - 1)];
+    const auto place = static_cast<std::uint32_t>((key + i) & (kFilesCounted - 1));
+    std::uint64_t& slot = board.file_opens[place];
     std::uint64_t seen = load(slot);
     while (seen == 0 || (seen >> 16 << 16) == name) {
-      const std::uint64_t opens = seen & 0xffff;
-      const std::uint64_t next = name | (opens < 0xffff ? opens + 1 : opens);
+      const std::uint64_t count = (seen & 0xffff) + opens;
+      const std::uint64_t next = name | (count < 0xffff ? count : 0xffff);
       if (__atomic_compare_exchange_n(&slot, &seen, next, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
-        return static_cast<std::uint32_t>(next & 0xffff);
+        store(board.file_runs[place], load(board.runs));
+        nth = static_cast<std::uint32_t>(next & 0xffff);
+        return place;
       }
     }
   }
-  return 0;
+  nth = 0;
+  return kFilesCounted;
+}
+
+/// The how-manieth open of the file this is, from 1; 0 when there is no place to count it.
+inline std::uint32_t count_file(Board& board, std::uint64_t key) {
+  std::uint32_t nth = 0;
+  (void)note_file(board, key, 1, nth);
+  return nth;
+}
+
+/// Where the file is counted; kFilesCounted when it is not.
+inline std::uint32_t place_of_file(const Board& board, std::uint64_t key) {
+  constexpr std::uint32_t kTries = 64;
+  const std::uint64_t name = (key >> 16 << 16) != 0 ? key >> 16 << 16 : std::uint64_t{1} << 16;
+  for (std::uint32_t i = 0; i < kTries; ++i) {
+    const auto place = static_cast<std::uint32_t>((key + i) & (kFilesCounted - 1));
+    const std::uint64_t seen = load(board.file_opens[place]);
+    if (seen == 0) break;
+    if ((seen >> 16 << 16) == name) return place;
+  }
+  return kFilesCounted;
+}
+
+/// The run that was the newest when the file was opened last, or copied; kNoRun when nobody knows.
+inline std::uint32_t last_run_of(const Board& board, std::uint64_t key) {
+  const std::uint32_t place = place_of_file(board, key);
+  return place < kFilesCounted ? load(board.file_runs[place]) : kNoRun;
+}
+
+/// The run from which runs are counted back: the oldest one that goes on, or else the newest. 0 when so many go on that
+/// some have no place.
+template <typename IsAlive>
+std::uint32_t oldest_run(const Board& board, IsAlive is_alive) {
+  std::uint32_t oldest = load(board.runs);
+  std::uint32_t living = 0;
+  for (const std::uint64_t& place : board.live_runs) {
+    const std::uint64_t live = load(place);
+    if (live == 0 || !is_alive(static_cast<std::uint32_t>(live >> 32))) continue;
+    ++living;
+    if (static_cast<std::uint32_t>(live) < oldest) oldest = static_cast<std::uint32_t>(live);
+  }
+  return living < kLiveRuns ? oldest : 0;
 }
 
 /// One open of a regular file below a source.
@@ -180,6 +246,9 @@ inline void hint_at(Board& board, std::uint64_t hash) {
 inline bool is_hinted(const Board& board, std::uint64_t hash) {
   return (load(board.hints[mixed(hash) % kHintBits / 64]) >> (mixed(hash) % 64) & 1) != 0;
 }
+
+inline void mark_made(Board& board, std::uint64_t key) { store(board.copies_made[key % kRefusals], key); }
+inline bool is_made(const Board& board, std::uint64_t key) { return load(board.copies_made[key % kRefusals]) == key; }
 
 inline void refuse_copy(Board& board, std::uint64_t key) { store(board.refusals[key % kRefusals], key); }
 inline bool is_refused(const Board& board, std::uint64_t key) { return load(board.refusals[key % kRefusals]) == key; }

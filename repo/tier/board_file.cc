@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
@@ -16,14 +17,14 @@
 #include <memory>
 #include <vector>
 
-#include "core/env.h"
-#include "core/file_descriptor.h"
-#include "core/format.h"
+#include "core/base/env.h"
+#include "core/base/file_descriptor.h"
+#include "core/base/format.h"
 
 namespace freshet::tier {
 namespace {
 
-constexpr std::uint64_t kTotalsMagic = 0x31306c61'746f5446;  // "FTotal01"
+constexpr std::uint64_t kTotalsMagic = 0x32306c61'746f5446;  // "FTotal02"
 constexpr const char* kTotalsName = "/.freshet-totals";
 constexpr const char* kMadeName = "/.freshet-made";
 
@@ -65,10 +66,15 @@ void load_totals(const Config& config, Board& board) {
       continue;
     auto counters = std::make_unique<Counters>();
     if (!in.read(reinterpret_cast<char*>(counters.get()), sizeof(Counters))) continue;
+    std::uint64_t runs = 0;
+    if (!in.read(reinterpret_cast<char*>(&runs), sizeof runs) || runs >= kNoRun) continue;
     board.counters = *counters;
-    std::uint64_t slot[2];
+    board.runs = static_cast<std::uint32_t>(runs);
+    std::uint64_t slot[3];
     while (in.read(reinterpret_cast<char*>(slot), sizeof slot)) {
-      if (slot[0] < kFilesCounted) board.file_opens[slot[0]] = slot[1];
+      if (slot[0] >= kFilesCounted) continue;
+      board.file_opens[slot[0]] = slot[1];
+      board.file_runs[slot[0]] = static_cast<std::uint32_t>(std::min(slot[2], runs));
     }
     return;
   }
@@ -79,6 +85,7 @@ void describe_config(const Config& config, Board& board) {
   board.source_count = static_cast<std::uint32_t>(config.sources.size());
   board.tier_count = static_cast<std::uint32_t>(config.tiers.size());
   board.waits = config.first_open_waits ? 1 : 0;
+  board.never_validates = config.never_validates ? 1 : 0;
   board.threads = config.threads;
   board.wait_ns = static_cast<std::uint64_t>(config.wait.count());
   board.made = made_of(config.tiers[0].path);
@@ -123,8 +130,14 @@ bool has_its_config(const Board& board, const std::string& name) {
   return in && name == format("{:016x}", hashed(kHashSeed, bytes.data(), bytes.size()));
 }
 
-/// Boards take memory until the host ends: those of configs that are gone, or were changed, are removed. Programs that
-/// still have one mapped keep it.
+/// Whether a keeper has that board, of whatever version of Freshet it is.
+bool has_keeper(const std::string& path) {
+  const FileDescriptor lock(::open((path + ".lock").c_str(), O_RDWR | O_CLOEXEC));
+  return lock && ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0;
+}
+
+/// Boards take memory until the host ends: those of configs that are gone, or were changed, are removed, and those that
+/// another version of Freshet left. Programs that still have one mapped keep it.
 void sweep_boards(const std::string& folder) {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
@@ -132,7 +145,8 @@ void sweep_boards(const std::string& folder) {
     if (name.size() != 16) continue;
     const std::string path = entry.path().string();
     Board* board = map_board_file(path);
-    const bool is_used = board != nullptr && (is_alive(load(board->keeper_pid)) || has_its_config(*board, name));
+    const bool is_used =
+        (board != nullptr && (is_alive(load(board->keeper_pid)) || has_its_config(*board, name))) || has_keeper(path);
     if (board != nullptr) ::munmap(board, sizeof(Board));
     if (is_used) continue;
     for (const char* kind : {"", ".ask", ".ctl", ".lock"}) (void)::unlink((path + kind).c_str());
@@ -156,6 +170,22 @@ Status make_made(const std::string& tier) {
 
 bool is_alive(std::uint32_t pid) { return pid != 0 && (::kill(static_cast<pid_t>(pid), 0) == 0 || errno != ESRCH); }
 
+void begin_run(Board& board) {
+  const std::uint32_t number = __atomic_add_fetch(&board.runs, 1, __ATOMIC_ACQ_REL);
+  const std::uint64_t live = std::uint64_t{static_cast<std::uint32_t>(::getpid())} << 32 | number;
+  for (std::uint64_t& place : board.live_runs) {
+    std::uint64_t seen = load(place);
+    if (seen != 0 && is_alive(static_cast<std::uint32_t>(seen >> 32))) continue;
+    if (__atomic_compare_exchange_n(&place, &seen, live, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) return;
+  }
+}
+
+void end_run(Board& board) {
+  for (std::uint64_t& place : board.live_runs) {
+    if (load(place) >> 32 == static_cast<std::uint32_t>(::getpid())) store(place, std::uint64_t{0});
+  }
+}
+
 std::uint64_t device_at(const std::string& path) {
   struct stat info {};
   if (::stat(path.c_str(), &info) != 0) return 0;
@@ -174,7 +204,8 @@ Result<BoardFile> BoardFile::open(const Config& config) {
   Board* board = map_board_file(path);
   // Counters are of the tiers that were there: other ones in their place begin anew.
   // (0: it is just being made by a keeper.)
-  const bool is_of_others = board != nullptr && load(board->made) != 0 && load(board->made) != made_of(config.tiers[0].path);
+  const bool is_of_others =
+      board != nullptr && load(board->made) != 0 && load(board->made) != made_of(config.tiers[0].path);
   if (is_of_others && !is_alive(load(board->keeper_pid))) {
     ::munmap(board, sizeof(Board));
     board = nullptr;
@@ -206,12 +237,14 @@ Status save_totals(const Board& board) {
   const std::uint64_t head[2] = {kTotalsMagic, sizeof(Counters)};
   std::vector<std::uint64_t> slots;
   for (std::uint64_t i = 0; i < kFilesCounted; ++i) {
-    if (const std::uint64_t slot = load(board.file_opens[i]); slot != 0) slots.insert(slots.end(), {i, slot});
+    if (const std::uint64_t slot = load(board.file_opens[i]); slot != 0)
+      slots.insert(slots.end(), {i, slot, load(board.file_runs[i])});
   }
+  const std::uint64_t runs = load(board.runs);
   const auto counters = std::make_unique<Counters>();
   copy_counters(board.counters, *counters);
   const Bytes pieces[] = {std::as_bytes(std::span(head)), std::as_bytes(std::span(counters.get(), 1)),
-                          std::as_bytes(std::span<const std::uint64_t>(slots))};
+                          std::as_bytes(std::span(&runs, 1)), std::as_bytes(std::span<const std::uint64_t>(slots))};
   Status last = fail(Code::unavailable, "no tier works");
   for (std::uint32_t i = 0; i < board.tier_count; ++i) {
     if (load(board.tiers[i].off) != 0) continue;

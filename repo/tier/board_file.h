@@ -8,7 +8,7 @@
 
 #include <string>
 
-#include "core/result.h"
+#include "core/base/result.h"
 #include "repo/tier/board.h"
 #include "repo/tier/config.h"
 
@@ -47,6 +47,10 @@ std::uint64_t made_of(const std::string& tier);
 Status make_made(const std::string& tier);
 
 bool is_alive(std::uint32_t pid);
+
+/// This process is a run from now on, until end_run() or its death.
+void begin_run(Board& board);
+void end_run(Board& board);
 
 /// Which device a path is on, as the board has it; 0 when it is not there.
 std::uint64_t device_at(const std::string& path);

@@ -10,9 +10,9 @@
 #include <cmath>
 #include <filesystem>
 
-#include "core/file_descriptor.h"
-#include "core/format.h"
-#include "core/text.h"
+#include "core/base/file_descriptor.h"
+#include "core/base/format.h"
+#include "core/base/text.h"
 #include "repo/tier/board.h"
 
 namespace freshet::tier {
@@ -104,8 +104,9 @@ Result<TierConfig> tier_of(const toml::node& node) {
   if (path.empty()) return refuse("a tier needs its path");
   FRESHET_TRY(check_path("tier", path));
   std::error_code error;
-  const files::path real = files::weakly_canonical(path, error);
-  if (error) return refuse(format("tier {}: {}", shown(path), error.message()));
+  // A disk that fails is a tier that is off, no fault of the config.
+  files::path real = files::weakly_canonical(path, error);
+  if (error) real = path;
   std::string text = real.lexically_normal().string();
   while (text.size() > 1 && text.back() == '/') text.pop_back();
   const auto* quota = table->get("quota");
@@ -169,8 +170,8 @@ Result<Config> config_of(const std::string& bytes) {
     config.sources.push_back(std::move(source));
   }
   FRESHET_ASSIGN(config.first_open_waits, is_second(table, "first_open", "source", "wait"));
-  FRESHET_TRY(is_second(table, "validate", "open", "never"));
-  FRESHET_TRY(is_second(table, "evict", "never", "unused"));
+  FRESHET_ASSIGN(config.never_validates, is_second(table, "validate", "open", "never"));
+  FRESHET_ASSIGN(config.evicts_unused, is_second(table, "evict", "never", "unused"));
   FRESHET_ASSIGN(const std::int64_t wait, number_of(table, "wait_s", 600, kWaitSecondsMax));
   config.wait = std::chrono::seconds(wait);
   FRESHET_ASSIGN(const std::int64_t threads, number_of(table, "threads", 4, kThreadsMax));

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "core/clock.h"
-#include "core/result.h"
+#include "core/base/clock.h"
+#include "core/base/result.h"
 
 namespace freshet::tier {
 
@@ -23,6 +23,8 @@ struct Config {
   std::vector<std::string> sources;  ///< Absolute, without links.
   std::vector<TierConfig> tiers;     ///< Fastest first.
   bool first_open_waits = false;
+  bool never_validates = false;  ///< The sources are promised not to change.
+  bool evicts_unused = false;
   Duration wait = std::chrono::seconds(600);
   unsigned threads = 4;
 };

@@ -117,6 +117,63 @@ constexpr bool take_hex(const char*& at, std::uint64_t& value, int digits) {
   return true;
 }
 
+/// How many hexadecimal digits a value has; 1 for 0.
+constexpr int hex_digits_of(std::uint64_t value) {
+  int digits = 1;
+  while ((value >>= 4) != 0) ++digits;
+  return digits;
+}
+
+/// validate = "never": in each tier, "PATHS/xx/yyyyyyyyyyyyyy" of the hash of a source's absolute path is a symbolic
+/// link whose text is the identity of the copy, in digits without leading zeros: so short that the link needs no block
+/// of the disk.
+inline constexpr char kPathsFolder[] = ".freshet-paths";
+inline constexpr std::size_t kPathLinkBytes = sizeof kPathsFolder - 1 + 1 + 2 + 1 + 14;
+inline constexpr std::size_t kPathTextBytes = 2 + 1 + 16 + 1 + 16 + 1 + 16 + 1 + 8 + 1 + 16 + 1 + 8;
+
+/// Writes the link's place in its tier, without a zero after it; returns the end.
+constexpr char* put_path_link(char* at, std::uint64_t path_hash) {
+  for (std::size_t i = 0; i + 1 < sizeof kPathsFolder; ++i) *at++ = kPathsFolder[i];
+  *at++ = '/';
+  at = put_hex(at, path_hash & 0xff, 2);
+  *at++ = '/';
+  return put_hex(at, path_hash >> 8, 14);
+}
+
+/// Writes what the link says, without a zero after it; returns the end.
+constexpr char* put_path_text(char* at, const Identity& identity) {
+  const std::uint64_t values[] = {identity.source,   identity.inode,
+                                  identity.size,     static_cast<std::uint64_t>(identity.mtime),
+                                  identity.mtime_ns, static_cast<std::uint64_t>(identity.ctime),
+                                  identity.ctime_ns};
+  for (int i = 0; i < 7; ++i) {
+    if (i > 0) *at++ = '-';
+    at = put_hex(at, values[i], hex_digits_of(values[i]));
+  }
+  return at;
+}
+
+/// Reads what a link says. False when it is not a copy's.
+constexpr bool take_path_text(const char* at, const char* end, Identity& identity) {
+  constexpr int kDigitsMax[] = {2, 16, 16, 16, 8, 16, 8};
+  std::uint64_t values[7] = {};
+  for (int i = 0; i < 7; ++i) {
+    if (i > 0 && (at == end || *at++ != '-')) return false;
+    int digits = 0;
+    while (at + digits < end && at[digits] != '-') ++digits;
+    if (digits < 1 || digits > kDigitsMax[i] || !take_hex(at, values[i], digits)) return false;
+  }
+  if (at != end) return false;
+  identity = {.source = static_cast<std::uint32_t>(values[0]),
+              .inode = values[1],
+              .size = values[2],
+              .mtime = static_cast<std::int64_t>(values[3]),
+              .ctime = static_cast<std::int64_t>(values[5]),
+              .mtime_ns = static_cast<std::uint32_t>(values[4]),
+              .ctime_ns = static_cast<std::uint32_t>(values[6])};
+  return true;
+}
+
 /// Writes "xx/NAME" without a zero after it; returns the end.
 constexpr char* put_copy_path(char* at, const Identity& identity) {
   at = put_hex(at, file_key(identity.source, identity.inode) & 0xff, 2);

@@ -12,8 +12,9 @@
 #include <climits>
 #include <cstring>
 
-#include "core/format.h"
+#include "core/base/format.h"
 #include "repo/tier/board_file.h"
+#include "repo/tier/path_links.h"
 
 namespace freshet::tier {
 namespace {
@@ -21,6 +22,8 @@ namespace {
 constexpr std::size_t kAskedMax = 16'384;
 constexpr std::size_t kRootsMax = 100'000;
 constexpr std::size_t kLaterMax = 100'000;
+/// One turn of so many is for what programs opened, while others tell what they will.
+constexpr std::uint64_t kTurnsOfTold = 8;
 constexpr int kDeferralsMax = 3;  ///< Of a file that changes each time it is looked at.
 /// A change within one tick of the source's clock leaves no mark. Where times are whole seconds, the tick is one.
 constexpr std::int64_t kTickNs = 100'000'000;
@@ -29,7 +32,8 @@ constexpr std::int64_t kWholeTickNs = 2'100'000'000;
 constexpr std::int64_t kAheadSecondsMax = 60;
 constexpr std::int64_t kSecondNs = 1'000'000'000;
 
-/// How long until a change of the file would be seen; 0 when it would be now.
+}  // namespace
+
 std::int64_t young_for_ns(const Identity& identity) {
   const std::int64_t tick = identity.mtime_ns == 0 && identity.ctime_ns == 0 ? kWholeTickNs : kTickNs;
   const std::int64_t now = system_clock().unix_ns();
@@ -39,6 +43,8 @@ std::int64_t young_for_ns(const Identity& identity) {
   return age >= tick ? 0 : tick - age;
 }
 
+namespace {
+
 std::string real_path_of(int fd) {
   char path[PATH_MAX];
   const ssize_t got = ::readlink(format("/proc/self/fd/{}", fd).c_str(), path, sizeof path);
@@ -46,14 +52,22 @@ std::string real_path_of(int fd) {
                                                             : std::string();
 }
 
-Status lock_tier(const std::string& tier, std::vector<FileDescriptor>& locks) {
-  FileDescriptor fd(::open((tier + "/.freshet-lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+/// `held` is this keeper's lock of the tier, if it has one; a folder that was made anew is locked anew.
+Status lock_tier(const std::string& tier, FileDescriptor& held) {
+  const std::string path = tier + "/.freshet-lock";
+  FileDescriptor fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (!fd) return fail_errno(errno, format("lock {}", tier));
+  struct stat ours {};
+  struct stat there {};
+  if (held && ::fstat(held.get(), &ours) == 0 && ::fstat(fd.get(), &there) == 0 && ours.st_ino == there.st_ino &&
+      ours.st_dev == there.st_dev) {
+    return {};
+  }
   if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK) return fail_errno(errno, format("lock {}", tier));
     return fail(Code::already_exists, format("another keeper has the tier {}", tier));
   }
-  locks.push_back(std::move(fd));
+  held = std::move(fd);
   return {};
 }
 
@@ -68,6 +82,9 @@ Keeper::Keeper(const Config& config, Board& board, std::function<void()> on_idle
     : config_(config),
       board_(board),
       on_idle_(std::move(on_idle)),
+      locks_(config.tiers.size()),
+      unused_(config.tiers.size()),
+      unused_bytes_(config.tiers.size()),
       used_(config.tiers.size()),
       files_(config.tiers.size()),
       off_(config.tiers.size()) {}
@@ -81,12 +98,14 @@ Result<std::unique_ptr<Keeper>> Keeper::open(const Config& config, Board& board,
       keeper->turn_off(i, taken.error().message());
     }
   }
+  keeper->look_at_board();
   {
     const MutexLock lock(keeper->mutex_);
     keeper->publish_books();
   }
   for (unsigned i = 0; i < config.threads; ++i) keeper->threads_.emplace_back([&self = *keeper] { self.work(); });
   keeper->threads_.emplace_back([&self = *keeper] { self.walk(); });
+  keeper->threads_.emplace_back([&self = *keeper] { self.follow(); });
   return keeper;
 }
 
@@ -103,7 +122,7 @@ Keeper::~Keeper() {
 Status Keeper::take(std::uint32_t tier) {
   const std::string& path = config_.tiers[tier].path;
   FRESHET_TRY(prepare_tier(path));
-  FRESHET_TRY(lock_tier(path, locks_));
+  FRESHET_TRY(lock_tier(path, locks_[tier]));
   FRESHET_TRY(sweep_tier(path));
   if (tier == 0) {
     FRESHET_TRY(make_made(path));
@@ -118,6 +137,7 @@ Status Keeper::take(std::uint32_t tier) {
       used += bytes;
     }
   }));
+  if (config_.never_validates) (void)mend_path_links(path);
   store(board_.tiers[tier].device, device_at(path));
   const MutexLock lock(mutex_);
   std::erase_if(held_, [&](const auto& entry) { return entry.second.tier == tier; });
@@ -129,7 +149,7 @@ Status Keeper::take(std::uint32_t tier) {
       const bool older = std::pair(identity.ctime, identity.ctime_ns) <
                          std::pair(known->second.identity.ctime, known->second.identity.ctime_ns);
       const Identity& gone = older ? identity : known->second.identity;
-      (void)::unlink(copy_path(path, gone).c_str());
+      (void)remove_copy(path, gone);
       if (older) continue;
       used -= known->second.identity.size;
       --files_[tier];
@@ -137,6 +157,9 @@ Status Keeper::take(std::uint32_t tier) {
     held_[key] = {.identity = identity, .tier = tier};
     used += bytes;
     ++files_[tier];
+    // What nobody has noted is as if it were new.
+    std::uint32_t nth = 0;
+    if (config_.evicts_unused && place_of_file(board_, key) == kFilesCounted) (void)note_file(board_, key, 0, nth);
   }
   used_[tier] = used;
   off_[tier] = false;
@@ -154,18 +177,6 @@ void Keeper::turn_off(std::uint32_t tier, const std::string& reason) {
   publish_books();
 }
 
-void Keeper::publish_books() {
-  std::uint64_t room = 0;
-  for (std::uint32_t i = 0; i < used_.size(); ++i) {
-    store(board_.tiers[i].used_bytes, used_[i]);
-    store(board_.tiers[i].files, files_[i]);
-    const std::uint64_t quota = config_.tiers[i].quota_bytes;
-    if (!off_[i] && quota > used_[i]) room = std::max(room, quota - used_[i]);
-  }
-  store(board_.room_bytes, room);
-  store(board_.queued_files, asked_.size() + ahead_.size() + later_.size() + active_);
-}
-
 void Keeper::tell_change() {
   __atomic_fetch_add(&board_.changes, 1, __ATOMIC_RELEASE);
   (void)::syscall(SYS_futex, &board_.changes, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
@@ -174,7 +185,8 @@ void Keeper::tell_change() {
 void Keeper::ask(std::string path) {
   {
     const MutexLock lock(mutex_);
-    if (asked_.size() >= kAskedMax) return;
+    if (lookahead_.missed(path)) is_blocked_ = false;
+    if (asked_.size() >= kAskedMax || !wanted_.insert(path).second) return;
     asked_.push_back(std::move(path));
     publish_books();
   }
@@ -193,7 +205,8 @@ Status Keeper::prefetch(std::string path) {
 }
 
 bool Keeper::is_idle_now() const {
-  return asked_.empty() && ahead_.empty() && roots_.empty() && later_.empty() && active_ == 0 && !walking_;
+  return asked_.empty() && ahead_.empty() && roots_.empty() && later_.empty() && active_ == 0 && !walking_ &&
+         !should_look_ && (is_blocked_ || !lookahead_.has_next());
 }
 
 bool Keeper::is_idle() const {
@@ -202,13 +215,14 @@ bool Keeper::is_idle() const {
 }
 
 void Keeper::forget(const Identity& identity) {
-  const MutexLock lock(mutex_);
-  const auto found = held_.find(file_key(identity.source, identity.inode));
-  if (found == held_.end() || !(found->second.identity == identity)) return;
-  used_[found->second.tier] -= identity.size;
-  --files_[found->second.tier];
-  held_.erase(found);
-  publish_books();
+  {
+    const MutexLock lock(mutex_);
+    const auto found = held_.find(file_key(identity.source, identity.inode));
+    if (found == held_.end() || !(found->second.identity == identity)) return;
+    (void)strike(found);
+    publish_books();
+  }
+  changed_.notify_all();
 }
 
 void Keeper::try_again() {
@@ -217,7 +231,6 @@ void Keeper::try_again() {
       const MutexLock lock(mutex_);
       if (!off_[i] || !copying_.empty()) continue;
     }
-    // Its lock may be that of a folder that went away.
     const std::string probe = format("{}/{}copy-probe", config_.tiers[i].path, kOwnPrefix);
     if (!prepare_tier(config_.tiers[i].path)) continue;
     const FileDescriptor fd(::open(probe.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
@@ -226,9 +239,7 @@ void Keeper::try_again() {
                        ::fsync(fd.get()) == 0;
     if (fd) (void)::unlink(probe.c_str());
     if (!works) continue;
-    std::vector<FileDescriptor> lock_of_this;
-    (void)lock_tier(config_.tiers[i].path, lock_of_this);
-    for (FileDescriptor& lock : lock_of_this) locks_.push_back(std::move(lock));
+    if (!lock_tier(config_.tiers[i].path, locks_[i])) continue;
     std::uint64_t used = 0;
     std::uint64_t files = 0;
     std::vector<Identity> found;
@@ -241,6 +252,11 @@ void Keeper::try_again() {
     }
     const MutexLock lock(mutex_);
     std::erase_if(held_, [&](const auto& entry) { return entry.second.tier == i; });
+    if (i == reserve_tier_) {
+      reserve_.clear();
+      told_.clear();
+      ahead_bytes_ = 0;
+    }
     for (const Identity& identity : found)
       held_[file_key(identity.source, identity.inode)] = {.identity = identity, .tier = i};
     used_[i] = used;
@@ -252,21 +268,28 @@ void Keeper::try_again() {
   }
 }
 
-bool Keeper::next(std::string& path) {
+bool Keeper::next(Job& job) {
   const MutexLock lock(mutex_);
   for (;;) {
     if (stop_.load()) return false;
+    job = {};
     const Time now = system_clock().now();
     std::deque<std::string>* queue = !asked_.empty() ? &asked_ : !ahead_.empty() ? &ahead_ : nullptr;
+    // What was told comes first: to copy what a program has just read would keep the keeper behind the program.
+    const bool tells = lookahead_.has_next() && !is_blocked_ && now >= told_from_ &&
+                       (queue == nullptr || ++turns_ % kTurnsOfTold != 0);
     if (!later_.empty() && later_.begin()->first <= now) {
-      path = std::move(later_.begin()->second);
+      job.path = std::move(later_.begin()->second);
       later_.erase(later_.begin());
-      deferred_[path].waits = false;
+      deferred_[job.path].waits = false;
+    } else if (tells) {
+      job.told = lookahead_.next();
     } else if (queue != nullptr) {
-      path = std::move(queue->front());
+      job.path = std::move(queue->front());
       queue->pop_front();
-    } else if (!later_.empty()) {
-      (void)changed_.wait_until(mutex_, later_.begin()->first);
+    } else if (!later_.empty() || (lookahead_.has_next() && now < told_from_)) {
+      const Time by = later_.empty() ? told_from_ : later_.begin()->first;
+      (void)changed_.wait_until(mutex_, lookahead_.has_next() && told_from_ > now ? std::min(by, told_from_) : by);
       continue;
     } else {
       changed_.wait(mutex_);
@@ -279,13 +302,23 @@ bool Keeper::next(std::string& path) {
 
 void Keeper::work() {
   lower_own_priority();
-  std::string path;
-  while (next(path)) {
-    handle(path);
+  Job job;
+  while (next(job)) {
+    const Lookahead::Stream stream = job.told ? job.told->stream : 0;
+    if (job.told) {
+      fetch(std::move(*job.told));
+    } else {
+      handle(job.path);
+    }
     bool idle = false;
     {
       const MutexLock lock(mutex_);
       --active_;
+      if (!job.told) wanted_.erase(job.path);
+      if (stream != 0) {
+        lookahead_.done(stream);
+        see_streams();
+      }
       publish_books();
       idle = is_idle_now();
     }
@@ -294,29 +327,38 @@ void Keeper::work() {
   }
 }
 
-void Keeper::handle(const std::string& path) {
-  const FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+std::optional<OpenSource> Keeper::open_source(const std::string& path, FileDescriptor& fd) {
+  fd = FileDescriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   struct stat file {};
   if (!fd || ::fstat(fd.get(), &file) != 0) {
-    if (errno != ENOENT) add(board_.counters.source_faults, 1);
+    if (errno != ENOENT && errno != ENOTDIR) add(board_.counters.source_faults, 1);
     const MutexLock lock(mutex_);
     deferred_.erase(path);
-    return;
+    return std::nullopt;
   }
-  if (!S_ISREG(file.st_mode)) return;
+  if (!S_ISREG(file.st_mode)) return std::nullopt;
   OpenSource source{.fd = fd.get(), .path = real_path_of(fd.get())};
   const std::uint32_t place = source_on(board_, device_of(file));
-  if (place == kSourcesMax || !is_below_source(board_, source.path.data(), source.path.size())) return;
+  if (place == kSourcesMax || !is_below_source(board_, source.path.data(), source.path.size())) return std::nullopt;
   source.identity = identity_of(place, file);
   source.note = {.blocks = static_cast<std::uint64_t>(file.st_blocks),
                  .mode = file.st_mode,
                  .owner = file.st_uid,
                  .group = file.st_gid,
                  .links = static_cast<std::uint32_t>(file.st_nlink)};
-  const std::uint64_t key = file_key(place, source.identity.inode);
   if (const std::int64_t young = young_for_ns(source.identity); young > 0) {
-    return defer(source, Duration(young));
+    defer(source, Duration(young));
+    return std::nullopt;
   }
+  return source;
+}
+
+void Keeper::handle(const std::string& path) {
+  FileDescriptor fd;
+  const std::optional<OpenSource> opened = open_source(path, fd);
+  if (!opened) return;
+  const OpenSource& source = *opened;
+  const std::uint64_t key = file_key(source.identity.source, source.identity.inode);
   std::string known;
   {
     const MutexLock lock(mutex_);
@@ -327,13 +369,13 @@ void Keeper::handle(const std::string& path) {
     }
   }
   struct stat copy_file {};
+  const Identity& identity = source.identity;
   const bool is_there = !known.empty() && ::lstat(known.c_str(), &copy_file) == 0 && S_ISREG(copy_file.st_mode) &&
-                        copy_file.st_size == file.st_size && copy_file.st_mtim.tv_sec == file.st_mtim.tv_sec &&
-                        copy_file.st_mtim.tv_nsec == file.st_mtim.tv_nsec;
+                        static_cast<std::uint64_t>(copy_file.st_size) == identity.size &&
+                        copy_file.st_mtim.tv_sec == identity.mtime && copy_file.st_mtim.tv_nsec == identity.mtime_ns;
   if (!is_there) {
-    const std::string old = release_held(key);
     // Where something that is no file took its name, it stays: it is not ours, and is never served.
-    if (!old.empty()) (void)::unlink(old.c_str());
+    if (const auto old = release_held(key); old) (void)remove_copy(config_.tiers[old->tier].path, old->identity);
     copy(source);
   }
   {
@@ -356,28 +398,11 @@ void Keeper::defer(const OpenSource& source, Duration by) {
   later_.emplace(system_clock().now() + by, source.path);
 }
 
-std::string Keeper::release_held(std::uint64_t key) {
-  const MutexLock lock(mutex_);
-  const auto held = held_.find(key);
-  if (held == held_.end()) return "";
-  const Held gone = held->second;
-  used_[gone.tier] -= std::min(used_[gone.tier], gone.identity.size);
-  --files_[gone.tier];
-  held_.erase(held);
-  return copy_path(config_.tiers[gone.tier].path, gone.identity);
-}
-
-std::uint32_t Keeper::reserve(const Identity& identity, std::set<std::uint32_t>& tried) {
-  const MutexLock lock(mutex_);
-  for (std::uint32_t i = 0; i < config_.tiers.size(); ++i) {
-    const std::uint64_t quota = config_.tiers[i].quota_bytes;
-    if (off_[i] || tried.contains(i) || used_[i] > quota || identity.size > quota - used_[i]) continue;
-    tried.insert(i);
-    used_[i] += identity.size;
-    return i;
-  }
-  is_full_ = true;
-  return kTiersMax;
+CopyEnd Keeper::copy_into(const OpenSource& source, std::uint32_t tier) {
+  CopyEnd end = make_copy(source, config_.tiers[tier].path, ++aside_, stop_);
+  if (end.kind == CopyEnd::Kind::made && config_.never_validates)
+    link_path(config_.tiers[tier].path, source.path, source.identity, ++aside_);
+  return end;
 }
 
 void Keeper::copy(const OpenSource& source) {
@@ -386,7 +411,7 @@ void Keeper::copy(const OpenSource& source) {
   for (;;) {
     const std::uint32_t tier = reserve(source.identity, tried);
     if (tier == kTiersMax) return refuse_copy(board_, key);
-    const CopyEnd end = make_copy(source, config_.tiers[tier].path, ++aside_, stop_);
+    const CopyEnd end = copy_into(source, tier);
     settle_copy(source, tier, end);
     if (end.kind == CopyEnd::Kind::tier_failed) continue;
     if (end.kind != CopyEnd::Kind::made) refuse_copy(board_, key);
@@ -399,10 +424,14 @@ void Keeper::settle_copy(const OpenSource& source, std::uint32_t tier, const Cop
   const Identity& identity = source.identity;
   const MutexLock lock(mutex_);
   if (end.kind == CopyEnd::Kind::made) {
-    held_[file_key(identity.source, identity.inode)] = {.identity = identity, .tier = tier};
+    const std::uint64_t key = file_key(identity.source, identity.inode);
+    std::uint32_t nth = 0;
+    (void)note_file(board_, key, 0, nth);
+    held_[key] = {.identity = identity, .tier = tier};
     ++files_[tier];
     add(board_.counters.copied_files, 1);
     add(board_.counters.copied_bytes, identity.size);
+    mark_made(board_, identity_key(identity));
     hint_at(board_, hashed(kHashSeed, source.path.data(), source.path.size()));
     std::uint64_t& refused = board_.refusals[identity_key(identity) % kRefusals];
     if (load(refused) == identity_key(identity)) store(refused, std::uint64_t{0});

@@ -11,8 +11,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet::tier {
 namespace {
@@ -22,6 +23,8 @@ constexpr std::size_t kRecordBytesMax = kPathRoom + 64;
 constexpr Duration kProbeEach = std::chrono::seconds(2);
 constexpr Duration kSaveEach = std::chrono::seconds(10);
 constexpr int kLookEachMs = 500;
+/// How long a keeper that was told an order waits for who reads in that order.
+constexpr Duration kReadersWithin = std::chrono::minutes(10);
 /// How long a keeper without a client waits for its first.
 constexpr Duration kFirstClientWithin = std::chrono::seconds(10);
 
@@ -57,6 +60,7 @@ Result<std::unique_ptr<KeeperDoor>> KeeperDoor::open(const Config& config, Board
     return fail(Code::failed_precondition,
                 format("a keeper runs already, as process {}", load(door->board_.board().keeper_pid)));
   }
+  door->spare_ = FileDescriptor(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   door->idle_ = FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   FRESHET_ASSIGN(door->ask_, bind_door(config, ".ask", SOCK_DGRAM));
   FRESHET_ASSIGN(door->control_, bind_door(config, ".ctl", SOCK_STREAM));
@@ -102,11 +106,17 @@ Status KeeperDoor::run(const DoorOptions& options) {
       if (polled[i].revents != 0) hear(*clients_[i - fixed]);
     }
     if (polled[1].revents != 0) take_client();
+    keeper_->look_at_board();
     answer_settled();
+    for (const auto& client : clients_) {
+      if (client->gone && client->order != 0) keeper_->end_order(client->order, /*stays=*/false);
+    }
     std::erase_if(clients_, [](const auto& client) { return client->gone; });
     do_by_the_clock();
-    if (options.ends_when_idle && clients_.empty() && (had_client_ || system_clock().now() > first_client_by) &&
-        keeper_->is_idle()) {
+    const Time now = system_clock().now();
+    if (!clients_.empty()) last_needed_ = now;
+    if (options.ends_when_idle && clients_.empty() && (had_client_ || now > first_client_by) && keeper_->is_idle() &&
+        (!keeper_->has_orders() || now > last_needed_ + kReadersWithin)) {
       return {};
     }
   }
@@ -115,17 +125,31 @@ Status KeeperDoor::run(const DoorOptions& options) {
 
 void KeeperDoor::take_requests() {
   constexpr int kAtOnce = 4096;
-  char path[kPathRoom];
+  char path[kPathRoom + 1];
   for (int i = 0; i < kAtOnce; ++i) {
     const ssize_t got = ::recv(ask_.get(), path, sizeof path, MSG_DONTWAIT);
     if (got < 0) return;
-    const std::string text(path, static_cast<std::size_t>(got));
+    last_needed_ = system_clock().now();
+    std::string text(path, static_cast<std::size_t>(got));
+    if (text.size() > 1 && text[0] == kMissMark && text[1] == '/') {
+      keeper_->note_miss(text.substr(1));
+      continue;
+    }
     if (text.starts_with('/') && text.find('\0') == std::string::npos) keeper_->ask(text);
   }
 }
 
 void KeeperDoor::take_client() {
   FileDescriptor fd(::accept4(control_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (!fd && (errno == EMFILE || errno == ENFILE)) {
+    // Who cannot be heard is not left waiting, and a keeper that nobody can reach ends when it is idle.
+    had_client_ = true;
+    spare_ = FileDescriptor();
+    fd = FileDescriptor(::accept4(control_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    fd = FileDescriptor();
+    spare_ = FileDescriptor(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    return;
+  }
   if (!fd) return;
   had_client_ = true;
   if (clients_.size() >= kClientsMax) return send_answer(fd.get(), "too many connections");
@@ -135,14 +159,15 @@ void KeeperDoor::take_client() {
 }
 
 void KeeperDoor::hear(Client& client) {
-  char bytes[8192];
-  const ssize_t got = ::recv(client.fd.get(), bytes, sizeof bytes, MSG_DONTWAIT);
+  constexpr std::size_t kAtOnce = std::size_t{1} << 18;
+  const auto bytes = std::make_unique<char[]>(kAtOnce);
+  const ssize_t got = ::recv(client.fd.get(), bytes.get(), kAtOnce, MSG_DONTWAIT);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (got <= 0) {
     client.gone = true;
     return;
   }
-  client.heard.append(bytes, static_cast<std::size_t>(got));
+  client.heard.append(bytes.get(), static_cast<std::size_t>(got));
   std::size_t begin = 0;
   for (std::size_t end = client.heard.find('\0'); end != std::string::npos; end = client.heard.find('\0', begin)) {
     const std::string said = answer(client, client.heard.substr(begin, end - begin));
@@ -158,6 +183,26 @@ std::string KeeperDoor::answer(Client& client, const std::string& record) {
   const std::string verb = record.substr(0, space);
   const std::string about = space == std::string::npos ? "" : record.substr(space + 1);
   if (verb == "hold") return "ok";
+  if (verb == "next") {
+    if (about.starts_with('/')) tell_next(client, about);
+    return "";
+  }
+  if (verb == "anew") {
+    if (client.order != 0) keeper_->tell_anew(client.order);
+    client.trouble.clear();
+    return "";
+  }
+  if (verb == "told") {
+    return client.trouble.empty() ? "ok" : std::exchange(client.trouble, "");
+  }
+  if (verb == "leave") {
+    if (client.order != 0) keeper_->end_order(std::exchange(client.order, 0), /*stays=*/true);
+    return "ok";
+  }
+  if (verb == "run") {
+    keeper_->look_at_board();
+    return "ok";
+  }
   if (verb == "settle") {
     client.settles = true;
     return "";
@@ -178,9 +223,21 @@ std::string KeeperDoor::answer(Client& client, const std::string& record) {
   return "no such request";
 }
 
+void KeeperDoor::tell_next(Client& client, const std::string& path) {
+  if (client.order == 0) {
+    const auto begun = keeper_->begin_order();
+    if (!begun) {
+      client.trouble = begun.error().message();
+      return;
+    }
+    client.order = *begun;
+  }
+  if (const Status told = keeper_->tell(client.order, path); !told) client.trouble = told.error().message();
+}
+
 void KeeperDoor::answer_settled() {
   for (const auto& client : clients_) {
-    if (!client->settles || !keeper_->is_idle()) continue;
+    if (!client->settles || keeper_->unblock() || !keeper_->is_idle()) continue;
     client->settles = false;
     send_answer(client->fd.get(), "ok");
   }
@@ -210,15 +267,29 @@ Result<KeeperLine> KeeperLine::connect(const Config& config) {
   return KeeperLine(std::move(fd));
 }
 
-Status KeeperLine::say(const std::string& record, Time deadline) {
-  std::size_t sent = 0;
-  while (sent < record.size() + 1) {
-    const ssize_t wrote = ::send(fd_.get(), record.c_str() + sent, record.size() + 1 - sent, MSG_NOSIGNAL);
+Status KeeperLine::send(std::string_view records, Time deadline) {
+  while (!records.empty()) {
+    const ssize_t wrote = ::send(fd_.get(), records.data(), records.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (wrote < 0 && errno == EINTR) continue;
+    if (wrote < 0 && errno == EAGAIN) {
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - system_clock().now()).count();
+      pollfd waiter{.fd = fd_.get(), .events = POLLOUT, .revents = 0};
+      if (left <= 0) return fail(Code::timed_out, "the keeper did not listen in time");
+      (void)::poll(&waiter, 1, static_cast<int>(std::min<std::int64_t>(left, 60'000)));
+      continue;
+    }
     if (wrote <= 0) return fail(Code::unavailable, "the keeper went away");
-    sent += static_cast<std::size_t>(wrote);
+    records.remove_prefix(static_cast<std::size_t>(wrote));
   }
-  std::string said;
+  return {};
+}
+
+Status KeeperLine::say(const std::string& record, Time deadline) {
+  FRESHET_TRY(send(std::string_view(record.c_str(), record.size() + 1), deadline));
+  return hear(deadline);
+}
+
+Status KeeperLine::hear(Time deadline) {
   for (;;) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - system_clock().now()).count();
     pollfd waiter{.fd = fd_.get(), .events = POLLIN, .revents = 0};
@@ -229,8 +300,9 @@ Status KeeperLine::say(const std::string& record, Time deadline) {
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) return fail(Code::unavailable, "the keeper went away");
     if (byte == '\0') break;
-    said += byte;
+    heard_ += byte;
   }
+  const std::string said = std::exchange(heard_, "");
   if (said != "ok") return fail(Code::failed_precondition, said);
   return {};
 }

@@ -6,6 +6,11 @@
 /// names may have any other. Each is answered by "ok" or by what is wrong, with a zero byte:
 ///
 ///   hold           the keeper stays while this connection is open
+///   next PATH      is opened after what was told before on this connection; not answered
+///   anew           what was told before counts no more; not answered
+///   told           is answered when all of that was taken
+///   leave          what was told stays when this connection closes
+///   run            a run began, and stands on the board
 ///   prefetch PATH  copies it, in order
 ///   settle         is answered when nothing is left to do
 ///   forget NAME    somebody removed that copy
@@ -15,11 +20,12 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "core/clock.h"
-#include "core/file_descriptor.h"
-#include "core/result.h"
+#include "core/base/clock.h"
+#include "core/base/file_descriptor.h"
+#include "core/base/result.h"
 #include "repo/tier/board_file.h"
 #include "repo/tier/config.h"
 #include "repo/tier/keeper.h"
@@ -45,6 +51,8 @@ class KeeperDoor {
   struct Client {
     FileDescriptor fd;
     std::string heard;
+    Lookahead::Stream order = 0;  ///< What it tells; 0: nothing yet.
+    std::string trouble;          ///< Why some of it was not taken.
     bool settles = false;
     bool gone = false;
   };
@@ -55,6 +63,7 @@ class KeeperDoor {
   void take_client();
   void hear(Client& client);
   std::string answer(Client& client, const std::string& record);
+  void tell_next(Client& client, const std::string& path);
   void answer_settled();
   void do_by_the_clock();
 
@@ -64,9 +73,11 @@ class KeeperDoor {
   FileDescriptor ask_;
   FileDescriptor control_;
   FileDescriptor idle_;
+  FileDescriptor spare_;  ///< Given up for a connection that there is no descriptor for.
   std::unique_ptr<Keeper> keeper_;
   std::vector<std::unique_ptr<Client>> clients_;
   bool had_client_ = false;
+  Time last_needed_{};  ///< A client or a request was there.
   bool told_to_stop_ = false;
   std::uint64_t saved_opens_ = 0;
   Time next_probe_{};
@@ -79,14 +90,19 @@ class KeeperLine {
   /// unavailable when there is no keeper.
   static Result<KeeperLine> connect(const Config& config);
 
+  /// Records, each with its zero byte. timed_out when the keeper took no more by then: some of it may be on its way.
+  Status send(std::string_view records, Time deadline);
   /// One record, and its answer. timed_out when it did not come by then.
   Status say(const std::string& record, Time deadline);
+  /// The answer to a record that was sent. After timed_out it may be asked for again.
+  Status hear(Time deadline);
   int descriptor() const { return fd_.get(); }
 
  private:
   explicit KeeperLine(FileDescriptor fd) : fd_(std::move(fd)) {}
 
   FileDescriptor fd_;
+  std::string heard_;
 };
 
 }  // namespace freshet::tier

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The keeper's thread that lists folders which are to be copied ahead.
+// The keeper's thread that lists folders which are to be copied ahead, and looks whether the sources of copies are
+// still there.
 
 #include <filesystem>
+#include <utility>
 
 #include "repo/tier/keeper.h"
 
@@ -28,20 +30,26 @@ void Keeper::walk() {
   namespace files = std::filesystem;
   for (;;) {
     std::string root;
+    bool looks = false;
     {
       const MutexLock lock(mutex_);
-      while (roots_.empty() && !stop_.load()) changed_.wait(mutex_);
+      while (roots_.empty() && !should_look_ && !stop_.load()) changed_.wait(mutex_);
       if (stop_.load()) return;
-      root = std::move(roots_.front());
-      roots_.pop_front();
       walking_ = true;
+      looks = std::exchange(should_look_, false);
+      if (!looks) {
+        root = std::move(roots_.front());
+        roots_.pop_front();
+      }
     }
     const auto is_over = [this] {
       const MutexLock lock(mutex_);
       return stop_.load() || is_full_;
     };
     std::error_code error;
-    if (!files::is_directory(root, error)) {
+    if (looks) {
+      look_for_sources();
+    } else if (!files::is_directory(root, error)) {
       push_ahead(root);
     } else {
       files::recursive_directory_iterator at(root, files::directory_options::skip_permission_denied, error);

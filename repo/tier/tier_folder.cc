@@ -6,6 +6,7 @@
 #include <linux/magic.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
+#include <sys/statvfs.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
@@ -14,9 +15,10 @@
 #include <memory>
 #include <vector>
 
-#include "core/file_descriptor.h"
-#include "core/format.h"
+#include "core/base/file_descriptor.h"
+#include "core/base/format.h"
 #include "repo/tier/board.h"
+#include "repo/tier/path_links.h"
 
 namespace freshet::tier {
 namespace {
@@ -28,19 +30,6 @@ struct FolderCloser {
   void operator()(DIR* folder) const { ::closedir(folder); }
 };
 using Folder = std::unique_ptr<DIR, FolderCloser>;
-
-Status each_name(const std::string& path, const std::function<void(const char*)>& each) {
-  const Folder folder(::opendir(path.c_str()));
-  if (!folder) return fail_errno(errno, format("list {}", path));
-  for (;;) {
-    errno = 0;
-    const dirent* entry = ::readdir(folder.get());
-    if (entry == nullptr) break;
-    each(entry->d_name);
-  }
-  if (errno != 0) return fail_errno(errno, format("list {}", path));
-  return {};
-}
 
 bool is_two_digits(const char* name) {
   std::uint64_t value = 0;
@@ -83,7 +72,8 @@ bool write_fully(int fd, const std::byte* bytes, std::size_t count) {
 }
 
 bool is_hole(const std::byte* bytes, std::size_t count) {
-  return std::all_of(bytes, bytes + count, [](std::byte value) { return value == std::byte{0}; });
+  // Each byte equals the one before it, and the first is zero.
+  return bytes[0] == std::byte{0} && std::memcmp(bytes, bytes + 1, count - 1) == 0;
 }
 
 bool set_note(int fd, const CopyNote& note, const std::string& path) {
@@ -95,52 +85,97 @@ bool set_note(int fd, const CopyNote& note, const std::string& path) {
   return errno != ENOTSUP && ::fsetxattr(fd, kNoteAttribute, value.data(), value.size(), 0) == 0;
 }
 
-/// Somebody on this host has it open, or mapped, for writing: then its times are no witness, since a write sets them as it
-/// begins, and a mapping when a page first gets dirty. Asked where a lease tells just that; a network's file system may
-/// refuse one for other reasons, and knows no writers elsewhere.
-bool has_writer(int fd) {
+/// File systems of this host's kernel that are known to tell about writers and holes as they are.
+bool is_known_here(int fd) {
   struct statfs where {};
   if (::fstatfs(fd, &where) != 0) return false;
   switch (where.f_type) {
     case EXT4_SUPER_MAGIC:
     case kXfsMagic:
     case BTRFS_SUPER_MAGIC:
-    case TMPFS_MAGIC: break;
+    case TMPFS_MAGIC: return true;
     default: return false;
   }
+}
+
+/// Somebody on this host has it open, or mapped, for writing: then its times are no witness, since a write sets them as
+/// it begins, and a mapping when a page first gets dirty. Asked where a lease tells just that; a network's file system
+/// may refuse one for other reasons, and knows no writers elsewhere.
+bool has_writer(int fd) {
+  if (!is_known_here(fd)) return false;
   if (::fcntl(fd, F_SETLEASE, F_RDLCK) != 0) return errno == EAGAIN;
   (void)::fcntl(fd, F_SETLEASE, F_UNLCK);
   return false;
 }
 
+/// Whether the disk has room for it, as far as it tells.
+bool has_room_for(const std::string& tier, std::uint64_t bytes) {
+  struct statvfs room {};
+  return ::statvfs(tier.c_str(), &room) != 0 || std::uint64_t{room.f_bavail} * room.f_frsize >= bytes;
+}
+
+/// Whether the inode that was copied is as it was. What has its name by now is another matter: a copy is named by the
+/// inode. The server is asked, past the mount's cache of attributes.
 bool is_unchanged(const OpenSource& source) {
-  struct stat held {};
-  struct stat named {};
-  return ::fstat(source.fd, &held) == 0 && ::stat(source.path.c_str(), &named) == 0 &&
-         identity_of(source.identity.source, held) == source.identity && named.st_dev == held.st_dev &&
-         identity_of(source.identity.source, named) == source.identity;
+  struct statx seen {};
+  if (::statx(source.fd, "", AT_EMPTY_PATH | AT_STATX_FORCE_SYNC, STATX_BASIC_STATS, &seen) != 0) return false;
+  const Identity now{.source = source.identity.source,
+                     .inode = seen.stx_ino,
+                     .size = seen.stx_size,
+                     .mtime = seen.stx_mtime.tv_sec,
+                     .ctime = seen.stx_ctime.tv_sec,
+                     .mtime_ns = seen.stx_mtime.tv_nsec,
+                     .ctime_ns = seen.stx_ctime.tv_nsec};
+  return now == source.identity;
+}
+
+/// Where the next data of a sparse file is.
+std::uint64_t data_from(const OpenSource& source, std::uint64_t at) {
+  const off_t data = ::lseek(source.fd, static_cast<off_t>(at), SEEK_DATA);
+  if (data >= 0) return std::min(static_cast<std::uint64_t>(data), source.identity.size);
+  return errno == ENXIO ? source.identity.size : at;
+}
+
+/// Zeros that need not be read.
+void add_zeros(DigestStream& digest, std::uint64_t count) {
+  static const std::byte zeros[64 * 1024] = {};
+  for (; count > 0; count -= std::min<std::uint64_t>(count, sizeof zeros)) {
+    digest.update(Bytes(zeros, std::min<std::uint64_t>(count, sizeof zeros)));
+  }
 }
 
 /// Reads the source to its end into `file`. Digests what it reads.
 CopyEnd transfer(const OpenSource& source, int file, DigestStream& digest, const std::atomic<bool>& stop) {
   CopyEnd end;
-  const auto piece = std::make_unique<std::byte[]>(kPieceBytes);
-  for (;;) {
+  const std::uint64_t size = source.identity.size;
+  const bool has_holes = source.note.blocks < size / 512 && is_known_here(source.fd);
+  const std::size_t room = std::clamp<std::uint64_t>(size, 1, kPieceBytes);
+  const auto piece = std::make_unique_for_overwrite<std::byte[]>(room);
+  // That it has no more than its size is seen when it is looked at again. Where it says that it has nothing, a read
+  // tells.
+  for (std::uint64_t at = 0; at < size || size == 0;) {
     if (stop.load()) return {CopyEnd::Kind::stopped, "", end.read_bytes};
-    const ssize_t got = ::pread(source.fd, piece.get(), kPieceBytes, static_cast<off_t>(end.read_bytes));
+    const std::uint64_t data = has_holes ? data_from(source, at) : at;
+    add_zeros(digest, data - at);
+    // What is a hole, or zero, stays a hole.
+    if (data > at && ::lseek(file, static_cast<off_t>(data), SEEK_SET) < 0) {
+      return {CopyEnd::Kind::tier_failed, system_reason("write a copy"), end.read_bytes};
+    }
+    at = data;
+    if (at == size && size > 0) break;
+    const ssize_t got = ::pread(source.fd, piece.get(), room, static_cast<off_t>(at));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return {CopyEnd::Kind::source_failed, system_reason(format("read {}", source.path)), end.read_bytes};
-    if (got == 0) break;
+    if (got == 0) return {size == 0 ? CopyEnd::Kind::made : CopyEnd::Kind::changed, "", end.read_bytes};
     const auto bytes = static_cast<std::size_t>(got);
+    at += bytes;
     end.read_bytes += bytes;
-    if (end.read_bytes > source.identity.size) return {CopyEnd::Kind::changed, "", end.read_bytes};
+    if (at > size) return {CopyEnd::Kind::changed, "", end.read_bytes};
     digest.update(Bytes(piece.get(), bytes));
-    // What is zero in a sparse file stays a hole.
     const bool wrote =
         is_hole(piece.get(), bytes) ? ::lseek(file, got, SEEK_CUR) >= 0 : write_fully(file, piece.get(), bytes);
     if (!wrote) return {CopyEnd::Kind::tier_failed, system_reason("write a copy"), end.read_bytes};
   }
-  if (end.read_bytes != source.identity.size) return {CopyEnd::Kind::changed, "", end.read_bytes};
   return end;
 }
 
@@ -155,12 +190,6 @@ bool finish_file(int file, const OpenSource& source, const Digest& digest) {
          ::fchmod(file, kCopyMode) == 0 && ::futimens(file, times) == 0 && ::fsync(file) == 0;
 }
 
-Status sync_folder_of(const std::string& path) {
-  const FileDescriptor folder(::open(path.substr(0, path.rfind('/')).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!folder || ::fsync(folder.get()) != 0) return fail_errno(errno, "sync");
-  return {};
-}
-
 bool read_copy_note(int fd, CopyNote& note, std::string& path) {
   std::string value(sizeof note + kPathRoom, '\0');
   const ssize_t got = ::fgetxattr(fd, kNoteAttribute, value.data(), value.size());
@@ -172,6 +201,19 @@ bool read_copy_note(int fd, CopyNote& note, std::string& path) {
 }
 
 }  // namespace
+
+Status each_name(const std::string& path, const std::function<void(const char*)>& each) {
+  const Folder folder(::opendir(path.c_str()));
+  if (!folder) return fail_errno(errno, format("list {}", path));
+  for (;;) {
+    errno = 0;
+    const dirent* entry = ::readdir(folder.get());
+    if (entry == nullptr) break;
+    each(entry->d_name);
+  }
+  if (errno != 0) return fail_errno(errno, format("list {}", path));
+  return {};
+}
 
 Status prepare_tier(const std::string& tier) {
   for (std::size_t end = tier.find('/', 1);; end = tier.find('/', end + 1)) {
@@ -196,7 +238,11 @@ Status prepare_tier(const std::string& tier) {
 Status sweep_tier(const std::string& tier) {
   std::vector<std::string> left;
   FRESHET_TRY(each_name(tier, [&](const char* name) {
-    if (std::string_view(name).starts_with(std::string(kOwnPrefix) + "copy-")) left.push_back(tier + "/" + name);
+    const std::string_view text(name);
+    const bool is_own = text.starts_with(kOwnPrefix);
+    if (is_own && (text.starts_with(std::string(kOwnPrefix) + "copy-") || text.ends_with(".tmp"))) {
+      left.push_back(tier + "/" + name);
+    }
   }));
   for (const std::string& path : left) {
     if (::unlink(path.c_str()) != 0 && errno != ENOENT) return fail_errno(errno, format("remove {}", path));
@@ -230,6 +276,9 @@ std::string copy_path(const std::string& tier, const Identity& identity) {
 
 CopyEnd make_copy(const OpenSource& source, const std::string& tier, std::uint64_t aside,
                   const std::atomic<bool>& stop) {
+  // Nothing is read at the source for a copy that cannot be written.
+  if (!has_room_for(tier, source.identity.size))
+    return {CopyEnd::Kind::tier_failed, format("{}: the disk has no room for {} bytes", tier, source.identity.size), 0};
   if (has_writer(source.fd)) return {CopyEnd::Kind::changed, "", 0};
   AsideFile file(format("{}/{}copy-{}-{}", tier, kOwnPrefix, ::getpid(), aside));
   if (file.fd() < 0) return {CopyEnd::Kind::tier_failed, system_reason(format("make a file in {}", tier)), 0};
@@ -247,8 +296,8 @@ CopyEnd make_copy(const OpenSource& source, const std::string& tier, std::uint64
   if (::rename(file.path().c_str(), path.c_str()) != 0) {
     return {CopyEnd::Kind::tier_failed, system_reason(format("rename a copy to {}", path)), end.read_bytes};
   }
+  // The name itself is not synced: a host that dies may lose it, and with it a copy, but has no name without its bytes.
   file.keep();
-  (void)sync_folder_of(path);
   return end;
 }
 
@@ -261,7 +310,7 @@ CopyCheck check_copy(const std::string& tier, const Identity& identity) {
   if (!fd || ::fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode) || !read_copy_note(fd.get(), note, check.source))
     return check;
   DigestStream digest;
-  const auto piece = std::make_unique<std::byte[]>(kPieceBytes);
+  const auto piece = std::make_unique_for_overwrite<std::byte[]>(kPieceBytes);
   for (;;) {
     const ssize_t got = ::read(fd.get(), piece.get(), kPieceBytes);
     if (got < 0) return check;
@@ -271,6 +320,14 @@ CopyCheck check_copy(const std::string& tier, const Identity& identity) {
   }
   check.good = check.bytes == identity.size && digest.finish() == Digest{note.digest_low, note.digest_high};
   return check;
+}
+
+Status remove_copy(const std::string& tier, const Identity& identity) {
+  const std::string source = source_of_copy(tier, identity);
+  const std::string path = copy_path(tier, identity);
+  if (::unlink(path.c_str()) != 0 && errno != ENOENT) return fail_errno(errno, format("remove {}", path));
+  unlink_path(tier, source, identity);
+  return {};
 }
 
 std::string source_of_copy(const std::string& tier, const Identity& identity) {

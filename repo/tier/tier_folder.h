@@ -13,8 +13,8 @@
 #include <functional>
 #include <string>
 
-#include "core/digest.h"
-#include "core/result.h"
+#include "core/base/digest.h"
+#include "core/base/result.h"
 #include "repo/tier/copy_name.h"
 
 namespace freshet::tier {
@@ -25,6 +25,9 @@ Status prepare_tier(const std::string& tier);
 
 /// Removes what was left unfinished. REQUIRES: nobody copies into it (the keeper's lock is held).
 Status sweep_tier(const std::string& tier);
+
+/// Each name in a folder.
+Status each_name(const std::string& path, const std::function<void(const char*)>& each);
 
 /// Each file that has a copy's name: its identity, its bytes on the disk's books, and whether it can be a copy at all
 /// (a file, of the right size).
@@ -60,6 +63,8 @@ struct CopyCheck {
 };
 /// Reads a copy again and compares it with its digest.
 CopyCheck check_copy(const std::string& tier, const Identity& identity);
+/// Removes a copy, and the link that leads to it. Who has it open keeps it. What is no file stays.
+Status remove_copy(const std::string& tier, const Identity& identity);
 /// The source's path as the copy's note has it; "" when it has none.
 std::string source_of_copy(const std::string& tier, const Identity& identity);
 

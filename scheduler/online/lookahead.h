@@ -38,10 +38,10 @@ struct LookaheadOptions {
 };
 
 struct Lookahead {
-  bool publish = false;  ///< A next publish is worth its stall at all.
-  double distance = 0;   ///< Its distance in rows from the present one; 0: now.
-  double gain = 0;       ///< What publishing the present version saves over never publishing again, in loss x requests.
-  double stall_cost = 0;  ///< What the stall costs the versions after it, in the same unit.
+  bool publish = false;   ///< A next publish is worth its stall at all.
+  double distance = 0;    ///< Its distance in rows from the present one; 0: now.
+  double gain = 0;        ///< Saved by a publish of the present version over never publishing again: loss x requests.
+  double stall_cost = 0;  ///< The stall's cost for later versions, in the same unit.
 };
 
 /// `loss` maps a distance in rows (0: the present one) to the loss foretold for that version.

@@ -132,15 +132,15 @@ TEST_F(ActivationCommands, AHoldOutlivesThePublisherAndSaysWhatIsMissing) {
   std::filesystem::remove_all(folder_ / "in");
   std::filesystem::create_directory(folder_ / "in");
   publisher.emplace(publish());
-  EXPECT_THAT(publisher->next_error_line().value_or(""), HasSubstr("net@1 is held (epoch 1), and not kept here"));
+  EXPECT_THAT(publisher->next_error_line().value_or(""), HasSubstr("net@1 is held (epoch 1), but not kept here"));
   make(*publisher, 3, 3);
   Running newcomer = start({"subscribe", "net", "--count", "1"});
-  EXPECT_THAT(newcomer.next_error_line().value_or(""), HasSubstr("newcomers wait for `freshet release net`"));
+  EXPECT_THAT(newcomer.next_error_line().value_or(""), HasSubstr("new subscribers wait for `freshet release net`"));
   const Json stat = top_until([](const Json& one) { return one["subscribers"].size() == 2; });
   EXPECT_EQ(stat["current"], Json::parse(R"({"epoch":1,"hold":true,"kept":false,"version":1})"));
   EXPECT_THAT(
       run({"top", "net", "--once"}, environment()).out,
-      HasSubstr("@1 is current and held, epoch 1, but not kept here: newcomers wait for `freshet release net`"));
+      HasSubstr("@1 is current and held, epoch 1, but not kept here: new subscribers wait for `freshet release net`"));
   // Whoever had it serves it all along.
   const Json had = top_until([](const Json& one) {
     return std::any_of(one["subscribers"].begin(), one["subscribers"].end(),

@@ -48,7 +48,7 @@ TEST_P(AwayProvider, PutsOfOtherModelsGoOn) {
     const Ended put = run({"repo", "--repo", all, "--json", "put", model, "--weights", file});
     EXPECT_THAT(put.exit_code, AnyOf(0, 5)) << put.err;
     if (put.exit_code == 5) {
-      EXPECT_THAT(put.err, HasSubstr("no version of " + model + " can be put until the provider that numbers them"));
+      EXPECT_THAT(put.err, HasSubstr("no version of " + model + " can be put until the provider that numbers this model"));
       EXPECT_THAT(put.err, HasSubstr(address(dead_name)));
       continue;
     }
@@ -64,14 +64,14 @@ TEST_P(AwayProvider, PutsOfOtherModelsGoOn) {
   const std::string store = folder / (dead_name + "-store");
   const Ended listed = run({"repo", "--repo", store, "ls"});
   EXPECT_EQ(listed.exit_code, 0);
-  EXPECT_THAT(listed.err, HasSubstr("one provider of several, and does not run"));
+  EXPECT_THAT(listed.err, HasSubstr("one provider of several, and it does not run"));
   for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{
            {"alias", "m0@best", "--remove"}, {"retire", "m0@1"}, {"gc"}, {"put", "new", "--weights", file}}) {
     std::vector<std::string> command{"repo", "--repo", store};
     command.insert(command.end(), words.begin(), words.end());
     const Ended refused = run(command);
     EXPECT_EQ(refused.exit_code, 5) << words[0] << refused.err;
-    EXPECT_THAT(refused.err, HasSubstr("is one provider of several, and does not run: start it")) << words[0];
+    EXPECT_THAT(refused.err, HasSubstr("is one provider of several, and it does not run: start it")) << words[0];
   }
 }
 

@@ -130,7 +130,7 @@ TEST_F(BisectCommand, WhatMakesNoSenseIsSaidInOneLine) {
     const char* says;
   };
   for (const Case& one :
-       {Case{"7", "1", kEval, 1, "other way round"}, Case{"3", "3", kEval, 1, "both good and bad"},
+       {Case{"7", "1", kEval, 1, "exchange --good and --bad"}, Case{"3", "3", kEval, 1, "both good and bad"},
         Case{"3", "8", kEval, 1, "both came from net@2"}, Case{"other@1", "7", kEval, 1, "no ancestor in common"},
         Case{"1", "99", kEval, 3, "net@99"}, Case{"nobody", "7", kEval, 3, "nobody"},
         Case{"5", "7", kEval, 1, "net@5 was said to be good"}, Case{"1", "4", kEval, 1, "net@4 was said to be bad"},

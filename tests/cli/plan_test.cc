@@ -12,7 +12,7 @@
 #include <random>
 #include <string>
 
-#include "core/format.h"
+#include "core/base/format.h"
 #include "tests/cli/support/program.h"
 #include "tests/support/small_disk.h"
 #include "tests/support/temporary_folder.h"
@@ -217,7 +217,7 @@ TEST(Plan, WhereOracleIsLuckyItIsTold) {
     }
     return run(line(written(folder, text), {"--replay", "--json"}));
   };
-  EXPECT_THAT(rows(0.05, false).err, HasSubstr("oracle picks rows that were lucky"));
+  EXPECT_THAT(rows(0.05, false).err, HasSubstr("oracle picks lucky rows"));
   EXPECT_EQ(rows(0, false).err, "");
   EXPECT_EQ(rows(0.05, true).err, "");
 }

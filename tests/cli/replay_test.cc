@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
-#include "bindings/cli/replay_pace.h"
+#include "bindings/cli/stream/replay_pace.h"
 #include "tests/cli/support/model_bytes.h"
 #include "tests/cli/support/program.h"
 #include "tests/support/temporary_folder.h"

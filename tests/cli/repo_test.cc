@@ -343,7 +343,7 @@ TEST_F(RepoCommand, AMissingFolderForTheFileIsNoMissingVersion) {
   const Ended ended = repo({"get", "net", "-o", folder_ / "nowhere/out.safetensors"});
   EXPECT_EQ(ended.exit_code, 1);
   EXPECT_THAT(ended.err, HasSubstr(folder_ / "nowhere/out.safetensors"));
-  EXPECT_THAT(ended.err, HasSubstr("its folder is not there"));
+  EXPECT_THAT(ended.err, HasSubstr("its folder does not exist"));
   EXPECT_EQ(std::count(ended.err.begin(), ended.err.end(), '\n'), 1) << ended.err;
 }
 

@@ -123,7 +123,7 @@ TEST_F(RoundTrip, WhatTheRepositoryHasAlreadyGivesWay) {
   EXPECT_EQ(imported.exit_code, 0) << imported.err;
   EXPECT_EQ(imported.json()["version"], 2);
   EXPECT_EQ(imported.json()["exported_as"], "net@1");
-  EXPECT_THAT(imported.err, HasSubstr("alias net@best stays as it is here"));
+  EXPECT_THAT(imported.err, HasSubstr("alias net@best is not changed here"));
   EXPECT_EQ(done({"alias", "net@best"}, "copy")[0]["version"], 1);
   // As others' files, they are versions like any.
   EXPECT_EQ(done({"import", "--plain", folder_ / "out"}, "copy")[0]["version"], 3);
@@ -141,7 +141,7 @@ TEST_F(RoundTrip, WhatWasRetiredHereKeepsNothingElseAway) {
   EXPECT_EQ(imported.json()["model"], "b");
   EXPECT_EQ(imported.json()["was_there"], true);
   EXPECT_THAT(imported.err, HasSubstr("a@1"));
-  EXPECT_THAT(imported.err, HasSubstr("1 of 2 versions were not brought back"));
+  EXPECT_THAT(imported.err, HasSubstr("1 of 2 versions were not restored"));
 }
 
 TEST_F(RoundTrip, ASheetLeadsToNoOtherFile) {
@@ -173,7 +173,7 @@ TEST_F(RoundTrip, ASheetLeadsToNoOtherFile) {
   write_file(folder_ / "out/net@1.safetensors", encoded(chain(1, 2, 4)));
   const Ended other = repo({"import", folder_ / "out"}, "copy");
   EXPECT_EQ(other.exit_code, 4);
-  EXPECT_THAT(other.err, HasSubstr("tensor c.w is not as it was exported"));
+  EXPECT_THAT(other.err, HasSubstr("tensor c.w differs from the exported one"));
   EXPECT_EQ(repo({"import", "--plain", folder_ / "out"}, "copy").exit_code, 0);
 }
 

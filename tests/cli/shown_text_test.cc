@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "core/text.h"
+#include "core/base/text.h"
 #include "tests/cli/support/model_bytes.h"
 #include "tests/cli/support/program.h"
 #include "tests/support/temporary_folder.h"

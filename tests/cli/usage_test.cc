@@ -77,9 +77,9 @@ TEST(Doctor, HasALineForEveryCheck) {
     EXPECT_NE(line["enables"], "");
     EXPECT_TRUE(line.contains("get"));
   }
-  EXPECT_THAT(checks,
-              testing::ElementsAre("vector_code", "memory_lock", "huge_pages", "shared_memory", "host_directory",
-                                   "directory", "ucx", "cuda", "nccl", "redis", "ceph", "gnuplot"));
+  EXPECT_THAT(checks, testing::ElementsAre("vector_code", "memory_lock", "huge_pages", "shared_memory",
+                                           "host_directory", "directory", "tier_reader", "tiers", "ucx", "cuda", "nccl",
+                                           "redis", "ceph", "gnuplot"));
 }
 
 TEST(Completion, ScriptsKnowEveryCommand) {

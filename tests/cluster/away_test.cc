@@ -8,7 +8,7 @@
 #include <random>
 #include <set>
 
-#include "repo/import.h"
+#include "repo/files/import.h"
 #include "repo/match/graph.h"
 #include "tests/cluster/cluster_world.h"
 
@@ -187,7 +187,7 @@ TEST_F(Away, WhoHasNotGotTheBytesIsToldOfProviderAndAncestor) {
   EXPECT_EQ(refused.error().code(), Code::unavailable);
   EXPECT_THAT(refused.error().message(),
               AllOf(HasSubstr("provider p1 (mem://p1)"), HasSubstr(to_string(parent.manifest.name)),
-                    HasSubstr("layer0.kernel"), HasSubstr("were not given")));
+                    HasSubstr("layer0.kernel"), HasSubstr("the put does not have its bytes")));
   for (const char* id : {"p0", "p2"}) EXPECT_THAT(world_.at(id).referrers().value(), IsEmpty());
   world_.mend("p1");
   EXPECT_TRUE(repository_->put(child.manifest, own, {}));
@@ -409,7 +409,7 @@ TEST_F(Away, AMatchForAReaderSaysWhereItStoppedLooking) {
   const auto answer = repository_->match(asked);
   ASSERT_TRUE(answer) << answer.error().message();
   EXPECT_THAT(answer->top, IsEmpty());
-  EXPECT_THAT(answer->without, Contains(HasSubstr("nothing else was looked at")));
+  EXPECT_THAT(answer->without, Contains(HasSubstr("no others were looked at")));
 }
 
 TEST(AwayMember, WhoeverIsSilentIsNotWaitedForByEachCall) {
@@ -421,14 +421,14 @@ TEST(AwayMember, WhoeverIsSilentIsNotWaitedForByEachCall) {
   bool there = false;
   const cluster::Member member(
       {.id = "p", .address = "tcp://host:1"},
-      [&](const Provider&) -> Result<std::shared_ptr<Repository>> {
+      [&](const Provider&) -> Result<std::shared_ptr<ProviderRepository>> {
         ++tries;
-        if (there) return std::shared_ptr<Repository>(store.get(), [](Repository*) {});
+        if (there) return std::shared_ptr<ProviderRepository>(store.get(), [](ProviderRepository*) {});
         clock.advance(silence);
         return fail(Code::unavailable, "no answer");
       },
       clock);
-  const auto ask = [&] { return member.ask([](Repository& at) { return at.models(); }); };
+  const auto ask = [&] { return member.ask([](ProviderRepository& at) { return at.models(); }); };
   EXPECT_FALSE(member.is_away());
   for (int i = 0; i < 5; ++i) {
     const auto answer = ask();

@@ -176,7 +176,7 @@ class ClusterRun {
   static Reply reply_of(const auto& answer) { return answer ? Reply{} : Reply{.error = answer.error()}; }
 
   Reply execute(Client& client, const Call& call) {
-    Repository& at = world_.at(call.provider);
+    ProviderRepository& at = world_.at(call.provider);
     switch (call.kind) {
       case Call::Kind::refer:
         if (sabotage_ == Sabotage::refer_not_at_all && dice(4) == 0) return {};
@@ -267,7 +267,7 @@ class ClusterRun {
         const std::size_t at = world_.placement().home(owner.writer);
         if (at != home && !named[at].contains({id, owner})) wrong_ = to_string(id) + " names what nobody knows of";
         std::vector<std::byte> out(version.bytes[tensor].size());
-        const std::vector<Repository::SegmentRead> read{
+        const std::vector<ProviderRepository::SegmentRead> read{
             {.segment = owner, .digest = version.manifest.digests[tensor], .out = out}};
         if (!world_.at(at).read_segments(read)) wrong_ = to_string(id) + " lost " + to_string(owner);
         if (!wrong_.empty()) return;

@@ -11,12 +11,12 @@
 #include <string>
 #include <vector>
 
-#include "core/check.h"
-#include "core/format.h"
-#include "core/mutex.h"
-#include "repo/backend_wrapper.h"
+#include "core/base/check.h"
+#include "core/base/format.h"
+#include "core/base/mutex.h"
+#include "repo/backend/backend_wrapper.h"
 #include "repo/cluster/cluster_repository.h"
-#include "repo/cluster/membership.h"
+#include "repo/cluster/placement/membership.h"
 #include "tests/repo/world.h"
 
 namespace freshet {
@@ -25,9 +25,9 @@ namespace freshet {
 enum class Fate { done, lost, answer_lost };
 
 /// A repository over a link. `fate` is asked before each call, `is_cut` before its answer. Any thread.
-class LinkedRepository : public Repository {
+class LinkedRepository : public ProviderRepository {
  public:
-  LinkedRepository(Repository& inner, std::function<Fate()> fate, std::function<bool()> is_cut = nullptr)
+  LinkedRepository(ProviderRepository& inner, std::function<Fate()> fate, std::function<bool()> is_cut = nullptr)
       : inner_(inner), fate_(std::move(fate)), is_cut_(std::move(is_cut)) {}
 
   Result<VersionName> put(const Manifest& manifest, const std::function<Result<Bytes>(std::uint32_t)>& bytes_of,
@@ -165,7 +165,7 @@ class LinkedRepository : public Repository {
     return answer;
   }
 
-  Repository& inner_;
+  ProviderRepository& inner_;
   const std::function<Fate()> fate_;
   const std::function<bool()> is_cut_;
 };
@@ -207,8 +207,8 @@ class ClusterWorld {
     return {.id = id, .address = "mem://" + id};
   }
 
-  Repository& at(const std::string& id) { return *stores_.at(id); }
-  Repository& at(std::size_t i) { return at(placement_.providers()[i].id); }
+  ProviderRepository& at(const std::string& id) { return *stores_.at(id); }
+  ProviderRepository& at(std::size_t i) { return at(placement_.providers()[i].id); }
   /// What it keeps, beneath it.
   Backend& backend(const std::string& id) { return *backends_.at(id); }
   /// Opens it anew. Nobody may be connected to it.
@@ -233,7 +233,7 @@ class ClusterWorld {
   }
 
   cluster::Connect connect() {
-    return [this](const Provider& provider) -> Result<std::shared_ptr<Repository>> {
+    return [this](const Provider& provider) -> Result<std::shared_ptr<ProviderRepository>> {
       if (is_cut(provider.id)) return fail(Code::unavailable, "connection refused");
       return std::make_shared<LinkedRepository>(
           at(provider.id), [this, id = provider.id] { return fate_of(id); },
@@ -269,7 +269,7 @@ class ClusterWorld {
   Mutex mutex_;
   std::map<std::string, std::shared_ptr<std::atomic<bool>>> full_;
   std::map<std::string, std::shared_ptr<Backend>> backends_;
-  std::map<std::string, std::unique_ptr<Repository>> stores_;
+  std::map<std::string, std::unique_ptr<ProviderRepository>> stores_;
   std::map<std::string, bool> cut_ FRESHET_GUARDED_BY(mutex_);
   std::function<Fate()> fate_ FRESHET_GUARDED_BY(mutex_);
 };

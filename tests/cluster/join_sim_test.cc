@@ -14,8 +14,8 @@
 #include <thread>
 #include <utility>
 
-#include "repo/cluster/numbers.h"
-#include "repo/registrar_records.h"
+#include "repo/cluster/placement/numbers.h"
+#include "repo/records/registrar_records.h"
 #include "tests/cluster/cluster_world.h"
 
 namespace freshet {
@@ -90,7 +90,7 @@ enum class JoinSabotage { none, nothing_is_handed_over, numbers_are_given_in_the
 /// How a provider that joins reaches the others, and those who number.
 class Sabotaged final : public LinkedRepository {
  public:
-  Sabotaged(Repository& inner, std::function<Fate()> fate, JoinSabotage sabotage)
+  Sabotaged(ProviderRepository& inner, std::function<Fate()> fate, JoinSabotage sabotage)
       : LinkedRepository(inner, std::move(fate)), sabotage_(sabotage) {}
 
   Result<std::vector<SharedRecord>> shared_records(const std::string& prefix, const std::string& after) const override {
@@ -163,7 +163,7 @@ class JoinSimulation {
         if (*left == 0) return Fate::lost;
         return --*left == 0 && dice(2) == 0 ? Fate::answer_lost : Fate::done;
       };
-      const cluster::Connect connect = [this, fate](const Provider& to) -> Result<std::shared_ptr<Repository>> {
+      const cluster::Connect connect = [this, fate](const Provider& to) -> Result<std::shared_ptr<ProviderRepository>> {
         return std::make_shared<Sabotaged>(world_.at(to.id), fate, sabotage_);
       };
       if (cluster::join(world_.placement(), provider, connect)) return;
@@ -184,7 +184,7 @@ class JoinSimulation {
   }
 
   cluster::Connect unreliable() {
-    return [this](const Provider& to) -> Result<std::shared_ptr<Repository>> {
+    return [this](const Provider& to) -> Result<std::shared_ptr<ProviderRepository>> {
       const auto fate = [this] {
         turns_.pass();
         const std::size_t drawn = dice(16);
@@ -200,7 +200,7 @@ class JoinSimulation {
       const std::string name = model(dice(kModels));
       const VersionNumber before = last_[name];
       const Provider& registrar = known.providers()[known.registrar(name)];
-      const auto given = cluster::Member(registrar, unreliable()).ask([&](Repository& at) {
+      const auto given = cluster::Member(registrar, unreliable()).ask([&](ProviderRepository& at) {
         return cluster::next_number(at, known, name, 0);
       });
       if (given && !given_.emplace(name, *given).second) fail_with(format("{}@{} was given twice", name, *given));
@@ -235,7 +235,7 @@ class JoinSimulation {
       for (const Provider& other : newest_.providers()) {
         if (other.id != registrar.id) world_.cut(other.id);
       }
-      const auto next = cluster::Member(registrar, world_.connect()).ask([&](Repository& at) {
+      const auto next = cluster::Member(registrar, world_.connect()).ask([&](ProviderRepository& at) {
         return cluster::next_number(at, newest_, name, 0);
       });
       if (!next) fail_with(next.error().message());

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "repo/cluster/cluster_repository.h"
-#include "repo/cluster/membership.h"
+#include "repo/cluster/placement/membership.h"
 #include "tests/cluster/cluster_world.h"
 
 namespace freshet {
@@ -121,9 +121,9 @@ TEST_F(Joining, OneThatIsNotEmptyIsRefusedBeforeAnybodyHearsOfIt) {
   };
   const Provider added = world_.add();
   const auto name = put(world_.at(added.id), make_version("net", test_id(1), architecture_, nullptr, {}, random_));
-  EXPECT_THAT(refused(added), HasSubstr("has models of its own (net, …)"));
+  EXPECT_THAT(refused(added), HasSubstr("has its own models (net, …)"));
   ASSERT_TRUE(world_.at(added.id).retire(*name, {}));
-  EXPECT_THAT(refused(added), HasSubstr("had models of its own, of which it remembers 1 retired version"));
+  EXPECT_THAT(refused(added), HasSubstr("had its own models (it keeps 1 retired version"));
   const Provider others = world_.add();
   ASSERT_TRUE(cluster::form({others}, world_.connect()));
   ASSERT_TRUE(cluster::join(cluster::placement_at(world_.at(others.id)).value(), world_.add(), world_.connect()));
@@ -148,8 +148,8 @@ TEST(ClusterForm, KeepsWhatAProviderHadBefore) {
   }
   ASSERT_TRUE(first->gc({}, {}));
   ASSERT_TRUE(first->set_alias("net", "best", 0, 4));
-  const auto connect = [&](const Provider& provider) -> Result<std::shared_ptr<Repository>> {
-    Repository& at = provider.id == "a" ? *first : *second;
+  const auto connect = [&](const Provider& provider) -> Result<std::shared_ptr<ProviderRepository>> {
+    ProviderRepository& at = provider.id == "a" ? *first : *second;
     return std::make_shared<LinkedRepository>(at, [] { return Fate::done; });
   };
   EXPECT_EQ(cluster::form({{.id = "a"}, {.id = "b"}}, connect).error().code(), Code::failed_precondition);
@@ -181,8 +181,8 @@ TEST(ClusterForm, KeepsWhatAProviderHadBefore) {
 TEST(ClusterForm, WhatOneKeptAloneIsKeptWhenAnotherJoins) {
   std::mt19937_64 random(8);
   const auto architecture = test_architecture({10});
-  const std::map<std::string, std::unique_ptr<Repository>> stores = [] {
-    std::map<std::string, std::unique_ptr<Repository>> both;
+  const std::map<std::string, std::unique_ptr<ProviderRepository>> stores = [] {
+    std::map<std::string, std::unique_ptr<ProviderRepository>> both;
     for (const char* id : {"a", "b"}) both[id] = open_or_die(make_memory_backend());
     return both;
   }();
@@ -194,7 +194,7 @@ TEST(ClusterForm, WhatOneKeptAloneIsKeptWhenAnotherJoins) {
     const auto last = put(*stores.at("a"), make_version(model, test_id(50 + i), architecture, nullptr, {}, random));
     ASSERT_TRUE(stores.at("a")->retire(*last, {}));
   }
-  const auto connect = [&](const Provider& provider) -> Result<std::shared_ptr<Repository>> {
+  const auto connect = [&](const Provider& provider) -> Result<std::shared_ptr<ProviderRepository>> {
     return std::make_shared<LinkedRepository>(*stores.at(provider.id), [] { return Fate::done; });
   };
   Placement placement = cluster::form({{.id = "a"}}, connect).value();

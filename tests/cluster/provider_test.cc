@@ -24,7 +24,7 @@ class ProviderOperations : public ::testing::Test {
 
   std::mt19937_64 random_{20261121};
   std::shared_ptr<const Architecture> architecture_ = test_architecture({100, 200, 300});
-  std::unique_ptr<Repository> repository_ = open_or_die(make_memory_backend());
+  std::unique_ptr<ProviderRepository> repository_ = open_or_die(make_memory_backend());
   const Placed placed_{
       .placement = 3, .attempt = 11, .elsewhere = {0, 1}, .moved = {{.writer = test_id(1), .provider = "other"}}};
 };
@@ -86,12 +86,14 @@ TEST_F(ProviderOperations, SegmentsAreReadByName) {
   ASSERT_TRUE(put(*repository_, root));
   std::vector<std::byte> out(200);
   const SegmentName name{.writer = test_id(1), .tensor = 1};
-  const std::vector<Repository::SegmentRead> reads{{.segment = name, .digest = root.manifest.digests[1], .out = out}};
+  const std::vector<ProviderRepository::SegmentRead> reads{
+      {.segment = name, .digest = root.manifest.digests[1], .out = out}};
   ASSERT_TRUE(repository_->read_segments(reads));
   EXPECT_EQ(out, root.bytes[1]);
-  const std::vector<Repository::SegmentRead> wrong{{.segment = name, .digest = root.manifest.digests[0], .out = out}};
+  const std::vector<ProviderRepository::SegmentRead> wrong{
+      {.segment = name, .digest = root.manifest.digests[0], .out = out}};
   EXPECT_EQ(repository_->read_segments(wrong).error().code(), Code::corrupt);
-  const std::vector<Repository::SegmentRead> absent{{.segment = {.writer = test_id(9)}, .out = out}};
+  const std::vector<ProviderRepository::SegmentRead> absent{{.segment = {.writer = test_id(9)}, .out = out}};
   EXPECT_EQ(repository_->read_segments(absent).error().code(), Code::not_found);
 }
 
@@ -110,7 +112,7 @@ TEST_F(ProviderOperations, WhatSomebodyElsewhereNamesKeepsWhatItIsADifferenceFro
   ASSERT_TRUE(repository_->retire(base.manifest.name, {}));
   EXPECT_EQ(repository_->gc({}, {})->live_bytes, 2 * kBytes) << "it is kept as a difference";
   std::vector<std::byte> out(kBytes);
-  const std::vector<Repository::SegmentRead> read{
+  const std::vector<ProviderRepository::SegmentRead> read{
       {.segment = segment, .digest = tuned.manifest.digests[0], .out = out}};
   const Status status = repository_->read_segments(read);
   EXPECT_TRUE(status) << status.error().message();

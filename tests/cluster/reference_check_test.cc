@@ -8,7 +8,7 @@
 #include <random>
 #include <thread>
 
-#include "repo/records.h"
+#include "repo/records/records.h"
 #include "tests/cluster/cluster_world.h"
 
 namespace freshet {
@@ -191,7 +191,7 @@ TEST_F(ReferenceCheck, ADamagedVersionHoldsGcUpElsewhereUntilItIsRetired) {
   ASSERT_TRUE(held_up) << held_up.error().message();
   EXPECT_EQ(held_up->freed_bytes, 0u);
   EXPECT_THAT(held_up->notes, ::testing::Contains(AllOf(HasSubstr("nothing is erased at provider " + keeper_),
-                                                        HasSubstr(to_string(child_.manifest.name) + " is retired"))));
+                                                        HasSubstr("retire " + to_string(child_.manifest.name)))));
   const auto retired = repository_->retire(child_.manifest.name, {});
   ASSERT_TRUE(retired) << retired.error().message();
   const auto collected = repository_->gc({}, {});
@@ -224,7 +224,7 @@ TEST_F(ReferenceCheck, OneThatNamesAProviderThatNobodyKnowsCanBeRetired) {
   repository_ = world_.open();
   const auto held_up = repository_->gc({}, {});
   ASSERT_TRUE(held_up) << held_up.error().message();
-  EXPECT_THAT(held_up->notes, ::testing::Contains(HasSubstr(to_string(child_.manifest.name) + " is retired")));
+  EXPECT_THAT(held_up->notes, ::testing::Contains(HasSubstr("retire " + to_string(child_.manifest.name))));
   const auto retired = repository_->retire(child_.manifest.name, {});
   ASSERT_TRUE(retired) << retired.error().message();
   const auto collected = repository_->gc({}, {});

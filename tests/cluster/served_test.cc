@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "repo/cluster/cluster_repository.h"
-#include "repo/cluster/membership.h"
+#include "repo/cluster/placement/membership.h"
 #include "repo/cluster/providers.h"
 #include "repo/serve/remote_repository.h"
 #include "repo/serve/server.h"
@@ -24,7 +24,7 @@ class ServedCluster : public ::testing::Test {
  protected:
   struct Served {
     std::shared_ptr<Backend> disk = make_memory_backend();
-    std::unique_ptr<Repository> repository;
+    std::unique_ptr<ProviderRepository> repository;
     std::unique_ptr<RepositoryServer> server;
     Provider provider;
   };
@@ -61,10 +61,10 @@ class ServedCluster : public ::testing::Test {
     one.server = std::move(*server);
   }
   static cluster::Connect connect() {
-    return [](const Provider& provider) -> Result<std::shared_ptr<Repository>> {
-      FRESHET_ASSIGN(std::unique_ptr<Repository> repository,
+    return [](const Provider& provider) -> Result<std::shared_ptr<ProviderRepository>> {
+      FRESHET_ASSIGN(std::unique_ptr<ProviderRepository> repository,
                      connect_repository(provider.address, {.connect = std::chrono::seconds(60)}));
-      return std::shared_ptr<Repository>(std::move(repository));
+      return std::shared_ptr<ProviderRepository>(std::move(repository));
     };
   }
   std::unique_ptr<ClusterRepository> open() { return ClusterRepository::open(placement_, connect()).value(); }

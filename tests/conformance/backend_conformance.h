@@ -17,8 +17,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/digest.h"
-#include "repo/backend.h"
+#include "core/base/digest.h"
+#include "repo/backend/backend.h"
 #include "tests/support/seeded_bytes.h"
 #include "tests/support/temporary_folder.h"
 

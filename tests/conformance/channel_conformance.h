@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/clock.h"
+#include "core/base/clock.h"
 #include "tests/conformance/channel_sink.h"
 #include "tests/conformance/channel_source.h"
 #include "transport/channel/channel.h"

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/format.h"
+#include "core/base/format.h"
 #include "tests/support/seeded_bytes.h"
 #include "transport/channel/channel.h"
 

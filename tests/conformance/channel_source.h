@@ -16,9 +16,9 @@
 #include <utility>
 #include <vector>
 
-#include "core/clock.h"
-#include "core/format.h"
-#include "core/mutex.h"
+#include "core/base/clock.h"
+#include "core/base/format.h"
+#include "core/base/mutex.h"
 #include "tests/support/seeded_bytes.h"
 #include "transport/channel/channel.h"
 

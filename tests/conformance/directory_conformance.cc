@@ -128,15 +128,15 @@ TEST_P(DirectoryConformance, TheLivingAreListedByName) {
 TEST_P(DirectoryConformance, CurrentMovesForwardByCompareAndSwap) {
   const auto one = open();
   const auto other = open();
-  EXPECT_EQ(*one->current("demo"), CurrentRecord{});
-  const CurrentRecord first{.epoch = 0, .number = 17};
-  const CurrentRecord held{.epoch = (1ULL << 60) + 1, .number = 3, .hold = true};
-  const CurrentRecord released{.epoch = held.epoch + 1, .number = (1ULL << 60) + 5};
+  EXPECT_EQ(*one->current("demo"), CurrentVersion{});
+  const CurrentVersion first{.epoch = 0, .version = 17};
+  const CurrentVersion held{.epoch = (1ULL << 60) + 1, .version = 3, .hold = true};
+  const CurrentVersion released{.epoch = held.epoch + 1, .version = (1ULL << 60) + 5};
   ASSERT_TRUE(one->compare_and_swap_current("demo", {}, first));
   EXPECT_EQ(*other->current("demo"), first);
-  EXPECT_EQ(*other->current("demo-2"), CurrentRecord{});
+  EXPECT_EQ(*other->current("demo-2"), CurrentVersion{});
 
-  const auto stale = other->compare_and_swap_current("demo", {}, {.epoch = 1, .number = 1});
+  const auto stale = other->compare_and_swap_current("demo", {}, {.epoch = 1, .version = 1});
   ASSERT_FALSE(stale);
   EXPECT_EQ(stale.error().code(), Code::failed_precondition);
   EXPECT_NE(stale.error().message().find("version 17"), std::string::npos) << stale.error().message();
@@ -144,11 +144,11 @@ TEST_P(DirectoryConformance, CurrentMovesForwardByCompareAndSwap) {
   EXPECT_EQ(*other->compare_and_swap_current("demo", first, held), held);
   EXPECT_EQ(*one->current("demo"), held);
   // The hold is part of what is expected.
-  CurrentRecord not_held = held;
+  CurrentVersion not_held = held;
   not_held.hold = false;
   EXPECT_EQ(one->compare_and_swap_current("demo", not_held, released).error().code(), Code::failed_precondition);
-  for (const CurrentRecord& back : {CurrentRecord{.epoch = held.epoch, .number = 3}, first,
-                                    CurrentRecord{.epoch = held.epoch + 1, .number = ~0ULL}}) {
+  for (const CurrentVersion& back : {CurrentVersion{.epoch = held.epoch, .version = 3}, first,
+                                    CurrentVersion{.epoch = held.epoch + 1, .version = ~0ULL}}) {
     EXPECT_EQ(one->compare_and_swap_current("demo", held, back).error().code(), Code::invalid_argument);
   }
   EXPECT_EQ(*one->compare_and_swap_current("demo", held, released), released);
@@ -158,11 +158,11 @@ TEST_P(DirectoryConformance, CurrentMovesForwardByCompareAndSwap) {
 TEST_P(DirectoryConformance, AClaimSwapsCurrentToo) {
   const auto one = open();
   const auto other = open();
-  const CurrentRecord first{.epoch = 1, .number = 5};
-  const CurrentRecord second{.epoch = 2, .number = 4, .hold = true};
+  const CurrentVersion first{.epoch = 1, .version = 5};
+  const CurrentVersion second{.epoch = 2, .version = 4, .hold = true};
   {
     const auto held = claim(*one);
-    EXPECT_EQ(held->current(), CurrentRecord{});
+    EXPECT_EQ(held->current(), CurrentVersion{});
     EXPECT_EQ(*held->compare_and_swap_current({}, first), first);
     EXPECT_EQ(held->current(), first);
     const auto stale = held->compare_and_swap_current({}, second);
@@ -185,9 +185,9 @@ TEST_P(DirectoryConformance, OfManySwapsOneWins) {
   std::vector<std::thread> swappers;
   for (int i = 0; i < kSwappers; ++i) {
     swappers.emplace_back([&, i] {
-      for (CurrentRecord now = *directories[i]->current("demo"); now.epoch < kRounds;
+      for (CurrentVersion now = *directories[i]->current("demo"); now.epoch < kRounds;
            now = *directories[i]->current("demo")) {
-        if (directories[i]->compare_and_swap_current("demo", now, {.epoch = now.epoch + 1, .number = 1})) ++wins[i];
+        if (directories[i]->compare_and_swap_current("demo", now, {.epoch = now.epoch + 1, .version = 1})) ++wins[i];
       }
     });
   }
@@ -225,14 +225,14 @@ TEST_P(DirectoryConformance, AWatchHearsOfWhatChanges) {
   const auto held = claim(*one);
   ASSERT_TRUE(held->advertise(entry(7)));
   EXPECT_TRUE(hears(**watch, [&] { return (*watch)->entry().value_or(Directory::Entry()) == entry(7); }));
-  ASSERT_TRUE(held->compare_and_swap_current({}, {.epoch = 1, .number = 5}));
-  EXPECT_TRUE(hears(**watch, [&] { return (*watch)->current().value_or(CurrentRecord()).number == 5; }));
+  ASSERT_TRUE(held->compare_and_swap_current({}, {.epoch = 1, .version = 5}));
+  EXPECT_TRUE(hears(**watch, [&] { return (*watch)->current().value_or(CurrentVersion()).version == 5; }));
   ASSERT_TRUE(one->serve("demo", {.address = "tcp://10.0.0.2:7070", .number = 5}, std::chrono::minutes(1)));
   EXPECT_TRUE(hears(**watch, [&] { return (*watch)->servers()->size() == 1; }));
   // One that comes late finds what is there.
   auto late = other->watch("demo");
   ASSERT_TRUE(late);
-  EXPECT_TRUE(hears(**late, [&] { return (*late)->current().value_or(CurrentRecord()).number == 5; }));
+  EXPECT_TRUE(hears(**late, [&] { return (*late)->current().value_or(CurrentVersion()).version == 5; }));
 }
 
 TEST_P(DirectoryConformance, BadNamesAndEntriesAreRefused) {

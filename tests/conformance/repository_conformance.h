@@ -21,6 +21,8 @@ class RepositoryHouse {
  public:
   virtual ~RepositoryHouse() = default;
   virtual Repository& repository() = 0;
+  /// Its other face; null for several providers.
+  virtual ProviderRepository* provider() { return nullptr; }
 };
 
 struct RepositoryCase {
@@ -32,6 +34,7 @@ struct RepositoryCase {
 class RepositoryConformance : public testing::TestWithParam<RepositoryCase> {
  protected:
   Repository& repository() { return house_->repository(); }
+  ProviderRepository* provider() { return house_->provider(); }
   bool several() const { return GetParam().several; }
 
   TestVersion version(const std::string& model, const TestVersion* base = nullptr,

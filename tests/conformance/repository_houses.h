@@ -5,9 +5,9 @@
 
 #include <utility>
 
-#include "core/format.h"
+#include "core/base/format.h"
 #include "repo/cluster/cluster_repository.h"
-#include "repo/cluster/membership.h"
+#include "repo/cluster/placement/membership.h"
 #include "repo/serve/remote_repository.h"
 #include "repo/serve/server.h"
 #include "tests/conformance/repository_conformance.h"
@@ -22,10 +22,11 @@ class LocalHouse final : public RepositoryHouse {
  public:
   explicit LocalHouse(const MakeBackend& make) : repository_(open_or_die(make(folder_ / "store"))) {}
   Repository& repository() override { return *repository_; }
+  ProviderRepository* provider() override { return repository_.get(); }
 
  private:
   const TemporaryFolder folder_;
-  const std::unique_ptr<Repository> repository_;
+  const std::unique_ptr<ProviderRepository> repository_;
 };
 
 /// One behind a server on a socket.
@@ -40,12 +41,13 @@ class RemoteHouse final : public RepositoryHouse {
     remote_ = std::move(*remote);
   }
   Repository& repository() override { return *remote_; }
+  ProviderRepository* provider() override { return remote_.get(); }
 
  private:
   const TemporaryFolder folder_;
-  const std::unique_ptr<Repository> local_ = open_or_die(make_memory_backend());
+  const std::unique_ptr<ProviderRepository> local_ = open_or_die(make_memory_backend());
   std::unique_ptr<RepositoryServer> server_;
-  std::unique_ptr<Repository> remote_;
+  std::unique_ptr<ProviderRepository> remote_;
 };
 
 /// Three providers, each behind a server of its own.
@@ -61,9 +63,9 @@ class ClusterHouse final : public RepositoryHouse {
       servers_.push_back(std::move(*server));
       list.push_back(provider);
     }
-    const cluster::Connect connect = [](const Provider& provider) -> Result<std::shared_ptr<Repository>> {
-      FRESHET_ASSIGN(std::unique_ptr<Repository> repository, connect_repository(provider.address));
-      return std::shared_ptr<Repository>(std::move(repository));
+    const cluster::Connect connect = [](const Provider& provider) -> Result<std::shared_ptr<ProviderRepository>> {
+      FRESHET_ASSIGN(std::unique_ptr<ProviderRepository> repository, connect_repository(provider.address));
+      return std::shared_ptr<ProviderRepository>(std::move(repository));
     };
     const auto placement = cluster::form(list, connect);
     FRESHET_CHECK(placement.has_value());
@@ -75,7 +77,7 @@ class ClusterHouse final : public RepositoryHouse {
 
  private:
   const TemporaryFolder folder_;
-  std::vector<std::unique_ptr<Repository>> stores_;
+  std::vector<std::unique_ptr<ProviderRepository>> stores_;
   std::vector<std::unique_ptr<RepositoryServer>> servers_;
   std::unique_ptr<Repository> repository_;
 };

@@ -39,7 +39,9 @@ TEST_P(RepositoryConformance, WhatWasPutIsThere) {
 TEST_P(RepositoryConformance, OnlyWhatIsNotStoredIsAskedFor) {
   const TestVersion first = stored(version("net"));
   const TestVersion second = version("net", &first, {1, 3});
-  EXPECT_EQ(repository().wanted(second.manifest, {}).value(), (std::vector<std::uint32_t>{1, 3}));
+  if (provider() != nullptr) {
+    EXPECT_EQ(provider()->wanted(second.manifest, {}).value(), (std::vector<std::uint32_t>{1, 3}));
+  }
   std::vector<std::uint32_t> asked;
   const auto name = repository().put(second.manifest,
                                      [&](std::uint32_t tensor) -> Result<Bytes> {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/canonical_json.h"
+#include "core/json/canonical_json.h"
 
 #include <gtest/gtest.h>
 

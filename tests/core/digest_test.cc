@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/digest.h"
+#include "core/base/digest.h"
 
 #include <gtest/gtest.h>
 

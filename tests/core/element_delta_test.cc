@@ -10,7 +10,7 @@
 #include <limits>
 #include <random>
 
-#include "core/digest.h"
+#include "core/base/digest.h"
 
 namespace freshet {
 namespace {

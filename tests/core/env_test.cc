@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/env.h"
+#include "core/base/env.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -90,7 +90,7 @@ TEST_F(WriteFileAtomically, WhatIsNoFileBecomesNone) {
   const Status status = write(system_env(), kNew);
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().code(), Code::invalid_argument);
-  EXPECT_NE(status.error().message().find(path_.string() + " is no regular file"), std::string::npos);
+  EXPECT_NE(status.error().message().find(path_.string() + " is not a regular file"), std::string::npos);
   EXPECT_TRUE(std::filesystem::is_fifo(path_));
   EXPECT_EQ(files(), 1u);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "core/graph.h"
+#include "core/model/graph.h"
 
 namespace freshet {
 namespace {

@@ -5,10 +5,10 @@
 #include <cstring>
 #include <functional>
 
-#include "core/format.h"
-#include "core/manifest.h"
-#include "core/manifest_generated.h"
-#include "core/sealed_buffer.h"
+#include "core/base/format.h"
+#include "core/model/manifest.h"
+#include "core/model/manifest_generated.h"
+#include "core/model/sealed_buffer.h"
 
 namespace freshet {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Where lines go that are no answer to a call.
 
-#include "core/log.h"
+#include "core/base/log.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/mutex.h"
+#include "core/base/mutex.h"
 
 namespace freshet {
 namespace {

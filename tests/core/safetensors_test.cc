@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/safetensors.h"
+#include "core/safetensors/safetensors.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>

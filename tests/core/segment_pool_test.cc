@@ -5,7 +5,7 @@
 #include <map>
 #include <random>
 
-#include "core/arena.h"
+#include "core/arena/arena.h"
 
 namespace freshet {
 namespace {

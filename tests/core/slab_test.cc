@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/slab.h"
+#include "core/arena/slab.h"
 #include "tests/support/this_build.h"
 
 #include <fcntl.h>

@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "core/format.h"
-#include "core/graph.h"
+#include "core/base/format.h"
+#include "core/model/graph.h"
 
 namespace freshet {
 namespace {

@@ -4,8 +4,8 @@
 #include <map>
 #include <set>
 
-#include "core/format.h"
-#include "core/graph.h"
+#include "core/base/format.h"
+#include "core/model/graph.h"
 
 namespace freshet {
 namespace {

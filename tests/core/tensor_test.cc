@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/tensor.h"
+#include "core/model/tensor.h"
 
 #include <gtest/gtest.h>
 

@@ -5,7 +5,7 @@
 #include <random>
 #include <set>
 
-#include "core/arena.h"
+#include "core/arena/arena.h"
 
 namespace freshet {
 namespace {

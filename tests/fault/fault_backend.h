@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "repo/backend_wrapper.h"
+#include "repo/backend/backend_wrapper.h"
 
 namespace freshet {
 

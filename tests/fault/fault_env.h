@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "core/env.h"
+#include "core/base/env.h"
 
 namespace freshet::test {
 

@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <random>
 
-#include "core/format.h"
+#include "core/base/format.h"
 #include "tests/fault/crash_script.h"
 #include "tests/fault/crash_writer.h"
 #include "tests/fault/unsynced_files.h"

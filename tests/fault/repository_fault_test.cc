@@ -41,7 +41,7 @@ class RepositoryFault : public testing::TestWithParam<const char*> {
   }
 
   // As a restarted process finds it.
-  std::unique_ptr<Repository> reopen() {
+  std::unique_ptr<ProviderRepository> reopen() {
     if (GetParam() != std::string("memory")) {
       inner_.reset();
       inner_ = open_again();

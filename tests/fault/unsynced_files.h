@@ -18,7 +18,7 @@
 #include <random>
 #include <string>
 
-#include "core/check.h"
+#include "core/base/check.h"
 
 namespace freshet {
 

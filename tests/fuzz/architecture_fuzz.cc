@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/check.h"
-#include "core/graph.h"
-#include "core/sealed_buffer.h"
+#include "core/base/check.h"
+#include "core/model/graph.h"
+#include "core/model/sealed_buffer.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace freshet::fuzz {

@@ -3,8 +3,8 @@
 
 #include <cstring>
 
-#include "core/check.h"
-#include "core/digest.h"
+#include "core/base/check.h"
+#include "core/base/digest.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace freshet::fuzz {

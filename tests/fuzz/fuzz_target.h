@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/tensor.h"
+#include "core/model/tensor.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
 

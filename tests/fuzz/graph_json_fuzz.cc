@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/canonical_json.h"
-#include "core/check.h"
-#include "core/graph.h"
+#include "core/base/check.h"
+#include "core/json/canonical_json.h"
+#include "core/model/graph.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace freshet::fuzz {

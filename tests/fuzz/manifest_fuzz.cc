@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/manifest.h"
+#include "core/model/manifest.h"
 
-#include "core/check.h"
-#include "core/sealed_buffer.h"
+#include "core/base/check.h"
+#include "core/model/sealed_buffer.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace freshet::fuzz {

@@ -3,10 +3,10 @@
 // answers, and as an answer, which is read as a client reads it.
 #include <memory>
 
-#include "core/check.h"
-#include "repo/backend_wrapper.h"
-#include "repo/serve/answers.h"
-#include "repo/serve/bulk_service.h"
+#include "core/base/check.h"
+#include "repo/backend/backend_wrapper.h"
+#include "repo/serve/server/answers.h"
+#include "repo/serve/server/bulk_service.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/repo/world.h"
 
@@ -33,7 +33,7 @@ class FrozenBackend final : public BackendWrapper {
 
 struct World {
   std::vector<TestVersion> versions;
-  std::unique_ptr<Repository> repository;
+  std::unique_ptr<ProviderRepository> repository;
   std::unique_ptr<BulkService> bulk;
   LaneDesk lanes{true, {.bytes_max = std::uint64_t{1} << 20, .lanes_per_session_max = 8}};
   RecordCache records;
@@ -149,7 +149,7 @@ void add_questions(std::vector<Input>& seeds) {
 }
 
 void add_answers(std::vector<Input>& seeds) {
-  const Repository& repository = *world().repository;
+  const ProviderRepository& repository = *world().repository;
   const VersionName name = world().versions[2].manifest.name;
   seeds.push_back(answered(repository.get(name).value()));
   seeds.push_back(answered(repository.owners(name).value()));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/check.h"
-#include "core/safetensors.h"
+#include "core/base/check.h"
+#include "core/safetensors/safetensors.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace freshet::fuzz {

@@ -66,6 +66,18 @@ class Tree(unittest.TestCase):
                          ["core/faults.cc:6", "core/faults.cc:2", "core/faults.cc:3", "core/faults.cc:4", "core/faults.cc:5",
                           "core/faults.cc:6", "core/long.cc:501", "core/open.h:1", "core/third.cc:1", "tests/core/lost_test.cc:1"])
 
+    def test_tidy_finds_a_crowded_folder_and_a_crowded_interface(self):
+        for number in range(tidy.FILES_MAX + 1):
+            self.write(f"repo/a/f{number}.cc", LICENCE)
+            self.write(f"tests/repo/f{number}.cc", LICENCE)
+        calls = "".join(f"  virtual int f{number}() = 0;\n" for number in range(tidy.VIRTUALS_MAX + 1))
+        guarded = LICENCE + "#pragma once\n"
+        self.write("repo/wide.h", guarded + "class Narrow {\n  virtual int f() = 0;\n};\nclass Wide : public Narrow {\n" + calls + "};\n")
+        found = tidy.violations(self.root)
+        self.assertEqual(len(found), 2)
+        self.assertTrue(found[0].startswith("repo/a: 27 source files"))
+        self.assertTrue(found[1].startswith("repo/wide.h:6: Wide has 29 virtual calls"), found[1])
+
     def test_headers_find_one_that_leans_on_another(self):
         self.write("core/alone.h", "#pragma once\n#include <string>\nstd::string a();\n")
         self.write("core/leans.h", "#pragma once\nstd::string b();\n")

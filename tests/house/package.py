@@ -56,6 +56,13 @@ def installed_headers(prefix):
                   for folder, _, names in os.walk(include) for name in names if name.endswith(".h"))
 
 
+def check_headers(headers):
+    """What travels on a wire is nobody's business outside."""
+    wire = [header for header in headers if re.search(r"/(protocol|wire)/|_generated|/messages", header)]
+    if wire:
+        sys.exit(f"headers of the wire are installed: {' '.join(wire)}")
+
+
 def run_against_each_other(folder, directory):
     environment = dict(os.environ, FRESHET_RUN_DIR=directory)
     with subprocess.Popen([os.path.join(folder, "publisher")], env=environment, text=True, stdin=subprocess.PIPE,
@@ -105,7 +112,9 @@ def main(root, build, cmake, compiler):
         os.makedirs(project)
         os.makedirs(directory, mode=0o700)
         run(cmake, "--install", build, "--prefix", prefix, "--component", "development")
-        write_project(project, snippets, installed_headers(prefix))
+        headers = installed_headers(prefix)
+        check_headers(headers)
+        write_project(project, snippets, headers)
         run(cmake, "-S", project, "-B", out, "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={prefix}",
             f"-DCMAKE_CXX_COMPILER={compiler}")
         run(cmake, "--build", out, "--parallel", "2")

@@ -4,22 +4,27 @@
 
 usage: tidy.py ROOT
 """
+import collections
 import re
 import sys
 
 import tree
 
 LINES_MAX = 500
+# Source files side by side in a folder of a room: with more of them a listing shows no rooms.
+FILES_MAX = 26
+# Calls of one interface (its destructor not counted).
+VIRTUALS_MAX = 28
 TEXT = tree.CODE + (".py", ".sh", ".cmake", ".txt", ".md", ".fbs", ".json", ".in", ".toml")
 
 # Pattern, what is wrong with it, and where it may stand all the same. The class after a first letter keeps this list from
 # finding itself.
 BANNED = [
     (r"/[w]ork/|/[r]oot/|/[h]ome/[a-z]", "a path of one machine", r"^(scripts/prove_fresh\.sh|tests/house/)"),
-    (r"\bstd::[m]utex\b|\bstd::[c]ondition_variable\b", "use core/mutex.h, which the analysis sees",
-     r"^core/mutex\.h$|\.md$"),
-    (r"\bstd::[f]ormat\(|<[f]ormat>", "use core/format.h", r"\.md$"),
-    (r"\bstd::[e]xpected\b|<[e]xpected>", "use core/result.h", r"\.md$"),
+    (r"\bstd::[m]utex\b|\bstd::[c]ondition_variable\b", "use core/base/mutex.h, which the analysis sees",
+     r"^core/base/mutex\.h$|\.md$"),
+    (r"\bstd::[f]ormat\(|<[f]ormat>", "use core/base/format.h", r"\.md$"),
+    (r"\bstd::[e]xpected\b|<[e]xpected>", "use core/base/result.h", r"\.md$"),
     (r"\b[F]IXME\b|\b[X]XX\b", "write TODO(kind): what", None),
     (r"\b[T]ODO\b(?!\([a-z]+\): \S)", "write TODO(kind): what", r"^CONTRIBUTING\.md$|^tests/house/"),
     (r"(?i)\b[b]lazing|\b[s]eamless|\b[c]utting-edge|\b[s]tate-of-the-art|\b[u]tili[sz]e[sd]?\b", "say what it does", None),
@@ -51,9 +56,29 @@ def file_findings(path, lines, paths):
         yield 1, "no CMakeLists.txt beside it: this test is never built"
 
 
+def folder_findings(paths):
+    sources = collections.Counter(path.rsplit("/", 1)[0] for path in paths
+                                  if path.endswith((*tree.CODE, ".fbs")) and not path.startswith("tests/"))
+    for folder, count in sorted(sources.items()):
+        if count > FILES_MAX:
+            yield f"{folder}: {count} source files side by side, more than {FILES_MAX}: which of them are a room of their own?"
+
+
+def interface_findings(lines):
+    """Classes whose own virtual calls are too many: one face has one kind of reader."""
+    name, line, calls = "", 0, 0
+    for number, text in enumerate([*lines, "class end {"], 1):
+        begun = re.match(r"(?:class|struct) (?:\[\[\w+\]\] )?(\w+)[^;]*{", text)
+        if begun:
+            if calls > VIRTUALS_MAX:
+                yield line, f"{name} has {calls} virtual calls, more than {VIRTUALS_MAX}: are there two kinds of readers?"
+            name, line, calls = begun.group(1), number, 0
+        calls += bool(re.match(r"  virtual (?!~)", text))
+
+
 def violations(root):
     paths = tree.files(root)
-    found = []
+    found = list(folder_findings(paths))
     for path in paths:
         if not path.endswith(TEXT) and "." in path.rsplit("/", 1)[-1]:
             continue
@@ -65,7 +90,8 @@ def violations(root):
             lines.pop()
         elif lines:
             found.append(f"{path}:{len(lines)}: no newline at the end")
-        for number, what in [*line_findings(path, lines), *file_findings(path, lines, set(paths))]:
+        interfaces = interface_findings(lines) if path.endswith(".h") else []
+        for number, what in [*line_findings(path, lines), *file_findings(path, lines, set(paths)), *interfaces]:
             found.append(f"{path}:{number}: {what}")
     return found
 

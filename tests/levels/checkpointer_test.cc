@@ -9,8 +9,8 @@
 #include <fstream>
 #include <thread>
 
-#include "core/format.h"
-#include "repo/backend.h"
+#include "core/base/format.h"
+#include "repo/backend/backend.h"
 #include "repo/levels/resting.h"
 #include "tests/fault/fault_env.h"
 #include "tests/support/free_port.h"

@@ -3,7 +3,7 @@
 
 #include <iostream>
 
-#include "core/format.h"
+#include "core/base/format.h"
 #include "tests/levels/levels_simulation.h"
 #include "tests/support/from_environment.h"
 

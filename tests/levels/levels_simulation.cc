@@ -9,7 +9,7 @@
 #include <random>
 #include <set>
 
-#include "core/format.h"
+#include "core/base/format.h"
 #include "repo/levels/level_board.h"
 #include "repo/levels/restart_plan.h"
 #include "tests/levels/support/parity_oracle.h"

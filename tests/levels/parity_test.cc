@@ -13,14 +13,14 @@
 #include <random>
 #include <set>
 
-#include "core/env.h"
-#include "core/format.h"
+#include "core/base/env.h"
+#include "core/base/format.h"
 #include "repo/levels/parity/erasure.h"
 #include "repo/levels/parity/parity_maker.h"
 #include "repo/levels/parity/shard_rebuild.h"
 #include "repo/levels/parity/stripes.h"
 #include "repo/levels/ring.h"
-#include "repo/levels/share.h"
+#include "repo/levels/shards/share.h"
 #include "tests/support/from_environment.h"
 #include "tests/support/temporary_folder.h"
 

@@ -10,7 +10,7 @@
 #include <fstream>
 #include <set>
 
-#include "core/format.h"
+#include "core/base/format.h"
 #include "tests/levels/support/job.h"
 
 namespace freshet::test {

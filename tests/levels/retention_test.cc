@@ -11,9 +11,9 @@
 #include <map>
 #include <thread>
 
-#include "core/clock.h"
-#include "core/format.h"
-#include "core/mutex.h"
+#include "core/base/clock.h"
+#include "core/base/format.h"
+#include "core/base/mutex.h"
 #include "repo/levels/checkpointer.h"
 #include "tests/support/free_port.h"
 #include "tests/support/temporary_folder.h"

@@ -8,7 +8,7 @@
 #include <random>
 #include <set>
 
-#include "core/format.h"
+#include "core/base/format.h"
 #include "tests/support/from_environment.h"
 
 namespace freshet::levels {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "repo/levels/shard.h"
+#include "repo/levels/shards/shard.h"
 
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@
 #include "repo/levels/level_board.h"
 #include "repo/levels/question.h"
 #include "repo/levels/restart_plan.h"
-#include "repo/levels/shard_folders.h"
+#include "repo/levels/shards/shard_folders.h"
 #include "tests/fault/fault_env.h"
 #include "tests/support/from_environment.h"
 #include "tests/support/temporary_folder.h"

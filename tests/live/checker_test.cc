@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "examples/live_run/checker.h"
+#include "examples/live_run/roles/checker.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "examples/live_run/corpus.h"
+#include "examples/live_run/model/corpus.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "examples/live_run/load_plan.h"
+#include "examples/live_run/roles/load_plan.h"
 
 #include <gtest/gtest.h>
 

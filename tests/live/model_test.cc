@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "examples/live_run/model.h"
+#include "examples/live_run/model/model.h"
 
 #include <gtest/gtest.h>
 
@@ -8,8 +8,8 @@
 #include <random>
 #include <set>
 
-#include "examples/live_run/corpus.h"
-#include "examples/live_run/optimizer.h"
+#include "examples/live_run/model/corpus.h"
+#include "examples/live_run/model/optimizer.h"
 
 namespace freshet::live {
 namespace {

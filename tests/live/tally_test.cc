@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "examples/live_run/tally.h"
+#include "examples/live_run/report/tally.h"
 
 #include <gtest/gtest.h>
 

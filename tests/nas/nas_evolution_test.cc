@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "examples/nas_evolution/search.h"
-#include "repo/backend.h"
+#include "repo/backend/backend.h"
 #include "repo/cluster/providers.h"
 #include "tests/cluster/cluster_world.h"
 #include "tests/support/child_process.h"

@@ -11,7 +11,7 @@
 #include <fstream>
 #include <set>
 
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet::nas {
 namespace {
@@ -32,7 +32,7 @@ std::shared_ptr<const Architecture> architecture_of(const Network& network, cons
   return architecture ? *architecture : nullptr;
 }
 
-/// core/slot_id.h, which knows nothing of palettes, is the oracle.
+/// core/model/slot_id.h, which knows nothing of palettes, is the oracle.
 TEST(NasSpaces, SlotIdsAreThoseOfTheArchitecture) {
   for (const auto& space : all_spaces()) {
     Random random(7);

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/format.h"
+#include "core/base/format.h"
 #include "predictor/timing.h"
 
 namespace freshet::test {

@@ -2,6 +2,7 @@
 """What the tests of the Python package share. They run against the installed wheel, in the venv of scripts/python.sh."""
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -11,6 +12,9 @@ import time
 import pytest
 
 PATIENCE = 60  # Seconds, for what comes soon on any machine.
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # A shell starts what runs behind it so, and programs would inherit it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def eventually(condition):

@@ -158,3 +158,32 @@ def test_ctrl_c_ends_the_wait_for_peers(tmp_path):
     job.send_signal(signal.SIGINT)
     _, said = job.communicate(timeout=20)
     assert "KeyboardInterrupt" in said
+
+
+COLLECTIVE = """
+    import sys, freshet, numpy as np
+    rank = int(sys.argv[1])
+    w = np.zeros(3)
+    checkpointer = freshet.Checkpointer("net", {"w": w}, local=sys.argv[2] + f"/{rank}", rank=rank, ranks=2, meet=sys.argv[3])
+    print("met", flush=True)
+    sys.stdin.readline()
+    if rank == 0:
+        try:
+            print("calls", flush=True)
+            checkpointer.restore({"w": w})
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
+        checkpointer.close()
+"""
+
+
+def test_ctrl_c_ends_the_wait_for_ranks_that_do_not_call(program, folder):
+    meet = f"tcp://127.0.0.1:{free_port()}"
+    ranks = [program(COLLECTIVE, str(rank), folder, meet) for rank in range(2)]
+    assert [rank.line() for rank in ranks] == ["met", "met"]
+    ranks[0].process.stdin.write("\n")
+    ranks[0].process.stdin.flush()
+    assert ranks[0].line() == "calls"
+    ranks[0].process.send_signal(signal.SIGINT)
+    assert ranks[0].line() == "interrupted"
+    assert ranks[0].end()[0] == 0

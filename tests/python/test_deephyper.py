@@ -176,6 +176,43 @@ def test_candidates_go_on_when_the_process_that_had_the_folder_is_killed(program
         evaluated(folder, 4, net(4, 8), {})
 
 
+OWNER = """
+    import sys, freshet
+    repository = freshet.Repository(sys.argv[1])
+    print("open")
+    sys.stdin.read()
+"""
+
+
+def test_a_candidate_is_stored_though_the_process_that_had_the_folder_is_killed_while_it_trains(program, folder):
+    owner = program(OWNER, folder)
+    assert owner.line() == "open"
+    first = evaluated(folder, 0, net(4, 8, 8), 0.5).result["metadata"]
+    with fd.evaluate(Job(1), net(4, 8, 16), folder) as e:
+        owner.process.kill()
+        owner.process.wait()
+        e.objective = 0.75
+    stored = e.result["metadata"]
+    assert (first["model"], stored["model"], stored["parent"]) == ("search@1", "search@2", "search@1")
+    with freshet.Repository(folder) as repository:
+        assert repository.lineage("search@2")[0].ancestor == "search@1"
+        assert repository.aliases("search") == {"best": 2} and repository.pins("search@1") == []
+
+    # Another process may have opened it in between, and retired the ancestor with its pin gone.
+    with fd.evaluate(Job(2), net(4, 8, 12), folder) as e:
+        parent = e.match.version
+        for name in repository_of(folder).pins(parent):
+            repository_of(folder).unpin(parent, name)
+        e._transferred.moved_to(repository_of(folder))
+        assert e.match.version == parent, "it is pinned anew"
+        e.objective = 0.25
+    assert e.result["metadata"]["parent"] == str(parent)
+
+
+def repository_of(folder):
+    return fd._repository_at(folder)
+
+
 def test_only_a_search_with_a_population():
     with pytest.raises(freshet.InvalidArgument, match="population"):
         fd.retire_on_eviction(object(), "runs/")

@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """The programs in examples/python, as a newcomer runs them: a server's accuracy follows the trainer's."""
 import importlib.util
+import json
 import os
+import shutil
+import signal
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 
 import pytest
 
-from conftest import PATIENCE
+from conftest import PATIENCE, eventually
 
 EXAMPLES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "examples", "python")
 
@@ -39,6 +44,44 @@ def follow(trainer, server, least):
     assert accuracy[20] >= least, accuracy
 
 
+def asked(address, images):
+    """What the server answers; None while it has no version."""
+    request = urllib.request.Request(address + "/predict", json.dumps(images).encode())
+    try:
+        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+            return json.load(answer)
+    except urllib.error.HTTPError as error:
+        assert error.code == 503 and "no version" in json.load(error)["error"]
+        return None
+
+
+def test_numpy_trainer_and_http_server():
+    needs("sklearn")
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
+    _, x, _, y = train_test_split(*load_digits(return_X_y=True), test_size=0.25, random_state=1)
+    server = start("numpy_server.py", "--port", "0")
+    try:
+        address = server.stdout.readline().strip()
+        assert asked(address, x.tolist()) is None
+        trainer = start("numpy_trainer.py")
+        for epoch in range(1, 21):
+            assert trainer.stdout.readline().startswith(f"epoch {epoch}: ")
+        assert eventually(lambda: (asked(address, x[:1].tolist()) or {}).get("version") == 20)
+        _, complaints = trainer.communicate("\n", timeout=PATIENCE)
+        assert trainer.returncode == 0, complaints
+        answer = asked(address, x.tolist())  # It goes on without its trainer.
+        assert (answer["version"], answer["step"]) == (20, 20)
+        assert sum(one == two for one, two in zip(answer["digits"], y)) / len(y) > 0.93
+        with urllib.request.urlopen(address + "/status", timeout=PATIENCE) as status:
+            assert json.load(status)["serving"] == 20
+        server.send_signal(signal.SIGINT)
+        assert server.wait(PATIENCE) == 0
+    finally:
+        server.kill()
+        server.communicate()
+
+
 def test_torch_trainer_and_server():
     needs("torch", "sklearn")
     server = start("torch_server.py", "--patience", str(PATIENCE), "--until", "20")
@@ -59,6 +102,26 @@ def test_deephyper_search(folder):
                             env=dict(os.environ, OMP_NUM_THREADS="1"))
     assert search.returncode == 0, search.stderr
     assert "candidates" in search.stdout and "search@best" in search.stdout
+
+
+def test_a_search_in_three_arms_to_one_budget(folder):
+    needs("torch", "deephyper", "sklearn", "h5py", "redis", "matplotlib")
+    if shutil.which("redis-server") is None:
+        pytest.skip("without redis-server")
+    out = os.path.join(folder, "arms")
+    ran = subprocess.run([sys.executable, "-W", "ignore", os.path.abspath(os.path.join(EXAMPLES, "deephyper_arms.py")), "--out", out,
+                          "--candidates", "8", "--population", "3", "--epochs", "1"], text=True, capture_output=True, cwd=folder,
+                         timeout=5 * PATIENCE, env=dict(os.environ, OMP_NUM_THREADS="1"))
+    assert ran.returncode == 0, ran.stderr
+    with open(os.path.join(out, "arms.json"), encoding="utf-8") as file:
+        arms = json.load(file)
+    assert list(arms) == ["without transfer", "HDF5 and Redis", "Freshet"]
+    for rows in arms.values():
+        assert len(rows) == 8 and max(row["accuracy"] for row in rows) > 0.3
+    assert arms["without transfer"][-1]["bytes"] == 0
+    assert 0 < arms["Freshet"][-1]["bytes"] < arms["HDF5 and Redis"][-1]["bytes"]
+    with open(os.path.join(out, "arms.svg"), encoding="utf-8") as file:
+        assert "<svg" in file.read()
 
 
 def callback_of(name):

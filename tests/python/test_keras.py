@@ -66,8 +66,14 @@ def test_the_callback_follows_a_schedule_and_says_what_is_wrong():
     for wrong in (0, "batch", True, 1.5):
         with pytest.raises(freshet.InvalidArgument, match="every"):
             fk.PublishCallback("k", every=wrong)
-    with pytest.raises(freshet.Unsupported, match="optimizer"):
-        fk.PublishCallback("k", optimizer=True)
+    with pytest.raises(freshet.InvalidArgument, match="resume"):
+        fk.PublishCallback("k", resume="runs/")
+    unbuilt = keras.Sequential([keras.layers.Dense(1)])
+    unbuilt.compile(optimizer="sgd", loss="mse")
+    callback = fk.PublishCallback("k", optimizer=True)
+    callback.set_model(unbuilt)
+    with pytest.raises(freshet.FailedPrecondition, match="build and compile"):
+        callback.on_train_begin()
 
 
 def test_weights_are_saved_and_loaded_all_or_none():
@@ -175,3 +181,16 @@ def test_a_graph_has_every_tensor_once(folder, make, traced_by):
     with freshet.Repository(folder + "/runs") as repository:
         fk.transfer(model, repository).store("m")
         assert fk.transfer(model, repository).match.lcp_layers > 0
+
+
+def test_what_was_mixed_up_is_named(tmp_path):
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    with freshet.Subscriber("m") as subscriber:
+        for call, said in [(lambda: freshet.keras.attach(model, "m"), "subscriber.*freshet.Subscriber, not 'm'"),
+                           (lambda: freshet.keras.attach(subscriber, model), "attach.model")]:
+            with pytest.raises(freshet.InvalidArgument, match=said):
+                call()
+    place = str(tmp_path / "runs")  # A repository's place will do.
+    assert freshet.keras.transfer(model, place).store("a").model == "a"
+    with pytest.raises(freshet.NotFound):
+        freshet.keras.load_model("nothing", repository=place)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checkpoints of Keras' models while fit() trains: training that is broken off goes on as if nothing had been."""
+import functools
 import os
 
 os.environ.setdefault("KERAS_BACKEND", "jax")
@@ -12,7 +13,9 @@ keras = pytest.importorskip("keras", minversion="3")
 pytest.importorskip(os.environ["KERAS_BACKEND"])
 
 import freshet
-from freshet.keras import CheckpointCallback
+import freshet.keras as fk
+from conftest import PATIENCE, eventually
+from freshet.keras import CheckpointCallback, PublishCallback
 
 X = np.random.default_rng(0).normal(size=(48, 4)).astype(np.float32)
 Y = (X.sum(axis=1, keepdims=True) > 0).astype(np.float32)
@@ -27,14 +30,26 @@ def network(start=1):
     return model
 
 
+# TensorFlow's own shuffling has no state to ask for.
+SHUFFLE = os.environ["KERAS_BACKEND"] != "tensorflow"
+
+
 def fit(model, epochs, *callbacks):
-    return model.fit(X, Y, epochs=epochs, batch_size=16, shuffle=False, verbose=0, callbacks=list(callbacks))
+    return model.fit(X, Y, epochs=epochs, batch_size=16, shuffle=SHUFFLE, verbose=0, callbacks=list(callbacks))
 
 
 def values(model):
     variables = [*model.variables, *model.optimizer.variables]
     return [np.asarray(keras.ops.convert_to_numpy(variable)) for variable in variables
             if all(variable is not metric for metric in model.metrics_variables)]
+
+
+@functools.lru_cache(maxsize=None)
+def undisturbed(epochs):
+    """What a run comes to that nobody breaks off."""
+    model = network()
+    fit(model, epochs)
+    return [value.copy() for value in values(model)]
 
 
 def expect_equal(model, want):
@@ -45,10 +60,7 @@ def expect_equal(model, want):
 
 
 def test_training_goes_on_as_if_nothing_had_been(tmp_path):
-    model = network()
-    fit(model, 4)
-    want = values(model)
-
+    want = undisturbed(4)
     model = network()
     callback = CheckpointCallback("digits", local=str(tmp_path), when_behind="wait")
     fit(model, 2, callback)
@@ -71,25 +83,95 @@ def test_training_goes_on_as_if_nothing_had_been(tmp_path):
     expect_equal(model, want)
 
 
-def test_batches_count(tmp_path):
+def test_a_later_fit_begins_where_it_says(tmp_path):
+    callback = CheckpointCallback("digits", every=3, local=str(tmp_path), when_behind="wait")
     model = network()
-    callback = CheckpointCallback("digits", every=2, local=str(tmp_path), when_behind="wait")
-
-    class Stop(keras.callbacks.Callback):
-        def on_train_batch_end(self, batch, logs=None):
-            if callback.step == 5:
-                raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        fit(model, 9, callback, Stop())
+    fit(model, 2, callback)  # Three batches are an epoch: its end is what is left of it.
     callback.close()
     model = network()
+    callback = CheckpointCallback("digits", every=3, local=str(tmp_path))
+    assert fit(model, 4, callback).epoch == [1, 2, 3] and callback.step == 12
+    callback.close()
+    assert fit(model, 2).epoch == [0, 1]
+
+
+class Stop(keras.callbacks.Callback):
+    """Breaks training off after so many batches."""
+
+    def __init__(self, batches):
+        super().__init__()
+        self.left = batches
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.left -= 1
+        if self.left == 0:
+            raise KeyboardInterrupt
+
+
+def test_training_goes_on_in_the_middle_of_an_epoch(tmp_path):
+    want = undisturbed(3)
+    model = network()
+    callback = CheckpointCallback("digits", every=2, local=str(tmp_path), when_behind="wait")
+    with pytest.raises(KeyboardInterrupt):
+        fit(model, 3, callback, Stop(5))
+    callback.close()
+    model = network(start=5)
     callback = CheckpointCallback("digits", every=2, local=str(tmp_path))
     history = fit(model, 3, callback)
     assert callback.restored.step == 4
     assert history.epoch == [1, 2], "training goes on with the epoch that was under way"
-    assert callback.step == 4 + 2 * 3
+    assert callback.step == 9
     callback.close()
+    expect_equal(model, want)
+
+
+@pytest.mark.parametrize("every, batches, step", [("epoch", 7, 6), (2, 5, 4), (1, 3, 3)])
+def test_a_run_that_was_published_and_stored_goes_on_as_if_nothing_had_been(tmp_path, every, batches, step):
+    want = undisturbed(4)
+    with freshet.Repository(str(tmp_path / "runs")) as repository:
+        how = {"every": every, "optimizer": True, "resume": (repository, "digits")}
+        model = network()
+        callback = PublishCallback("digits", **how)
+        with repository.sink("digits") as sink, freshet.Subscriber("digits") as server:
+            with pytest.raises(KeyboardInterrupt):
+                fit(model, 4, callback, Stop(batches))
+            assert callback.resumed is None, "there was nothing yet"
+            newest = callback.versions[-1]
+            assert eventually(lambda: sink.status()["newest"] == newest)
+            server.wait_for(newest, PATIENCE)
+            with server.snapshot() as snapshot:
+                assert sorted(snapshot) == sorted(variable.path for variable in model.weights)
+        callback.close()
+        assert repository.resume("digits").state.keys() >= {"fit/position", "rng/host", "rng/0"}
+
+        model = network(start=5)
+        callback = PublishCallback("digits", **how)
+        fit(model, 4, callback)
+        assert callback.resumed.step == step and callback.step == 12
+        callback.close()
+        expect_equal(model, want)
+
+        # A model that is made of it has no optimizer; what learns from it neither.
+        assert len(fk.load_model("digits", repository).weights) == len(model.weights)
+        assert fk.transfer(network(), repository).match.lcp_layers == len(fk.graph(model)["layers"]) - 1, "inputs do not count"
+
+        if every != "epoch":
+            return
+        # Weights and step alone.
+        model = network(start=6)
+        weights_only = PublishCallback("weights", resume=(repository, "digits"))
+        fit(model, 1, weights_only)
+        assert weights_only.resumed.step == step and weights_only.step == step + 3
+        weights_only.close()
+        with pytest.raises(freshet.NotFound):
+            fit(network(), 1, PublishCallback("digits", resume=(repository, "digits@77")))
+        with freshet.Publisher("plain", graph=fk.graph(model)) as publisher, repository.sink("plain") as sink:
+            publisher.publish({variable.path: keras.ops.convert_to_numpy(variable) for variable in model.weights})
+            assert eventually(lambda: sink.status()["newest"] == 1)
+        before = values(model)
+        with pytest.raises(freshet.FailedPrecondition, match="without its optimizer"):
+            fit(model, 1, PublishCallback("digits", optimizer=True, resume=(repository, "plain")))
+        expect_equal(model, before)
 
 
 def test_wrong_use_names_what_is_wrong(tmp_path):
@@ -99,6 +181,13 @@ def test_wrong_use_names_what_is_wrong(tmp_path):
     callback.close()  # Nothing was begun.
     fit(network(), 1, callback)
     callback.close()
+    wrong = network()
+    wrong.add(keras.layers.Dense(1, name="more"))
+    wrong.compile(optimizer=keras.optimizers.Adam(0.01), loss="mse")
+    again = CheckpointCallback("digits", local=str(tmp_path))
+    for _ in range(2):  # What failed once is no state that trains on.
+        with pytest.raises(freshet.FailedPrecondition):
+            fit(wrong, 1, again)
     wider = keras.Sequential([keras.Input((4,)), keras.layers.Dense(6, name="a")])
     wider.compile(optimizer=keras.optimizers.Adam(0.01), loss="mse")
     with pytest.raises(freshet.FailedPrecondition, match="a/kernel"):

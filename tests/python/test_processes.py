@@ -101,6 +101,76 @@ def test_ctrl_c_ends_the_wait_for_a_pin(program, folder):
     assert waiter.end()[0] == 0
 
 
+def test_ctrl_c_ends_the_wait_for_a_repository_that_does_not_answer(program, folder):
+    owner = program("""
+        import sys, freshet, numpy as np
+        repo = freshet.Repository(sys.argv[1])
+        repo.put("net", {"w": np.ones(2)})
+        print("open")
+        sys.stdin.read()
+    """, folder)
+    assert owner.line() == "open"
+    waiter = program("""
+        import signal, sys, freshet
+        signal.signal(signal.SIGUSR1, lambda *_: print("handled"))
+        repo = freshet.Repository(sys.argv[1])
+        print("waits", flush=True)
+        sys.stdin.readline()
+        for call in (repo.stat, lambda: repo.get("net"), lambda: freshet.Repository(sys.argv[1])):
+            try:
+                print("calls", flush=True)
+                call()
+            except KeyboardInterrupt:
+                print("interrupted", flush=True)
+    """, folder)
+    assert waiter.line() == "waits"
+    owner.process.send_signal(signal.SIGSTOP)
+    waiter.process.stdin.write("\n")
+    waiter.process.stdin.flush()
+    for _ in range(3):
+        assert waiter.line() == "calls"
+        waiter.process.send_signal(signal.SIGUSR1)
+        assert waiter.line() == "handled"
+        waiter.process.send_signal(signal.SIGINT)
+        assert waiter.line() == "interrupted"
+    owner.process.kill()
+    assert waiter.end() == (0, "", "")
+
+
+def test_ctrl_c_ends_the_wait_for_an_activation(program):
+    member = program("""
+        import sys, freshet
+        subscriber = freshet.Subscriber("m", staged=True)
+        subscriber.wait_for(1)
+        print("serves")
+        sys.stdin.read()
+    """)
+    publisher = program("""
+        import signal, sys, freshet, numpy as np
+        signal.signal(signal.SIGUSR1, lambda *_: print("handled"))
+        with freshet.Publisher("m", group_commit=True, keep_versions=3) as pub:
+            pub.publish({"w": np.zeros(3)}, sync=True)
+            pub.publish({"w": np.ones(3)}, sync=True)
+            print("published", flush=True)
+            sys.stdin.readline()
+            try:
+                print("calls", flush=True)
+                pub.rollback(1)
+            except KeyboardInterrupt:
+                print("interrupted", flush=True)
+    """)
+    assert publisher.line() == "published" and member.line() == "serves"
+    member.process.send_signal(signal.SIGSTOP)  # A member that does not stage.
+    publisher.process.stdin.write("\n")
+    publisher.process.stdin.flush()
+    assert publisher.line() == "calls"
+    publisher.process.send_signal(signal.SIGUSR1)
+    assert publisher.line() == "handled"
+    publisher.process.send_signal(signal.SIGINT)
+    assert publisher.line() == "interrupted"
+    assert publisher.end()[0] == 0
+
+
 def test_the_interpreter_may_end_at_any_moment(program, folder):
     """With everything open, views alive, and threads inside of calls."""
     one = program("""

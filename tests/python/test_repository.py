@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where versions rest: puts, gets, matches, lineages, pins, retirement, across processes."""
 import copy
+import os
 import pickle
+import subprocess
+import sys
+import types
 
 import numpy as np
 import pytest
@@ -196,6 +200,32 @@ def test_a_run_resumes_from_a_version_as_put_names_it(repo):
     assert repo.resume("run").step == 8
 
 
+def test_tensors_have_roles_and_servers_take_two_of_them(repo):
+    tensors = {"w": np.arange(3.0), "mean": np.ones(2), "momentum": np.full(3, 7.0), "rng": np.arange(5)}
+    roles = {"mean": "buffer", "momentum": "optimizer", "rng": "opaque"}
+    with freshet.Publisher("run") as publisher, repo.sink("run") as sink, freshet.Subscriber("run") as server:
+        bound = publisher.bind(tensors, roles)
+        for number in (1, 2):
+            bound.publish(step=number, sync=True)
+            tensors["momentum"] += 1
+        assert eventually(lambda: sink.status()["newest"] == 2)
+        server.wait_for(2, PATIENCE)
+        with server.snapshot() as snapshot:
+            assert list(snapshot) == ["w", "mean"] and len(snapshot) == 2 and "rng" not in snapshot
+            with pytest.raises(freshet.NotFound):
+                snapshot["momentum"]
+            assert "momentum" not in snapshot._repr_html_()
+    resumed = repo.resume("run")
+    assert sorted(resumed.weights) == ["mean", "w"] and sorted(resumed.state) == ["momentum", "rng"]
+    assert resumed.state["momentum"].tolist() == [8, 8, 8] and resumed.state["rng"].tolist() == [0, 1, 2, 3, 4]
+    assert sorted(repo.resume("put", repo.put("put", tensors, roles=roles)).state) == ["momentum", "rng"]
+    for call in (lambda roles: repo.put("put", {"w": np.zeros(2)}, roles=roles),
+                 lambda roles: freshet.Publisher("wrong").publish({"w": np.zeros(2)}, roles=roles)):
+        for wrong in ({"w": "weights"}, {"x": "weight"}, {"w": 3}):
+            with pytest.raises(freshet.InvalidArgument, match=f"tensor '?{next(iter(wrong))}"):
+                call(wrong)
+
+
 def test_another_process_sees_and_changes_the_same(repo, program):
     version = repo.put("net", {"w": np.arange(3)})
     other = program("""
@@ -249,3 +279,80 @@ def test_notebooks_show_lineages_with_names_escaped(repo):
         tree = ElementTree.fromstring(shown._repr_html_())
         assert tree.tag.endswith("svg")
         assert {"net@1", "net@2"} <= {word for text in tree.itertext() for word in text.split()}
+
+
+class FakeBar:
+    made = []
+
+    def __init__(self, **how):
+        self.how, self.n, self.closed = how, 0, False
+        self.total = how["total"]
+        FakeBar.made.append(self)
+
+    def update(self, done):
+        self.n += done
+
+    def close(self):
+        self.closed = True
+
+
+def test_long_work_shows_a_bar_where_somebody_looks(repo, monkeypatch):
+    weights = {f"w{i}": np.full(1000, i, np.float32) for i in range(10)}
+    repo.put("net", weights)
+    fake = types.ModuleType("tqdm.auto")
+    fake.tqdm = FakeBar
+    monkeypatch.setitem(sys.modules, "tqdm", types.ModuleType("tqdm"))
+    monkeypatch.setitem(sys.modules, "tqdm.auto", fake)
+    monkeypatch.setattr(FakeBar, "made", [])
+    repo.get("net")
+    assert not FakeBar.made, "nobody looks"
+
+    monkeypatch.setattr("freshet._progress.wanted", lambda: True)
+    monkeypatch.setattr("freshet.repository._READ_AT_ONCE", 9000)
+    assert repo.put("other", weights) == "other@1"
+    [put] = FakeBar.made
+    assert put.how["desc"] == "put other" and put.total == 40000 and 0 <= put.n < 40000 and put.closed
+    repo.retire("other@1")
+    assert repo.gc().freed_bytes == 40000
+    FakeBar.made.clear()
+    came = repo.get("net")
+    assert all(np.array_equal(came[name], array) for name, array in weights.items())
+    [bar] = FakeBar.made
+    assert bar.how["desc"] == "get net@1" and bar.how["delay"] > 0 and bar.n == bar.total == 40000 and bar.closed
+    repo.retire("net@1")
+    assert repo.gc().freed_bytes == 40000
+    assert FakeBar.made[1].closed and FakeBar.made[1].n == FakeBar.made[1].total
+    with pytest.raises(freshet.NotFound):
+        repo.get("net@1")
+    assert all(one.closed for one in FakeBar.made)
+
+
+def test_a_terminal_is_looked_at(program, folder):
+    master, terminal = os.openpty()
+    code = "import freshet, sys; from freshet import _progress; print(_progress.wanted())"
+    for where, expected in ((terminal, "True"), (subprocess.PIPE, "False")):
+        ran = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=where, text=True)
+        assert ran.stdout.strip() == expected
+    os.close(master)
+    os.close(terminal)
+
+
+def test_random_state_comes_back_and_is_looked_at_before():
+    import random
+    from freshet import _random_state
+    random.seed(4)
+    np.random.seed(5)
+    random.gauss(0, 1)  # Keeps a second number.
+    np.random.normal()
+    state = _random_state.take(with_torch=False)
+    want = [random.gauss(0, 1), random.random(), np.random.normal(), np.random.random()]
+    assert list(state) == _random_state.names(with_torch=False) == ["rng/host"]
+    _random_state.put_back({})
+    _random_state.put_back(state)
+    assert [random.gauss(0, 1), random.random(), np.random.normal(), np.random.random()] == want
+    host = state["rng/host"]
+    for wrong in (host[:-1], np.zeros(3), np.full(host.size, 255, np.uint8), np.full(host.size, 63, np.uint8)):
+        with pytest.raises(freshet.Corrupt, match="rng/host"):
+            _random_state.put_back({"rng/host": wrong})
+    _random_state.put_back(state)
+    assert random.gauss(0, 1) == want[0], "what was wrong changed nothing"

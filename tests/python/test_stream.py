@@ -3,12 +3,14 @@
 import asyncio
 import logging
 import threading
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
 import freshet
 from conftest import PATIENCE, eventually
+from freshet._html import freshness
 
 
 def weights(value=0.0):
@@ -108,11 +110,18 @@ def test_a_member_stages_and_commits():
         publisher.publish(weights(1), sync=True)
         member.wait_for(1, PATIENCE)
         publisher.publish(weights(2), sync=True)
+        with pytest.raises(freshet.FailedPrecondition, match="no version is staged"):
+            member.staged_snapshot()
         member.stage(2, PATIENCE)
         assert member.version == 1
+        tried = member.staged_snapshot()
+        assert (tried.version, tried["w"][0, 0]) == (2, 2) and member.snapshot()["w"][0, 0] == 1
         assert member.commit() == 2 and member.version == 2
-        with pytest.raises(freshet.FailedPrecondition):
-            member.commit()
+        for call in (member.commit, member.staged_snapshot):
+            with pytest.raises(freshet.FailedPrecondition):
+                call()
+        publisher.publish(weights(3), sync=True)
+        assert (tried.version, tried["w"][0, 0]) == (2, 2)
 
 
 def test_a_group_gets_each_version_together():
@@ -281,6 +290,38 @@ def test_notebooks_show_tables_with_names_escaped():
     assert "closed" in publisher._repr_html_() and "closed" in subscriber._repr_html_()
 
 
+def test_notebooks_show_how_a_subscriber_follows():
+    with freshet.Publisher("m") as publisher, freshet.Subscriber("m") as subscriber:
+        assert "<svg" not in subscriber._repr_html_(), "there is nothing to draw yet"
+        for number in range(1, 4):
+            subscriber.wait_for(publisher.publish(weights(number)).version, PATIENCE)
+        past = subscriber._core.news().past()
+        assert [version for version, _, _ in past] == [1, 2, 3]
+        assert all(latency >= 0 and served > 1e9 for _, served, latency in past)
+        shown = subscriber._repr_html_()
+        picture = ElementTree.fromstring(shown[shown.index("<svg"):])
+        lines = [one.get("points").split() for one in picture.iter("{http://www.w3.org/2000/svg}polyline")]
+        assert len(lines) == 2 and all(len(points) == 7 for points in lines), "a step for each version, and one until now"
+        for number in range(4, 600):
+            subscriber.wait_for(publisher.publish(weights(number)).version, PATIENCE)
+        assert len(subscriber._core.news().past()) == 512
+
+
+def test_a_picture_of_freshness_says_what_is_behind():
+    nasty = "</title><script>alert(1)</script>"
+    # Versions 1 and 4 were served, after 1 and 2 seconds; 7 is known. Then somebody went back to 2.
+    shown = freshness(nasty, [(1, 101.0, 1.0), (4, 106.0, 2.0), (2, 108.0, 9.0)], 7, now=110.0)
+    picture = ElementTree.fromstring(shown)
+    assert "<script>" not in shown and "{http://www.w3.org/2000/svg}script" not in [one.tag for one in picture.iter()]
+    newest, served = ([tuple(map(float, point.split(","))) for point in one.get("points").split()]
+                      for one in picture.iter("{http://www.w3.org/2000/svg}polyline"))
+    heights = sorted({y for _, y in newest} | {y for _, y in served}, reverse=True)
+    assert len(heights) == 4, "1, 2, 4 and 7"
+    assert served[-1][1] == heights[1] and newest[-1][1] == heights[3]
+    assert newest[0][0] < served[0][0] and newest[-1][0] == served[-1][0]
+    assert freshness("m", [], 3) == ""
+
+
 def test_bindings_of_one_model_may_have_any_order():
     a, b = np.zeros(3), np.zeros(2)
     with freshet.Publisher("m") as publisher, freshet.Subscriber("m") as subscriber:
@@ -291,6 +332,38 @@ def test_bindings_of_one_model_may_have_any_order():
         subscriber.wait_for(receipt.version, timeout=PATIENCE)
         with subscriber.snapshot() as snapshot:
             assert snapshot["a"].tolist() == [0, 0, 0] and snapshot["b"].tolist() == [5, 5]
+
+
+def test_a_version_is_captured_layer_by_layer():
+    a, b, strided = np.zeros(3), np.zeros(2), np.zeros((4, 3)).T
+    with freshet.Publisher("m") as publisher, freshet.Subscriber("m") as subscriber:
+        bound = publisher.bind({"a": a, "b": b, "strided": strided})
+        for wrong in (lambda: bound.capture(["a"]), bound.end):
+            with pytest.raises(freshet.FailedPrecondition, match="begin"):
+                wrong()
+        for step in (1, 2, 3):
+            bound.begin()
+            for array in (strided, b, a):
+                array[...] = step
+            bound.capture(["strided"])
+            bound.capture(["b"])
+            strided[...] = b[...] = 99  # The next step has begun.
+            receipt = bound.end(step=step, metrics={"loss": 0.5})
+            subscriber.wait_for(receipt.version, timeout=PATIENCE)
+            with subscriber.snapshot() as snapshot:
+                assert snapshot.step == step
+                for name in ("a", "b", "strided"):
+                    assert (snapshot[name] == step).all(), name
+        bound.begin()
+        other = publisher.bind({"a": a, "b": b, "strided": strided})
+        for wrong in (bound.begin, lambda: publisher.publish({"a": a, "b": b, "strided": strided}), other.end, other.begin):
+            with pytest.raises(freshet.FailedPrecondition):
+                wrong()
+        with pytest.raises(freshet.InvalidArgument, match="nothing"):
+            bound.capture(["nothing"])
+        bound.abandon()
+        bound.abandon()
+        assert bound.publish(sync=True).version == 4
 
 
 def test_a_model_without_a_byte_is_refused_with_a_reason():

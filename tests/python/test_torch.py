@@ -110,7 +110,7 @@ def test_what_has_no_bytes_of_its_own_is_refused_by_name(pair, name, tensor):
     module.register_buffer(name, tensor)
     with pytest.raises(freshet.InvalidArgument, match=f"tensor {name}:"):
         ft.publish(pair[0], module)
-    with pytest.raises(freshet.Unsupported, match="optimizer"):
+    with pytest.raises(freshet.InvalidArgument, match="none of the module's"):
         ft.publish(pair[0], Net(), optimizer=torch.optim.SGD(Net().parameters(), 0.1))
 
 
@@ -313,3 +313,19 @@ def test_what_fx_cannot_trace_is_exported(folder):
         same = ft.transfer(AsksForShapes(), repository, example)
         assert set(same.match.tensors) == set(keys)
     assert ft.graph(Decides(), (torch.zeros(2, 4),))["traced_by"] == "module tree"
+
+
+def test_what_was_mixed_up_is_named(tmp_path):
+    module = torch.nn.Linear(2, 2)
+    with freshet.Publisher("m") as publisher, freshet.Subscriber("m") as subscriber:
+        for call, said in [(lambda: freshet.torch.attach(module, "m"), "subscriber.*freshet.Subscriber, not 'm'"),
+                           (lambda: freshet.torch.attach(subscriber, module), "model|module"),
+                           (lambda: freshet.torch.publish(module, publisher), "the publisher comes first"),
+                           (lambda: freshet.torch.publish("m", module), "freshet.Publisher, not 'm'"),
+                           (lambda: freshet.torch.resume(None, module), "Repository.resume")]:
+            with pytest.raises(freshet.InvalidArgument, match=said):
+                call()
+        with pytest.raises(freshet.TimedOut, match="version 1 did not come"):
+            subscriber.wait_for(timeout=0.01)
+    transfer = freshet.torch.transfer(module, str(tmp_path / "runs"))  # A repository's place will do.
+    assert transfer.match is None and transfer.store("a").model == "a"

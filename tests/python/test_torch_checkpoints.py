@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checkpoints of PyTorch's modules and optimizers: training that is broken off goes on as if nothing had been."""
+import random
+
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 
 import freshet
+import freshet.torch as ft
+from conftest import PATIENCE, eventually
 from freshet.torch import Checkpoints
 
 OPTIMIZERS = {
@@ -18,8 +22,14 @@ OPTIMIZERS = {
 }
 
 
+def seed(number):
+    torch.manual_seed(number)
+    np.random.seed(number)
+    random.seed(number)
+
+
 def network():
-    torch.manual_seed(3)
+    seed(3)
     return torch.nn.Sequential(torch.nn.Linear(6, 16), torch.nn.BatchNorm1d(16), torch.nn.Dropout(0.3), torch.nn.ReLU(),
                                torch.nn.Linear(16, 2))
 
@@ -31,6 +41,7 @@ def batch(step):
 
 def train(module, optimizer, step):
     x, y = batch(step)
+    x += float(np.random.normal()) / 100 + random.gauss(0, 0.01)  # As a program that makes more of its data.
     for group in optimizer.param_groups:
         group["lr"] = group["lr"] * 0.97
     optimizer.zero_grad()
@@ -44,6 +55,7 @@ def bits(module, optimizer):
         found.update({f"{at}/{key}": value.numpy(force=True).tobytes() for key, value in state.items() if value is not None})
     found["lr"] = repr([group["lr"] for group in optimizer.param_groups]).encode()
     found["rng"] = torch.get_rng_state().numpy().tobytes()
+    found["numpy"], found["python"] = np.random.get_state()[1].tobytes(), repr(random.getstate()).encode()
     return found
 
 
@@ -65,7 +77,7 @@ def test_training_goes_on_as_if_nothing_had_been(tmp_path, kind):
             train(module, optimizer, step)
         assert checkpoints.step == 7
 
-    torch.manual_seed(99)
+    seed(99)
     module = torch.nn.Sequential(*network())
     for parameter in module.parameters():
         torch.nn.init.constant_(parameter, 7)
@@ -106,17 +118,81 @@ def test_each_layer_is_captured_when_its_update_is_done(tmp_path):
         np.testing.assert_array_equal(seen, 3)
 
 
-def test_an_optimizer_that_steps_twice_before_the_others_is_told(tmp_path):
+def test_a_step_that_not_all_optimizers_take_has_no_checkpoint(tmp_path):
     module = network()
     optimizers = [torch.optim.SGD(layer.parameters(), lr=0.01) for layer in module if list(layer.parameters())]
-    with Checkpoints("net", module, optimizers, local=str(tmp_path)) as checkpoints:
-        x, y = batch(3)
-        torch.nn.functional.mse_loss(module(x), y).backward()
-        optimizers[0].step()
-        with pytest.raises(freshet.FailedPrecondition, match="twice"):
-            optimizers[0].step()
-        checkpoints.close()
-        optimizers[0].step()  # Nobody captures any more.
+    with Checkpoints("net", module, optimizers, local=str(tmp_path), when_behind="wait") as checkpoints:
+        for step in range(3):
+            x, y = batch(step)
+            torch.nn.functional.mse_loss(module(x), y).backward()
+            for optimizer in optimizers if step != 1 else optimizers[:1]:
+                optimizer.step()
+        assert checkpoints.step == 3
+        optimizers[0].step()  # And one that is under way at the end.
+    assert newest_step(tmp_path, module) == 3
+    checkpoints.close()
+    optimizers[0].step()  # Nobody captures any more.
+
+
+def newest_step(folder, module):
+    """The newest step that is there."""
+    optimizers = [torch.optim.SGD(layer.parameters(), lr=0.01) for layer in module if list(layer.parameters())]
+    with Checkpoints("net", module, optimizers, local=str(folder)) as checkpoints:
+        return checkpoints.step
+
+
+class Changing(torch.nn.Module):
+    """A head that gets a gradient only later, and a buffer that each forward pass replaces."""
+
+    def __init__(self):
+        super().__init__()
+        self.used, self.later = torch.nn.Linear(6, 2), torch.nn.Linear(6, 2)
+        self.register_buffer("mean", torch.zeros(2))
+        self.use_later = False
+
+    def forward(self, x):
+        y = self.used(x) + (self.later(x) if self.use_later else 0)
+        self.mean = 0.9 * self.mean + 0.1 * y.detach().mean(0)
+        return y
+
+
+def changing():
+    seed(4)
+    module = Changing()
+    return module, torch.optim.Adam(module.parameters(), lr=0.01)
+
+
+def test_parameters_without_gradients_and_replaced_buffers(tmp_path):
+    module, optimizer = changing()
+    for step in range(6):
+        module.use_later = step >= 4
+        train(module, optimizer, step)
+    want = bits(module, optimizer)
+    module, optimizer = changing()
+    with Checkpoints("net", module, optimizer, local=str(tmp_path), when_behind="wait"):
+        for step in range(3):
+            train(module, optimizer, step)
+    module, optimizer = changing()
+    with Checkpoints("net", module, optimizer, local=str(tmp_path), when_behind="wait") as checkpoints:
+        assert checkpoints.step == 3
+        assert module.later.weight not in optimizer.state
+        for step in range(checkpoints.step, 6):
+            module.use_later = step >= 4
+            train(module, optimizer, step)
+    assert bits(module, optimizer) == want
+
+
+def test_a_module_with_other_names_is_refused_and_stays_as_it_was(tmp_path):
+    module = network()
+    optimizer = torch.optim.Adam(module.parameters())
+    with Checkpoints("net", module, optimizer, local=str(tmp_path)):
+        train(module, optimizer, 0)
+    other = torch.nn.ModuleDict({"body": network()})
+    optimizer = torch.optim.Adam(other.parameters())
+    before = bits(other, optimizer)
+    with pytest.raises(freshet.FailedPrecondition, match="body."):
+        Checkpoints("net", other, optimizer, local=str(tmp_path))
+    assert bits(other, optimizer) == before
 
 
 def test_frozen_and_bfloat16_parameters_come_back(tmp_path):
@@ -155,3 +231,123 @@ def test_wrong_use_names_what_is_wrong(tmp_path):
     wider = torch.nn.Sequential(torch.nn.Linear(6, 17))
     with pytest.raises(freshet.FailedPrecondition, match="0.weight"):
         Checkpoints("net", wider, torch.optim.Adam(wider.parameters()), local=str(tmp_path))
+
+
+@pytest.mark.parametrize("kind", ["momentum", "plain", "amsgrad"])
+def test_a_run_that_was_published_and_stored_goes_on_as_if_nothing_had_been(tmp_path, kind):
+    module = network()
+    optimizer = OPTIMIZERS[kind](module.parameters())
+    for step in range(9):
+        train(module, optimizer, step)
+    want = bits(module, optimizer)
+
+    module = network()
+    optimizer = OPTIMIZERS[kind](module.parameters())
+    seen = np.zeros(2)
+    with freshet.Repository(str(tmp_path / "runs")) as repository:
+        with freshet.Publisher("net") as publisher, repository.sink("net") as sink, freshet.Subscriber("net") as server:
+            for step in range(5):
+                before = bits(module, optimizer)
+                ft.publish(publisher, module, optimizer=optimizer, extra={"seen": seen}, step=step, sync=True)
+                assert bits(module, optimizer) == before, "what is published stays as it was"
+                train(module, optimizer, step)
+                seen += 1
+            assert eventually(lambda: sink.status()["newest"] == 5)
+            server.wait_for(5, PATIENCE)
+            with server.snapshot() as snapshot:
+                assert sorted(snapshot) == sorted(module.state_dict()), "no server takes the optimizer"
+        resumed = repository.resume("net")
+        assert sorted(resumed.weights) == sorted(module.state_dict())
+        assert {"seen", "rng/torch", "rng/host", "optimizer/0/lr"} <= resumed.state.keys()
+
+        seed(99)
+        module = torch.nn.Sequential(*network())
+        optimizer = OPTIMIZERS[kind](module.parameters())
+        with freshet.Publisher("net", resume=(repository, "net")) as publisher, repository.sink("net") as sink:
+            start = ft.resume(publisher.resumed, module, optimizer, extra={"seen": seen})
+            assert start == 4 and seen.tolist() == [4, 4]
+            for step in range(start, 9):
+                train(module, optimizer, step)
+            receipt = ft.publish(publisher, module, optimizer=optimizer, extra={"seen": seen}, step=9, sync=True)
+            assert eventually(lambda: sink.status()["newest"] == receipt.version)
+        assert bits(module, optimizer) == want
+        assert repository.lineage(f"net@{receipt.version}")[1].version == "net@5"
+
+
+def test_what_a_run_cannot_go_on_from_is_named_and_changes_nothing(tmp_path):
+    module = network()
+    optimizer = OPTIMIZERS["adamw"](module.parameters())
+    with freshet.Repository(str(tmp_path / "runs")) as repository:
+        with freshet.Publisher("net", graph=ft.graph(module)) as publisher, repository.sink("net") as sink:
+            with pytest.raises(freshet.InvalidArgument, match="extra"):
+                ft.publish(publisher, module, extra={"seen": np.zeros(2)})
+            ft.publish(publisher, module, sync=True)
+            assert eventually(lambda: sink.status()["newest"] == 1)
+        plain = repository.resume("net")
+        before = bits(module, optimizer)
+        with pytest.raises(freshet.FailedPrecondition, match="without its optimizer"):
+            ft.resume(plain, module, optimizer)
+        assert bits(module, optimizer) == before
+        wider = torch.nn.Sequential(torch.nn.Linear(6, 17))
+        with pytest.raises(freshet.FailedPrecondition, match="0.weight"):
+            ft.resume(plain, wider)
+        assert ft.resume(plain, module) == 0
+
+        # With a graph the layers stay what they were: a later candidate finds them.
+        with freshet.Publisher("graphed", graph=ft.graph(module)) as publisher, repository.sink("graphed") as sink:
+            train(module, optimizer, 0)
+            ft.publish(publisher, module, optimizer=optimizer, step=1, sync=True)
+            assert eventually(lambda: sink.status()["newest"] == 1)
+        assert repository.match(ft.graph(network())).lcp_layers == len(ft.graph(module)["layers"]) - 1, "inputs do not count"
+        stored = repository.resume("graphed")
+        for wrong in (OPTIMIZERS["plain"], OPTIMIZERS["amsgrad"]):
+            other = network()
+            with pytest.raises(freshet.FailedPrecondition, match="tensor "):
+                stored.state.pop("rng/host", None)
+                ft.resume(stored, other, wrong(other.parameters()))
+
+
+LOOP = """
+    import os, sys
+    import numpy as np, torch
+    import freshet, freshet.torch as ft
+
+    torch.manual_seed(1)
+    module = torch.nn.Sequential(torch.nn.Linear(6, 16), torch.nn.Dropout(0.3), torch.nn.ReLU(), torch.nn.Linear(16, 2))
+    optimizer = torch.optim.AdamW(module.parameters(), lr=0.01)
+    data = torch.utils.data.TensorDataset(torch.randn(40, 6), torch.randn(40, 2))
+    repository = freshet.Repository(sys.argv[1])
+    begun = bool(repository.models())
+    publisher = freshet.Publisher("net", resume=(repository, "net") if begun else None)
+    epoch = ft.resume(publisher.resumed, module, optimizer) if begun else 0
+    while epoch < 6:
+        for x, y in torch.utils.data.DataLoader(data, batch_size=8, shuffle=True):
+            optimizer.zero_grad()
+            torch.nn.functional.mse_loss(module(x), y).backward()
+            optimizer.step()
+        epoch += 1
+        ft.publish(publisher, module, optimizer=optimizer, step=epoch, sync=True)
+        print(epoch, flush=True)
+        if epoch == int(sys.argv[2]):
+            sys.stdin.read()  # To be killed here.
+    print(b"".join(one.numpy(force=True).tobytes() for one in module.state_dict().values()).hex(), flush=True)
+"""
+
+
+def test_a_killed_run_equals_an_undisturbed_one(program, folder):
+    undisturbed = program(LOOP, folder + "/other", "0")
+    for epoch in range(1, 7):
+        assert undisturbed.line() == str(epoch)
+    want = undisturbed.line()
+
+    with freshet.Repository(folder + "/runs") as repository, repository.sink("net") as sink:
+        first = program(LOOP, folder + "/runs", "3")
+        for epoch in range(1, 4):
+            assert first.line() == str(epoch)
+        assert eventually(lambda: sink.status()["stored"] == 3)
+        first.process.kill()
+        first.end()
+        second = program(LOOP, folder + "/runs", "0")
+        for epoch in range(4, 7):
+            assert second.line() == str(epoch)
+        assert second.line() == want

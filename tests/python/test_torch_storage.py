@@ -2,6 +2,7 @@
 """PyTorch's checkpoints in a repository: what its own storage tests check, and what a repository adds."""
 import os
 import pickle
+import shutil
 import socket
 import subprocess
 import sys
@@ -118,6 +119,16 @@ def test_writer_and_reader_travel_to_other_processes(folder):
     assert state["w"].sum() == 2
 
 
+def test_a_folder_that_was_removed_is_made_anew(folder):
+    """The open repository is shared by all who save in a process; what lies in the folder's place may be another one."""
+    place = os.path.join(folder, "runs")
+    assert save(place, {"w": torch.ones(2)}) == "net@1" and save(place, {"w": torch.zeros(2)}) == "net@2"
+    shutil.rmtree(place)
+    assert save(place, {"w": torch.full((2,), 7.0)}) == "net@1"
+    assert load(place, {"w": torch.zeros(2)})["w"].tolist() == [7, 7]
+    assert os.path.isdir(place)
+
+
 def test_bad_input_names_the_tensor_and_stores_nothing(folder):
     with freshet.Repository(folder) as repository:
         for bad in (torch.ones(2, 2).to_sparse(), torch.empty(2, device="meta")):
@@ -167,10 +178,15 @@ RANKS = """
 
 
 def run_ranks(count, *arguments):
+    run_ranks_of(RANKS, count, *arguments)
+
+
+def run_ranks_of(text, count, *arguments):
+    """A program as so many ranks, each of which ends with the line "done"."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    ranks = [subprocess.Popen([sys.executable, "-W", "ignore", "-c", textwrap.dedent(RANKS), *arguments], text=True,
+    ranks = [subprocess.Popen([sys.executable, "-W", "ignore", "-c", textwrap.dedent(text), *arguments], text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                               env=dict(os.environ, RANK=str(rank), WORLD_SIZE=str(count), MASTER_ADDR="127.0.0.1",
                                        MASTER_PORT=str(port), OMP_NUM_THREADS="1")) for rank in range(count)]

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "repo/backend.h"
+#include "repo/backend/backend.h"
 #include "tests/support/ceph_cluster.h"
 
 namespace freshet {

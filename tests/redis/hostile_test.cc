@@ -3,7 +3,7 @@
 
 #include <thread>
 
-#include "core/file_descriptor.h"
+#include "core/base/file_descriptor.h"
 #include "tests/redis/redis_fixture.h"
 
 namespace freshet {

@@ -13,7 +13,7 @@
 #include <random>
 #include <set>
 
-#include "core/format.h"
+#include "core/base/format.h"
 #include "tests/support/from_environment.h"
 #include "transport/redis/redis_lease.h"
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include "transport/protocol/messages.h"
 #include "transport/redis/redis_lease.h"
 
 namespace freshet::redis {
@@ -126,10 +127,10 @@ TEST_F(LeaseTest, AChangeDuringAKeepIsKeptByTheNext) {
 
 TEST_F(LeaseTest, CurrentMovesForwardOnly) {
   Lease books = lease();
-  books.saw({.epoch = 2, .number = 5, .hold = true});
-  books.saw({.epoch = 1, .number = 50});
-  books.saw({.epoch = 2, .number = 4});
-  EXPECT_EQ(books.current(), (CurrentRecord{.epoch = 2, .number = 5, .hold = true}));
+  books.saw({.epoch = 2, .version = 5, .hold = true});
+  books.saw({.epoch = 1, .version = 50});
+  books.saw({.epoch = 2, .version = 4});
+  EXPECT_EQ(books.current(), (CurrentVersion{.epoch = 2, .version = 5, .hold = true}));
   EXPECT_EQ(books.begin_keep(now_).current, books.current());
 }
 

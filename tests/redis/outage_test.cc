@@ -39,7 +39,7 @@ TEST_F(RedisDurable, ARestartIsSurvivedAndTold) {
   const auto held = claim(*directory);
   ASSERT_TRUE(held->begin_incarnation(1000));
   ASSERT_TRUE(held->advertise(entry(1000)));
-  const CurrentRecord rolled_back{.epoch = 2, .number = 3, .hold = true};
+  const CurrentVersion rolled_back{.epoch = 2, .version = 3, .hold = true};
   ASSERT_TRUE(held->compare_and_swap_current({}, rolled_back));
   ASSERT_TRUE(held->record_number(1));
   const auto watch = directory->watch("demo");
@@ -56,7 +56,7 @@ TEST_F(RedisDurable, ARestartIsSurvivedAndTold) {
   const auto beyond = held->record_number(1000);
   ASSERT_FALSE(beyond);
   EXPECT_EQ(beyond.error().code(), Code::unavailable);
-  const auto swap = held->compare_and_swap_current(rolled_back, {.epoch = 3, .number = 1});
+  const auto swap = held->compare_and_swap_current(rolled_back, {.epoch = 3, .version = 1});
   ASSERT_FALSE(swap);
   EXPECT_EQ(swap.error().code(), Code::unavailable);
   EXPECT_TRUE(held->standing());
@@ -97,7 +97,7 @@ TEST_F(RedisOutage, ALivingPublisherWritesAWipedDirectoryAgain) {
   const auto held = claim(*directory);
   ASSERT_TRUE(held->begin_incarnation(1000));
   ASSERT_TRUE(held->advertise(entry(1000)));
-  const CurrentRecord rolled_back{.epoch = 2, .number = 3, .hold = true};
+  const CurrentVersion rolled_back{.epoch = 2, .version = 3, .hold = true};
   ASSERT_TRUE(held->compare_and_swap_current({}, rolled_back));
   ASSERT_TRUE(held->record_number(40));
   const auto watch = directory->watch("demo");

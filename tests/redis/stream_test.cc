@@ -109,9 +109,9 @@ TEST_F(RedisStream, WhatSomebodySwapsInTheDirectoryIsObeyed) {
   const auto directory = open_directory(server_.tcp_address());
   ASSERT_TRUE(directory);
   // The publisher's own record may lag; it is what it is once it has version 3.
-  ASSERT_TRUE(eventually([&] { return (*directory)->current("demo").value_or(CurrentRecord{}).number == 3; }));
-  const CurrentRecord held{.epoch = 1, .number = 2, .hold = true};
-  ASSERT_TRUE((*directory)->compare_and_swap_current("demo", {.number = 3}, held));
+  ASSERT_TRUE(eventually([&] { return (*directory)->current("demo").value_or(CurrentVersion{}).version == 3; }));
+  const CurrentVersion held{.epoch = 1, .version = 2, .hold = true};
+  ASSERT_TRUE((*directory)->compare_and_swap_current("demo", {.version = 3}, held));
   ASSERT_TRUE(eventually([&] { return subscriber->status().serving == 2; })) << subscriber->status().last_error;
   const CurrentVersion current{.epoch = 1, .version = 2, .hold = true};
   // Told a moment after the swap.
@@ -130,10 +130,10 @@ TEST_F(RedisStream, WhatIsCurrentIsLearnedWhileThePublisherIsSilent) {
   ASSERT_TRUE(subscriber->wait_for(1, kPatience)) << subscriber->status().last_error;
   const auto directory = open_directory(server_.tcp_address());
   ASSERT_TRUE(directory);
-  ASSERT_TRUE(eventually([&] { return (*directory)->current("demo").value_or(CurrentRecord{}).number == 1; }));
+  ASSERT_TRUE(eventually([&] { return (*directory)->current("demo").value_or(CurrentVersion{}).version == 1; }));
   publisher.stop();
   // Of what is served already nothing need be fetched: it is obeyed at once.
-  ASSERT_TRUE((*directory)->compare_and_swap_current("demo", {.number = 1}, {.epoch = 1, .number = 1, .hold = true}));
+  ASSERT_TRUE((*directory)->compare_and_swap_current("demo", {.version = 1}, {.epoch = 1, .version = 1, .hold = true}));
   const CurrentVersion current{.epoch = 1, .version = 1, .hold = true};
   EXPECT_TRUE(eventually([&] { return subscriber->status().epoch == 1 && subscriber->status().current == current; }));
   // What its subscriber says of a later epoch is not taken for a lost record: the directory is asked first.
@@ -146,8 +146,8 @@ TEST_F(RedisStream, WhatIsCurrentIsLearnedWhileThePublisherIsSilent) {
     return stats && stats->front().current == current;
   };
   EXPECT_TRUE(eventually(is_held));
-  EXPECT_EQ((*directory)->current("demo").value_or(CurrentRecord{}),
-            (CurrentRecord{.epoch = 1, .number = 1, .hold = true}));
+  EXPECT_EQ((*directory)->current("demo").value_or(CurrentVersion{}),
+            (CurrentVersion{.epoch = 1, .version = 1, .hold = true}));
   EXPECT_TRUE(eventually([&] { return subscriber->status().serving == 1; }));
 }
 

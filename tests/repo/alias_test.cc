@@ -3,8 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include "core/format.h"
-#include "repo/records.h"
+#include "core/base/format.h"
+#include "repo/records/records.h"
 #include "tests/fault/fault_backend.h"
 #include "tests/repo/world.h"
 

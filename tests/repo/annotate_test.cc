@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "repo/backend_wrapper.h"
+#include "repo/backend/backend_wrapper.h"
 #include "repo/match/structure_index.h"
 #include "tests/repo/world.h"
 #include "tests/support/temporary_folder.h"

@@ -5,8 +5,8 @@
 
 #include <functional>
 
-#include "core/format.h"
-#include "repo/records.h"
+#include "core/base/format.h"
+#include "repo/records/records.h"
 #include "tests/fault/fault_backend.h"
 #include "tests/repo/world.h"
 
@@ -55,7 +55,7 @@ class Audit : public testing::Test {
     version.manifest.digests[1] = digest_of(version.bytes[1]);
   }
 
-  std::unique_ptr<Repository> open() {
+  std::unique_ptr<ProviderRepository> open() {
     return open_or_die(std::make_unique<FaultBackend>(backend_, FaultBackend::Plan{}));
   }
   static VersionName name(VersionNumber number) { return {.model = "net", .number = number}; }
@@ -165,7 +165,7 @@ TEST_F(Audit, ADifferenceWithoutItsBytesOrItsBase) {
 TEST_F(Audit, ABaseThatIsLostIsTheDamageOfAllThatRestOnIt) {
   expect_found([&] { erase(segment_record_key(owner(1, 1))); },
                {"net@1 layer1.kernel: its record and its bytes are missing",
-                "net@4 layer1.kernel: what it is a difference from is missing",
+                "net@4 layer1.kernel: the segment's base is missing",
                 format("x/{} of {}: names segments that are not stored: 1, the first one {}", to_string(test_id(50)),
                        to_string(test_id(1)), to_string(owner(1, 1)))});
 }
@@ -220,7 +220,7 @@ TEST_F(Audit, AnArchitectureThatIsDamagedOrMissing) {
 TEST_F(Audit, AnAliasThatMeansNothing) {
   expect_found([&] { set(alias_key("net", "best"), "2"); }, {"n/net@best: means nothing: net@2 was retired"});
   expect_found([&] { set(alias_key("net", "best"), "9"); }, {"n/net@best: means nothing: net@9 is not there"});
-  expect_found([&] { set(alias_key("net", "best"), "x"); }, {"n/net@best: does not say what version it means"});
+  expect_found([&] { set(alias_key("net", "best"), "x"); }, {"n/net@best: does not name a version"});
 }
 
 TEST_F(Audit, APinOfAVersionThatIsGone) {
@@ -230,8 +230,9 @@ TEST_F(Audit, APinOfAVersionThatIsGone) {
 
 TEST_F(Audit, AReferrerThatIsDamaged) {
   const std::string key = referrer_key(test_id(50), 9, test_id(1));
-  expect_found([&] { set(key, "x"); }, {format("x/{} of {}: is damaged: what is named from elsewhere is not known",
-                                               to_string(test_id(50)), to_string(test_id(1)))});
+  expect_found([&] { set(key, "x"); },
+               {format("x/{} of {}: is damaged: the segments that other providers need are not known",
+                       to_string(test_id(50)), to_string(test_id(1)))});
 }
 
 TEST_F(Audit, NumbersThatAreNone) {
@@ -259,11 +260,11 @@ TEST_F(Audit, ASharedRecordThatIsDamaged) {
 }
 
 TEST_F(Audit, KeysThatNobodyWrites) {
-  expect_found([&] { set("v/net", "x"); }, {"v/net: no version has such a name"});
+  expect_found([&] { set("v/net", "x"); }, {"v/net: this is not a version's name"});
   erase("v/net");
-  expect_found([&] { set(std::string("q\x01"), "x"); }, {"q\\x01: no record has such a key"});
+  expect_found([&] { set(std::string("q\x01"), "x"); }, {"q\\x01: this is not a record's key"});
   erase("q\x01");
-  expect_found([&] { set("s/short", "x"); }, {"s/short: no segment has such a name"});
+  expect_found([&] { set("s/short", "x"); }, {"s/short: this is not a segment's name"});
 }
 
 TEST_F(Audit, WhatNobodyNeedsIsNoDamage) {

@@ -9,7 +9,7 @@
 #include <set>
 #include <thread>
 
-#include "repo/backend_wrapper.h"
+#include "repo/backend/backend_wrapper.h"
 #include "tests/fault/fault_backend.h"
 #include "tests/repo/world.h"
 #include "tests/support/temporary_folder.h"

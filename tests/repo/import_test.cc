@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "repo/import.h"
+#include "repo/files/import.h"
 
 #include <gtest/gtest.h>
 
-#include "core/format.h"
+#include "core/base/format.h"
 #include "tests/repo/world.h"
 
 namespace freshet {

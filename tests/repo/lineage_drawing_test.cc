@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "repo/lineage_drawing.h"
+#include "repo/lineage/lineage_drawing.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,8 +8,8 @@
 #include <set>
 #include <string>
 
-#include "core/text.h"
-#include "repo/lineage_layout.h"
+#include "core/base/text.h"
+#include "repo/lineage/lineage_layout.h"
 #include "tests/repo/world.h"
 
 namespace freshet {

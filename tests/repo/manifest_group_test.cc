@@ -7,8 +7,8 @@
 #include <limits>
 #include <set>
 
-#include "core/format.h"
-#include "repo/records.h"
+#include "core/base/format.h"
+#include "repo/records/records.h"
 #include "tests/fault/fault_backend.h"
 #include "tests/repo/world.h"
 

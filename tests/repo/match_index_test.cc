@@ -5,7 +5,7 @@
 
 #include <limits>
 
-#include "core/format.h"
+#include "core/base/format.h"
 #include "tests/repo/match_world.h"
 
 namespace freshet {

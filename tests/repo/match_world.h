@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/check.h"
+#include "core/base/check.h"
 #include "repo/match/query.h"
 #include "repo/match/structure_index.h"
 

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "core/format.h"
+#include "core/base/format.h"
 #include "tests/repo/world.h"
 #include "tests/support/temporary_folder.h"
 

@@ -9,9 +9,9 @@
 #include <random>
 #include <thread>
 
-#include "repo/backend_wrapper.h"
-#include "repo/pin_leases.h"
-#include "repo/records.h"
+#include "repo/backend/backend_wrapper.h"
+#include "repo/pins/pin_leases.h"
+#include "repo/records/records.h"
 #include "tests/repo/world.h"
 
 namespace freshet {
@@ -146,7 +146,7 @@ class LeasedPins : public ::testing::Test {
   }
   void reopen() {
     repository_.reset();
-    repository_ = Repository::open(std::make_unique<BackendWrapper>(backend_), {.clock = &clock_}).value();
+    repository_ = ProviderRepository::open(std::make_unique<BackendWrapper>(backend_), {.clock = &clock_}).value();
   }
   Status retire(Duration wait = {}) {
     const auto retired = repository_->retire(name_, {.wait = wait});
@@ -156,7 +156,7 @@ class LeasedPins : public ::testing::Test {
   std::mt19937_64 random_{1};
   ManualClock clock_;
   std::shared_ptr<Backend> backend_ = make_memory_backend();
-  std::unique_ptr<Repository> repository_;
+  std::unique_ptr<ProviderRepository> repository_;
   TestVersion version_;
   const VersionName name_{.model = "net", .number = 1};
 };

@@ -11,7 +11,7 @@
 #include <set>
 #include <unordered_set>
 
-#include "core/format.h"
+#include "core/base/format.h"
 #include "tests/fault/fault_backend.h"
 #include "tests/repo/world.h"
 #include "tests/support/from_environment.h"

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "repo/local_repository.h"
+#include "repo/local/local_repository.h"
 #include "tests/repo/world.h"
 
 namespace freshet {

@@ -6,8 +6,8 @@
 #include <cmath>
 #include <limits>
 
-#include "core/format.h"
-#include "repo/import.h"
+#include "core/base/format.h"
+#include "repo/files/import.h"
 #include "tests/repo/world.h"
 
 namespace freshet {
@@ -241,13 +241,13 @@ TEST_F(RestoreOne, WhatIsNotAsItWasExportedIsNamed) {
   const Exported files = exported(*before_, first_.manifest.name);
   Exported other = files;
   other.bytes[1][3] ^= std::byte{1};
-  EXPECT_EQ(refusal(other), "corrupt: tensor a.bias is not as it was exported");
+  EXPECT_EQ(refusal(other), "corrupt: tensor a.bias differs from the exported one");
   other = files;
   other.bytes.pop_back();
   EXPECT_EQ(refusal(other), "corrupt: tensor b.kernel was exported, and is not there");
   other = files;
   other.graph.replace(other.graph.find("\"units\":4"), 9, "\"units\":5");
-  EXPECT_EQ(refusal(other), "corrupt: its graph is not the one that was exported");
+  EXPECT_EQ(refusal(other), "corrupt: its graph differs from the exported one");
   other = files;
   other.sheet.replace(other.sheet.find("\"a.bias\""), 8, "\"b.bias\"");
   EXPECT_EQ(refusal(other), "corrupt: tensor b.bias was exported, and is not there");
@@ -257,7 +257,7 @@ TEST_F(RestoreOne, WhatIsNotAsItWasExportedIsNamed) {
   TestVersion twin = make_version("net", test_id(2), graph(), &first_, {0}, random_);
   ASSERT_TRUE(put(*after_, twin));
   EXPECT_EQ(refusal(exported(*before_, second_.manifest.name)),
-            "already_exists: another version goes by its identity here: net@2");
+            "already_exists: another version has its identity here: net@2");
 }
 
 TEST_F(RestoreOne, HostileSheetsAreRefused) {

@@ -49,7 +49,7 @@ class Retire : public testing::TestWithParam<const char*> {
 
   const TemporaryFolder folder_;
   std::mt19937_64 random_{7};
-  std::unique_ptr<Repository> repository_;
+  std::unique_ptr<ProviderRepository> repository_;
   std::vector<TestVersion> line_;
 };
 
@@ -191,7 +191,7 @@ TEST_P(Retire, ADryRunSaysWhatAndWhy) {
     EXPECT_EQ(report->live_bytes, 1000u + 2000 + 1000 + 2000);
     std::vector<std::string> reasons;
     for (const GcRow& row : report->rows) reasons.push_back(why(row));
-    EXPECT_EQ(reasons, (std::vector<std::string>{"written by net@1, which was retired; nobody names it",
+    EXPECT_EQ(reasons, (std::vector<std::string>{"written by net@1, which was retired; no version needs it",
                                                  "written by net@1, which was retired; named by net@2",
                                                  "written by net@3, which was retired; named by net@4"}));
   }

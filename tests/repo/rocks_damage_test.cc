@@ -12,9 +12,9 @@
 #include <future>
 #include <thread>
 
-#include "repo/backend_wrapper.h"
-#include "repo/records.h"
-#include "repo/rocks_store.h"
+#include "repo/backend/backend_wrapper.h"
+#include "repo/records/records.h"
+#include "repo/rocks/store.h"
 #include "tests/repo/world.h"
 #include "tests/support/temporary_folder.h"
 
@@ -152,7 +152,7 @@ class RocksDamage : public testing::Test {
     const VerifyReport retired = verified();
     ASSERT_EQ(retired.corrupt.size(), 1u);
     EXPECT_NE(retired.corrupt[0].record.find(".sst"), std::string::npos) << retired.corrupt[0].record;
-    EXPECT_NE(retired.corrupt[0].reason.find("nobody refers to"), std::string::npos) << retired.corrupt[0].reason;
+    EXPECT_NE(retired.corrupt[0].reason.find("no version needs"), std::string::npos) << retired.corrupt[0].reason;
     const GcReport report = collect();
     EXPECT_GT(report.freed_bytes, 0u);
     EXPECT_EQ(report.notes, std::vector<std::string>());

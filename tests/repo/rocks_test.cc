@@ -13,7 +13,7 @@
 #include <thread>
 
 #include <rocksdb/db.h>
-#include "core/file_descriptor.h"
+#include "core/base/file_descriptor.h"
 #include "repo/repository.h"
 #include "tests/repo/world.h"
 #include "tests/support/temporary_folder.h"
@@ -137,7 +137,7 @@ TEST(RocksFolder, AnotherProgramsDatabaseIsLeftAlone) {
   const auto refused = open_rocks_backend({.folder = folder / "other"});
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code(), Code::failed_precondition) << refused.error().message();
-  EXPECT_NE(refused.error().message().find("no repository"), std::string::npos) << refused.error().message();
+  EXPECT_NE(refused.error().message().find("not a repository"), std::string::npos) << refused.error().message();
 }
 
 TEST(RocksFolder, AReserveIsLaidByAndNotCounted) {

@@ -8,8 +8,8 @@
 #include <cstring>
 #include <set>
 
-#include "core/format.h"
-#include "repo/records.h"
+#include "core/base/format.h"
+#include "repo/records/records.h"
 #include "tests/fault/fault_backend.h"
 #include "tests/repo/world.h"
 
@@ -18,7 +18,7 @@ namespace {
 
 class Sharing : public testing::Test {
  protected:
-  std::unique_ptr<Repository> open() {
+  std::unique_ptr<ProviderRepository> open() {
     return open_or_die(std::make_unique<FaultBackend>(backend_, FaultBackend::Plan{}));
   }
 
@@ -41,7 +41,7 @@ class Sharing : public testing::Test {
   std::mt19937_64 random_{seed_};
   std::uint64_t sequence_ = 0;
   std::shared_ptr<Backend> backend_ = make_memory_backend();
-  std::unique_ptr<Repository> repository_ = open();
+  std::unique_ptr<ProviderRepository> repository_ = open();
 };
 
 TEST_F(Sharing, EqualTensorsWithoutLineageAreInherited) {
@@ -274,7 +274,7 @@ TEST_F(FineTuned, ALengthThatOnlyARecordClaimsTakesNoMemory) {
   const Status read = repository_->read_segment_range(segment, 0, part);
   ASSERT_FALSE(read);
   EXPECT_EQ(read.error().code(), Code::corrupt);
-  EXPECT_NE(read.error().message().find("its base has not as many"), std::string::npos) << read.error().message();
+  EXPECT_NE(read.error().message().find("its base has another size"), std::string::npos) << read.error().message();
   EXPECT_GE(repository_->verify(std::nullopt, {})->corrupt.size(), 1u);
 }
 

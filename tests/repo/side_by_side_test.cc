@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "repo/side_by_side.h"
+#include "repo/local/side_by_side.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "repo/sink.h"
 
-#include "core/mutex.h"
+#include "core/base/mutex.h"
 #include "tests/fault/fault_backend.h"
 #include "tests/transport/model_fixture.h"
 

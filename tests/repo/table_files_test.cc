@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Reads past the page cache: the same bytes as ever, whatever the kernel has in memory.
 
-#include "repo/table_files.h"
+#include "repo/rocks/table_files.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Memory that was touched beforehand, and the backend that keeps blobs in it.
 
-#include "repo/touched_memory.h"
+#include "repo/backend/touched_memory.h"
 
 #include <gtest/gtest.h>
 

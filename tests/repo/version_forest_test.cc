@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "repo/version_forest.h"
+#include "repo/local/version_forest.h"
 
 #include <gtest/gtest.h>
 

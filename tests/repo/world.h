@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include "core/check.h"
-#include "core/manifest.h"
-#include "repo/repository.h"
+#include "core/base/check.h"
+#include "core/model/manifest.h"
+#include "repo/provider_repository.h"
 #include "tests/support/seeded_bytes.h"
 
 namespace freshet {
@@ -89,8 +89,8 @@ inline Result<std::vector<std::vector<std::byte>>> read_all(const Repository& re
   return bytes;
 }
 
-inline std::unique_ptr<Repository> open_or_die(std::unique_ptr<Backend> backend) {
-  auto repository = Repository::open(std::move(backend), {});
+inline std::unique_ptr<ProviderRepository> open_or_die(std::unique_ptr<Backend> backend) {
+  auto repository = ProviderRepository::open(std::move(backend), {});
   FRESHET_CHECK(repository.has_value());
   return std::move(*repository);
 }

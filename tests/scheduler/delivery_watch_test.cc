@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "bindings/runtime/scheduled_publisher.h"
+#include "tests/support/temporary_folder.h"
+#include "transport/subscriber.h"
 
 namespace freshet {
 namespace {
@@ -52,6 +54,39 @@ TEST(DeliveryWatch, WithoutSubscribersNothingPilesUp) {
   for (VersionNumber version = 1; version <= 1000; ++version) watch.published(version, at(0));
   EXPECT_FALSE(watch.look({}, at(1)).delivered);
   EXPECT_FALSE(watch.waits());
+}
+
+TEST(ScheduledPublisher, AVersionSaysWhyItWasPublished) {
+  const TemporaryFolder folder;
+  auto publisher = Publisher::open({.model = "net", .hub_options = {.directory = folder.path()}}).value();
+  auto subscriber = Subscriber::open({.model = "net", .directory = folder.path()}).value();
+  // The loop takes no time, so stalls may take any share of it.
+  auto scheduler = Scheduler::make({.schedule = "every:2", .limits = {.overhead_percent = 1e12}}).value();
+  ScheduledPublisher scheduled(*publisher, *scheduler);
+  const std::vector<float> weights(16, 1.0f);
+  const TensorView view{{.name = "a.w", .dtype = DType::f32, .shape = {16}}, bytes_of(weights.data(), weights.size())};
+  const auto told = [&](VersionNumber version) {
+    EXPECT_TRUE(subscriber->wait_for(version, std::chrono::seconds(60)));
+    const Snapshot snapshot = subscriber->snapshot();
+    std::vector<std::string> values;
+    for (const auto& [key, value] : snapshot.manifest().tags) {
+      if (key == kScheduleTag) values.push_back(value);
+    }
+    return values;
+  };
+  VersionNumber last = 0;
+  for (std::uint64_t step = 1; step <= 4; ++step) {
+    const auto receipt = scheduled.publish_if_due({.step = step, .loss = 1}, {&view, 1}, {.step = step});
+    ASSERT_TRUE(receipt) << receipt.error().message();
+    if (!*receipt) continue;
+    last = (*receipt)->version;
+    EXPECT_EQ(told(last), std::vector{scheduler->last_decision().text()}) << "step " << step;
+  }
+  EXPECT_EQ(last, 2u);
+  for (std::uint64_t step = 5; step <= 6; ++step) {
+    ASSERT_TRUE(scheduled.publish_if_due({.step = step, .loss = 1}, {&view, 1}, {.tags = {{kScheduleTag, "mine"}}}));
+  }
+  EXPECT_EQ(told(3), std::vector<std::string>{"mine"});
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ namespace {
 using test::RawZmtp;
 
 [[noreturn]] void serve_through_a_sweep(std::uint32_t seed) {
-  const std::unique_ptr<Repository> local = open_or_die(make_memory_backend());
+  const std::unique_ptr<ProviderRepository> local = open_or_die(make_memory_backend());
   auto server = RepositoryServer::open(*local, {.address = "tcp://127.0.0.1:*", .security = {}});
   if (!server) std::_Exit(2);
   std::mt19937 random(seed);

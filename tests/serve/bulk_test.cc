@@ -33,7 +33,7 @@ class BulkTest : public testing::TestWithParam<std::string> {
     EXPECT_TRUE(server) << server.error().message();
     return std::move(*server);
   }
-  std::unique_ptr<Repository> connect(const RepositoryServer& server, const std::string& channels = "auto") {
+  std::unique_ptr<ProviderRepository> connect(const RepositoryServer& server, const std::string& channels = "auto") {
     auto repository = connect_repository(server.address(), {.channels = channels});
     EXPECT_TRUE(repository) << repository.error().message();
     return std::move(*repository);
@@ -48,7 +48,7 @@ class BulkTest : public testing::TestWithParam<std::string> {
   std::mt19937_64 random_{3};
   std::shared_ptr<const Architecture> architecture_ = test_architecture({1000, 0, 7, 3'000'001, 70000, 9'000'000});
   HookedBackend* backend_ = new HookedBackend(make_memory_backend());
-  std::unique_ptr<Repository> local_ = open_or_die(std::unique_ptr<Backend>(backend_));
+  std::unique_ptr<ProviderRepository> local_ = open_or_die(std::unique_ptr<Backend>(backend_));
   const TestVersion version_ = make_version("net", test_id(1), architecture_, nullptr, {}, random_);
 };
 
@@ -64,7 +64,7 @@ TEST_P(BulkTest, LargeReadsComeThroughTheChannel) {
   EXPECT_EQ(read_all(*remote, {.model = "net"}).value(), version_.bytes);
   std::vector<std::byte> large(version_.bytes[5].size());
   std::vector<std::byte> small(7);
-  const std::vector<Repository::SegmentRead> reads = {
+  const std::vector<ProviderRepository::SegmentRead> reads = {
       {.segment = version_.manifest.owners[5], .digest = version_.manifest.digests[5], .out = large},
       {.segment = version_.manifest.owners[2], .digest = version_.manifest.digests[2], .out = small}};
   const Status read = remote->read_segments(reads);

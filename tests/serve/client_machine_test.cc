@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "repo/serve/client_machine.h"
+#include "repo/serve/client/client_machine.h"
 
 #include <gtest/gtest.h>
 

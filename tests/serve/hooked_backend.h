@@ -6,8 +6,8 @@
 #include <functional>
 #include <utility>
 
-#include "core/mutex.h"
-#include "repo/backend_wrapper.h"
+#include "core/base/mutex.h"
+#include "repo/backend/backend_wrapper.h"
 
 namespace freshet {
 

@@ -9,12 +9,12 @@
 #include <thread>
 #include <zmq.hpp>
 
-#include "core/clock.h"
-#include "core/file_descriptor.h"
-#include "repo/serve/lane_memory.h"
-#include "repo/serve/messages.h"
+#include "core/base/clock.h"
+#include "core/base/file_descriptor.h"
+#include "repo/serve/lane/lane_memory.h"
 #include "repo/serve/remote_repository.h"
 #include "repo/serve/server.h"
+#include "repo/serve/wire/messages.h"
 #include "tests/repo/world.h"
 #include "tests/support/eventually.h"
 #include "tests/support/temporary_folder.h"
@@ -86,7 +86,7 @@ class HostileClient : public testing::Test {
   TemporaryFolder folder_;
   const std::string address_ = "ipc://" + folder_.path() + "/socket";
   std::mt19937_64 random_{11};
-  std::unique_ptr<Repository> local_ = open_or_die(make_memory_backend());
+  std::unique_ptr<ProviderRepository> local_ = open_or_die(make_memory_backend());
   const TestVersion version_ = [this] {
     TestVersion version = make_version("net", test_id(1), test_architecture({100, 3000}), nullptr, {}, random_);
     EXPECT_TRUE(put(*local_, version));

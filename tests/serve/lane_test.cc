@@ -9,8 +9,8 @@
 
 #include <thread>
 
-#include "core/file_descriptor.h"
-#include "repo/serve/lane_desk.h"
+#include "core/base/file_descriptor.h"
+#include "repo/serve/server/lane_desk.h"
 #include "tests/repo/world.h"
 #include "tests/support/temporary_folder.h"
 

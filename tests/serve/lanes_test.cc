@@ -26,7 +26,7 @@ class LanesTest : public testing::Test {
     EXPECT_TRUE(server) << server.error().message();
     return std::move(*server);
   }
-  std::unique_ptr<Repository> connect(const RepositoryServer& server, const std::string& channels = "auto") {
+  std::unique_ptr<ProviderRepository> connect(const RepositoryServer& server, const std::string& channels = "auto") {
     auto repository = connect_repository(server.address(), {.channels = channels});
     EXPECT_TRUE(repository) << repository.error().message();
     return std::move(*repository);
@@ -42,7 +42,7 @@ class LanesTest : public testing::Test {
   std::shared_ptr<const Architecture> architecture_ =
       test_architecture({1000, 0, 7, 3'000'001, 70000, 9'000'000, 600'000, 5'000'000});
   HookedBackend* backend_ = new HookedBackend(make_memory_backend());
-  std::unique_ptr<Repository> local_ = open_or_die(std::unique_ptr<Backend>(backend_));
+  std::unique_ptr<ProviderRepository> local_ = open_or_die(std::unique_ptr<Backend>(backend_));
 };
 
 TEST_F(LanesTest, TensorsComeAndGoByThem) {
@@ -67,7 +67,7 @@ TEST_F(LanesTest, TensorsComeAndGoByThem) {
     // Segments by their names, and a part of one.
     std::vector<std::byte> large(second.bytes[5].size());
     std::vector<std::byte> small(7);
-    const std::vector<Repository::SegmentRead> reads = {
+    const std::vector<ProviderRepository::SegmentRead> reads = {
         {.segment = second.manifest.owners[5], .digest = second.manifest.digests[5], .out = large},
         {.segment = second.manifest.owners[2], .digest = second.manifest.digests[2], .out = small}};
     ASSERT_TRUE(remote->read_segments(reads));

@@ -3,8 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include "repo/serve/messages.h"
 #include "repo/serve/server.h"
+#include "repo/serve/wire/messages.h"
 #include "tests/repo/world.h"
 #include "tests/support/other_user.h"
 
@@ -32,7 +32,7 @@ class NeighbourOfRepository : public testing::Test {
     EXPECT_TRUE(server) << server.error().message();
     return server ? std::move(*server) : nullptr;
   }
-  std::unique_ptr<Repository> local_ = Repository::open(make_memory_backend(), {}).value();
+  std::unique_ptr<ProviderRepository> local_ = ProviderRepository::open(make_memory_backend(), {}).value();
 };
 
 TEST_F(NeighbourOfRepository, GetsNoAnswer) {

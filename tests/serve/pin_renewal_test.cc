@@ -6,10 +6,10 @@
 #include <atomic>
 #include <thread>
 
-#include "core/clock.h"
-#include "core/mutex.h"
-#include "repo/backend_wrapper.h"
-#include "repo/pin_renewal.h"
+#include "core/base/clock.h"
+#include "core/base/mutex.h"
+#include "repo/backend/backend_wrapper.h"
+#include "repo/pins/pin_renewal.h"
 #include "repo/serve/remote_repository.h"
 #include "repo/serve/server.h"
 #include "tests/repo/world.h"
@@ -30,10 +30,10 @@ class PinsOfClients : public testing::Test {
   void start() {
     server_.reset();
     local_.reset();
-    local_ = Repository::open(std::make_unique<BackendWrapper>(backend_), {.clock = &clock_}).value();
+    local_ = ProviderRepository::open(std::make_unique<BackendWrapper>(backend_), {.clock = &clock_}).value();
     server_ = RepositoryServer::open(*local_, {.address = address_}).value();
   }
-  std::unique_ptr<Repository> connect(Duration every) {
+  std::unique_ptr<ProviderRepository> connect(Duration every) {
     return connect_repository(address_, {.renew_pins = every}).value();
   }
   std::string why_held() const {
@@ -55,7 +55,7 @@ class PinsOfClients : public testing::Test {
   std::mt19937_64 random_{42};
   ManualClock clock_;
   std::shared_ptr<Backend> backend_ = make_memory_backend();
-  std::unique_ptr<Repository> local_;
+  std::unique_ptr<ProviderRepository> local_;
   std::unique_ptr<RepositoryServer> server_;
   TestVersion version_;
   const VersionName name_{.model = "net", .number = 1};
@@ -147,12 +147,12 @@ TEST_F(PinsOfClients, AreRenewedWhileEveryWriterWaits) {
   GatedBackend& gate = *backend;
   server_.reset();
   local_.reset();
-  local_ = Repository::open(std::move(backend), {.clock = &clock_}).value();
+  local_ = ProviderRepository::open(std::move(backend), {.clock = &clock_}).value();
   server_ = RepositoryServer::open(*local_, {.address = address_}).value();
   auto client = connect(kNever);
   gate.set(false);
   constexpr std::size_t kMoreThanWriters = 8;
-  std::vector<std::unique_ptr<Repository>> writers;
+  std::vector<std::unique_ptr<ProviderRepository>> writers;
   std::vector<std::jthread> threads;
   for (std::size_t i = 0; i < kMoreThanWriters; ++i) {
     writers.push_back(connect(kNever));

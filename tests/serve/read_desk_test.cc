@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Leases and staging memory, without a channel: the test is one.
 
-#include "repo/serve/read_desk.h"
+#include "repo/serve/server/read_desk.h"
 
 #include <gtest/gtest.h>
 
@@ -81,7 +81,7 @@ class ReadDeskTest : public testing::Test {
   const TestVersion version_ =
       make_version("net", test_id(1), test_architecture({300'000, 0, 9, 70'000, 1, 150'000}), nullptr, {}, random_);
   HookedBackend* backend_ = new HookedBackend(make_memory_backend());
-  std::unique_ptr<Repository> repository_ = open_or_die(std::unique_ptr<Backend>(backend_));
+  std::unique_ptr<ProviderRepository> repository_ = open_or_die(std::unique_ptr<Backend>(backend_));
   std::shared_ptr<const VersionRecord> record_;
   ReadDesk desk_{
       *repository_,

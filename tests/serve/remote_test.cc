@@ -4,7 +4,7 @@
 #include <chrono>
 #include <thread>
 
-#include "core/clock.h"
+#include "core/base/clock.h"
 #include "repo/serve/remote_repository.h"
 #include "repo/serve/server.h"
 #include "tests/repo/world.h"
@@ -25,7 +25,7 @@ class RemoteTest : public testing::Test {
     EXPECT_TRUE(server) << server.error().message();
     return std::move(*server);
   }
-  std::unique_ptr<Repository> connect() {
+  std::unique_ptr<ProviderRepository> connect() {
     auto repository = connect_repository(address_);
     EXPECT_TRUE(repository) << repository.error().message();
     return std::move(*repository);
@@ -35,9 +35,9 @@ class RemoteTest : public testing::Test {
   const std::string address_ = "ipc://" + folder_.path() + "/socket";
   std::mt19937_64 random_{42};
   std::shared_ptr<const Architecture> architecture_ = test_architecture({1000, 0, 7, 70000, 9'000'000});
-  std::unique_ptr<Repository> local_ = open_or_die(make_memory_backend());
+  std::unique_ptr<ProviderRepository> local_ = open_or_die(make_memory_backend());
   std::unique_ptr<RepositoryServer> server_ = serve();
-  std::unique_ptr<Repository> remote_ = connect();
+  std::unique_ptr<ProviderRepository> remote_ = connect();
 };
 
 TEST_F(RemoteTest, EveryQuestionHasTheAnswerOfTheRepositoryItself) {

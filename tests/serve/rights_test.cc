@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "core/format.h"
-#include "repo/registrar_records.h"
+#include "core/base/format.h"
+#include "repo/records/registrar_records.h"
 #include "repo/serve/remote_repository.h"
 #include "repo/serve/server.h"
 #include "tests/repo/world.h"
@@ -50,7 +50,7 @@ class Rights : public testing::Test {
     std::ofstream(folder_ / "next") << text;
     std::filesystem::rename(folder_ / "next", folder_ / "allow");
   }
-  std::unique_ptr<Repository> connect() {
+  std::unique_ptr<ProviderRepository> connect() {
     auto remote = connect_repository(server_->address(),
                                      {.security = {.key_file = client_key_, .server_key = server_key_ + ".pub"}});
     EXPECT_TRUE(remote) << remote.error().message();
@@ -109,7 +109,7 @@ class Rights : public testing::Test {
   }
   static void expect_refused(const Calls& calls, const std::string& word) {
     for (const auto& [name, call] : calls) {
-      EXPECT_THAT(call(), HasSubstr(format("only {}s may", word))) << name;
+      EXPECT_THAT(call(), HasSubstr(format("needs {} rights", word))) << name;
     }
   }
   /// The server reads the list when it has changed, a moment later.
@@ -124,10 +124,10 @@ class Rights : public testing::Test {
   std::shared_ptr<const Architecture> architecture_ = test_architecture({100, 3000});
   std::uint64_t sequence_ = 1;
   VersionNumber counted_ = 10;
-  std::unique_ptr<Repository> local_ = open_or_die(make_memory_backend());
+  std::unique_ptr<ProviderRepository> local_ = open_or_die(make_memory_backend());
   TestVersion version_ = make_version("net", test_id(1), architecture_, nullptr, {}, random_);
   std::unique_ptr<RepositoryServer> server_;
-  std::unique_ptr<Repository> client_;
+  std::unique_ptr<ProviderRepository> client_;
 };
 
 TEST_F(Rights, AReaderReads) {

@@ -43,7 +43,7 @@ int put_half(const char* address) {
 int main(int argc, char** argv) {
   if (argc != 2 && argc != 3) return 2;
   if (argc == 3 && std::string_view(argv[2]) == "put") return put_half(argv[1]);
-  auto repository = freshet::Repository::open(freshet::make_memory_backend(), {});
+  auto repository = freshet::ProviderRepository::open(freshet::make_memory_backend(), {});
   if (!repository) return 1;
   const auto server = freshet::RepositoryServer::open(
       **repository, {.address = argv[1], .security = {}, .channels = argc == 3 ? argv[2] : "auto"});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "repo/serve/server_machine.h"
+#include "repo/serve/server/server_machine.h"
 
 #include <gtest/gtest.h>
 

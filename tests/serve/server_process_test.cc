@@ -25,7 +25,7 @@ class ServerProcess : public testing::Test {
     child_ = std::make_unique<ChildProcess>(std::vector<std::string>{test::built(FRESHET_SERVE_PEER), address_, channels_});
     ASSERT_EQ(child_->line(), "ready");
   }
-  std::unique_ptr<Repository> connect() {
+  std::unique_ptr<ProviderRepository> connect() {
     auto repository = connect_repository(address_, {.silence = std::chrono::seconds(1)});
     EXPECT_TRUE(repository) << repository.error().message();
     return std::move(*repository);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The messages of transport/protocol/wire.fbs, repo/serve/rpc.fbs and the zmq data channel, as a peer without manners writes
+"""The messages of transport/protocol/wire.fbs, repo/serve/wire/rpc.fbs and the zmq data channel, as a peer without manners writes
 them; and what is made of them by chance."""
 import os
 import re
@@ -17,7 +17,7 @@ def protocol_number(header):
 
 
 CONTROL_PROTOCOL = protocol_number("transport/protocol/messages.h")
-REPOSITORY_PROTOCOL = protocol_number("repo/serve/messages.h")
+REPOSITORY_PROTOCOL = protocol_number("repo/serve/wire/messages.h")
 CONTROL = b"FWP1"
 HELLO, WANT, HELD, PING, BYE, STAT_REQUEST, WELCOME, GRANT = range(1, 9)
 REFUSAL, PONG, UNKNOWN_SESSION, STAT_REPLY = 9, 10, 11, 12

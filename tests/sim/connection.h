@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "core/clock.h"
-#include "core/tensor.h"
+#include "core/base/clock.h"
+#include "core/model/tensor.h"
 #include "transport/protocol/messages.h"
 
 namespace freshet::sim {

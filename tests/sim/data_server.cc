@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "core/format.h"
+#include "core/base/format.h"
 #include "tests/sim/subscriber.h"
 
 namespace freshet::sim {

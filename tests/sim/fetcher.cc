@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/sim/fetcher.h"
 
-#include "core/format.h"
+#include "core/base/format.h"
 #include "tests/sim/hub.h"
 #include "tests/sim/subscriber.h"
 

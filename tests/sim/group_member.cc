@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "core/format.h"
+#include "core/base/format.h"
 #include "tests/sim/group_publisher.h"
 
 namespace freshet::sim {
@@ -190,6 +190,7 @@ void GroupMember::carry_out(const protocol::action::SwapStaged& swap) {
 void GroupMember::carry_out(const protocol::action::DropStaged& drop) {
   if (staged_ != std::pair(drop.session, drop.number)) host_.world.violated("another version was staged");
   staged_ = {};
+  unpin_later(drop.session, drop.number);  // Somebody may have tried it out.
 }
 
 void GroupMember::serve(protocol::SessionId session, std::uint64_t epoch, VersionNumber number) {
@@ -198,9 +199,9 @@ void GroupMember::serve(protocol::SessionId session, std::uint64_t epoch, Versio
         format("{} serves ({}, {}) after ({}, {})", label(), epoch, number, served_.first, served_.second));
   }
   const protocol::Current& known = machine_->current();
-  if (known.epoch > epoch && known.number != number) {
+  if (known.epoch > epoch && known.version != number) {
     host_.world.violated(
-        format("{} serves ({}, {}) though it heard of ({}, {})", label(), epoch, number, known.epoch, known.number));
+        format("{} serves ({}, {}) though it heard of ({}, {})", label(), epoch, number, known.epoch, known.version));
   }
   check_was_current(epoch, number);
   if (served_.second != 0) unpin_later(served_through_, served_.second);
@@ -217,8 +218,8 @@ void GroupMember::check_was_current(std::uint64_t epoch, VersionNumber number) c
   } else if (epoch != 0) {
     host_.world.violated(format("{} serves ({}, {}), and that epoch never began", label(), epoch, number));
   }
-  const bool published_on = !first.hold && !host_.group_commit && number > first.number;
-  if (number != first.number && !published_on) {
+  const bool published_on = !first.hold && !host_.group_commit && number > first.version;
+  if (number != first.version && !published_on) {
     host_.world.violated(format("{} serves ({}, {}), which never was current", label(), epoch, number));
   }
 }

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "core/format.h"
+#include "core/base/format.h"
 #include "tests/sim/group_member.h"
 
 namespace freshet::sim {
@@ -34,7 +34,7 @@ void GroupPublisher::start() {
   // Another host, perhaps: its clock has nothing to do with anybody else's.
   clock_offset_ = world.between(Duration(0), seconds(1000));
   Current record = host_.record;
-  if (host_.sabotage == GroupSabotage::forget_hold) record = {.epoch = record.epoch, .number = host_.last_number};
+  if (host_.sabotage == GroupSabotage::forget_hold) record = {.epoch = record.epoch, .version = host_.last_number};
   machine_ = std::make_unique<PublisherMachine>(
       PublisherMachine::Options{.model = "demo",
                                 .incarnation = incarnation_,
@@ -83,8 +83,8 @@ void GroupPublisher::ask(bool only_release) {
   if (kept.empty()) return;
   Current expected = machine_->activation().current();
   if (world.chance(0.1)) ++expected.epoch;
-  if (world.chance(0.5)) expected.number = 0;
-  Current desired{.number = world.chance(0.1) ? 1 : kept[world.random(kept.size())], .hold = world.chance(0.6)};
+  if (world.chance(0.5)) expected.version = 0;
+  Current desired{.version = world.chance(0.1) ? 1 : kept[world.random(kept.size())], .hold = world.chance(0.6)};
   if (only_release || (expected.hold && world.chance(0.5))) desired = {};
   const protocol::Activate request{.model = "demo",
                                    .request = ++requests_,
@@ -164,7 +164,7 @@ void GroupPublisher::carry_out(const protocol::action::SwapCurrent& swap) {
   const VersionNumber candidate = machine_->activation().candidate();
   // Asked again because the answer was lost, it is decided already.
   const bool is_first = std::exchange(asked_for_, swap.desired) != swap.desired;
-  if (decides && is_first && candidate != 0 && candidate == swap.desired.number) check_staged(candidate);
+  if (decides && is_first && candidate != 0 && candidate == swap.desired.version) check_staged(candidate);
   if (host_.sabotage == GroupSabotage::announce_before_swap && decides) {
     process_.post(Duration(0), [this, swap] { hear_directory(swap.desired); });
     return;
@@ -186,9 +186,9 @@ void GroupPublisher::carry_out(const protocol::action::SwapCurrent& swap) {
 void GroupPublisher::reach_directory(const protocol::action::SwapCurrent& swap) {
   if (host_.record != swap.expected) return;
   if (host_.faults && host_.world.chance(0.05)) return;  // Lost on the way.
-  if (!swap.desired.comes_after(swap.expected.epoch, swap.expected.number)) {
+  if (!swap.desired.comes_after(swap.expected.epoch, swap.expected.version)) {
     host_.world.violated(format("the record goes back from ({}, {}) to ({}, {})", swap.expected.epoch,
-                                swap.expected.number, swap.desired.epoch, swap.desired.number));
+                                swap.expected.version, swap.desired.epoch, swap.desired.version));
   }
   host_.record = swap.desired;
   if (!host_.activated.try_emplace(swap.desired.epoch, swap.desired).second) return;
@@ -198,7 +198,7 @@ void GroupPublisher::reach_directory(const protocol::action::SwapCurrent& swap) 
 void GroupPublisher::hear_directory(Result<Current> answer) {
   const VersionNumber candidate = machine_->activation().candidate();
   machine_->on_current_swapped(std::move(answer), clock());
-  if (candidate != 0 && machine_->activation().current().number == candidate) ++host_.commits;
+  if (candidate != 0 && machine_->activation().current().version == candidate) ++host_.commits;
   pump();
 }
 

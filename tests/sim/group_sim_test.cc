@@ -4,7 +4,7 @@
 #include <iostream>
 #include <string>
 
-#include "core/format.h"
+#include "core/base/format.h"
 #include "tests/sim/group_host.h"
 #include "tests/support/from_environment.h"
 

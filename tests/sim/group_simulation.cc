@@ -2,7 +2,7 @@
 #include <memory>
 #include <vector>
 
-#include "core/format.h"
+#include "core/base/format.h"
 #include "tests/sim/group_member.h"
 #include "tests/sim/group_publisher.h"
 
@@ -138,20 +138,20 @@ class GroupSimulation {
     const protocol::Current& current = activation.current();
     if (activation.candidate() != 0) host_.world.violated(format("@{} is still staged", activation.candidate()));
     if (current.hold || current != host_.record) {
-      host_.world.violated(format("({}, {}) is current, ({}, {}) is recorded", current.epoch, current.number,
-                                  host_.record.epoch, host_.record.number));
+      host_.world.violated(format("({}, {}) is current, ({}, {}) is recorded", current.epoch, current.version,
+                                  host_.record.epoch, host_.record.version));
     }
-    if (current.number != host_.last_number) {
+    if (current.version != host_.last_number) {
       host_.world.violated(
-          format("@{} is current and not @{}: {}", current.number, host_.last_number, activation.last_failure()));
+          format("@{} is current and not @{}: {}", current.version, host_.last_number, activation.last_failure()));
     }
     for (const auto& member : members_) {
       const auto [epoch, number] = member->served();
       // What was merely published under an epoch a member does not take by itself.
-      const bool has_come = number == current.number || (member->kind().staged && !host_.group_commit);
+      const bool has_come = number == current.version || (member->kind().staged && !host_.group_commit);
       if (epoch == current.epoch && has_come) continue;
       host_.world.violated(format("{} serves ({}, {}) and not ({}, {}): {}", member->label(), epoch, number,
-                                  current.epoch, current.number, member->machine().last_refusal()));
+                                  current.epoch, current.version, member->machine().last_refusal()));
     }
   }
 

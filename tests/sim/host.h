@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/graph.h"
+#include "core/model/graph.h"
 #include "tests/sim/memory.h"
 #include "tests/sim/world.h"
 #include "transport/protocol/messages.h"

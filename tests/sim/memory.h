@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/arena.h"
-#include "core/tensor.h"
+#include "core/arena/arena.h"
+#include "core/model/tensor.h"
 
 namespace freshet::sim {
 

@@ -6,7 +6,7 @@
 #include <set>
 #include <vector>
 
-#include "core/format.h"
+#include "core/base/format.h"
 #include "tests/sim/publisher.h"
 #include "tests/sim/relay.h"
 #include "tests/sim/subscriber.h"

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "core/format.h"
-#include "core/manifest.h"
+#include "core/base/format.h"
+#include "core/model/manifest.h"
 #include "tests/sim/hub.h"
 
 namespace freshet::sim {
@@ -266,7 +266,7 @@ void SimSubscriber::carry_out(const protocol::action::SwapStaged& swap) {
 void SimSubscriber::carry_out(const protocol::action::DropStaged& drop) {
   const MappedPointer mapped = std::exchange(life_->staged, nullptr);
   if (mapped == nullptr || mapped->number != drop.number) host_.world.violated("another version was staged");
-  let_go(mapped);
+  let_go_if_unread(mapped);
 }
 
 /// Nothing of it is read from now on.
@@ -341,6 +341,7 @@ void SimSubscriber::schedule_read() {
       door_closed(knock);
     }
     if (life_->served) hold(life_->served, kind_.pin_max, /*is_delivery=*/false);
+    if (life_->staged) hold(life_->staged, kind_.pin_max, /*is_delivery=*/false);
     schedule_read();
   });
 }
@@ -378,7 +379,8 @@ void SimSubscriber::unpin(const MappedPointer& mapped) {
 }
 
 void SimSubscriber::let_go_if_unread(const MappedPointer& mapped) {
-  if (mapped->pins > 0 || mapped == life_->served || !life_->readable.contains(mapped)) return;
+  if (mapped->pins > 0 || mapped == life_->served || mapped == life_->staged) return;
+  if (!life_->readable.contains(mapped)) return;
   if (host_.sabotage == Sabotage::never_unpin && host_.world.chance(0.05)) return;
   let_go(mapped);
   if (mapped->fetched) return;

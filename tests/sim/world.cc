@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/sim/world.h"
 
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet::sim {
 

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/clock.h"
+#include "core/base/clock.h"
 
 namespace freshet::sim {
 

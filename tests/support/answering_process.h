@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "core/file_descriptor.h"
+#include "core/base/file_descriptor.h"
 
 namespace freshet::test {
 

@@ -19,7 +19,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/file_descriptor.h"
+#include "core/base/file_descriptor.h"
 
 namespace freshet::test {
 

@@ -16,7 +16,7 @@
 #include <string_view>
 #include <utility>
 
-#include "core/file_descriptor.h"
+#include "core/base/file_descriptor.h"
 
 namespace freshet::test {
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <sstream>
 
 #include "tests/tier/support/lab.h"
@@ -80,7 +81,13 @@ TEST(TierCommands, RunEndsAsItsCommandDoes) {
   EXPECT_EQ(lab.tier_command({"run", "--", "/nothing/here"}).code, 127);
   EXPECT_EQ(lab.tier_command({"run", "--", "no-such-program-anywhere"}).code, 127);
   EXPECT_EQ(lab.tier_command({"run"}).code, 2);
-  EXPECT_EQ(lab.tier_command({"upcoming"}).code, 2);
+  EXPECT_EQ(lab.tier_command({"run", "--"}).code, 2);
+  EXPECT_EQ(lab.tier_command({"run", "--nonsense", "--", "true"}).code, 2);
+  EXPECT_EQ(lab.tier_command({"run", "true"}).code, 0);
+  EXPECT_EQ(lab.tier_command({"upcoming"}).code, 0);
+  EXPECT_EQ(lab.tier_command({"upcoming", "path"}).code, 2);
+  const Ran words = lab.tier_command({"run", "--", "/usr/bin/printf", "%s\n", "[\"a\", b]", "", "--json", "--", "[", "x,y", "-h"});
+  EXPECT_EQ(words.out, "[\"a\", b]\n\n--json\n--\n[\nx,y\n-h\n") << words.err;
   const Ran both = lab.served("echo out; echo err >&2");
   EXPECT_EQ(both.out, "out\n");
   EXPECT_EQ(both.err, "err\n");
@@ -196,6 +203,73 @@ TEST(TierCommands, FirstOpenWaitsForNothingThatCannotCome) {
   const std::string file = lab.make("data", 300'000);
   EXPECT_EQ(lab.served("sha256sum " + file).out, lab.plain("sha256sum " + file).out);
   EXPECT_EQ(lab.total()["misses"], 1);
+}
+
+TEST(TierCommands, StatDrawsTheEpochs) {
+  const TierLab lab;
+  for (int i = 0; i < 10; ++i) (void)lab.make("f" + std::to_string(i), 1000);
+  const std::string drawing = lab.path("epochs.svg");
+  const auto drawn = [&] {
+    EXPECT_EQ(lab.tier_command({"stat", "--svg", drawing}).code, 0);
+    std::ifstream in(drawing);
+    return std::string(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());
+  };
+  EXPECT_NE(drawn().find("nothing was opened yet"), std::string::npos);
+  const std::string read_all = "cat " + lab.source() + "/* > /dev/null";
+  ASSERT_EQ(lab.served(read_all).code, 0);
+  ASSERT_EQ(lab.tier_command({"settle"}).code, 0);
+  ASSERT_EQ(lab.served(read_all).code, 0);
+  const std::string image = drawn();
+  for (const char* text : {"epoch 1: 0 from a tier, 10 from the source", "epoch 2: 10 from a tier, 0 from the source",
+                           "epoch 2: 10.0 kB from a tier, 0 B from the source", "epochs 1 to 2", "</svg>"}) {
+    EXPECT_NE(image.find(text), std::string::npos) << text << image;
+  }
+  EXPECT_EQ(lab.tier_command({"stat", "--svg", "/nothing/here.svg"}).code, 1);
+}
+
+TEST(TierCommands, SettleShowsItsProgressOnATerminal) {
+  const TierLab lab;
+  (void)lab.make("data", 1000);
+  ASSERT_EQ(lab.tier_command({"prefetch"}).code, 0);
+  // A keeper that is stopped settles nothing until it goes on, which it does once something was shown.
+  std::ofstream(lab.path("watch.py"))
+      << "import json, os, pty, signal, subprocess, sys\n"
+         "keeper = subprocess.Popen([sys.argv[1], 'tier', 'keep'], stderr=subprocess.PIPE, text=True)\n"
+         "assert 'keeping' in keeper.stderr.readline()\n"
+         "os.kill(keeper.pid, signal.SIGSTOP)\n"
+         "child, terminal = pty.fork()\n"
+         "if child == 0: os.execv(sys.argv[1], [sys.argv[1], 'tier', 'settle'])\n"
+         "shown = b''\n"
+         "while b'settle ' not in shown: shown += os.read(terminal, 100)\n"
+         "os.kill(keeper.pid, signal.SIGCONT)\n"
+         "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+         "keeper.terminate()\n"
+         "keeper.wait()\n";
+  ASSERT_EQ(lab.tier_command({"settle"}).code, 0);
+  ASSERT_EQ(lab.tier_command({"stop"}).code, 0);
+  const Ran ran = lab.run({"python3", lab.path("watch.py"), FRESHET_PROGRAM});
+  EXPECT_EQ(ran.out, "0\n") << ran.err;
+}
+
+TEST(TierCommands, DoctorSaysWhatTiersNeed) {
+  const TierLab lab("", 1, "1 MB");
+  const auto found = [&](const std::string& check) {
+    const Ran said = lab.run({FRESHET_PROGRAM, "doctor", "--json"});
+    std::istringstream lines(said.out);
+    for (std::string line; std::getline(lines, line);) {
+      const auto row = nlohmann::json::parse(line, nullptr, false);
+      if (row.is_object() && row["check"] == check) return row;
+    }
+    ADD_FAILURE() << said.out;
+    return nlohmann::json();
+  };
+  EXPECT_EQ(found("tier_reader")["state"], "ok");
+  EXPECT_EQ(found("tiers")["state"], "ok");
+  EXPECT_FALSE(std::filesystem::exists(lab.tier()));
+  std::ofstream(lab.config(), std::ios::app) << "[[tier]]\npath = \"" << lab.tier(2) << "\"\nquota = \"1000 TB\"\n";
+  EXPECT_EQ(found("tiers")["state"], "limited");
+  std::ofstream(lab.config()) << "nonsense";
+  EXPECT_EQ(found("tiers")["state"], "missing");
 }
 
 }  // namespace

@@ -1,18 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // What becomes of programs when a tier or the keeper does not work: they read the source.
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <random>
 #include <thread>
 
 #include "tests/support/child_process.h"
+#include "tests/support/eventually.h"
 #include "tests/tier/support/lab.h"
 
 namespace freshet::test {
@@ -97,6 +101,29 @@ TEST(TierFaults, TheBoardOfAConfigThatIsGoneGoes) {
     ASSERT_EQ(lab.tier_command({"stat"}).code, 0);
   }
   EXPECT_LT(count(), before + 8);
+}
+
+TEST(TierFaults, TheBoardOfAnotherVersionStaysWhileItHasAKeeper) {
+  const std::string folder = "/dev/shm/freshet-tier-" + std::to_string(::geteuid());
+  {
+    const TierLab makes_the_folder;
+    ASSERT_EQ(makes_the_folder.tier_command({"stat"}).code, 0);
+  }
+  char name[32];
+  std::snprintf(name, sizeof name, "/%016x", static_cast<unsigned>(::getpid()));
+  const std::string board = folder + name;
+  std::ofstream(board) << "of another version";
+  int lock = ::open((board + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  ASSERT_EQ(::flock(lock, LOCK_EX), 0);
+  {
+    const TierLab lab;
+    ASSERT_EQ(lab.tier_command({"stat"}).code, 0);
+    EXPECT_TRUE(std::filesystem::exists(board) && std::filesystem::exists(board + ".lock"));
+  }
+  ::close(lock);
+  const TierLab lab;
+  ASSERT_EQ(lab.tier_command({"stat"}).code, 0);
+  EXPECT_FALSE(std::filesystem::exists(board) || std::filesystem::exists(board + ".lock"));
 }
 
 TEST(TierFaults, TheSourcesErrorsReachTheProgram) {
@@ -201,10 +228,10 @@ TEST(SeveralPrograms, ShareOneKeeperAndItEndsByItself) {
   (void)lab.make("data", 1000);
   ASSERT_EQ(lab.served("true & true").code, 0);
   ASSERT_EQ(lab.tier_command({"settle"}).code, 0);
-  while (lab.total()["keeper_pid"].is_number()) std::this_thread::yield();
+  EXPECT_TRUE(came_true([&] { return !lab.total()["keeper_pid"].is_number(); }));
   // One in the foreground stays, and no second comes beside it.
   ChildProcess keeper({FRESHET_PROGRAM, "tier", "keep", "--config", lab.config()});
-  while (!lab.total()["keeper_pid"].is_number()) std::this_thread::yield();
+  EXPECT_TRUE(came_true([&] { return lab.total()["keeper_pid"].is_number(); }));
   EXPECT_EQ(lab.total()["keeper_pid"], keeper.pid());
   EXPECT_EQ(lab.tier_command({"keep"}).code, 1);
   EXPECT_EQ(lab.tier_command({"stop"}).code, 0);

@@ -88,7 +88,7 @@ class ActivationTest : public ::testing::Test {
 TEST_F(ActivationTest, APublishIsCurrentAtOnceAndRecordedBehindNewestOnly) {
   open({});
   commit(1);
-  EXPECT_EQ(activation_->current(), (Current{.number = 1}));
+  EXPECT_EQ(activation_->current(), (Current{.version = 1}));
   const auto first = activation_->take_swap();
   ASSERT_TRUE(first);
   commit(2);
@@ -98,7 +98,7 @@ TEST_F(ActivationTest, APublishIsCurrentAtOnceAndRecordedBehindNewestOnly) {
   activation_->on_swapped(record_, at(1));
   consider(1);
   swap();
-  EXPECT_EQ(record_, (Current{.number = 3}));
+  EXPECT_EQ(record_, (Current{.version = 3}));
   EXPECT_FALSE(activation_->take_swap());
 }
 
@@ -108,13 +108,13 @@ TEST_F(ActivationTest, ARollbackIsToldOnlyWhenTheDirectoryHasIt) {
   swap();
   commit(2);
   swap();
-  ask({.number = 2}, {.number = 1, .hold = true});
-  EXPECT_EQ(activation_->current(), (Current{.number = 2}));
+  ask({.version = 2}, {.version = 1, .hold = true});
+  EXPECT_EQ(activation_->current(), (Current{.version = 2}));
   swap();
-  EXPECT_EQ(activation_->current(), (Current{.epoch = 1, .number = 1, .hold = true}));
+  EXPECT_EQ(activation_->current(), (Current{.epoch = 1, .version = 1, .hold = true}));
   EXPECT_FALSE(answer().refused);
   commit(3);
-  EXPECT_EQ(activation_->current().number, 1u);
+  EXPECT_EQ(activation_->current().version, 1u);
   EXPECT_THAT(activation_->wanted(), ::testing::ElementsAre(1));
 }
 
@@ -124,11 +124,11 @@ TEST_F(ActivationTest, WhoeverAsksTwiceIsAnsweredTwiceAndServedOnce) {
   swap();
   commit(2);
   swap();
-  ask({.number = 2}, {.number = 1, .hold = true});
-  ask({.number = 2}, {.number = 1, .hold = true});
+  ask({.version = 2}, {.version = 1, .hold = true});
+  ask({.version = 2}, {.version = 1, .hold = true});
   swap();
   answer();
-  ask({.number = 2}, {.number = 1, .hold = true});
+  ask({.version = 2}, {.version = 1, .hold = true});
   EXPECT_EQ(answer().current.epoch, 1u);
   EXPECT_EQ(activation_->current().epoch, 1u);
 }
@@ -139,7 +139,7 @@ TEST_F(ActivationTest, ADirectoryThatDoesNotAnswerLeavesItInDoubtUntilItDoes) {
   swap();
   commit(2);
   swap();
-  ask({.number = 2}, {.number = 1, .hold = true});
+  ask({.version = 2}, {.version = 1, .hold = true});
   const auto wanted = activation_->take_swap();
   ASSERT_TRUE(wanted);
   record_ = wanted->desired;  // It happened, but nobody hears of it.
@@ -151,13 +151,13 @@ TEST_F(ActivationTest, ADirectoryThatDoesNotAnswerLeavesItInDoubtUntilItDoes) {
   EXPECT_EQ(doubt.refused->code(), Code::unavailable);
   EXPECT_THAT(doubt.refused->message(), HasSubstr("connection lost"));
   EXPECT_EQ(activation_->current().epoch, 0u);
-  ask({.number = 2}, {.number = 2, .hold = true}, 1000, false, 2);
+  ask({.version = 2}, {.version = 2, .hold = true}, 1000, false, 2);
   EXPECT_EQ(answer().refused->code(), Code::unavailable) << "nothing else begins meanwhile";
   const auto again = activation_->take_swap();
   ASSERT_TRUE(again);
   EXPECT_EQ(again->desired, wanted->desired);
   activation_->on_swapped(record_, at(1100));
-  EXPECT_EQ(activation_->current(), (Current{.epoch = 1, .number = 1, .hold = true}));
+  EXPECT_EQ(activation_->current(), (Current{.epoch = 1, .version = 1, .hold = true}));
 }
 
 TEST_F(ActivationTest, AnotherDecisionInTheDirectoryIsObeyed) {
@@ -166,22 +166,22 @@ TEST_F(ActivationTest, AnotherDecisionInTheDirectoryIsObeyed) {
   swap();
   commit(2);
   swap();
-  ask({.number = 2}, {.number = 1, .hold = true});
+  ask({.version = 2}, {.version = 1, .hold = true});
   ASSERT_TRUE(activation_->take_swap());
-  activation_->on_swapped(Current{.epoch = 4, .number = 2, .hold = true}, at(1));
+  activation_->on_swapped(Current{.epoch = 4, .version = 2, .hold = true}, at(1));
   consider(1);
   EXPECT_EQ(answer().refused->code(), Code::failed_precondition);
-  EXPECT_EQ(activation_->current(), (Current{.epoch = 4, .number = 2, .hold = true}));
+  EXPECT_EQ(activation_->current(), (Current{.epoch = 4, .version = 2, .hold = true}));
 }
 
 TEST_F(ActivationTest, ALostRecordIsWrittenAnew) {
-  open({.current = {.epoch = 2, .number = 5}});
+  open({.current = {.epoch = 2, .version = 5}});
   commit(6);
   ASSERT_TRUE(activation_->take_swap());
   activation_->on_swapped(Current{}, at(1));
   consider(1000);
   swap(1000);
-  EXPECT_EQ(record_, (Current{.epoch = 2, .number = 6}));
+  EXPECT_EQ(record_, (Current{.epoch = 2, .version = 6}));
 }
 
 TEST_F(ActivationTest, SomebodyWhoIsAheadRaisesTheEpoch) {
@@ -190,12 +190,12 @@ TEST_F(ActivationTest, SomebodyWhoIsAheadRaisesTheEpoch) {
   swap();
   activation_->on_epoch_seen(3, at(1));
   consider(1);
-  EXPECT_EQ(activation_->current(), (Current{.number = 1})) << "the directory may know why";
+  EXPECT_EQ(activation_->current(), (Current{.version = 1})) << "the directory may know why";
   commit(2);
   swap(1);
-  EXPECT_EQ(activation_->current(), (Current{.epoch = 3, .number = 2}));
+  EXPECT_EQ(activation_->current(), (Current{.epoch = 3, .version = 2}));
   swap(1);
-  EXPECT_EQ(record_, (Current{.epoch = 3, .number = 2}));
+  EXPECT_EQ(record_, (Current{.epoch = 3, .version = 2}));
   activation_->on_epoch_seen(kEpochMax, at(2));
   consider(2);
   EXPECT_EQ(activation_->current().epoch, 3u) << "nobody can be there";
@@ -210,9 +210,9 @@ TEST_F(ActivationTest, WhyTheEpochIsLaterIsKnownInTheDirectory) {
   activation_->on_epoch_seen(1, at(1));
   consider(1);
   ASSERT_TRUE(activation_->take_swap());
-  activation_->on_swapped(Current{.epoch = 1, .number = 1, .hold = true}, at(1));
+  activation_->on_swapped(Current{.epoch = 1, .version = 1, .hold = true}, at(1));
   consider(1000);
-  EXPECT_EQ(activation_->current(), (Current{.epoch = 1, .number = 1, .hold = true}));
+  EXPECT_EQ(activation_->current(), (Current{.epoch = 1, .version = 1, .hold = true}));
   commit(3);
   EXPECT_FALSE(activation_->take_swap()) << "it is held";
 }
@@ -223,15 +223,15 @@ TEST_F(ActivationTest, ACandidateBecomesCurrentWhenAllMembersHaveIt) {
   member(2, 0, 0, 0);
   commit(1);
   EXPECT_EQ(activation_->candidate(), 1u);
-  EXPECT_EQ(activation_->current().number, 0u);
+  EXPECT_EQ(activation_->current().version, 0u);
   member(1, 0, 1, 10);
   consider(10);
   EXPECT_FALSE(activation_->take_swap()) << "one is missing";
   member(2, 0, 1, 20);
   consider(20);
-  EXPECT_EQ(activation_->current().number, 0u) << "the directory was not asked yet";
+  EXPECT_EQ(activation_->current().version, 0u) << "the directory was not asked yet";
   swap(20);
-  EXPECT_EQ(activation_->current(), (Current{.epoch = 1, .number = 1}));
+  EXPECT_EQ(activation_->current(), (Current{.epoch = 1, .version = 1}));
   EXPECT_EQ(activation_->candidate(), 0u);
   member(1, 1, 0, 30).epoch = 1;
   consider(30);
@@ -261,11 +261,11 @@ TEST_F(ActivationTest, WhatWasSaidOfAnEarlierCandidateIsNotOfThisOne) {
   swap();
   member(1, 2, 0, 0);
   member(2, 2, 0, 0);
-  ask({.number = 2}, {.number = 1}, 0, /*as_group=*/true);
+  ask({.version = 2}, {.version = 1}, 0, /*as_group=*/true);
   member(1, 2, 1, 0);
   consider(1000);
   EXPECT_TRUE(answer().refused);
-  ask({.number = 2}, {.number = 1}, 1000, /*as_group=*/true, 2);
+  ask({.version = 2}, {.version = 1}, 1000, /*as_group=*/true, 2);
   say(member(2, 2, 0, 1000), 1);
   consider(1000);
   EXPECT_FALSE(activation_->take_swap()) << "the first one has dropped it since";
@@ -281,7 +281,7 @@ TEST_F(ActivationTest, AMemberThatCannotIsNamedAndTheCandidateGivenUp) {
   commit(2);
   swap();
   member(1, 1, 0, 0);
-  ask({.number = 2}, {.number = 1}, 0, /*as_group=*/true);
+  ask({.version = 2}, {.version = 1}, 0, /*as_group=*/true);
   say(member(1, 2, 0, 10), 1, Error(Code::corrupt, "a bit flipped"));
   consider(10);
   const Activated refused = answer();
@@ -299,7 +299,7 @@ TEST_F(ActivationTest, ASlowMemberEndsItAtTheDeadline) {
   commit(2);
   swap();
   member(1, 2, 0, 0);
-  ask({.number = 2}, {.number = 1}, 0, /*as_group=*/true);
+  ask({.version = 2}, {.version = 1}, 0, /*as_group=*/true);
   member(2, 2, 1, 0);
   consider(999);
   EXPECT_THAT(activation_->take_answers(), IsEmpty());
@@ -308,7 +308,7 @@ TEST_F(ActivationTest, ASlowMemberEndsItAtTheDeadline) {
   const Activated refused = answer();
   EXPECT_EQ(refused.refused->code(), Code::timed_out);
   EXPECT_THAT(refused.refused->message(), HasSubstr("has not staged demo@1 in time, and serves @2"));
-  EXPECT_EQ(activation_->current(), (Current{.number = 2}));
+  EXPECT_EQ(activation_->current(), (Current{.version = 2}));
 }
 
 TEST_F(ActivationTest, ASilentMemberLapsesAndIsNotWaitedFor) {
@@ -340,7 +340,7 @@ TEST_F(ActivationTest, APublisherThatWasStoppedBelievesNobodyLapsed) {
 }
 
 TEST_F(ActivationTest, ASuccessorWaitsForTheMembersOfItsPredecessor) {
-  open({.current = {.epoch = 1, .number = 4}, .group_commit = true, .membership = std::chrono::seconds(1)});
+  open({.current = {.epoch = 1, .version = 4}, .group_commit = true, .membership = std::chrono::seconds(1)});
   commit(5, 10);
   EXPECT_FALSE(activation_->take_swap());
   for (std::int64_t ms = 100; ms < 1000; ms += 100) consider(ms);
@@ -356,10 +356,10 @@ TEST_F(ActivationTest, GoingBackComesBeforeWhatIsBeingStaged) {
   member(1, 1, 0, 1);
   commit(2, 1);
   EXPECT_EQ(activation_->candidate(), 2u);
-  ask({.epoch = 1, .number = 1}, {.number = 1, .hold = true}, 2);
+  ask({.epoch = 1, .version = 1}, {.version = 1, .hold = true}, 2);
   EXPECT_EQ(activation_->candidate(), 0u);
   swap(2);
-  EXPECT_EQ(activation_->current(), (Current{.epoch = 2, .number = 1, .hold = true}));
+  EXPECT_EQ(activation_->current(), (Current{.epoch = 2, .version = 1, .hold = true}));
   commit(3, 3);
   EXPECT_EQ(activation_->candidate(), 0u) << "held";
 }

@@ -3,7 +3,7 @@
 
 #include "tests/transport/model_fixture.h"
 #include "tests/transport/peer_process.h"
-#include "transport/subscribe/channel_openers.h"
+#include "transport/subscribe/fetch/channel_openers.h"
 
 namespace freshet {
 namespace {

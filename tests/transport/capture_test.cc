@@ -13,7 +13,7 @@
 #include <set>
 #include <thread>
 
-#include "core/slab.h"
+#include "core/arena/slab.h"
 
 namespace freshet {
 namespace {
@@ -275,6 +275,46 @@ TEST(Capture, HelpersCopyTheSameBytes) {
   }
 }
 
+TEST(Capture, TakesLayersAsTheyWereWhenEachWasDone) {
+  Fixture f({100, 5000, 3000, 70000});
+  const auto views = f.model.views();
+  EXPECT_EQ(f.capture->add(views, Indices{1}).error().code(), Code::failed_precondition) << "nothing was begun";
+  ASSERT_TRUE(f.take(kFind));
+  ASSERT_TRUE(f.capture->begin());
+  EXPECT_EQ(f.capture->begin().error().code(), Code::failed_precondition);
+  f.model.fill(3, 1);
+  f.model.fill(1, 2);
+  ASSERT_EQ(f.capture->add(views, Indices{3, 1, 3})->tensors, 2u);
+  ASSERT_TRUE(f.capture->add(views, Indices{2}));
+  const std::vector<std::byte> first = f.model[1];
+  const std::vector<std::byte> third = f.model[3];
+  EXPECT_EQ(f.capture->add(views, Indices{4}).error().code(), Code::invalid_argument);
+  f.model.fill(1, 3);
+  f.model.fill(3, 4);
+  f.model.fill(0, 5);
+  const auto receipt = f.take(kFind);
+  ASSERT_TRUE(receipt);
+  EXPECT_EQ(receipt->tensors, 4u);
+  EXPECT_EQ(f.receiver.versions.back().changed, (Indices{0, 1, 3})) << "tensor 2 is as it was";
+  f.model[1] = first;
+  f.model[3] = third;
+  f.expect_newest_is_the_model();
+}
+
+TEST(Capture, WhatWasGivenUpComesWithTheNext) {
+  Fixture f({100, 5000, 3000});
+  ASSERT_TRUE(f.take(kFind));
+  ASSERT_TRUE(f.capture->begin());
+  f.model.fill(1, 1);
+  ASSERT_TRUE(f.capture->add(f.model.views(), Indices{1}));
+  f.capture->abandon();
+  f.capture->abandon();
+  f.model.fill(2, 2);
+  ASSERT_TRUE(f.take(kOnly, {2}));
+  EXPECT_EQ(f.receiver.versions.back().changed, (Indices{1, 2}));
+  f.expect_newest_is_the_model();
+}
+
 TEST(Capture, SealsInOrderWhileTheReceiverIsSlow) {
   Model model({4096});
   std::promise<void> go;
@@ -322,7 +362,12 @@ class RandomRun {
     const auto kind = static_cast<Capture::Kind>(random_() % 3);
     fixture_.receiver.refuse = random_() % 10 == 0;
     const std::size_t before = versions().size();
+    const auto captured =
+        random_() % 2 == 0 ? capture_some(touched) : std::map<std::uint32_t, std::vector<std::byte>>();
+    // What was captured is the loop's again, which writes it before the version is complete.
+    for (const auto& [tensor, bytes] : captured) fixture_.model.fill(tensor, random_());
     if (!fixture_.take(kind, touched)) ++refused_;
+    for (const auto& [tensor, bytes] : captured) fixture_.model[tensor] = bytes;
     fixture_.receiver.refuse = false;
     if (versions().size() > before) note(before);
     for (const std::size_t version : alive_versions()) {
@@ -345,6 +390,27 @@ class RandomRun {
 
  private:
   const std::vector<SealedCapture>& versions() const { return fixture_.receiver.versions; }
+  /// Opens a capture and captures some of the tensors, some of them twice. Returns them as they were captured last;
+  /// none when the capture was given up, or found no room.
+  std::map<std::uint32_t, std::vector<std::byte>> capture_some(const Indices& touched) {
+    if (touched.empty() || versions().empty()) return {};
+    EXPECT_TRUE(fixture_.capture->begin());
+    std::map<std::uint32_t, std::vector<std::byte>> captured;
+    const auto views = fixture_.model.views();
+    for (std::size_t i = 0; i < 2 * touched.size(); ++i) {
+      const std::uint32_t tensor = touched[random_() % touched.size()];
+      if (captured.contains(tensor)) fixture_.model.fill(tensor, random_());
+      if (!fixture_.capture->add(views, {{tensor}})) {
+        ++refused_;
+        EXPECT_FALSE(fixture_.capture->is_open());
+        return {};
+      }
+      captured[tensor] = fixture_.model[tensor];
+    }
+    if (random_() % 5 != 0) return captured;
+    fixture_.capture->abandon();
+    return {};
+  }
   void note(std::size_t version) {
     for (const SegmentIndex segment : versions()[version].segments) ++named_[segment];
     for (std::size_t i = 0; i < sizes_.size(); ++i) alive_[version].push_back(fixture_.model[i]);

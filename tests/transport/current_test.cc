@@ -3,10 +3,11 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <thread>
 
 #include "tests/transport/model_fixture.h"
-#include "transport/ask_stat.h"
+#include "transport/ask/ask_stat.h"
 #include "transport/directory/directory.h"
 
 namespace freshet {
@@ -191,6 +192,66 @@ TEST_F(CurrentStream, AGroupServesAVersionOnceAllHaveStagedIt) {
   EXPECT_EQ(publisher->stat().activation_failure, "");
   EXPECT_TRUE(eventually([&] { return first->status().epoch == publisher->stat().current.epoch; }));
   EXPECT_FALSE(first->snapshot().stale());
+}
+
+TEST_F(CurrentStream, WhatIsStagedCanBeTriedOutBesideWhatIsServed) {
+  for (const char* channel : {"shm", "zmq"}) {
+    SCOPED_TRACE(channel);
+    PublisherOptions serving = keeping(4);
+    serving.hub_options.listen = "tcp://127.0.0.1:*";
+    serving.hub_options.channels = "zmq";
+    auto publisher = open_publisher(serving);
+    SubscriberOptions options = member_options("tries");
+    options.channel = channel;
+    auto member = open_subscriber(options);
+    const VersionNumber served = publish_next(*publisher);  // Numbers go on from one publisher to the next.
+    ASSERT_TRUE(member->wait_for(served, kPatience));
+    const std::uint64_t first = stamp_;
+    EXPECT_EQ(member->staged_snapshot().error().code(), Code::failed_precondition);
+    publish_next(*publisher);
+    publish_next(*publisher);
+    ASSERT_TRUE(member->stage(served + 1, kPatience));
+    auto second = member->staged_snapshot();
+    ASSERT_TRUE(second) << second.error().message();
+    EXPECT_EQ(second->version(), served + 1);
+    EXPECT_EQ(stamp_of(*second, 0), first + 1);
+    EXPECT_EQ(member->snapshot().version(), served);
+
+    // Another one is staged: the snapshot stays as it is while the publisher writes on.
+    ASSERT_TRUE(member->stage(served + 2, kPatience));
+    auto third = member->staged_snapshot();
+    ASSERT_TRUE(third) << third.error().message();
+    EXPECT_EQ(third->version(), served + 2);
+    for (int i = 0; i < 12; ++i) publish_next(*publisher);
+    EXPECT_EQ(stamp_of(*second, 0), first + 1);
+    EXPECT_EQ(stamp_of(*third, 3), first + 2);
+
+    // It is the very version that is served then.
+    ASSERT_TRUE(member->commit_staged());
+    EXPECT_EQ(member->staged_snapshot().error().code(), Code::failed_precondition);
+    EXPECT_EQ(member->snapshot().bytes(0).data(), third->bytes(0).data());
+  }
+}
+
+TEST_F(CurrentStream, AVersionThatWasStagedInVainIsLetGoOfWhenNobodyReadsIt) {
+  auto publisher = open_publisher(keeping(4));
+  auto member = open_subscriber(member_options("in vain"));
+  publish_next(*publisher);
+  ASSERT_TRUE(member->wait_for(1, kPatience));
+  publish_next(*publisher);
+  publish_next(*publisher);
+  ASSERT_TRUE(member->stage(2, kPatience));
+  auto snapshot = member->staged_snapshot();
+  ASSERT_TRUE(snapshot);
+  ASSERT_TRUE(member->stage(3, kPatience));
+  const auto holds = [&](VersionNumber version) {
+    const auto subscribers = publisher->stat().subscribers;  // A moment behind.
+    const auto& held = subscribers.at(0).held;
+    return std::find(held.begin(), held.end(), version) != held.end();
+  };
+  ASSERT_TRUE(eventually([&] { return holds(2) && holds(3); })) << "what is read is held, wanted or not";
+  *snapshot = Snapshot();
+  EXPECT_TRUE(eventually([&] { return !holds(2) && holds(3); }));
 }
 
 TEST_F(CurrentStream, AMemberStagesAndCommitsByHand) {

@@ -5,8 +5,8 @@
 #include <set>
 
 #include "tests/transport/fake_channel.h"
-#include "transport/serve/fetch_desk.h"
-#include "transport/subscribe/fetch_install.h"
+#include "transport/source/fetch_desk.h"
+#include "transport/subscribe/fetch/fetch_install.h"
 
 namespace freshet::detail {
 namespace {

@@ -16,9 +16,9 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/format.h"
 #include "core/delta/element_delta.h"
-#include "core/format.h"
-#include "core/manifest.h"
+#include "core/model/manifest.h"
 #include "transport/channel/channel.h"
 
 namespace freshet::test {

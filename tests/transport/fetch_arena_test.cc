@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// The ledger of what a fetching subscriber's memory holds.
 
-#include "transport/subscribe/fetch_arena.h"
+#include "transport/subscribe/fetch/fetch_arena.h"
 
 #include <gtest/gtest.h>
 

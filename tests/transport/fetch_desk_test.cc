@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/serve/fetch_desk.h"
+#include "transport/source/fetch_desk.h"
 
 #include <gtest/gtest.h>
 

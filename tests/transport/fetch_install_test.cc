@@ -2,7 +2,7 @@
 /// Fetches into an arena, over a channel that does what the test wants: what is handed out is the version, byte for
 /// byte, or an error; never anything else.
 
-#include "transport/subscribe/fetch_install.h"
+#include "transport/subscribe/fetch/fetch_install.h"
 
 #include "tests/transport/fake_channel.h"
 

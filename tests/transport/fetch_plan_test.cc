@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// What is fetched, and from which base: decided from owner maps alone.
 
-#include "transport/subscribe/fetch_plan.h"
+#include "transport/subscribe/fetch/fetch_plan.h"
 
 #include <gtest/gtest.h>
 
@@ -41,6 +41,19 @@ TEST_F(FetchPlanTest, EverythingIsFetchedAtFirst) {
   EXPECT_EQ(plan.empty, std::vector<std::uint32_t>{1});
   EXPECT_FALSE(plan.fetch[0].base);
   EXPECT_EQ(plan.batches, std::vector<std::size_t>{2});
+}
+
+TEST_F(FetchPlanTest, AServerTakesWeightsAndBuffers) {
+  std::vector<TensorSpec> specs;
+  for (const Role role : {Role::weight, Role::optimizer, Role::buffer, Role::opaque}) {
+    specs.push_back({.name = std::string(name_of(role)), .dtype = DType::u8, .shape = {5000}, .role = role});
+  }
+  const auto wanted = manifest({5000, 5000, 5000, 5000}, 1);
+  wanted->architecture = *Architecture::guess_chain(std::move(specs));
+  EXPECT_EQ(tensors(plan_fetch(*wanted, nullptr, nothing(), {})), (std::vector<std::uint32_t>{0, 1, 2, 3}));
+  const FetchPlan served = plan_fetch(*wanted, nullptr, nothing(), {.whole = false});
+  EXPECT_EQ(tensors(served), (std::vector<std::uint32_t>{0, 2}));
+  EXPECT_EQ(served.left, (std::vector<std::uint32_t>{1, 3}));
 }
 
 TEST_F(FetchPlanTest, WhatIsHereIsNotFetched) {

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "core/digest.h"
+#include "core/base/digest.h"
 #include "tests/support/temporary_folder.h"
 
 // Writers that do not rename what they wrote into place: a version's files appear one after another, and grow.

@@ -9,8 +9,8 @@
 #include <cstring>
 #include <fstream>
 
-#include "core/file_descriptor.h"
-#include "core/fork_guard.h"
+#include "core/base/file_descriptor.h"
+#include "core/base/fork_guard.h"
 #include "tests/transport/model_fixture.h"
 
 namespace freshet {

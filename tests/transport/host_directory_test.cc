@@ -142,7 +142,7 @@ TEST_F(HostDirectoryTest, NoNameOfAModelIsAnothersFile) {
     auto held = directory->claim(model);
     EXPECT_TRUE(held) << model << ": " << held.error().message();
     if (!held) return made;
-    EXPECT_TRUE((*held)->compare_and_swap_current({}, {.epoch = 1, .number = 1})) << model;
+    EXPECT_TRUE((*held)->compare_and_swap_current({}, {.epoch = 1, .version = 1})) << model;
     Directory::Entry its = entry(1);
     its.model = model;
     EXPECT_TRUE((*held)->advertise(its));

@@ -10,7 +10,7 @@
 #include <random>
 #include <zmq.hpp>
 
-#include "core/file_descriptor.h"
+#include "core/base/file_descriptor.h"
 #include "tests/transport/model_fixture.h"
 #include "transport/protocol/messages.h"
 #include "transport/shm/door_frame.h"

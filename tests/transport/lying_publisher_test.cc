@@ -6,12 +6,12 @@
 #include <random>
 #include <set>
 
-#include "core/arena.h"
-#include "core/mutex.h"
-#include "core/slab.h"
+#include "core/arena/arena.h"
+#include "core/arena/slab.h"
+#include "core/base/mutex.h"
 #include "tests/transport/model_fixture.h"
 #include "transport/subscribe/served_version.h"
-#include "transport/zmq/publisher_hub.h"
+#include "transport/zmq/hub/publisher_hub.h"
 
 namespace freshet {
 namespace {

@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "core/clock.h"
-#include "core/graph.h"
-#include "core/manifest.h"
+#include "core/base/clock.h"
+#include "core/model/graph.h"
+#include "core/model/manifest.h"
 #include "transport/protocol/held_versions.h"
 #include "transport/protocol/messages.h"
 
@@ -50,7 +50,7 @@ inline CommittedVersion version(VersionNumber number, SegmentIndex first, Segmen
 inline Message with_newest_current(Message message) {
   const auto fill = [](auto& m) {
     if constexpr (requires { m.newest, m.current; }) {
-      if (m.current == Current{}) m.current.number = m.newest;
+      if (m.current == Current{}) m.current.version = m.newest;
     }
   };
   std::visit(fill, message);

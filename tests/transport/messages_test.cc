@@ -13,7 +13,7 @@ namespace {
 
 std::vector<Message> one_of_each() {
   const Digest digest{.low = 1, .high = 2};
-  const Current current{.epoch = 8, .number = 9, .hold = true};
+  const Current current{.epoch = 8, .version = 9, .hold = true};
   return {
       Hello{.session = 1,
             .model = "demo",
@@ -48,7 +48,7 @@ std::vector<Message> one_of_each() {
           .newest = 6,
           .channels = {{.kind = ChannelKind::ucx, .address = "ucx://a"}, {.kind = ChannelKind::file, .address = "/f"}},
           .lease_ms = 7,
-          .current = {.epoch = 8, .number = 9, .hold = true},
+          .current = {.epoch = 8, .version = 9, .hold = true},
           .membership_ms = 10,
           .keeps_wants = true},
       Grant{.session = 1,
@@ -74,7 +74,7 @@ std::vector<Message> one_of_each() {
       Activate{.model = "demo",
                .request = 1,
                .expected = current,
-               .desired = {.number = 1, .hold = true},
+               .desired = {.version = 1, .hold = true},
                .as_group = true,
                .within_ms = 5},
       Activated{.request = 1, .current = current, .members = 2, .mixed_ns = 3},
@@ -132,7 +132,7 @@ std::vector<T> all_after_the_wire() {
 }
 
 TEST(Messages, WhatOtherHostsNeedComesThrough) {
-  const Current current{.epoch = 8, .number = 9, .hold = true};
+  const Current current{.epoch = 8, .version = 9, .hold = true};
   const auto hello = all_after_the_wire<Hello>().at(0);
   EXPECT_EQ(hello.channels, 5u);
   EXPECT_TRUE(hello.staged);
@@ -164,7 +164,7 @@ TEST(Messages, WhatOtherHostsNeedComesThrough) {
 }
 
 TEST(Messages, WhatGroupsNeedComesThrough) {
-  const Current current{.epoch = 8, .number = 9, .hold = true};
+  const Current current{.epoch = 8, .version = 9, .hold = true};
   const auto staged = all_after_the_wire<Staged>();
   EXPECT_EQ(staged.at(0).number, 2u);
   EXPECT_FALSE(staged.at(0).failed);
@@ -173,7 +173,7 @@ TEST(Messages, WhatGroupsNeedComesThrough) {
   const auto activate = all_after_the_wire<Activate>().at(0);
   EXPECT_EQ(activate.model, "demo");
   EXPECT_EQ(activate.expected, current);
-  EXPECT_EQ(activate.desired, (Current{.number = 1, .hold = true}));
+  EXPECT_EQ(activate.desired, (Current{.version = 1, .hold = true}));
   EXPECT_TRUE(activate.as_group);
   EXPECT_EQ(activate.within_ms, 5u);
   const auto activated = all_after_the_wire<Activated>();
@@ -185,7 +185,7 @@ TEST(Messages, WhatGroupsNeedComesThrough) {
 
 TEST(Messages, WhatIsBeyondALimitIsCorrupt) {
   EXPECT_TRUE(is_corrupt(Pong{.current = {.epoch = kEpochMax + 1}}));
-  EXPECT_TRUE(is_corrupt(Pong{.current = {.number = kNumberMax + 1}}));
+  EXPECT_TRUE(is_corrupt(Pong{.current = {.version = kNumberMax + 1}}));
   EXPECT_TRUE(is_corrupt(Want{.session = 1, .channel = static_cast<ChannelKind>(kChannelKindLast + 1)}));
   EXPECT_TRUE(is_corrupt(Welcome{.channels = std::vector<ChannelOffer>(kChannelsMax + 1)}));
   EXPECT_TRUE(is_corrupt(Activate{.model = "demo", .within_ms = kWithinMsMax + 1}));

@@ -8,8 +8,8 @@
 #include <thread>
 #include <vector>
 
+#include "core/base/wake.h"
 #include "transport/subscribe/served_version.h"
-#include "transport/wake.h"
 
 namespace freshet::detail {
 namespace {

@@ -23,7 +23,7 @@ class FakeWatch final : public Directory::Watch {
   bool take() override { return std::exchange(known_.news, false); }
   void look_again() override { ++known_.asked_again; }
   Result<Directory::Entry> entry() override { return known_.entry; }
-  Result<CurrentRecord> current() override { return CurrentRecord{}; }
+  Result<CurrentVersion> current() override { return CurrentVersion{}; }
   Result<std::vector<Directory::Server>> servers() override { return known_.servers; }
 
  private:

@@ -100,7 +100,7 @@ TEST_F(PublisherLeases, AnotherHostIsOfferedChannelsAndNoDoor) {
   EXPECT_EQ(sent<Welcome>().at(0).door, "door");
   receive(Hello{.session = 3, .model = kModel, .host = "elsewhere", .channels = bit(ChannelKind::ucx)}, 0, "third");
   ASSERT_THAT(sent<Refusal>(), SizeIs(1));
-  EXPECT_THAT(sent<Refusal>()[0].message, HasSubstr("no channel in common"));
+  EXPECT_THAT(sent<Refusal>()[0].message, HasSubstr("no channel is common"));
 }
 
 TEST_F(PublisherLeases, AGrantToFetchCarriesALeaseThatWasOpenedBeforeAndNoPlaces) {
@@ -376,7 +376,7 @@ class RelayLeases : public PublisherLeases {
     }());
   }
   void see(VersionNumber number) {
-    when([&] { machine_.on_current_seen({.number = number}, at(0)); });
+    when([&] { machine_.on_current_seen({.version = number}, at(0)); });
   }
   void comes(VersionNumber number) {
     CommittedVersion coming = version(number, 0, 1);

@@ -141,8 +141,8 @@ TEST_F(MachineLimits, AnActivationsAnswerCountsWhoHasNotFollowedAlsoBehindRelays
   };
   ping(1, "relay", 0, 0, at(0));
   ping(2, "leaf", 0, 0, at(0));
-  receive(Activate{.model = kModel, .request = 9, .desired = {.number = 1, .hold = true}}, at(1), "operator");
-  EXPECT_EQ(machine_->activation().current(), (Current{.epoch = 1, .number = 1, .hold = true}));
+  receive(Activate{.model = kModel, .request = 9, .desired = {.version = 1, .hold = true}}, at(1), "operator");
+  EXPECT_EQ(machine_->activation().current(), (Current{.epoch = 1, .version = 1, .hold = true}));
   EXPECT_THAT(sent<Activated>(), IsEmpty());
   // The relay follows, one behind it does not; nor does the leaf.
   for (int ms = 250; ms <= 2250; ms += 250) {
@@ -162,7 +162,7 @@ TEST_F(MachineLimits, ARelayHandsOnAnOlderVersionThatItWentBackTo) {
   open({.activation = {.follows = true}});
   join(1);
   for (VersionNumber number = 1; number <= 3; ++number) commit(number, 10 * number);
-  machine_->on_current_seen({.epoch = 1, .number = 1, .hold = true}, at(0));
+  machine_->on_current_seen({.epoch = 1, .version = 1, .hold = true}, at(0));
   settle(at(0));
   receive(Want{.session = 1, .request = 1, .after = 3});
   ASSERT_THAT(sent<Refusal>(), SizeIs(1)) << "it has it no more";
@@ -176,7 +176,7 @@ TEST_F(MachineLimits, ARelayHandsOnAnOlderVersionThatItWentBackTo) {
   EXPECT_FALSE(machine_->on_restored(version(1, 60, 61), at(3)));
   // It goes when something else is current and nobody holds it.
   receive(Held{.session = 1, .grants_seen = 1}, at(4));
-  machine_->on_current_seen({.epoch = 2, .number = 3}, at(5));
+  machine_->on_current_seen({.epoch = 2, .version = 3}, at(5));
   machine_->take_actions();
   commit(4, 40, at(6));
   std::vector<SegmentIndex> freed;

@@ -217,24 +217,24 @@ class FollowingMachine : public PublisherMachineTest {
 TEST_F(FollowingMachine, WhoHasWhatIsActivatedAnewIsOnlyTold) {
   join(1);
   commit(1, 10, 11);
-  see({.epoch = 1, .number = 1});
+  see({.epoch = 1, .version = 1});
   receive(Want{.session = 1, .request = 1, .after = 1, .after_epoch = 1, .waits = true});
   EXPECT_THAT(actions_, IsEmpty());
-  see({.epoch = 3, .number = 1, .hold = true});
+  see({.epoch = 3, .version = 1, .hold = true});
   EXPECT_THAT(sent<Grant>(), IsEmpty());
   EXPECT_THAT(actions_of<action::Announce>(actions_), SizeIs(1));
   commit(2, 12, 13);
   EXPECT_THAT(sent<Grant>(), IsEmpty()) << "held";
-  see({.epoch = 4, .number = 2});
+  see({.epoch = 4, .version = 2});
   EXPECT_THAT(sent<Grant>(), SizeIs(1));
 }
 
 TEST_F(FollowingMachine, WhoeverWaitsIsAnsweredWhenWhatIsCurrentThereHasComeHere) {
   join(1);
   commit(1, 10, 11);
-  see({.epoch = 1, .number = 1});
+  see({.epoch = 1, .version = 1});
   receive(Want{.session = 1, .request = 1, .after = 1, .after_epoch = 1, .waits = true});
-  see({.epoch = 1, .number = 2});
+  see({.epoch = 1, .version = 2});
   EXPECT_THAT(sent<Grant>(), IsEmpty());
   EXPECT_THAT(sent<Refusal>(), IsEmpty());
   commit(2, 12, 13);

@@ -4,8 +4,8 @@
 
 #include "tests/transport/fake_channel.h"
 #include "tests/transport/model_fixture.h"
-#include "transport/subscribe/version_fetcher.h"
-#include "transport/zmq/publisher_hub.h"
+#include "transport/subscribe/fetch/version_fetcher.h"
+#include "transport/zmq/hub/publisher_hub.h"
 
 namespace freshet {
 namespace {

@@ -2,9 +2,9 @@
 /// Subscribers that serve again: neighbours map what a relay fetched, hosts further on fetch from it, and one that dies
 /// is routed around. Hosts are played by host directories of their own.
 
-#include "core/mutex.h"
+#include "core/base/mutex.h"
 #include "tests/transport/model_fixture.h"
-#include "transport/subscribe/channel_openers.h"
+#include "transport/subscribe/fetch/channel_openers.h"
 
 namespace freshet {
 namespace {

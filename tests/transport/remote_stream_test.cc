@@ -6,9 +6,9 @@
 #include <atomic>
 #include <cstring>
 
-#include "core/mutex.h"
+#include "core/base/mutex.h"
 #include "tests/transport/model_fixture.h"
-#include "transport/subscribe/channel_openers.h"
+#include "transport/subscribe/fetch/channel_openers.h"
 
 namespace freshet {
 namespace {
@@ -99,6 +99,46 @@ class RemoteStream : public StreamTest, public ::testing::WithParamInterface<con
 
 INSTANTIATE_TEST_SUITE_P(Channels, RemoteStream, ::testing::Values("ucx", "zmq"),
                          [](const auto& kind) { return std::string(kind.param); });
+
+TEST_P(RemoteStream, OptimizerStateIsFetchedByWhoStoresItAndByNoServer) {
+  auto publisher = open_publisher(remote_publisher_options());
+  auto server = open_subscriber(remote_options());
+  SubscriberOptions mapping = subscriber_options();
+  auto neighbour = open_subscriber(mapping);
+  SubscriberOptions all = subscriber_options();
+  all.channel = GetParam();
+  all.lock_memory = false;
+  all.whole = true;
+  auto store = open_subscriber(all);
+  for (VersionNumber version = 1; version <= 4; ++version) {
+    model_.step({0, 1, 2, 3}, 3);
+    std::vector<TensorView> views = model_.views();
+    views[1].spec.role = Role::buffer;
+    views[2].spec.role = Role::optimizer;
+    views[3].spec.role = Role::opaque;
+    ASSERT_TRUE(publisher->publish(views, {}));
+    for (Subscriber* one : {server.get(), neighbour.get(), store.get()}) {
+      const Status came = one->wait_for(version, kPatience);
+      ASSERT_TRUE(came) << came.error().message();
+      const Snapshot snapshot = one->snapshot();
+      for (std::uint32_t tensor = 0; tensor < views.size(); ++tensor) {
+        const bool takes = one == store.get() || is_served(views[tensor].spec.role);
+        const Bytes bytes = snapshot.bytes(tensor);
+        ASSERT_EQ(bytes.size(), takes ? views[tensor].data.size() : 0U) << tensor;
+        EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), views[tensor].data.begin())) << tensor;
+        const auto named = snapshot.tensor(views[tensor].spec.name);
+        EXPECT_EQ(named.has_value(), takes);
+        if (!named) {
+          EXPECT_EQ(named.error().code(), Code::not_found);
+        }
+      }
+    }
+  }
+  const std::vector<Update> fetched = updates();
+  ASSERT_FALSE(fetched.empty());
+  EXPECT_EQ(fetched.front().tensors_fetched, 2U);
+  EXPECT_EQ(fetched.front().bytes_fetched, (100'000U + 300U) * 2);
+}
 
 TEST_P(RemoteStream, AVersionThatTheScrubRefutesIsWithdrawnAndFetchedWhole) {
   auto publisher = open_publisher(remote_publisher_options());

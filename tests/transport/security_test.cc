@@ -7,7 +7,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 
-#include "core/file_descriptor.h"
+#include "core/base/file_descriptor.h"
 #include "tests/transport/security_fixture.h"
 #include "transport/current.h"
 #include "transport/protocol/messages.h"
@@ -168,7 +168,7 @@ TEST_F(Security, OnlyOperatorsSayWhatIsCurrent) {
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code(), Code::failed_precondition);
   EXPECT_THAT(refused.error().message(), HasSubstr("operator"));
-  EXPECT_THAT(log, HasSubstr(public_text(server) + " (server) is no operator in " + path_of("allow")));
+  EXPECT_THAT(log, HasSubstr(public_text(server) + " (server) has no operator rights in " + path_of("allow")));
   EXPECT_TRUE(back);
   EXPECT_FALSE(refused_now);
 }
@@ -197,7 +197,7 @@ TEST_F(Security, AWrongServerKeyIsToldOnBothSides) {
   subscriber.reset();
   publisher.reset();
   EXPECT_THAT(::testing::internal::GetCapturedStderr(),
-              HasSubstr("takes this publisher for one with another public key"));
+              HasSubstr("expects another public key of this publisher"));
 }
 
 TEST_F(Security, WhoHasNoKeysIsToldThatTheyAreNeeded) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/serve/served_segments.h"
+#include "transport/source/served_segments.h"
 
 #include <gtest/gtest.h>
 

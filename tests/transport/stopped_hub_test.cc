@@ -5,7 +5,7 @@
 #include <future>
 
 #include "tests/transport/model_fixture.h"
-#include "transport/zmq/publisher_hub.h"
+#include "transport/zmq/hub/publisher_hub.h"
 
 namespace freshet {
 namespace {

@@ -41,7 +41,7 @@ class SubscriberMachineTest : public ::testing::Test {
   void announce(VersionNumber number, std::uint64_t incarnation = kIncarnation, std::int64_t ms = 0) {
     when([&] {
       machine_.on_announcement(
-          {.model = kModel, .incarnation = incarnation, .number = number, .current = {.number = number}}, at(ms));
+          {.model = kModel, .incarnation = incarnation, .number = number, .current = {.version = number}}, at(ms));
     });
   }
   void tick(std::int64_t ms) {

@@ -44,7 +44,7 @@ TEST_F(SubscriberMachineTest, NewsThatOvertookARefusalIsAReasonToAskAgain) {
   announce(4);  // It has come now; the refusal was sent before.
   EXPECT_THAT(sent<Want>(), IsEmpty());
   const Refusal refusal{
-      .session = session_, .request = early.request, .code = Code::not_found, .current = {.number = 4}};
+      .session = session_, .request = early.request, .code = Code::not_found, .current = {.version = 4}};
   receive(refusal);
   ASSERT_THAT(sent<Want>(), SizeIs(1));
   Refusal again = refusal;

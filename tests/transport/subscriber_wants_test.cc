@@ -87,7 +87,7 @@ TEST_F(WaitingSubscriber, ANewEpochOfWhatItServesReplacesTheWantThatWaits) {
   const Want want = wait_at_three();
   when([&] {
     machine_.on_announcement(
-        {.model = kModel, .incarnation = kIncarnation, .number = 3, .current = {.epoch = 2, .number = 3, .hold = true}},
+        {.model = kModel, .incarnation = kIncarnation, .number = 3, .current = {.epoch = 2, .version = 3, .hold = true}},
         at(10));
   });
   EXPECT_EQ(machine_.serving_epoch(), 2u);

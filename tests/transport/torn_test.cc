@@ -5,7 +5,7 @@
 #include <atomic>
 #include <unordered_map>
 
-#include "core/mutex.h"
+#include "core/base/mutex.h"
 #include "tests/transport/model_fixture.h"
 
 namespace freshet {

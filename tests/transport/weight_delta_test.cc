@@ -10,8 +10,8 @@
 #include <algorithm>
 #include <random>
 
-#include "core/digest.h"
-#include "core/format.h"
+#include "core/base/digest.h"
+#include "core/base/format.h"
 
 // What no other program writes: frames whose counts and windows are lies. What right ones do stands in
 // weight_folder_test.cc.

@@ -9,7 +9,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "core/format.h"
+#include "core/base/format.h"
 #include "tests/support/temporary_folder.h"
 
 // Versions are made here by hand, from the format's description alone, and read back by the code under test; and what

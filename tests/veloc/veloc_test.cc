@@ -12,7 +12,7 @@
 #include <map>
 #include <sstream>
 
-#include "core/format.h"
+#include "core/base/format.h"
 #include "tests/support/child_process.h"
 #include "tests/support/temporary_folder.h"
 

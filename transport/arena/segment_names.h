@@ -8,8 +8,8 @@
 #include <cstddef>
 #include <vector>
 
-#include "core/arena.h"
-#include "core/ids.h"
+#include "core/arena/arena.h"
+#include "core/model/ids.h"
 
 namespace freshet {
 

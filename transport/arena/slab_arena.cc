@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "core/check.h"
-#include "core/format.h"
+#include "core/base/check.h"
+#include "core/base/format.h"
 
 namespace freshet {
 namespace {
@@ -65,7 +65,8 @@ Status SlabArena::grow(std::span<Want> wants) {
     if (bytes == 0) break;
     FRESHET_TRY(add_slab(growth_for(round_up(bytes, kPageBytes))));
     if (acquire(wants.subspan(first, last - first)) > 0) {
-      return fail(Code::out_of_space, format("a new slab of {} bytes does not hold what it was made for", bytes));
+      return fail(Code::out_of_space,
+                  format("a new slab of {} bytes is too small for the segment that it was made for", bytes));
     }
     first = last;
   }

@@ -12,10 +12,10 @@
 #include <string>
 #include <vector>
 
-#include "core/arena.h"
-#include "core/mutex.h"
-#include "core/result.h"
-#include "core/slab.h"
+#include "core/arena/arena.h"
+#include "core/arena/slab.h"
+#include "core/base/mutex.h"
+#include "core/base/result.h"
 
 namespace freshet {
 

@@ -21,9 +21,9 @@
 #include <string>
 #include <vector>
 
-#include "core/ids.h"
-#include "core/result.h"
-#include "core/tensor.h"
+#include "core/base/result.h"
+#include "core/model/ids.h"
+#include "core/model/tensor.h"
 #include "transport/protocol/messages.h"
 
 namespace freshet::channel {

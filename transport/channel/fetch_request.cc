@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
-#include "core/format.h"
+#include "core/base/format.h"
 #include "transport/channel/channel.h"
 #include "transport/channel/fetch_generated.h"
 

@@ -4,8 +4,8 @@
 #include <cstdlib>
 #include <future>
 
-#include "core/format.h"
-#include "core/text.h"
+#include "core/base/format.h"
+#include "core/base/text.h"
 #include "transport/directory/host_directory.h"
 #ifdef FRESHET_REDIS
 #include "transport/redis/redis_directory.h"
@@ -22,12 +22,12 @@ std::string named_or_default(const std::string& text) {
   return named == nullptr ? "" : named;
 }
 
-std::string shown_record(const CurrentRecord& record) {
-  return format("(epoch {}, version {}{})", record.epoch, record.number, record.hold ? ", held" : "");
+std::string shown_record(const CurrentVersion& record) {
+  return format("(epoch {}, version {}{})", record.epoch, record.version, record.hold ? ", held" : "");
 }
 
-bool is_in_range(const CurrentRecord& record) {
-  return record.epoch <= protocol::kEpochMax && record.number <= protocol::kNumberMax;
+bool is_in_range(const CurrentVersion& record) {
+  return record.epoch <= protocol::kEpochMax && record.version <= protocol::kNumberMax;
 }
 
 Status check_address(const std::string& address, Code code) {
@@ -47,19 +47,19 @@ Result<std::unique_ptr<Directory>> open_redis([[maybe_unused]] const std::string
 #else
   // Without what follows, which may be a password.
   return fail(Code::unsupported,
-              format("directory {}://…: this build has none on Redis, it was configured without hiredis",
+              format("directory {}://…: this build cannot use Redis, because it was configured without hiredis",
                      text.substr(0, text.find("://"))));
 #endif
 }
 
 }  // namespace
 
-Result<CurrentRecord> Directory::Claim::compare_and_swap_current(const CurrentRecord& expected,
-                                                                 const CurrentRecord& desired) {
-  std::promise<Result<CurrentRecord>> promise;
+Result<CurrentVersion> Directory::Claim::compare_and_swap_current(const CurrentVersion& expected,
+                                                                 const CurrentVersion& desired) {
+  std::promise<Result<CurrentVersion>> promise;
   auto answer = promise.get_future();
   // Ends: an implementation calls it exactly once, within its patience.
-  swap_current(expected, desired, [&promise](Result<CurrentRecord> result) { promise.set_value(std::move(result)); });
+  swap_current(expected, desired, [&promise](Result<CurrentVersion> result) { promise.set_value(std::move(result)); });
   return answer.get();
 }
 
@@ -78,17 +78,17 @@ Result<std::unique_ptr<Directory>> open_directory(const std::string& text) {
   return HostDirectory::open(named).map([](auto host) { return std::unique_ptr<Directory>(std::move(host)); });
 }
 
-Status check_swap(const std::string& model, const CurrentRecord& expected, const CurrentRecord& desired) {
+Status check_swap(const std::string& model, const CurrentVersion& expected, const CurrentVersion& desired) {
   FRESHET_TRY(check_model_name(model));
   if (!is_in_range(expected) || !is_in_range(desired)) {
     return fail(Code::invalid_argument, format("current of {}: epoch or version out of range", model));
   }
-  if (desired.comes_after(expected.epoch, expected.number)) return {};
+  if (desired.comes_after(expected.epoch, expected.version)) return {};
   return fail(Code::invalid_argument, format("current of {} cannot go back, from {} to {}", model,
                                              shown_record(expected), shown_record(desired)));
 }
 
-Error not_expected(const std::string& model, const CurrentRecord& expected, const CurrentRecord& actual) {
+Error not_expected(const std::string& model, const CurrentVersion& expected, const CurrentVersion& actual) {
   return Error(Code::failed_precondition,
                format("{} is at {}, not at {}", model, shown_record(actual), shown_record(expected)));
 }
@@ -101,10 +101,11 @@ Status check_entry(const Directory::Entry& entry, Code code) {
   if (entry.pid < 0) return bad("pid is not a process id");
   if (entry.incarnation > protocol::kNumberMax) return bad("incarnation is out of range");
   if (!check_address(entry.control, code)) return bad("control is not an address");
-  if (!entry.host.empty() && !check_label("host", entry.host, protocol::kLabelBytesMax)) return bad("host is no name");
+  if (!entry.host.empty() && !check_label("host", entry.host, protocol::kLabelBytesMax))
+    return bad("the host is not a valid name");
   if (entry.also.size() > kAlsoMax) return bad("it has too many addresses");
   for (const std::string& address : entry.also) {
-    if (!check_address(address, code)) return bad("one of its addresses is none");
+    if (!check_address(address, code)) return bad("one of its addresses is invalid");
   }
   return {};
 }

@@ -4,7 +4,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet {
 namespace {
@@ -48,7 +48,7 @@ Result<Directory::Entry> parse_entry_json(const std::string& text, const std::st
   }
   if (!is_number(incarnation)) return bad("incarnation is not a number");
   if (!is_text(control)) return bad("control is not an address");
-  if (host != nullptr && !host->is_string()) return bad("host is no name");
+  if (host != nullptr && !host->is_string()) return bad("the host is not a valid name");
   if (also != nullptr && !also->is_array()) return bad("also is not a list");
   Directory::Entry entry{.model = model,
                          .pid = static_cast<std::int32_t>(pid->get<std::uint64_t>()),
@@ -56,7 +56,7 @@ Result<Directory::Entry> parse_entry_json(const std::string& text, const std::st
                          .control = control->get<std::string>(),
                          .host = host == nullptr ? "" : host->get<std::string>()};
   for (const json& address : also == nullptr ? json::array() : *also) {
-    if (!address.is_string()) return bad("one of its addresses is none");
+    if (!address.is_string()) return bad("one of its addresses is invalid");
     entry.also.push_back(address.get<std::string>());
   }
   FRESHET_TRY(check_entry(entry, Code::corrupt));

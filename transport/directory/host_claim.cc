@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "core/format.h"
+#include "core/base/format.h"
 #include "transport/directory/entry_json.h"
 
 namespace freshet {
@@ -74,11 +74,11 @@ Status HostClaim::advertise(const Directory::Entry& entry) {
   return {};
 }
 
-CurrentRecord HostClaim::current() const {
-  return host_files::read_current(folder_->get(), model_).value_or(CurrentRecord{});
+CurrentVersion HostClaim::current() const {
+  return host_files::read_current(folder_->get(), model_).value_or(CurrentVersion{});
 }
 
-void HostClaim::swap_current(const CurrentRecord& expected, const CurrentRecord& desired, Directory::SwapDone done) {
+void HostClaim::swap_current(const CurrentVersion& expected, const CurrentVersion& desired, Directory::SwapDone done) {
   done(host_files::swap_current(folder_->get(), model_, expected, desired));
 }
 

@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "core/fork_guard.h"
+#include "core/base/fork_guard.h"
 #include "transport/directory/host_files.h"
 
 namespace freshet {
@@ -22,8 +22,8 @@ class HostClaim final : public Directory::Claim {
   Result<std::uint64_t> begin_incarnation(std::int64_t unix_ns) override;
   Status record_number(VersionNumber number) override;
   Status advertise(const Directory::Entry& entry) override;
-  CurrentRecord current() const override;
-  void swap_current(const CurrentRecord& expected, const CurrentRecord& desired, Directory::SwapDone done) override;
+  CurrentVersion current() const override;
+  void swap_current(const CurrentVersion& expected, const CurrentVersion& desired, Directory::SwapDone done) override;
 
  private:
   HostClaim(std::shared_ptr<const FileDescriptor> folder, std::string model, ParentsDescriptor lock,

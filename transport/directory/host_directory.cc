@@ -12,7 +12,7 @@
 #include <filesystem>
 #include <optional>
 
-#include "core/format.h"
+#include "core/base/format.h"
 #include "transport/directory/entry_json.h"
 #include "transport/directory/host_claim.h"
 #include "transport/directory/host_files.h"
@@ -41,7 +41,7 @@ class HostModelWatch final : public Directory::Watch {
   int descriptor() const override { return news_ ? news_->descriptor() : -1; }
   bool take() override { return news_ && news_->take(model_); }
   Result<Directory::Entry> entry() override { return directory_->lookup(model_); }
-  Result<CurrentRecord> current() override { return directory_->current(model_); }
+  Result<CurrentVersion> current() override { return directory_->current(model_); }
   Result<std::vector<Directory::Server>> servers() override { return directory_->servers(model_); }
 
  private:
@@ -128,13 +128,13 @@ Result<std::unique_ptr<Directory::Watch>> HostDirectory::watch(const std::string
   return std::make_unique<HostModelWatch>(std::move(again), model, std::move(news));
 }
 
-Result<CurrentRecord> HostDirectory::current(const std::string& model) {
+Result<CurrentVersion> HostDirectory::current(const std::string& model) {
   FRESHET_TRY(check_model_name(model));
   return host_files::read_current(descriptor_->get(), model);
 }
 
-Result<CurrentRecord> HostDirectory::compare_and_swap_current(const std::string& model, const CurrentRecord& expected,
-                                                              const CurrentRecord& desired) {
+Result<CurrentVersion> HostDirectory::compare_and_swap_current(const std::string& model, const CurrentVersion& expected,
+                                                              const CurrentVersion& desired) {
   return host_files::swap_current(descriptor_->get(), model, expected, desired);
 }
 

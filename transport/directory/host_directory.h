@@ -21,7 +21,7 @@
 #include <string>
 #include <vector>
 
-#include "core/file_descriptor.h"
+#include "core/base/file_descriptor.h"
 #include "transport/directory/directory.h"
 
 namespace freshet {
@@ -38,9 +38,9 @@ class HostDirectory final : public Directory {
   Result<Entry> lookup(const std::string& model) override;
   Result<std::vector<Entry>> list() override;
   Result<std::unique_ptr<Watch>> watch(const std::string& model) override;
-  Result<CurrentRecord> current(const std::string& model) override;
-  Result<CurrentRecord> compare_and_swap_current(const std::string& model, const CurrentRecord& expected,
-                                                 const CurrentRecord& desired) override;
+  Result<CurrentVersion> current(const std::string& model) override;
+  Result<CurrentVersion> compare_and_swap_current(const std::string& model, const CurrentVersion& expected,
+                                                 const CurrentVersion& desired) override;
   Status serve(const std::string& model, const Server& server, Duration time_to_live) override;
   Status stop_serving(const std::string& model, const std::string& address) override;
   Result<std::vector<Server>> servers(const std::string& model) override;

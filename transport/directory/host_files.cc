@@ -10,7 +10,7 @@
 #include <limits>
 #include <thread>
 
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet::host_files {
 namespace {

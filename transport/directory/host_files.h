@@ -10,9 +10,9 @@
 #include <optional>
 #include <string>
 
-#include "core/clock.h"
-#include "core/file_descriptor.h"
-#include "core/ids.h"
+#include "core/base/clock.h"
+#include "core/base/file_descriptor.h"
+#include "core/model/ids.h"
 #include "transport/directory/directory.h"
 
 namespace freshet::host_files {
@@ -47,10 +47,10 @@ Result<bool> is_locked(int file, const std::string& name);
 Result<NumberRecord> read_numbers(int file, const std::string& name);
 Status write_numbers(int file, const NumberRecord& record, const std::string& name);
 
-Result<CurrentRecord> read_current(int folder, const std::string& model);
+Result<CurrentVersion> read_current(int folder, const std::string& model);
 /// As Directory says. Others who swap at the same time are waited for, but not for long: one of them may be stopped.
-Result<CurrentRecord> swap_current(int folder, const std::string& model, const CurrentRecord& expected,
-                                   const CurrentRecord& desired);
+Result<CurrentVersion> swap_current(int folder, const std::string& model, const CurrentVersion& expected,
+                                   const CurrentVersion& desired);
 
 /// A server and when its time runs out, on this host's monotonic clock.
 struct ServerRecord {

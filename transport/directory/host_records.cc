@@ -8,8 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "core/digest.h"
-#include "core/format.h"
+#include "core/base/digest.h"
+#include "core/base/format.h"
 #include "transport/directory/host_files.h"
 
 namespace freshet::host_files {
@@ -39,15 +39,15 @@ Result<FileDescriptor> lock_swaps(int folder, const std::string& model) {
     if (locked) return file;
     std::this_thread::sleep_for(kLockPause);
   }
-  return fail(Code::timed_out, format("somebody holds {}, and does not let go of it", name));
+  return fail(Code::timed_out, format("another process keeps {} locked; try again, or end that process", name));
 }
 
 }  // namespace
 
-Result<CurrentRecord> read_current(int folder, const std::string& model) {
+Result<CurrentVersion> read_current(int folder, const std::string& model) {
   const std::string name = model + std::string(kCurrentSuffix);
   auto text = read_named(folder, name, kTextBytesMax);
-  if (!text && text.error().code() == Code::not_found) return CurrentRecord{};
+  if (!text && text.error().code() == Code::not_found) return CurrentVersion{};
   if (!text) return fail(std::move(text).error());
   const json object = json::parse(*text, nullptr, /*allow_exceptions=*/false);
   if (!object.is_object()) return fail(Code::corrupt, name + ": not a JSON object");
@@ -56,20 +56,21 @@ Result<CurrentRecord> read_current(int folder, const std::string& model) {
   const json* hold = member(object, "hold");
   if (!is_number(epoch) || !is_number(number) || hold == nullptr || !hold->is_boolean() ||
       epoch->get<std::uint64_t>() > protocol::kEpochMax || number->get<std::uint64_t>() > protocol::kNumberMax) {
-    return fail(Code::corrupt, name + " does not hold an epoch and a version; remove it to forget what is current");
+    return fail(Code::corrupt,
+                name + " does not hold an epoch and a version; remove the file to forget the current version");
   }
-  return CurrentRecord{
-      .epoch = epoch->get<std::uint64_t>(), .number = number->get<std::uint64_t>(), .hold = hold->get<bool>()};
+  return CurrentVersion{
+      .epoch = epoch->get<std::uint64_t>(), .version = number->get<std::uint64_t>(), .hold = hold->get<bool>()};
 }
 
-Result<CurrentRecord> swap_current(int folder, const std::string& model, const CurrentRecord& expected,
-                                   const CurrentRecord& desired) {
+Result<CurrentVersion> swap_current(int folder, const std::string& model, const CurrentVersion& expected,
+                                   const CurrentVersion& desired) {
   FRESHET_TRY(check_swap(model, expected, desired));
   FRESHET_ASSIGN(const FileDescriptor lock, lock_swaps(folder, model));
-  FRESHET_ASSIGN(const CurrentRecord actual, read_current(folder, model));
+  FRESHET_ASSIGN(const CurrentVersion actual, read_current(folder, model));
   if (actual != expected) return fail(not_expected(model, expected, actual));
   FRESHET_TRY(replace(folder, model + std::string(kCurrentSuffix),
-                      dump({{"epoch", desired.epoch}, {"number", desired.number}, {"hold", desired.hold}})));
+                      dump({{"epoch", desired.epoch}, {"number", desired.version}, {"hold", desired.hold}})));
   return desired;
 }
 

@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "core/format.h"
+#include "core/base/format.h"
 #include "transport/directory/host_files.h"
 
 namespace freshet {

@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "core/clock.h"
-#include "core/file_descriptor.h"
-#include "core/result.h"
+#include "core/base/clock.h"
+#include "core/base/file_descriptor.h"
+#include "core/base/result.h"
 #include "transport/file/weight_folder.h"
 
 namespace freshet::file {

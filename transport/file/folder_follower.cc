@@ -6,8 +6,8 @@
 #include <filesystem>
 #include <system_error>
 
-#include "core/format.h"
-#include "core/text.h"
+#include "core/base/format.h"
+#include "core/base/text.h"
 #include "transport/file/folder_feed.h"
 
 namespace freshet::file {
@@ -65,7 +65,7 @@ Result<std::string> folder_of_address(const std::string& text) {
   const std::string path = is_folder_address(text) ? text.substr(kScheme.size()) : std::string();
   if (path.starts_with('/')) return path;
   return fail(Code::invalid_argument,
-              format("{} is no folder's address; one is file:///an/absolute/path", shown(text)));
+              format("{} is not a folder's address; write file:///an/absolute/path", shown(text)));
 }
 
 Result<std::unique_ptr<FolderFollower>> FolderFollower::open(Options options) {

@@ -10,10 +10,10 @@
 #include <string>
 #include <thread>
 
-#include "core/mutex.h"
-#include "core/result.h"
+#include "core/base/mutex.h"
+#include "core/base/result.h"
+#include "core/base/wake.h"
 #include "transport/publisher.h"
-#include "transport/wake.h"
 
 namespace freshet::file {
 

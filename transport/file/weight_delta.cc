@@ -9,9 +9,9 @@
 #include <memory>
 #include <vector>
 
-#include "core/digest.h"
-#include "core/format.h"
-#include "core/text.h"
+#include "core/base/digest.h"
+#include "core/base/format.h"
+#include "core/base/text.h"
 
 namespace freshet::file {
 namespace {
@@ -55,7 +55,7 @@ class Unpacker {
 
   Status read_all(MutableBytes out) {
     FRESHET_ASSIGN(const std::size_t bytes, read(out));
-    if (bytes != out.size()) return fail(Code::corrupt, "the delta is shorter than its count says");
+    if (bytes != out.size()) return fail(Code::corrupt, "the delta is shorter than its count");
     return {};
   }
 
@@ -96,7 +96,7 @@ Result<WeightDelta> WeightDelta::of(const std::string& encoding, const std::stri
 Status WeightDelta::apply(Bytes frame, const std::string& checksum, MutableBytes memory) const {
   FRESHET_TRY(overwrite_ ? apply_overwrite(frame, memory) : apply_xor(frame, memory));
   if (to_hex(digest_of(memory)) == checksum) return {};
-  return fail(Code::corrupt, "its bytes have another checksum than the delta says");
+  return fail(Code::corrupt, "the checksum of its bytes differs from the delta's");
 }
 
 Status WeightDelta::apply_xor(Bytes frame, MutableBytes memory) const {
@@ -141,7 +141,7 @@ Status WeightDelta::apply_overwrite(Bytes frame, MutableBytes memory) const {
     done += now;
   }
   FRESHET_ASSIGN(const std::size_t behind, values.read(MutableBytes(bytes).first(1)));
-  if (behind != 0) return fail(Code::corrupt, "the delta is longer than its count says");
+  if (behind != 0) return fail(Code::corrupt, "the delta is longer than its count");
   return {};
 }
 

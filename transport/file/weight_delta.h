@@ -6,8 +6,8 @@
 
 #include <string>
 
-#include "core/result.h"
-#include "core/tensor.h"
+#include "core/base/result.h"
+#include "core/model/tensor.h"
 
 namespace freshet::file {
 

@@ -10,8 +10,8 @@
 #include <optional>
 #include <string_view>
 
-#include "core/format.h"
-#include "core/text.h"
+#include "core/base/format.h"
+#include "core/base/text.h"
 #include "transport/file/weight_folder.h"
 
 namespace freshet::file {

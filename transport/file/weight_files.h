@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "core/result.h"
-#include "core/safetensors.h"
+#include "core/base/result.h"
+#include "core/safetensors/safetensors.h"
 
 namespace freshet::file {
 

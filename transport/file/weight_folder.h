@@ -27,10 +27,10 @@
 #include <string_view>
 #include <vector>
 
-#include "core/ids.h"
-#include "core/result.h"
-#include "core/safetensors.h"
-#include "core/tensor.h"
+#include "core/base/result.h"
+#include "core/model/ids.h"
+#include "core/model/tensor.h"
+#include "core/safetensors/safetensors.h"
 
 namespace freshet::file {
 

@@ -7,9 +7,9 @@
 #include <numeric>
 #include <set>
 
-#include "core/format.h"
-#include "core/json_document.h"
-#include "core/text.h"
+#include "core/base/format.h"
+#include "core/base/text.h"
+#include "core/json/json_document.h"
 #include "transport/file/weight_delta.h"
 #include "transport/file/weight_files.h"
 #include "transport/file/weight_folder.h"
@@ -35,7 +35,7 @@ struct IndexHead {
 Result<std::string> read_small(const fs::path& path, std::uint64_t bytes_max) {
   std::error_code error;
   // A pipe or a device would make the reader wait.
-  if (!fs::is_regular_file(path, error)) return fail(Code::not_found, path.string() + ": no such file");
+  if (!fs::is_regular_file(path, error)) return fail(Code::not_found, path.string() + ": the file does not exist");
   const std::uint64_t bytes = fs::file_size(path, error);
   if (error) return fail_errno(error.value(), path.string());
   if (bytes > bytes_max)
@@ -58,7 +58,7 @@ Result<VersionNumber> number_in(const JsonDocument& metadata, const char* key) {
     if (auto number = number_of_folder(name)) return number;
     if (at->get<std::string>().find_first_not_of('0') == std::string::npos) return VersionNumber{0};
   }
-  return fail(Code::corrupt, format("the index's {} is no version number", key));
+  return fail(Code::corrupt, format("the index's {} is not a version number", key));
 }
 
 Result<std::string> text_in(const JsonDocument& metadata, const char* key) {
@@ -71,7 +71,7 @@ Result<std::set<std::string>> files_in(const JsonDocument& index) {
   std::set<std::string> files;
   const auto map = index.find("weight_map");
   if (map == index.end()) return files;
-  if (!map->is_object()) return fail(Code::corrupt, "the index's weight_map is no object");
+  if (!map->is_object()) return fail(Code::corrupt, "the index's weight_map is not an object");
   for (const auto& [tensor, file] : map->get_ref<const JsonDocument::object_t&>()) {
     if (!file.is_string()) return fail(Code::corrupt, format("the index has no file for {}", shown(tensor)));
     const auto& name = file.get_ref<const std::string&>();
@@ -90,7 +90,7 @@ Result<IndexHead> read_index(const fs::path& version) {
   if (!text) return fail(std::move(text).error());
   auto document = parse_json(*text);
   if (!document) return fail(Code::corrupt, document.error().message());
-  if (!document->is_object()) return fail(Code::corrupt, "the index is no object");
+  if (!document->is_object()) return fail(Code::corrupt, "the index is not an object");
   IndexHead head;
   FRESHET_ASSIGN(head.files, files_in(*document));
   const auto metadata = document->find("metadata");
@@ -131,7 +131,7 @@ std::vector<TensorView> FolderWeights::tensors() const {
 
 Result<WeightFolderReader> WeightFolderReader::open(const std::string& folder) {
   std::error_code error;
-  if (!fs::is_directory(folder, error)) return fail(Code::not_found, folder + ": no such folder");
+  if (!fs::is_directory(folder, error)) return fail(Code::not_found, folder + ": the folder does not exist");
   return WeightFolderReader(folder);
 }
 

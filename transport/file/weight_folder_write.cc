@@ -6,9 +6,9 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "core/digest.h"
-#include "core/env.h"
-#include "core/format.h"
+#include "core/base/digest.h"
+#include "core/base/env.h"
+#include "core/base/format.h"
 #include "transport/file/weight_folder.h"
 
 namespace freshet::file {
@@ -121,7 +121,7 @@ Status check_is_same(const std::string& folder, const std::string& path, const W
                                });
   if (same) return {};
   return fail(Code::already_exists,
-              format("{} is there already, with other weights: of another run? Write to another folder", path));
+              format("{} exists with other weights, perhaps of another run; write to another folder", path));
 }
 
 }  // namespace

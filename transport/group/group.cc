@@ -2,11 +2,13 @@
 #include "transport/group/group.h"
 
 #include <algorithm>
+#include <optional>
 #include <system_error>
 #include <thread>
 #include <utility>
 
-#include "core/format.h"
+#include "core/base/format.h"
+#include "core/base/interruption.h"
 #include "transport/group/group_loop.h"
 #include "transport/group/meeting_place.h"
 #include "transport/security/credentials.h"
@@ -115,10 +117,11 @@ Result<std::vector<std::byte>> Group::agree(std::vector<std::byte> part, const D
     loop.carry_out(loop.machine.contribute(number, std::move(data), system_clock().now()));
   });
   for (;;) {
-    std::vector<std::vector<std::byte>> parts;
+    std::optional<std::vector<std::vector<std::byte>>> parts;
+    const Time look = Interruption::next_look(deadline);
     {
       const MutexLock lock(loop.mutex);
-      for (;;) {
+      do {
         if (const auto at = loop.decided.find(number); at != loop.decided.end()) {
           const Message message = std::move(at->second);
           loop.decided.erase(at);
@@ -126,15 +129,19 @@ Result<std::vector<std::byte>> Group::agree(std::vector<std::byte> part, const D
           return message.data;
         }
         if (loop.over) return fail(*loop.over);
-        if (loop.to_decide && loop.to_decide->first == number) break;
-        if (!loop.changed.wait_until(loop.mutex, deadline) && system_clock().now() >= deadline) {
-          return fail(Code::timed_out, "the ranks did not agree in time");
+        if (loop.to_decide && loop.to_decide->first == number) {
+          parts = std::move(loop.to_decide->second);
+          loop.to_decide.reset();
+          break;
         }
-      }
-      parts = std::move(loop.to_decide->second);
-      loop.to_decide.reset();
+      } while (loop.changed.wait_until(loop.mutex, look) || system_clock().now() < look);
     }
-    Result<std::vector<std::byte>> decision = decide(std::move(parts));
+    if (!parts) {
+      if (Interruption::is_wanted()) return fail(Code::cancelled, "the wait for the other ranks was interrupted");
+      if (look == deadline) return fail(Code::timed_out, "the ranks did not agree in time");
+      continue;
+    }
+    Result<std::vector<std::byte>> decision = decide(*std::move(parts));
     loop.post([&loop, number, decision = std::move(decision)]() mutable {
       loop.carry_out(loop.machine.decide(number, std::move(decision), system_clock().now()));
     });

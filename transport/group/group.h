@@ -20,9 +20,9 @@
 #include <vector>
 #include <zmq.hpp>
 
-#include "core/clock.h"
-#include "core/mutex.h"
-#include "core/result.h"
+#include "core/base/clock.h"
+#include "core/base/mutex.h"
+#include "core/base/result.h"
 #include "transport/group/group_machine.h"
 #include "transport/security.h"
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet::group {
 namespace {
@@ -238,7 +238,7 @@ void Group::Loop::take_from_visitor(std::vector<zmq::message_t>& parts, Time now
   auto message = decode(freshet::bytes_of(parts[1]));
   if (!message || message->from >= ranks || message->from == rank) {
     rejects.count(format("{}: {}", listener->name_of(descriptor),
-                         message ? "it says it is a rank that cannot be" : message.error().message()),
+                         message ? "it claims an impossible rank" : message.error().message()),
                   now);
     return listener->put_out(descriptor);
   }
@@ -277,7 +277,7 @@ void Group::Loop::take_answers(Rank from, Way& way) {
     if (parts->empty()) continue;
     auto message = decode(freshet::bytes_of(parts->front()));
     if (!message || message->from != from) {
-      rejects.count("what rank 0 or a peer sent is not of this protocol", system_clock().now());
+      rejects.count("a message of rank 0 or a peer does not belong to this protocol", system_clock().now());
       continue;
     }
     if (message->kind != Kind::answer) {
@@ -356,7 +356,7 @@ void Group::Loop::answer_questions() {
     }
     Result<std::vector<std::byte>> answer =
         handlers.on_ask ? handlers.on_ask(question.from, question.question)
-                        : Result<std::vector<std::byte>>(fail(Code::unsupported, "nobody answers here"));
+                        : Result<std::vector<std::byte>>(fail(Code::unsupported, "this rank answers no questions"));
     {
       const MutexLock lock(mutex);
       answered.push_back({std::move(question.identity), question.number, std::move(answer)});

@@ -12,10 +12,10 @@
 #include <thread>
 #include <vector>
 
-#include "core/mutex.h"
+#include "core/base/mutex.h"
+#include "core/base/wake.h"
 #include "transport/group/group.h"
 #include "transport/security/authenticator.h"
-#include "transport/wake.h"
 #include "transport/zmq/handshakes.h"
 #include "transport/zmq/listener.h"
 #include "transport/zmq/rejects.h"

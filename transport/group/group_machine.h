@@ -19,7 +19,7 @@
 #include <string>
 #include <vector>
 
-#include "core/clock.h"
+#include "core/base/clock.h"
 #include "transport/group/messages.h"
 
 namespace freshet::group {

@@ -3,9 +3,9 @@
 
 #include <charconv>
 
-#include "core/digest.h"
-#include "core/format.h"
-#include "core/text.h"
+#include "core/base/digest.h"
+#include "core/base/format.h"
+#include "core/base/text.h"
 
 namespace freshet::group {
 namespace {
@@ -17,7 +17,7 @@ Result<std::uint32_t> number_in(const std::string& name, const std::string& valu
   std::uint32_t number = 0;
   const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
   if (error != std::errc() || end != value.data() + value.size()) {
-    return refuse(format("{}=\"{}\" in the environment is no number", name, shown(value)));
+    return refuse(format("{}=\"{}\" in the environment is not a number", name, shown(value)));
   }
   return number;
 }

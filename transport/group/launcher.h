@@ -7,8 +7,8 @@
 #include <optional>
 #include <string>
 
-#include "core/env.h"
-#include "core/result.h"
+#include "core/base/env.h"
+#include "core/base/result.h"
 
 namespace freshet::group {
 

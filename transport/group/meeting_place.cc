@@ -9,9 +9,9 @@
 #include <cstring>
 #include <memory>
 
-#include "core/file_descriptor.h"
-#include "core/format.h"
-#include "core/text.h"
+#include "core/base/file_descriptor.h"
+#include "core/base/format.h"
+#include "core/base/text.h"
 #include "transport/zmq/address.h"
 
 namespace freshet::group {

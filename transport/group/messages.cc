@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "core/format.h"
+#include "core/base/format.h"
 #include "transport/group/group_generated.h"
 
 namespace freshet::group {
@@ -62,7 +62,7 @@ Result<Message> decode(Bytes bytes) {
   flatbuffers::Verifier verifier(data, bytes.size(), /*max_depth=*/8, kTablesMax);
   if (!wire::VerifyMessageBuffer(verifier)) return bad_group_message("it is not whole");
   const wire::Message& from = *wire::GetMessage(data);
-  if (from.protocol() != kProtocol) return bad_group_message("it is of another version of Freshet");
+  if (from.protocol() != kProtocol) return bad_group_message("the peer runs another version of Freshet");
   if (from.kind() > wire::Kind::MAX) return bad_group_message("it is of no known kind");
   if (from.code() > static_cast<std::uint8_t>(Code::io_error) + 1) return bad_group_message("it has no known error");
   Message message{.kind = static_cast<Kind>(from.kind()),

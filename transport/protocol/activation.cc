@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet::protocol {
 namespace {
@@ -31,7 +31,7 @@ std::string who(const Activation::Follower& follower) {
 }
 
 std::string to_text(const Current& pair) {
-  return format("epoch {}, @{}{}", pair.epoch, pair.number, pair.hold ? ", held" : "");
+  return format("epoch {}, @{}{}", pair.epoch, pair.version, pair.hold ? ", held" : "");
 }
 
 std::string to_text(const std::vector<VersionNumber>& numbers) {
@@ -57,11 +57,11 @@ void Activation::on_committed(VersionNumber number, Time now) {
     next_candidate_ = number;
     return begin_next_candidate(now);
   }
-  advance_to({.epoch = current_.epoch, .number = number});
+  advance_to({.epoch = current_.epoch, .version = number});
 }
 
 void Activation::begin_next_candidate(Time now) {
-  if (pending_ || current_.hold || next_candidate_ <= current_.number) return;
+  if (pending_ || current_.hold || next_candidate_ <= current_.version) return;
   pending_ = Pending{.number = std::exchange(next_candidate_, 0),
                      .as_group = true,
                      .deadline = now + options_.group_within,
@@ -73,7 +73,7 @@ VersionNumber Activation::candidate() const { return pending_ && pending_->as_gr
 
 std::set<VersionNumber> Activation::wanted() const {
   std::set<VersionNumber> numbers;
-  if (current_.number != 0) numbers.insert(current_.number);
+  if (current_.version != 0) numbers.insert(current_.version);
   if (pending_) numbers.insert(pending_->number);
   return numbers;
 }
@@ -86,13 +86,13 @@ void Activation::on_ask(const Peer& peer, const Activate& ask, const std::vector
     return answers_.push_back(*before);
   }
   if (auto refused = why_refused(ask, kept)) return answer(asker, {.refused = std::move(refused)});
-  const VersionNumber number = ask.desired.number != 0 ? ask.desired.number : std::max(newest_, current_.number);
-  if (number == current_.number && ask.desired.hold == current_.hold) return answer(asker, {});
+  const VersionNumber number = ask.desired.version != 0 ? ask.desired.version : std::max(newest_, current_.version);
+  if (number == current_.version && ask.desired.hold == current_.hold) return answer(asker, {});
   if (pending_)
-    give_up(Error(Code::cancelled, format("{}@{} was given up: somebody asked for @{} instead", options_.model,
+    give_up(Error(Code::cancelled, format("{}@{} was given up, because another request asked for @{}", options_.model,
                                           pending_->number, number)));
   // A change of the hold alone leaves nothing to be staged.
-  const bool as_group = ask.as_group && number != current_.number;
+  const bool as_group = ask.as_group && number != current_.version;
   const std::uint32_t within_ms = ask.within_ms != 0 ? ask.within_ms : kDirectoryPatienceMs;
   next_candidate_ = 0;
   pending_ = Pending{.asker = asker,
@@ -107,20 +107,21 @@ void Activation::on_ask(const Peer& peer, const Activate& ask, const std::vector
 
 std::optional<Error> Activation::why_refused(const Activate& ask, const std::vector<VersionNumber>& kept) const {
   if (options_.follows) {
-    return Error(Code::unsupported, format("{} is relayed here; its publisher says what is current", options_.model));
+    return Error(Code::unsupported,
+                 format("{} is relayed here; ask its publisher to make a version current", options_.model));
   }
   const Current& expected = ask.expected;
   const bool as_expected = expected.epoch == current_.epoch && expected.hold == current_.hold &&
-                           (expected.number == 0 || expected.number == current_.number);
+                           (expected.version == 0 || expected.version == current_.version);
   if (!as_expected) {
     return Error(Code::failed_precondition,
                  format("{} is at {}, not at {}", options_.model, to_text(current_), to_text(expected)));
   }
-  const VersionNumber number = ask.desired.number;
-  if (number != 0 && number != current_.number && !std::binary_search(kept.begin(), kept.end(), number)) {
+  const VersionNumber number = ask.desired.version;
+  if (number != 0 && number != current_.version && !std::binary_search(kept.begin(), kept.end(), number)) {
     return Error(Code::not_found, format("{}@{} is not kept here; {}", options_.model, number, to_text(kept)));
   }
-  if (number == 0 && newest_ == 0 && current_.number == 0) {
+  if (number == 0 && newest_ == 0 && current_.version == 0) {
     return Error(Code::not_found, format("nothing of {} was published yet", options_.model));
   }
   if (current_.epoch >= kEpochMax) return Error(Code::out_of_space, "there is no epoch left");
@@ -226,14 +227,14 @@ void Activation::prepare_swap(Time now) {
   if (options_.follows || in_flight_) return;
   const bool decides = pending_ && pending_->swapping;
   const bool is_behind = epoch_floor_ > current_.epoch;
-  if (!decides && !is_behind && !current_.comes_after(recorded_.epoch, recorded_.number)) return;
+  if (!decides && !is_behind && !current_.comes_after(recorded_.epoch, recorded_.version)) return;
   if (now < swap_not_before_) return wake_by(swap_not_before_);
   Current desired = current_;
   desired.epoch = std::max(desired.epoch, epoch_floor_);
   if (decides) {
     pending_->newest_at_swap = newest_;
     desired = {.epoch = std::max({recorded_.epoch, current_.epoch, epoch_floor_}) + 1,
-               .number = pending_->number,
+               .version = pending_->number,
                .hold = pending_->hold};
   }
   in_flight_ = Swap{.expected = recorded_, .desired = desired};
@@ -266,9 +267,9 @@ void Activation::on_swapped(Result<Current> record, Time now) {
 
 /// The directory knows of no other pair of that epoch, so ours goes on under it.
 void Activation::on_caught_up(const Current& pair) {
-  const VersionNumber number = current_.number;
+  const VersionNumber number = current_.version;
   advance_to(pair);
-  if (!pair.hold) advance_to({.epoch = pair.epoch, .number = number});
+  if (!pair.hold) advance_to({.epoch = pair.epoch, .version = number});
 }
 
 /// The record is not what was expected: somebody else decided, or it was lost.
@@ -314,7 +315,7 @@ void Activation::on_decided(const Current& pair, Time now) {
   if (pair.hold) return;
   // Published while the directory was being asked: it comes after what was asked for.
   if (options_.group_commit) return begin_next_candidate(now);
-  if (newest_ > decided.newest_at_swap) advance_to({.epoch = pair.epoch, .number = newest_});
+  if (newest_ > decided.newest_at_swap) advance_to({.epoch = pair.epoch, .version = newest_});
 }
 
 void Activation::settle(const std::vector<Follower>& followers, Time now) {
@@ -341,7 +342,7 @@ void Activation::end_settling(Duration mixed, std::uint32_t behind) {
 }
 
 void Activation::advance_to(const Current& pair) {
-  if (!pair.comes_after(current_.epoch, current_.number)) return;
+  if (!pair.comes_after(current_.epoch, current_.version)) return;
   current_ = pair;
   ++turn_;
 }

@@ -36,7 +36,7 @@
 #include <string>
 #include <vector>
 
-#include "core/clock.h"
+#include "core/base/clock.h"
 #include "transport/protocol/messages.h"
 #include "transport/protocol/publisher_session.h"
 

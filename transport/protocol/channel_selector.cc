@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet::protocol {
 namespace {

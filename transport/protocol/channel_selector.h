@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "core/clock.h"
-#include "core/result.h"
+#include "core/base/clock.h"
+#include "core/base/result.h"
 #include "transport/protocol/messages.h"
 
 namespace freshet::protocol {

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/ids.h"
+#include "core/model/ids.h"
 
 namespace freshet::protocol {
 

@@ -5,7 +5,7 @@
 #include <unordered_set>
 #include <utility>
 
-#include "core/check.h"
+#include "core/base/check.h"
 
 namespace freshet::protocol {
 

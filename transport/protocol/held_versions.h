@@ -18,8 +18,8 @@
 #include <set>
 #include <vector>
 
-#include "core/arena.h"
-#include "core/manifest.h"
+#include "core/arena/arena.h"
+#include "core/model/manifest.h"
 
 namespace freshet::protocol {
 

@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
-#include "core/format.h"
-#include "core/graph.h"
-#include "core/text.h"
+#include "core/base/format.h"
+#include "core/base/text.h"
+#include "core/model/graph.h"
 #include "transport/protocol/wire_generated.h"
 
 // Decoding first lets FlatBuffers verify that every offset and length lies inside the message, then checks each field
@@ -45,7 +45,7 @@ flatbuffers::Offset<flatbuffers::String> put_words(Builder& b, std::string_view 
   return b.CreateString(fit);
 }
 
-wire::Current put(const Current& current) { return {current.epoch, current.number, current.hold}; }
+wire::Current put(const Current& current) { return {current.epoch, current.version, current.hold}; }
 
 Encoded put(Builder& b, const Hello& m) {
   const auto model = b.CreateString(m.model);
@@ -208,7 +208,7 @@ Result<Current> current_from(const wire::Current* from) {
   if (from == nullptr) return Current{};
   if (from->epoch() > kEpochMax) return bad(format("epoch {} is beyond every epoch", from->epoch()));
   Current current{.epoch = from->epoch(), .hold = from->hold()};
-  FRESHET_ASSIGN(current.number, number(from->number(), "current version"));
+  FRESHET_ASSIGN(current.version, number(from->number(), "current version"));
   return current;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The control protocol's messages as values. transport/WIRE.md tells what each means and in which order they come;
+/// The control protocol's messages as values. transport/WIRE.md has their meaning and their order.
 /// transport/protocol/wire.fbs is their encoding, verified before use.
 
 #include <cstdint>
@@ -12,10 +12,11 @@
 #include <variant>
 #include <vector>
 
-#include "core/arena.h"
-#include "core/clock.h"
-#include "core/ids.h"
-#include "core/result.h"
+#include "core/arena/arena.h"
+#include "core/base/clock.h"
+#include "core/base/result.h"
+#include "core/model/ids.h"
+#include "transport/current.h"
 
 namespace freshet::protocol {
 
@@ -35,13 +36,13 @@ inline constexpr std::size_t kChannelsMax = 8;
 inline constexpr std::uint64_t kEpochMax = std::uint64_t{1} << 62;
 inline constexpr std::uint32_t kWithinMsMax = 3'600'000;
 inline constexpr std::uint32_t kBehindMax = 1U << 24;  ///< Followers that are counted; more are so many.
-/// How long a member of the group counts as one without being heard, unless the publisher says otherwise.
+/// The default time after which a silent member of the group has lapsed.
 inline constexpr Duration kMembershipDefault = std::chrono::seconds(2);
 inline constexpr VersionNumber kNumberMax = VersionNumber{1} << 62;
 /// What a Hello may claim to have seen; leaves room to number above it.
 inline constexpr VersionNumber kHighestSeenMax = VersionNumber{1} << 61;
-/// How far a Hello is believed where the directory remembers nothing, and may have lost what it gave out. Where it does
-/// remember, it knows better than any peer.
+/// The largest number that the publisher accepts from a Hello if the directory has no number of the model (it may have
+/// lost it). If the directory has a number, that number counts more than any peer's.
 inline constexpr VersionNumber kNumbersBelieved = VersionNumber{1} << 20;
 /// Epochs beyond those that were decided here or that the directory knew, likewise.
 inline constexpr std::uint64_t kEpochsBelieved = std::uint64_t{1} << 16;
@@ -51,8 +52,8 @@ using SessionId = std::uint64_t;
 
 enum class Mode : std::uint8_t { latest = 0, every = 1 };
 
-/// How a version's bytes come to a subscriber. `shm`: it maps them, through the door. `file`: it reads them from a
-/// folder that both sides see. The others: it fetches them under a lease (transport/channel/channel.h).
+/// The way of a version's bytes to a subscriber. `shm`: the subscriber maps them, through the door. `file`: it reads
+/// them from a folder that both sides see. The others: it fetches them under a lease (transport/channel/channel.h).
 enum class ChannelKind : std::uint8_t { shm = 0, ucx = 1, zmq = 2, file = 3 };
 inline constexpr std::uint8_t kChannelKindLast = 3;
 constexpr std::uint32_t bit(ChannelKind kind) { return 1u << static_cast<std::uint8_t>(kind); }
@@ -67,23 +68,12 @@ struct ChannelOffer {
 /// Handed out with a Grant; names one granted version of one session on a data channel. Random, never 0.
 using LeaseId = std::uint64_t;
 
-/// What is to be served. Publishing advances the number; a rollback advances the epoch, with an older version, and may
-/// set a hold: then publishing advances nothing until somebody releases it. Ordered by epoch, then by number; a
-/// publisher's pair only grows.
-struct Current {
-  std::uint64_t epoch = 0;
-  VersionNumber number = 0;
-  bool hold = false;
-  bool operator==(const Current&) const = default;
-  bool comes_after(std::uint64_t other_epoch, VersionNumber other) const {
-    return epoch != other_epoch ? epoch > other_epoch : number > other;
-  }
-};
+using Current = CurrentVersion;
 
 // Subscriber to publisher.
 
-/// Opens a session, and repeats itself until a Welcome or a Refusal (of request 0) comes. With its door's token, it
-/// takes a session along to another connection: what it holds and waits for stays.
+/// Opens a session. The subscriber repeats it until a Welcome or a Refusal (of request 0) comes. With the door's token,
+/// it moves a session to another connection: its holds and wants stay.
 struct Hello {
   std::uint32_t protocol = kProtocolVersion;
   SessionId session = 0;
@@ -92,13 +82,14 @@ struct Hello {
   std::string label;
   std::int32_t pid = 0;
   std::string host;                                ///< Boot id and network namespace: equal means memory can be shared.
-  VersionNumber highest_seen = 0;                  ///< The publisher numbers above this, as far as it can be true.
+  VersionNumber highest_seen = 0;                  ///< The publisher numbers above this, if it is plausible.
   VersionNumber after = 0;                         ///< For `every`: wanted from here on.
   std::uint64_t door_token = 0;                    ///< 0 for a new session.
-  std::uint32_t channels = bit(ChannelKind::shm);  ///< Those that it can use.
+  std::uint32_t channels = bit(ChannelKind::shm);  ///< The channels that the subscriber can use.
   bool staged = false;  ///< A member of the group that stages versions and commits them together.
-  std::string serves;   ///< Control address where it serves the model again; empty: it doesn't.
-  /// For `every` with `after` 0: it followed this model before, so what it missed of this incarnation is a gap.
+  std::string serves;   ///< Of a relay: the control address where it serves the model again; otherwise empty.
+  /// For `every` with `after` 0: it followed this model before, so versions of this incarnation that it missed are a
+  /// gap.
   bool owed_all = false;
 };
 
@@ -127,11 +118,11 @@ struct Held {
 struct Ping {
   SessionId session = 0;
   VersionNumber serving = 0;
-  std::uint64_t epoch = 0;   ///< Under which it serves.
-  VersionNumber staged = 0;  ///< Proved and ready to be swapped in; 0: nothing.
+  std::uint64_t epoch = 0;   ///< The epoch of the served version.
+  VersionNumber staged = 0;  ///< Proved and ready to be swapped in; 0: none.
   std::int64_t sent_ns = 0;  ///< By its sender's clock; comes back in the Pong.
-  std::string channel_why;   ///< Why it reads versions by the channel that it names in its Wants; for people.
-  /// Of a relay: how many of those who follow it, and behind them, do not serve under the epoch that it serves under.
+  std::string channel_why;   ///< The reason for the channel in its Wants; for people.
+  /// Of a relay: the number of subscribers behind it that do not serve in the relay's epoch.
   std::uint32_t behind = 0;
 };
 
@@ -139,12 +130,12 @@ struct Bye {
   SessionId session = 0;
 };
 
-/// What `freshet top` asks; needs no session.
+/// The question of `freshet top`; needs no session.
 struct StatRequest {
   std::string model;  ///< Empty: every model of this endpoint.
 };
 
-/// A member's word on the candidate: ready to be swapped in, or why not.
+/// A member's report on the candidate: ready to be swapped in, or the reason why not.
 struct Staged {
   SessionId session = 0;
   VersionNumber number = 0;
@@ -154,7 +145,8 @@ struct Staged {
 
 /// Asks that another version become current: a rollback (`desired.hold`), the release of one, or a commit. Needs no
 /// session. A compare-and-swap: refused with failed_precondition when the current pair is not `expected`. `desired`
-/// names version and hold; the publisher gives the epoch. As a group: once all members in good standing have staged it.
+/// names version and hold; the publisher gives the epoch. As a group: when all members that have not lapsed have staged
+/// it.
 struct Activate {
   std::string model;
   std::uint64_t request = 0;
@@ -170,10 +162,12 @@ struct Activate {
 struct Activated {
   std::uint64_t request = 0;
   std::optional<Error> refused;
-  Current current;            ///< As it is now.
-  std::uint32_t members = 0;  ///< That had staged.
-  std::int64_t mixed_ns = 0;  ///< How long some of them served the old version and some the new; 0 when not known yet.
-  std::uint32_t behind = 0;   ///< Followers, and those behind relays, who do not serve it yet; it is not waited for them any more.
+  Current current;            ///< The current version after the decision.
+  std::uint32_t members = 0;  ///< Members that had staged it.
+  /// Time in which some followers served the old version and some the new one. 0: not known yet.
+  std::int64_t mixed_ns = 0;
+  /// Followers, also behind relays, that do not serve it yet. The publisher waits for them no longer.
+  std::uint32_t behind = 0;
 };
 
 struct Welcome {
@@ -183,10 +177,10 @@ struct Welcome {
   std::string door;  ///< Address of the Unix socket that hands out slabs.
   std::uint64_t door_token = 0;
   VersionNumber newest = 0;
-  std::vector<ChannelOffer> channels;  ///< Where else its bytes can be had.
-  std::uint32_t lease_ms = 0;          ///< A session without a door is over after that much silence.
+  std::vector<ChannelOffer> channels;  ///< Other channels to the publisher's bytes.
+  std::uint32_t lease_ms = 0;          ///< A session without a door ends after this time of silence.
   Current current;
-  /// A member of the group has lapsed when the last Ping that was answered was sent so long ago. 0: the default.
+  /// A member of the group has lapsed this time after it sent the last answered Ping. 0: the default.
   std::uint32_t membership_ms = 0;
   bool keeps_wants = false;  ///< A Want may wait here.
   /// Versions of this incarnation have this number or a later one; 0: not told (a relay).
@@ -243,7 +237,7 @@ struct StatReply {
   std::string json;  ///< One object: PublisherStat of each model.
 };
 
-/// To everybody who said Hello, over the connection that it was said by; also through a directory that carries news.
+/// To every subscriber that sent a Hello, over the same connection; also through a directory that carries news.
 struct Announcement {
   std::string model;
   std::uint64_t incarnation = 0;

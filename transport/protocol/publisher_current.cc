@@ -3,7 +3,7 @@
 #include <set>
 #include <utility>
 
-#include "core/format.h"
+#include "core/base/format.h"
 #include "transport/protocol/publisher_machine.h"
 
 /// The part of the publisher's machine that connects what is current (activation.h) with sessions and versions.
@@ -88,7 +88,7 @@ void PublisherMachine::answer_waiting(Time now) {
   for (auto& [id, session] : sessions_) {
     if (!session.waiting || session.silent) continue;
     // Of what it has already, under a later epoch, the news is enough. And a relay may not have got it yet.
-    if (session.waiting->after == current.number || !current_for(*session.waiting)) continue;
+    if (session.waiting->after == current.version || !current_for(*session.waiting)) continue;
     const Want want = *std::exchange(session.waiting, std::nullopt);
     answer(session, want, now);
   }
@@ -104,13 +104,13 @@ Result<VersionNumber> PublisherMachine::current_for(const Want& want) const {
   if (!current.comes_after(want.after_epoch, want.after)) {
     return fail(Code::not_found, format("nothing newer than {} is current", want.after));
   }
-  if (versions_.find(current.number) != nullptr || may_have_coming(want, current.number)) return current.number;
+  if (versions_.find(current.version) != nullptr || may_have_coming(want, current.version)) return current.version;
   if (!current.hold) {
-    return fail(Code::not_found, format("{}@{} is current, and not kept here", options_.model, current.number));
+    return fail(Code::not_found, format("{}@{} is current, but not kept here", options_.model, current.version));
   }
-  return fail(Code::not_found, format("{0}@{1} is current and held, and not kept here: who has it serves it, newcomers "
-                                      "wait for `freshet release {0}`",
-                                      options_.model, current.number));
+  return fail(Code::not_found, format("{0}@{1} is current and held, but not kept here: subscribers that have it serve "
+                                      "it, new subscribers wait for `freshet release {0}`",
+                                      options_.model, current.version));
 }
 
 std::uint32_t PublisherMachine::membership_ms() const {

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <limits>
 
-#include "core/check.h"
-#include "core/format.h"
+#include "core/base/check.h"
+#include "core/base/format.h"
 #include "transport/protocol/publisher_machine.h"
 
 // Sessions that fetch: what they are offered, the leases they get, and when those end.

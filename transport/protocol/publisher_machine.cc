@@ -6,8 +6,8 @@
 #include <type_traits>
 #include <utility>
 
-#include "core/check.h"
-#include "core/format.h"
+#include "core/base/check.h"
+#include "core/base/format.h"
 
 namespace freshet::protocol {
 namespace {
@@ -140,10 +140,11 @@ std::optional<Error> PublisherMachine::why_refused(const Hello& hello, std::size
     return Error(Code::not_found, format("{} is not published here, {} is", hello.model, options_.model));
   }
   if (!is_on_this_host(hello) && !can_fetch(hello)) {
-    return Error(Code::unsupported,
-                 channels_offered() == 0
-                     ? format("{} is published on another host: no memory can be shared", options_.model)
-                     : format("{} is published on another host: no channel in common with it", options_.model));
+    return Error(
+        Code::unsupported,
+        channels_offered() == 0
+            ? format("{} is published on another host, so its memory cannot be mapped", options_.model)
+            : format("{} is published on another host, and no channel is common to both sides", options_.model));
   }
   if (hello.staged && options_.activation.follows) {
     return Error(

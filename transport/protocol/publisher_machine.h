@@ -50,8 +50,8 @@
 #include <variant>
 #include <vector>
 
-#include "core/arena.h"
-#include "core/clock.h"
+#include "core/arena/arena.h"
+#include "core/base/clock.h"
 #include "transport/protocol/activation.h"
 #include "transport/protocol/commit_log.h"
 #include "transport/protocol/held_versions.h"

@@ -20,7 +20,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/clock.h"
+#include "core/base/clock.h"
 #include "transport/protocol/held_versions.h"
 #include "transport/protocol/messages.h"
 

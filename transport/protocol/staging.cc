@@ -3,8 +3,8 @@
 
 #include <utility>
 
-#include "core/check.h"
-#include "core/format.h"
+#include "core/base/check.h"
+#include "core/base/format.h"
 
 namespace freshet::protocol {
 

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "core/result.h"
+#include "core/base/result.h"
 #include "transport/protocol/messages.h"
 
 namespace freshet::protocol {

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/format.h"
+#include "core/base/format.h"
 #include "transport/protocol/subscriber_machine.h"
 
 // What a subscriber does about what is current: it follows the publisher's pair, and as a member of the group stages
@@ -17,7 +17,7 @@ constexpr int kAbsentPauses = 8;
 
 /// News of the pair, in any order: it only grows.
 void SubscriberMachine::on_current(const Current& pair, Time now) {
-  if (!pair.comes_after(known_.epoch, known_.number)) return;
+  if (!pair.comes_after(known_.epoch, known_.version)) return;
   known_ = pair;
   absent_why_.clear();
   absent_until_.reset();
@@ -45,10 +45,10 @@ void SubscriberMachine::on_new_incarnation(const Current& pair, Time now) {
 /// An activation is obeyed at once: with the staged version, by its name alone if it is the served one, or else by
 /// fetching it, before which everything else on its way is abandoned, so that it is not served after this.
 void SubscriberMachine::follow(Time now) {
-  if (known_.epoch <= serving_epoch_ || known_.number == 0) return;
-  const bool is_staged = staging_.ready() && staging_.ready()->number == known_.number;
-  if (!is_staged && known_.number != serving_) {
-    if (installing_ && installing_->number != known_.number) abandon_install();
+  if (known_.epoch <= serving_epoch_ || known_.version == 0) return;
+  const bool is_staged = staging_.ready() && staging_.ready()->number == known_.version;
+  if (!is_staged && known_.version != serving_) {
+    if (installing_ && installing_->number != known_.version) abandon_install();
     if (want_ && want_->want.exactly != 0) want_.reset();
     return;
   }
@@ -100,7 +100,6 @@ void SubscriberMachine::on_candidate(VersionNumber candidate, std::uint64_t turn
 void SubscriberMachine::unstage(const std::optional<Staging::Ready>& ready) {
   if (!ready) return;
   actions_.emplace_back(action::DropStaged{.session = ready->session, .number = ready->number});
-  drop(ready->session, ready->number);
 }
 
 void SubscriberMachine::stop_staging_others() {
@@ -110,7 +109,7 @@ void SubscriberMachine::stop_staging_others() {
 
 Status SubscriberMachine::stage(VersionNumber number, Time now) {
   if (!options_.staged) {
-    return fail(Code::failed_precondition, "only a subscriber that stages its versions can be told what to stage");
+    return fail(Code::failed_precondition, "stage() needs a subscriber that was opened with `staged`");
   }
   if (number == serving_) return fail(Code::failed_precondition, format("@{} is being served", number));
   FRESHET_ASSIGN(const std::optional<Staging::Ready> before, staging_.ask(number));
@@ -134,8 +133,8 @@ Result<VersionNumber> SubscriberMachine::commit_staged(Time now) {
 
 /// Whether the current version is another one than we have and is to be got now.
 bool SubscriberMachine::wants_current() const {
-  if (known_.number == 0 || absent_until_ || !known_.comes_after(position_epoch_, position_)) return false;
-  if (known_.epoch == hopeless_.epoch && known_.number == hopeless_.number) return false;
+  if (known_.version == 0 || absent_until_ || !known_.comes_after(position_epoch_, position_)) return false;
+  if (known_.epoch == hopeless_.epoch && known_.version == hopeless_.version) return false;
   // What a publish made current, a member takes when somebody decides so.
   return !options_.staged || serving_ == 0 || known_.epoch > position_epoch_;
 }
@@ -185,7 +184,7 @@ void SubscriberMachine::on_answered(const Pong& pong, Time now) {
   if (sent > now || serving_ == 0) return;
   const bool newest = options_.mode == Mode::every
                           ? pong.newest == serving_
-                          : pong.current.epoch == serving_epoch_ && pong.current.number == serving_;
+                          : pong.current.epoch == serving_epoch_ && pong.current.version == serving_;
   if (newest) confirmed_at_ = std::max(confirmed_at_.value_or(sent), sent);
   if (pong.current.epoch <= serving_epoch_) standing_from_ = std::max(standing_from_.value_or(sent), sent);
 }

@@ -6,8 +6,8 @@
 #include <type_traits>
 #include <utility>
 
-#include "core/digest.h"
-#include "core/text.h"
+#include "core/base/digest.h"
+#include "core/base/text.h"
 
 namespace freshet::protocol {
 namespace {

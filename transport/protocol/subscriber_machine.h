@@ -51,7 +51,7 @@
 #include <variant>
 #include <vector>
 
-#include "core/clock.h"
+#include "core/base/clock.h"
 #include "transport/protocol/channel_selector.h"
 #include "transport/protocol/messages.h"
 #include "transport/protocol/staging.h"
@@ -92,7 +92,7 @@ struct SwapStaged {
   VersionNumber number = 0;
   std::uint64_t epoch = 0;
 };
-/// What was staged is not wanted any more; nothing of it is read after this.
+/// What was staged is not wanted any more: answer with on_unpinned once nobody in this process reads it.
 struct DropStaged {
   SessionId session = 0;
   VersionNumber number = 0;

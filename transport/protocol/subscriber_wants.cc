@@ -32,7 +32,7 @@ void SubscriberMachine::on(Grant grant, Time now) {
   const bool asked_for =
       options_.mode == Mode::every
           ? grant.number > position_
-          : Current{.epoch = grant.epoch, .number = grant.number}.comes_after(position_epoch_, position_);
+          : Current{.epoch = grant.epoch, .version = grant.number}.comes_after(position_epoch_, position_);
   if (!stage && !asked_for) {  // Ask again, but not in a tight circle.
     want_not_before_ = now + options_.retry_after;
     return send_held(grant.session, session);
@@ -49,7 +49,7 @@ void SubscriberMachine::on(Grant grant, Time now) {
 
 /// Granted before something else was decided, of which we know already.
 bool SubscriberMachine::is_overtaken(const Grant& grant) const {
-  return options_.mode == Mode::latest && grant.number != known_.number && grant.epoch < known_.epoch &&
+  return options_.mode == Mode::latest && grant.number != known_.version && grant.epoch < known_.epoch &&
          known_.epoch > serving_epoch_;
 }
 

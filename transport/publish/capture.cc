@@ -8,8 +8,8 @@
 #include <system_error>
 #include <utility>
 
-#include "core/check.h"
-#include "core/format.h"
+#include "core/base/check.h"
+#include "core/base/format.h"
 #include "transport/publish/capture_sealer.h"
 #include "transport/publish/copy_crew.h"
 
@@ -47,6 +47,10 @@ class Capture::Impl {
 
   Status prepare(const Architecture& architecture);
   void resume_from(std::vector<Digest> digests);
+  Status begin();
+  Result<Receipt> add(std::span<const TensorView> tensors, std::span<const std::uint32_t> indices);
+  void abandon();
+  bool is_open() const { return open_.has_value(); }
   Result<Receipt> capture(const Request& request);
 
   SlabArena& arena() { return arena_; }
@@ -55,10 +59,18 @@ class Capture::Impl {
  private:
   using Want = SlabArena::Want;
 
-  Status check(const Request& request) const;
+  /// What add() copied.
+  struct Open {
+    std::vector<CaptureSealer::Tensor> tensors;
+    std::vector<std::optional<std::size_t>> place_of;  ///< In `tensors`, by tensor.
+    std::uint64_t bytes = 0;
+  };
+
+  Status check(std::span<const TensorView> tensors) const;
+  Status check_indices(std::span<const std::uint32_t> indices) const;
   std::vector<std::uint32_t> tensors_wanted(const Request& request) const;
   Status find_segments(std::span<Want> wants);
-  std::vector<CaptureSealer::Tensor> copy(const Request& request, std::span<const Want> wants);
+  std::vector<CaptureSealer::Tensor> copy(std::span<const TensorView> tensors, std::span<const Want> wants);
   void drop_unchanged(std::vector<CaptureSealer::Tensor>& captured, const Request& request);
   void carry(const Request& request);
 
@@ -73,11 +85,13 @@ class Capture::Impl {
   bool first_ = true;                        ///< Nothing was captured of this architecture yet.
   bool resumed_ = false;
   std::vector<bool> carried_;  ///< Tensors that a failed capture left undone.
+  std::optional<Open> open_;
 
   CaptureSealer sealer_;  ///< Last: its thread uses the rest.
 };
 
 Status Capture::Impl::prepare(const Architecture& architecture) {
+  abandon();
   sealer_.wait_idle();
   std::vector<std::uint64_t> sizes;
   std::uint64_t model_bytes = 0;
@@ -94,7 +108,8 @@ Status Capture::Impl::prepare(const Architecture& architecture) {
   // Every tensor as often as the arena is to have it, copy after copy; the last copy may be a part of one.
   const double copies = std::clamp(options_.arena_copies, 1.0, kArenaCopiesMax);
   if (model_bytes == 0) {
-    return fail(Code::invalid_argument, format("there is nothing to serve: the model's {} tensors are empty", sizes.size()));
+    return fail(Code::invalid_argument,
+                format("there is nothing to serve: the model's {} tensors are empty", sizes.size()));
   }
   const auto wanted_bytes = static_cast<std::uint64_t>(copies * static_cast<double>(model_bytes));
   std::vector<Want> wants;
@@ -126,21 +141,90 @@ void Capture::Impl::resume_from(std::vector<Digest> digests) {
   resumed_ = true;
 }
 
-Result<Capture::Receipt> Capture::Impl::capture(const Request& request) {
-  FRESHET_TRY(check(request));
+Status Capture::Impl::begin() {
+  if (tensor_bytes_.empty()) return fail(Code::failed_precondition, "capture: no memory was prepared");
+  if (open_) return fail(Code::failed_precondition, "capture: one is open already");
   sealer_.wait_for_turn();
+  open_.emplace();
+  open_->place_of.resize(tensor_bytes_.size());
+  return {};
+}
+
+Result<Capture::Receipt> Capture::Impl::add(std::span<const TensorView> tensors,
+                                            std::span<const std::uint32_t> indices) {
+  if (!open_) return fail(Code::failed_precondition, "capture: none is open");
+  FRESHET_TRY(check_indices(indices));
+  std::vector<Want> wants;
+  Receipt receipt;
+  std::vector<CopyTask> again;
+  std::vector<std::size_t> again_at;
+  for (const std::uint32_t tensor : indices) {
+    if (tensors.size() != tensor_bytes_.size() || tensors[tensor].data.size() != tensor_bytes_[tensor]) {
+      FRESHET_TRY(check(tensors));  // Which says what is wrong.
+    }
+    std::optional<std::size_t>& place = open_->place_of[tensor];
+    if (place && *place < open_->tensors.size()) {
+      again.push_back(
+          {.to = arena_.memory(arena_.place(open_->tensors[*place].segment)), .from = tensors[tensor].data});
+      again_at.push_back(*place);
+    } else if (!place) {
+      place = open_->tensors.size() + wants.size();
+      wants.push_back({.tensor = tensor, .bytes = tensor_bytes_[tensor]});
+    }
+  }
+  if (auto status = find_segments(wants); !status) {
+    arena_.abandon(wants);
+    for (const Want& want : wants) carried_[want.tensor] = !first_;
+    abandon();
+    return fail(std::move(status.error()).with_context("capture"));
+  }
+  auto captured = copy(tensors, wants);
+  crew_.run(again);
+  for (std::size_t i = 0; i < again.size(); ++i) open_->tensors[again_at[i]].digest = again[i].digest;
+  receipt.tensors = captured.size() + again.size();
+  for (const Want& want : wants) receipt.bytes += want.bytes;
+  for (const CopyTask& task : again) receipt.bytes += task.from.size();
+  open_->bytes += receipt.bytes;
+  open_->tensors.insert(open_->tensors.end(), captured.begin(), captured.end());
+  return receipt;
+}
+
+void Capture::Impl::abandon() {
+  if (!open_) return;
+  std::vector<SegmentIndex> segments;
+  for (const auto& tensor : open_->tensors) {
+    segments.push_back(tensor.segment);
+    if (!first_) carried_[tensor.index] = true;
+  }
+  arena_.release(segments);
+  open_.reset();
+}
+
+Result<Capture::Receipt> Capture::Impl::capture(const Request& request) {
+  FRESHET_TRY(check(request.tensors));
+  if (request.kind == Kind::only) FRESHET_TRY(check_indices(request.indices));
+  if (!open_) sealer_.wait_for_turn();
   std::vector<Want> wants;
   for (const std::uint32_t tensor : tensors_wanted(request)) {
+    if (open_ && open_->place_of[tensor]) continue;
     wants.push_back({.tensor = tensor, .bytes = tensor_bytes_[tensor]});
   }
   if (auto status = find_segments(wants); !status) {
     arena_.abandon(wants);
     carry(request);
+    abandon();
     return fail(std::move(status.error()).with_context("capture"));
   }
-  auto captured = copy(request, wants);
+  auto captured = copy(request.tensors, wants);
   Receipt receipt{.tensors = captured.size()};
   for (const Want& want : wants) receipt.bytes += want.bytes;
+  if (open_) {
+    receipt.tensors += open_->tensors.size();
+    receipt.bytes += open_->bytes;
+    captured.insert(captured.end(), open_->tensors.begin(), open_->tensors.end());
+    std::ranges::sort(captured, {}, &CaptureSealer::Tensor::index);
+    open_.reset();
+  }
   drop_unchanged(captured, request);
   for (const auto& tensor : captured) digests_[tensor.index] = tensor.digest;
   const bool fresh = std::exchange(first_, false);
@@ -152,19 +236,22 @@ Result<Capture::Receipt> Capture::Impl::capture(const Request& request) {
   return receipt;
 }
 
-Status Capture::Impl::check(const Request& request) const {
-  if (request.tensors.size() != tensor_bytes_.size()) {
-    return fail(Code::failed_precondition, format("capture: {} tensors given, the architecture has {}",
-                                                  request.tensors.size(), tensor_bytes_.size()));
+Status Capture::Impl::check(std::span<const TensorView> tensors) const {
+  if (tensors.size() != tensor_bytes_.size()) {
+    return fail(Code::failed_precondition,
+                format("capture: {} tensors given, the architecture has {}", tensors.size(), tensor_bytes_.size()));
   }
-  for (std::size_t i = 0; i < request.tensors.size(); ++i) {
-    if (request.tensors[i].data.size() == tensor_bytes_[i]) continue;
-    return fail(Code::invalid_argument,
-                format("capture: tensor {} has {} bytes, the architecture says {}", request.tensors[i].spec.name,
-                       request.tensors[i].data.size(), tensor_bytes_[i]));
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (tensors[i].data.size() == tensor_bytes_[i]) continue;
+    return fail(Code::invalid_argument, format("capture: tensor {} has {} bytes, but the architecture has {}",
+                                               tensors[i].spec.name, tensors[i].data.size(), tensor_bytes_[i]));
   }
-  for (const std::uint32_t index : request.indices) {
-    if (request.kind != Kind::only || index < tensor_bytes_.size()) continue;
+  return {};
+}
+
+Status Capture::Impl::check_indices(std::span<const std::uint32_t> indices) const {
+  for (const std::uint32_t index : indices) {
+    if (index < tensor_bytes_.size()) continue;
     return fail(Code::invalid_argument,
                 format("capture: tensor {} named as changed, there are {}", index, tensor_bytes_.size()));
   }
@@ -199,10 +286,11 @@ Status Capture::Impl::find_segments(std::span<Want> wants) {
   return arena_.grow(wants);
 }
 
-std::vector<CaptureSealer::Tensor> Capture::Impl::copy(const Request& request, std::span<const Want> wants) {
+std::vector<CaptureSealer::Tensor> Capture::Impl::copy(std::span<const TensorView> tensors,
+                                                       std::span<const Want> wants) {
   std::vector<CopyTask> tasks;
   for (const Want& want : wants) {
-    tasks.push_back({.to = arena_.memory(arena_.place(*want.segment)), .from = request.tensors[want.tensor].data});
+    tasks.push_back({.to = arena_.memory(arena_.place(*want.segment)), .from = tensors[want.tensor].data});
   }
   crew_.run(tasks);
   std::vector<CaptureSealer::Tensor> captured;
@@ -243,7 +331,7 @@ void Capture::Impl::carry(const Request& request) {
 }
 
 Result<std::unique_ptr<Capture>> Capture::open(Options options, Hooks hooks) {
-  if (!hooks.on_sealed) return fail(Code::invalid_argument, "open a capture: nobody to hand versions to");
+  if (!hooks.on_sealed) return fail(Code::invalid_argument, "open a capture: on_sealed is missing");
   if (!std::isfinite(options.arena_copies) || options.arena_copies < 1.0) {
     return fail(Code::invalid_argument, format("open a capture: {} copies of the model", options.arena_copies));
   }
@@ -259,6 +347,12 @@ Capture::~Capture() = default;
 
 Status Capture::prepare(const Architecture& architecture) { return impl_->prepare(architecture); }
 void Capture::resume_from(std::vector<Digest> digests) { impl_->resume_from(std::move(digests)); }
+Status Capture::begin() { return impl_->begin(); }
+Result<Capture::Receipt> Capture::add(std::span<const TensorView> tensors, std::span<const std::uint32_t> indices) {
+  return impl_->add(tensors, indices);
+}
+void Capture::abandon() { impl_->abandon(); }
+bool Capture::is_open() const { return impl_->is_open(); }
 Result<Capture::Receipt> Capture::capture(const Request& request) { return impl_->capture(request); }
 void Capture::free(std::span<const SegmentIndex> segments) { impl_->arena().release(segments); }
 Status Capture::wait_idle(Duration at_most) { return impl_->sealer().wait_idle(at_most); }

@@ -22,12 +22,12 @@
 #include <string>
 #include <vector>
 
-#include "core/arena.h"
-#include "core/clock.h"
-#include "core/digest.h"
-#include "core/graph.h"
-#include "core/result.h"
-#include "core/tensor.h"
+#include "core/arena/arena.h"
+#include "core/base/clock.h"
+#include "core/base/digest.h"
+#include "core/base/result.h"
+#include "core/model/graph.h"
+#include "core/model/tensor.h"
 #include "transport/arena/slab_arena.h"
 
 namespace freshet {
@@ -43,7 +43,7 @@ struct SealedCapture {
   std::vector<std::uint64_t> slab_bytes;  ///< Of every slab that existed when it was sealed, by slab index.
 };
 
-/// prepare() and capture(): one thread at a time. The rest: any thread.
+/// prepare(), begin(), add(), abandon() and capture(): one thread at a time. The rest: any thread.
 class Capture {
  public:
   struct Options {
@@ -106,8 +106,20 @@ class Capture {
   /// REQUIRES: prepared, nothing captured yet, one per tensor.
   void resume_from(std::vector<Digest> digests);
 
+  /// Opens a capture: from now on add() copies some tensors of the version that the next capture() completes. Waits as
+  /// capture() does. failed_precondition when nothing was prepared, or a capture is open.
+  Status begin();
+  /// Copies these tensors now; capture() then takes these copies. A tensor that is given again is copied again.
+  /// `tensors` are all of the architecture's. Errors as capture(); after out_of_space no capture is open any more, and
+  /// the tensors that add() had are captured by the next capture.
+  Result<Receipt> add(std::span<const TensorView> tensors, std::span<const std::uint32_t> indices);
+  /// Gives up an open capture. Its tensors are captured by the next one.
+  void abandon();
+  bool is_open() const;
+
   /// Copies and returns. The first capture of an architecture takes everything. Waits for the seal of the capture
-  /// before the last when the loop is faster than the digests.
+  /// before the last when the loop is faster than the digests. Completes an open capture: what add() copied is not
+  /// copied again, and counts as changed where its bytes are not the last version's. The receipt counts all.
   ///
   /// Errors: failed_precondition (not prepared, another number of tensors); invalid_argument (an index out of range, a
   /// tensor whose size is not the architecture's); out_of_space (nothing was captured; what should have been is

@@ -10,8 +10,8 @@
 #include <thread>
 #include <vector>
 
-#include "core/digest.h"
-#include "core/mutex.h"
+#include "core/base/digest.h"
+#include "core/base/mutex.h"
 #include "transport/arena/slab_arena.h"
 #include "transport/publish/capture.h"
 

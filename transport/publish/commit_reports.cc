@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/publish/commit_reports.h"
 
-#include "core/format.h"
-#include "transport/deadline.h"
+#include "core/base/deadline.h"
+#include "core/base/format.h"
 
 namespace freshet {
 

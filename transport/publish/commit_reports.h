@@ -7,7 +7,7 @@
 #include <map>
 #include <set>
 
-#include "core/mutex.h"
+#include "core/base/mutex.h"
 #include "transport/publisher.h"
 
 namespace freshet {

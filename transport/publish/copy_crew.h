@@ -12,9 +12,9 @@
 #include <thread>
 #include <vector>
 
-#include "core/digest.h"
-#include "core/mutex.h"
-#include "core/tensor.h"
+#include "core/base/digest.h"
+#include "core/base/mutex.h"
+#include "core/model/tensor.h"
 
 namespace freshet {
 

@@ -3,12 +3,12 @@
 
 #include <utility>
 
-#include "transport/zmq/publisher_hub.h"
+#include "transport/zmq/hub/publisher_hub.h"
 
 namespace freshet {
 
-void CurrentKeeper::swap(const protocol::Current& expected, const protocol::Current& desired) {
-  claim_->swap_current(expected, desired, [keeper = shared_from_this(), expected](Result<CurrentRecord> answer) {
+void CurrentKeeper::swap(const CurrentVersion& expected, const CurrentVersion& desired) {
+  claim_->swap_current(expected, desired, [keeper = shared_from_this(), expected](Result<CurrentVersion> answer) {
     keeper->on_answer(expected, std::move(answer));
   });
 }
@@ -18,12 +18,12 @@ void CurrentKeeper::stop() {
   stopped_ = true;
 }
 
-void CurrentKeeper::on_answer(const protocol::Current& expected, Result<CurrentRecord> answer) {
+void CurrentKeeper::on_answer(const CurrentVersion& expected, Result<CurrentVersion> answer) {
   MutexLock lock(mutex_);
   if (stopped_) return;
   // Another record than was expected is an answer too: it says what is current. A claim that was lost is none.
   if (!answer && answer.error().code() == Code::failed_precondition) {
-    if (const CurrentRecord actual = claim_->current(); actual != expected) answer = actual;
+    if (const CurrentVersion actual = claim_->current(); actual != expected) answer = actual;
   }
   hub_->current_swapped(model_, std::move(answer));
 }

@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "core/mutex.h"
+#include "core/base/mutex.h"
 #include "transport/directory/directory.h"
 
 namespace freshet {
@@ -21,12 +21,12 @@ class CurrentKeeper : public std::enable_shared_from_this<CurrentKeeper> {
       : claim_(&claim), hub_(&hub), model_(std::move(model)) {}
 
   /// The answer goes to the hub, as PublisherHub::current_swapped takes it.
-  void swap(const protocol::Current& expected, const protocol::Current& desired) FRESHET_EXCLUDES(mutex_);
+  void swap(const CurrentVersion& expected, const CurrentVersion& desired) FRESHET_EXCLUDES(mutex_);
   /// Answers that come later go nowhere.
   void stop() FRESHET_EXCLUDES(mutex_);
 
  private:
-  void on_answer(const protocol::Current& expected, Result<CurrentRecord> answer) FRESHET_EXCLUDES(mutex_);
+  void on_answer(const CurrentVersion& expected, Result<CurrentVersion> answer) FRESHET_EXCLUDES(mutex_);
 
   Directory::Claim* const claim_;
   PublisherHub* const hub_;

@@ -3,7 +3,7 @@
 
 #include <chrono>
 
-#include "core/format.h"
+#include "core/base/format.h"
 #include "transport/protocol/messages.h"
 
 namespace freshet {
@@ -40,7 +40,7 @@ Status check_options(const PublisherOptions& options) {
   const Manifest& resumed = *options.resume_from;
   if (resumed.name.number >= protocol::kNumberMax || resumed.id.incarnation >= kIncarnationMax) {
     return fail(Code::invalid_argument,
-                format("resume from {}: its numbers leave none for the next version", to_string(resumed.name)));
+                format("resume from {}: no sequence number is left for the next version", to_string(resumed.name)));
   }
   return {};
 }

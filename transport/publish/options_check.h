@@ -3,7 +3,7 @@
 
 /// What PublisherOptions may say.
 
-#include "core/result.h"
+#include "core/base/result.h"
 #include "transport/publisher.h"
 
 namespace freshet {

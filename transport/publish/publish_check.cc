@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/publish/publish_check.h"
 
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet {
 namespace {

@@ -7,9 +7,9 @@
 #include <cstdint>
 #include <span>
 
-#include "core/graph.h"
-#include "core/result.h"
-#include "core/tensor.h"
+#include "core/base/result.h"
+#include "core/model/graph.h"
+#include "core/model/tensor.h"
 
 namespace freshet {
 

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string>
 
-#include "core/result.h"
+#include "core/base/result.h"
 
 namespace freshet {
 

@@ -7,10 +7,10 @@
 #include <array>
 #include <thread>
 
-#include "core/env.h"
-#include "core/format.h"
-#include "core/log.h"
-#include "core/text.h"
+#include "core/base/env.h"
+#include "core/base/format.h"
+#include "core/base/log.h"
+#include "core/base/text.h"
 #include "transport/directory/entry_json.h"
 
 namespace freshet::redis {
@@ -23,7 +23,7 @@ std::string this_process() {
 }
 
 Error lost_error(const std::string& model, const std::string& who) {
-  return Error(Code::failed_precondition, format("{} is no longer this process's: {} has it", model, who));
+  return Error(Code::failed_precondition, format("this process lost the name {} to {}", model, who));
 }
 
 }  // namespace
@@ -206,12 +206,12 @@ Status RedisClaim::standing() const {
   return {};
 }
 
-CurrentRecord RedisClaim::current() const {
+CurrentVersion RedisClaim::current() const {
   MutexLock lock(shared_->mutex);
   return shared_->lease.current();
 }
 
-void RedisClaim::swap_current(const CurrentRecord& expected, const CurrentRecord& desired, Directory::SwapDone done) {
+void RedisClaim::swap_current(const CurrentVersion& expected, const CurrentVersion& desired, Directory::SwapDone done) {
   if (auto status = check_swap(shared_->model, expected, desired); !status)
     return done(fail(std::move(status).error()));
   if (auto status = standing(); !status) return done(fail(std::move(status).error()));

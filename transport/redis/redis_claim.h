@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-#include "core/mutex.h"
+#include "core/base/mutex.h"
 #include "transport/redis/redis_client.h"
 #include "transport/redis/redis_lease.h"
 
@@ -55,8 +55,8 @@ class RedisClaim final : public Directory::Claim {
   Status record_number(VersionNumber number) override;
   Status advertise(const Directory::Entry& entry) override;
   Status standing() const override;
-  CurrentRecord current() const override;
-  void swap_current(const CurrentRecord& expected, const CurrentRecord& desired, Directory::SwapDone done) override;
+  CurrentVersion current() const override;
+  void swap_current(const CurrentVersion& expected, const CurrentVersion& desired, Directory::SwapDone done) override;
 
  private:
   RedisClaim(std::shared_ptr<RedisClient> client, std::shared_ptr<Keeper> keeper, std::shared_ptr<SharedLease> shared)

@@ -9,9 +9,9 @@
 #include <future>
 #include <system_error>
 
-#include "core/format.h"
-#include "core/log.h"
-#include "core/text.h"
+#include "core/base/format.h"
+#include "core/base/log.h"
+#include "core/base/text.h"
 
 namespace freshet {
 namespace {
@@ -194,7 +194,7 @@ void RedisClient::give_up(const Error& why, Time at) {
   if (!away_said_) {
     away_said_ = true;
     if (commands_were_ready_) away_since_ = at;
-    say(format("{} is away: {}; what is served stays served", address_.text(), reason));
+    say(format("{} is away: {}; subscribers go on serving their versions", address_.text(), reason));
     for (Guest* guest : guests_) guest->on_away();
   }
   set_health(format("away for {:.1f} s: {}", seconds(at - away_since_), reason), true);

@@ -3,7 +3,7 @@
 
 /// A thread that talks to one Redis server, so that nobody else waits for a network: two connections, one for commands
 /// and one that listens, made again whenever they break, after a pause that grows. A stopped server is noticed by pings
-/// of its own. Says (core/log.h) when the server goes away and when it is back.
+/// of its own. Says (core/base/log.h) when the server goes away and when it is back.
 
 #include <atomic>
 #include <deque>
@@ -14,9 +14,9 @@
 #include <thread>
 #include <vector>
 
-#include "core/mutex.h"
+#include "core/base/mutex.h"
+#include "core/base/wake.h"
 #include "transport/redis/redis_link.h"
-#include "transport/wake.h"
 
 namespace freshet {
 

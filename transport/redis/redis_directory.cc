@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <system_error>
 
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet {
 Result<std::unique_ptr<RedisDirectory>> RedisDirectory::open(RedisAddress address, RedisTimes times,
@@ -59,12 +59,12 @@ void RedisDirectory::announce(const std::string& model, const std::string& annou
   });
 }
 
-Result<CurrentRecord> RedisDirectory::current(const std::string& model) {
+Result<CurrentVersion> RedisDirectory::current(const std::string& model) {
   return look(model).map([](const redis::Look& seen) { return seen.current; });
 }
 
-Result<CurrentRecord> RedisDirectory::compare_and_swap_current(const std::string& model, const CurrentRecord& expected,
-                                                               const CurrentRecord& desired) {
+Result<CurrentVersion> RedisDirectory::compare_and_swap_current(const std::string& model, const CurrentVersion& expected,
+                                                               const CurrentVersion& desired) {
   FRESHET_TRY(check_swap(model, expected, desired));
   FRESHET_ASSIGN(const RedisReply reply, parts_->client->call("make another version of " + model + " current",
                                                               redis::swap(database(), model, "", expected, desired)));

@@ -37,9 +37,9 @@ class RedisDirectory final : public Directory {
   Result<std::unique_ptr<Watch>> watch_commits(const std::string& model) override { return watch(model, true); }
   bool carries_announcements() const override { return true; }
   void announce(const std::string& model, const std::string& announcement) override;
-  Result<CurrentRecord> current(const std::string& model) override;
-  Result<CurrentRecord> compare_and_swap_current(const std::string& model, const CurrentRecord& expected,
-                                                 const CurrentRecord& desired) override;
+  Result<CurrentVersion> current(const std::string& model) override;
+  Result<CurrentVersion> compare_and_swap_current(const std::string& model, const CurrentVersion& expected,
+                                                 const CurrentVersion& desired) override;
   Status serve(const std::string& model, const Server& server, Duration time_to_live) override;
   Status stop_serving(const std::string& model, const std::string& address) override;
   Result<std::vector<Server>> servers(const std::string& model) override;

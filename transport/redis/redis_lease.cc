@@ -3,7 +3,8 @@
 
 #include <algorithm>
 
-#include "core/format.h"
+#include "core/base/format.h"
+#include "transport/protocol/messages.h"
 
 namespace freshet::redis {
 
@@ -38,8 +39,8 @@ std::uint64_t Lease::advertise(std::string entry) {
   return change();
 }
 
-void Lease::saw(const CurrentRecord& current) {
-  if (current.comes_after(wanted_.current.epoch, wanted_.current.number)) wanted_.current = current;
+void Lease::saw(const CurrentVersion& current) {
+  if (current.comes_after(wanted_.current.epoch, wanted_.current.version)) wanted_.current = current;
 }
 
 Time Lease::next_keep() const { return on_its_way_ || lost_ ? Time::max() : due_; }
@@ -67,7 +68,7 @@ bool Lease::on_kept(const Kept& kept, Time now) {
   }
   // While the name is ours nobody else moves its numbers: whose block would it be?
   if (kept.record->number > sent_number_) {
-    lost_ = format("somebody who moved its number to {}", kept.record->number);
+    lost_ = format("another publisher, which moved its number to {}", kept.record->number);
     return false;
   }
   sure_at_ = std::max(sure_at_, sent_at_);

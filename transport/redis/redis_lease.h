@@ -19,7 +19,7 @@
 #include <optional>
 #include <string>
 
-#include "core/clock.h"
+#include "core/base/clock.h"
 #include "transport/redis/redis_scripts.h"
 
 namespace freshet::redis {
@@ -45,7 +45,7 @@ class Lease {
   std::uint64_t begin(std::uint64_t incarnation);
   std::uint64_t advertise(std::string entry);
   /// What was learned about current; kept when it is convenient.
-  void saw(const CurrentRecord& current);
+  void saw(const CurrentVersion& current);
 
   // What the thread does.
   /// When the next keep is due; the end of time while one is on its way, or when the claim is lost.
@@ -60,7 +60,7 @@ class Lease {
   VersionNumber given() const { return given_; }
   VersionNumber reserved() const { return reserved_; }
   std::uint64_t incarnation() const { return wanted_.incarnation; }
-  const CurrentRecord& current() const { return wanted_.current; }
+  const CurrentVersion& current() const { return wanted_.current; }
   bool holds(std::uint64_t revision) const { return kept_revision_ >= revision; }
   const std::optional<std::string>& lost() const { return lost_; }
 

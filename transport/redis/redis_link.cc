@@ -10,8 +10,8 @@
 #include <cstring>
 #include <system_error>
 
-#include "core/format.h"
-#include "core/text.h"
+#include "core/base/format.h"
+#include "core/base/text.h"
 
 namespace freshet {
 namespace {

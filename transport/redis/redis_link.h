@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "core/clock.h"
+#include "core/base/clock.h"
 #include "transport/redis/redis_address.h"
 #include "transport/redis/redis_reply.h"
 

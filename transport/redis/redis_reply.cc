@@ -3,8 +3,8 @@
 
 #include <charconv>
 
-#include "core/format.h"
-#include "core/text.h"
+#include "core/base/format.h"
+#include "core/base/text.h"
 
 namespace freshet {
 namespace {

@@ -4,9 +4,10 @@
 #include <algorithm>
 #include <limits>
 
-#include "core/format.h"
-#include "core/text.h"
+#include "core/base/format.h"
+#include "core/base/text.h"
 #include "transport/directory/entry_json.h"
+#include "transport/protocol/messages.h"
 #include "transport/redis/redis_lua.h"
 
 namespace freshet::redis {
@@ -36,17 +37,17 @@ std::string milliseconds(Duration duration) {
   return std::to_string(std::chrono::ceil<std::chrono::milliseconds>(duration).count());
 }
 
-std::string hold_text(const CurrentRecord& record) { return record.hold ? "1" : "0"; }
+std::string hold_text(const CurrentVersion& record) { return record.hold ? "1" : "0"; }
 
 tl::unexpected<Error> malformed(const std::string& model) {
   return fail(Code::corrupt, format("the answer of Redis about {} is malformed", model));
 }
 
 /// Three texts: epoch, version, hold.
-Result<CurrentRecord> parse_current(const std::string& model, const std::string* texts) {
-  CurrentRecord record;
+Result<CurrentVersion> parse_current(const std::string& model, const std::string* texts) {
+  CurrentVersion record;
   FRESHET_ASSIGN(record.epoch, number_of(texts[0], protocol::kEpochMax, "epoch of " + model));
-  FRESHET_ASSIGN(record.number, number_of(texts[1], protocol::kNumberMax, "current version of " + model));
+  FRESHET_ASSIGN(record.version, number_of(texts[1], protocol::kNumberMax, "current version of " + model));
   if (texts[2] != "0" && texts[2] != "1") return malformed(model);
   record.hold = texts[2] == "1";
   return record;
@@ -106,7 +107,7 @@ RedisWords keep(std::uint32_t database, const std::string& model, const Owner& o
   return evaluate(
       kLuaKeep, model,
       {model, owner.id, owner.who, milliseconds(lease), stored(owner.fence), wanted.entry, stored(wanted.number),
-       stored(wanted.incarnation), stored(wanted.current.epoch), stored(wanted.current.number),
+       stored(wanted.incarnation), stored(wanted.current.epoch), stored(wanted.current.version),
        hold_text(wanted.current), news_channel(database, model), wanted.stale ? "1" : "0"});
 }
 
@@ -132,10 +133,10 @@ RedisWords release(std::uint32_t database, const std::string& model, const Owner
 }
 
 RedisWords swap(std::uint32_t database, const std::string& model, const std::string& owner,
-                const CurrentRecord& expected, const CurrentRecord& desired) {
+                const CurrentVersion& expected, const CurrentVersion& desired) {
   return evaluate(kLuaSwap, model,
-                  {owner, stored(expected.epoch), stored(expected.number), hold_text(expected), stored(desired.epoch),
-                   stored(desired.number), hold_text(desired), news_channel(database, model)});
+                  {owner, stored(expected.epoch), stored(expected.version), hold_text(expected), stored(desired.epoch),
+                   stored(desired.version), hold_text(desired), news_channel(database, model)});
 }
 
 Result<Swapped> parse_swapped(const std::string& model, const redisReply& reply) {

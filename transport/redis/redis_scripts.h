@@ -21,7 +21,7 @@
 #include <string>
 #include <vector>
 
-#include "core/clock.h"
+#include "core/base/clock.h"
 #include "transport/directory/directory.h"
 #include "transport/redis/redis_link.h"
 
@@ -41,7 +41,7 @@ struct Owner {
 struct Record {
   VersionNumber number = 0;
   std::uint64_t incarnation = 0;
-  CurrentRecord current;
+  CurrentVersion current;
   std::uint64_t fence = 0;
 };
 
@@ -59,7 +59,7 @@ struct Keep {
   std::string entry;  ///< JSON; empty while nothing is advertised.
   VersionNumber number = 0;
   std::uint64_t incarnation = 0;
-  CurrentRecord current;
+  CurrentVersion current;
   bool stale = false;  ///< The last one that was answered was sent longer ago than a lease.
 };
 struct Kept {
@@ -80,18 +80,18 @@ RedisWords release(std::uint32_t database, const std::string& model, const Owner
                    VersionNumber given);
 
 struct Swapped {
-  std::optional<CurrentRecord> differs;  ///< As it is, when it was not as expected.
+  std::optional<CurrentVersion> differs;  ///< As it is, when it was not as expected.
   std::optional<std::string> lost;       ///< The owner does not have the name; empty text when nobody has.
 };
 /// `owner`: empty for who has no claim.
 RedisWords swap(std::uint32_t database, const std::string& model, const std::string& owner,
-                const CurrentRecord& expected, const CurrentRecord& desired);
+                const CurrentVersion& expected, const CurrentVersion& desired);
 Result<Swapped> parse_swapped(const std::string& model, const redisReply& reply);
 
 /// All that is known of a model.
 struct Look {
   std::optional<Directory::Entry> entry;
-  CurrentRecord current;
+  CurrentVersion current;
   std::vector<Directory::Server> servers;  ///< By address.
 };
 RedisWords look(const std::string& model);

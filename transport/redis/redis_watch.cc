@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet::redis {
 namespace {
@@ -205,7 +205,7 @@ Result<Directory::Entry> RedisWatch::entry() {
   return fail(Code::not_found, format("nobody publishes {} in {}", model_, client_->address().text()));
 }
 
-Result<CurrentRecord> RedisWatch::current() {
+Result<CurrentVersion> RedisWatch::current() {
   return seen().map([](const Look& look) { return look.current; });
 }
 

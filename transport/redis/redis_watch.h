@@ -11,10 +11,10 @@
 #include <string>
 #include <vector>
 
-#include "core/mutex.h"
+#include "core/base/mutex.h"
+#include "core/base/wake.h"
 #include "transport/redis/redis_client.h"
 #include "transport/redis/redis_scripts.h"
-#include "transport/wake.h"
 
 namespace freshet::redis {
 
@@ -86,7 +86,7 @@ class RedisWatch final : public Directory::Watch {
   bool take() override { return ear_->take(); }
   void look_again() override;
   Result<Directory::Entry> entry() override;
-  Result<CurrentRecord> current() override;
+  Result<CurrentVersion> current() override;
   Result<std::vector<Directory::Server>> servers() override;
   std::vector<std::string> take_announcements() override { return ear_->take_announcements(); }
 

@@ -5,7 +5,7 @@
 #include <cerrno>
 #include <utility>
 
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet {
 namespace {

@@ -13,8 +13,8 @@
 #include <string>
 #include <string_view>
 
-#include "core/clock.h"
-#include "core/result.h"
+#include "core/base/clock.h"
+#include "core/base/result.h"
 #include "transport/security/keys.h"
 #include "transport/security/small_file.h"
 

@@ -7,8 +7,8 @@
 #include <array>
 #include <system_error>
 
-#include "core/format.h"
-#include "core/text.h"
+#include "core/base/format.h"
+#include "core/base/text.h"
 #include "transport/zmq/sockets.h"
 
 namespace freshet {
@@ -88,7 +88,7 @@ Status Authenticator::may(Right needed, std::string_view key_text) const {
   if (at != keys->end() && at->second.right >= needed) return {};
   const std::string label = at == keys->end() || at->second.label.empty() ? "" : format(" ({})", at->second.label);
   return fail(Code::failed_precondition,
-              format("{}{} is no {} in {}: its line does not begin with that word", key_text, label,
+              format("{}{} has no {} rights in {}: its line does not begin with that word", key_text, label,
                      needed == Right::read ? std::string_view("reader") : word_of(needed), list_path_));
 }
 

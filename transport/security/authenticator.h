@@ -16,10 +16,10 @@
 #include <thread>
 #include <zmq.hpp>
 
-#include "core/mutex.h"
-#include "core/result.h"
+#include "core/base/mutex.h"
+#include "core/base/result.h"
+#include "core/base/wake.h"
 #include "transport/security/allow_list.h"
-#include "transport/wake.h"
 #include "transport/zmq/rejects.h"
 
 namespace freshet {

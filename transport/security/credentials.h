@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "core/result.h"
+#include "core/base/result.h"
 #include "transport/security.h"
 #include "transport/security/keys.h"
 

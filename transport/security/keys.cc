@@ -11,9 +11,9 @@
 #include <optional>
 #include <utility>
 
-#include "core/file_descriptor.h"
-#include "core/format.h"
-#include "core/text.h"
+#include "core/base/file_descriptor.h"
+#include "core/base/format.h"
+#include "core/base/text.h"
 #include "transport/security/small_file.h"
 
 namespace freshet {
@@ -123,7 +123,7 @@ Result<std::optional<KeyLine>> parse_key_line(std::string_view line) {
   if (!is_key(line.substr(0, end))) {
     return fail(
         Code::invalid_argument,
-        "this is no public key (40 characters of Z85) with or without the word writer or operator before it, and a "
+        "expected a public key (40 characters of Z85), perhaps with the word writer or operator before it, and a "
         "comment begins with \"# \"");
   }
   FRESHET_ASSIGN(PublicKey key, PublicKey::parse("public key", line.substr(0, end)));

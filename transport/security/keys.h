@@ -17,8 +17,8 @@
 #include <string>
 #include <string_view>
 
-#include "core/result.h"
-#include "core/tensor.h"
+#include "core/base/result.h"
+#include "core/model/tensor.h"
 
 namespace freshet {
 

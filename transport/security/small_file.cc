@@ -7,8 +7,8 @@
 #include <array>
 #include <cerrno>
 
-#include "core/file_descriptor.h"
-#include "core/format.h"
+#include "core/base/file_descriptor.h"
+#include "core/base/format.h"
 
 namespace freshet {
 

@@ -17,9 +17,9 @@
 #include <optional>
 #include <sstream>
 
-#include "core/file_descriptor.h"
-#include "core/format.h"
-#include "core/tensor.h"
+#include "core/base/file_descriptor.h"
+#include "core/base/format.h"
+#include "core/model/tensor.h"
 
 namespace freshet {
 namespace {
@@ -96,7 +96,7 @@ Result<ConnectionEnds> ends_of(int descriptor) {
   ends = {.own = plain(ends.own), .peer = plain(ends.peer)};
   const auto family = ends.own.ss_family;
   if (family == ends.peer.ss_family && (family == AF_INET || family == AF_INET6)) return ends;
-  return fail(Code::invalid_argument, "it is no TCP connection");
+  return fail(Code::invalid_argument, "it is not a TCP connection");
 }
 
 Result<uid_t> owner_by_asking(const ConnectionEnds& ends) {
@@ -169,7 +169,7 @@ Status check_same_user(int descriptor) {
   const Result<uid_t> owner = owner_of_peer(ends);
   if (!owner) {
     return fail(Code::failed_precondition,
-                format("nobody knows which user it is ({}); {}", owner.error().message(), kWayIn));
+                format("the connection's user is not known ({}); {}", owner.error().message(), kWayIn));
   }
   if (*owner == ::geteuid() || *owner == 0) return {};
   return fail(Code::failed_precondition,

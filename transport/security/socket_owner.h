@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <string>
 
-#include "core/result.h"
+#include "core/base/result.h"
 #include "transport/security.h"
 
 namespace freshet {

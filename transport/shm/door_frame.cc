@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/shm/door_frame.h"
 
-#include "core/check.h"
+#include "core/base/check.h"
 
 namespace freshet::shm {
 namespace {
@@ -43,7 +43,7 @@ std::vector<std::byte> encode(const SlabFrame& frame) {
 
 Result<Knock> decode_knock(Bytes bytes) {
   if (bytes.size() != kKnockBytes || word_at(bytes, 0) != kKnockMagic) {
-    return fail(Code::corrupt, "a door was knocked at in a way that is not ours");
+    return fail(Code::corrupt, "malformed door handshake");
   }
   return Knock{.session = word_at(bytes, 1), .token = word_at(bytes, 2)};
 }

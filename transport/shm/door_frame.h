@@ -9,8 +9,8 @@
 #include <span>
 #include <vector>
 
-#include "core/result.h"
-#include "core/tensor.h"
+#include "core/base/result.h"
+#include "core/model/tensor.h"
 #include "transport/protocol/messages.h"
 
 namespace freshet::shm {

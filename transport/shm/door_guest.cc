@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "core/format.h"
+#include "core/base/format.h"
 #include "transport/shm/socket_path.h"
 
 namespace freshet::shm {

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "core/fork_guard.h"
-#include "core/result.h"
-#include "core/slab.h"
+#include "core/arena/slab.h"
+#include "core/base/fork_guard.h"
+#include "core/base/result.h"
 #include "transport/shm/door_frame.h"
 
 namespace freshet::shm {

@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
-#include "core/file_descriptor.h"
-#include "core/fork_guard.h"
-#include "core/result.h"
+#include "core/base/file_descriptor.h"
+#include "core/base/fork_guard.h"
+#include "core/base/result.h"
 #include "transport/shm/door_frame.h"
 
 namespace freshet::shm {

@@ -8,8 +8,8 @@
 
 #include <string>
 
-#include "core/file_descriptor.h"
-#include "core/result.h"
+#include "core/base/file_descriptor.h"
+#include "core/base/result.h"
 
 namespace freshet {
 

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "core/clock.h"
+#include "core/base/clock.h"
 
 namespace freshet::detail {
 

@@ -19,7 +19,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "core/fork_guard.h"
+#include "core/base/fork_guard.h"
 
 namespace freshet::detail {
 

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/digest.h"
-#include "core/format.h"
-#include "core/text.h"
+#include "core/base/digest.h"
+#include "core/base/format.h"
+#include "core/base/text.h"
 
 namespace freshet {
 namespace {
@@ -30,7 +30,7 @@ bool PublisherFinder::take_news() {
   return entry && (entry->incarnation != found_.incarnation || entry->control != found_.control);
 }
 
-std::optional<CurrentRecord> PublisherFinder::take_current() {
+std::optional<CurrentVersion> PublisherFinder::take_current() {
   if (!std::exchange(heard_, false)) return std::nullopt;
   const auto record = watch_->current();
   return record ? std::optional(*record) : std::nullopt;
@@ -104,9 +104,9 @@ Result<std::string> PublisherFinder::usable_address(const Directory::Entry& entr
   if (usable(entry.control)) return entry.control;
   const auto other = std::find_if(entry.also.begin(), entry.also.end(), usable);
   if (other != entry.also.end()) return *other;
-  return fail(Code::failed_precondition,
-              format("{} is published on another host, at {}, which only that host can reach: let it listen on TCP",
-                     model_, shown(entry.control)));
+  return fail(Code::failed_precondition, format("{} is published on another host, at {}, which only that host can "
+                                                "reach: start the publisher with --listen tcp://…",
+                                                model_, shown(entry.control)));
 }
 
 }  // namespace freshet

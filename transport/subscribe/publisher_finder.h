@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "core/clock.h"
+#include "core/base/clock.h"
 #include "transport/directory/directory.h"
 
 namespace freshet {
@@ -32,7 +32,7 @@ class PublisherFinder {
   /// last.
   bool take_news();
   /// What is current by the directory, if take_news() heard something since the last call.
-  std::optional<CurrentRecord> take_current();
+  std::optional<CurrentVersion> take_current();
   /// Whoever look() found has answered.
   void on_connected();
   /// Look at the next opportunity.

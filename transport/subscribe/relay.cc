@@ -6,8 +6,8 @@
 #include <system_error>
 #include <utility>
 
-#include "core/check.h"
-#include "core/format.h"
+#include "core/base/check.h"
+#include "core/base/format.h"
 #include "transport/publish/subscriber_stat.h"
 
 namespace freshet::detail {

@@ -22,11 +22,11 @@
 #include <unordered_map>
 #include <vector>
 
-#include "core/mutex.h"
+#include "core/base/mutex.h"
+#include "core/base/wake.h"
 #include "transport/directory/directory.h"
 #include "transport/subscribe/served_version.h"
-#include "transport/wake.h"
-#include "transport/zmq/publisher_hub.h"
+#include "transport/zmq/hub/publisher_hub.h"
 
 namespace freshet::detail {
 

@@ -10,9 +10,9 @@
 #include <cstdint>
 #include <optional>
 
-#include "core/clock.h"
-#include "core/digest.h"
-#include "transport/subscribe/version_fetcher.h"
+#include "core/base/clock.h"
+#include "core/base/digest.h"
+#include "transport/subscribe/fetch/version_fetcher.h"
 
 namespace freshet::detail {
 

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet::detail {
 namespace {
@@ -79,7 +79,7 @@ Result<std::unique_ptr<ServedVersion>> make_served_version(const std::string& mo
   }
   for (std::size_t slab = 0; slab < std::min(slabs.size(), grant.slab_bytes.size()); ++slab) {
     if (grant.slab_bytes[slab] != slabs[slab]->bytes()) {
-      return fail(Code::corrupt, format("slab {} has another size than the grant says", slab));
+      return fail(Code::corrupt, format("slab {} has another size than in the grant", slab));
     }
   }
   auto version = std::make_unique<ServedVersion>();
@@ -92,6 +92,13 @@ Result<std::unique_ptr<ServedVersion>> make_served_version(const std::string& mo
   version->slabs = slabs;
   version->session = grant.session;
   return version;
+}
+
+void leave_unserved(ServedVersion& version) {
+  const std::span<const TensorSpec> specs = version.manifest->architecture->tensors();
+  for (std::uint32_t tensor = 0; tensor < specs.size(); ++tensor) {
+    if (!is_served(specs[tensor].role)) version.tensors[tensor] = {};
+  }
 }
 
 }  // namespace freshet::detail

@@ -6,12 +6,12 @@
 #include <memory>
 #include <vector>
 
-#include "core/manifest.h"
-#include "core/slab.h"
-#include "core/tensor.h"
+#include "core/arena/slab.h"
+#include "core/model/manifest.h"
+#include "core/model/tensor.h"
 #include "transport/protocol/messages.h"
 #include "transport/shm/door_guest.h"
-#include "transport/subscribe/version_fetcher.h"
+#include "transport/subscribe/fetch/version_fetcher.h"
 #include "transport/subscriber.h"
 
 namespace freshet::detail {
@@ -55,5 +55,8 @@ std::unique_ptr<ServedVersion> make_served_version(std::shared_ptr<const Fetched
 /// door, and makes a version of it. corrupt names what is wrong. An architecture that came along is added to the cache.
 Result<std::unique_ptr<ServedVersion>> make_served_version(const std::string& model, const protocol::Grant& grant,
                                                            const Slabs& slabs, ArchitectureCache& architectures);
+
+/// Takes the tensors that no server needs (Role) out of a mapped version.
+void leave_unserved(ServedVersion& version);
 
 }  // namespace freshet::detail

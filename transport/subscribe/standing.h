@@ -11,11 +11,11 @@
 #include <optional>
 #include <vector>
 
-#include "core/clock.h"
-#include "core/mutex.h"
-#include "core/result.h"
+#include "core/base/clock.h"
+#include "core/base/mutex.h"
+#include "core/base/result.h"
+#include "core/base/wake.h"
 #include "transport/protocol/messages.h"
-#include "transport/wake.h"
 
 namespace freshet::detail {
 

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "core/format.h"
+#include "core/base/format.h"
 #include "transport/subscribe/elapsed.h"
 
 namespace freshet {
@@ -46,11 +46,14 @@ protocol::SubscriberMachine::Options machine_options(const SubscriberLoop::Optio
 }
 
 detail::VersionFetcher::Options fetcher_options(const SubscriberLoop::Options& options, bool relays) {
+  const bool whole = options.subscriber.whole || relays;
   return {.arena = {.name = options.subscriber.model,
                     .copies = std::max(options.subscriber.arena_copies, relays ? kRelayCopiesMin : 1.0),
                     .limit_bytes = options.subscriber.arena_limit_bytes,
+                    .whole = whole,
                     .lock_memory = options.subscriber.lock_memory},
-          .install = {.full_proof = relays},  // What others will rely on is proved in full.
+          // What others will rely on is proved in full.
+          .install = {.limits = {.whole = whole}, .full_proof = relays},
           .openers = options.openers};
 }
 
@@ -315,7 +318,7 @@ void SubscriberLoop::find_publisher() {
     return;
   }
   if (finder_->looks_in_vain() > 1 && machine_.channel_refusal().empty()) {
-    shelf_.set_error(format("{} says that {} is at {}, where nobody answers", directory_->text(), model_, *address));
+    shelf_.set_error(format("{} lists {} at {}, but nobody answers there", directory_->text(), model_, *address));
   }
   if (!control_ || control_->address.text() != *address) connect_control(*address);
 }
@@ -409,6 +412,7 @@ void SubscriberLoop::install() {
     return;
   }
   machine_.on_architecture_known((*version)->manifest->architecture->digest());
+  if (!options_.subscriber.whole) detail::leave_unserved(**version);
   (*version)->door = doors_.at(grant.session);
   Update& update = (*version)->update = update_of(**version);
   // A grant that was waited for is the news itself.
@@ -444,6 +448,7 @@ Update SubscriberLoop::update_of(const detail::ServedVersion& version) const {
       before != nullptr && before->manifest->architecture->digest() == manifest.architecture->digest();
   Update update{.version = manifest.name.number, .channel = options_.mapped_channel};
   for (const std::uint32_t tensor : manifest.owners.changed_since(comparable ? before->manifest->owners : OwnerMap())) {
+    if (!options_.subscriber.whole && !is_served(manifest.architecture->tensors()[tensor].role)) continue;
     ++update.tensors_fetched;
     update.bytes_fetched += version.tensors[tensor].size();
   }

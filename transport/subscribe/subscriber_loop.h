@@ -13,17 +13,17 @@
 #include <string>
 #include <thread>
 
+#include "core/base/wake.h"
 #include "transport/directory/directory.h"
 #include "transport/protocol/subscriber_machine.h"
 #include "transport/shm/door_guest.h"
-#include "transport/subscribe/channel_openers.h"
+#include "transport/subscribe/fetch/channel_openers.h"
+#include "transport/subscribe/fetch/version_fetcher.h"
 #include "transport/subscribe/publisher_finder.h"
 #include "transport/subscribe/relay.h"
 #include "transport/subscribe/scrub.h"
 #include "transport/subscribe/standing.h"
-#include "transport/subscribe/version_fetcher.h"
 #include "transport/subscribe/version_shelf.h"
-#include "transport/wake.h"
 #include "transport/zmq/handshakes.h"
 #include "transport/zmq/rejects.h"
 #include "transport/zmq/sockets.h"
@@ -69,10 +69,6 @@ class SubscriberLoop {
     Time granted_at;
     Time give_up_at;
     bool stage = false;
-  };
-  struct StagedVersion {
-    std::unique_ptr<detail::ServedVersion> version;
-    Time staged_at;
   };
   /// A version that is being fetched.
   struct Fetching {
@@ -170,7 +166,7 @@ class SubscriberLoop {
   VersionNumber passed_on_ = 0;                          ///< The last version that the relay was given.
   VersionNumber seen_downstream_ = 0;                    ///< The highest number that the relay's subscribers have seen.
   bool same_host_ = true;  ///< The publisher's memory can be mapped from here, so its monotonic clock is ours too.
-  std::optional<StagedVersion> staged_;
+  Time staged_at_{};       ///< When the shelf's staged version was ready.
   protocol::Current passed_on_current_;
   std::string told_absent_;  ///< Why what is current is not served, as it was told.
   detail::ArchitectureCache architectures_;

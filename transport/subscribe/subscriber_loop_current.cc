@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/check.h"
 #include "transport/subscribe/subscriber_loop.h"
 
 // The part of the subscriber's loop that stages versions and swaps them in when they are decided.
@@ -31,25 +30,22 @@ void SubscriberLoop::probe() {
 /// Kept beside the served version. Before the machine is told: it may want it swapped in at once.
 void SubscriberLoop::keep_staged(std::unique_ptr<detail::ServedVersion> version, protocol::SessionId session) {
   const VersionNumber number = version->number();
-  staged_ = StagedVersion{.version = std::move(version), .staged_at = now()};
+  staged_at_ = now();
+  shelf_.stage(std::move(version));
   machine_.on_installed(session, number, {}, now());
 }
 
 void SubscriberLoop::swap_staged(const protocol::action::SwapStaged& action) {
-  FRESHET_CHECK(staged_ && staged_->version->number() == action.number);
-  StagedVersion staged = *std::exchange(staged_, std::nullopt);
-  staged.version->update.epoch = action.epoch;
-  staged.version->update.latency += std::max(Duration::zero(), now() - staged.staged_at);
-  const Update update = staged.version->update;
-  shelf_.serve(std::move(staged.version), /*deliver=*/false);
+  std::unique_ptr<detail::ServedVersion> version = shelf_.take_staged(action.number);
+  version->update.epoch = action.epoch;
+  version->update.latency += std::max(Duration::zero(), now() - staged_at_);
+  const Update update = version->update;
+  shelf_.serve(std::move(version), /*deliver=*/false);
   if (relay_ != nullptr) pass_on(update);
   if (options_.subscriber.on_update) options_.subscriber.on_update(update);
 }
 
-void SubscriberLoop::drop_staged(const protocol::action::DropStaged& action) {
-  FRESHET_CHECK(staged_ && staged_->version->number() == action.number);
-  staged_.reset();
-}
+void SubscriberLoop::drop_staged(const protocol::action::DropStaged& action) { shelf_.drop_staged(action.number); }
 
 void SubscriberLoop::abandon(const protocol::action::Abandon& action) {
   if (waiting_ && waiting_->grant.session == action.session && waiting_->grant.number == action.number) {

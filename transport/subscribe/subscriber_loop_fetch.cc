@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
-#include "core/format.h"
+#include "core/base/format.h"
 #include "transport/subscribe/elapsed.h"
 #include "transport/subscribe/subscriber_loop.h"
 #include "transport/zmq/named_address.h"
@@ -147,9 +147,8 @@ void SubscriberLoop::scrub() {
   if (served == nullptr || served->fetched == nullptr || fetcher_.is_fetching()) return;
   const auto tensor = scrub_.step(*served->fetched, now());
   if (!tensor) return;
-  const std::string error =
-      format("the bytes of {} {} are not any more what was proved", to_string(served->manifest->name),
-             served->manifest->architecture->tensors()[*tensor].name);
+  const std::string error = format("the bytes of {} {} differ from the proved ones", to_string(served->manifest->name),
+                                   served->manifest->architecture->tensors()[*tensor].name);
   shelf_.set_error(error);
   rejects_.count(error, now());
   // Of `every` each version was delivered, and is its taker's.

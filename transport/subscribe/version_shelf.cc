@@ -4,9 +4,10 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/format.h"
-#include "transport/deadline.h"
-#include "transport/wake.h"
+#include "core/base/check.h"
+#include "core/base/deadline.h"
+#include "core/base/format.h"
+#include "core/base/wake.h"
 
 namespace freshet::detail {
 
@@ -20,7 +21,10 @@ Status VersionShelf::wait_for(VersionNumber number, Duration at_most) {
   while (status_.serving == 0 || status_.serving < number) {
     if (changed_.wait_until(mutex_, deadline)) continue;
     if (status_.serving != 0 && status_.serving >= number) break;
-    return fail(Code::timed_out, format("version {} did not come; serving {}{}{}", number, status_.serving,
+    return fail(Code::timed_out, format("version {} did not come{}; {}{}{}", number,
+                                        status_.connected ? "" : ", and no publisher of the model answers",
+                                        status_.serving == 0 ? "no version is served yet"
+                                                             : format("version {} is served", status_.serving),
                                         status_.last_error.empty() ? "" : ": ", status_.last_error));
   }
   return {};
@@ -44,6 +48,34 @@ Result<PinTable::Pin> VersionShelf::take_next(Duration at_most) {
   }
   wake_.wake();
   return pin;
+}
+
+Result<PinTable::Pin> VersionShelf::pin_staged() {
+  MutexLock lock(mutex_);
+  if (staged_ == nullptr) return fail(Code::failed_precondition, "no version is staged: stage() one first");
+  // Pinned before it can leave its place: reclaim() looks at the slots afterwards.
+  const PinTable::Pin pin = pins_.pin(staged_.get());
+  if (pin.slot == nullptr) return fail(Code::out_of_space, "all pins are in use: drop a snapshot first");
+  return pin;
+}
+
+void VersionShelf::stage(std::unique_ptr<ServedVersion> version) {
+  MutexLock lock(mutex_);
+  FRESHET_CHECK(staged_ == nullptr);
+  staged_ = std::move(version);
+}
+
+std::unique_ptr<ServedVersion> VersionShelf::take_staged(VersionNumber number) {
+  MutexLock lock(mutex_);
+  FRESHET_CHECK(staged_ != nullptr && staged_->number() == number);
+  return std::move(staged_);
+}
+
+void VersionShelf::drop_staged(VersionNumber number) {
+  std::unique_ptr<ServedVersion> version = take_staged(number);
+  // The bytes are this process's own, and the publisher was told so: their end is no word on a later grant of them.
+  if (version->fetched != nullptr) version->session = 0;
+  retired_.push_back(std::move(version));
 }
 
 SubscriberStatus VersionShelf::status() const {

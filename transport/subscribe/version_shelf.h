@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The versions that a subscriber has: the one being served, those that wait to be taken by next(), and those that are
-/// retired but still read. What the loop thread and the readers share, but for the messages.
+/// The versions that a subscriber has: the one being served, the one that is staged beside it, those that wait to be
+/// taken by next(), and those that are retired but still read. What the loop thread and the readers share, but for the
+/// messages.
 
 #include <cstdint>
 #include <deque>
@@ -11,10 +12,10 @@
 #include <string>
 #include <vector>
 
-#include "core/mutex.h"
+#include "core/base/mutex.h"
+#include "core/base/wake.h"
 #include "transport/subscribe/pins.h"
 #include "transport/subscribe/served_version.h"
-#include "transport/wake.h"
 
 namespace freshet::detail {
 
@@ -27,6 +28,8 @@ class VersionShelf {
   // Any thread.
 
   PinTable::Pin pin_current() { return pins_.pin_current(); }
+  /// What is staged, pinned. failed_precondition when nothing is.
+  Result<PinTable::Pin> pin_staged() FRESHET_EXCLUDES(mutex_);
   Status wait_for(VersionNumber number, Duration at_most) FRESHET_EXCLUDES(mutex_);
   /// The next delivery, pinned; its version is alive as long as the pin is.
   Result<PinTable::Pin> take_next(Duration at_most) FRESHET_EXCLUDES(mutex_);
@@ -39,6 +42,12 @@ class VersionShelf {
   /// Nothing is served until the next serve(). Who reads the version that was goes on reading it.
   void withdraw() FRESHET_EXCLUDES(mutex_);
   const ServedVersion* current() const { return current_.get(); }
+  /// Keeps the version beside the served one. REQUIRES: nothing is staged.
+  void stage(std::unique_ptr<ServedVersion> version) FRESHET_EXCLUDES(mutex_);
+  /// The staged version, to be served. Who pinned it goes on reading it. REQUIRES: it is that one.
+  std::unique_ptr<ServedVersion> take_staged(VersionNumber number) FRESHET_EXCLUDES(mutex_);
+  /// The staged version is not wanted any more; it ends when nobody reads it. REQUIRES: it is that one.
+  void drop_staged(VersionNumber number) FRESHET_EXCLUDES(mutex_);
   struct Ended {
     protocol::SessionId session = 0;
     VersionNumber number = 0;
@@ -64,6 +73,7 @@ class VersionShelf {
 
   mutable Mutex mutex_;
   CondVar changed_;
+  std::unique_ptr<ServedVersion> staged_ FRESHET_GUARDED_BY(mutex_);
   std::deque<const ServedVersion*> deliveries_ FRESHET_GUARDED_BY(mutex_);  ///< Bounded by the machine's window.
   std::vector<VersionNumber> taken_ FRESHET_GUARDED_BY(mutex_);
   SubscriberStatus status_ FRESHET_GUARDED_BY(mutex_);

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <charconv>
 
-#include "core/format.h"
-#include "core/text.h"
+#include "core/base/format.h"
+#include "core/base/text.h"
 
 namespace freshet {
 namespace {

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/format.h"
-#include "transport/deadline.h"
+#include "core/base/deadline.h"
+#include "core/base/format.h"
 #include "transport/directory/directory.h"
 #include "transport/zmq/handshakes.h"
 #include "transport/zmq/sockets.h"

@@ -7,8 +7,8 @@
 #include <functional>
 #include <string>
 
-#include "core/clock.h"
-#include "core/result.h"
+#include "core/base/clock.h"
+#include "core/base/result.h"
 #include "transport/protocol/messages.h"
 #include "transport/security.h"
 

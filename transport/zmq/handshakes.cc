@@ -3,7 +3,7 @@
 
 #include <cerrno>
 
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet {
 namespace {
@@ -16,7 +16,7 @@ Error refusal(const HandshakeParties& parties) {
 
 Error disagreement(const HandshakeParties& parties, std::uint32_t reason) {
   if (reason == ZMQ_PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH) {
-    const char* const why = parties.own_key.empty() ? "wants keys (--keys and --server-key), or is no publisher"
+    const char* const why = parties.own_key.empty() ? "wants keys (--keys and --server-key), or is not a publisher"
                                                     : "uses no keys, so it cannot be the publisher whose key was given";
     return Error(Code::failed_precondition, format("{} {}", parties.address, why));
   }

@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "core/result.h"
+#include "core/base/result.h"
 #include "transport/security/credentials.h"
 #include "transport/zmq/monitor.h"
 

@@ -11,7 +11,7 @@
 #include <cstring>
 #include <utility>
 
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet {
 namespace {
@@ -24,8 +24,7 @@ std::string reason_of(const SocketMonitor::Event& event) {
   if (event.kind == ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL) return "went away in the middle of the handshake";
   if (event.value == ZMQ_PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH)
     return "uses no keys where they are needed, or the reverse";
-  if (event.value == ZMQ_PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC)
-    return "takes this publisher for one with another public key";
+  if (event.value == ZMQ_PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC) return "expects another public key of this publisher";
   return format("does not shake hands as ZeroMQ does (0x{:x})", event.value);
 }
 
@@ -68,7 +67,7 @@ void Listener::tend(Time now) {
   for (const auto& [descriptor, bytes] : taken_) arrivals_.took(descriptor, bytes);
   taken_.clear();
   for (const Arrivals::Excess& excess : arrivals_.look()) {
-    rejects_.count(format("{} is put out: {} bytes came from it that are no whole message, or more than are received",
+    rejects_.count(format("{} is disconnected: {} of its bytes are not a whole message, or are over the limit",
                           name_of(excess.connection), excess.bytes),
                    now);
     put_out(excess.connection);
@@ -107,7 +106,7 @@ void Listener::take_in(int descriptor, Time now) {
   peers_[descriptor] = peer;
   arrivals_.add(descriptor);
   if (admitted) return;
-  rejects_.count(format("{}: {} is put out", admitted.error().message(), name_of(peer)), now);
+  rejects_.count(format("{}: {} is disconnected", admitted.error().message(), name_of(peer)), now);
   put_out(descriptor);
 }
 

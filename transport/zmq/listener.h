@@ -16,10 +16,10 @@
 #include <string_view>
 #include <vector>
 
-#include "core/clock.h"
-#include "core/result.h"
+#include "core/base/clock.h"
+#include "core/base/result.h"
 #include "transport/security/socket_owner.h"
-#include "transport/zmq/arrivals.h"
+#include "transport/zmq/hub/arrivals.h"
 #include "transport/zmq/rejects.h"
 #include "transport/zmq/sockets.h"
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <zmq.hpp>
 
-#include "core/result.h"
+#include "core/base/result.h"
 
 namespace freshet {
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/zmq/rejects.h"
 
-#include "core/format.h"
-#include "core/log.h"
+#include "core/base/format.h"
+#include "core/base/log.h"
 
 namespace freshet {
 namespace {
@@ -15,7 +15,7 @@ void Rejects::count(std::string_view reason, Time now) {
   if (logged_ever_ && now - logged_at_ < kBetweenLines) return;
   logged_ever_ = true;
   logged_at_ = now;
-  log_line(LogLevel::warning, format("{}: {} ({} since the last such line)", who_, reason, unlogged_));
+  log_line(LogLevel::warning, format("{}: {} ({} since the last line about it)", who_, reason, unlogged_));
   unlogged_ = 0;
 }
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/clock.h"
+#include "core/base/clock.h"
 
 namespace freshet {
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <zmq.hpp>
 
-#include "core/tensor.h"
+#include "core/model/tensor.h"
 
 namespace freshet {
 

@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-#include "core/format.h"
+#include "core/base/format.h"
 #include "transport/protocol/messages.h"
 #include "transport/security/authenticator.h"
 #include "transport/zmq/handshakes.h"

@@ -16,9 +16,9 @@
 #include <vector>
 #include <zmq.hpp>
 
-#include "core/fork_guard.h"
-#include "core/result.h"
-#include "core/tensor.h"
+#include "core/base/fork_guard.h"
+#include "core/base/result.h"
+#include "core/model/tensor.h"
 #include "transport/security/credentials.h"
 #include "transport/zmq/address.h"
 #include "transport/zmq/monitor.h"

@@ -7,7 +7,7 @@
 
 #include "benchmarks/common/child.h"
 #include "benchmarks/store_load/subjects.h"
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet::benchmarks {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "benchmarks/common/child.h"
 #include "benchmarks/update_latency/subject.h"
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet::benchmarks {
 namespace {

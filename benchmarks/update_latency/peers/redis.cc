@@ -18,7 +18,7 @@
 #include <thread>
 
 #include "benchmarks/common/child.h"
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet::benchmarks {
 namespace {

@@ -11,7 +11,7 @@
 #include <iostream>
 
 #include "benchmarks/common/child.h"
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet::benchmarks {
 namespace {

@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <memory>
 
-#include "bindings/cli/arguments.h"
 #include "bindings/cli/bisect/search.h"
 #include "bindings/cli/bisect/trial.h"
+#include "bindings/cli/frame/arguments.h"
 #include "bindings/cli/repo/repo.h"
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet::cli {
 namespace {
@@ -52,7 +52,7 @@ Result<std::vector<LineageRow>> line_between(const Repository& repository, const
   if (found == up_from_bad.end()) {
     std::string why = format("{} is not an ancestor of {}", to_string(first), to_string(last));
     if (std::ranges::find(up_from_good, last, &LineageRow::version) != up_from_good.end()) {
-      why += "; it came from it: are they meant the other way round?";
+      why += "; the good one came from the bad one: exchange --good and --bad";
     } else {
       FRESHET_ASSIGN(const std::optional<VersionName> common, repository.mrca(first, last));
       why += common ? format("; both came from {}", to_string(*common)) : "; they have no ancestor in common";
@@ -202,7 +202,7 @@ Result<ExitCode> bisect(Program& program, Repository& repository, const BisectAr
 
 void add_bisect(CLI::App& root, Program& program) {
   auto arguments = std::make_shared<BisectArguments>();
-  CLI::App& command = *root.add_subcommand("bisect", "find the version, and then the tensors, that hurt");
+  CLI::App& command = *root.add_subcommand("bisect", "find the first bad version, and then its harmful tensors");
   add_json_flag(command, program);
   add_repository_option(command, program);
   add_client_keys(command, program);
@@ -211,25 +211,25 @@ void add_bisect(CLI::App& root, Program& program) {
       ->type_name("A")
       ->required()
       ->check(reference_check());
-  command.add_option("--bad", arguments->bad, "one that came from it and is bad")
+  command.add_option("--bad", arguments->bad, "a bad version that came from the good one")
       ->type_name("B")
       ->required()
       ->check(reference_check());
-  command
-      .add_option("--exec", arguments->command, "tells which a version is; {} becomes the path of a safetensors file")
+  command.add_option("--exec", arguments->command, "judges a version; {} becomes the path of a safetensors file")
       ->type_name("'COMMAND {}'")
       ->required();
   command.footer(
       "COMMAND's exit code: 0 is good, 125 cannot tell, anything else up to 124 is bad, 126 and more ends the search\n"
-      "(126 and 127: it cannot be run, or was not found). First the\n"
-      "versions between A and B are halved; then the last good one is given the first bad one's changed tensors, in\n"
-      "ever smaller groups, until a least set is left that makes it bad. A line of JSON for each trial; the last "
-      "line:\n"
+      "(126: it cannot be run; 127: it was not found). First bisect halves the versions between A and B. Then it puts "
+      "the\n"
+      "first bad version's changed tensors into the last good one, in smaller and smaller groups, until a minimal bad "
+      "set\n"
+      "is left. A line of JSON for each trial; the last line:\n"
       "last_good, first_bad, skipped, changed_tensors, tensors, tensor_bytes, runs.\n"
       "example: freshet bisect net --good 3 --bad 9 --exec './eval.sh {}'");
   command.callback([&program, arguments] {
     if (arguments->command.find("{}") == std::string::npos) {
-      throw CLI::ValidationError("bisect: --exec needs {} where the file's path is to stand");
+      throw CLI::ValidationError("bisect: --exec needs {} in the place of the file's path");
     }
     for (std::string* version : {&arguments->good, &arguments->bad}) {
       const auto parsed = parse_version_reference(full_name(arguments->model, *version));

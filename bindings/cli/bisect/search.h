@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The two searches of `freshet bisect`, free of I/O: they ask `judge` and are told. An error of `judge` ends them, and
-/// is their error.
+/// The two searches of `freshet bisect`, free of I/O: they get verdicts from `judge`. An error of `judge` ends them,
+/// and is their error.
 
 #include <cstddef>
 #include <functional>
 #include <span>
 #include <vector>
 
-#include "core/result.h"
+#include "core/base/result.h"
 
 namespace freshet::cli {
 

@@ -11,9 +11,9 @@
 #include <unordered_set>
 #include <utility>
 
-#include "bindings/cli/shell_command.h"
-#include "core/format.h"
-#include "core/safetensors.h"
+#include "bindings/cli/frame/shell_command.h"
+#include "core/base/format.h"
+#include "core/safetensors/safetensors.h"
 
 namespace freshet::cli {
 namespace {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "bindings/cli/bisect/search.h"
-#include "bindings/cli/program.h"
+#include "bindings/cli/frame/program.h"
 #include "repo/repository.h"
 
 namespace freshet::cli {
@@ -37,7 +37,7 @@ class Mixture {
   /// Whether both compute the same, so that `good` itself is the mixture that has nothing from `bad`.
   bool is_whole() const { return is_whole_; }
   std::uint64_t bytes_of(std::span<const std::size_t> exchangeable) const;
-  /// `bad` with the tensors of `good`, but for those in `from_bad` (indices into exchangeable()).
+  /// `bad` with the tensors of `good`, except the tensors in `from_bad` (indices into exchangeable()).
   std::vector<TensorView> views(std::span<const std::size_t> from_bad) const;
   const Tags& tags() const { return tags_; }
 

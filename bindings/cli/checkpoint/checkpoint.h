@@ -3,7 +3,7 @@
 
 /// `freshet checkpoint`: checkpoints of training jobs, without the jobs.
 
-#include "bindings/cli/program.h"
+#include "bindings/cli/frame/program.h"
 
 namespace freshet::cli {
 

@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "bindings/cli/arguments.h"
 #include "bindings/cli/checkpoint/checkpoint.h"
+#include "bindings/cli/frame/arguments.h"
 #include "bindings/runtime/repository_folder.h"
-#include "core/format.h"
-#include "core/safetensors.h"
+#include "core/base/format.h"
+#include "core/safetensors/safetensors.h"
 #include "repo/levels/resting.h"
 
 namespace freshet::cli {
@@ -144,7 +144,7 @@ Result<ExitCode> drain_checkpoints(Program& program, const CheckpointArguments& 
         program.out.emit(row_of(model, row),
                          format("{} is in {}", to_string(VersionName{model, row.version.number}), arguments.external)));
   }
-  if (brought.empty()) program.out.log(format("{}: nothing that {} does not have", model, arguments.external));
+  if (brought.empty()) program.out.log(format("{}: {} has all complete versions already", model, arguments.external));
   return ExitCode::done;
 }
 
@@ -152,7 +152,7 @@ CLI::App& add_command(CLI::App& group, Program& program, const std::shared_ptr<C
                       const char* name, const char* description) {
   CLI::App& command = *group.add_subcommand(name, description);
   add_json_flag(command, program);
-  command.add_option("--local", arguments->local, "folders in which ranks keep shards")->required()->type_name("DIR");
+  command.add_option("--local", arguments->local, "the ranks' folders of shards")->required()->type_name("DIR");
   command.add_option("--external", arguments->external, "the repository: a folder, or an address")->type_name("PLACE");
   CLI::Option* const keys =
       command.add_option("--keys", arguments->security.key_file, "this side's keys, for a server's address");
@@ -168,7 +168,7 @@ CLI::App& add_command(CLI::App& group, Program& program, const std::shared_ptr<C
 void add_checkpoint_folders(CLI::App& group, Program& program) {
   {
     auto arguments = std::make_shared<CheckpointArguments>();
-    CLI::App& command = add_command(group, program, arguments, "ls", "versions, and which levels can complete them");
+    CLI::App& command = add_command(group, program, arguments, "ls", "versions, and the levels that can complete them");
     command.add_option("MODEL", arguments->version, "default: all models")->check(model_check());
     act_with(command, program, arguments, list_checkpoints);
   }
@@ -189,7 +189,7 @@ void add_checkpoint_folders(CLI::App& group, Program& program) {
   {
     auto arguments = std::make_shared<CheckpointArguments>();
     CLI::App& command = add_command(group, program, arguments, "drain",
-                                    "bring what a job left complete in its folders to the repository");
+                                    "bring complete versions from a job's folders to the repository");
     add_model(command, arguments->version);
     act_with(command, program, arguments, drain_checkpoints);
   }

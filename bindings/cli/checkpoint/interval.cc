@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "bindings/cli/arguments.h"
 #include "bindings/cli/checkpoint/checkpoint.h"
-#include "core/format.h"
+#include "bindings/cli/frame/arguments.h"
+#include "core/base/format.h"
 #include "predictor/failure_interval.h"
 
 namespace freshet::cli {
@@ -46,9 +46,9 @@ Result<ExitCode> interval(Program& program, const IntervalArguments& arguments) 
 
 void add_checkpoint_interval(CLI::App& group, Program& program) {
   auto arguments = std::make_shared<IntervalArguments>();
-  CLI::App& command = *group.add_subcommand("interval", "how long to compute between two checkpoints");
+  CLI::App& command = *group.add_subcommand("interval", "the best time between two checkpoints");
   add_json_flag(command, program);
-  command.add_option("--cost-ms", arguments->cost_ms, "for how long the program stands still for a checkpoint")
+  command.add_option("--cost-ms", arguments->cost_ms, "the time that the program stands still for a checkpoint")
       ->required()
       ->check(number_check());
   command.add_option("--mtbf-s", arguments->mtbf_s, "mean time between two failures of the whole job, in seconds")
@@ -58,9 +58,8 @@ void add_checkpoint_interval(CLI::App& group, Program& program) {
       .add_option("--restart-ms", arguments->restart_ms, "from a failure until the program computes again (default: 0)")
       ->check(number_check());
   command.footer(
-      "Failures come without memory, also during checkpoints and restarts. LOST is the share of the time in which "
-      "nothing\n"
-      "is computed that stays.\n"
+      "Failures are memoryless, and also come during checkpoints and restarts. LOST is the share of the time that is "
+      "lost.\n"
       "  freshet checkpoint interval --cost-ms 800 --mtbf-s 14400 --restart-ms 90000");
   act_with(command, program, arguments, interval);
 }

@@ -30,6 +30,10 @@ Finding find_host_directory();
 /// The one that FRESHET_DIRECTORY names.
 Finding find_directory();
 
+/// Tiering.
+Finding find_tier_reader();
+Finding find_tiers();
+
 /// Libraries that are loaded when they are there.
 Finding find_ucx();
 Finding find_cuda();

@@ -16,9 +16,9 @@
 #include <system_error>
 
 #include "bindings/cli/doctor/finding.h"
-#include "bindings/cli/output.h"
-#include "core/format.h"
-#include "core/memory_room.h"
+#include "bindings/cli/frame/output.h"
+#include "core/base/format.h"
+#include "core/base/memory_room.h"
 #include "transport/directory/host_directory.h"
 
 namespace freshet::cli {

@@ -14,7 +14,7 @@
 
 #include "bindings/cli/doctor/finding.h"
 #include "bindings/cli/doctor/library.h"
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet::cli {
 namespace {

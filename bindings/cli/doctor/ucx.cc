@@ -5,7 +5,7 @@
 #include <set>
 
 #include "bindings/cli/doctor/finding.h"
-#include "core/format.h"
+#include "core/base/format.h"
 
 #if __has_include(<uct/api/uct.h>)
 #include <uct/api/uct.h>

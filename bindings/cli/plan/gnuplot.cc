@@ -7,12 +7,12 @@
 #include <filesystem>
 #include <fstream>
 
-#include "bindings/cli/durable_file.h"
+#include "bindings/cli/frame/shell_command.h"
 #include "bindings/cli/plan/plot.h"
 #include "bindings/cli/plan/plot_data.h"
 #include "bindings/cli/repo/graph_file.h"
-#include "bindings/cli/shell_command.h"
-#include "core/format.h"
+#include "bindings/cli/stream/durable_file.h"
+#include "core/base/format.h"
 
 namespace freshet::cli {
 namespace {

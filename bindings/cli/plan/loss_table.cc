@@ -11,8 +11,8 @@
 #include <optional>
 #include <string_view>
 
-#include "core/format.h"
-#include "core/text.h"
+#include "core/base/format.h"
+#include "core/base/text.h"
 #include "predictor/timing.h"
 
 namespace freshet::cli {

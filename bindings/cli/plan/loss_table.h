@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "core/result.h"
+#include "core/base/result.h"
 
 namespace freshet::cli {
 
@@ -21,7 +21,7 @@ struct LossTable {
   std::vector<double> losses;  ///< NaN where there is none, or where it is infinite.
   std::vector<double> costs;   ///< What a server would have seen: eval_loss, else loss. Always finite.
   bool has_eval_losses = false;
-  std::vector<std::string> notes;  ///< For people: what was passed over.
+  std::vector<std::string> notes;  ///< For people: skipped columns and losses.
 
   std::int64_t rows() const { return static_cast<std::int64_t>(steps.size()); }
   /// The step of row i, guessed for rows after the last: the distance between the last two goes on.
@@ -29,7 +29,7 @@ struct LossTable {
 };
 
 /// Whether single costs of these rows scatter by more than a hundredth of what they change from the first tenth to the
-/// last, as the losses of single batches do: whoever picks rows by their costs then picks lucky ones.
+/// last, as the losses of single batches do: a schedule that picks rows by their costs then picks lucky ones.
 bool is_noisy(std::span<const double> costs);
 
 /// not_found, io_error, or invalid_argument naming the line and the field.

@@ -7,13 +7,13 @@
 #include <memory>
 #include <span>
 
-#include "bindings/cli/arguments.h"
+#include "bindings/cli/frame/arguments.h"
+#include "bindings/cli/frame/program.h"
 #include "bindings/cli/plan/loss_table.h"
 #include "bindings/cli/plan/plot.h"
 #include "bindings/cli/plan/policies.h"
 #include "bindings/cli/plan/report.h"
-#include "bindings/cli/program.h"
-#include "core/format.h"
+#include "core/base/format.h"
 #include "predictor/plan.h"
 
 namespace freshet::cli {
@@ -110,8 +110,8 @@ Result<ExitCode> plan(Program& program, const PlanArguments& arguments) {
       std::span(table.costs).subspan(static_cast<std::size_t>(std::min(arguments.warmup, table.rows())));
   if (arguments.replay && !table.has_eval_losses && is_noisy(replayed_costs)) {
     program.out.log(
-        "the losses of single rows are noisy, and there is no eval_loss: oracle picks rows that were lucky, and no "
-        "schedule can reach its sum; compare the others with each other");
+        "the losses of single rows are noisy, and there is no eval_loss: oracle picks lucky rows, and no schedule can "
+        "reach its sum; compare the other schedules with each other");
   }
   const Report report{
       .clock = clock, .table = table, .plan = planned, .contenders = contenders, .replay = arguments.replay};
@@ -134,20 +134,20 @@ void add_times(CLI::App& command, PlanArguments& arguments) {
 
 void add_plan(CLI::App& root, Program& program) {
   auto arguments = std::make_shared<PlanArguments>();
-  CLI::App& command = *root.add_subcommand("plan", "when to publish: schedules, and what each would cost");
+  CLI::App& command = *root.add_subcommand("plan", "plan publishes: schedules and their costs");
   add_json_flag(command, program);
   const auto count = [&](const char* name, std::int64_t& value, const char* description) {
     return command.add_option(name, value, description)->check(positive_check())->type_name("N");
   };
   command.add_option("LOSSES.csv", arguments->file, "columns step,loss and, for --replay, eval_loss")->required();
-  count("--warmup", arguments->warmup, "number of rows to learn from; the version of the last one is served first")
+  count("--warmup", arguments->warmup, "number of rows to learn from; the version of the last row is served first")
       ->required();
   add_times(command, *arguments);
   count("--inferences", arguments->inferences, "number of inferences from the end of the warm-up on")->required();
   count("--epoch-steps", arguments->epoch_steps, "steps of an epoch, to compare with publishing at its end");
   count("--steps", arguments->steps, "the training's last row; default: as long as there are inferences");
   command.add_flag("--replay", arguments->replay,
-                   "price each schedule at the losses of the whole run, which the file has");
+                   "the file has the whole run: compute each schedule's cost from its losses");
   command.add_option("--plot", arguments->plot, "draw curve, band and publishes into this file, with gnuplot")
       ->type_name("FILE.svg|FILE.png");
   command.footer(

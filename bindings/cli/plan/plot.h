@@ -5,16 +5,16 @@
 
 #include <string>
 
-#include "bindings/cli/interrupt.h"
+#include "bindings/cli/frame/interrupt.h"
 #include "bindings/cli/plan/report.h"
-#include "core/result.h"
+#include "core/base/result.h"
 
 namespace freshet::cli {
 
 /// For a terminal: 72 columns of ASCII, a newline at the end of each line.
 std::string terminal_plot(const Report& report);
 
-/// Draws with gnuplot into `path`, whose name ends with .svg or .png. unsupported where gnuplot is not installed.
+/// Draws with gnuplot into `path`, a name that ends with .svg or .png. unsupported if gnuplot is not installed.
 Status write_plot(const Report& report, const std::string& path, const Interrupt& interrupt);
 
 }  // namespace freshet::cli

@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "core/format.h"
+#include "core/base/format.h"
 #include "predictor/optimal.h"
 #include "predictor/schedules.h"
 #include "scheduler/online.h"

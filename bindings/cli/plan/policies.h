@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "bindings/cli/plan/loss_table.h"
-#include "core/result.h"
+#include "core/base/result.h"
 #include "predictor/cumulative_loss.h"
 #include "predictor/plan.h"
 #include "predictor/timing.h"
@@ -19,7 +19,7 @@ namespace freshet::cli {
 struct Judged {
   PublishRows rows;
   double cumulative_loss = 0;
-  bool exact = true;  ///< False for an optimal list whose search was cut off.
+  bool exact = true;  ///< False: the search for the optimal list was cut off.
 };
 
 struct Contender {

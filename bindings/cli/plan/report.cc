@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "bindings/cli/plan/plot.h"
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet::cli {
 namespace {

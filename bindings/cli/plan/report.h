@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "bindings/cli/output.h"
+#include "bindings/cli/frame/output.h"
 #include "bindings/cli/plan/policies.h"
 
 namespace freshet::cli {

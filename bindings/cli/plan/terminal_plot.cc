@@ -5,7 +5,7 @@
 
 #include "bindings/cli/plan/plot.h"
 #include "bindings/cli/plan/plot_data.h"
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet::cli {
 namespace {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // `freshet repo alias`: names that move from version to version.
 
-#include "bindings/cli/arguments.h"
+#include "bindings/cli/frame/arguments.h"
 #include "bindings/cli/repo/repo.h"
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet::cli {
 namespace {
@@ -36,7 +36,7 @@ Result<ExitCode> list_aliases(Program& program, const Repository& repository, co
 Result<VersionNumber> number_of(const Repository& repository, const std::string& model, const std::string& to) {
   FRESHET_ASSIGN(const VersionName name, repository.resolve(to));
   if (name.model != model) {
-    return fail(Code::invalid_argument, format("{} is no version of {}", to, model));
+    return fail(Code::invalid_argument, format("{} is not a version of {}", to, model));
   }
   if (name.number != 0) return name.number;
   return repository.latest(model);
@@ -67,7 +67,7 @@ void check_alias_options(const AliasArguments& arguments) {
   if (!reference) throw CLI::ValidationError(reference.error().message());
   const bool changes = !arguments.to.empty() || arguments.remove;
   if (reference->name.number != 0) throw CLI::ValidationError("alias: MODEL or MODEL@ALIAS, not a number");
-  if (changes && reference->alias.empty()) throw CLI::ValidationError("alias: which alias is to be changed?");
+  if (changes && reference->alias.empty()) throw CLI::ValidationError("alias: name the alias to change, MODEL@ALIAS");
   if (!changes && arguments.expected) throw CLI::ValidationError("alias: --expect goes with --to or --remove");
 }
 
@@ -77,12 +77,14 @@ void add_alias(CLI::App& repo, Program& program) {
   auto arguments = std::make_shared<AliasArguments>();
   CLI::App& command =
       add_repo_command(repo, program, "alias", "names like net@best, which move from version to version");
-  add_reference(command, "MODEL[@ALIAS]", arguments->name, "all of the model's, or the one that is told or changed");
-  CLI::Option* to = command.add_option("--to", arguments->to, "the version that it means from now on")
+  add_reference(command, "MODEL[@ALIAS]", arguments->name, "a model, for all its aliases; or one alias");
+  CLI::Option* to = command.add_option("--to", arguments->to, "the version that the alias means from now on")
                         ->type_name("MODEL@V")
                         ->check(reference_check());
-  command.add_flag("--remove", arguments->remove, "take it away")->excludes(to);
-  command.add_option("--expect", arguments->expected, "change it only if it means this version now; 0: none yet")
+  command.add_flag("--remove", arguments->remove, "remove the alias")->excludes(to);
+  command
+      .add_option("--expect", arguments->expected,
+                  "change the alias only if it means this version now; 0: it is not set yet")
       ->type_name("V");
   command.footer(
       "A line of JSON each: model, alias, version. A version that an alias means cannot be retired.\n"

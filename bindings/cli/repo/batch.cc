@@ -7,9 +7,9 @@
 #include <fstream>
 #include <iostream>
 
-#include "bindings/cli/model_file.h"
-#include "core/format.h"
-#include "core/json_document.h"
+#include "bindings/cli/frame/model_file.h"
+#include "core/base/format.h"
+#include "core/json/json_document.h"
 
 namespace freshet::cli {
 namespace {
@@ -42,7 +42,7 @@ Result<std::string> text_member(const Json& object, const char* key) {
 }
 
 Result<Tags> tags_of(const Json& object) {
-  if (!object.is_object()) return fail(Code::invalid_argument, "\"tags\" is no object");
+  if (!object.is_object()) return fail(Code::invalid_argument, "\"tags\" is not an object");
   Tags tags;
   for (const auto& [key, value] : object.items()) {
     if (!value.is_string()) return fail(Code::invalid_argument, format("tag \"{}\" is no text", key));
@@ -71,7 +71,7 @@ bool has(const Json& object, const char* key) { return object.contains(key) && !
 /// `folder` is where the batch lies; empty for stdin.
 Result<BatchPut> put_of(const Repository& repository, const std::string& folder, const std::string& line) {
   FRESHET_ASSIGN(const Json object, parse_json(line));
-  if (!object.is_object()) return fail(Code::invalid_argument, "no JSON object");
+  if (!object.is_object()) return fail(Code::invalid_argument, "the line is not a JSON object");
   FRESHET_TRY(check_keys(object));
   BatchPut put;
   StageRequest& request = put.request;
@@ -84,7 +84,7 @@ Result<BatchPut> put_of(const Repository& repository, const std::string& folder,
     FRESHET_ASSIGN(request.architecture, parse_graph_json(to_line(object["graph"])));
   }
   if (object.contains("quality") && !object["quality"].is_null()) {
-    if (!object["quality"].is_number()) return fail(Code::invalid_argument, "\"quality\" is no number");
+    if (!object["quality"].is_number()) return fail(Code::invalid_argument, "\"quality\" is not a number");
     request.quality = object["quality"].get<double>();
   }
   if (object.contains("ancestor") && !object["ancestor"].is_null()) {
@@ -119,9 +119,10 @@ Result<ExitCode> for_each_line(Program& program, const std::string& path,
     const LineEnd end = read_line(in, line);
     if (end == LineEnd::end) break;
     if (end == LineEnd::line && line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    const Result<Json> result = end == LineEnd::line
-                                    ? answer(line)
-                                    : fail(Code::invalid_argument, format("longer than {} bytes", kBatchLineBytesMax));
+    const Result<Json> result =
+        end == LineEnd::line
+            ? answer(line)
+            : fail(Code::invalid_argument, format("the line is longer than {} bytes", kBatchLineBytesMax));
     if (result) {
       FRESHET_TRY(program.out.emit(*result, text_of(*result)));
     } else {

@@ -7,9 +7,9 @@
 #include <functional>
 #include <string>
 
-#include "bindings/cli/program.h"
-#include "core/safetensors.h"
-#include "repo/import.h"
+#include "bindings/cli/frame/program.h"
+#include "core/safetensors/safetensors.h"
+#include "repo/files/import.h"
 
 namespace freshet::cli {
 

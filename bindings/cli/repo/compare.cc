@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // `freshet repo diff` and `mrca`: two versions beside each other.
 
-#include "bindings/cli/arguments.h"
+#include "bindings/cli/frame/arguments.h"
 #include "bindings/cli/repo/repo.h"
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet::cli {
 namespace {
@@ -72,10 +72,10 @@ void add_pair(CLI::App& command, CompareArguments& arguments) {
 
 void add_compare(CLI::App& repo, Program& program) {
   auto of_diff = std::make_shared<CompareArguments>();
-  CLI::App& difference = add_repo_command(repo, program, "diff", "what B has that A has not, and the other way round");
+  CLI::App& difference = add_repo_command(repo, program, "diff", "the differences between A and B");
   add_pair(difference, *of_diff);
   difference.footer(
-      "Layers are compared by what they compute, not by name; tensors by their bytes. JSON: layers_added,\n"
+      "Layers are compared by their computation, not by name; tensors by their bytes. JSON: layers_added,\n"
       "layers_removed, tensors_changed, each a list of names; changed_bytes; quality [A's, B's].\n"
       "example: freshet repo diff net@1 net@2");
   act_on_repository(difference, program, of_diff, RepositoryAccess::read, diff);
@@ -83,7 +83,7 @@ void add_compare(CLI::App& repo, Program& program) {
   auto of_mrca = std::make_shared<CompareArguments>();
   CLI::App& common = add_repo_command(repo, program, "mrca", "the most recent common ancestor of A and B");
   add_pair(common, *of_mrca);
-  common.footer("JSON: {version}, null when their lineages never meet. example: freshet repo mrca net@2 net@3");
+  common.footer("JSON: {version}, null if their lineages never meet. example: freshet repo mrca net@2 net@3");
   act_on_repository(common, program, of_mrca, RepositoryAccess::read, mrca);
 }
 

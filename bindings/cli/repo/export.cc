@@ -5,13 +5,13 @@
 #include <new>
 #include <set>
 
-#include "bindings/cli/arguments.h"
-#include "bindings/cli/durable_file.h"
-#include "bindings/cli/progress.h"
+#include "bindings/cli/frame/arguments.h"
+#include "bindings/cli/frame/progress.h"
 #include "bindings/cli/repo/repo.h"
 #include "bindings/cli/repo/sheets.h"
-#include "core/format.h"
-#include "core/safetensors.h"
+#include "bindings/cli/stream/durable_file.h"
+#include "core/base/format.h"
+#include "core/safetensors/safetensors.h"
 
 namespace freshet::cli {
 namespace {
@@ -52,7 +52,7 @@ Result<std::vector<VersionName>> wanted_of(const Repository& repository, const E
 Status write_weights(const Repository& repository, const VersionRecord& record, const std::string& path) {
   const auto specs = record.manifest.architecture->tensors();
   const std::unique_ptr<std::byte[]> memory(new (std::nothrow) std::byte[record.manifest.architecture->bytes()]);
-  if (memory == nullptr) return fail(Code::out_of_space, "no memory for its tensors");
+  if (memory == nullptr) return fail(Code::out_of_space, "not enough memory for the tensors");
   std::vector<TensorView> views;
   std::vector<Repository::TensorRead> reads;
   std::uint64_t offset = 0;
@@ -124,15 +124,15 @@ Result<ExitCode> export_versions(Program& program, Repository& repository, const
 void add_export(CLI::App& repo, Program& program) {
   auto arguments = std::make_shared<ExportArguments>();
   CLI::App& command = add_repo_command(repo, program, "export", "write versions and their graphs as files");
-  command.add_option("MODEL[@V]", arguments->versions, "which; without @V the newest")->check(reference_check());
-  command.add_flag("--all", arguments->all, "every version of the models named, or of all");
-  command.add_option("-o,--output", arguments->folder, "the folder; made when there is none")
+  command.add_option("MODEL[@V]", arguments->versions, "the version; without @V the newest")->check(reference_check());
+  command.add_flag("--all", arguments->all, "every version of the named models, or of all models");
+  command.add_option("-o,--output", arguments->folder, "the folder; made if it does not exist")
       ->type_name("DIR")
       ->required();
   command.footer(
-      "Writes DIR/MODEL@V.safetensors, unless it was guessed DIR/MODEL@V.graph.json, and DIR/MODEL@V.version.json:\n"
-      "what else is known, so that `import DIR` brings the version back as it was. Retired versions and pins are left\n"
-      "out. A line of JSON each: model, version, file, graph, sheet, bytes.\n"
+      "Writes DIR/MODEL@V.safetensors, DIR/MODEL@V.graph.json (unless the graph was guessed), and\n"
+      "DIR/MODEL@V.version.json with all other facts, so that `import DIR` restores the version. Leaves out retired\n"
+      "versions and pins. A line of JSON each: model, version, file, graph, sheet, bytes.\n"
       "example: freshet repo export --all net -o backup/");
   command.callback([&program, arguments] {
     if (arguments->versions.empty() && !arguments->all) throw CLI::ValidationError("export: give MODEL[@V] or --all");

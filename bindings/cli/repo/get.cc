@@ -6,12 +6,12 @@
 #include <memory>
 #include <span>
 
-#include "bindings/cli/arguments.h"
-#include "bindings/cli/durable_file.h"
-#include "bindings/cli/progress.h"
+#include "bindings/cli/frame/arguments.h"
+#include "bindings/cli/frame/progress.h"
 #include "bindings/cli/repo/repo.h"
-#include "core/format.h"
-#include "core/safetensors.h"
+#include "bindings/cli/stream/durable_file.h"
+#include "core/base/format.h"
+#include "core/safetensors/safetensors.h"
 
 namespace freshet::cli {
 namespace {
@@ -54,7 +54,7 @@ Result<Selection> select(const VersionRecord& record, const std::vector<std::str
   }
   selection.memory.reset(new (std::nothrow) std::byte[selection.bytes]);
   if (selection.memory == nullptr) {
-    return fail(Code::out_of_space, format("no {} bytes of memory for the tensors", selection.bytes));
+    return fail(Code::out_of_space, format("not enough memory: the tensors need {} bytes", selection.bytes));
   }
   std::uint64_t offset = 0;
   for (const std::uint32_t tensor : chosen) {
@@ -86,8 +86,9 @@ Result<ExitCode> get(Program& program, Repository& repository, const GetArgument
   FRESHET_ASSIGN(const VersionRecord record, repository.get(asked));
   const VersionName& name = record.manifest.name;
   if (!record.has_weights) {
-    return fail(Code::failed_precondition,
-                format("{} has no weights: it is a graph that was never trained", to_string(name)));
+    return fail(
+        Code::failed_precondition,
+        format("{} has no weights: it is a graph that was never trained; there is no file to write", to_string(name)));
   }
   FRESHET_ASSIGN(const Selection selection, select(record, arguments.globs));
   FRESHET_TRY(read_in_parts(repository, record, selection));
@@ -111,9 +112,10 @@ Result<ExitCode> get(Program& program, Repository& repository, const GetArgument
 void add_get(CLI::App& repo, Program& program) {
   auto arguments = std::make_shared<GetArguments>();
   CLI::App& command = add_repo_command(repo, program, "get", "write a version as a safetensors file");
-  add_reference(command, "MODEL[@V]", arguments->version, "which; without @V the newest");
+  add_reference(command, "MODEL[@V]", arguments->version, "the version; without @V the newest");
   command
-      .add_option("--tensors", arguments->globs, "only those named like it; may be given again, and each must name one")
+      .add_option("--tensors", arguments->globs,
+                  "only tensors with matching names; repeatable; each GLOB must match a tensor")
       ->type_name("GLOB")
       ->allow_extra_args(false);
   command.add_option("-o,--output", arguments->file, "the file; written whole or not at all")

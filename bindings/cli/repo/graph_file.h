@@ -6,12 +6,12 @@
 #include <memory>
 #include <string>
 
-#include "core/graph.h"
-#include "core/result.h"
+#include "core/base/result.h"
+#include "core/model/graph.h"
 
 namespace freshet::cli {
 
-/// All of a regular file. Errors name it: not_found; invalid_argument for what is no file, or has more bytes.
+/// All of a regular file. Errors name it: not_found; invalid_argument for a path that is not a file, or has more bytes.
 Result<std::string> read_text_file(const std::string& path, std::uint64_t bytes_max);
 
 /// Errors name the file.

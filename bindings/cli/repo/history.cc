@@ -2,11 +2,11 @@
 // `freshet repo lineage`, `descendants`, `contributors` and `owners`: where a version came from, what came from it, and
 // who wrote its tensors. Each answers with one JSON array on one line.
 
-#include "bindings/cli/arguments.h"
-#include "bindings/cli/durable_file.h"
+#include "bindings/cli/frame/arguments.h"
 #include "bindings/cli/repo/repo.h"
-#include "core/format.h"
-#include "repo/lineage_drawing.h"
+#include "bindings/cli/stream/durable_file.h"
+#include "core/base/format.h"
+#include "repo/lineage/lineage_drawing.h"
 
 namespace freshet::cli {
 namespace {
@@ -117,20 +117,21 @@ Result<ExitCode> owners(Program& program, Repository& repository, const HistoryA
 }
 
 void add_drawings(CLI::App& command, HistoryArguments& arguments) {
-  command.add_option("--svg", arguments.svg, "also draw them: an image that every browser shows")->type_name("FILE");
-  command.add_option("--dot", arguments.dot, "also write them as a graph for Graphviz")->type_name("FILE");
+  command.add_option("--svg", arguments.svg, "also draw the versions as an image for a browser")->type_name("FILE");
+  command.add_option("--dot", arguments.dot, "also write the versions as a graph for Graphviz")->type_name("FILE");
 }
 
 void add_lineage(CLI::App& repo, Program& program) {
   auto arguments = std::make_shared<HistoryArguments>();
-  CLI::App& command = add_repo_command(repo, program, "lineage", "its ancestors, newest first");
+  CLI::App& command = add_repo_command(repo, program, "lineage", "a version and its ancestors, newest first");
   CLI::Option* const version =
-      command.add_option("MODEL[@V]", arguments->version, "of which; without @V the newest")->check(reference_check());
-  command.add_flag("--all", arguments->all, "every version that there is, by name")->excludes(version);
+      command.add_option("MODEL[@V]", arguments->version, "the version; without @V the newest")
+          ->check(reference_check());
+  command.add_flag("--all", arguments->all, "every version of the repository, by name")->excludes(version);
   add_drawings(command, *arguments);
   command.footer(
-      "JSON: [{version, ancestor, inherited_bytes, own_bytes, quality}], a retired one with \"retired\":true.\n"
-      "Drawings: colours tell the quality, retired ones are dashed.\n"
+      "JSON: [{version, ancestor, inherited_bytes, own_bytes, quality}], a retired version with \"retired\":true.\n"
+      "Drawings: colours show the quality; retired versions are dashed.\n"
       "example: freshet repo lineage --all --svg search.svg");
   command.callback([&program, arguments] {
     if (arguments->all == !arguments->version.empty()) throw CLI::ValidationError("lineage: give MODEL[@V] or --all");
@@ -149,28 +150,29 @@ void add_history(CLI::App& repo, Program& program) {
   add_lineage(repo, program);
 
   auto of_descendants = std::make_shared<HistoryArguments>();
-  CLI::App& children = add_repo_command(repo, program, "descendants", "all that came from it, children first");
-  add_reference(children, "MODEL[@V]", of_descendants->version, "of which; without @V the newest");
+  CLI::App& children =
+      add_repo_command(repo, program, "descendants", "all versions that came from a version, children first");
+  add_reference(children, "MODEL[@V]", of_descendants->version, "the version; without @V the newest");
   add_drawings(children, *of_descendants);
   children.footer(
-      "JSON: as lineage. A drawing shows the version, too.\n"
+      "JSON: as lineage. A drawing also shows the version itself.\n"
       "example: freshet repo descendants net@1 --svg family.svg");
   act_on_repository(children, program, of_descendants, RepositoryAccess::read, descendants);
 
   auto of_contributors = std::make_shared<HistoryArguments>();
-  CLI::App& writers = add_repo_command(repo, program, "contributors", "the versions that wrote its tensors");
-  add_reference(writers, "MODEL[@V]", of_contributors->version, "of which; without @V the newest");
+  CLI::App& writers = add_repo_command(repo, program, "contributors", "the versions that wrote a version's tensors");
+  add_reference(writers, "MODEL[@V]", of_contributors->version, "the version; without @V the newest");
   writers.footer(
-      "The version itself first, where it wrote any, then its ancestors from the nearest on, then others. JSON:\n"
-      "[{version, tensors, bytes, ancestor, names}]; version is null for one that is not known here.\n"
+      "The version itself first (if it wrote any), then its ancestors from the nearest on, then others. JSON:\n"
+      "[{version, tensors, bytes, ancestor, names}]; version is null for a version that is not known here.\n"
       "example: freshet repo contributors net");
   act_on_repository(writers, program, of_contributors, RepositoryAccess::read, contributors);
 
   auto of_owners = std::make_shared<HistoryArguments>();
-  CLI::App& owner_map = add_repo_command(repo, program, "owners", "which version wrote each tensor");
-  add_reference(owner_map, "MODEL[@V]", of_owners->version, "of which; without @V the newest");
+  CLI::App& owner_map = add_repo_command(repo, program, "owners", "for each tensor the version that wrote it");
+  add_reference(owner_map, "MODEL[@V]", of_owners->version, "the version; without @V the newest");
   owner_map.footer(
-      "JSON: [{tensor, owner, bytes}]; owner is null where nobody's bytes are stored.\n"
+      "JSON: [{tensor, owner, bytes}]; owner is null if no bytes are stored.\n"
       "example: freshet repo owners net@3");
   act_on_repository(owner_map, program, of_owners, RepositoryAccess::read, owners);
 }

@@ -2,21 +2,23 @@
 // `freshet repo import`: safetensors files and folders of them, as versions.
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <memory>
 #include <optional>
 
-#include "bindings/cli/arguments.h"
-#include "bindings/cli/model_file.h"
-#include "bindings/cli/progress.h"
+#include "bindings/cli/frame/arguments.h"
+#include "bindings/cli/frame/model_file.h"
+#include "bindings/cli/frame/progress.h"
 #include "bindings/cli/repo/batch.h"
 #include "bindings/cli/repo/graph_file.h"
 #include "bindings/cli/repo/repo.h"
 #include "bindings/cli/repo/sheets.h"
-#include "core/format.h"
-#include "repo/import.h"
+#include "core/base/format.h"
+#include "repo/files/import.h"
+#include "repo/tier/served_paths.h"
 
 namespace freshet::cli {
 namespace {
@@ -76,7 +78,8 @@ Result<std::string> model_of(const std::string& path) {
   if (stem.ends_with(kWeightsEnd)) stem.resize(stem.size() - kWeightsEnd.size());
   stem = stem.substr(0, stem.find('@'));
   if (Status named = check_model_name(stem); !named) {
-    return fail(std::move(named).error().with_context(format("{}: its name is no model's (say --model)", path)));
+    return fail(
+        std::move(named).error().with_context(format("{}: the file's name is not a model's name; give --model", path)));
   }
   return stem;
 }
@@ -97,7 +100,7 @@ Result<std::vector<std::string>> files_of(const std::string& path, bool takes_sh
   }
   if (error) return fail(Code::io_error, format("{}: {}", path, error.message()));
   if (files.empty()) {
-    return fail(Code::invalid_argument, format("{}: no *{} is in it{}", path, kWeightsEnd,
+    return fail(Code::invalid_argument, format("{}: the folder has no *{}{}", path, kWeightsEnd,
                                                takes_sheets ? format(", and no *{}", kSheetEnd) : ""));
   }
   std::ranges::sort(files, comes_before);
@@ -154,6 +157,21 @@ Result<Sources> sources_of(const ImportArguments& arguments) {
   return sources;
 }
 
+/// A file below a source of the tiers that FRESHET_TIER names comes from its copy there. One that cannot be read from
+/// it for whatever reason is read where it lies.
+Result<ModelFile> read_served(const std::string& path) {
+  const char* config_file = std::getenv("FRESHET_TIER");
+  if (config_file == nullptr || *config_file == '\0') return ModelFile::read(path);
+  const Result<tier::Config> config = tier::read_config(config_file);
+  if (!config) return ModelFile::read(path);
+  const Result<tier::ServedPaths> paths = tier::ServedPaths::open(*config);
+  const std::string place = paths ? paths->place_of(path) : path;
+  if (place != path) {
+    if (Result<ModelFile> file = ModelFile::read(place); file) return file;
+  }
+  return ModelFile::read(path);
+}
+
 Result<Json> import_one(Repository& repository, const Source& source, const std::optional<VersionName>& ancestor,
                         bool deltas) {
   const auto in_context = [&source](Error error) { return fail(std::move(error).with_context(source.path)); };
@@ -161,7 +179,7 @@ Result<Json> import_one(Repository& repository, const Source& source, const std:
   if (!source.graph.empty()) {
     FRESHET_ASSIGN(request.architecture, read_graph(source.graph));
   }
-  Result<ModelFile> file = ModelFile::read(source.path);
+  Result<ModelFile> file = read_served(source.path);
   if (!file) return fail(std::move(file).error());
   request.tensors = std::span<const TensorView>(file->tensors());
   request.tags = file->metadata();
@@ -215,24 +233,27 @@ Result<ExitCode> import(Program& program, Repository& repository, const ImportAr
 void add_import(CLI::App& repo, Program& program) {
   auto arguments = std::make_shared<ImportArguments>();
   CLI::App& command =
-      add_repo_command(repo, program, "import", "store what export wrote, or safetensors files and folders of them");
+      add_repo_command(repo, program, "import", "store exported versions, or safetensors files and folders of them");
   command.add_option("PATH", arguments->paths, "a file, or a folder of them")->required();
   command
-      .add_option("--model", arguments->model, "all are versions of it; otherwise each of the model it is named after")
+      .add_option("--model", arguments->model,
+                  "all files are versions of this model; default: the model in the file's name")
       ->check(model_check());
-  command.add_option("--graph", arguments->graph, "the architecture of all of them")->type_name("G.json");
-  command.add_option("--ancestor", arguments->ancestor, "the version that the first one came from")
+  command.add_option("--graph", arguments->graph, "the architecture of all files")->type_name("G.json");
+  command.add_option("--ancestor", arguments->ancestor, "the ancestor of the first file")
       ->type_name("MODEL@V")
       ->check(reference_check());
-  command.add_flag("--plain", arguments->plain, "take no notice of what `export` wrote beside the files");
+  command.add_flag("--plain", arguments->plain, "ignore the sheets that `export` wrote beside the files");
   command.add_flag("--deltas", arguments->deltas,
-                   "keep what was fine-tuned from the ancestor as lossless differences, where that saves a quarter");
+                   "keep fine-tuned tensors as lossless differences from the ancestor's, if that saves a quarter");
   command.footer(
-      "Where NAME.version.json stands beside (as `export` writes it), the version comes back as it was: number where\n"
-      "that is free, ancestor, quality, tags, time, aliases and what it inherited. Otherwise a folder's files come in\n"
-      "the order of their names, numbers counting as numbers, each the child of the one before of its model, with\n"
-      "NAME.graph.json as its graph or a guessed chain of layers; so too with --model, --graph, --ancestor or "
-      "--plain.\n"
+      "With NAME.version.json beside a file (as `export` writes it), the version is restored: its number if that is "
+      "free,\n"
+      "ancestor, quality, tags, time, aliases and inherited tensors. Without it, a folder's files come in the order "
+      "of\n"
+      "their names (step9 before step10). The ancestor of a file is the file before it of the same model. Its graph "
+      "is\n"
+      "NAME.graph.json, or a guessed chain of layers. The same is true with --model, --graph, --ancestor or --plain.\n"
       "A line of JSON each: as put, and file, guessed, exported_as (for another number), was_there.\n"
       "examples: freshet repo import backup/\n"
       "          freshet repo import --model net checkpoints/");

@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
-#include "bindings/cli/arguments.h"
+#include "bindings/cli/frame/arguments.h"
 #include "bindings/cli/repo/repo.h"
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet::cli {
 namespace {
@@ -111,9 +111,9 @@ Result<ExitCode> stat(Program& program, Repository& repository, const ListingsAr
 
 void add_listings(CLI::App& repo, Program& program) {
   auto arguments = std::make_shared<ListingsArguments>();
-  CLI::App& ls = add_repo_command(repo, program, "ls", "the models, or the versions of one");
+  CLI::App& ls = add_repo_command(repo, program, "ls", "the models, or the versions of one model");
   ls.add_option("MODEL", arguments->model, "list its versions, oldest first")->check(model_check());
-  ls.add_option("--tag", arguments->tags, "only what has this tag; may be given again")
+  ls.add_option("--tag", arguments->tags, "only versions with this tag; repeatable")
       ->type_name("K=V")
       ->check(tag_check())
       ->allow_extra_args(false);
@@ -123,7 +123,7 @@ void add_listings(CLI::App& repo, Program& program) {
       "example: freshet repo ls net --tag data=v2");
   act_on_repository(ls, program, arguments, RepositoryAccess::read, list_contents);
 
-  CLI::App& totals = add_repo_command(repo, program, "stat", "how much there is, and what it takes");
+  CLI::App& totals = add_repo_command(repo, program, "stat", "the numbers of models, versions, tensors and bytes");
   totals.footer(
       "A line of JSON: models, versions, retired_versions, live_tensors, live_bytes, disk_bytes, metadata_bytes.\n"
       "example: freshet repo stat");

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // `freshet repo match`: the stored versions that share the longest prefix with a graph.
 
-#include "bindings/cli/arguments.h"
+#include "bindings/cli/frame/arguments.h"
 #include "bindings/cli/repo/batch.h"
 #include "bindings/cli/repo/graph_file.h"
 #include "bindings/cli/repo/repo.h"
-#include "core/format.h"
+#include "core/base/format.h"
 #include "repo/match/explain.h"
 
 namespace freshet::cli {
@@ -87,7 +87,7 @@ std::string missing_text(const Json& answer) {
 }
 
 std::string answer_text(const Json& answer) {
-  if (answer["best"].is_null()) return "no version shares a layer with it" + missing_text(answer);
+  if (answer["best"].is_null()) return "no version shares a layer with the graph" + missing_text(answer);
   std::vector<std::vector<std::string>> rows = {{"VERSION", "LAYERS", "PARAMETRIC", "BYTES", "QUALITY"}};
   for (const Json& row : answer["top"]) {
     rows.push_back({format("{}@{}", text_of(row["model"]), text_of(row["version"])), text_of(row["lcp_layers"]),
@@ -122,15 +122,15 @@ Result<ExitCode> match(Program& program, Repository& repository, const MatchArgu
 }
 
 void add_filters(CLI::App& command, MatchArguments& arguments) {
-  command.add_flag("--any", arguments.any, "graphs that were never trained, too");
-  command.add_option("--min-quality", arguments.least_quality, "versions with a quality of at least Q")
+  command.add_flag("--any", arguments.any, "also graphs that were never trained");
+  command.add_option("--min-quality", arguments.least_quality, "only versions with a quality of at least Q")
       ->type_name("Q")
       ->check(number_check());
-  command.add_option("--tag", arguments.tags, "versions that have this tag; may be given again")
+  command.add_option("--tag", arguments.tags, "only versions with this tag; repeatable")
       ->type_name("K=V")
       ->check(tag_check())
       ->allow_extra_args(false);
-  command.add_option("--exclude", arguments.exclude, "neither this version nor its ancestors")
+  command.add_option("--exclude", arguments.exclude, "leave out this version and its ancestors")
       ->type_name("MODEL[@V]")
       ->check(version_check());
 }
@@ -142,22 +142,24 @@ void add_match(CLI::App& repo, Program& program) {
   CLI::App& command =
       add_repo_command(repo, program, "match", "the versions that share the longest prefix with a graph");
   command.add_option("--graph", arguments->graph, "the candidate: a graph file")->type_name("G.json");
-  command.add_option("--batch", arguments->batch, "a graph a line, an answer a line, in order; - is stdin")
+  command
+      .add_option("--batch", arguments->batch, "one graph per line in, one answer per line out, in order; - is stdin")
       ->type_name("FILE.jsonl");
   command.add_option("--objective", arguments->objective, "what to maximise: layers, parametric layers or bytes")
       ->check(CLI::IsMember({"layers", "parametric", "bytes"}))
       ->capture_default_str();
-  command.add_option("--top", arguments->top, "how many versions, the best among them")
+  command.add_option("--top", arguments->top, "the number of versions to list, the best first")
       ->type_name("K")
       ->check(CLI::Range(std::uint32_t{1}, kMatchTopMax))
       ->capture_default_str();
   add_filters(command, *arguments);
-  command.add_option("--pin", arguments->pin_by, "pin the best one by this name before answering")->type_name("NAME");
-  command.add_flag("--explain", arguments->explain, "each layer beside what it matches, or why it does not");
+  command.add_option("--pin", arguments->pin_by, "pin the best version under this name before the answer")
+      ->type_name("NAME");
+  command.add_flag("--explain", arguments->explain, "each layer with its match, or the reason why there is none");
   command.footer(
-      "Equals go to the higher quality, then to what was stored later, then to the smaller name. JSON: best, top, "
+      "Among equal versions, the higher quality wins, then the later put, then the smaller name. JSON: best, top, "
       "as_of,\n"
-      "of several providers also providers and without, and explain. example: freshet repo match --graph "
+      "with several providers also providers and without, and explain. example: freshet repo match --graph "
       "candidate.json --top 3 --explain");
   command.callback([&program, arguments] {
     if (arguments->graph.empty() == arguments->batch.empty()) {

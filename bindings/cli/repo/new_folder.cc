@@ -4,8 +4,8 @@
 #include <system_error>
 #include <vector>
 
-#include "repo/registrar_records.h"
-#include "repo/repository.h"
+#include "repo/provider_repository.h"
+#include "repo/records/registrar_records.h"
 
 namespace freshet::cli {
 namespace {
@@ -14,7 +14,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kScheme = "file://";
 
-bool is_unused(Repository& repository) {
+bool is_unused(const ProviderRepository& repository) {
   const auto models = repository.models();
   const auto referrers = repository.referrers();
   const auto placement = repository.shared_record(kPlacementKey);
@@ -47,7 +47,7 @@ void NewFolder::remove_unused() const {
   // As its owner, so that nobody puts anything into it any more.
   auto backend = open_rocks_backend({.folder = folder_.string(), .create = false, .read_only = false});
   if (!backend) return;
-  const auto repository = Repository::open(std::move(*backend), {});
+  const auto repository = ProviderRepository::open(std::move(*backend), {});
   if (!repository || !is_unused(**repository)) return;
   std::error_code ignored;
   std::vector<fs::path> made;

@@ -9,7 +9,7 @@
 
 namespace freshet::cli {
 
-/// Notes what is there. One thread at a time.
+/// Records the folder's state. One thread at a time.
 class NewFolder {
  public:
   explicit NewFolder(const std::string& place);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // `freshet repo pin`, `unpin` and `pins`.
 
-#include "bindings/cli/arguments.h"
+#include "bindings/cli/frame/arguments.h"
 #include "bindings/cli/repo/repo.h"
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet::cli {
 namespace {
@@ -65,12 +65,12 @@ Result<int> unpin_wholly(Repository& repository, const VersionName& name, const 
     if (taken > 0 && unpinned.error().code() == Code::not_found) return taken;
     return fail(unpinned.error());
   }
-  return fail(Code::failed_precondition, format("{} goes on pinning {}", by, to_string(name)));
+  return fail(Code::failed_precondition, format("{} still pins {}", by, to_string(name)));
 }
 
 Result<ExitCode> unpin_all(Program& program, Repository& repository, const PinsArguments& arguments) {
   FRESHET_ASSIGN(const std::vector<PinnedVersion> pins, pins_of(repository, arguments.version, arguments.by));
-  if (pins.empty()) return fail(Code::not_found, format("nothing is pinned by {}", arguments.by));
+  if (pins.empty()) return fail(Code::not_found, format("{} has no pins", arguments.by));
   for (const PinnedVersion& pin : pins) {
     FRESHET_ASSIGN(const int taken, unpin_wholly(repository, pin.version, arguments.by));
     FRESHET_TRY(tell_pins(
@@ -94,7 +94,7 @@ Result<ExitCode> list_pins(Program& program, Repository& repository, const PinsA
   for (const PinnedVersion& pin : pins) {
     const Json left = pin.left ? Json(pin.left->count() / kNanosecondsPerMillisecond) : Json();
     rows.push_back({to_string(pin.version), printable(pin.by), pin.count == 0 ? "damaged" : format("{}", pin.count),
-                    pin.left ? format("{} s, unless renewed", pin.left->count() / 1'000'000'000) : "it is taken away"});
+                    pin.left ? format("{} s, unless renewed", pin.left->count() / 1'000'000'000) : "it is removed"});
     if (!program.out.json) continue;
     FRESHET_TRY(program.out.emit({{"model", pin.version.model},
                                   {"version", pin.version.number},
@@ -113,26 +113,27 @@ void add_by(CLI::App& command, PinsArguments& arguments, const char* description
 
 void add_pin(CLI::App& repo, Program& program) {
   auto arguments = std::make_shared<PinsArguments>();
-  CLI::App& command = add_repo_command(repo, program, "pin", "keep a version from being retired");
-  add_reference(command, "MODEL[@V]", arguments->version, "which; without @V the newest");
-  add_by(command, *arguments, "whose pin it is; cli where nobody is named");
+  CLI::App& command = add_repo_command(repo, program, "pin", "pin a version: it cannot be retired");
+  add_reference(command, "MODEL[@V]", arguments->version, "the version; without @V the newest");
+  add_by(command, *arguments, "the holder of the pin (default: cli)");
   command.footer(
-      "It stays until it is taken away. A line of JSON: model, version, pins.\n"
+      "The pin stays until it is removed. A line of JSON: model, version, pins.\n"
       "example: freshet repo pin net@3 --by paper");
   act_on_repository(command, program, arguments, RepositoryAccess::write, pin);
 }
 
 void add_unpin(CLI::App& repo, Program& program) {
   auto arguments = std::make_shared<PinsArguments>();
-  CLI::App& command = add_repo_command(repo, program, "unpin", "take a pin away, or all of one holder's");
-  command.add_option("MODEL[@V]", arguments->version, "which; without @V the newest (with --all, every version of it)")
+  CLI::App& command = add_repo_command(repo, program, "unpin", "remove a pin, or all pins of one holder");
+  command
+      .add_option("MODEL[@V]", arguments->version,
+                  "the version; without @V the newest (with --all, every version of it)")
       ->check(reference_check());
   CLI::Option* const by =
-      command.add_option("--by", arguments->by, "whose pin it is; cli where nobody is named")->type_name("NAME");
-  command.add_flag("--all", arguments->all, "all that NAME has pinned, however often: of a holder who is gone")
-      ->needs(by);
+      command.add_option("--by", arguments->by, "the holder of the pin (default: cli)")->type_name("NAME");
+  command.add_flag("--all", arguments->all, "all pins of NAME: for a holder that is gone")->needs(by);
   command.footer(
-      "A line of JSON each: model, version, pins; with --all also by and taken, how many there were.\n"
+      "A line of JSON each: model, version, pins; with --all also by and taken, the number of removed pins.\n"
       "examples: freshet repo unpin net@3 --by paper\n"
       "          freshet repo unpin --all --by worker7");
   command.callback([&program, arguments] {
@@ -149,13 +150,14 @@ void add_unpin(CLI::App& repo, Program& program) {
 void add_list(CLI::App& repo, Program& program) {
   auto arguments = std::make_shared<PinsArguments>();
   arguments->by.clear();
-  CLI::App& command = add_repo_command(repo, program, "pins", "who keeps what from being retired, and until when");
-  command.add_option("MODEL[@V]", arguments->version, "only of this version, or of this model's")
+  CLI::App& command = add_repo_command(repo, program, "pins", "the pins, their holders, and how long they last");
+  command.add_option("MODEL[@V]", arguments->version, "only pins of this version, or of this model")
       ->check(reference_check());
   add_by(command, *arguments, "only NAME's");
   command.footer(
-      "A line of JSON each: model, version, by, count, left_ms: how long it lasts unless its program renews it; null\n"
-      "until it is taken away. example: freshet repo pins --by worker7");
+      "A line of JSON each: model, version, by, count, left_ms: the time until the pin ends if its\n"
+      "program does not renew it; null for a pin that stays until it is removed. example: freshet repo pins --by "
+      "worker7");
   act_on_repository(command, program, arguments, RepositoryAccess::read, list_pins);
 }
 

@@ -5,13 +5,13 @@
 
 #include <optional>
 
-#include "bindings/cli/arguments.h"
-#include "bindings/cli/model_file.h"
+#include "bindings/cli/frame/arguments.h"
+#include "bindings/cli/frame/model_file.h"
 #include "bindings/cli/repo/batch.h"
 #include "bindings/cli/repo/graph_file.h"
 #include "bindings/cli/repo/repo.h"
-#include "core/format.h"
-#include "repo/import.h"
+#include "core/base/format.h"
+#include "repo/files/import.h"
 
 namespace freshet::cli {
 namespace {
@@ -93,22 +93,22 @@ void add_put(CLI::App& repo, Program& program) {
   command.add_option("--ancestor", arguments->ancestor, "the version that it was transferred from")
       ->type_name("MODEL@V")
       ->check(reference_check());
-  command.add_option("--quality", arguments->quality, "how good it is; larger is better")
+  command.add_option("--quality", arguments->quality, "the version's quality; larger is better")
       ->type_name("Q")
       ->check(number_check());
-  command.add_option("--tag", arguments->tags, "a tag; may be given again")
+  command.add_option("--tag", arguments->tags, "a tag; repeatable")
       ->type_name("K=V")
       ->check(tag_check())
       ->allow_extra_args(false);
-  command.add_flag("--dedup", arguments->dedup, "inherit tensors of equal content, whoever wrote them");
+  command.add_flag("--dedup", arguments->dedup, "inherit tensors with equal content from any version");
   command.add_flag("--deltas", arguments->deltas,
-                   "keep what was fine-tuned from the ancestor as lossless differences, where that saves a quarter");
-  command.add_option("--batch", arguments->batch, "one put a line: {model, graph, weights, ancestor, quality, tags}")
+                   "keep fine-tuned tensors as lossless differences from the ancestor's, if that saves a quarter");
+  command.add_option("--batch", arguments->batch, "one put per line: {model, graph, weights, ancestor, quality, tags}")
       ->type_name("FILE.jsonl");
   command.footer(
-      "A tensor whose layer lies in the longest common prefix with the ancestor is inherited when the file leaves it "
-      "out\n"
-      "or holds equal bytes. A line of JSON: model, version, inherited_bytes, own_bytes.\n"
+      "The version inherits a tensor of a layer in the longest common prefix with the ancestor, if the file leaves "
+      "the\n"
+      "tensor out or holds equal bytes. A line of JSON: model, version, inherited_bytes, own_bytes.\n"
       "example: freshet repo put net --graph g.json --weights tuned.safetensors --ancestor net@3 --quality 0.91");
   command.callback([&program, arguments] {
     check_put_options(*arguments);

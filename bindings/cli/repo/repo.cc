@@ -3,8 +3,8 @@
 
 #include <cstdlib>
 
-#include "bindings/cli/arguments.h"
-#include "core/format.h"
+#include "bindings/cli/frame/arguments.h"
+#include "core/base/format.h"
 
 namespace freshet::cli {
 
@@ -31,16 +31,17 @@ CLI::App& add_repo_command(CLI::App& repo, Program& program, const std::string& 
   return command;
 }
 
-void say_if_part(const Program& program, Repository& repository) {
+void say_if_part(const Program& program, const OpenedRepository& repository) {
   if (is_repository_address(program.repository) || !is_part(repository)) return;
-  program.out.log(
-      format("{} is one provider of several, and does not run: this is its part alone", program.repository));
+  program.out.log(format("{} is one provider of several, and it does not run: this answer is about its part only",
+                         program.repository));
 }
 
 void require_repository(Program& program) {
   const char* environment = std::getenv("FRESHET_REPO");
   if (program.repository.empty() && environment != nullptr) program.repository = environment;
-  if (program.repository.empty()) throw CLI::ValidationError("--repo FOLDER or FRESHET_REPO must say which repository");
+  if (program.repository.empty())
+    throw CLI::ValidationError("give --repo FOLDER, or set FRESHET_REPO, to name the repository");
 }
 
 void add_reference(CLI::App& command, const std::string& name, std::string& version, const std::string& description) {
@@ -61,7 +62,7 @@ Json version_json(const VersionName& name) { return name.number == 0 ? Json() : 
 Json quality_json(const std::optional<double>& quality) { return quality ? Json(*quality) : Json(); }
 
 void add_repo(CLI::App& root, Program& program) {
-  CLI::App& repo = *root.add_subcommand("repo", "versions at rest: put, get, and what is known about them");
+  CLI::App& repo = *root.add_subcommand("repo", "stored versions: put, get, match, list, retire");
   repo.require_subcommand(1);
   add_json_flag(repo, program);
   add_repository_option(repo, program);

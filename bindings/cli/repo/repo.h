@@ -9,7 +9,7 @@
 #include <optional>
 #include <string>
 
-#include "bindings/cli/program.h"
+#include "bindings/cli/frame/program.h"
 #include "bindings/runtime/repository_folder.h"
 #include "repo/repository.h"
 
@@ -46,8 +46,8 @@ CLI::App& add_repo_command(CLI::App& repo, Program& program, const std::string& 
 /// Throws CLI::ValidationError (wrong usage) when neither --repo nor $FRESHET_REPO names one. While parsing only.
 void require_repository(Program& program);
 
-/// To people: that what is seen is one provider's part.
-void say_if_part(const Program& program, Repository& repository);
+/// Tells people that the answer is about one provider's part.
+void say_if_part(const Program& program, const OpenedRepository& repository);
 
 /// act_with() for a command that opens the repository: `act(program, repository, arguments)`.
 template <typename Arguments, typename Act>
@@ -58,7 +58,7 @@ void act_on_repository(CLI::App& command, Program& program, std::shared_ptr<Argu
     program.action = [&program, arguments, access, act]() -> Result<ExitCode> {
       FRESHET_ASSIGN(const OpenedRepository repository,
                      open_repository(program.repository, access, program.repository_security));
-      say_if_part(program, *repository);
+      say_if_part(program, repository);
       return act(program, *repository, *arguments);
     };
   });

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // `freshet repo retire` and `gc`: letting go of versions, and of the bytes that nobody needs any more.
 
-#include "bindings/cli/arguments.h"
-#include "bindings/cli/progress.h"
+#include "bindings/cli/frame/arguments.h"
+#include "bindings/cli/frame/progress.h"
 #include "bindings/cli/repo/repo.h"
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet::cli {
 namespace {
@@ -100,22 +100,22 @@ Result<ExitCode> collect(Program& program, Repository& repository, const GcArgum
 void add_retire_command(CLI::App& repo, Program& program) {
   auto arguments = std::make_shared<RetireArguments>();
   CLI::App& command = add_repo_command(
-      repo, program, "retire", "forget versions: their line in the lineage stays, their bytes go with the next gc");
-  command.add_option("MODEL@V", arguments->versions, "which; each with its number")
+      repo, program, "retire", "remove versions: their line in the lineage stays, the next gc erases their bytes");
+  command.add_option("MODEL@V", arguments->versions, "the versions, each with its number")
       ->required()
       ->check(version_check())
       ->check(CLI::Validator(
           [](const std::string& text) {
-            return text.find('@') == std::string::npos ? text + ": say which version, " + text + "@V" : std::string();
+            return text.find('@') == std::string::npos ? text + ": name the version, " + text + "@V" : std::string();
           },
           ""));
-  command.add_option("--wait", arguments->wait_seconds, "how long to wait for those who have pinned it")
+  command.add_option("--wait", arguments->wait_seconds, "the longest wait for pins to end")
       ->type_name("SECONDS")
       ->check(seconds_check())
       ->capture_default_str();
   command.footer(
-      "A line of JSON for each: model, version, released_tensors, released_bytes. The bytes of tensors that other\n"
-      "versions have inherited stay. example: freshet repo retire net@3 net@4 --wait 10");
+      "A line of JSON for each: model, version, released_tensors, released_bytes. Tensors that other versions have\n"
+      "inherited stay. example: freshet repo retire net@3 net@4 --wait 10");
   act_on_repository(command, program, arguments, RepositoryAccess::write, retire);
 }
 
@@ -123,10 +123,10 @@ void add_gc_command(CLI::App& repo, Program& program) {
   auto arguments = std::make_shared<GcArguments>();
   CLI::App& command = add_repo_command(repo, program, "gc", "erase the bytes that no version needs any more");
   command.add_flag("--dry-run", arguments->dry_run,
-                   "only say what would go and why, and what stays and for whose sake");
+                   "erase nothing; list the bytes that would go, and the bytes that stay, with the reasons");
   command.footer(
       "A line of JSON: freed_bytes, live_bytes, rows [{version, fate (goes, stays), reason (retired, unfinished,\n"
-      "inherited), tensors, bytes, named_by}], one for each version whose bytes they are.\n"
+      "inherited), tensors, bytes, named_by}], one for each version that wrote bytes.\n"
       "example: freshet repo gc --dry-run");
   command.callback([&program, arguments] {
     require_repository(program);

@@ -3,11 +3,11 @@
 
 #include <unistd.h>
 
-#include "bindings/cli/arguments.h"
+#include "bindings/cli/frame/arguments.h"
 #include "bindings/cli/repo/new_folder.h"
 #include "bindings/cli/repo/repo.h"
-#include "core/format.h"
-#include "repo/cluster/membership.h"
+#include "core/base/format.h"
+#include "repo/cluster/placement/membership.h"
 #include "repo/cluster/providers.h"
 #include "repo/serve/server.h"
 
@@ -26,7 +26,7 @@ constexpr Duration kRound = std::chrono::hours(1);
 
 /// The address that the others have of this provider stands in their placement, and changes by `--join` alone. Says so
 /// where it listens elsewhere, or on every interface, which tells no address.
-void tell_of_other_address(Program& program, Repository& own, const RepositoryServer& offered,
+void tell_of_other_address(Program& program, ProviderRepository& own, const RepositoryServer& offered,
                            const ServeArguments& arguments) {
   if (!arguments.join.empty()) return;
   const auto placement = cluster::placement_at(own);
@@ -37,8 +37,8 @@ void tell_of_other_address(Program& program, Repository& own, const RepositorySe
   const std::string& told = placement->providers()[at].address;
   if (told == offered.address()) return;
   program.out.log(
-      format("the other providers look for this one at {}; if that is another place now, start it again "
-             "with --join ADDRESS, the address of one of them",
+      format("the other providers look for this one at {}; if its address has changed, start it again with --join "
+             "ADDRESS, the address of one of the others",
              told));
 }
 
@@ -47,6 +47,7 @@ struct Offered {
   OpenedRepository repository;
   std::unique_ptr<RepositoryServer> server;  ///< Besides the folder's own; null without --listen.
 
+  ProviderRepository& own() const { return *repository.get_deleter().own(); }
   const RepositoryServer* door() const { return server ? server.get() : repository.get_deleter().server(); }
 };
 
@@ -55,28 +56,28 @@ Result<Offered> offer(const Program& program, const ServeArguments& arguments, b
   FRESHET_ASSIGN(OpenedRepository repository, open_repository(program.repository, RepositoryAccess::own));
   Offered offered{.repository = std::move(repository)};
   if (!arguments.listen.empty()) {
-    FRESHET_ASSIGN(offered.server, RepositoryServer::open(*offered.repository, {.address = arguments.listen,
-                                                                                .security = arguments.security,
-                                                                                .channels = arguments.channels}));
+    FRESHET_ASSIGN(offered.server, RepositoryServer::open(offered.own(), {.address = arguments.listen,
+                                                                          .security = arguments.security,
+                                                                          .channels = arguments.channels}));
   }
   if (offered.door() == nullptr) {
-    return fail(Code::unavailable, program.repository + ": no socket can be made there; give --listen");
+    return fail(Code::unavailable, program.repository + ": no socket can be made in the folder; give --listen");
   }
   if (arguments.join.empty()) return offered;
   const std::string& address = arguments.reached_at.empty() ? offered.door()->address() : arguments.reached_at;
-  const auto joined =
-      join_providers(*offered.repository, address, arguments.join, {.security = arguments.security}, &known);
+  const auto joined = join_providers(offered.own(), address, arguments.join, {.security = arguments.security}, &known);
   if (joined) return offered;
   Error error = Error(joined.error()).with_context("join " + arguments.join);
   if (!known) return fail(std::move(error));
-  return fail(error.code(), format("{} (the others may wait for this provider already: keep {}, and start it again "
-                                   "with the same command once all are there)",
+  return fail(error.code(), format("{} (the other providers may count this one already: keep {}, and start it again "
+                                   "with the same command when all of them run)",
                                    error.message(), program.repository));
 }
 
 Result<ExitCode> serve(Program& program, const ServeArguments& arguments) {
   if (is_repository_address(program.repository)) {
-    return fail(Code::invalid_argument, program.repository + " is no folder: a server owns the folder that it serves");
+    return fail(Code::invalid_argument,
+                program.repository + " is not a folder; a provider owns the folder that it serves: give --repo FOLDER");
   }
   const Interrupt::Deferral deferral;
   const NewFolder folder(program.repository);
@@ -86,9 +87,8 @@ Result<ExitCode> serve(Program& program, const ServeArguments& arguments) {
     if (!known) folder.remove_unused();
     return fail(std::move(offered).error());
   }
-  Repository& repository = *offered->repository;
   const RepositoryServer& door = *offered->door();
-  tell_of_other_address(program, repository, door, arguments);
+  tell_of_other_address(program, offered->own(), door, arguments);
   FRESHET_TRY(program.out.emit(
       {{"repository", program.repository}, {"address", door.address()}, {"pid", ::getpid()}},
       format("{} is served at {}", printable(program.repository), served_at(door.address(), arguments.listen))));
@@ -100,33 +100,33 @@ Result<ExitCode> serve(Program& program, const ServeArguments& arguments) {
 void add(CLI::App& command, Program& program) {
   auto arguments = std::make_shared<ServeArguments>();
   add_address(command, arguments->listen, AddressUse::bind,
-              "where else than in the folder to listen: tcp://ADDRESS:PORT (beyond this host with keys), ipc:///PATH");
+              "an additional address to listen on: tcp://ADDRESS:PORT (beyond this host with keys), ipc:///PATH");
   add_offer(command, arguments->channels, /*has_lanes=*/true);
   add_security(command, arguments->security, arguments->listen, AddressUse::bind);
   command
       .add_option("--join", arguments->join,
-                  "keep one repository together with the providers to which ADDRESS belongs (or A,B,C)")
+                  "keep one repository together with the provider at ADDRESS (or A,B,C) and its other providers")
       ->type_name("ADDRESS")
       ->check(reachable_check(true));
   command
       .add_option("--reached-at", arguments->reached_at,
-                  "with --join: the address that the others are told (default: what is printed)")
+                  "with --join: the address that the other providers get for this one (default: the printed address)")
       ->type_name("ADDRESS")
       ->check(reachable_check(false));
   command
       .add_option("--server-key", arguments->security.server_key,
-                  "the providers' public key, or its NAME.pub: those of one repository share their keys")
+                  "the providers' public key, or its NAME.pub; the providers of one repository share one pair of keys")
       ->type_name("KEY");
   command.footer(
-      "Owns the folder, and makes it when there is none. This user's other commands find it by the folder's name, "
-      "those\n"
-      "of other hosts by the address. A line of JSON: repository, address, pid.\n"
+      "Owns the folder; makes it if it does not exist. This user's other commands find the provider by the folder's "
+      "name,\n"
+      "other hosts by the address. A line of JSON: repository, address, pid.\n"
       "example: freshet provider --repo store --listen 'tcp://*:7080' --keys store-key --allow clients.allow\n"
       "         freshet repo ls --repo tcp://store.example:7080 --keys me --server-key store-key.pub");
   command.callback([&program, arguments] {
     require_repository(program);
     if (!arguments->reached_at.empty() && arguments->join.empty()) {
-      throw CLI::ValidationError("--reached-at: the others are told an address by --join alone; give both");
+      throw CLI::ValidationError("--reached-at needs --join: other providers get an address only in a join; give both");
     }
     program.action = [&program, arguments] { return serve(program, *arguments); };
   });
@@ -135,14 +135,14 @@ void add(CLI::App& command, Program& program) {
 }  // namespace
 
 void add_serve(CLI::App& repo, Program& program) {
-  CLI::App& command = *repo.add_subcommand("serve", "offer the repository to other processes and hosts");
+  CLI::App& command = *repo.add_subcommand("serve", "serve the repository to other processes and hosts");
   add_json_flag(command, program);
   add_repository_option(command, program);
   add(command, program);
 }
 
 void add_provider(CLI::App& root, Program& program) {
-  CLI::App& command = *root.add_subcommand("provider", "keep a repository and offer it to other processes and hosts");
+  CLI::App& command = *root.add_subcommand("provider", "own a repository, and serve it to other processes and hosts");
   add_json_flag(command, program);
   add_repository_option(command, program);
   add(command, program);

@@ -5,9 +5,9 @@
 #include <set>
 #include <utility>
 
-#include "bindings/cli/arguments.h"
+#include "bindings/cli/frame/arguments.h"
 #include "bindings/cli/repo/repo.h"
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet::cli {
 namespace {
@@ -62,16 +62,17 @@ void check_set_options(const SetArguments& arguments) {
 
 void add_set(CLI::App& repo, Program& program) {
   auto arguments = std::make_shared<SetArguments>();
-  CLI::App& command = add_repo_command(repo, program, "set", "say what a stored version's quality and tags are now");
-  add_reference(command, "MODEL[@V]", arguments->version, "which; without @V the newest");
-  CLI::Option* const quality = command.add_option("--quality", arguments->quality, "how good it is; larger is better");
+  CLI::App& command = add_repo_command(repo, program, "set", "change the quality and the tags of a stored version");
+  add_reference(command, "MODEL[@V]", arguments->version, "the version; without @V the newest");
+  CLI::Option* const quality =
+      command.add_option("--quality", arguments->quality, "the version's quality; larger is better");
   quality->type_name("Q")->check(number_check());
-  command.add_flag("--no-quality", arguments->no_quality, "it has none any more")->excludes(quality);
-  command.add_option("--tag", arguments->tags, "a tag, in the place of one of the same key; may be given again")
+  command.add_flag("--no-quality", arguments->no_quality, "remove the quality")->excludes(quality);
+  command.add_option("--tag", arguments->tags, "a tag; replaces a tag with the same key; repeatable")
       ->type_name("K=V")
       ->check(tag_check())
       ->allow_extra_args(false);
-  command.add_option("--untag", arguments->untags, "a key whose tag goes; may be given again")
+  command.add_option("--untag", arguments->untags, "the key of a tag to remove; repeatable")
       ->type_name("K")
       ->allow_extra_args(false);
   command.footer(

@@ -6,12 +6,12 @@
 #include <map>
 #include <optional>
 
-#include "bindings/cli/durable_file.h"
-#include "bindings/cli/model_file.h"
-#include "bindings/cli/progress.h"
+#include "bindings/cli/frame/model_file.h"
+#include "bindings/cli/frame/progress.h"
 #include "bindings/cli/repo/graph_file.h"
 #include "bindings/cli/repo/repo.h"
-#include "core/format.h"
+#include "bindings/cli/stream/durable_file.h"
+#include "core/base/format.h"
 
 namespace freshet::cli {
 namespace {
@@ -53,7 +53,7 @@ Status set_aliases(Program& program, Repository& repository, const Claims& claim
     const Status set = repository.set_alias(claimed.name.model, claimed.alias, 0, claimed.name.number);
     if (set) continue;
     if (set.error().code() != Code::failed_precondition) return fail(Error(set.error()).with_context(label));
-    program.out.log(format("alias {} stays as it is here: {}", label, set.error().message()));
+    program.out.log(format("alias {} is not changed here: {}", label, set.error().message()));
   }
   return {};
 }
@@ -82,7 +82,7 @@ Result<RestoredFile> restore_one(Repository& repository, const SheetSource& sour
     const bool is_theirs = error.code() == Code::corrupt;
     error = std::move(error).with_context(path_of(source.stem, kSheetEnd));
     if (!is_theirs) return fail(std::move(error));
-    return fail(error.code(), error.message() + "; --plain takes the files as they are");
+    return fail(error.code(), error.message() + "; use --plain to import the files without their sheets");
   }
   file.restored = *std::move(restored);
   return file;
@@ -153,7 +153,7 @@ Result<ExitCode> restore_all(Program& program, Repository& repository, const std
   FRESHET_TRY(set_aliases(program, repository, claims));
   if (left_out == 0) return ExitCode::done;
   return fail(Code::failed_precondition,
-              format("{} of {} versions were not brought back, as told above", left_out, sources.size()));
+              format("{} of {} versions were not restored; see the lines above", left_out, sources.size()));
 }
 
 Status write_sheet(const Repository& repository, const VersionRecord& record, bool has_graph, const std::string& stem) {

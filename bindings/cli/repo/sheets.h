@@ -10,8 +10,8 @@
 #include <string_view>
 #include <vector>
 
-#include "bindings/cli/program.h"
-#include "repo/import.h"
+#include "bindings/cli/frame/program.h"
+#include "repo/files/import.h"
 
 namespace freshet::cli {
 

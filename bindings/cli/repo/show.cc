@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // `freshet repo show`: all that is known about one version.
 
-#include "bindings/cli/arguments.h"
+#include "bindings/cli/frame/arguments.h"
 #include "bindings/cli/repo/repo.h"
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet::cli {
 namespace {
@@ -87,8 +87,8 @@ Result<ExitCode> show(Program& program, Repository& repository, const ShowArgume
 
 void add_show(CLI::App& repo, Program& program) {
   auto arguments = std::make_shared<ShowArguments>();
-  CLI::App& command = add_repo_command(repo, program, "show", "all that is known about a version");
-  add_reference(command, "MODEL[@V]", arguments->version, "which; without @V the newest");
+  CLI::App& command = add_repo_command(repo, program, "show", "all facts of a version");
+  add_reference(command, "MODEL[@V]", arguments->version, "the version; without @V the newest");
   command.footer(
       "A line of JSON: model, version, ancestor, step, created_ms, quality, has_weights, guessed, layers,\n"
       "inherited_bytes, own_bytes, metrics, tags, pins, tensors [{name, dtype, shape, bytes, role, owner}].\n"

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // `freshet repo verify`: reads everything again and compares it with its digests.
 
-#include "bindings/cli/arguments.h"
-#include "bindings/cli/progress.h"
+#include "bindings/cli/frame/arguments.h"
+#include "bindings/cli/frame/progress.h"
 #include "bindings/cli/repo/repo.h"
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet::cli {
 namespace {
@@ -19,7 +19,7 @@ Result<ExitCode> tell_unreadable(Program& program, const Error& error) {
   const Json unknown = {{"version", nullptr}, {"tensor", nullptr}};
   FRESHET_TRY(
       program.out.emit({{"checked_bytes", 0}, {"corrupt", Json::array({unknown})}, {"damaged", error.message()}},
-                       "nothing can be checked"));
+                       "the repository cannot be opened, so nothing is checked"));
   program.out.log(error.message());
   return ExitCode::corrupt;
 }
@@ -44,7 +44,7 @@ Status repair(Program& program, Repository& repository, Json& line, std::string&
                                 {"tensors", row.tensors},
                                 {"provider", row.provider}});
     const std::string more = row.tensors == 1 ? std::string() : format(" and {} more", row.tensors - 1);
-    text += format("repaired: {} {}{}: provider {} knows again that they are needed\n", to_string(row.version),
+    text += format("repaired: {} {}{}: provider {} has its references again\n", to_string(row.version),
                    printable(row.tensor), more, printable(row.provider));
   }
   for (const std::string& note : report.notes) program.out.log(note);
@@ -84,16 +84,17 @@ Result<ExitCode> verify(Program& program, Repository& repository, const VerifyAr
 void add_verify(CLI::App& repo, Program& program) {
   auto arguments = std::make_shared<VerifyArguments>();
   CLI::App& command =
-      add_repo_command(repo, program, "verify", "read everything again and compare it with its digests");
+      add_repo_command(repo, program, "verify", "read everything again, and compare it with its digests");
   command.add_option("MODEL[@V]", arguments->version, "only this version; without @V the newest")
       ->check(reference_check());
   command.add_flag("--repair", arguments->repair, "restore references that providers lost, then verify");
   command.footer(
       "A line of JSON: checked_bytes, corrupt [{version, tensor, reason}], with --repair repaired [{version, tensor,\n"
-      "tensors, provider}], and where there is some, unneeded [{what,\n"
-      "bytes, reason}]: whole, and for gc to erase. Exit code 4 when anything is corrupt. What is of no version has\n"
-      "version null and record, which says what it is. Where the repository's own records are damaged so that it\n"
-      "cannot be opened, version and tensor are null, and damaged says what is.\n"
+      "tensors, provider}], perhaps unneeded [{what, bytes, reason}]: undamaged bytes that gc will erase. Exit code 4 "
+      "if\n"
+      "anything is corrupt. A finding without a version has version null, and record names the record. If damage "
+      "prevents\n"
+      "opening the repository, version and tensor are null, and damaged names the damage.\n"
       "example: freshet repo verify net@3");
   command.callback([&program, arguments] {
     require_repository(program);

@@ -1,15 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// `freshet tier prefetch`, `settle` and `stop`, which send the keeper its orders.
+// `freshet tier prefetch`, `upcoming`, `settle` and `stop`, which send the keeper its orders.
 
+#include <algorithm>
 #include <filesystem>
+#include <iostream>
 
-#include "bindings/cli/arguments.h"
+#include "bindings/cli/frame/arguments.h"
+#include "bindings/cli/frame/progress.h"
 #include "bindings/cli/tier/tier.h"
-#include "core/format.h"
+#include "core/base/format.h"
+#include "repo/tier/order.h"
 
 namespace freshet::cli {
 namespace {
 
+constexpr Duration kBetweenLooks = std::chrono::milliseconds(200);
+constexpr std::size_t kToldAtOnce = 1024;
 constexpr Duration kAnswerWithin = std::chrono::seconds(60);
 
 Result<ExitCode> prefetch(Program& /*program*/, const tier::Config& config, const std::vector<std::string>& paths) {
@@ -30,12 +36,50 @@ Result<ExitCode> prefetch(Program& /*program*/, const tier::Config& config, cons
   return ExitCode::done;
 }
 
+/// Paths from stdin, each ended by `end`, told as they come.
+Result<ExitCode> upcoming(Program& /*program*/, const tier::Config& config, char end) {
+  FRESHET_ASSIGN(tier::KeeperLine keeper, reach_keeper(config));
+  tier::Order order(config, std::move(keeper));
+  std::vector<std::string> paths;
+  for (std::string path; std::getline(std::cin, path, end);) {
+    paths.push_back(std::move(path));
+    if (paths.size() < kToldAtOnce) continue;
+    FRESHET_TRY(order.tell(paths));
+    paths.clear();
+  }
+  FRESHET_TRY(order.tell(paths));
+  FRESHET_TRY(order.leave());
+  return ExitCode::done;
+}
+
+/// How far it is stands on the board. What waits is known by number alone: its bytes are taken to be as those that were
+/// copied.
+void show_progress(const tier::Board& board, std::uint64_t copied_before, ProgressBar& bar) {
+  const std::uint64_t copied = tier::load(board.counters.copied_bytes);
+  const std::uint64_t files = tier::load(board.counters.copied_files);
+  const std::uint64_t done = copied - std::min(copied, copied_before);
+  bar.show(done, files == 0 ? 0 : done + copied / files * tier::load(board.queued_files));
+}
+
+Status settle_with_progress(const tier::Config& config, tier::KeeperLine& keeper, Time deadline) {
+  FRESHET_ASSIGN(const tier::BoardFile file, tier::BoardFile::open(config));
+  const tier::Board& board = file.board();
+  const std::uint64_t copied_before = tier::load(board.counters.copied_bytes);
+  ProgressBar bar("settle");
+  FRESHET_TRY(keeper.send(std::string("settle") + '\0', deadline));
+  for (;;) {
+    show_progress(board, copied_before, bar);
+    Status settled = keeper.hear(std::min(deadline, system_clock().now() + kBetweenLooks));
+    if (settled || settled.error().code() != Code::timed_out || system_clock().now() >= deadline) return settled;
+  }
+}
+
 Result<ExitCode> settle(Program& /*program*/, const tier::Config& config, double timeout_s) {
   Result<tier::KeeperLine> keeper = tier::KeeperLine::connect(config);
   if (!keeper) return ExitCode::done;
   // Rounded down to what a clock can hold.
   const Time deadline = timeout_s > 0 && timeout_s < 1e9 ? system_clock().now() + seconds(timeout_s) : Time::max();
-  const Status settled = keeper->say("settle", deadline);
+  const Status settled = settle_with_progress(config, *keeper, deadline);
   // A keeper that ended by itself had nothing left.
   if (settled || settled.error().code() == Code::unavailable) return ExitCode::done;
   if (settled.error().code() != Code::timed_out) return fail(settled.error());
@@ -63,6 +107,17 @@ void add_tier_copies(CLI::App& tier, Program& program) {
     command.add_option("PATH", *paths, "default: the sources");
     act_on_tiers(command, program, file,
                  [paths](Program& inner, const tier::Config& config) { return prefetch(inner, config, *paths); });
+  }
+  {
+    CLI::App& command =
+        *tier.add_subcommand("upcoming", "copy the files that stdin names ahead of who opens them in that order");
+    auto file = std::make_shared<std::string>();
+    auto null = std::make_shared<bool>(false);
+    add_tier_config(command, *file);
+    command.add_flag("-0,--null", *null, "paths end with a zero byte, not with a line");
+    act_on_tiers(command, program, file, [null](Program& inner, const tier::Config& config) {
+      return upcoming(inner, config, *null ? '\0' : '\n');
+    });
   }
   {
     CLI::App& command = *tier.add_subcommand("settle", "return when nothing is left to copy");

@@ -11,7 +11,7 @@
 #include <cerrno>
 
 #include "bindings/cli/tier/tier.h"
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet::cli {
 namespace {

@@ -17,9 +17,10 @@
 #include <memory>
 #include <optional>
 
+#include "bindings/cli/tier/supervise.h"
 #include "bindings/cli/tier/tier.h"
-#include "core/env.h"
-#include "core/format.h"
+#include "core/base/env.h"
+#include "core/base/format.h"
 
 namespace freshet::cli {
 namespace {
@@ -29,6 +30,7 @@ constexpr int kNotStartedCode = 126;
 
 struct RunArguments {
   std::string report;
+  std::string via = "preload";
   std::vector<std::string> command;
 };
 
@@ -73,21 +75,22 @@ std::string why_unseen(const std::string& path, int depth = 0) {
     if (!in.read(reinterpret_cast<char*>(&part), sizeof part)) return "";
     if (part.p_type == PT_INTERP) return "";
   }
-  return "is a static program";
+  return "is a static program (--via seccomp would serve it)";
 }
 
 std::vector<std::string> environment_with(const std::string& library, const tier::Config& config) {
   std::vector<std::string> words;
   std::string preload = "LD_PRELOAD=" + library;
+  const bool has_reader = !library.empty();
   for (char** at = environ; *at != nullptr; ++at) {
     const std::string word = *at;
-    if (word.starts_with("LD_PRELOAD=")) {
+    if (has_reader && word.starts_with("LD_PRELOAD=")) {
       if (word.size() > 11) preload += ":" + word.substr(11);
     } else if (!word.starts_with("FRESHET_TIER=")) {
       words.push_back(word);
     }
   }
-  words.push_back(preload);
+  if (has_reader) words.push_back(preload);
   words.push_back("FRESHET_TIER=" + config.file);
   return words;
 }
@@ -153,13 +156,17 @@ Status write_report(const std::string& path, const Json& total) {
 }
 
 Result<ExitCode> run_command(Program& program, const tier::Config& config, const RunArguments& arguments) {
-  FRESHET_ASSIGN(const std::string library, reader_library());
+  const bool is_supervised = arguments.via == "seccomp";
+  std::string library;
+  if (!is_supervised) {
+    FRESHET_ASSIGN(library, reader_library());
+  }
   const std::string path = found_program(arguments.command[0]);
   if (path.empty()) {
     tell_tier(format("{}: not found", arguments.command[0]));
     return static_cast<ExitCode>(kNotFoundCode);
   }
-  if (const std::string why = why_unseen(path); !why.empty()) {
+  if (const std::string why = is_supervised ? "" : why_unseen(path); !why.empty()) {
     tell_tier(format("{} {}: it reads the source, as without tiers", arguments.command[0], why));
   }
   std::optional<tier::KeeperLine> keeper;
@@ -177,16 +184,21 @@ Result<ExitCode> run_command(Program& program, const tier::Config& config, const
   }
   auto before = std::make_unique<tier::Counters>();
   if (board) tier::copy_counters(board->board().counters, *before);
+  if (board) tier::begin_run(board->board());
+  if (keeper) (void)keeper->say("run", system_clock().now() + std::chrono::seconds(10));
   const Interrupt::Deferral deferral;
-  // The terminal sends an interrupt (SIGINT) to the command as well, and the command decides what it does. Only a request
-  // to end (SIGTERM) has to be handed on.
+  // The terminal sends an interrupt (SIGINT) to the command as well, and the command decides what it does. Only a
+  // request to end (SIGTERM) has to be handed on.
   (void)::signal(SIGINT, SIG_IGN);
-  const Result<pid_t> child = start_command(arguments.command, path, environment_with(library, config));
+  const std::vector<std::string> environment = environment_with(library, config);
+  const Result<pid_t> child = is_supervised ? start_supervised(config, arguments.command, path, environment)
+                                            : start_command(arguments.command, path, environment);
   if (!child) {
     tell_tier(child.error().message());
     return static_cast<ExitCode>(child.error().code() == Code::not_found ? kNotFoundCode : kNotStartedCode);
   }
   const int status = wait_for_command(*child, program, config, keeper);
+  if (board) tier::end_run(board->board());
   if (board) {
     for (const std::string& trouble : troubles_of(board->board(), *before)) tell_tier(trouble);
     if (!arguments.report.empty()) {
@@ -198,6 +210,19 @@ Result<ExitCode> run_command(Program& program, const tier::Config& config, const
   return static_cast<ExitCode>(WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status));
 }
 
+/// What stands after "--" on this program's command line, each word as it was given: CLI11 takes words in brackets
+/// apart. `parsed` when there is no "--".
+std::vector<std::string> words_after_mark(const std::vector<std::string>& parsed) {
+  std::ifstream in("/proc/self/cmdline", std::ios::binary);
+  std::vector<std::string> words;
+  bool is_after = false;
+  for (std::string word; std::getline(in, word, '\0');) {
+    if (is_after) words.push_back(word);
+    is_after |= word == "--";
+  }
+  return words.empty() ? parsed : words;
+}
+
 }  // namespace
 
 void add_tier_run(CLI::App& tier, Program& program) {
@@ -206,10 +231,25 @@ void add_tier_run(CLI::App& tier, Program& program) {
   auto file = std::make_shared<std::string>();
   add_tier_config(command, *file);
   command.add_option("--report", arguments->report, "write what this run read there, as JSON")->type_name("R.json");
+  command
+      .add_option("--via", arguments->via,
+                  "preload: a library in each program; seccomp: the kernel asks, static programs and Go's too")
+      ->check(CLI::IsMember({"preload", "seccomp"}))
+      ->capture_default_str();
   command.add_option("COMMAND", arguments->command, "and its arguments, after --")->required();
   command.positionals_at_end();
   act_on_tiers(command, program, file, [arguments](Program& inner, const tier::Config& config) {
+    arguments->command = words_after_mark(arguments->command);
     return run_command(inner, config, *arguments);
+  });
+  CLI::App& supervisor = *tier.add_subcommand("supervise", "answer the opens of a command that runs --via seccomp");
+  supervisor.group("");
+  auto its_file = std::make_shared<std::string>();
+  add_tier_config(supervisor, *its_file);
+  act_on_tiers(supervisor, program, its_file, [](Program& /*inner*/, const tier::Config& config) -> Result<ExitCode> {
+    const Interrupt::Deferral deferral;
+    FRESHET_TRY(supervise(config));
+    return ExitCode::done;
   });
 }
 

@@ -3,9 +3,11 @@
 
 #include <memory>
 
-#include "bindings/cli/arguments.h"
+#include "bindings/cli/frame/arguments.h"
+#include "bindings/cli/stream/durable_file.h"
+#include "bindings/cli/tier/epochs_svg.h"
 #include "bindings/cli/tier/tier.h"
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet::cli {
 namespace {
@@ -36,7 +38,7 @@ std::string reason_of(const tier::BoardTier& tier) {
   return std::string(tier.reason, ::strnlen(tier.reason, sizeof tier.reason));
 }
 
-Result<ExitCode> stat_tiers(Program& program, const tier::Config& config) {
+Result<ExitCode> stat_tiers(Program& program, const tier::Config& config, const std::string& svg) {
   FRESHET_ASSIGN(const tier::BoardFile file, tier::BoardFile::open(config));
   tier::Board& board = file.board();
   std::uint32_t seen = tier::load(board.keeper_pid);
@@ -68,6 +70,11 @@ Result<ExitCode> stat_tiers(Program& program, const tier::Config& config) {
              tier::load(counters.misses), human_bytes(tier::load(counters.miss_bytes)),
              tier::load(counters.copied_files), human_bytes(tier::load(counters.copied_bytes)),
              tier::load(board.queued_files))));
+  if (!svg.empty()) {
+    const auto drawn = std::make_unique<tier::Counters>();
+    tier::copy_counters(counters, *drawn);
+    FRESHET_TRY(write_text_file(svg, epochs_svg(drawn->epochs, format("{}, by epoch", config.sources[0]))));
+  }
   return ExitCode::done;
 }
 
@@ -125,8 +132,11 @@ void add_tier_stat(CLI::App& tier, Program& program) {
   CLI::App& command = *tier.add_subcommand("stat", "what the tiers hold, and what came from them");
   auto file = std::make_shared<std::string>();
   add_tier_config(command, *file);
+  auto svg = std::make_shared<std::string>();
   add_json_flag(command, program);
-  act_on_tiers(command, program, file, stat_tiers);
+  command.add_option("--svg", *svg, "also draw the epochs: an image that every browser shows")->type_name("FILE");
+  act_on_tiers(command, program, file,
+               [svg](Program& inner, const tier::Config& config) { return stat_tiers(inner, config, *svg); });
 }
 
 }  // namespace freshet::cli

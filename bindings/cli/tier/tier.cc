@@ -7,8 +7,8 @@
 
 #include <filesystem>
 
-#include "bindings/cli/arguments.h"
-#include "core/format.h"
+#include "bindings/cli/frame/arguments.h"
+#include "core/base/format.h"
 
 namespace freshet::cli {
 namespace {

@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "bindings/cli/output.h"
-#include "bindings/cli/program.h"
-#include "core/clock.h"
-#include "core/result.h"
+#include "bindings/cli/frame/output.h"
+#include "bindings/cli/frame/program.h"
+#include "core/base/clock.h"
+#include "core/base/result.h"
 #include "repo/tier/board_file.h"
 #include "repo/tier/config.h"
 #include "repo/tier/keeper_door.h"

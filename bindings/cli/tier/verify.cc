@@ -5,9 +5,9 @@
 
 #include <filesystem>
 
-#include "bindings/cli/arguments.h"
+#include "bindings/cli/frame/arguments.h"
 #include "bindings/cli/tier/tier.h"
-#include "core/format.h"
+#include "core/base/format.h"
 #include "repo/tier/tier_folder.h"
 
 namespace freshet::cli {
@@ -38,7 +38,7 @@ Status remove_copies(const tier::Config& config, const std::vector<Found>& copie
     const std::string path = tier::copy_path(copy.tier, copy.identity);
     std::error_code error;
     // What stands in the place of a copy may be a folder.
-    (void)std::filesystem::remove_all(path, error);
+    if (!tier::remove_copy(copy.tier, copy.identity)) (void)std::filesystem::remove_all(path, error);
     if (error) return fail(Code::io_error, format("remove {}: {}", path, error.message()));
     char name[tier::kCopyPathBytes];
     (void)tier::put_copy_path(name, copy.identity);

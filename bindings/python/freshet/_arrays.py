@@ -80,29 +80,38 @@ def bytes_of(array: np.ndarray) -> np.ndarray:
 class Gathered:
     """Arrays by name, ready for C++. What lies strided has a copy in one piece, made anew by refresh()."""
 
-    def __init__(self, tensors: Mapping[str, Any], order: Iterable[str] | None = None) -> None:
+    def __init__(self, tensors: Mapping[str, Any], order: Iterable[str] | None = None,
+                 roles: Mapping[str, str] | None = None) -> None:
         if not isinstance(tensors, Mapping):
             raise InvalidArgument(f"tensors are a mapping of names to arrays, not {type(tensors).__name__}")
         given = {check_name(name): value for name, value in tensors.items()}
+        roles = dict(roles or {})
+        for name, role in roles.items():
+            if name not in given:
+                raise InvalidArgument(f"tensor {name!r}: it has a role, but was not given")
+            if not isinstance(role, str):
+                raise InvalidArgument(f"tensor {name}: its role is text, not {type(role).__name__}")
         names = list(given) if order is None else list(order)
         if len(names) != len(given) or any(name not in given for name in names):
             names = list(given)  # C++ says which one is missing or new.
         self.names = names
         self.core = _core.Tensors()
-        self._strided: list[tuple[np.ndarray, np.ndarray]] = []
-        for name in names:
+        self._strided: list[tuple[int, np.ndarray, np.ndarray]] = []
+        for index, name in enumerate(names):
             array = to_numpy(given[name], name)
             dtype = _name_of(array.dtype, name)
             whole = array
             if not array.flags.c_contiguous:
                 whole = np.array(array, order="C", copy=True, subok=False)
-                self._strided.append((whole, array))
-            self.core.add(name, dtype, array.shape, bytes_of(whole))
+                self._strided.append((index, whole, array))
+            self.core.add(name, dtype, array.shape, bytes_of(whole), roles.get(name, "weight"))
 
-    def refresh(self) -> None:
-        """Copies again what lies strided."""
-        for whole, array in self._strided:
-            np.copyto(whole, array)
+    def refresh(self, only: Iterable[int] | None = None) -> None:
+        """Copies again what lies strided; of `only` these tensors, where it is given."""
+        wanted = None if only is None else set(only)
+        for index, whole, array in self._strided:
+            if wanted is None or index in wanted:
+                np.copyto(whole, array)
 
 
 def view_of(raw: np.ndarray, dtype: str, shape: tuple[int, ...]) -> np.ndarray:

@@ -85,3 +85,10 @@ class IoError(Error, OSError):
 BY_CODE = {kind.code: kind for kind in (
     InvalidArgument, NotFound, AlreadyExists, FailedPrecondition, Corrupt, Unavailable, TimedOut, OutOfSpace, Cancelled,
     Unsupported, IoError)}
+
+
+def check_type(what: str, value: object, kind: type, hint: str = "") -> None:
+    """InvalidArgument, which says what was given, unless `value` is of that kind."""
+    if not isinstance(value, kind):
+        wanted = f"{kind.__module__.split('.')[0]}.{kind.__name__}"
+        raise InvalidArgument(f"{what} is a {wanted}, not {value!r:.80}{hint}")

@@ -47,3 +47,19 @@ def pairs_of(given: Mapping[str, Any] | None, what: str, value: type) -> list[tu
         except (TypeError, ValueError) as error:
             raise InvalidArgument(f"{what} {key!r} is no {value.__name__} by a name that is text: {error}") from None
     return pairs
+
+
+def with_state(graph: Any, tensors: Mapping[str, Any]) -> Any:
+    """The graph with tensors that no layer has: a loop's state, (dtype, shape, role) by name. It stands in a layer of its own,
+    which nothing reads, so the others are what they were."""
+    told = json.loads(graph.json())
+    names = {layer["name"] for layer in told["layers"]}
+    name = "freshet/state"
+    while name in names:
+        name += "+"
+    told["layers"].append({"name": name, "class": "freshet.State", "config": {}, "inputs": [], "tensors": {
+        tensor: {"dtype": dtype, "shape": list(shape), "key": tensor, "role": role}
+        for tensor, (dtype, shape, role) in tensors.items()}})
+    if "tensor_order" in told:
+        told["tensor_order"] += list(tensors)
+    return _core.Graph.parse(json.dumps(told))

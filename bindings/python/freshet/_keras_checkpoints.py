@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import logging
-from typing import Any, Dict
+from typing import Any, Dict, Mapping
 
 import keras
 import numpy as np
 
 from ._arrays import _name_of
 from ._errors import FailedPrecondition, InvalidArgument, OutOfSpace
+from ._keras_fit import Position, build_optimizer, variables_beside_weights
 from ._keras_graph import weights_of
 from .checkpointer import Captured, Checkpointer, CheckpointTensor, Restored
 from .keras import _arrays_of
 
 _log = logging.getLogger("freshet")
-_PROGRESS = "fit/progress"
 
 
 class CheckpointCallback(keras.callbacks.Callback):
@@ -26,11 +26,14 @@ class CheckpointCallback(keras.callbacks.Callback):
         callback.close()
 
     model      the name under which the versions stand.
-    every      "epoch", or after so many batches. Training goes on with the epoch that was under way, from its first batch.
+    every      "epoch", or after so many batches. Training goes on in the middle of an epoch: the batches that were trained on
+               are passed over. For a later fit() of the same program give another callback.
     The rest is as freshet.Checkpointer takes it: `local`, `external`, `group`, `rank`, `ranks`, `meet` ….
 
     Every rank holds all of the model (data parallel), and stores its part. What comes back, bit by bit: weights, the
-    optimizer's variables, and the random state of layers. The model has to be built and compiled before fit(); else
+    optimizer's variables, and the random state of layers, NumPy, Python and (where it is the backend) PyTorch. TensorFlow's own
+    shuffling has no state to ask for: with it, give shuffle=False. Of several ranks rank 0 stores what is not trained (moving
+    statistics), and gets it back. The model has to be built and compiled before fit(); else
     FailedPrecondition. `.restored` is what training went on from, or None; `.step` counts batches; `.blocked` is for how
     long training stood, in seconds. A checkpoint that finds no room (OutOfSpace) is left out, which is logged. close()
     waits until every version is where it goes."""
@@ -43,10 +46,14 @@ class CheckpointCallback(keras.callbacks.Callback):
         self._every = every
         self._options = checkpointer
         self._checkpointer: Checkpointer | None = None
-        self._epoch = 0
-        self.step = 0
+        self._position = Position()
         self.restored: Restored | None = None
         self.blocked = 0.0
+
+    @property
+    def step(self) -> int:
+        """Batches trained on, from the job's beginning."""
+        return self._position.step
 
     @property
     def checkpointer(self) -> Checkpointer | None:
@@ -58,41 +65,53 @@ class CheckpointCallback(keras.callbacks.Callback):
             return
         if not self.model.built or getattr(self.model, "optimizer", None) is None:
             raise FailedPrecondition(f"{self.model.name}: build and compile it before fit(), so that there is something to fill")
-        if not self.model.optimizer.built:
-            self.model.optimizer.build(self.model.trainable_variables)
+        build_optimizer(self.model)
         variables = self._variables()
-        arrays = _arrays_of({name: variable for name, (variable, _, _) in variables.items()})
-        described = {name: CheckpointTensor(_name_of(arrays[name].dtype, name), arrays[name].shape, layout, role)
-                     for name, (_, role, layout) in variables.items()}
-        described[_PROGRESS] = CheckpointTensor("i64", (2,), role="opaque")
+        arrays = {**_arrays_of({name: variable for name, (variable, _, _) in variables.items()}), **self._position.arrays()}
+        own = set(Position.random_names())
+        described = {}
+        for name, array in arrays.items():
+            _, role, layout = variables.get(name, (None, "opaque", "own" if name in own else "replicated"))
+            described[name] = CheckpointTensor(_name_of(array.dtype, name), array.shape, layout, role)
         self._checkpointer = Checkpointer(self._name, described, **self._options)
+        try:
+            self._restore(variables, arrays)
+        except BaseException:
+            self._checkpointer.close()
+            self._checkpointer = None
+            raise
+
+    def _restore(self, variables: Mapping[str, tuple[Any, str, str]], arrays: Mapping[str, np.ndarray]) -> None:
+        assert self._checkpointer is not None
         filled = {name: np.empty_like(array, order="C") for name, array in arrays.items()}
-        filled[_PROGRESS] = np.zeros(2, np.int64)
         self.restored = self._checkpointer.restore(filled)
         if self.restored is None:
             return
-        fresh = set(self.restored.fresh)
-        for name, (_, _, layout) in variables.items():
-            if layout != "own" and name in fresh:
-                self._checkpointer.close()
+        random = {name for name, (_, _, layout) in variables.items() if layout == "own"} | set(Position.random_names())
+        own = {f"{name}.r{self._checkpointer.rank}": name for name in random}
+        for name in self.restored.fresh:
+            if name not in own:
                 raise FailedPrecondition(f"tensor {name}: {self._name}@{self.restored.version} does not have it; it is of "
                                          f"another model, or its layers have other names")
-        for name, (variable, _, layout) in variables.items():
-            if layout != "own" or f"{name}.r{self._checkpointer.rank}" not in fresh:
+            del filled[own[name]]
+        for name, (variable, _, _) in variables.items():
+            if name in filled and self._checkpointer.held(name) is not None:
                 variable.assign(filled[name])
-        self._epoch, self.step = (int(value) for value in filled[_PROGRESS])
-        self.model._initial_epoch = self._epoch  # What Keras' own BackupAndRestore sets.
+        self._position.go_on_from(self.model, filled)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        self._epoch = epoch
+        self._position.begin_epoch(epoch)
+
+    def on_train_end(self, logs: Any = None) -> None:
+        self.model._initial_epoch = None  # Keras would begin every later fit() there.
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        self.step += 1
-        if isinstance(self._every, int) and self.step % self._every == 0:
+        trained = self._position.end_batch()
+        if trained and isinstance(self._every, int) and self.step % self._every == 0:
             self._checkpoint()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        self._epoch = epoch + 1
+        self._position.end_epoch(epoch)
         if self._every == "epoch":
             self._checkpoint()
 
@@ -101,23 +120,19 @@ class CheckpointCallback(keras.callbacks.Callback):
         Under JAX they have their values when the model is asked for its weights."""
         trainable = {id(variable) for variable in self.model.trainable_variables}
         found: Dict[str, tuple[Any, str, str]] = {}
-        known = {id(variable) for variable in self.model.metrics_variables}
         for path, variable in weights_of(self.model).items():
-            found[path.removeprefix(f"{self.model.name}/")] = (variable, "weight" if id(variable) in trainable else "buffer", "replicated")
-            known.add(id(variable))
-        for at, variable in enumerate(self.model.optimizer.variables):
-            found[f"optimizer/{at}/{variable.name.rpartition('_')[2]}"] = (variable, "optimizer", "replicated")
-            known.add(id(variable))
-        random = [variable for variable in self.model.variables if id(variable) not in known]
-        for at, variable in enumerate(random):  # The random state of layers, which each rank has for itself.
-            found[f"rng/{at}"] = (variable, "opaque", "own")
+            is_trained = id(variable) in trainable
+            found[path.removeprefix(f"{self.model.name}/")] = (variable, "weight" if is_trained else "buffer",
+                                                              "replicated" if is_trained else "on:0")
+        for name, (variable, role) in variables_beside_weights(self.model).items():
+            found[name] = (variable, role, "replicated" if role == "optimizer" else "own")
         return found
 
     def _checkpoint(self) -> Captured | None:
         if self._checkpointer is None:
             raise FailedPrecondition("fit() did not begin")
         arrays = _arrays_of({name: variable for name, (variable, _, _) in self._variables().items()})
-        arrays[_PROGRESS] = np.array([self._epoch, self.step], np.int64)
+        arrays.update(self._position.arrays())
         try:
             captured = self._checkpointer.checkpoint(self.step, arrays)
         except OutOfSpace as error:
@@ -134,3 +149,4 @@ class CheckpointCallback(keras.callbacks.Callback):
             self._checkpointer.finish(timeout)
         finally:
             self._checkpointer.close()
+            self._checkpointer = None

@@ -2,20 +2,21 @@
 """Checkpoints of a PyTorch module and its optimizers, captured when the optimizer has stepped."""
 from __future__ import annotations
 
+import contextlib
 import logging
-from typing import Any, Dict, List, Mapping, Sequence
+from typing import Any, List, Mapping
 
 import numpy as np
 import torch
 
-from ._arrays import _name_of, to_numpy
-from ._errors import FailedPrecondition, InvalidArgument, OutOfSpace, Unsupported
+from ._arrays import dtype_of
+from ._errors import Error, FailedPrecondition, InvalidArgument, OutOfSpace
 from ._numbers import whole
+from ._torch_state import TrainingState
 from .checkpointer import Checkpointer, CheckpointTensor, Restored
-from .torch import _named, _to_numpy
+from .torch import _to_numpy
 
 _log = logging.getLogger("freshet")
-_RANDOM = "rng/torch"
 
 
 class Checkpoints:
@@ -27,39 +28,41 @@ class Checkpoints:
                                                       # leaving it waits until every version is where it goes
 
     Every rank holds all of the module (data parallel), and stores its part. What comes back, bit by bit: parameters,
-    buffers, the optimizer's state and learning rates, the random state of PyTorch on the CPU, and `extra`.
+    buffers, the optimizer's state and learning rates, the random state of PyTorch, NumPy and Python, and `extra`. Of several ranks
+    rank 0 stores the buffers, and gets them back; DistributedDataParallel, made after this, hands them to the others.
 
     module      its parameters and buffers, on any device.
-    optimizer   one; or several, each of which steps once in a step. With one for each layer, stepped while the
+    optimizer   one, or several. A step is done when each of them has stepped. With one for each layer, stepped while the
                 backward pass goes on (`Tensor.register_post_accumulate_grad_hook`), each layer is captured as soon as
                 its update is done.
     every       steps between two checkpoints.
     extra       further tensors or arrays of this host's memory, by name, that are filled in place.
     The rest is as freshet.Checkpointer takes it: `local`, `external`, `group`, `rank`, `ranks`, `meet` ….
 
-    `.step` counts the steps that are done, from the checkpoint on; `.restored` is what the job went on from, or None.
-    A step that finds no room (OutOfSpace) has no checkpoint, which is logged. Unsupported: optimizers whose state is
-    not made of tensors. A scheduler of learning rates is the program's to move to `.step`."""
+    `.step` counts the steps that the optimizer took, from the checkpoint on (a GradScaler may leave some out);
+    `.restored` is what the job went on from, or None. An optimizer that steps again before the others did ends the step,
+    which has no checkpoint then. A step that finds no room (OutOfSpace) has no checkpoint, which is logged. Unsupported:
+    optimizers whose state is not made of tensors. FailedPrecondition: the version is of a module with other names or
+    shapes; this one is as it was. A scheduler of learning rates is the program's to move to `.step`."""
 
     def __init__(self, name: str, module: torch.nn.Module, optimizer: Any, *, every: int = 1,
                  extra: Mapping[str, Any] | None = None, **checkpointer: Any) -> None:
         if whole(every, "every") < 1:
             raise InvalidArgument(f"every={every}: 1 or more steps")
         self._every = every
-        self._optimizers: List[torch.optim.Optimizer] = list(optimizer) if isinstance(optimizer, Sequence) else [optimizer]
-        if not self._optimizers or not all(isinstance(one, torch.optim.Optimizer) for one in self._optimizers):
-            raise InvalidArgument(f"optimizer={optimizer!r}: one of torch.optim, or several")
-        self._module = module
-        self._extra = dict(extra or {})
         self._due: List[torch.optim.Optimizer] = []
         self._begun = False
+        self._captured: set[str] = set()
         self.step = 0
         self.restored: Restored | None = None
-        self._named = _named(module)[0]
-        self._names = {id(tensor): key for key, tensor in self._named.items()}
-        fresh = [_FreshState(one) for one in self._optimizers]
+        self._state = TrainingState(module, optimizer, extra)
         try:
-            self._checkpointer = Checkpointer(name, self._described(), **checkpointer)
+            # Of several ranks rank 0 stores the buffers; each has its own random state.
+            layouts = {"buffer": "on:0"}
+            described = {tensor: CheckpointTensor(dtype, shape, "own" if tensor in self._state.random_names
+                                                  else layouts.get(role, "replicated"), role)
+                         for tensor, (dtype, shape, role) in self._state.described.items()}
+            self._checkpointer = Checkpointer(name, described, **checkpointer)
             try:
                 self._restore()
             except BaseException:
@@ -67,12 +70,12 @@ class Checkpoints:
                 raise
         finally:
             if self.restored is None:
-                for one in fresh:
-                    one.put_back()
-        self._hooks = [one.register_step_post_hook(self._stepped) for one in self._optimizers]
+                self._state.put_back()
+        self._hooks = [one.register_step_post_hook(self._stepped) for one in self._state.optimizers]
 
     def finish(self, timeout: float | None = None) -> None:
         """Collective: waits until each version has ended at each level; the last call of a job that ends well."""
+        self._abandon()
         self._checkpointer.finish(timeout)
 
     def close(self) -> None:
@@ -96,96 +99,50 @@ class Checkpoints:
         """For wait(), poll() and events()."""
         return self._checkpointer
 
-    def _states_of(self, optimizer: torch.optim.Optimizer) -> Dict[str, torch.Tensor]:
-        """The optimizer's state, by the names of its parameters."""
-        found: Dict[str, torch.Tensor] = {}
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                name = self._names.get(id(parameter))
-                if name is None:
-                    raise InvalidArgument("the optimizer has a parameter that is none of the module's")
-                for key, value in optimizer.state.get(parameter, {}).items():
-                    if value is None:
-                        continue
-                    if not isinstance(value, torch.Tensor):
-                        raise Unsupported(f"optimizer state {key} of {name}: a {type(value).__name__}, and no tensor")
-                    found[f"optimizer/{name}/{key}"] = value
-        return found
-
-    def _rates_of(self, optimizer: torch.optim.Optimizer) -> np.ndarray:
-        return np.array([float(group["lr"]) for group in optimizer.param_groups], np.float64)
-
-    def _described(self) -> Dict[str, CheckpointTensor]:
-        parameters = {id(parameter) for parameter in self._module.parameters()}
-        described: Dict[str, CheckpointTensor] = {}
-
-        def add(name: str, array: np.ndarray, role: str, layout: str = "replicated") -> None:
-            if name in described:
-                raise InvalidArgument(f"two tensors are called {name}")
-            described[name] = CheckpointTensor(_name_of(array.dtype, name), array.shape, layout, role)
-
-        for name, tensor in self._named.items():
-            add(name, _to_numpy(name, tensor), "weight" if id(tensor) in parameters else "buffer")
-        for at, optimizer in enumerate(self._optimizers):
-            for name, state in self._states_of(optimizer).items():
-                add(name, _to_numpy(name, state), "optimizer")
-            add(f"optimizer/{at}/lr", self._rates_of(optimizer), "optimizer")
-        add(_RANDOM, torch.get_rng_state().numpy(), "opaque", "own")
-        for name, value in self._extra.items():
-            add(name, self._extra_array(name), "opaque")
-        return described
-
-    def _extra_array(self, name: str) -> np.ndarray:
-        value = self._extra[name]
-        return _to_numpy(name, value) if isinstance(value, torch.Tensor) else to_numpy(value, name)
-
     def _restore(self) -> None:
-        tensors = dict(self._named)
-        rates = {}
-        for at, optimizer in enumerate(self._optimizers):
-            tensors.update(self._states_of(optimizer))
-            rates[f"optimizer/{at}/lr"] = self._rates_of(optimizer)
-        random = torch.get_rng_state()
-        arrays = {name: _to_numpy(name, tensor) for name, tensor in tensors.items()}
-        arrays.update(rates)
-        arrays[_RANDOM] = random.numpy()
-        arrays.update({name: self._extra_array(name) for name in self._extra})
-        self.restored = self._checkpointer.restore(arrays)
-        if self.restored is None:
+        came = {name: np.empty(shape, dtype_of(dtype)) for name, (dtype, shape, _) in self._state.described.items()}
+        restored = self._checkpointer.restore(came)
+        if restored is None:
             return
-        self.step = self.restored.step
-        with torch.no_grad():
-            for name, tensor in tensors.items():
-                if tensor.device.type != "cpu":  # Its array is a copy, which was filled.
-                    staged = torch.empty_like(tensor, device="cpu")
-                    np.copyto(_to_numpy(name, staged), arrays[name])
-                    tensor.copy_(staged)
-        for at, optimizer in enumerate(self._optimizers):
-            for group, rate in zip(optimizer.param_groups, rates[f"optimizer/{at}/lr"]):
-                if isinstance(group["lr"], torch.Tensor):
-                    group["lr"].fill_(float(rate))
-                else:
-                    group["lr"] = float(rate)
-        if f"{_RANDOM}.r{self._checkpointer.rank}" not in self.restored.fresh:
-            torch.set_rng_state(random)
+        own = {f"{name}.r{self._checkpointer.rank}": name for name in self._state.random_names}
+        for name in restored.fresh:
+            if name not in own:
+                raise FailedPrecondition(f"tensor {name}: version {restored.version} does not have it; it is of another "
+                                         f"module, or its parts have other names")
+            del came[own[name]]
+        self._state.fill({name: array for name, array in came.items() if self._checkpointer.held(name) is not None})
+        self.restored = restored
+        self.step = restored.step
 
     def _stepped(self, optimizer: torch.optim.Optimizer, args: Any, how: Any) -> None:
-        if not self._due:
-            self._due = list(self._optimizers)
-            self._begun = (self.step + 1) % self._every == 0 and self._begin()
-        if not any(optimizer is one for one in self._due):
-            raise FailedPrecondition("an optimizer stepped twice before the others stepped once")
-        self._due = [one for one in self._due if one is not optimizer]
-        if self._begun:
-            self._capture_of(optimizer)
-        if self._due:
-            return
-        self.step += 1
+        if self._due and not any(optimizer is one for one in self._due):
+            self._abandon()
+            self.step += 1
+        try:
+            if not self._due:
+                self._due = list(self._state.optimizers)
+                self._begun = (self.step + 1) % self._every == 0 and self._begin()
+            self._due = [one for one in self._due if one is not optimizer]
+            if self._begun:
+                self._capture_of(optimizer)
+            if self._due:
+                return
+            if self._begun:
+                self._capture_rest()
+                self._checkpointer.end()
+                self._begun = False
+            self.step += 1
+        except BaseException:
+            self._abandon()
+            raise
+
+    def _abandon(self) -> None:
+        """The step under way has no checkpoint: at no rank."""
+        self._due = []
         if self._begun:
             self._begun = False
-            self._capture_rest()
-            captured = self._checkpointer.end()
-            _log.debug("step %d is version %d", self.step, captured.version)
+            with contextlib.suppress(Error):
+                self._checkpointer.end()
 
     def _begin(self) -> bool:
         try:
@@ -193,7 +150,7 @@ class Checkpoints:
         except OutOfSpace as error:
             _log.warning("step %d has no checkpoint: %s", self.step + 1, error)
             return False
-        self._captured: set[str] = set()
+        self._captured = set()
         return True
 
     def _capture(self, name: str, array: np.ndarray) -> None:
@@ -201,58 +158,16 @@ class Checkpoints:
         self._captured.add(name)
 
     def _capture_of(self, optimizer: torch.optim.Optimizer) -> None:
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                name = self._names[id(parameter)]
-                if name not in self._captured:
-                    self._capture(name, _to_numpy(name, parameter))
-        for name, state in self._states_of(optimizer).items():
-            self._capture(name, _to_numpy(name, state))
+        for name, parameter in self._state.parameters_of(optimizer).items():
+            if name not in self._captured:
+                self._capture(name, _to_numpy(name, parameter))
+        at = next(i for i, one in enumerate(self._state.optimizers) if one is optimizer)
+        for name, array in self._state.state_of(at).items():
+            self._capture(name, array)
 
     def _capture_rest(self) -> None:
-        for name, tensor in self._named.items():
+        for name, tensor in self._state.tensors().items():
             if name not in self._captured:
                 self._capture(name, _to_numpy(name, tensor))
-        for at, optimizer in enumerate(self._optimizers):
-            self._capture(f"optimizer/{at}/lr", self._rates_of(optimizer))
-        self._capture(_RANDOM, torch.get_rng_state().numpy())
-        for name in self._extra:
-            self._capture(name, self._extra_array(name))
-
-
-class _FreshState:
-    """An optimizer's state as it was; meanwhile it has the tensors that a step makes, so that they can be filled."""
-
-    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
-        self._optimizer = optimizer
-        self._state = {parameter: {key: value.clone() if isinstance(value, torch.Tensor) else value
-                                   for key, value in state.items()}
-                       for parameter, state in optimizer.state.items()}
-        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        if all(parameter in self._state for parameter in parameters):
-            return
-        # A step over gradients of zero, with a rate of zero. What it might do to parameters is taken back.
-        gradients = [parameter.grad for parameter in parameters]
-        values = [parameter.detach().clone() for parameter in parameters]
-        rates = [group["lr"] for group in optimizer.param_groups]
-        try:
-            for parameter in parameters:
-                if parameter.requires_grad:
-                    parameter.grad = torch.zeros_like(parameter)
-            for group in optimizer.param_groups:
-                group["lr"] = torch.zeros_like(group["lr"]) if isinstance(group["lr"], torch.Tensor) else 0.0
-            try:
-                optimizer.step()
-            except TypeError as error:  # LBFGS wants a closure.
-                raise Unsupported(f"{type(optimizer).__name__} cannot step by itself: {error}") from None
-        finally:
-            for group, rate in zip(optimizer.param_groups, rates):
-                group["lr"] = rate
-            with torch.no_grad():
-                for parameter, gradient, value in zip(parameters, gradients, values):
-                    parameter.grad = gradient
-                    parameter.copy_(value)
-
-    def put_back(self) -> None:
-        self._optimizer.state.clear()
-        self._optimizer.state.update(self._state)
+        for name, array in self._state.rest().items():
+            self._capture(name, array)

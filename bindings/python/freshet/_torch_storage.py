@@ -25,7 +25,7 @@ from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
 from ._errors import Corrupt, Error, FailedPrecondition, InvalidArgument, NotFound, Unavailable, Unsupported
-from ._place import Place
+from ._place import place_of
 from ._version import Version
 from .repository import Repository
 from .torch import _from_numpy, _to_numpy
@@ -61,7 +61,8 @@ class StorageWriter(_StorageWriter):
     """For `dcp.save(state, storage_writer=…)` and `dcp.async_save`: each save is a version of `model`, whose ancestor is the save
     before. Tensors that did not change are not stored again. One job at a time saves a model.
 
-    place    the repository: a folder, an address, or a Repository. The same for all ranks.
+    place    the repository: a folder, an address, or a Repository. The same for all ranks. A process that has a folder keeps it for the
+             others until it ends.
     model    the name under which the checkpoint is stored. A `checkpoint_id` that is given to save() takes its place.
     step, metrics, tags   as Repository.put() takes them.
 
@@ -71,7 +72,7 @@ class StorageWriter(_StorageWriter):
     def __init__(self, place: Any, model: str, *, step: int = 0, metrics: Mapping[str, float] | None = None,
                  tags: Mapping[str, str] | None = None) -> None:
         super().__init__()
-        self._place = Place(place)
+        self._place = place_of(place)
         self._model = self._named = model
         self._said: Dict[str, Any] = {"step": step, "metrics": metrics}
         self._tags = dict(tags or {})
@@ -260,7 +261,7 @@ class StorageReader(_StorageReader):
 
     def __init__(self, place: Any, version: str) -> None:
         super().__init__()
-        self._place = Place(place)
+        self._place = place_of(place)
         self._version = self._named = str(version)
         self._read = ""
         self._stored: Mapping[MetadataIndex, Tuple[str, str]] = {}

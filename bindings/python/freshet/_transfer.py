@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, List, Mapping
 
 import numpy as np
 
-from ._errors import Error
+from ._errors import Error, FailedPrecondition, NotFound
 from ._version import Version
 from .repository import Match, Repository
 
@@ -47,6 +47,19 @@ class Transfer:
         version = self._repository.put(name, self._arrays(), graph=self._graph, ancestor=ancestor, quality=quality, **more)
         self.close()
         return version
+
+    def moved_to(self, repository: Repository) -> None:
+        """The process that had the repository has ended: it is this object from now on. An ancestor that was retired with
+        its pin is done without."""
+        self._repository = repository
+        if self.match is None:
+            return
+        try:
+            if self._holder not in repository.pins(self.match.version):  # A folder remembers pins for two minutes.
+                repository.pin(self.match.version, self._holder)
+        except (FailedPrecondition, NotFound) as error:
+            _log.warning("%s is not the ancestor any more: %s", self.match.version, error)
+            self.match = None
 
     def close(self) -> None:
         """Lets go of the ancestor, which cannot be retired until then. store() does it. A repository that cannot be asked

@@ -14,12 +14,11 @@ import collections
 import json
 import logging
 import math
-import os
 import time
-from typing import Any, Deque, Dict, List, Tuple
+from typing import Any, Callable, Deque, Dict, List
 
 from ._errors import Error, FailedPrecondition, InvalidArgument, NotFound, TimedOut, Unavailable
-from ._place import Place
+from ._place import place_of
 from ._transfer import Transfer
 from ._version import Version
 from .repository import Repository
@@ -28,15 +27,11 @@ __all__ = ["Evaluation", "evaluate", "retire_on_eviction"]
 
 _log = logging.getLogger("freshet")
 _TRIES = 1000  # Each means that another worker stored something better.
-_places: Dict[Tuple[int, str], Place] = {}
 
 
 def _repository_at(place: Any) -> Repository:
     """One object for all candidates of a process; a forked worker has its own."""
-    if isinstance(place, Repository):
-        return place
-    key = (os.getpid(), os.path.abspath(place) if "://" not in str(place) else str(place))
-    return _places.setdefault(key, Place(key[1])).open()
+    return place_of(place).open()
 
 
 def _transfer(model: Any, repository: Repository) -> Transfer:
@@ -55,6 +50,7 @@ class Evaluation:
     `.frozen` say what was transferred."""
 
     def __init__(self, job: Any, model: Any, place: Any, name: str) -> None:
+        self._place = place
         self._repository = _repository_at(place)
         self._name = name
         self._job = str(getattr(job, "id", ""))
@@ -92,10 +88,25 @@ class Evaluation:
         begin = time.perf_counter()
         several = isinstance(self.objective, (tuple, list))
         quality = None if several else self.objective
-        version = self._transferred.store(self._name, quality, tags={"job": self._job} if self._job else None)
+        tags = {"job": self._job} if self._job else None
+        version = self._through_the_end_of_an_owner(lambda: self._transferred.store(self._name, quality, tags=tags))
         if quality is not None:
-            _keep_best(self._repository, version, quality)
+            self._through_the_end_of_an_owner(lambda: _keep_best(self._repository, version, quality))
         self._metadata.update(model=str(version), store_s=time.perf_counter() - begin)
+
+    def _through_the_end_of_an_owner(self, call: Callable[[], Any]) -> Any:
+        """What `call` answers. Where the process that had the folder ended, which may be while the candidate trained, the
+        folder is opened anew, once. A put whose answer was lost may stand there twice then."""
+        try:
+            return call()
+        except (Unavailable, TimedOut) as error:
+            opened = _repository_at(self._place)
+            if opened is self._repository:
+                raise
+            _log.info("%s was opened anew: %s", opened.place, error)
+            self._repository = opened
+            self._transferred.moved_to(opened)
+            return call()
 
     @property
     def result(self) -> Dict[str, Any]:

@@ -17,11 +17,14 @@ from typing import Any, Dict, Iterable, List, Mapping
 import keras
 import numpy as np
 
-from ._errors import Error, FailedPrecondition, InvalidArgument, NotFound, Unsupported
+from ._arrays import _name_of
+from ._errors import Error, FailedPrecondition, InvalidArgument, NotFound, check_type
+from ._graph import graph_of, with_state
 from ._keras_graph import graph, trace, weights_of
+from ._place import place_of
 from ._transfer import Transfer
 from .publisher import Publisher
-from .repository import Repository
+from .repository import Repository, Resumed
 from .scheduler import Scheduler
 from .subscriber import Snapshot, Subscriber
 from .weights import opened_subscriber, save_weights as _save
@@ -85,51 +88,150 @@ def _take(model: keras.Model, came: Mapping[str, np.ndarray], source: str, layer
 class PublishCallback(keras.callbacks.Callback):
     """Publishes the model while it trains.
 
+        repo = freshet.Repository("runs/")
+        callback = freshet.keras.PublishCallback("digits", optimizer=True, resume=(repo, "digits"))
+
     model      the name under which it is published.
     every      "epoch", or after so many batches.
     schedule   "online" and the like (docs/schedules.md): decided batch by batch from the loss, in the place of `every`. What
                would make training stand still for longer than it trains is left out.
+    optimizer  the optimizer's variables travel along, the random state of layers, NumPy, Python and (where it is the backend)
+               PyTorch, and where fit() is in its data. No server takes them; a repository has them for `resume`.
+    resume     (repository, "digits" or "digits@3"): fit() goes on from that version. With the optimizer in it, as if nothing
+               had been, bit by bit, also in the middle of an epoch: the batches that were trained on are passed over. Without,
+               from its weights and step. Where the repository has nothing of that name yet, training begins anew.
+               TensorFlow's own shuffling has no state to ask for: with it, give shuffle=False.
+    The rest is as freshet.Publisher takes it.
 
-    `.versions` are the numbers that were published, `.blocked` is for how long training stood, in seconds. The publisher
+    `.versions` are the numbers that were published, `.blocked` is for how long training stood, in seconds. `.step` counts batches, also
+    those before `resume`; `.resumed` is what training went on from, or None. The publisher
     stays open after fit(), for servers that come late and for the next fit(), until close(). A version that finds no room
-    (OutOfSpace) is skipped, which is logged. Unsupported: `optimizer=True`, whose state does not travel yet."""
+    (OutOfSpace) is skipped, which is logged. With `optimizer` or `resume` the model has to be built and compiled before fit(): else
+    FailedPrecondition."""
 
     def __init__(self, model: str, every: str | int = "epoch", schedule: str | None = None, optimizer: bool = False,
-                 **publisher: Any) -> None:
+                 resume: Any = None, **publisher: Any) -> None:
         super().__init__()
-        if optimizer:
-            raise Unsupported("optimizer=True: optimizer state does not travel yet")
         if every != "epoch" and (isinstance(every, bool) or not isinstance(every, int) or every < 1):
             raise InvalidArgument(f"every={every!r}: \"epoch\", or a number of batches")
+        if resume is not None and (not isinstance(resume, tuple) or len(resume) != 2):
+            raise InvalidArgument("resume: (repository, version)")
         self._name = model
         self._every = every
+        self._with_optimizer = bool(optimizer)
+        self._resume: Any = resume
         self._options = publisher
         self._scheduler = Scheduler(schedule) if schedule is not None else None
         self._publisher: Publisher | None = None
-        self._step = 0
+        self._position: Any = None
         self.versions: List[int] = []
         self.blocked = 0.0
+        self.resumed: Resumed | None = None
+
+    @property
+    def step(self) -> int:
+        """Batches trained on, from the run's beginning."""
+        return self._position.step if self._position is not None else 0
 
     def on_train_begin(self, logs: Any = None) -> None:
+        if self._publisher is None and (self._with_optimizer or self._resume is not None):
+            if not self.model.built or getattr(self.model, "optimizer", None) is None:
+                raise FailedPrecondition(f"{self.model.name}: build and compile it before fit(), so that there is something to "
+                                         f"fill")
         if self.model.built:
             self._open()
 
+    def on_train_end(self, logs: Any = None) -> None:
+        if self.resumed is not None:
+            self.model._initial_epoch = None  # Keras would begin every later fit() there.
+
     def _open(self) -> Publisher:
-        if self._publisher is None:
-            self._publisher = Publisher(self._name, graph=graph(self.model), **self._options)
-            self._order = list(_variables_of(self.model))
-        return self._publisher
+        if self._publisher is not None:
+            return self._publisher
+        from ._keras_fit import Position, build_optimizer
+        self._position = self._position or Position()
+        told: Any = graph_of(graph(self.model))
+        self._order = list(_variables_of(self.model))
+        if self._with_optimizer:
+            build_optimizer(self.model)
+            state = self._state()
+            told = with_state(told, {name: (_name_of(array.dtype, name), array.shape, role)
+                                     for name, (array, role) in state.items()})
+        options = dict(self._options)
+        if self._resume is not None and self._has_begun():
+            options["resume"] = self._resume
+        publisher = Publisher(self._name, graph=told, **options)
+        try:
+            if publisher.resumed is not None:
+                self._go_on_from(publisher.resumed)
+        except BaseException:
+            publisher.close()
+            raise
+        self._publisher = publisher
+        return publisher
+
+    def _has_begun(self) -> bool:
+        """Whether there is a version to go on from; NotFound for one that was named by its number."""
+        repository, version = self._resume
+        try:
+            repository.quality(version)
+            return True
+        except NotFound:
+            if "@" in str(version):
+                raise
+            return False
+
+    def _state(self) -> Dict[str, tuple[np.ndarray, str]]:
+        """What travels beside the weights, with its role."""
+        from ._keras_fit import variables_beside_weights
+        beside = variables_beside_weights(self.model)
+        arrays = _arrays_of({name: variable for name, (variable, _) in beside.items()})
+        state = {name: (array, beside[name][1]) for name, array in arrays.items()}
+        state.update((name, (array, "opaque")) for name, array in self._position.arrays().items())
+        return state
+
+    def _go_on_from(self, resumed: Resumed) -> None:
+        from ._keras_fit import variables_beside_weights
+        source = str(resumed.version)
+        if not self._with_optimizer:
+            _take(self.model, resumed.weights, source)
+            self._position.step = resumed.step
+            self.resumed = resumed
+            return
+        for name, (array, _) in self._state().items():
+            came = resumed.state.get(name)
+            if came is None:
+                raise FailedPrecondition(f"tensor {name}: {source} does not have it; it is of another model, or was published "
+                                         f"without its optimizer")
+            if came.shape != array.shape or came.dtype != array.dtype:
+                raise FailedPrecondition(f"tensor {name}: {source} has {came.dtype} {came.shape}, this run {array.dtype} "
+                                         f"{array.shape}")
+        _take(self.model, resumed.weights, source)
+        for name, (variable, _) in variables_beside_weights(self.model).items():
+            variable.assign(np.array(resumed.state[name]))
+        self._position.go_on_from(self.model, resumed.state)
+        self.resumed = resumed
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        if self._position is not None:
+            self._position.begin_epoch(epoch)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        self._step += 1
+        if self._position is None:
+            from ._keras_fit import Position
+            self._position = Position()
+        if not self._position.end_batch():
+            return
         loss = float((logs or {}).get("loss", float("nan")))
         if self._scheduler is not None:
-            if self._scheduler.observe(self._step, loss):
+            if self._scheduler.observe(self.step, loss):
                 self._publish(logs)
-        elif isinstance(self._every, int) and self._step % self._every == 0:
+        elif isinstance(self._every, int) and self.step % self._every == 0:
             self._publish(logs)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        if self._position is not None:
+            self._position.end_epoch(epoch)
         if self._every == "epoch" and self._scheduler is None:
             self._publish(logs)
 
@@ -140,12 +242,14 @@ class PublishCallback(keras.callbacks.Callback):
         # Asked for anew: under JAX they have no values while it trains, until the model is asked for its weights.
         variables = weights_of(self.model)
         arrays = _arrays_of({path: variables[path] for path in self._order})
+        if self._with_optimizer:
+            arrays.update((name, array) for name, (array, _) in self._state().items())
         try:
-            receipt = publisher.publish(arrays, step=self._step, metrics=metrics)
+            receipt = publisher.publish(arrays, step=self.step, metrics=metrics)
         except Error as error:
             if error.code != "out_of_space":
                 raise
-            _log.warning("%s at step %d was not published: %s", self._name, self._step, error)
+            _log.warning("%s at step %d was not published: %s", self._name, self.step, error)
             return
         finally:
             self.blocked += time.perf_counter() - begin
@@ -183,8 +287,8 @@ def load_model(name: str, repository: Repository | None = None, *, safe_mode: bo
 
     FailedPrecondition: there is no config with it (it was published without freshet.keras)."""
     if repository is not None:
-        told, weights, source = repository.graph(name), repository.get(name), name
-        return _made_of(told, weights, source, safe_mode)
+        repository = place_of(repository).open()
+        return _made_of(repository.graph(name), repository._served(name), name, safe_mode)
     subscriber = opened_subscriber(name)
     subscriber.wait_for(timeout=timeout)
     with subscriber.snapshot() as snapshot:
@@ -209,6 +313,8 @@ class Attached:
     """A model that follows a subscriber; see attach()."""
 
     def __init__(self, model: keras.Model, subscriber: Subscriber) -> None:
+        check_type("attach(model, …)", model, keras.Model)
+        check_type("attach(…, subscriber)", subscriber, Subscriber)
         self._model = model
         self._subscriber = subscriber
         self._lock = threading.RLock()
@@ -258,6 +364,7 @@ def transfer(model: keras.Model, repository: Repository, **query: Any) -> Transf
     """Finds the stored model that shares the longest prefix of layers with this one, loads these layers, and freezes them.
     Compile the model afterwards; then fit() trains the rest. `query` is as Repository.match() takes it."""
     told, layers = trace(model)
+    repository = place_of(repository).open()
 
     def load(came: Mapping[str, np.ndarray], shared: Iterable[str]) -> List[str]:
         variables = weights_of(model)

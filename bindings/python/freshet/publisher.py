@@ -7,7 +7,7 @@ from typing import Any, Iterable, Mapping
 
 from . import _core
 from ._arrays import Gathered, check_name
-from ._errors import InvalidArgument
+from ._errors import FailedPrecondition, InvalidArgument, OutOfSpace
 from ._graph import GraphLike, graph_of, pairs_of
 from ._handles import Handle
 from ._numbers import whole
@@ -42,6 +42,7 @@ class Publisher(Handle):
                  channels: str = "auto", directory: str | None = None, graph: GraphLike | None = None,
                  keep_versions: int = 0, group_commit: bool = False, resume: Any = None) -> None:
         self.model = model
+        self._training: Any = None  # What freshet.torch.publish() knows of the loop.
         self.resumed = None
         record = None
         if resume is not None:
@@ -50,13 +51,15 @@ class Publisher(Handle):
             record = self.resumed._record
         given = graph_of(graph)
         architecture = given or (record.graph() if record is not None else None)
+        self._graph: Any = architecture
+        self._begun: Bound | None = None  # Whose version is captured in parts.
         self._order: list[str] | None = architecture.tensor_names() if architecture is not None else None
         self._opened(_core.Publisher.open(model, path_of(listen), path_of(keys), path_of(allow), channels,
                                           path_of(directory), given, keep_versions, group_commit, record))
 
     def publish(self, tensors: Mapping[str, Any], *, step: int = 0, metrics: Mapping[str, float] | None = None,
                 tags: Mapping[str, str] | None = None, changed: Any = None, graph: GraphLike | None = None,
-                sync: bool = False) -> Receipt:
+                sync: bool = False, roles: Mapping[str, str] | None = None) -> Receipt:
         """Copies `tensors` and returns a receipt with `.version` (its number) and `.blocked` (seconds); the version
         follows behind the loop.
 
@@ -64,18 +67,20 @@ class Publisher(Handle):
         changed   None finds out which changed; "all"; or names: others are not looked at.
         graph     the tensors have this architecture from now on.
         sync      returns once the version exists.
+        roles     what tensors are for, where no graph says it: "weight" (all that are not named), "buffer", "optimizer" or
+                  "opaque". Servers take the first two, repositories all.
 
         InvalidArgument names the tensor that is no array of numbers; FailedPrecondition the one of another shape or
         name than the model has; OutOfSpace: readers hold too much memory, this version is skipped and the next publish
         takes its changes along.
         """
-        return self.bind(tensors).publish(step=step, metrics=metrics, tags=tags, changed=changed, graph=graph,
-                                          sync=sync)
+        return self.bind(tensors, roles).publish(step=step, metrics=metrics, tags=tags, changed=changed, graph=graph,
+                                                 sync=sync)
 
-    def bind(self, tensors: Mapping[str, Any]) -> "Bound":
+    def bind(self, tensors: Mapping[str, Any], roles: Mapping[str, str] | None = None) -> "Bound":
         """The same arrays for many publishes: names and shapes are looked at once. Their contents may change between
-        publishes, their memory stays."""
-        return Bound(self, tensors)
+        publishes, their memory stays. `roles` as publish() takes them."""
+        return Bound(self, tensors, roles)
 
     def wait_committed(self, version: int, timeout: float | None = None) -> dict:
         """Waits until that version exists; what it came to, with C++'s names. TimedOut, NotFound."""
@@ -113,13 +118,62 @@ class Publisher(Handle):
 class Bound:
     """Tensors bound to a publisher. One thread at a time."""
 
-    def __init__(self, publisher: Publisher, tensors: Mapping[str, Any]) -> None:
+    def __init__(self, publisher: Publisher, tensors: Mapping[str, Any], roles: Mapping[str, str] | None) -> None:
         self._publisher = publisher
         self._tensors = tensors
+        self._roles = roles
         self._gathered: Gathered | None = None
         if not publisher.closed:  # A closed one says so itself.
-            self._gathered = Gathered(tensors, publisher._order)
+            self._gathered = Gathered(tensors, publisher._order, roles)
         self._fresh = True
+        self._captured: set[int] = set()
+
+    def begin(self) -> None:
+        """A version that is captured in parts begins: from now on capture() copies tensors whose update is done, while the
+        others are still computed, and end() makes the version. FailedPrecondition when one was begun already."""
+        publisher = self._publisher
+        gathered = self._gathered or Gathered({})
+        if publisher._order not in (None, gathered.names):
+            gathered = self._gathered = Gathered(self._tensors, publisher._order, self._roles)
+        publisher._core.begin(gathered.core)
+        publisher._begun = self  # Its arrays stay.
+        self._captured = set()
+
+    def capture(self, names: Iterable[str]) -> None:
+        """Copies these tensors, which may be written again afterwards. One that is captured again is copied again.
+        OutOfSpace: this version is skipped, and the next one takes its changes along."""
+        self._check_begun("capture")
+        assert self._gathered is not None
+        indices = indices_of(names, self._gathered.names)
+        self._gathered.refresh(indices)
+        try:
+            self._publisher._core.capture(indices)
+        except OutOfSpace:
+            self._publisher._begun = None
+            raise
+        self._captured.update(indices)
+
+    def end(self, *, step: int = 0, metrics: Mapping[str, float] | None = None, tags: Mapping[str, str] | None = None,
+            sync: bool = False) -> Receipt:
+        """Copies what was not captured, and makes the version; else as publish()."""
+        self._check_begun("end")
+        assert self._gathered is not None
+        self._gathered.refresh(set(range(len(self._gathered.names))) - self._captured)
+        self._fresh = False
+        receipt = self._publisher._core.end(whole(step, "step"), pairs_of(metrics, "metric", float),
+                                            pairs_of(tags, "tag", str), sync)
+        self._publisher._begun = None
+        self._publisher._order = self._gathered.names
+        return receipt
+
+    def abandon(self) -> None:
+        """Gives up the version that was begun, if there is one; the next one takes its changes along."""
+        self._publisher._core.abandon()
+        self._publisher._begun = None
+
+    def _check_begun(self, what: str) -> None:
+        if self._publisher._begun is not self:
+            raise FailedPrecondition(f"{what}() without begin() of these tensors")
 
     def publish(self, *, step: int = 0, metrics: Mapping[str, float] | None = None,
                 tags: Mapping[str, str] | None = None, changed: Any = None, graph: GraphLike | None = None,
@@ -129,9 +183,9 @@ class Bound:
         gathered = self._gathered or Gathered({})
         architecture = graph_of(graph)
         if architecture is not None:
-            gathered = self._gathered = Gathered(self._tensors, architecture.tensor_names())
+            gathered = self._gathered = Gathered(self._tensors, architecture.tensor_names(), self._roles)
         elif publisher._order not in (None, gathered.names):
-            gathered = self._gathered = Gathered(self._tensors, publisher._order)  # Another binding was first.
+            gathered = self._gathered = Gathered(self._tensors, publisher._order, self._roles)  # Another binding was first.
         elif not self._fresh:
             gathered.refresh()
         self._fresh = False
@@ -142,6 +196,8 @@ class Bound:
         receipt = publisher._core.publish(gathered.core, whole(step, "step"), pairs_of(metrics, "metric", float),
                                           pairs_of(tags, "tag", str), everything, indices, architecture, sync)
         publisher._order = gathered.names
+        if architecture is not None:
+            publisher._graph = architecture
         return receipt
 
 

@@ -6,7 +6,7 @@ import dataclasses
 import fnmatch
 import json
 import os
-from typing import Any, Iterable, List, Mapping, Optional, Union
+from typing import Any, Iterable, Iterator, List, Mapping, Optional, Union
 
 import numpy as np
 
@@ -16,9 +16,11 @@ from ._errors import FailedPrecondition, NotFound
 from ._graph import GraphLike, graph_of, pairs_of
 from ._handles import Handle
 from ._numbers import whole
+from ._progress import Bar
 from ._version import Version
 from .publisher import path_of
 
+_READ_AT_ONCE = 64 << 20  # Bytes, where somebody looks at the progress.
 Selection = Union[str, Iterable[str], Mapping[str, str], None]
 
 
@@ -153,7 +155,7 @@ class Repository(Handle):
     def put(self, model: str, tensors: Mapping[str, Any] | None = None, *, graph: GraphLike | None = None,
             ancestor: str | None = None, quality: float | None = None, step: int = 0,
             metrics: Mapping[str, float] | None = None, tags: Mapping[str, str] | None = None, dedup: bool = False,
-            deltas: bool = False) -> Version:
+            deltas: bool = False, roles: Mapping[str, str] | None = None) -> Version:
         """Stores a version, durably, all of it or nothing, and says which it is.
 
         tensors    by name, as Publisher.publish() takes them; None stores a graph that was never trained. What the
@@ -163,14 +165,18 @@ class Repository(Handle):
         quality    larger is better.
         dedup      tensors of equal content are inherited, whoever wrote them.
         deltas     what was fine-tuned from the ancestor is kept as lossless differences.
+        roles      what tensors are for, where no graph says it, as Publisher.publish() takes them; resume() gives those that
+                   are "optimizer" or "opaque" back as `state`.
 
         InvalidArgument names the tensor that is missing, unknown or of another shape; FailedPrecondition: the ancestor
         was retired.
         """
         architecture = graph_of(graph)
-        gathered = None if tensors is None else Gathered(tensors).core
-        return Version(self._core.put(model, gathered, architecture, ancestor or "", quality, whole(step, "step"),
-                                      pairs_of(metrics, "metric", float), pairs_of(tags, "tag", str), dedup, deltas))
+        gathered = None if tensors is None else Gathered(tensors, roles=roles).core
+        with Bar(f"put {model}", 0) as bar:
+            return Version(self._core.put(model, gathered, architecture, ancestor or "", quality, whole(step, "step"),
+                                          pairs_of(metrics, "metric", float), pairs_of(tags, "tag", str), dedup, deltas,
+                                          bar.at if bar.is_shown else None))
 
     def get(self, version: str, tensors: Selection = None) -> dict:
         """A version's arrays by name, in memory of their own, each checked against its digest.
@@ -189,8 +195,16 @@ class Repository(Handle):
             _, dtype, shape, _ = specs[index]
             arrays[name] = np.empty(shape, dtype_of(dtype))
             reads.append((index, bytes_of(arrays[name])))
-        self._core.read(record, reads)
+        with Bar(f"get {record.version()}", sum(array.size for _, array in reads)) as bar:
+            for batch in _batches(reads) if bar.is_shown else [reads]:
+                self._core.read(record, batch)
+                bar.add(sum(array.size for _, array in batch))
         return arrays
+
+    def _served(self, version: str) -> dict:
+        """What a server takes of a version: weights and buffers."""
+        record = self._core.record(version)
+        return self._get(record, [name for name, _, _, role in record.specs() if role in ("weight", "buffer")])
 
     def resume(self, model: str, version: int | str | None = None) -> Resumed:
         """What a run of `model` goes on from: the newest version, or that one (a number, or its name "m@3")."""
@@ -293,7 +307,8 @@ class Repository(Handle):
 
     def gc(self, *, dry_run: bool = False) -> GcReport:
         """Erases the bytes that no version names; a dry run says how many that would be."""
-        return GcReport(**self._core.gc(dry_run))
+        with Bar(f"gc {self.place}", 0, "tensors") as bar:
+            return GcReport(**self._core.gc(dry_run, bar.at if bar.is_shown else None))
 
     def stat(self) -> dict:
         """Versions, bytes and the like, with C++'s names."""
@@ -324,6 +339,20 @@ def _row(row: Any) -> LineageRow:
 def _svg(rows: Iterable[LineageRow], title: str = "") -> str:
     return _core.Repository.svg([(str(row.version), str(row.ancestor or ""), row.quality, row.own_bytes,
                                   row.inherited_bytes, row.retired) for row in rows], title)
+
+
+def _batches(reads: List[Any]) -> Iterator[List[Any]]:
+    """In pieces that take a moment each."""
+    batch: List[Any] = []
+    size = 0
+    for one in reads:
+        batch.append(one)
+        size += one[1].size
+        if size >= _READ_AT_ONCE:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
 
 
 def _chosen(specs: Any, tensors: Selection, version: str) -> list:

@@ -16,7 +16,7 @@ from ._arrays import check_name, view_of
 from ._errors import FailedPrecondition, NotFound
 from ._handles import Handle
 from ._numbers import whole
-from ._html import table
+from ._html import freshness, table
 from .publisher import path_of
 
 _ROWS_SHOWN = 100
@@ -27,7 +27,8 @@ class Snapshot(Mapping):
     """One whole version: a mapping of names to read-only arrays in the memory where the version lies; nothing is copied.
 
     An array keeps its version, and the memory, for as long as it or a view of it lives, whatever was closed before.
-    Closing a snapshot gives up its own hold.
+    Closing a snapshot gives up its own hold. What a trainer published with the role "optimizer" or "opaque" is not here:
+    a repository has it.
     """
 
     __slots__ = ("_pin", "__weakref__")
@@ -84,7 +85,7 @@ class Snapshot(Mapping):
 
     def __iter__(self) -> Iterator[str]:
         pin = self._here()
-        return (pin.spec(index)[0] for index in range(pin.size()))
+        return (pin.spec(index)[0] for index in pin.served())
 
     def __len__(self) -> int:
         return self._here().size()
@@ -98,7 +99,7 @@ class Snapshot(Mapping):
         if self._pin is None:
             return table("a closed snapshot", [], [])
         said = ", ".join(f"{name} {value:g}" for name, value in self.metrics.items())
-        specs = [self._pin.spec(index) for index in range(min(len(self), _ROWS_SHOWN))]
+        specs = [self._pin.spec(index) for index in self._pin.served()[:_ROWS_SHOWN]]
         more = [("…", f"{len(self) - _ROWS_SHOWN} more", "")] if len(self) > _ROWS_SHOWN else []
         return table(f"{self.model}@{self.version}, step {self.step}{': ' if said else ''}{said}",
                      ("tensor", "type", "shape"), [*((name, dtype, shape) for name, dtype, shape, _ in specs), *more])
@@ -201,11 +202,17 @@ class Subscriber(Handle):
         status = self.status()
         shown = ("connected", "serving", "newest_known", "updates", "bytes_fetched", "gaps", "staged", "last_error")
         return table(f"{self.model}@{status['serving']}" if status["serving"] else f"{self.model}: no version yet",
-                     shown, [[status[key] for key in shown]])
+                     shown, [[status[key] for key in shown]]) + freshness(self.model, self._core.news().past(),
+                                                                          status["newest_known"])
 
     def stage(self, version: int, timeout: float | None = None) -> None:
         """For members: gets that version beside the served one."""
         self._core.stage(whole(version, "version"), timeout)
+
+    def staged_snapshot(self) -> Snapshot:
+        """For members: what is staged and not served yet, to be tried out before commit(). FailedPrecondition when nothing
+        is staged."""
+        return Snapshot(self._core.staged_snapshot())
 
     def commit(self) -> int:
         """Swaps in what stage() got, and says which version that is."""

@@ -16,14 +16,16 @@ import numpy as np
 import torch
 
 from ._arrays import dtype_of
-from ._errors import Error, FailedPrecondition, InvalidArgument, Unsupported
+from ._errors import Error, FailedPrecondition, InvalidArgument, Unsupported, check_type
+from ._graph import with_state
+from ._place import place_of
 from ._torch_graph import graph, unwrapped
 from ._transfer import Transfer
 from .publisher import Publisher
-from .repository import Repository
+from .repository import Repository, Resumed
 from .subscriber import Snapshot, Subscriber
 
-__all__ = ["Attached", "Checkpoints", "StorageReader", "StorageWriter", "Transfer", "attach", "graph", "publish",
+__all__ = ["Attached", "Checkpoints", "StorageReader", "StorageWriter", "Transfer", "attach", "graph", "publish", "resume",
            "retire_checkpoint", "tensors", "transfer", "view"]
 
 _log = logging.getLogger("freshet")
@@ -82,15 +84,23 @@ def tensors(module: torch.nn.Module) -> Dict[str, np.ndarray]:
     return {name: _to_numpy(name, tensor) for name, tensor in _named(module)[0].items()}
 
 
-def publish(publisher: Publisher | None, module: torch.nn.Module, *, optimizer: Any = None, **how: Any) -> Any:
+def publish(publisher: Publisher | None, module: torch.nn.Module, *, optimizer: Any = None,
+            extra: Mapping[str, Any] | None = None, **how: Any) -> Any:
     """Publishes a module's parameters and buffers; `how` is as Publisher.publish() takes it, and so is the answer.
+
+    optimizer   one of torch.optim, or several: their state and learning rates travel along, and the random state of PyTorch,
+                NumPy and Python. No server takes them; a repository has them for resume(). Given once, given always.
+    extra       with `optimizer`: further tensors or arrays of this host's memory that the loop goes on with, by name.
 
     Under torch.distributed rank 0 publishes. On the others, whose `publisher` may be None, the call does nothing, says so
     once (logger `freshet`), and answers None. Parameters that FSDP has cut into pieces are gathered first, by all ranks.
 
-    Unsupported: `optimizer`, whose state does not travel yet."""
-    if optimizer is not None:
-        raise Unsupported("publish(optimizer=…): optimizer state does not travel yet; store it in a repository")
+    Unsupported: an optimizer whose state is not made of tensors, or is cut into pieces (dcp.save() stores those)."""
+    if extra is not None and optimizer is None:
+        raise InvalidArgument("extra: it goes with an optimizer, for resume()")
+    check_type("publish(…, module)", module, torch.nn.Module, "; the publisher comes first")
+    if publisher is not None:
+        check_type("publish(publisher, …)", publisher, Publisher)
     named, tied = _gathered(module)
     if _rank() != 0:
         global _said_not_first
@@ -101,9 +111,81 @@ def publish(publisher: Publisher | None, module: torch.nn.Module, *, optimizer: 
     if publisher is None:
         raise FailedPrecondition("rank 0 publishes, and has no publisher")
     arrays = {name: _to_numpy(name, tensor) for name, tensor in named.items()}
+    parameters = {name for name, _ in unwrapped(module).named_parameters(remove_duplicate=False)}
+    roles = {name: "buffer" for name in arrays if name not in parameters}
+    if optimizer is not None:
+        _add_state(publisher, module, optimizer, extra, arrays, roles, how)
     if tied:
         how["tags"] = {**(how.get("tags") or {}), _TIED: json.dumps(tied)}
-    return publisher.publish(arrays, **how)
+    return publisher.publish(arrays, roles=roles, **how)
+
+
+def _add_state(publisher: Publisher, module: torch.nn.Module, optimizer: Any, extra: Mapping[str, Any] | None,
+               arrays: Dict[str, np.ndarray], roles: Dict[str, str], how: Dict[str, Any]) -> None:
+    from ._torch_state import TrainingState
+    if any(type(tensor.detach()) is not torch.Tensor for tensor in _named(module)[0].values()):
+        raise Unsupported("publish(optimizer=…): the module is cut into pieces, and so is its optimizer's state; "
+                          "torch.distributed.checkpoint.save() stores it")
+    optimizers = list(optimizer) if isinstance(optimizer, (list, tuple)) else [optimizer]
+    state = publisher._training
+    if state is None or state.module is not module or list(map(id, state.optimizers)) != list(map(id, optimizers)):
+        state = TrainingState(module, optimizer, extra)
+        state.put_back()
+        publisher._training = state
+    state.extra = dict(extra or {})
+    beside = state.beside_the_module()
+    for name, array in beside.items():
+        if name in arrays:
+            raise InvalidArgument(f"two tensors are called {name}")
+        if name not in state.described:
+            raise FailedPrecondition(f"tensor {name}: it was not there when this loop first published its optimizer")
+        arrays[name] = array
+        roles[name] = state.described[name][2]
+    known = publisher._graph
+    if known is not None and how.get("graph") is None:
+        there = set(known.tensor_names())
+        missing = {name: state.described[name] for name in beside if name not in there}
+        if missing:
+            how["graph"] = with_state(known, missing)
+
+
+def resume(resumed: Resumed, module: torch.nn.Module, optimizer: Any = None, *, extra: Mapping[str, Any] | None = None) -> int:
+    """Fills a module, and what else is given, with what publish() sent and a repository stored, and says at which step that was: the
+    loop goes on there as if nothing had been, bit by bit.
+
+        repo = freshet.Repository("runs/")
+        pub = freshet.Publisher("net", resume=(repo, "net"))
+        step = freshet.torch.resume(pub.resumed, module, optimizer)
+
+    resumed     what Repository.resume() answers, and Publisher(…, resume=…) has.
+    optimizer, extra   as publish() was given them. A scheduler of learning rates is the program's to move to that step.
+
+    FailedPrecondition names the tensor that the version lacks, or has in another shape or type; then all is as it was."""
+    if extra is not None and optimizer is None:
+        raise InvalidArgument("extra: it goes with an optimizer")
+    check_type("resume(resumed, …)", resumed, Resumed, ": Repository.resume() answers one, and Publisher(…, resume=…) has it")
+    came = view(resumed.weights)
+    named, _ = _named(module)
+    for name, tensor in named.items():
+        one = came.get(name)
+        if one is None or one.shape != tensor.shape or one.dtype != tensor.dtype:
+            has = "does not have it" if one is None else f"has {one.dtype} {tuple(one.shape)}"
+            raise FailedPrecondition(f"tensor {name}: {resumed.version} {has}, the module {tensor.dtype} {tuple(tensor.shape)}")
+    if optimizer is None:
+        with torch.no_grad():
+            for name, tensor in named.items():
+                tensor.copy_(came[name])
+        return resumed.step
+    from ._torch_state import TrainingState
+    state = TrainingState(module, optimizer, extra)
+    try:
+        beside = [name for name in state.described if name not in named and not name.startswith("rng/cuda/")]
+        state.check(resumed.state, beside, str(resumed.version))
+    except BaseException:
+        state.put_back()
+        raise
+    state.fill({**resumed.weights, **resumed.state})
+    return resumed.step
 
 
 def _rank() -> int:
@@ -150,6 +232,8 @@ class Attached:
     def __init__(self, module: torch.nn.Module, subscriber: Subscriber, mode: str) -> None:
         if mode not in ("swap", "copy"):
             raise InvalidArgument(f"mode={mode!r}: \"swap\" or \"copy\"")
+        check_type("attach(module, …)", module, torch.nn.Module)
+        check_type("attach(…, subscriber)", subscriber, Subscriber)
         self._module = module
         self._subscriber = subscriber
         self._mode = mode
@@ -286,7 +370,7 @@ def transfer(module: torch.nn.Module, repository: Repository, example: Any = Non
         frozen = {name.rpartition(".")[0] or name for name in came if isinstance(named[name], torch.nn.Parameter)}
         return [name for name in shared if name in frozen]
 
-    return Transfer(repository, graph(module, example), load, lambda: tensors(module), **query)
+    return Transfer(place_of(repository).open(), graph(module, example), load, lambda: tensors(module), **query)
 
 
 def __getattr__(name: str) -> Any:

@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "core/tensor.h"
+#include "core/model/tensor.h"
 
 namespace freshet::levels {
 

@@ -6,8 +6,8 @@
 #include <optional>
 #include <utility>
 
-#include "core/check.h"
-#include "core/format.h"
+#include "core/base/check.h"
+#include "core/base/format.h"
 
 namespace freshet::levels {
 namespace {

@@ -10,9 +10,9 @@
 #include <memory>
 #include <vector>
 
-#include "core/result.h"
-#include "repo/levels/assembly.h"
-#include "repo/levels/shard.h"
+#include "core/base/result.h"
+#include "repo/levels/shards/assembly.h"
+#include "repo/levels/shards/shard.h"
 
 namespace freshet::levels {
 

@@ -13,12 +13,12 @@
 #include <string>
 #include <vector>
 
-#include "core/result.h"
-#include "repo/levels/assembly.h"
+#include "core/base/result.h"
 #include "repo/levels/parity/erasure.h"
 #include "repo/levels/parity/image.h"
 #include "repo/levels/parity/stripes.h"
-#include "repo/levels/shard_folders.h"
+#include "repo/levels/shards/assembly.h"
+#include "repo/levels/shards/shard_folders.h"
 
 namespace freshet::levels {
 

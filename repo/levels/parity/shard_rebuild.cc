@@ -5,7 +5,7 @@
 #include <map>
 #include <utility>
 
-#include "core/format.h"
+#include "core/base/format.h"
 #include "repo/levels/parity/parity_maker.h"
 
 namespace freshet::levels {
@@ -82,14 +82,14 @@ Status ShardRebuild::find_parity(ShardSource& source, const RestartPlan& plan, s
       FRESHET_ASSIGN(const group::Answer bytes, source.head(holder, plan.ranks));
       FRESHET_ASSIGN(ShardHeader header, decode_shard_head(bytes.bytes()));
       const ShardKey wanted{.version = plan.version, .rank = holder.shard_rank, .ranks = plan.ranks};
-      if (header.key != wanted || !header.parity) return fail(Code::corrupt, "it is another shard's head");
+      if (header.key != wanted || !header.parity) return fail(Code::corrupt, "this is the head of another shard");
       // Of other groups than the lost rank's.
       if (!std::ranges::binary_search(header.parity->members, rank_)) return {};
       if (!found.empty()) {
         const ShardHeader& first = found.begin()->second.first;
         if (header.parity->members != first.parity->members || header.parity->losses != first.parity->losses ||
             header.parity->row_bytes != first.parity->row_bytes || header.tensors != first.tensors) {
-          return fail(Code::corrupt, "it is of other groups than the first");
+          return fail(Code::corrupt, "its groups differ from those of the first parity shard");
         }
       }
       for (const std::vector<std::byte>& one : header.parity->heads) {
@@ -115,7 +115,7 @@ Status ShardRebuild::find_parity(ShardSource& source, const RestartPlan& plan, s
                                     plan.version.number, holder.shard_rank, rank_)});
     }
     return fail(Code::corrupt,
-                format("version {}: nobody has the head of rank {}'s shard", plan.version.number, rank_));
+                format("version {}: no rank has the head of rank {}'s shard", plan.version.number, rank_));
   }
   header_ = *std::move(lost);
   group_ = *found.begin()->second.first.parity;
@@ -162,7 +162,7 @@ Status ShardRebuild::find_shares(ShardSource& source, const RestartPlan& plan, s
         FRESHET_ASSIGN(ShardHeader header, decode_shard_head(bytes.bytes()));
         const ShardKey wanted{.version = plan.version, .rank = rank, .ranks = plan.ranks};
         if (header.key != wanted || header.tensors != header_.tensors || header.parity) {
-          return fail(Code::corrupt, "it is another shard's head");
+          return fail(Code::corrupt, "this is the head of another shard");
         }
         FRESHET_TRY(check_records(header, pieces));
         return header;

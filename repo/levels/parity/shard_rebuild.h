@@ -9,11 +9,11 @@
 #include <optional>
 #include <vector>
 
-#include "core/result.h"
-#include "repo/levels/assembly.h"
+#include "core/base/result.h"
 #include "repo/levels/parity/erasure.h"
 #include "repo/levels/parity/image.h"
 #include "repo/levels/parity/stripes.h"
+#include "repo/levels/shards/assembly.h"
 
 namespace freshet::levels {
 

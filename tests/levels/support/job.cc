@@ -13,7 +13,7 @@
 #include <random>
 #include <sstream>
 
-#include "core/safetensors.h"
+#include "core/safetensors/safetensors.h"
 
 namespace freshet::test {
 namespace {

@@ -8,7 +8,7 @@
 #include <optional>
 #include <random>
 
-#include "core/clock.h"
+#include "core/base/clock.h"
 
 namespace freshet::lab {
 

@@ -14,7 +14,7 @@
 #include <map>
 #include <vector>
 
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet::lab {
 namespace {

@@ -13,7 +13,7 @@
 #include <string>
 #include <thread>
 
-#include "core/mutex.h"
+#include "core/base/mutex.h"
 #include "tests/net/lab/delay_line.h"
 #include "tests/net/lab/network_namespace.h"
 

@@ -17,7 +17,7 @@
 #include <cstdio>
 #include <thread>
 
-#include "core/format.h"
+#include "core/base/format.h"
 #include "tests/net/lab/network.h"
 
 namespace freshet::lab {

@@ -4,7 +4,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet::lab {
 namespace {

@@ -12,7 +12,7 @@
 #include <fstream>
 #include <thread>
 
-#include "core/format.h"
+#include "core/base/format.h"
 
 extern char** environ;
 

@@ -11,8 +11,8 @@
 #include <filesystem>
 #include <system_error>
 
-#include "core/env.h"
-#include "core/format.h"
+#include "core/base/env.h"
+#include "core/base/format.h"
 
 namespace freshet::channel::ucx {
 namespace {
@@ -21,7 +21,7 @@ constexpr std::string_view kScheme = "ucx://";
 
 tl::unexpected<Error> bad(std::string_view text, std::string_view why) {
   return fail(Code::invalid_argument,
-              format("'{}' is no UCX address (ucx://ADDRESS:PORT, numeric): {}", text.substr(0, 200), why));
+              format("'{}' is not a UCX address (ucx://ADDRESS:PORT, numeric): {}", text.substr(0, 200), why));
 }
 
 /// Names in UCX_TLS of those that use one.

@@ -10,9 +10,9 @@
 #include <thread>
 #include <vector>
 
-#include "core/mutex.h"
+#include "core/base/mutex.h"
+#include "core/base/wake.h"
 #include "transport/channel/channel.h"
-#include "transport/wake.h"
 
 namespace freshet::channel::ucx {
 

@@ -9,8 +9,8 @@
 #include <cstring>
 #include <utility>
 
-#include "core/env.h"
-#include "core/format.h"
+#include "core/base/env.h"
+#include "core/base/format.h"
 #include "transport/channel/ucx/ucx_channel.h"
 
 namespace freshet::channel::ucx {
@@ -215,7 +215,8 @@ void Client::take_welcome(const Incoming& message) {
   const auto header = read_header<wire::Welcome>(message.header());
   if (!header || header->magic() != kMagic || header->token() == 0) {
     broken_ =
-        Error(Code::unsupported, format("the connection to {}: no Freshet there, or of another version", address_));
+        Error(Code::unsupported,
+              format("the connection to {}: the peer is not Freshet, or is of another version of Freshet", address_));
   } else if (server_token_ == 0) {
     server_token_ = header->token();
     asked_.reset();

@@ -10,8 +10,8 @@
 #include <optional>
 #include <vector>
 
-#include "core/clock.h"
-#include "core/file_descriptor.h"
+#include "core/base/clock.h"
+#include "core/base/file_descriptor.h"
 #include "transport/channel/channel.h"
 #include "transport/channel/ucx/address.h"
 #include "transport/channel/ucx/reception.h"

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <optional>
 
-#include "core/tensor.h"
+#include "core/model/tensor.h"
 #include "transport/channel/ucx/frame_generated.h"
 
 namespace freshet::channel::ucx {

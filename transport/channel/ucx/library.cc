@@ -7,8 +7,8 @@
 #include <array>
 #include <cstdlib>
 
-#include "core/env.h"
-#include "core/format.h"
+#include "core/base/env.h"
+#include "core/base/format.h"
 #include "transport/channel/ucx/ucx_channel.h"
 
 namespace freshet::channel::ucx {

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <utility>
 
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet::channel::ucx {
 namespace {

@@ -12,7 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "core/clock.h"
+#include "core/base/clock.h"
 #include "transport/channel/channel.h"
 #include "transport/channel/ucx/answerer.h"
 #include "transport/channel/ucx/ucx_channel.h"

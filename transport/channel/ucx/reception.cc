@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet::channel::ucx {
 
@@ -17,7 +17,7 @@ tl::unexpected<Error> Reception::lie(std::string_view what) {
 }
 
 Status Reception::check_answer(std::uint32_t piece, std::uint32_t encoding, std::uint64_t total) {
-  if (piece >= request_.pieces.size()) return lie(format("there is no piece {}", piece));
+  if (piece >= request_.pieces.size()) return lie(format("piece {} was not requested", piece));
   const Piece& wanted = request_.pieces[piece];
   const bool is_delta = encoding == static_cast<std::uint32_t>(Encoding::delta);
   if (!is_delta && encoding != static_cast<std::uint32_t>(Encoding::dense)) return lie("an unknown encoding");

@@ -9,14 +9,14 @@
 #include <utility>
 #include <vector>
 
-#include "core/env.h"
-#include "core/fork_guard.h"
-#include "core/format.h"
+#include "core/base/env.h"
+#include "core/base/fork_guard.h"
+#include "core/base/format.h"
+#include "core/base/wake.h"
 #include "transport/channel/ucx/address.h"
 #include "transport/channel/ucx/peer.h"
 #include "transport/channel/ucx/ucx_channel.h"
 #include "transport/channel/ucx/worker.h"
-#include "transport/wake.h"
 
 namespace freshet::channel {
 namespace ucx {

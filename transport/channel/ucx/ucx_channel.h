@@ -25,7 +25,7 @@
 #include <memory>
 #include <string>
 
-#include "core/result.h"
+#include "core/base/result.h"
 #include "transport/channel/channel.h"
 
 namespace freshet::channel {

@@ -5,8 +5,8 @@
 #include <string>
 #include <utility>
 
-#include "core/env.h"
-#include "core/format.h"
+#include "core/base/env.h"
+#include "core/base/format.h"
 
 namespace freshet::channel::ucx {
 

@@ -11,9 +11,9 @@
 #include <memory>
 #include <vector>
 
-#include "core/mutex.h"
-#include "core/result.h"
-#include "core/tensor.h"
+#include "core/base/mutex.h"
+#include "core/base/result.h"
+#include "core/model/tensor.h"
 #include "transport/channel/ucx/frame.h"
 #include "transport/channel/ucx/library.h"
 

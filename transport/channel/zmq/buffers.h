@@ -8,8 +8,8 @@
 #include <vector>
 #include <zmq.hpp>
 
-#include "core/mutex.h"
-#include "core/tensor.h"
+#include "core/base/mutex.h"
+#include "core/model/tensor.h"
 
 namespace freshet::channel::zmq_channel {
 

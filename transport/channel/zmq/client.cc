@@ -9,8 +9,8 @@
 #include <cstring>
 #include <utility>
 
-#include "core/format.h"
-#include "core/text.h"
+#include "core/base/format.h"
+#include "core/base/text.h"
 
 namespace freshet::channel {
 namespace zmq_channel {
@@ -130,7 +130,8 @@ void Client::take(const zmq::message_t& message) {
   const auto frame = read_frame(bytes_of(message));
   if (!frame || message.more()) {
     broken_ =
-        Error(Code::unsupported, format("{} is no Freshet data channel, or of another version", parties_.address));
+        Error(Code::unsupported,
+              format("{} is not a data channel of Freshet, or is of another version of Freshet", parties_.address));
     return;
   }
   credit_ += cost_of(message.size());
@@ -179,7 +180,7 @@ void Client::take_events() {
     gone_ = handshake_error(*event, parties_);
     if (gone_ || (event->kind != ZMQ_EVENT_DISCONNECTED && event->kind != ZMQ_EVENT_CLOSED)) continue;
     gone_ = Error(Code::unavailable, event->kind == ZMQ_EVENT_CLOSED
-                                         ? format("nobody takes connections at {}", parties_.address)
+                                         ? format("nobody listens at {}", parties_.address)
                                          : format("the connection to {} ended", parties_.address));
   }
 }
@@ -288,9 +289,8 @@ Result<std::unique_ptr<ChannelClient>> open_zmq_client(const std::string& addres
   FileDescriptor timer(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
   if (!timer) return fail_errno(errno, "make a timer descriptor");
   FRESHET_ASSIGN(zmq::context_t context, make_zmq_context());
-  FRESHET_ASSIGN(ZmqSocket socket,
-                 connect_data(context, std::move(parsed), proof,
-                              {.message_bytes_max = zmq_channel::kToClientBytesMax}));
+  FRESHET_ASSIGN(ZmqSocket socket, connect_data(context, std::move(parsed), proof,
+                                                {.message_bytes_max = zmq_channel::kToClientBytesMax}));
   FRESHET_TRY(zmq_channel::watch(epoll.get(), timer.get()));
   FRESHET_TRY(zmq_channel::watch(epoll.get(), descriptor_of(socket.socket.handle())));
   FRESHET_TRY(zmq_channel::watch(epoll.get(), descriptor_of(socket.monitor->handle())));

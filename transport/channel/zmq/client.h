@@ -11,8 +11,8 @@
 #include <vector>
 #include <zmq.hpp>
 
-#include "core/clock.h"
-#include "core/file_descriptor.h"
+#include "core/base/clock.h"
+#include "core/base/file_descriptor.h"
 #include "transport/channel/channel.h"
 #include "transport/channel/zmq/reception.h"
 #include "transport/channel/zmq/zmq_channel.h"

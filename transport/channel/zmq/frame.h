@@ -9,7 +9,7 @@
 #include <cstring>
 #include <optional>
 
-#include "core/tensor.h"
+#include "core/model/tensor.h"
 #include "transport/channel/channel.h"
 #include "transport/channel/zmq/frame_generated.h"
 

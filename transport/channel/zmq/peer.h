@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "core/clock.h"
+#include "core/base/clock.h"
 #include "transport/channel/channel.h"
 #include "transport/channel/zmq/frame.h"
 

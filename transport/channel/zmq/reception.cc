@@ -5,7 +5,7 @@
 #include <cstring>
 #include <utility>
 
-#include "core/format.h"
+#include "core/base/format.h"
 
 namespace freshet::channel::zmq_channel {
 
@@ -18,7 +18,7 @@ tl::unexpected<Error> Reception::lie(std::string_view what) {
 }
 
 Status Reception::check_answer(std::uint32_t piece, std::uint32_t encoding, std::uint64_t total) {
-  if (piece >= request_.pieces.size()) return lie(format("there is no piece {}", piece));
+  if (piece >= request_.pieces.size()) return lie(format("piece {} was not requested", piece));
   if (begun_[piece]) return lie(format("piece {} comes twice", piece));
   const Piece& wanted = request_.pieces[piece];
   const bool is_delta = encoding == static_cast<std::uint32_t>(Encoding::delta);

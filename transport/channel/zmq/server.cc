@@ -8,12 +8,12 @@
 #include <utility>
 #include <vector>
 
-#include "core/format.h"
+#include "core/base/format.h"
+#include "core/base/wake.h"
 #include "transport/channel/zmq/buffers.h"
 #include "transport/channel/zmq/peer.h"
 #include "transport/channel/zmq/zmq_channel.h"
 #include "transport/security/authenticator.h"
-#include "transport/wake.h"
 #include "transport/zmq/listener.h"
 
 namespace freshet::channel {
@@ -189,7 +189,7 @@ void Server::take(const zmq::message_t& identity, const zmq::message_t& message,
   }
   if (taken) return;
   counters_.refused.fetch_add(1, std::memory_order_relaxed);
-  rejects_.count(format("{} is put out: {}", listener_.name_of(descriptor), taken.error().message()), now);
+  rejects_.count(format("{} is disconnected: {}", listener_.name_of(descriptor), taken.error().message()), now);
   if (at != connections_.end()) {
     put_out(at);
   } else {
@@ -199,7 +199,8 @@ void Server::take(const zmq::message_t& identity, const zmq::message_t& message,
 
 void Server::welcome(const Identity& identity, const Frame& frame, int descriptor, Time now) {
   if (connections_.size() >= peers_max_) {
-    rejects_.count(format("{} is put out: there are {} clients", listener_.name_of(descriptor), peers_max_), now);
+    rejects_.count(
+        format("{} is disconnected: there are {} clients, the limit", listener_.name_of(descriptor), peers_max_), now);
     return listener_.put_out(descriptor);
   }
   connections_.emplace(
@@ -289,8 +290,8 @@ Result<std::unique_ptr<ChannelServer>> open_zmq_server(FetchSource& source, cons
   if (proof != nullptr) {
     FRESHET_ASSIGN(authenticator, Authenticator::open(context, proof->allow_file));
   }
-  FRESHET_ASSIGN(ZmqSocket socket, bind_data(context, std::move(address), proof,
-                                             {.message_bytes_max = zmq_channel::kToServerBytesMax}));
+  FRESHET_ASSIGN(ZmqSocket socket,
+                 bind_data(context, std::move(address), proof, {.message_bytes_max = zmq_channel::kToServerBytesMax}));
   FRESHET_ASSIGN(Wake wake, Wake::open());
   auto server =
       std::make_unique<zmq_channel::Server>(source, options,

@@ -13,7 +13,7 @@
 #include <optional>
 #include <string>
 
-#include "core/result.h"
+#include "core/base/result.h"
 #include "transport/channel/channel.h"
 #include "transport/security/credentials.h"
 #include "transport/security/socket_owner.h"

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+/// tiering: epochs over training sets in a slow folder, with tiers and without, beside a fast disk, rsync and MONARCH;
+/// and what the reader costs.
+///
+/// usage: tiering [--quick] [--json] [--folder DIR] [--monarch LIB] [--rounds N]
+
+#include <stdlib.h>
+
+#include <filesystem>
+#include <iostream>
+#include <string_view>
+
+#include "benchmarks/common/command_line.h"
+#include "benchmarks/tiering/costs.h"
+#include "benchmarks/tiering/epochs.h"
+#include "benchmarks/tiering/reader.h"
+#include "core/base/format.h"
+
+namespace freshet::benchmarks {
+namespace {
+
+struct Options {
+  bool quick = false;
+  bool json = false;
+  std::string folder = std::filesystem::temp_directory_path();
+  std::string monarch;
+  int rounds = 0;
+};
+
+Status measure_epochs(const Settings& settings, Report& report) {
+  auto opened = Epochs::open(settings, report);
+  if (!opened) {
+    if (opened.error().code() != Code::unavailable) return fail(opened.error());
+    report.skip("slow_folder", opened.error().message());
+    return {};
+  }
+  Epochs& epochs = **opened;
+  const bool quick = settings.quick;
+  FRESHET_ASSIGN(const StagedSet small, epochs.stage(small_files(quick ? 240 : 4000, 1)));
+  FRESHET_ASSIGN(const StagedSet records, epochs.stage(record_files(quick ? 4 : 16, quick ? 12 << 20 : 28 << 20, 2)));
+  // What one reader alone, or each of several, reads whole.
+  FRESHET_ASSIGN(const StagedSet few, epochs.stage(small_files(quick ? 60 : 500, 3)));
+  FRESHET_TRY(epochs.compare(small, {.readers = 4, .suffix = "", .restarts = true}));
+  FRESHET_TRY(epochs.compare(records, {.readers = 4, .suffix = "_records", .restarts = true}));
+  FRESHET_TRY(epochs.compare(few, {.readers = 1, .suffix = "_one_reader"}));
+  FRESHET_TRY(epochs.compare(small, {.readers = 4, .in_python = true, .suffix = "_python", .rounds = quick ? 1 : 3}));
+  FRESHET_TRY(epochs.compare_uncached(records, ""));
+  FRESHET_TRY(epochs.compare_uncached(few, "_small"));
+  FRESHET_TRY(epochs.share_copies(few));
+  FRESHET_TRY(epochs.half_fits(few));
+  return epochs.know_order(few);
+}
+
+Status run(const Options& options) {
+  Settings settings{.folder = options.folder + "/freshet-tiering-XXXXXX",
+                    .quick = options.quick,
+                    .rounds = options.rounds > 0 ? options.rounds
+                              : options.quick    ? 2
+                                                 : 5,
+                    .monarch = options.monarch};
+  if (::mkdtemp(settings.folder.data()) == nullptr) return fail_errno(errno, settings.folder);
+  Report report("tiering");
+  if (options.monarch.empty()) report.skip("monarch", "no --monarch LIB");
+  Status status = measure_epochs(settings, report);
+  if (status) status = measure_costs(settings.folder, settings.quick, settings.rounds, report);
+  std::error_code ignored;
+  std::filesystem::remove_all(settings.folder, ignored);
+  FRESHET_TRY(status);
+  std::cout << (options.json ? "" : report.table() + "\n") << report.json() << std::endl;
+  return {};
+}
+
+}  // namespace
+}  // namespace freshet::benchmarks
+
+int main(int count, char** words) {
+  using namespace freshet::benchmarks;
+  if (count > 1 && std::string_view(words[1]) == "read") return run_reader(count, words);
+  if (count > 1 && std::string_view(words[1]) == "cost") return run_cost(count, words);
+  Options options;
+  return run_benchmark(count, words,
+                       {.name = "tiering",
+                        .about = "Epochs over training sets in a slow folder, with tiers and without",
+                        .quick = &options.quick,
+                        .json = &options.json,
+                        .add_options =
+                            [&](CLI::App& app) {
+                              app.add_option("--folder", options.folder, "A folder on the fast disk");
+                              app.add_option("--monarch", options.monarch, "MONARCH's library, where one was built");
+                              app.add_option("--rounds", options.rounds, "How often each case is measured");
+                            }},
+                       [&] { return run(options); });
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bindings/cli/frame/output.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "core/base/format.h"
+
+namespace freshet::cli {
+namespace {
+
+constexpr const char* kHomeAndClear = "\x1b[H\x1b[J";
+
+/// Waits until a descriptor that somebody made non-blocking takes more.
+void wait_writable(int descriptor) {
+  pollfd waiter{.fd = descriptor, .events = POLLOUT, .revents = 0};
+  (void)::poll(&waiter, 1, 1000);
+}
+
+/// 0, or the errno of what went wrong.
+int write_all(int descriptor, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(descriptor, bytes.data(), bytes.size());
+    if (written >= 0) {
+      bytes.remove_prefix(static_cast<std::size_t>(written));
+    } else if (errno == EAGAIN) {
+      wait_writable(descriptor);
+    } else if (errno != EINTR) {
+      return errno;
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+
+Status Output::emit(const Json& object, std::string_view text) {
+  return json ? write_bytes(to_line(object) + "\n") : write(std::string(text) + "\n");
+}
+
+Status Output::write(std::string_view text) { return write_bytes(printable(text, "\n\t")); }
+
+Status Output::redraw(std::string_view text) { return write_bytes(kHomeAndClear + printable(text, "\n")); }
+
+Status Output::write_bytes(std::string_view bytes) {
+  if (closed_) return fail(Code::cancelled, "stdout is closed");
+  const int error = write_all(STDOUT_FILENO, bytes);
+  if (error == 0) return {};
+  if (error == EPIPE) {
+    closed_ = true;
+    return fail(Code::cancelled, "the reader of stdout went away");
+  }
+  return fail_errno(error, "write to stdout");
+}
+
+void Output::log(std::string_view text) const {
+  (void)write_all(STDERR_FILENO, format("freshet: {}\n", printable(text)));
+}
+
+std::string to_line(const Json& value) {
+  return printable_json(value.dump(-1, ' ', false, nlohmann::detail::error_handler_t::replace));
+}
+
+std::string human_bytes(std::uint64_t bytes) {
+  constexpr const char* kUnits[] = {"B", "kB", "MB", "GB", "TB", "PB", "EB"};
+  if (bytes < 1000) return format("{} B", bytes);
+  auto value = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  while (value >= 999.95 && unit + 1 < std::size(kUnits)) {
+    value /= 1000;
+    ++unit;
+  }
+  return format("{:.1f} {}", value, kUnits[unit]);
+}
+
+std::string table(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<std::size_t> widths;
+  for (const auto& row : rows) {
+    widths.resize(std::max(widths.size(), row.size()));
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string text;
+  for (const auto& row : rows) {
+    if (!text.empty()) text += '\n';
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      const bool last = i + 1 == row.size();
+      text += last ? printable(row[i]) : format("{:<{}}  ", printable(row[i]), widths[i]);
+    }
+  }
+  return text;
+}
+
+}  // namespace freshet::cli

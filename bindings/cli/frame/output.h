@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// What the program says. Results go to stdout, as one JSON object a line or as text for people; everything else is a
+/// line on stderr. Each line leaves at once, in one write, so that a reader of a pipe sees versions as they come.
+///
+/// One thread at a time.
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/result.h"
+#include "core/base/text.h"
+
+namespace freshet::cli {
+
+/// Keys keep the order in which they are written.
+using Json = nlohmann::ordered_json;
+
+class Output {
+ public:
+  bool json = false;  ///< Set by --json.
+
+  /// Prints one of the two: the object as a line, or the text, which may have several (a newline is added). What of
+  /// either could command a terminal is made harmless.
+  /// cancelled when the reader of stdout went away: closed() is then true and the program ends quietly.
+  Status emit(const Json& object, std::string_view text);
+
+  /// The same with lines of text alone; no newline is added.
+  Status write(std::string_view text);
+
+  /// Clears the terminal, and shows the text instead of the old one.
+  Status redraw(std::string_view text);
+
+  /// "freshet: TEXT" on stderr, as one line whatever the text holds.
+  void log(std::string_view text) const;
+
+  bool closed() const { return closed_; }
+
+ private:
+  Status write_bytes(std::string_view bytes);
+
+  bool closed_ = false;
+};
+
+/// One line, as a terminal may be shown it. Bytes that are not UTF-8 (a tag from a hostile file) are replaced, never an
+/// exception.
+std::string to_line(const Json& value);
+
+/// "1.5 GB" in powers of 1000.
+std::string human_bytes(std::uint64_t bytes);
+
+/// Rows in aligned columns, the first row being the headings. No newline at the end.
+std::string table(const std::vector<std::vector<std::string>>& rows);
+
+}  // namespace freshet::cli

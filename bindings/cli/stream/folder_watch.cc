@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bindings/cli/stream/folder_watch.h"
+
+#include <poll.h>
+#include <sys/inotify.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "core/base/format.h"
+
+namespace freshet::cli {
+namespace {
+
+/// Closing is no sign of wholeness (a writer may open again), and no change of content either.
+constexpr std::uint32_t kEvents =
+    IN_MOVED_TO | IN_CREATE | IN_MODIFY | IN_MOVED_FROM | IN_DELETE | IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR;
+
+bool is_model_file(const std::string& name) { return name.ends_with(".safetensors") && !name.starts_with('.'); }
+
+}  // namespace
+
+Result<FolderWatch> FolderWatch::open(const std::string& folder, Duration settle) {
+  FolderWatch watch(folder, settle);
+  watch.inotify_ = ::inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+  if (watch.inotify_ < 0) return fail_errno(errno, format("watch {}", folder));
+  if (::inotify_add_watch(watch.inotify_, folder.c_str(), kEvents) < 0) {
+    return fail_errno(errno, format("watch {}", folder));
+  }
+  FRESHET_TRY(watch.scan(system_clock().now()));
+  return watch;
+}
+
+FolderWatch::FolderWatch(FolderWatch&& other) noexcept
+    : folder_(std::move(other.folder_)),
+      settle_(other.settle_),
+      inotify_(std::exchange(other.inotify_, -1)),
+      arrivals_(other.arrivals_),
+      pending_(std::move(other.pending_)),
+      taken_(std::move(other.taken_)) {}
+
+FolderWatch::~FolderWatch() {
+  if (inotify_ >= 0) ::close(inotify_);
+}
+
+Result<std::vector<std::string>> FolderWatch::wait(Time deadline, int stop) {
+  for (;;) {
+    const Time now = system_clock().now();
+    FRESHET_TRY(read_events(now));
+    std::vector<std::string> whole = take_whole(now);
+    if (!whole.empty() || now >= deadline) return whole;
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(std::min(deadline, next_look()) - now).count();
+    pollfd waiters[] = {{.fd = inotify_, .events = POLLIN, .revents = 0}, {.fd = stop, .events = POLLIN, .revents = 0}};
+    (void)::poll(waiters, 2, static_cast<int>(std::clamp<std::int64_t>(left, 0, 60'000)));
+    if ((waiters[1].revents & POLLIN) != 0) return std::vector<std::string>{};
+  }
+}
+
+void FolderWatch::look_again(const std::string& path) {
+  const std::string name = path.substr(path.rfind('/') + 1);
+  taken_.erase(name);
+  (void)await(name, false, system_clock().now());
+}
+
+Status FolderWatch::read_events(Time now) {
+  alignas(inotify_event) char buffer[64 * 1024];
+  for (;;) {
+    const ssize_t bytes = ::read(inotify_, buffer, sizeof(buffer));
+    if (bytes < 0 && errno == EINTR) continue;
+    if (bytes < 0 && errno == EAGAIN) return {};
+    if (bytes <= 0) return fail_errno(errno, format("watch {}", folder_));
+    for (ssize_t at = 0; at < bytes;) {
+      inotify_event event{};
+      std::memcpy(&event, buffer + at, sizeof(event));
+      const char* name = buffer + at + sizeof(event);
+      FRESHET_TRY(on_event(event.mask, std::string(name, ::strnlen(name, event.len)), now));
+      at += static_cast<ssize_t>(sizeof(event) + event.len);
+    }
+  }
+}
+
+Status FolderWatch::on_event(std::uint32_t mask, const std::string& name, Time now) {
+  if ((mask & (IN_DELETE_SELF | IN_MOVE_SELF | IN_IGNORED | IN_UNMOUNT)) != 0) {
+    return fail(Code::unavailable, format("watch {}: the folder is gone", folder_));
+  }
+  if ((mask & IN_Q_OVERFLOW) != 0) return scan(now);
+  if (!is_model_file(name)) return {};
+  if ((mask & (IN_MOVED_FROM | IN_DELETE)) != 0) {
+    pending_.erase(name);
+    taken_.erase(name);
+    return {};
+  }
+  return await(name, (mask & IN_MOVED_TO) != 0, now);
+}
+
+Status FolderWatch::scan(Time now) {
+  std::vector<std::pair<std::int64_t, std::string>> found;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_, error)) {
+    const std::string name = entry.path().filename().string();
+    if (!is_model_file(name)) continue;
+    const Stamp stamp = stamp_of(name);
+    const auto taken = taken_.find(name);
+    if (taken == taken_.end() || taken->second != stamp) found.emplace_back(stamp.modified_ns, name);
+  }
+  if (error) return fail_errno(error.value(), format("watch {}", folder_));
+  std::ranges::sort(found);
+  for (const auto& [modified_ns, name] : found) FRESHET_TRY(await(name, false, now));
+  return {};
+}
+
+Status FolderWatch::await(const std::string& name, bool renamed, Time now) {
+  if (!pending_.contains(name) && pending_.size() >= kWatchedFilesMax) {
+    return fail(Code::out_of_space, format("watch {}: more than {} files at a time", folder_, kWatchedFilesMax));
+  }
+  Pending& pending = pending_[name];
+  if (pending.order == 0 || renamed) pending.order = ++arrivals_;
+  pending.stamp = stamp_of(name);
+  pending.unchanged_since = now;
+  pending.renamed = renamed;
+  return {};
+}
+
+std::vector<std::string> FolderWatch::take_whole(Time now) {
+  std::vector<std::pair<std::uint64_t, std::string>> whole;
+  for (auto it = pending_.begin(); it != pending_.end();) {
+    auto& [name, pending] = *it;
+    const Stamp stamp = stamp_of(name);
+    if (stamp != pending.stamp && !pending.renamed) {
+      pending.stamp = stamp;  // Written through a mapping, which inotify does not see.
+      pending.unchanged_since = now;
+    }
+    if (!pending.renamed && now - pending.unchanged_since < settle_) {
+      ++it;
+      continue;
+    }
+    whole.emplace_back(pending.order, path_of(name));
+    taken_[name] = stamp;
+    it = pending_.erase(it);
+  }
+  std::ranges::sort(whole);
+  std::vector<std::string> paths;
+  for (auto& [order, path] : whole) paths.push_back(std::move(path));
+  return paths;
+}
+
+Time FolderWatch::next_look() const {
+  Time next = Time::max();
+  for (const auto& [name, pending] : pending_) next = std::min(next, pending.unchanged_since + settle_);
+  return next;
+}
+
+FolderWatch::Stamp FolderWatch::stamp_of(const std::string& name) const {
+  struct stat file {};
+  if (::stat(path_of(name).c_str(), &file) != 0) return {};
+  return {.inode = file.st_ino,
+          .bytes = file.st_size,
+          .modified_ns = std::int64_t{file.st_mtim.tv_sec} * 1'000'000'000 + file.st_mtim.tv_nsec};
+}
+
+}  // namespace freshet::cli

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Tells when a file in a folder is whole: it was renamed into place, or it has not changed for a while. Files that
+/// are there at the start count too, oldest first. Only `*.safetensors` are looked at, and none that begins with a dot.
+///
+/// News come from inotify. When the kernel lost some, the watch reads the folder again and compares it with the last
+/// state.
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/base/clock.h"
+#include "core/base/result.h"
+
+namespace freshet::cli {
+
+inline constexpr std::size_t kWatchedFilesMax = 65536;
+
+/// One thread at a time.
+class FolderWatch {
+ public:
+  /// A file counts as whole when it has not changed for `settle`. not_found when there is no such folder.
+  static Result<FolderWatch> open(const std::string& folder, Duration settle);
+  FolderWatch(FolderWatch&& other) noexcept;
+  FolderWatch& operator=(FolderWatch&&) = delete;
+  ~FolderWatch();
+
+  /// Waits until at least one file is whole, `stop` becomes readable, or the deadline; empty in the latter cases. Paths
+  /// in the order in which they became whole. unavailable when the folder is gone.
+  Result<std::vector<std::string>> wait(Time deadline, int stop);
+
+  /// Judges a file anew that turned out to be still in the making.
+  void look_again(const std::string& path);
+
+ private:
+  /// What tells one content of a file from another without reading it.
+  struct Stamp {
+    std::uint64_t inode = 0;
+    std::int64_t bytes = -1;
+    std::int64_t modified_ns = 0;
+    bool operator==(const Stamp&) const = default;
+  };
+  struct Pending {
+    std::uint64_t order = 0;
+    Stamp stamp;
+    Time unchanged_since;
+    bool renamed = false;
+  };
+
+  FolderWatch(std::string folder, Duration settle) : folder_(std::move(folder)), settle_(settle) {}
+  Status read_events(Time now);
+  Status on_event(std::uint32_t mask, const std::string& name, Time now);
+  Status scan(Time now);
+  Status await(const std::string& name, bool renamed, Time now);
+  std::vector<std::string> take_whole(Time now);
+  Time next_look() const;
+  Stamp stamp_of(const std::string& name) const;
+  std::string path_of(const std::string& name) const { return folder_ + "/" + name; }
+
+  std::string folder_;
+  Duration settle_;
+  int inotify_ = -1;
+  std::uint64_t arrivals_ = 0;
+  std::map<std::string, Pending> pending_;
+  std::map<std::string, Stamp> taken_;  ///< Of the files handed out, as they were then.
+};
+
+}  // namespace freshet::cli

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bindings/cli/stream/patient_publisher.h"
+
+#include "core/base/format.h"
+
+namespace freshet::cli {
+namespace {
+
+/// Readers that hold too much of the arena make a publish wait at most this long; a version's seal comes far sooner.
+constexpr Duration kReleasePatience = std::chrono::seconds(30);
+
+double milliseconds(Duration duration) { return std::chrono::duration<double, std::milli>(duration).count(); }
+
+}  // namespace
+
+Result<std::unique_ptr<Publisher>> unless_taken(Result<std::unique_ptr<Publisher>> publisher) {
+  if (publisher || publisher.error().code() != Code::already_exists) return publisher;
+  return fail(Code::unavailable, publisher.error().message());
+}
+
+Status PatientPublisher::publish(std::span<const TensorView> tensors, const PublishOptions& options, const Json& more) {
+  FRESHET_ASSIGN(const PublishReceipt receipt, publish_patiently(tensors, options));
+  FRESHET_ASSIGN(const CommitReport report, wait_sealed(receipt.version));
+  return print(report, receipt, more);
+}
+
+Result<PublishReceipt> PatientPublisher::publish_patiently(std::span<const TensorView> tensors,
+                                                           const PublishOptions& options) {
+  const Time deadline = system_clock().now() + kReleasePatience;
+  for (;;) {
+    Result<PublishReceipt> receipt = publisher_.publish(tensors, options);
+    const Time now = system_clock().now();
+    if (receipt || receipt.error().code() != Code::out_of_space || now >= deadline) return receipt;
+    if (program_.interrupt.wait_until(now + kInterruptLatency)) return fail(Code::cancelled, "interrupted");
+  }
+}
+
+Result<CommitReport> PatientPublisher::wait_sealed(VersionNumber version) {
+  const Time deadline = system_clock().now() + kReleasePatience;
+  for (;;) {
+    Result<CommitReport> report = publisher_.wait_committed(version, kInterruptLatency);
+    if (report || report.error().code() != Code::timed_out || system_clock().now() >= deadline) return report;
+    if (program_.interrupt.requested()) return fail(Code::cancelled, "interrupted");
+  }
+}
+
+Status PatientPublisher::print(const CommitReport& report, const PublishReceipt& receipt, const Json& more) {
+  Json line{{"model", model_},
+            {"version", report.version},
+            {"tensors", report.tensors},
+            {"changed_tensors", report.changed_tensors},
+            {"bytes", report.changed_bytes},
+            {"blocked_ms", milliseconds(receipt.blocked)}};
+  line.update(more);
+  return program_.out.emit(line, format("{}@{}  {} of {} tensors changed, {}, blocked {:.2f} ms", model_,
+                                        report.version, report.changed_tensors, report.tensors,
+                                        human_bytes(report.changed_bytes), milliseconds(receipt.blocked)));
+}
+
+}  // namespace freshet::cli

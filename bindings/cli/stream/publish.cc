@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+// `freshet publish`: files of tensors become versions, and are served until somebody says stop.
+
+#include <optional>
+
+#include "bindings/cli/frame/arguments.h"
+#include "bindings/cli/frame/model_file.h"
+#include "bindings/cli/frame/program.h"
+#include "bindings/cli/stream/folder_watch.h"
+#include "bindings/cli/stream/patient_publisher.h"
+#include "bindings/cli/stream/stray_file.h"
+#include "core/base/format.h"
+#include "transport/file/folder_feed.h"
+#include "transport/publisher.h"
+
+namespace freshet::cli {
+namespace {
+
+struct PublishArguments {
+  std::string model;
+  std::vector<std::string> files;
+  std::string watch;
+  std::string follow;
+  std::string at;
+  std::string directory;
+  std::string advertise;
+  std::string channels = "auto";
+  SecurityOptions security;
+  std::optional<double> linger;
+  double settle = 1;
+  bool any_architecture = false;
+  std::uint64_t keep = 0;
+  bool group_commit = false;
+  double within = 10;
+};
+
+/// What becomes of a file whose tensors are not those of the version before.
+enum class OtherArchitecture { taken, refused };
+
+/// Turns files into versions, one after another. One thread at a time.
+class FilePublisher {
+ public:
+  /// `other` is for files that turn up in a folder. Who names a file on the command line means that file.
+  FilePublisher(Program& program, Publisher& publisher, std::string model, OtherArchitecture other)
+      : program_(program), publisher_(program, publisher, std::move(model)), other_(other) {}
+
+  /// Publishes a file of the command line, waits for the seal, prints the line. Errors name the file.
+  Status publish(const std::string& path) { return publish_file(path, OtherArchitecture::taken); }
+
+  /// The same with a file that turned up in a folder. invalid_argument for one that is no version of this model.
+  Status publish_found(const std::string& path) {
+    if (is_shard(path)) {
+      return fail(Code::invalid_argument,
+                  path + ": not published: the file is a part of a checkpoint; join the parts into one file");
+    }
+    return publish_file(path, other_);
+  }
+
+  /// A version of a folder of versions, under its number. One that was published before (this name has given its number
+  /// already) is passed over, but the newest is published anew, so that there is something to serve.
+  Status publish(const file::FolderWeights& weights, bool is_newest) {
+    const std::string name = file::folder_name_of(weights.number());
+    const Json more{{"folder", name}};
+    const Source source{.name = name, .other = other_};
+    Status published = publish_tensors(weights.tensors(), {.number = weights.number()}, more, source);
+    if (!published && published.error().code() == Code::failed_precondition) {
+      if (!is_newest) return {};
+      published = publish_tensors(weights.tensors(), {}, more, source);
+    }
+    if (!published) return fail(std::move(published).error().with_context(name));
+    return {};
+  }
+
+ private:
+  struct Source {
+    std::string name;
+    OtherArchitecture other;
+  };
+
+  Status publish_file(const std::string& path, OtherArchitecture other) {
+    FRESHET_ASSIGN(const ModelFile file, ModelFile::read(path));
+    Status published =
+        publish_tensors(file.tensors(), {.tags = file.metadata()}, Json::object(), {.name = path, .other = other});
+    if (!published) return fail(std::move(published).error().with_context(path));
+    return {};
+  }
+
+  Status publish_tensors(const std::vector<TensorView>& given, PublishOptions options, const Json& more,
+                         const Source& source) {
+    if (given.empty()) return fail(Code::invalid_argument, "not published: the file has no tensors");
+    std::vector<TensorView> tensors;
+    // Said each time: a publish that failed may have left the publisher with another one.
+    options.new_architecture = architecture_;
+    if (architecture_ != nullptr) tensors = in_order_of(*architecture_, given);
+    if (tensors.empty()) {
+      FRESHET_TRY(admit_other(given, source));
+      tensors = given;
+      FRESHET_ASSIGN(options.new_architecture, guess(tensors));
+    }
+    FRESHET_TRY(publisher_.publish(tensors, options, more));
+    architecture_ = options.new_architecture;
+    return {};
+  }
+
+  /// A stray file in the folder must not take the place of the model that is served.
+  Status admit_other(const std::vector<TensorView>& given, const Source& source) {
+    if (architecture_ == nullptr) return {};
+    const std::string difference = difference_from(*architecture_, given);
+    if (source.other == OtherArchitecture::refused) {
+      return fail(
+          Code::invalid_argument,
+          format(
+              "not published: another architecture than the version before: {}; use --any-architecture to publish it",
+              difference));
+    }
+    program_.out.log(format("{}: another architecture than the version before: {}", source.name, difference));
+    return {};
+  }
+
+  static Result<std::shared_ptr<const Architecture>> guess(const std::vector<TensorView>& tensors) {
+    std::vector<TensorSpec> specs;
+    specs.reserve(tensors.size());
+    for (const TensorView& view : tensors) specs.push_back(view.spec);
+    return Architecture::guess_chain(std::move(specs));
+  }
+
+  Program& program_;
+  PatientPublisher publisher_;
+  OtherArchitecture other_;
+  std::shared_ptr<const Architecture> architecture_;  ///< Of the version before.
+};
+
+/// Serves for `linger` after the last version, or until interrupted.
+Status linger(const Program& program, const std::optional<double>& linger) {
+  const Time deadline = linger ? system_clock().now() + seconds(*linger) : Time::max();
+  if (program.interrupt.wait_until(deadline)) return fail(Code::cancelled, "interrupted");
+  return {};
+}
+
+/// Publishes what appears, until interrupted or until nothing came for `linger`. A bad file is logged, and the others
+/// go on.
+Status follow(Program& program, FilePublisher& files, FolderWatch& watch, const std::optional<double>& linger) {
+  Time last = system_clock().now();
+  for (;;) {
+    const Time deadline = linger ? last + seconds(*linger) : Time::max();
+    FRESHET_ASSIGN(const std::vector<std::string> paths, watch.wait(deadline, program.interrupt.descriptor()));
+    if (program.interrupt.requested()) return fail(Code::cancelled, "interrupted");
+    if (paths.empty()) return {};
+    for (const std::string& path : paths) {
+      const Status published = files.publish_found(path);
+      last = system_clock().now();
+      if (published) continue;
+      if (published.error().code() == Code::cancelled) return published;
+      program.out.log(published.error().message());
+      if (published.error().code() == Code::unavailable) watch.look_again(path);
+    }
+  }
+}
+
+/// The same with the versions that appear in a folder of weight_vNNNNNN.
+Status follow(Program& program, FilePublisher& files, const std::string& folder, const std::optional<double>& linger) {
+  file::FolderFeed feed(folder, {.every = true});
+  const auto is_newest = [&](VersionNumber number) {
+    const auto reader = file::WeightFolderReader::open(folder);
+    const Result<std::vector<VersionNumber>> all = reader ? reader->versions() : fail(reader.error());
+    return all && !all->empty() && all->back() == number;
+  };
+  Time last = system_clock().now();
+  for (;;) {
+    const Time deadline = linger ? last + seconds(*linger) : Time::max();
+    const auto weights = feed.next(deadline, program.interrupt.descriptor());
+    if (program.interrupt.requested()) return fail(Code::cancelled, "interrupted");
+    if (weights && *weights == nullptr) return {};
+    const Status published =
+        weights ? files.publish(**weights, is_newest((*weights)->number())) : Status(fail(weights.error()));
+    last = system_clock().now();
+    if (published) continue;
+    if (published.error().code() == Code::cancelled) return published;
+    program.out.log(published.error().message());
+  }
+}
+
+Result<ExitCode> publish(Program& program, const PublishArguments& arguments) {
+  const Interrupt::Deferral deferral;
+  std::optional<FolderWatch> watch;
+  if (!arguments.watch.empty()) {
+    FRESHET_ASSIGN(FolderWatch opened, FolderWatch::open(arguments.watch, seconds(arguments.settle)));
+    watch.emplace(std::move(opened));
+  }
+  PublisherOptions options{.model = arguments.model};
+  options.hub_options = {.listen = arguments.at,
+                         .directory = arguments.directory,
+                         .channels = arguments.channels,
+                         .security = arguments.security,
+                         .advertise = arguments.advertise};
+  options.keep_versions = arguments.keep;
+  options.group_commit = arguments.group_commit;
+  options.group_within = seconds(arguments.within);
+  FRESHET_ASSIGN(const std::unique_ptr<Publisher> publisher, unless_taken(Publisher::open(std::move(options))));
+  FilePublisher files(program, *publisher, arguments.model,
+                      arguments.any_architecture ? OtherArchitecture::taken : OtherArchitecture::refused);
+  for (const std::string& path : arguments.files) {
+    if (program.interrupt.requested()) return ExitCode::interrupted;
+    FRESHET_TRY(files.publish(path));
+  }
+  program.out.log(format("{} is served at {}", arguments.model, served_at(publisher->address(), arguments.at)));
+  if (watch) {
+    FRESHET_TRY(follow(program, files, *watch, arguments.linger));
+  } else if (!arguments.follow.empty()) {
+    FRESHET_TRY(follow(program, files, arguments.follow, arguments.linger));
+  } else {
+    FRESHET_TRY(linger(program, arguments.linger));
+  }
+  return ExitCode::done;
+}
+
+}  // namespace
+
+void add_publish(CLI::App& root, Program& program) {
+  auto arguments = std::make_shared<PublishArguments>();
+  CLI::App& command = *root.add_subcommand("publish", "make versions from safetensors files, and serve them");
+  add_json_flag(command, program);
+  add_model(command, arguments->model);
+  command.add_option("FILE", arguments->files, "each is one version, in order")->type_name("FILE.safetensors");
+  CLI::Option* watch =
+      command.add_option("--watch", arguments->watch, "each complete *.safetensors that appears in DIR is a version")
+          ->type_name("DIR");
+  command
+      .add_option("--follow", arguments->follow,
+                  "each weight_vNNNNNN that appears in DIR, whole or a delta, is a version with its number")
+      ->type_name("DIR")
+      ->excludes(watch);
+  command
+      .add_option("--settle", arguments->settle,
+                  "a watched file is complete when it has not changed for this time, or was renamed into place")
+      ->check(seconds_check())
+      ->type_name("S")
+      ->capture_default_str();
+  command.add_flag("--any-architecture", arguments->any_architecture,
+                   "publish also files of the folder with other tensor names, types or shapes than the version before");
+  command
+      .add_option("--linger", arguments->linger, "how long to serve after the last version; default: until interrupted")
+      ->check(seconds_check())
+      ->type_name("S");
+  command
+      .add_option("--keep", arguments->keep,
+                  "keep the last N versions, for `freshet rollback` and for subscribers that fetch differences")
+      ->check(CLI::Range(1, 1 << 20))
+      ->type_name("N");
+  CLI::Option* const group =
+      command.add_flag("--group-commit", arguments->group_commit,
+                       "subscribers serve a version when all `subscribe --staged` have staged it");
+  command.add_option("--within", arguments->within, "the longest time for the members")
+      ->needs(group)
+      ->check(seconds_check())
+      ->type_name("S")
+      ->capture_default_str();
+  add_address(command, arguments->at, AddressUse::bind, "listen here, e.g. tcp://127.0.0.1:7070");
+  command
+      .add_option("--advertise", arguments->advertise,
+                  "the address that the directory gives to others, if they cannot use --listen; several with commas")
+      ->type_name("ADDRESS");
+  add_offer(command, arguments->channels);
+  add_directory(command, arguments->directory);
+  add_security(command, arguments->security, arguments->at, AddressUse::bind);
+  command.footer(
+      "The file's __metadata__ travels with the version.\n"
+      "A line per version: model, version, tensors, changed_tensors, bytes (of the changed tensors), blocked_ms.\n"
+      "example: freshet publish demo --watch checkpoints/");
+  command.callback([&program, arguments] {
+    if (arguments->files.empty() && arguments->watch.empty() && arguments->follow.empty()) {
+      throw CLI::ValidationError("publish: give FILEs, --watch DIR or --follow DIR");
+    }
+    program.action = [&program, arguments] { return publish(program, *arguments); };
+  });
+}
+
+}  // namespace freshet::cli

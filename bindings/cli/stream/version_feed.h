@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// What a subscriber delivers, one version after another, in either mode: every version in order, or the newest
+/// whenever the taker is ready.
+
+#include <memory>
+#include <string>
+
+#include "core/base/mutex.h"
+#include "core/base/result.h"
+#include "transport/subscriber.h"
+
+namespace freshet::cli {
+
+/// One thread at a time.
+class VersionFeed {
+ public:
+  struct Options {
+    std::string model;
+    std::string at;
+    std::string directory;
+    std::string notifier;
+    SecurityOptions security;
+    bool every = false;
+    bool staged = false;  ///< A member of the group that commits versions together.
+    std::string channel;
+    std::string label = "freshet subscribe";
+    std::shared_ptr<PublisherHub> relay;  ///< Serves versions again; null for none.
+    std::size_t relay_keep_versions = 2;
+  };
+  static Result<std::unique_ptr<VersionFeed>> open(const Options& options);
+  ~VersionFeed();
+
+  /// timed_out when none came. In the newest-only mode the update counts the bytes fetched since the last taken update.
+  Result<Subscriber::Delivery> next(Duration at_most);
+
+  SubscriberStatus status() const;
+
+ private:
+  /// Holds at most one version, the newest; pinned, so that it stays as it is until it is taken. Filled on the
+  /// subscriber's thread.
+  class Mailbox;
+  VersionFeed();
+
+  bool every_ = false;
+  std::unique_ptr<Mailbox> mailbox_;        // Outlives the subscriber, whose thread fills it,
+  std::unique_ptr<Subscriber> subscriber_;  // but is emptied before it: snapshots must not outlive their subscriber.
+};
+
+}  // namespace freshet::cli

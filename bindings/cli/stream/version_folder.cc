@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bindings/cli/stream/version_folder.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <filesystem>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+#include "bindings/cli/repo/graph_file.h"
+#include "bindings/cli/stream/durable_file.h"
+#include "core/base/env.h"
+#include "core/base/format.h"
+#include "core/safetensors/safetensors.h"
+
+namespace freshet::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kWeightsFileEnd = ".safetensors";
+
+/// What engines need: weights and buffers.
+std::vector<TensorView> tensors_of(const Snapshot& snapshot) {
+  std::vector<TensorView> tensors;
+  const std::span<const TensorSpec> specs = snapshot.manifest().architecture->tensors();
+  for (std::uint32_t tensor = 0; tensor < specs.size(); ++tensor) {
+    if (is_served(specs[tensor].role)) tensors.push_back({.spec = specs[tensor], .data = snapshot.bytes(tensor)});
+  }
+  return tensors;
+}
+
+/// V of "MODEL@V.safetensors" as this command writes it; nothing for every other name.
+std::optional<VersionNumber> number_of_file(std::string_view name, const std::string& model) {
+  if (!name.starts_with(model + "@") || !name.ends_with(kWeightsFileEnd)) return std::nullopt;
+  name.remove_prefix(model.size() + 1);
+  name.remove_suffix(kWeightsFileEnd.size());
+  VersionNumber number = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
+  const bool is_number = error == std::errc() && end == name.data() + name.size() && number > 0 && name.front() != '0';
+  return is_number ? std::optional(number) : std::nullopt;
+}
+
+/// Whether a version of a weight folder is a delta. One that cannot be read is taken for one: what it may need stays.
+bool is_delta(const std::string& path) {
+  const auto text = read_text_file(format("{}/{}", path, file::kIndexName), file::kIndexBytesMax);
+  if (!text) return true;
+  const auto index = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  if (!index.is_object()) return true;
+  const auto metadata = index.find("metadata");
+  return metadata == index.end() || !metadata->is_object() || metadata->contains("delta_encoding");
+}
+
+}  // namespace
+
+Result<std::string> VersionWriter::write(const std::string& model, Snapshot& snapshot) {
+  Result<std::string> path = write_one(model, snapshot);
+  if (path || !keep_ || path.error().code() != Code::out_of_space) return path;
+  // The one to be written is one of those to keep.
+  const Result<bool> removed = remove_all_but(model, *keep_ - 1);
+  return removed && *removed ? write_one(model, snapshot) : path;
+}
+
+Status VersionWriter::remove_old(const std::string& model) {
+  if (!keep_) return {};
+  const Result<bool> removed = remove_all_but(model, *keep_);
+  if (!removed) return fail(Error(removed.error()).with_context("remove versions beyond --keep"));
+  return {};
+}
+
+Result<std::unique_ptr<VersionWriter>> VersionFolder::open(const std::string& folder,
+                                                           std::optional<std::uint64_t> keep) {
+  FRESHET_TRY(make_folder(folder));
+  return std::unique_ptr<VersionWriter>(new VersionFolder(folder, keep));
+}
+
+Result<std::string> VersionFolder::write_one(const std::string& model, Snapshot& snapshot) {
+  const std::string name = format("{}@{}{}", model, snapshot.version(), kWeightsFileEnd);
+  const std::string path = (fs::path(folder_) / name).string();
+  FRESHET_TRY(write_safetensors(path, tensors_of(snapshot), snapshot.manifest().tags, true));
+  FRESHET_TRY(point_latest_to(name));
+  return path;
+}
+
+Status VersionFolder::point_latest_to(const std::string& file_name) const {
+  const std::string link = folder_ + "/latest";
+  const std::string aside = format("{}/.latest.{}", folder_, ::getpid());
+  (void)::unlink(aside.c_str());
+  if (::symlink(file_name.c_str(), aside.c_str()) != 0) return fail_errno(errno, format("link {}", aside));
+  if (::rename(aside.c_str(), link.c_str()) != 0) {
+    const int error = errno;
+    (void)::unlink(aside.c_str());
+    return fail_errno(error, format("link {}", link));
+  }
+  return system_env().sync_folder(folder_);
+}
+
+Result<bool> VersionFolder::remove_all_but(const std::string& model, std::uint64_t count) {
+  std::vector<std::pair<VersionNumber, std::string>> files;
+  std::error_code error;
+  for (fs::directory_iterator entry(folder_, error), end; !error && entry != end; entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (const auto number = number_of_file(name, model)) files.emplace_back(*number, name);
+  }
+  if (error) return fail_errno(error.value(), format("read folder {}", folder_));
+  std::ranges::sort(files, std::greater());
+  const std::string latest = fs::read_symlink(folder_ + "/latest", error).filename().string();
+  bool removed = false;
+  for (std::size_t i = count; i < files.size(); ++i) {
+    if (files[i].second == latest) continue;
+    const Status gone = system_env().remove_file(folder_ + "/" + files[i].second);
+    // Somebody else may tidy up too.
+    if (!gone && gone.error().code() != Code::not_found) return fail(gone.error());
+    removed = true;
+  }
+  return removed;
+}
+
+Result<std::unique_ptr<VersionWriter>> WeightVersionFolder::open(const std::string& folder, std::size_t full_every,
+                                                                 std::optional<std::uint64_t> keep) {
+  FRESHET_TRY(make_folder(folder));
+  FRESHET_ASSIGN(auto writer, file::WeightFolderWriter::open(folder, {.full_every = full_every, .sync = true}));
+  return std::unique_ptr<VersionWriter>(new WeightVersionFolder(folder, std::move(writer), keep));
+}
+
+Result<std::string> WeightVersionFolder::write_one(const std::string&, Snapshot& snapshot) {
+  using Version = file::WeightFolderWriter::Version;
+  const auto version_of = [](const Snapshot& of) {
+    return Version{.number = of.version(), .tensors = tensors_of(of), .metadata = of.manifest().tags};
+  };
+  std::optional<Version> base;
+  if (before_) base = version_of(before_);
+  FRESHET_ASSIGN(std::string path, writer_.write(version_of(snapshot), base ? &*base : nullptr));
+  before_ = std::move(snapshot);
+  return path;
+}
+
+Result<bool> WeightVersionFolder::remove_all_but(const std::string&, std::uint64_t count) {
+  FRESHET_ASSIGN(const auto reader, file::WeightFolderReader::open(folder_));
+  FRESHET_ASSIGN(std::vector<VersionNumber> numbers, reader.versions());
+  const auto path_of = [this](VersionNumber number) { return format("{}/{}", folder_, file::folder_name_of(number)); };
+  if (numbers.size() <= count) return false;
+  std::size_t first_kept = numbers.size() - count;
+  FRESHET_ASSIGN(const VersionNumber latest, reader.latest());
+  const auto latest_at = static_cast<std::size_t>(std::ranges::find(numbers, latest) - numbers.begin());
+  first_kept = std::min(first_kept, latest_at);
+  while (first_kept > 0 && first_kept < numbers.size() && is_delta(path_of(numbers[first_kept]))) --first_kept;
+  // From the newest on, so that what is left at any time can be read.
+  for (std::size_t i = first_kept; i-- > 0;) {
+    const std::string aside = format("{}/.removed.{}", folder_, ::getpid());
+    std::error_code error;
+    fs::remove_all(aside, error);  // Left by a removal that failed.
+    if (::rename(path_of(numbers[i]).c_str(), aside.c_str()) != 0) return fail_errno(errno, path_of(numbers[i]));
+    fs::remove_all(aside, error);
+    if (error) return fail_errno(error.value(), format("remove {}", aside));
+  }
+  return first_kept > 0;
+}
+
+}  // namespace freshet::cli

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// `freshet tier run --via seccomp`: the kernel asks a supervisor at each open for reading that the command, or whoever
+/// it starts, makes by itself (seccomp's user notifications, Linux 5.14). The supervisor answers with a descriptor of
+/// the copy, or lets the open go on. So static programs and Go programs are served. The supervisor is a process of its
+/// own, since it must outlive the command: what the command left behind could open nothing without it.
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+#include "core/base/result.h"
+#include "repo/tier/config.h"
+
+namespace freshet::cli {
+
+/// Starts the supervisor, then the command under it. unsupported when the kernel does not let a process be supervised.
+Result<pid_t> start_supervised(const tier::Config& config, const std::vector<std::string>& command,
+                               const std::string& program, std::vector<std::string> environment);
+
+/// The supervisor: takes the listener from its standard input, and answers until nobody is left to ask.
+Status supervise(const tier::Config& config);
+
+}  // namespace freshet::cli

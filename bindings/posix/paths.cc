@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bindings/posix/paths.h"
+
+#include <errno.h>
+
+#include "bindings/posix/kernel.h"
+
+namespace freshet::reader {
+namespace {
+
+constexpr unsigned long kPageBytes = 4096;
+
+/// Puts the next component of `path` at `end`; its length, 0 when there is none. False when it can be no part of the
+/// result.
+bool put_component(const char*& path, char* out, unsigned long& end) {
+  unsigned long bytes = 0;
+  for (;;) {
+    if (reinterpret_cast<unsigned long>(path) % kPageBytes == 0 && !is_readable(path)) return false;
+    if (*path == '\0' || *path == '/') break;
+    if (end + bytes + 2 >= tier::kPathRoom) return false;
+    out[end + 1 + bytes++] = *path++;
+  }
+  if (bytes == 0 || (bytes == 1 && out[end + 1] == '.')) return *path != '\0';
+  if (bytes == 2 && out[end + 1] == '.' && out[end + 2] == '.') return false;
+  out[end] = '/';
+  end += 1 + bytes;
+  return true;
+}
+
+}  // namespace
+
+bool is_readable(const char* at) { return call(SYS_rt_sigprocmask, -1, address(at) & ~7L, 0, 8) != -EFAULT; }
+
+void put_descriptor_link(char (&link)[kLinkBytes], int fd) {
+  char* at = link;
+  for (const char* text = "/proc/self/fd/"; *text != '\0';) *at++ = *text++;
+  char digits[12];
+  int count = 0;
+  do digits[count++] = static_cast<char>('0' + fd % 10);
+  while ((fd /= 10) != 0);
+  while (count > 0) *at++ = digits[--count];
+  *at = '\0';
+}
+
+unsigned long path_of_descriptor(int fd, PathRoom& path) {
+  char link[kLinkBytes];
+  put_descriptor_link(link, fd);
+  const long got = call(SYS_readlinkat, AT_FDCWD, address(link), address(path), sizeof path - 1);
+  if (got <= 0 || got >= static_cast<long>(sizeof path) - 1) return 0;
+  path[got] = '\0';
+  return static_cast<unsigned long>(got);
+}
+
+unsigned long absolute_path(int folder, const char* path, PathRoom& out) {
+  if (!is_readable(path)) return 0;
+  unsigned long end = 0;
+  if (*path != '/') {
+    if (*path == '\0') return 0;
+    if (folder == AT_FDCWD) {
+      const long got = call(SYS_getcwd, address(out), sizeof out);
+      if (got <= 1 || out[0] != '/') return 0;
+      end = static_cast<unsigned long>(got) - 1;
+    } else {
+      end = folder < 0 ? 0 : path_of_descriptor(folder, out);
+      if (end == 0 || out[0] != '/') return 0;
+    }
+    if (end == 1) end = 0;
+  }
+  for (;;) {
+    if (!put_component(path, out, end)) return 0;
+    if (*path == '\0') break;
+    ++path;
+  }
+  out[end] = '\0';
+  return end;
+}
+
+}  // namespace freshet::reader

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What fit() needs beside a model's weights to go on as if nothing had been: the optimizer's variables, random states, and where it is in
+its data."""
+from __future__ import annotations
+
+from typing import Any, Dict, List, Mapping, Tuple
+
+import keras
+import numpy as np
+
+from . import _random_state
+from ._errors import Corrupt
+from ._keras_graph import weights_of
+
+_POSITION = "fit/position"
+_AT_EPOCH = "fit/epoch/"  # Before names of the random state when the epoch began: its order of the data came of it.
+
+
+def _with_torch() -> bool:
+    return keras.backend.backend() == "torch"
+
+
+def build_optimizer(model: keras.Model) -> None:
+    """Makes the optimizer's variables, if fit() did not yet."""
+    if not model.optimizer.built:
+        model.optimizer.build(model.trainable_variables)
+
+
+def variables_beside_weights(model: keras.Model) -> Dict[str, Tuple[Any, str]]:
+    """The optimizer's variables and the random state of layers, by name, with their role. Names do not say how often a program
+    made a model before: Keras counts on."""
+    known = {id(variable) for variable in [*model.metrics_variables, *weights_of(model).values(), *model.optimizer.variables]}
+    found = {f"optimizer/{at}/{variable.name.rpartition('_')[2]}": (variable, "optimizer")
+             for at, variable in enumerate(model.optimizer.variables)}
+    random = [variable for variable in model.variables if id(variable) not in known]
+    found.update({f"rng/{at}": (variable, "opaque") for at, variable in enumerate(random)})
+    return found
+
+
+class Position:
+    """Where fit() is in its data. A callback tells it of epochs and batches; go_on_from() takes fit() there, and then skips the batches of
+    the epoch that were trained on before.
+
+    The order of an epoch's data is what it was where it comes of PyTorch's, NumPy's or Python's random state, or is fixed.
+    TensorFlow's own shuffling cannot be asked for its state: there give shuffle=False, or data in an order of your own."""
+
+    def __init__(self) -> None:
+        self.epoch = 0
+        self.batch = 0  # Calls of on_train_batch_end() in this epoch.
+        self.step = 0   # The same, of all epochs.
+        self._at_epoch = _random_state.take(_with_torch(), _AT_EPOCH)
+        self._skip = 0
+        self._skipped = False
+
+    def arrays(self) -> Dict[str, np.ndarray]:
+        """Position and random states, of all who have a say in the order of data and in what is dropped."""
+        now = _random_state.take(_with_torch())
+        at_epoch = self._at_epoch if self.batch > 0 else {_AT_EPOCH + name: state for name, state in now.items()}
+        return {_POSITION: np.array([self.epoch, self.batch, self.step], np.int64), **now, **at_epoch}
+
+    @staticmethod
+    def random_names() -> List[str]:
+        """Those of arrays() that each process has for itself."""
+        return [*_random_state.names(_with_torch()), *_random_state.names(_with_torch(), _AT_EPOCH)]
+
+    def begin_epoch(self, epoch: int) -> None:
+        self.epoch, self.batch = epoch, 0
+        self._at_epoch = _random_state.take(_with_torch(), _AT_EPOCH)
+
+    def end_batch(self) -> bool:
+        """Counts one. False: it was skipped. The last one does not end the epoch: what Keras does then may draw random numbers."""
+        self.batch += 1
+        if self._skipped:
+            self._skipped = False
+            return False
+        self.step += 1
+        return True
+
+    def end_epoch(self, epoch: int) -> None:
+        self.epoch, self.batch = epoch + 1, 0
+
+    def go_on_from(self, model: keras.Model, came: Mapping[str, np.ndarray]) -> None:
+        """To be called when fit() begins."""
+        if min(came[_POSITION]) < 0:
+            raise Corrupt(f"tensor {_POSITION}: {came[_POSITION]} is no place in the data")
+        self.epoch, self._skip, self.step = (int(value) for value in came[_POSITION])
+        model._initial_epoch = self.epoch  # What Keras' own BackupAndRestore sets.
+        if self._skip == 0:
+            _random_state.put_back(came)
+            return
+        _random_state.put_back(came, _AT_EPOCH)
+        train_function = model.train_function
+
+        def skip(*given: Any) -> Any:
+            self._skip -= 1
+            self._skipped = True
+            if self._skip == 0:
+                model.train_function = train_function
+            answer = _passed_over(model, given)
+            if self._skip == 0:
+                _random_state.put_back(came)
+            return answer
+
+        model.train_function = skip
+
+
+def _passed_over(model: keras.Model, given: Tuple[Any, ...]) -> Any:
+    """What the training function of a backend answers for data that it only takes: no logs."""
+    backend = keras.backend.backend()
+    if backend == "torch":  # It is handed the data.
+        return {}
+    data = next(given[-1])
+    if backend == "jax":
+        return {}, given[0]
+    model._symbolic_build(data_batch=data)  # The metrics are asked for at the epoch's end, also where nothing is left of it.
+    return {}

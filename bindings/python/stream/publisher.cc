@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bindings/python/stream/publisher.h"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <utility>
+
+#include "bindings/python/errors.h"
+#include "bindings/python/gil.h"
+#include "bindings/python/stream/records.h"
+#include "core/base/format.h"
+
+namespace freshet::python {
+
+namespace nb = nanobind;
+
+namespace {
+
+nb::dict subscriber_stat_to_python(const SubscriberStat& stat) {
+  nb::dict answer;
+  answer["label"] = stat.label;
+  answer["pid"] = stat.pid;
+  answer["every"] = stat.every;
+  answer["silent"] = stat.silent;
+  answer["serving"] = stat.serving;
+  answer["held"] = nb::cast(stat.held);
+  answer["queued_versions"] = stat.queued_versions;
+  answer["gaps"] = stat.gaps;
+  answer["channel"] = stat.channel;
+  answer["channel_why"] = stat.channel_why;
+  answer["serves"] = stat.serves;
+  answer["member"] = stat.member;
+  answer["epoch"] = stat.epoch;
+  answer["staged"] = stat.staged;
+  answer["failed"] = stat.failed;
+  answer["behind"] = stat.behind;
+  return answer;
+}
+
+nb::dict publisher_stat_to_python(const PublisherStat& stat) {
+  nb::dict answer;
+  answer["model"] = stat.model;
+  answer["newest"] = stat.newest;
+  answer["model_bytes"] = stat.model_bytes;
+  answer["versions_published"] = stat.versions_published;
+  answer["versions_skipped"] = stat.versions_skipped;
+  answer["bytes_published"] = stat.bytes_published;
+  answer["arena_bytes"] = stat.arena_bytes;
+  answer["arena_free_bytes"] = stat.arena_free_bytes;
+  answer["locked_bytes"] = stat.locked_bytes;
+  answer["directory"] = stat.directory;
+  answer["current"] = to_python(stat.current);
+  answer["current_kept"] = stat.current_kept;
+  answer["candidate"] = stat.candidate;
+  answer["activation_failure"] = stat.activation_failure;
+  answer["mixed"] = seconds(stat.mixed);
+  nb::list subscribers;
+  for (const SubscriberStat& subscriber : stat.subscribers) subscribers.append(subscriber_stat_to_python(subscriber));
+  answer["subscribers"] = subscribers;
+  return answer;
+}
+
+struct ReceiptGiven {
+  VersionNumber version = 0;
+  double blocked = 0;
+  std::uint64_t captured_tensors = 0;
+  std::uint64_t captured_bytes = 0;
+};
+
+Changed changed_of(PublishGiven& how) {
+  if (how.all_changed) return Changed::all();
+  return how.changed ? Changed::only(std::move(*how.changed)) : Changed::find();
+}
+
+PublishOptions options_of(PublishGiven& how) {
+  return {.step = how.step,
+          .metrics = std::move(how.metrics),
+          .changed = changed_of(how),
+          .tags = std::move(how.tags),
+          .new_architecture = how.graph ? how.graph->architecture : nullptr};
+}
+
+Result<CommitReport> wait_committed_in(OpenPublisher& open, VersionNumber version,
+                                       std::optional<double> timeout_seconds) {
+  return wait_in_slices(timeout_seconds, [&](Duration at_most) -> Result<CommitReport> {
+    if (open.closed) return fail(Code::failed_precondition, "the publisher was closed while its version was waited for");
+    return open.publisher->wait_committed(version, at_most);
+  });
+}
+
+PublisherHandle* open_publisher(PublisherOptions options, const std::optional<Graph>& graph,
+                                const VersionRecord* resumed) {
+  if (graph) options.architecture = graph->architecture;
+  if (resumed != nullptr) options.resume_from = std::make_shared<const Manifest>(resumed->manifest);
+  std::string model = options.model;
+  auto opened = [&] {
+    const Unlocked unlocked;
+    return Publisher::open(std::move(options));
+  }();
+  return new PublisherHandle(take(std::move(opened)), std::move(model));
+}
+
+}  // namespace
+
+PublisherHandle::PublisherHandle(std::unique_ptr<Publisher> publisher, std::string model)
+    : open_(std::make_shared<OpenPublisher>()), model_(std::move(model)) {
+  open_->publisher = std::move(publisher);
+}
+
+PublisherHandle::~PublisherHandle() { Share<OpenPublisher>::drop(open_); }
+
+std::shared_ptr<OpenPublisher> PublisherHandle::get() const {
+  if (open_ == nullptr) raise(Code::failed_precondition, format("the publisher of {} was closed", model_));
+  take(check_not_inherited(open_->mark, "the publisher of " + model_));
+  return open_;
+}
+
+nb::object PublisherHandle::publish(const Tensors& tensors, PublishGiven how) {
+  const Share<OpenPublisher> open(get());
+  PublishOptions options = options_of(how);
+  const Time started = system_clock().now();
+  auto published = [&]() -> Result<PublishReceipt> {
+    const Unlocked unlocked;
+    const MutexLock lock(open->publishing);
+    return open->publisher->publish(tensors.views(), std::move(options));
+  }();
+  return receive(open, how.sync, started, std::move(published));
+}
+
+void PublisherHandle::begin(const Tensors& tensors) {
+  const Share<OpenPublisher> open(get());
+  std::vector<TensorView> views(tensors.views().begin(), tensors.views().end());
+  take([&]() -> Status {
+    const Unlocked unlocked;
+    const MutexLock lock(open->publishing);
+    BoundTensors bound = open->publisher->bind(std::move(views));
+    FRESHET_TRY(bound.begin());
+    open->begun.emplace(std::move(bound));
+    return {};
+  }());
+}
+
+void PublisherHandle::capture(const std::vector<std::uint32_t>& tensors) {
+  const Share<OpenPublisher> open(get());
+  take([&]() -> Status {
+    const Unlocked unlocked;
+    const MutexLock lock(open->publishing);
+    if (!open->begun) return fail(Code::failed_precondition, "capture() without begin()");
+    return open->begun->capture(tensors);
+  }());
+}
+
+nb::object PublisherHandle::end(PublishGiven how) {
+  const Share<OpenPublisher> open(get());
+  PublishOptions options = options_of(how);
+  const Time started = system_clock().now();
+  auto published = [&]() -> Result<PublishReceipt> {
+    const Unlocked unlocked;
+    const MutexLock lock(open->publishing);
+    if (!open->begun) return fail(Code::failed_precondition, "end() without begin()");
+    return open->begun->end(std::move(options));
+  }();
+  return receive(open, how.sync, started, std::move(published));
+}
+
+void PublisherHandle::abandon() {
+  const Share<OpenPublisher> open(get());
+  const Unlocked unlocked;
+  const MutexLock lock(open->publishing);
+  if (open->begun) open->begun->abandon();
+  open->begun.reset();
+}
+
+nb::object PublisherHandle::receive(const Share<OpenPublisher>& open, bool sync, Time started,
+                                    Result<PublishReceipt> published) {
+  PublishReceipt receipt = take(std::move(published));
+  last_ = std::max(last_, receipt.version);
+  if (sync) {
+    take(wait_committed_in(*open, receipt.version, std::nullopt));
+    receipt.blocked = system_clock().now() - started;
+  }
+  return nb::cast(ReceiptGiven{.version = receipt.version,
+                               .blocked = seconds(receipt.blocked),
+                               .captured_tensors = receipt.captured_tensors,
+                               .captured_bytes = receipt.captured_bytes});
+}
+
+nb::dict PublisherHandle::wait_committed(VersionNumber version, std::optional<double> timeout_seconds) const {
+  const Share<OpenPublisher> open(get());
+  const CommitReport report = take(wait_committed_in(*open, version, timeout_seconds));
+  nb::dict answer;
+  answer["version"] = report.version;
+  answer["tensors"] = report.tensors;
+  answer["changed_tensors"] = report.changed_tensors;
+  answer["changed_bytes"] = report.changed_bytes;
+  answer["capture_to_commit"] = seconds(report.capture_to_commit);
+  return answer;
+}
+
+nb::dict PublisherHandle::activate(VersionNumber version, bool hold) const {
+  const Share<OpenPublisher> open(get());
+  const ActivationReport report =
+      take(call_unlocked([&] { return hold ? open->publisher->rollback(version) : open->publisher->release(); }));
+  nb::dict answer;
+  answer["current"] = to_python(report.current);
+  answer["members"] = report.members;
+  answer["mixed"] = seconds(report.mixed);
+  answer["behind"] = report.behind;
+  return answer;
+}
+
+nb::dict PublisherHandle::stat() const {
+  const Share<OpenPublisher> open(get());
+  const PublisherStat stat = [&] {
+    const Unlocked unlocked;
+    return open->publisher->stat();
+  }();
+  return publisher_stat_to_python(stat);
+}
+
+std::string PublisherHandle::address() const { return get()->publisher->address(); }
+
+void PublisherHandle::close() {
+  if (open_ == nullptr) return;
+  if (!open_->mark.is_inherited() && last_ != 0) {
+    const Share<OpenPublisher> open(open_);
+    static_cast<void>(wait_committed_in(*open, last_, std::nullopt));
+  }
+  if (open_ == nullptr) return;  // Another thread was quicker.
+  std::shared_ptr<OpenPublisher> open = std::exchange(open_, nullptr);
+  open->closed = true;
+  Share<OpenPublisher>::drop(open);
+}
+
+void bind_publisher(nb::module_& module) {
+  nb::class_<ReceiptGiven>(module, "Receipt", "What publish() did by the time it returned.")
+      .def_ro("version", &ReceiptGiven::version, "The version's number.")
+      .def_ro("blocked", &ReceiptGiven::blocked, "Seconds in publish().")
+      .def_ro("captured_tensors", &ReceiptGiven::captured_tensors)
+      .def_ro("captured_bytes", &ReceiptGiven::captured_bytes)
+      .def("__repr__", [](const ReceiptGiven& receipt) {
+        return format("Receipt(version={}, blocked={:.6f})", receipt.version, receipt.blocked);
+      });
+  nb::class_<PublisherHandle>(module, "Publisher")
+      .def_static(
+          "open",
+          [](std::string model, std::string listen, std::string keys, std::string allow, std::string channels,
+             std::string directory, const std::optional<Graph>& graph, std::size_t keep_versions, bool group_commit,
+             const VersionRecord* resumed) {
+            return open_publisher({.model = std::move(model),
+                                   .hub_options = {.listen = std::move(listen),
+                                                   .directory = std::move(directory),
+                                                   .channels = std::move(channels),
+                                                   .security = {.key_file = std::move(keys),
+                                                                .allow_file = std::move(allow)}},
+                                   .keep_versions = keep_versions,
+                                   .group_commit = group_commit},
+                                  graph, resumed);
+          },
+          nb::arg("model"), nb::arg("listen"), nb::arg("keys"), nb::arg("allow"), nb::arg("channels"),
+          nb::arg("directory"), nb::arg("graph").none(), nb::arg("keep_versions"), nb::arg("group_commit"),
+          nb::arg("resumed").none(), nb::rv_policy::take_ownership)
+      .def(
+          "publish",
+          [](PublisherHandle& self, const Tensors& tensors, std::uint64_t step, MetricsGiven metrics, TagsGiven tags,
+             bool all_changed, std::optional<std::vector<std::uint32_t>> changed, std::optional<Graph> graph,
+             bool sync) {
+            return self.publish(tensors, {.step = step,
+                                          .metrics = std::move(metrics),
+                                          .tags = std::move(tags),
+                                          .all_changed = all_changed,
+                                          .changed = std::move(changed),
+                                          .graph = std::move(graph),
+                                          .sync = sync});
+          },
+          nb::arg("tensors"), nb::arg("step"), nb::arg("metrics"), nb::arg("tags"), nb::arg("all_changed"),
+          nb::arg("changed").none(), nb::arg("graph").none(), nb::arg("sync"))
+      .def("begin", &PublisherHandle::begin, nb::arg("tensors"))
+      .def("capture", &PublisherHandle::capture, nb::arg("tensors"))
+      .def(
+          "end",
+          [](PublisherHandle& self, std::uint64_t step, MetricsGiven metrics, TagsGiven tags, bool sync) {
+            return self.end({.step = step, .metrics = std::move(metrics), .tags = std::move(tags), .sync = sync});
+          },
+          nb::arg("step"), nb::arg("metrics"), nb::arg("tags"), nb::arg("sync"))
+      .def("abandon", &PublisherHandle::abandon)
+      .def("wait_committed", &PublisherHandle::wait_committed, nb::arg("version"), nb::arg("timeout").none())
+      .def("activate", &PublisherHandle::activate, nb::arg("version"), nb::arg("hold"))
+      .def("stat", &PublisherHandle::stat)
+      .def("address", &PublisherHandle::address)
+      .def("close", &PublisherHandle::close)
+      .def("is_open", &PublisherHandle::is_open);
+}
+
+}  // namespace freshet::python

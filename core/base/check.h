@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Broken invariants end the process with the place and the condition. For bugs of ours only: what comes from outside
+/// is answered with an Error (core/base/result.h).
+
+namespace freshet::detail {
+[[noreturn]] void check_failed(const char* condition, const char* file, int line);
+}  // namespace freshet::detail
+
+#define FRESHET_CHECK(condition) \
+  ((condition) ? static_cast<void>(0) : ::freshet::detail::check_failed(#condition, __FILE__, __LINE__))

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/base/env.h"
+
+#include <fcntl.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <utility>
+
+#include "core/base/check.h"
+#include "core/base/format.h"
+
+namespace freshet {
+namespace {
+
+class SystemFile final : public WritableFile {
+ public:
+  SystemFile(int descriptor, std::string path) : descriptor_(descriptor), path_(std::move(path)) {}
+  ~SystemFile() override {
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+
+  Status append(Bytes bytes) override {
+    while (!bytes.empty()) {
+      const ssize_t written = ::write(descriptor_, bytes.data(), bytes.size());
+      if (written < 0 && errno == EINTR) continue;
+      if (written < 0) return fail_errno(errno, format("write {}", path_));
+      bytes = bytes.subspan(static_cast<std::size_t>(written));
+    }
+    return {};
+  }
+
+  Status sync() override {
+    if (::fsync(descriptor_) != 0) return fail_errno(errno, format("sync {}", path_));
+    return {};
+  }
+
+  Status close() override {
+    // Linux closes the descriptor even when it reports an error, so it must not be closed again.
+    if (::close(std::exchange(descriptor_, -1)) != 0) return fail_errno(errno, format("close {}", path_));
+    return {};
+  }
+
+ private:
+  int descriptor_;
+  const std::string path_;
+};
+
+class SystemEnv final : public Env {
+ public:
+  Result<std::unique_ptr<WritableFile>> create_file(const std::string& path) override {
+    const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (descriptor < 0) return fail_errno(errno, format("create {}", path));
+    return std::make_unique<SystemFile>(descriptor, path);
+  }
+
+  Status rename_file(const std::string& from, const std::string& to) override {
+    if (::rename(from.c_str(), to.c_str()) != 0) return fail_errno(errno, format("rename {} to {}", from, to));
+    return {};
+  }
+
+  Status remove_file(const std::string& path) override {
+    if (::unlink(path.c_str()) != 0) return fail_errno(errno, format("remove {}", path));
+    return {};
+  }
+
+  Status sync_folder(const std::string& path) override {
+    const int descriptor = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (descriptor < 0) return fail_errno(errno, format("open folder {}", path));
+    const int result = ::fsync(descriptor);
+    const int error = errno;
+    ::close(descriptor);
+    if (result != 0) return fail_errno(error, format("sync folder {}", path));
+    return {};
+  }
+
+  void fill_random(MutableBytes out) override {
+    while (!out.empty()) {
+      const ssize_t filled = ::getrandom(out.data(), out.size(), 0);
+      if (filled < 0 && errno == EINTR) continue;
+      FRESHET_CHECK(filled > 0);
+      out = out.subspan(static_cast<std::size_t>(filled));
+    }
+  }
+
+  std::optional<std::string> variable(const std::string& name) const override {
+    const char* const value = std::getenv(name.c_str());
+    if (value == nullptr) return std::nullopt;
+    return std::string(value);
+  }
+};
+
+std::string folder_of(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+Status write_whole_file(Env& env, const std::string& path, std::span<const Bytes> pieces, bool sync) {
+  FRESHET_ASSIGN(const std::unique_ptr<WritableFile> file, env.create_file(path));
+  Status status;
+  for (const Bytes piece : pieces) {
+    if (status) status = file->append(piece);
+  }
+  if (status && sync) status = file->sync();
+  if (status) status = file->close();
+  if (!status) static_cast<void>(env.remove_file(path));  // The first error is the one to tell.
+  return status;
+}
+
+/// The file that `path` means: where a link leads, so that the link stays. A device, a pipe or a folder is none, and
+/// must not become one.
+Result<std::string> file_to_replace(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  if (!fs::exists(fs::symlink_status(path, error))) return path;
+  const fs::path target = fs::canonical(path, error);
+  if (error) return fail(Code::invalid_argument, format("{}: the link leads nowhere", path));
+  if (!fs::is_regular_file(target, error)) {
+    return fail(Code::invalid_argument, format("{} is not a regular file, so it is not replaced", path));
+  }
+  return fs::is_symlink(path, error) ? target.string() : path;
+}
+
+}  // namespace
+
+Env& system_env() {
+  static SystemEnv env;
+  return env;
+}
+
+Status write_file_atomically(Env& env, const std::string& named, std::span<const Bytes> pieces, bool sync) {
+  FRESHET_ASSIGN(const std::string path, file_to_replace(named));
+  const std::string temporary = format("{}.{:016x}.tmp", path, random_u64(env));
+  FRESHET_TRY(write_whole_file(env, temporary, pieces, sync));
+  if (Status status = env.rename_file(temporary, path); !status) {
+    static_cast<void>(env.remove_file(temporary));
+    return status;
+  }
+  return sync ? env.sync_folder(folder_of(path)) : Status();
+}
+
+std::uint64_t random_u64(Env& env) {
+  std::uint64_t value = 0;
+  env.fill_random(std::as_writable_bytes(std::span(&value, 1)));
+  return value;
+}
+
+}  // namespace freshet

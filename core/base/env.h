@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// The operating system as a seam, as far as durability and chance depend on it: files that are written, renamed and
+/// removed, randomness, environment variables. Tests put a faulty one in its place (tests/fault/fault_env.h).
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "core/base/result.h"
+#include "core/model/tensor.h"
+
+namespace freshet {
+
+/// A new file being written. Destroyed without close(): closed, contents unspecified. One thread at a time.
+class WritableFile {
+ public:
+  virtual ~WritableFile() = default;
+  virtual Status append(Bytes bytes) = 0;
+  virtual Status sync() = 0;  ///< To the medium.
+  virtual Status close() = 0;
+};
+
+/// Any thread. Errors name the path and the system's reason; a full disk is out_of_space.
+class Env {
+ public:
+  virtual ~Env() = default;
+
+  virtual Result<std::unique_ptr<WritableFile>> create_file(
+      const std::string& path) = 0;                                                ///< already_exists if it does.
+  virtual Status rename_file(const std::string& from, const std::string& to) = 0;  ///< Replaces `to`.
+  virtual Status remove_file(const std::string& path) = 0;
+  virtual Status sync_folder(const std::string& path) = 0;  ///< Makes renames and removals in it durable.
+
+  virtual void fill_random(MutableBytes out) = 0;  ///< Unpredictable.
+  virtual std::optional<std::string> variable(const std::string& name) const = 0;
+};
+
+/// The machine's. One instance serves everybody.
+Env& system_env();
+
+/// Writes the pieces one after another into a new file beside `path`, then renames it to `path`. Readers see the old
+/// file or the whole new file; with `sync`, also after a crash of the host. Leaves no temporary file behind if it
+/// fails. If `path` is a link, the link stays and its file is replaced. invalid_argument if `path` is no regular file;
+/// it then stays unchanged.
+Status write_file_atomically(Env& env, const std::string& path, std::span<const Bytes> pieces, bool sync);
+
+/// A random number from `env`.
+std::uint64_t random_u64(Env& env);
+
+}  // namespace freshet

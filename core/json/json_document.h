@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// JSON text from outside, read strictly: duplicate keys, deep nesting, too many values and bytes that are not UTF-8
+/// are errors; keys keep their order; integers are never rounded. For source files that link nlohmann_json.
+
+#include <cstddef>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+#include "core/base/result.h"
+
+namespace freshet {
+
+/// Integers are held as such when they fit in 64 bits, and as strings of their digits when they do not.
+using JsonDocument = nlohmann::ordered_json;
+
+inline constexpr std::size_t kJsonDepthMax = 128;
+inline constexpr std::size_t kJsonValuesMax = std::size_t{1} << 24;
+
+/// invalid_argument with the reason in one line.
+Result<JsonDocument> parse_json(std::string_view text);
+
+/// The canonical form (core/json/canonical_json.h) of a document.
+std::string canonical_text(const JsonDocument& document);
+
+/// The library's words about a parse error, without its prefix, in one line of bounded length.
+std::string json_error_text(const char* what);
+
+}  // namespace freshet

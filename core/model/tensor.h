@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Tensors: a specification, which is part of a model's architecture, and views over bytes that belong to the caller.
+/// Dense, row-major, little-endian; the bytes are the elements and nothing else.
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/result.h"
+#include "core/model/dtype.h"
+
+namespace freshet {
+
+using Bytes = std::span<const std::byte>;
+using MutableBytes = std::span<std::byte>;
+
+/// Extents, outermost first; empty for a scalar.
+using Shape = std::vector<std::uint64_t>;
+
+/// The purpose of a tensor. A server takes weights and buffers; a restarted trainer takes all.
+enum class Role : std::uint8_t { weight = 0, buffer = 1, optimizer = 2, opaque = 3 };
+std::string_view name_of(Role role);
+constexpr bool is_served(Role role) { return role == Role::weight || role == Role::buffer; }
+
+/// A tensor that is one part of a larger tensor. The larger tensor is whole when `parts` slices have come.
+struct Slice {
+  Shape global_shape;
+  Shape offset;  ///< Of this part's first element, in elements; same rank as global_shape.
+  std::uint32_t parts = 1;
+
+  bool operator==(const Slice&) const = default;
+};
+
+struct TensorSpec {
+  std::string name;  ///< Unique in its model, e.g. "encoder.0.weight".
+  DType dtype = DType::f32;
+  Shape shape;
+  Role role = Role::weight;
+  std::optional<Slice> slice;
+
+  bool operator==(const TensorSpec&) const = default;
+
+  /// Elements times the dtype's size. REQUIRES: the spec passed check().
+  std::uint64_t bytes() const;
+
+  /// invalid_argument when the name is empty, longer than kTensorNameBytesMax, not UTF-8 or holds control characters,
+  /// when the rank is over kRankMax, when the size overflows, or when the slice does not lie inside its global shape.
+  Status check() const;
+};
+
+inline constexpr std::size_t kTensorNameBytesMax = 1024;
+inline constexpr std::size_t kRankMax = 64;
+
+/// The byte size of `shape` elements of `dtype`, or nothing when it does not fit in 63 bits.
+std::optional<std::uint64_t> byte_size(DType dtype, std::span<const std::uint64_t> shape);
+
+/// A tensor in the caller's memory, valid as long as the caller keeps this memory. Immutable value; holds no bytes.
+struct TensorView {
+  TensorSpec spec;
+  Bytes data;  ///< spec.bytes() long.
+};
+
+/// "f32[64, 1024]", for messages.
+std::string describe(DType dtype, std::span<const std::uint64_t> shape);
+
+/// Bytes of a contiguous range of trivially copyable values.
+template <typename T>
+Bytes bytes_of(const T* values, std::size_t count) {
+  return Bytes(reinterpret_cast<const std::byte*>(values), count * sizeof(T));
+}
+
+}  // namespace freshet

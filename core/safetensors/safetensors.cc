@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/safetensors/safetensors.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "core/base/check.h"
+#include "core/base/file_descriptor.h"
+#include "core/base/format.h"
+#include "core/base/little_endian.h"
+#include "core/base/memory_room.h"
+
+namespace freshet {
+namespace {
+
+constexpr std::uint64_t kLengthBytes = 8;
+
+Result<FileDescriptor> open_regular(const std::string& path, struct stat& status) {
+  // Non-blocking, so that a pipe without a writer is an error and no wait.
+  FileDescriptor descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!descriptor) return fail_errno(errno, path);
+  if (::fstat(descriptor.get(), &status) != 0) return fail_errno(errno, path);
+  if (!S_ISREG(status.st_mode)) return fail(Code::invalid_argument, format("{}: not a regular file", path));
+  return descriptor;
+}
+
+Status read_exactly(int descriptor, std::uint64_t offset, MutableBytes out) {
+  while (!out.empty()) {
+    const ssize_t bytes = ::pread(descriptor, out.data(), out.size(), static_cast<off_t>(offset));
+    if (bytes < 0 && errno == EINTR) continue;
+    if (bytes < 0) return fail_errno(errno, "read");
+    if (bytes == 0) return fail(Code::unavailable, "the file became shorter while it was read");
+    out = out.subspan(static_cast<std::size_t>(bytes));
+    offset += static_cast<std::uint64_t>(bytes);
+  }
+  return {};
+}
+
+/// The header's text, which the file's first eight bytes give the length of. `cut_off` is what a file that ends before
+/// its header does is called.
+Result<std::string> read_header(int descriptor, std::uint64_t file_bytes, Code cut_off) {
+  if (file_bytes < kLengthBytes) {
+    return fail(cut_off, format("{} bytes are too few for a safetensors file", file_bytes));
+  }
+  std::byte length[kLengthBytes];
+  FRESHET_TRY(read_exactly(descriptor, 0, length));
+  const auto bytes = load_little_endian<std::uint64_t>(length);
+  if (bytes > kSafetensorsHeaderBytesMax) {
+    return fail(Code::corrupt, format("not a safetensors file: its header would have {} bytes, over the limit of {}",
+                                      bytes, kSafetensorsHeaderBytesMax));
+  }
+  if (bytes > file_bytes - kLengthBytes) {
+    return fail(cut_off, format("a header of {} bytes in a file of {}", bytes, file_bytes));
+  }
+  std::string text(bytes, '\0');
+  FRESHET_TRY(read_exactly(descriptor, kLengthBytes, std::as_writable_bytes(std::span(text))));
+  return text;
+}
+
+bool is_same_content(const struct stat& before, const struct stat& after) {
+  return before.st_size == after.st_size && before.st_mtim.tv_sec == after.st_mtim.tv_sec &&
+         before.st_mtim.tv_nsec == after.st_mtim.tv_nsec;
+}
+
+Status check_is_whole(int descriptor, std::uint64_t file_bytes) {
+  FRESHET_ASSIGN(const std::string text, read_header(descriptor, file_bytes, Code::unavailable));
+  FRESHET_ASSIGN(const std::uint64_t promised, data_bytes_of_safetensors_header(text));
+  const std::uint64_t there = file_bytes - kLengthBytes - text.size();
+  if (there == promised) return {};
+  return fail(there < promised ? Code::unavailable : Code::corrupt,
+              format("its header promises {} bytes of tensors, {} are there", promised, there));
+}
+
+}  // namespace
+
+Result<SafetensorsFile> SafetensorsFile::read(const std::string& path) {
+  struct stat before {};
+  FRESHET_ASSIGN(const FileDescriptor descriptor, open_regular(path, before));
+  SafetensorsFile file;
+  Status status = file.read_from(descriptor.get());
+  struct stat after {};
+  if (status && ::fstat(descriptor.get(), &after) != 0) status = fail_errno(errno, "look at it again");
+  if (status && !is_same_content(before, after)) {
+    status = fail(Code::unavailable, "the file changed while it was read");
+  }
+  if (!status) return fail(std::move(status).error().with_context(path));
+  return file;
+}
+
+Status SafetensorsFile::read_from(int descriptor) {
+  struct stat status {};
+  if (::fstat(descriptor, &status) != 0) return fail_errno(errno, "look at it");
+  const auto file_bytes = static_cast<std::uint64_t>(status.st_size);
+  FRESHET_ASSIGN(const std::string text, read_header(descriptor, file_bytes, Code::corrupt));
+  FRESHET_TRY(take_header(text, file_bytes - kLengthBytes - text.size()));
+  return read_exactly(descriptor, kLengthBytes + text.size(),
+                      MutableBytes(static_cast<std::byte*>(memory_), memory_bytes_));
+}
+
+Status SafetensorsFile::take_header(std::string_view json, std::uint64_t data_bytes) {
+  FRESHET_ASSIGN(SafetensorsHeader header, parse_safetensors_header(json, data_bytes));
+  FRESHET_TRY(check_memory_room(data_bytes));
+  if (data_bytes > 0) {
+    void* const memory =
+        ::mmap(nullptr, data_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, /*fd=*/-1, /*offset=*/0);
+    if (memory == MAP_FAILED) return fail_errno(errno, format("{} bytes of memory", data_bytes));
+    memory_ = memory;
+    memory_bytes_ = data_bytes;
+  }
+  const Bytes data(static_cast<const std::byte*>(memory_), memory_bytes_);
+  tensors_.reserve(header.entries.size());
+  for (SafetensorsHeader::Entry& entry : header.entries) {
+    tensors_.push_back({.spec = std::move(entry.spec), .data = data.subspan(entry.begin, entry.end - entry.begin)});
+  }
+  metadata_ = std::move(header.metadata);
+  return {};
+}
+
+MutableBytes SafetensorsFile::memory_of(std::size_t tensor) {
+  FRESHET_CHECK(tensor < tensors_.size());
+  const Bytes view = tensors_[tensor].data;
+  if (view.empty()) return {};
+  return {static_cast<std::byte*>(memory_) + (view.data() - static_cast<const std::byte*>(memory_)), view.size()};
+}
+
+Status check_is_whole_safetensors(const std::string& path) {
+  struct stat status {};
+  FRESHET_ASSIGN(const FileDescriptor descriptor, open_regular(path, status));
+  Status whole = check_is_whole(descriptor.get(), static_cast<std::uint64_t>(status.st_size));
+  if (!whole) return fail(std::move(whole).error().with_context(path));
+  return {};
+}
+
+SafetensorsFile::SafetensorsFile(SafetensorsFile&& other) noexcept
+    : memory_(std::exchange(other.memory_, nullptr)),
+      memory_bytes_(std::exchange(other.memory_bytes_, 0)),
+      tensors_(std::move(other.tensors_)),
+      metadata_(std::move(other.metadata_)) {}
+
+SafetensorsFile& SafetensorsFile::operator=(SafetensorsFile&& other) noexcept {
+  std::swap(memory_, other.memory_);
+  std::swap(memory_bytes_, other.memory_bytes_);
+  tensors_.swap(other.tensors_);
+  metadata_.swap(other.metadata_);
+  return *this;
+}
+
+SafetensorsFile::~SafetensorsFile() {
+  if (memory_ != nullptr) ::munmap(memory_, memory_bytes_);
+}
+
+}  // namespace freshet

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// safetensors files: an 8-byte little-endian header length, a JSON header, the tensors' bytes. Readers trust nothing:
+/// a header over the limit, offsets that overlap, leave holes or point outside, sizes that contradict shape times
+/// dtype, duplicate names and unknown dtypes are each one error that names the file. Source: the format section of the
+/// safetensors README.
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/base/result.h"
+#include "core/model/tensor.h"
+
+namespace freshet {
+
+inline constexpr std::uint64_t kSafetensorsHeaderBytesMax = 100'000'000;  ///< The reference reader's limit.
+
+using SafetensorsMetadata = std::vector<std::pair<std::string, std::string>>;  ///< `__metadata__`, in file order.
+
+/// A copy of a file in this process's memory. Freshet copies a file before it uses it. So a writer at work can neither
+/// tear a version, nor end the process by cutting a mapped file short. The views live as long as this object. One
+/// thread at a time; any thread while nobody writes through memory_of().
+class SafetensorsFile {
+ public:
+  /// Errors name the path. corrupt: the file contradicts its header. unavailable: somebody changed the file meanwhile.
+  /// invalid_argument: it is no regular file. out_of_space: there is no memory for it.
+  static Result<SafetensorsFile> read(const std::string& path);
+
+  SafetensorsFile(SafetensorsFile&&) noexcept;
+  SafetensorsFile& operator=(SafetensorsFile&&) noexcept;
+  ~SafetensorsFile();
+
+  /// In the order of their bytes in the file.
+  const std::vector<TensorView>& tensors() const { return tensors_; }
+  const SafetensorsMetadata& metadata() const { return metadata_; }
+  /// The view's bytes, writable, for a caller that makes another version from them. REQUIRES: an index of tensors().
+  MutableBytes memory_of(std::size_t tensor);
+
+ private:
+  SafetensorsFile() = default;
+  Status read_from(int descriptor);
+  Status take_header(std::string_view json, std::uint64_t data_bytes);
+
+  void* memory_ = nullptr;
+  std::size_t memory_bytes_ = 0;
+  std::vector<TensorView> tensors_;
+  SafetensorsMetadata metadata_;
+};
+
+/// Checks that a file has as many bytes as its header promises, without reading them. unavailable: there are fewer
+/// bytes; a writer is still at work, or stopped. corrupt: there are more bytes, or the header is none.
+Status check_is_whole_safetensors(const std::string& path);
+
+/// Parses a header (the JSON text) against `data_bytes` of tensor bytes; offsets come back as given. Split from the
+/// file so that it can be fuzzed.
+struct SafetensorsHeader {
+  struct Entry {
+    TensorSpec spec;
+    std::uint64_t begin = 0;
+    std::uint64_t end = 0;
+  };
+  std::vector<Entry> entries;  ///< Sorted by begin; gapless from 0 to data_bytes.
+  SafetensorsMetadata metadata;
+};
+Result<SafetensorsHeader> parse_safetensors_header(std::string_view json, std::uint64_t data_bytes);
+/// The number of tensor bytes that a header promises.
+Result<std::uint64_t> data_bytes_of_safetensors_header(std::string_view json);
+
+/// Writes the file whole or not at all: into a temporary beside it, synced when `sync`, then renamed. Tensors keep
+/// their order. out_of_space and io_error name the path.
+Status write_safetensors(const std::string& path, std::span<const TensorView> tensors,
+                         const SafetensorsMetadata& metadata, bool sync);
+
+}  // namespace freshet

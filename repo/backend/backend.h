@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// A backend keeps a repository's bytes: blobs (tensor payloads; large, immutable) and records (small; changed in
+/// atomic batches). There is one interface, and one conformance suite (tests/conformance/backend_conformance.h) that
+/// every backend runs. The memory backend (repo/backend/memory_backend.cc) is the tutorial.
+///
+/// Any thread; a BlobWriter belongs to one thread. After a failed commit or batch, writes may return the same error
+/// until recover() succeeds. A backend never reports bytes as kept that may be lost.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "core/base/digest.h"
+#include "core/base/result.h"
+#include "core/model/tensor.h"
+
+namespace freshet {
+
+/// Writes blobs. Without commit(), its destructor leaves nothing behind. One thread at a time. A writer must not
+/// outlive its backend.
+class BlobWriter {
+ public:
+  virtual ~BlobWriter() = default;
+
+  /// Takes a whole blob. When it returns, the caller may free the bytes. Replaces a blob that an earlier, unfinished
+  /// put left. Cheapest in ascending order of the keys.
+  virtual Status write(std::string_view key, Bytes bytes) = 0;
+  /// The same, and returns the digest of the taken bytes. A backend that copies computes the digest during the copy. So
+  /// it reads the bytes once, and the digest is that of the kept bytes, even if somebody changes `bytes` meanwhile.
+  virtual Result<Digest> write_and_digest(std::string_view key, Bytes bytes);
+  /// On return, all written blobs are readable and durable. Not atomic: a crash may leave some of them. So a blob
+  /// counts only if a record names it. After an error this writer can do nothing more.
+  virtual Status commit() = 0;
+};
+
+/// A part of the medium that cannot be read, needed or not.
+struct MediumDamage {
+  std::string where;        ///< "table 000012.sst".
+  std::string reason;       ///< In the medium's own words.
+  bool in_records = false;  ///< True: in records; false: in blobs.
+  /// The keys of the existing blobs with bytes in this part. Erased blobs are not listed.
+  std::vector<std::string> blobs;
+};
+
+struct DiskUse {
+  std::uint64_t bytes = 0;           ///< All bytes.
+  std::uint64_t metadata_bytes = 0;  ///< The part of `bytes` for records, keys and the medium's own tables.
+};
+
+class Backend {
+ public:
+  struct Put {
+    std::string key;
+    std::string value;
+  };
+  struct Erase {
+    std::string key;
+  };
+  using Batch = std::vector<std::variant<Put, Erase>>;
+
+  virtual ~Backend() = default;
+
+  /// "memory", "rocksdb".
+  virtual std::string_view kind() const = 0;
+  /// True: acknowledged writes survive the process and the host.
+  virtual bool durable() const = 0;
+  /// True: every write is refused with failed_precondition.
+  virtual bool read_only() const = 0;
+  /// True: BlobWriter::write_and_digest() reads each byte once, so its digest is that of the kept bytes even if
+  /// somebody changes the bytes meanwhile. False: the caller must not change the bytes during the write.
+  virtual bool proves_what_it_keeps() const { return false; }
+
+  virtual Result<std::unique_ptr<BlobWriter>> write_blobs() = 0;
+  /// Reads out.size() bytes from `offset`. not_found: there is no such blob. corrupt: it is shorter.
+  virtual Status read_blob(std::string_view key, std::uint64_t offset, MutableBytes out) const = 0;
+  /// Reads a blob of out.size() bytes into `out`, and returns the digest of the read bytes. Errors as read_blob().
+  virtual Result<Digest> read_and_digest(std::string_view key, MutableBytes out) const;
+  /// No error if the blob does not exist. Durable with the next commit or batch; reclaim() frees the space.
+  virtual Status erase_blob(std::string_view key) = 0;
+  /// Calls `each` for every blob key with its size, in key order, until it returns false. If the medium lost some
+  /// blobs, `each` gets all others, and the result is corrupt.
+  virtual Status list_blobs(const std::function<bool(std::string_view key, std::uint64_t bytes)>& each) const = 0;
+  /// Gives the space of erased blobs back to the medium. Damage in erased blobs is no error.
+  virtual Status reclaim() = 0;
+  /// The parts that the last reclaim() could not free, with the reason; a line each.
+  virtual std::vector<std::string> left_by_reclaim() const { return {}; }
+
+  /// All of the batch or nothing; durable on return.
+  virtual Status apply(const Batch& batch) = 0;
+  virtual Result<std::string> get(std::string_view key) const = 0;
+  /// Calls `each` for every record with a key that starts with `prefix`, in key order (bytes, unsigned), until it
+  /// returns false. `each` may call get(). If the medium lost some records, `each` gets all others, and the result is
+  /// corrupt.
+  virtual Status scan(std::string_view prefix,
+                      const std::function<bool(std::string_view key, std::string_view value)>& each) const = 0;
+
+  /// Makes writes possible again after a failed write, when its cause is gone; harmless if nothing failed. Acknowledged
+  /// writes are kept; the failed batch is there whole or not at all.
+  virtual Status recover() = 0;
+
+  /// Reads all bytes of the medium, needed or not, and uses the medium's own checks. So it finds damage that no reader
+  /// meets. A medium without checks finds none. `on_read` gets the bytes read so far, and the bytes in all.
+  virtual Result<std::vector<MediumDamage>> find_damage(
+      const std::function<void(std::uint64_t done, std::uint64_t total)>& on_read) const {
+    static_cast<void>(on_read);
+    return std::vector<MediumDamage>();
+  }
+
+  /// The space that the backend takes on the medium, as the medium counts it.
+  virtual Result<DiskUse> disk_use() const = 0;
+};
+
+std::unique_ptr<Backend> make_memory_backend();
+struct MemoryOptions {
+  /// Room for blobs that is allocated and touched at once, so that no put waits for the kernel to clear pages. Blobs
+  /// beyond this room are kept elsewhere.
+  std::uint64_t touched_bytes = 0;
+};
+/// out_of_space: there is not enough memory.
+Result<std::unique_ptr<Backend>> make_memory_backend(const MemoryOptions& options);
+
+struct RocksOptions {
+  std::string folder;
+  /// Makes the folder and a repository in it, if there is none.
+  bool create = true;
+  /// Opens the folder beside its owner: the durable state of this moment, unchanging.
+  bool read_only = false;
+};
+/// unavailable: another process owns the folder (and read_only is false). not_found: the folder holds no repository,
+/// and `create` is false. failed_precondition: the folder holds other files.
+Result<std::unique_ptr<Backend>> open_rocks_backend(const RocksOptions& options);
+
+struct RadosOptions {
+  std::string pool;
+  std::string repository;  ///< The namespace within the pool.
+  std::string user;        ///< Ceph's user, without "client."; empty: admin.
+  std::string conf_file;   ///< Empty: CEPH_CONF, or Ceph's own search.
+  /// Makes the repository if there is none. The pool must exist.
+  bool create = true;
+  /// Opens the repository beside its owner. It may miss the owner's later changes, and bytes that the owner erases are
+  /// gone.
+  bool read_only = false;
+};
+/// A repository in a pool of Ceph's RADOS: as durable as the pool's replication. This call loads librados. Errors:
+///   unsupported: a build without RADOS.
+///   unavailable: the library or the cluster is missing, the cluster does not answer within seconds, or another process
+///     owns the repository (a killed owner's claim ends after 15 s).
+///   not_found: there is no such pool; or there is no repository, and `create` is false.
+Result<std::unique_ptr<Backend>> open_rados_backend(const RadosOptions& options);
+
+/// "rados://[USER@]POOL/REPOSITORY[?conf=FILE]". The message of invalid_argument names the fault.
+bool is_rados_address(std::string_view place);
+Result<RadosOptions> parse_rados_address(std::string_view text);
+
+}  // namespace freshet

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Whole tensors, and any parts of them, from the shards of one version: for a rank that restarts, for what brings a
+/// version to the repository, and for the command line. Every chunk is proved against its digest before it counts.
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <span>
+#include <vector>
+
+#include "core/base/clock.h"
+#include "core/base/result.h"
+#include "repo/levels/restart_plan.h"
+#include "repo/levels/shards/shard.h"
+#include "repo/levels/shards/shard_folders.h"
+#include "transport/group/group.h"
+
+namespace freshet::levels {
+
+/// Where shards are read from. One thread at a time.
+class ShardSource {
+ public:
+  virtual ~ShardSource() = default;
+  using Bytes = Result<group::Answer>;
+
+  virtual Bytes head(const Holder& holder, std::uint32_t ranks) = 0;
+  virtual Bytes table(std::uint32_t holder, const Digest& digest) = 0;
+  /// A read that was begun.
+  class Pending {
+   public:
+    virtual ~Pending() = default;
+    virtual Bytes wait() = 0;
+  };
+  virtual std::unique_ptr<Pending> read(const Holder& holder, std::uint32_t ranks, std::vector<ByteRange> ranges) = 0;
+};
+
+/// This process's folders alone: every shard is held by rank 0, which is it.
+class FolderSource final : public ShardSource {
+ public:
+  explicit FolderSource(const ShardFolders& folders) : folders_(folders) {}
+  Bytes head(const Holder& holder, std::uint32_t ranks) override;
+  Bytes table(std::uint32_t holder, const Digest& digest) override;
+  std::unique_ptr<Pending> read(const Holder& holder, std::uint32_t ranks, std::vector<ByteRange> ranges) override;
+
+ private:
+  const ShardFolders& folders_;
+};
+
+/// A limit on bytes per second; 0 for none. One thread at a time.
+class Pace {
+ public:
+  explicit Pace(std::uint64_t bytes_per_second, const Clock& clock = system_clock())
+      : bytes_per_second_(bytes_per_second), clock_(clock) {}
+  /// How long to wait before so many more bytes.
+  Duration before(std::uint64_t bytes);
+
+ private:
+  const std::uint64_t bytes_per_second_;
+  const Clock& clock_;
+  Time free_at_{};
+};
+
+/// The list of tensors of that digest, from the first of the plan's holders that has it whole; `first` is asked first.
+Result<std::shared_ptr<const TensorTable>> find_table(ShardSource& source, const RestartPlan& plan, std::uint32_t first,
+                                                      const Digest& digest);
+
+/// Some of a tensor, and where it is wanted.
+struct WantedPiece {
+  Piece piece;  ///< Its tensor is an index of the version's.
+  MutableBytes out;
+};
+
+/// A version as its shards' heads tell it.
+class ShardedVersion {
+ public:
+  /// Reads the heads. On damage the shards are named in `bad`, and the error is corrupt. `self`: which holder is this
+  /// process; it is preferred. REQUIRES: the plan's source is shards, and it outlives this.
+  static Result<ShardedVersion> open(ShardSource& source, const RestartPlan& plan, std::uint32_t self,
+                                     std::vector<BadShard>& bad);
+
+  const TensorTable& tensors() const { return *table_; }
+  const ShardHeader& head(std::uint32_t rank) const { return heads_[rank]; }
+  const RestartPlan& plan() const { return *plan_; }
+  /// Who last changed each tensor: the latest of those who changed a piece of it.
+  const std::vector<Version>& writers() const { return writers_; }
+
+  /// Fills what is wanted, proved. Each wanted byte comes from exactly one shard. Errors as open(); cancelled when
+  /// `stop` says so.
+  struct Fetched {
+    std::uint64_t bytes = 0;
+    std::uint64_t copied_bytes = 0;  ///< Of them, what came from other ranks' copies.
+    std::set<Level> from;
+  };
+  Result<Fetched> fetch(ShardSource& source, std::span<const WantedPiece> wanted, std::vector<BadShard>& bad,
+                        Pace* pace = nullptr, const std::function<bool()>& stop = {}) const;
+
+ private:
+  struct Task;
+  struct Batch;
+  ShardedVersion() = default;
+  std::vector<Batch> plan_batches(std::span<const WantedPiece> wanted) const;
+  const std::vector<Holder>& holders_of(const Version& version, std::uint32_t rank) const;
+  std::vector<ByteRange> ranges_of(const Batch& batch, const Holder& holder) const;
+  bool take(const Batch& batch, ::freshet::Bytes bytes, std::span<const WantedPiece> wanted) const;
+
+  const RestartPlan* plan_ = nullptr;
+  std::shared_ptr<const TensorTable> table_;
+  std::vector<ShardHeader> heads_;
+  std::vector<std::vector<StoredPiece>> pieces_;          ///< By shard's rank.
+  std::vector<std::vector<std::uint64_t>> first_chunks_;  ///< Likewise.
+  std::vector<std::vector<std::uint64_t>> memory_offsets_;
+  std::vector<Version> writers_;
+  std::map<std::pair<Version, std::uint32_t>, std::vector<Holder>> holders_;
+};
+
+/// Where the pieces of a share stand in the memory of its rank.
+std::vector<std::uint64_t> memory_offsets(std::span<const StoredPiece> pieces);
+
+}  // namespace freshet::levels

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "repo/levels/shards/share.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+
+#include "core/base/format.h"
+#include "core/vector/copy.h"
+#include "repo/levels/shards/assembly.h"
+
+namespace freshet::levels {
+namespace {
+
+constexpr std::uint64_t kHugePage = std::uint64_t{2} << 20;
+
+}  // namespace
+
+ShareCut::ShareCut(std::shared_ptr<const TensorTable> tensors, std::uint32_t all, std::uint32_t own)
+    : table(std::move(tensors)), ranks(all), rank(own), pieces(stored_pieces(table->tensors, all, own)) {
+  offsets = memory_offsets(pieces);
+  first_chunks = levels::first_chunks(pieces);
+  for (const StoredPiece& stored : pieces) bytes += stored.piece.bytes();
+}
+
+Result<ShareMemory> ShareMemory::allocate(std::uint64_t bytes) {
+  const std::uint64_t alignment = bytes >= kHugePage ? kHugePage : kPieceAlignment;
+  const std::uint64_t rounded = (std::max<std::uint64_t>(bytes, 1) + alignment - 1) / alignment * alignment;
+  auto* memory = static_cast<std::byte*>(std::aligned_alloc(alignment, rounded));
+  if (memory == nullptr) return fail(Code::out_of_space, format("{} bytes of memory for a checkpoint", bytes));
+  if (alignment == kHugePage) {
+    [[maybe_unused]] const int advised = ::madvise(memory, rounded, MADV_HUGEPAGE);
+  }
+  std::memset(memory, 0, rounded);  // Touched now, and not while the loop waits.
+  return ShareMemory(memory);
+}
+
+void capture_piece(const ShareCut& cut, Share& share, std::size_t piece, Bytes from) {
+  std::byte* to = share.memory.data() + cut.offsets[piece];
+  std::uint64_t chunk = cut.first_chunks[piece];
+  while (!from.empty()) {
+    const Bytes part = from.first(std::min<std::size_t>(from.size(), kChunkBytes));
+    share.digests[chunk++] = copy_and_digest(MutableBytes(to, part.size()), part);
+    to += part.size();
+    from = from.subspan(part.size());
+  }
+}
+
+void digest_piece(const ShareCut& cut, std::size_t piece, Bytes from, std::vector<Digest>& digests) {
+  std::uint64_t chunk = cut.first_chunks[piece];
+  while (!from.empty()) {
+    const Bytes part = from.first(std::min<std::size_t>(from.size(), kChunkBytes));
+    digests[chunk++] = digest_of(part);
+    from = from.subspan(part.size());
+  }
+}
+
+bool is_equal_piece(const ShareCut& cut, std::size_t piece, const std::vector<Digest>& a,
+                    const std::vector<Digest>& b) {
+  const auto first = static_cast<std::ptrdiff_t>(cut.first_chunks[piece]);
+  const auto last = static_cast<std::ptrdiff_t>(cut.first_chunks[piece + 1]);
+  return std::equal(a.begin() + first, a.begin() + last, b.begin() + first);
+}
+
+ShardHeader header_of(const ShareCut& cut, const Share& share, const std::string& model, const std::string& host) {
+  ShardHeader header{.model = model,
+                     .key = {.version = share.version, .rank = cut.rank, .ranks = cut.ranks},
+                     .step = share.step,
+                     .host = host,
+                     .tensors = cut.table->digest,
+                     .versions = {share.version},
+                     .digests = share.digests,
+                     .payload_bytes = cut.offsets.back()};
+  std::map<Version, std::uint32_t> known = {{share.version, 0}};
+  for (std::size_t i = 0; i < cut.pieces.size(); ++i) {
+    const auto next = static_cast<std::uint32_t>(header.versions.size());
+    const auto [at, is_new] = known.try_emplace(share.writers[i], next);
+    if (is_new) header.versions.push_back(share.writers[i]);
+    header.records.push_back({.writer = at->second, .store = 0, .offset = cut.offsets[i]});
+  }
+  return header;
+}
+
+}  // namespace freshet::levels

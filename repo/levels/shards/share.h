@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// A rank's share of a version in memory, while it is captured and until it rests elsewhere.
+
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
+#include "core/base/result.h"
+#include "core/layout/layout.h"
+#include "repo/levels/shards/shard.h"
+
+namespace freshet::levels {
+
+/// What a rank stores, whatever the version: constant for one cut.
+struct ShareCut {
+  ShareCut(std::shared_ptr<const TensorTable> tensors, std::uint32_t ranks, std::uint32_t rank);
+
+  std::shared_ptr<const TensorTable> table;
+  std::uint32_t ranks = 1;
+  std::uint32_t rank = 0;
+  std::vector<StoredPiece> pieces;
+  std::vector<std::uint64_t> offsets;       ///< In memory; one more than pieces.
+  std::vector<std::uint64_t> first_chunks;  ///< One more than pieces.
+  std::uint64_t bytes = 0;                  ///< Of the pieces.
+};
+
+/// Memory that was touched. Fixed in size.
+class ShareMemory {
+ public:
+  static Result<ShareMemory> allocate(std::uint64_t bytes);
+  std::byte* data() const { return memory_.get(); }
+
+ private:
+  struct Free {
+    void operator()(std::byte* memory) const { std::free(memory); }
+  };
+  explicit ShareMemory(std::byte* memory) : memory_(memory) {}
+  std::unique_ptr<std::byte, Free> memory_;
+};
+
+struct Share {
+  explicit Share(ShareMemory pages) : memory(std::move(pages)) {}
+
+  ShareMemory memory;
+  Version version;
+  std::uint64_t step = 0;
+  std::vector<Digest> digests;
+  std::vector<Version> writers;  ///< Of each piece.
+  int users = 0;                 ///< Guarded by the checkpointer; 0: it may be written.
+};
+
+/// Copies one piece in and digests its chunks. `from` is as long as the piece.
+void capture_piece(const ShareCut& cut, Share& share, std::size_t piece, Bytes from);
+/// Only its chunks' digests, of bytes elsewhere.
+void digest_piece(const ShareCut& cut, std::size_t piece, Bytes from, std::vector<Digest>& digests);
+/// Whether all chunks of a piece are equal.
+bool is_equal_piece(const ShareCut& cut, std::size_t piece, const std::vector<Digest>& a, const std::vector<Digest>& b);
+
+/// The shard of which this share has everything, for who reads it from memory.
+ShardHeader header_of(const ShareCut& cut, const Share& share, const std::string& model, const std::string& host);
+
+}  // namespace freshet::levels

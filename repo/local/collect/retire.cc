@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Retiring a version. One batch makes it a tombstone and takes its manifest away, and with that the records of the
+/// segments that nobody names any more. Their blobs are garbage from then on, which gc() erases.
+
+#include <algorithm>
+#include <chrono>
+
+#include "core/base/format.h"
+#include "repo/local/local_repository.h"
+
+namespace freshet {
+namespace {
+
+constexpr Duration kWaitMax = std::chrono::hours(24);
+constexpr std::size_t kHoldersInMessage = 5;
+constexpr Duration kLookAgainMin = std::chrono::milliseconds(10);
+constexpr Duration kLookAgainMax = std::chrono::seconds(1);
+
+std::string some_of(const std::vector<std::string>& holders) {
+  std::string text;
+  for (std::size_t i = 0; i < std::min(holders.size(), kHoldersInMessage); ++i) {
+    text += (i == 0 ? "" : ", ") + holders[i];
+  }
+  if (holders.size() > kHoldersInMessage) text += format(" and {} more", holders.size() - kHoldersInMessage);
+  return text;
+}
+
+}  // namespace
+
+Result<std::vector<SegmentName>> LocalRepository::Impl::segments_of(const VersionName& name,
+                                                                    const VersionRow& row) const {
+  if (!row.has_weights) return std::vector<SegmentName>();
+  FRESHET_ASSIGN(const Manifest manifest, manifest_of(name, row));
+  return with_bases(distinct_segments(manifest.owners));
+}
+
+Result<References> LocalRepository::Impl::count_references() const {
+  References counted;
+  {
+    const MutexLock lock(mutex);
+    for (const auto& [model, versions] : catalog.models()) {
+      for (const auto& [number, entry] : versions) {
+        if (entry.row == nullptr) counted.add_unknown();
+      }
+    }
+  }
+  FRESHET_TRY(
+      for_each_owner_map([&](const VersionName&, const VersionRow& row, const Result<Manifest>& manifest) -> Status {
+        counted.add_architecture(row.architecture);
+        if (!row.has_weights) return {};
+        if (manifest) {
+          counted.add_segments(with_bases(distinct_segments(manifest->owners)));
+        } else if (manifest.error().code() == Code::corrupt) {
+          counted.add_unknown();
+        } else {
+          return fail(manifest.error());
+        }
+        return {};
+      }));
+  const Status scanned =
+      scan_referrers([&](const ExternalReferrer& referrer) { counted.add_segments(referrer.segments); });
+  if (!scanned && scanned.error().code() != Code::corrupt) return fail(scanned.error());
+  if (!scanned) counted.add_unknown();  // Somebody elsewhere may name anything.
+  return counted;
+}
+
+Status LocalRepository::Impl::need_references() {
+  if (references) return {};
+  FRESHET_ASSIGN(references, count_references());
+  return {};
+}
+
+Result<LocalRepository::Impl::Release> LocalRepository::Impl::release_of(const Catalog::Found& version) {
+  Release release;
+  const auto segments = segments_of(version.name, *version.row);
+  if (!segments && segments.error().code() != Code::corrupt) return fail(segments.error());
+  // Where a manifest is damaged, what it names is unknown. Nothing is released then; gc() finds what is left over once
+  // all that is stored can be read.
+  release.known = segments.has_value() && references->unknown() == 0;
+  if (!release.known) return release;
+  release.segments = *segments;
+  for (const SegmentName& segment : release.segments) {
+    if (references->of(segment) == 1) release.unnamed.push_back(segment);
+  }
+  return release;
+}
+
+Result<RetireReport> LocalRepository::Impl::retire_now(const Catalog::Found& version) {
+  FRESHET_TRY(need_references());
+  FRESHET_ASSIGN(const Release release, release_of(version));
+  RetireReport report{.version = version.name};
+  Backend::Batch batch;
+  std::vector<std::uint64_t> sizes;
+  for (const SegmentName& segment : release.unnamed) {
+    const std::string key = segment_record_key(segment);
+    FRESHET_ASSIGN(const std::optional<std::uint64_t> bytes, segment_bytes(key));
+    if (!bytes) continue;  // It rests on another provider.
+    sizes.push_back(*bytes);
+    report.released_bytes += *bytes;
+    batch.push_back(Backend::Erase{key});
+  }
+  VersionRow tombstone = *version.row;
+  tombstone.retired = true;
+  tombstone.later_tags.clear();  // Their digests stay with the others'.
+  batch.push_back(Backend::Put{version_key(version.name), encode(tombstone)});
+  FRESHET_TRY(erase_manifest(batch, version.name, *version.row));
+  // Pins whose leases have ended hold nobody up, and are nobody's any more.
+  FRESHET_TRY(backend->scan(pin_prefix(version.name), [&](std::string_view key, std::string_view) {
+    batch.push_back(Backend::Erase{std::string(key)});
+    return true;
+  }));
+  const bool last_of_architecture = references->of(tombstone.architecture) == 1;
+  if (last_of_architecture) batch.push_back(Backend::Erase{architecture_key(tombstone.architecture)});
+  batch.push_back(commit_record(commit + 1));
+  FRESHET_TRY(apply(batch));
+
+  const VersionId id = tombstone.id;
+  const Digest architecture = tombstone.architecture;
+  {
+    unindex_version(id, ++commit);
+    const MutexLock lock(mutex);
+    for (const std::uint64_t bytes : sizes) catalog.drop_segment(bytes);
+    catalog.retire(version.name, std::move(tombstone));
+  }
+  report.released_tensors = sizes.size();
+  if (release.known) {
+    references->drop_segments(release.segments);
+    references->drop_architecture(architecture);
+  } else {
+    references.reset();
+  }
+  return report;
+}
+
+Result<std::optional<std::uint64_t>> LocalRepository::Impl::segment_bytes(const std::string& record_key) const {
+  const Result<std::string> stored = backend->get(record_key);
+  if (!stored && stored.error().code() == Code::not_found) return std::optional<std::uint64_t>();
+  if (!stored) return fail(stored.error());
+  // A damaged record counts as nothing, as it did when the catalog was loaded.
+  const Result<SegmentRow> row = decode_segment_row(*stored);
+  return std::optional(row ? row->bytes : 0);
+}
+
+Result<RetireReport> LocalRepository::retire(const VersionName& name, const RetireOptions& options) {
+  if (name.number == 0) {
+    return fail(Code::invalid_argument, format("name the version of {} to retire, MODEL@V", name.model));
+  }
+  const auto deadline = std::chrono::steady_clock::now() + std::clamp(options.wait, Duration::zero(), kWaitMax);
+  while (true) {
+    std::vector<Impl::Holder> holders;
+    std::uint64_t unpins = 0;
+    {
+      const MutexLock turn(impl_->turn);
+      FRESHET_TRY(impl_->ready_to_write());
+      FRESHET_ASSIGN(const Catalog::Found found, impl_->find(name));
+      FRESHET_ASSIGN(const std::vector<std::string> aliases, impl_->aliases_of(found.name));
+      if (!aliases.empty()) {
+        return fail(Code::failed_precondition, format("{} is {}: move that first", to_string(name), some_of(aliases)));
+      }
+      FRESHET_ASSIGN(holders, impl_->holders_of(found.name));
+      if (holders.empty()) {
+        Result<RetireReport> report = impl_->retire_now(found);
+        if (!report) return fail(std::move(report).error().with_context("retire " + to_string(name)));
+        return report;
+      }
+      const MutexLock lock(impl_->mutex);
+      unpins = impl_->unpins;
+    }
+    if (std::chrono::steady_clock::now() >= deadline) {
+      std::vector<std::string> names;
+      for (const Impl::Holder& holder : holders) names.push_back(impl_->describe(holder));
+      return fail(Code::failed_precondition, format("{} is pinned by {}", to_string(name), some_of(names)));
+    }
+    // Until somebody unpins, or a lease may have ended that kept the others waiting.
+    auto again = deadline;
+    for (const Impl::Holder& holder : holders) {
+      if (!holder.until) continue;
+      const Duration left = std::clamp<Duration>(*holder.until - impl_->clock.now(), kLookAgainMin, kLookAgainMax);
+      again = std::min(again, std::chrono::steady_clock::now() + left);
+    }
+    const MutexLock lock(impl_->mutex);
+    while (impl_->unpins == unpins) {
+      if (!impl_->unpinned.wait_until(impl_->mutex, again)) break;
+    }
+  }
+}
+
+}  // namespace freshet

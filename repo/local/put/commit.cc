@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+/// The last step of a put: one small batch makes versions exist. Puts that come while another's batch is on its way to
+/// the disk wait for the turn together; who gets it first commits for all of them, so that many small puts share one
+/// sync. Each of them is whole: a crash leaves all of a batch or nothing.
+
+#include <algorithm>
+
+#include "core/base/format.h"
+#include "repo/local/local_repository.h"
+
+namespace freshet {
+namespace {
+
+/// Versions in one batch.
+constexpr std::size_t kGroupMax = 64;
+
+std::string text_of(Bytes bytes) { return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()); }
+
+// What a put inherits was there when it began. A retirement may have taken it since.
+Status check_inherited(const Backend& backend, PutInProgress& put) {
+  const Manifest& manifest = put.manifest;
+  std::unordered_set<SegmentName> own;
+  for (const NewSegment& segment : put.segments) own.insert(segment.name);
+  for (std::uint32_t tensor = 0; tensor < manifest.owners.size(); ++tensor) {
+    const SegmentName& name = manifest.owners[tensor];
+    if (own.count(name) != 0 || (put.options.placed && is_elsewhere(*put.options.placed, tensor))) continue;
+    const SegmentRow row{.bytes = manifest.architecture->tensors()[tensor].bytes(), .digest = manifest.digests[tensor]};
+    const Result<std::string> stored = backend.get(segment_record_key(name));
+    Status same;
+    if (stored) {
+      FRESHET_ASSIGN(const SegmentRow there, decode_segment_row(*stored));
+      same = check_same(there, row);
+    } else if (stored.error().code() == Code::not_found) {
+      put.inherited_lost = true;
+      same = fail(Code::failed_precondition, "a version that it inherits from was retired during the put");
+    } else {
+      same = fail(stored.error());
+    }
+    if (!same)
+      return fail(std::move(same).error().with_context(tensor_label(manifest.name, *manifest.architecture, tensor)));
+  }
+  return {};
+}
+
+}  // namespace
+
+Status LocalRepository::Impl::check_circle(const Manifest& manifest) const {
+  const MutexLock lock(mutex);
+  if (!catalog.forest()->closes_circle(manifest.id, *manifest.ancestor)) return {};
+  return fail(Code::invalid_argument, "the version would descend from itself");
+}
+
+Status LocalRepository::Impl::commit_put(PutInProgress& put) {
+  {
+    const MutexLock lock(queue_mutex);
+    queue.push_back(&put);
+  }
+  const MutexLock lock(turn);
+  while (!put.ended) commit_queued();
+  return std::move(put.status);
+}
+
+void LocalRepository::Impl::commit_queued() {
+  std::vector<PutInProgress*> group;
+  {
+    const MutexLock lock(queue_mutex);
+    const auto end = queue.begin() + static_cast<std::ptrdiff_t>(std::min(queue.size(), kGroupMax));
+    group.assign(queue.begin(), end);
+    queue.erase(queue.begin(), end);
+  }
+  // After a batch whose answer was lost, only the records say which numbers are taken.
+  const Status ready = ready_to_write();
+  Taken taken{.commit = commit};
+  Backend::Batch batch;
+  std::vector<PutInProgress*> in_batch;
+  std::vector<PutInProgress*> refused;
+  for (PutInProgress* put : group) {
+    // The catalog, which the checks ask, doesn't know an ancestor before its batch is written: this one's is next.
+    if (put->manifest.ancestor && taken.versions.count(*put->manifest.ancestor) != 0) {
+      const MutexLock lock(queue_mutex);
+      queue.push_back(put);
+      continue;
+    }
+    const std::size_t before = batch.size();
+    put->status = ready ? add_records(*put, taken, batch) : ready;
+    if (!put->status) batch.resize(before);
+    (put->status ? in_batch : refused).push_back(put);
+  }
+  if (!in_batch.empty()) {
+    batch.push_back(commit_record(taken.commit));
+    const Status applied = apply(batch);
+    if (applied) commit = taken.commit;
+    for (PutInProgress* put : in_batch) {
+      put->status = applied;
+      if (applied) tell_of(*put);
+      put->ended = true;
+    }
+  }
+  for (PutInProgress* put : refused) {
+    forget_blobs(*put);
+    put->ended = true;
+  }
+}
+
+Status LocalRepository::Impl::add_records(PutInProgress& put, Taken& taken, Backend::Batch& batch) {
+  Manifest& manifest = put.manifest;
+  // What admitted it may have changed while its blobs were written.
+  FRESHET_TRY(admit(manifest, put.options));
+  if (put.options.has_weights && put.erasures != erasures) {
+    FRESHET_TRY(check_bases(put));
+    FRESHET_TRY(check_inherited(*backend, put));
+  }
+  const auto [high_water, first] = taken.high_water.try_emplace(manifest.name.model, 0);
+  if (first) {
+    const MutexLock lock(mutex);
+    high_water->second = catalog.high_water(manifest.name.model);
+  }
+  if (!put.options.placed) {
+    manifest.name.number = std::max(manifest.name.number, high_water->second + 1);
+  } else if (taken.names.count(manifest.name) != 0) {
+    return fail(Code::already_exists, to_string(manifest.name) + " is stored");
+  }
+  put.row.commit = taken.commit + 1;
+  // Of several providers' commits the later one is that of the later time, as far as their clocks agree.
+  if (put.options.placed) {
+    put.row.commit = std::max(put.row.commit, static_cast<std::uint64_t>(put.row.stored_unix_ns / 1000));
+  }
+  FRESHET_TRY(store_manifest(batch, manifest, put.row));
+  high_water->second = std::max(high_water->second, manifest.name.number);
+  taken.names.insert(manifest.name);
+  taken.commit = put.row.commit;
+  taken.versions.insert(manifest.id);
+  for (const NewSegment& segment : put.segments) {
+    const SegmentRow stored{.bytes = segment.bytes,
+                            .digest = manifest.digests[segment.tensor],
+                            .base = segment.base,
+                            .delta_bytes = segment.delta_bytes};
+    batch.push_back(Backend::Put{segment_record_key(segment.name), encode(stored)});
+  }
+  batch.push_back(Backend::Put{version_key(manifest.name), encode(put.row)});
+  batch.push_back(Backend::Put{high_water_key(manifest.name.model), std::to_string(high_water->second)});
+  const std::string architecture = architecture_key(put.row.architecture);
+  if (!backend->get(architecture))
+    batch.push_back(Backend::Put{architecture, text_of(manifest.architecture->encoded())});
+  return {};
+}
+
+// The batch is written: readers may know.
+void LocalRepository::Impl::tell_of(PutInProgress& put) {
+  {
+    const MutexLock lock(mutex);
+    catalog.add(put.manifest.name, put.row);
+    for (const NewSegment& segment : put.segments) {
+      catalog.add_segment(segment.bytes);
+      catalog.set_base(segment.name, segment.base);
+    }
+  }
+  if (references) {
+    references->add_architecture(put.row.architecture);
+    if (put.row.has_weights) references->add_segments(with_bases(distinct_segments(put.manifest.owners)));
+  }
+  index_version(put.manifest.name, put.row, *put.manifest.architecture);
+  if (!contents) return;
+  for (const NewSegment& segment : put.segments) {
+    contents->try_emplace(put.manifest.digests[segment.tensor], segment.name);
+  }
+}
+
+// Best effort: what stays is removed as what a crash left is.
+void LocalRepository::Impl::forget_blobs(const PutInProgress& put) {
+  if (backend->read_only()) return;
+  for (const NewSegment& segment : put.segments) {
+    if (segment.name.writer != put.manifest.id) continue;  // Not this put's alone.
+    if (!backend->erase_blob(blob_key(segment))) return;
+  }
+}
+
+}  // namespace freshet

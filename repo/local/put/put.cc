@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Storing a version, in this order (repo/FORMAT.md, "The order of a put"):
+///   1. The manifest is checked against what is stored: its identity is new, inherited segments have the same digests.
+///      Its segments are marked as being written.
+///   2. The bytes of segments that are not stored are asked for and written aside; the digest of what was written
+///      proves them.
+///   3. The blobs are committed: durable, and named by nobody.
+///   4. One batch makes the version, and its segments, exist (repo/local/put/commit.cc).
+/// A crash before 4 leaves blobs that load() removes; after it, a whole version. Steps 1 and 4 hold the writers' turn,
+/// 2 and 3 don't.
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "core/base/format.h"
+#include "repo/local/local_repository.h"
+
+namespace freshet {
+namespace {
+
+constexpr int kPutTriesMax = 8;  ///< Each one is lost to a retirement.
+
+// The segments of the owner map that are not stored yet, in their order.
+Result<std::vector<NewSegment>> segments_to_store(const Backend& backend, const Manifest& manifest,
+                                                  const std::optional<Placed>& placed) {
+  std::vector<NewSegment> missing;
+  std::unordered_map<SegmentName, SegmentRow> seen;
+  for (std::uint32_t tensor = 0; tensor < manifest.owners.size(); ++tensor) {
+    if (placed && is_elsewhere(*placed, tensor)) continue;
+    const SegmentName& name = manifest.owners[tensor];
+    const SegmentRow row{.bytes = manifest.architecture->tensors()[tensor].bytes(), .digest = manifest.digests[tensor]};
+    const auto [before, first] = seen.try_emplace(name, row);
+    Status same;
+    if (!first) {
+      same = check_same(before->second, row);
+    } else if (const Result<std::string> stored = backend.get(segment_record_key(name))) {
+      FRESHET_ASSIGN(const SegmentRow there, decode_segment_row(*stored));
+      same = check_same(there, row);
+    } else if (stored.error().code() == Code::not_found) {
+      missing.push_back({.name = name, .tensor = tensor, .bytes = row.bytes});
+    } else {
+      same = fail(stored.error());
+    }
+    if (!same)
+      return fail(std::move(same).error().with_context(tensor_label(manifest.name, *manifest.architecture, tensor)));
+  }
+  std::sort(missing.begin(), missing.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+  return missing;
+}
+
+VersionRow row_of(const Manifest& manifest, const Repository::PutOptions& options, const Clock& clock) {
+  VersionRow row{.id = manifest.id,
+                 .ancestor = manifest.ancestor,
+                 .ancestor_name = manifest.ancestor_name,
+                 .architecture = manifest.architecture->digest(),
+                 .quality = options.quality,
+                 .has_weights = options.has_weights,
+                 .stored_unix_ns = clock.unix_ns(),
+                 .placed = options.placed};
+  for (const auto& [key, value] : manifest.tags) row.tags.push_back(tag_digest(key, value));
+  if (!options.has_weights) return row;
+  for (std::uint32_t tensor = 0; tensor < manifest.owners.size(); ++tensor) {
+    const std::uint64_t bytes = manifest.architecture->tensors()[tensor].bytes();
+    (manifest.owners[tensor].writer == manifest.id ? row.own_bytes : row.inherited_bytes) += bytes;
+  }
+  return row;
+}
+
+}  // namespace
+
+Status check_same(const SegmentRow& stored, const SegmentRow& named) {
+  if (stored.bytes == named.bytes && stored.digest == named.digest) return {};
+  return fail(Code::corrupt, format("inherits {} bytes with digest {}, but {} bytes with digest {} are stored",
+                                    named.bytes, to_hex(named.digest), stored.bytes, to_hex(stored.digest)));
+}
+
+Status LocalRepository::Impl::admit(Manifest& manifest, const PutOptions& options) const {
+  if (options.placed) {
+    FRESHET_TRY(admit_placed(manifest, *options.placed));
+  } else {
+    FRESHET_ASSIGN(const bool is_shared, is_one_of_several());
+    if (is_shared) {
+      return fail(Code::failed_precondition,
+                  "this is one provider of several: put the version through the repository of all providers");
+    }
+  }
+  if (manifest.name.number > kVersionNumberMax)
+    return fail(Code::invalid_argument, "the version's number is too large");
+  if (manifest.ancestor == manifest.id) return fail(Code::invalid_argument, "the version is its own ancestor");
+  {
+    const MutexLock lock(mutex);
+    if (const auto stored = catalog.find(manifest.id)) {
+      const bool retired = catalog.row_of(manifest.id) != nullptr && catalog.row_of(manifest.id)->retired;
+      return fail(Code::already_exists, format("version {} {} {}", to_string(manifest.id),
+                                               retired ? "was retired as" : "is stored as", to_string(*stored)));
+    }
+    const auto ancestor = manifest.ancestor ? catalog.row_of(*manifest.ancestor) : nullptr;
+    if (ancestor != nullptr && ancestor->retired && !options.ancestor_may_be_retired) {
+      return fail(Code::failed_precondition, format("put {}: its ancestor {} was retired", manifest.name.model,
+                                                    to_string(*catalog.find(*manifest.ancestor))));
+    }
+    if (options.placed && catalog.has_name(manifest.name)) {
+      return fail(Code::already_exists, to_string(manifest.name) + " is stored");
+    }
+    const VersionNumber high_water = catalog.high_water(manifest.name.model);
+    if (manifest.name.number <= high_water && !options.placed) manifest.name.number = high_water + 1;
+  }
+  if (manifest.ancestor) FRESHET_TRY(check_circle(manifest));
+  return check(manifest);
+}
+
+bool LocalRepository::Impl::is_in_flight(const PutInProgress& put) const {
+  if (versions_in_flight.count(put.manifest.id) != 0) return true;
+  if (segments_in_flight.empty()) return false;
+  for (const NewSegment& segment : put.segments) {
+    if (segments_in_flight.count(segment.name) != 0) return true;
+  }
+  return false;
+}
+
+Status LocalRepository::Impl::begin(PutInProgress& put) {
+  const MutexLock lock(turn);
+  while (true) {
+    FRESHET_TRY(ready_to_write());
+    FRESHET_TRY(admit(put.manifest, put.options));
+    if (put.options.has_weights && put.options.dedup && !put.options.placed) FRESHET_TRY(inherit_equal(put.manifest));
+    if (put.options.has_weights) {
+      FRESHET_ASSIGN(put.segments, segments_to_store(*backend, put.manifest, put.options.placed));
+    }
+    if (!is_in_flight(put)) break;
+    // The other put's end says whether there is anything left to write. This one holds nothing that others wait for.
+    put_ended.wait(turn);
+  }
+  put.erasures = erasures;
+  put.row = row_of(put.manifest, put.options, clock);
+  versions_in_flight.insert(put.manifest.id);
+  for (const NewSegment& segment : put.segments) segments_in_flight.insert(segment.name);
+  return {};
+}
+
+void LocalRepository::Impl::end(const PutInProgress& put) {
+  const MutexLock lock(turn);
+  versions_in_flight.erase(put.manifest.id);
+  for (const NewSegment& segment : put.segments) segments_in_flight.erase(segment.name);
+  put_ended.notify_all();
+}
+
+Status LocalRepository::Impl::write_segment(BlobWriter& writer, NewSegment& segment, const Manifest& manifest,
+                                            Bytes bytes) {
+  const auto unlike = [] { return fail(Code::corrupt, "its bytes do not match its digest"); };
+  const Digest& digest = manifest.digests[segment.tensor];
+  if (bytes.size() != segment.bytes) {
+    return fail(Code::corrupt, format("{} bytes were given for {}", bytes.size(), segment.bytes));
+  }
+  std::optional<std::vector<std::byte>> delta;
+  if (segment.base) {
+    if (digest_of(bytes) != digest) return unlike();
+    delta = delta_for(segment, manifest, bytes);
+  }
+  if (!delta) segment.base.reset();
+  segment.delta_bytes = delta ? delta->size() : 0;
+  if (delta) {
+    Status written = writer.write(blob_key(segment), *delta);
+    if (!written) failed = true;
+    return written;
+  }
+  const Result<Digest> written = writer.write_and_digest(blob_key(segment), bytes);
+  if (!written) failed = true;
+  if (!written) return fail(written.error());
+  return *written == digest ? Status() : unlike();
+}
+
+Status LocalRepository::Impl::store_blobs(PutInProgress& put,
+                                          const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of_tensor) {
+  if (put.segments.empty()) return {};
+  const Manifest& manifest = put.manifest;
+  FRESHET_ASSIGN(const std::unique_ptr<BlobWriter> writer, backend->write_blobs());
+  for (NewSegment& segment : put.segments) {
+    const auto in_context = [&](Error error) {
+      return fail(std::move(error).with_context(tensor_label(manifest.name, *manifest.architecture, segment.tensor)));
+    };
+    Result<Bytes> bytes = bytes_of_tensor(segment.tensor);
+    if (!bytes) return in_context(std::move(bytes).error());
+    if (Status written = write_segment(*writer, segment, manifest, *bytes); !written) {
+      return in_context(std::move(written).error());
+    }
+  }
+  Status committed = writer->commit();
+  if (!committed) failed = true;
+  return committed;
+}
+
+Status LocalRepository::Impl::store(PutInProgress& put,
+                                    const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of_tensor) {
+  if (put.options.deltas) choose_bases(put);
+  Status stored = store_blobs(put, bytes_of_tensor);
+  if (stored) stored = commit_put(put);
+  if (stored || !put.base_lost) return stored;
+  // Retired meanwhile. What leans on nothing cannot lose it.
+  for (NewSegment& segment : put.segments) segment.base.reset();
+  put.base_lost = put.ended = false;
+  stored = store_blobs(put, bytes_of_tensor);
+  return stored ? commit_put(put) : stored;
+}
+
+Result<VersionName> LocalRepository::put(const Manifest& manifest,
+                                         const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of,
+                                         PutOptions options) {
+  for (int tries = 1;; ++tries) {
+    PutInProgress put{.manifest = manifest, .options = options};
+    FRESHET_TRY(impl_->begin(put));
+    const Status stored = impl_->store(put, bytes_of);
+    impl_->end(put);
+    if (stored) return put.manifest.name;
+    // What it inherits went while it was written: from the beginning, where it is asked for or refused.
+    if (put.inherited_lost && tries < kPutTriesMax) continue;
+    return fail(Error(stored.error()).with_context("put " + to_string(put.manifest.name)));
+  }
+}
+
+bool LocalRepository::proves_what_it_keeps() const { return impl_->backend->proves_what_it_keeps(); }
+
+Result<std::vector<std::uint32_t>> LocalRepository::wanted(const Manifest& given, const PutOptions& options) const {
+  Manifest manifest = given;
+  FRESHET_TRY(impl_->admit(manifest, options));
+  std::vector<std::uint32_t> tensors;
+  if (!options.has_weights) return tensors;
+  if (options.dedup && !options.placed) {
+    const MutexLock turn(impl_->turn);
+    FRESHET_TRY(impl_->inherit_equal(manifest));
+  }
+  FRESHET_ASSIGN(const std::vector<NewSegment> segments, segments_to_store(*impl_->backend, manifest, options.placed));
+  for (const NewSegment& segment : segments) tensors.push_back(segment.tensor);
+  std::sort(tensors.begin(), tensors.end());
+  return tensors;
+}
+
+}  // namespace freshet

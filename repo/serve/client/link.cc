@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "repo/serve/client/link.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <system_error>
+#include <utility>
+
+#include "core/base/format.h"
+#include "core/base/interruption.h"
+
+namespace freshet::rpc {
+namespace {
+
+/// A server that refuses a key says so and hangs up, and what it said may be lost with the connection: the next
+/// handshake tells.
+constexpr int kHandshakesMax = 3;
+
+bool is_last(const wire::Reply& reply) {
+  const wire::Answer kind = reply.body_type();
+  return kind != wire::Answer::Progress && kind != wire::Answer::Upload && kind != wire::Answer::Credit;
+}
+
+}  // namespace
+
+Conversation::~Conversation() {
+  if (link_ != nullptr) link_->give_up(request_);
+}
+
+Result<Response> Conversation::next(Time deadline) {
+  for (;;) {
+    const Time look = Interruption::next_look(deadline);
+    FRESHET_ASSIGN(std::optional<Response> there, link_->wait_for(request_, look));
+    if (there) return std::move(*there);
+    if (Interruption::is_wanted()) {
+      return fail(Code::cancelled, format("the wait for the repository at {} was interrupted", link_->address_));
+    }
+    if (look == deadline) {
+      return fail(Code::timed_out, format("the repository at {} did not answer in time", link_->address_));
+    }
+  }
+}
+
+Result<std::optional<Response>> Link::wait_for(std::uint64_t request, Time until) {
+  const MutexLock lock(mutex_);
+  for (;;) {
+    FRESHET_ASSIGN(std::optional<Response> there, take_from(request));
+    if (there) return there;
+    const auto inbox = inboxes_.at(request);
+    if (!inbox->came.wait_until(mutex_, until) && inbox->responses.empty() && !inbox->failed) {
+      return std::optional<Response>();
+    }
+  }
+}
+
+Result<std::optional<Response>> Conversation::next_if_any() {
+  const MutexLock lock(link_->mutex_);
+  return link_->take_from(request_);
+}
+
+void Conversation::send_chunk(std::uint64_t offset, Bytes chunk) {
+  Builder builder;
+  link_->push({.request = 0,
+               .head = rpc::request(builder, 0, wire::CreateChunk(builder, request_, offset)),
+               .data = zmq::message_t(chunk.data(), chunk.size())});
+}
+
+void Conversation::send_announcement(std::uint64_t offset, std::uint64_t bytes) {
+  Builder builder;
+  link_->push({.request = 0,
+               .head = rpc::request(builder, 0, wire::CreateChunk(builder, request_, offset, bytes)),
+               .data = {}});
+}
+
+void Conversation::abandon() {
+  Builder builder;
+  link_->push({.request = 0, .head = rpc::request(builder, 0, wire::CreateAbandon(builder, request_)), .data = {}});
+}
+
+Result<std::shared_ptr<Link>> Link::open(const Options& options, Time deadline) {
+  for (int tries = 1;; ++tries) {
+    FRESHET_ASSIGN(std::shared_ptr<Link> link, connect(options));
+    Status welcome = link->hello(deadline);
+    if (welcome) return link;
+    if (!link->broke_off_ || tries == kHandshakesMax || system_clock().now() >= deadline)
+      return fail(std::move(welcome).error());
+  }
+}
+
+Result<std::shared_ptr<Link>> Link::connect(const Options& options) {
+  const ClientCredentials* const proof = options.credentials ? &*options.credentials : nullptr;
+  FRESHET_ASSIGN(SocketAddress address,
+                 SocketAddress::parse(options.address, false, proof != nullptr ? Reach::any_host : Reach::this_host));
+  FRESHET_ASSIGN(zmq::context_t context, make_zmq_context());
+  FRESHET_ASSIGN(ZmqSocket socket,
+                 connect_data(context, std::move(address), proof, {.message_bytes_max = kMessageBytesMax}));
+  FRESHET_ASSIGN(Wake wake, Wake::open());
+  std::shared_ptr<Link> link;
+  try {
+    link = std::shared_ptr<Link>(
+        new Link(options, parties_of(options.address, proof),
+                 {.context = std::move(context), .socket = std::move(socket), .wake = std::move(wake)}));
+  } catch (const std::system_error& error) {
+    return fail(Code::unavailable, format("start a connection's thread: {}", error.what()));
+  }
+  return link;
+}
+
+Link::Link(const Options& options, HandshakeParties parties, Parts parts)
+    : address_(options.address),
+      parties_(std::move(parties)),
+      silence_(options.times.silence),
+      wake_(std::move(parts.wake)),
+      context_(std::move(parts.context)),
+      socket_(std::move(parts.socket)),
+      machine_(options.times, system_clock().now()) {
+  thread_ = std::thread([this] { run(); });
+}
+
+Link::~Link() {
+  stopping_ = true;
+  wake_.wake();
+  thread_.join();
+}
+
+Status Link::hello(Time deadline) {
+  FRESHET_ASSIGN(Conversation conversation, begin([](Builder& builder) {
+                   const auto label = builder.CreateString("");
+                   return wire::CreateHello(builder, kProtocolVersion, label, ::getpid());
+                 }));
+  FRESHET_ASSIGN(const Response response, conversation.next(deadline));
+  const auto* const welcome = response->body_as_Welcome();
+  if (welcome == nullptr || welcome->protocol() != kProtocolVersion) {
+    return fail(Code::unsupported,
+                format("{} is not a repository's server, or is of another version of Freshet", address_));
+  }
+  session_ = welcome->session();
+  host_ = read(welcome->host());
+  return {};
+}
+
+bool Link::is_dead() const {
+  const MutexLock lock(mutex_);
+  return dead_.has_value();
+}
+
+Status Link::post(std::uint64_t number, Encoded message) {
+  {
+    const MutexLock lock(mutex_);
+    if (dead_) return fail(*dead_);
+    inboxes_.emplace(number, std::make_shared<Inbox>());
+    outgoing_.push_back({.request = number, .head = std::move(message), .data = {}});
+  }
+  wake_.wake();
+  return {};
+}
+
+void Link::push(Outgoing outgoing) {
+  {
+    const MutexLock lock(mutex_);
+    if (dead_) return;
+    outgoing_.push_back(std::move(outgoing));
+  }
+  wake_.wake();
+}
+
+Result<std::optional<Response>> Link::take_from(std::uint64_t request) {
+  Inbox& inbox = *inboxes_.at(request);
+  if (!inbox.responses.empty()) {
+    Response response = std::move(inbox.responses.front());
+    inbox.responses.pop_front();
+    if (response->failed() != nullptr) return fail(error_of(*response->failed()));
+    return std::optional<Response>(std::move(response));
+  }
+  if (inbox.failed) return fail(*inbox.failed);
+  return std::optional<Response>();
+}
+
+void Link::give_up(std::uint64_t request) {
+  {
+    const MutexLock lock(mutex_);
+    inboxes_.erase(request);
+    given_up_.push_back(request);
+  }
+  // No wake: that nobody waits for it matters to nobody before the next round.
+}
+
+void Link::run() {
+  std::vector<zmq::pollitem_t> items = {{socket_.socket.handle(), 0, ZMQ_POLLIN, 0},
+                                        {socket_.monitor->handle(), 0, ZMQ_POLLIN, 0},
+                                        {nullptr, wake_.descriptor(), ZMQ_POLLIN, 0}};
+  while (!stopping_ && !broken_) {
+    poll(items, time_to_sleep(system_clock().now()));
+    wake_.acknowledge();
+    send_posted();
+    take_messages();
+    take_events();
+    tick();
+  }
+  if (broken_) {
+    // What had come before the end is not lost with it.
+    const Error why = *std::exchange(broken_, std::nullopt);
+    take_messages();
+    return die(why);
+  }
+  Builder builder;
+  const Encoded bye = request(builder, 0, wire::CreateBye(builder));
+  send(socket_.socket, "", std::as_bytes(std::span(bye.data(), bye.size())));
+}
+
+std::chrono::milliseconds Link::time_to_sleep(Time at) const {
+  const Duration left = std::max(machine_.next_tick() - at, Duration::zero());
+  return std::chrono::ceil<std::chrono::milliseconds>(left);
+}
+
+void Link::send_posted() {
+  std::vector<Outgoing> outgoing;
+  {
+    const MutexLock lock(mutex_);
+    outgoing.swap(outgoing_);
+    for (const std::uint64_t request : std::exchange(given_up_, {})) machine_.on_given_up(request);
+  }
+  for (Outgoing& one : outgoing) {
+    if (one.request != 0) machine_.on_sent(one.request);
+    try {
+      zmq::message_t head(one.head.data(), one.head.size());
+      const auto flags = zmq::send_flags::dontwait;
+      bool sent = socket_.socket.send(head, one.data ? flags | zmq::send_flags::sndmore : flags).has_value();
+      if (sent && one.data) sent = socket_.socket.send(*one.data, flags).has_value();
+      if (sent) continue;
+      take_events();  // Where the other side ended it, they say why.
+      if (!broken_) broken_ = Error(Code::unavailable, format("the repository at {} takes no messages", address_));
+    } catch (const zmq::error_t& error) {
+      broken_ = Error(Code::unavailable, format("send to the repository at {}: {}", address_, error.what()));
+    }
+  }
+}
+
+void Link::take_events() {
+  while (const auto event = socket_.monitor->take()) {
+    if (broken_) continue;
+    if (event->kind == ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL) broke_off_ = true;
+    broken_ = handshake_error(*event, parties_);
+    if (broken_ || (event->kind != ZMQ_EVENT_DISCONNECTED && event->kind != ZMQ_EVENT_CLOSED)) continue;
+    broken_ = Error(Code::unavailable, event->kind == ZMQ_EVENT_CLOSED
+                                           ? format("no repository's server takes connections at {}", address_)
+                                           : format("the connection to the repository at {} ended", address_));
+  }
+}
+
+void Link::take_messages() {
+  while (!broken_) {
+    zmq::message_t message;
+    try {
+      if (!socket_.socket.recv(message, zmq::recv_flags::dontwait)) return;
+    } catch (const zmq::error_t& error) {
+      broken_ = Error(Code::unavailable, format("receive from the repository at {}: {}", address_, error.what()));
+      return;
+    }
+    take(message);
+  }
+}
+
+void Link::take(const zmq::message_t& message) {
+  auto response = Response::open(freshet::bytes_of(message));
+  if (!response || message.more()) {
+    broken_ = Error(Code::unsupported,
+                    format("{} is not a repository's server, or is of another version of Freshet", address_));
+    return;
+  }
+  const wire::Reply& reply = **response;
+  if (reply.request() == 0 && reply.failed() != nullptr) {
+    broken_ = error_of(*reply.failed()).with_context(format("the repository at {}", address_));
+  } else if (const auto* pong = reply.body_as_Pong()) {
+    for (const std::uint64_t lost : machine_.on_pong(copied(pong->running()), system_clock().now())) {
+      fail_one(lost, Error(Code::unavailable, format("the answer of the repository at {} was lost", address_)));
+    }
+  } else if (machine_.on_reply(reply.request(), is_last(reply), system_clock().now())) {
+    deliver(std::move(*response));
+  }
+}
+
+void Link::deliver(Response response) {
+  const MutexLock lock(mutex_);
+  const auto at = inboxes_.find(response->request());
+  if (at == inboxes_.end()) return;
+  at->second->responses.push_back(std::move(response));
+  at->second->came.notify_all();
+}
+
+void Link::fail_one(std::uint64_t request, const Error& error) {
+  const MutexLock lock(mutex_);
+  const auto at = inboxes_.find(request);
+  if (at == inboxes_.end()) return;
+  at->second->failed = error;
+  at->second->came.notify_all();
+}
+
+void Link::tick() {
+  if (broken_) return;
+  const ClientMachine::Tick due = machine_.on_tick(system_clock().now());
+  if (due.dead) {
+    broken_ = Error(
+        Code::unavailable,
+        format("the repository at {} has not answered for {} ms: its process is stopped, or its host cannot be reached",
+               address_, std::chrono::duration_cast<std::chrono::milliseconds>(silence_).count()));
+  } else if (due.ping) {
+    Builder builder;
+    const Encoded ping = request(builder, 0, wire::CreatePing(builder));
+    send(socket_.socket, "", std::as_bytes(std::span(ping.data(), ping.size())));
+  }
+}
+
+void Link::die(Error why) {
+  const MutexLock lock(mutex_);
+  for (const auto& [request, inbox] : inboxes_) {
+    if (!inbox->failed) inbox->failed = why;
+    inbox->came.notify_all();
+  }
+  outgoing_.clear();
+  dead_ = std::move(why);
+}
+
+}  // namespace freshet::rpc

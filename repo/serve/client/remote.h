@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// The client's side of every question (repo/serve/remote_repository.h): private to this folder. What asks and waits is
+/// here, the questions are in remote_questions.cc, and how tensors travel is in remote_bytes.cc.
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/base/deadline.h"
+#include "core/base/mutex.h"
+#include "repo/pins/pin_renewal.h"
+#include "repo/provider_repository.h"
+#include "repo/serve/client/bulk_reader.h"
+#include "repo/serve/client/link.h"
+#include "repo/serve/remote_repository.h"
+#include "repo/serve/wire/messages.h"
+
+namespace freshet::rpc {
+
+/// Of what takes as long as it takes while the server says that it is at work.
+inline constexpr Duration kLong = std::chrono::hours(24);
+
+template <typename Body>
+Result<const Body*> body_of(const Response& response) {
+  if (response->body_type() != wire::AnswerTraits<Body>::enum_value || response->body() == nullptr) {
+    return fail(Code::corrupt, "the repository's server answered something else than was asked");
+  }
+  return static_cast<const Body*>(response->body());
+}
+
+class RemoteRepository final : public ProviderRepository {
+ public:
+  RemoteRepository(Link::Options link_options, RemoteRepositoryOptions options, BulkReader::Options bulk)
+      : link_options_(std::move(link_options)),
+        options_(std::move(options)),
+        has_channels_(!bulk.openers.empty()),
+        has_lanes_((options_.channels == "auto" || options_.channels == "shm") && !link_options_.credentials),
+        bulk_(std::move(bulk)),
+        renewal_([this](const PinLease& lease) { return renew_pins(lease); }, options_.renew_pins) {
+  }
+  Status connect() {
+    FRESHET_ASSIGN(const auto opened, link());
+    return {};
+  }
+
+  Result<VersionName> put(const Manifest& manifest, const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of,
+                          PutOptions options) override;
+  Result<VersionRecord> get(const VersionName& name) const override;
+  Status annotate(const VersionName& name, const Annotations& annotations) override;
+  Result<VersionNumber> latest(const std::string& model) const override;
+  Result<std::optional<VersionName>> find(const VersionId& id) const override;
+  Status read(const VersionRecord& record, std::span<const TensorRead> reads) const override;
+  Result<std::vector<std::uint32_t>> wanted(const Manifest& manifest, const PutOptions& options) const override;
+  Status read_range(const VersionRecord& record, std::uint32_t tensor, std::uint64_t offset,
+                    MutableBytes out) const override;
+  Result<std::vector<OwnerRow>> owners(const VersionName& name) const override;
+  Result<std::vector<LineageRow>> lineage(const VersionName& name) const override;
+  Result<std::optional<VersionName>> mrca(const VersionName& a, const VersionName& b) const override;
+  Result<std::vector<LineageRow>> descendants(const VersionName& name) const override;
+  Result<std::vector<ContributorRow>> contributors(const VersionName& name) const override;
+  Result<VersionDiff> diff(const VersionName& a, const VersionName& b) const override;
+  Result<std::vector<std::string>> models() const override;
+  Result<std::vector<LineageRow>> versions(const std::string& model) const override;
+  Status pin(const VersionName& name, const std::string& by, const PinTerms& terms) override;
+  Status unpin(const VersionName& name, const std::string& by, const PinTerms& terms) override;
+  Status renew_pins(const PinLease& lease) override;
+  Result<std::vector<std::string>> pins(const VersionName& name) const override;
+  Result<std::vector<PinnedVersion>> all_pins() const override;
+  Result<MatchAnswer> match(const MatchQuery& query) override;
+  Status read_segments(std::span<const SegmentRead> reads) const override;
+  Status read_segment_range(const SegmentName& segment, std::uint64_t offset, MutableBytes out) const override;
+  Result<bool> settle_put(const VersionId& id, std::uint64_t attempt) override;
+  Result<std::uint64_t> revive_segments(std::span<const SegmentContent> segments) override;
+  Result<SharedRecord> shared_record(const std::string& key) const override;
+  Result<std::vector<SharedRecord>> shared_records(const std::string& prefix, const std::string& after) const override;
+  Status change_shared_records(std::span<const SharedRecord> expected, std::span<const SharedRecord> changes) override;
+  Status set_alias(const std::string& model, const std::string& alias, std::optional<VersionNumber> expected,
+                   VersionNumber desired) override;
+  Status keep_for_alias(const std::string& model, const std::string& alias, std::optional<VersionNumber> expected,
+                        VersionNumber desired) override;
+  Result<std::vector<Alias>> aliases(const std::string& model) const override;
+  Result<RetireReport> retire(const VersionName& name, const RetireOptions& options) override;
+  Result<GcReport> gc(const GcOptions& options, const Progress& progress) override;
+  Status add_referrer(const ExternalReferrer& referrer) override;
+  Status drop_referrer(const VersionId& version, std::uint64_t attempt) override;
+  Result<std::vector<ExternalReferrer>> referrers() const override;
+  Result<RepositoryStat> stat() const override;
+  Result<VerifyReport> verify(const std::optional<VersionName>& name, const Progress& progress) const override;
+
+ private:
+  struct Range {
+    std::uint32_t tensor = 0;  ///< Or a segment by its name.
+    SegmentName segment;
+    std::uint64_t offset = 0;
+    MutableBytes out;
+  };
+  using Ranges = std::vector<Range>;
+
+  /// The connection, made anew when the last one is dead.
+  Result<std::shared_ptr<Link>> link() const FRESHET_EXCLUDES(mutex_);
+  /// Whether the same repository answers as before.
+  Status recognize(Link& opened, Time deadline) const FRESHET_REQUIRES(mutex_);
+
+  /// Asks, and waits for the answer; once more when the connection broke meanwhile and the question changes nothing.
+  template <typename Build>
+  Result<Response> ask(Build build, Duration at_most, const Progress& progress = {}) const;
+  template <typename Build>
+  Result<Response> ask(Build build) const {
+    return ask(build, options_.answer);
+  }
+  /// Asks what changes the repository.
+  template <typename Build>
+  Result<Response> tell(Build build, Duration at_most) const;
+  Status ask_alias(const std::string& model, const std::string& alias, std::optional<VersionNumber> expected,
+                   VersionNumber desired, bool is_decided_elsewhere);
+  Result<Response> last_answer(Conversation& conversation, Duration at_most, const Progress& progress) const;
+  template <typename Body, typename Build>
+  auto value(Build build) const -> decltype(rpc::read(std::declval<const Body&>()));
+  template <typename Build>
+  Result<std::optional<VersionName>> name(Build build) const;
+  template <typename Build>
+  Result<std::vector<std::string>> texts(Build build) const;
+
+  Status change_pin(const VersionName& name, const std::string& by, const std::optional<PinLease>& lease, bool undo);
+  /// The tensors of a put, as its caller gives them.
+  struct PutSource {
+    const Manifest& manifest;
+    const std::function<Result<Bytes>(std::uint32_t tensor)>& caller;
+    /// Abandons the put when there are none, or not as many as the tensor has.
+    Result<Bytes> bytes_of(Conversation& conversation, std::uint32_t tensor) const;
+  };
+  // They send what the server wants, unless it answers something else meanwhile, which is the result then.
+  Result<std::optional<Response>> send_tensors(Conversation& conversation, const wire::Upload& upload,
+                                               const PutSource& source) const;
+  Result<std::optional<Response>> send_by_lane(Conversation& conversation, const wire::Upload& upload, LaneMemory& lane,
+                                               const PutSource& source) const;
+  static Result<std::optional<Response>> more_credit(Conversation& conversation, std::uint64_t& credit);
+
+  // Lanes, in remote_lanes.cc. Nothing where there are none, or what is to move is too little.
+  std::optional<LaneLoan> put_lane(Link& connection, const Manifest& manifest, const PutOptions& options) const;
+  std::optional<LaneLoan> read_lane(Link& connection, std::uint64_t bytes) const;
+  template <typename Make>
+  std::optional<LaneLoan> lane_of(LanePool& pool, Link& connection, std::uint64_t bytes, Make make) const;
+  Result<ClientLane> make_put_lane(Link& connection) const;
+  Result<ClientLane> make_read_lane(Link& connection) const;
+  class LaneRead;
+  void fetch_by_lane(Link& connection, LaneLoan& lane, const BulkLease& lease, std::vector<BulkPart>& parts) const;
+
+  Status read_ranges(const VersionRecord& record, const Ranges& ranges) const;
+  Status read_segment_ranges(const Ranges& ranges) const;
+  /// Through a lane or a data channel, as far as that goes: what did not come is to be asked for otherwise.
+  /// `build(builder, by_lane)` makes the question for a lease on the parts, in their order.
+  template <typename Build>
+  void fetch_in_bulk(std::vector<BulkPart>& parts, Build build) const;
+  void fetch_version_in_bulk(const VersionRecord& record, const Ranges& ranges, std::vector<BulkPart>& parts) const;
+  void fetch_segments_in_bulk(const Ranges& ranges, std::vector<BulkPart>& parts) const;
+  static std::vector<BulkPart> parts_of(const Ranges& ranges, bool are_digested);
+  static void append_ranges(Ranges& ranges, std::uint32_t tensor, const SegmentName& segment, std::uint64_t offset,
+                            MutableBytes out);
+  static std::span<const Range> next_batch(std::span<const Range> ranges);
+  /// Several questions at once; `build(builder, ranges)` makes the body of each.
+  template <typename Build>
+  Status fetch(std::span<const Range> ranges, Build build) const;
+  Status take_data(Conversation& conversation, std::span<const Range> ranges) const;
+
+  Link::Options link_options_;
+  const RemoteRepositoryOptions options_;
+  const bool has_channels_;
+  const bool has_lanes_;
+  mutable std::atomic<bool> told_of_lanes_{false};  ///< Why there are none.
+  mutable BulkReader bulk_;
+  mutable Mutex mutex_;
+  mutable std::shared_ptr<Link> link_ FRESHET_GUARDED_BY(mutex_);
+  mutable std::optional<std::string> known_as_ FRESHET_GUARDED_BY(mutex_);  ///< What `known_by` told.
+  /// Of the pins that are this object's own. Last, since its thread asks.
+  PinRenewal renewal_;
+};
+
+template <typename Build>
+Result<Response> RemoteRepository::tell(Build build, Duration at_most) const {
+  FRESHET_ASSIGN(const std::shared_ptr<Link> connection, link());
+  FRESHET_ASSIGN(Conversation conversation, connection->begin(build));
+  return last_answer(conversation, at_most, {});
+}
+
+template <typename Build>
+Result<Response> RemoteRepository::ask(Build build, Duration at_most, const Progress& progress) const {
+  for (bool again = false;; again = true) {
+    FRESHET_ASSIGN(const std::shared_ptr<Link> connection, link());
+    Result<Conversation> conversation = connection->begin(build);
+    Result<Response> response =
+        conversation ? last_answer(*conversation, at_most, progress) : Result<Response>(fail(conversation.error()));
+    if (response || again || !connection->is_dead()) return response;
+  }
+}
+
+template <typename Body, typename Build>
+auto RemoteRepository::value(Build build) const -> decltype(rpc::read(std::declval<const Body&>())) {
+  FRESHET_ASSIGN(const Response response, ask(build));
+  FRESHET_ASSIGN(const Body* const body, body_of<Body>(response));
+  return rpc::read(*body);
+}
+
+template <typename Build>
+Result<std::optional<VersionName>> RemoteRepository::name(Build build) const {
+  FRESHET_ASSIGN(const Response response, ask(build));
+  FRESHET_ASSIGN(const wire::Named* const named, body_of<wire::Named>(response));
+  if (named->name() == nullptr) return std::optional<VersionName>();
+  FRESHET_ASSIGN(VersionName read_name, rpc::read(named->name()));
+  return std::optional(std::move(read_name));
+}
+
+template <typename Build>
+Result<std::vector<std::string>> RemoteRepository::texts(Build build) const {
+  FRESHET_ASSIGN(const Response response, ask(build));
+  FRESHET_ASSIGN(const wire::Texts* const read_texts, body_of<wire::Texts>(response));
+  return rpc::read(read_texts->texts());
+}
+
+}  // namespace freshet::rpc

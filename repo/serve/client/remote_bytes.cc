@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <deque>
+
+#include "core/base/format.h"
+#include "repo/local/tensor_reads.h"
+#include "repo/serve/client/remote.h"
+
+namespace freshet::rpc {
+namespace {
+
+constexpr std::size_t kReadsInFlight = 8;
+constexpr std::uint64_t kSentChunkBytes = std::uint64_t{512} << 10;
+static_assert(kSentChunkBytes <= kChunkBytesMax);
+
+}  // namespace
+
+template <typename Build>
+Status RemoteRepository::fetch(std::span<const Range> ranges, Build build) const {
+  FRESHET_ASSIGN(const std::shared_ptr<Link> connection, link());
+  struct UnderWay {
+    Conversation conversation;
+    std::span<const Range> ranges;
+  };
+  std::deque<UnderWay> under_way;
+  while (!ranges.empty() || !under_way.empty()) {
+    if (ranges.empty() || under_way.size() == kReadsInFlight) {
+      FRESHET_TRY(take_data(under_way.front().conversation, under_way.front().ranges));
+      under_way.pop_front();
+      continue;
+    }
+    const std::span<const Range> batch = next_batch(ranges);
+    FRESHET_ASSIGN(Conversation conversation,
+                   connection->begin([&](Builder& builder) { return build(builder, batch); }));
+    under_way.push_back({std::move(conversation), batch});
+    ranges = ranges.subspan(batch.size());
+  }
+  return {};
+}
+
+Result<VersionName> RemoteRepository::put(const Manifest& given,
+                                          const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of,
+                                          PutOptions options) {
+  FRESHET_ASSIGN(const Manifest manifest, encodable(given));
+  FRESHET_ASSIGN(const std::shared_ptr<Link> connection, link());
+  const std::optional<LaneLoan> lane = put_lane(*connection, manifest, options);
+  const std::uint64_t lane_id = lane ? lane->lane().id : 0;
+  FRESHET_ASSIGN(Conversation conversation,
+                 connection->begin([&](Builder& builder) { return rpc::put(builder, manifest, options, lane_id); }));
+  const PutSource source{.manifest = manifest, .caller = bytes_of};
+  std::optional<Response> came;
+  for (;;) {
+    if (!came) {
+      FRESHET_ASSIGN(came, last_answer(conversation, kLong, {}));
+    }
+    const Response response = *std::exchange(came, std::nullopt);
+    if (const auto* const upload = response->body_as_Upload()) {
+      if (upload->by_lane() && !lane)
+        return fail(Code::corrupt, "the repository's server names a lane that does not exist");
+      FRESHET_ASSIGN(came, upload->by_lane() ? send_by_lane(conversation, *upload, *lane->lane().ours, source)
+                                             : send_tensors(conversation, *upload, source));
+    } else if (response->body_type() != wire::Answer::Credit) {
+      FRESHET_ASSIGN(const wire::Named* const named, body_of<wire::Named>(response));
+      return rpc::read(named->name());
+    }
+  }
+}
+
+Result<Bytes> RemoteRepository::PutSource::bytes_of(Conversation& conversation, std::uint32_t tensor) const {
+  const auto tensors = manifest.architecture->tensors();
+  if (tensor >= tensors.size())
+    return fail(Code::corrupt, "the repository's server asks for a tensor that does not exist");
+  Result<Bytes> bytes = caller(tensor);
+  if (bytes && bytes->size() != tensors[tensor].bytes()) {
+    bytes = fail(Code::corrupt, format("{} bytes were given for {}", bytes->size(), tensors[tensor].bytes()));
+  }
+  if (bytes) return bytes;
+  conversation.abandon();
+  return fail(std::move(bytes).error().with_context(
+      format("put {}: {} {}", to_string(manifest.name), to_string(manifest.name), tensors[tensor].name)));
+}
+
+Result<std::optional<Response>> RemoteRepository::more_credit(Conversation& conversation, std::uint64_t& credit) {
+  FRESHET_ASSIGN(Response response, conversation.next(deadline_in(kLong)));
+  const auto* const more = response->body_as_Credit();
+  if (more == nullptr) return std::optional(std::move(response));
+  credit += more->bytes();
+  return std::optional<Response>();
+}
+
+Result<std::optional<Response>> RemoteRepository::send_tensors(Conversation& conversation, const wire::Upload& upload,
+                                                               const PutSource& source) const {
+  std::uint64_t credit = upload.window();
+  std::uint64_t offset = 0;
+  for (const std::uint32_t tensor : copied(upload.tensors())) {
+    FRESHET_ASSIGN(const Bytes bytes, source.bytes_of(conversation, tensor));
+    for (std::uint64_t at = 0; at < bytes.size();) {
+      const std::uint64_t count = std::min<std::uint64_t>(kSentChunkBytes, bytes.size() - at);
+      while (credit < count) {
+        FRESHET_ASSIGN(std::optional<Response> other, more_credit(conversation, credit));
+        if (other) return other;
+      }
+      conversation.send_chunk(offset, bytes.subspan(at, count));
+      credit -= count;
+      offset += count;
+      at += count;
+    }
+  }
+  return std::optional<Response>();
+}
+
+Status RemoteRepository::read(const VersionRecord& record, std::span<const TensorRead> reads) const {
+  FRESHET_TRY(check_reads(record, reads));
+  const Manifest& manifest = record.manifest;
+  const auto tensors = manifest.architecture->tensors();
+  Ranges whole;
+  for (const TensorRead& one : reads) whole.push_back({.tensor = one.tensor, .segment = {}, .out = one.out});
+  std::vector<BulkPart> parts = parts_of(whole, true);
+  fetch_version_in_bulk(record, whole, parts);
+  Ranges rest;
+  for (std::size_t i = 0; i < reads.size(); ++i) {
+    if (!parts[i].came) append_ranges(rest, reads[i].tensor, {}, 0, reads[i].out);
+  }
+  FRESHET_TRY(read_ranges(record, rest));
+  for (std::size_t i = 0; i < reads.size(); ++i) {
+    const TensorRead& one = reads[i];
+    if ((parts[i].came ? parts[i].digest : digest_of(one.out)) == manifest.digests[one.tensor]) continue;
+    return fail(Code::corrupt,
+                format("{} {}: its bytes do not match its digest", to_string(manifest.name), tensors[one.tensor].name));
+  }
+  return {};
+}
+
+/// In parts that one answer can have.
+void RemoteRepository::append_ranges(Ranges& ranges, std::uint32_t tensor, const SegmentName& segment,
+                                     std::uint64_t offset, MutableBytes out) {
+  for (std::uint64_t at = 0; at < out.size(); at += kDataBytesMax) {
+    const std::uint64_t bytes = std::min(kDataBytesMax, out.size() - at);
+    ranges.push_back({.tensor = tensor, .segment = segment, .offset = offset + at, .out = out.subspan(at, bytes)});
+  }
+}
+
+Status RemoteRepository::read_range(const VersionRecord& record, std::uint32_t tensor, std::uint64_t offset,
+                                    MutableBytes out) const {
+  const Ranges whole{{.tensor = tensor, .segment = {}, .offset = offset, .out = out}};
+  std::vector<BulkPart> parts = parts_of(whole, false);
+  fetch_version_in_bulk(record, whole, parts);
+  if (parts.front().came) return {};
+  Ranges ranges;
+  append_ranges(ranges, tensor, {}, offset, out);
+  return read_ranges(record, ranges);
+}
+
+Status RemoteRepository::read_ranges(const VersionRecord& record, const Ranges& ranges) const {
+  return fetch(ranges, [&](Builder& builder, std::span<const Range> asked) {
+    const auto version = rpc::put(builder, record.manifest.name);
+    const wire::Id id = wire_id(record.manifest.id);
+    std::vector<wire::Range> wire_ranges;
+    for (const Range& range : asked) wire_ranges.emplace_back(range.offset, range.out.size(), range.tensor);
+    return wire::CreateAskBytes(builder, version, &id, builder.CreateVectorOfStructs(wire_ranges));
+  });
+}
+
+Status RemoteRepository::read_segment_range(const SegmentName& segment, std::uint64_t offset, MutableBytes out) const {
+  const Ranges whole{{.tensor = 0, .segment = segment, .offset = offset, .out = out}};
+  std::vector<BulkPart> parts = parts_of(whole, false);
+  fetch_segments_in_bulk(whole, parts);
+  if (parts.front().came) return {};
+  Ranges ranges;
+  append_ranges(ranges, 0, segment, offset, out);
+  return read_segment_ranges(ranges);
+}
+
+Status RemoteRepository::read_segments(std::span<const SegmentRead> reads) const {
+  Ranges whole;
+  for (const SegmentRead& one : reads) whole.push_back({.tensor = 0, .segment = one.segment, .out = one.out});
+  std::vector<BulkPart> parts = parts_of(whole, true);
+  fetch_segments_in_bulk(whole, parts);
+  Ranges rest;
+  for (std::size_t i = 0; i < reads.size(); ++i) {
+    if (!parts[i].came) append_ranges(rest, 0, reads[i].segment, 0, reads[i].out);
+  }
+  FRESHET_TRY(read_segment_ranges(rest));
+  for (std::size_t i = 0; i < reads.size(); ++i) {
+    const SegmentRead& one = reads[i];
+    if ((parts[i].came ? parts[i].digest : digest_of(one.out)) == one.digest) continue;
+    return fail(Code::corrupt, format("segment {}: its bytes do not match its digest", to_string(one.segment)));
+  }
+  return {};
+}
+
+Status RemoteRepository::read_segment_ranges(const Ranges& ranges) const {
+  return fetch(ranges, [](Builder& builder, std::span<const Range> asked) {
+    std::vector<wire::SegmentRange> wire_ranges;
+    for (const Range& range : asked) {
+      wire_ranges.emplace_back(wire_segment(range.segment), range.offset, range.out.size());
+    }
+    return wire::CreateAskSegments(builder, builder.CreateVectorOfStructs(wire_ranges));
+  });
+}
+
+/// The ranges of one question: as many as its answer may have.
+std::span<const RemoteRepository::Range> RemoteRepository::next_batch(std::span<const Range> ranges) {
+  std::size_t count = 0;
+  std::uint64_t bytes = 0;
+  while (count < ranges.size() && count < kRangesMax && bytes + ranges[count].out.size() <= kDataBytesMax) {
+    bytes += ranges[count++].out.size();
+  }
+  return ranges.first(count);
+}
+
+Status RemoteRepository::take_data(Conversation& conversation, std::span<const Range> ranges) const {
+  FRESHET_ASSIGN(const Response response, conversation.next(deadline_in(options_.answer)));
+  FRESHET_ASSIGN(const wire::Data* const data, body_of<wire::Data>(response));
+  Bytes bytes = data_of(data->bytes());
+  for (const Range& range : ranges) {
+    if (bytes.size() < range.out.size()) return fail(Code::corrupt, "the repository's server sent too few bytes");
+    std::copy_n(bytes.begin(), range.out.size(), range.out.begin());
+    bytes = bytes.subspan(range.out.size());
+  }
+  return {};
+}
+
+}  // namespace freshet::rpc

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// What a question asks, asked of a repository. Blocking; any thread. A new question has its line in answer().
+
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+
+#include "core/base/mutex.h"
+#include "repo/provider_repository.h"
+#include "repo/serve/server/bulk_service.h"
+#include "repo/serve/server/lane_desk.h"
+#include "repo/serve/server/server_machine.h"
+#include "repo/serve/wire/messages.h"
+
+namespace freshet::rpc {
+
+/// How a question is worked on: those that are quick, those that change the repository, of which one has its turn at a
+/// time, and those that may take very long. What is quick never waits for anybody.
+enum class Lane : std::uint8_t { quick, write, slow };
+Lane lane_of(wire::Ask kind);
+
+/// Records of the versions that were read lately, so that each of the many reads of a version does not decode its
+/// manifest again. Any thread.
+class RecordCache {
+ public:
+  Result<std::shared_ptr<const VersionRecord>> get(const ProviderRepository& repository, const VersionName& name,
+                                                   const VersionId& id) FRESHET_EXCLUDES(mutex_);
+
+ private:
+  static constexpr std::size_t kKept = 32;
+  Mutex mutex_;
+  std::list<std::shared_ptr<const VersionRecord>> recent_ FRESHET_GUARDED_BY(mutex_);
+};
+
+/// What came out: a reply, or the upload that a put needs first.
+struct Outcome {
+  Encoded reply;
+  std::shared_ptr<Upload> upload;
+};
+
+struct Answering {
+  ProviderRepository& repository;
+  RecordCache& records;
+  BulkService& bulk;
+  LaneDesk& lanes;
+  std::uint64_t session = 0;  ///< Whose question it is.
+  /// An encoded Progress of this question; any thread, cheap.
+  std::function<void(Encoded progress)> progress;
+};
+
+Outcome answer(const Answering& with, const wire::Request& question);
+/// Stores the version of a put whose tensors came, or come by a lane. An upload again when others turn out to be
+/// needed: what it inherits went away meanwhile.
+Outcome store(ProviderRepository& repository, std::uint64_t request, const Upload& upload);
+
+}  // namespace freshet::rpc

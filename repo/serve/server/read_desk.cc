@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "repo/serve/server/read_desk.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/format.h"
+#include "transport/protocol/leases.h"
+
+namespace freshet::rpc {
+namespace {
+
+/// A segment's length is known to its reader; what is not there is found out when it is read.
+constexpr std::uint64_t kPartBytesMax = std::uint64_t{1} << 42;
+
+}  // namespace
+
+Status ReadDesk::start(std::size_t readers) {
+  FRESHET_ASSIGN(staging_, TouchedMemory::create(std::max(limits_.staging_bytes, 2 * limits_.block_bytes)));
+  return readers_.start(readers);
+}
+
+void ReadDesk::begin_session(SessionId session) {
+  const MutexLock lock(mutex_);
+  sessions_.try_emplace(session);
+}
+
+void ReadDesk::end_session(SessionId session) {
+  const MutexLock lock(mutex_);
+  std::vector<LeaseId> ended;
+  for (const auto& [id, lease] : leases_) {
+    if (lease->session == session) ended.push_back(id);
+  }
+  for (const LeaseId id : ended) {
+    close(*leases_.at(id));
+    forget_if_over(id);
+  }
+  sessions_.erase(session);
+}
+
+Status ReadDesk::check(const Subject& subject) const {
+  for (const Part& part : subject.parts) {
+    if (part.bytes > kPartBytesMax || part.offset > kPartBytesMax) {
+      return fail(Code::invalid_argument, "more bytes are asked for than anything has");
+    }
+    if (subject.record == nullptr) continue;
+    const VersionRecord& record = *subject.record;
+    const auto tensors = record.manifest.architecture->tensors();
+    if (part.tensor < tensors.size() && part.offset <= tensors[part.tensor].bytes() &&
+        part.bytes <= tensors[part.tensor].bytes() - part.offset) {
+      continue;
+    }
+    return fail(Code::invalid_argument, format("{} does not have these bytes", to_string(record.manifest.name)));
+  }
+  if (subject.record != nullptr && !subject.record->has_weights) {
+    return fail(Code::failed_precondition, to_string(subject.record->manifest.name) + " has no weights");
+  }
+  return {};
+}
+
+Result<LeaseId> ReadDesk::lend(SessionId session, Subject subject, Time now) {
+  FRESHET_TRY(check(subject));
+  std::vector<SegmentName> segments;
+  segments.reserve(subject.parts.size());
+  for (const Part& part : subject.parts) {
+    segments.push_back(subject.record == nullptr ? part.segment : subject.record->manifest.owners[part.tensor]);
+  }
+  FRESHET_ASSIGN(std::shared_ptr<const void> kept, repository_.keep_readable(segments));
+  auto lease = std::make_shared<Lease>();
+  lease->session = session;
+  lease->subject = std::move(subject);
+  lease->kept = std::move(kept);
+  lease->until = now + limits_.lifetime;
+  lease->moved = now;
+
+  const MutexLock lock(mutex_);
+  const auto owner = sessions_.find(session);
+  if (owner == sessions_.end()) return fail(Code::unavailable, "its connection has ended");
+  const std::size_t parts = lease->subject.parts.size();
+  if (leases_.size() >= limits_.leases_max || owner->second.leases >= limits_.leases_per_session_max ||
+      parts > limits_.parts_max - parts_) {
+    return fail(Code::out_of_space, format("{} leases are given out already", leases_.size()));
+  }
+  const LeaseId id = protocol::keyed_word(seed_, ++leases_made_, session);
+  ++owner->second.leases;
+  parts_ += parts;
+  leases_.emplace(id, std::move(lease));
+  return id;
+}
+
+Status ReadDesk::renew(SessionId session, LeaseId id, Time now) {
+  const MutexLock lock(mutex_);
+  const auto at = leases_.find(id);
+  if (at == leases_.end() || at->second->session != session || at->second->closed || at->second->until < now) {
+    return fail(Code::failed_precondition, "the lease does not exist, or it has ended");
+  }
+  at->second->until = now + limits_.lifetime;
+  return {};
+}
+
+void ReadDesk::end(SessionId session, LeaseId id) {
+  const MutexLock lock(mutex_);
+  const auto at = leases_.find(id);
+  if (at == leases_.end() || at->second->session != session) return;
+  close(*at->second);
+  forget_if_over(id);
+}
+
+void ReadDesk::close(Lease& lease) {
+  if (std::exchange(lease.closed, true)) return;
+  parts_ -= lease.subject.parts.size();
+  if (const auto owner = sessions_.find(lease.session); owner != sessions_.end()) --owner->second.leases;
+}
+
+void ReadDesk::forget_if_over(LeaseId id) {
+  const auto at = leases_.find(id);
+  if (at != leases_.end() && at->second->closed && at->second->fetches == 0) leases_.erase(at);
+}
+
+std::vector<SessionId> ReadDesk::on_tick(Time now) {
+  std::vector<SessionId> to_cut;
+  const MutexLock lock(mutex_);
+  for (auto at = leases_.begin(); at != leases_.end();) {
+    const auto next = std::next(at);
+    Lease& lease = *at->second;
+    if (lease.until < now) close(lease);
+    if (lease.staged != 0 && now - lease.moved > limits_.stall) {
+      close(lease);
+      to_cut.push_back(lease.session);
+      lease.moved = now;  // Cutting takes a moment.
+    }
+    forget_if_over(at->first);
+    at = next;
+  }
+  return to_cut;
+}
+
+ReadDesk::Stat ReadDesk::stat() const {
+  const MutexLock lock(mutex_);
+  Stat stat{.leases = 0, .fetches = 0, .staged_bytes = staged_};
+  for (const auto& [id, lease] : leases_) {
+    stat.leases += lease->closed ? 0 : 1;
+    stat.fetches += lease->fetches;
+  }
+  return stat;
+}
+
+}  // namespace freshet::rpc

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "repo/serve/server/rights.h"
+
+#include <algorithm>
+
+#include "core/base/format.h"
+#include "repo/records/registrar_records.h"
+
+namespace freshet::rpc {
+namespace {
+
+// A number that grows, by compare-and-swap: all that a put over several providers changes of what they share.
+bool only_counts(const wire::ChangeShared& change) {
+  const std::vector<SharedRecord> expected = read(change.expected());
+  const std::vector<SharedRecord> changes = read(change.changes());
+  return !changes.empty() && std::ranges::all_of(changes, [&](const SharedRecord& next) {
+    const auto before = std::ranges::find(expected, next.key, &SharedRecord::key);
+    if (before == expected.end() || !next.value || !next.key.starts_with(kNumberPrefix)) return false;
+    const Result<bool> grows = is_greater_number(next, *before);
+    return grows && *grows;
+  });
+}
+
+std::string_view verb_of(const wire::Request& question) {
+  switch (question.body_type()) {
+    case wire::Ask::Put:
+    case wire::Ask::AskWanted:
+    case wire::Ask::OfferLane:
+    case wire::Ask::AddReferrer: return "put";
+    case wire::Ask::Annotate: return "set";
+    case wire::Ask::Pin:
+    case wire::Ask::RenewPins: return "pin";
+    case wire::Ask::Match: return "match with a pin";
+    case wire::Ask::Retire: return "retire";
+    case wire::Ask::Gc:
+    case wire::Ask::DropReferrer:
+    case wire::Ask::SettlePut: return "gc";
+    case wire::Ask::SetAlias: return "alias";
+    case wire::Ask::ReviveSegments: return "repair";
+    case wire::Ask::ChangeShared: return "change what providers share (placement, aliases)";
+    default: return "this";
+  }
+}
+
+}  // namespace
+
+Right needed_right(const wire::Request& question) {
+  switch (question.body_type()) {
+    case wire::Ask::AskRecord:
+    case wire::Ask::AskLatest:
+    case wire::Ask::AskFind:
+    case wire::Ask::AskBytes:
+    case wire::Ask::AskOwners:
+    case wire::Ask::AskLineage:
+    case wire::Ask::AskCommonAncestor:
+    case wire::Ask::AskDescendants:
+    case wire::Ask::AskContributors:
+    case wire::Ask::AskDiff:
+    case wire::Ask::AskModels:
+    case wire::Ask::AskVersions:
+    case wire::Ask::AskPins:
+    case wire::Ask::AskAllPins:
+    case wire::Ask::AskStat:
+    case wire::Ask::AskVerify:
+    case wire::Ask::AskSegments:
+    case wire::Ask::AskShared:
+    case wire::Ask::ListShared:
+    case wire::Ask::AskAliases:
+    case wire::Ask::AskReferrers:
+    case wire::Ask::Lend:
+    case wire::Ask::RenewLease:
+    case wire::Ask::EndLease:
+    case wire::Ask::AskLane:
+    case wire::Ask::FillLane: return Right::read;
+    case wire::Ask::Match: {
+      const wire::Match* const match = question.body_as_Match();
+      return match->pin_by() == nullptr || match->pin_by()->size() == 0 ? Right::read : Right::write;
+    }
+    case wire::Ask::Put:
+    case wire::Ask::AskWanted:
+    case wire::Ask::OfferLane:
+    case wire::Ask::Annotate:
+    case wire::Ask::Pin:
+    case wire::Ask::RenewPins:
+    case wire::Ask::AddReferrer: return Right::write;
+    case wire::Ask::ChangeShared: return only_counts(*question.body_as_ChangeShared()) ? Right::write : Right::operate;
+    default: return Right::operate;
+  }
+}
+
+Error missing_right(const wire::Request& question) {
+  const std::string_view word = word_of(needed_right(question));
+  return Error(
+      Code::failed_precondition,
+      format("{0}: this needs {1} rights; put the word {1} before this client's key in the server's allow-list",
+             verb_of(question), word));
+}
+
+}  // namespace freshet::rpc

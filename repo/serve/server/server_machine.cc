@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "repo/serve/server/server_machine.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "core/base/check.h"
+#include "core/base/format.h"
+
+namespace freshet::rpc {
+namespace {
+
+constexpr std::uint64_t kCreditParts = 4;
+
+/// SplitMix64's finisher: distinct numbers for distinct inputs, none of which tells the next.
+std::uint64_t mixed(std::uint64_t word) {
+  word = (word ^ (word >> 30)) * 0xBF58476D1CE4E5B9ULL;
+  word = (word ^ (word >> 27)) * 0x94D049BB133111EBULL;
+  return word ^ (word >> 31);
+}
+
+}  // namespace
+
+Upload::Upload(std::vector<Part> parts, std::shared_ptr<const void> plan, std::shared_ptr<LaneStream> stream)
+    : parts_(std::move(parts)), plan_(std::move(plan)), stream_(std::move(stream)) {
+  for (const Part& part : parts_) {
+    index_.emplace(part.tensor, offsets_.size());
+    offsets_.push_back(bytes_);
+    bytes_ += part.bytes;
+    largest_ = std::max(largest_, part.bytes);
+  }
+}
+
+Result<Bytes> Upload::bytes_of(std::uint32_t tensor) const {
+  const auto at = index_.find(tensor);
+  if (at == index_.end()) return fail(Code::not_found, format("tensor {} was not sent", tensor));
+  const std::uint64_t offset = offsets_[at->second];
+  const std::uint64_t bytes = parts_[at->second].bytes;
+  return stream_ != nullptr ? stream_->take(offset, bytes) : Bytes(memory_.get() + offset, bytes);
+}
+
+bool Upload::reserve() {
+  if (stream_ != nullptr) return true;
+  memory_.reset(new (std::nothrow) std::byte[bytes_]);
+  return memory_ != nullptr;
+}
+
+bool Upload::take(std::uint64_t offset, Bytes chunk) {
+  if (offset != received_ || chunk.size() > bytes_ - received_) return false;
+  if (!chunk.empty()) std::memcpy(memory_.get() + offset, chunk.data(), chunk.size());
+  received_ += chunk.size();
+  return true;
+}
+
+bool Upload::announce(std::uint64_t offset, std::uint64_t bytes) {
+  if (offset != received_ || bytes > bytes_ - received_) return false;
+  received_ += bytes;
+  stream_->push(bytes);
+  return true;
+}
+
+void ServerMachine::refuse(const Peer& peer, std::uint64_t request, Error error) {
+  actions_.push_back(action::Refuse{.peer = peer, .request = request, .error = std::move(error)});
+}
+
+void ServerMachine::on_hello(const Peer& peer, std::uint64_t request, std::uint32_t protocol, Time now) {
+  if (protocol != kProtocolVersion) {
+    return refuse(peer, request,
+                  Error(Code::unsupported, format("this server speaks version {} of the protocol, the client {}",
+                                                  kProtocolVersion, protocol)));
+  }
+  auto at = sessions_.find(peer);
+  if (at == sessions_.end() && closing_) {
+    return refuse(peer, request, Error(Code::unavailable, "it is about to end"));
+  }
+  if (at == sessions_.end() && sessions_.size() >= limits_.clients_max) {
+    return refuse(peer, request, Error(Code::unavailable, format("it has {} clients already", sessions_.size())));
+  }
+  if (at == sessions_.end()) {
+    const std::uint64_t session = std::max<std::uint64_t>(mixed(seed_ + 0x9E3779B97F4A7C15ULL * ++sessions_made_), 1);
+    at = sessions_.emplace(peer, Session{.session = session}).first;
+  }
+  at->second.heard = now;
+  actions_.push_back(action::Welcome{.peer = peer, .request = request, .session = at->second.session});
+}
+
+ServerMachine::Session* ServerMachine::session_of(const Peer& peer, std::uint64_t request, Time now) {
+  const auto at = sessions_.find(peer);
+  if (at == sessions_.end()) {
+    refuse(peer, request, Error(Code::unavailable, "this connection was given up, or sent no Hello"));
+    return nullptr;
+  }
+  at->second.heard = now;
+  return &at->second;
+}
+
+void ServerMachine::on_ping(const Peer& peer, Time now) {
+  const Session* const session = session_of(peer, 0, now);
+  if (session == nullptr) return;
+  action::Pong pong{.peer = peer, .running = {}};
+  for (const auto& [request, ticket] : session->calls) pong.running.push_back(request);
+  actions_.push_back(std::move(pong));
+}
+
+void ServerMachine::on_bye(const Peer& peer) {
+  const auto at = sessions_.find(peer);
+  if (at != sessions_.end()) end_session(at);
+}
+
+void ServerMachine::on_broken(const Peer& peer, const std::string& why) {
+  refuse(peer, 0, Error(Code::corrupt, why));
+  on_bye(peer);
+}
+
+void ServerMachine::end_session(Sessions::iterator at) {
+  const auto calls = std::exchange(at->second.calls, {});
+  for (const auto& [request, ticket] : calls) end_call(ticket);
+  actions_.push_back(action::EndSession{.peer = at->first, .session = at->second.session});
+  sessions_.erase(at);
+}
+
+void ServerMachine::on_call(const Peer& peer, std::uint64_t request, Question question, Time now) {
+  Session* const session = session_of(peer, request, now);
+  if (session == nullptr) return;
+  if (request == 0 || session->calls.contains(request))
+    return on_broken(peer, "a request has no number, or the number of another request");
+  if (session->calls.size() >= limits_.calls_per_client_max || calls_.size() >= limits_.calls_max) {
+    return refuse(peer, request, Error(Code::out_of_space, format("{} requests are being worked on", calls_.size())));
+  }
+  const Ticket ticket = ++tickets_made_;
+  session->calls.emplace(request, ticket);
+  calls_.emplace(ticket, Call{.peer = peer, .request = request, .moved = now});
+  actions_.push_back(action::Run{.ticket = ticket, .session = session->session, .question = std::move(question)});
+}
+
+void ServerMachine::on_refused(const Peer& peer, std::uint64_t request, Error error, Time now) {
+  if (session_of(peer, request, now) == nullptr) return;
+  if (request == 0) return on_broken(peer, "a request has no number, or the number of another request");
+  refuse(peer, request, std::move(error));
+}
+
+ServerMachine::Call* ServerMachine::call_of(const Peer& peer, std::uint64_t request, Ticket* ticket) {
+  const auto session = sessions_.find(peer);
+  if (session == sessions_.end()) return nullptr;
+  const auto named = session->second.calls.find(request);
+  if (named == session->second.calls.end()) return nullptr;
+  *ticket = named->second;
+  return &calls_.at(named->second);
+}
+
+void ServerMachine::on_chunk(const Peer& peer, std::uint64_t request, std::uint64_t offset, Bytes chunk, Time now) {
+  if (session_of(peer, 0, now) == nullptr) return;
+  Ticket ticket = 0;
+  Call* const call = call_of(peer, request, &ticket);
+  if (call == nullptr) return;  // On its way when the put ended.
+  if (!call->invited || call->upload->stream() != nullptr || chunk.empty() || chunk.size() > kChunkBytesMax ||
+      !call->upload->take(offset, chunk)) {
+    return on_broken(peer, "a chunk that was not asked for");
+  }
+  call->moved = now;
+  call->uncredited += chunk.size();
+  if (call->uncredited > limits_.window_bytes) return on_broken(peer, "more chunks than it had credit for");
+  if (call->upload->is_complete()) {
+    // Its room stays taken until the version is stored.
+    actions_.push_back(action::Store{.ticket = ticket, .request = request, .upload = call->upload});
+    call->invited = false;
+  } else if (call->uncredited >= limits_.window_bytes / kCreditParts) {
+    actions_.push_back(action::Credit{.peer = peer, .request = request, .bytes = call->uncredited});
+    call->uncredited = 0;
+  }
+}
+
+void ServerMachine::on_announced(const Peer& peer, std::uint64_t request, std::uint64_t offset, std::uint64_t bytes,
+                                 Time now) {
+  if (session_of(peer, 0, now) == nullptr) return;
+  Ticket ticket = 0;
+  Call* const call = call_of(peer, request, &ticket);
+  if (call == nullptr) return;  // On its way when the put ended.
+  // Before the bytes are handed on: what is written over is no client's of ours.
+  const bool has_credit = call->invited && call->upload->stream() != nullptr &&
+                          bytes <= call->upload->stream()->window() - call->uncredited;
+  if (!has_credit || bytes == 0 || !call->upload->announce(offset, bytes)) {
+    return on_broken(peer, "a part of a lane that was not asked for");
+  }
+  call->moved = now;
+  call->uncredited += bytes;
+  if (call->upload->is_complete()) call->invited = false;
+}
+
+void ServerMachine::on_taken(Ticket ticket, std::uint64_t bytes, Time now) {
+  const auto at = calls_.find(ticket);
+  if (at == calls_.end()) return;  // Its client has gone.
+  Call& call = at->second;
+  FRESHET_CHECK(bytes <= call.uncredited);
+  call.uncredited -= bytes;
+  call.moved = now;
+  if (call.invited) {
+    actions_.push_back(action::Credit{.peer = call.peer, .request = call.request, .bytes = bytes});
+  }
+}
+
+void ServerMachine::on_abandon(const Peer& peer, std::uint64_t request, Time now) {
+  if (session_of(peer, 0, now) == nullptr) return;
+  Ticket ticket = 0;
+  const Call* const call = call_of(peer, request, &ticket);
+  if (call == nullptr || call->upload == nullptr || call->upload->is_complete()) return;
+  fail_call(ticket, Error(Code::cancelled, "the put was abandoned"));
+  invite_waiting(now);
+}
+
+void ServerMachine::on_answered(Ticket ticket, Encoded reply, Time now) {
+  const auto at = calls_.find(ticket);
+  if (at == calls_.end()) return;  // Its client has gone.
+  actions_.push_back(action::Reply{.peer = at->second.peer, .message = std::move(reply)});
+  end_call(ticket);
+  invite_waiting(now);
+}
+
+void ServerMachine::on_progress(Ticket ticket, Encoded progress) {
+  const auto at = calls_.find(ticket);
+  if (at == calls_.end()) return;
+  actions_.push_back(action::Reply{.peer = at->second.peer, .message = std::move(progress)});
+}
+
+void ServerMachine::on_planned(Ticket ticket, std::shared_ptr<Upload> upload, Time now) {
+  const auto at = calls_.find(ticket);
+  if (at == calls_.end()) return;
+  release_room(at->second);
+  if (upload->room_bytes() > limits_.upload_bytes_max) {
+    fail_call(ticket, Error(Code::out_of_space, format("{} bytes are more than the {} that this server takes at once",
+                                                       upload->room_bytes(), limits_.upload_bytes_max)));
+    return invite_waiting(now);
+  }
+  at->second.upload = std::move(upload);
+  at->second.uncredited = 0;
+  at->second.moved = now;
+  waiting_.push_back(ticket);
+  invite_waiting(now);
+}
+
+void ServerMachine::invite_waiting(Time now) {
+  for (auto next = waiting_.begin(); next != waiting_.end();) {
+    const Ticket ticket = *next;
+    const auto at = calls_.find(ticket);
+    if (at == calls_.end()) {
+      next = waiting_.erase(next);
+      continue;
+    }
+    Call& call = at->second;
+    if (call.upload->stream() != nullptr && streams_ >= limits_.streams_max) {
+      // What is too large for the connection waits for a stream to end, and others need not wait for it.
+      if (call.upload->bytes() > limits_.upload_bytes_max) {
+        ++next;
+        continue;
+      }
+      call.upload->leave_lane();
+    }
+    if (call.upload->room_bytes() > limits_.upload_bytes_max - upload_bytes_) return;
+    next = waiting_.erase(next);
+    upload_bytes_ += call.upload->room_bytes();
+    if (call.upload->stream() != nullptr) ++streams_;
+    call.has_room = true;
+    call.invited = true;
+    call.moved = now;
+    call.begun = now;
+    if (!call.upload->reserve()) {
+      fail_call(ticket, Error(Code::out_of_space, format("no memory for {} bytes", call.upload->bytes())));
+      continue;
+    }
+    if (call.upload->is_complete()) {  // Tensors without a byte.
+      call.invited = false;
+      actions_.push_back(action::Store{.ticket = ticket, .request = call.request, .upload = call.upload});
+      continue;
+    }
+    actions_.push_back(action::Invite{.peer = call.peer, .request = call.request, .upload = call.upload});
+    if (call.upload->stream() != nullptr) {
+      actions_.push_back(action::Store{.ticket = ticket, .request = call.request, .upload = call.upload});
+    }
+  }
+}
+
+void ServerMachine::release_room(Call& call) {
+  if (call.upload != nullptr && call.upload->stream() != nullptr) call.upload->stream()->cut();
+  if (!std::exchange(call.has_room, false)) return;
+  FRESHET_CHECK(upload_bytes_ >= call.upload->room_bytes());
+  upload_bytes_ -= call.upload->room_bytes();
+  if (call.upload->stream() != nullptr) --streams_;
+}
+
+void ServerMachine::end_call(Ticket ticket) {
+  const auto at = calls_.find(ticket);
+  release_room(at->second);
+  if (const auto session = sessions_.find(at->second.peer); session != sessions_.end()) {
+    session->second.calls.erase(at->second.request);
+  }
+  calls_.erase(at);
+}
+
+void ServerMachine::fail_call(Ticket ticket, Error error) {
+  const Call& call = calls_.at(ticket);
+  refuse(call.peer, call.request, std::move(error));
+  end_call(ticket);
+}
+
+/// One that comes in a lane waits for its client when that could write and does not; while the lane is mostly full, it
+/// is the storing that takes long.
+bool ServerMachine::is_waited_for(const Call& call) const {
+  if (!call.invited) return false;
+  const LaneStream* const stream = call.upload->stream();
+  return stream == nullptr || call.uncredited <= stream->window() / 2;
+}
+
+bool ServerMachine::is_stalled(const Call& call, Time now) const {
+  return is_waited_for(call) && now - call.moved > limits_.stall;
+}
+
+bool ServerMachine::is_too_slow(const Call& call, bool crowded, Time now) const {
+  if (!is_waited_for(call)) return false;
+  const std::uint64_t rate = crowded ? limits_.upload_rate_min_crowded : limits_.upload_rate_min;
+  const Duration spent = now - call.begun - limits_.stall;
+  if (spent <= Duration::zero()) return false;
+  const auto seconds = static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::seconds>(spent).count());
+  return call.upload->received() / std::max<std::uint64_t>(rate, 1) < seconds;
+}
+
+bool ServerMachine::is_crowded() const {
+  return std::ranges::any_of(waiting_, [&](Ticket ticket) { return calls_.contains(ticket); });
+}
+
+void ServerMachine::on_tick(Time now) {
+  for (auto at = sessions_.begin(); at != sessions_.end();) {
+    const auto next = std::next(at);
+    if (now - at->second.heard > limits_.silence) end_session(at);
+    at = next;
+  }
+  const bool crowded = is_crowded();
+  std::vector<std::pair<Ticket, const char*>> ended;
+  for (const auto& [ticket, call] : calls_) {
+    if (is_stalled(call, now)) {
+      ended.emplace_back(ticket, "no bytes of its tensors came for too long");
+    } else if (is_too_slow(call, crowded, now)) {
+      ended.emplace_back(ticket,
+                         "its tensors came too slowly, and it lost its room: put it again over a faster connection");
+    }
+  }
+  std::sort(ended.begin(), ended.end());
+  for (const auto& [ticket, why] : ended) fail_call(ticket, Error(Code::timed_out, why));
+  invite_waiting(now);
+}
+
+}  // namespace freshet::rpc

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// The server's side of the protocol as a value: who is connected, which of their questions are being worked on, and
+/// which uploads are under way. It is told what came and what was worked out, each with a time, and returns what to do.
+/// It opens no socket, reads no clock and starts no thread; the only memory it touches is that of uploads.
+///
+/// A put goes like this: the question is worked on (which tensors are wanted?), on_planned() reserves room and invites
+/// the client to send them, on_chunk() collects them, and when the last is there the version is stored. The client may
+/// send no more than the credit that it was given. One that leaves, or falls silent, in the middle leaves nothing.
+///
+/// Where the client has a lane (repo/serve/lane/lane_stream.h), its tensors are stored while they come: the put begins with
+/// the invitation, on_announced() hands on what the client has written into the lane, and on_taken() gives that room
+/// back. Only so many go on at the same time; the others come over the connection.
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <variant>
+#include <vector>
+
+#include "core/base/clock.h"
+#include "core/base/result.h"
+#include "core/model/tensor.h"
+#include "repo/serve/lane/lane_stream.h"
+#include "repo/serve/wire/messages.h"
+
+namespace freshet::rpc {
+
+/// A connection, as the socket names it; another one for the same client after it connected again.
+using Peer = std::string;
+/// A question that is worked on.
+using Ticket = std::uint64_t;
+using Question = std::shared_ptr<const Received<wire::Request>>;
+
+/// The tensors of a put, one after another, in the memory of the server, or in a lane.
+class Upload {
+ public:
+  struct Part {
+    std::uint32_t tensor = 0;
+    std::uint64_t bytes = 0;
+  };
+  /// `plan` is whatever the shell needs to store it. `stream`: null where the bytes come over the connection.
+  Upload(std::vector<Part> parts, std::shared_ptr<const void> plan, std::shared_ptr<LaneStream> stream = nullptr);
+
+  const std::vector<Part>& parts() const { return parts_; }
+  const std::shared_ptr<const void>& plan() const { return plan_; }
+  std::uint64_t bytes() const { return bytes_; }
+  std::uint64_t received() const { return received_; }
+  bool is_complete() const { return received_ == bytes_; }
+  LaneStream* stream() const { return stream_.get(); }
+  /// Of this process's memory.
+  std::uint64_t room_bytes() const { return stream_ == nullptr ? bytes_ : largest_; }
+  /// Of a part; not_found for a tensor that is none. From a lane: waits for it; parts are asked for in their order.
+  Result<Bytes> bytes_of(std::uint32_t tensor) const;
+
+  void leave_lane() { stream_.reset(); }
+  /// False when there is no memory for it.
+  bool reserve();
+  /// False when that is not what follows. REQUIRES: reserve() returned true, and it comes over the connection.
+  bool take(std::uint64_t offset, Bytes chunk);
+  /// The same of one that comes in a lane.
+  bool announce(std::uint64_t offset, std::uint64_t bytes);
+
+ private:
+  const std::vector<Part> parts_;
+  const std::shared_ptr<const void> plan_;
+  std::shared_ptr<LaneStream> stream_;
+  std::map<std::uint32_t, std::size_t> index_;  ///< Of a tensor's part.
+  std::vector<std::uint64_t> offsets_;
+  std::uint64_t bytes_ = 0;
+  std::uint64_t largest_ = 0;  ///< Part.
+  std::uint64_t received_ = 0;
+  std::unique_ptr<std::byte[]> memory_;
+};
+
+struct ServerLimits {
+  std::size_t clients_max = 1024;
+  std::size_t calls_per_client_max = 64;
+  std::size_t calls_max = 8192;
+  /// Of all uploads together; those for which there is no room wait their turn.
+  std::uint64_t upload_bytes_max = std::uint64_t{8} << 30;
+  std::uint64_t window_bytes = std::uint64_t{16} << 20;  ///< Of an upload that may come before a credit.
+  std::size_t streams_max = 8;                           ///< Uploads from lanes at the same time.
+  Duration silence = std::chrono::seconds(10);           ///< Of a client, which pings each second.
+  Duration stall = std::chrono::seconds(60);             ///< Of an upload whose client goes on pinging.
+  /// So many bytes a second an upload must bring at least, all in all, after a first `stall`: or it loses its room. The
+  /// second number counts while others wait for room.
+  std::uint64_t upload_rate_min = std::uint64_t{64} << 10;
+  std::uint64_t upload_rate_min_crowded = std::uint64_t{1} << 20;
+};
+
+namespace action {
+struct Welcome {
+  Peer peer;
+  std::uint64_t request = 0;
+  std::uint64_t session = 0;
+};
+struct Pong {
+  Peer peer;
+  std::vector<std::uint64_t> running;
+};
+/// Work on it: on_answered() or on_planned() tells what came out.
+struct Run {
+  Ticket ticket = 0;
+  std::uint64_t session = 0;
+  Question question;
+};
+struct Reply {
+  Peer peer;
+  Encoded message;
+};
+struct Refuse {
+  Peer peer;
+  std::uint64_t request = 0;  ///< 0: all that the client says; its connection is to end.
+  Error error;
+};
+struct Invite {
+  Peer peer;
+  std::uint64_t request = 0;
+  std::shared_ptr<const Upload> upload;
+};
+struct Credit {
+  Peer peer;
+  std::uint64_t request = 0;
+  std::uint64_t bytes = 0;
+};
+/// All bytes are there, or come in a lane: store the version, then on_answered(), or on_planned() when more is wanted.
+struct Store {
+  Ticket ticket = 0;
+  std::uint64_t request = 0;
+  std::shared_ptr<const Upload> upload;
+};
+/// Nothing of it is under way any more.
+struct EndSession {
+  Peer peer;
+  std::uint64_t session = 0;
+};
+}  // namespace action
+
+using ServerAction = std::variant<action::Welcome, action::Pong, action::Run, action::Reply, action::Refuse,
+                                  action::Invite, action::Credit, action::Store, action::EndSession>;
+
+/// One thread at a time.
+class ServerMachine {
+ public:
+  /// Sessions are numbered from `seed` in a way that nobody can guess who does not know it.
+  ServerMachine(ServerLimits limits, std::uint64_t seed) : limits_(limits), seed_(seed) {}
+
+  void on_hello(const Peer& peer, std::uint64_t request, std::uint32_t protocol, Time now);
+  void on_ping(const Peer& peer, Time now);
+  void on_bye(const Peer& peer);
+  void on_call(const Peer& peer, std::uint64_t request, Question question, Time now);
+  /// A question that its client has no right to.
+  void on_refused(const Peer& peer, std::uint64_t request, Error error, Time now);
+  void on_chunk(const Peer& peer, std::uint64_t request, std::uint64_t offset, Bytes chunk, Time now);
+  /// Bytes of an upload that stand in its lane.
+  void on_announced(const Peer& peer, std::uint64_t request, std::uint64_t offset, std::uint64_t bytes, Time now);
+  void on_abandon(const Peer& peer, std::uint64_t request, Time now);
+  /// It said what no client of ours says, or its connection is gone.
+  void on_broken(const Peer& peer, const std::string& why);
+
+  void on_answered(Ticket ticket, Encoded reply, Time now);
+  void on_progress(Ticket ticket, Encoded progress);
+  /// An upload is needed, or another one than the first, of which everything came.
+  void on_planned(Ticket ticket, std::shared_ptr<Upload> upload, Time now);
+  /// So many bytes of the lane may be written again.
+  void on_taken(Ticket ticket, std::uint64_t bytes, Time now);
+
+  /// Nobody new is let in from now on.
+  void close_door() { closing_ = true; }
+  /// About each second.
+  void on_tick(Time now);
+  std::vector<ServerAction> take_actions() { return std::exchange(actions_, {}); }
+
+  std::size_t sessions() const { return sessions_.size(); }
+  std::size_t calls() const { return calls_.size(); }
+  std::uint64_t upload_bytes() const { return upload_bytes_; }
+
+ private:
+  struct Session {
+    std::uint64_t session = 0;
+    Time heard{};
+    std::map<std::uint64_t, Ticket> calls;  ///< By request.
+  };
+  struct Call {
+    Peer peer;
+    std::uint64_t request = 0;
+    std::shared_ptr<Upload> upload;  ///< Null but while its bytes come.
+    bool has_room = false;           ///< Counted in upload_bytes_, and in streams_ if it comes in a lane.
+    bool invited = false;            ///< Its client was told, and has not sent everything.
+    std::uint64_t uncredited = 0;
+    Time moved{};
+    Time begun{};  ///< When its client was invited.
+  };
+  using Sessions = std::unordered_map<Peer, Session>;
+
+  /// Null after it was told that it must say hello first.
+  Session* session_of(const Peer& peer, std::uint64_t request, Time now);
+  void end_session(Sessions::iterator at);
+  Call* call_of(const Peer& peer, std::uint64_t request, Ticket* ticket);
+  /// Forgets the call, and gives back the room of its upload.
+  void end_call(Ticket ticket);
+  void fail_call(Ticket ticket, Error error);
+  void invite_waiting(Time now);
+  void release_room(Call& call);
+  bool is_waited_for(const Call& call) const;
+  bool is_stalled(const Call& call, Time now) const;
+  bool is_too_slow(const Call& call, bool crowded, Time now) const;
+  bool is_crowded() const;
+  void refuse(const Peer& peer, std::uint64_t request, Error error);
+
+  const ServerLimits limits_;
+  const std::uint64_t seed_;
+  std::uint64_t sessions_made_ = 0;
+  Ticket tickets_made_ = 0;
+  Sessions sessions_;
+  std::unordered_map<Ticket, Call> calls_;
+  std::deque<Ticket> waiting_;  ///< Uploads without room, in their order; may name calls that have ended.
+  std::uint64_t upload_bytes_ = 0;
+  std::size_t streams_ = 0;
+  bool closing_ = false;
+  std::vector<ServerAction> actions_;
+};
+
+}  // namespace freshet::rpc

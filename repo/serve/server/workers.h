@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// A few threads that work through a queue.
+
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "core/base/mutex.h"
+#include "core/base/result.h"
+
+namespace freshet::rpc {
+
+/// Any thread. The queue has no limit of its own: whoever fills it has one (ServerLimits::calls_max).
+class Workers {
+ public:
+  Workers() = default;
+  /// What was not begun is dropped; what was is waited for.
+  ~Workers();
+  /// unavailable when the system has no more threads.
+  Status start(std::size_t threads);
+  void post(std::function<void()> job) FRESHET_EXCLUDES(mutex_);
+  void stop() FRESHET_EXCLUDES(mutex_);
+
+ private:
+  void run() FRESHET_EXCLUDES(mutex_);
+
+  Mutex mutex_;
+  CondVar posted_;
+  std::deque<std::function<void()>> jobs_ FRESHET_GUARDED_BY(mutex_);
+  bool stopping_ FRESHET_GUARDED_BY(mutex_) = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace freshet::rpc

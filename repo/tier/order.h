@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// How a program tells the keeper what it will open, in order:
+///
+///     FRESHET_ASSIGN(const tier::Config config, tier::read_config(std::getenv("FRESHET_TIER")));
+///     FRESHET_ASSIGN(tier::Order order, tier::Order::open(config));
+///     FRESHET_TRY(order.tell(paths));
+///
+/// The keeper copies the files ahead of the program, and where there is no room to stay, for as long as the program
+/// needs them (keeper_ahead.cc). It is a hint: nothing is promised, and wrong paths do no harm. The order ends with
+/// this object.
+///
+/// One thread at a time.
+
+#include <span>
+#include <string>
+#include <unordered_map>
+
+#include "core/base/result.h"
+#include "repo/tier/config.h"
+#include "repo/tier/keeper_door.h"
+
+namespace freshet::tier {
+
+class Order {
+ public:
+  /// unavailable when no keeper runs. None is started.
+  static Result<Order> open(const Config& config);
+  /// Over a connection that is there.
+  Order(const Config& config, KeeperLine line) : sources_(config.sources), line_(std::move(line)) {}
+
+  /// These are opened after what was told before. Paths below no source are left out. out_of_space when the keeper was
+  /// told too much, unavailable when it went away, timed_out when it does not answer: what it took by then it keeps.
+  Status tell(std::span<const std::string> paths);
+  /// What was told before counts no more: another epoch begins.
+  Status anew();
+  /// What was told stays when this object goes.
+  Status leave();
+
+ private:
+  /// Absolute, its folder without links; "" for what is below no source.
+  std::string place_of(const std::string& path);
+
+  std::vector<std::string> sources_;
+  KeeperLine line_;
+  std::unordered_map<std::string, std::string> folders_;
+};
+
+}  // namespace freshet::tier

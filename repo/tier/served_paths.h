@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Tiers for a C++ program of one's own, without the reader: where a file is to be read now.
+///
+///     FRESHET_ASSIGN(const tier::Config config, tier::read_config("tiers.toml"));
+///     FRESHET_ASSIGN(const tier::ServedPaths paths, tier::ServedPaths::open(config));
+///     auto file = SafetensorsFile::read(paths.place_of("/pfs/model.safetensors"));
+///
+/// A copy may go between the answer and the read (evicted, dropped): whoever cannot open it reads the path that was
+/// asked for. Any thread.
+
+#include <string>
+
+#include "core/base/result.h"
+#include "repo/tier/board_file.h"
+#include "repo/tier/config.h"
+
+namespace freshet::tier {
+
+class ServedPaths {
+ public:
+  static Result<ServedPaths> open(const Config& config);
+
+  /// The path of the finished copy of the file as it is now; or `path` itself: it is below no source, or has no copy
+  /// yet, which is then asked for. Looks at the source once, and counts as an open.
+  std::string place_of(const std::string& path) const;
+
+ private:
+  explicit ServedPaths(BoardFile board) : board_(std::move(board)) {}
+
+  BoardFile board_;
+};
+
+}  // namespace freshet::tier

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/base/interruption.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+namespace freshet {
+namespace {
+
+TEST(Interruption, IsAThreadsOwnAndTheInnermostIsInForce) {
+  EXPECT_FALSE(Interruption::is_wanted());
+  EXPECT_EQ(Interruption::next_look(Time::max()), Time::max());
+  bool outer_wanted = true;
+  {
+    const Interruption outer([&] { return outer_wanted; });
+    EXPECT_TRUE(Interruption::is_wanted());
+    EXPECT_LT(Interruption::next_look(Time::max()), Time::max());
+    EXPECT_EQ(Interruption::next_look(Time::min()), Time::min());
+    {
+      const Interruption inner([] { return false; });
+      EXPECT_FALSE(Interruption::is_wanted());
+    }
+    EXPECT_TRUE(Interruption::is_wanted());
+    std::thread([] { EXPECT_FALSE(Interruption::is_wanted()); }).join();
+    outer_wanted = false;
+    EXPECT_FALSE(Interruption::is_wanted());
+  }
+  EXPECT_FALSE(Interruption::is_wanted());
+}
+
+}  // namespace
+}  // namespace freshet

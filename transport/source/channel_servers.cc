@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/source/channel_servers.h"
+
+#include "core/base/format.h"
+#include "core/base/text.h"
+#include "transport/channel/ucx/ucx_channel.h"
+#include "transport/channel/zmq/zmq_channel.h"
+#include "transport/zmq/address.h"
+
+namespace freshet::serve {
+namespace {
+
+using channel::ChannelKind;
+using channel::ChannelServer;
+
+/// The interface of a TCP address; loopback for a socket of this host's file system.
+std::string interface_of(const std::string& control) {
+  if (!control.starts_with(kTcpPrefix)) return "127.0.0.1";
+  return control.substr(kTcpPrefix.size(), control.rfind(':') - kTcpPrefix.size());
+}
+
+Result<std::vector<ChannelKind>> kinds_named(const std::string& text) {
+  std::vector<ChannelKind> kinds;
+  for (const std::string_view name : split_list(text)) {
+    if (name == "ucx") {
+      kinds.push_back(ChannelKind::ucx);
+    } else if (name == "zmq") {
+      kinds.push_back(ChannelKind::zmq);
+    } else {
+      return fail(Code::invalid_argument, format("no channel {} can be offered; there are ucx and zmq", shown(name)));
+    }
+  }
+  return kinds;
+}
+
+Result<std::unique_ptr<ChannelServer>> open_server(ChannelKind kind, const ChannelServersOptions& options,
+                                                   channel::FetchSource& source) {
+  if (kind == ChannelKind::ucx) {
+    return channel::open_ucx_server(source, {.address = format("ucx://{}:0", interface_of(options.control)),
+                                             .trusted_fabric = options.trusted_fabric});
+  }
+  return channel::open_zmq_server(source, {.address = format("tcp://{}:*", interface_of(options.control)),
+                                           .credentials = options.credentials,
+                                           .neighbours = options.neighbours});
+}
+
+}  // namespace
+
+Result<std::vector<std::unique_ptr<ChannelServer>>> open_channel_servers(const ChannelServersOptions& options,
+                                                                         channel::FetchSource& source) {
+  std::vector<std::unique_ptr<ChannelServer>> servers;
+  if (options.kinds == "none") return servers;
+  const bool automatic = options.kinds == "auto";
+  std::vector<ChannelKind> kinds{ChannelKind::zmq};
+  if (options.trusted_fabric) kinds.insert(kinds.begin(), ChannelKind::ucx);
+  if (automatic && !options.control.starts_with(kTcpPrefix)) return servers;
+  if (!automatic) {
+    FRESHET_ASSIGN(kinds, kinds_named(options.kinds));
+  }
+  for (const ChannelKind kind : kinds) {
+    auto server = open_server(kind, options, source);
+    if (server) {
+      servers.push_back(std::move(*server));
+    } else if (!automatic) {
+      return fail(std::move(server).error().with_context(format("offer the channel {}", to_string(kind))));
+    }
+  }
+  return servers;
+}
+
+}  // namespace freshet::serve

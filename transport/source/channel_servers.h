@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Which data channels a hub offers, and their servers.
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/base/result.h"
+#include "transport/channel/channel.h"
+#include "transport/security/credentials.h"
+#include "transport/security/socket_owner.h"
+
+namespace freshet::serve {
+
+struct ChannelServersOptions {
+  /// "auto": where the control socket listens on TCP, zmq, and ucx if the fabric was declared trusted (ucx knows
+  /// neither keys nor users), none elsewhere; one that cannot be opened is left out. "none". Or the kinds to offer,
+  /// with commas ("ucx,zmq"); one that cannot be opened is an error then.
+  std::string kinds = "auto";
+  std::string control;  ///< The control socket's address, as it was bound: channels listen on the same interface.
+  bool trusted_fabric = false;
+  Neighbours neighbours = Neighbours::same_user;  ///< That the channels admit which know users.
+  /// Of the control socket; those channels that know keys have the same.
+  std::optional<ServerCredentials> credentials;
+};
+
+/// `source` outlives the servers. invalid_argument for a kind that nobody knows.
+Result<std::vector<std::unique_ptr<channel::ChannelServer>>> open_channel_servers(const ChannelServersOptions& options,
+                                                                                  channel::FetchSource& source);
+
+}  // namespace freshet::serve

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/source/fetch_desk.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "core/base/check.h"
+#include "core/base/format.h"
+
+namespace freshet::serve {
+namespace {
+
+Status check_pieces(const channel::FetchRequest& request, const FetchDesk::Lease& lease) {
+  for (std::size_t i = 0; i < request.pieces.size(); ++i) {
+    const channel::Piece& piece = request.pieces[i];
+    const auto refuse = [&](std::string_view what) {
+      return fail(Code::invalid_argument, format("fetch {}: piece {} {}", to_string(lease.manifest->name), i, what));
+    };
+    const auto tensors = lease.manifest->architecture->tensors();
+    if (piece.tensor >= tensors.size()) return refuse(format("names tensor {}", piece.tensor));
+    const std::uint64_t bytes = tensors[piece.tensor].bytes();
+    if (piece.offset > bytes || piece.bytes > bytes - piece.offset) {
+      return refuse(format("asks for {} bytes from {} on, of {}", piece.bytes, piece.offset, bytes));
+    }
+    if (piece.base && (piece.offset != 0 || piece.bytes != bytes)) return refuse("wants a delta of a part");
+  }
+  return {};
+}
+
+/// How far an answer has come that is read where it comes to.
+class Coming final : public channel::ComingAnswer {
+ public:
+  Coming(const std::shared_ptr<ComingVersion>& version, const channel::Piece& piece, std::uint64_t turn)
+      : version_(version), piece_(piece), turn_(turn) {}
+
+  Result<std::uint64_t> bytes_there() const override {
+    FRESHET_ASSIGN(const ComingVersion::Look look, version_->look(piece_.tensor, /*for_more=*/true));
+    if (look.turn != turn_) {
+      return fail(Code::unavailable, "the relay fetches the tensor again; ask again");
+    }
+    if (look.state == ComingVersion::State::there) return std::numeric_limits<std::uint64_t>::max();
+    return look.came - std::min(look.came, piece_.offset);
+  }
+
+ private:
+  const std::shared_ptr<ComingVersion> version_;
+  const channel::Piece piece_;
+  const std::uint64_t turn_;
+};
+
+}  // namespace
+
+class FetchDesk::Fetch final : public channel::OpenFetch {
+ public:
+  Fetch(FetchDesk& desk, channel::FetchRequest request, std::shared_ptr<const Lease> lease)
+      : desk_(desk), request_(std::move(request)), lease_(std::move(lease)) {}
+  ~Fetch() override { desk_.end_read(request_.lease); }
+
+  Result<bool> can_answer(std::size_t index) override {
+    if (lease_->coming == nullptr) return true;
+    const channel::Piece& piece = request_.pieces.at(index);
+    FRESHET_ASSIGN(const ComingVersion::Look look, lease_->coming->look(piece.tensor, /*for_more=*/true));
+    return look.state == State::dense || look.state == State::there || is_wanted_delta(piece, look);
+  }
+
+  Result<Answer> answer(std::size_t index) override {
+    FRESHET_CHECK(index < request_.pieces.size());
+    const channel::Piece& piece = request_.pieces[index];
+    if (lease_->coming == nullptr) return answer_from(index, lease_->tensors[piece.tensor]);
+    FRESHET_ASSIGN(const ComingVersion::Look look, lease_->coming->look(piece.tensor, /*for_more=*/false));
+    auto coming = std::make_shared<const Coming>(lease_->coming, piece, look.turn);
+    if (is_wanted_delta(piece, look)) {
+      payloads_[index] = look.payload;
+      return Answer{.encoding = channel::Encoding::delta, .bytes = *look.payload, .coming = std::move(coming)};
+    }
+    if (look.state == State::there) return answer_from(index, look.memory);
+    if (look.state != State::dense) return fail(Code::unavailable, "the relay fetches the tensor again; ask again");
+    return Answer{.encoding = channel::Encoding::dense,
+                  .bytes = look.memory.subspan(piece.offset, piece.bytes),
+                  .coming = std::move(coming)};
+  }
+
+  void release(std::size_t index) override { payloads_.erase(index); }
+
+ private:
+  using State = ComingVersion::State;
+
+  /// A delta that comes, or came, from the base that the fetcher has.
+  static bool is_wanted_delta(const channel::Piece& piece, const ComingVersion::Look& look) {
+    return look.payload != nullptr && piece.base.has_value() && piece.base == look.base;
+  }
+
+  Result<Answer> answer_from(std::size_t index, Bytes bytes) {
+    const channel::Piece& piece = request_.pieces[index];
+    if (piece.base) {
+      if (const DeltaCache::Payload delta = delta_of(piece, bytes)) {
+        const Bytes payload = *delta;
+        payloads_[index] = delta;
+        return Answer{.encoding = channel::Encoding::delta, .bytes = payload};
+      }
+    }
+    return Answer{.encoding = channel::Encoding::dense, .bytes = bytes.subspan(piece.offset, piece.bytes)};
+  }
+
+  /// Nothing when the base is not here, is not of this tensor's form, or dense is better.
+  DeltaCache::Payload delta_of(const channel::Piece& piece, Bytes target) {
+    const auto base = lease_->segments->pin(*piece.base);
+    if (!base || base->bytes().size() != target.size()) return nullptr;
+    const DeltaSpec spec{.dtype = lease_->manifest->architecture->tensors()[piece.tensor].dtype,
+                         .base = *piece.base,
+                         .target = lease_->manifest->owners[piece.tensor]};
+    return desk_.deltas_.get(spec, base->bytes(), target, request_.link_bytes_per_second);
+  }
+
+  FetchDesk& desk_;
+  const channel::FetchRequest request_;
+  const std::shared_ptr<const Lease> lease_;
+  std::unordered_map<std::size_t, DeltaCache::Payload> payloads_;
+};
+
+void FetchDesk::open_lease(protocol::LeaseId id, Lease lease) {
+  FRESHET_CHECK(lease.manifest != nullptr && lease.segments != nullptr);
+  FRESHET_CHECK(lease.coming != nullptr || lease.tensors.size() == lease.manifest->owners.size());
+  auto shared = std::make_shared<const Lease>(std::move(lease));
+  MutexLock lock(mutex_);
+  FRESHET_CHECK(leases_.try_emplace(id, Row{.lease = std::move(shared)}).second);
+}
+
+void FetchDesk::close_lease(protocol::LeaseId id) {
+  std::shared_ptr<const Lease> ended;
+  {
+    MutexLock lock(mutex_);
+    const auto row = leases_.find(id);
+    if (row == leases_.end()) return;
+    row->second.closed = true;
+    if (row->second.readers > 0) return;
+    ended = std::move(row->second.lease);
+    leases_.erase(row);
+  }
+  on_closed_(id);
+}
+
+void FetchDesk::end_read(protocol::LeaseId id) {
+  std::shared_ptr<const Lease> ended;
+  {
+    MutexLock lock(mutex_);
+    Row& row = leases_.at(id);
+    if (--row.readers > 0 || !row.closed) return;
+    ended = std::move(row.lease);
+    leases_.erase(id);
+    read_ended_.notify_all();
+  }
+  on_closed_(id);
+}
+
+std::set<protocol::SessionId> FetchDesk::sessions_of(const ServedSegments& segments) const {
+  std::set<protocol::SessionId> sessions;
+  MutexLock lock(mutex_);
+  for (const auto& [id, row] : leases_) {
+    if (row.is_of(segments)) sessions.insert(row.lease->session);
+  }
+  return sessions;
+}
+
+void FetchDesk::close_all_of(const ServedSegments& segments) {
+  const auto is_of = [&](const auto& entry) { return entry.second.is_of(segments); };
+  std::vector<protocol::LeaseId> ids;
+  {
+    MutexLock lock(mutex_);
+    for (const auto& entry : leases_) {
+      if (is_of(entry)) ids.push_back(entry.first);
+    }
+  }
+  for (const protocol::LeaseId id : ids) close_lease(id);
+  MutexLock lock(mutex_);
+  while (std::any_of(leases_.begin(), leases_.end(), is_of)) read_ended_.wait(mutex_);
+}
+
+void FetchDesk::keep_deltas_of(const ComingVersion& coming) {
+  const Manifest& manifest = coming.manifest();
+  for (ComingVersion::Delta& delta : coming.deltas()) {
+    deltas_.put({.dtype = manifest.architecture->tensors()[delta.tensor].dtype,
+                 .base = delta.base,
+                 .target = manifest.owners[delta.tensor]},
+                std::move(delta.payload));
+  }
+}
+
+Result<std::unique_ptr<channel::OpenFetch>> FetchDesk::open(const channel::FetchRequest& request) {
+  std::shared_ptr<const Lease> lease;
+  {
+    MutexLock lock(mutex_);
+    const auto row = leases_.find(request.lease);
+    const bool living = row != leases_.end() && !row->second.closed && row->second.lease->session == request.session &&
+                        row->second.lease->manifest->name.number == request.version;
+    // The same answer whatever is wrong: who does not know the lease learns nothing about it.
+    if (!living)
+      return fail(Code::failed_precondition,
+                  format("fetch version {}: the lease does not exist, or it has ended", request.version));
+    if (row->second.lease->coming != nullptr && row->second.lease->coming->is_given_up()) {
+      return fail(Code::unavailable, format("fetch version {}: it is not coming any more", request.version));
+    }
+    ++row->second.readers;
+    lease = row->second.lease;
+  }
+  auto fetch = std::make_unique<Fetch>(*this, request, lease);
+  FRESHET_TRY(check_pieces(request, *lease));
+  return fetch;
+}
+
+}  // namespace freshet::serve

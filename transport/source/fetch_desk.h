@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// What data channels are answered from: the leases that the control protocol handed out, and the bytes that each
+/// allows to be read. One desk serves all models of a hub; a request that names no living lease of its session learns
+/// nothing.
+///
+/// A lease that is closed admits no new request; when the last that was admitted has ended, `on_closed` is told, and
+/// only then may the version's segments be written again (transport/protocol/publisher_machine.h).
+///
+/// A lease may be of a version that is itself still coming (coming_version.h): a piece is answered with what comes as
+/// it comes, as soon as it is known how it does. When that is a delta from another base than the fetcher has, the piece
+/// waits until the tensor is there.
+///
+/// Any thread.
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <set>
+#include <unordered_map>
+#include <vector>
+
+#include "core/base/mutex.h"
+#include "core/model/manifest.h"
+#include "transport/channel/channel.h"
+#include "transport/source/coming_version.h"
+#include "transport/source/delta_cache.h"
+#include "transport/source/served_segments.h"
+
+namespace freshet::serve {
+
+class FetchDesk final : public channel::FetchSource {
+ public:
+  /// `on_closed` is called by whichever thread lets go last, perhaps in close_lease, never under a lock.
+  FetchDesk(std::function<void(protocol::LeaseId)> on_closed, std::uint64_t delta_cache_bytes)
+      : on_closed_(std::move(on_closed)), deltas_(delta_cache_bytes) {}
+
+  struct Lease {
+    protocol::SessionId session = 0;
+    std::shared_ptr<const Manifest> manifest;
+    std::vector<Bytes> tensors;                ///< By tensor index; they stay until on_closed. None while it comes.
+    std::shared_ptr<ServedSegments> segments;  ///< Where bases are looked up.
+    std::shared_ptr<ComingVersion> coming;     ///< Null for a version that is there.
+  };
+  void open_lease(protocol::LeaseId id, Lease lease) FRESHET_EXCLUDES(mutex_);
+  void close_lease(protocol::LeaseId id) FRESHET_EXCLUDES(mutex_);
+  /// Those that have leases whose bases are looked up in `segments`.
+  std::set<protocol::SessionId> sessions_of(const ServedSegments& segments) const FRESHET_EXCLUDES(mutex_);
+  /// Closes every lease whose bases are looked up in `segments`, and waits until none of them is read: whoever read was
+  /// cut off before.
+  void close_all_of(const ServedSegments& segments) FRESHET_EXCLUDES(mutex_);
+
+  Result<std::unique_ptr<channel::OpenFetch>> open(const channel::FetchRequest& request) override
+      FRESHET_EXCLUDES(mutex_);
+
+  /// The version came: the deltas that it came as need not be made for those who ask for the same.
+  void keep_deltas_of(const ComingVersion& coming);
+
+  DeltaCache::Stat deltas() const { return deltas_.stat(); }
+
+ private:
+  class Fetch;
+  struct Row {
+    std::shared_ptr<const Lease> lease;
+    std::uint64_t readers = 0;
+    bool closed = false;
+    bool is_of(const ServedSegments& segments) const { return lease->segments.get() == &segments; }
+  };
+  void end_read(protocol::LeaseId id) FRESHET_EXCLUDES(mutex_);
+
+  const std::function<void(protocol::LeaseId)> on_closed_;
+  DeltaCache deltas_;
+  mutable Mutex mutex_;
+  CondVar read_ended_;
+  std::unordered_map<protocol::LeaseId, Row> leases_ FRESHET_GUARDED_BY(mutex_);
+};
+
+}  // namespace freshet::serve
