@@ -18,4 +18,4 @@ if [ -z "${FRESHET_BIN:-}" ]; then
   "$root/scripts/build.sh" slow_folder >&2 || echo "prove_tiering: there is no slow folder in this build" >&2
   FRESHET_BIN="$root/build/bin"
 fi
-exec python3 "$root/tests/tier/prove.py" "$FRESHET_BIN" "$count"
+exec python3 "$root/tests/repo/tier/prove.py" "$FRESHET_BIN" "$count"

@@ -34,7 +34,7 @@ users=("numpy>=1.23" ml_dtypes tqdm pytest mypy)
 frameworks=(torch tensorflow-cpu keras jax orbax-checkpoint deephyper redis h5py onnx onnxruntime safetensors nvidia-pytriton
   scikit-learn matplotlib)
 
-# What keeps the tests from running stands in venv.why_not (tests/python/run_tests.py): only where the machine lacks
+# What keeps the tests from running stands in venv.why_not (tests/bindings/python/run_tests.py): only where the machine lacks
 # something. A build that fails is a failure.
 fail() {
   [ ! -s "$log" ] || tail -n 30 "$log" >&2

@@ -23,7 +23,7 @@ mkdir -p "$package"
 cp "$root"/bindings/python/freshet/*.py* "$folder"/bindings/python/_core.*.so "$package"
 
 tests=()
-for name in "${slice[@]}"; do tests+=("$root/tests/python/$name.py"); done
+for name in "${slice[@]}"; do tests+=("$root/tests/bindings/python/$name.py"); done
 # The interpreter was not built with the sanitizer, so that its library comes first; what Python keeps until its end is no leak.
 export PYTHONPATH="$folder/python" PYTHONDONTWRITEBYTECODE=1
 export ASAN_OPTIONS=detect_leaks=0:abort_on_error=1:alloc_dealloc_mismatch=0 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1

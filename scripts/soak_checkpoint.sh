@@ -13,4 +13,4 @@ if [ -z "${FRESHET_BIN:-}" ]; then
 fi
 seconds=${1:-600}
 [ $# -eq 0 ] || shift
-exec python3 "$root/tests/levels/soak.py" "$FRESHET_BIN/checkpoint_ranks" "$seconds" "$@"
+exec python3 "$root/tests/repo/levels/soak.py" "$FRESHET_BIN/checkpoint_ranks" "$seconds" "$@"

@@ -12,4 +12,4 @@ if [ -z "${FRESHET_BIN:-}" ]; then
   "$root/scripts/build.sh" slow_folder >&2 || echo "soak_tiering: there is no slow folder in this build" >&2
   FRESHET_BIN="$root/build/bin"
 fi
-exec python3 "$root/tests/tier/soak.py" "$FRESHET_BIN" "$@"
+exec python3 "$root/tests/repo/tier/soak.py" "$FRESHET_BIN" "$@"

@@ -9,7 +9,7 @@
 ///
 /// Behind these two, in reading order:
 ///   3. protocol/: the protocol between the two sides, as state machines. They take messages and a time, and return
-///      actions. They do no I/O, so the simulator in tests/sim drives the same code that the shells run.
+///      actions. They do no I/O, so the simulator in tests/transport/sim drives the same code that the shells run.
 ///      transport/WIRE.md describes the protocol as prose.
 ///   4. arena/: the memory of versions. publish/: the copy that blocks the loop, and the steps after it. subscribe/:
 ///      the loop that follows a model, the fetches, and the readers' pins.

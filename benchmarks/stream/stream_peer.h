@@ -13,7 +13,7 @@
 #include "benchmarks/common/child.h"
 #include "benchmarks/stream/peer_options.h"
 #include "core/model/ids.h"
-#include "tests/net/lab/network_namespace.h"
+#include "tests/support/net/lab/network_namespace.h"
 
 namespace freshet::benchmarks {
 

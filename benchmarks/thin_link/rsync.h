@@ -8,7 +8,7 @@
 #include <string>
 
 #include "benchmarks/stream/pair.h"
-#include "tests/net/lab/network.h"
+#include "tests/support/net/lab/network.h"
 
 namespace freshet::benchmarks {
 

@@ -6,7 +6,7 @@
 ///
 ///   captured by all ──► memory reached ──► local begun ──► synced by all ──► local reached ──► group … ──► external …
 ///
-/// Invariants (tests/sim/levels_sim_test.cc):
+/// Invariants (tests/repo/levels/levels_sim_test.cc):
 ///   1. A version reaches a level only after every rank with a part in it reported its part as safe there, and after
 ///      the version reached all levels before.
 ///   2. At each level one version is under way at a time, the same one for all ranks. When it is done, `skip` takes the

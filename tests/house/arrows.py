@@ -20,9 +20,8 @@ SEES = {
     "examples": {"core", "transport", "repo", "predictor", "scheduler", "bindings", "examples"},
 }
 # Tests and benchmarks may look at anything but each other, with two exceptions: the lab of network namespaces and the slow
-# folder serve both, and benchmarks that reckon have tests of their own.
-LABS = ("tests/net/lab/", "tests/support/slow_folder/")
-TESTS_OF_BENCHMARKS = "tests/benchmarks/"
+# folder serve both, and the tests of a benchmark or an example (benchmarks/tests, examples/*/tests) see what it sees.
+LABS = ("tests/support/net/lab/", "tests/support/slow_folder/")
 ROOMS = set(SEES)
 SEES["tests"] = ROOMS | {"tests"}
 SEES["benchmarks"] = ROOMS | {"benchmarks"}
@@ -36,6 +35,7 @@ def violations(root):
     found = []
     for path in paths:
         room = path.split("/")[0]
+        sees = SEES.get(room, set()) | ({"tests"} if tree.is_of_tests(path) else set())
         if room not in SEES or not path.endswith(tree.CODE):
             continue
         for included in INCLUDE.findall(tree.text(root, path) or ""):
@@ -44,9 +44,7 @@ def violations(root):
                 found.append(f'{path}: "{included}" is no path from the root of the tree')
             elif included.startswith(LABS) and room == "benchmarks":
                 continue
-            elif included.startswith("benchmarks/") and path.startswith(TESTS_OF_BENCHMARKS):
-                continue
-            elif included.split("/")[0] not in SEES[room]:
+            elif included.split("/")[0] not in sees:
                 found.append(f'{path}: {room} must not see "{included}"')
     return found
 

@@ -38,7 +38,7 @@ def included_first(root, paths):
 def violations(root, folder, compiler):
     paths = tree.files(root)
     shown = included_first(root, [path for path in paths if path.endswith(".cc")])
-    headers = [path for path in paths if path.endswith(".h") and path not in shown and not path.startswith("tests/")]
+    headers = [path for path in paths if path.endswith(".h") and path not in shown and not tree.is_of_tests(path)]
     with concurrent.futures.ThreadPoolExecutor(max_workers=2) as pool:
         return [complaint for complaint in pool.map(lambda header: check(compiler, folder, header), headers) if complaint]
 

@@ -39,7 +39,8 @@ class Tree(unittest.TestCase):
 
     def test_arrows_let_only_the_tests_of_benchmarks_see_them(self):
         self.write("benchmarks/a.h", "#pragma once\n")
-        self.write("tests/benchmarks/a_test.cc", '#include "benchmarks/a.h"\n')
+        self.write("tests/support/b.h", "#pragma once\n")
+        self.write("benchmarks/tests/a_test.cc", '#include "benchmarks/a.h"\n#include "tests/support/b.h"\n')
         self.write("tests/core/a_test.cc", '#include "benchmarks/a.h"\n')
         self.assertEqual(arrows.violations(self.root), ['tests/core/a_test.cc: tests must not see "benchmarks/a.h"'])
 
@@ -61,6 +62,11 @@ class Tree(unittest.TestCase):
         self.write("core/free.cc", "int a;\n" + LICENCE)
         self.write("core/third.cc", "int a;\nint b;\n" + LICENCE)
         self.write("tests/core/lost_test.cc", LICENCE)
+        self.write("tests/CMakeLists.txt", "#" + LICENCE[2:])
+        self.write("tests/repo/CMakeLists.txt", "#" + LICENCE[2:])
+        self.write("tests/repo/match/found_test.cc", LICENCE)
+        self.write("benchmarks/tests/CMakeLists.txt", "#" + LICENCE[2:])
+        self.write("benchmarks/tests/found_test.cc", LICENCE)
         found = tidy.violations(self.root)
         self.assertEqual([finding.split(": ")[0] for finding in found],
                          ["core/faults.cc:6", "core/faults.cc:2", "core/faults.cc:3", "core/faults.cc:4", "core/faults.cc:5",
@@ -69,7 +75,6 @@ class Tree(unittest.TestCase):
     def test_tidy_finds_a_crowded_folder_and_a_crowded_interface(self):
         for number in range(tidy.FILES_MAX + 1):
             self.write(f"repo/a/f{number}.cc", LICENCE)
-            self.write(f"tests/repo/f{number}.cc", LICENCE)
         calls = "".join(f"  virtual int f{number}() = 0;\n" for number in range(tidy.VIRTUALS_MAX + 1))
         guarded = LICENCE + "#pragma once\n"
         self.write("repo/wide.h", guarded + "class Narrow {\n  virtual int f() = 0;\n};\nclass Wide : public Narrow {\n" + calls + "};\n")

@@ -44,6 +44,13 @@ def line_findings(path, lines):
                 yield number, f"{pattern.search(line).group(0)!r}: {why}"
 
 
+def folders_of_tests(path):
+    """The folders whose program may have this test: from its own up to a room's, or to an example's `tests`."""
+    names = path.split("/")[:-1]
+    top = names.index("tests") + 1 if "tests" in names else 0
+    return ["/".join(names[:count]) for count in range(len(names), max(top, 2) - 1, -1)]
+
+
 def file_findings(path, lines, paths):
     if path.endswith(tree.CODE) and len(lines) > LINES_MAX:
         yield len(lines), f"longer than {LINES_MAX} lines: is there a second noun in it?"
@@ -52,13 +59,12 @@ def file_findings(path, lines, paths):
         yield 1, "no line SPDX-License-Identifier: Apache-2.0 at its begin"
     if path.endswith(".h") and "#pragma once" not in lines[:3]:
         yield 1, "a header begins with #pragma once"
-    if path.endswith("_test.cc") and path.rsplit("/", 1)[0] + "/CMakeLists.txt" not in paths:
-        yield 1, "no CMakeLists.txt beside it: this test is never built"
+    if path.endswith("_test.cc") and not any(folder + "/CMakeLists.txt" in paths for folder in folders_of_tests(path)):
+        yield 1, "no CMakeLists.txt beside or above it: this test is never built"
 
 
 def folder_findings(paths):
-    sources = collections.Counter(path.rsplit("/", 1)[0] for path in paths
-                                  if path.endswith((*tree.CODE, ".fbs")) and not path.startswith("tests/"))
+    sources = collections.Counter(path.rsplit("/", 1)[0] for path in paths if path.endswith((*tree.CODE, ".fbs")))
     for folder, count in sorted(sources.items()):
         if count > FILES_MAX:
             yield f"{folder}: {count} source files side by side, more than {FILES_MAX}: which of them are a room of their own?"

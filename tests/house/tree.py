@@ -8,6 +8,11 @@ SKIPPED_FOLDERS = re.compile(r"^(build.*|\.git|\.venv|\.cache|__pycache__|corpus
 CODE = (".h", ".cc", ".cu")
 
 
+def is_of_tests(path):
+    """Tests of the rooms stand in tests/, those of an example or a benchmark in a folder `tests` beside it."""
+    return "tests" in path.split("/")[:-1]
+
+
 def files(root):
     """Paths relative to `root`, sorted."""
     found = []

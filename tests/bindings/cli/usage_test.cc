@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tests/bindings/cli/support/model_bytes.h"
+#include "tests/bindings/cli/support/program.h"
+#include "tests/support/temporary_folder.h"
+
+namespace freshet::cli_test {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(Usage, WrongLinesSayWhatIsWrongAndExitWithTwo) {
+  const std::vector<std::vector<std::string>> lines = {
+      {},
+      {"nonsense"},
+      {"doctor", "--nonsense"},
+      {"repo"},
+      {"repo", "ls"},  // No repository named.
+      {"repo", "--repo", "x", "show"},
+      {"repo", "--repo", "x", "show", "bad name"},
+      {"repo", "--repo", "x", "show", "net@0"},
+      {"repo", "--repo", "x", "show", "net@-x"},
+      {"repo", "--repo", "x", "get", "net"},  // No -o.
+      {"repo", "--repo", "x", "put", "net"},  // Neither graph nor weights.
+      {"repo", "--repo", "x", "put"},
+      {"repo", "--repo", "x", "put", "net", "--batch", "f", "--weights", "g"},
+      {"repo", "--repo", "x", "put", "net", "--weights", "f", "--quality", "nan"},
+      {"repo", "--repo", "x", "put", "net", "--weights", "f", "--tag", "novalue"},
+      {"completion", "tcsh"},
+      {"provider", "--repo", "x", "--join", ""},
+      {"provider", "--repo", "x", "--join", "nonsense"},
+      {"provider", "--repo", "x", "--reached-at", "tcp://*:7080", "--join", "tcp://127.0.0.1:7081"},
+      {"provider", "--repo", "x", "--reached-at", "tcp://127.0.0.1:7080"},  // Nobody is told.
+  };
+  for (const auto& line : lines) {
+    const Ended ended = run(line);
+    const std::string shown = testing::PrintToString(line);
+    EXPECT_EQ(ended.exit_code, 2) << shown << ended.err;
+    EXPECT_EQ(ended.out, "") << shown;
+    EXPECT_EQ(std::count(ended.err.begin(), ended.err.end(), '\n'), 1) << shown << ended.err;
+    EXPECT_THAT(ended.err, HasSubstr("--help")) << shown;
+  }
+}
+
+TEST(Usage, AWordThatIsNoCommandIsNamed) {
+  EXPECT_THAT(run({"rollbak", "net@1"}).err, HasSubstr("freshet has no command \"rollbak\""));
+  EXPECT_THAT(run({"repo", "--repo", "x", "lst"}).err, HasSubstr("repo has no command \"lst\""));
+  EXPECT_THAT(run({"repo", "--repo", "x"}).err, testing::Not(HasSubstr("has no command")));
+  EXPECT_THAT(run({"--nonsense"}).err, testing::Not(HasSubstr("has no command")));
+}
+
+TEST(Usage, HelpAndVersionAreNoErrors) {
+  for (const auto& line : std::vector<std::vector<std::string>>{
+           {"--help"}, {"repo", "--help"}, {"repo", "put", "--help"}, {"doctor", "--help"}}) {
+    const Ended ended = run(line);
+    EXPECT_EQ(ended.exit_code, 0);
+    EXPECT_THAT(ended.out, HasSubstr("Usage"));
+    EXPECT_EQ(ended.err, "");
+  }
+  EXPECT_THAT(run({"--version"}).out, testing::MatchesRegex("freshet [0-9.]+\n"));
+}
+
+TEST(Doctor, HasALineForEveryCheck) {
+  TemporaryFolder folder;
+  const Ended ended = run({"doctor", "--json"}, {{"FRESHET_RUN_DIR", folder / "run"}});
+  EXPECT_EQ(ended.exit_code, 0) << ended.err;
+  std::vector<std::string> checks;
+  for (const Json& line : ended.json_lines()) {
+    ASSERT_TRUE(line.is_object());
+    checks.push_back(line["check"]);
+    EXPECT_THAT(line["state"], testing::AnyOf("ok", "limited", "missing"));
+    EXPECT_NE(line["found"], "");
+    EXPECT_NE(line["enables"], "");
+    EXPECT_TRUE(line.contains("get"));
+  }
+  EXPECT_THAT(checks, testing::ElementsAre("vector_code", "memory_lock", "huge_pages", "shared_memory",
+                                           "host_directory", "directory", "tier_reader", "tiers", "ucx", "cuda", "nccl",
+                                           "redis", "ceph", "gnuplot"));
+}
+
+TEST(Completion, ScriptsKnowEveryCommand) {
+  for (const char* shell : {"bash", "zsh", "fish"}) {
+    const Ended ended = run({"completion", shell});
+    EXPECT_EQ(ended.exit_code, 0);
+    for (const char* word : {"doctor", "lineage", "repo", "ancestor"}) EXPECT_THAT(ended.out, HasSubstr(word)) << shell;
+  }
+}
+
+TEST(Completion, BashCompletesWhatTheLineGotTo) {
+  TemporaryFolder folder;
+  write_file(folder / "freshet", run({"completion", "bash"}).out);
+  const auto completed = [&](const std::string& words, int at) {
+    const std::string script = "source '" + (folder / "freshet") + "'; COMP_WORDS=(" + words +
+                               "); COMP_CWORD=" + std::to_string(at) + "; _freshet; echo \"${COMPREPLY[*]}\" > '" +
+                               (folder / "reply") + "'";
+    write_file(folder / "script", script);
+    EXPECT_EQ(std::system(("bash " + (folder / "script")).c_str()), 0);
+    return read_file(folder / "reply").value_or("");
+  };
+  EXPECT_EQ(completed("freshet rep", 1), "replay repo\n");
+  EXPECT_EQ(completed("freshet repo", 1), "repo\n");
+  EXPECT_EQ(completed("freshet repo --json li", 3), "lineage\n");
+  EXPECT_EQ(completed("freshet repo put --an", 3), "--ancestor\n");
+}
+
+TEST(Stdout, AReaderThatLeavesIsNoError) {
+  Running program({"doctor", "--json"}, {});
+  program.close_stdout();
+  const Ended ended = program.wait();
+  EXPECT_EQ(ended.exit_code, 0);
+  EXPECT_EQ(ended.err, "");
+}
+
+}  // namespace
+}  // namespace freshet::cli_test

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The programs in examples/python, as a newcomer runs them: a server's accuracy follows the trainer's."""
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+
+import pytest
+
+from conftest import PATIENCE, eventually
+
+EXAMPLES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "examples", "python")
+
+
+def start(name, *arguments, **environment):
+    return subprocess.Popen([sys.executable, "-W", "ignore", os.path.join(EXAMPLES, name), *arguments], text=True,
+                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                            env=dict(os.environ, OMP_NUM_THREADS="1", **environment))
+
+
+def needs(*modules):
+    for module in modules:
+        if importlib.util.find_spec(module) is None:
+            pytest.skip(f"without {module}")
+
+
+def follow(trainer, server, least):
+    """Both to their ends; the accuracies that the server printed, by version."""
+    out, err = server.communicate(timeout=5 * PATIENCE)
+    assert server.returncode == 0, err
+    _, complaints = trainer.communicate("\n", timeout=PATIENCE)
+    assert trainer.returncode == 0, complaints
+    accuracy = {}
+    for line in out.splitlines():
+        if line.startswith("version "):
+            version, _, value = line.removeprefix("version ").partition(": accuracy ")
+            accuracy[int(version)] = float(value)
+    assert max(accuracy) == 20, "the last version was served"
+    assert accuracy[20] >= least, accuracy
+
+
+def asked(address, images):
+    """What the server answers; None while it has no version."""
+    request = urllib.request.Request(address + "/predict", json.dumps(images).encode())
+    try:
+        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+            return json.load(answer)
+    except urllib.error.HTTPError as error:
+        assert error.code == 503 and "no version" in json.load(error)["error"]
+        return None
+
+
+def test_numpy_trainer_and_http_server():
+    needs("sklearn")
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
+    _, x, _, y = train_test_split(*load_digits(return_X_y=True), test_size=0.25, random_state=1)
+    server = start("numpy_server.py", "--port", "0")
+    try:
+        address = server.stdout.readline().strip()
+        assert asked(address, x.tolist()) is None
+        trainer = start("numpy_trainer.py")
+        for epoch in range(1, 21):
+            assert trainer.stdout.readline().startswith(f"epoch {epoch}: ")
+        assert eventually(lambda: (asked(address, x[:1].tolist()) or {}).get("version") == 20)
+        _, complaints = trainer.communicate("\n", timeout=PATIENCE)
+        assert trainer.returncode == 0, complaints
+        answer = asked(address, x.tolist())  # It goes on without its trainer.
+        assert (answer["version"], answer["step"]) == (20, 20)
+        assert sum(one == two for one, two in zip(answer["digits"], y)) / len(y) > 0.93
+        with urllib.request.urlopen(address + "/status", timeout=PATIENCE) as status:
+            assert json.load(status)["serving"] == 20
+        server.send_signal(signal.SIGINT)
+        assert server.wait(PATIENCE) == 0
+    finally:
+        server.kill()
+        server.communicate()
+
+
+def test_torch_trainer_and_server():
+    needs("torch", "sklearn")
+    server = start("torch_server.py", "--patience", str(PATIENCE), "--until", "20")
+    follow(start("torch_trainer.py"), server, 0.93)
+
+
+def test_keras_trainer_and_server_on_another_backend():
+    needs("keras", "jax", "torch", "sklearn")
+    trainer = start("keras_trainer.py", KERAS_BACKEND="jax")
+    follow(trainer, start("keras_server.py", "--patience", str(PATIENCE), "--until", "20", KERAS_BACKEND="torch"), 0.93)
+
+
+def test_deephyper_search(folder):
+    needs("torch", "deephyper", "sklearn")
+    search = subprocess.run([sys.executable, "-W", "ignore", os.path.abspath(os.path.join(EXAMPLES, "deephyper_search.py")),
+                             "--repo", os.path.join(folder, "runs"), "--candidates", "12", "--population", "5", "--epochs", "2"],
+                            text=True, capture_output=True, cwd=folder, timeout=5 * PATIENCE,
+                            env=dict(os.environ, OMP_NUM_THREADS="1"))
+    assert search.returncode == 0, search.stderr
+    assert "candidates" in search.stdout and "search@best" in search.stdout
+
+
+def test_a_search_in_three_arms_to_one_budget(folder):
+    needs("torch", "deephyper", "sklearn", "h5py", "redis", "matplotlib")
+    if shutil.which("redis-server") is None:
+        pytest.skip("without redis-server")
+    out = os.path.join(folder, "arms")
+    ran = subprocess.run([sys.executable, "-W", "ignore", os.path.abspath(os.path.join(EXAMPLES, "deephyper_arms.py")), "--out", out,
+                          "--candidates", "8", "--population", "3", "--epochs", "1"], text=True, capture_output=True, cwd=folder,
+                         timeout=5 * PATIENCE, env=dict(os.environ, OMP_NUM_THREADS="1"))
+    assert ran.returncode == 0, ran.stderr
+    with open(os.path.join(out, "arms.json"), encoding="utf-8") as file:
+        arms = json.load(file)
+    assert list(arms) == ["without transfer", "HDF5 and Redis", "Freshet"]
+    for rows in arms.values():
+        assert len(rows) == 8 and max(row["accuracy"] for row in rows) > 0.3
+    assert arms["without transfer"][-1]["bytes"] == 0
+    assert 0 < arms["Freshet"][-1]["bytes"] < arms["HDF5 and Redis"][-1]["bytes"]
+    with open(os.path.join(out, "arms.svg"), encoding="utf-8") as file:
+        assert "<svg" in file.read()
+
+
+def callback_of(name):
+    spec = importlib.util.spec_from_file_location(name, os.path.join(EXAMPLES, name + ".py"))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.PublishCallback
+
+
+def assert_served(name, module):
+    import freshet
+    import torch
+    with freshet.Subscriber(name) as subscriber:
+        subscriber.wait_for(timeout=PATIENCE)
+        with subscriber.snapshot() as snapshot:
+            assert (snapshot.step, snapshot.version) == (8, 3), "published at steps 3, 6 and 8"
+            for key, tensor in module.state_dict().items():
+                assert torch.equal(torch.from_numpy(snapshot[key].copy()), tensor.cpu()), key
+
+
+def test_hugging_face_callback(folder):
+    needs("torch", "transformers", "accelerate")
+    import torch
+    import transformers
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = torch.nn.Linear(4, 1)
+
+        def forward(self, x, labels):
+            return {"loss": ((self.linear(x) - labels) ** 2).mean()}
+
+    data = [{"x": torch.randn(4), "labels": torch.randn(1)} for _ in range(40)]
+    callback = callback_of("huggingface_callback")("hf", every=3)
+    model = Net()
+    transformers.Trainer(model, transformers.TrainingArguments(folder, max_steps=8, per_device_train_batch_size=4, report_to=[],
+                                                               use_cpu=True, logging_steps=1, save_strategy="no",
+                                                               disable_tqdm=True),
+                         train_dataset=data, callbacks=[callback]).train()
+    assert_served("hf", model)
+    callback.close()
+
+
+def test_lightning_callback(folder):
+    needs("torch", "lightning")
+    import lightning
+    import torch
+
+    class Net(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.linear = torch.nn.Linear(4, 1)
+
+        def training_step(self, batch, _):
+            loss = ((self.linear(batch[0]) - batch[1]) ** 2).mean()
+            self.log("loss", loss)
+            return loss
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), 0.01)
+
+    data = torch.utils.data.TensorDataset(torch.randn(32, 4), torch.randn(32, 1))
+    callback = callback_of("lightning_callback")("li", every=3)
+    model = Net()
+    lightning.Trainer(max_epochs=1, callbacks=[callback], accelerator="cpu", logger=False, enable_checkpointing=False,
+                      enable_progress_bar=False, default_root_dir=folder).fit(model, torch.utils.data.DataLoader(data, 4))
+    assert_served("li", model)
+    callback.close()

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+/// `freshet checkpoint ls, get, verify, drain` on what a job left.
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "tests/repo/levels/support/job.h"
+
+namespace freshet::test {
+namespace {
+
+struct Command {
+  int exit_code = 0;
+  std::vector<Json> lines;
+};
+
+Command freshet(std::vector<std::string> words) {
+  words.insert(words.begin(), {FRESHET_PROGRAM, "checkpoint"});
+  words.push_back("--json");
+  ChildProcess process(std::move(words));
+  const RankRun run = Job::finish(process);
+  return {run.exit_code(), run.lines};
+}
+
+std::vector<std::string> with(std::vector<std::string> words, const std::vector<std::string>& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+TEST(CheckpointCommand, ListsGetsVerifiesAndDrains) {
+  Job job(mixed_state());
+  for (const RankRun& run : job.run(3, 5, {.words = {"--when-behind", "wait"}})) ASSERT_EQ(run.exit_code(), 0);
+  const std::vector<std::string> all = {"--local", job.local(0), job.local(1), job.local(2)};
+  Command listed = freshet(with({"ls"}, all));
+  ASSERT_EQ(listed.lines.size(), 2U);
+  EXPECT_EQ(listed.lines[1],
+            (Json{{"model", "net"},
+                  {"version", 5},
+                  {"step", 5},
+                  {"ranks", 3},
+                  {"levels", {{"local", "complete"}, {"group", "incomplete"}, {"external", "incomplete"}}},
+                  {"restorable", true}}));
+  listed = freshet({"ls", "net", "--local", job.local(0), job.local(1)});
+  EXPECT_EQ(listed.lines[1]["restorable"], false);
+  EXPECT_EQ(listed.lines[1]["levels"]["local"], "incomplete");
+
+  const std::string out = job.folder("out.safetensors");
+  EXPECT_EQ(freshet(with({"get", "net@4", "-o", out}, all)).exit_code, 0);
+  EXPECT_EQ(job.difference_of_file(out, 4, 3), "");
+  EXPECT_EQ(freshet(with({"get", "net@77", "-o", out}, all)).exit_code, 3);
+  EXPECT_EQ(freshet({"get", "net@5", "-o", out, "--local", job.local(0)}).exit_code, 4);
+  EXPECT_EQ(job.difference_of_file(out, 4, 3), "") << "a failed get left something else";
+
+  EXPECT_EQ(freshet(with({"drain", "net", "--external", job.folder("runs")}, all)).lines.size(), 2U);
+  EXPECT_EQ(freshet(with({"drain", "net", "--external", job.folder("runs")}, all)).lines.size(), 0U);
+  const std::vector<std::string> elsewhere = {"--local", job.local(0), "--external", job.folder("runs")};
+  EXPECT_EQ(freshet(with({"ls", "net"}, elsewhere)).lines[1]["levels"]["external"], "complete");
+  EXPECT_EQ(freshet(with({"get", "net", "-o", out}, elsewhere)).exit_code, 0);
+  EXPECT_EQ(job.difference_of_file(out, 5, 3), "");
+
+  Command verified = freshet(with({"verify"}, all));
+  EXPECT_EQ(verified.exit_code, 0);
+  EXPECT_GT(verified.lines[0]["checked_bytes"], 1'600'000);
+  std::fstream file(job.shards(1).back(), std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(-100, std::ios::end);
+  file.put('!');
+  file.close();
+  verified = freshet(with({"verify"}, all));
+  EXPECT_EQ(verified.exit_code, 4);
+  ASSERT_EQ(verified.lines[0]["corrupt"].size(), 1U);
+  EXPECT_EQ(verified.lines[0]["corrupt"][0]["version"], "net@5");
+  EXPECT_EQ(verified.lines[0]["corrupt"][0]["rank"], 1);
+  // The newest is not whole: the one before is.
+  const Command older = freshet(with({"get", "net", "-o", out}, all));
+  EXPECT_EQ(older.exit_code, 0);
+  EXPECT_EQ(older.lines[0]["version"], 4);
+  EXPECT_EQ(job.difference_of_file(out, 4, 3), "");
+}
+
+/// What is left of a group gives back what is lost, without the job.
+TEST(CheckpointCommand, RebuildsFromParity) {
+  Job job(mixed_state());
+  const std::vector<std::string> group = {"--group", "rs:2", "--host", "h{rank}", "--when-behind", "wait"};
+  for (const RankRun& run : job.run(4, 5, {.words = group})) ASSERT_EQ(run.exit_code(), 0);
+  const std::vector<std::string> all = {"--local", job.local(0), job.local(1), job.local(2), job.local(3)};
+  const std::vector<std::string> two = {"--local", job.local(0), job.local(2)};
+  EXPECT_EQ(freshet(with({"ls"}, all)).lines[1]["levels"]["group"], "complete");
+  const Command verified = freshet(with({"verify"}, all));
+  EXPECT_EQ(verified.exit_code, 0);
+  const Command listed = freshet(with({"ls"}, two));
+  ASSERT_EQ(listed.lines.size(), 2U);
+  EXPECT_EQ(listed.lines[1]["levels"],
+            (Json{{"local", "incomplete"}, {"group", "rebuildable"}, {"external", "incomplete"}}));
+  EXPECT_EQ(listed.lines[1]["restorable"], true);
+  const std::string out = job.folder("out.safetensors");
+  EXPECT_EQ(freshet(with({"get", "net@5", "-o", out}, two)).exit_code, 0);
+  EXPECT_EQ(job.difference_of_file(out, 5, 4), "");
+  EXPECT_EQ(freshet(with({"drain", "net", "--external", job.folder("runs")}, two)).lines.size(), 2U);
+  EXPECT_EQ(freshet({"get", "net@5", "-o", out, "--local", job.local(0)}).exit_code, 4);
+  // A flipped byte of parity is found by who reads everything.
+  for (const auto& entry : std::filesystem::directory_iterator(job.local(0) + "/net")) {
+    if (entry.path().extension() != ".parity") continue;
+    std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(-400, std::ios::end);
+    file.put('!');
+  }
+  EXPECT_EQ(freshet(with({"verify"}, two)).exit_code, 4);
+}
+
+TEST(CheckpointCommand, ReadsCopiesToo) {
+  Job job(mixed_state());
+  const std::vector<std::string> group = {"--group", "partner", "--host", "h{rank}", "--when-behind", "wait"};
+  for (const RankRun& run : job.run(2, 5, {.words = group})) ASSERT_EQ(run.exit_code(), 0);
+  const std::vector<std::string> all = {"--local", job.local(0), job.local(1)};
+  const auto flip = [](const std::string& path) {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    const auto bytes = static_cast<std::streamoff>(std::filesystem::file_size(path));
+    for (std::streamoff at = bytes / 2; at < bytes; at += 16) {
+      file.seekg(at);
+      const char was = static_cast<char>(file.get());
+      file.seekp(at);
+      file.put(static_cast<char>(was ^ 1));
+    }
+  };
+  // With the shard damaged, its copy does; and the other way about.
+  const std::string shard = job.shards(0).back();
+  std::string copy;
+  for (const auto& entry : std::filesystem::directory_iterator(job.local(1) + "/net")) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with("5.") && name.ends_with(".copy")) copy = entry.path().string();
+  }
+  ASSERT_NE(copy, "");
+  const std::string out = job.folder("out.safetensors");
+  for (const std::string& damaged : {shard, copy}) {
+    SCOPED_TRACE(damaged);
+    flip(damaged);
+    EXPECT_EQ(freshet(with({"verify"}, all)).exit_code, 4);
+    EXPECT_EQ(freshet(with({"get", "net@5", "-o", out}, all)).exit_code, 0);
+    EXPECT_EQ(job.difference_of_file(out, 5, 2), "");
+    flip(damaged);
+    EXPECT_EQ(freshet(with({"verify"}, all)).exit_code, 0);
+  }
+}
+
+TEST(CheckpointCommand, BadInputIsAnErrorThatNamesIt) {
+  Job job(mixed_state());
+  EXPECT_EQ(freshet({"ls", "--local", job.folder("nowhere")}).exit_code, 3);
+  EXPECT_EQ(freshet({"ls"}).exit_code, 2);
+  EXPECT_EQ(freshet({"get", "net", "--local", job.folder("nowhere"), "-o", job.folder("o")}).exit_code, 3);
+  EXPECT_EQ(freshet({"get", "../net", "--local", job.folder("nowhere"), "-o", job.folder("o")}).exit_code, 2);
+  EXPECT_EQ(freshet({"drain", "net", "--local", job.folder("nowhere")}).exit_code, 2);
+}
+
+}  // namespace
+}  // namespace freshet::test

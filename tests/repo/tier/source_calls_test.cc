@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// What only the source can do, through a descriptor of a copy: writes by another name, locks of all who share it,
+// execution.
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <fstream>
+#include <functional>
+
+#include "tests/repo/tier/support/lab.h"
+
+namespace freshet::test {
+namespace {
+
+class SourceCalls : public testing::Test {
+ protected:
+  /// A program that has `fd`, a descriptor of the copy of `path`; without tiers it prints the same.
+  void same(const std::string& text) {
+    std::ofstream(lab_.path("call.py")) << "import ctypes, errno, fcntl, os, signal, subprocess, sys\n"
+                                           "path = sys.argv[1]\n"
+                                           "fd = os.open(path, os.O_RDONLY)\n"
+                                           "def locked():\n"
+                                           "    other = os.open(path, os.O_RDWR)\n"
+                                           "    try: fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)\n"
+                                           "    except BlockingIOError: return True\n"
+                                           "    finally: os.close(other)\n"
+                                           "    return False\n"
+                                        << text << "\n";
+    const std::string command = "python3 '" + lab_.path("call.py") + "' '" + file_ + "'";
+    make_(file_);
+    const Ran expected = lab_.plain(command);
+    EXPECT_EQ(expected.code, 0) << expected.err;
+    make_(file_);
+    lab_.fill();
+    ASSERT_EQ(lab_.copies().size(), 1U);
+    const Ran got = lab_.served(command);
+    EXPECT_EQ(got.out, expected.out) << got.err;
+    EXPECT_EQ(got.code, expected.code) << got.err;
+    EXPECT_EQ(lab_.tier_command({"verify"}).code, 0) << text;
+  }
+
+  const TierLab lab_;
+  const std::string file_ = lab_.make("data", 2000, 3);
+  std::function<void(const std::string&)> make_ = [](const std::string& file) {
+    std::ofstream(file) << std::string(2000, 'd');
+  };
+};
+
+TEST_F(SourceCalls, WriteThroughANameOfADescriptorGoesToTheSource) {
+  const std::string own = "name = '/proc/self/fd/%d' % fd\n";
+  const std::string look = "\nprint(open(path, 'rb').read()[:10], os.stat(path).st_size)";
+  for (const char* way :
+       {"out = os.open(name, os.O_WRONLY)\nos.write(out, b'new')",
+        "out = os.open(name, os.O_RDWR | os.O_TRUNC)\nos.write(out, b'short')",
+        "os.close(os.open(name, os.O_RDONLY | os.O_TRUNC))", "with open(name, 'ab') as out: out.write(b'more')",
+        "c = ctypes.CDLL(None)\nc.fopen.restype = ctypes.c_void_p\nstream = c.fopen(name.encode(), b'r+')\n"
+        "c.fputs(b'stream', ctypes.c_void_p(stream))\nc.fclose(ctypes.c_void_p(stream))"}) {
+    same(own + way + look);
+  }
+  same("name = '/dev/fd/%d' % fd\nout = os.open(name, os.O_WRONLY)\nos.write(out, b'new')" + look);
+  same(
+      "name = '/proc/%d/fd/%d' % (os.getpid(), fd)\nsubprocess.run(['sh', '-c', 'echo shell > \"$0\"', name], "
+      "check=True)" +
+      look);
+  // A file that took the path since is another one.
+  lab_.fill();
+  const Ran got = lab_.served(
+      "python3 -c 'import os, sys\nfd = os.open(sys.argv[1], 0)\nopen(sys.argv[1] + \"2\", \"w\").write(\"other\")\n"
+      "os.rename(sys.argv[1] + \"2\", sys.argv[1])\ntry: os.open(\"/proc/self/fd/%d\" % fd, os.O_RDWR | os.O_TRUNC)\n"
+      "except OSError as error: print(error.errno)\nprint(open(sys.argv[1]).read())' '" +
+      file_ + "'");
+  EXPECT_EQ(got.out, "116\nother\n") << got.err;
+}
+
+TEST_F(SourceCalls, LocksOfDuplicatesHold) {
+  same(
+      "other = os.dup(fd)\nfcntl.flock(other, "
+      "fcntl.LOCK_EX)\nos.close(other)\nprint(locked())\nos.close(fd)\nprint(locked())");
+  same(
+      "other = os.dup(fd)\nfcntl.flock(fd, fcntl.LOCK_EX)\nos.close(fd)\nprint(locked())\nos.read(other, "
+      "5)\nprint(os.lseek(other, 0, 1))");
+  // The kernel ends a lock of the process when the process closes any descriptor of the file.
+  same(
+      "writer = os.open(path, os.O_RDWR)\nfcntl.lockf(writer, fcntl.LOCK_EX)\nfolder, name = os.path.split(path)\n"
+      "again = os.open(folder + '/./' + name, os.O_RDONLY)\nos.pread(again, 5, 0)\n"
+      "child = os.fork()\nif child == 0:\n    try: fcntl.lockf(writer, fcntl.LOCK_EX | fcntl.LOCK_NB)\n    except "
+      "OSError: os._exit(7)\n    os._exit(0)\n"
+      "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))");
+  // Its offset stays shared.
+  same("other = os.dup(fd)\nfcntl.flock(fd, fcntl.LOCK_SH)\nos.read(other, 7)\nprint(os.lseek(fd, 0, 1))");
+}
+
+TEST_F(SourceCalls, ALockThatTheParentWouldNotHaveIsRefused) {
+  lab_.fill();
+  const std::string lock = "exec 9< '" + file_ + "'; flock -n 9; echo $?; flock -n '" + file_ + "' echo free";
+  EXPECT_EQ(lab_.plain(lock).out, "0\n");
+  const Ran got = lab_.served(lock);
+  EXPECT_NE(got.out.substr(0, 2), "0\n") << got.out;
+  EXPECT_NE(got.err.find("No locks available"), std::string::npos) << got.err;
+  // A lock of the process, not of the open file, is the child's in any case.
+  same(
+      "child = os.fork()\nif child == 0:\n    fcntl.lockf(fd, fcntl.LOCK_SH)\n    print('child', flush=True)\n    "
+      "os._exit(0)\nos.waitpid(child, 0)");
+}
+
+TEST_F(SourceCalls, ACopyThatIsAProgramRuns) {
+  make_ = [](const std::string& file) {
+    std::ofstream(file) << std::ifstream("/bin/true", std::ios::binary).rdbuf();
+    ASSERT_EQ(::chmod(file.c_str(), 0755), 0);
+  };
+  same(
+      "child = os.fork()\nif child == 0: os.execve(fd, ['true'], "
+      "{})\nprint(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))");
+}
+
+}  // namespace
+}  // namespace freshet::test

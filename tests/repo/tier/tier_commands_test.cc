@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+// The commands as scripts rely on them: exit codes, lines, JSON.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
+#include "tests/repo/tier/support/lab.h"
+
+namespace freshet::test {
+namespace {
+
+TEST(TierCommands, EachFaultOfAConfigIsOneLineAndStartsNothing) {
+  const char* good = "source = [\"@/source\"]\n";
+  const std::string tier = "[[tier]]\npath = \"@/tier1\"\nquota = 10\n";
+  const std::pair<std::string, const char*> configs[] = {
+      {good + ("sauce = 1\n" + tier), "unknown key \"sauce\""},
+      {"source = \"@/source\"\n" + tier, "source must be a list"},
+      {"source = []\n" + tier, "source must be a list"},
+      {"source = [3]\n" + tier, "source must be a list"},
+      {tier, "source must be a list"},
+      {"source = [\"@/absent\"]\n" + tier, "No such file"},
+      {"source = [\"@/tiers.toml\"]\n" + tier, "is no folder"},
+      {"source = [\"source\"]\n" + tier, "absolute"},
+      {"source = [\"@/source\", \"@/./source/\"]\n" + tier, "twice"},
+      {good, "[[tier]]"},
+      {std::string(good) + "tier = 3\n", "[[tier]]"},
+      {std::string(good) + "[[tier]]\nquota = 10\n", "needs its path"},
+      {std::string(good) + "[[tier]]\npath = \"@/tier1\"\n", "needs a quota"},
+      {std::string(good) + "[[tier]]\npath = \"@/tier1\"\nquota = \"ten\"\n", "is no size"},
+      {std::string(good) + "[[tier]]\npath = \"@/tier1\"\nquota = \"1 GiBs\"\n", "is no size"},
+      {std::string(good) + "[[tier]]\npath = \"@/tier1\"\nquota = 0\n", "above 0"},
+      {std::string(good) + "[[tier]]\npath = \"@/tier1\"\nquota = true\n", "quota of tier"},
+      {std::string(good) + "[[tier]]\npath = \"@/tier1\"\nquota = 1\nsize = 1\n", "unknown key \"size\""},
+      {std::string(good) + "[[tier]]\npath = \"@/source/tier\"\nquota = 1\n", "lies inside source"},
+      {std::string(good) + "[[tier]]\npath = \"@/source\"\nquota = 1\n", "both a source and a tier"},
+      {std::string(good) + "[[tier]]\npath = \"@\"\nquota = 1\n", "lies inside tier"},
+      {std::string(good) + tier + tier, "twice"},
+      {std::string(good) + "first_open = \"later\"\n" + tier, "first_open"},
+      {std::string(good) + "first_open = true\n" + tier, "first_open must be a string"},
+      {std::string(good) + "wait_s = 0\n" + tier, "wait_s"},
+      {std::string(good) + "validate = \"often\"\n" + tier, "validate"},
+      {std::string(good) + "evict = \"all\"\n" + tier, "evict"},
+      {std::string(good) + "threads = 0\n" + tier, "threads"},
+      {std::string(good) + "threads = 1.5\n" + tier, "threads"},
+      {std::string(good) + "threads = \n" + tier, "line 2"},
+      {std::string("\x7f"
+                   "ELF\x01\0\0\xff",
+                   8),
+       ""},
+      {std::string(70'000, '#'), "more than"},
+  };
+  const TierLab lab;
+  for (auto [text, why] : configs) {
+    const std::string folder = lab.path("");
+    for (std::size_t at = text.find('@'); at != std::string::npos; at = text.find('@')) {
+      text.replace(at, 1, folder.substr(0, folder.size() - 1));
+    }
+    std::ofstream(lab.config(), std::ios::binary) << text;
+    const Ran ran = lab.tier_command({"run", "--", "touch", lab.path("started")});
+    EXPECT_EQ(ran.code, 2) << text;
+    EXPECT_TRUE(ran.err.starts_with("freshet tier: ") && ran.err.find(why) != std::string::npos) << text << "\n"
+                                                                                                 << ran.err;
+    EXPECT_EQ(std::count(ran.err.begin(), ran.err.end(), '\n'), 1) << ran.err;
+    EXPECT_FALSE(std::filesystem::exists(lab.path("started")) || std::filesystem::exists(lab.tier())) << text;
+  }
+  for (const char* command : {"stat", "settle", "prefetch", "verify", "drop", "stop", "keep"}) {
+    EXPECT_EQ(lab.tier_command({command, "--config", lab.path("absent")}).code, 2) << command;
+  }
+}
+
+TEST(TierCommands, RunEndsAsItsCommandDoes) {
+  const TierLab lab;
+  EXPECT_EQ(lab.served("exit 7").code, 7);
+  EXPECT_EQ(lab.served("kill -TERM $$").code, 128 + 15);
+  EXPECT_EQ(lab.served("kill -KILL $$").code, 128 + 9);
+  EXPECT_EQ(lab.tier_command({"run", "--", "/nothing/here"}).code, 127);
+  EXPECT_EQ(lab.tier_command({"run", "--", "no-such-program-anywhere"}).code, 127);
+  EXPECT_EQ(lab.tier_command({"run"}).code, 2);
+  EXPECT_EQ(lab.tier_command({"run", "--"}).code, 2);
+  EXPECT_EQ(lab.tier_command({"run", "--nonsense", "--", "true"}).code, 2);
+  EXPECT_EQ(lab.tier_command({"run", "true"}).code, 0);
+  EXPECT_EQ(lab.tier_command({"upcoming"}).code, 0);
+  EXPECT_EQ(lab.tier_command({"upcoming", "path"}).code, 2);
+  const Ran words = lab.tier_command({"run", "--", "/usr/bin/printf", "%s\n", "[\"a\", b]", "", "--json", "--", "[", "x,y", "-h"});
+  EXPECT_EQ(words.out, "[\"a\", b]\n\n--json\n--\n[\nx,y\n-h\n") << words.err;
+  const Ran both = lab.served("echo out; echo err >&2");
+  EXPECT_EQ(both.out, "out\n");
+  EXPECT_EQ(both.err, "err\n");
+}
+
+TEST(TierCommands, RunHandsTermOnAndLeavesInterruptsToItsCommand) {
+  const TierLab lab;
+  const Ran term = lab.served("trap 'echo told; exit 3' TERM; kill -TERM $PPID; while :; do :; done");
+  EXPECT_EQ(term.out, "told\n");
+  EXPECT_EQ(term.code, 3);
+  const Ran interrupt = lab.served("kill -INT $PPID; echo goes on");
+  EXPECT_EQ(interrupt.out, "goes on\n");
+  EXPECT_EQ(interrupt.code, 0);
+}
+
+TEST(TierCommands, CountsOpensByEpoch) {
+  const TierLab lab;
+  for (int i = 0; i < 10; ++i) (void)lab.make("f" + std::to_string(i), 1000 + static_cast<std::size_t>(i));
+  const std::string read_all = "cat " + lab.source() + "/* | wc -c";
+  EXPECT_EQ(lab.served(read_all).out, "10045\n");
+  ASSERT_EQ(lab.tier_command({"settle", "--timeout", "100"}).code, 0);
+  EXPECT_EQ(lab.served(read_all).out, "10045\n");
+  EXPECT_EQ(lab.served(read_all).out, "10045\n");
+  // What lies beside the source is nobody's business.
+  (void)lab.served("cat " + lab.config());
+  const auto total = lab.total();
+  EXPECT_EQ(total["opens"], 30);
+  EXPECT_EQ(total["hits"], 20);
+  EXPECT_EQ(total["misses"], 10);
+  EXPECT_EQ(total["hit_bytes"], 2 * 10'045);
+  EXPECT_EQ(total["miss_bytes"], 10'045);
+  EXPECT_EQ(total["copied_files"], 10);
+  EXPECT_EQ(total["copied_bytes"], 10'045);
+  EXPECT_EQ(total["source_read_bytes"], 10'045);
+  EXPECT_EQ(total["queued_files"], 0);
+  ASSERT_EQ(total["epochs"].size(), 3U);
+  for (int epoch = 1; epoch <= 3; ++epoch) {
+    const auto& row = total["epochs"][static_cast<std::size_t>(epoch - 1)];
+    EXPECT_EQ(row["epoch"], epoch);
+    EXPECT_EQ(row["opens"], 10);
+    EXPECT_EQ(row["hits"], epoch == 1 ? 0 : 10);
+    EXPECT_EQ(row["miss_bytes"], epoch == 1 ? 10'045 : 0);
+  }
+}
+
+TEST(TierCommands, TiersFillInOrderUpToTheirQuotas) {
+  const TierLab lab("", 2, "2500 B");
+  for (int i = 0; i < 6; ++i) (void)lab.make("f" + std::to_string(i), 1000, static_cast<unsigned>(i));
+  lab.fill();
+  const Ran said = lab.tier_command({"stat", "--json"});
+  std::istringstream lines(said.out);
+  for (int tier = 1; tier <= 2; ++tier) {
+    std::string line;
+    std::getline(lines, line);
+    const auto row = nlohmann::json::parse(line);
+    EXPECT_EQ(row["tier"], tier);
+    EXPECT_EQ(row["files"], 2);
+    EXPECT_EQ(row["used_bytes"], 2000);
+    EXPECT_EQ(row["quota_bytes"], 2500);
+    EXPECT_EQ(row["state"], "ok");
+  }
+  const std::string read_all = "cat " + lab.source() + "/* | sha256sum";
+  EXPECT_EQ(lab.served(read_all).out, lab.plain(read_all).out);
+  EXPECT_EQ(lab.total()["hits"], 4);
+}
+
+TEST(TierCommands, VerifyFindsWhatChangedAndDropRemoves) {
+  const TierLab lab;
+  const std::string file = lab.make("folder/one", 5000);
+  (void)lab.make("folder/two", 5000, 2);
+  (void)lab.make("three", 5000, 3);
+  lab.fill();
+  EXPECT_EQ(lab.tier_command({"verify"}).code, 0);
+  for (const std::string& copy : lab.copies()) {
+    const auto before = std::filesystem::last_write_time(copy);
+    std::filesystem::permissions(copy, std::filesystem::perms::owner_all);
+    std::fstream(copy, std::ios::in | std::ios::out).put('x').put('x').put('x').put('x');
+    std::filesystem::permissions(copy, std::filesystem::perms::owner_read);
+    std::filesystem::last_write_time(copy, before);
+    break;
+  }
+  const Ran bad = lab.tier_command({"verify", "--json"});
+  EXPECT_EQ(bad.code, 4);
+  const auto report = nlohmann::json::parse(bad.out);
+  EXPECT_EQ(report["checked_files"], 3);
+  EXPECT_EQ(report["checked_bytes"], 15'000);
+  ASSERT_EQ(report["corrupt"].size(), 1U);
+  EXPECT_TRUE(report["corrupt"][0].get<std::string>().starts_with(lab.source()));
+  EXPECT_EQ(lab.tier_command({"verify"}).code, 0);
+  EXPECT_EQ(lab.copies().size(), 2U);
+  EXPECT_EQ(lab.total()["corrupt"], 1);
+  lab.fill();
+  EXPECT_EQ(lab.copies().size(), 3U);
+  EXPECT_EQ(lab.tier_command({"drop", file}).code, 0);
+  EXPECT_EQ(lab.copies().size(), 2U);
+  EXPECT_EQ(lab.tier_command({"drop", lab.source("folder")}).code, 0);
+  EXPECT_EQ(lab.copies().size(), 1U);
+  EXPECT_EQ(lab.tier_command({"drop"}).code, 0);
+  EXPECT_EQ(lab.copies().size(), 0U);
+}
+
+TEST(TierCommands, FirstOpenWaitsForTheCopy) {
+  const TierLab lab("first_open = \"wait\"");
+  const std::string file = lab.make("data", 300'000);
+  EXPECT_EQ(lab.served("sha256sum " + file).out, lab.plain("sha256sum " + file).out);
+  EXPECT_EQ(lab.total()["hits"], 1);
+  EXPECT_EQ(lab.total()["misses"], 0);
+  EXPECT_EQ(lab.total()["source_read_bytes"], 300'000);
+}
+
+TEST(TierCommands, FirstOpenWaitsForNothingThatCannotCome) {
+  const TierLab lab("first_open = \"wait\"", 1, "1 KB");
+  const std::string file = lab.make("data", 300'000);
+  EXPECT_EQ(lab.served("sha256sum " + file).out, lab.plain("sha256sum " + file).out);
+  EXPECT_EQ(lab.total()["misses"], 1);
+}
+
+TEST(TierCommands, StatDrawsTheEpochs) {
+  const TierLab lab;
+  for (int i = 0; i < 10; ++i) (void)lab.make("f" + std::to_string(i), 1000);
+  const std::string drawing = lab.path("epochs.svg");
+  const auto drawn = [&] {
+    EXPECT_EQ(lab.tier_command({"stat", "--svg", drawing}).code, 0);
+    std::ifstream in(drawing);
+    return std::string(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());
+  };
+  EXPECT_NE(drawn().find("nothing was opened yet"), std::string::npos);
+  const std::string read_all = "cat " + lab.source() + "/* > /dev/null";
+  ASSERT_EQ(lab.served(read_all).code, 0);
+  ASSERT_EQ(lab.tier_command({"settle"}).code, 0);
+  ASSERT_EQ(lab.served(read_all).code, 0);
+  const std::string image = drawn();
+  for (const char* text : {"epoch 1: 0 from a tier, 10 from the source", "epoch 2: 10 from a tier, 0 from the source",
+                           "epoch 2: 10.0 kB from a tier, 0 B from the source", "epochs 1 to 2", "</svg>"}) {
+    EXPECT_NE(image.find(text), std::string::npos) << text << image;
+  }
+  EXPECT_EQ(lab.tier_command({"stat", "--svg", "/nothing/here.svg"}).code, 1);
+}
+
+TEST(TierCommands, SettleShowsItsProgressOnATerminal) {
+  const TierLab lab;
+  (void)lab.make("data", 1000);
+  ASSERT_EQ(lab.tier_command({"prefetch"}).code, 0);
+  // A keeper that is stopped settles nothing until it goes on, which it does once something was shown.
+  std::ofstream(lab.path("watch.py"))
+      << "import json, os, pty, signal, subprocess, sys\n"
+         "keeper = subprocess.Popen([sys.argv[1], 'tier', 'keep'], stderr=subprocess.PIPE, text=True)\n"
+         "assert 'keeping' in keeper.stderr.readline()\n"
+         "os.kill(keeper.pid, signal.SIGSTOP)\n"
+         "child, terminal = pty.fork()\n"
+         "if child == 0: os.execv(sys.argv[1], [sys.argv[1], 'tier', 'settle'])\n"
+         "shown = b''\n"
+         "while b'settle ' not in shown: shown += os.read(terminal, 100)\n"
+         "os.kill(keeper.pid, signal.SIGCONT)\n"
+         "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+         "keeper.terminate()\n"
+         "keeper.wait()\n";
+  ASSERT_EQ(lab.tier_command({"settle"}).code, 0);
+  ASSERT_EQ(lab.tier_command({"stop"}).code, 0);
+  const Ran ran = lab.run({"python3", lab.path("watch.py"), FRESHET_PROGRAM});
+  EXPECT_EQ(ran.out, "0\n") << ran.err;
+}
+
+TEST(TierCommands, DoctorSaysWhatTiersNeed) {
+  const TierLab lab("", 1, "1 MB");
+  const auto found = [&](const std::string& check) {
+    const Ran said = lab.run({FRESHET_PROGRAM, "doctor", "--json"});
+    std::istringstream lines(said.out);
+    for (std::string line; std::getline(lines, line);) {
+      const auto row = nlohmann::json::parse(line, nullptr, false);
+      if (row.is_object() && row["check"] == check) return row;
+    }
+    ADD_FAILURE() << said.out;
+    return nlohmann::json();
+  };
+  EXPECT_EQ(found("tier_reader")["state"], "ok");
+  EXPECT_EQ(found("tiers")["state"], "ok");
+  EXPECT_FALSE(std::filesystem::exists(lab.tier()));
+  std::ofstream(lab.config(), std::ios::app) << "[[tier]]\npath = \"" << lab.tier(2) << "\"\nquota = \"1000 TB\"\n";
+  EXPECT_EQ(found("tiers")["state"], "limited");
+  std::ofstream(lab.config()) << "nonsense";
+  EXPECT_EQ(found("tiers")["state"], "missing");
+}
+
+}  // namespace
+}  // namespace freshet::test

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <iostream>
+#include <string>
+
+#include "core/base/format.h"
+#include "tests/support/from_environment.h"
+#include "tests/transport/sim/simulation.h"
+
+namespace freshet::sim {
+namespace {
+
+/// FRESHET_SIM_SEED and FRESHET_SIM_RUNS choose; a failure prints the seed that repeats it alone.
+TEST(ProtocolSimulation, EveryPropertyHoldsThroughTheStorm) {
+  const std::uint64_t first = from_environment("FRESHET_SIM_SEED", 1);
+  const std::uint64_t runs = from_environment("FRESHET_SIM_RUNS", 60);
+  Outcome sum;
+  for (std::uint64_t seed = first; seed < first + runs; ++seed) {
+    const Outcome outcome = simulate(seed, Sabotage::none);
+    ASSERT_EQ(outcome.violation, "") << "repeat it with FRESHET_SIM_SEED=" << seed << " FRESHET_SIM_RUNS=1";
+    sum.versions += outcome.versions;
+    sum.installs += outcome.installs;
+    sum.fetches += outcome.fetches;
+    sum.gaps += outcome.gaps;
+    sum.skipped += outcome.skipped;
+    sum.shed += outcome.shed;
+    sum.incarnations += outcome.incarnations;
+  }
+  std::cout << format(
+      "seeds {} to {}: {} versions of {} incarnations, {} installs, {} fetched, {} in gaps, {} skipped, {} times "
+      "shed\n",
+      first, first + runs - 1, sum.versions, sum.incarnations, sum.installs, sum.fetches, sum.gaps, sum.skipped,
+      sum.shed);
+  // A storm in which nothing happens would prove nothing.
+  EXPECT_GT(sum.versions, 20 * runs);
+  EXPECT_GT(sum.installs, 40 * runs);
+  EXPECT_GT(sum.fetches, 20 * runs);
+  if (runs >= 20) {
+    EXPECT_GT(sum.incarnations, 2 * runs);
+    EXPECT_GT(sum.gaps, runs);
+    EXPECT_GT(sum.skipped, 0u);
+    EXPECT_GT(sum.shed, 0u);
+  }
+}
+
+struct Broken {
+  const char* name;
+  Sabotage sabotage;
+  const char* noticed_as;
+};
+
+/// A property that no broken rule can violate is no property: each of these must be noticed within a few seeds.
+class BrokenRule : public ::testing::TestWithParam<Broken> {};
+
+TEST_P(BrokenRule, IsNoticed) {
+  for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+    const Outcome outcome = simulate(seed, GetParam().sabotage);
+    if (outcome.violation.find(GetParam().noticed_as) != std::string::npos) return;
+  }
+  FAIL() << "200 runs with a broken rule went well";
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    ProtocolSimulation, BrokenRule,
+    ::testing::Values(Broken{"release_on_timer", Sabotage::release_on_timer, "could read it"},
+                      Broken{"ignore_grants_seen", Sabotage::ignore_grants_seen, "could read it"},
+                      Broken{"leave_door_early", Sabotage::leave_door_early, "could read it"},
+                      Broken{"forget_gap", Sabotage::forget_gap, "accounted for"},
+                      Broken{"lose_freed_segments", Sabotage::lose_freed_segments, "bytes are live"},
+                      Broken{"never_unpin", Sabotage::never_unpin, "are kept"},
+                      Broken{"write_in_place", Sabotage::write_in_place, "torn"},
+                      Broken{"close_lease_early", Sabotage::close_lease_early, "fetch from"},
+                      Broken{"never_close_lease", Sabotage::never_close_lease, "are kept"},
+                      Broken{"install_unproved", Sabotage::install_unproved, "torn"},
+                      Broken{"believe_any_lease", Sabotage::believe_any_lease, "was believed"},
+                      Broken{"forget_relay_gap", Sabotage::forget_relay_gap, "accounted for"},
+                      Broken{"map_what_is_coming", Sabotage::map_what_is_coming, "torn"},
+                      Broken{"reuse_what_is_passed_on", Sabotage::reuse_what_is_passed_on, "fetch from"},
+                      Broken{"never_go_around", Sabotage::never_go_around, "and not"},
+                      Broken{"never_withdraw", Sabotage::never_withdraw, "and not"}),
+    [](const auto& param) { return std::string(param.param.name); });
+
+}  // namespace
+}  // namespace freshet::sim
