@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// How often to checkpoint on machines that fail: too seldom, and much is computed again; too often, and the program
-/// stands still for checkpoints.
+/// How often to checkpoint on machines that fail. With few checkpoints, a program computes much again after a failure.
+/// With many checkpoints, the program often stands still.
 ///
-/// Failures come without memory, one in `mtbf_s` on the average, also while a checkpoint is taken and while the program
-/// starts again. After a failure the program takes `restart_s` to be back at the last checkpoint. So w seconds of
-/// computing and the checkpoint after them take, on the average,
+/// Failures are independent of each other: one in `mtbf_s` on average, also during a checkpoint and during a restart.
+/// After a failure, the program needs `restart_s` until it is back at the last checkpoint. So w seconds of computing
+/// and the next checkpoint take, on average,
 ///
 ///   E(w) = M e^(R/M) (e^((w+C)/M) - 1)
 ///
@@ -28,7 +28,7 @@ struct FailureInterval {
   double young_s = 0;     ///< sqrt(2 C M) (J. W. Young, 1974).
   double daly_s = 0;      ///< Daly's higher order estimate, eq. 37: M where C is at least 2 M.
   double interval_s = 0;  ///< The one with the least waste.
-  double waste = 0;       ///< The share of the time, with interval_s, in which nothing is computed that stays: 0 to 1.
+  double waste = 0;       ///< With interval_s: the share of the time that is lost, from 0 to 1.
 };
 
 /// invalid_argument names the value that is out of range: each is finite and at most 10^12; C and M are at least 10^-9,

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The training-loss predictor (Viper, section 4.3: TLP): from the losses so far to a function that says what they will
-/// be.
+/// The predictor of training losses (Viper, section 4.3: TLP). It fits learning curves to the losses so far, and
+/// forecasts the losses to come.
 ///
-/// fit() tries every family of FitOptions::families: several starts, Levenberg-Marquardt with analytic Jacobians inside
-/// the parameters' bounds, a robust loss. Then it chooses one family and weighs them all. The answer, a Forecast, is a
-/// pure function of the iteration with a band around it, and tells what became of each family and of the rows.
+/// fit() fits every family of FitOptions::families by Levenberg-Marquardt with analytic Jacobians: from several starts,
+/// inside the parameters' bounds, with a robust loss. Then it chooses one family, and gives each family a weight. The
+/// result is a Forecast: a function of the iteration with a band. It also reports each family and the skipped rows.
 ///
 /// Special cases:
-/// - rows that are not finite are skipped and counted; spikes are weighed down (RobustLoss);
-/// - losses that rise while the run warms up, then fall: only what follows the peak is fitted (`from_iteration`);
-/// - metrics that rise when things go well (accuracy): Better::higher turns "warm-up" around, formulas fit either way;
-/// - losses that do not change, or too few rows for every family: the constant curve, and `note` says why. That is the
-///   only fallback, and it is never taken silently.
+/// - Rows with a loss that is not finite are skipped and counted. Spikes get less weight (RobustLoss).
+/// - If losses first rise during a warm-up, fit() fits only the rows after the peak (`from_iteration`).
+/// - A metric that should rise (accuracy) needs Better::higher. The warm-up then ends at the lowest row.
+/// - If all losses are equal, or there are too few rows for every family, the forecast is a constant, and `note` has
+///   the reason. This is the only fallback.
 ///
-/// Errors: invalid_argument when lists differ in length, an iteration does not grow (the message names the row, from
-/// 1), or an option is out of range; failed_precondition when no row has a finite loss.
+/// Errors: invalid_argument: the lists differ in length, an iteration does not grow (the message names the row, from
+/// 1), or an option is out of range. failed_precondition: no row has a finite loss.
 ///
 /// Thread rule: fit() is a pure function, from any thread. Forecast is immutable. Nothing here reads a clock.
 
@@ -31,15 +31,15 @@
 
 namespace freshet {
 
-/// How much a row counts that is far off the curve, in units of the noise: all of it; less and less (huber, soft_l1);
-/// hardly at all (cauchy). Fitted by reweighing (IRLS).
+/// The weight of a row far from the curve, with the noise as the unit. none: the full weight. huber, soft_l1: less with
+/// the distance. cauchy: almost none. Fitted by reweighing (IRLS).
 enum class RobustLoss { none, huber, soft_l1, cauchy };
 
 /// The criterion that chooses the family, and weighs the families in the ensemble.
 enum class Criterion {
   mse,      ///< Smallest mean squared error on the fitted rows, as in the paper. Favours families with many parameters.
-  aicc,     ///< Akaike's criterion corrected for small samples: the error, and a price for each parameter.
-  holdout,  ///< Smallest error on the newest rows, when fitted to the older ones. Then fitted to all.
+  aicc,     ///< Akaike's criterion, corrected for small samples: the error, plus a penalty for each parameter.
+  holdout,  ///< Smallest error on the newest rows after a fit to the older rows. A second fit then takes all rows.
 };
 
 enum class Better { lower, higher };
@@ -54,14 +54,14 @@ struct FitOptions {
   Criterion criterion = Criterion::holdout;
   Combine combine = Combine::ensemble;
   Better better = Better::lower;
-  /// A row at x counts (x / last x)^recency, 0 to 10: what comes next resembles what came last, and no family holds
-  /// over a whole run. 0 is the paper's plain least squares.
+  /// A row at x has the weight (x / last x)^recency, from 0 to 10. Late rows predict the next losses better than early
+  /// rows, because no family fits a whole run. 0: the paper's plain least squares.
   double recency = 1;
   std::size_t starts = 3;          ///< Most starts per family, from 1.
-  std::size_t max_points = 128;    ///< Rows are merged into at most so many before fitting, from 8.
-  double holdout_fraction = 0.25;  ///< Of the range of iterations, above 0, below 1.
+  std::size_t max_points = 128;    ///< Before the fit, rows are merged into at most this many points, from 8.
+  double holdout_fraction = 0.25;  ///< Share of the range of iterations, above 0, below 1.
   bool skip_warm_up = true;        ///< Leave out rows before the peak.
-  /// Curves of an earlier fit: a family found here starts there and nowhere else, which is several times faster.
+  /// Curves of an earlier fit. A family of this list has its curve as the only start; this is several times faster.
   std::vector<FittedCurve> warm_starts;
 };
 
@@ -82,14 +82,14 @@ struct Band {
 
 class Forecast {
  public:
-  /// The metric that is expected at `iteration` (under 1: at 1), as Combine says. Always finite: it leaves the values
-  /// that were fitted by no more than their own range, and another range for each time that the iterations beyond are
-  /// as many as the fitted ones (nothing falls faster than it did on the mean), and does not go below 0 where no value
-  /// did. chosen() is the bare formula.
+  /// The expected metric at `iteration` (below 1: at 1), by Combine. Always finite. It stays within limits around the
+  /// fitted values: their own range, and one more range for each further span of as many iterations as were fitted
+  /// (the metric falls no faster than its mean did so far). It is not below 0 unless a fitted value was. chosen() has
+  /// no such limits.
   double operator()(double iteration) const;
-  /// Where the trend lies with the given probability (above 0, below 1): the spread of the families by their weights,
-  /// and each one's own uncertainty from its Jacobian, within the limits above. Single rows scatter around the trend by
-  /// noise() in addition.
+  /// A band that contains the trend with the given probability (above 0, below 1). It combines the families' spread,
+  /// by their weights, with the uncertainty of each family from its Jacobian, within the limits above. Single rows
+  /// scatter around the trend by noise() in addition.
   Band band(double iteration, double probability = 0.9) const;
 
   /// The chosen family with its parameters.
@@ -138,7 +138,7 @@ class Forecast {
 };
 
 Result<Forecast> fit(const LossHistory& history, const FitOptions& options = {});
-/// The same for whole lists; they are put through a LossHistory.
+/// The same for whole lists, through a LossHistory.
 Result<Forecast> fit(std::span<const double> iterations, std::span<const double> losses,
                      const FitOptions& options = {});
 

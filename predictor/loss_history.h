@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// A run's losses in bounded memory, as long as the run lasts. Rows are kept as they come until there are too many.
-/// Then neighbours are merged into bins (mean, weight = number of rows), finely where the run is young and curves are
-/// steep, coarsely later: bins are about even in the cube root of the iteration. Before rows are merged, single ones
-/// that stand far off their neighbours' median are drawn to it and counted as spikes, so that one of them cannot bend a
+/// The losses of a run of any length, in bounded memory. Rows are kept unchanged until there are too many. Then
+/// neighbours are merged into bins (mean, weight = number of rows). Bins are fine at the run's begin, where curves are
+/// steep, and coarse later: about even in the cube root of the iteration. Before rows are merged, a single row far from
+/// its neighbours' median is moved to this median, and counted as a spike. So one row cannot bend a
 /// bin.
 ///
 /// The state after row i depends only on rows 1 to i, not on the number of later rows.
 ///
-/// A row costs a few nanoseconds, and one in kBins about 50 µs, when bins are merged. Thread rule: a value, one thread
-/// at a time.
+/// A row costs a few nanoseconds. Every kBins rows, bins are merged, which takes about 50 µs. Thread rule: a value, one
+/// thread at a time.
 
 #include <cstddef>
 #include <cstdint>
@@ -26,18 +26,18 @@ class LossHistory {
   static constexpr std::size_t kBins = 256;
   static constexpr double kLargestLoss = 1e100;
 
-  /// A loss that is not finite, or of a size above kLargestLoss, is skipped and counted. invalid_argument, and nothing
-  /// is taken, when the iteration is not within 1 to 2^53 or not above the last one's (skipped rows' iterations count
-  /// too).
+  /// Skips and counts a loss that is not finite, or whose absolute value is above kLargestLoss. invalid_argument: the
+  /// iteration is not within 1 to 2^53, or not above the last one (of all rows, the skipped ones too). The row is then
+  /// not taken.
   Status add(double iteration, double loss);
 
   /// The rows and bins, x growing; at most 2 kBins.
   const std::vector<CurvePoint>& points() const { return points_; }
 
-  /// Rows taken, skipped ones not counted.
+  /// The number of rows, without skipped ones.
   std::uint64_t rows() const { return rows_; }
   std::uint64_t skipped() const { return skipped_; }
-  /// Rows that were drawn to their neighbours when they were merged.
+  /// The number of spikes: rows that were moved to their neighbours' median.
   std::uint64_t spikes() const { return spikes_; }
   /// 0 before the first row.
   double last_iteration() const { return last_iteration_; }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The schedule with the smallest cumulative loss that there is, for losses that are taken as known: predicted ones for
-/// the policy `optimal`, the true ones for the oracle. CUMULATIVE_LOSS.md has the recursion, its proof and its cost.
+/// The schedule with the smallest possible cumulative loss, for given losses. The policy `optimal` gives predicted
+/// losses, the oracle gives the true ones. CUMULATIVE_LOSS.md has the recursion, its proof and its cost.
 ///
-/// Exact means: no list of rows has a smaller sum, up to the rounding of doubles (about 1e-13 of it). Work is at most
-/// rows times publishes, mostly far less; memory stays at about 100 MB for 50,000 rows.
+/// Exact means: no list of rows has a smaller sum, up to the rounding of doubles (about 1e-13 of the sum). The work is
+/// at most rows times publishes, mostly far less. 50,000 rows need about 100 MB of memory.
 
 #include <cstdint>
 #include <span>
@@ -16,32 +16,32 @@
 
 namespace freshet {
 
-/// Where a plan begins. By default with the replay: after the warm-up, nothing published.
+/// The begin of a plan. By default it is the begin of the replay: after the warm-up, with nothing published.
 struct PlanStart {
   std::int64_t row =
-      0;  ///< The last row that is over; 0 stands for the warm-up's last. Publishes come after later rows.
-  std::int64_t published = 0;  ///< How many publishes stalled the trainer between the warm-up's end and now.
+      0;  ///< The last row that has ended; 0: the last row of the warm-up. Publishes come after later rows.
+  std::int64_t published = 0;  ///< The number of publishes that stalled the trainer since the warm-up's end.
 };
 
 struct OptimalSchedule {
   PublishRows rows;
-  /// False when the search was cut off at `work_max`: then the list is the best that was found, as quick_schedule() has
-  /// it or better.
+  /// False: the search stopped at `work_max`. The list is then the best one found, at least as good as that of
+  /// quick_schedule().
   bool exact = true;
-  std::int64_t work = 0;  ///< Pairs (row, number of publish) that were weighed.
+  std::int64_t work = 0;  ///< The number of weighed pairs (row, number of publish).
 };
 
-/// Pairs weighed at most: some ten seconds of a processor.
+/// The most pairs that are weighed: some ten seconds of a processor.
 inline constexpr std::int64_t kOptimalWorkMax = 2'000'000'000;
 
-/// `costs[0]` is the cost of the version that was published last (or that the server holds), `costs[j]` that of row
-/// start.row + j, up to the last row. invalid_argument when the start is out of place, or costs has another length or
-/// something that is not finite.
+/// `costs[0]` is the cost of the version that was published last (or that the server holds). `costs[j]` is the cost of
+/// row start.row + j, up to the last row. invalid_argument: the start is out of place, `costs` has another length, or a
+/// cost is not finite.
 Result<OptimalSchedule> optimal_schedule(const ReplayClock& clock, std::span<const double> costs, PlanStart start = {},
                                          std::int64_t work_max = kOptimalWorkMax);
 
-/// In time proportional to the rows: optimal if requests were a continuous stream. Where the requests do not end before
-/// the training does, its sum is above the optimum's by less than one request's share: costs[0] less the lowest cost.
+/// A schedule in time proportional to the rows. It is optimal for a continuous stream of requests. If requests last
+/// until the training's end, its sum exceeds the optimum by less than costs[0] - lowest cost: one request's share.
 Result<PublishRows> quick_schedule(const ReplayClock& clock, std::span<const double> costs, PlanStart start = {});
 
 }  // namespace freshet

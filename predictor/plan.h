@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// From the losses of a warm-up to schedules: fits a learning curve to rows 1…N, takes its values for rows N…L as the
-/// costs, and plans with them. No row after row N is used.
+/// Plans schedules from the losses of a warm-up. It fits a learning curve to rows 1…N. The curve's values for rows N…L
+/// are the costs that it plans with. It uses no row after row N.
 
 #include <span>
 #include <string>
@@ -17,9 +17,9 @@
 
 namespace freshet {
 
-/// Plans with the weighted mean of all families. A single one is closer to the losses to come more often, but where it
-/// turns flat too early (or meets the limits of what is plausible), a plan publishes nothing from there on, and that
-/// costs most. docs/schedules.md has the table.
+/// Plans with the weighted mean of all families. A single family more often predicts the losses better. But if its
+/// curve turns flat too early (or meets the forecast's limits), the plan publishes nothing from there on. This costs
+/// most. docs/schedules.md has the table.
 inline FitOptions planning_options() { return {.combine = Combine::ensemble}; }
 
 struct Plan {
@@ -29,15 +29,15 @@ struct Plan {
   double threshold = 0;  ///< Of greedy.
   PublishRows greedy;
   PublishRows optimal;
-  bool exact = true;  ///< False when the search for `optimal` was cut off (optimal.h).
-  /// The message if no curve could be fitted, or a constant fits best; all three schedules are then
+  bool exact = true;  ///< False: the search for `optimal` was cut off (optimal.h).
+  /// The reason why no curve was fitted, or why a constant fits best. All three schedules are then
   /// fallback_schedule().
   std::string note;
 };
 
-/// `warmup_losses` are those of rows 1…N; ones that are not finite are skipped. Where none is left, the forecast is a
-/// constant 0 that means nothing, and `note` says so. `work_max` is optimal_schedule()'s.
-/// Errors: as fit() has them; invalid_argument when there are not N losses, or the predicted sums are not finite.
+/// `warmup_losses` are the losses of rows 1…N. Losses that are not finite are skipped. If no loss is left, the forecast
+/// is a meaningless constant 0, and `note` says so. `work_max` is passed to optimal_schedule().
+/// Errors: those of fit(); invalid_argument: there are not N losses, or the predicted sums are not finite.
 Result<Plan> plan_schedules(const ReplayClock& clock, std::span<const double> warmup_losses,
                             const FitOptions& options = planning_options(), std::int64_t work_max = kOptimalWorkMax);
 

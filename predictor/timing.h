@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The clock on which schedules are compared: one trainer, one server, constant times. All of it is whole nanoseconds,
-/// so two programs that follow the same rules agree on every request.
+/// The clock on which schedules are compared: one trainer, one server, constant times. Times are whole nanoseconds, so
+/// two programs with the same rules agree on every request.
 ///
-/// A row is one training step. The server holds the version of row N (the last of the warm-up) at time 0, when row N +
-/// 1 begins. A step takes A. A publish after row i stops the trainer for B from that step's end on; the k-th publish is
-/// served from (i - N) A + k B + C on. Deliveries run side by side: they neither queue nor slow anybody. Request j =
-/// 1…M comes at j D, also after the training, and is answered with the version served then; one that becomes served at
-/// that very time counts.
+/// A row is one training step. At time 0, row N + 1 begins, and the server has the version of row N, the warm-up's last
+/// row. A step takes A. A publish after row i stops the trainer for B, from that step's end on. The k-th publish is
+/// served from (i - N) A + k B + C on. Deliveries run side by side, and do not slow the trainer. Request j = 1…M comes
+/// at j D, also after the training. The version that is served then answers the request, also if it is served only from
+/// this very time on.
 
 #include <algorithm>
 #include <cstdint>
@@ -23,7 +23,7 @@ struct Timing {
   std::int64_t step_ns = 0;      ///< A, above 0.
   std::int64_t stall_ns = 0;     ///< B, from 0.
   std::int64_t delivery_ns = 0;  ///< C, from 0.
-  std::int64_t infer_ns = 0;     ///< D, above 0: one request comes every so often.
+  std::int64_t infer_ns = 0;     ///< D, above 0: the time from one request to the next.
 
   bool operator==(const Timing&) const = default;
 };
@@ -57,7 +57,7 @@ class ReplayClock {
   const Timing& timing() const { return timing_; }
   const Horizon& horizon() const { return horizon_; }
 
-  /// When the k-th publish, after row `row`, begins to be served. REQUIRES: warmup ≤ row ≤ rows, 1 ≤ k ≤ row - warmup.
+  /// From when the k-th publish, after row `row`, is served. REQUIRES: warmup ≤ row ≤ rows, 1 ≤ k ≤ row - warmup.
   std::int64_t served_at(std::int64_t row, std::int64_t k) const {
     return (row - horizon_.warmup) * timing_.step_ns + k * timing_.stall_ns + timing_.delivery_ns;
   }
@@ -67,7 +67,7 @@ class ReplayClock {
     return time <= 0 ? 0 : std::min(horizon_.requests, (time - 1) / timing_.infer_ns);
   }
 
-  /// When the last request comes.
+  /// The time of the last request.
   std::int64_t end() const { return horizon_.requests * timing_.infer_ns; }
 
  private:

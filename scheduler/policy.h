@@ -17,8 +17,8 @@ namespace freshet {
 
 /// One iteration of the training loop, as it ended.
 struct Observation {
-  std::uint64_t step = 0;  ///< Grows by one from iteration to iteration; one that jumps back starts a new count.
-  double loss = 0;         ///< NaN when there is none.
+  std::uint64_t step = 0;  ///< Grows by one from iteration to iteration. A step that jumps back starts a new count.
+  double loss = 0;         ///< NaN: no loss.
   bool epoch_end = false;
   Time at{};
 };
@@ -60,8 +60,8 @@ class Policy {
 /// - "epoch": at each epoch's end.
 /// - "online": online/online_policy.h.
 /// - "fixed", "greedy", "optimal": predictor/plan.h, planned once, from the losses of the first `warmup_steps`
-///   iterations and the times measured until then. That one iteration waits for the fit and the plan
-///   (some 10 ms, 0.1 s where 100,000 steps are to come). After the plan's end its longest interval goes on.
+///   iterations and the times measured until then. This iteration waits for the fit and the plan (some 10 ms; 0.1 s
+///   if 100,000 steps are to come). After the plan's end, its longest interval goes on.
 /// - "failures:MTBF" and "failures:MTBF:RESTART" (seconds): failure_policy.h.
 /// The message of invalid_argument lists the known schedules, or says that a planned schedule needs a warm-up of 1 to
 /// 1,000,000 steps.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The (lower) median of the newest measurements: what a time usually is, whatever a hiccup or the first call took. One
-/// thread at a time.
+/// The (lower) median of the newest measurements: the usual time, without the effect of single slow calls. One thread
+/// at a time.
 
 #include <algorithm>
 #include <array>

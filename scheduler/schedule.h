@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// A schedule on the replay clock (predictor/timing.h), decided row by row: every:N, epoch, fixed, greedy and optimal
-/// behind one seam with `online`, which decides from what it has seen so far. scheduler/scheduler.h is for a running
-/// loop.
+/// A schedule on the replay clock (predictor/timing.h), decided row by row. One interface for the planned schedules
+/// (every:N, epoch, fixed, greedy, optimal) and for `online`, which decides from the losses so far. For a running loop,
+/// see scheduler/scheduler.h.
 
 #include <cstdint>
 #include <memory>
@@ -18,8 +18,8 @@ namespace freshet {
 class Schedule {
  public:
   virtual ~Schedule() = default;
-  /// Row `row` ended with `loss` (NaN when there is none). Called once for each row from 1 on, in order. True: publish
-  /// its version now. Rows up to the warm-up's last are for learning: what is answered there is not done, and costs
+  /// Row `row` ended with `loss` (NaN: no loss). Called once for each row from 1 on, in order. True: publish the row's
+  /// version now. The rows of the warm-up are only for learning: their answers are ignored, and cost
   /// nothing.
   virtual bool decide(std::int64_t row, double loss) = 0;
 };
@@ -27,7 +27,7 @@ class Schedule {
 /// Publishes after the given rows, whatever the losses are.
 std::unique_ptr<Schedule> planned_schedule(PublishRows rows);
 
-/// The rows after which the schedule publishes when it is shown `losses`, one for each row 1…L, as they come.
+/// The rows after which the schedule publishes, if it gets `losses` one by one: one loss for each row 1…L.
 /// REQUIRES: losses.size() == clock.horizon().rows.
 PublishRows publishes_of(Schedule& schedule, const ReplayClock& clock, std::span<const double> losses);
 

@@ -8,9 +8,9 @@
 /// socket inside the folder. A process that finds the folder owned goes through the owner, and sees and changes the
 /// same repository. So a command works the same beside a long-running one.
 ///
-/// This room, runtime, is what the ways in share: it turns what a person wrote into the other rooms' parts, and prints,
-/// parses arguments and installs signal handlers for nobody. A way in (cli, and whatever comes) is a sibling folder
-/// that builds on it.
+/// The command line, the Python package and C++ programs share this room, bindings/runtime. It turns a person's text
+/// into objects of the other rooms. It never prints, parses no arguments, and installs no signal handlers. The other
+/// folders of bindings build on it.
 
 #include <memory>
 #include <string>
@@ -49,9 +49,9 @@ using OpenedRepository = std::unique_ptr<Repository, CloseRepository>;
 
 /// `security` is for addresses. Errors; also those of connect_repository():
 ///   not_found: the folder holds no repository.
-///   unavailable: the owner does not answer (the message has the owner's process id, if the kernel tells it); nobody
-///     listens at the address; another process owns a folder that this one is to own; or a change is wanted, nobody
-///     owns the folder, and it is one provider of several.
+///   unavailable: the folder's owner does not answer (the message has the owner's process id, if the kernel tells it);
+///     no process listens at the address; `own` was asked, and another process owns the folder; or write access was
+///     asked to the folder of one provider of several, and no process owns this folder.
 Result<OpenedRepository> open_repository(const std::string& place, RepositoryAccess access,
                                          const SecurityOptions& security = {});
 

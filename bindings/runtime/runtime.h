@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What every way in shares, C++ programs too: the other rooms' parts, made from what a person wrote.
+/// Makes the other rooms' objects from a person's text. The command line, Python and C++ programs share it.
 ///
-///   1. repository_folder.h: open_repository(place, access): a folder, a pool of RADOS, the address of a provider, or several.
+///   1. repository_folder.h: open_repository(place, access), for a folder, a RADOS pool, or addresses of providers.
 ///   2. scheduled_publisher.h: a publisher that publishes when its scheduler says so.
 
 #include "bindings/runtime/repository_folder.h"

@@ -120,10 +120,10 @@ constexpr std::uint64_t round_up(std::uint64_t bytes, std::uint64_t unit) { retu
 /// Segments start on this boundary: a cache line, and a page for those of a page and more.
 std::uint64_t segment_alignment(std::uint64_t bytes);
 
-/// Who keeps a version alive: the publisher itself (its newest), a session's granted hold, a session's queue.
+/// A holder keeps a version alive: the publisher (its newest version), a session's granted hold, a session's queue.
 using HolderId = std::uint64_t;
 
-/// The versions that an arena has, each with the segments its owner map names. One thread at a time.
+/// The versions of an arena, each with the segments that its owner map names. One thread at a time.
 class VersionTable {
  public:
   struct Entry {
@@ -134,10 +134,10 @@ class VersionTable {
   /// Adds a version, held by `holder`. REQUIRES: its number is greater than every number added before.
   void add(Entry entry, HolderId holder);
 
-  /// Adds one that is older than the last that was added. REQUIRES: there is none of that number.
+  /// Adds a version that is older than the last added one. REQUIRES: the table has no version of its number.
   void add_older(Entry entry, HolderId holder);
 
-  bool hold(VersionNumber number, HolderId holder);  ///< False when there is no such version.
+  bool hold(VersionNumber number, HolderId holder);  ///< False if the table has no such version.
 
   /// Drops a hold, if it exists. Returns the segments that no version names any more.
   [[nodiscard("the segments must go back to the pool")]] std::vector<SegmentIndex> release(VersionNumber number,

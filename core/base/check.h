@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Broken invariants end the process with the place and the condition. For bugs of ours only: what comes from outside
-/// is answered with an Error (core/base/result.h).
+/// A check of an invariant. If it fails, the process prints place and condition, and aborts. Only for Freshet's own
+/// bugs: bad input from outside is answered with an Error (core/base/result.h).
 
 namespace freshet::detail {
 [[noreturn]] void check_failed(const char* condition, const char* file, int line);

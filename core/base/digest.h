@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Content digests: XXH3-128, the widest vector code that the processor has, the same value on every machine. They find
-/// faults, not forgers: ids that must resist an adversary use BLAKE2b (core/model/graph.h, slot ids).
+/// Content digests: XXH3-128, by the processor's widest vector code, with the same value on every machine. They detect
+/// faults, not forgery: identities that must resist an adversary use BLAKE2b (core/model/graph.h, slot ids).
 
 #include <compare>
 #include <cstdint>
@@ -26,7 +26,7 @@ std::string to_hex(const Digest& digest);
 
 Digest digest_of(Bytes bytes);
 
-/// The digest of bytes that come in pieces; equal to digest_of the whole. One thread at a time.
+/// The digest of bytes that arrive in pieces. It equals digest_of() of all bytes together. One thread at a time.
 class DigestStream {
  public:
   DigestStream();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Ends waits before their time, for a thread that waits on somebody's behalf: Python's Ctrl-C is to end a call that
-/// waits for a peer, and Python can be asked for it only now and then, by the thread that waits.
+/// Ends a thread's waits early. For Python: Ctrl-C shall end a call that waits for a peer. Only the waiting thread can
+/// ask Python whether Ctrl-C was pressed, and it can ask only now and then.
 
 #include <algorithm>
 #include <functional>
@@ -12,9 +12,9 @@
 
 namespace freshet {
 
-/// In force for the thread that makes it, as long as it lives; one inside of another takes its place meanwhile. Waits
-/// that know of it (for a repository's server, for ranks, for an activation) ask `wanted` about twenty times a second,
-/// without a lock of ours, and end with `cancelled` when it says so; it should say so from then on.
+/// In force in the thread that makes it, during its lifetime. A nested Interruption replaces the outer one meanwhile. A
+/// wait for a repository's server, for ranks or for an activation asks `wanted` about twenty times a second, without
+/// holding a lock. If the answer is true, the wait ends with `cancelled`. `wanted` should then stay true.
 class Interruption {
  public:
   explicit Interruption(std::function<bool()> wanted) : wanted_(std::move(wanted)), outer_(in_force()) {
@@ -24,13 +24,13 @@ class Interruption {
   Interruption(const Interruption&) = delete;
   Interruption& operator=(const Interruption&) = delete;
 
-  // For who waits.
+  // For the code that waits.
 
-  /// How long this thread may wait until it asks again, no later than `deadline`.
+  /// The time of this thread's next question, no later than `deadline`.
   static Time next_look(Time deadline) {
     return in_force() == nullptr ? deadline : std::min(deadline, system_clock().now() + kLook);
   }
-  /// Whether this thread's wait is to end now. False where none is in force.
+  /// True: this thread's wait must end now. False if no Interruption is in force.
   static bool is_wanted() { return in_force() != nullptr && in_force()->wanted_(); }
 
  private:

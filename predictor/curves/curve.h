@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// A family of learning curves: a formula of the iteration x >= 1 with a few parameters, everything that fitting needs
-/// to know about it, and nothing else. One small file per family stands beside this one; CURVES.md lists them with
-/// their sources. Anybody can plug in their own: derive from Curve, hand it to CurveFamilies::add().
+/// A family of learning curves: a formula of the iteration x >= 1 with a few parameters, and the facts that fit() needs
+/// about the formula. Each family has a small file in this folder; CURVES.md lists the families with their sources. To
+/// add your own family, derive from Curve and pass the object to CurveFamilies::add().
 ///
-/// Formulas describe the metric itself, a loss that falls or an accuracy that rises: gains may have either sign.
+/// A formula describes the metric itself: a falling loss or a rising accuracy. So a gain may have either sign.
 ///
-/// Thread rule: families are immutable; every method may be called from any thread. None of them throws (but for lack
-/// of memory) and none reads anything except its arguments.
+/// Thread rule: families are immutable, and any thread may call every method. A method reads only its arguments. It
+/// throws only if memory runs out.
 
 #include <limits>
 #include <memory>
@@ -22,8 +22,8 @@
 
 namespace freshet {
 
-/// The coordinate in which the fit moves a parameter. Rates and scales that span decades are moved by their logarithm,
-/// and must have 0 < lower.
+/// The coordinate in which the fit moves a parameter. The fit moves rates and scales over decades by their logarithm:
+/// such a parameter has 0 < lower.
 enum class ParameterScale { linear, logarithmic };
 
 struct CurveParameter {
@@ -33,8 +33,8 @@ struct CurveParameter {
   ParameterScale scale = ParameterScale::linear;
 };
 
-/// One observation, or the summary of several neighbours. All of it is finite, x >= 1, weight > 0 (how many rows it
-/// stands for); in a list of points x grows strictly.
+/// One observation, or the summary of several neighbours. All values are finite, x >= 1, and weight > 0 is the number
+/// of rows that the point stands for. In a list of points x grows strictly.
 struct CurvePoint {
   double x = 1;
   double y = 0;
@@ -53,15 +53,15 @@ class Curve {
   /// In the order in which all other methods take them. At least one, at most kMaxParameters; lower < upper.
   virtual const std::vector<CurveParameter>& parameters() const = 0;
 
-  /// REQUIRES: x >= 1, parameters.size() == parameters().size(), each within its bounds. May be infinite or NaN where
-  /// the formula leaves the doubles: the fit then moves elsewhere.
+  /// REQUIRES: x >= 1, parameters.size() == parameters().size(), each within its bounds. The value may be infinite or
+  /// NaN if it is no finite double; the fit then tries other parameters.
   virtual double value(double x, std::span<const double> parameters) const = 0;
   /// Derivatives of value() by the parameters; out.size() == parameters.size().
   virtual void gradient(double x, std::span<const double> parameters, std::span<double> out) const = 0;
 
-  /// Guesses from which the fit should start, best first; the fit takes the first few. Values outside of the bounds are
-  /// brought inside. An empty list says that the family cannot describe these points ("vapour" has only values above
-  /// 0). REQUIRES: points as above, spikes already drawn to their neighbours, at least one.
+  /// Guesses from which the fit starts, best first; the fit takes the first few. It moves values outside the bounds to
+  /// the bounds. An empty list: the family cannot describe these points ("vapour" has only values above 0). REQUIRES:
+  /// at least one point, as above, with spikes already moved to their neighbours.
   virtual std::vector<std::vector<double>> starts(std::span<const CurvePoint> points) const = 0;
 };
 
@@ -72,18 +72,18 @@ class CurveFamilies {
  public:
   /// Every family of this folder, the paper's four first.
   static CurveFamilies standard();
-  /// Those among them that are different curves: expd3 is exp3, and janoschek is weibull, by other parameters.
+  /// The same without double curves: expd3 is exp3 with other parameters, and janoschek is weibull.
   static CurveFamilies distinct();
   /// Viper's four (section 4.3): exp2, exp3, lin2, expd3.
   static CurveFamilies viper();
 
-  /// invalid_argument when its name is empty or its parameters break the rules above, already_exists when the name is
-  /// taken.
+  /// invalid_argument: the family's name is empty, or its parameters break the rules above. already_exists: the name
+  /// is taken.
   Status add(std::shared_ptr<const Curve> family);
   /// The named families, in that order. The message of not_found names the first unknown name and lists the known ones.
   Result<CurveFamilies> subset(std::span<const std::string> names) const;
 
-  /// Null when there is none of that name.
+  /// Null if no family has this name.
   std::shared_ptr<const Curve> find(std::string_view name) const;
   const std::vector<std::shared_ptr<const Curve>>& list() const& { return list_; }
   std::vector<std::shared_ptr<const Curve>> list() && { return std::move(list_); }
