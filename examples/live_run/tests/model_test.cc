@@ -43,6 +43,22 @@ double loss_of(const Layout& layout, const Weights& weights, const std::vector<P
   return infer(layout, weights, pass);
 }
 
+/// A small model's weights, and its gradients on `count` positions of a text.
+struct OnePass {
+  explicit OnePass(std::size_t count) : batch(positions(text, count)) {
+    gather(layout, weights, batch, pass);
+    infer(layout, weights, pass);
+    backward(layout, weights, pass, gradients);
+  }
+
+  const Layout layout = small_layout();
+  Weights weights = Weights::initial(layout).value();
+  const Text text = some_text(200);
+  const std::vector<Position> batch;
+  Pass pass;
+  Gradients gradients;
+};
+
 /// (L(w + h v) - L(w - h v)) / 2h along `direction`, over `floats` values at `at`.
 double measured_slope(const Layout& layout, Weights& weights, const std::vector<Position>& batch, float* at,
                       const std::vector<float>& direction, float h) {
@@ -66,16 +82,8 @@ std::vector<float> random_direction(std::size_t floats, std::mt19937& random) {
 }
 
 TEST(Model, DenseGradientsAgreeWithFiniteDifferences) {
-  const Layout layout = small_layout();
-  auto weights = Weights::initial(layout);
-  ASSERT_TRUE(weights);
-  const Text text = some_text(200);
-  const auto batch = positions(text, 16);
-  Pass pass;
-  Gradients gradients;
-  gather(layout, *weights, batch, pass);
-  infer(layout, *weights, pass);
-  backward(layout, *weights, pass, gradients);
+  OnePass one(16);
+  auto& [layout, weights, text, batch, pass, gradients] = one;
 
   std::mt19937 random(kSeed);
   for (std::uint32_t tensor = 0; tensor < kDenseTensors; ++tensor) {
@@ -87,23 +95,15 @@ TEST(Model, DenseGradientsAgreeWithFiniteDifferences) {
       for (std::size_t j = 0; j < direction.size(); ++j) {
         slope += static_cast<double>(direction[j]) * static_cast<double>(gradient.data()[j]);
       }
-      const double measured = measured_slope(layout, *weights, batch, weights->tensor(tensor), direction, 3e-3f);
+      const double measured = measured_slope(layout, weights, batch, weights.tensor(tensor), direction, 3e-3f);
       EXPECT_NEAR(slope, measured, 0.03 * gradient.norm() + 5e-4) << layout.tensors()[tensor].name;
     }
   }
 }
 
 TEST(Model, RowGradientsAgreeWithFiniteDifferences) {
-  const Layout layout = small_layout();
-  auto weights = Weights::initial(layout);
-  ASSERT_TRUE(weights);
-  const Text text = some_text(200);
-  const auto batch = positions(text, 8);
-  Pass pass;
-  Gradients gradients;
-  gather(layout, *weights, batch, pass);
-  infer(layout, *weights, pass);
-  backward(layout, *weights, pass, gradients);
+  OnePass one(8);
+  auto& [layout, weights, text, batch, pass, gradients] = one;
 
   std::mt19937 random(kSeed);
   std::set<std::uint32_t> seen;
@@ -118,8 +118,8 @@ TEST(Model, RowGradientsAgreeWithFiniteDifferences) {
                  static_cast<double>(gradients.input.data()[i * layout.row_floats() + j]);
       }
     }
-    float* row = weights->tensor(place.tensor) + place.row_in_block * layout.row_floats();
-    EXPECT_NEAR(slope, measured_slope(layout, *weights, batch, row, direction, 3e-3f), 2e-3) << "row " << place.row;
+    float* row = weights.tensor(place.tensor) + place.row_in_block * layout.row_floats();
+    EXPECT_NEAR(slope, measured_slope(layout, weights, batch, row, direction, 3e-3f), 2e-3) << "row " << place.row;
   }
   EXPECT_GT(seen.size(), 10u);
 }
@@ -146,19 +146,11 @@ TEST(Model, BeginsAtTheLossOfAGuessAndLearns) {
 }
 
 TEST(Optimizer, ChangesNoRowThatItDoesNotTell) {
-  const Layout layout = small_layout();
-  auto weights = Weights::initial(layout);
-  ASSERT_TRUE(weights);
-  const Text text = some_text(200);
-  const auto batch = positions(text, 16);
-  Pass pass;
-  Gradients gradients;
-  gather(layout, *weights, batch, pass);
-  infer(layout, *weights, pass);
-  backward(layout, *weights, pass, gradients);
+  OnePass one(16);
+  auto& [layout, weights, text, batch, pass, gradients] = one;
   std::vector<RowPlace> touched;
   constexpr std::uint32_t kFrozen = 2;
-  Optimizer(layout).step(pass, gradients, kFrozen, *weights, touched);
+  Optimizer(layout).step(pass, gradients, kFrozen, weights, touched);
 
   std::set<std::uint32_t> told;
   for (const RowPlace& place : touched) told.insert(place.row);
@@ -170,7 +162,7 @@ TEST(Optimizer, ChangesNoRowThatItDoesNotTell) {
   for (std::uint32_t tensor = kDenseTensors; tensor < layout.tensors().size(); ++tensor) {
     for (std::uint64_t i = 0; i < layout.rows_of(tensor); ++i, ++row) {
       layout.initial_row(row, initial.data());
-      const float* now = weights->tensor(tensor) + i * layout.row_floats();
+      const float* now = weights.tensor(tensor) + i * layout.row_floats();
       if (!told.contains(row)) {
         ASSERT_EQ(std::memcmp(initial.data(), now, initial.size() * sizeof(float)), 0);
       }

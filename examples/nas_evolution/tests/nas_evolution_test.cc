@@ -10,13 +10,13 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <thread>
 
 #include "examples/nas_evolution/search.h"
 #include "repo/backend/backend.h"
 #include "repo/cluster/providers.h"
 #include "tests/repo/cluster/cluster_world.h"
 #include "tests/support/child_process.h"
+#include "tests/support/eventually.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/this_build.h"
 
@@ -278,14 +278,10 @@ TEST(NasEvolution, ASearchSurvivesAProviderThatIsKilled) {
   {
     const auto repository = open_providers(all);
     ASSERT_TRUE(repository) << repository.error().message();
-    const auto some_are_there = [&] {
+    EXPECT_TRUE(came_true([&] {
       const auto stat = (*repository)->stat();
       return stat && stat->versions >= 8;
-    };
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(2);
-    while (!some_are_there() && std::chrono::steady_clock::now() < deadline) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
+    }));
   }
   providers[1]->end(SIGKILL);
   const auto line = search.line();

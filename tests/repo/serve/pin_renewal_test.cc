@@ -41,10 +41,7 @@ class PinsOfClients : public testing::Test {
     return retired ? "" : retired.error().message();
   }
   bool eventually_held(const std::string& why) const {
-    const Time deadline = system_clock().now() + std::chrono::minutes(2);
-    while (why_held() != why && system_clock().now() < deadline)
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    return why_held() == why;
+    return came_true([&] { return why_held() == why; });
   }
   static MatchQuery query(const TestVersion& version) {
     return {.graph = MatchGraph::of(*version.manifest.architecture), .pin_by = "worker"};
@@ -158,11 +155,7 @@ TEST_F(PinsOfClients, AreRenewedWhileEveryWriterWaits) {
     writers.push_back(connect(kNever));
     threads.emplace_back([&writer = *writers.back(), this] { EXPECT_TRUE(writer.pin(name_, "writer")); });
   }
-  const Time deadline = system_clock().now() + std::chrono::minutes(2);
-  while (server_->stat().calls < kMoreThanWriters && system_clock().now() < deadline) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  EXPECT_GE(server_->stat().calls, kMoreThanWriters);
+  EXPECT_TRUE(came_true([&] { return server_->stat().calls >= kMoreThanWriters; }));
   const Status renewed = client->renew_pins({.high = 1, .low = 2});
   EXPECT_TRUE(renewed) << renewed.error().message();
   gate.set(true);

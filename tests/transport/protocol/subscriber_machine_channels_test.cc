@@ -2,8 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/transport/protocol/machine_fixture.h"
-#include "transport/protocol/subscriber_machine.h"
+#include "tests/transport/protocol/subscriber_fixture.h"
 
 namespace freshet::protocol::test {
 namespace {
@@ -15,39 +14,19 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::SizeIs;
 
-constexpr std::uint64_t kPublisherLife = 5;
 constexpr std::uint32_t kAllChannels = bit(ChannelKind::shm) | bit(ChannelKind::ucx) | bit(ChannelKind::zmq);
 const ChannelOffer kUcx{.kind = ChannelKind::ucx, .address = "u"};
 const ChannelOffer kZmq{.kind = ChannelKind::zmq, .address = "tcp://z"};
 
-class SubscriberChannels : public ::testing::Test {
+class SubscriberChannels : public SubscriberMachineTest {
  protected:
   explicit SubscriberChannels(Mode mode = Mode::latest)
-      : machine_({.model = kModel,
-                  .mode = mode,
-                  .session_seed = 1,
-                  .installs_in_flight_max = 8,
-                  .channels = {.usable = kAllChannels, .trusted_fabric = true}}) {}
+      : SubscriberMachineTest({.model = kModel,
+                               .mode = mode,
+                               .session_seed = 1,
+                               .installs_in_flight_max = 8,
+                               .channels = {.usable = kAllChannels, .trusted_fabric = true}}) {}
 
-  template <typename M>
-  std::vector<M> sent() {
-    return messages<M, action::SendControl>(actions_);
-  }
-  template <typename A>
-  std::vector<A> actions() {
-    return actions_of<A>(actions_);
-  }
-  template <typename Event>
-  void when(Event event) {
-    event();
-    actions_ = machine_.take_actions();
-  }
-  void receive(Message message, std::int64_t ms = 0) {
-    when([&] { machine_.on_message(with_newest_current(std::move(message)), at(ms)); });
-  }
-  void tick(std::int64_t ms) {
-    when([&] { machine_.on_tick(at(ms)); });
-  }
   /// Lets every tick happen that is due up to `ms`; what was said meanwhile is in actions_.
   void pass(std::int64_t ms) {
     std::vector<SubscriberAction> all;
@@ -58,7 +37,7 @@ class SubscriberChannels : public ::testing::Test {
     actions_ = std::move(all);
   }
   void welcome(std::vector<ChannelOffer> offers, const std::string& door = "", VersionNumber newest = 1,
-               std::int64_t ms = 0, std::uint64_t incarnation = kPublisherLife) {
+               std::int64_t ms = 0, std::uint64_t incarnation = kIncarnation) {
     receive(Welcome{.session = session_,
                     .incarnation = incarnation,
                     .door = door,
@@ -92,14 +71,6 @@ class SubscriberChannels : public ::testing::Test {
             ms);
     ASSERT_THAT(actions<action::Install>(), SizeIs(1));
   }
-  void installed(VersionNumber number, Status status, std::int64_t ms = 0) {
-    when([&] { machine_.on_installed(session_, number, status, at(ms)); });
-  }
-
-  SubscriberMachine machine_;
-  std::vector<SubscriberAction> actions_;
-  SessionId session_ = 0;
-  std::uint64_t grants_ = 0;
 };
 
 TEST_F(SubscriberChannels, WithoutADoorAChannelIsOpenedAndWantsNameIt) {
@@ -133,7 +104,7 @@ TEST_F(SubscriberChannels, WhileAFetchGoesOnHeartbeatsDoAndNothingElseIsAskedFor
   greet({kZmq});
   channel_opens();
   grant(1);
-  receive(Pong{.session = session_, .incarnation = kPublisherLife, .newest = 9}, 100);
+  receive(Pong{.session = session_, .incarnation = kIncarnation, .newest = 9}, 100);
   EXPECT_THAT(sent<Want>(), IsEmpty());
   pass(700);
   EXPECT_THAT(sent<Ping>(), SizeIs(2));
@@ -194,7 +165,7 @@ TEST_F(SubscriberChannels, ABetterChannelIsGoneBackToBetweenTwoVersions) {
   grant(1, 10);
   installed(1, {}, 20);
   EXPECT_THAT(actions<action::OpenChannel>(), IsEmpty()) << "its pause is not over";
-  receive(Pong{.session = session_, .incarnation = kPublisherLife, .newest = 1}, 900);
+  receive(Pong{.session = session_, .incarnation = kIncarnation, .newest = 1}, 900);
   pass(1300);
   ASSERT_THAT(actions<action::OpenChannel>(), SizeIs(1));
   EXPECT_EQ(actions<action::OpenChannel>()[0].offer, kUcx);
@@ -203,8 +174,8 @@ TEST_F(SubscriberChannels, ABetterChannelIsGoneBackToBetweenTwoVersions) {
 
 TEST_F(SubscriberChannels, AChannelThatDoesNotOpenIsGivenUp) {
   greet({kUcx, kZmq});
-  receive(Pong{.session = session_, .incarnation = kPublisherLife, .newest = 1}, 999);
-  receive(Pong{.session = session_, .incarnation = kPublisherLife, .newest = 1}, 1900);
+  receive(Pong{.session = session_, .incarnation = kIncarnation, .newest = 1}, 999);
+  receive(Pong{.session = session_, .incarnation = kIncarnation, .newest = 1}, 1900);
   pass(2000);
   EXPECT_THAT(actions<action::CloseChannel>(), SizeIs(1));
   ASSERT_THAT(actions<action::OpenChannel>(), SizeIs(1));
@@ -226,7 +197,7 @@ TEST_F(SubscriberChannels, TheOnlyChannelIsTriedAgainAfterAPause) {
   greet({kZmq});
   channel_dies(0);
   EXPECT_THAT(actions<action::OpenChannel>(), IsEmpty());
-  receive(Pong{.session = session_, .incarnation = kPublisherLife, .newest = 1}, 900);
+  receive(Pong{.session = session_, .incarnation = kIncarnation, .newest = 1}, 900);
   pass(999);
   EXPECT_THAT(actions<action::OpenChannel>(), IsEmpty());
   pass(1000);
@@ -245,7 +216,7 @@ TEST_F(SubscriberChannels, BytesThatAreNotProvedAreFetchedOnceMoreByAnotherChann
   grant(1);
   installed(1, fail(Code::corrupt, "tensor 0 is not what the manifest says"));
   EXPECT_THAT(sent<Want>(), IsEmpty()) << "it is the version";
-  receive(Pong{.session = session_, .incarnation = kPublisherLife, .newest = 1}, 900);
+  receive(Pong{.session = session_, .incarnation = kIncarnation, .newest = 1}, 900);
   pass(1100);
   EXPECT_THAT(sent<Want>(), IsEmpty());
 }
@@ -315,21 +286,21 @@ TEST_F(SubscriberChannels, AnotherPublisherIsNotAvoidedForWhatTheFirstDid) {
   pass(300);
   ASSERT_THAT(sent<Hello>(), Not(IsEmpty()));
   session_ = sent<Hello>().back().session;
-  welcome({kZmq}, "", 1, 310, kPublisherLife + 1);
+  welcome({kZmq}, "", 1, 310, kIncarnation + 1);
   EXPECT_THAT(actions<action::OpenChannel>(), SizeIs(1));
 }
 
 TEST_F(SubscriberChannels, ASessionThatTwoPublishersKnowIsGivenUp) {
   greet({kZmq});
   channel_opens();
-  welcome({kZmq}, "", 9, 300, kPublisherLife + 1);
+  welcome({kZmq}, "", 9, 300, kIncarnation + 1);
   EXPECT_THAT(actions<action::CloseChannel>(), SizeIs(1));
   ASSERT_THAT(sent<Hello>(), SizeIs(1));
   EXPECT_NE(sent<Hello>()[0].session, session_);
   session_ = sent<Hello>()[0].session;
-  welcome({kZmq}, "", 9, 310, kPublisherLife + 1);
+  welcome({kZmq}, "", 9, 310, kIncarnation + 1);
   channel_opens(310);
-  receive(Pong{.session = session_, .incarnation = kPublisherLife, .newest = 9}, 600);
+  receive(Pong{.session = session_, .incarnation = kIncarnation, .newest = 9}, 600);
   ASSERT_THAT(sent<Hello>(), SizeIs(1)) << "whoever answers this one is the one";
   EXPECT_EQ(sent<Hello>()[0].session, session_);
 }

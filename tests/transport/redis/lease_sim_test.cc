@@ -14,7 +14,7 @@
 #include <set>
 
 #include "core/base/format.h"
-#include "tests/support/from_environment.h"
+#include "tests/support/storm.h"
 #include "transport/redis/redis_lease.h"
 
 namespace freshet::redis {
@@ -395,24 +395,23 @@ class Simulation {
   std::map<VersionNumber, std::string> given_;
 };
 
-/// FRESHET_SIM_SEED and FRESHET_SIM_RUNS choose; a failure prints the seed that repeats it alone.
 TEST(LeaseSimulation, ANameHasOneOwnerAndANumberIsGivenOnce) {
-  const std::uint64_t first = from_environment("FRESHET_SIM_SEED", 1);
-  const std::uint64_t runs = from_environment("FRESHET_SIM_RUNS", 40);
+  const test::Storm storm(40);
+  const std::uint64_t runs = storm.runs();
   Outcome sum;
-  for (std::uint64_t seed = first; seed < first + runs; ++seed) {
+  storm.run([&sum](std::uint64_t seed) {
     const Outcome outcome = Simulation(seed, Sabotage::none).run();
-    ASSERT_EQ(outcome.violation, "") << "repeat it with FRESHET_SIM_SEED=" << seed << " FRESHET_SIM_RUNS=1";
     sum.claims += outcome.claims;
     sum.takeovers += outcome.takeovers;
     sum.losses += outcome.losses;
     sum.written_again += outcome.written_again;
     sum.numbers += outcome.numbers;
-  }
+    return outcome.violation;
+  });
+  if (HasFatalFailure()) return;
   std::cout << format(
-      "seeds {} to {}: {} claims, {} of them from an owner that was silent, {} losses, {} claims written "
-      "again, {} numbers\n",
-      first, first + runs - 1, sum.claims, sum.takeovers, sum.losses, sum.written_again, sum.numbers);
+      "{}: {} claims, {} of them from an owner that was silent, {} losses, {} claims written again, {} numbers\n",
+      storm.seeds(), sum.claims, sum.takeovers, sum.losses, sum.written_again, sum.numbers);
   if (runs >= 20) {
     EXPECT_GT(sum.claims, static_cast<int>(runs));
     EXPECT_GT(sum.takeovers, static_cast<int>(runs) / 4);
@@ -422,20 +421,13 @@ TEST(LeaseSimulation, ANameHasOneOwnerAndANumberIsGivenOnce) {
   }
 }
 
-struct BrokenRule {
-  const char* name;
-  Sabotage sabotage;
-  const char* noticed_as;
-};
+using BrokenRule = test::BrokenRuleCase<Sabotage>;
 
 class BrokenLeaseRule : public ::testing::TestWithParam<BrokenRule> {};
 
 TEST_P(BrokenLeaseRule, IsNoticed) {
-  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
-    const Outcome outcome = Simulation(seed, GetParam().sabotage).run();
-    if (outcome.violation.find(GetParam().noticed_as) != std::string::npos) return;
-  }
-  FAIL() << "40 runs with a broken rule went well";
+  test::expect_noticed(40, GetParam().noticed_as,
+                       [](std::uint64_t seed) { return Simulation(seed, GetParam().sabotage).run().violation; });
 }
 
 INSTANTIATE_TEST_SUITE_P(LeaseSimulation, BrokenLeaseRule,
@@ -446,7 +438,7 @@ INSTANTIATE_TEST_SUITE_P(LeaseSimulation, BrokenLeaseRule,
                                            BrokenRule{"give_without_asking", Sabotage::give_without_asking, "again by"},
                                            BrokenRule{"give_back_what_is_used", Sabotage::give_back_what_is_used,
                                                       "again by"}),
-                         [](const auto& param) { return std::string(param.param.name); });
+                         test::kNameOfRule);
 
 }  // namespace
 }  // namespace freshet::redis

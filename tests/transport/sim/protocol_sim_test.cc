@@ -5,20 +5,18 @@
 #include <string>
 
 #include "core/base/format.h"
-#include "tests/support/from_environment.h"
+#include "tests/support/storm.h"
 #include "tests/transport/sim/simulation.h"
 
 namespace freshet::sim {
 namespace {
 
-/// FRESHET_SIM_SEED and FRESHET_SIM_RUNS choose; a failure prints the seed that repeats it alone.
 TEST(ProtocolSimulation, EveryPropertyHoldsThroughTheStorm) {
-  const std::uint64_t first = from_environment("FRESHET_SIM_SEED", 1);
-  const std::uint64_t runs = from_environment("FRESHET_SIM_RUNS", 60);
+  const test::Storm storm(60);
+  const std::uint64_t runs = storm.runs();
   Outcome sum;
-  for (std::uint64_t seed = first; seed < first + runs; ++seed) {
+  storm.run([&sum](std::uint64_t seed) {
     const Outcome outcome = simulate(seed, Sabotage::none);
-    ASSERT_EQ(outcome.violation, "") << "repeat it with FRESHET_SIM_SEED=" << seed << " FRESHET_SIM_RUNS=1";
     sum.versions += outcome.versions;
     sum.installs += outcome.installs;
     sum.fetches += outcome.fetches;
@@ -26,12 +24,12 @@ TEST(ProtocolSimulation, EveryPropertyHoldsThroughTheStorm) {
     sum.skipped += outcome.skipped;
     sum.shed += outcome.shed;
     sum.incarnations += outcome.incarnations;
-  }
+    return outcome.violation;
+  });
+  if (HasFatalFailure()) return;
   std::cout << format(
-      "seeds {} to {}: {} versions of {} incarnations, {} installs, {} fetched, {} in gaps, {} skipped, {} times "
-      "shed\n",
-      first, first + runs - 1, sum.versions, sum.incarnations, sum.installs, sum.fetches, sum.gaps, sum.skipped,
-      sum.shed);
+      "{}: {} versions of {} incarnations, {} installs, {} fetched, {} in gaps, {} skipped, {} times shed\n",
+      storm.seeds(), sum.versions, sum.incarnations, sum.installs, sum.fetches, sum.gaps, sum.skipped, sum.shed);
   // A storm in which nothing happens would prove nothing.
   EXPECT_GT(sum.versions, 20 * runs);
   EXPECT_GT(sum.installs, 40 * runs);
@@ -44,21 +42,13 @@ TEST(ProtocolSimulation, EveryPropertyHoldsThroughTheStorm) {
   }
 }
 
-struct Broken {
-  const char* name;
-  Sabotage sabotage;
-  const char* noticed_as;
-};
+using Broken = test::BrokenRuleCase<Sabotage>;
 
-/// A property that no broken rule can violate is no property: each of these must be noticed within a few seeds.
 class BrokenRule : public ::testing::TestWithParam<Broken> {};
 
 TEST_P(BrokenRule, IsNoticed) {
-  for (std::uint64_t seed = 1; seed <= 200; ++seed) {
-    const Outcome outcome = simulate(seed, GetParam().sabotage);
-    if (outcome.violation.find(GetParam().noticed_as) != std::string::npos) return;
-  }
-  FAIL() << "200 runs with a broken rule went well";
+  test::expect_noticed(200, GetParam().noticed_as,
+                       [](std::uint64_t seed) { return simulate(seed, GetParam().sabotage).violation; });
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -79,7 +69,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Broken{"reuse_what_is_passed_on", Sabotage::reuse_what_is_passed_on, "fetch from"},
                       Broken{"never_go_around", Sabotage::never_go_around, "and not"},
                       Broken{"never_withdraw", Sabotage::never_withdraw, "and not"}),
-    [](const auto& param) { return std::string(param.param.name); });
+    test::kNameOfRule);
 
 }  // namespace
 }  // namespace freshet::sim

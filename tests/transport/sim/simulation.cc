@@ -266,17 +266,6 @@ class Simulation {
 
 }  // namespace
 
-Outcome simulate(std::uint64_t seed, Sabotage sabotage) {
-  Simulation simulation(seed, sabotage);
-  std::string violation;
-  try {
-    simulation.run();
-  } catch (const Violation& found) {
-    violation = found.what();
-  }
-  Outcome outcome = simulation.outcome();
-  outcome.violation = std::move(violation);
-  return outcome;
-}
+Outcome simulate(std::uint64_t seed, Sabotage sabotage) { return outcome_of(Simulation(seed, sabotage)); }
 
 }  // namespace freshet::sim

@@ -21,6 +21,20 @@ struct Violation : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// Runs the simulation to its end, or to the first property that does not hold; that stands in the outcome.
+template <typename Simulation>
+auto outcome_of(Simulation&& simulation) {
+  std::string violation;
+  try {
+    simulation.run();
+  } catch (const Violation& found) {
+    violation = found.what();
+  }
+  auto outcome = simulation.outcome();
+  outcome.violation = std::move(violation);
+  return outcome;
+}
+
 /// Time, chance, and what happens next. Events of the same time happen in the order in which they were scheduled.
 class World {
  public:

@@ -12,6 +12,7 @@
 #include "repo/backend/backend_wrapper.h"
 #include "tests/fault/fault_backend.h"
 #include "tests/repo/world.h"
+#include "tests/support/eventually.h"
 #include "tests/support/temporary_folder.h"
 
 namespace freshet {
@@ -38,7 +39,7 @@ class CountingBackend final : public BackendWrapper {
       if (put != nullptr && put->key.starts_with("v/")) ++versions;
     }
     if (versions > largest_) largest_ = versions;
-    wait_until([this] { return writing_ == 0; });
+    EXPECT_TRUE(came_true([this] { return writing_ == 0; }));
     return inner().apply(batch);
   }
 
@@ -50,7 +51,7 @@ class CountingBackend final : public BackendWrapper {
     ~Writer() override { --counting_.writing_; }
     Status write(std::string_view key, Bytes bytes) override { return inner_->write(key, bytes); }
     Status commit() override {
-      wait_until([this] { return counting_.begun_ >= counting_.awaited_; });
+      EXPECT_TRUE(came_true([this] { return counting_.begun_ >= counting_.awaited_; }));
       return inner_->commit();
     }
 
@@ -58,10 +59,6 @@ class CountingBackend final : public BackendWrapper {
     const std::unique_ptr<BlobWriter> inner_;
     CountingBackend& counting_;
   };
-  static void wait_until(const std::function<bool()>& condition) {
-    const Time deadline = system_clock().now() + std::chrono::seconds(10);
-    while (!condition() && system_clock().now() < deadline) std::this_thread::yield();
-  }
 
   std::atomic<std::size_t> largest_{0};
   std::atomic<std::size_t> awaited_{0};

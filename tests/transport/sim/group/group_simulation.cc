@@ -163,16 +163,7 @@ class GroupSimulation {
 }  // namespace
 
 GroupOutcome simulate_group(std::uint64_t seed, GroupSabotage sabotage) {
-  GroupSimulation simulation(seed, sabotage);
-  std::string violation;
-  try {
-    simulation.run();
-  } catch (const Violation& found) {
-    violation = found.what();
-  }
-  GroupOutcome outcome = simulation.outcome();
-  outcome.violation = std::move(violation);
-  return outcome;
+  return outcome_of(GroupSimulation(seed, sabotage));
 }
 
 }  // namespace freshet::sim
