@@ -11,7 +11,7 @@
 #include "transport/publish/options_check.h"
 #include "transport/publish/publish_check.h"
 #include "transport/publish/publisher_impl.h"
-#include "transport/publish/subscriber_stat.h"
+#include "transport/zmq/hub/subscriber_stat.h"
 #include "transport/zmq/this_host.h"
 
 namespace freshet {

@@ -13,7 +13,7 @@
 #include "core/base/text.h"
 #include "transport/ask/activation_request.h"
 #include "transport/file/folder_follower.h"
-#include "transport/subscribe/fetch/requests.h"
+#include "transport/subscribe/requests.h"
 #include "transport/subscribe/subscriber_loop.h"
 #include "transport/zmq/this_host.h"
 

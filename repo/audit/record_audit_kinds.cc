@@ -6,7 +6,7 @@
 
 #include "core/base/format.h"
 #include "repo/audit/record_audit.h"
-#include "repo/cluster/placement/placement.h"
+#include "repo/records/placement.h"
 #include "repo/records/registrar_records.h"
 
 namespace freshet {

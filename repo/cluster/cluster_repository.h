@@ -25,8 +25,8 @@
 
 #include "core/base/mutex.h"
 #include "repo/cluster/member.h"
-#include "repo/cluster/placement/placement.h"
 #include "repo/cluster/protocol.h"
+#include "repo/records/placement.h"
 #include "repo/repository.h"
 
 namespace freshet {

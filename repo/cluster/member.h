@@ -16,8 +16,8 @@
 #include "core/base/clock.h"
 #include "core/base/mutex.h"
 #include "core/base/result.h"
-#include "repo/cluster/placement/placement.h"
 #include "repo/provider_repository.h"
+#include "repo/records/placement.h"
 
 namespace freshet {
 

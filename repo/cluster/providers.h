@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "core/base/result.h"
-#include "repo/cluster/placement/placement.h"
 #include "repo/provider_repository.h"
+#include "repo/records/placement.h"
 #include "repo/serve/remote_repository.h"
 
 namespace freshet {

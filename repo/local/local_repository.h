@@ -17,8 +17,8 @@
 
 #include "core/base/mutex.h"
 #include "repo/local/catalog.h"
-#include "repo/local/collect/readable.h"
-#include "repo/local/collect/references.h"
+#include "repo/local/readable.h"
+#include "repo/local/references.h"
 #include "repo/match/structure_index.h"
 #include "repo/pins/pin_leases.h"
 #include "repo/provider_repository.h"
@@ -189,7 +189,7 @@ class LocalRepository::Impl {
   void tell_of(PutInProgress& put) FRESHET_REQUIRES(turn);
   void forget_blobs(const PutInProgress& put) FRESHET_REQUIRES(turn);
 
-  /// One more pin. REQUIRES: `turn` is held, so that no retirement comes between. In repo/pins/pins.cc.
+  /// One more pin. REQUIRES: `turn` is held, so that no retirement comes between. In repo/local/pins.cc.
   Status add_pin(const VersionName& name, const std::string& by, const PinTerms& terms) FRESHET_REQUIRES(turn);
 
   // The match index, in repo/local/match.cc. Whoever changes which versions there are tells it so after the batch, and before

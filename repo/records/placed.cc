@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "core/base/format.h"
-#include "repo/cluster/placement/placement.h"
+#include "repo/records/placement.h"
 
 namespace freshet {
 

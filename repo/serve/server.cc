@@ -19,7 +19,7 @@
 #include "repo/serve/server/answers.h"
 #include "repo/serve/server/rights.h"
 #include "repo/serve/server/workers.h"
-#include "transport/security/authenticator.h"
+#include "transport/zmq/authenticator.h"
 #include "transport/zmq/listener.h"
 #include "transport/zmq/rejects.h"
 #include "transport/zmq/send_budget.h"

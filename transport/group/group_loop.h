@@ -15,7 +15,7 @@
 #include "core/base/mutex.h"
 #include "core/base/wake.h"
 #include "transport/group/group.h"
-#include "transport/security/authenticator.h"
+#include "transport/zmq/authenticator.h"
 #include "transport/zmq/handshakes.h"
 #include "transport/zmq/listener.h"
 #include "transport/zmq/rejects.h"

@@ -8,7 +8,7 @@
 
 #include "core/base/check.h"
 #include "core/base/format.h"
-#include "transport/publish/subscriber_stat.h"
+#include "transport/zmq/hub/subscriber_stat.h"
 
 namespace freshet::detail {
 namespace {

@@ -19,7 +19,7 @@
 #include "core/base/clock.h"
 #include "core/base/result.h"
 #include "transport/security/socket_owner.h"
-#include "transport/zmq/hub/arrivals.h"
+#include "transport/zmq/arrivals.h"
 #include "transport/zmq/rejects.h"
 #include "transport/zmq/sockets.h"
 

@@ -5,7 +5,7 @@
 
 #include "core/base/format.h"
 #include "transport/protocol/messages.h"
-#include "transport/security/authenticator.h"
+#include "transport/zmq/authenticator.h"
 #include "transport/zmq/handshakes.h"
 #include "transport/zmq/listener.h"
 

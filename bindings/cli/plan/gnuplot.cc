@@ -7,11 +7,11 @@
 #include <filesystem>
 #include <fstream>
 
+#include "bindings/cli/frame/durable_file.h"
+#include "bindings/cli/frame/graph_file.h"
 #include "bindings/cli/frame/shell_command.h"
 #include "bindings/cli/plan/plot.h"
 #include "bindings/cli/plan/plot_data.h"
-#include "bindings/cli/repo/graph_file.h"
-#include "bindings/cli/stream/durable_file.h"
 #include "core/base/format.h"
 
 namespace freshet::cli {

@@ -6,10 +6,10 @@
 #include <set>
 
 #include "bindings/cli/frame/arguments.h"
+#include "bindings/cli/frame/durable_file.h"
 #include "bindings/cli/frame/progress.h"
 #include "bindings/cli/repo/repo.h"
 #include "bindings/cli/repo/sheets.h"
-#include "bindings/cli/stream/durable_file.h"
 #include "core/base/format.h"
 #include "core/safetensors/safetensors.h"
 

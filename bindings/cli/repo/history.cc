@@ -3,8 +3,8 @@
 // who wrote its tensors. Each answers with one JSON array on one line.
 
 #include "bindings/cli/frame/arguments.h"
+#include "bindings/cli/frame/durable_file.h"
 #include "bindings/cli/repo/repo.h"
-#include "bindings/cli/stream/durable_file.h"
 #include "core/base/format.h"
 #include "repo/lineage/lineage_drawing.h"
 

@@ -10,10 +10,10 @@
 #include <optional>
 
 #include "bindings/cli/frame/arguments.h"
+#include "bindings/cli/frame/graph_file.h"
 #include "bindings/cli/frame/model_file.h"
 #include "bindings/cli/frame/progress.h"
 #include "bindings/cli/repo/batch.h"
-#include "bindings/cli/repo/graph_file.h"
 #include "bindings/cli/repo/repo.h"
 #include "bindings/cli/repo/sheets.h"
 #include "core/base/format.h"

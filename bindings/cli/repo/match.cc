@@ -2,8 +2,8 @@
 // `freshet repo match`: the stored versions that share the longest prefix with a graph.
 
 #include "bindings/cli/frame/arguments.h"
+#include "bindings/cli/frame/graph_file.h"
 #include "bindings/cli/repo/batch.h"
-#include "bindings/cli/repo/graph_file.h"
 #include "bindings/cli/repo/repo.h"
 #include "core/base/format.h"
 #include "repo/match/explain.h"

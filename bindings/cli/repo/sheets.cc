@@ -6,11 +6,11 @@
 #include <map>
 #include <optional>
 
+#include "bindings/cli/frame/durable_file.h"
+#include "bindings/cli/frame/graph_file.h"
 #include "bindings/cli/frame/model_file.h"
 #include "bindings/cli/frame/progress.h"
-#include "bindings/cli/repo/graph_file.h"
 #include "bindings/cli/repo/repo.h"
-#include "bindings/cli/stream/durable_file.h"
 #include "core/base/format.h"
 
 namespace freshet::cli {

@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "bindings/cli/repo/graph_file.h"
-#include "bindings/cli/stream/durable_file.h"
+#include "bindings/cli/frame/durable_file.h"
+#include "bindings/cli/frame/graph_file.h"
 #include "core/base/env.h"
 #include "core/base/format.h"
 #include "core/safetensors/safetensors.h"

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "bindings/cli/frame/arguments.h"
-#include "bindings/cli/stream/durable_file.h"
+#include "bindings/cli/frame/durable_file.h"
 #include "bindings/cli/tier/epochs_svg.h"
 #include "bindings/cli/tier/tier.h"
 #include "core/base/format.h"

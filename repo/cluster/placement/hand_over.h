@@ -11,7 +11,7 @@
 /// they know of the new placement. Private to this room.
 
 #include "repo/cluster/member.h"
-#include "repo/cluster/placement/placement.h"
+#include "repo/records/placement.h"
 
 namespace freshet::cluster {
 

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "repo/cluster/member.h"
-#include "repo/cluster/placement/placement.h"
 #include "repo/provider_repository.h"
+#include "repo/records/placement.h"
 
 namespace freshet::cluster {
 

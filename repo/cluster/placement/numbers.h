@@ -8,8 +8,8 @@
 
 #include <string>
 
-#include "repo/cluster/placement/placement.h"
 #include "repo/provider_repository.h"
+#include "repo/records/placement.h"
 
 namespace freshet::cluster {
 

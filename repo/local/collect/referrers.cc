@@ -6,8 +6,8 @@
 #include <map>
 
 #include "core/base/format.h"
-#include "repo/cluster/placement/placement.h"
 #include "repo/local/local_repository.h"
+#include "repo/records/placement.h"
 
 namespace freshet {
 namespace {

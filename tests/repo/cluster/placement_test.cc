@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "repo/cluster/placement/placement.h"
+#include "repo/records/placement.h"
 
 #include <gtest/gtest.h>
 

@@ -13,7 +13,7 @@
 #include "transport/channel/zmq/buffers.h"
 #include "transport/channel/zmq/peer.h"
 #include "transport/channel/zmq/zmq_channel.h"
-#include "transport/security/authenticator.h"
+#include "transport/zmq/authenticator.h"
 #include "transport/zmq/listener.h"
 
 namespace freshet::channel {

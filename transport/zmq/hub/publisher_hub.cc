@@ -14,9 +14,9 @@
 #include "core/base/check.h"
 #include "core/base/format.h"
 #include "transport/ask/activation_request.h"
-#include "transport/publish/subscriber_stat.h"
 #include "transport/source/channel_servers.h"
 #include "transport/zmq/hub/hub_files.h"
+#include "transport/zmq/hub/subscriber_stat.h"
 #include "transport/zmq/this_host.h"
 
 namespace freshet {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/zmq/hub/arrivals.h"
+#include "transport/zmq/arrivals.h"
 
 // Not <netinet/tcp.h>, whose tcp_info ends before the count of bytes.
 #include <linux/tcp.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bindings/cli/stream/durable_file.h"
+#include "bindings/cli/frame/durable_file.h"
 
 #include <filesystem>
 #include <vector>

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "repo/cluster/placement/placement.h"
+#include "repo/records/placement.h"
 
 #include <algorithm>
 #include <cstring>
 
 #include "core/base/digest.h"
 #include "core/base/format.h"
-#include "repo/cluster/placement/cluster_generated.h"
+#include "repo/records/placement_generated.h"
 
 namespace freshet {
 namespace {

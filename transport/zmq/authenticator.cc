@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/security/authenticator.h"
+#include "transport/zmq/authenticator.h"
 
 #include <sys/inotify.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "repo/local/collect/readable.h"
+#include "repo/local/readable.h"
 
 #include <utility>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bindings/cli/repo/graph_file.h"
+#include "bindings/cli/frame/graph_file.h"
 
 #include <sys/stat.h>
 

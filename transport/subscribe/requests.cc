@@ -5,7 +5,7 @@
 
 #include "core/base/deadline.h"
 #include "core/base/format.h"
-#include "transport/subscribe/fetch/requests.h"
+#include "transport/subscribe/requests.h"
 
 namespace freshet::detail {
 namespace {

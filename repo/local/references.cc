@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "repo/local/collect/references.h"
+#include "repo/local/references.h"
 
 #include <algorithm>
 
