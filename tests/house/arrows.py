@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Checks that includes go one way: core <- transport <- repo, core <- predictor <- scheduler, all of them <- bindings <-
-examples. Prints each include that does not, and exits with 1.
+examples; and that folders inside these rooms do not include each other in a circle. Prints each include that does not, and
+exits with 1.
 
 usage: arrows.py ROOT
 """
+import os
 import re
 import sys
 
@@ -25,6 +27,22 @@ LABS = ("tests/support/net/lab/", "tests/support/slow_folder/")
 ROOMS = set(SEES)
 SEES["tests"] = ROOMS | {"tests"}
 SEES["benchmarks"] = ROOMS | {"benchmarks"}
+
+# Includes that close a circle of folders. A new one is a finding; so is an entry here that no file needs any more.
+BACK = {
+    ("core/base/digest.h", "core/model/tensor.h"),  # Bytes.
+    ("core/base/env.h", "core/model/tensor.h"),
+    ("transport/directory/directory.cc", "transport/redis/redis_directory.h"),  # open_directory() knows each kind.
+    ("repo/levels/shards/assembly.cc", "repo/levels/question.h"),
+    ("repo/levels/shards/assembly.h", "repo/levels/restart_plan.h"),
+    ("repo/levels/shards/shard.cc", "repo/levels/ring.h"),
+    ("repo/levels/shards/shard.cc", "repo/levels/wire.h"),
+    ("repo/levels/shards/shard_folders.h", "repo/levels/level_board.h"),
+    ("repo/records/registrar_records.h", "repo/provider_repository.h"),
+    ("examples/live_run/model/scorer.cc", "examples/live_run/roles/checker.h"),
+    ("examples/live_run/model/scorer.h", "examples/live_run/messages.h"),
+    ("examples/live_run/report/progress.h", "examples/live_run/roles/loop_tools.h"),
+}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 
@@ -49,7 +67,58 @@ def violations(root):
     return found
 
 
+def part_of(path, outer):
+    """The folder of a file. One with folders inside is two: its headers, which those implement, and its sources, which put
+    them together. So does a header with the folder's name (repo/repo.h), which only includes."""
+    folder, name = path.rsplit("/", 1)
+    builds = name.endswith(".cc") or name == folder.rsplit("/", 1)[-1] + ".h"
+    return folder + "/*.cc" if folder in outer and builds else folder
+
+
+def includes_between_parts(root):
+    """{folder: {folder that it includes: (file, included)}} inside of the rooms, without BACK; and the rest of BACK."""
+    paths = [path for path in tree.files(root) if path.split("/")[0] in ROOMS and not tree.is_of_tests(path)]
+    outer = {"/".join(path.split("/")[:depth]) for path in paths for depth in range(1, path.count("/"))}
+    graph = {}
+    unused = set(BACK)
+    for path in paths:
+        if not path.endswith(tree.CODE):
+            continue
+        for included in INCLUDE.findall(tree.text(root, path) or ""):
+            unused.discard((path, included))
+            if "/" in included and included.split("/")[0] in ROOMS and (path, included) not in BACK:
+                graph.setdefault(part_of(path, outer), {}).setdefault(part_of(included, outer), (path, included))
+    return graph, unused
+
+
+def circle_through(graph, start):
+    """The shortest way from `start` back to it, as its includes; empty if there is none."""
+    ways = {start: []}
+    waiting = [start]
+    for part in waiting:
+        for other, include in graph.get(part, {}).items():
+            if other == start and part != start:
+                return [*ways[part], include]
+            if other not in ways:
+                ways[other] = [*ways[part], include]
+                waiting.append(other)
+    return []
+
+
+def circles(root):
+    graph, unused = includes_between_parts(root)
+    found = [f'arrows.py: {path} no longer includes "{included}"' for path, included in sorted(unused)
+             if os.path.exists(os.path.join(root, "tests/house/arrows.py"))]
+    seen = set()
+    for part in sorted(graph):
+        circle = circle_through(graph, part)
+        if circle and not seen.intersection(circle):
+            found.append("folders include each other: " + ", ".join(f'{path} "{included}"' for path, included in circle))
+        seen.update(circle)
+    return found
+
+
 if __name__ == "__main__":
-    lines = violations(sys.argv[1])
+    lines = violations(sys.argv[1]) + circles(sys.argv[1])
     print("\n".join(lines) or "every include goes the right way")
     sys.exit(1 if lines else 0)

@@ -44,6 +44,27 @@ class Tree(unittest.TestCase):
         self.write("tests/core/a_test.cc", '#include "benchmarks/a.h"\n')
         self.assertEqual(arrows.violations(self.root), ['tests/core/a_test.cc: tests must not see "benchmarks/a.h"'])
 
+    def test_arrows_find_folders_that_include_each_other(self):
+        self.write("repo/a/one.h", '#pragma once\n#include "repo/b/two.h"\n')
+        self.write("repo/b/two.h", '#pragma once\n')
+        self.write("repo/b/two.cc", '#include "repo/c/three.h"\n')
+        self.write("repo/c/three.h", '#pragma once\n#include "repo/a/one.h"\n')
+        self.assertEqual(arrows.circles(self.root), [
+            'folders include each other: repo/a/one.h "repo/b/two.h", repo/b/two.cc "repo/c/three.h", repo/c/three.h "repo/a/one.h"'])
+
+    def test_arrows_let_a_folder_put_together_what_implements_its_headers(self):
+        self.write("repo/face.h", '#pragma once\n')
+        self.write("repo/repo.h", '#pragma once\n#include "repo/a/one.h"\n')
+        self.write("repo/face.cc", '#include "repo/a/one.h"\n')
+        self.write("repo/a/one.h", '#pragma once\n#include "repo/face.h"\n')
+        self.assertEqual(arrows.circles(self.root), [])
+        self.write("repo/face.h", '#pragma once\n#include "repo/a/one.h"\n')
+        self.assertEqual(len(arrows.circles(self.root)), 1)
+
+    def test_arrows_find_an_exception_that_is_not_needed(self):
+        self.write("tests/house/arrows.py", "#" + LICENCE[2:])
+        self.assertEqual(len(arrows.circles(self.root)), len(arrows.BACK))
+
     def test_arrows_find_a_path_that_is_not_from_the_root(self):
         self.write("core/a.h", '#include "b.h"\n')
         self.write("core/b.h", '#include "core/c_generated.h"\n')
