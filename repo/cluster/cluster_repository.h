@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// One repository that several providers keep together. A version rests with the provider that its identity hashes to,
-/// its home: its record, and the tensors that it wrote. Tensors that it inherits stay where they are, and its record
-/// leads there; so reading a version takes its record and one bulk read of each provider that has a part of it, all at
-/// the same time, straight into the caller's memory.
+/// One repository that several providers keep together. A hash of a version's identity chooses the provider that keeps
+/// the version's record and the tensors that it wrote: its home. Inherited tensors stay where they are, and the record
+/// names their places. So a read takes the record, then one bulk read from each provider with a part of the version.
+/// These reads run at the same time, directly into the caller's memory.
 ///
-/// Everything is done by the client: it asks the providers, which need nothing of each other. What must survive a
-/// client's death half-way is the business of repo/cluster/protocol.h.
+/// The client does everything: it asks the providers, and they need nothing of each other. The steps that must survive
+/// a client's death are in repo/cluster/protocol.h.
 ///
-/// PutOptions::dedup and deltas do not count here: equal content is found, and differences are made, within one store,
-/// and what a version inherits may rest in another.
+/// PutOptions::dedup and deltas have no effect here. Equal content is found, and differences are made, within one
+/// store, and a version may inherit from another store.
 ///
-/// A provider that is away takes nothing from the others. What cannot be answered without it is unavailable, and the
-/// error names it; when it is back, it is used again. A match goes on without it, and says so. So does a put: a version
-/// whose identity was drawn for it (PutOptions::drawn_id) gets one whose home answers, and what it inherits from one
-/// that is away is asked of the caller. What waits for a provider, and only that: versions with identities of their own
-/// (a publisher's) whose home it is, models whose versions it numbers, and puts whose caller has not got the bytes that
-/// rest there (docs/cli/providers.md, "While a provider is away").
+/// If a provider is away, the others go on. A call that needs it is unavailable, and the error names it. When it is
+/// back, calls use it again. A match goes on without it, and says so. A put goes on too: a version with a drawn id
+/// (PutOptions::drawn_id) gets another one, whose home answers; and put() asks the caller for the tensors that it would
+/// inherit from the absent provider. Only these calls wait for the provider: versions with their own identity (a
+/// publisher's) whose home it is, puts of models that it numbers, and puts whose caller lacks bytes that the provider
+/// keeps (docs/cli/providers.md, "While a provider is away").
 
 #include <memory>
 #include <string>

@@ -14,20 +14,20 @@
 
 namespace freshet {
 
-/// Opens what is kept at `addresses`, several with a comma between them, of which one must answer: all providers of the
-/// placement that it tells, or, when it is alone, itself. unavailable when nobody answers; failed_precondition, naming
-/// it, when one of several answers that keeps another repository than the others, or one of its own.
+/// Opens the repository at `addresses`: one address, or several with commas, of which one must answer. Opens all
+/// providers of this provider's placement; a provider without a placement is opened alone. unavailable: no address
+/// answers. failed_precondition: an address belongs to another repository, or to a separate one; the message names it.
 Result<std::unique_ptr<Repository>> open_providers(const std::string& addresses,
                                                    const RemoteRepositoryOptions& options = {});
 
-/// This provider's id, made up and kept when it has none yet.
+/// This provider's id. If it has none yet, the call makes one and stores it.
 Result<std::string> provider_id(ProviderRepository& own);
 
-/// Makes the repository `own`, which is offered to others at `address`, one of the providers that somebody at `joined`
-/// (as open_providers() takes it) belongs to; two that were alone so far become the first ones. Doing it again changes
-/// nothing, or the address: then all others must answer, where the placement says that they are.
-/// failed_precondition for one that has models of its own already. `known`, where it is given,
-/// becomes true before anybody can hear that this one belongs to them, also when it then fails.
+/// Joins the repository `own`, served at `address`, to the providers at `joined` (as open_providers() takes it). If the
+/// other one was alone, these two are the first providers of a placement. A second join changes nothing but the
+/// address; for a new address, all other providers must answer at their addresses in the placement.
+/// failed_precondition: `own` has models already. `known`, if given, becomes true before another
+/// provider can learn of this one, also if the join then fails.
 Result<Placement> join_providers(ProviderRepository& own, const std::string& address, const std::string& joined,
                                  const RemoteRepositoryOptions& options = {}, bool* known = nullptr);
 

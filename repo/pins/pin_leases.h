@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Pins that end with whoever took them. Such a pin names a lease, a random number of its client's; the client renews
-/// the lease while it lives, and a pin whose lease was not renewed for kPinLease holds nobody up any more. What is
-/// durable is that a pin has a lease, not when it was renewed: a repository that is opened again gives every lease a
-/// whole lifetime, so that no clock of another process or another boot counts. Renewing writes nothing.
+/// Pins that end with their client. Such a pin names a lease: a random number of the client. A living client renews its
+/// lease. If a lease was not renewed for kPinLease, its pins no longer count. A pin's record says that it has a lease,
+/// and not when the lease was renewed. So a repository that is opened again gives every lease its whole lifetime, and
+/// needs no clock of another process or another boot. A renewal writes nothing.
 ///
-/// PinLeases is the book of who renewed when, without a clock; PinRow is what is stored of one holder's pins. Private
-/// to this room.
+/// PinLeases is the book of the leases' renewals, without a clock. PinRow is the stored form of one holder's pins.
+/// Private to this room.
 
 #include <cstdint>
 #include <optional>
@@ -31,7 +31,7 @@ class PinLeases {
   /// `own` is the lease of this process' pins, which lasts as long as the book does.
   PinLeases(Time opened, PinLease own) : opened_(opened), own_(own) {}
 
-  /// Leases that nobody has renewed yet begin then: when pins can be renewed at all.
+  /// Leases without a renewal begin at this time: when clients can first renew pins.
   void set_opened(Time opened) { opened_ = opened; }
   const PinLease& own() const { return own_; }
   /// out_of_space when there are too many.

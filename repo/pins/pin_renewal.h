@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Keeps a lease of pins alive (repo/pins/pin_terms.h): from the first pin on a thread renews it, each quarter of its life,
-/// and sooner after a failure. For whoever pins at a repository that is elsewhere.
+/// Renews a lease of pins (repo/pins/pin_terms.h). From the first pin on, a thread renews the lease in each quarter of
+/// its life, and sooner after a failure. For clients that pin at a repository of another process.
 
 #include <functional>
 #include <thread>
@@ -18,8 +18,8 @@ namespace freshet {
 class PinRenewal {
  public:
   using Renew = std::function<Status(const PinLease&)>;
-  /// `renew` is called on a thread of its own, and never again once the destructor has returned, which takes as long as
-  /// a call that is under way.
+  /// Calls `renew` on its own thread. The destructor waits for a call in progress; after its return there are no more
+  /// calls.
   explicit PinRenewal(Renew renew, Duration every = kPinLease / 4);
   ~PinRenewal();
   PinRenewal(const PinRenewal&) = delete;

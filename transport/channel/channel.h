@@ -63,17 +63,17 @@ enum class Encoding : std::uint8_t { dense = 0, delta = 1 };
 std::vector<std::byte> encode(const FetchRequest& request);
 Result<FetchRequest> decode_fetch(Bytes bytes);
 
-/// How far an answer is there whose bytes are still on their way to the one who answers (a relay, which passes on what
-/// it has not got in full). Any thread.
+/// The progress of an answer whose bytes still arrive at the answering side: a relay passes on a version while it
+/// fetches this version. Any thread.
 class ComingAnswer {
  public:
   virtual ~ComingAnswer() = default;
-  /// So many from its beginning, which stay as they are; only grows. An error when the rest will never come: the
-  /// request is to end with it.
+  /// The number of bytes, from the beginning, that are there. It only grows, and these bytes do not change. An error:
+  /// the rest will never come, and the request must end with this error.
   virtual Result<std::uint64_t> bytes_there() const = 0;
 };
 
-/// A request that was allowed. Whatever its answers point to stays as it is until it is destroyed. One thread at a
+/// A request that was allowed. The bytes of its answers stay unchanged until the object is destroyed. One thread at a
 /// time.
 class OpenFetch {
  public:
@@ -83,21 +83,21 @@ class OpenFetch {
     Bytes bytes;  ///< Valid until the OpenFetch is destroyed, or release(piece) is called.
     std::shared_ptr<const ComingAnswer> coming;  ///< Null: all of them are there.
   };
-  /// Whether that piece can be answered by now; ChannelServer::look_again tells when it may. An error when it never
-  /// can: the request is to end with it.
+  /// True: this piece can be answered now. False: ask again after ChannelServer::look_again. An error: the piece can
+  /// never be answered, and the request must end with this error.
   virtual Result<bool> can_answer(std::size_t /*piece*/) { return true; }
   /// The bytes of a piece (an index into the request's). May take a while: a delta is made here.
   virtual Result<Answer> answer(std::size_t piece) = 0;
-  /// The answer to that piece was sent: what was made for it may go.
+  /// The answer to this piece was sent; memory that was made for it may be freed.
   virtual void release(std::size_t piece) = 0;
 };
 
-/// What a server answers from. Any thread.
+/// The bytes that a server answers with. Any thread.
 class FetchSource {
  public:
   virtual ~FetchSource() = default;
-  /// Checks everything in the request: the lease is living, is this session's and names this version; pieces lie within
-  /// their tensors. failed_precondition for a lease that is not (any more), invalid_argument for the rest.
+  /// Checks the whole request: the lease lives, belongs to this session and names this version; pieces lie within their
+  /// tensors. failed_precondition: the lease is unknown or has ended. invalid_argument: everything else.
   virtual Result<std::unique_ptr<OpenFetch>> open(const FetchRequest& request) = 0;
 };
 
@@ -116,10 +116,10 @@ class ChannelServer {
   virtual ChannelKind kind() const = 0;
   /// As ChannelClient's factories take it; other hosts can reach it if the server was opened on such an address.
   virtual std::string address() const = 0;
-  /// Cuts off whoever fetches for that session: by force, so that its open fetches end soon though it does not answer.
+  /// Cuts off all fetches of this session by force, so they end soon even if the peer does not answer.
   virtual void cut_off(protocol::SessionId session) = 0;
   virtual ChannelStat stat() const = 0;
-  /// What could not be answered, or not in full, may be by now.
+  /// Pieces that could not be answered, or not in full, may be answerable now.
   virtual void look_again() {}
   /// Memory that answers will lie in (an arena's slab), told once, so that what a fabric wants of it is paid once. It
   /// stays mapped until forget_memory, or until the channel is destroyed. A channel that has no use for it does
