@@ -27,6 +27,19 @@ def eventually(condition):
     return True
 
 
+def stand_still(pid):
+    """SIGSTOP; returns when every thread of the process stands. Until then some of them may run on and answer."""
+    def stands():
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{task}/stat") as stat:
+                if stat.read().rpartition(")")[2].split()[0] not in "TZX":
+                    return False
+        return True
+
+    os.kill(pid, signal.SIGSTOP)
+    assert eventually(stands)
+
+
 @pytest.fixture
 def folder():
     """A new folder with a short path, since sockets' paths are short."""

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import freshet
-from conftest import PATIENCE, eventually
+from conftest import PATIENCE, eventually, stand_still
 
 PUBLISHER = """
     import sys, freshet, numpy as np
@@ -124,7 +124,7 @@ def test_ctrl_c_ends_the_wait_for_a_repository_that_does_not_answer(program, fol
                 print("interrupted", flush=True)
     """, folder)
     assert waiter.line() == "waits"
-    owner.process.send_signal(signal.SIGSTOP)
+    stand_still(owner.process.pid)
     waiter.process.stdin.write("\n")
     waiter.process.stdin.flush()
     for _ in range(3):
@@ -160,7 +160,7 @@ def test_ctrl_c_ends_the_wait_for_an_activation(program):
                 print("interrupted", flush=True)
     """)
     assert publisher.line() == "published" and member.line() == "serves"
-    member.process.send_signal(signal.SIGSTOP)  # A member that does not stage.
+    stand_still(member.process.pid)  # A member that does not stage.
     publisher.process.stdin.write("\n")
     publisher.process.stdin.flush()
     assert publisher.line() == "calls"
@@ -297,8 +297,8 @@ def test_a_forked_worker_that_outlives_the_loop_holds_no_name(program):
     worker = int(loop.line().split()[1])
     writer_of_loop = loop.process.pid
     try:
-        os.kill(writer_of_loop, signal.SIGSTOP)
-        os.kill(worker, signal.SIGSTOP)  # Its pipe ends with the loop; it is to live on.
+        stand_still(writer_of_loop)
+        stand_still(worker)  # Its pipe ends with the loop; it is to live on.
         os.kill(writer_of_loop, signal.SIGKILL)
         loop.process.wait()
         with freshet.Publisher("digits") as successor, freshet.Subscriber("digits") as subscriber:

@@ -11,6 +11,7 @@ import sys
 import pytest
 
 import freshet.tier
+from conftest import stand_still
 
 FRESHET = os.path.join(sys.prefix, "..", "bin", "freshet")  # The wheel's own has no reader beside it.
 pytestmark = pytest.mark.skipif(not os.path.exists(FRESHET), reason="there is no build of the command beside the venv")
@@ -156,7 +157,7 @@ def test_a_child_tells_by_itself(tiers):
 def test_a_keeper_that_is_stopped_holds_nobody_up_for_long(tiers, caplog):
     tiers.keep()
     path = tiers.make("a")
-    os.kill(tiers.keeper.pid, signal.SIGSTOP)
+    stand_still(tiers.keeper.pid)
     try:
         freshet.tier.upcoming([path])
         freshet.tier.upcoming([path] * 1000)

@@ -237,6 +237,7 @@ TEST(TierCommands, SettleShowsItsProgressOnATerminal) {
          "keeper = subprocess.Popen([sys.argv[1], 'tier', 'keep'], stderr=subprocess.PIPE, text=True)\n"
          "assert 'keeping' in keeper.stderr.readline()\n"
          "os.kill(keeper.pid, signal.SIGSTOP)\n"
+         "os.waitpid(keeper.pid, os.WUNTRACED)\n"
          "child, terminal = pty.fork()\n"
          "if child == 0: os.execv(sys.argv[1], [sys.argv[1], 'tier', 'settle'])\n"
          "shown = b''\n"
