@@ -47,9 +47,6 @@ class ProviderRepository : public Repository {
   /// The tensors that a put of this manifest would ask bytes for now, ascending. Errors: those of put() before it asks
   /// for bytes.
   virtual Result<std::vector<std::uint32_t>> wanted(const Manifest& manifest, const PutOptions& options) const = 0;
-  /// True: a put without `deltas` stays correct even if its bytes change meanwhile. The put reads each byte once, and
-  /// keeps the bytes that it proved.
-  virtual bool proves_what_it_keeps() const { return false; }
   /// For a server that lends bytes. While the returned object lives, gc() leaves the bytes of these segments, even if
   /// their version is retired. The object may outlive the repository. It is not durable, and no retirement waits for
   /// it. A segment that is kept as a difference may still become unreadable when its version is retired. not_found if a

@@ -33,8 +33,8 @@ struct Case {
 };
 
 struct Measured {
-  std::map<std::string, Samples> store_rates;  ///< By the way that they went.
-  std::map<std::string, Samples> stores;
+  Samples store_rates;
+  Samples stores;
   std::map<std::string, Samples> load_rates;  ///< By the way that they went.
   std::map<std::string, Samples> loads;
   Samples copy_rates;
@@ -42,13 +42,10 @@ struct Measured {
 };
 
 std::vector<std::string> ways() {
-  std::vector<std::string> all{"auto", "none", "shm", "zmq"};
+  std::vector<std::string> all{"auto", "none", "zmq"};
   if (channel::ucx_version()) all.push_back("ucx");
   return all;
 }
-
-/// Puts go by lanes or over the connection, and never by data channels.
-std::vector<std::string> store_ways() { return {"none", "auto"}; }
 
 std::string shown_way(const std::string& way) { return way == "none" ? "connection" : way; }
 
@@ -58,7 +55,7 @@ class Providers {
 
   Status start(const std::string& folder) {
     const std::uint64_t model = kTensors * what_.tensor_bytes;
-    const std::uint64_t room = (what_.clients / what_.providers + 1) * (store_ways().size() + 1) * model;
+    const std::uint64_t room = (what_.clients / what_.providers + 1) * 2 * model;
     for (std::size_t i = 0; i < what_.providers; ++i) {
       FRESHET_ASSIGN(auto child,
                      Child::start({own_path(), "--provide", what_.backend, "--folder",
@@ -81,14 +78,13 @@ class Providers {
 
   Status round(Measured* measured) {
     const double megabytes = static_cast<double>(what_.clients * kTensors * what_.tensor_bytes) / 1e6;
-    Together stored;
-    for (const std::string& way : store_ways()) {
-      for (Client& client : clients_) client.prepare();
-      stored = run_together(what_.clients, [&](std::size_t i) { return clients_[i].put(at(way, i, i)); });
-      FRESHET_TRY(stored.status);
-      if (measured == nullptr) continue;
-      measured->stores[way].add(stored.each);
-      measured->store_rates[way].add(megabytes / stored.all_ms * 1000);
+    for (Client& client : clients_) client.prepare();
+    const Together stored =
+        run_together(what_.clients, [&](std::size_t i) { return clients_[i].put(at("auto", i, i)); });
+    FRESHET_TRY(stored.status);
+    if (measured != nullptr) {
+      measured->stores.add(stored.each);
+      measured->store_rates.add(megabytes / stored.all_ms * 1000);
     }
     for (const std::string& way : ways()) {
       const Together loaded = run_together(what_.clients, [&](std::size_t i) {
@@ -147,10 +143,8 @@ Status measure(Report& report, const std::string& folder, const Case& what) {
     }
   }
   const std::string name = what.name();
-  for (const std::string& way : store_ways()) {
-    report.add_row(name, format("store_by_{}", shown_way(way)), "ms", measured.stores[way]);
-    report.add_row(name, format("store_together_by_{}", shown_way(way)), "MB/s", measured.store_rates[way]);
-  }
+  report.add_row(name, "store", "ms", measured.stores);
+  report.add_row(name, "store_together", "MB/s", measured.store_rates);
   for (const std::string& way : ways()) {
     report.add_row(name, format("load_by_{}", shown_way(way)), "ms", measured.loads[way]);
     report.add_row(name, format("load_together_by_{}", shown_way(way)), "MB/s", measured.load_rates[way]);
@@ -160,9 +154,7 @@ Status measure(Report& report, const std::string& folder, const Case& what) {
   double mean = 0;
   for (const double sum : sums) mean += sum / static_cast<double>(sums.size());
   report.set_ratio(name + "_slowest_client_1_3_of_mean", 1.3 * mean / *std::max_element(sums.begin(), sums.end()));
-  report.set_ratio(name + "_store_vs_memcpy", measured.store_rates["auto"].median() / measured.copy_rates.median());
-  report.set_ratio(name + "_store_vs_connection",
-                   measured.store_rates["auto"].median() / measured.store_rates["none"].median());
+  report.set_ratio(name + "_store_vs_memcpy", measured.store_rates.median() / measured.copy_rates.median());
   report.set_ratio(name + "_load_vs_memcpy", measured.load_rates["auto"].median() / measured.copy_rates.median());
   report.set_ratio(name + "_channels_vs_connection",
                    measured.load_rates["auto"].median() / measured.load_rates["none"].median());
@@ -233,7 +225,8 @@ Status provide(const std::string& backend, const std::string& folder, std::uint6
     FRESHET_ASSIGN(keeps, open_rocks_backend({.folder = folder}));
   }
   FRESHET_ASSIGN(const auto repository, ProviderRepository::open(std::move(keeps), {}));
-  FRESHET_ASSIGN(const auto server, RepositoryServer::open(*repository, {.address = "tcp://127.0.0.1:*", .channels = "auto,shm"}));
+  FRESHET_ASSIGN(const auto server,
+                 RepositoryServer::open(*repository, {.address = "tcp://127.0.0.1:*", .channels = "auto"}));
   std::cout << server->address() << std::endl;
   char byte = 0;
   while (::read(STDIN_FILENO, &byte, 1) > 0) {

@@ -72,9 +72,6 @@ class Backend {
   virtual bool durable() const = 0;
   /// True: every write is refused with failed_precondition.
   virtual bool read_only() const = 0;
-  /// True: BlobWriter::write_and_digest() reads each byte once, so its digest is that of the kept bytes even if
-  /// somebody changes the bytes meanwhile. False: the caller must not change the bytes during the write.
-  virtual bool proves_what_it_keeps() const { return false; }
 
   virtual Result<std::unique_ptr<BlobWriter>> write_blobs() = 0;
   /// Reads out.size() bytes from `offset`. not_found: there is no such blob. corrupt: it is shorter.

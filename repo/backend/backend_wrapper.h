@@ -20,7 +20,6 @@ class BackendWrapper : public Backend {
   std::string_view kind() const override { return inner_->kind(); }
   bool durable() const override { return inner_->durable(); }
   bool read_only() const override { return inner_->read_only(); }
-  bool proves_what_it_keeps() const override { return inner_->proves_what_it_keeps(); }
   Result<std::unique_ptr<BlobWriter>> write_blobs() override { return inner_->write_blobs(); }
   Status read_blob(std::string_view key, std::uint64_t offset, MutableBytes out) const override {
     return inner_->read_blob(key, offset, out);

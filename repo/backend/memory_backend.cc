@@ -53,7 +53,6 @@ class MemoryBackend final : public Backend {
   std::string_view kind() const override { return "memory"; }
   bool durable() const override { return false; }
   bool read_only() const override { return false; }
-  bool proves_what_it_keeps() const override { return true; }
 
   Result<std::unique_ptr<BlobWriter>> write_blobs() override { return std::make_unique<Writer>(*this); }
 

@@ -91,7 +91,6 @@ class LocalRepository final : public ProviderRepository {
   Result<std::optional<VersionName>> find(const VersionId& id) const override;
   Status read(const VersionRecord& record, std::span<const TensorRead> reads) const override;
   Result<std::vector<std::uint32_t>> wanted(const Manifest& manifest, const PutOptions& options) const override;
-  bool proves_what_it_keeps() const override;
   Status read_range(const VersionRecord& record, std::uint32_t tensor, std::uint64_t offset,
                     MutableBytes out) const override;
   Result<std::shared_ptr<const void>> keep_readable(std::span<const SegmentName> segments) const override;

@@ -53,6 +53,10 @@ Result<std::unique_ptr<ProviderRepository>> connect_repository(const std::string
                                                                RemoteRepositoryOptions options) {
   FRESHET_ASSIGN(std::optional<ClientCredentials> credentials, client_credentials(options.security));
   rpc::BulkReader::Options bulk{.openers = {}, .trusted_fabric = options.security.trusted_fabric, .only = {}};
+  if (options.channels == "shm") {
+    return fail(Code::invalid_argument,
+                format("connect to the repository at {}: no channel shm; name auto, zmq, ucx or none", address));
+  }
   if (options.channels != "none") {
     FRESHET_ASSIGN(bulk.only, parse_channel(options.channels));
     bulk.openers = channel_openers(options.security, credentials);

@@ -28,9 +28,8 @@ struct RemoteRepositoryOptions {
   Duration silence = std::chrono::seconds(3);
   /// How often the pins that were taken through this object are renewed while it lives (repo/pins/pin_terms.h).
   Duration renew_pins = kPinLease / 4;
-  /// Through what tensors go: "auto", "shm" (lanes: memory shared with a server of this user on this host that offers them), one
-  /// of the kinds of data channels that the server may offer ("ucx", "zmq"; for reads), or "none". Where there is none,
-  /// or it breaks, they go over the connection as all else does.
+  /// Through what the tensors of large reads go: "auto", one of the kinds of data channels that the server may offer
+  /// ("ucx", "zmq"), or "none". Where there is none, or it breaks, they go over the connection as all else does.
   std::string channels = "auto";
   std::uint64_t channel_bytes_min = std::uint64_t{2} << 20;  ///< Less goes sooner over the connection.
   /// The key of the shared record that tells one repository from others, empty for none. Whoever answers at the address

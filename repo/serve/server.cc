@@ -15,7 +15,6 @@
 #include "core/base/env.h"
 #include "core/base/format.h"
 #include "core/base/wake.h"
-#include "repo/serve/lane/lanes_offered.h"
 #include "repo/serve/server/answers.h"
 #include "repo/serve/server/rights.h"
 #include "repo/serve/server/workers.h"
@@ -55,7 +54,6 @@ class Server final : public RepositoryServer {
     ZmqSocket socket;
     Wake wake;
     std::unique_ptr<BulkService> bulk;
-    bool has_lanes = false;
   };
   Server(ProviderRepository& repository, const RepositoryServerOptions& options, Parts parts);
   ~Server() override;
@@ -71,8 +69,6 @@ class Server final : public RepositoryServer {
             .leases = desk.leases,
             .channel_bytes = bulk_->bytes_sent(),
             .staged_bytes = desk.staged_bytes,
-            .lane_bytes = lanes_.moved(),
-            .lane_room = lanes_.bytes(),
             .rejected = rejected_};
   }
 
@@ -81,7 +77,6 @@ class Server final : public RepositoryServer {
     Ticket ticket = 0;
     Outcome outcome;
     bool is_progress = false;
-    std::uint64_t taken = 0;  ///< Of a lane; then there is no outcome yet.
   };
 
   void run();
@@ -104,7 +99,7 @@ class Server final : public RepositoryServer {
   void send(const Peer& peer, Encoded message);
   /// Ends a client that does not read: its session here, and its connection where that is tcp.
   void put_out(const Peer& peer);
-  Workers& lane(wire::Ask kind);
+  Workers& workers_of(wire::Ask kind);
   void post(Worked worked) FRESHET_EXCLUDES(mutex_);  ///< Any thread.
 
   ProviderRepository& repository_;
@@ -113,7 +108,6 @@ class Server final : public RepositoryServer {
   const Wake wake_;
   RecordCache records_;
   const std::unique_ptr<BulkService> bulk_;
-  LaneDesk lanes_;
 
   // The loop thread's. The socket ends before the authenticator does, and that before the context.
   zmq::context_t context_;
@@ -140,7 +134,6 @@ class Server final : public RepositoryServer {
   std::atomic<bool> stopping_{false};
   Workers readers_;
   Workers writers_;
-  Workers streams_;  ///< Puts whose tensors come by lanes: their clients may be slow.
   Workers slow_;
   std::thread thread_;
 };
@@ -150,7 +143,6 @@ Server::Server(ProviderRepository& repository, const RepositoryServerOptions& op
       address_(parts.socket.address.from_this_host()),
       wake_(std::move(parts.wake)),
       bulk_(std::move(parts.bulk)),
-      lanes_(parts.has_lanes),
       context_(std::move(parts.context)),
       authenticator_(std::move(parts.authenticator)),
       socket_(std::move(parts.socket)),
@@ -165,10 +157,8 @@ Server::Server(ProviderRepository& repository, const RepositoryServerOptions& op
 }
 
 Server::~Server() {
-  lanes_.close();
   readers_.stop();
   writers_.stop();
-  streams_.stop();
   slow_.stop();
   stopping_ = true;
   wake_.wake();
@@ -179,7 +169,6 @@ Status Server::start(std::size_t readers) {
   if (readers == 0) readers = std::clamp<std::size_t>(std::thread::hardware_concurrency(), 2, kReadersMax);
   FRESHET_TRY(readers_.start(readers));
   FRESHET_TRY(writers_.start(kWriters));
-  FRESHET_TRY(streams_.start(ServerLimits().streams_max));
   FRESHET_TRY(slow_.start(kSlow));
   try {
     thread_ = std::thread([this] { run(); });
@@ -282,8 +271,7 @@ void Server::take_messages() {
 
 void Server::take(const Peer& peer, const std::vector<zmq::message_t>& parts) {
   auto request = Received<wire::Request>::open(bytes_of(parts[1]));
-  const wire::Chunk* const chunk = request ? (*request)->body_as_Chunk() : nullptr;
-  const bool has_data = chunk != nullptr && chunk->bytes() == 0;
+  const bool has_data = request && (*request)->body_type() == wire::Ask::Chunk;
   if (!request || has_data != (parts.size() == 3)) {
     rejects_.count(request ? "a message with a part too many" : request.error().message(), now());
     return machine_.on_broken(peer, "a message that is not of this protocol");
@@ -301,7 +289,6 @@ void Server::take_question(const Peer& peer, Question question, const std::vecto
     case wire::Ask::Bye: return machine_.on_bye(peer);
     case wire::Ask::Chunk: {
       const wire::Chunk& chunk = *request.body_as_Chunk();
-      if (chunk.bytes() != 0) return machine_.on_announced(peer, chunk.upload(), chunk.offset(), chunk.bytes(), at);
       return machine_.on_chunk(peer, chunk.upload(), chunk.offset(), bytes_of(parts[2]), at);
     }
     case wire::Ask::Abandon: return machine_.on_abandon(peer, request.body_as_Abandon()->upload(), at);
@@ -328,9 +315,7 @@ void Server::take_results() {
     results.swap(results_);
   }
   for (Worked& result : results) {
-    if (result.taken != 0) {
-      machine_.on_taken(result.ticket, result.taken, now());
-    } else if (result.outcome.upload != nullptr) {
+    if (result.outcome.upload != nullptr) {
       machine_.on_planned(result.ticket, std::move(result.outcome.upload), now());
     } else if (result.is_progress) {
       machine_.on_progress(result.ticket, std::move(result.outcome.reply));
@@ -351,7 +336,6 @@ void Server::carry_out() {
 
 void Server::carry_out(action::Welcome& welcome) {
   bulk_->begin_session(welcome.session);
-  lanes_.begin_session(welcome.session);
   Builder builder;
   const auto host = builder.CreateString(host_);
   send(welcome.peer,
@@ -363,21 +347,20 @@ void Server::carry_out(action::Pong& pong) {
   send(pong.peer, reply(builder, 0, wire::CreatePong(builder, builder.CreateVector(pong.running))));
 }
 
-Workers& Server::lane(wire::Ask kind) {
-  switch (lane_of(kind)) {
-    case Lane::write: return writers_;
-    case Lane::slow: return slow_;
+Workers& Server::workers_of(wire::Ask kind) {
+  switch (queue_of(kind)) {
+    case WorkQueue::write: return writers_;
+    case WorkQueue::slow: return slow_;
     default: return readers_;
   }
 }
 
 void Server::carry_out(action::Run& run) {
-  lane((*run.question)->body_type())
+  workers_of((*run.question)->body_type())
       .post([this, ticket = run.ticket, session = run.session, question = std::move(run.question)] {
         const Answering with{.repository = repository_,
                              .records = records_,
                              .bulk = *bulk_,
-                             .lanes = lanes_,
                              .session = session,
                              .progress = [&](Encoded progress) {
                                post({.ticket = ticket, .outcome = {.reply = std::move(progress)}, .is_progress = true});
@@ -387,26 +370,15 @@ void Server::carry_out(action::Run& run) {
 }
 
 void Server::carry_out(action::Store& store_action) {
-  LaneStream* const stream = store_action.upload->stream();
-  if (stream != nullptr) {
-    stream->on_done([this, ticket = store_action.ticket](std::uint64_t bytes) {
-      post({.ticket = ticket, .outcome = {}, .taken = bytes});
-    });
-  }
-  (stream != nullptr ? streams_ : writers_)
-      .post([this, ticket = store_action.ticket, request = store_action.request,
-             upload = std::move(store_action.upload)]() mutable {
-        Outcome outcome = store(repository_, request, *upload);
-        if (upload->stream() != nullptr) lanes_.note_moved(upload->bytes());
-        upload.reset();
-        post({.ticket = ticket, .outcome = std::move(outcome)});
-      });
+  writers_.post([this, ticket = store_action.ticket, request = store_action.request,
+                 upload = std::move(store_action.upload)]() mutable {
+    Outcome outcome = store(repository_, request, *upload);
+    upload.reset();
+    post({.ticket = ticket, .outcome = std::move(outcome)});
+  });
 }
 
-void Server::carry_out(action::EndSession& end) {
-  bulk_->end_session(end.session);
-  lanes_.end_session(end.session);
-}
+void Server::carry_out(action::EndSession& end) { bulk_->end_session(end.session); }
 
 void Server::carry_out(action::Reply& reply_action) { send(reply_action.peer, std::move(reply_action.message)); }
 
@@ -417,10 +389,8 @@ void Server::carry_out(action::Invite& invite) {
   std::vector<std::uint32_t> tensors;
   for (const Upload::Part& part : invite.upload->parts()) tensors.push_back(part.tensor);
   const auto list = builder.CreateVector(tensors);
-  const LaneStream* const stream = invite.upload->stream();
-  const std::uint64_t window = stream == nullptr ? ServerLimits().window_bytes : stream->window();
   send(invite.peer,
-       reply(builder, invite.request, wire::CreateUpload(builder, invite.request, list, window, stream != nullptr)));
+       reply(builder, invite.request, wire::CreateUpload(builder, invite.request, list, ServerLimits().window_bytes)));
 }
 
 void Server::carry_out(action::Credit& credit) {
@@ -469,7 +439,6 @@ Result<std::unique_ptr<RepositoryServer>> RepositoryServer::open(ProviderReposit
                  bind_data(context, std::move(address), proof,
                            {.message_bytes_max = rpc::kMessageBytesMax, .sent_max = rpc::kRepliesMax}));
   FRESHET_ASSIGN(Wake wake, Wake::open());
-  const bool has_lanes = rpc::take_lanes(options.channels, proof != nullptr);
   rpc::BulkService::Options bulk_options{.channels = options.channels,
                                          .address = socket.address.text(),
                                          .trusted_fabric = options.security.trusted_fabric,
@@ -482,8 +451,7 @@ Result<std::unique_ptr<RepositoryServer>> RepositoryServer::open(ProviderReposit
                                                                  .authenticator = std::move(authenticator),
                                                                  .socket = std::move(socket),
                                                                  .wake = std::move(wake),
-                                                                 .bulk = std::move(bulk),
-                                                                 .has_lanes = has_lanes});
+                                                                 .bulk = std::move(bulk)});
   FRESHET_TRY(server->start(options.readers));
   return server;
 }

@@ -29,11 +29,9 @@ struct RepositoryServerOptions {
   /// The most memory of this process for the tensors of running puts. Puts that find no room wait.
   std::uint64_t upload_bytes_max = std::uint64_t{8} << 30;
   /// The ways of tensors beside the connection: "auto" (the suitable data channels for this address), "none", or kinds
-  /// with commas ("zmq", "auto,shm"). A tensor without such a way uses the connection.
+  /// with commas ("zmq,ucx"). A tensor without such a way uses the connection.
   ///   "ucx", "zmq": data channels for large reads (transport/channel/channel.h). ucx only on loopback and trusted
   ///     fabrics; zmq with the keys of `security`, if there are any.
-  ///   "shm" (not in "auto"): lanes, memory shared with clients of this user on this host, for puts and large reads.
-  ///     Never with keys.
   std::string channels = "auto";
   /// Memory for bytes that were read for the channels and wait to be sent. Taken when it is first needed.
   std::uint64_t staging_bytes = std::uint64_t{32} << 20;
@@ -65,8 +63,6 @@ class RepositoryServer {
     std::size_t leases = 0;           ///< Leases on bytes that clients are fetching.
     std::uint64_t channel_bytes = 0;  ///< Bytes sent by the channels.
     std::uint64_t staged_bytes = 0;   ///< Bytes read for the channels and not sent yet.
-    std::uint64_t lane_bytes = 0;     ///< Bytes of tensors that were put or read by lanes.
-    std::uint64_t lane_room = 0;      ///< The lanes' share of this host's memory.
     std::uint64_t rejected = 0;       ///< Messages that do not belong to this protocol.
   };
   virtual Stat stat() const = 0;

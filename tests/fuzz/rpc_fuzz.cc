@@ -35,7 +35,6 @@ struct World {
   std::vector<TestVersion> versions;
   std::unique_ptr<ProviderRepository> repository;
   std::unique_ptr<BulkService> bulk;
-  LaneDesk lanes{true, {.bytes_max = std::uint64_t{1} << 20, .lanes_per_session_max = 8}};
   RecordCache records;
 
   World() {
@@ -55,7 +54,6 @@ struct World {
     frozen.freeze();
     bulk = BulkService::open(*repository, {.channels = "none"}).value();
     bulk->begin_session(1);
-    lanes.begin_session(1);
   }
 };
 
@@ -94,14 +92,6 @@ void add_questions(std::vector<Input>& seeds) {
                                        .placed = Placed{.placement = 1, .attempt = 3, .elsewhere = {0}}};
   seeds.push_back(asked([&](Builder& b) { return rpc::put(b, manifest, {}); }));
   seeds.push_back(asked([&](Builder& b) { return wire::CreateAskWanted(b, rpc::put(b, manifest, options)); }));
-  seeds.push_back(asked([&](Builder& b) { return rpc::put(b, manifest, {}, 1); }));
-  const wire::Mark mark(1, 2);
-  seeds.push_back(asked([&](Builder& b) { return wire::CreateOfferLane(b, 1, 3, 65536, &mark); }));
-  seeds.push_back(asked([&](Builder& b) { return wire::CreateAskLane(b, 8192); }));
-  const std::vector<wire::Range> pieces{{0, 40, 0}, {4, 4, 1}};
-  seeds.push_back(
-      asked([&](Builder& b) { return wire::CreateLend(b, name(b), &id, b.CreateVectorOfStructs(pieces), 0, true); }));
-  seeds.push_back(asked([&](Builder& b) { return wire::CreateFillLane(b, 1, 0, 1, b.CreateVectorOfStructs(pieces)); }));
   seeds.push_back(asked([&](Builder& b) { return wire::CreateAskRecord(b, name(b)); }));
   seeds.push_back(asked([&](Builder& b) { return wire::CreateAskFind(b, &id); }));
   const std::vector<wire::Range> ranges = {wire::Range(4, 20, 0), wire::Range(0, 8, 1)};
@@ -189,7 +179,6 @@ void take_as_question(Bytes bytes) {
   Answering with{.repository = *world().repository,
                  .records = world().records,
                  .bulk = *world().bulk,
-                 .lanes = world().lanes,
                  .session = 1,
                  .progress = [](Encoded) {}};
   const Outcome outcome = answer(with, **question);

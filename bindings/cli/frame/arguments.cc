@@ -94,23 +94,20 @@ void add_channel(CLI::App& command, std::string& channel) {
       ->check(CLI::IsMember({"auto", "shm", "ucx", "zmq", "file"}));
 }
 
-void add_offer(CLI::App& command, std::string& channels, bool has_lanes) {
-  const std::string kinds = has_lanes ? "shm,zmq,ucx" : "zmq,ucx";
+void add_offer(CLI::App& command, std::string& channels) {
   const CLI::Validator known(
-      [kinds, has_lanes](std::string& text) -> std::string {
+      [](std::string& text) -> std::string {
         if (text == "auto" || text == "none") return {};
         for (const std::string_view one : split_list(text)) {
-          if (one == "ucx" || one == "zmq" || (has_lanes && (one == "shm" || one == "auto"))) continue;
-          return text + ": expected auto, none, or kinds of " + kinds;
+          if (one != "ucx" && one != "zmq") return text + ": expected auto, none, or kinds of zmq,ucx";
         }
         return {};
       },
       "KINDS");
   command
       .add_option("--offer", channels,
-                  "the channels for clients that fetch bytes from here over TCP" +
-                      std::string(has_lanes ? ", or in shared memory (shm)" : "") + ": auto (default" +
-                      (has_lanes ? "; without shm" : "") + "), none, or kinds with commas: " + kinds)
+                  "the channels for clients that fetch bytes from here over TCP: auto (default), none, or kinds with "
+                  "commas: zmq,ucx")
       ->check(known);
 }
 

@@ -38,8 +38,8 @@ void add_addresses(CLI::App& command, std::string& addresses, const std::string&
 /// --channel, how bytes come.
 void add_channel(CLI::App& command, std::string& channel);
 
-/// --offer, the kinds of channels by which others may fetch bytes from here. `has_lanes`: shm is one of them.
-void add_offer(CLI::App& command, std::string& channels, bool has_lanes = false);
+/// --offer, the kinds of channels by which others may fetch bytes from here.
+void add_offer(CLI::App& command, std::string& channels);
 
 /// --directory, where publishers and subscribers find each other.
 void add_directory(CLI::App& command, std::string& directory);

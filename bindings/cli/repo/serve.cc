@@ -101,7 +101,7 @@ void add(CLI::App& command, Program& program) {
   auto arguments = std::make_shared<ServeArguments>();
   add_address(command, arguments->listen, AddressUse::bind,
               "an additional address to listen on: tcp://ADDRESS:PORT (beyond this host with keys), ipc:///PATH");
-  add_offer(command, arguments->channels, /*has_lanes=*/true);
+  add_offer(command, arguments->channels);
   add_security(command, arguments->security, arguments->listen, AddressUse::bind);
   command
       .add_option("--join", arguments->join,

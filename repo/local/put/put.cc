@@ -218,8 +218,6 @@ Result<VersionName> LocalRepository::put(const Manifest& manifest,
   }
 }
 
-bool LocalRepository::proves_what_it_keeps() const { return impl_->backend->proves_what_it_keeps(); }
-
 Result<std::vector<std::uint32_t>> LocalRepository::wanted(const Manifest& given, const PutOptions& options) const {
   Manifest manifest = given;
   FRESHET_TRY(impl_->admit(manifest, options));

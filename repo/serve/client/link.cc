@@ -66,13 +66,6 @@ void Conversation::send_chunk(std::uint64_t offset, Bytes chunk) {
                .data = zmq::message_t(chunk.data(), chunk.size())});
 }
 
-void Conversation::send_announcement(std::uint64_t offset, std::uint64_t bytes) {
-  Builder builder;
-  link_->push({.request = 0,
-               .head = rpc::request(builder, 0, wire::CreateChunk(builder, request_, offset, bytes)),
-               .data = {}});
-}
-
 void Conversation::abandon() {
   Builder builder;
   link_->push({.request = 0, .head = rpc::request(builder, 0, wire::CreateAbandon(builder, request_)), .data = {}});

@@ -18,7 +18,6 @@
 #include "core/base/result.h"
 #include "core/base/wake.h"
 #include "repo/serve/client/client_machine.h"
-#include "repo/serve/client/lane_pool.h"
 #include "repo/serve/wire/messages.h"
 #include "transport/security/credentials.h"
 #include "transport/zmq/handshakes.h"
@@ -43,8 +42,6 @@ class Conversation {
   /// Nothing when none is there.
   Result<std::optional<Response>> next_if_any();
   void send_chunk(std::uint64_t offset, Bytes chunk);
-  /// Of bytes that stand in the put's lane.
-  void send_announcement(std::uint64_t offset, std::uint64_t bytes);
   void abandon();
 
  private:
@@ -79,8 +76,6 @@ class Link : public std::enable_shared_from_this<Link> {
   const std::string& host() const { return host_; }
   /// It was found to offer no data channels.
   std::atomic<bool> has_no_channels{false};
-  LanePool put_lanes;
-  LanePool read_lanes;
 
  private:
   friend class Conversation;

@@ -4,7 +4,6 @@
 /// The client's side of every question (repo/serve/remote_repository.h): private to this folder. What asks and waits is
 /// here, the questions are in remote_questions.cc, and how tensors travel is in remote_bytes.cc.
 
-#include <atomic>
 #include <memory>
 #include <optional>
 #include <span>
@@ -40,10 +39,8 @@ class RemoteRepository final : public ProviderRepository {
       : link_options_(std::move(link_options)),
         options_(std::move(options)),
         has_channels_(!bulk.openers.empty()),
-        has_lanes_((options_.channels == "auto" || options_.channels == "shm") && !link_options_.credentials),
         bulk_(std::move(bulk)),
-        renewal_([this](const PinLease& lease) { return renew_pins(lease); }, options_.renew_pins) {
-  }
+        renewal_([this](const PinLease& lease) { return renew_pins(lease); }, options_.renew_pins) {}
   Status connect() {
     FRESHET_ASSIGN(const auto opened, link());
     return {};
@@ -135,27 +132,15 @@ class RemoteRepository final : public ProviderRepository {
     /// Abandons the put when there are none, or not as many as the tensor has.
     Result<Bytes> bytes_of(Conversation& conversation, std::uint32_t tensor) const;
   };
-  // They send what the server wants, unless it answers something else meanwhile, which is the result then.
+  // What the server wants, unless it answers something else meanwhile, which is the result then.
   Result<std::optional<Response>> send_tensors(Conversation& conversation, const wire::Upload& upload,
-                                               const PutSource& source) const;
-  Result<std::optional<Response>> send_by_lane(Conversation& conversation, const wire::Upload& upload, LaneMemory& lane,
                                                const PutSource& source) const;
   static Result<std::optional<Response>> more_credit(Conversation& conversation, std::uint64_t& credit);
 
-  // Lanes, in remote_lanes.cc. Nothing where there are none, or what is to move is too little.
-  std::optional<LaneLoan> put_lane(Link& connection, const Manifest& manifest, const PutOptions& options) const;
-  std::optional<LaneLoan> read_lane(Link& connection, std::uint64_t bytes) const;
-  template <typename Make>
-  std::optional<LaneLoan> lane_of(LanePool& pool, Link& connection, std::uint64_t bytes, Make make) const;
-  Result<ClientLane> make_put_lane(Link& connection) const;
-  Result<ClientLane> make_read_lane(Link& connection) const;
-  class LaneRead;
-  void fetch_by_lane(Link& connection, LaneLoan& lane, const BulkLease& lease, std::vector<BulkPart>& parts) const;
-
   Status read_ranges(const VersionRecord& record, const Ranges& ranges) const;
   Status read_segment_ranges(const Ranges& ranges) const;
-  /// Through a lane or a data channel, as far as that goes: what did not come is to be asked for otherwise.
-  /// `build(builder, by_lane)` makes the question for a lease on the parts, in their order.
+  /// Through a data channel, as far as that goes: what did not come is to be asked for otherwise.
+  /// `build(builder)` makes the question for a lease on the parts, in their order.
   template <typename Build>
   void fetch_in_bulk(std::vector<BulkPart>& parts, Build build) const;
   void fetch_version_in_bulk(const VersionRecord& record, const Ranges& ranges, std::vector<BulkPart>& parts) const;
@@ -172,8 +157,6 @@ class RemoteRepository final : public ProviderRepository {
   Link::Options link_options_;
   const RemoteRepositoryOptions options_;
   const bool has_channels_;
-  const bool has_lanes_;
-  mutable std::atomic<bool> told_of_lanes_{false};  ///< Why there are none.
   mutable BulkReader bulk_;
   mutable Mutex mutex_;
   mutable std::shared_ptr<Link> link_ FRESHET_GUARDED_BY(mutex_);

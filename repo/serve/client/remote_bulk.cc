@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Large reads: leases, and what is read under them through lanes or data channels.
+/// Large reads: leases, and what is read under them through data channels.
 
 #include <algorithm>
 
@@ -51,18 +51,16 @@ template <typename Build>
 void RemoteRepository::fetch_in_bulk(std::vector<BulkPart>& parts, Build build) const {
   std::uint64_t bytes = 0;
   for (const BulkPart& part : parts) bytes += part.out.size();
-  if (bytes < options_.channel_bytes_min || parts.size() > kRangesMax) return;
+  if (!has_channels_ || bytes < options_.channel_bytes_min || parts.size() > kRangesMax) return;
   const Result<std::shared_ptr<Link>> connection = link();
   if (!connection) return;
   Link& asked = **connection;
-  std::optional<LaneLoan> lane = read_lane(asked, bytes);
-  if (!lane && (!has_channels_ || asked.has_no_channels)) return;
-  Result<Conversation> conversation =
-      asked.begin([&](Builder& builder) { return build(builder, /*by_lane=*/lane.has_value()); });
+  if (asked.has_no_channels) return;
+  Result<Conversation> conversation = asked.begin(build);
   if (!conversation) return;
   const Result<Response> response = last_answer(*conversation, options_.answer, {});
   if (!response) {
-    if (!lane && response.error().code() == Code::unsupported) asked.has_no_channels = true;
+    if (response.error().code() == Code::unsupported) asked.has_no_channels = true;
     return;
   }
   const auto* const lent = (*response)->body_as_Lent();
@@ -72,34 +70,30 @@ void RemoteRepository::fetch_in_bulk(std::vector<BulkPart>& parts, Build build) 
     lease->renew = [&asked, id = lease->lease] {
       (void)asked.begin([&](Builder& builder) { return wire::CreateRenewLease(builder, id); });
     };
-    if (lane) {
-      fetch_by_lane(asked, *lane, *lease, parts);
-    } else {
-      // What did not come is asked for in another way, whose error says more than this one's.
-      (void)bulk_.fetch(*lease, parts);
-    }
+    // What did not come is asked for in another way, whose error says more than this one's.
+    (void)bulk_.fetch(*lease, parts);
   }
   (void)asked.begin([&](Builder& builder) { return wire::CreateEndLease(builder, lent->lease()); });
 }
 
 void RemoteRepository::fetch_version_in_bulk(const VersionRecord& record, const Ranges& ranges,
                                              std::vector<BulkPart>& parts) const {
-  fetch_in_bulk(parts, [&](Builder& builder, bool by_lane) {
+  fetch_in_bulk(parts, [&](Builder& builder) {
     const auto version = rpc::put(builder, record.manifest.name);
     const wire::Id id = wire_id(record.manifest.id);
     std::vector<wire::Range> wire_ranges;
     for (const Range& range : ranges) wire_ranges.emplace_back(range.offset, range.out.size(), range.tensor);
-    return wire::CreateLend(builder, version, &id, builder.CreateVectorOfStructs(wire_ranges), 0, by_lane);
+    return wire::CreateLend(builder, version, &id, builder.CreateVectorOfStructs(wire_ranges));
   });
 }
 
 void RemoteRepository::fetch_segments_in_bulk(const Ranges& ranges, std::vector<BulkPart>& parts) const {
-  fetch_in_bulk(parts, [&](Builder& builder, bool by_lane) {
+  fetch_in_bulk(parts, [&](Builder& builder) {
     std::vector<wire::SegmentRange> wire_ranges;
     for (const Range& range : ranges) {
       wire_ranges.emplace_back(wire_segment(range.segment), range.offset, range.out.size());
     }
-    return wire::CreateLend(builder, 0, nullptr, 0, builder.CreateVectorOfStructs(wire_ranges), by_lane);
+    return wire::CreateLend(builder, 0, nullptr, 0, builder.CreateVectorOfStructs(wire_ranges));
   });
 }
 

@@ -43,10 +43,8 @@ Result<VersionName> RemoteRepository::put(const Manifest& given,
                                           PutOptions options) {
   FRESHET_ASSIGN(const Manifest manifest, encodable(given));
   FRESHET_ASSIGN(const std::shared_ptr<Link> connection, link());
-  const std::optional<LaneLoan> lane = put_lane(*connection, manifest, options);
-  const std::uint64_t lane_id = lane ? lane->lane().id : 0;
   FRESHET_ASSIGN(Conversation conversation,
-                 connection->begin([&](Builder& builder) { return rpc::put(builder, manifest, options, lane_id); }));
+                 connection->begin([&](Builder& builder) { return rpc::put(builder, manifest, options); }));
   const PutSource source{.manifest = manifest, .caller = bytes_of};
   std::optional<Response> came;
   for (;;) {
@@ -55,10 +53,7 @@ Result<VersionName> RemoteRepository::put(const Manifest& given,
     }
     const Response response = *std::exchange(came, std::nullopt);
     if (const auto* const upload = response->body_as_Upload()) {
-      if (upload->by_lane() && !lane)
-        return fail(Code::corrupt, "the repository's server names a lane that does not exist");
-      FRESHET_ASSIGN(came, upload->by_lane() ? send_by_lane(conversation, *upload, *lane->lane().ours, source)
-                                             : send_tensors(conversation, *upload, source));
+      FRESHET_ASSIGN(came, send_tensors(conversation, *upload, source));
     } else if (response->body_type() != wire::Answer::Credit) {
       FRESHET_ASSIGN(const wire::Named* const named, body_of<wire::Named>(response));
       return rpc::read(named->name());

@@ -103,9 +103,6 @@ class Asked {
   Status work(const wire::Lend& lend);
   Status work(const wire::RenewLease& renew) { return say_done(with_.bulk.renew(with_.session, renew.lease())); }
   Status work(const wire::EndLease& end);
-  Status work(const wire::OfferLane& offer);
-  Status work(const wire::AskLane& lane);
-  Status work(const wire::FillLane& wanted);
 
   ProviderRepository& repository() const { return with_.repository; }
   Progress progress() const;
@@ -156,9 +153,6 @@ Status Asked::dispatch() {
     case wire::Ask::Lend: return ask(question_.body_as_Lend());
     case wire::Ask::RenewLease: return ask(question_.body_as_RenewLease());
     case wire::Ask::EndLease: return ask(question_.body_as_EndLease());
-    case wire::Ask::OfferLane: return ask(question_.body_as_OfferLane());
-    case wire::Ask::AskLane: return ask(question_.body_as_AskLane());
-    case wire::Ask::FillLane: return ask(question_.body_as_FillLane());
     default: return fail(Code::unsupported, "this server is of an older build and does not know this question");
   }
 }
@@ -167,9 +161,7 @@ Status Asked::work(const wire::Put& put_body) {
   PutPlan plan;
   FRESHET_ASSIGN(plan.manifest, read(put_body.version()));
   FRESHET_ASSIGN(plan.options, read_options(put_body));
-  std::shared_ptr<LaneStream> stream;
-  if (put_body.lane() != 0) stream = with_.lanes.begin_put(with_.session, put_body.lane());
-  FRESHET_ASSIGN(Stored stored, upload_or_store(repository(), std::move(plan), stream));
+  FRESHET_ASSIGN(Stored stored, upload_or_store(repository(), std::move(plan)));
   outcome_.upload = std::move(stored.upload);
   return outcome_.upload != nullptr ? Status() : say(wire::CreateNamed(builder_, put(builder_, stored.name)));
 }
@@ -384,7 +376,7 @@ Status Asked::work(const wire::Lend& lend) {
   for (const wire::SegmentRange& range : segments) {
     subject.parts.push_back({.segment = read(range.segment()), .offset = range.offset(), .bytes = range.bytes()});
   }
-  FRESHET_ASSIGN(const BulkService::Lent lent, with_.bulk.lend(with_.session, std::move(subject), lend.by_lane()));
+  FRESHET_ASSIGN(const BulkService::Lent lent, with_.bulk.lend(with_.session, std::move(subject)));
   std::vector<Offset<wire::Channel>> channels;
   for (const protocol::ChannelOffer& offer : lent.channels) {
     channels.push_back(
@@ -400,42 +392,9 @@ Status Asked::work(const wire::EndLease& end) {
   return say(wire::CreateDone(builder_));
 }
 
-Status Asked::work(const wire::OfferLane& offer) {
-  const wire::Mark mark = offer.mark() == nullptr ? wire::Mark() : *offer.mark();
-  const LanePlace place{offer.pid(), offer.descriptor(), offer.bytes(), {mark.high(), mark.low()}};
-  FRESHET_ASSIGN(const LaneId lane, with_.lanes.take_in(with_.session, place));
-  return say(wire::CreateNumber(builder_, lane));
-}
-
-Status Asked::work(const wire::AskLane& lane) {
-  FRESHET_ASSIGN(const LaneDesk::Made made, with_.lanes.make(with_.session, lane.bytes()));
-  const wire::Mark mark(made.place.mark[0], made.place.mark[1]);
-  return say(wire::CreateLaneMade(builder_, made.lane, made.place.pid, made.place.descriptor, made.place.bytes, &mark));
-}
-
-Status Asked::work(const wire::FillLane& wanted) {
-  FRESHET_ASSIGN(const std::shared_ptr<LaneMemory> lane, with_.lanes.made(with_.session, wanted.lane()));
-  std::vector<channel::Piece> pieces;
-  std::uint64_t total = 0;
-  for (const wire::Range& range : copied(wanted.pieces())) {
-    if (range.bytes() > kDataBytesMax - total || pieces.size() >= kRangesMax) {
-      return fail(Code::invalid_argument, format("more than {} bytes are asked for at once", kDataBytesMax));
-    }
-    total += range.bytes();
-    pieces.push_back({.tensor = range.tensor(), .offset = range.offset(), .bytes = range.bytes(), .base = {}});
-  }
-  const MutableBytes memory = lane->memory();
-  if (wanted.at() > memory.size() || total > memory.size() - wanted.at()) {
-    return fail(Code::invalid_argument, format("the lane has {} bytes", memory.size()));
-  }
-  FRESHET_TRY(with_.bulk.fill(with_.session, wanted.lease(), pieces, memory.subspan(wanted.at(), total)));
-  with_.lanes.note_moved(total);
-  return say(wire::CreateDone(builder_));
-}
-
 }  // namespace
 
-Lane lane_of(wire::Ask kind) {
+WorkQueue queue_of(wire::Ask kind) {
   switch (kind) {
     case wire::Ask::Put:
     case wire::Ask::Pin:
@@ -444,12 +403,12 @@ Lane lane_of(wire::Ask kind) {
     case wire::Ask::SetAlias:
     case wire::Ask::AddReferrer:
     case wire::Ask::DropReferrer:
-    case wire::Ask::ChangeShared: return Lane::write;
+    case wire::Ask::ChangeShared: return WorkQueue::write;
     case wire::Ask::Retire:
     case wire::Ask::Gc:
     case wire::Ask::ReviveSegments:
-    case wire::Ask::AskVerify: return Lane::slow;
-    default: return Lane::quick;
+    case wire::Ask::AskVerify: return WorkQueue::slow;
+    default: return WorkQueue::quick;
   }
 }
 

@@ -11,7 +11,6 @@
 #include "core/base/mutex.h"
 #include "repo/provider_repository.h"
 #include "repo/serve/server/bulk_service.h"
-#include "repo/serve/server/lane_desk.h"
 #include "repo/serve/server/server_machine.h"
 #include "repo/serve/wire/messages.h"
 
@@ -19,8 +18,8 @@ namespace freshet::rpc {
 
 /// How a question is worked on: those that are quick, those that change the repository, of which one has its turn at a
 /// time, and those that may take very long. What is quick never waits for anybody.
-enum class Lane : std::uint8_t { quick, write, slow };
-Lane lane_of(wire::Ask kind);
+enum class WorkQueue : std::uint8_t { quick, write, slow };
+WorkQueue queue_of(wire::Ask kind);
 
 /// Records of the versions that were read lately, so that each of the many reads of a version does not decode its
 /// manifest again. Any thread.
@@ -45,14 +44,13 @@ struct Answering {
   ProviderRepository& repository;
   RecordCache& records;
   BulkService& bulk;
-  LaneDesk& lanes;
   std::uint64_t session = 0;  ///< Whose question it is.
   /// An encoded Progress of this question; any thread, cheap.
   std::function<void(Encoded progress)> progress;
 };
 
 Outcome answer(const Answering& with, const wire::Request& question);
-/// Stores the version of a put whose tensors came, or come by a lane. An upload again when others turn out to be
+/// Stores the version of a put whose tensors came. An upload again when others turn out to be
 /// needed: what it inherits went away meanwhile.
 Outcome store(ProviderRepository& repository, std::uint64_t request, const Upload& upload);
 

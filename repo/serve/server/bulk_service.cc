@@ -76,14 +76,13 @@ void BulkService::end_session(SessionId session) {
   for (const auto& server : channels_) server->cut_off(session);
 }
 
-Result<BulkService::Lent> BulkService::lend(SessionId session, ReadDesk::Subject subject, bool by_lane) {
-  if (!by_lane) FRESHET_TRY(start());
+Result<BulkService::Lent> BulkService::lend(SessionId session, ReadDesk::Subject subject) {
+  FRESHET_TRY(start());
   Lent lent{.version = subject.version(),
             .lifetime = desk_.limits().lifetime,
             .piece_bytes = desk_.limits().block_bytes,
             .channels = {}};
   FRESHET_ASSIGN(lent.lease, desk_.lend(session, std::move(subject), system_clock().now()));
-  if (by_lane) return lent;
   for (const auto& server : channels_) lent.channels.push_back({.kind = server->kind(), .address = server->address()});
   return lent;
 }

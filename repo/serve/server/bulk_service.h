@@ -47,11 +47,8 @@ class BulkService {
     std::uint64_t piece_bytes = 0;  ///< Of a piece at most.
     std::vector<protocol::ChannelOffer> channels;
   };
-  /// unsupported when this server has no channels; the rest as ReadDesk::lend(). `by_lane`: fill() will read it.
-  Result<Lent> lend(SessionId session, ReadDesk::Subject subject, bool by_lane);
-  Status fill(SessionId session, LeaseId lease, std::span<const channel::Piece> pieces, MutableBytes out) {
-    return desk_.fill(session, lease, pieces, out);
-  }
+  /// unsupported when this server has no channels; the rest as ReadDesk::lend().
+  Result<Lent> lend(SessionId session, ReadDesk::Subject subject);
   Status renew(SessionId session, LeaseId lease);
   void end(SessionId session, LeaseId lease) { desk_.end(session, lease); }
   /// About each second.

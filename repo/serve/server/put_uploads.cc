@@ -16,9 +16,7 @@ constexpr int kUploadsMax = 8;
 
 }  // namespace
 
-/// Asks for what is not stored; a put that needs nothing is stored at once. `stream`: by which the bytes may come.
-Result<Stored> upload_or_store(ProviderRepository& repository, PutPlan plan,
-                               const std::shared_ptr<LaneStream>& stream) {
+Result<Stored> upload_or_store(ProviderRepository& repository, PutPlan plan) {
   for (; plan.uploads < kUploadsMax; ++plan.uploads) {
     std::vector<Upload::Part> parts;
     if (plan.options.has_weights) {
@@ -33,7 +31,7 @@ Result<Stored> upload_or_store(ProviderRepository& repository, PutPlan plan,
     if (!parts.empty()) {
       ++plan.uploads;
       auto kept = std::make_shared<const PutPlan>(std::move(plan));
-      return Stored{.upload = std::make_shared<Upload>(std::move(parts), std::move(kept), stream), .name = {}};
+      return Stored{.upload = std::make_shared<Upload>(std::move(parts), std::move(kept)), .name = {}};
     }
     bool lacked = false;
     const auto nothing = [&](std::uint32_t tensor) -> Result<Bytes> {
@@ -49,29 +47,19 @@ Result<Stored> upload_or_store(ProviderRepository& repository, PutPlan plan,
 
 Outcome store(ProviderRepository& repository, std::uint64_t request, const Upload& upload) {
   const auto& plan = *static_cast<const PutPlan*>(upload.plan().get());
-  if (upload.stream() != nullptr && !plan.options.deltas && repository.proves_what_it_keeps()) {
-    upload.stream()->hand_out_in_place();
-  }
   bool lacked = false;
   const auto bytes_of = [&](std::uint32_t tensor) {
     Result<Bytes> bytes = upload.bytes_of(tensor);
-    // One that was not sent, or was passed over.
-    if (bytes || (bytes.error().code() != Code::not_found && bytes.error().code() != Code::failed_precondition)) {
-      return bytes;
-    }
+    if (bytes || bytes.error().code() != Code::not_found) return bytes;
     lacked = true;
     return Result<Bytes>(
         fail(Code::unavailable, format("tensor {} went away while the others came; put it again", tensor)));
   };
   Result<VersionName> name = repository.put(plan.manifest, bytes_of, plan.options);
   if (!name && lacked && plan.uploads < kUploadsMax) {
-    // Everything comes before something else is asked for, so that the two are not mixed up.
-    const bool all_came = upload.stream() == nullptr || upload.stream()->take(upload.bytes(), 0).has_value();
-    if (all_came) {
-      Result<Stored> again = upload_or_store(repository, plan, nullptr);
-      if (again && again->upload != nullptr) return {.reply = {}, .upload = std::move(again->upload)};
-      name = again ? Result<VersionName>(std::move(again->name)) : fail(std::move(again).error());
-    }
+    Result<Stored> again = upload_or_store(repository, plan);
+    if (again && again->upload != nullptr) return {.reply = {}, .upload = std::move(again->upload)};
+    name = again ? Result<VersionName>(std::move(again->name)) : fail(std::move(again).error());
   }
   if (!name) return {.reply = failure(request, name.error()), .upload = nullptr};
   Builder builder;

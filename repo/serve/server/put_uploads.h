@@ -26,8 +26,7 @@ struct Stored {
   VersionName name;
 };
 
-/// Asks for what is not stored; a put that needs nothing is stored at once. `stream`: by which the bytes may come, or
-/// null.
-Result<Stored> upload_or_store(ProviderRepository& repository, PutPlan plan, const std::shared_ptr<LaneStream>& stream);
+/// Asks for what is not stored; a put that needs nothing is stored at once.
+Result<Stored> upload_or_store(ProviderRepository& repository, PutPlan plan);
 
 }  // namespace freshet::rpc

@@ -85,11 +85,6 @@ class ReadDesk final : public channel::FetchSource {
   Status renew(SessionId session, LeaseId lease, Time now) FRESHET_EXCLUDES(mutex_);
   void end(SessionId session, LeaseId lease) FRESHET_EXCLUDES(mutex_);
 
-  /// Reads pieces of what is lent (as those of a fetch), one after another, into memory of the caller's. Errors as
-  /// those of a fetch. REQUIRES: `out` is as long as they are together.
-  Status fill(SessionId session, LeaseId lease, std::span<const channel::Piece> pieces, MutableBytes out)
-      FRESHET_EXCLUDES(mutex_);
-
   /// About each second. The sessions whose fetches are to be cut off by force.
   std::vector<SessionId> on_tick(Time now) FRESHET_EXCLUDES(mutex_);
 

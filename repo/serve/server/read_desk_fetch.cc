@@ -55,28 +55,6 @@ Result<std::shared_ptr<ReadDesk::Lease>> ReadDesk::living(SessionId session, Lea
   return at->second;
 }
 
-Status ReadDesk::fill(SessionId session, LeaseId id, std::span<const Piece> pieces, MutableBytes out) {
-  std::shared_ptr<Lease> lease;
-  {
-    const MutexLock lock(mutex_);
-    FRESHET_ASSIGN(lease, living(session, id));
-    ++lease->fetches;
-  }
-  const auto read_all = [&]() -> Status {
-    FRESHET_TRY(check(pieces, lease->subject));
-    for (const Piece& piece : pieces) {
-      FRESHET_TRY(read_piece(lease->subject, piece, out.first(piece.bytes)));
-      out = out.subspan(piece.bytes);
-    }
-    return {};
-  };
-  Status done = read_all();
-  const MutexLock lock(mutex_);
-  --lease->fetches;
-  forget_if_over(id);
-  return done;
-}
-
 void ReadDesk::lay_out(Reading& reading, std::uint64_t block_bytes) {
   for (std::size_t i = 0; i < reading.pieces.size(); ++i) {
     const std::uint64_t bytes = reading.pieces[i].bytes;

@@ -25,7 +25,6 @@ std::string_view verb_of(const wire::Request& question) {
   switch (question.body_type()) {
     case wire::Ask::Put:
     case wire::Ask::AskWanted:
-    case wire::Ask::OfferLane:
     case wire::Ask::AddReferrer: return "put";
     case wire::Ask::Annotate: return "set";
     case wire::Ask::Pin:
@@ -69,16 +68,13 @@ Right needed_right(const wire::Request& question) {
     case wire::Ask::AskReferrers:
     case wire::Ask::Lend:
     case wire::Ask::RenewLease:
-    case wire::Ask::EndLease:
-    case wire::Ask::AskLane:
-    case wire::Ask::FillLane: return Right::read;
+    case wire::Ask::EndLease: return Right::read;
     case wire::Ask::Match: {
       const wire::Match* const match = question.body_as_Match();
       return match->pin_by() == nullptr || match->pin_by()->size() == 0 ? Right::read : Right::write;
     }
     case wire::Ask::Put:
     case wire::Ask::AskWanted:
-    case wire::Ask::OfferLane:
     case wire::Ask::Annotate:
     case wire::Ask::Pin:
     case wire::Ask::RenewPins:

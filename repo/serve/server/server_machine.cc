@@ -23,26 +23,22 @@ std::uint64_t mixed(std::uint64_t word) {
 
 }  // namespace
 
-Upload::Upload(std::vector<Part> parts, std::shared_ptr<const void> plan, std::shared_ptr<LaneStream> stream)
-    : parts_(std::move(parts)), plan_(std::move(plan)), stream_(std::move(stream)) {
+Upload::Upload(std::vector<Part> parts, std::shared_ptr<const void> plan)
+    : parts_(std::move(parts)), plan_(std::move(plan)) {
   for (const Part& part : parts_) {
     index_.emplace(part.tensor, offsets_.size());
     offsets_.push_back(bytes_);
     bytes_ += part.bytes;
-    largest_ = std::max(largest_, part.bytes);
   }
 }
 
 Result<Bytes> Upload::bytes_of(std::uint32_t tensor) const {
   const auto at = index_.find(tensor);
   if (at == index_.end()) return fail(Code::not_found, format("tensor {} was not sent", tensor));
-  const std::uint64_t offset = offsets_[at->second];
-  const std::uint64_t bytes = parts_[at->second].bytes;
-  return stream_ != nullptr ? stream_->take(offset, bytes) : Bytes(memory_.get() + offset, bytes);
+  return Bytes(memory_.get() + offsets_[at->second], parts_[at->second].bytes);
 }
 
 bool Upload::reserve() {
-  if (stream_ != nullptr) return true;
   memory_.reset(new (std::nothrow) std::byte[bytes_]);
   return memory_ != nullptr;
 }
@@ -51,13 +47,6 @@ bool Upload::take(std::uint64_t offset, Bytes chunk) {
   if (offset != received_ || chunk.size() > bytes_ - received_) return false;
   if (!chunk.empty()) std::memcpy(memory_.get() + offset, chunk.data(), chunk.size());
   received_ += chunk.size();
-  return true;
-}
-
-bool Upload::announce(std::uint64_t offset, std::uint64_t bytes) {
-  if (offset != received_ || bytes > bytes_ - received_) return false;
-  received_ += bytes;
-  stream_->push(bytes);
   return true;
 }
 
@@ -155,8 +144,7 @@ void ServerMachine::on_chunk(const Peer& peer, std::uint64_t request, std::uint6
   Ticket ticket = 0;
   Call* const call = call_of(peer, request, &ticket);
   if (call == nullptr) return;  // On its way when the put ended.
-  if (!call->invited || call->upload->stream() != nullptr || chunk.empty() || chunk.size() > kChunkBytesMax ||
-      !call->upload->take(offset, chunk)) {
+  if (!call->invited || chunk.empty() || chunk.size() > kChunkBytesMax || !call->upload->take(offset, chunk)) {
     return on_broken(peer, "a chunk that was not asked for");
   }
   call->moved = now;
@@ -169,35 +157,6 @@ void ServerMachine::on_chunk(const Peer& peer, std::uint64_t request, std::uint6
   } else if (call->uncredited >= limits_.window_bytes / kCreditParts) {
     actions_.push_back(action::Credit{.peer = peer, .request = request, .bytes = call->uncredited});
     call->uncredited = 0;
-  }
-}
-
-void ServerMachine::on_announced(const Peer& peer, std::uint64_t request, std::uint64_t offset, std::uint64_t bytes,
-                                 Time now) {
-  if (session_of(peer, 0, now) == nullptr) return;
-  Ticket ticket = 0;
-  Call* const call = call_of(peer, request, &ticket);
-  if (call == nullptr) return;  // On its way when the put ended.
-  // Before the bytes are handed on: what is written over is no client's of ours.
-  const bool has_credit = call->invited && call->upload->stream() != nullptr &&
-                          bytes <= call->upload->stream()->window() - call->uncredited;
-  if (!has_credit || bytes == 0 || !call->upload->announce(offset, bytes)) {
-    return on_broken(peer, "a part of a lane that was not asked for");
-  }
-  call->moved = now;
-  call->uncredited += bytes;
-  if (call->upload->is_complete()) call->invited = false;
-}
-
-void ServerMachine::on_taken(Ticket ticket, std::uint64_t bytes, Time now) {
-  const auto at = calls_.find(ticket);
-  if (at == calls_.end()) return;  // Its client has gone.
-  Call& call = at->second;
-  FRESHET_CHECK(bytes <= call.uncredited);
-  call.uncredited -= bytes;
-  call.moved = now;
-  if (call.invited) {
-    actions_.push_back(action::Credit{.peer = call.peer, .request = call.request, .bytes = bytes});
   }
 }
 
@@ -228,9 +187,9 @@ void ServerMachine::on_planned(Ticket ticket, std::shared_ptr<Upload> upload, Ti
   const auto at = calls_.find(ticket);
   if (at == calls_.end()) return;
   release_room(at->second);
-  if (upload->room_bytes() > limits_.upload_bytes_max) {
+  if (upload->bytes() > limits_.upload_bytes_max) {
     fail_call(ticket, Error(Code::out_of_space, format("{} bytes are more than the {} that this server takes at once",
-                                                       upload->room_bytes(), limits_.upload_bytes_max)));
+                                                       upload->bytes(), limits_.upload_bytes_max)));
     return invite_waiting(now);
   }
   at->second.upload = std::move(upload);
@@ -241,52 +200,36 @@ void ServerMachine::on_planned(Ticket ticket, std::shared_ptr<Upload> upload, Ti
 }
 
 void ServerMachine::invite_waiting(Time now) {
-  for (auto next = waiting_.begin(); next != waiting_.end();) {
-    const Ticket ticket = *next;
+  while (!waiting_.empty()) {
+    const Ticket ticket = waiting_.front();
     const auto at = calls_.find(ticket);
-    if (at == calls_.end()) {
-      next = waiting_.erase(next);
-      continue;
-    }
-    Call& call = at->second;
-    if (call.upload->stream() != nullptr && streams_ >= limits_.streams_max) {
-      // What is too large for the connection waits for a stream to end, and others need not wait for it.
-      if (call.upload->bytes() > limits_.upload_bytes_max) {
-        ++next;
-        continue;
-      }
-      call.upload->leave_lane();
-    }
-    if (call.upload->room_bytes() > limits_.upload_bytes_max - upload_bytes_) return;
-    next = waiting_.erase(next);
-    upload_bytes_ += call.upload->room_bytes();
-    if (call.upload->stream() != nullptr) ++streams_;
-    call.has_room = true;
-    call.invited = true;
-    call.moved = now;
-    call.begun = now;
-    if (!call.upload->reserve()) {
-      fail_call(ticket, Error(Code::out_of_space, format("no memory for {} bytes", call.upload->bytes())));
-      continue;
-    }
-    if (call.upload->is_complete()) {  // Tensors without a byte.
-      call.invited = false;
-      actions_.push_back(action::Store{.ticket = ticket, .request = call.request, .upload = call.upload});
-      continue;
-    }
+    if (at != calls_.end() && at->second.upload->bytes() > limits_.upload_bytes_max - upload_bytes_) return;
+    waiting_.pop_front();
+    if (at != calls_.end()) invite(ticket, at->second, now);
+  }
+}
+
+void ServerMachine::invite(Ticket ticket, Call& call, Time now) {
+  upload_bytes_ += call.upload->bytes();
+  call.has_room = true;
+  call.invited = true;
+  call.moved = now;
+  call.begun = now;
+  if (!call.upload->reserve()) {
+    return fail_call(ticket, Error(Code::out_of_space, format("no memory for {} bytes", call.upload->bytes())));
+  }
+  if (call.upload->is_complete()) {  // Tensors without a byte.
+    call.invited = false;
+    actions_.push_back(action::Store{.ticket = ticket, .request = call.request, .upload = call.upload});
+  } else {
     actions_.push_back(action::Invite{.peer = call.peer, .request = call.request, .upload = call.upload});
-    if (call.upload->stream() != nullptr) {
-      actions_.push_back(action::Store{.ticket = ticket, .request = call.request, .upload = call.upload});
-    }
   }
 }
 
 void ServerMachine::release_room(Call& call) {
-  if (call.upload != nullptr && call.upload->stream() != nullptr) call.upload->stream()->cut();
   if (!std::exchange(call.has_room, false)) return;
-  FRESHET_CHECK(upload_bytes_ >= call.upload->room_bytes());
-  upload_bytes_ -= call.upload->room_bytes();
-  if (call.upload->stream() != nullptr) --streams_;
+  FRESHET_CHECK(upload_bytes_ >= call.upload->bytes());
+  upload_bytes_ -= call.upload->bytes();
 }
 
 void ServerMachine::end_call(Ticket ticket) {
@@ -304,20 +247,12 @@ void ServerMachine::fail_call(Ticket ticket, Error error) {
   end_call(ticket);
 }
 
-/// One that comes in a lane waits for its client when that could write and does not; while the lane is mostly full, it
-/// is the storing that takes long.
-bool ServerMachine::is_waited_for(const Call& call) const {
-  if (!call.invited) return false;
-  const LaneStream* const stream = call.upload->stream();
-  return stream == nullptr || call.uncredited <= stream->window() / 2;
-}
-
 bool ServerMachine::is_stalled(const Call& call, Time now) const {
-  return is_waited_for(call) && now - call.moved > limits_.stall;
+  return call.invited && now - call.moved > limits_.stall;
 }
 
 bool ServerMachine::is_too_slow(const Call& call, bool crowded, Time now) const {
-  if (!is_waited_for(call)) return false;
+  if (!call.invited) return false;
   const std::uint64_t rate = crowded ? limits_.upload_rate_min_crowded : limits_.upload_rate_min;
   const Duration spent = now - call.begun - limits_.stall;
   if (spent <= Duration::zero()) return false;

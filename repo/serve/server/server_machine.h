@@ -8,10 +8,6 @@
 /// A put goes like this: the question is worked on (which tensors are wanted?), on_planned() reserves room and invites
 /// the client to send them, on_chunk() collects them, and when the last is there the version is stored. The client may
 /// send no more than the credit that it was given. One that leaves, or falls silent, in the middle leaves nothing.
-///
-/// Where the client has a lane (repo/serve/lane/lane_stream.h), its tensors are stored while they come: the put begins with
-/// the invitation, on_announced() hands on what the client has written into the lane, and on_taken() gives that room
-/// back. Only so many go on at the same time; the others come over the connection.
 
 #include <cstdint>
 #include <deque>
@@ -26,7 +22,6 @@
 #include "core/base/clock.h"
 #include "core/base/result.h"
 #include "core/model/tensor.h"
-#include "repo/serve/lane/lane_stream.h"
 #include "repo/serve/wire/messages.h"
 
 namespace freshet::rpc {
@@ -37,43 +32,35 @@ using Peer = std::string;
 using Ticket = std::uint64_t;
 using Question = std::shared_ptr<const Received<wire::Request>>;
 
-/// The tensors of a put, one after another, in the memory of the server, or in a lane.
+/// The tensors of a put, one after another, in the memory of the server.
 class Upload {
  public:
   struct Part {
     std::uint32_t tensor = 0;
     std::uint64_t bytes = 0;
   };
-  /// `plan` is whatever the shell needs to store it. `stream`: null where the bytes come over the connection.
-  Upload(std::vector<Part> parts, std::shared_ptr<const void> plan, std::shared_ptr<LaneStream> stream = nullptr);
+  /// `plan` is whatever the shell needs to store it.
+  Upload(std::vector<Part> parts, std::shared_ptr<const void> plan);
 
   const std::vector<Part>& parts() const { return parts_; }
   const std::shared_ptr<const void>& plan() const { return plan_; }
   std::uint64_t bytes() const { return bytes_; }
   std::uint64_t received() const { return received_; }
   bool is_complete() const { return received_ == bytes_; }
-  LaneStream* stream() const { return stream_.get(); }
-  /// Of this process's memory.
-  std::uint64_t room_bytes() const { return stream_ == nullptr ? bytes_ : largest_; }
-  /// Of a part; not_found for a tensor that is none. From a lane: waits for it; parts are asked for in their order.
+  /// Of a part; not_found for a tensor that is none.
   Result<Bytes> bytes_of(std::uint32_t tensor) const;
 
-  void leave_lane() { stream_.reset(); }
   /// False when there is no memory for it.
   bool reserve();
-  /// False when that is not what follows. REQUIRES: reserve() returned true, and it comes over the connection.
+  /// False when that is not what follows. REQUIRES: reserve() returned true.
   bool take(std::uint64_t offset, Bytes chunk);
-  /// The same of one that comes in a lane.
-  bool announce(std::uint64_t offset, std::uint64_t bytes);
 
  private:
   const std::vector<Part> parts_;
   const std::shared_ptr<const void> plan_;
-  std::shared_ptr<LaneStream> stream_;
   std::map<std::uint32_t, std::size_t> index_;  ///< Of a tensor's part.
   std::vector<std::uint64_t> offsets_;
   std::uint64_t bytes_ = 0;
-  std::uint64_t largest_ = 0;  ///< Part.
   std::uint64_t received_ = 0;
   std::unique_ptr<std::byte[]> memory_;
 };
@@ -85,7 +72,6 @@ struct ServerLimits {
   /// Of all uploads together; those for which there is no room wait their turn.
   std::uint64_t upload_bytes_max = std::uint64_t{8} << 30;
   std::uint64_t window_bytes = std::uint64_t{16} << 20;  ///< Of an upload that may come before a credit.
-  std::size_t streams_max = 8;                           ///< Uploads from lanes at the same time.
   Duration silence = std::chrono::seconds(10);           ///< Of a client, which pings each second.
   Duration stall = std::chrono::seconds(60);             ///< Of an upload whose client goes on pinging.
   /// So many bytes a second an upload must bring at least, all in all, after a first `stall`: or it loses its room. The
@@ -129,7 +115,7 @@ struct Credit {
   std::uint64_t request = 0;
   std::uint64_t bytes = 0;
 };
-/// All bytes are there, or come in a lane: store the version, then on_answered(), or on_planned() when more is wanted.
+/// All bytes are there: store the version, then on_answered(), or on_planned() when more is wanted.
 struct Store {
   Ticket ticket = 0;
   std::uint64_t request = 0;
@@ -158,8 +144,6 @@ class ServerMachine {
   /// A question that its client has no right to.
   void on_refused(const Peer& peer, std::uint64_t request, Error error, Time now);
   void on_chunk(const Peer& peer, std::uint64_t request, std::uint64_t offset, Bytes chunk, Time now);
-  /// Bytes of an upload that stand in its lane.
-  void on_announced(const Peer& peer, std::uint64_t request, std::uint64_t offset, std::uint64_t bytes, Time now);
   void on_abandon(const Peer& peer, std::uint64_t request, Time now);
   /// It said what no client of ours says, or its connection is gone.
   void on_broken(const Peer& peer, const std::string& why);
@@ -168,8 +152,6 @@ class ServerMachine {
   void on_progress(Ticket ticket, Encoded progress);
   /// An upload is needed, or another one than the first, of which everything came.
   void on_planned(Ticket ticket, std::shared_ptr<Upload> upload, Time now);
-  /// So many bytes of the lane may be written again.
-  void on_taken(Ticket ticket, std::uint64_t bytes, Time now);
 
   /// Nobody new is let in from now on.
   void close_door() { closing_ = true; }
@@ -191,7 +173,7 @@ class ServerMachine {
     Peer peer;
     std::uint64_t request = 0;
     std::shared_ptr<Upload> upload;  ///< Null but while its bytes come.
-    bool has_room = false;           ///< Counted in upload_bytes_, and in streams_ if it comes in a lane.
+    bool has_room = false;           ///< Counted in upload_bytes_.
     bool invited = false;            ///< Its client was told, and has not sent everything.
     std::uint64_t uncredited = 0;
     Time moved{};
@@ -207,8 +189,8 @@ class ServerMachine {
   void end_call(Ticket ticket);
   void fail_call(Ticket ticket, Error error);
   void invite_waiting(Time now);
+  void invite(Ticket ticket, Call& call, Time now);
   void release_room(Call& call);
-  bool is_waited_for(const Call& call) const;
   bool is_stalled(const Call& call, Time now) const;
   bool is_too_slow(const Call& call, bool crowded, Time now) const;
   bool is_crowded() const;
@@ -222,7 +204,6 @@ class ServerMachine {
   std::unordered_map<Ticket, Call> calls_;
   std::deque<Ticket> waiting_;  ///< Uploads without room, in their order; may name calls that have ended.
   std::uint64_t upload_bytes_ = 0;
-  std::size_t streams_ = 0;
   bool closing_ = false;
   std::vector<ServerAction> actions_;
 };

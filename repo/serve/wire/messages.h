@@ -21,7 +21,7 @@
 
 namespace freshet::rpc {
 
-inline constexpr std::uint32_t kProtocolVersion = 2;
+inline constexpr std::uint32_t kProtocolVersion = 3;
 
 /// A manifest and an architecture, the largest of both, and what else a message says.
 inline constexpr std::size_t kMessageBytesMax = std::size_t{192} << 20;
@@ -137,9 +137,7 @@ Offset<wire::Matched> put(Builder& builder, const MatchAnswer& answer);
 Result<MatchAnswer> read(const wire::Matched& matched);
 Offset<wire::Graph> put(Builder& builder, const MatchGraph& graph);
 Result<std::shared_ptr<const MatchGraph>> read(const wire::Graph* graph);
-/// `lane`: in which its tensors could come; 0 for none.
-Offset<wire::Put> put(Builder& builder, const Manifest& manifest, const Repository::PutOptions& options,
-                      std::uint64_t lane = 0);
+Offset<wire::Put> put(Builder& builder, const Manifest& manifest, const Repository::PutOptions& options);
 Result<Repository::PutOptions> read_options(const wire::Put& put);
 Offset<wire::SharedRecord> put(Builder& builder, const SharedRecord& record);
 SharedRecord read(const wire::SharedRecord& record);

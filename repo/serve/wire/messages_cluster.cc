@@ -149,12 +149,11 @@ std::optional<Placed> read(const wire::Placed* placed) {
   return read_placed;
 }
 
-Offset<wire::Put> put(Builder& builder, const Manifest& manifest, const Repository::PutOptions& options,
-                      std::uint64_t lane) {
+Offset<wire::Put> put(Builder& builder, const Manifest& manifest, const Repository::PutOptions& options) {
   const auto version = put(builder, manifest);
   const auto placed = put(builder, options.placed);
   return wire::CreatePut(builder, version, wire_number(options.quality), options.has_weights, placed,
-                         options.ancestor_may_be_retired, options.dedup, options.deltas, lane);
+                         options.ancestor_may_be_retired, options.dedup, options.deltas);
 }
 
 Result<Repository::PutOptions> read_options(const wire::Put& put) {

@@ -179,6 +179,19 @@ TEST_P(BulkTest, OneClientReadsWithSeveralThreads) {
   EXPECT_EQ(right, 3);
 }
 
+TEST(BulkDefaults, SharedMemoryIsNoChannelOfAProvider) {
+  const auto local = open_or_die(make_memory_backend());
+  const auto refused = RepositoryServer::open(*local, {.address = "tcp://127.0.0.1:*", .channels = "zmq,shm"});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), Code::invalid_argument);
+  EXPECT_EQ(refused.error().message(), "no channel shm can be offered; there are ucx and zmq");
+  const auto server = RepositoryServer::open(*local, {.address = "tcp://127.0.0.1:*"});
+  ASSERT_TRUE(server);
+  const auto client = connect_repository((*server)->address(), {.channels = "shm"});
+  ASSERT_FALSE(client);
+  EXPECT_EQ(client.error().code(), Code::invalid_argument);
+}
+
 TEST(BulkDefaults, OneReadTriesTheChannelThatIsQuicklyMadeAndManyTryAll) {
   std::mt19937_64 random(9);
   const auto local = open_or_die(make_memory_backend());
@@ -187,7 +200,6 @@ TEST(BulkDefaults, OneReadTriesTheChannelThatIsQuicklyMadeAndManyTryAll) {
   ASSERT_TRUE(put(*local, version));
   const TemporaryFolder folder;
   for (const std::string& address : {std::string("tcp://127.0.0.1:*"), "ipc://" + folder.path() + "/socket"}) {
-    // As for clients of other hosts, for which there are no lanes.
     const bool is_tcp = address.starts_with("tcp");
     const auto server =
         RepositoryServer::open(*local, {.address = address, .channels = is_tcp && has_ucx() ? "ucx,zmq" : "zmq"});

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Clients that say what none of ours does: the server goes on serving the others.
 
-#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -10,8 +9,6 @@
 #include <zmq.hpp>
 
 #include "core/base/clock.h"
-#include "core/base/file_descriptor.h"
-#include "repo/serve/lane/lane_memory.h"
 #include "repo/serve/remote_repository.h"
 #include "repo/serve/server.h"
 #include "repo/serve/wire/messages.h"
@@ -65,7 +62,7 @@ class RawClient {
 class HostileClient : public testing::Test {
  protected:
   void SetUp() override {
-    auto server = RepositoryServer::open(*local_, {.address = address_, .security = {}, .channels = "auto,shm"});
+    auto server = RepositoryServer::open(*local_, {.address = address_, .security = {}});
     ASSERT_TRUE(server) << server.error().message();
     server_ = std::move(*server);
   }
@@ -224,124 +221,6 @@ TEST_F(HostileClient, LeasesOnWhatIsNotThereAndOfOthersAreRefused) {
   EXPECT_EQ(answer([](Builder& builder) { return wire::CreateRenewLease(builder, 7); }), Code::failed_precondition);
   EXPECT_EQ(answer([](Builder& builder) { return wire::CreateEndLease(builder, 7); }), std::nullopt);
   expect_service();
-}
-
-TEST_F(HostileClient, LanesThatAreNoneAndPlacesOutsideOfThemAreRefused) {
-  RawClient client(address_);
-  client.hello();
-  std::uint64_t number = 1;
-  std::uint64_t answered = 0;
-  const auto answer = [&](auto build) -> std::optional<Code> {
-    Builder builder;
-    client.say(request(builder, ++number, build(builder)));
-    const auto reply = client.hear();
-    if (!reply) return Code::timed_out;
-    if ((*reply)->body_as_LaneMade() != nullptr) answered = (*reply)->body_as_LaneMade()->lane();
-    if ((*reply)->body_as_Number() != nullptr) answered = (*reply)->body_as_Number()->value();
-    if ((*reply)->body_as_Lent() != nullptr) answered = (*reply)->body_as_Lent()->lease();
-    return (*reply)->failed() != nullptr ? std::optional(error_of(*(*reply)->failed()).code()) : std::nullopt;
-  };
-  const auto memory = LaneMemory::create(64 << 10);
-  ASSERT_TRUE(memory) << memory.error().message();
-  const LanePlace good = (*memory)->place();
-  const auto offer = [&](std::int32_t pid, std::int32_t descriptor, std::uint64_t bytes, std::uint64_t high) {
-    return answer([&](Builder& builder) {
-      const wire::Mark mark(high, good.mark[1]);
-      return wire::CreateOfferLane(builder, pid, descriptor, bytes, &mark);
-    });
-  };
-  EXPECT_EQ(offer(good.pid, good.descriptor, good.bytes, good.mark[0] ^ 1), Code::unavailable);
-  EXPECT_EQ(offer(good.pid, good.descriptor, ~std::uint64_t{0}, good.mark[0]), Code::invalid_argument);
-  EXPECT_EQ(offer(good.pid, good.descriptor, good.bytes / 2, good.mark[0]), Code::corrupt);
-  EXPECT_EQ(offer(-1, good.descriptor, good.bytes, good.mark[0]), Code::corrupt);
-  int ends[2];
-  ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
-  const FileDescriptor out(ends[0]);
-  const FileDescriptor in(ends[1]);
-  EXPECT_EQ(offer(good.pid, out.get(), good.bytes, good.mark[0]), Code::unavailable) << "a pipe is never opened";
-  EXPECT_EQ(answer([](Builder& builder) { return wire::CreateOfferLane(builder); }), Code::invalid_argument);
-  EXPECT_EQ(answer([](Builder& builder) { return wire::CreateAskLane(builder, 0); }), Code::invalid_argument);
-  EXPECT_EQ(answer([](Builder& builder) { return wire::CreateAskLane(builder, std::uint64_t{1} << 40); }),
-            Code::invalid_argument);
-  EXPECT_EQ(server_->stat().lane_room, 0u);
-
-  ASSERT_EQ(offer(good.pid, good.descriptor, good.bytes, good.mark[0]), std::nullopt);
-  const std::uint64_t theirs = answered;
-  ASSERT_EQ(answer([](Builder& builder) { return wire::CreateAskLane(builder, 64 << 10); }), std::nullopt);
-  const std::uint64_t ours = answered;
-  ASSERT_EQ(answer([&](Builder& builder) {
-              const auto name = rpc::put(builder, VersionName{"net", 1});
-              const wire::Id id = wire_id(test_id(1));
-              const std::vector<wire::Range> ranges = {{0, 100, 0}, {0, 3000, 1}};
-              return wire::CreateLend(builder, name, &id, builder.CreateVectorOfStructs(ranges), 0, true);
-            }),
-            std::nullopt);
-  const std::uint64_t lease = answered;
-  const auto fill = [&](std::uint64_t lane, std::uint64_t at, std::uint64_t of, std::vector<wire::Range> pieces) {
-    return answer([&](Builder& builder) {
-      return wire::CreateFillLane(builder, lane, at, of, builder.CreateVectorOfStructs(pieces));
-    });
-  };
-  EXPECT_EQ(fill(ours, 0, lease, {{0, 100, 0}, {0, 3000, 1}}), std::nullopt);
-  EXPECT_EQ(fill(ours, (64 << 10) - 100, lease, {{0, 100, 0}}), std::nullopt);
-  EXPECT_EQ(fill(ours, (64 << 10) - 99, lease, {{0, 100, 0}}), Code::invalid_argument);
-  EXPECT_EQ(fill(ours, ~std::uint64_t{0}, lease, {{0, 100, 0}}), Code::invalid_argument);
-  EXPECT_EQ(fill(ours, 0, lease, {{0, ~std::uint64_t{0}, 0}}), Code::invalid_argument);
-  EXPECT_EQ(fill(ours, 0, lease, {{0, 101, 0}}), Code::invalid_argument);
-  EXPECT_EQ(fill(ours, 0, lease, {{~std::uint64_t{0}, 2, 0}}), Code::invalid_argument);
-  EXPECT_EQ(fill(ours, 0, lease, {{0, 1, 2}}), Code::invalid_argument);
-  EXPECT_EQ(fill(ours, 0, lease ^ 1, {{0, 100, 0}}), Code::failed_precondition);
-  EXPECT_EQ(fill(theirs, 0, lease, {{0, 100, 0}}), Code::not_found);
-  EXPECT_EQ(fill(ours + 100, 0, lease, {{0, 100, 0}}), Code::not_found);
-  expect_service();
-}
-
-TEST_F(HostileClient, WhoChangesItsLaneMeanwhileStoresNothingUnproved) {
-  RawClient client(address_);
-  client.hello();
-  const auto memory = LaneMemory::create(64 << 10);
-  ASSERT_TRUE(memory) << memory.error().message();
-  const LanePlace place = (*memory)->place();
-  {
-    Builder builder;
-    const wire::Mark mark(place.mark[0], place.mark[1]);
-    client.say(request(builder, 2, wire::CreateOfferLane(builder, place.pid, place.descriptor, place.bytes, &mark)));
-  }
-  const auto offered = client.hear();
-  ASSERT_TRUE(offered && (*offered)->body_as_Number() != nullptr);
-  const std::uint64_t lane = (*offered)->body_as_Number()->value();
-  // Many puts of the same bytes, which somebody flips to and fro: each is stored as it is named, or refused.
-  const std::vector<std::byte> bytes = random_bytes(60'000, random_);
-  std::copy(bytes.begin(), bytes.end(), (*memory)->memory().begin());
-  std::jthread changer([&](const std::stop_token& stop) {
-    volatile std::byte* const byte = (*memory)->memory().data() + 40'000;
-    while (!stop.stop_requested()) *byte = *byte ^ std::byte{1};
-  });
-  int stored = 0;
-  int refused = 0;
-  for (std::uint64_t i = 0; i < 60; ++i) {
-    TestVersion version = make_version("flip", test_id(1000 + i), test_architecture({60'000}), nullptr, {}, random_);
-    version.manifest.digests[0] = digest_of(bytes);
-    version.manifest.name.number = 1;
-    Builder builder;
-    client.say(request(builder, 10 + i, rpc::put(builder, version.manifest, Repository::PutOptions{}, lane)));
-    const auto invited = client.hear();
-    ASSERT_TRUE(invited && (*invited)->body_as_Upload() != nullptr);
-    ASSERT_TRUE((*invited)->body_as_Upload()->by_lane());
-    client.say(request(builder, 0, wire::CreateChunk(builder, 10 + i, 0, 60'000)));
-    const auto answer = client.hear();
-    ASSERT_TRUE(answer);
-    if ((*answer)->failed() == nullptr) {
-      ++stored;
-    } else {
-      EXPECT_EQ(error_of(*(*answer)->failed()).code(), Code::corrupt);
-      ++refused;
-    }
-  }
-  changer.request_stop();
-  changer.join();
-  EXPECT_EQ(stored + refused, 60);
-  EXPECT_TRUE(local_->verify(std::nullopt, {})->corrupt.empty());
 }
 
 TEST_F(HostileClient, ARecordWhoseTensorsAreElsewhereThoughItHasNoneSuchIsDamaged) {

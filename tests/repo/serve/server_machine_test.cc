@@ -11,7 +11,6 @@ namespace {
 
 constexpr std::uint64_t kWindow = 1000;
 constexpr std::uint64_t kRoom = 5000;
-constexpr std::uint64_t kRing = 512;
 
 Encoded done(std::uint64_t request) {
   Builder builder;
@@ -26,7 +25,7 @@ class World {
 
   void step() {
     now_ += std::chrono::milliseconds(random_() % 50);
-    switch (random_() % 14) {
+    switch (random_() % 13) {
       case 0: return hello();
       case 1: return call();
       case 2: return abandon();
@@ -35,7 +34,6 @@ class World {
       case 5: return plan_or_answer();
       case 6: return ping();
       case 7: return lie();
-      case 8: return take_from_lane();
       default: return send_chunk();
     }
   }
@@ -59,7 +57,6 @@ class World {
   }
 
   std::uint64_t stored() const { return stored_; }
-  std::uint64_t streamed() const { return streamed_; }
 
  private:
   struct Put {
@@ -67,10 +64,8 @@ class World {
     std::shared_ptr<const Upload> upload;  ///< It was invited.
     std::uint64_t sent = 0;
     std::uint64_t credit = 0;
-    std::uint64_t taken = 0;  ///< Of what came in a lane.
     bool planned = false;
-    bool storing = false;    ///< Everything came.
-    bool streaming = false;  ///< It is stored while it comes.
+    bool storing = false;  ///< Everything came.
   };
   struct Client {
     std::map<std::uint64_t, Put> calls;
@@ -82,7 +77,6 @@ class World {
             .calls_max = 9,
             .upload_bytes_max = kRoom,
             .window_bytes = kWindow,
-            .streams_max = 2,
             .silence = std::chrono::seconds(5),
             .stall = std::chrono::seconds(3)};
   }
@@ -112,7 +106,7 @@ class World {
     std::uint64_t request = 0;
     Put* const put = some_call(&peer, &request);
     if (put == nullptr) return;
-    if (put->planned && !put->storing && !(put->streaming && random_() % 8 == 0)) return;
+    if (put->planned && !put->storing) return;
     if (put->planned || random_() % 4 == 0) {
       if (put->storing) ++stored_;
       const Ticket ticket = put->ticket;
@@ -123,9 +117,7 @@ class World {
       parts.push_back({.tensor = tensor, .bytes = random_() % 900});
     }
     put->planned = true;
-    std::shared_ptr<LaneStream> stream;
-    if (random_() % 2 == 0) stream = std::make_shared<LaneStream>(ring_, nullptr);
-    machine_.on_planned(put->ticket, std::make_shared<Upload>(parts, nullptr, std::move(stream)), now_);
+    machine_.on_planned(put->ticket, std::make_shared<Upload>(parts, nullptr), now_);
   }
   void send_chunk() {
     Peer peer;
@@ -139,18 +131,7 @@ class World {
     const std::uint64_t offset = put->sent;
     put->sent += bytes;
     put->credit -= bytes;
-    if (!put->streaming) return machine_.on_chunk(peer, request, offset, chunk, now_);
-    if (put->sent == put->upload->bytes()) put->storing = true;
-    machine_.on_announced(peer, request, offset, bytes, now_);
-  }
-  void take_from_lane() {
-    Peer peer;
-    std::uint64_t request = 0;
-    Put* const put = some_call(&peer, &request);
-    if (put == nullptr || !put->streaming || put->taken == put->sent) return;
-    const std::uint64_t bytes = 1 + random_() % (put->sent - put->taken);
-    put->taken += bytes;
-    machine_.on_taken(put->ticket, bytes, now_);
+    machine_.on_chunk(peer, request, offset, chunk, now_);
   }
   void abandon() {
     Peer peer;
@@ -167,11 +148,6 @@ class World {
     std::uint64_t request = 0;
     const Put* const put = some_call(&peer, &request);
     if (put == nullptr || put->storing) return;
-    if (put->streaming && random_() % 2 == 0) {
-      const std::uint64_t left = put->upload->bytes() - put->sent;
-      const std::uint64_t too_many = std::min(put->credit, left) + 1;
-      return machine_.on_announced(peer, request, put->sent, random_() % 2 == 0 ? too_many : 0, now_);
-    }
     const std::vector<std::byte> chunk(random_() % 2 == 0 ? 0 : kWindow + 1);
     machine_.on_chunk(peer, request, put->sent + 1, chunk, now_);
     machine_.on_chunk(peer, request, put->sent, chunk, now_);
@@ -195,13 +171,10 @@ class World {
   void take(action::Invite& invite) {
     Put& put = clients_.at(invite.peer).calls.at(invite.request);
     put.upload = invite.upload;
-    put.streaming = invite.upload->stream() != nullptr;
-    put.credit = put.streaming ? kRing : kWindow;
-    if (put.streaming) ++streamed_;
+    put.credit = kWindow;
   }
   void take(action::Credit& credit) { clients_.at(credit.peer).calls.at(credit.request).credit += credit.bytes; }
   void take(action::Store& store) {
-    if (store.upload->stream() != nullptr && store.upload->bytes() != 0) return;  // While it comes.
     for (auto& [peer, client] : clients_) {
       const auto at = client.calls.find(store.request);
       if (at == client.calls.end()) continue;
@@ -225,13 +198,10 @@ class World {
   std::uint64_t request_ = 0;
   std::uint64_t requests_ = 0;
   std::uint64_t stored_ = 0;
-  std::uint64_t streamed_ = 0;
-  const std::vector<std::byte> ring_ = std::vector<std::byte>(kRing);
 };
 
 TEST(ServerMachine, KeepsItsLimitsAndLosesNothingWhateverClientsDo) {
   std::uint64_t stored = 0;
-  std::uint64_t streamed = 0;
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {
     SCOPED_TRACE(seed);
     World world(seed);
@@ -242,9 +212,7 @@ TEST(ServerMachine, KeepsItsLimitsAndLosesNothingWhateverClientsDo) {
     }
     world.end();
     stored += world.stored();
-    streamed += world.streamed();
   }
-  EXPECT_GT(streamed, 500u) << "some puts come in a lane";
   EXPECT_GT(stored, 1000u) << "the random steps come to an end now and then";
 }
 
@@ -321,177 +289,23 @@ TEST(ServerMachine, AnUploadThatDripsLosesItsRoom) {
   EXPECT_EQ(lost_room_after(1 << 20, 1000, /*crowded=*/true, 1000), std::nullopt);
 }
 
-/// One client's put of 1000 bytes, invited to send them in a lane of 512.
-class LanePut : public testing::Test {
- protected:
-  LanePut() {
-    machine_.on_hello("a", 1, kProtocolVersion, Time());
-    machine_.on_call("a", 2, nullptr, Time());
-    static_cast<void>(machine_.take_actions());
-    plan();
-    const auto actions = machine_.take_actions();
-    EXPECT_EQ(actions.size(), 2u);
-    EXPECT_NE(std::get<action::Invite>(actions.at(0)).upload->stream(), nullptr);
-    EXPECT_EQ(std::get<action::Store>(actions.at(1)).ticket, 1u) << "it is stored while it comes";
-  }
-  void plan() {
-    auto upload = std::make_shared<Upload>(std::vector<Upload::Part>{{0, 600}, {1, 400}}, nullptr,
-                                           std::make_shared<LaneStream>(ring_, nullptr));
-    machine_.on_planned(1, std::move(upload), Time());
-  }
-  bool is_put_out() {
-    const auto actions = machine_.take_actions();
-    if (actions.size() != 2) return false;
-    const auto* const refuse = std::get_if<action::Refuse>(&actions[0]);
-    EXPECT_EQ(machine_.upload_bytes(), 0u);
-    return refuse != nullptr && refuse->request == 0 && std::holds_alternative<action::EndSession>(actions[1]);
-  }
-  void announce(std::uint64_t offset, std::uint64_t bytes) { machine_.on_announced("a", 2, offset, bytes, Time()); }
-
-  const std::vector<std::byte> ring_ = std::vector<std::byte>(kRing);
-  ServerMachine machine_{{.upload_bytes_max = 2000, .streams_max = 1}, 1};
-};
-
-TEST_F(LanePut, TakesOneLargestPartOfTheServersRoom) { EXPECT_EQ(machine_.upload_bytes(), 600u); }
-
-TEST_F(LanePut, WhatIsDoneWithMayBeWrittenAgain) {
-  announce(0, 512);
-  EXPECT_TRUE(machine_.take_actions().empty());
-  machine_.on_taken(1, 100, Time());
-  auto actions = machine_.take_actions();
-  ASSERT_EQ(actions.size(), 1u);
-  EXPECT_EQ(std::get<action::Credit>(actions[0]).bytes, 100u);
-  announce(512, 100);
-  EXPECT_TRUE(machine_.take_actions().empty());
-  machine_.on_taken(1, 512, Time());
-  static_cast<void>(machine_.take_actions());
-  announce(612, 388);
-  machine_.on_taken(1, 300, Time());
-  EXPECT_TRUE(machine_.take_actions().empty()) << "nothing is left to send";
-  EXPECT_EQ(machine_.upload_bytes(), 600u) << "until it is stored";
-  machine_.on_answered(1, done(2), Time());
-  EXPECT_EQ(machine_.upload_bytes(), 0u);
-}
-
-TEST_F(LanePut, WhoWritesOverWhatIsNotDoneWithIsPutOut) {
-  announce(0, 500);
-  EXPECT_TRUE(machine_.take_actions().empty());
-  announce(500, 13);
-  EXPECT_TRUE(is_put_out());
-}
-
-TEST_F(LanePut, WhoAnnouncesNothingIsPutOut) {
-  announce(0, 0);
-  EXPECT_TRUE(is_put_out());
-}
-
-TEST_F(LanePut, WhoAnnouncesMoreThanAnythingHasIsPutOut) {
-  announce(0, ~std::uint64_t{0});
-  EXPECT_TRUE(is_put_out());
-}
-
-TEST_F(LanePut, WhoAnnouncesSomewhereElseIsPutOut) {
-  announce(1, 10);
-  EXPECT_TRUE(is_put_out());
-}
-
-TEST_F(LanePut, WhoAnnouncesMoreThanTheTensorsHaveIsPutOut) {
-  announce(0, 512);
-  machine_.on_taken(1, 512, Time());
-  announce(512, 400);
-  machine_.on_taken(1, 400, Time());
-  static_cast<void>(machine_.take_actions());
-  announce(912, 89);
-  EXPECT_TRUE(is_put_out());
-}
-
-TEST_F(LanePut, WhoSendsMoreAfterTheLastByteIsPutOut) {
-  announce(0, 512);
-  machine_.on_taken(1, 512, Time());
-  announce(512, 488);
-  static_cast<void>(machine_.take_actions());
-  announce(1000, 1);
-  EXPECT_TRUE(is_put_out());
-}
-
-TEST_F(LanePut, WhoSendsItOverTheConnectionIsPutOut) {
-  machine_.on_chunk("a", 2, 0, std::vector<std::byte>(10), Time());
-  EXPECT_TRUE(is_put_out());
-}
-
-TEST_F(LanePut, WhoAnnouncesWhatComesOverTheConnectionIsPutOut) {
-  machine_.on_call("a", 3, nullptr, Time());
-  machine_.on_planned(2, std::make_shared<Upload>(std::vector<Upload::Part>{{0, 600}}, nullptr), Time());
-  static_cast<void>(machine_.take_actions());
-  machine_.on_announced("a", 3, 0, 10, Time());
-  EXPECT_TRUE(is_put_out());
-}
-
-TEST_F(LanePut, ASecondOneComesOverTheConnectionWhenThereAreTooMany) {
-  machine_.on_call("a", 3, nullptr, Time());
-  static_cast<void>(machine_.take_actions());
-  machine_.on_planned(2,
-                      std::make_shared<Upload>(std::vector<Upload::Part>{{0, 600}}, nullptr,
-                                               std::make_shared<LaneStream>(ring_, nullptr)),
-                      Time());
-  const auto actions = machine_.take_actions();
-  ASSERT_EQ(actions.size(), 1u);
-  EXPECT_EQ(std::get<action::Invite>(actions[0]).upload->stream(), nullptr);
-  machine_.on_abandon("a", 2, Time());
-  EXPECT_EQ(machine_.upload_bytes(), 600u);
-}
-
-TEST_F(LanePut, OneThatIsTooLargeForTheConnectionWaitsAndHoldsUpNobody) {
-  for (const std::uint64_t request : {3, 4}) machine_.on_call("a", request, nullptr, Time());
-  static_cast<void>(machine_.take_actions());
-  machine_.on_planned(2,
-                      std::make_shared<Upload>(std::vector<Upload::Part>{{0, 1200}, {1, 1200}}, nullptr,
-                                               std::make_shared<LaneStream>(ring_, nullptr)),
-                      Time());
-  EXPECT_TRUE(machine_.take_actions().empty());
-  machine_.on_planned(3, std::make_shared<Upload>(std::vector<Upload::Part>{{0, 60}}, nullptr), Time());
-  auto actions = machine_.take_actions();
-  ASSERT_EQ(actions.size(), 1u);
-  EXPECT_EQ(std::get<action::Invite>(actions[0]).request, 4u);
-  // A lane is free.
-  machine_.on_abandon("a", 2, Time());
-  actions = machine_.take_actions();
-  ASSERT_EQ(actions.size(), 3u);
-  EXPECT_EQ(std::get<action::Refuse>(actions[0]).error.code(), Code::cancelled);
-  EXPECT_EQ(std::get<action::Invite>(actions[1]).request, 3u);
-  EXPECT_EQ(std::get<action::Store>(actions[2]).request, 3u);
-}
-
-TEST_F(LanePut, OneThatStopsIsEndedUnlessItIsTheServerThatIsSlow) {
-  announce(0, 512);
-  machine_.on_ping("a", Time() + std::chrono::seconds(120));
-  machine_.on_tick(Time() + std::chrono::seconds(120));
-  EXPECT_EQ(machine_.calls(), 1u) << "the lane is full, and nothing of it was stored";
-  machine_.on_taken(1, 300, Time() + std::chrono::seconds(120));
-  machine_.on_ping("a", Time() + std::chrono::seconds(200));
-  static_cast<void>(machine_.take_actions());
-  machine_.on_tick(Time() + std::chrono::seconds(200));
-  const auto actions = machine_.take_actions();
-  ASSERT_EQ(actions.size(), 1u);
-  EXPECT_EQ(std::get<action::Refuse>(actions[0]).error.code(), Code::timed_out);
-  EXPECT_EQ(machine_.upload_bytes(), 0u);
-}
-
-TEST_F(LanePut, WhenMoreIsWantedTheClientIsInvitedAgain) {
-  announce(0, 512);
-  machine_.on_taken(1, 512, Time());
-  announce(512, 488);
-  machine_.on_taken(1, 488, Time());
-  static_cast<void>(machine_.take_actions());
-  machine_.on_planned(1, std::make_shared<Upload>(std::vector<Upload::Part>{{0, 700}}, nullptr), Time());
-  const auto actions = machine_.take_actions();
+TEST(ServerMachine, InvitesAgainWhenMoreIsWanted) {
+  ServerMachine machine({.upload_bytes_max = 2000}, 1);
+  machine.on_hello("a", 1, kProtocolVersion, Time());
+  machine.on_call("a", 2, nullptr, Time());
+  machine.on_planned(1, std::make_shared<Upload>(std::vector<Upload::Part>{{0, 600}, {1, 400}}, nullptr), Time());
+  EXPECT_EQ(machine.upload_bytes(), 1000u);
+  machine.on_chunk("a", 2, 0, std::vector<std::byte>(1000), Time());
+  static_cast<void>(machine.take_actions());
+  machine.on_planned(1, std::make_shared<Upload>(std::vector<Upload::Part>{{0, 700}}, nullptr), Time());
+  const auto actions = machine.take_actions();
   ASSERT_EQ(actions.size(), 1u);
   EXPECT_EQ(std::get<action::Invite>(actions[0]).upload->bytes(), 700u);
-  EXPECT_EQ(machine_.upload_bytes(), 700u);
-  machine_.on_chunk("a", 2, 0, std::vector<std::byte>(700), Time());
-  EXPECT_EQ(machine_.take_actions().size(), 1u);
-  machine_.on_answered(1, done(2), Time());
-  EXPECT_EQ(machine_.upload_bytes(), 0u);
+  EXPECT_EQ(machine.upload_bytes(), 700u);
+  machine.on_chunk("a", 2, 0, std::vector<std::byte>(700), Time());
+  EXPECT_EQ(machine.take_actions().size(), 1u);
+  machine.on_answered(1, done(2), Time());
+  EXPECT_EQ(machine.upload_bytes(), 0u);
 }
 
 }  // namespace
