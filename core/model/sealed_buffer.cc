@@ -54,7 +54,8 @@ tl::unexpected<Error> OpenedBuffer::malformed(std::string_view what) {
 
 tl::unexpected<Error> OpenedBuffer::other_format(std::string_view what, std::uint16_t format_version) {
   return fail(Code::corrupt,
-              format("{} has format version {}; this build reads {}", what, format_version, kFormatVersion));
+              format("{} was written by {} Freshet (format {}); this Freshet reads format {}", what,
+                     format_version < kFormatVersion ? "an older" : "a newer", format_version, kFormatVersion));
 }
 
 Error as_corrupt(Error error, std::string_view what) {

@@ -13,12 +13,12 @@
 
 #include "core/base/digest.h"
 #include "core/base/result.h"
+#include "core/model/format_version.h"
 #include "core/model/tensor.h"
 
 namespace freshet {
 
 inline constexpr std::size_t kSealBytes = 16;
-inline constexpr std::uint16_t kFormatVersion = 1;  ///< Of the architecture's and the manifest's tables.
 
 /// The content with its digest behind it.
 std::vector<std::byte> seal(Bytes content);

@@ -145,8 +145,7 @@ void RecordAudit::on_version(std::string_view key, std::string_view value) {
   greatest_commit_ = std::max(greatest_commit_, row->commit);
   if (row->retired) return;
   used_architectures_.insert(architecture_key(row->architecture));
-  if (row->group != 0) named_entries_.emplace(row->group, row->entry);
-  if (row->group == 0) named_manifests_.insert(manifest_key(*name));
+  named_entries_.emplace(row->group, row->entry);
 }
 
 // Not from the cache: what is in memory may be better than what is stored.

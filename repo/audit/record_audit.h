@@ -70,7 +70,6 @@ class RecordAudit {
   void on_architecture(std::string_view key, std::string_view value);
   void on_other(std::string_view key, std::string_view value);
   void on_entry(std::string_view key, std::string_view value);
-  void on_lone_manifest(std::string_view key, std::string_view value);
   void on_number(std::string_view key, std::string_view value);
   void on_alias(std::string_view key, std::string_view value);
   void on_pin(std::string_view key, std::string_view value);
@@ -103,7 +102,6 @@ class RecordAudit {
   std::set<std::string> architectures_;  ///< Keys of those that are there and whole.
   std::set<std::string> used_architectures_;
   std::set<Entry> named_entries_;
-  std::set<std::string> named_manifests_;
   std::vector<std::pair<Entry, std::uint64_t>> leftover_entries_;  ///< With their sizes.
   std::map<std::string, VersionNumber> greatest_;                  ///< By model.
   std::uint64_t greatest_commit_ = 0;

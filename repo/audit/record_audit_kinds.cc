@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "core/base/format.h"
+#include "core/model/format_version.h"
 #include "repo/audit/record_audit.h"
 #include "repo/records/placement.h"
 #include "repo/records/registrar_records.h"
@@ -58,7 +59,7 @@ std::string readable_key(std::string_view key) {
   } else if (kind == "p/") {
     if (const auto named = parse_named_key(key, true))
       return "p/" + to_string(named->name) + " by " + escaped(named->rest);
-  } else if (kind == "v/" || kind == "m/") {
+  } else if (kind == "v/") {
     const auto named = parse_named_key(key, true);
     if (named && named->rest.empty()) return std::string(kind) + to_string(named->name);
   } else if (kind == "s/") {
@@ -78,7 +79,6 @@ void RecordAudit::on_other(std::string_view key, std::string_view value) {
                                                              {kSegmentPrefix, nullptr},
                                                              {"a/", nullptr},  // Below, where nobody uses it.
                                                              {"e/", &RecordAudit::on_entry},
-                                                             {"m/", &RecordAudit::on_lone_manifest},
                                                              {kHighWaterPrefix, &RecordAudit::on_number},
                                                              {"n/", &RecordAudit::on_alias},
                                                              {"p/", &RecordAudit::on_pin},
@@ -99,7 +99,7 @@ void RecordAudit::on_sole(std::string_view key, std::string_view value) {
   const Result<std::uint64_t> number = parse_number(value);
   if (!number) return damaged_record(key, "is not a number");
   if (key == kFormatKey) {
-    if (*number == 0 || *number > kRepositoryFormat) damaged_record(key, format("there is no format {}", *number));
+    if (*number != kFormatVersion) damaged_record(key, format("there is no format {}", *number));
     return;
   }
   commit_seen_ = true;
@@ -113,15 +113,6 @@ void RecordAudit::on_entry(std::string_view key, std::string_view value) {
   if (!entry) return damaged_record(key, "this is not a manifest's name");
   const Entry name{entry->group, entry->entry};
   if (named_entries_.count(name) == 0) leftover_entries_.emplace_back(name, value.size());
-}
-
-void RecordAudit::on_lone_manifest(std::string_view key, std::string_view value) {
-  const auto named = parse_named_key(key, true);
-  if (!named || !named->rest.empty()) return damaged_record(key, "this is not a version's name");
-  if (named_manifests_.count(std::string(key)) != 0 || any_row_damaged_) return;
-  if (rows_.count(named->name) == 0)
-    return damaged(named->name, "", "its record is missing, and its manifest is there");
-  unneeded("record " + readable_key(key), value.size(), "a manifest that its version needs no more");
 }
 
 void RecordAudit::on_number(std::string_view key, std::string_view value) {

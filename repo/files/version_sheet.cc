@@ -7,12 +7,12 @@
 
 #include "core/base/format.h"
 #include "core/json/json_document.h"
+#include "core/model/format_version.h"
 #include "repo/repository.h"
 
 namespace freshet {
 namespace {
 
-constexpr int kForm = 1;
 constexpr std::size_t kHexDigits = 16;
 
 // JSON has no number for these.
@@ -97,8 +97,12 @@ class SheetReader {
     if (!object_.is_object()) return wrong("it is no JSON object");
     const JsonDocument* const form = member(object_, "freshet_version");
     if (form == nullptr || !form->is_number_integer()) return wrong("it has no \"freshet_version\"");
-    if (form->get<std::int64_t>() != kForm) {
-      return fail(Code::unsupported, format("it is of form {}, and this build reads {}", form->dump(), kForm));
+    if (form->get<std::int64_t>() != kFormatVersion) {
+      return fail(
+          Code::unsupported,
+          format("it was written by another Freshet (format {}); this Freshet reads format {}. Import the files "
+                 "without their sheets (--plain)",
+                 form->dump(), kFormatVersion));
     }
     return {};
   }
@@ -273,7 +277,7 @@ std::string to_json(const VersionSheet& sheet) {
   JsonDocument tags = JsonDocument::array();
   for (const auto& [key, value] : manifest.tags) tags.push_back(JsonDocument::array({key, value}));
   JsonDocument object;
-  object["freshet_version"] = kForm;
+  object["freshet_version"] = kFormatVersion;
   object["version"] = to_string(manifest.name);
   object["id"] = to_string(manifest.id);
   object["ancestor"] = std::move(ancestor);

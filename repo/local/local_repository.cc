@@ -2,25 +2,21 @@
 #include "repo/repository.h"
 
 #include "core/base/format.h"
+#include "core/model/format_version.h"
 #include "repo/local/local_repository.h"
 
 namespace freshet {
 namespace {
 
-// Writes the format's number into a new repository, and refuses one that only a newer build understands.
+// Writes the format's number into a new repository, and refuses one of another number.
 Status check_format(Backend& backend) {
   const Result<std::string> stored = backend.get(kFormatKey);
   if (!stored && stored.error().code() != Code::not_found) return fail(stored.error());
   if (!stored) {
     if (backend.read_only()) return {};
-    return backend.apply({Backend::Put{std::string(kFormatKey), std::to_string(kRepositoryFormat)}});
+    return backend.apply({Backend::Put{std::string(kFormatKey), std::to_string(kFormatVersion)}});
   }
-  FRESHET_TRY(check_format_number(*stored));
-  // What format 1 stored stays as it is and can be read; what is stored from now on, its builds would misread.
-  if (*parse_number(*stored) < kRepositoryFormat && !backend.read_only()) {
-    return backend.apply({Backend::Put{std::string(kFormatKey), std::to_string(kRepositoryFormat)}});
-  }
-  return {};
+  return check_format_number(*stored);
 }
 
 }  // namespace

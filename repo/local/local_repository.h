@@ -251,8 +251,7 @@ class LocalRepository::Impl {
   Status store_manifest(Backend::Batch& batch, const Manifest& manifest, VersionRow& row) const FRESHET_REQUIRES(turn);
   /// Adds to the batch what takes the version's manifest away; those that share parts with it stay whole. Sees what the
   /// batch has already, so several can go in one.
-  Status erase_manifest(Backend::Batch& batch, const VersionName& name, const VersionRow& row) const
-      FRESHET_REQUIRES(turn);
+  Status erase_manifest(Backend::Batch& batch, const VersionRow& row) const FRESHET_REQUIRES(turn);
   /// Reads and proves. corrupt names the version.
   Result<Manifest> manifest_of(const VersionName& name, const VersionRow& row) const;
   using EachManifest =
@@ -271,7 +270,6 @@ class LocalRepository::Impl {
   std::shared_ptr<const VersionRow> base_row_for(const Manifest& manifest) const;
   /// The entry's encoded form on another base, or whole.
   Result<std::string> rebased(ManifestGroup& group, std::uint32_t entry, std::optional<std::uint32_t> base) const;
-  Result<Manifest> lone_manifest(const VersionName& name, const VersionRow& row) const;
   Result<Manifest> grouped_manifest(const VersionName& name, const VersionRow& row) const;
 
   // Segments on the disk, in repo/local/segments.cc.

@@ -40,9 +40,7 @@ Result<Manifest> LocalRepository::Impl::proved(const VersionName& name, const Ve
 // newest.
 std::shared_ptr<const VersionRow> LocalRepository::Impl::base_row_for(const Manifest& manifest) const {
   const MutexLock lock(mutex);
-  const auto usable = [](const std::shared_ptr<const VersionRow>& row) {
-    return row != nullptr && !row->retired && row->group != 0;
-  };
+  const auto usable = [](const std::shared_ptr<const VersionRow>& row) { return row != nullptr && !row->retired; };
   if (manifest.ancestor) {
     if (auto row = catalog.row_of(*manifest.ancestor); usable(row)) return row;
   }
@@ -83,12 +81,7 @@ Status LocalRepository::Impl::store_manifest(Backend::Batch& batch, const Manife
   return {};
 }
 
-Status LocalRepository::Impl::erase_manifest(Backend::Batch& batch, const VersionName& name,
-                                             const VersionRow& row) const {
-  if (row.group == 0) {
-    batch.push_back(Backend::Erase{manifest_key(name)});
-    return {};
-  }
+Status LocalRepository::Impl::erase_manifest(Backend::Batch& batch, const VersionRow& row) const {
   FRESHET_ASSIGN(ManifestGroup group, ManifestGroup::load(*backend, row.group, &batch));
   const std::map<std::uint32_t, std::size_t> children = group.based_on(row.entry);
   if (children.empty()) {
@@ -131,22 +124,8 @@ Result<std::string> LocalRepository::Impl::rebased(ManifestGroup& group, std::ui
 }
 
 Result<Manifest> LocalRepository::Impl::manifest_of(const VersionName& name, const VersionRow& row) const {
-  Result<Manifest> manifest = row.group == 0 ? lone_manifest(name, row) : grouped_manifest(name, row);
+  Result<Manifest> manifest = grouped_manifest(name, row);
   if (!manifest) return fail(std::move(manifest).error().with_context(to_string(name)));
-  return manifest;
-}
-
-Result<Manifest> LocalRepository::Impl::lone_manifest(const VersionName& name, const VersionRow& row) const {
-  const Result<std::string> stored = backend->get(manifest_key(name));
-  if (!stored && stored.error().code() == Code::not_found) return fail(Code::corrupt, "its manifest is missing");
-  if (!stored) return fail(stored.error());
-  const Bytes encoded = bytes_of(stored->data(), stored->size());
-  if (digest_of(encoded) != row.manifest) return fail(Code::corrupt, "its manifest is damaged");
-  FRESHET_ASSIGN(const std::shared_ptr<const Architecture> architecture, architecture_of(row.architecture));
-  FRESHET_ASSIGN(Manifest manifest, decode_manifest(encoded, architecture));
-  if (manifest.id != row.id || manifest.name != name) {
-    return fail(Code::corrupt, "its manifest is that of " + to_string(manifest.name));
-  }
   return manifest;
 }
 
@@ -182,10 +161,6 @@ Status LocalRepository::Impl::for_each_decoded(const Prove& prove, const EachMan
                    [](const auto& a, const auto& b) { return a.second->group < b.second->group; });
   std::optional<ManifestGroup> group;
   for (const auto& [name, row] : rows) {
-    if (row->group == 0) {
-      FRESHET_TRY(each(name, *row, manifest_of(name, *row)));
-      continue;
-    }
     if (!group || group->number() != row->group) {
       Result<ManifestGroup> loaded = ManifestGroup::load(*backend, row->group, nullptr);
       if (!loaded && loaded.error().code() == Code::corrupt) {

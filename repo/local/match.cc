@@ -17,7 +17,7 @@ struct Stored {
   std::shared_ptr<const VersionRow> row;
 };
 
-// In the order of their commits; what older builds stored comes first, by time.
+// In the order of their commits.
 std::vector<Stored> in_commit_order(const Catalog& catalog) {
   std::vector<Stored> versions;
   versions.reserve(catalog.versions());
@@ -26,10 +26,7 @@ std::vector<Stored> in_commit_order(const Catalog& catalog) {
       if (entry.row != nullptr) versions.push_back({.name = {.model = model, .number = number}, .row = entry.row});
     }
   }
-  std::ranges::stable_sort(versions, [](const Stored& left, const Stored& right) {
-    if (left.row->commit != right.row->commit) return left.row->commit < right.row->commit;
-    return left.row->commit == 0 && left.row->stored_unix_ns < right.row->stored_unix_ns;
-  });
+  std::ranges::stable_sort(versions, {}, [](const Stored& stored) { return stored.row->commit; });
   return versions;
 }
 

@@ -119,7 +119,7 @@ Result<std::unique_ptr<Pool>> Pool::open(const RadosOptions& options) {
   std::unique_ptr<Pool> pool(new Pool(*loaded, options));
   FRESHET_TRY(pool->connect());
   if (options.read_only || !options.create) FRESHET_TRY(pool->look());
-  FRESHET_TRY(pool->refuse_newer_format());
+  FRESHET_TRY(pool->refuse_other_format());
   if (!options.read_only) FRESHET_TRY(pool->own());
   return pool;
 }
@@ -187,7 +187,7 @@ Status Pool::look() const {
 }
 
 // Before anything is written, the claim too.
-Status Pool::refuse_newer_format() const {
+Status Pool::refuse_other_format() const {
   const Result<std::string> stored = get(kRecords, kFormatKey);
   if (!stored && stored.error().code() == Code::not_found) return {};
   if (!stored) return fail(stored.error());

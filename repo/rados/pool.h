@@ -91,7 +91,7 @@ class Pool {
   Pool(const Library& library, const RadosOptions& options) : rados_(library), options_(options) {}
   Status connect();
   Status look() const;  ///< Whether there is a repository.
-  Status refuse_newer_format() const;
+  Status refuse_other_format() const;
   Status own();
   Status take_over();
   void renew();

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/base/format.h"
+#include "core/model/format_version.h"
 #include "repo/records/records_flat.h"
 
 namespace freshet {
@@ -86,10 +87,19 @@ Placed placed_from(const stored::Placed& stored) {
 Status check_format_number(std::string_view stored) {
   const Result<std::uint64_t> number = parse_number(stored);
   if (!number) return fail(Code::corrupt, "the repository's format record is damaged");
-  if (*number <= kRepositoryFormat) return {};
+  if (*number == kFormatVersion) return {};
+  if (*number < kFormatVersion) {
+    return fail(
+        Code::unsupported,
+        format("the repository was written by an older Freshet (format {}); this Freshet reads format {}. Write "
+               "its versions to files with that Freshet (freshet repo export --all), and import the files "
+               "into a new repository (freshet repo import --plain)",
+               *number, kFormatVersion));
+  }
   return fail(Code::unsupported,
-              format("the repository has format {}; this build reads formats up to {}: use a newer build", *number,
-                     kRepositoryFormat));
+              format("the repository was written by a newer Freshet (format {}); this Freshet reads format {}. Use the "
+                     "newer Freshet",
+                     *number, kFormatVersion));
 }
 
 std::string segment_key(const SegmentName& segment) {
@@ -116,7 +126,6 @@ std::string segment_record_key(const SegmentName& segment) {
 }
 std::string architecture_key(const Digest& digest) { return "a/" + to_hex(digest); }
 std::string version_key(const VersionName& name) { return named_key(kVersionPrefix, name); }
-std::string manifest_key(const VersionName& name) { return named_key("m/", name); }
 std::string group_prefix(std::uint64_t group) {
   std::string key = "e/";
   append_big_endian(key, group);

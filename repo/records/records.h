@@ -17,8 +17,6 @@
 
 namespace freshet {
 
-inline constexpr std::uint64_t kRepositoryFormat = 2;
-
 inline constexpr std::string_view kFormatKey = "format";
 inline constexpr std::string_view kCommitKey = "commit";
 inline constexpr std::string_view kVersionPrefix = "v/";
@@ -29,7 +27,7 @@ inline constexpr std::string_view kReferrerPrefix = "x/";
 inline constexpr std::string_view kGivenUpPrefix = "g/";
 inline constexpr std::size_t kPinHolderBytesMax = 256;
 
-/// Of the record `format`. unsupported for the number of a newer build; corrupt for what is no number.
+/// Of the record `format`. unsupported for any other number than kFormatVersion; corrupt for what is no number.
 Status check_format_number(std::string_view stored);
 
 /// Of a segment's blob: 36 bytes, whose order is the order of segment names.
@@ -43,7 +41,6 @@ std::optional<SegmentName> segment_of_blob(std::string_view key);
 std::string segment_record_key(const SegmentName& segment);
 std::string architecture_key(const Digest& digest);
 std::string version_key(const VersionName& name);
-std::string manifest_key(const VersionName& name);  ///< Of format 1.
 std::string group_prefix(std::uint64_t group);
 std::string entry_key(std::uint64_t group, std::uint32_t entry);
 /// The entry's number, if the key is one of the group's.
@@ -100,10 +97,10 @@ struct VersionRow {
   std::uint64_t inherited_bytes = 0;
   std::int64_t stored_unix_ns = 0;
   bool retired = false;
-  std::uint64_t commit = 0;      ///< Of its put, in the repository's sequence; 0 when an older build stored it.
-  std::vector<Digest> tags;      ///< tag_digest() of each; empty when an older build stored it.
+  std::uint64_t commit = 0;      ///< Of its put, in the repository's sequence.
+  std::vector<Digest> tags;      ///< tag_digest() of each.
   std::optional<Placed> placed;  ///< Of one provider of several.
-  std::uint64_t group = 0;       ///< Where its manifest lies; 0: under manifest_key(), as format 1 had it.
+  std::uint64_t group = 0;       ///< Where its manifest lies: the commit that began the group.
   std::uint32_t entry = 0;
   /// Said since it was put, by key; without a value: that tag went. `tags` is of what came out.
   std::vector<std::pair<std::string, std::optional<std::string>>> later_tags;

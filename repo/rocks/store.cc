@@ -182,7 +182,7 @@ Status open_status(const rocksdb::Status& status, const std::string& folder) {
 
 // RocksDB writes as soon as it opens a database as its owner does. So the format's number is read first, without
 // writing, and of the records alone. Where it cannot be read, opening tells why.
-Status refuse_newer_format(const RocksOptions& options, rocksdb::Env* env) {
+Status refuse_other_format(const RocksOptions& options, rocksdb::Env* env) {
   rocksdb::DBOptions settings;
   settings.env = env;
   settings.info_log = std::make_shared<NoDiary>();
@@ -283,7 +283,7 @@ Result<std::unique_ptr<RocksStore>> RocksStore::open(const RocksOptions& options
   settings.env = store->env.get();
   std::error_code ignored;
   if (!options.read_only && fs::exists(fs::path(options.folder) / "CURRENT", ignored)) {
-    FRESHET_TRY(refuse_newer_format(options, store->env.get()));
+    FRESHET_TRY(refuse_other_format(options, store->env.get()));
   }
   Database opened;
   FRESHET_TRY(open_status(open_somehow(options, settings, opened), options.folder));

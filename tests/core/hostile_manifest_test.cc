@@ -92,7 +92,8 @@ void expect_graph_error(std::string_view part, const std::function<void(HostileG
 }
 
 TEST(HostileArchitecture, IsOneErrorThatNamesTheThing) {
-  expect_graph_error("format version 2", [](HostileGraph& g) { g.format_version = 2; });
+  expect_graph_error("written by an older Freshet (format 1)", [](HostileGraph& g) { g.format_version = 1; });
+  expect_graph_error("written by a newer Freshet (format 4)", [](HostileGraph& g) { g.format_version = 4; });
   expect_graph_error("well-formed", [](HostileGraph& g) { g.identifier = "FRMF"; });
   expect_graph_error("layer f: an input does not come from an earlier layer", [](HostileGraph& g) {
     g.layers[0].inputs = {{0, 0}};
@@ -210,7 +211,7 @@ TEST(HostileManifest, IsOneErrorThatNamesTheThing) {
     spoil(manifest);
     expect_corrupt(decode_manifest(manifest.encode(*architecture), architecture), part);
   };
-  expect("format version 0", [](HostileManifest& m) { m.format_version = 0; });
+  expect("written by an older Freshet (format 0)", [](HostileManifest& m) { m.format_version = 0; });
   expect("model name", [](HostileManifest& m) { m.model = "../../etc"; });
   expect("model name", [](HostileManifest& m) { m.model.clear(); });
   expect("count from 1", [](HostileManifest& m) { m.number = 0; });

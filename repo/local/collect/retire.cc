@@ -103,7 +103,7 @@ Result<RetireReport> LocalRepository::Impl::retire_now(const Catalog::Found& ver
   tombstone.retired = true;
   tombstone.later_tags.clear();  // Their digests stay with the others'.
   batch.push_back(Backend::Put{version_key(version.name), encode(tombstone)});
-  FRESHET_TRY(erase_manifest(batch, version.name, *version.row));
+  FRESHET_TRY(erase_manifest(batch, *version.row));
   // Pins whose leases have ended hold nobody up, and are nobody's any more.
   FRESHET_TRY(backend->scan(pin_prefix(version.name), [&](std::string_view key, std::string_view) {
     batch.push_back(Backend::Erase{std::string(key)});

@@ -137,12 +137,24 @@ TEST_F(Damage, StrangeKeysAreNoVersions) {
   EXPECT_EQ(repository->versions("net")->size(), 3u);
 }
 
-TEST_F(Damage, ANewerFormatIsRefused) {
-  ASSERT_TRUE(backend_->apply({Backend::Put{"format", "3"}}));
-  const auto refused = Repository::open(std::make_unique<FaultBackend>(backend_, FaultBackend::Plan{}), {});
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code(), Code::unsupported);
-  EXPECT_EQ(refused.error().message(), "the repository has format 3; this build reads formats up to 2: use a newer build");
+TEST_F(Damage, AnotherFormatIsRefused) {
+  const auto refusal_of = [&](const std::string& number) {
+    EXPECT_TRUE(backend_->apply({Backend::Put{"format", number}}));
+    const auto refused = Repository::open(std::make_unique<FaultBackend>(backend_, FaultBackend::Plan{}), {});
+    EXPECT_FALSE(refused);
+    EXPECT_EQ(refused.error().code(), Code::unsupported);
+    EXPECT_EQ(backend_->get("format").value(), number) << "it stays what it was";
+    return refused.error().message();
+  };
+  EXPECT_EQ(
+      refusal_of("4"),
+      "the repository was written by a newer Freshet (format 4); this Freshet reads format 3. Use the newer Freshet");
+  for (const std::string older : {"1", "2"}) {
+    EXPECT_EQ(refusal_of(older),
+              "the repository was written by an older Freshet (format " + older +
+                  "); this Freshet reads format 3. Write its versions to files with that Freshet (freshet repo export "
+                  "--all), and import the files into a new repository (freshet repo import --plain)");
+  }
   ASSERT_TRUE(backend_->apply({Backend::Put{"format", "two"}}));
   const auto damaged = Repository::open(std::make_unique<FaultBackend>(backend_, FaultBackend::Plan{}), {});
   EXPECT_EQ(damaged.error().code(), Code::corrupt);

@@ -270,8 +270,10 @@ TEST_F(RestoreOne, HostileSheetsAreRefused) {
     const auto parsed = parse_version_sheet(changed);
     return parsed ? std::string("taken") : parsed.error().message();
   };
-  EXPECT_EQ(said("\"freshet_version\":1", "\"freshet_version\":2"), "it is of form 2, and this build reads 1");
-  EXPECT_EQ(said("\"freshet_version\":1", "\"freshet\":1"), "it has no \"freshet_version\"");
+  EXPECT_EQ(said("\"freshet_version\":3", "\"freshet_version\":1"),
+            "it was written by another Freshet (format 1); this Freshet reads format 3. Import the files without their "
+            "sheets (--plain)");
+  EXPECT_EQ(said("\"freshet_version\":3", "\"freshet\":3"), "it has no \"freshet_version\"");
   EXPECT_NE(said("\"version\":\"net@2\"", "\"version\":\"../net@2\""), "taken");
   EXPECT_EQ(said("\"version\":\"net@2\"", "\"version\":\"net\""), "\"version\" has no number");
   EXPECT_EQ(said("\"version\":\"net@2\"", "\"version\":\"net@9223372036854775807\""), "\"version\" has no number");

@@ -68,14 +68,15 @@ TEST_F(RadosTest, OneProcessOwnsIt) {
   EXPECT_EQ(reader->apply({Backend::Put{"a", "1"}}).error().code(), Code::failed_precondition);
 }
 
-TEST_F(RadosTest, OneOfANewerFormatIsNotOwned) {
-  {
-    const auto owner = open();
-    ASSERT_NE(owner, nullptr);
-    ASSERT_TRUE(owner->apply({Backend::Put{"format", "3"}}));
+TEST_F(RadosTest, OneOfAnotherFormatIsNotOwned) {
+  auto owner = open();
+  ASSERT_NE(owner, nullptr);
+  for (const std::string number : {"2", "4"}) {
+    ASSERT_TRUE(owner->apply({Backend::Put{"format", number}}));
     const auto second = open_rados_backend(rados_options_for(folder_.path()));
     EXPECT_EQ(second.error().code(), Code::unsupported) << "found before its owner is: " << second.error().message();
   }
+  owner.reset();
   EXPECT_EQ(open_rados_backend(rados_options_for(folder_.path())).error().code(), Code::unsupported);
 }
 

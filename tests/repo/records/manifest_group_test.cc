@@ -287,28 +287,5 @@ TEST(ManifestGroup, DamageIsFoundInEveryVersionThatSharesIt) {
   lineages.compare(*repository);
 }
 
-TEST(ManifestGroup, WhatFormat1StoredIsReadAndGoneOnWith) {
-  const auto backend = std::shared_ptr<Backend>(make_memory_backend());
-  std::mt19937_64 random(8);
-  const auto architecture = test_architecture(std::vector<std::uint64_t>(40, 3));
-  TestVersion first = make_version("net", test_id(1), architecture, nullptr, {}, random);
-  first.manifest.name = put(*open_on(backend), first).value();
-  // As format 1 had it: the manifest under a key of its own.
-  VersionRow row = row_of(*backend, first.manifest.name);
-  const std::string entry = entry_key(row.group, row.entry);
-  row.group = 0;
-  row.commit = 0;
-  ASSERT_TRUE(backend->apply({Backend::Put{"format", "1"}, Backend::Erase{entry},
-                              Backend::Put{manifest_key(first.manifest.name), text(first.manifest)},
-                              Backend::Put{version_key(first.manifest.name), encode(row)}}));
-  const auto repository = open_on(backend);
-  EXPECT_EQ(backend->get("format").value(), "2");
-  EXPECT_EQ(text(repository->get(first.manifest.name)->manifest), text(first.manifest));
-  TestVersion second = make_version("net", test_id(2), architecture, &first, {3}, random);
-  second.manifest.name = put(*repository, second).value();
-  EXPECT_EQ(read_all(*repository, second.manifest.name).value(), second.bytes);
-  EXPECT_EQ(read_all(*open_on(backend), first.manifest.name).value(), first.bytes);
-}
-
 }  // namespace
 }  // namespace freshet
