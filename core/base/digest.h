@@ -2,13 +2,14 @@
 #pragma once
 
 /// Content digests: XXH3-128, by the processor's widest vector code, with the same value on every machine. They detect
-/// faults, not forgery: identities that must resist an adversary use BLAKE2b (core/model/graph.h, slot ids).
+/// faults, not forgery: identities that must resist an adversary use BLAKE2b (core/model/slot_id.h).
 
 #include <compare>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "core/model/tensor.h"
 
@@ -24,15 +25,22 @@ struct Digest {
 /// 32 hexadecimal digits, high half first.
 std::string to_hex(const Digest& digest);
 
-Digest digest_of(Bytes bytes);
+/// A digest's part (core/FORMAT.md, "Digests").
+inline constexpr std::uint64_t kDigestPartBytes = std::uint64_t{64} << 20;
 
-/// The digest of bytes that arrive in pieces. It equals digest_of() of all bytes together. One thread at a time.
-class DigestStream {
+/// The digest of bytes: XXH3-128 of up to kDigestPartBytes; of more, XXH3-128 of the digests of their parts. So a part
+/// can be proved alone.
+Digest digest_of(Bytes bytes);
+/// XXH3-128 of the bytes, however many they are: for checksums that others define, or that are no tensor's.
+Digest plain_xxh3_of(Bytes bytes);
+
+/// The plain_xxh3_of() of bytes that arrive in pieces. One thread at a time.
+class PlainXxh3Stream {
  public:
-  DigestStream();
-  ~DigestStream();
-  DigestStream(DigestStream&&) noexcept;
-  DigestStream& operator=(DigestStream&&) noexcept;
+  PlainXxh3Stream();
+  ~PlainXxh3Stream();
+  PlainXxh3Stream(PlainXxh3Stream&&) noexcept;
+  PlainXxh3Stream& operator=(PlainXxh3Stream&&) noexcept;
 
   void reset();
   void update(Bytes bytes);
@@ -41,6 +49,19 @@ class DigestStream {
  private:
   struct State;
   std::unique_ptr<State> state_;
+};
+
+/// The digest of bytes that arrive in pieces. It equals digest_of() of all bytes together. One thread at a time.
+class DigestStream {
+ public:
+  void reset();
+  void update(Bytes bytes);
+  Digest finish() const;
+
+ private:
+  PlainXxh3Stream part_;
+  std::uint64_t part_bytes_ = 0;
+  std::vector<Digest> parts_;  ///< Of the parts before `part_`, which is not empty if there are any.
 };
 
 }  // namespace freshet

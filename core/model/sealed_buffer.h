@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The outer form of what core encodes: a FlatBuffer, then 16 bytes of XXH3-128 over it (low half, then high half,
+/// The outer form of what core encodes: a FlatBuffer, then the 16 bytes of its digest (low half, then high half,
 /// little-endian). Any bit that flips and any byte that is missing is noticed before the content is looked at. The
 /// digest keeps out faults, not forgers: the content is verified all the same. For core's own source files.
 

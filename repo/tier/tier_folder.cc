@@ -137,7 +137,7 @@ std::uint64_t data_from(const OpenSource& source, std::uint64_t at) {
 }
 
 /// Zeros that need not be read.
-void add_zeros(DigestStream& digest, std::uint64_t count) {
+void add_zeros(PlainXxh3Stream& digest, std::uint64_t count) {
   static const std::byte zeros[64 * 1024] = {};
   for (; count > 0; count -= std::min<std::uint64_t>(count, sizeof zeros)) {
     digest.update(Bytes(zeros, std::min<std::uint64_t>(count, sizeof zeros)));
@@ -145,7 +145,7 @@ void add_zeros(DigestStream& digest, std::uint64_t count) {
 }
 
 /// Reads the source to its end into `file`. Digests what it reads.
-CopyEnd transfer(const OpenSource& source, int file, DigestStream& digest, const std::atomic<bool>& stop) {
+CopyEnd transfer(const OpenSource& source, int file, PlainXxh3Stream& digest, const std::atomic<bool>& stop) {
   CopyEnd end;
   const std::uint64_t size = source.identity.size;
   const bool has_holes = source.note.blocks < size / 512 && is_known_here(source.fd);
@@ -282,7 +282,7 @@ CopyEnd make_copy(const OpenSource& source, const std::string& tier, std::uint64
   if (has_writer(source.fd)) return {CopyEnd::Kind::changed, "", 0};
   AsideFile file(format("{}/{}copy-{}-{}", tier, kOwnPrefix, ::getpid(), aside));
   if (file.fd() < 0) return {CopyEnd::Kind::tier_failed, system_reason(format("make a file in {}", tier)), 0};
-  DigestStream digest;
+  PlainXxh3Stream digest;
   CopyEnd end = transfer(source, file.fd(), digest, stop);
   if (end.kind == CopyEnd::Kind::tier_failed) end.reason = format("{}: {}", tier, end.reason);
   if (end.kind != CopyEnd::Kind::made) return end;
@@ -309,7 +309,7 @@ CopyCheck check_copy(const std::string& tier, const Identity& identity) {
   CopyNote note;
   if (!fd || ::fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode) || !read_copy_note(fd.get(), note, check.source))
     return check;
-  DigestStream digest;
+  PlainXxh3Stream digest;
   const auto piece = std::make_unique_for_overwrite<std::byte[]>(kPieceBytes);
   for (;;) {
     const ssize_t got = ::read(fd.get(), piece.get(), kPieceBytes);

@@ -7,6 +7,20 @@ namespace freshet {
 
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(RepositoryConformance);
 
+TEST_P(RepositoryConformance, ATensorMayHaveMoreThanOnePartOfADigest) {
+  architecture_ = test_architecture({7, kDigestPartBytes + 1});
+  const TestVersion first = stored(version("net"));
+  ASSERT_NE(first.manifest.digests[1], plain_xxh3_of(first.bytes[1]));
+  expect_bytes(first);
+  expect_bytes(stored(version("net", &first, {0})));
+  const auto record = repository().get(net(1));
+  ASSERT_TRUE(record) << record.error().message();
+  std::vector<std::byte> out(9);
+  ASSERT_TRUE(repository().read_range(*record, 1, kDigestPartBytes - 8, out));
+  EXPECT_TRUE(std::equal(out.begin(), out.end(), first.bytes[1].end() - 9));
+  expect_sound();
+}
+
 TEST_P(RepositoryConformance, WhatWasPutIsThere) {
   TestVersion first = version("net");
   first.manifest.step = 12;

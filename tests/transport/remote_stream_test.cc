@@ -200,6 +200,26 @@ TEST_P(RemoteStream, ServesWhatWasPublishedAsDeltas) {
   }
 }
 
+TEST_P(RemoteStream, ATensorMayHaveMoreThanOnePartOfADigest) {
+  SlowlyChangingModel large{{kDigestPartBytes / 2 + 1, 7}};
+  auto publisher = open_publisher(remote_publisher_options());
+  auto subscriber = open_subscriber(remote_options());
+  auto neighbour = open_subscriber(subscriber_options());
+  for (int step = 0; step < 2; ++step) {
+    large.step({0}, 4096);
+    const VersionNumber version = publish_step(*publisher, large);
+    for (Subscriber* one : {subscriber.get(), neighbour.get()}) {
+      const Status came = one->wait_for(version, kPatience);
+      ASSERT_TRUE(came) << came.error().message();
+      EXPECT_TRUE(large.equals(one->snapshot()));
+    }
+    const Bytes bytes = large.views()[0].data;
+    EXPECT_EQ(subscriber->snapshot().manifest().digests[0], digest_of(bytes));
+    EXPECT_NE(subscriber->snapshot().manifest().digests[0], plain_xxh3_of(bytes));
+  }
+  EXPECT_LT(subscriber->status().bytes_fetched, 3 * large.bytes() / 2) << "the second step is a delta";
+}
+
 TEST_P(RemoteStream, ALateJoinerFetchesOneWholeVersion) {
   auto publisher = open_publisher(remote_publisher_options());
   VersionNumber newest = 0;

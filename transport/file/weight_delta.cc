@@ -95,7 +95,7 @@ Result<WeightDelta> WeightDelta::of(const std::string& encoding, const std::stri
 
 Status WeightDelta::apply(Bytes frame, const std::string& checksum, MutableBytes memory) const {
   FRESHET_TRY(overwrite_ ? apply_overwrite(frame, memory) : apply_xor(frame, memory));
-  if (to_hex(digest_of(memory)) == checksum) return {};
+  if (to_hex(plain_xxh3_of(memory)) == checksum) return {};
   return fail(Code::corrupt, "the checksum of its bytes differs from the delta's");
 }
 

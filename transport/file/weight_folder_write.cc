@@ -84,7 +84,7 @@ Result<Differences> differences(const WeightFolderWriter::Version& base, const W
     const TensorView& now = version.tensors[i];
     if (std::ranges::equal(now.data, base.tensors[i].data)) continue;
     FRESHET_ASSIGN(auto frame, compressed_xor(base.tensors[i].data, now.data, scratch));
-    found.checksums.emplace_back(now.spec.name, to_hex(digest_of(now.data)));
+    found.checksums.emplace_back(now.spec.name, to_hex(plain_xxh3_of(now.data)));
     found.frames.push_back(std::move(frame));
     const auto& held = found.frames.back();
     found.tensors.push_back(
