@@ -80,8 +80,8 @@ struct VersionDiff {
   };
   std::vector<std::string> layers_added;    ///< Layers of `b` with a slot that `a` does not have; names in `b`.
   std::vector<std::string> layers_removed;  ///< Layers of `a` with a slot that `b` does not have; names in `a`.
-  /// Tensors with the same type and shape in both versions, and different bytes. A tensor of `a` and one of `b` are
-  /// compared if they belong to the same layer (by slot), or have the same name. Empty if a version has no weights.
+  /// Tensors with the same type, shape and slice in both versions, and different bytes. A tensor of `a` and one of `b`
+  /// are compared if they belong to the same layer (by slot), or have the same name. Empty if a version has no weights.
   std::vector<Tensor> tensors_changed;
   std::optional<double> quality_a;
   std::optional<double> quality_b;

@@ -8,6 +8,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <utility>
@@ -128,7 +129,8 @@ Status read_tensors(const Repository& repository, const VersionRecord& record,
   return repository.read(record, reads);
 }
 
-/// The query's layers that the version has, and the tensors of those, each with its name there.
+/// The query's layers that the version has, with all tensors cut into the same slices, and these tensors; each with its
+/// name there.
 struct Prefix {
   Texts layers;
   Texts tensors;
@@ -140,11 +142,17 @@ Prefix prefix_of(const Architecture& query, const Architecture& stored) {
     if (!step.counted) continue;
     const Layer& layer = query.layers()[step.layer];
     const Layer& theirs = stored.layers()[*step.stored];
-    prefix.layers.emplace_back(layer.name, theirs.name);
-    for (std::size_t i = 0; i < layer.tensors.size() && i < theirs.tensors.size(); ++i) {
-      prefix.tensors.emplace_back(query.tensors()[layer.tensors[i].tensor].name,
-                                  stored.tensors()[theirs.tensors[i].tensor].name);
+    Texts tensors;
+    for (const LayerTensor& tensor : layer.tensors) {
+      const auto other = std::ranges::find(theirs.tensors, tensor.name, &LayerTensor::name);
+      if (other == theirs.tensors.end()) continue;
+      const TensorSpec& ours = query.tensors()[tensor.tensor];
+      const TensorSpec& there = stored.tensors()[other->tensor];
+      if (same_form(ours, there)) tensors.emplace_back(ours.name, there.name);
     }
+    if (tensors.size() != layer.tensors.size()) continue;
+    prefix.layers.emplace_back(layer.name, theirs.name);
+    prefix.tensors.insert(prefix.tensors.end(), tensors.begin(), tensors.end());
   }
   return prefix;
 }

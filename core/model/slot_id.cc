@@ -39,9 +39,10 @@ void append_tensors(std::string& out, const Layer& layer, std::span<const Tensor
     append_json_string(out, tensor->name);
     const TensorSpec& spec = tensors[tensor->tensor];
     out += format(":{{\"dtype\":\"{}\",\"shape\":[", name_of(spec.dtype));
-    for (std::size_t axis = 0; axis < spec.shape.size(); ++axis) {
+    const Shape& shape = spec.global_shape();
+    for (std::size_t axis = 0; axis < shape.size(); ++axis) {
       if (axis != 0) out += ',';
-      out += std::to_string(spec.shape[axis]);
+      out += std::to_string(shape[axis]);
     }
     out += "]}";
   }
@@ -75,8 +76,8 @@ class ConfigKey {
       const TensorSpec& spec = tensors[tensor.tensor];
       add(tensor.name);
       append_little_endian(key_, static_cast<std::uint32_t>(spec.dtype));
-      append_little_endian(key_, static_cast<std::uint64_t>(spec.shape.size()));
-      for (const std::uint64_t extent : spec.shape) append_little_endian(key_, extent);
+      append_little_endian(key_, static_cast<std::uint64_t>(spec.global_shape().size()));
+      for (const std::uint64_t extent : spec.global_shape()) append_little_endian(key_, extent);
     }
     return std::move(key_);
   }

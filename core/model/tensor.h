@@ -48,11 +48,19 @@ struct TensorSpec {
 
   /// Elements times the dtype's size. REQUIRES: the spec passed check().
   std::uint64_t bytes() const;
+  /// Of the larger tensor, if this one is a slice; else its own.
+  const Shape& global_shape() const { return slice ? slice->global_shape : shape; }
 
   /// invalid_argument when the name is empty, longer than kTensorNameBytesMax, not UTF-8 or holds control characters,
   /// when the rank is over kRankMax, when the size overflows, or when the slice does not lie inside its global shape.
   Status check() const;
 };
+
+/// True: the bytes of one are bytes of the other, as far as specifications tell: the same dtype, shape and slice.
+/// Layers with the same slot id may have tensors of other slices.
+inline bool same_form(const TensorSpec& a, const TensorSpec& b) {
+  return a.dtype == b.dtype && a.shape == b.shape && a.slice == b.slice;
+}
 
 inline constexpr std::size_t kTensorNameBytesMax = 1024;
 inline constexpr std::size_t kRankMax = 64;

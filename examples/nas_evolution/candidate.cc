@@ -72,7 +72,9 @@ std::vector<SharedTensor> shared_tensors(const Architecture& ours, const Archite
     if (twin == layer_of.end()) continue;
     for (const LayerTensor& tensor : ours.layers()[i].tensors) {
       for (const LayerTensor& other : theirs.layers()[twin->second].tensors) {
-        if (other.name == tensor.name) shared.push_back({.ours = tensor.tensor, .theirs = other.tensor});
+        if (other.name != tensor.name) continue;
+        if (!same_form(ours.tensors()[tensor.tensor], theirs.tensors()[other.tensor])) continue;
+        shared.push_back({.ours = tensor.tensor, .theirs = other.tensor});
       }
     }
   }

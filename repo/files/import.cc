@@ -34,7 +34,7 @@ bool same_type(const TensorSpec& a, const TensorSpec& b) { return a.dtype == b.d
 bool has_all(const Architecture& architecture, const Given& given) {
   for (const auto& [name, view] : given) {
     const auto tensor = architecture.tensor_named(name);
-    if (!tensor || !same_type(architecture.tensors()[*tensor], view->spec)) return false;
+    if (!tensor || !same_form(architecture.tensors()[*tensor], view->spec)) return false;
   }
   return true;
 }
@@ -71,12 +71,12 @@ class Inheritance {
   std::optional<std::uint32_t> of(std::uint32_t tensor) const { return of_[tensor]; }
 
  private:
-  // Equal slot ids promise equal tensors; what is stored under them comes from outside all the same.
+  // Equal slot ids promise equal global shapes, and no more: the ancestor may be cut into other slices.
   void match(const Architecture& graph, const Layer& layer, const Architecture& other, const Layer& there) {
     for (const LayerTensor& tensor : layer.tensors) {
       for (const LayerTensor& candidate : there.tensors) {
         if (candidate.name != tensor.name) continue;
-        if (!same_type(graph.tensors()[tensor.tensor], other.tensors()[candidate.tensor])) continue;
+        if (!same_form(graph.tensors()[tensor.tensor], other.tensors()[candidate.tensor])) continue;
         of_[tensor.tensor] = candidate.tensor;
       }
     }

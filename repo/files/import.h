@@ -63,8 +63,8 @@ struct StagedPut {
 Result<VersionId> draw_version_id();
 
 /// A version inherits a tensor on two conditions. The tensor's layer lies in the longest common prefix with the
-/// ancestor (the ancestor has its slot id). And the file leaves the tensor out, or holds bytes of the same digest. Any
-/// other tensor must be given, with the graph's dtype and shape.
+/// ancestor (the ancestor has its slot id, and cuts the tensor into the same slice). And the file leaves the tensor
+/// out, or holds bytes of the same digest. Any other tensor must be given, with the graph's dtype and shape.
 ///
 /// Errors: invalid_argument (the message names the tensor that is missing, unknown, given twice or of another shape; or
 /// there is neither a graph nor a tensor); not_found for the ancestor.

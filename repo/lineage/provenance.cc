@@ -29,9 +29,7 @@ std::vector<std::string> layers_missing(const Architecture& of, const LayersBySl
   return names;
 }
 
-bool same_kind(const TensorSpec& a, const TensorSpec& b) {
-  return a.dtype == b.dtype && a.shape == b.shape && a.role == b.role;
-}
+bool same_kind(const TensorSpec& a, const TensorSpec& b) { return same_form(a, b) && a.role == b.role; }
 
 /// For each tensor of `b` its counterpart in `a`: at the same place of a layer that both have, or else of the same
 /// name.

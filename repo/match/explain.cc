@@ -31,8 +31,9 @@ std::string tensors_text(const Architecture& architecture, const Layer& layer) {
   for (const LayerTensor& tensor : layer.tensors) {
     const TensorSpec& spec = architecture.tensors()[tensor.tensor];
     text += format("{}{} {} [", text.empty() ? "" : ", ", tensor.name, name_of(spec.dtype));
-    for (std::size_t axis = 0; axis < spec.shape.size(); ++axis) {
-      text += format("{}{}", axis == 0 ? "" : ", ", spec.shape[axis]);
+    const Shape& shape = spec.global_shape();
+    for (std::size_t axis = 0; axis < shape.size(); ++axis) {
+      text += format("{}{}", axis == 0 ? "" : ", ", shape[axis]);
     }
     text += "]";
   }
@@ -45,7 +46,7 @@ bool same_tensors(const Architecture& left, const Layer& a, const Architecture& 
   const auto fill = [](auto& map, const Architecture& architecture, const Layer& layer) {
     for (const LayerTensor& tensor : layer.tensors) {
       const TensorSpec& spec = architecture.tensors()[tensor.tensor];
-      map[tensor.name] = {spec.dtype, {spec.shape.begin(), spec.shape.end()}};
+      map[tensor.name] = {spec.dtype, spec.global_shape()};
     }
   };
   fill(of_a, left, a);

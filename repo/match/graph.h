@@ -4,7 +4,8 @@
 /// The parts of an architecture that a match uses: the slot id of each layer call, the edges between calls, and the
 /// weight of each call. Immutable; any thread.
 ///
-/// Two architectures with the same slot ids are the same to a match, even if their layers have other names.
+/// Two architectures with the same slot ids are the same to a match, even if their layers have other names, or their
+/// tensors are cut into other slices.
 
 #include <cstdint>
 #include <memory>
@@ -20,7 +21,7 @@ namespace freshet {
 struct LcpSize {
   std::uint64_t layers = 0;
   std::uint64_t parametric_layers = 0;  ///< Layers with their own tensors.
-  std::uint64_t bytes = 0;              ///< Of these tensors.
+  std::uint64_t bytes = 0;              ///< Of these tensors, as the query cuts them.
   bool operator==(const LcpSize&) const = default;
 };
 

@@ -50,7 +50,11 @@ class Oracle {
   }
   static Json bare_tensors(const Json& layer) {
     Json tensors = layer.value("tensors", Json::object());
-    for (auto& tensor : tensors) tensor.erase("key");
+    for (auto& tensor : tensors) {
+      tensor.erase("key");
+      if (tensor.contains("slice")) tensor["shape"] = tensor["slice"]["global_shape"];
+      tensor.erase("slice");
+    }
     return tensors;
   }
 
@@ -130,6 +134,9 @@ Json random_graph(std::mt19937& random) {
       layer["tensors_of"] = layers[pick(i)]["name"];
     } else if (pick(3) == 0) {
       layer["tensors"]["w"] = {{"dtype", pick(2) == 0 ? "f32" : "f16"}, {"shape", {2}}, {"key", std::to_string(i)}};
+      if (pick(2) == 0) {
+        layer["tensors"]["w"]["slice"] = {{"global_shape", {2 * (1 + pick(2))}}, {"offset", {0}}, {"parts", 2}};
+      }
     }
     layers.push_back(std::move(layer));
   }

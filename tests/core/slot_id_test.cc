@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 
 #include "core/base/format.h"
 #include "core/model/graph.h"
+#include "core/model/slot_id.h"
 
 namespace freshet {
 namespace {
@@ -89,6 +91,36 @@ TEST(SlotId, EverythingStructuralIsIdentity) {
   std::set<SlotId> distinct;
   for (const std::string& variant : variants) distinct.insert(slots(kX + "{'name':'a'," + variant).back());
   EXPECT_EQ(distinct.size(), variants.size());
+}
+
+TEST(SlotId, HoweverTensorsAreCutTheyAreOneArchitecture) {
+  const auto graph_of = [](const std::string& tensor) {
+    return architecture_of(kX + "{'name':'a','class':'D','inputs':['x'],'tensors':{'w':{'dtype':'f32'," + tensor +
+                           "}}}");
+  };
+  const auto whole = graph_of("'shape':[8,4]");
+  const std::vector<std::shared_ptr<const Architecture>> cut = {
+      graph_of("'shape':[4,4],'slice':{'global_shape':[8,4],'offset':[0,0],'parts':2}"),
+      graph_of("'shape':[4,4],'slice':{'global_shape':[8,4],'offset':[4,0],'parts':2}"),
+      graph_of("'shape':[8,1],'slice':{'global_shape':[8,4],'offset':[0,3],'parts':4}"),
+      graph_of("'shape':[8,4],'slice':{'global_shape':[8,4],'offset':[0,0],'parts':1}")};
+  // Whether the cache of configs is asked or not.
+  ConfigHashes known;
+  const auto ids_of = [&known](const Architecture& graph) {
+    const auto cached = compute_slots(graph.layers(), graph.tensors(), known);
+    EXPECT_TRUE(cached);
+    EXPECT_TRUE(std::ranges::equal(*cached, graph.slots()));
+    return std::vector<SlotId>(graph.slots().begin(), graph.slots().end());
+  };
+  const std::vector<SlotId> ids = ids_of(*whole);
+  for (const auto& graph : cut) {
+    EXPECT_EQ(ids_of(*graph), ids);
+    EXPECT_NE(graph->digest(), whole->digest()) << "what is stored still says how it is cut";
+    EXPECT_FALSE(same_form(graph->tensors()[0], whole->tensors()[0]));
+  }
+  EXPECT_FALSE(same_form(cut[0]->tensors()[0], cut[1]->tensors()[0])) << "of one shape, and other bytes";
+  EXPECT_NE(ids_of(*graph_of("'shape':[4,4]")), ids);
+  EXPECT_NE(ids_of(*graph_of("'shape':[8,4],'slice':{'global_shape':[16,4],'offset':[0,0],'parts':2}")), ids);
 }
 
 TEST(SlotId, CommutativeLayersForgetTheOrderOfTheirInputs) {

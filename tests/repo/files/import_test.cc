@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "core/base/format.h"
 #include "tests/repo/world.h"
 
@@ -120,6 +122,45 @@ TEST_F(StagePut, WhatIsOutsideThePrefixMustBeGiven) {
   EXPECT_EQ(refused.error().code(), Code::invalid_argument);
   EXPECT_EQ(refused.error().message(),
             "tensor b.kernel is missing and does not lie in the common prefix with the ancestor");
+}
+
+TEST_F(StagePut, AnotherSliceOfATensorIsNotInherited) {
+  const auto half = [](const char* name, int row) {
+    const std::string text = format(R"({{"freshet_graph": 1, "layers": [
+      {{"name": "x", "class": "Input"}},
+      {{"name": "{}", "class": "Dense", "inputs": ["x"], "tensors": {{"kernel": {{"dtype": "f32", "shape": [1, 4],
+        "slice": {{"global_shape": [2, 4], "offset": [{}, 0], "parts": 2}}}}}}}}], "outputs": ["{}"]}})",
+                                    name, row, name);
+    return graph(text.c_str());
+  };
+  ASSERT_TRUE(std::ranges::equal(half("a", 0)->slots(), half("b", 1)->slots()));
+  const std::vector<TensorView> upper = {tensor("a.kernel", {1, 4}, 1)};
+  ASSERT_TRUE(store({.model = "net", .architecture = half("a", 0), .tensors = upper}));
+  const std::vector<TensorView> none;
+  const VersionName parent{.model = "net", .number = 1};
+  const auto refused = store({.model = "other", .architecture = half("b", 1), .tensors = none, .ancestor = parent});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().message(),
+            "tensor b.kernel is missing and does not lie in the common prefix with the ancestor");
+  const std::vector<TensorView> lower = {tensor("b.kernel", {1, 4}, 2)};
+  const auto other = store({.model = "other", .architecture = half("b", 1), .tensors = lower, .ancestor = parent});
+  ASSERT_TRUE(other) << other.error().message();
+  EXPECT_EQ(staged_->inherited_bytes, 0u);
+  EXPECT_EQ(bytes_in(*other, "b.kernel"), copy(lower[0]));
+  const auto same = store({.model = "same", .architecture = half("c", 0), .tensors = none, .ancestor = parent});
+  ASSERT_TRUE(same) << same.error().message();
+  EXPECT_EQ(staged_->inherited_bytes, 16u);
+  EXPECT_EQ(bytes_in(*same, "c.kernel"), copy(upper[0]));
+}
+
+TEST_F(StagePut, AGuessedChainIsTheAncestorsOnlyIfItIsCutAlike) {
+  TensorView part = tensor("a.kernel", {1, 4}, 1);
+  part.spec.slice = Slice{.global_shape = {2, 4}, .offset = {1, 0}, .parts = 2};
+  ASSERT_TRUE(store({.model = "net", .tensors = std::vector{part}}));
+  const std::vector<TensorView> whole = {tensor("a.kernel", {1, 4}, 1)};
+  const auto name = store({.model = "net", .tensors = whole, .ancestor = VersionName{.model = "net"}});
+  ASSERT_TRUE(name) << name.error().message();
+  EXPECT_FALSE(repository_->get(*name)->manifest.architecture->tensors()[0].slice);
 }
 
 TEST_F(StagePut, MistakesAreNamed) {

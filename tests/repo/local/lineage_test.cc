@@ -180,6 +180,26 @@ TEST_F(LineageOfVersions, DiffNamesLayersByWhatTheyComputeAndTensorsByTheirBytes
   EXPECT_EQ(same_graph->quality_b, 0.75);
 }
 
+TEST_F(LineageOfVersions, SlicesOfATensorAreComparedWithThemselvesAlone) {
+  const auto half = [](int row) {
+    return *parse_graph_json(R"({"freshet_graph":1,"layers":[{"name":"x","class":"Input"},{"name":"a","class":"Dense",)"
+                             R"("inputs":["x"],"tensors":{"w":{"dtype":"u8","shape":[8],"slice":{"global_shape":[16],)"
+                             R"("offset":[)" +
+                             std::to_string(8 * row) + R"(],"parts":2}}}}],"outputs":["a"]})");
+  };
+  for (const int row : {0, 1, 0}) {
+    const TestVersion version = make_version("net", test_id(++sequence_), half(row), nullptr, {}, random_);
+    ASSERT_TRUE(put(*repository_, version).has_value());
+  }
+  const auto others = repository_->diff({.model = "net", .number = 1}, {.model = "net", .number = 2});
+  ASSERT_TRUE(others.has_value());
+  EXPECT_THAT(others->layers_added, IsEmpty()) << "it is one architecture";
+  EXPECT_THAT(others->tensors_changed, IsEmpty());
+  const auto same = repository_->diff({.model = "net", .number = 1}, {.model = "net", .number = 3});
+  ASSERT_TRUE(same.has_value());
+  EXPECT_EQ(same->tensors_changed.size(), 1u);
+}
+
 TEST_F(LineageOfVersions, ALineOfTenThousandIsAnsweredWholeAndSoAreItsDescendants) {
   constexpr std::size_t kDepth = 10'000;
   architecture_ = test_architecture({1});
