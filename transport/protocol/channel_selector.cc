@@ -15,6 +15,17 @@ constexpr double kNewestWeight = 0.3;
 constexpr double kClearlyFaster = 1.5;
 constexpr int kDoublingsMax = 10;
 
+/// The order in which channels are taken, the smaller first; apart from their numbers on the wire.
+int preference(ChannelKind kind) {
+  switch (kind) {
+    case ChannelKind::shm: return 0;
+    case ChannelKind::ucx: return 1;
+    case ChannelKind::zmq: return 2;
+    case ChannelKind::file: break;
+  }
+  return 3;
+}
+
 double mebibytes(double bytes) { return bytes / static_cast<double>(1u << 20); }
 
 std::string names_of(const std::vector<ChannelOffer>& offers) {
@@ -37,11 +48,12 @@ Result<ChannelSelector::Choice> ChannelSelector::choose(const std::vector<Channe
     }
     return fail(Code::unsupported, format("no channel can be used: {} offered", names_of(offers)));
   }
-  std::stable_sort(usable.begin(), usable.end(),
-                   [](const ChannelOffer& a, const ChannelOffer& b) { return a.kind < b.kind; });
+  std::stable_sort(usable.begin(), usable.end(), [](const ChannelOffer& a, const ChannelOffer& b) {
+    return preference(a.kind) < preference(b.kind);
+  });
   const auto free_at = [&](const ChannelOffer& offer) { return std::max(of(offer.kind).avoid_until, now); };
   auto best = std::min_element(usable.begin(), usable.end(), [&](const ChannelOffer& a, const ChannelOffer& b) {
-    return free_at(a) < free_at(b);  // The first of equals: the order of kinds decides.
+    return free_at(a) < free_at(b);  // The first of equals: the preference decides.
   });
   std::string why = format("{}: {}", to_string(best->kind), reason(best->kind, same_host));
   for (auto other = best; best->kind != ChannelKind::shm && other != usable.end(); ++other) {
@@ -53,7 +65,7 @@ Result<ChannelSelector::Choice> ChannelSelector::choose(const std::vector<Channe
     best = other;
   }
   for (const ChannelOffer& offer : usable) {
-    if (free_at(offer) > now && offer.kind < best->kind) {
+    if (free_at(offer) > now && preference(offer.kind) < preference(best->kind)) {
       why += format("; {} avoided for now, it failed: {}", to_string(offer.kind), of(offer.kind).why);
     }
   }
