@@ -8,11 +8,11 @@
 #include <algorithm>
 #include <array>
 #include <latch>
-#include <sstream>
 #include <system_error>
 
 #include "core/base/check.h"
 #include "core/base/format.h"
+#include "core/base/text.h"
 #include "transport/ask/activation_request.h"
 #include "transport/source/channel_servers.h"
 #include "transport/zmq/hub/hub_files.h"
@@ -43,9 +43,9 @@ std::uint64_t random_word() {
 Result<std::vector<std::string>> advertised_addresses(const PublisherHubOptions& options,
                                                       const SocketAddress& control) {
   std::vector<std::string> addresses;
-  std::istringstream named(options.advertise);
-  for (std::string text; std::getline(named, text, ',');) {
-    FRESHET_ASSIGN(const SocketAddress address, SocketAddress::parse(text, false, Reach::any_host));
+  const auto named = options.advertise.empty() ? std::vector<std::string_view>() : split_list(options.advertise);
+  for (const std::string_view text : named) {
+    FRESHET_ASSIGN(const SocketAddress address, SocketAddress::parse(std::string(text), false, Reach::any_host));
     addresses.push_back(address.text());
   }
   if (!addresses.empty()) return addresses;
