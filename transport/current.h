@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 
 #include "core/base/clock.h"
@@ -72,6 +73,8 @@ struct ActivationTarget {
 ///   timed_out: a member was too slow, and nobody serves the version; or the publisher did not answer.
 ///   unavailable: another activation is under way; or the directory does not answer, and the activation may still
 ///     happen.
-Result<ActivationReport> ask_activate(const ActivationTarget& target, const ActivationRequest& request);
+///   cancelled: a stop was asked for; the activation may still happen.
+Result<ActivationReport> ask_activate(const ActivationTarget& target, const ActivationRequest& request,
+                                      const std::stop_token& stop = {});
 
 }  // namespace freshet

@@ -78,14 +78,59 @@ protocol::Activation::Options Publisher::Impl::activation_options() const {
           .membership = options_.membership != Duration::zero() ? options_.membership : protocol::kMembershipDefault};
 }
 
-Result<ActivationReport> Publisher::Impl::activate(const ActivationRequest& request) {
+Publisher::Impl::~Impl() {
+  const Status closed = close(kSealPatience);
+  if (!closed) log_line(LogLevel::warning, closed.error().message());
+  capture_.reset();
+}
+
+/// The worker ends its job before the model leaves the hub: a job that has passed the look at closing_ still commits.
+Status Publisher::Impl::close(Duration at_most) {
+  if (closed_.exchange(true)) return {};
+  if (capture_ != nullptr) {
+    capture_->abandon();
+    static_cast<void>(capture_->wait_idle(at_most));
+    closing_ = true;
+    for (const std::uint64_t ticket : capture_->drop_unbegun()) cancel(take_pending(ticket).number);
+    claim_->stop_waiting();
+    static_cast<void>(capture_->wait_idle(kSealPatience));  // One job at most, which waits for nobody now.
+  }
+  // The doors lend the descriptors of the capture's slabs: they close first.
+  current_->stop();
+  if (added_) hub_->remove(options_.model);
+  if (capture_ != nullptr) hub_->forget_memory(capture_->slab_memory());
+  MutexLock lock(mutex_);
+  if (cancelled_.empty()) return {};
+  std::ranges::sort(cancelled_);
+  return fail(Code::cancelled, format("close the publisher of {}: not sealed in time, and dropped: version {}; give "
+                                      "close() more time, or wait_committed() first",
+                                      options_.model, fmt::join(cancelled_, ", ")));
+}
+
+void Publisher::Impl::cancel(VersionNumber number) {
+  reports_.finish(
+      number, fail(Code::cancelled,
+                   format("version {} of {} was not sealed before the publisher was closed", number, options_.model)));
+  MutexLock lock(mutex_);
+  cancelled_.push_back(number);
+}
+
+Status Publisher::Impl::check_open() const {
+  FRESHET_TRY(check_here());
+  if (!closed_) return {};
+  return fail(Code::failed_precondition,
+              format("the publisher of {} was closed: open another one to publish", options_.model));
+}
+
+Result<ActivationReport> Publisher::Impl::activate(const ActivationRequest& request, const std::stop_token& stop) {
   FRESHET_TRY(check_request(request));
   const auto make = [model = options_.model, request](const protocol::Current& current) -> Result<protocol::Activate> {
     const CurrentVersion expected = current;
     FRESHET_TRY(check_expected(model, request, expected));
     return activate_message(model, request, expected, /*id=*/1);
   };
-  FRESHET_ASSIGN(const protocol::Activated activated, hub_->activate(options_.model, make, patience_for(request)));
+  FRESHET_ASSIGN(const protocol::Activated activated,
+                 hub_->activate(options_.model, make, patience_for(request), stop));
   return report_of(activated);
 }
 
@@ -236,7 +281,7 @@ bool Publisher::Impl::on_sealed(SealedCapture sealed) {
   const VersionNumber number = pending.number;
   const Time started = pending.started;
   if (closing_) {
-    reports_.finish(number, fail(Code::cancelled, "the publisher was closed"));
+    cancel(number);
     return false;
   }
   const std::shared_ptr<const Manifest> manifest = make_manifest(std::move(pending), sealed);
@@ -252,6 +297,10 @@ bool Publisher::Impl::on_sealed(SealedCapture sealed) {
   if (!status) {
     // Whoever follows this publisher finds the one who has the name now.
     if (!claim_->standing()) hub_->let_go(options_.model);
+    if (closing_ && status.error().code() == Code::cancelled) {
+      cancel(number);
+      return false;
+    }
     reports_.finish(number, fail(std::move(status).error().with_context("seal")));
     return false;
   }
@@ -357,7 +406,7 @@ Result<PublishReceipt> Publisher::publish(std::span<const TensorView> tensors, P
 }
 
 Status Publisher::check_closed() const {
-  FRESHET_TRY(impl_->check_here());
+  FRESHET_TRY(impl_->check_open());
   if (!impl_->has_open_capture()) return {};
   return fail(
       Code::failed_precondition,
@@ -367,31 +416,38 @@ Status Publisher::check_closed() const {
 
 Result<PublishReceipt> Publisher::publish_now(std::span<const TensorView> tensors, const PublishOptions& options,
                                               std::shared_ptr<const Architecture>* checked) {
-  const Time started = system_clock().now();
+  const Time started = impl_->clock().now();
   auto receipt = impl_->publish(tensors, options, checked);
   if (!receipt || !options.sync) return receipt;
-  FRESHET_ASSIGN(const CommitReport report, impl_->wait_committed(receipt->version, kSealPatience));
+  FRESHET_ASSIGN(const CommitReport report, impl_->wait_committed(receipt->version, kSealPatience, options.stop));
   static_cast<void>(report);
-  receipt->blocked = system_clock().now() - started;
+  receipt->blocked = impl_->clock().now() - started;
   return receipt;
 }
 
-BoundTensors Publisher::bind(std::vector<TensorView> tensors) { return BoundTensors(*this, std::move(tensors)); }
-
-Result<CommitReport> Publisher::wait_committed(VersionNumber version, Duration at_most) {
+Status Publisher::close(Duration at_most) {
   FRESHET_TRY(impl_->check_here());
-  return impl_->wait_committed(version, at_most);
+  return impl_->close(at_most);
 }
 
-Result<ActivationReport> Publisher::activate(const ActivationRequest& request) {
-  FRESHET_TRY(impl_->check_here());
-  return impl_->activate(request);
+BoundTensors Publisher::bind(std::vector<TensorView> tensors, BindOptions options) {
+  return BoundTensors(*this, std::move(tensors), options);
 }
-Result<ActivationReport> Publisher::rollback(VersionNumber version) {
+
+Result<CommitReport> Publisher::wait_committed(VersionNumber version, Duration at_most, const std::stop_token& stop) {
+  FRESHET_TRY(impl_->check_here());
+  return impl_->wait_committed(version, at_most, stop);
+}
+
+Result<ActivationReport> Publisher::activate(const ActivationRequest& request, const std::stop_token& stop) {
+  FRESHET_TRY(impl_->check_open());
+  return impl_->activate(request, stop);
+}
+Result<ActivationReport> Publisher::rollback(VersionNumber version, const std::stop_token& stop) {
   if (version == 0) return fail(Code::invalid_argument, "a rollback needs a version to go back to");
-  return activate({.version = version, .hold = true});
+  return activate({.version = version, .hold = true}, stop);
 }
-Result<ActivationReport> Publisher::release() { return activate({}); }
+Result<ActivationReport> Publisher::release(const std::stop_token& stop) { return activate({}, stop); }
 
 PublisherStat Publisher::stat() const {
   if (impl_->is_inherited()) return PublisherStat{.model = impl_->model()};

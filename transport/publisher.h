@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -54,7 +55,8 @@ struct PublisherStat;
 /// publisher of `model`, or all if `model` is empty. unavailable: no answer came in time. not_found: the hub does not
 /// publish `model`. failed_precondition: keys are missing or refused.
 Result<std::vector<PublisherStat>> ask_publisher_stat(const std::string& address, const std::string& model,
-                                                      Duration at_most, const SecurityOptions& security = {});
+                                                      Duration at_most, const SecurityOptions& security = {},
+                                                      const std::stop_token& stop = {});
 
 struct PublisherOptions {
   std::string model;                  ///< As check_model_name() allows.
@@ -123,6 +125,8 @@ struct PublishOptions {
   bool sync = false;
   /// Non-null: the tensors have this architecture from now on (a changed shape or dtype is otherwise an error).
   std::shared_ptr<const Architecture> new_architecture;
+  /// Ends the wait of `sync`: publish() is then `cancelled`, and the version follows all the same.
+  std::stop_token stop;
 };
 
 /// The effects of a publish at its return.
@@ -184,6 +188,14 @@ struct PublisherStat {
 
 class Publisher;
 
+/// The kind of memory that bound tensors lie in.
+enum class MemoryKind : std::uint8_t { host };
+
+struct BindOptions {
+  /// `unsupported` from each publish() and begin() for a kind that this build cannot read.
+  MemoryKind memory = MemoryKind::host;
+};
+
 /// A model's tensors at a fixed place in memory. The program gives them to a publisher once (Publisher::bind). One
 /// publish() makes a version of them. A loop that updates layer by layer can copy each layer as soon as its update is
 /// done, while the other layers still compute (DeepFreeze, CCGrid'20, III):
@@ -215,16 +227,19 @@ class BoundTensors {
 
  private:
   friend class Publisher;
-  BoundTensors(Publisher& publisher, std::vector<TensorView> tensors)
-      : publisher_(&publisher), tensors_(std::move(tensors)) {}
+  BoundTensors(Publisher& publisher, std::vector<TensorView> tensors, BindOptions options)
+      : publisher_(&publisher), tensors_(std::move(tensors)), options_(options) {}
+  Status check_readable() const;
 
   Publisher* publisher_;
   std::vector<TensorView> tensors_;
+  BindOptions options_;
   std::shared_ptr<const Architecture> checked_;  ///< The architecture that the tensors were checked against.
   Duration blocked_{};                           ///< Time in begin() and capture() for the open version.
 };
 
-/// One thread publishes at a time; the rest may be called from any thread.
+/// One thread publishes at a time, and closes; the rest may be called from any thread. A call with a stop token ends
+/// its wait with `cancelled` when somebody asks for the stop.
 ///
 /// In a forked child the publisher is dead. The child has neither the name, nor the sockets, nor the versions' memory.
 /// Each call is failed_precondition (stat() is empty), and the destructor does nothing. So name, port and versions end
@@ -234,8 +249,15 @@ class Publisher {
  public:
   /// already_exists: a living publisher has the name; the message names its process.
   static Result<std::unique_ptr<Publisher>> open(PublisherOptions options);
-  /// Waits for unfinished versions, then stops serving. Subscribers keep their mapped versions.
+  /// As close(), with ten minutes for unfinished versions; a log line names the versions that were dropped.
   ~Publisher();
+
+  /// Waits up to `at_most` for the versions that were published and are not sealed. Drops the versions that are left:
+  /// wait_committed() reports them as `cancelled`, and no subscriber hears of them. Then stops serving, which takes
+  /// milliseconds, also while the directory does not answer. Subscribers keep their mapped versions. Afterwards
+  /// publish() and activate() are failed_precondition. `cancelled`: versions were dropped; the message names them. A
+  /// second call does nothing.
+  Status close(Duration at_most);
 
   /// Copies `tensors` (all tensors of the model, always in the same order) and returns; the version follows. Blocks for
   /// the copy. If the loop is faster than the digests, also blocks for the commit of the publish before the last.
@@ -248,20 +270,21 @@ class Publisher {
   Result<PublishReceipt> publish(std::span<const TensorView> tensors, PublishOptions options);
 
   /// Binds tensors that are published again and again from the same memory. The first publish checks them.
-  BoundTensors bind(std::vector<TensorView> tensors);
+  BoundTensors bind(std::vector<TensorView> tensors, BindOptions options = {});
 
   /// Waits until a version is sealed, and returns its report. timed_out at the deadline. not_found: no publish with
   /// this number was started, or the version is older than the last 1024.
-  Result<CommitReport> wait_committed(VersionNumber version, Duration at_most);
+  Result<CommitReport> wait_committed(VersionNumber version, Duration at_most, const std::stop_token& stop = {});
 
   /// Makes another version current, and waits for the decision. transport/current.h has the meaning and the errors. Any
   /// thread, but not during a publish on the same thread.
-  Result<ActivationReport> activate(const ActivationRequest& request);
+  /// After `cancelled`, the activation may still happen.
+  Result<ActivationReport> activate(const ActivationRequest& request, const std::stop_token& stop = {});
   /// Goes back to a version that the publisher still keeps (PublisherOptions::keep_versions), and holds it until
   /// release().
-  Result<ActivationReport> rollback(VersionNumber version);
+  Result<ActivationReport> rollback(VersionNumber version, const std::stop_token& stop = {});
   /// Ends a hold: the newest version becomes current, and each publish becomes current again.
-  Result<ActivationReport> release();
+  Result<ActivationReport> release(const std::stop_token& stop = {});
 
   PublisherStat stat() const;
   /// The address for subscribers of this host, as `--at` takes it.
@@ -271,7 +294,7 @@ class Publisher {
   friend class BoundTensors;
   class Impl;
   explicit Publisher(std::unique_ptr<Impl> impl);
-  /// No capture is open, and this is the process that opened the publisher.
+  /// No capture is open, the publisher is not closed, and this is the process that opened it.
   Status check_closed() const;
   /// `checked`, where it is given, is the architecture that the tensors were checked against, and is set after a check.
   Result<PublishReceipt> publish_now(std::span<const TensorView> tensors, const PublishOptions& options,

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Ends a thread's waits early. For Python: Ctrl-C shall end a call that waits for a peer. Only the waiting thread can
-/// ask Python whether Ctrl-C was pressed, and it can ask only now and then.
+/// Ends a thread's waits early. StopWakes: as soon as a stop token asks for it. Interruption is for Python: Ctrl-C shall
+/// end a call that waits for a peer. Only the waiting thread can ask Python whether Ctrl-C was pressed, and it can ask
+/// only now and then.
 
 #include <algorithm>
 #include <functional>
+#include <stop_token>
 #include <utility>
 
 #include "core/base/clock.h"
+#include "core/base/mutex.h"
 
 namespace freshet {
 
@@ -43,6 +46,34 @@ class Interruption {
 
   const std::function<bool()> wanted_;
   Interruption* const outer_;
+};
+
+/// A stop token's request wakes the threads that wait on a condition variable: no wait has to look at the token now and
+/// then.
+///
+///     const StopWakes wakes(stop, mutex_, changed_);   // Before the lock, so that it ends after the lock.
+///     MutexLock lock(mutex_);
+///     while (!has_come_) {
+///       if (stop.stop_requested()) return fail(Code::cancelled, "…");
+///       if (!changed_.wait_until(mutex_, deadline)) …
+///     }
+///
+/// In force as long as it lives. REQUIRES: the thread that makes or ends it does not hold the mutex.
+class StopWakes {
+ public:
+  StopWakes(const std::stop_token& stop, Mutex& mutex, CondVar& changed) : callback_(stop, Notify{&mutex, &changed}) {}
+
+ private:
+  struct Notify {
+    Mutex* mutex;
+    CondVar* changed;
+    void operator()() const {
+      // A waiter that has looked at the token holds the mutex until it sleeps, so it does not miss this.
+      { const MutexLock lock(*mutex); }
+      changed->notify_all();
+    }
+  };
+  const std::stop_callback<Notify> callback_;
 };
 
 }  // namespace freshet

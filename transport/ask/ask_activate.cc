@@ -20,11 +20,11 @@ constexpr Duration kSettling = std::chrono::seconds(4);
 constexpr Duration kStatPatience = std::chrono::seconds(2);
 
 /// What the publisher says is current; its word, and so looked at before it is used.
-Result<CurrentVersion> ask_current(const ActivationTarget& target) {
+Result<CurrentVersion> ask_current(const ActivationTarget& target, const std::stop_token& stop) {
   FRESHET_ASSIGN(
       const std::string answer,
       ask_stat({.model = target.model, .at = target.at, .directory = target.directory, .security = target.security},
-               kStatPatience));
+               kStatPatience, stop));
   const auto bad = [&] {
     return fail(Code::corrupt, format("the publisher of {} does not name the current version", target.model));
   };
@@ -82,10 +82,11 @@ Result<ActivationReport> report_of(const protocol::Activated& activated) {
 
 Duration patience_for(const ActivationRequest& request) { return request.within + kSettling; }
 
-Result<ActivationReport> ask_activate(const ActivationTarget& target, const ActivationRequest& request) {
+Result<ActivationReport> ask_activate(const ActivationTarget& target, const ActivationRequest& request,
+                                      const std::stop_token& stop) {
   FRESHET_TRY(check_model_name(target.model));
   FRESHET_TRY(check_request(request));
-  FRESHET_ASSIGN(const CurrentVersion expected, ask_current(target));
+  FRESHET_ASSIGN(const CurrentVersion expected, ask_current(target, stop));
   FRESHET_TRY(check_expected(target.model, request, expected));
   std::uint64_t id = 0;
   if (::getrandom(&id, sizeof id, 0) != sizeof id) return fail_errno(errno, "draw a request's id");
@@ -100,7 +101,7 @@ Result<ActivationReport> ask_activate(const ActivationTarget& target, const Acti
                           .security = target.security,
                           .request = activate_message(target.model, request, expected, id),
                           .is_answer = is_answer},
-                         patience_for(request)));
+                         patience_for(request), stop));
   return report_of(std::get<protocol::Activated>(answer));
 }
 

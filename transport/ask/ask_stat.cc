@@ -7,7 +7,7 @@
 
 namespace freshet {
 
-Result<std::string> ask_stat(const StatQuery& query, Duration at_most) {
+Result<std::string> ask_stat(const StatQuery& query, Duration at_most, const std::stop_token& stop) {
   const auto is_answer = [](const protocol::Message& message) {
     return std::holds_alternative<protocol::StatReply>(message);
   };
@@ -17,7 +17,7 @@ Result<std::string> ask_stat(const StatQuery& query, Duration at_most) {
                                                     .security = query.security,
                                                     .request = protocol::StatRequest{.model = query.model},
                                                     .is_answer = is_answer},
-                                                   at_most));
+                                                   at_most, stop));
   return std::move(std::get<protocol::StatReply>(answer).json);
 }
 

@@ -3,6 +3,7 @@
 
 /// Asks a publisher how it is doing, from outside its process, as `freshet top` does.
 
+#include <stop_token>
 #include <string>
 
 #include "core/base/clock.h"
@@ -22,7 +23,8 @@ struct StatQuery {
 /// word: the reader checks it. Any thread.
 ///
 /// Errors: not_found when nobody publishes the model; timed_out when the publisher does not answer; invalid_argument
-/// for a bad address or for one of another host without keys; failed_precondition when keys are missing or refused.
-Result<std::string> ask_stat(const StatQuery& query, Duration at_most);
+/// for a bad address or for one of another host without keys; failed_precondition when keys are missing or refused;
+/// cancelled when a stop is asked for.
+Result<std::string> ask_stat(const StatQuery& query, Duration at_most, const std::stop_token& stop = {});
 
 }  // namespace freshet

@@ -68,6 +68,9 @@ class Directory {
     /// After the return, `number` is never given again under this name, even after the death of this process. (A folder
     /// of this host lasts as long as the host; Redis as long as its own persistence.) Numbers grow.
     virtual Status record_number(VersionNumber number) = 0;
+    /// The owner ends: record_number() and begin_incarnation() do not wait any more, also where they wait already. They
+    /// are `cancelled` where they would have to. Any thread.
+    virtual void stop_waiting() {}
     virtual Status advertise(const Entry& entry) = 0;
     /// failed_precondition if the claim is lost; the message names the other publisher. Does not wait.
     virtual Status standing() const { return {}; }

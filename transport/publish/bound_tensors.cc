@@ -1,33 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/base/clock.h"
+#include "core/base/format.h"
 #include "transport/publish/publisher_impl.h"
 #include "transport/publisher.h"
 
 namespace freshet {
 
+/// The value may come from another language's number.
+Status BoundTensors::check_readable() const {
+  if (options_.memory == MemoryKind::host) return {};
+  return fail(
+      Code::unsupported,
+      format("publish {}: this build reads tensors in host memory only, not in memory of kind {}: copy them first",
+             publisher_->impl_->model(), static_cast<int>(options_.memory)));
+}
+
 Result<PublishReceipt> BoundTensors::publish(PublishOptions options) {
   FRESHET_TRY(publisher_->check_closed());
+  FRESHET_TRY(check_readable());
   return publisher_->publish_now(tensors_, options, &checked_);
 }
 
 Status BoundTensors::begin() {
-  const Time started = system_clock().now();
-  FRESHET_TRY(publisher_->impl_->check_here());
+  const Time started = publisher_->impl_->clock().now();
+  FRESHET_TRY(publisher_->impl_->check_open());
+  FRESHET_TRY(check_readable());
   FRESHET_TRY(publisher_->impl_->begin_capture(tensors_, checked_));
-  blocked_ = system_clock().now() - started;
+  blocked_ = publisher_->impl_->clock().now() - started;
   return {};
 }
 
 Status BoundTensors::capture(std::span<const std::uint32_t> tensors) {
-  const Time started = system_clock().now();
-  FRESHET_TRY(publisher_->impl_->check_here());
+  const Time started = publisher_->impl_->clock().now();
+  FRESHET_TRY(publisher_->impl_->check_open());
   Status captured = publisher_->impl_->capture(tensors_, tensors);
-  blocked_ += system_clock().now() - started;
+  blocked_ += publisher_->impl_->clock().now() - started;
   return captured;
 }
 
 Result<PublishReceipt> BoundTensors::end(PublishOptions options) {
-  FRESHET_TRY(publisher_->impl_->check_here());
+  FRESHET_TRY(publisher_->impl_->check_open());
   if (!publisher_->impl_->has_open_capture()) {
     return fail(Code::failed_precondition, "publish " + publisher_->impl_->model() +
                                                ": end() without begin(), or after a capture that found no room");
@@ -42,7 +54,7 @@ Result<PublishReceipt> BoundTensors::end(PublishOptions options) {
 }
 
 void BoundTensors::abandon() {
-  if (publisher_->impl_->check_here()) publisher_->impl_->abandon_capture();
+  if (publisher_->impl_->check_open()) publisher_->impl_->abandon_capture();
 }
 
 }  // namespace freshet

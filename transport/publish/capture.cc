@@ -356,6 +356,7 @@ bool Capture::is_open() const { return impl_->is_open(); }
 Result<Capture::Receipt> Capture::capture(const Request& request) { return impl_->capture(request); }
 void Capture::free(std::span<const SegmentIndex> segments) { impl_->arena().release(segments); }
 Status Capture::wait_idle(Duration at_most) { return impl_->sealer().wait_idle(at_most); }
+std::vector<std::uint64_t> Capture::drop_unbegun() { return impl_->sealer().drop_unbegun(); }
 std::vector<Capture::SlabReference> Capture::slabs() const { return impl_->arena().slabs(); }
 std::vector<Bytes> Capture::slab_memory() const { return impl_->arena().slab_memory(); }
 Bytes Capture::bytes(const SegmentPlace& place) const { return std::as_const(impl_->arena()).bytes(place); }

@@ -94,7 +94,7 @@ class Capture {
   };
 
   static Result<std::unique_ptr<Capture>> open(Options options, Hooks hooks);
-  /// Seals the captures taken (on_sealed is called for them), then ends the worker.
+  /// Seals the captures taken and not dropped (on_sealed is called for them), then ends the worker.
   ~Capture();
 
   /// Creates and touches the memory for a model of this architecture. Called again with another one, the next capture
@@ -131,6 +131,9 @@ class Capture {
 
   /// Waits until every capture taken was sealed and on_sealed returned. timed_out otherwise.
   Status wait_idle(Duration at_most);
+  /// For the end: captures whose seal has not begun come to nothing. Returns their tickets, ascending. Nothing can be
+  /// captured afterwards.
+  std::vector<std::uint64_t> drop_unbegun();
 
   /// By slab index; only ever grows. The descriptors stay the Capture's and are open as long as it lives.
   using SlabReference = SlabArena::SlabReference;

@@ -2,6 +2,7 @@
 #include "transport/publish/capture_sealer.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "core/base/check.h"
 
@@ -44,6 +45,19 @@ Status CaptureSealer::wait_idle(Duration at_most) {
     }
   }
   return {};
+}
+
+std::vector<std::uint64_t> CaptureSealer::drop_unbegun() {
+  std::vector<std::uint64_t> dropped;
+  {
+    MutexLock lock(mutex_);
+    if (jobs_.empty()) return dropped;
+    // The first may not have been begun; who works on it takes it from where it is.
+    for (auto job = std::next(jobs_.begin()); job != jobs_.end(); ++job) dropped.push_back(job->ticket);
+    jobs_.resize(1);
+  }
+  changed_.notify_all();
+  return dropped;
 }
 
 void CaptureSealer::wait_idle() {

@@ -33,13 +33,16 @@ class CaptureSealer {
   };
 
   CaptureSealer(SlabArena& arena, std::function<bool(SealedCapture)> on_sealed);
-  /// Seals what was pushed, then ends.
+  /// Seals what was pushed and not dropped, then ends.
   ~CaptureSealer();
 
   /// Waits while two jobs are unfinished.
   void wait_for_turn();
   void push(Job job);
   Status wait_idle(Duration at_most);
+  /// Drops all jobs but the one that is being worked on, and returns their tickets, ascending. Their segments are
+  /// nobody's any more: for the end of the arena.
+  std::vector<std::uint64_t> drop_unbegun();
   void wait_idle();
 
  private:

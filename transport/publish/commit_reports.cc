@@ -3,6 +3,7 @@
 
 #include "core/base/deadline.h"
 #include "core/base/format.h"
+#include "core/base/interruption.h"
 
 namespace freshet {
 
@@ -25,13 +26,17 @@ void CommitReports::finish(VersionNumber version, Result<CommitReport> report) {
   finished_.notify_all();
 }
 
-Result<CommitReport> CommitReports::wait(VersionNumber version, Duration at_most) {
+Result<CommitReport> CommitReports::wait(VersionNumber version, Duration at_most, const std::stop_token& stop) {
   const Time deadline = deadline_in(at_most);
+  const StopWakes wakes(stop, mutex_, finished_);
   MutexLock lock(mutex_);
   for (;;) {
     if (const auto at = reports_.find(version); at != reports_.end()) return at->second;
     if (!begun_.contains(version)) {
       return fail(Code::not_found, format("version {} was not published lately", version));
+    }
+    if (stop.stop_requested()) {
+      return fail(Code::cancelled, format("the wait for version {} was stopped by its caller", version));
     }
     if (!finished_.wait_until(mutex_, deadline)) {
       return fail(Code::timed_out, format("version {} is not sealed yet", version));

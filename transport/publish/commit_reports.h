@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <set>
+#include <stop_token>
 
 #include "core/base/mutex.h"
 #include "transport/publisher.h"
@@ -20,7 +21,8 @@ class CommitReports {
   void abandon(VersionNumber version) FRESHET_EXCLUDES(mutex_);
   void finish(VersionNumber version, Result<CommitReport> report) FRESHET_EXCLUDES(mutex_);
 
-  Result<CommitReport> wait(VersionNumber version, Duration at_most) FRESHET_EXCLUDES(mutex_);
+  Result<CommitReport> wait(VersionNumber version, Duration at_most, const std::stop_token& stop)
+      FRESHET_EXCLUDES(mutex_);
 
  private:
   static constexpr std::size_t kReportsMax = 1024;

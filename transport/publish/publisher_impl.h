@@ -23,7 +23,8 @@
 
 namespace freshet {
 
-/// How long a caller that asked for it, and the destructor, wait for versions in the making.
+/// How long a caller that asked for it, and the destructor of a publisher that was not closed, wait for versions in the
+/// making.
 inline constexpr Duration kSealPatience = std::chrono::minutes(10);
 
 /// Three threads meet here: the caller's, which captures; the data plane's worker, which seals; the hub's loop, which
@@ -48,17 +49,10 @@ class Publisher::Impl final : public HubModel {
     }
   }
 
-  ~Impl() override {
-    if (capture_ != nullptr) static_cast<void>(capture_->wait_idle(kSealPatience));
-    closing_ = true;
-    // The doors lend the descriptors of the capture's slabs: they close first.
-    current_->stop();
-    if (added_) hub_->remove(options_.model);
-    if (capture_ != nullptr) hub_->forget_memory(capture_->slab_memory());
-    capture_.reset();
-  }
+  ~Impl() override;
 
   Status start();
+  Status close(Duration at_most);
   Result<PublishReceipt> publish(std::span<const TensorView> tensors, const PublishOptions& how,
                                  std::shared_ptr<const Architecture>* checked);
   // An open capture (BoundTensors); end() is publish(), which is refused where its caller did not open it.
@@ -66,13 +60,16 @@ class Publisher::Impl final : public HubModel {
   Status capture(std::span<const TensorView> tensors, std::span<const std::uint32_t> indices);
   void abandon_capture() { capture_->abandon(); }
   bool has_open_capture() const { return capture_->is_open(); }
-  Result<CommitReport> wait_committed(VersionNumber version, Duration at_most) {
-    return reports_.wait(version, at_most);
+  Result<CommitReport> wait_committed(VersionNumber version, Duration at_most, const std::stop_token& stop) {
+    return reports_.wait(version, at_most, stop);
   }
   PublisherStat stat() const;
   std::string address() const { return hub_->address(); }
-  Result<ActivationReport> activate(const ActivationRequest& request);
+  Result<ActivationReport> activate(const ActivationRequest& request, const std::stop_token& stop);
 
+  /// Not closed, and not in a child.
+  Status check_open() const;
+  const Clock& clock() const { return clock_; }
   Status check_here() const { return check_not_inherited(mark_, "the publisher of " + options_.model); }
   bool is_inherited() const { return mark_.is_inherited(); }
   const std::string& model() const { return options_.model; }
@@ -100,7 +97,7 @@ class Publisher::Impl final : public HubModel {
     std::shared_ptr<const Architecture> architecture;
     std::uint64_t step = 0;
     Metrics metrics;
-    std::vector<std::pair<std::string, std::string>> tags;
+    Tags tags;
     Time started;
     std::int64_t created_unix_ns = 0;
   };
@@ -115,6 +112,8 @@ class Publisher::Impl final : public HubModel {
   Pending take_pending(std::uint64_t ticket) FRESHET_EXCLUDES(mutex_);
   std::shared_ptr<const Manifest> make_manifest(Pending pending, const SealedCapture& sealed) const;
   void count(const CommitReport& report) FRESHET_EXCLUDES(mutex_);
+  /// The version was not sealed before the close.
+  void cancel(VersionNumber number) FRESHET_EXCLUDES(mutex_);
 
   // Constant after construction.
   const ForkMark mark_;
@@ -141,12 +140,14 @@ class Publisher::Impl final : public HubModel {
 
   std::atomic<VersionNumber> number_floor_{0};
   std::atomic<std::uint64_t> versions_skipped_{0};
-  std::atomic<bool> closing_{false};
+  std::atomic<bool> closing_{false};  ///< What is not sealed yet will not be.
+  std::atomic<bool> closed_{false};   ///< By the publishing thread; nothing is published any more.
   CommitReports reports_;
 
   mutable Mutex mutex_;
   std::map<std::uint64_t, Pending> pending_ FRESHET_GUARDED_BY(mutex_);  ///< By ticket.
   PublisherStat totals_ FRESHET_GUARDED_BY(mutex_);
+  std::vector<VersionNumber> cancelled_ FRESHET_GUARDED_BY(mutex_);  ///< By close(), any order.
 
   std::unique_ptr<Capture> capture_;
 };

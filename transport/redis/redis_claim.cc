@@ -148,6 +148,7 @@ Status RedisClaim::wait_until_kept(std::uint64_t revision, const std::string& wh
     SharedLease& shared = *shared_;
     MutexLock lock(shared.mutex);
     while (!shared.lease.lost() && !shared.lease.holds(revision)) {
+      if (shared.owner_ends) return fail(Code::cancelled, format("{}: its publisher is being closed", what));
       if (!shared.changed.wait_until(shared.mutex, deadline)) break;
     }
     if (shared.lease.lost()) return fail(lost_error(shared.model, *shared.lease.lost()));
@@ -188,6 +189,12 @@ Status RedisClaim::record_number(VersionNumber number) {
   }
   nudge();
   return {};
+}
+
+void RedisClaim::stop_waiting() {
+  MutexLock lock(shared_->mutex);
+  shared_->owner_ends = true;
+  shared_->changed.notify_all();
 }
 
 Status RedisClaim::advertise(const Directory::Entry& entry) {

@@ -22,6 +22,7 @@ struct SharedLease {
   Mutex mutex;
   CondVar changed;
   Lease lease FRESHET_GUARDED_BY(mutex);
+  bool owner_ends FRESHET_GUARDED_BY(mutex) = false;  ///< It waits no more.
 };
 
 /// Keeps leases. Belongs to the client's thread.
@@ -53,6 +54,7 @@ class RedisClaim final : public Directory::Claim {
   VersionNumber last_number() const override;
   Result<std::uint64_t> begin_incarnation(std::int64_t unix_ns) override;
   Status record_number(VersionNumber number) override;
+  void stop_waiting() override;
   Status advertise(const Directory::Entry& entry) override;
   Status standing() const override;
   CurrentVersion current() const override;

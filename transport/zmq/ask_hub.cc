@@ -8,6 +8,7 @@
 
 #include "core/base/deadline.h"
 #include "core/base/format.h"
+#include "core/base/wake.h"
 #include "transport/directory/directory.h"
 #include "transport/zmq/handshakes.h"
 #include "transport/zmq/sockets.h"
@@ -26,12 +27,14 @@ Result<std::string> find_address(const HubQuestion& question) {
 
 /// The answer, nothing when none came by `until`. Errors are those that waiting cannot mend.
 Result<std::optional<protocol::Message>> wait_for_answer(ZmqSocket& dealer, const HandshakeParties& parties,
-                                                         const HubQuestion& question, Time until,
+                                                         const HubQuestion& question, Time until, const Wake& stopped,
                                                          std::string& why_not) {
   std::vector<zmq::pollitem_t> items = {{dealer.socket.handle(), 0, ZMQ_POLLIN, 0},
-                                        {dealer.monitor->handle(), 0, ZMQ_POLLIN, 0}};
+                                        {dealer.monitor->handle(), 0, ZMQ_POLLIN, 0},
+                                        {nullptr, stopped.descriptor(), ZMQ_POLLIN, 0}};
   for (Time now = system_clock().now(); now < until; now = system_clock().now()) {
     if (!poll(items, std::chrono::ceil<std::chrono::milliseconds>(until - now))) break;
+    if (items[2].revents != 0) return fail(Code::cancelled, "the question to the publisher was stopped by its caller");
     if (auto outcome = take_outcome(*dealer.monitor, parties); outcome && outcome->error) {
       if (outcome->error->code() == Code::failed_precondition) return fail(std::move(*outcome->error));
       why_not = outcome->error->message();
@@ -46,7 +49,7 @@ Result<std::optional<protocol::Message>> wait_for_answer(ZmqSocket& dealer, cons
 
 }  // namespace
 
-Result<protocol::Message> ask_hub(const HubQuestion& question, Duration at_most) {
+Result<protocol::Message> ask_hub(const HubQuestion& question, Duration at_most, const std::stop_token& stop) {
   const Time deadline = deadline_in(at_most);
   if (!question.model.empty()) FRESHET_TRY(check_model_name(question.model));
   FRESHET_ASSIGN(const std::optional<ClientCredentials> credentials, client_credentials(question.security));
@@ -58,11 +61,14 @@ Result<protocol::Message> ask_hub(const HubQuestion& question, Duration at_most)
   FRESHET_ASSIGN(ZmqSocket dealer, connect_dealer(context, std::move(address), proof));
   const HandshakeParties parties = parties_of(text, proof);
   const auto request = protocol::encode(question.request);
+  FRESHET_ASSIGN(const Wake stopped, Wake::open());
+  const std::stop_callback on_stop(stop, [&stopped] { stopped.wake(); });
   std::string why_not;
   do {
     send(dealer.socket, "", request);
     const Time until = std::min(deadline, system_clock().now() + kAskAgain);
-    FRESHET_ASSIGN(std::optional<protocol::Message> answer, wait_for_answer(dealer, parties, question, until, why_not));
+    FRESHET_ASSIGN(std::optional<protocol::Message> answer,
+                   wait_for_answer(dealer, parties, question, until, stopped, why_not));
     if (answer) return std::move(*answer);
   } while (system_clock().now() < deadline);
   return fail(Code::timed_out,

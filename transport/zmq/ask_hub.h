@@ -5,6 +5,7 @@
 /// answered: the first one may have gone to a publisher that died.
 
 #include <functional>
+#include <stop_token>
 #include <string>
 
 #include "core/base/clock.h"
@@ -24,7 +25,7 @@ struct HubQuestion {
 };
 
 /// timed_out when no answer came; not_found when nobody publishes the model; failed_precondition when keys are missing
-/// or refused; invalid_argument for a bad address. Any thread.
-Result<protocol::Message> ask_hub(const HubQuestion& question, Duration at_most);
+/// or refused; invalid_argument for a bad address; cancelled when a stop is asked for. Any thread.
+Result<protocol::Message> ask_hub(const HubQuestion& question, Duration at_most, const std::stop_token& stop);
 
 }  // namespace freshet

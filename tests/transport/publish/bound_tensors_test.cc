@@ -52,6 +52,15 @@ TEST_F(BoundTensorsTest, AreServedAsTheyWereCaptured) {
   EXPECT_EQ(served(2), (Stamps{2, 2, 2, 2}));
 }
 
+TEST_F(BoundTensorsTest, LieInHostMemory) {
+  const auto views = model_.views();
+  BoundTensors host = publisher_->bind({views.begin(), views.end()}, {.memory = MemoryKind::host});
+  EXPECT_TRUE(host.publish({}));
+  BoundTensors elsewhere = publisher_->bind({views.begin(), views.end()}, {.memory = static_cast<MemoryKind>(7)});
+  EXPECT_EQ(elsewhere.publish({}).error().code(), Code::unsupported);
+  EXPECT_EQ(elsewhere.begin().error().code(), Code::unsupported);
+}
+
 TEST_F(BoundTensorsTest, TheFirstVersionMayBeCapturedLayerByLayer) {
   BoundTensors bound = bind();
   model_.stamp_all(5);

@@ -20,16 +20,19 @@ struct PublisherHub::Waiter {
   CondVar answered;
   std::optional<Answer> answer FRESHET_GUARDED_BY(mutex);
 
-  std::optional<Answer> wait(Time deadline) {
+  std::optional<Answer> wait(Time deadline, const std::stop_token& stop) {
+    const StopWakes wakes(stop, mutex, answered);
     for (;;) {
       const Time look = Interruption::next_look(deadline);
-      if (auto there = wait_until(look); there || look == deadline) return there;
+      if (auto there = wait_until(look, stop)) return there;
+      if (stop.stop_requested()) return fail(Code::cancelled, "the wait for an activation was stopped by its caller");
+      if (look == deadline) return std::nullopt;
       if (Interruption::is_wanted()) return fail(Code::cancelled, "the wait for an activation was interrupted");
     }
   }
-  std::optional<Answer> wait_until(Time until) {
+  std::optional<Answer> wait_until(Time until, const std::stop_token& stop) {
     MutexLock lock(mutex);
-    while (!answer) {
+    while (!answer && !stop.stop_requested()) {
       if (!answered.wait_until(mutex, until)) break;
     }
     return answer;
@@ -43,7 +46,7 @@ struct PublisherHub::Waiter {
 
 Result<protocol::Activated> PublisherHub::activate(
     const std::string& name, std::function<Result<protocol::Activate>(const protocol::Current& current)> make_request,
-    Duration at_most) {
+    Duration at_most, const std::stop_token& stop) {
   const Time deadline = deadline_in(at_most);
   const auto waiter = std::make_shared<Waiter>();
   const protocol::Peer peer = std::string(kPeerBytesMax + 1, '.') + std::to_string(++waiters_made_);
@@ -55,7 +58,7 @@ Result<protocol::Activated> PublisherHub::activate(
     waiters_[peer] = waiter;
     activate(peer, *request);
   });
-  auto answer = waiter->wait(deadline);
+  auto answer = waiter->wait(deadline, stop);
   post([this, peer] { waiters_.erase(peer); });
   if (!answer) return fail(Code::timed_out, format("whether {} was activated is not known yet", name));
   return std::move(*answer);

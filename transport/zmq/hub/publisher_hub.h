@@ -130,8 +130,9 @@ class PublisherHub {
   /// As if it had come over the control socket, made from what is current there and then; waits for the answer. Not from
   /// the hub's thread.
   Result<protocol::Activated> activate(
-      const std::string& model, std::function<Result<protocol::Activate>(const protocol::Current& current)> make_request,
-      Duration at_most);
+      const std::string& model,
+      std::function<Result<protocol::Activate>(const protocol::Current& current)> make_request, Duration at_most,
+      const std::stop_token& stop = {});
   /// What the directory has now, or why that is not known.
   void current_swapped(const std::string& model, Result<protocol::Current> record);
   /// For a model that follows another publisher: what is current there.

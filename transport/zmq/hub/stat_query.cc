@@ -148,9 +148,10 @@ Result<std::vector<PublisherStat>> parse_stats(const std::string& text, const st
 }  // namespace
 
 Result<std::vector<PublisherStat>> ask_publisher_stat(const std::string& address, const std::string& model,
-                                                      Duration at_most, const SecurityOptions& security) {
+                                                      Duration at_most, const SecurityOptions& security,
+                                                      const std::stop_token& stop) {
   FRESHET_TRY(SocketAddress::parse(address, false, Reach::any_host));
-  Result<std::string> reply = ask_stat({.model = model, .at = address, .security = security}, at_most);
+  Result<std::string> reply = ask_stat({.model = model, .at = address, .security = security}, at_most, stop);
   if (!reply && reply.error().code() == Code::timed_out) return fail(Code::unavailable, reply.error().message());
   if (!reply) return fail(std::move(reply).error());
   FRESHET_ASSIGN(std::vector<PublisherStat> stats, parse_stats(*reply, address));
