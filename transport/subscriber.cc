@@ -10,6 +10,8 @@
 
 #include "core/base/deadline.h"
 #include "core/base/format.h"
+#include "core/base/interruption.h"
+#include "core/base/mutex.h"
 #include "core/base/text.h"
 #include "transport/ask/activation_request.h"
 #include "transport/file/folder_follower.h"
@@ -91,15 +93,41 @@ class Subscriber::Impl {
         loop(std::move(options), std::move(directory), std::move(relay), std::move(context), std::move(wake)) {}
 
   Status check_here() const { return check_not_inherited(mark, "the subscriber"); }
+  Status take_turn(Time deadline, const std::stop_token& stop) FRESHET_EXCLUDES(turn_mutex);
+  void give_turn() FRESHET_EXCLUDES(turn_mutex);
 
   const ForkMark mark;
   const bool every;
+  /// One snapshot_of() at a time: a subscriber stages one version.
+  Mutex turn_mutex;
+  CondVar turn_changed;
+  bool turn_taken FRESHET_GUARDED_BY(turn_mutex) = false;
+
   const std::unique_ptr<file::FolderFollower> folder;  ///< Null unless versions come from one.
   const bool member;
   const bool refuses;
   const Clock& clock;
   SubscriberLoop loop;
 };
+
+Status Subscriber::Impl::take_turn(Time deadline, const std::stop_token& stop) {
+  const StopWakes wakes(stop, turn_mutex, turn_changed);
+  MutexLock lock(turn_mutex);
+  while (turn_taken) {
+    if (stop.stop_requested()) return fail(Code::cancelled, "the wait for a version was stopped by its caller");
+    if (!turn_changed.wait_until(turn_mutex, deadline) && turn_taken) {
+      return fail(Code::timed_out, "another call waits for a version by its number");
+    }
+  }
+  turn_taken = true;
+  return {};
+}
+
+void Subscriber::Impl::give_turn() {
+  MutexLock lock(turn_mutex);
+  turn_taken = false;
+  turn_changed.notify_one();
+}
 
 Subscriber::Subscriber(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Subscriber::~Subscriber() {
@@ -165,12 +193,12 @@ Snapshot Subscriber::snapshot() {
   return snapshot.stale() && impl_->refuses ? Snapshot() : std::move(snapshot);
 }
 
-Result<Snapshot> Subscriber::snapshot_at_least(const SnapshotRequest& request) {
+Result<Snapshot> Subscriber::snapshot_at_least(const SnapshotRequest& request, const std::stop_token& stop) {
   FRESHET_TRY(impl_->check_here());
   const Time asked = impl_->clock.now();
   const Time deadline = deadline_in(request.at_most);
   for (;;) {
-    FRESHET_TRY(detail::wait_until_new_enough(impl_->loop, request, asked, deadline));
+    FRESHET_TRY(detail::wait_until_new_enough(impl_->loop, request, asked, deadline, stop));
     Snapshot taken = snapshot();
     if (!taken && impl_->refuses && impl_->loop.standing().is_lapsed(impl_->clock.now())) {
       return fail(Code::unavailable,
@@ -182,9 +210,20 @@ Result<Snapshot> Subscriber::snapshot_at_least(const SnapshotRequest& request) {
   }
 }
 
-Status Subscriber::stage(VersionNumber version, Duration at_most) {
+Result<Snapshot> Subscriber::snapshot_of(VersionNumber version, Duration at_most, const std::stop_token& stop) {
   FRESHET_TRY(impl_->check_here());
-  return detail::stage(impl_->loop, version, at_most);
+  if (version == 0) return fail(Code::invalid_argument, "a snapshot of a version needs the version's number");
+  const Time deadline = deadline_in(at_most);
+  FRESHET_TRY(impl_->take_turn(deadline, stop));
+  const Result<detail::PinTable::Pin> pin = detail::bring(impl_->loop, version, deadline, stop);
+  impl_->give_turn();
+  if (!pin) return fail(pin.error());
+  return Snapshot(pin->version, pin->slot, /*stale=*/false);
+}
+
+Status Subscriber::stage(VersionNumber version, Duration at_most, const std::stop_token& stop) {
+  FRESHET_TRY(impl_->check_here());
+  return detail::stage(impl_->loop, version, at_most, stop);
 }
 
 Result<Snapshot> Subscriber::staged_snapshot() {
@@ -198,17 +237,22 @@ Result<VersionNumber> Subscriber::commit_staged() {
   return detail::commit_staged(impl_->loop);
 }
 
-Status Subscriber::wait_for(VersionNumber version, Duration at_most) {
+Status Subscriber::wait_for(VersionNumber version, Duration at_most, const std::stop_token& stop) {
   FRESHET_TRY(impl_->check_here());
-  return impl_->loop.shelf().wait_for(version, at_most);
+  return impl_->loop.shelf().wait_for(version, at_most, stop);
 }
 
-Result<Subscriber::Delivery> Subscriber::next(Duration at_most) {
+Result<int> Subscriber::updates_descriptor() {
+  FRESHET_TRY(impl_->check_here());
+  return impl_->loop.shelf().updates_descriptor();
+}
+
+Result<Subscriber::Delivery> Subscriber::next(Duration at_most, const std::stop_token& stop) {
   FRESHET_TRY(impl_->check_here());
   if (!impl_->every) {
     return fail(Code::failed_precondition, "next() is for subscribers of every version; this one takes the latest");
   }
-  FRESHET_ASSIGN(const detail::PinTable::Pin pin, impl_->loop.shelf().take_next(at_most));
+  FRESHET_ASSIGN(const detail::PinTable::Pin pin, impl_->loop.shelf().take_next(at_most, stop));
   return Delivery{.snapshot = Snapshot(pin.version, pin.slot, /*stale=*/false), .update = pin.version->update};
 }
 

@@ -13,6 +13,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -33,8 +34,11 @@ struct PinSlot;
 }  // namespace detail
 
 /// A pinned version: all reads through a snapshot belong to this version. Empty until a first version has come.
-/// Movable. Dropping a snapshot never blocks. One thread at a time; different snapshots are independent. A snapshot
-/// must not outlive its Subscriber.
+/// Movable. One thread at a time; different snapshots are independent.
+///
+/// A snapshot may outlive its Subscriber. It keeps its version's memory mapped. The publisher keeps the version's bytes
+/// as they are until the snapshot is dropped, or until the publisher ends. Dropping a snapshot never blocks. After the
+/// subscriber's end, the last snapshot of a version also unmaps the version.
 class Snapshot {
  public:
   Snapshot() = default;
@@ -172,7 +176,8 @@ struct SnapshotRequest {
   Duration at_most = std::chrono::seconds(5);  ///< The longest wait.
 };
 
-/// Any thread. snapshot() and status() never block.
+/// Any thread. snapshot() and status() never block. A call with a stop token ends its wait with `cancelled` when
+/// somebody asks for the stop.
 ///
 /// In a forked child the subscriber is dead. snapshot() is empty, the other calls are failed_precondition, status() has
 /// the reason in `last_error`, and the destructor does nothing. The pins belong to the parent, so they do not protect
@@ -182,6 +187,7 @@ class Subscriber {
   /// Returns at once, connected or not. Publisher and subscriber may start in any order. invalid_argument for a bad
   /// name, address or option.
   static Result<std::unique_ptr<Subscriber>> open(SubscriberOptions options);
+  /// No other call is under way. Snapshots may stay.
   ~Subscriber();
 
   /// The served version, pinned. Wait-free unless a swap is in progress; no lock, no allocation, no system call.
@@ -192,12 +198,21 @@ class Subscriber {
   ///   failed_precondition: a rollback holds an older version.
   ///   unavailable: this member has lapsed, and WhenLapsed::refuse was chosen.
   ///   out_of_space: all pins are in use.
-  Result<Snapshot> snapshot_at_least(const SnapshotRequest& request);
+  Result<Snapshot> snapshot_at_least(const SnapshotRequest& request, const std::stop_token& stop = {});
+
+  /// A snapshot of that version, which the publisher still keeps (PublisherOptions::keep_versions). The subscriber
+  /// fetches and proves the version beside the served one, and goes on serving the served one. For subscribers of the
+  /// newest version that are no members. One call at a time: others wait. Errors:
+  ///   not_found: the publisher does not keep the version.
+  ///   timed_out: the version did not come in time.
+  ///   out_of_space: all pins are in use.
+  ///   failed_precondition: a member (use stage()), or an `every` subscriber (use next()).
+  Result<Snapshot> snapshot_of(VersionNumber version, Duration at_most, const std::stop_token& stop = {});
 
   /// For members: fetches and proves a version beside the served one. The publisher must still keep the version. The
   /// member goes on serving the served version. failed_precondition while the group stages a candidate; not_found;
   /// timed_out (staging goes on).
-  Status stage(VersionNumber version, Duration at_most);
+  Status stage(VersionNumber version, Duration at_most, const std::stop_token& stop = {});
   /// A snapshot of the staged version, pinned, to try it beside the served version before the swap. The snapshot stays
   /// unchanged when the version is swapped in or given up. failed_precondition: no version is staged. out_of_space: all
   /// pins are in use.
@@ -207,14 +222,19 @@ class Subscriber {
   Result<VersionNumber> commit_staged();
 
   /// Waits until the served version is at least `version`. timed_out otherwise.
-  Status wait_for(VersionNumber version, Duration at_most);
+  Status wait_for(VersionNumber version, Duration at_most, const std::stop_token& stop = {});
 
   /// The next version in order, for an `every` subscriber (failed_precondition otherwise). timed_out if none came.
   struct Delivery {
     Snapshot snapshot;
     Update update;
   };
-  Result<Delivery> next(Duration at_most);
+  Result<Delivery> next(Duration at_most, const std::stop_token& stop = {});
+
+  /// A descriptor for poll(), select() or epoll: readable when a version was swapped in since the descriptor was last
+  /// read. Read its eight bytes first, and take the snapshot afterwards. Readable at once if a version is served. The
+  /// subscriber owns the descriptor and closes it at its end; each call gives the same one.
+  Result<int> updates_descriptor();
 
   SubscriberStatus status() const;
 

@@ -74,7 +74,7 @@ Encoded put(Builder& b, const Ping& m) {
       .Union();
 }
 
-Encoded put(Builder& b, const Bye& m) { return wire::CreateBye(b, m.session).Union(); }
+Encoded put(Builder& b, const Bye& m) { return wire::CreateBye(b, m.session, m.reads_on).Union(); }
 Encoded put(Builder& b, const StatRequest& m) { return wire::CreateStatRequest(b, b.CreateString(m.model)).Union(); }
 
 Encoded put(Builder& b, const Welcome& m) {
@@ -276,7 +276,7 @@ Result<Message> take(const wire::Ping& m) {
   return ping;
 }
 
-Result<Message> take(const wire::Bye& m) { return Bye{.session = m.session()}; }
+Result<Message> take(const wire::Bye& m) { return Bye{.session = m.session(), .reads_on = m.reads_on()}; }
 
 Result<Message> take(const wire::StatRequest& m) {
   if (m.model() == nullptr || m.model()->size() == 0) return StatRequest{};

@@ -128,6 +128,8 @@ struct Ping {
 
 struct Bye {
   SessionId session = 0;
+  /// Snapshots outlive the subscriber: what was granted to be mapped and not let go is read until the door closes.
+  bool reads_on = false;
 };
 
 /// The question of `freshet top`; needs no session.

@@ -35,7 +35,7 @@ std::vector<Activation::Follower> PublisherMachine::followers() const {
   for (const auto& [id, session] : sessions_) {
     const Hello& hello = session.hello();
     // Until its first ping nothing is known of it, and it knows nothing of us.
-    if (hello.mode != Mode::latest || !session.has_pinged) continue;
+    if (hello.mode != Mode::latest || !session.has_pinged || session.has_left) continue;
     followers.push_back({.session = id,
                          .hello = &hello,
                          .member = hello.staged,

@@ -54,7 +54,7 @@ void PublisherMachine::on_committed(Committed version, Time now) {
   versions_.add_newest(std::move(version), announced_ns);
   number_floor_ = std::max(number_floor_, number);
   for (auto& [id, session] : sessions_) {
-    if (session.hello().mode != Mode::every) continue;
+    if (session.hello().mode != Mode::every || session.has_left) continue;
     session.owe(number);
     session.enqueue(number, versions_, options_.every_queue_versions_max);
   }
@@ -82,7 +82,7 @@ void PublisherMachine::on_message(const Peer& peer, Message message, Time now) {
 void PublisherMachine::dispatch(const Peer& peer, Message message, Time now) {
   if (auto* hello = std::get_if<Hello>(&message)) return on(peer, std::move(*hello), now);
   if (auto* bye = std::get_if<Bye>(&message)) {
-    if (session_of(peer, bye->session) != nullptr) end_session(bye->session);
+    if (PublisherSession* session = session_of(peer, bye->session)) on_bye(*session, *bye);
     return;
   }
   if (const auto* ask = std::get_if<Activate>(&message)) return on(peer, *ask, now);
@@ -91,7 +91,7 @@ void PublisherMachine::dispatch(const Peer& peer, Message message, Time now) {
     if constexpr (std::is_same_v<M, Want> || std::is_same_v<M, Held> || std::is_same_v<M, Ping> ||
                   std::is_same_v<M, Staged>) {
       PublisherSession* session = session_of(peer, m.session);
-      if (session == nullptr) return send(peer, UnknownSession{.session = m.session});
+      if (session == nullptr || session->has_left) return send(peer, UnknownSession{.session = m.session});
       session->last_heard = now;
       session->silent = false;
       if constexpr (std::is_same_v<M, Want> || std::is_same_v<M, Ping>) {
@@ -107,6 +107,7 @@ void PublisherMachine::on(const Peer& peer, Hello hello, Time now) {
   const auto known = sessions_.find(hello.session);
   if (known != sessions_.end()) {
     const bool proved = hello.door_token == known->second.token();
+    if (known->second.has_left) return send(peer, UnknownSession{.session = hello.session});
     if (known->second.peer() != peer && !proved) return send(peer, UnknownSession{.session = hello.session});
     known->second.move_to(peer);
     known->second.last_heard = now;
@@ -197,6 +198,14 @@ void PublisherMachine::end_session(SessionId id) {
   close_leases(leases_.of(id), /*by_force=*/true);
   if (entry->second.door_open) actions_.emplace_back(action::CloseDoor{.session = id});
   sessions_.erase(entry);
+}
+
+/// Its door says when the last snapshot is dropped; a session without one has nothing that is read.
+void PublisherMachine::on_bye(PublisherSession& session, const Bye& bye) {
+  const SessionId id = session.hello().session;
+  if (!bye.reads_on || !session.door_open) return end_session(id);
+  session.leave(versions_);
+  close_leases(leases_.of(id), /*by_force=*/true);
 }
 
 PublisherSession* PublisherMachine::session_of(const Peer& peer, SessionId id) {
@@ -315,7 +324,8 @@ void PublisherMachine::on_door_closed(SessionId id, Time now) {
   if (entry == sessions_.end() || !entry->second.door_open) return;
   PublisherSession& session = entry->second;
   session.door_open = false;
-  const bool may_go_on = session.hello().mode == Mode::every || session.channel != ChannelKind::shm;
+  const bool wants_more = session.hello().mode == Mode::every || session.channel != ChannelKind::shm;
+  const bool may_go_on = wants_more && !session.has_left;
   if (!session.can_fetch || !may_go_on) {
     end_session(id);
     return settle(now);

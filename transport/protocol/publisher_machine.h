@@ -203,6 +203,7 @@ class PublisherMachine {
   void on(PublisherSession& session, const Held& held, Time now);
   void on(PublisherSession& session, Ping ping, Time now);
   void on(PublisherSession& session, const Staged& staged, Time now);
+  void on_bye(PublisherSession& session, const Bye& bye);
   void dispatch(const Peer& peer, Message message, Time now);
 
   // What is current: publisher_current.cc.

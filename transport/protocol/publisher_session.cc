@@ -119,4 +119,12 @@ void PublisherSession::end(HeldVersions& versions) {
   queue_.clear();
 }
 
+void PublisherSession::leave(HeldVersions& versions) {
+  has_left = silent = true;
+  waiting.reset();
+  drop_leases();
+  versions.release_all(queue_holder());
+  queue_.clear();
+}
+
 }  // namespace freshet::protocol

@@ -40,6 +40,7 @@ class PublisherSession {
   std::uint64_t token() const { return token_; }
 
   bool door_open = false;
+  bool has_left = false;                   ///< It wants nothing more, and reads what it holds until the door closes.
   bool can_fetch = false;                  ///< It needs no door: it and we have a channel in common.
   ChannelKind channel = ChannelKind::shm;  ///< Of its last Want.
   std::optional<Want> waiting;             ///< Answered when something else is current than it has.
@@ -93,6 +94,8 @@ class PublisherSession {
   void owe(VersionNumber number) { first_owed_ = first_owed_ == 0 ? number : first_owed_; }
 
   void end(HeldVersions& versions);
+  /// Nothing but what was granted to be mapped stays held. The leases themselves are to be closed.
+  void leave(HeldVersions& versions);
 
  private:
   HolderId grant_holder() const { return 2 * serial_; }

@@ -29,6 +29,11 @@ Result<std::optional<Staging::Ready>> Staging::ask(VersionNumber number) {
   return aim_at(number, true);
 }
 
+std::optional<Staging::Ready> Staging::forget(VersionNumber number) {
+  if (!by_hand_ || target_ != number) return std::nullopt;
+  return aim_at(0, false);
+}
+
 void Staging::on_staged(const Ready& ready) {
   FRESHET_CHECK(ready.number == target_ && !ready_);
   ready_ = ready;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What a member of a group has staged, or is to stage: a version that is fetched and proved beside the served one, and
-/// swapped in when the group (or, staged by hand, its owner) says so. The subscriber machine asks it what to get, and
-/// tells it what came of it. At most one version at a time; the group's candidate comes before what was asked for by
-/// hand. One thread at a time.
+/// What a subscriber has staged, or is to stage (a member of a group; or another one, for a snapshot of that version):
+/// a version that is fetched and proved beside the served one, and swapped in when the group (or, staged by hand, its
+/// owner) says so. The subscriber machine asks it what to get, and tells it what came of it. At most one version at a
+/// time; the group's candidate comes before what was asked for by hand. One thread at a time.
 
 #include <cstdint>
 #include <optional>
@@ -26,6 +26,9 @@ class Staging {
   std::optional<Ready> on_candidate(VersionNumber number);
   /// Somebody in this process wants it. failed_precondition while the group stages something.
   Result<std::optional<Ready>> ask(VersionNumber number);
+
+  /// Nobody in this process wants that version any more; another one that is staged stays. Returns what was staged.
+  std::optional<Ready> forget(VersionNumber number);
 
   /// What is to be fetched now; 0: nothing.
   VersionNumber wanted() const { return ready_ || failed_ ? 0 : target_; }

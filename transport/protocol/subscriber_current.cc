@@ -111,6 +111,26 @@ Status SubscriberMachine::stage(VersionNumber number, Time now) {
   if (!options_.staged) {
     return fail(Code::failed_precondition, "stage() needs a subscriber that was opened with `staged`");
   }
+  return stage_by_hand(number, now);
+}
+
+Status SubscriberMachine::bring(VersionNumber number, Time now) {
+  if (options_.mode == Mode::every || options_.staged) {
+    return fail(Code::failed_precondition,
+                options_.staged ? "a member of a group stages versions: use stage() and staged_snapshot()"
+                                : "a subscriber of every version gets each one by next(), and none by its number");
+  }
+  return stage_by_hand(number, now);
+}
+
+void SubscriberMachine::forget(VersionNumber number, Time now) {
+  if (options_.staged) return;
+  unstage(staging_.forget(number));
+  stop_staging_others();
+  consider_want(now);
+}
+
+Status SubscriberMachine::stage_by_hand(VersionNumber number, Time now) {
   if (number == serving_) return fail(Code::failed_precondition, format("@{} is being served", number));
   FRESHET_ASSIGN(const std::optional<Staging::Ready> before, staging_.ask(number));
   unstage(before);

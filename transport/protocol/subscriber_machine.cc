@@ -338,10 +338,11 @@ void SubscriberMachine::on_higher_seen(VersionNumber number, Time) {
 }
 
 void SubscriberMachine::on_stop(Time) {
+  if (installing_) abandon_install();
   close_channel();
   channel_.reset();
   for (const auto& [id, session] : sessions_) {
-    send(Bye{.session = id});
+    send(Bye{.session = id, .reads_on = session.door_open && !session.held.empty()});
     actions_.emplace_back(action::LeaveDoor{.session = id});
   }
   sessions_.clear();

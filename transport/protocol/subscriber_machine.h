@@ -165,7 +165,8 @@ class SubscriberMachine {
   /// The directory says that this is current; only a later epoch is news. A publisher that is silent may have swapped
   /// it, and a version that is staged, or served already, need not wait for its word.
   void on_record(const Current& pair, Time now);
-  void on_stop(Time now);  ///< Says Bye.
+  /// Says Bye. What is held then is read on by snapshots that outlive the subscriber.
+  void on_stop(Time now);
   /// Of a relay: under which epochs those who follow it serve, and how many do not follow behind other relays of these.
   /// Told to the publisher with each Ping.
   void set_followers(std::vector<std::uint64_t> epochs, std::uint64_t behind_those) {
@@ -177,6 +178,9 @@ class SubscriberMachine {
 
   /// Gets a version by hand, beside the served one; staging() tells what comes of it. For members.
   Status stage(VersionNumber number, Time now);
+  /// The same, for `latest` subscribers that are no members: the version is only looked at, until forget().
+  Status bring(VersionNumber number, Time now);
+  void forget(VersionNumber number, Time now);
   /// Swaps in what was staged by hand, and says which that is.
   Result<VersionNumber> commit_staged(Time now);
   /// Asks the publisher now whether what is served is current; confirmed_at() tells.
@@ -296,6 +300,7 @@ class SubscriberMachine {
   void abandon_install();
   void unstage(const std::optional<Staging::Ready>& ready);
   void stop_staging_others();
+  Status stage_by_hand(VersionNumber number, Time now);
   bool wants_current() const;
   void on_nothing_current(const Refusal& refusal, const Outstanding& refused, Time now);
   void say_staged();

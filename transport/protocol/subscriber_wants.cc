@@ -94,8 +94,9 @@ void SubscriberMachine::on_want_refused(const Refusal& refusal, Time now) {
 void SubscriberMachine::consider_want(Time now) {
   if (!has_cause_to_ask()) return consider_waiting(now);
   if (now < want_not_before_) return;
-  if (waiting_) return expect_grant(now);
   const bool for_staging = options_.mode == Mode::latest && !wants_current();
+  if (waiting_ && !for_staging) return expect_grant(now);
+  waiting_.reset();  // It asks for another version; the publisher passes it over for the new Want.
   const Want want{.session = current_,
                   .request = ++last_request_,
                   .after = position_,

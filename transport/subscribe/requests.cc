@@ -5,6 +5,7 @@
 
 #include "core/base/deadline.h"
 #include "core/base/format.h"
+#include "core/base/interruption.h"
 #include "transport/subscribe/requests.h"
 
 namespace freshet::detail {
@@ -14,7 +15,7 @@ constexpr Duration kLoopPatience = std::chrono::seconds(10);
 
 /// Runs `action` on the loop's thread and waits for what it returns.
 template <typename T>
-Result<T> on_loop(Standing& standing, std::function<Result<T>()> action) {
+Result<T> on_loop(Standing& standing, std::function<Result<T>()> action, const std::stop_token& stop = {}) {
   struct Answer {
     Mutex mutex;
     CondVar given;
@@ -29,8 +30,10 @@ Result<T> on_loop(Standing& standing, std::function<Result<T>()> action) {
   });
   if (!posted) return fail(Code::out_of_space, "too many requests wait for the subscriber");
   const Time deadline = deadline_in(kLoopPatience);
+  const StopWakes wakes(stop, answer->mutex, answer->given);
   MutexLock lock(answer->mutex);
   while (!answer->value) {
+    if (stop.stop_requested()) return fail(Code::cancelled, "the request was stopped by its caller");
     if (!answer->given.wait_until(answer->mutex, deadline)) break;
   }
   if (!answer->value) return fail(Code::timed_out, "the subscriber is busy");
@@ -42,19 +45,48 @@ std::string state_of(const Standing::News& news) {
   return format("@{} is served", news.serving);
 }
 
-}  // namespace
+Status stopped(VersionNumber version) {
+  return fail(Code::cancelled, format("the wait for @{} was stopped by its caller", version));
+}
 
-Status stage(SubscriberLoop& loop, VersionNumber version, Duration at_most) {
-  const Time deadline = deadline_in(at_most);
+/// Until that version is staged (or, `or_served`, served); says why not otherwise.
+Status wait_until_there(SubscriberLoop& loop, VersionNumber version, bool or_served, Time deadline,
+                        const std::stop_token& stop) {
   Standing& standing = loop.standing();
-  FRESHET_TRY(on_loop<void>(standing, [&loop, version] { return loop.stage(version); }));
-  for (auto news = standing.news();; news = standing.wait_for_other(news, deadline)) {
-    if (news.staged == version) return {};
+  for (auto news = standing.news();; news = standing.wait_for_other(news, deadline, stop)) {
+    if (news.staged == version || (or_served && news.serving == version)) return {};
+    if (stop.stop_requested()) return stopped(version);
     if (news.staging != version) return fail(Code::cancelled, format("@{} was staged instead", news.staging));
     if (news.staging_failed) return fail(Error(*news.staging_failed).with_context(format("stage @{}", version)));
     if (system_clock().now() < deadline) continue;
     const std::string why = loop.shelf().status().last_error;
-    return fail(Code::timed_out, format("@{} is not staged yet{}{}", version, why.empty() ? "" : ": ", why));
+    return fail(Code::timed_out, format("@{} is not here yet{}{}", version, why.empty() ? "" : ": ", why));
+  }
+}
+
+}  // namespace
+
+Status stage(SubscriberLoop& loop, VersionNumber version, Duration at_most, const std::stop_token& stop) {
+  const Time deadline = deadline_in(at_most);
+  FRESHET_TRY(on_loop<void>(
+      loop.standing(), [&loop, version] { return loop.stage(version); }, stop));
+  return wait_until_there(loop, version, /*or_served=*/false, deadline, stop);
+}
+
+Result<PinTable::Pin> bring(SubscriberLoop& loop, VersionNumber version, Time deadline, const std::stop_token& stop) {
+  for (;;) {
+    FRESHET_ASSIGN(const PinTable::Pin served, loop.shelf().pin_of(version));
+    if (served.slot != nullptr) return served;
+    // Refused where it has just come to be served: then it is pinned in the next round.
+    const Status begun = on_loop<void>(
+        loop.standing(), [&loop, version] { return loop.bring(version); }, stop);
+    if (!begun && loop.standing().news().serving != version) return fail(begun.error());
+    const Status there = begun ? wait_until_there(loop, version, /*or_served=*/true, deadline, stop) : begun;
+    Result<PinTable::Pin> pin = begun && !there ? fail(there.error()) : loop.shelf().pin_of(version);
+    static_cast<void>(loop.standing().post([&loop, version] { loop.forget(version); }));
+    if (!pin || pin->slot != nullptr) return pin;
+    // It was served, and another one is by now.
+    if (system_clock().now() >= deadline) return fail(Code::timed_out, format("@{} is not here yet", version));
   }
 }
 
@@ -62,14 +94,16 @@ Result<VersionNumber> commit_staged(SubscriberLoop& loop) {
   return on_loop<VersionNumber>(loop.standing(), [&loop] { return loop.commit_staged(); });
 }
 
-Status wait_until_new_enough(SubscriberLoop& loop, const SnapshotRequest& request, Time asked, Time deadline) {
+Status wait_until_new_enough(SubscriberLoop& loop, const SnapshotRequest& request, Time asked, Time deadline,
+                             const std::stop_token& stop) {
   Standing& standing = loop.standing();
   std::optional<VersionNumber> probed_at;
-  for (auto news = standing.news();; news = standing.wait_for_other(news, deadline)) {
+  for (auto news = standing.news();; news = standing.wait_for_other(news, deadline, stop)) {
     const bool has_come = news.serving != 0 && news.serving >= request.min_version;
     const bool is_fresh =
         !request.max_staleness || (news.confirmed_at && *news.confirmed_at >= asked - *request.max_staleness);
     if (has_come && is_fresh) return {};
+    if (stop.stop_requested()) return stopped(request.min_version);
     if (news.current.hold && news.current.version < request.min_version && !has_come) {
       return fail(Code::failed_precondition,
                   format("@{} is held: @{} is not served until a release", news.current.version, request.min_version));

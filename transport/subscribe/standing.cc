@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "core/base/interruption.h"
+
 namespace freshet::detail {
 namespace {
 
@@ -26,9 +28,10 @@ Standing::News Standing::news() const {
   return news_;
 }
 
-Standing::News Standing::wait_for_other(const News& known, Time deadline) {
+Standing::News Standing::wait_for_other(const News& known, Time deadline, const std::stop_token& stop) {
+  const StopWakes wakes(stop, mutex_, changed_);
   MutexLock lock(mutex_);
-  while (news_ == known) {
+  while (news_ == known && !stop.stop_requested()) {
     if (!changed_.wait_until(mutex_, deadline)) break;
   }
   return news_;

@@ -9,6 +9,7 @@
 #include <functional>
 #include <limits>
 #include <optional>
+#include <stop_token>
 #include <vector>
 
 #include "core/base/clock.h"
@@ -40,8 +41,8 @@ class Standing {
   /// Whether a member does not know any more what was decided. No lock.
   bool is_lapsed(Time now) const { return now.time_since_epoch().count() >= lapses_at_ns_.load(); }
   News news() const FRESHET_EXCLUDES(mutex_);
-  /// Waits until there are others than `known`, or the deadline; what there is then.
-  News wait_for_other(const News& known, Time deadline) FRESHET_EXCLUDES(mutex_);
+  /// Waits until there are others than `known`, or the deadline, or a stop is asked for; what there is then.
+  News wait_for_other(const News& known, Time deadline, const std::stop_token& stop) FRESHET_EXCLUDES(mutex_);
   /// To be run by the loop, soon. Dropped, and false, when very many wait already.
   bool post(std::function<void()> task) FRESHET_EXCLUDES(mutex_);
 

@@ -66,8 +66,8 @@ SubscriberLoop::SubscriberLoop(Options options, std::unique_ptr<Directory> direc
       clock_(options_.subscriber.clock != nullptr ? *options_.subscriber.clock : system_clock()),
       directory_(std::move(directory)),
       wake_(std::move(wake)),
-      relay_(std::move(relay)),
       shelf_(options_.subscriber.pins_max, wake_),
+      relay_(std::move(relay)),
       standing_(wake_),
       context_(std::move(context)),
       fetcher_(fetcher_options(options_, relay_ != nullptr)),
@@ -96,6 +96,9 @@ void SubscriberLoop::run() {
     shelf_.set_connection(machine_.connected(), machine_.newest_known(), machine_.gaps());
     tell_standing();
   }
+  // So that the publisher is told what is read on (protocol::Bye).
+  shelf_.retire_all();
+  reclaim();
   machine_.on_stop(now());
   carry_out();
 }

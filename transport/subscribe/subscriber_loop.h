@@ -58,6 +58,8 @@ class SubscriberLoop {
   // subscriber_loop_current.cc
   Status stage(VersionNumber number);
   Result<VersionNumber> commit_staged();
+  Status bring(VersionNumber number);
+  void forget(VersionNumber number);
   void probe();
 
  private:
@@ -143,9 +145,9 @@ class SubscriberLoop {
   const std::unique_ptr<Directory> directory_;  ///< Null when it is not needed.
   const Wake wake_;
 
-  const std::unique_ptr<detail::Relay> relay_;  ///< Null unless versions are served again.
-
+  /// Before all that keeps books of the versions' memory, so that it ends after them.
   detail::VersionShelf shelf_;
+  const std::unique_ptr<detail::Relay> relay_;  ///< Null unless versions are served again.
   detail::Standing standing_;
   std::atomic<bool> stopping_{false};
 

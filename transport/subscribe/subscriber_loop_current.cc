@@ -22,6 +22,19 @@ Result<VersionNumber> SubscriberLoop::commit_staged() {
   return committed;
 }
 
+Status SubscriberLoop::bring(VersionNumber number) {
+  const Status status = machine_.bring(number, now());
+  carry_out();
+  tell_standing();
+  return status;
+}
+
+void SubscriberLoop::forget(VersionNumber number) {
+  machine_.forget(number, now());
+  carry_out();
+  tell_standing();
+}
+
 void SubscriberLoop::probe() {
   machine_.probe(now());
   carry_out();

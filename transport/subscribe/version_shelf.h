@@ -9,9 +9,11 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
+#include "core/base/file_descriptor.h"
 #include "core/base/mutex.h"
 #include "core/base/wake.h"
 #include "transport/subscribe/pins.h"
@@ -23,16 +25,22 @@ class VersionShelf {
  public:
   /// `wake` is the loop's, borrowed: leavers of retired versions and takers of deliveries write to it.
   VersionShelf(std::size_t pins_max, const Wake& wake);
+  /// What is still read stays until nobody reads it (PinTable::abandon). REQUIRES: the loop has ended, and what else
+  /// keeps books of the versions' memory.
   ~VersionShelf();
 
   // Any thread.
 
-  PinTable::Pin pin_current() { return pins_.pin_current(); }
+  PinTable::Pin pin_current() { return pins_->pin_current(); }
+  /// That version, if it is served or staged; an empty pin otherwise. out_of_space: no slot is free.
+  Result<PinTable::Pin> pin_of(VersionNumber number) FRESHET_EXCLUDES(mutex_);
   /// What is staged, pinned. failed_precondition when nothing is.
   Result<PinTable::Pin> pin_staged() FRESHET_EXCLUDES(mutex_);
-  Status wait_for(VersionNumber number, Duration at_most) FRESHET_EXCLUDES(mutex_);
+  Status wait_for(VersionNumber number, Duration at_most, const std::stop_token& stop) FRESHET_EXCLUDES(mutex_);
   /// The next delivery, pinned; its version is alive as long as the pin is.
-  Result<PinTable::Pin> take_next(Duration at_most) FRESHET_EXCLUDES(mutex_);
+  Result<PinTable::Pin> take_next(Duration at_most, const std::stop_token& stop) FRESHET_EXCLUDES(mutex_);
+  /// An eventfd that each serve() makes readable; the shelf's.
+  Result<int> updates_descriptor() FRESHET_EXCLUDES(mutex_);
   SubscriberStatus status() const FRESHET_EXCLUDES(mutex_);
 
   // The loop's thread.
@@ -48,6 +56,8 @@ class VersionShelf {
   std::unique_ptr<ServedVersion> take_staged(VersionNumber number) FRESHET_EXCLUDES(mutex_);
   /// The staged version is not wanted any more; it ends when nobody reads it. REQUIRES: it is that one.
   void drop_staged(VersionNumber number) FRESHET_EXCLUDES(mutex_);
+  /// The loop ends: nothing is served, staged or delivered any more. What is read goes on being read.
+  void retire_all() FRESHET_EXCLUDES(mutex_);
   struct Ended {
     protocol::SessionId session = 0;
     VersionNumber number = 0;
@@ -64,8 +74,10 @@ class VersionShelf {
  private:
   bool waits_for_delivery(const ServedVersion* version) const FRESHET_REQUIRES(mutex_);
 
+  void tell_update() FRESHET_REQUIRES(mutex_);
+
   const Wake& wake_;
-  PinTable pins_;
+  PinTable::Owner pins_;
 
   // The loop thread's.
   std::unique_ptr<ServedVersion> current_;
@@ -77,6 +89,7 @@ class VersionShelf {
   std::deque<const ServedVersion*> deliveries_ FRESHET_GUARDED_BY(mutex_);  ///< Bounded by the machine's window.
   std::vector<VersionNumber> taken_ FRESHET_GUARDED_BY(mutex_);
   SubscriberStatus status_ FRESHET_GUARDED_BY(mutex_);
+  FileDescriptor updates_ FRESHET_GUARDED_BY(mutex_);  ///< None before somebody asks for it.
 };
 
 }  // namespace freshet::detail

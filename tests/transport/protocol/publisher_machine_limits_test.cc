@@ -59,6 +59,43 @@ class MachineLimits : public ::testing::Test {
   SessionId session_ = 100;
 };
 
+/// Its snapshots outlive it.
+TEST_F(MachineLimits, WhoSaysByeAndReadsOnCostsNothingButWhatItReads) {
+  for (const Mode mode : {Mode::latest, Mode::every}) {
+    SCOPED_TRACE(mode == Mode::every);
+    open({.incarnation = 5, .grant_again = Duration(0)});
+    const auto freed = [&] {
+      std::vector<SegmentIndex> all;
+      for (const auto& free : actions_of<action::Free>(actions_)) {
+        all.insert(all.end(), free.segments.begin(), free.segments.end());
+      }
+      return all;
+    };
+    commit(1, 10);
+    join(7, "peer", mode);
+    receive(Want{.session = 7, .request = 1});
+    ASSERT_THAT(sent<Grant>(), SizeIs(1));
+    if (mode == Mode::latest) receive(Want{.session = 7, .request = 2, .after = 1, .waits = true});
+    receive(Bye{.session = 7, .reads_on = true});
+    EXPECT_THAT(actions_of<action::CloseDoor>(actions_), IsEmpty());
+    commit(2, 12);
+    EXPECT_THAT(sent<Grant>(), IsEmpty()) << "it wants nothing more";
+    commit(3, 14);
+    EXPECT_THAT(freed(), ElementsAre(12, 13)) << "nothing waits for it";
+    machine_->on_tick(at(60'000));
+    settle(at(60'000));
+    ASSERT_THAT(machine_->sessions(), SizeIs(1));
+    EXPECT_TRUE(machine_->sessions()[0].silent);
+    EXPECT_THAT(machine_->sessions()[0].held, ElementsAre(1));
+    receive(Ping{.session = 7});
+    EXPECT_THAT(sent<UnknownSession>(), SizeIs(1)) << "it has left";
+    machine_->on_door_closed(7, at(60'001));
+    settle(at(60'001));
+    EXPECT_THAT(freed(), ElementsAre(10, 11));
+    EXPECT_FALSE(machine_->knows(7));
+  }
+}
+
 TEST_F(MachineLimits, AHelloIsBelievedWhatTheDirectoryGaveOut) {
   open({.believed_number_max = 50});
   EXPECT_EQ(floor_after_hello(kHighestSeenMax), 0U);

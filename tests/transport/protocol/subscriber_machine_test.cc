@@ -356,11 +356,27 @@ TEST_F(SubscriberMachineTest, NamesTheArchitecturesThatItKnows) {
   EXPECT_THAT(sent<Want>().at(0).known_architectures, ElementsAre(two_tensors()->digest()));
 }
 
+TEST_F(SubscriberMachineTest, SaysWithItsGoodbyeThatSomethingIsReadOn) {
+  connect(3);
+  serve(3);
+  announce(4);
+  ASSERT_THAT(sent<Want>(), SizeIs(1));
+  receive(grant_for(sent<Want>()[0], 4));
+  when([&] { machine_.on_stop(at(1)); });
+  EXPECT_THAT(actions<action::Abandon>(), SizeIs(1)) << "what is on its way is not read";
+  ASSERT_THAT(sent<Held>(), SizeIs(1));
+  EXPECT_THAT(sent<Held>()[0].numbers, ElementsAre(3));
+  ASSERT_THAT(sent<Bye>(), SizeIs(1));
+  EXPECT_TRUE(sent<Bye>()[0].reads_on);
+}
+
 TEST_F(SubscriberMachineTest, SaysGoodbye) {
   connect(3);
   serve(3);
+  when([&] { machine_.on_unpinned(session_, 3, at(1)); });
   when([&] { machine_.on_stop(at(1)); });
-  EXPECT_THAT(sent<Bye>(), SizeIs(1));
+  ASSERT_THAT(sent<Bye>(), SizeIs(1));
+  EXPECT_FALSE(sent<Bye>()[0].reads_on);
   EXPECT_THAT(actions<action::LeaveDoor>(), SizeIs(1));
   EXPECT_EQ(machine_.next_tick(), Time::max());
   announce(9);

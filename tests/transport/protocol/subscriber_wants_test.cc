@@ -41,6 +41,68 @@ TEST_F(WaitingSubscriber, HasTheNextVersionBeforeTheNewsOfIt) {
   EXPECT_GT(sent<Want>()[0].request, want.request);
 }
 
+TEST_F(WaitingSubscriber, GetsAKeptVersionByItsNumberBesideTheServedOne) {
+  wait_at_three();
+  when([&] { EXPECT_TRUE(machine_.bring(1, at(0))); });
+  ASSERT_THAT(sent<Want>(), SizeIs(1));
+  const Want want = sent<Want>()[0];
+  EXPECT_EQ(want.exactly, 1u);
+  EXPECT_FALSE(want.waits);
+  receive(grant_for(want, 1));
+  ASSERT_THAT(actions<action::Install>(), SizeIs(1));
+  EXPECT_TRUE(actions<action::Install>()[0].stage);
+  installed(1, {});
+  ASSERT_TRUE(machine_.staging().ready());
+  EXPECT_EQ(machine_.staging().ready()->number, 1u);
+  EXPECT_EQ(machine_.serving(), 3u);
+  ASSERT_THAT(sent<Want>(), SizeIs(1)) << "it waits for the next one again";
+  EXPECT_TRUE(sent<Want>()[0].waits);
+  EXPECT_EQ(sent<Want>()[0].after, 3u);
+  when([&] { machine_.forget(1, at(0)); });
+  ASSERT_THAT(actions<action::DropStaged>(), SizeIs(1));
+  EXPECT_EQ(actions<action::DropStaged>()[0].number, 1u);
+  EXPECT_FALSE(machine_.staging().ready());
+  when([&] { machine_.on_unpinned(session_, 1, at(0)); });
+  ASSERT_THAT(sent<Held>(), SizeIs(1));
+  EXPECT_THAT(sent<Held>()[0].numbers, ElementsAre(3));
+}
+
+TEST_F(WaitingSubscriber, WhatIsCurrentComesBeforeAVersionByItsNumber) {
+  wait_at_three();
+  announce(4);
+  when([&] { EXPECT_TRUE(machine_.bring(1, at(0))); });
+  EXPECT_THAT(sent<Want>(), IsEmpty()) << "the grant of 4 is on its way";
+  tick(60);
+  ASSERT_THAT(sent<Want>(), SizeIs(1));
+  EXPECT_EQ(sent<Want>()[0].exactly, 0u);
+  receive(grant_for(sent<Want>()[0], 4), 60);
+  installed(4, {}, 60);
+  ASSERT_THAT(sent<Want>(), SizeIs(1));
+  EXPECT_EQ(sent<Want>()[0].exactly, 1u);
+  // The publisher does not keep it.
+  receive(Refusal{.session = session_,
+                  .request = sent<Want>()[0].request,
+                  .code = Code::not_found,
+                  .newest = 4,
+                  .current = {.version = 4}},
+          61);
+  ASSERT_TRUE(machine_.staging().failed());
+  EXPECT_EQ(machine_.staging().failed()->code(), Code::not_found);
+  when([&] { machine_.forget(1, at(62)); });
+  EXPECT_EQ(machine_.staging().target(), 0u);
+}
+
+TEST_F(WaitingSubscriber, ForgetsAVersionThatIsOnItsWay) {
+  wait_at_three();
+  when([&] { EXPECT_TRUE(machine_.bring(1, at(0))); });
+  receive(grant_for(sent<Want>().at(0), 1));
+  when([&] { machine_.forget(1, at(0)); });
+  EXPECT_THAT(actions<action::Abandon>(), SizeIs(1));
+  ASSERT_THAT(sent<Held>(), SizeIs(1));
+  EXPECT_THAT(sent<Held>()[0].numbers, ElementsAre(3));
+  EXPECT_EQ(machine_.bring(3, at(0)).error().code(), Code::failed_precondition) << "it is served";
+}
+
 TEST_F(WaitingSubscriber, WaitsFromTheBeginningWhereNothingIsPublishedYet) {
   connect(0);
   ASSERT_THAT(sent<Want>(), SizeIs(1));
