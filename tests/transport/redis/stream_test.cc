@@ -54,6 +54,26 @@ TEST_F(RedisStream, AnOutageStopsNobodyAndAWipedDirectoryIsWrittenAgain) {
   ASSERT_TRUE(subscriber->wait_for(21, kPatience));
 }
 
+TEST_F(RedisStream, AClosingPublisherDoesNotWaitForADirectoryThatIsAway) {
+  StampedModel model(4, 1000);
+  const auto publisher = open_publisher(publishes());
+  ASSERT_EQ(publish(*publisher, model), 1U);
+  server_.kill();
+  // Above the numbers that are reserved, so that the seal has to ask.
+  constexpr VersionNumber kFar = 1'000'000;
+  const auto receipt = publisher->publish(model.views(), {.number = kFar});
+  ASSERT_TRUE(receipt) << receipt.error().message();
+  const Status closed = publisher->close(Duration(0));
+  const auto report = publisher->wait_committed(kFar, kPatience);
+  ASSERT_FALSE(report);
+  // The seal gave up by itself only if this thread slept for as long as a caller of the directory waits.
+  if (report.error().code() == Code::unavailable) return;
+  EXPECT_EQ(report.error().code(), Code::cancelled) << report.error().message();
+  ASSERT_FALSE(closed);
+  EXPECT_EQ(closed.error().code(), Code::cancelled);
+  EXPECT_NE(closed.error().message().find("1000000"), std::string::npos) << closed.error().message();
+}
+
 TEST_F(RedisStream, NewsComesThroughRedisWhenItIsAskedTo) {
   StampedModel model(4, 1000);
   SubscriberOptions options = subscribes();

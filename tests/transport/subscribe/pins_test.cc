@@ -33,7 +33,8 @@ TEST_F(Pins, NameWhatIsCurrent) {
   const auto first = pins->pin_current();
   EXPECT_EQ(first.version, &one);
   pins->set_current(&two);
-  EXPECT_EQ(pins->pin_current().version, &two);
+  const auto second = pins->pin_current();
+  EXPECT_EQ(second.version, &two);
   EXPECT_EQ(pins->pin_current().slot, nullptr) << "there were two slots";
   EXPECT_TRUE(pins->names(&one));
   EXPECT_TRUE(pins->names(&two));
@@ -41,6 +42,7 @@ TEST_F(Pins, NameWhatIsCurrent) {
   pins->unpin(*first.slot);
   EXPECT_FALSE(pins->names(&one));
   EXPECT_TRUE(was_woken()) << "the last reader of a retired version left";
+  pins->unpin(*second.slot);
 }
 
 TEST_F(Pins, LeavingTheCurrentVersionWakesNobody) {
