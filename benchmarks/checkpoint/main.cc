@@ -137,7 +137,7 @@ class Benchmark {
   Result<std::unique_ptr<Checkpointer>> open(const std::string& folder, const State& state) {
     Checkpointer::Options options{.model = "model", .local = {folder + "/local"}};
     options.external = [place = folder + "/runs"]() -> Result<std::shared_ptr<Repository>> {
-      FRESHET_ASSIGN(OpenedRepository opened, open_repository(place, RepositoryAccess::create));
+      FRESHET_ASSIGN(OpenedRepository opened, open_repository(place, {.access = RepositoryAccess::create}));
       return std::shared_ptr<Repository>(std::move(opened));
     };
     return Checkpointer::open(std::move(options), state.laid());

@@ -123,7 +123,7 @@ Checkpointer::Options options_from(Given& given) {
                       .server_key = std::move(given.server_key)};
   if (!given.external.empty()) {
     options.external = [place = std::move(given.external)]() -> Result<std::shared_ptr<Repository>> {
-      FRESHET_ASSIGN(OpenedRepository opened, open_repository(place, RepositoryAccess::create));
+      FRESHET_ASSIGN(OpenedRepository opened, open_repository(place, {.access = RepositoryAccess::create}));
       return std::shared_ptr<Repository>(std::move(opened));
     };
   }

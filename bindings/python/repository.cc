@@ -69,7 +69,8 @@ RepositoryHandle* open_place(std::string place, std::string keys, std::string se
   was_opened = true;
   auto open = std::make_shared<OpenPlace>();
   const SecurityOptions security{.key_file = std::move(keys), .allow_file = {}, .server_key = std::move(server_key)};
-  auto opened = call_unlocked([&] { return open_repository(place, RepositoryAccess::create, security); });
+  auto opened =
+      call_unlocked([&] { return open_repository(place, {.access = RepositoryAccess::create, .security = security}); });
   open->repository = take(std::move(opened));
   return new RepositoryHandle(std::move(open), std::move(place));
 }

@@ -7,12 +7,14 @@
 #include <fstream>
 #include <optional>
 #include <sstream>
+#include <string_view>
 #include <thread>
 #include <utility>
 
 #include "bindings/runtime/folder_socket.h"
 #include "core/base/deadline.h"
 #include "core/base/format.h"
+#include "core/base/text.h"
 #include "repo/cluster/placement/membership.h"
 #include "repo/cluster/providers.h"
 #include "repo/serve/remote_repository.h"
@@ -48,6 +50,7 @@ Error with_owner(Error error, const std::string& folder) {
   return Error(Code::unavailable, format("{} (process {} owns it)", error.message(), *owner));
 }
 
+constexpr std::string_view kMemoryPlace = "memory:";
 constexpr Duration kOwnerComesUp = std::chrono::seconds(2);
 /// Those who came through this process's folder may finish what they do.
 constexpr Duration kLastGuests = std::chrono::seconds(2);
@@ -156,15 +159,28 @@ bool is_repository_address(const std::string& place) {
   return place.find("://") != std::string::npos && !place.starts_with("file://");
 }
 
-Result<OpenedRepository> open_repository(const std::string& place, RepositoryAccess access,
-                                         const SecurityOptions& security) {
-  if (is_rados_address(place)) return open_in_rados(place, access);
+Result<OpenedRepository> open_repository(const std::string& place, const RepositoryOptions& options) {
+  if (place == kMemoryPlace) return open_here(make_memory_backend());
+  if (is_rados_address(place)) return open_in_rados(place, options.access);
   if (is_repository_address(place)) {
-    if (access == RepositoryAccess::own) return fail(Code::invalid_argument, place + " is not a folder");
-    return connect(place, security);
+    if (options.access == RepositoryAccess::own) return fail(Code::invalid_argument, place + " is not a folder");
+    return connect(place, options.security);
   }
   const std::string folder = place.starts_with("file://") ? place.substr(7) : place;
-  return access == RepositoryAccess::read ? open_to_read(folder) : open_to_write(folder, access);
+  return options.access == RepositoryAccess::read ? open_to_read(folder) : open_to_write(folder, options.access);
+}
+
+Result<OpenedRepository> open_repository(const std::vector<std::string>& addresses, const RepositoryOptions& options) {
+  std::string place;
+  for (const std::string& address : addresses) {
+    if (!is_repository_address(address) || address.find(',') != std::string::npos) {
+      return fail(Code::invalid_argument,
+                  format("\"{}\" is no address of a provider: give tcp://HOST:PORT or ipc://PATH", shown(address)));
+    }
+    place += (place.empty() ? "" : ",") + address;
+  }
+  if (place.empty()) return fail(Code::invalid_argument, "open a repository: no address was given");
+  return open_repository(place, options);
 }
 
 }  // namespace freshet

@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Opens the repository that a person named: a folder, or the address of a server (repo/serve/server.h). If several
-/// providers keep one repository, any of their addresses names it, or several with commas.
+/// Opens a repository: the one door for every kind of place.
+///
+///     place                        repository
+///     "/data/runs", "file://…"     a folder of this host
+///     "tcp://host:port", "ipc://…" the repository of a server (repo/serve/server.h). If several providers keep one
+///                                  repository, any of their addresses names it, or several with commas
+///     "rados://POOL/NAME"          a repository in a pool of RADOS
+///     "memory:"                    a new repository in this process's memory, for tests; it ends with its closing
 ///
 /// A folder belongs to one process at a time, its owner. The owner serves it to this user's other processes, on a
 /// socket inside the folder. A process that finds the folder owned goes through the owner, and sees and changes the
@@ -14,6 +20,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "core/base/result.h"
 #include "repo/provider_repository.h"
@@ -47,13 +54,22 @@ class CloseRepository {
 };
 using OpenedRepository = std::unique_ptr<Repository, CloseRepository>;
 
-/// `security` is for addresses. Errors; also those of connect_repository():
+struct RepositoryOptions {
+  RepositoryAccess access = RepositoryAccess::read;  ///< For folders and pools.
+  SecurityOptions security;                          ///< For addresses.
+};
+
+/// Any thread. Errors:
+///   invalid_argument: the address is malformed; or a server's repository was to be owned.
+///   failed_precondition: keys are missing or refused.
 ///   not_found: the folder holds no repository.
 ///   unavailable: the folder's owner does not answer (the message has the owner's process id, if the kernel tells it);
 ///     no process listens at the address; `own` was asked, and another process owns the folder; or write access was
 ///     asked to the folder of one provider of several, and no process owns this folder.
-Result<OpenedRepository> open_repository(const std::string& place, RepositoryAccess access,
-                                         const SecurityOptions& security = {});
+Result<OpenedRepository> open_repository(const std::string& place, const RepositoryOptions& options = {});
+/// The providers at these addresses.
+Result<OpenedRepository> open_repository(const std::vector<std::string>& addresses,
+                                         const RepositoryOptions& options = {});
 
 /// True: this process itself opened a folder that keeps one provider's part of a repository. The other providers' parts
 /// are then not visible.

@@ -3,7 +3,8 @@
 
 /// Makes the other rooms' objects from a person's text. The command line, Python and C++ programs share it.
 ///
-///   1. repository_folder.h: open_repository(place, access), for a folder, a RADOS pool, or addresses of providers.
+///   1. repository_folder.h: open_repository(place, options), for a folder, a RADOS pool, addresses of providers, or
+///      memory.
 ///   2. scheduled_publisher.h: a publisher that publishes when its scheduler says so.
 
 #include "bindings/runtime/repository_folder.h"

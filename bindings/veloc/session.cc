@@ -134,7 +134,7 @@ Result<std::unique_ptr<Checkpointer>> Session::open_checkpointer(const std::stri
   options.group = words_.group;
   if (!words_.persistent.empty()) {
     options.external = [place = words_.persistent]() -> Result<std::shared_ptr<Repository>> {
-      FRESHET_ASSIGN(OpenedRepository opened, open_repository(place, RepositoryAccess::create));
+      FRESHET_ASSIGN(OpenedRepository opened, open_repository(place, {.access = RepositoryAccess::create}));
       return std::shared_ptr<Repository>(std::move(opened));
     };
   }

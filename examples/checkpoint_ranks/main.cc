@@ -169,7 +169,7 @@ Status Rank::start() {
       .on_event = [this](const CheckpointEvent& event) { on_event(event); }};
   if (!options_.external.empty()) {
     options.external = [place = options_.external]() -> Result<std::shared_ptr<Repository>> {
-      FRESHET_ASSIGN(OpenedRepository opened, open_repository(place, RepositoryAccess::create));
+      FRESHET_ASSIGN(OpenedRepository opened, open_repository(place, {.access = RepositoryAccess::create}));
       return std::shared_ptr<Repository>(std::move(opened));
     };
   }

@@ -162,7 +162,7 @@ Status run(const Options& options) {
   std::error_code error;
   std::filesystem::create_directories(options.report, error);
   if (error) return fail(Code::io_error, format("{}: {}", options.report, error.message()));
-  FRESHET_ASSIGN(const auto repository, open_repository(options.repository, RepositoryAccess::create));
+  FRESHET_ASSIGN(const auto repository, open_repository(options.repository, {.access = RepositoryAccess::create}));
   const auto before = candidates_in(*repository, options.search.prefix);
   if (!before) return fail(Error(before.error()).with_context("look for candidates of an earlier run"));
   if (*before != 0) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Stores two versions of a model in a folder, says who came from whom, and reads the first one back.
 ///
-/// usage: repository FOLDER   (or the address of a provider: tcp://HOST:PORT)
+/// usage: repository FOLDER   (or the address of a provider, tcp://HOST:PORT; or memory: for one that ends with the
+/// program)
 
 #include <iostream>
 #include <optional>
@@ -24,7 +25,7 @@ freshet::Result<freshet::VersionName> store(freshet::Repository& repository, con
 }
 
 freshet::Status run(const std::string& place) {
-  FRESHET_ASSIGN(const auto repository, freshet::open_repository(place, freshet::RepositoryAccess::create));
+  FRESHET_ASSIGN(const auto repository, freshet::open_repository(place, {.access = freshet::RepositoryAccess::create}));
   const std::vector<float> body(1024, 1.0f);
   std::vector<float> head(16, 2.0f);
   FRESHET_ASSIGN(const freshet::VersionName first, store(*repository, body, head, std::nullopt));

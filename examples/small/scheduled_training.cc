@@ -17,7 +17,8 @@
 namespace {
 
 freshet::Status run(const std::string& folder, int steps) {
-  FRESHET_ASSIGN(const auto repository, freshet::open_repository(folder, freshet::RepositoryAccess::create));
+  FRESHET_ASSIGN(const auto repository,
+                 freshet::open_repository(folder, {.access = freshet::RepositoryAccess::create}));
   FRESHET_ASSIGN(const auto publisher, freshet::Publisher::open({.model = "scheduled"}));
   FRESHET_ASSIGN(const auto sink, freshet::Sink::open(*repository, {.model = "scheduled"}));
   // The default schedule, `online`, looks at each loss, and measures what publishing takes.

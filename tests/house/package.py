@@ -94,10 +94,11 @@ def run_examples(folder, place, directory):
         sys.exit(f"examples/small/publisher: exit code {publisher.returncode}, said {published!r}")
     if not re.search(r"^version \d+, step 5, first weight 0\.05\d*$", served, re.MULTILINE):
         sys.exit(f"examples/small/subscriber did not serve step 5: {served!r}")
-    stored = run(os.path.join(folder, "repository"), os.path.join(place, "store"), env=environment, timeout=120)
-    if stored != ("net@2: 64 bytes of its own, 4096 inherited\nnet@1: 4160 bytes of its own, 0 inherited\n"
-                  "the first version's head begins with 2\n"):
-        sys.exit(f"examples/small/repository said {stored!r}")
+    for store in (os.path.join(place, "store"), "memory:"):
+        stored = run(os.path.join(folder, "repository"), store, env=environment, timeout=120)
+        if stored != ("net@2: 64 bytes of its own, 4096 inherited\nnet@1: 4160 bytes of its own, 0 inherited\n"
+                      "the first version's head begins with 2\n"):
+            sys.exit(f"examples/small/repository {store} said {stored!r}")
     trained = run(os.path.join(folder, "scheduled_training"), os.path.join(place, "runs"), "300", env=environment, timeout=120)
     said = re.search(r"^(\d+) versions stored, the newest is (\d+)$", trained, re.MULTILINE)
     if not said or int(said[1]) == 0 or said[2] != re.findall(r"^version (\d+) at step", trained, re.MULTILINE)[-1]:

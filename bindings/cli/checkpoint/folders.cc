@@ -26,7 +26,8 @@ struct CheckpointArguments {
 
 Result<std::shared_ptr<Repository>> open_external(const CheckpointArguments& arguments, RepositoryAccess access) {
   if (arguments.external.empty()) return std::shared_ptr<Repository>();
-  FRESHET_ASSIGN(OpenedRepository opened, open_repository(arguments.external, access, arguments.security));
+  FRESHET_ASSIGN(OpenedRepository opened,
+                 open_repository(arguments.external, {.access = access, .security = arguments.security}));
   return std::shared_ptr<Repository>(std::move(opened));
 }
 

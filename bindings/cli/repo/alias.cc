@@ -94,9 +94,10 @@ void add_alias(CLI::App& repo, Program& program) {
     require_repository(program);
     const bool changes = !arguments->to.empty() || arguments->remove;
     program.action = [&program, arguments, changes]() -> Result<ExitCode> {
-      FRESHET_ASSIGN(const auto repository,
-                     open_repository(program.repository, changes ? RepositoryAccess::write : RepositoryAccess::read,
-                                     program.repository_security));
+      FRESHET_ASSIGN(
+          const auto repository,
+          open_repository(program.repository, {.access = changes ? RepositoryAccess::write : RepositoryAccess::read,
+                                               .security = program.repository_security}));
       return alias(program, *repository, *arguments);
     };
   });

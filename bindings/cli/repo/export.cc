@@ -139,7 +139,8 @@ void add_export(CLI::App& repo, Program& program) {
     require_repository(program);
     program.action = [&program, arguments]() -> Result<ExitCode> {
       FRESHET_ASSIGN(const auto repository,
-                     open_repository(program.repository, RepositoryAccess::read, program.repository_security));
+                     open_repository(program.repository,
+                                     {.access = RepositoryAccess::read, .security = program.repository_security}));
       return export_versions(program, *repository, *arguments);
     };
   });

@@ -263,7 +263,8 @@ void add_import(CLI::App& repo, Program& program) {
       // What cannot be read makes no folder.
       FRESHET_ASSIGN(const Sources sources, sources_of(*arguments));
       FRESHET_ASSIGN(const auto repository,
-                     open_repository(program.repository, RepositoryAccess::create, program.repository_security));
+                     open_repository(program.repository,
+                                     {.access = RepositoryAccess::create, .security = program.repository_security}));
       return import(program, *repository, *arguments, sources);
     };
   });

@@ -168,7 +168,8 @@ void add_match(CLI::App& repo, Program& program) {
     require_repository(program);
     const auto access = arguments->pin_by.empty() ? RepositoryAccess::read : RepositoryAccess::write;
     program.action = [&program, arguments, access]() -> Result<ExitCode> {
-      FRESHET_ASSIGN(const auto repository, open_repository(program.repository, access, program.repository_security));
+      FRESHET_ASSIGN(const auto repository,
+                     open_repository(program.repository, {.access = access, .security = program.repository_security}));
       return match(program, *repository, *arguments);
     };
   });

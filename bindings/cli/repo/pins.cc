@@ -141,7 +141,8 @@ void add_unpin(CLI::App& repo, Program& program) {
     require_repository(program);
     program.action = [&program, arguments]() -> Result<ExitCode> {
       FRESHET_ASSIGN(const auto repository,
-                     open_repository(program.repository, RepositoryAccess::write, program.repository_security));
+                     open_repository(program.repository,
+                                     {.access = RepositoryAccess::write, .security = program.repository_security}));
       return unpin(program, *repository, *arguments);
     };
   });

@@ -115,7 +115,8 @@ void add_put(CLI::App& repo, Program& program) {
     require_repository(program);
     program.action = [&program, arguments]() -> Result<ExitCode> {
       FRESHET_ASSIGN(const auto repository,
-                     open_repository(program.repository, RepositoryAccess::create, program.repository_security));
+                     open_repository(program.repository,
+                                     {.access = RepositoryAccess::create, .security = program.repository_security}));
       return put(program, *repository, *arguments);
     };
   });

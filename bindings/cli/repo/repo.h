@@ -57,7 +57,7 @@ void act_on_repository(CLI::App& command, Program& program, std::shared_ptr<Argu
     require_repository(program);
     program.action = [&program, arguments, access, act]() -> Result<ExitCode> {
       FRESHET_ASSIGN(const OpenedRepository repository,
-                     open_repository(program.repository, access, program.repository_security));
+                     open_repository(program.repository, {.access = access, .security = program.repository_security}));
       say_if_part(program, repository);
       return act(program, *repository, *arguments);
     };

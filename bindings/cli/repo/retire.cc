@@ -133,7 +133,7 @@ void add_gc_command(CLI::App& repo, Program& program) {
     program.action = [&program, arguments]() -> Result<ExitCode> {
       const RepositoryAccess access = arguments->dry_run ? RepositoryAccess::read : RepositoryAccess::write;
       FRESHET_ASSIGN(const OpenedRepository repository,
-                     open_repository(program.repository, access, program.repository_security));
+                     open_repository(program.repository, {.access = access, .security = program.repository_security}));
       return collect(program, *repository, *arguments);
     };
   });

@@ -53,7 +53,7 @@ struct Offered {
 
 /// `known` is set once other providers may know of this one.
 Result<Offered> offer(const Program& program, const ServeArguments& arguments, bool& known) {
-  FRESHET_ASSIGN(OpenedRepository repository, open_repository(program.repository, RepositoryAccess::own));
+  FRESHET_ASSIGN(OpenedRepository repository, open_repository(program.repository, {.access = RepositoryAccess::own}));
   Offered offered{.repository = std::move(repository)};
   if (!arguments.listen.empty()) {
     FRESHET_ASSIGN(offered.server, RepositoryServer::open(offered.own(), {.address = arguments.listen,

@@ -100,7 +100,8 @@ void add_verify(CLI::App& repo, Program& program) {
     require_repository(program);
     program.action = [&program, arguments]() -> Result<ExitCode> {
       const RepositoryAccess access = arguments->repair ? RepositoryAccess::write : RepositoryAccess::read;
-      auto repository = open_repository(program.repository, access, program.repository_security);
+      auto repository =
+          open_repository(program.repository, {.access = access, .security = program.repository_security});
       if (!repository && repository.error().code() == Code::corrupt) {
         return tell_unreadable(program, repository.error());
       }

@@ -36,7 +36,7 @@ Status report_stat(const Repository& repository) {
 }  // namespace
 
 Status run_repository(const RunConfig& config, const RoleOptions&) {
-  FRESHET_ASSIGN(const auto repository, open_repository(config.repository, RepositoryAccess::own));
+  FRESHET_ASSIGN(const auto repository, open_repository(config.repository, {.access = RepositoryAccess::own}));
   {
     const HostPlan plan = plan_of(config, "repository");
     SinkOptions options;

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+/// The one door to repositories: each kind of place, and what is refused. (The command's tests go through folders that
+/// other processes own.)
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "bindings/runtime/repository_folder.h"
+#include "repo/files/import.h"
+#include "tests/support/temporary_folder.h"
+
+namespace freshet {
+namespace {
+
+using ::testing::HasSubstr;
+
+VersionName put_one(Repository& repository) {
+  const std::vector<float> values(16, 2.0F);
+  const TensorView tensors[] = {
+      {{.name = "w", .dtype = DType::f32, .shape = {16}}, bytes_of(values.data(), values.size())}};
+  const auto staged = stage_put(repository, {.model = "net", .tensors = tensors});
+  EXPECT_TRUE(staged) << staged.error().message();
+  const auto name = repository.put(staged->manifest, staged->bytes_of(), staged->options);
+  EXPECT_TRUE(name) << name.error().message();
+  return name.value_or(VersionName{});
+}
+
+TEST(OpenRepository, InMemoryIsNewEachTime) {
+  const auto one = open_repository("memory:");
+  const auto other = open_repository("memory:");
+  ASSERT_TRUE(one && other);
+  const VersionName name = put_one(**one);
+  EXPECT_TRUE((*one)->get(name));
+  EXPECT_EQ((*other)->get(name).error().code(), Code::not_found);
+  EXPECT_NE(one->get_deleter().own(), nullptr);
+}
+
+TEST(OpenRepository, AFolderIsMadeWhenItIsAskedFor) {
+  const TemporaryFolder folder;
+  const std::string place = folder / "store";
+  EXPECT_EQ(open_repository(place).error().code(), Code::not_found) << "to be read, it must be there";
+  VersionName name;
+  {
+    const auto repository = open_repository(place, {.access = RepositoryAccess::create});
+    ASSERT_TRUE(repository) << repository.error().message();
+    name = put_one(**repository);
+  }
+  const auto again = open_repository("file://" + place);
+  ASSERT_TRUE(again) << again.error().message();
+  EXPECT_TRUE((*again)->get(name));
+}
+
+TEST(OpenRepository, AddressesAreOfProviders) {
+  using Addresses = std::vector<std::string>;
+  for (const Addresses& addresses : {Addresses{}, Addresses{"/data/runs"}, Addresses{"tcp://a:1,tcp://b:2"}}) {
+    EXPECT_EQ(open_repository(addresses).error().code(), Code::invalid_argument);
+  }
+  EXPECT_THAT(open_repository(Addresses{"/data/runs"}).error().message(), HasSubstr("/data/runs"));
+  EXPECT_EQ(open_repository("tcp://127.0.0.1:1", {.access = RepositoryAccess::own}).error().code(),
+            Code::invalid_argument);
+}
+
+}  // namespace
+}  // namespace freshet
