@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-# Runs at install time: installs the public headers of FRESHET_ROOT, which are those that a room's story header reaches, to
-# FRESHET_HEADERS.
+# Runs at install time: installs the public headers of FRESHET_ROOT, which are those that a room's story header reaches, and
+# those that the docs name beside them, to FRESHET_HEADERS.
 cmake_policy(VERSION 3.25)
 
 set(waiting core/core.h transport/transport.h predictor/predictor.h scheduler/scheduler.h repo/repo.h
-    bindings/runtime/runtime.h)
+    bindings/runtime/runtime.h predictor/failure_interval.h repo/serve/server.h repo/tier/order.h repo/tier/served_paths.h)
 set(seen)
 while(waiting)
   list(POP_FRONT waiting header)
