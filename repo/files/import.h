@@ -39,7 +39,7 @@ struct StageRequest {
   std::optional<double> quality;
   std::uint64_t step = 0;
   Metrics metrics;
-  std::vector<std::pair<std::string, std::string>> tags;
+  Tags tags;
   const Clock* clock = nullptr;
   bool dedup = false;  ///< As in Repository::PutOptions.
   bool deltas = false;

@@ -317,8 +317,7 @@ Result<VersionRow> decode_version_row(std::string_view value) {
   return row;
 }
 
-std::vector<std::pair<std::string, std::string>> with_later_tags(std::vector<std::pair<std::string, std::string>> tags,
-                                                                 const VersionRow& row) {
+Tags with_later_tags(Tags tags, const VersionRow& row) {
   for (const auto& [key, value] : row.later_tags) {
     const auto known = std::find_if(tags.begin(), tags.end(), [&](const auto& tag) { return tag.first == key; });
     if (known == tags.end()) {

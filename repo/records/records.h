@@ -13,6 +13,7 @@
 #include "core/base/digest.h"
 #include "core/base/result.h"
 #include "core/model/ids.h"
+#include "core/model/manifest.h"
 #include "repo/records/placed.h"
 
 namespace freshet {
@@ -108,8 +109,7 @@ struct VersionRow {
 };
 std::string encode(const VersionRow& row);
 /// The tags of a version whose manifest has `tags`.
-std::vector<std::pair<std::string, std::string>> with_later_tags(std::vector<std::pair<std::string, std::string>> tags,
-                                                                 const VersionRow& row);
+Tags with_later_tags(Tags tags, const VersionRow& row);
 Result<VersionRow> decode_version_row(std::string_view value);
 
 struct SegmentRow {
