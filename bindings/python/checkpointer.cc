@@ -256,8 +256,7 @@ void bind_checkpointer(nb::module_& module) {
       .def("begin",
            [](const CheckpointerHandle& handle, std::uint64_t step) {
              const auto checkpointer = handle.get();
-             const Unlocked unlocked;
-             return take(checkpointer->begin(step));
+             return take(call_unlocked([&] { return checkpointer->begin(step); }));
            })
       .def("capture",
            [](const CheckpointerHandle& handle, std::size_t tensor, const ByteArray& bytes) {

@@ -12,8 +12,8 @@
 namespace freshet::veloc {
 namespace {
 
-constexpr std::array kKnown = {"scratch",          "persistent",     "mode",  "threaded",  "max_versions",
-                               "scratch_versions", "failure_domain", "group", "meet",      "limit_mib_s",
+constexpr std::array kKnown = {"scratch",          "persistent",     "mode",  "threaded",   "max_versions",
+                               "scratch_versions", "failure_domain", "group", "meet",       "limit_mib_s",
                                "patience",         "keys",           "allow", "server_key"};
 /// VELOC's, of which nothing is needed here: every byte is proved, nothing else has to run, and what a repository has
 /// describes itself. The intervals are the program's: it says when it checkpoints.

@@ -192,11 +192,9 @@ Status Rank::start() {
   if (restored) {
     JsonDocument from = JsonDocument::array();
     for (const CheckpointLevel level : restored->from) from.push_back(levels::name_of(level));
-    line["restored"] = {{"version", restored->version.number},
-                        {"step", restored->step},
-                        {"from", std::move(from)},
-                        {"rebuilt_bytes", restored->rebuilt_bytes},
-                        {"fresh", restored->fresh}};
+    line["restored"] = {
+        {"version", restored->version.number},      {"step", restored->step},   {"from", std::move(from)},
+        {"rebuilt_bytes", restored->rebuilt_bytes}, {"fresh", restored->fresh}};
     for (const std::string& note : restored->notes) complain(format("passed over: {}", note));
   }
   lines_.print(line);

@@ -15,14 +15,7 @@
 namespace freshet {
 namespace {
 
-/// Shares that may be in memory at a time: one that is captured, one that waits, one that is written, one that is kept.
-constexpr std::size_t kSharesMax = 4;
-constexpr std::size_t kSharesAtStart = 3;  ///< The fourth, where peers are slow to say that they captured.
-/// Small shares are captured faster than ranks speak with each other: of those there may be more.
-constexpr std::uint64_t kSmallSharesBytes = std::uint64_t{64} << 20;
-constexpr std::size_t kSmallSharesMax = 16;
-/// So long a loop that does not wait for levels waits for a peer to say that it captured the versions before.
-constexpr Duration kPeerPause = std::chrono::seconds(1);
+constexpr std::size_t kSharesAtStart = 3;  ///< A fourth comes where peers are slow to say that they captured.
 
 using GroupKind = levels::GroupScheme::Kind;
 
@@ -129,7 +122,8 @@ Status Checkpointer::Impl::open() {
   FRESHET_TRY(open_folders());
   if (options_.external && options_.rank == 0) {
     FRESHET_ASSIGN(std::shared_ptr<Repository> repository, options_.external());
-    external_ = std::make_unique<levels::ExternalLevel>(std::move(repository), options_.model);
+    external_ =
+        std::make_unique<levels::ExternalLevel>(std::move(repository), options_.model);
   }
   if (options_.rank == 0) {
     board_.emplace(
@@ -239,6 +233,7 @@ void Checkpointer::Impl::on_note(group::Rank from, Bytes bytes) {
       if (external_ != nullptr) to_send_.push_back(version_of(note->version));
     }
   } else {
+    take_note(*note);
     to_tell_.push_back({.note = *note, .at = system_clock().now()});
   }
   changed_.notify_all();
@@ -251,76 +246,6 @@ void Checkpointer::Impl::on_end(const std::vector<group::Rank>& lost, const Erro
   changed_.notify_all();
 }
 
-void Checkpointer::Impl::let_go_of_shares() {
-  // In memory stay the newest that all captured, and what the folder does not have yet.
-  const auto wanted = options_.keep.find(Level::memory);
-  std::uint32_t keep = wanted == options_.keep.end() ? 1 : std::max(wanted->second, 1U);
-  for (auto at = versions_.rbegin(); at != versions_.rend(); ++at) {
-    VersionState& state = at->second;
-    if (state.share == nullptr) continue;
-    const bool is_captured = state.levels[Level::memory] == LevelState::reached;
-    if (is_captured && keep > 0) {
-      --keep;
-      continue;
-    }
-    if (state.levels[Level::local] == LevelState::open && state.levels[Level::memory] != LevelState::failed) continue;
-    --state.share->users;
-    state.share.reset();
-  }
-}
-
-bool Checkpointer::Impl::is_open(const VersionState& state) const {
-  return std::ranges::any_of(levels_, [&](Level level) {
-    const auto at = state.levels.find(level);
-    return at == state.levels.end() || at->second == LevelState::open;
-  });
-}
-
-bool Checkpointer::Impl::may_take_share() const {
-  if (options_.when_behind == levels::WhenBehind::skip) return true;
-  return std::ranges::count_if(versions_, [&](const auto& entry) { return is_open(entry.second); }) <= 1;
-}
-
-std::shared_ptr<Checkpointer::Impl::Share> Checkpointer::Impl::free_share(Time deadline, std::optional<Error>& why) {
-  const bool waits = options_.when_behind == levels::WhenBehind::wait;
-  if (!waits) deadline = std::min(deadline, system_clock().now() + kPeerPause);
-  const std::uint64_t small = kSmallSharesBytes / std::max<std::uint64_t>(cut_->offsets.back(), 1);
-  const auto kept = options_.keep.find(Level::memory);
-  const std::size_t more = kept == options_.keep.end() ? 0 : std::max(kept->second, 1U) - 1;
-  const std::size_t shares_max = std::clamp<std::size_t>(small, kSharesMax, kSmallSharesMax) + more;
-  {
-    const MutexLock lock(mutex_);
-    for (;;) {
-      if (is_over()) {
-        why = over_ ? *over_ : Error(Code::cancelled, "the checkpointer is closed");
-        return nullptr;
-      }
-      const bool may = may_take_share();
-      const auto free = std::ranges::find(shares_, 0, [](const auto& share) { return share->users; });
-      if (may && free != shares_.end()) {
-        (*free)->users = 1;
-        return *free;
-      }
-      if (may && shares_.size() < shares_max) break;
-      if (changed_.wait_until(mutex_, deadline)) continue;
-      why = waits ? Error(Code::timed_out, "the levels are behind, and did not catch up in time")
-                  : Error(Code::out_of_space,
-                          "the levels are behind, and no memory is free: this step has no checkpoint");
-      return nullptr;
-    }
-  }
-  auto memory = levels::ShareMemory::allocate(cut_->offsets.back());
-  if (!memory) {
-    why = memory.error();
-    return nullptr;
-  }
-  auto share = std::make_shared<Share>(*std::move(memory));
-  share->users = 1;
-  const MutexLock lock(mutex_);
-  shares_.push_back(share);
-  return share;
-}
-
 Result<VersionNumber> Checkpointer::Impl::begin(std::uint64_t step) {
   if (!restored_) return fail(Code::failed_precondition, "call restore() first, also to begin anew");
   if (capturing_ != nullptr) return fail(Code::failed_precondition, "the version before was not ended");
@@ -328,13 +253,13 @@ Result<VersionNumber> Checkpointer::Impl::begin(std::uint64_t step) {
   Version version = named_;
   version.number = next_number_++;
   version.id.sequence = ++sequence_;
+  // A number is promised before it is used, so that no later life uses it again.
+  const auto is_promised = [&]() FRESHET_REQUIRES(mutex_) {
+    return version.number <= promises_.number_max || promise_error_;
+  };
+  wait_in_loop(is_promised, capture_error_);
   {
-    // A number is promised before it is used, so that no later life uses it again.
     const MutexLock lock(mutex_);
-    const Time deadline = began + options_.patience;
-    while (version.number > promises_.number_max && !is_over()) {
-      if (!changed_.wait_until(mutex_, deadline)) break;
-    }
     if (is_over()) return fail(over_ ? *over_ : Error(Code::cancelled, "the checkpointer is closed"));
     VersionState& state = versions_[version.number];
     state.step = step;
@@ -345,12 +270,15 @@ Result<VersionNumber> Checkpointer::Impl::begin(std::uint64_t step) {
       if (versions_.begin()->second.share != nullptr) break;
       versions_.erase(versions_.begin());
     }
-    if (version.number > promises_.number_max) {
-      capture_error_ = Error(Code::timed_out, "the folder does not take the record of the versions' numbers");
+    if (version.number > promises_.number_max && !capture_error_) {
+      capture_error_ =
+          Error(Code::out_of_space,
+                format("the folder does not take the record of the versions' numbers: this step has no checkpoint{}{}",
+                       promise_error_ ? ": " : "", promise_error_ ? promise_error_->message() : ""));
     }
   }
   std::optional<Error> why = capture_error_;
-  if (!why) capturing_ = free_share(began + options_.patience, why);
+  if (!why) capturing_ = free_share(why);
   blocked_ = system_clock().now() - began;
   if (capturing_ == nullptr) {
     capture_error_.reset();

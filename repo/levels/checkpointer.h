@@ -19,10 +19,12 @@
 /// rank holds which bytes, so a job with another number of ranks can restore the version. A version reaches the levels
 /// in this order; each level is acknowledged by name for the whole version:
 ///
-///     memory    captured by all ranks         survives: nothing that ends a process
-///     local     synced in each rank's folder  survives: the death of every process; hosts that come back with their
-///     disks group     each shard copied to a rank of another host: one host of each group of up to 8 ranks may be lost
-///     external  in the repository             survives: all that the repository survives
+///     level     reached when                              survives
+///     memory    all ranks captured it                     a rollback; nothing that ends a process
+///     local     each rank's folder has its shard          the death of every process, if hosts keep their disks
+///     group     copies or parity of the shards are        the loss of hosts: one of each group of up to 8 ranks with
+///               synced at ranks of other hosts            copies or XOR, any F with Reed-Solomon
+///     external  the repository has it, durably            all that the repository survives
 ///
 /// A tensor that does not change between two versions is stored once, at each level.
 
@@ -87,7 +89,8 @@ class Checkpointer {
     SecurityOptions security;
     /// Called on a thread of the checkpointer; must not call the checkpointer.
     std::function<void(const CheckpointEvent&)> on_event;
-    /// For tests: called at points where a process may die. "captured", "local_half", "local_synced", …
+    /// For tests: called at points where a process may die. "captured", "local_half", "local_synced", …; "restoring"
+    /// when a rank has its bytes, "rebuilding" before each chunk of a shard that is computed from parity.
     std::function<void(std::string_view point, std::uint64_t step)> at_point;
     Env* env = nullptr;  ///< Null: the machine's.
   };
@@ -111,6 +114,7 @@ class Checkpointer {
   /// this rank holds (held_piece(); empty if it holds none). Nothing: there is no version, and the job begins anew.
   /// corrupt: a version was acknowledged, and no version can be completed; the message names the missing shards.
   /// failed_precondition: the version's tensors have other shapes or types.
+  /// unavailable, timed_out: a peer did not answer; no older version takes the place of one that it may have.
   Result<std::optional<Restored>> restore(std::span<const MutableBytes> held, levels::RestartChoice choice = {});
 
   struct Captured {
@@ -118,9 +122,10 @@ class Checkpointer {
     Duration blocked{};
     std::uint64_t bytes = 0;  ///< Changed bytes among those that this rank stores.
   };
-  /// Collective: all ranks checkpoint the same steps. Returns the version's number. out_of_space (with `skip`): all
-  /// levels are behind and no memory is free; this step has no checkpoint, a later step may have one. timed_out (with
-  /// `wait`). unavailable: a peer is lost.
+  /// Collective: all ranks checkpoint the same steps. Returns the version's number. With `wait` it returns when the
+  /// levels caught up, however long that takes, or when a peer is lost. out_of_space: no memory is free (with `skip`),
+  /// or the folder does not take the version's number; this step has no checkpoint, a later step may have one.
+  /// unavailable: a peer is lost.
   Result<VersionNumber> begin(std::uint64_t step);
   /// Copies one tensor: the part that this rank holds. After the return, the program may change the part.
   Status capture(std::size_t tensor, Bytes held);

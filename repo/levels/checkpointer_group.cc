@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// The level `group`: each rank keeps a copy of what the rank before it in the ring has in its folder, or parity of
-/// what its group has.
+/// What a rank reads from others, and the level `group`: each rank keeps a copy of what the rank before it in the ring
+/// has in its folder, or parity of what its group has.
 
 #include <algorithm>
 #include <deque>
@@ -51,7 +51,42 @@ std::vector<PayloadPart> parts_of(const levels::ShardHeader& newest, const level
   return parts;
 }
 
+/// An answer that a group's question gives.
+class AskedBytes final : public levels::ShardSource::Pending {
+ public:
+  AskedBytes(group::Group::Question question, Duration patience)
+      : question_(std::move(question)), patience_(patience) {}
+  levels::ShardSource::Bytes wait() override { return question_.wait(patience_); }
+
+ private:
+  group::Group::Question question_;
+  const Duration patience_;
+};
+
 }  // namespace
+
+levels::ShardSource::Bytes GroupSource::head(const levels::Holder& holder, std::uint32_t ranks) {
+  const levels::Question question{.kind = levels::Question::Kind::head,
+                                  .key = {.version = holder.version, .rank = holder.shard_rank, .ranks = ranks},
+                                  .in_memory = holder.in_memory,
+                                  .of = holder.kind};
+  return group_.ask(holder.holder, encode(question)).wait(patience_);
+}
+
+levels::ShardSource::Bytes GroupSource::table(std::uint32_t holder, const Digest& digest) {
+  const levels::Question question{.kind = levels::Question::Kind::table, .table = digest};
+  return group_.ask(holder, encode(question)).wait(patience_);
+}
+
+std::unique_ptr<levels::ShardSource::Pending> GroupSource::read(const levels::Holder& holder, std::uint32_t ranks,
+                                                                std::vector<levels::ByteRange> ranges) {
+  const levels::Question question{.kind = levels::Question::Kind::read,
+                                  .key = {.version = holder.version, .rank = holder.shard_rank, .ranks = ranks},
+                                  .in_memory = holder.in_memory,
+                                  .ranges = std::move(ranges),
+                                  .of = holder.kind};
+  return std::make_unique<AskedBytes>(group_.ask(holder.holder, encode(question)), patience_);
+}
 
 void Checkpointer::Impl::run_copier() {
   levels::Pace pace(options_.limit_bytes_per_second);

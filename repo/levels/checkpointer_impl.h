@@ -10,6 +10,7 @@
 ///   teller    records promises, calls on_event, removes what is not kept
 
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -68,6 +69,9 @@ class Checkpointer::Impl {
     Time captured_at{};
     std::shared_ptr<Share> share;  ///< While it is in memory.
     std::map<Level, LevelState> levels;
+    // As rank 0 said; `levels` follows when it was recorded and told, which may take a slow disk long.
+    bool is_captured = false;    ///< By all ranks.
+    bool needs_share = true;     ///< Until it reached or failed `local`.
     std::optional<Error> error;  ///< Of the first level that failed.
   };
   /// What the next version is compared with.
@@ -122,8 +126,11 @@ class Checkpointer::Impl {
   Result<std::vector<std::byte>> answer_from_memory(const levels::Question& question) FRESHET_EXCLUDES(mutex_);
 
   void say(LevelNote::Kind kind, const Version& version, std::uint64_t step, Level level, std::optional<Error> error);
-  std::shared_ptr<Share> free_share(Time deadline, std::optional<Error>& why) FRESHET_EXCLUDES(mutex_);
+  /// `wait`: true until `is_there`, as long as the peers live and nobody interrupts. `skip`: for a pause at most.
+  bool wait_in_loop(const std::function<bool()>& is_there, std::optional<Error>& why) FRESHET_EXCLUDES(mutex_);
+  std::shared_ptr<Share> free_share(std::optional<Error>& why) FRESHET_EXCLUDES(mutex_);
   bool may_take_share() const FRESHET_REQUIRES(mutex_);
+  void take_note(const LevelNote& note) FRESHET_REQUIRES(mutex_);
   void let_go_of_shares() FRESHET_REQUIRES(mutex_);
   bool is_open(const VersionState& state) const;
   bool is_over() const FRESHET_REQUIRES(mutex_) { return over_.has_value() || stopping_; }
@@ -193,6 +200,7 @@ class Checkpointer::Impl {
   std::deque<Version> to_copy_ FRESHET_GUARDED_BY(mutex_);
   std::deque<Told> to_tell_ FRESHET_GUARDED_BY(mutex_);
   levels::Promises promises_ FRESHET_GUARDED_BY(mutex_);
+  std::optional<Error> promise_error_ FRESHET_GUARDED_BY(mutex_);  ///< Of the last try to promise more numbers.
   std::set<Version> kept_ FRESHET_GUARDED_BY(mutex_);         ///< Versions that are whole at `local`, and stay there.
   std::set<Version> kept_copies_ FRESHET_GUARDED_BY(mutex_);  ///< Likewise at `group`.
   std::optional<Version> newest_stored_ FRESHET_GUARDED_BY(mutex_);  ///< stored_'s, for the teller.

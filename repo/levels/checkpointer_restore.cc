@@ -15,47 +15,13 @@
 namespace freshet {
 namespace {
 
-/// A restart reads everything: its collective calls wait for the slowest disk, however patient the job is otherwise.
+/// A restart reads everything: it waits for the slowest disk, however patient the job is otherwise. A dead peer ends it
+/// at once.
 constexpr Duration kRestartPatience = std::chrono::hours(1);
 
 std::uint64_t now_as_incarnation() { return static_cast<std::uint64_t>(system_clock().unix_ns()); }
 
-/// An answer that a group's question gives.
-class AskedBytes final : public levels::ShardSource::Pending {
- public:
-  AskedBytes(group::Group::Question question, Duration patience)
-      : question_(std::move(question)), patience_(patience) {}
-  levels::ShardSource::Bytes wait() override { return question_.wait(patience_); }
-
- private:
-  group::Group::Question question_;
-  const Duration patience_;
-};
-
 }  // namespace
-
-levels::ShardSource::Bytes GroupSource::head(const levels::Holder& holder, std::uint32_t ranks) {
-  const levels::Question question{.kind = levels::Question::Kind::head,
-                                  .key = {.version = holder.version, .rank = holder.shard_rank, .ranks = ranks},
-                                  .in_memory = holder.in_memory,
-                                  .of = holder.kind};
-  return group_.ask(holder.holder, encode(question)).wait(patience_);
-}
-
-levels::ShardSource::Bytes GroupSource::table(std::uint32_t holder, const Digest& digest) {
-  const levels::Question question{.kind = levels::Question::Kind::table, .table = digest};
-  return group_.ask(holder, encode(question)).wait(patience_);
-}
-
-std::unique_ptr<levels::ShardSource::Pending> GroupSource::read(const levels::Holder& holder, std::uint32_t ranks,
-                                                                std::vector<levels::ByteRange> ranges) {
-  const levels::Question question{.kind = levels::Question::Kind::read,
-                                  .key = {.version = holder.version, .rank = holder.shard_rank, .ranks = ranks},
-                                  .in_memory = holder.in_memory,
-                                  .ranges = std::move(ranges),
-                                  .of = holder.kind};
-  return std::make_unique<AskedBytes>(group_.ask(holder.holder, encode(question)), patience_);
-}
 
 Result<std::vector<std::byte>> Checkpointer::Impl::on_ask(Bytes bytes) {
   using Kind = levels::Question::Kind;
@@ -145,7 +111,7 @@ levels::Inventory Checkpointer::Impl::inventory() const {
   inventory.acknowledged = promises.acknowledged;
   const MutexLock lock(mutex_);
   for (const auto& [number, state] : versions_) {
-    if (state.share == nullptr || state.levels.at(Level::memory) != LevelState::reached) continue;
+    if (state.share == nullptr || !state.is_captured) continue;
     inventory.held.push_back({.key = {.version = state.share->version, .rank = options_.rank, .ranks = options_.ranks},
                               .step = state.step,
                               .in_memory = true,
@@ -274,6 +240,8 @@ levels::RestartOutcome Checkpointer::Impl::carry_out(const levels::RestartPlan& 
   } else if (plan.source == levels::RestartPlan::Source::rebuild) {
     done = rebuild_shards(plan, outcome.bad);
   }
+  // Who does not answer is not damaged: the restart ends, and may be tried again.
+  if (!done && levels::is_no_damage(done.error())) outcome.bad.clear();
   if (!done && outcome.bad.empty()) outcome.error = done.error();
   return outcome;
 }
@@ -308,12 +276,13 @@ Result<std::vector<levels::WantedPiece>> Checkpointer::Impl::wanted_of(const lev
 
 Status Checkpointer::Impl::restore_from_shards(const levels::RestartPlan& plan, std::span<const MutableBytes> held,
                                                Restored& restored, std::vector<levels::BadShard>& bad) {
-  GroupSource source(*group_, options_.patience);
+  GroupSource source(*group_, kRestartPatience);
   FRESHET_ASSIGN(const levels::ShardedVersion version, levels::ShardedVersion::open(source, plan, options_.rank, bad));
   std::vector<std::int64_t> found;
   FRESHET_ASSIGN(const std::vector<levels::WantedPiece> wanted, wanted_of(version.tensors(), held, restored, found));
   Result<levels::ShardedVersion::Fetched> fetched = version.fetch(source, wanted, bad);
   if (!fetched) return fail(std::move(fetched).error());
+  point("restoring", plan.step);
   restored.from = std::move(fetched->from);
   restored.rebuilt_bytes = fetched->copied_bytes;
   set_baseline(held, found, version.writers());
@@ -325,18 +294,19 @@ Status Checkpointer::Impl::restore_from_repository(const levels::RestartPlan& pl
   using Kind = levels::Question::Kind;
   // Whatever rank 0 cannot read there, another version may have.
   const auto pass_over = [&](const Error& error) -> Status {
-    if (group_->over()) return fail(error);
+    if (group_->over() || levels::is_no_damage(error)) return fail(error);
     bad.push_back({levels::Holder{.version = plan.version},
                    format("version {} in the repository: {}", plan.version.number, error.message())});
     return fail(error);
   };
   const levels::ShardKey key{.version = plan.version, .rank = 0, .ranks = 1};
   const Result<group::Answer> head =
-      group_->ask(0, encode(levels::Question{.kind = Kind::stored_head, .key = key})).wait(options_.patience);
+      group_->ask(0, encode(levels::Question{.kind = Kind::stored_head, .key = key})).wait(kRestartPatience);
   if (!head) return pass_over(head.error());
   FRESHET_ASSIGN(const levels::ShardHeader header, levels::decode_shard_head(head->bytes()));
   const Result<group::Answer> encoded =
-      group_->ask(0, encode(levels::Question{.kind = Kind::table, .table = header.tensors})).wait(options_.patience);
+      group_->ask(0, encode(levels::Question{.kind = Kind::table, .table = header.tensors}))
+          .wait(kRestartPatience);
   if (!encoded) return pass_over(encoded.error());
   FRESHET_ASSIGN(const auto table, levels::TensorTable::decode(encoded->bytes(), header.tensors));
   if (header.records.size() != table->tensors.size()) return fail(Code::corrupt, "a head that is not its tensors'");
@@ -352,7 +322,7 @@ Status Checkpointer::Impl::restore_from_repository(const levels::RestartPlan& pl
   const auto take_first = [&]() -> Status {
     UnderWay first = std::move(under_way.front());
     under_way.pop_front();
-    const Result<group::Answer> answer = first.question.wait(options_.patience);
+    const Result<group::Answer> answer = first.question.wait(kRestartPatience);
     if (!answer || answer->bytes().size() != first.bytes) {
       return pass_over(answer ? Error(Code::corrupt, "an answer is too short") : answer.error());
     }
@@ -407,7 +377,7 @@ void Checkpointer::Impl::set_baseline(std::span<const MutableBytes> held, const 
 
 /// What this rank is to compute of what is missing. It stays beside its own shards.
 Status Checkpointer::Impl::rebuild_shards(const levels::RestartPlan& plan, std::vector<levels::BadShard>& bad) {
-  GroupSource source(*group_, options_.patience);
+  GroupSource source(*group_, kRestartPatience);
   for (const levels::RebuildTask& task : plan.rebuilds) {
     if (task.by != options_.rank) continue;
     bool asked = false;
@@ -419,6 +389,7 @@ Status Checkpointer::Impl::rebuild_shards(const levels::RestartPlan& plan, std::
       return folders_->write_streamed(encode_shard_head(header), header.key, levels::ShardKind::copy, false,
                                       [&]() -> Result<std::optional<Bytes>> {
                                         asked = false;
+                                        point("rebuilding", plan.step);
                                         auto next = opened->next(bad);
                                         asked = next.has_value();
                                         return next;
@@ -429,9 +400,7 @@ Status Checkpointer::Impl::rebuild_shards(const levels::RestartPlan& plan, std::
       bad.clear();  // Some of what was asked may have been damaged; there was enough.
       continue;
     }
-    // Who does not answer is not damaged: the restart ends, and may be tried again.
-    const Code code = rebuilt.error().code();
-    if (group_->over() || code == Code::timed_out || code == Code::unavailable || code == Code::cancelled) {
+    if (group_->over() || levels::is_no_damage(rebuilt.error())) {
       bad.clear();
       return rebuilt;
     }

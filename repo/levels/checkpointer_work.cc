@@ -1,15 +1,127 @@
 // SPDX-License-Identifier: Apache-2.0
-/// What the threads of a Checkpointer do behind the loop.
+/// What the threads of a Checkpointer do behind the loop, and the memory that the loop waits for.
 
 #include <algorithm>
 #include <map>
 #include <utility>
 
 #include "core/base/format.h"
+#include "core/base/interruption.h"
 #include "core/base/log.h"
 #include "repo/levels/checkpointer_impl.h"
 
 namespace freshet {
+namespace {
+
+/// Shares that may be in memory at a time: one that is captured, one that waits, one that is written, one that is kept.
+constexpr std::size_t kSharesMax = 4;
+/// Small shares are captured faster than ranks speak with each other: of those there may be more.
+constexpr std::uint64_t kSmallSharesBytes = std::uint64_t{64} << 20;
+constexpr std::size_t kSmallSharesMax = 16;
+/// So long a loop that does not wait for levels waits for a peer to say that it captured the versions before.
+constexpr Duration kPeerPause = std::chrono::seconds(1);
+constexpr Duration kLookAgain =
+    std::chrono::seconds(1);  ///< A deadline, since a condition variable takes no Time::max().
+
+}  // namespace
+
+/// The memory of a version that needs none is free at once: the loop must not wait for records on a slow disk.
+void Checkpointer::Impl::take_note(const LevelNote& note) {
+  const auto at = versions_.find(note.version);
+  if (at == versions_.end() || note.level > Level::local) return;
+  if (note.level == Level::local) at->second.needs_share = false;
+  if (note.level == Level::memory) {
+    at->second.is_captured = note.kind == LevelNote::Kind::reached;
+    at->second.needs_share = at->second.is_captured;
+  }
+  let_go_of_shares();
+}
+
+void Checkpointer::Impl::let_go_of_shares() {
+  // In memory stay the newest that all captured, and what the folder does not have yet.
+  const auto wanted = options_.keep.find(Level::memory);
+  std::uint32_t keep = wanted == options_.keep.end() ? 1 : std::max(wanted->second, 1U);
+  for (auto at = versions_.rbegin(); at != versions_.rend(); ++at) {
+    VersionState& state = at->second;
+    if (state.share == nullptr) continue;
+    if (state.is_captured && keep > 0) {
+      --keep;
+      continue;
+    }
+    if (state.needs_share) continue;
+    --state.share->users;
+    state.share.reset();
+  }
+}
+
+bool Checkpointer::Impl::is_open(const VersionState& state) const {
+  return std::ranges::any_of(levels_, [&](Level level) {
+    const auto at = state.levels.find(level);
+    return at == state.levels.end() || at->second == LevelState::open;
+  });
+}
+
+bool Checkpointer::Impl::may_take_share() const {
+  if (options_.when_behind == levels::WhenBehind::skip) return true;
+  return std::ranges::count_if(versions_, [&](const auto& entry) { return is_open(entry.second); }) <= 1;
+}
+
+bool Checkpointer::Impl::wait_in_loop(const std::function<bool()>& is_there, std::optional<Error>& why) {
+  const bool waits = options_.when_behind == levels::WhenBehind::wait;
+  const Time deadline = waits ? Time::max() : system_clock().now() + kPeerPause;
+  for (;;) {
+    const Time look = std::min(deadline, Interruption::next_look(system_clock().now() + kLookAgain));
+    {
+      const MutexLock lock(mutex_);
+      do {
+        if (is_over()) {
+          why = over_ ? *over_ : Error(Code::cancelled, "the checkpointer is closed");
+          return false;
+        }
+        if (is_there()) return true;
+      } while (changed_.wait_until(mutex_, look));
+      if (is_there()) return true;
+    }
+    if (Interruption::is_wanted()) {
+      why = Error(Code::cancelled, "the wait for the levels was interrupted");
+      return false;
+    }
+    if (look == deadline) return false;
+  }
+}
+
+std::shared_ptr<Checkpointer::Impl::Share> Checkpointer::Impl::free_share(std::optional<Error>& why) {
+  const std::uint64_t small = kSmallSharesBytes / std::max<std::uint64_t>(cut_->offsets.back(), 1);
+  const auto kept = options_.keep.find(Level::memory);
+  const std::size_t more = kept == options_.keep.end() ? 0 : std::max(kept->second, 1U) - 1;
+  const std::size_t shares_max = std::clamp<std::size_t>(small, kSharesMax, kSmallSharesMax) + more;
+  std::shared_ptr<Share> free;
+  const auto take = [&]() FRESHET_REQUIRES(mutex_) {
+    if (!may_take_share()) return false;
+    const auto at = std::ranges::find(shares_, 0, [](const auto& share) { return share->users; });
+    if (at == shares_.end()) return shares_.size() < shares_max;
+    free = *at;
+    free->users = 1;
+    return true;
+  };
+  if (!wait_in_loop(take, why)) {
+    if (!why) {
+      why = Error(Code::out_of_space, "the levels are behind, and no memory is free: this step has no checkpoint");
+    }
+    return nullptr;
+  }
+  if (free != nullptr) return free;
+  auto memory = levels::ShareMemory::allocate(cut_->offsets.back());
+  if (!memory) {
+    why = memory.error();
+    return nullptr;
+  }
+  auto share = std::make_shared<Share>(*std::move(memory));
+  share->users = 1;
+  const MutexLock lock(mutex_);
+  shares_.push_back(share);
+  return share;
+}
 
 void Checkpointer::Impl::run_writer() {
   for (;;) {
@@ -159,9 +271,12 @@ void Checkpointer::Impl::promise_more() {
   const MutexLock lock(mutex_);
   if (written) {
     promises_.number_max = promises.number_max;
+    promise_error_.reset();
     changed_.notify_all();
     return;
   }
+  promise_error_ = written.error();
+  changed_.notify_all();
   log_line(LogLevel::warning, format("checkpoints of {}: {}", options_.model, written.error().message()));
   // Numbers that are left are used up first; then begin() says so. Not tried again at once.
   changed_.wait_until(mutex_, system_clock().now() + std::chrono::milliseconds(200));
@@ -198,7 +313,7 @@ void Checkpointer::Impl::tell(const Told& told) {
   {
     const MutexLock lock(mutex_);
     const auto at = versions_.find(note.version);
-    if (at == versions_.end()) return;
+    if (at == versions_.end() || at->second.levels[note.level] != LevelState::open) return;  // Told already.
     event.after = told.at - at->second.captured_at;
   }
   event.kind = reached ? CheckpointEvent::Kind::reached : CheckpointEvent::Kind::failed;
@@ -237,7 +352,6 @@ void Checkpointer::Impl::settle(const LevelNote& note, const std::optional<Error
   if (note.kind == LevelNote::Kind::reached && note.level == Level::group) {
     keep_newest(kept_copies_, note.version, Level::group);
   }
-  let_go_of_shares();
   changed_.notify_all();
 }
 

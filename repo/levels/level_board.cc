@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "core/base/format.h"
 #include "repo/levels/wire.h"
@@ -11,8 +12,6 @@ namespace freshet::levels {
 namespace {
 
 constexpr std::array<std::string_view, kLevels> kLevelNames = {"memory", "local", "group", "external"};
-/// Versions whose capture a rank began and never ended, say.
-constexpr std::size_t kOpenVersionsMax = 1024;
 
 }  // namespace
 
@@ -65,7 +64,16 @@ std::vector<LevelNote> LevelBoard::on_note(std::uint32_t rank, const LevelNote& 
   if (rank >= options_.ranks || note.version == 0) return out;
   if (note.kind == LevelNote::Kind::captured) {
     if (note.version <= newest_captured_) return out;
-    if (!versions_.contains(note.version) && versions_.size() >= kOpenVersionsMax) return out;
+    // A rank's messages come in the order of its versions: what it said before a refused version is open, or refused.
+    const bool is_full = versions_.size() >= kOpenVersionsMax || note.version <= newest_refused_;
+    if (!versions_.contains(note.version) && is_full) {
+      newest_refused_ = std::max(newest_refused_, note.version);
+      fail_from(
+          Level::memory, note.version, note.step,
+          Error(Code::out_of_space, format("{} versions wait for ranks that did not capture them", kOpenVersionsMax)),
+          out);
+      return out;
+    }
     versions_[note.version].step = note.step;
     take_said(note.version, Level::memory, rank, note, out);
   } else if (note.kind == LevelNote::Kind::done) {
@@ -89,11 +97,11 @@ void LevelBoard::take_said(VersionNumber version, Level level, std::uint32_t ran
   if (level == Level::memory) newest_captured_ = std::max(newest_captured_, version);
   if (level != Level::memory) ways_.at(level).running.reset();
   if (state.error) {
-    fail_from(level, version, Error(*state.error), out);
+    fail_from(level, version, state.step, Error(*state.error), out);
   } else {
     out.push_back({.kind = LevelNote::Kind::reached, .version = version, .step = state.step, .level = level});
     if (const auto next = level_after(level)) {
-      ways_[*next].waiting.insert(version);
+      wait_for(*next, version, out);
       begin_next(*next, out);
     } else {
       versions_.erase(version);
@@ -102,8 +110,19 @@ void LevelBoard::take_said(VersionNumber version, Level level, std::uint32_t ran
   if (level != Level::memory) begin_next(level, out);
 }
 
-void LevelBoard::fail_from(Level level, VersionNumber version, const Error& why, std::vector<LevelNote>& out) {
-  const std::uint64_t step = versions_.at(version).step;
+void LevelBoard::wait_for(Level level, VersionNumber version, std::vector<LevelNote>& out) {
+  Way& way = ways_[level];
+  if (options_.when_behind == WhenBehind::skip) {
+    for (const VersionNumber passed : std::exchange(way.waiting, {})) {
+      fail_from(level, passed, versions_.at(passed).step,
+                Error(Code::cancelled, format("passed over by version {}: the level is behind", version)), out);
+    }
+  }
+  way.waiting.insert(version);
+}
+
+void LevelBoard::fail_from(Level level, VersionNumber version, std::uint64_t step, const Error& why,
+                           std::vector<LevelNote>& out) {
   std::optional<Level> at = level;
   bool first = true;
   while (at) {
@@ -120,18 +139,8 @@ void LevelBoard::fail_from(Level level, VersionNumber version, const Error& why,
 void LevelBoard::begin_next(Level level, std::vector<LevelNote>& out) {
   Way& way = ways_[level];
   if (way.running || way.waiting.empty()) return;
-  VersionNumber next = *way.waiting.begin();
-  if (options_.when_behind == WhenBehind::skip) {
-    next = *way.waiting.rbegin();
-    way.waiting.erase(next);
-    for (const VersionNumber passed : std::exchange(way.waiting, {})) {
-      fail_from(level, passed,
-                Error(Code::cancelled, format("passed over: the level was behind, and went on with version {}", next)),
-                out);
-    }
-  } else {
-    way.waiting.erase(next);
-  }
+  const VersionNumber next = *way.waiting.begin();
+  way.waiting.erase(next);
   way.running = next;
   out.push_back({.kind = LevelNote::Kind::begin, .version = next, .step = versions_.at(next).step, .level = level});
 }

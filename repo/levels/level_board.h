@@ -6,12 +6,14 @@
 ///
 ///   captured by all ──► memory reached ──► local begun ──► synced by all ──► local reached ──► group … ──► external …
 ///
-/// Invariants (tests/repo/levels/levels_sim_test.cc):
+/// Invariants (tests/repo/levels/level_board_test.cc, and the simulation in levels_sim_test.cc there):
 ///   1. A version reaches a level only after every rank with a part in it reported its part as safe there, and after
 ///      the version reached all levels before.
-///   2. At each level one version is under way at a time, the same one for all ranks. When it is done, `skip` takes the
-///      newest waiting version next and passes the older ones over. `wait` takes the oldest next, and the loop waits.
-///   3. While all ranks go on, each version that any rank captured ends at each level: reached or failed.
+///   2. At each level one version is under way at a time, the same one for all ranks. With `skip` at most one version
+///      waits for a level: a newer one that comes passes it over at once, so that ranks need not keep it. With `wait`
+///      the oldest goes next, and the loop waits.
+///   3. While all ranks go on, each version that any rank captured ends at each level: reached or failed. A version
+///      over the limit of open ones is failed at once.
 
 #include <cstdint>
 #include <map>
@@ -56,7 +58,11 @@ class LevelBoard {
   };
   explicit LevelBoard(Options options) : options_(std::move(options)) {}
 
+  /// Versions that are open at a time: of ranks that are far ahead of a peer.
+  static constexpr std::size_t kOpenVersionsMax = 1024;
+
   /// Takes a rank's message. Returns the messages to all ranks, itself included. Ignores a message that makes no sense.
+  /// A rank may hear twice that a version failed which the board refused: each rank's message is answered.
   std::vector<LevelNote> on_note(std::uint32_t rank, const LevelNote& note);
 
  private:
@@ -73,13 +79,15 @@ class LevelBoard {
   std::optional<Level> level_after(Level level) const;
   void take_said(VersionNumber version, Level level, std::uint32_t rank, const LevelNote& note,
                  std::vector<LevelNote>& out);
-  void fail_from(Level level, VersionNumber version, const Error& why, std::vector<LevelNote>& out);
+  void wait_for(Level level, VersionNumber version, std::vector<LevelNote>& out);
+  void fail_from(Level level, VersionNumber version, std::uint64_t step, const Error& why, std::vector<LevelNote>& out);
   void begin_next(Level level, std::vector<LevelNote>& out);
 
   const Options options_;
   std::map<VersionNumber, State> versions_;
   std::map<Level, Way> ways_;
   VersionNumber newest_captured_ = 0;  ///< The newest version that all ranks captured.
+  VersionNumber newest_refused_ = 0;   ///< Versions up to this one that are not open stay refused.
 };
 
 }  // namespace freshet::levels

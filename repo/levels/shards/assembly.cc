@@ -97,7 +97,7 @@ Result<std::shared_ptr<const TensorTable>> find_table(ShardSource& source, const
       return table;
     };
     auto table = take();
-    if (table) return table;
+    if (table || is_no_damage(table.error())) return table;
     if (!why) why = table.error();
   }
   return fail(*why);
@@ -140,6 +140,7 @@ Result<ShardedVersion> ShardedVersion::open(ShardSource& source, const RestartPl
         found = true;
         break;
       }
+      if (is_no_damage(header.error())) return fail(std::move(header).error());
       bad.push_back({holder, format("version {}, shard of rank {} at rank {}: {}", plan.version.number, rank,
                                     holder.holder, header.error().message())});
     }
@@ -300,7 +301,7 @@ Result<ShardedVersion::Fetched> ShardedVersion::fetch(ShardSource& source, std::
       if (holder.kind == ShardKind::copy) fetched.copied_bytes += first.batch.bytes;
       return {};
     }
-    if (!bytes && bytes.error().code() == Code::cancelled) return fail(bytes.error());
+    if (!bytes && is_no_damage(bytes.error())) return fail(bytes.error());
     if (useless.insert(holder).second) {
       bad.push_back(
           {holder, format("version {}, shard of rank {} at rank {}: {}", holder.version.number, holder.shard_rank,

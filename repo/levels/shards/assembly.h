@@ -67,6 +67,11 @@ class Pace {
 Result<std::shared_ptr<const TensorTable>> find_table(ShardSource& source, const RestartPlan& plan, std::uint32_t first,
                                                       const Digest& digest);
 
+/// True: a peer did not answer. Its shards may be whole, so no other version may take this one's place for that.
+inline bool is_no_damage(const Error& error) {
+  return error.code() == Code::timed_out || error.code() == Code::unavailable || error.code() == Code::cancelled;
+}
+
 /// Some of a tensor, and where it is wanted.
 struct WantedPiece {
   Piece piece;  ///< Its tensor is an index of the version's.
@@ -76,7 +81,8 @@ struct WantedPiece {
 /// A version as its shards' heads tell it.
 class ShardedVersion {
  public:
-  /// Reads the heads. On damage the shards are named in `bad`, and the error is corrupt. `self`: which holder is this
+  /// Reads the heads. On damage the shards are named in `bad`, and the error is corrupt. Where a peer did not answer,
+  /// the error is that one (is_no_damage()). `self`: which holder is this
   /// process; it is preferred. REQUIRES: the plan's source is shards, and it outlives this.
   static Result<ShardedVersion> open(ShardSource& source, const RestartPlan& plan, std::uint32_t self,
                                      std::vector<BadShard>& bad);

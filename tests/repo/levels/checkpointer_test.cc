@@ -13,6 +13,7 @@
 #include "repo/backend/backend.h"
 #include "repo/levels/resting.h"
 #include "tests/fault/fault_env.h"
+#include "tests/repo/levels/support/held_memory.h"
 #include "tests/support/free_port.h"
 #include "tests/support/small_disk.h"
 #include "tests/support/temporary_folder.h"
@@ -22,37 +23,10 @@ namespace {
 
 constexpr auto kLong = std::chrono::seconds(60);
 
-std::vector<LaidTensor> tensors() {
-  return {
-      {.spec = {.name = "a", .dtype = DType::f32, .shape = {50'000}}, .layout = {}},
-      {.spec = {.name = "b", .dtype = DType::f32, .shape = {6, 1000}}, .layout = {.cut = Cut::split}},
-      {.spec = {.name = "rng", .dtype = DType::u64, .shape = {4}, .role = Role::opaque}, .layout = {.cut = Cut::own}}};
-}
+using test::alone;
+using Memory = test::HeldMemory;
 
-/// What a rank holds; every byte says which step it is of.
-struct Memory {
-  Memory(std::uint32_t ranks, std::uint32_t rank) {
-    const auto all = tensors();
-    for (const LaidTensor& tensor : all) {
-      LaidTensor one = tensor;
-      if (one.layout.cut == Cut::own) one.layout.argument = rank;
-      held.emplace_back(held_piece(one, 0, ranks, rank).bytes());
-    }
-  }
-  void fill(int step) {
-    for (auto& bytes : held) std::memset(bytes.data(), step, bytes.size());
-  }
-  bool is_of(int step) const {
-    return std::ranges::all_of(held, [&](const auto& bytes) {
-      return std::ranges::all_of(bytes, [&](std::byte byte) { return byte == static_cast<std::byte>(step); });
-    });
-  }
-  std::vector<Bytes> views() const { return {held.begin(), held.end()}; }
-  std::vector<MutableBytes> writable() { return {held.begin(), held.end()}; }
-  std::vector<std::vector<std::byte>> held;
-};
-
-Checkpointer::Options alone(const std::string& folder) { return {.model = "net", .local = {folder}}; }
+std::vector<LaidTensor> tensors() { return test::three_tensors(); }
 
 TEST(Checkpointer, ValuesAreThoseOfTheStepThoughTheNextBeginsAtOnce) {
   const TemporaryFolder folder;

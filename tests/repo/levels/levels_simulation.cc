@@ -12,7 +12,7 @@
 #include "core/base/format.h"
 #include "repo/levels/level_board.h"
 #include "repo/levels/restart_plan.h"
-#include "tests/repo/levels/support/parity_oracle.h"
+#include "tests/repo/levels/support/simulated_disks.h"
 #include "transport/group/group_machine.h"
 
 namespace freshet::sim {
@@ -28,17 +28,6 @@ constexpr Duration kMs = std::chrono::milliseconds(1);
 constexpr Duration kNoticedWithin = std::chrono::milliseconds(1300);
 constexpr std::size_t kDisks = 6;
 
-/// What a host's disk has: shards by version, rank and number of ranks; and what was promised there.
-struct Disk {
-  std::set<levels::ShardKey> shards;
-  std::set<levels::ShardKey> rebuilt;                ///< From parity, beside.
-  std::map<levels::ShardKey, std::uint32_t> parity;  ///< And how many losses it is for.
-  std::map<levels::ShardKey, std::uint64_t> steps;
-  VersionNumber number_max = 0;
-  std::uint64_t incarnation_max = 0;
-  std::vector<VersionNumber> acknowledged = std::vector<VersionNumber>(levels::kLevels);
-};
-
 class World {
  public:
   World(std::uint64_t seed, LevelsSabotage sabotage) : random_(seed), sabotage_(sabotage) {
@@ -46,7 +35,7 @@ class World {
   }
 
   LevelsOutcome run() {
-    disks_.resize(kDisks);
+    disks_.all.resize(kDisks);
     for (int life = 0; life < 8 && outcome_.violation.empty(); ++life) live_once();
     return outcome_;
   }
@@ -59,6 +48,7 @@ class World {
     State state = State::runs;
     Time since{};  ///< Not running, or cut off.
     bool cut = false;
+    bool had_met = false;    ///< When trouble came.
     bool planned = false;    ///< It has the plan and goes on.
     VersionNumber next = 0;  ///< The next one that it captures.
   };
@@ -120,14 +110,14 @@ class World {
   }
 
   levels::Inventory inventory(Rank rank) const {
-    const Disk& disk = disks_[disk_of_[rank]];
+    const SimulatedDisks::Disk& disk = disks_.of(rank);
     levels::Inventory inventory{.number_max = disk.number_max, .incarnation_max = disk.incarnation_max};
     inventory.acknowledged = disk.acknowledged;
     if (sabotage_ == LevelsSabotage::numbers_from_disk) inventory.number_max = 0;
     for (const levels::ShardKey& key : disk.shards) {
       inventory.held.push_back({.key = key, .step = disk.steps.at(key)});
       if (sabotage_ == LevelsSabotage::parity_made_up && losses_ > 0 && losses_ < key.ranks) {
-        inventory.held.push_back(parity_of(key, losses_));
+        inventory.held.push_back(SimulatedDisks::parity_of(key, losses_));
       }
       if (sabotage_ != LevelsSabotage::restore_incomplete) continue;
       for (Rank other = 0; other < key.ranks; ++other) {
@@ -139,16 +129,8 @@ class World {
     for (const levels::ShardKey& key : disk.rebuilt) {
       inventory.held.push_back({.key = key, .step = key.version.number, .kind = levels::ShardKind::copy});
     }
-    for (const auto& [key, losses] : disk.parity) inventory.held.push_back(parity_of(key, losses));
+    for (const auto& [key, losses] : disk.parity) inventory.held.push_back(SimulatedDisks::parity_of(key, losses));
     return inventory;
-  }
-
-  /// All ranks of a job are one group here.
-  static levels::OfferedShard parity_of(const levels::ShardKey& key, std::uint32_t losses) {
-    levels::OfferedShard shard{.key = key, .step = key.version.number, .kind = levels::ShardKind::parity};
-    for (Rank member = 0; member < key.ranks; ++member) shard.members.push_back(member);
-    shard.losses = losses;
-    return shard;
   }
 
   Result<std::vector<std::byte>> decide(const std::vector<std::vector<std::byte>>& parts) {
@@ -164,9 +146,9 @@ class World {
     while (plan && plan->source == levels::RestartPlan::Source::rebuild) {
       for (const levels::RebuildTask& task : plan->rebuilds) {
         const levels::ShardKey key{plan->version, task.shard_rank, plan->ranks};
-        if (!can_be_rebuilt(key))
+        if (!disks_.can_be_rebuilt(key))
           violate(format("version {}: a shard is rebuilt, and cannot be", plan->version.number));
-        disks_[disk_of_[task.by]].rebuilt.insert(key);
+        disks_.of(task.by).rebuilt.insert(key);
         ++outcome_.rebuilt;
       }
       planner.add_rebuilt(plan->version, plan->rebuilds);
@@ -181,52 +163,24 @@ class World {
     return encode(*plan);
   }
 
-  bool is_somewhere(const levels::ShardKey& key) const {
-    return std::ranges::any_of(disk_of_, [&](std::size_t disk) {
-      return disks_[disk].shards.contains(key) || disks_[disk].rebuilt.contains(key);
-    });
-  }
-  bool can_be_rebuilt(const levels::ShardKey& key) const {
-    std::uint32_t losses = 0;
-    std::vector<bool> has_parity(key.ranks);
-    std::vector<bool> has_share;
-    for (Rank rank = 0; rank < key.ranks; ++rank) {
-      has_share.push_back(is_somewhere({key.version, rank, key.ranks}));
-      for (const std::size_t disk : disk_of_) {
-        const auto at = disks_[disk].parity.find({key.version, rank, key.ranks});
-        if (at == disks_[disk].parity.end()) continue;
-        has_parity[rank] = true;
-        losses = at->second;
-      }
-    }
-    return parity_gives(key.rank, losses, has_share, has_parity);
-  }
-  bool is_whole(const Version& version, std::uint32_t ranks, bool also_rebuilt = false) const {
-    for (Rank rank = 0; rank < ranks; ++rank) {
-      const levels::ShardKey key{version, rank, ranks};
-      if (!is_somewhere(key) && !(also_rebuilt && can_be_rebuilt(key))) return false;
-    }
-    return true;
-  }
-
   void on_decided(Rank rank, const group::Message& message) {
     Member& member = members_[rank];
     if (message.code != 0) {
       if (rank == 0) ++outcome_.refused;
-      const bool should_be_whole =
-          std::ranges::any_of(whole_, [&](const auto& entry) { return is_whole(entry.first, entry.second, true); });
+      const bool should_be_whole = std::ranges::any_of(
+          whole_, [&](const auto& entry) { return disks_.is_whole(entry.first, entry.second, true); });
       if (should_be_whole) violate("refused to go on, though a version is whole");
       over_ = true;
       return;
     }
     const auto plan = levels::decode_plan(message.data);
     if (!plan) return violate("a plan that cannot be read");
-    if (plan->source == levels::RestartPlan::Source::shards && !is_whole(plan->version, plan->ranks)) {
+    if (plan->source == levels::RestartPlan::Source::shards && !disks_.is_whole(plan->version, plan->ranks)) {
       return violate(format("version {} is restored, and is not whole", plan->version.number));
     }
     // Nothing whole that was acknowledged is newer.
     for (const auto& [version, ranks] : whole_) {
-      if (version.number > plan->version.number && is_whole(version, ranks, true)) {
+      if (version.number > plan->version.number && disks_.is_whole(version, ranks, true)) {
         return violate(
             format("version {} was acknowledged, is whole, and {} is restored", version.number, plan->version.number));
       }
@@ -246,7 +200,7 @@ class World {
     }
     member.next = plan->next_number;
     member.planned = true;
-    Disk& disk = disks_[disk_of_[rank]];
+    SimulatedDisks::Disk& disk = disks_.of(rank);
     disk.number_max = std::max(disk.number_max, plan->next_number + 200);
     disk.incarnation_max = std::max(disk.incarnation_max, plan->incarnation);
     at(some(kMs, 40 * kMs), rank, [this, rank] { capture(rank); });
@@ -282,6 +236,7 @@ class World {
           for (LevelNote& more : board_->on_note(other, *note)) said.push_back(std::move(more));
         }
       }
+      check_ways(said);
       for (const LevelNote& one : said) {
         for (Rank to = 0; to < members_.size(); ++to) carry_out(0, members_[0].machine.note(to, encode(one)));
       }
@@ -293,6 +248,21 @@ class World {
       return;
     }
     reached(rank, *note);
+  }
+
+  /// With `skip`, at each level one version is under way and one waits at most: ranks keep what those need.
+  void check_ways(const std::vector<LevelNote>& said) {
+    for (const LevelNote& note : said) {
+      if (note.kind == LevelNote::Kind::begin) continue;
+      on_way_[note.level].erase(note.version);
+      if (note.kind != LevelNote::Kind::reached) continue;
+      const auto next = std::ranges::upper_bound(levels_, note.level);
+      if (next != levels_.end()) on_way_[*next].insert(note.version);
+    }
+    for (const auto& [level, versions] : on_way_) {
+      if (skips_ && versions.size() > 2)
+        violate(format("{} versions are kept for {}", versions.size(), name_of(level)));
+    }
   }
 
   void begin(Rank rank, const LevelNote& note) {
@@ -310,9 +280,9 @@ class World {
       if (note.level == Level::external) {
         repository_.emplace(key.version, note.step);
       } else if (note.level == Level::group) {
-        disks_[disk_of_[rank]].parity[key] = losses_;
+        disks_.of(rank).parity[key] = losses_;
       } else {
-        Disk& disk = disks_[disk_of_[rank]];
+        SimulatedDisks::Disk& disk = disks_.of(rank);
         disk.shards.insert(key);
         disk.steps[key] = note.step;
       }
@@ -323,19 +293,22 @@ class World {
   }
 
   void reached(Rank rank, const LevelNote& note) {
+    if (healed_ && members_.size() > 1 && members_[rank].had_met)
+      return violate(format("rank {} acknowledged version {} after it was lost", rank, note.version));
     const Version version = version_of(note.version);
     const auto ranks = static_cast<std::uint32_t>(members_.size());
     if (captured_[note.version].size() < members_.size()) {
       return violate(format("version {} reached {}, and not all captured it", note.version, name_of(note.level)));
     }
     if (note.level == Level::local) {
-      if (!is_whole(version, ranks)) return violate(format("version {} reached local, and is not whole", note.version));
+      if (!disks_.is_whole(version, ranks))
+        return violate(format("version {} reached local, and is not whole", note.version));
       whole_.emplace(version, ranks);
       if (rank == 0) ++outcome_.local;
     }
     if (note.level == Level::group) {
       for (Rank other = 0; other < ranks; ++other) {
-        if (!disks_[disk_of_[other]].parity.contains({version, other, ranks})) {
+        if (!disks_.of(other).parity.contains({version, other, ranks})) {
           return violate(format("version {} reached group, and a rank has no parity", note.version));
         }
       }
@@ -346,7 +319,7 @@ class World {
       if (rank == 0) ++outcome_.external;
     }
     if (note.level == Level::memory) return;
-    Disk& disk = disks_[disk_of_[rank]];
+    SimulatedDisks::Disk& disk = disks_.of(rank);
     VersionNumber& newest = disk.acknowledged[static_cast<std::size_t>(note.level)];
     newest = std::max(newest, note.version);
   }
@@ -370,6 +343,7 @@ class World {
     Member& member = members_[rank];
     trouble_ = true;
     trouble_at_ = now_;
+    for (Member& one : members_) one.had_met = one.machine.has_met();
     const std::uint64_t kind = below(3);
     member.since = now_;
     if (kind == 0) {
@@ -392,29 +366,31 @@ class World {
     events_.clear();
     links_.clear();
     captured_.clear();
+    on_way_.clear();
     members_.clear();
-    disk_of_.clear();
-    over_ = trouble_ = false;
+    disks_.of_rank.clear();
+    over_ = trouble_ = healed_ = false;
     const std::size_t ranks = 1 + below(5);
     std::vector<std::size_t> disks(kDisks);
     for (std::size_t i = 0; i < kDisks; ++i) disks[i] = i;
     if (chance(0.3)) std::ranges::shuffle(disks, random_);
     if (chance(0.15)) {  // A host is lost, with what it had.
       const std::size_t lost = below(kDisks);
-      disks_[lost] = Disk();
+      disks_.all[lost] = SimulatedDisks::Disk();
       used_with_[lost] = 0;
     }
-    disk_of_.assign(disks.begin(), disks.begin() + static_cast<long>(ranks));
+    disks_.of_rank.assign(disks.begin(), disks.begin() + static_cast<long>(ranks));
     // What is on a disk that nobody mounts is not to be had, and its promises are not known.
     number_used_ = 0;
-    for (const std::size_t disk : disk_of_) number_used_ = std::max(number_used_, used_with_[disk]);
-    std::vector<Level> all = {Level::memory, Level::local};
-    if (losses_ > 0 && ranks > losses_) all.push_back(Level::group);
-    if (chance(0.6)) all.push_back(Level::external);
+    for (const std::size_t disk : disks_.of_rank) number_used_ = std::max(number_used_, used_with_[disk]);
+    levels_ = {Level::memory, Level::local};
+    if (losses_ > 0 && ranks > losses_) levels_.push_back(Level::group);
+    if (chance(0.6)) levels_.push_back(Level::external);
+    skips_ = chance(0.5);
     board_.emplace(
         levels::LevelBoard::Options{.ranks = static_cast<std::uint32_t>(ranks),
-                                    .levels = all,
-                                    .when_behind = chance(0.5) ? levels::WhenBehind::skip : levels::WhenBehind::wait});
+                                    .levels = levels_,
+                                    .when_behind = skips_ ? levels::WhenBehind::skip : levels::WhenBehind::wait});
     for (Rank rank = 0; rank < ranks; ++rank) {
       members_.emplace_back(GroupMachine::Self{.rank = rank,
                                                .ranks = static_cast<Rank>(ranks),
@@ -437,14 +413,17 @@ class World {
         make_trouble();
       }
       if (members_[event.to].state == State::runs) event.act();
-      if (troubled && now_ - trouble_at_ > kNoticedWithin) {
+      if (troubled && !healed_ && now_ - trouble_at_ > kNoticedWithin) {
         check_noticed();
-        break;
+        // Who was cut off is back, in a meeting that is over.
+        for (Member& member : members_) member.cut = false;
+        healed_ = true;
       }
+      if (healed_ && now_ - trouble_at_ > 2 * kNoticedWithin) break;
       if (over_ || (!troubled && now_ >= ends)) break;
     }
     for (Rank rank = 0; rank < members_.size(); ++rank) {
-      VersionNumber& used = used_with_[disk_of_[rank]];
+      VersionNumber& used = used_with_[disks_.of_rank[rank]];
       if (members_[rank].planned) used = std::max(used, number_used_);
     }
     now_ += 2000 * kMs;
@@ -467,15 +446,17 @@ class World {
   std::uint64_t order_ = 0;
   std::vector<Event> events_;
   std::map<std::pair<Rank, Rank>, Time> links_;
-  std::vector<Disk> disks_;
+  SimulatedDisks disks_;
   std::map<std::size_t, VersionNumber> used_with_;  ///< By disk: the greatest number that a job used with it.
   std::map<Version, std::uint64_t> repository_;
   std::map<Version, std::uint32_t> whole_;  ///< Versions that reached local, and of how many ranks.
 
   // Of one life.
-  std::vector<std::size_t> disk_of_;
   std::deque<Member> members_;
   std::optional<levels::LevelBoard> board_;
+  std::vector<Level> levels_;
+  bool skips_ = false;
+  std::map<Level, std::set<VersionNumber>> on_way_;  ///< That reached the level before.
   std::map<VersionNumber, std::set<Rank>> captured_;
   VersionNumber number_used_ = 0;
   VersionNumber first_ = 0;
@@ -483,6 +464,7 @@ class World {
   std::uint64_t incarnation_ = 0;
   bool over_ = false;
   bool trouble_ = false;
+  bool healed_ = false;
   Time trouble_at_{};
 };
 
