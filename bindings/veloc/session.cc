@@ -14,7 +14,7 @@
 #include <sstream>
 #include <utility>
 
-#include "bindings/runtime/repository_folder.h"
+#include "bindings/runtime/checkpoint_place.h"
 #include "bindings/veloc/attempt.h"
 #include "core/base/file_descriptor.h"
 #include "core/base/format.h"
@@ -132,18 +132,13 @@ Result<std::unique_ptr<Checkpointer>> Session::open_checkpointer(const std::stri
   options.host = words_.host;
   options.local = {words_.scratch};
   options.group = words_.group;
-  if (!words_.persistent.empty()) {
-    options.external = [place = words_.persistent]() -> Result<std::shared_ptr<Repository>> {
-      FRESHET_ASSIGN(OpenedRepository opened, open_repository(place, {.access = RepositoryAccess::create}));
-      return std::shared_ptr<Repository>(std::move(opened));
-    };
-  }
   options.when_behind = levels::WhenBehind::wait;
   options.keep = words_.keep;
   options.limit_bytes_per_second = words_.limit_bytes_per_second;
   options.patience = words_.patience;
   options.lost_after = std::chrono::seconds(10);  // A program that computes on all cores is not lost.
   options.security = words_.security;
+  set_external(options, words_.persistent, words_.persistent_server_key);
   std::vector<LaidTensor> tensors = {own_bytes("regions", kTableBytes)};
   for (const auto& [id, bytes] : most) {
     tensors.push_back(own_bytes(id == kFile ? "file" : format("region.{}", id), bytes));

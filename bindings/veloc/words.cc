@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::array kKnown = {"scratch",          "persistent",     "mode",  "threaded",   "max_versions",
                                "scratch_versions", "failure_domain", "group", "meet",       "limit_mib_s",
-                               "patience",         "keys",           "allow", "server_key"};
+                               "patience",         "keys",           "allow", "server_key", "persistent_server_key"};
 /// VELOC's, of which nothing is needed here: every byte is proved, nothing else has to run, and what a repository has
 /// describes itself. The intervals are the program's: it says when it checkpoints.
 constexpr std::array kWithoutEffect = {
@@ -108,6 +108,7 @@ Result<Words> read_words(Env& env, const std::string& path, std::uint32_t rank) 
     words.patience = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
   }
   words.security = {.key_file = take("keys"), .allow_file = take("allow"), .server_key = take("server_key")};
+  words.persistent_server_key = take("persistent_server_key");
   for (const auto& [word, value] : given) {
     const bool known = std::ranges::find(kWithoutEffect, word) != kWithoutEffect.end();
     if (!known) return refuse(format("{} is no word that is known", word));

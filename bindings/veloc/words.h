@@ -25,6 +25,7 @@ struct Words {
   std::uint64_t limit_bytes_per_second = 0;
   Duration patience = std::chrono::minutes(5);
   SecurityOptions security;
+  std::string persistent_server_key;        ///< Of the provider at `persistent`.
   std::vector<std::string> without_effect;  ///< Words that are known, and mean nothing here.
 };
 

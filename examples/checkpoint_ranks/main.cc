@@ -15,7 +15,7 @@
 #include <sstream>
 #include <thread>
 
-#include "bindings/runtime/runtime.h"
+#include "bindings/runtime/checkpoint_place.h"
 #include "core/base/format.h"
 #include "core/base/mutex.h"
 #include "core/json/json_document.h"
@@ -167,12 +167,7 @@ Status Rank::start() {
       .alike = {{"steps", format("{}", options_.steps)}, {"every", format("{}", options_.every)}},
       .security = options_.security,
       .on_event = [this](const CheckpointEvent& event) { on_event(event); }};
-  if (!options_.external.empty()) {
-    options.external = [place = options_.external]() -> Result<std::shared_ptr<Repository>> {
-      FRESHET_ASSIGN(OpenedRepository opened, open_repository(place, {.access = RepositoryAccess::create}));
-      return std::shared_ptr<Repository>(std::move(opened));
-    };
-  }
+  set_external(options, options_.external, options_.external_server_key);
   if (!options_.die_point.empty()) {
     options.at_point = [this](std::string_view point, std::uint64_t step) {
       if (point == options_.die_point && step == options_.die_step) ::raise(SIGKILL);

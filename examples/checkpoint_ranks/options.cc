@@ -122,6 +122,8 @@ Parsed parse(int argc, char** argv) {
       "what ranks of different hosts keep of each other's shards: none, partner (a copy), xor (one host may go), "
       "rs:F (any F) (default: none)");
   app.add_option("--external", options.external, "a repository: folder or address");
+  app.add_option("--external-server-key", options.external_server_key,
+                 "public key of the provider at --external; this rank's key is that of --keys");
   app.add_option("--keep", words.keep, "LEVEL:COUNT, versions that stay (default: memory:1 local:2)");
   app.add_option("--limit-mib-s", words.limit_mib_s, "limit on what a rank sends, in MiB/s")
       ->check(CLI::NonNegativeNumber);

@@ -23,6 +23,7 @@ struct Options {
   std::vector<std::string> local;
   std::string host;
   std::string external;
+  std::string external_server_key;
   levels::GroupScheme group;
   std::map<CheckpointLevel, std::uint32_t> keep;
   std::uint64_t limit_bytes_per_second = 0;

@@ -123,7 +123,7 @@ Status Checkpointer::Impl::open() {
   if (options_.external && options_.rank == 0) {
     FRESHET_ASSIGN(std::shared_ptr<Repository> repository, options_.external());
     external_ =
-        std::make_unique<levels::ExternalLevel>(std::move(repository), options_.model);
+        std::make_unique<levels::ExternalLevel>(std::move(repository), options_.model, options_.external_is_shared);
   }
   if (options_.rank == 0) {
     board_.emplace(

@@ -113,6 +113,7 @@ class Checkpointer::Impl {
                              std::vector<levels::BadShard>& bad);
   Status restore_from_repository(const levels::RestartPlan& plan, std::span<const MutableBytes> held,
                                  Restored& restored, std::vector<levels::BadShard>& bad);
+  group::Rank open_to_read();
   Status rebuild_shards(const levels::RestartPlan& plan, std::vector<levels::BadShard>& bad);
   void set_baseline(std::span<const MutableBytes> held, const std::vector<std::int64_t>& found,
                     const std::vector<Version>& writers);
@@ -163,6 +164,7 @@ class Checkpointer::Impl {
   std::unique_ptr<levels::ShareCut> cut_;
   std::unique_ptr<levels::ShardFolders> folders_;
   std::unique_ptr<levels::ExternalLevel> external_;  ///< Rank 0's.
+  std::unique_ptr<levels::ExternalLevel> to_read_;   ///< Another rank's, while it restores.
   std::vector<std::vector<std::uint32_t>> groups_;   ///< Where there is a level `group`.
   levels::RingPlace ring_;
   bool shares_folder_ = false;                   ///< With other ranks.

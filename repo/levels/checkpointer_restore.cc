@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/base/format.h"
+#include "core/base/log.h"
 #include "repo/levels/checkpointer_impl.h"
 #include "repo/levels/parity/shard_rebuild.h"
 
@@ -44,15 +45,18 @@ Result<std::vector<std::byte>> Checkpointer::Impl::on_ask(Bytes bytes) {
     }
     case Kind::table:
       if (question.table == cut_->table->digest) return cut_->table->encoded;
-      if (external_ != nullptr) {
-        if (auto table = external_->table(question.table)) return table;
+      for (const auto* repository : {&external_, &to_read_}) {
+        if (*repository == nullptr) continue;
+        if (auto table = (*repository)->table(question.table)) return table;
       }
       return folders_->read_table(question.table);
     case Kind::stored_head:
       if (external_ != nullptr) return external_->head(question.key.version);
+      if (to_read_ != nullptr) return to_read_->head(question.key.version);
       break;
     case Kind::stored_read:
       if (external_ != nullptr) return external_->read(question.key.version, question.key.rank, question.ranges);
+      if (to_read_ != nullptr) return to_read_->read(question.key.version, question.key.rank, question.ranges);
       break;
   }
   return fail(Code::unsupported, "only rank 0 has the repository");
@@ -289,10 +293,28 @@ Status Checkpointer::Impl::restore_from_shards(const levels::RestartPlan& plan, 
   return {};
 }
 
+/// The rank that this one asks for what the repository has: itself, where it can open the repository.
+group::Rank Checkpointer::Impl::open_to_read() {
+  if (options_.rank == 0 || !options_.external_is_shared) return 0;
+  auto repository = options_.external();
+  if (!repository) {
+    log_line(LogLevel::warning, format("checkpoints of {}: rank {} restores through rank 0: {}", options_.model,
+                                       options_.rank, repository.error().message()));
+    return 0;
+  }
+  to_read_ = std::make_unique<levels::ExternalLevel>(*std::move(repository), options_.model);
+  return options_.rank;
+}
+
 Status Checkpointer::Impl::restore_from_repository(const levels::RestartPlan& plan, std::span<const MutableBytes> held,
                                                    Restored& restored, std::vector<levels::BadShard>& bad) {
   using Kind = levels::Question::Kind;
-  // Whatever rank 0 cannot read there, another version may have.
+  const group::Rank reader = open_to_read();
+  struct Closing {  // Before any other rank asks this one.
+    ~Closing() { repository.reset(); }
+    std::unique_ptr<levels::ExternalLevel>& repository;
+  } const closing{to_read_};
+  // Whatever cannot be read there, another version may have.
   const auto pass_over = [&](const Error& error) -> Status {
     if (group_->over() || levels::is_no_damage(error)) return fail(error);
     bad.push_back({levels::Holder{.version = plan.version},
@@ -301,11 +323,11 @@ Status Checkpointer::Impl::restore_from_repository(const levels::RestartPlan& pl
   };
   const levels::ShardKey key{.version = plan.version, .rank = 0, .ranks = 1};
   const Result<group::Answer> head =
-      group_->ask(0, encode(levels::Question{.kind = Kind::stored_head, .key = key})).wait(kRestartPatience);
+      group_->ask(reader, encode(levels::Question{.kind = Kind::stored_head, .key = key})).wait(kRestartPatience);
   if (!head) return pass_over(head.error());
   FRESHET_ASSIGN(const levels::ShardHeader header, levels::decode_shard_head(head->bytes()));
   const Result<group::Answer> encoded =
-      group_->ask(0, encode(levels::Question{.kind = Kind::table, .table = header.tensors}))
+      group_->ask(reader, encode(levels::Question{.kind = Kind::table, .table = header.tensors}))
           .wait(kRestartPatience);
   if (!encoded) return pass_over(encoded.error());
   FRESHET_ASSIGN(const auto table, levels::TensorTable::decode(encoded->bytes(), header.tensors));
@@ -347,7 +369,7 @@ Status Checkpointer::Impl::restore_from_repository(const levels::RestartPlan& pl
       const levels::Question question{.kind = Kind::stored_read,
                                       .key = {.version = plan.version, .rank = piece.tensor, .ranks = 1},
                                       .ranges = {{.offset = at, .bytes = bytes}}};
-      under_way.push_back({group_->ask(0, encode(question)), i, at, bytes});
+      under_way.push_back({group_->ask(reader, encode(question)), i, at, bytes});
       constexpr std::size_t kUnderWay = 8;
       if (under_way.size() >= kUnderWay) FRESHET_TRY(take_first());
     }

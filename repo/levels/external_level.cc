@@ -138,6 +138,7 @@ Status ExternalLevel::put(const ShardedVersion& version, ShardSource& source, Pa
   const auto bytes_of_tensor = [&](std::uint32_t tensor) -> Result<Bytes> {
     const auto at = fresh.find(tensor);
     if (at == fresh.end()) return fail(Code::corrupt, format("the repository lost {}", in_graph[tensor].name));
+    if (is_paced_) FRESHET_TRY(pace.wait_for(at->second.size(), stop));
     return Bytes(at->second);
   };
   FRESHET_ASSIGN(const VersionName name, repository_->put(manifest, bytes_of_tensor, {}));

@@ -26,8 +26,9 @@ inline constexpr std::string_view kRanksTag = "checkpoint.ranks";
 /// Any thread; put() one at a time.
 class ExternalLevel {
  public:
-  ExternalLevel(std::shared_ptr<Repository> repository, std::string model)
-      : repository_(std::move(repository)), model_(std::move(model)) {}
+  /// `is_paced`: put() keeps the pace also for what it gives the repository.
+  ExternalLevel(std::shared_ptr<Repository> repository, std::string model, bool is_paced = false)
+      : repository_(std::move(repository)), model_(std::move(model)), is_paced_(is_paced) {}
 
   /// The model's versions there, ascending.
   Result<std::vector<StoredVersion>> versions() const;
@@ -59,6 +60,7 @@ class ExternalLevel {
 
   const std::shared_ptr<Repository> repository_;
   const std::string model_;
+  const bool is_paced_;
 
   // put()'s.
   bool learned_ = false;

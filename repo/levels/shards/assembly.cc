@@ -82,6 +82,15 @@ Duration Pace::before(std::uint64_t bytes) {
   return wait;
 }
 
+Status Pace::wait_for(std::uint64_t bytes, const std::function<bool()>& stop) {
+  constexpr Duration kNap = std::chrono::milliseconds(50);
+  for (Duration left = before(bytes); left > Duration::zero(); left -= kNap) {
+    if (stop && stop()) return fail(Code::cancelled, "stopped");
+    std::this_thread::sleep_for(std::min(left, kNap));
+  }
+  return {};
+}
+
 Result<std::shared_ptr<const TensorTable>> find_table(ShardSource& source, const RestartPlan& plan, std::uint32_t first,
                                                       const Digest& digest) {
   std::vector<std::uint32_t> asked = {first};
@@ -311,13 +320,7 @@ Result<ShardedVersion::Fetched> ShardedVersion::fetch(ShardSource& source, std::
   };
   for (Batch& batch : plan_batches(wanted)) {
     if (stop && stop()) return fail(Code::cancelled, "stopped");
-    if (pace != nullptr) {
-      constexpr Duration kNap = std::chrono::milliseconds(50);
-      for (Duration left = pace->before(batch.bytes); left > Duration::zero(); left -= kNap) {
-        if (stop && stop()) return fail(Code::cancelled, "stopped");
-        std::this_thread::sleep_for(std::min(left, kNap));
-      }
-    }
+    if (pace != nullptr) FRESHET_TRY(pace->wait_for(batch.bytes, stop));
     FRESHET_TRY(begin(std::move(batch), 0));
     while (under_way.size() >= kReadsUnderWay) FRESHET_TRY(finish_first());
   }

@@ -5,6 +5,7 @@
 /// version to the repository, and for the command line. Every chunk is proved against its digest before it counts.
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -56,6 +57,8 @@ class Pace {
       : bytes_per_second_(bytes_per_second), clock_(clock) {}
   /// How long to wait before so many more bytes.
   Duration before(std::uint64_t bytes);
+  /// Waits before so many more bytes. cancelled when `stop` says so.
+  Status wait_for(std::uint64_t bytes, const std::function<bool()>& stop);
 
  private:
   const std::uint64_t bytes_per_second_;

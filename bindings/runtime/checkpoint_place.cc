@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bindings/runtime/checkpoint_place.h"
+
+#include <memory>
+
+#include "bindings/runtime/repository_folder.h"
+#include "repo/backend/backend.h"
+
+namespace freshet {
+
+void set_external(Checkpointer::Options& options, const std::string& place, const std::string& server_key) {
+  if (place.empty()) return;
+  SecurityOptions security;
+  security.server_key = server_key.empty() && options.ranks == 1 ? options.security.server_key : server_key;
+  if (!security.server_key.empty()) security.key_file = options.security.key_file;
+  options.external_is_shared = is_repository_address(place) && !is_rados_address(place);
+  options.external = [place, security]() -> Result<std::shared_ptr<Repository>> {
+    FRESHET_ASSIGN(OpenedRepository opened, open_repository(place, {.access = RepositoryAccess::create, .security = security}));
+    return std::shared_ptr<Repository>(std::move(opened));
+  };
+}
+
+}  // namespace freshet
