@@ -16,7 +16,7 @@
 #include "bindings/python/gil.h"
 #include "bindings/python/stream/records.h"
 #include "bindings/python/tensors.h"
-#include "bindings/runtime/repository_folder.h"
+#include "bindings/runtime/checkpoint_place.h"
 #include "core/base/format.h"
 #include "transport/group/launcher.h"
 
@@ -28,6 +28,28 @@ void CheckpointNews::add(const CheckpointEvent& event) {
   const MutexLock lock(mutex_);
   if (events_.size() == kKeptMax) events_.pop_front();
   events_.push_back(event);
+  if (!calls_ || event.kind != CheckpointEvent::Kind::reached) return;
+  if (reached_.size() == kKeptMax) reached_.pop_front();
+  reached_.push_back(event);
+  came_.notify_all();
+}
+
+Result<std::optional<CheckpointEvent>> CheckpointNews::next_reached(Duration at_most) {
+  const Time deadline = system_clock().now() + at_most;
+  const MutexLock lock(mutex_);
+  while (reached_.empty() && !ended_) {
+    if (!came_.wait_until(mutex_, deadline) && reached_.empty() && !ended_) return fail(Code::timed_out, "");
+  }
+  if (reached_.empty()) return std::optional<CheckpointEvent>();
+  CheckpointEvent event = std::move(reached_.front());
+  reached_.pop_front();
+  return std::optional(std::move(event));
+}
+
+void CheckpointNews::end() {
+  const MutexLock lock(mutex_);
+  ended_ = true;
+  came_.notify_all();
 }
 
 std::deque<CheckpointEvent> CheckpointNews::take() {
@@ -89,6 +111,8 @@ struct Given {
   std::string keys;
   std::string allow;
   std::string server_key;
+  std::string external_server_key;
+  std::optional<double> lost_after;
 };
 
 Checkpointer::Options options_from(Given& given) {
@@ -118,15 +142,16 @@ Checkpointer::Options options_from(Given& given) {
   options.limit_bytes_per_second = static_cast<std::uint64_t>(given.limit_mib_s * 1024 * 1024);
   if (!(given.patience > 0 && given.patience < 1e9)) raise(Code::invalid_argument, "patience is in seconds, over 0");
   options.patience = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(given.patience));
+  if (given.lost_after) {
+    if (!(*given.lost_after >= 0.2 && *given.lost_after <= 3600)) {
+      raise(Code::invalid_argument, format("lost_after={}: 0.2 to 3600 seconds", *given.lost_after));
+    }
+    options.lost_after = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(*given.lost_after));
+  }
   options.security = {.key_file = std::move(given.keys),
                       .allow_file = std::move(given.allow),
                       .server_key = std::move(given.server_key)};
-  if (!given.external.empty()) {
-    options.external = [place = std::move(given.external)]() -> Result<std::shared_ptr<Repository>> {
-      FRESHET_ASSIGN(OpenedRepository opened, open_repository(place, {.access = RepositoryAccess::create}));
-      return std::shared_ptr<Repository>(std::move(opened));
-    };
-  }
+  set_external(options, given.external, given.external_server_key);
   return options;
 }
 
@@ -138,11 +163,11 @@ struct Opening {
 };
 
 /// Peers may take long to come, and Ctrl-C ends the wait for them: then the thread goes on until its patience ends.
-CheckpointerHandle* open_checkpointer(Given given) {
+CheckpointerHandle* open_checkpointer(Given given, bool calls) {
   std::vector<LaidTensor> tensors;
   for (const GivenTensor& one : given.tensors) tensors.push_back(laid_from(one));
   Checkpointer::Options options = options_from(given);
-  auto news = std::make_shared<CheckpointNews>();
+  auto news = std::make_shared<CheckpointNews>(calls);
   options.on_event = [news](const CheckpointEvent& event) { news->add(event); };
   const std::uint32_t rank = options.rank;
   const std::uint32_t ranks = options.ranks;
@@ -188,6 +213,7 @@ nb::object restore(const CheckpointerHandle& handle, const std::vector<WritableB
   answer["from"] = from;
   answer["rebuilt_bytes"] = found->rebuilt_bytes;
   answer["fresh"] = found->fresh;
+  answer["left"] = found->left;
   answer["notes"] = found->notes;
   return answer;
 }
@@ -230,7 +256,8 @@ void bind_checkpointer(nb::module_& module) {
              std::optional<std::uint32_t> rank, std::optional<std::uint32_t> ranks, std::string meet, std::string host,
              std::string external, std::string group, std::string when_behind,
              std::vector<std::pair<std::string, std::uint32_t>> keep, double limit_mib_s, double patience,
-             std::string keys, std::string allow, std::string server_key) {
+             std::string keys, std::string allow, std::string server_key, std::string external_server_key,
+             std::optional<double> lost_after, bool calls) {
             return open_checkpointer({.model = std::move(model),
                                       .tensors = std::move(tensors),
                                       .local = std::move(local),
@@ -246,12 +273,16 @@ void bind_checkpointer(nb::module_& module) {
                                       .patience = patience,
                                       .keys = std::move(keys),
                                       .allow = std::move(allow),
-                                      .server_key = std::move(server_key)});
+                                      .server_key = std::move(server_key),
+                                      .external_server_key = std::move(external_server_key),
+                                      .lost_after = lost_after},
+                                     calls);
           },
           nb::arg("model"), nb::arg("tensors"), nb::arg("local"), nb::arg("rank").none(), nb::arg("ranks").none(),
           nb::arg("meet"), nb::arg("host"), nb::arg("external"), nb::arg("group"), nb::arg("when_behind"),
           nb::arg("keep"), nb::arg("limit_mib_s"), nb::arg("patience"), nb::arg("keys"), nb::arg("allow"),
-          nb::arg("server_key"), nb::rv_policy::take_ownership)
+          nb::arg("server_key"), nb::arg("external_server_key"), nb::arg("lost_after").none(), nb::arg("calls"),
+          nb::rv_policy::take_ownership)
       .def("restore", &restore, nb::arg("held"), nb::arg("version").none(), nb::arg("anew"))
       .def("begin",
            [](const CheckpointerHandle& handle, std::uint64_t step) {
@@ -299,6 +330,14 @@ void bind_checkpointer(nb::module_& module) {
           },
           nb::arg("timeout").none())
       .def("events", &events)
+      .def("next_reached",
+           [](const CheckpointerHandle& handle) -> nb::object {
+             const auto event =
+                 take(wait_in_slices(std::nullopt, [&](Duration slice) { return handle.news().next_reached(slice); }));
+             if (!event) return nb::none();
+             return nb::make_tuple(event->version, event->step, levels::name_of(event->level).data());
+           })
+      .def("end_news", [](const CheckpointerHandle& handle) { handle.news().end(); })
       .def("levels",
            [](const CheckpointerHandle& handle) {
              std::vector<std::string> names;

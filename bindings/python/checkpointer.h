@@ -7,6 +7,7 @@
 
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "core/base/fork_guard.h"
@@ -18,13 +19,22 @@ namespace freshet::python {
 /// What happened, until Python asks. Any thread.
 class CheckpointNews {
  public:
+  /// `calls`: what was reached waits for next_reached(), too.
+  explicit CheckpointNews(bool calls) : calls_(calls) {}
   void add(const CheckpointEvent& event) FRESHET_EXCLUDES(mutex_);
   std::deque<CheckpointEvent> take() FRESHET_EXCLUDES(mutex_);
+  /// Nothing: no more come. timed_out.
+  Result<std::optional<CheckpointEvent>> next_reached(Duration at_most) FRESHET_EXCLUDES(mutex_);
+  void end() FRESHET_EXCLUDES(mutex_);
 
  private:
   static constexpr std::size_t kKeptMax = 4096;  ///< The newest.
+  const bool calls_;
   Mutex mutex_;
+  CondVar came_;
   std::deque<CheckpointEvent> events_ FRESHET_GUARDED_BY(mutex_);
+  std::deque<CheckpointEvent> reached_ FRESHET_GUARDED_BY(mutex_);
+  bool ended_ FRESHET_GUARDED_BY(mutex_) = false;
 };
 
 /// Closed, or one that this process opened.

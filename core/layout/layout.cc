@@ -40,7 +40,8 @@ Rows rows_of(std::uint64_t rows, std::uint32_t ranks, std::uint32_t rank) {
 
 bool holds_whole(const LaidTensor& tensor, std::uint32_t ranks, std::uint32_t rank) {
   switch (tensor.layout.cut) {
-    case Cut::replicated: return true;
+    case Cut::replicated:
+    case Cut::from: return true;
     case Cut::on: return tensor.layout.argument % ranks == rank;
     case Cut::own: return tensor.layout.argument == rank;
     case Cut::split: break;
@@ -62,7 +63,8 @@ Result<Layout> Layout::parse(std::string_view text) {
   if (text == "own") return Layout{.cut = Cut::own};
   if (const auto axis = number_after(text, "split:")) return Layout{.cut = Cut::split, .argument = *axis};
   if (const auto rank = number_after(text, "on:")) return Layout{.cut = Cut::on, .argument = *rank};
-  return refuse(format("layout \"{}\": expected replicated, split:AXIS, on:RANK or own", text));
+  if (const auto rank = number_after(text, "from:")) return Layout{.cut = Cut::from, .argument = *rank};
+  return refuse(format("layout \"{}\": expected replicated, split:AXIS, on:RANK, from:RANK or own", text));
 }
 
 std::string Layout::text() const {
@@ -70,6 +72,7 @@ std::string Layout::text() const {
     case Cut::replicated: return "replicated";
     case Cut::split: return format("split:{}", argument);
     case Cut::on: return format("on:{}", argument);
+    case Cut::from: return format("from:{}", argument);
     case Cut::own: break;
   }
   return "own";
@@ -180,6 +183,7 @@ std::vector<StoredPiece> stored_pieces(std::span<const LaidTensor> version_tenso
   for (std::size_t i = 0; i < version_tensors.size(); ++i) {
     const LaidTensor& tensor = version_tensors[i];
     const auto index = static_cast<std::uint32_t>(i);
+    if (tensor.layout.cut == Cut::from && tensor.layout.argument % ranks != rank) continue;
     if (tensor.layout.cut != Cut::replicated) {
       const Piece piece = held_piece(tensor, index, ranks, rank);
       if (piece.bytes() > 0) stored.push_back({.piece = piece, .offset_in_held = 0});

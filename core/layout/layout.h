@@ -9,7 +9,7 @@
 ///   *held*    in its memory while it trains: a whole replicated tensor, its rows of a split tensor, …
 ///   *stored*  in a checkpoint: the held pieces; but of the bytes of all replicated tensors together only an N-th
 ///             (DeepFreeze, section IV-B, cuts each tensor along its largest dimension; a cut by bytes is even for any
-///             shapes).
+///             shapes); and of a tensor `from` one rank nothing at the others.
 /// Over all ranks, the stored pieces cover each byte of each whole tensor exactly once.
 
 #include <cstdint>
@@ -29,13 +29,15 @@ inline constexpr std::uint32_t kRanksMax = 4096;
 
 /// `replicated`: each rank holds all of it. `split`: of the d rows of an axis rank r holds [r·c, (r+1)·c) ∩ [0, d) with
 /// c = ⌈d/N⌉, which may be no rows. `on`: one rank holds it. `own`: each rank has its own tensor, of the same shape.
-enum class Cut : std::uint8_t { replicated = 0, split = 1, on = 2, own = 3 };
+/// `from`: each rank holds all of it, perhaps with other values; those of one rank are stored, and all get them back.
+enum class Cut : std::uint8_t { replicated = 0, split = 1, on = 2, own = 3, from = 4 };
+inline constexpr Cut kCutMax = Cut::from;
 
 struct Layout {
   Cut cut = Cut::replicated;
-  std::uint32_t argument = 0;  ///< `split`: the axis. `on`: the rank, modulo N. `own`, in a version: the rank.
+  std::uint32_t argument = 0;  ///< `split`: the axis. `on`, `from`: the rank, modulo N. `own`, in a version: the rank.
 
-  /// "replicated", "split:A", "on:R", "own".
+  /// "replicated", "split:A", "on:R", "own", "from:R".
   static Result<Layout> parse(std::string_view text);
   std::string text() const;
   bool operator==(const Layout&) const = default;

@@ -189,7 +189,7 @@ Status Rank::start() {
     for (const CheckpointLevel level : restored->from) from.push_back(levels::name_of(level));
     line["restored"] = {
         {"version", restored->version.number},      {"step", restored->step},   {"from", std::move(from)},
-        {"rebuilt_bytes", restored->rebuilt_bytes}, {"fresh", restored->fresh}};
+        {"rebuilt_bytes", restored->rebuilt_bytes}, {"fresh", restored->fresh}, {"left", restored->left}};
     for (const std::string& note : restored->notes) complain(format("passed over: {}", note));
   }
   lines_.print(line);

@@ -111,7 +111,10 @@ class Checkpointer {
     std::set<CheckpointLevel> from;   ///< The levels that this rank's bytes came from.
     std::uint64_t rebuilt_bytes = 0;  ///< Bytes from copies, for ranks with missing shards.
     std::vector<std::string> fresh;   ///< Tensors that the version does not have for this rank; they are unchanged.
-    std::vector<std::string> notes;   ///< Skipped versions and shards, and why.
+    /// Tensors of the version that no rank of this job holds: those of `own` of ranks that are no more, or of another
+    /// program. Later versions do not have them.
+    std::vector<std::string> left;
+    std::vector<std::string> notes;  ///< Skipped versions and shards, and why.
   };
   /// Collective, once, before the first begin(). Fills `held`: for each tensor, in the order of open(), the part that
   /// this rank holds (held_piece(); empty if it holds none). Nothing: there is no version, and the job begins anew.

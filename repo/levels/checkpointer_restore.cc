@@ -6,6 +6,7 @@
 #include <cstring>
 #include <deque>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "core/base/format.h"
@@ -256,6 +257,11 @@ Result<std::vector<levels::WantedPiece>> Checkpointer::Impl::wanted_of(const lev
                                                                        std::vector<std::int64_t>& found) const {
   std::unordered_map<std::string_view, std::uint32_t> named;
   for (std::uint32_t i = 0; i < table.tensors.size(); ++i) named.emplace(table.tensors[i].spec.name, i);
+  std::unordered_set<std::string_view> ours;
+  for (const LaidTensor& mine : cut_->table->tensors) ours.insert(mine.spec.name);
+  for (const LaidTensor& theirs : table.tensors) {
+    if (!ours.contains(theirs.spec.name)) restored.left.push_back(theirs.spec.name);
+  }
   std::vector<levels::WantedPiece> wanted;
   found.assign(own_.size(), -1);
   for (std::size_t i = 0; i < own_.size(); ++i) {

@@ -12,7 +12,7 @@ from ._arrays import _name_of
 from ._errors import FailedPrecondition, InvalidArgument, OutOfSpace
 from ._keras_fit import Position, build_optimizer, variables_beside_weights
 from ._keras_graph import weights_of
-from .checkpointer import Captured, Checkpointer, CheckpointTensor, Restored
+from .checkpointer import Captured, Checkpointer, CheckpointTensor, Restored, left_besides
 from .keras import _arrays_of
 
 _log = logging.getLogger("freshet")
@@ -33,17 +33,18 @@ class CheckpointCallback(keras.callbacks.Callback):
     Every rank holds all of the model (data parallel), and stores its part. What comes back, bit by bit: weights, the
     optimizer's variables, and the random state of layers, NumPy, Python and (where it is the backend) PyTorch. TensorFlow's own
     shuffling has no state to ask for: with it, give shuffle=False. Of several ranks rank 0 stores what is not trained (moving
-    statistics), and gets it back. The model has to be built and compiled before fit(); else
-    FailedPrecondition. `.restored` is what training went on from, or None; `.step` counts batches; `.blocked` is for how
+    statistics), and every rank gets it back. The model has to be built and compiled before fit(); else FailedPrecondition, as
+    for a version with tensors that this model lacks, unless allow_left=True. `.restored` is what training went on from, or None; `.step` counts batches; `.blocked` is for how
     long training stood, in seconds. A checkpoint that finds no room (OutOfSpace) is left out, which is logged. close()
     waits until every version is where it goes."""
 
-    def __init__(self, model: str, *, every: str | int = "epoch", **checkpointer: Any) -> None:
+    def __init__(self, model: str, *, every: str | int = "epoch", allow_left: bool = False, **checkpointer: Any) -> None:
         super().__init__()
         if every != "epoch" and (isinstance(every, bool) or not isinstance(every, int) or every < 1):
             raise InvalidArgument(f"every={every!r}: \"epoch\", or a number of batches")
         self._name = model
         self._every = every
+        self._allow_left = allow_left
         self._options = checkpointer
         self._checkpointer: Checkpointer | None = None
         self._position = Position()
@@ -94,6 +95,10 @@ class CheckpointCallback(keras.callbacks.Callback):
                 raise FailedPrecondition(f"tensor {name}: {self._name}@{self.restored.version} does not have it; it is of "
                                          f"another model, or its layers have other names")
             del filled[own[name]]
+        left = left_besides(self.restored.left, random)
+        if left and not self._allow_left:
+            raise FailedPrecondition(f"{self._name}@{self.restored.version} has tensors that this model and its optimizer "
+                                     f"lack: {', '.join(left)}; allow_left=True goes on without them")
         for name, (variable, _, _) in variables.items():
             if name in filled and self._checkpointer.held(name) is not None:
                 variable.assign(filled[name])
@@ -123,7 +128,7 @@ class CheckpointCallback(keras.callbacks.Callback):
         for path, variable in weights_of(self.model).items():
             is_trained = id(variable) in trainable
             found[path.removeprefix(f"{self.model.name}/")] = (variable, "weight" if is_trained else "buffer",
-                                                              "replicated" if is_trained else "on:0")
+                                                              "replicated" if is_trained else "from:0")
         for name, (variable, role) in variables_beside_weights(self.model).items():
             found[name] = (variable, role, "replicated" if role == "optimizer" else "own")
         return found

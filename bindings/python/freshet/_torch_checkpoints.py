@@ -13,7 +13,7 @@ from ._arrays import dtype_of
 from ._errors import Error, FailedPrecondition, InvalidArgument, OutOfSpace
 from ._numbers import whole
 from ._torch_state import TrainingState
-from .checkpointer import Checkpointer, CheckpointTensor, Restored
+from .checkpointer import Checkpointer, CheckpointTensor, Restored, left_besides
 from .torch import _to_numpy
 
 _log = logging.getLogger("freshet")
@@ -29,7 +29,7 @@ class Checkpoints:
 
     Every rank holds all of the module (data parallel), and stores its part. What comes back, bit by bit: parameters,
     buffers, the optimizer's state and learning rates, the random state of PyTorch, NumPy and Python, and `extra`. Of several ranks
-    rank 0 stores the buffers, and gets them back; DistributedDataParallel, made after this, hands them to the others.
+    rank 0 stores the buffers, and every rank gets them back.
 
     module      its parameters and buffers, on any device.
     optimizer   one, or several. A step is done when each of them has stepped. With one for each layer, stepped while the
@@ -37,19 +37,21 @@ class Checkpoints:
                 its update is done.
     every       steps between two checkpoints.
     extra       further tensors or arrays of this host's memory, by name, that are filled in place.
+    allow_left  goes on from a version that has tensors which the module lacks; later versions lack them, too.
     The rest is as freshet.Checkpointer takes it: `local`, `external`, `group`, `rank`, `ranks`, `meet` ….
 
     `.step` counts the steps that the optimizer took, from the checkpoint on (a GradScaler may leave some out);
     `.restored` is what the job went on from, or None. An optimizer that steps again before the others did ends the step,
     which has no checkpoint then. A step that finds no room (OutOfSpace) has no checkpoint, which is logged. Unsupported:
     optimizers whose state is not made of tensors. FailedPrecondition: the version is of a module with other names or
-    shapes; this one is as it was. A scheduler of learning rates is the program's to move to `.step`."""
+    shapes, or has tensors that this one lacks; this one is as it was. A scheduler of learning rates is the program's to move to `.step`."""
 
     def __init__(self, name: str, module: torch.nn.Module, optimizer: Any, *, every: int = 1,
-                 extra: Mapping[str, Any] | None = None, **checkpointer: Any) -> None:
+                 extra: Mapping[str, Any] | None = None, allow_left: bool = False, **checkpointer: Any) -> None:
         if whole(every, "every") < 1:
             raise InvalidArgument(f"every={every}: 1 or more steps")
         self._every = every
+        self._allow_left = allow_left
         self._due: List[torch.optim.Optimizer] = []
         self._begun = False
         self._captured: set[str] = set()
@@ -57,8 +59,8 @@ class Checkpoints:
         self.restored: Restored | None = None
         self._state = TrainingState(module, optimizer, extra)
         try:
-            # Of several ranks rank 0 stores the buffers; each has its own random state.
-            layouts = {"buffer": "on:0"}
+            # Of several ranks rank 0 stores the buffers, for all; each has its own random state.
+            layouts = {"buffer": "from:0"}
             described = {tensor: CheckpointTensor(dtype, shape, "own" if tensor in self._state.random_names
                                                   else layouts.get(role, "replicated"), role)
                          for tensor, (dtype, shape, role) in self._state.described.items()}
@@ -110,6 +112,10 @@ class Checkpoints:
                 raise FailedPrecondition(f"tensor {name}: version {restored.version} does not have it; it is of another "
                                          f"module, or its parts have other names")
             del came[own[name]]
+        left = left_besides(restored.left, self._state.random_names)
+        if left and not self._allow_left:
+            raise FailedPrecondition(f"version {restored.version} has tensors that this module and its optimizers lack: "
+                                     f"{', '.join(left)}; allow_left=True goes on without them")
         self._state.fill({name: array for name, array in came.items() if self._checkpointer.held(name) is not None})
         self.restored = restored
         self.step = restored.step

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import logging
+import re
+import threading
 from dataclasses import dataclass
-from typing import Any, Mapping, Sequence
+from typing import Any, Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -14,14 +17,17 @@ from ._errors import Error, FailedPrecondition, InvalidArgument
 from ._handles import Handle
 from ._numbers import whole
 
+_log = logging.getLogger("freshet")
+
 
 @dataclass(frozen=True)
 class CheckpointTensor:
     """A whole tensor of a job's state, and who holds what of it.
 
     `layout`: "replicated" (every rank holds all of it), "split:A" (of axis A's d rows rank r has those from r*c to
-    (r+1)*c, c = ceil(d/ranks)), "on:R" (rank R modulo ranks holds it), "own" (each rank has one of its own). `role`:
-    "weight", "buffer", "optimizer" or "opaque"; a server takes the first two.
+    (r+1)*c, c = ceil(d/ranks)), "on:R" (rank R modulo ranks holds it), "own" (each rank has one of its own), "from:R"
+    (every rank holds all of it; rank R modulo ranks stores its values, and every rank gets those back). `role`: "weight",
+    "buffer", "optimizer" or "opaque"; a server takes the first two.
     """
     dtype: str
     shape: tuple[int, ...]
@@ -34,10 +40,11 @@ class Restored:
     """What a job goes on from."""
     version: int
     step: int
-    levels: tuple[str, ...]  # Where this rank's bytes came from: "memory", "local", "external".
+    levels: tuple[str, ...]  # Where this rank's bytes came from: "memory", "local", "group", "external".
     rebuilt_bytes: int
     fresh: tuple[str, ...]  # Tensors that the version does not have for this rank; they are as they were.
     notes: tuple[str, ...]  # What was passed over, and why.
+    left: tuple[str, ...] = ()  # Tensors of the version that no rank of this job holds; later versions lack them.
 
 
 @dataclass(frozen=True)
@@ -64,9 +71,11 @@ class Checkpointer(Handle):
     written, all are read. `external`: a repository's folder or address. `group`: with "partner" each rank keeps a copy
     of another host's shards, with "xor" or "rs:F" parity, so that one host or any F may be lost; `host` is what this rank's
     host is called (default: the machine's name). `rank`, `ranks` and `meet` ("tcp://HOST:PORT", where rank 0 listens) are
-    what mpirun, srun or torchrun put into the environment where they are not given. `keep`: versions by level, as {"local": 2}. `when_behind`: "skip" passes versions over where a
-    level is behind, "wait" lets the loop wait. `patience`: seconds for peers to come. docs/checkpoints.md says what each
-    level survives.
+    what mpirun, srun or torchrun put into the environment where they are not given. `keep`: versions by level, as
+    {"local": 2}. `when_behind`: "skip" passes versions over where a level is behind, "wait" lets the loop wait.
+    `patience`: seconds for peers to come. `lost_after`: seconds of silence after which a peer is lost (default: 0.85).
+    `external_server_key`: the public key of the provider at `external`. `on_reached(version, step, level)` is called on a
+    thread of its own, version by version; what it raises is logged. docs/checkpoints.md says what each level survives.
 
     Raises InvalidArgument (a bad tensor; ranks started unlike each other), AlreadyExists (the folder is another
     process's), Unavailable (peers that do not come, or are lost). begin(), capture(), end(), checkpoint(), restore()
@@ -76,13 +85,20 @@ class Checkpointer(Handle):
     def __init__(self, model: str, tensors: Mapping[str, Any], *, local: str | Sequence[str], rank: int | None = None,
                  ranks: int | None = None, meet: str = "", host: str = "", external: str = "",
                  group: str = "none", when_behind: str = "skip", keep: Mapping[str, int] | None = None,
-                 limit_mib_s: float = 0, patience: float = 30, keys: str = "", allow: str = "", server_key: str = "") -> None:
+                 limit_mib_s: float = 0, patience: float = 30, lost_after: float | None = None, keys: str = "", allow: str = "",
+                 server_key: str = "", external_server_key: str = "",
+                 on_reached: Callable[[int, int, str], Any] | None = None) -> None:
         given = [_given(name, value) for name, value in tensors.items()]
         folders = [local] if isinstance(local, str) else [str(folder) for folder in local]
         kept = [(level, whole(count, f"keep[{level!r}]")) for level, count in (keep or {}).items()]
         core = _core.Checkpointer.open(model, given, folders, rank, ranks, meet, host, str(external), group, when_behind,
-                                       kept, float(limit_mib_s), float(patience), keys, allow, server_key)
+                                       kept, float(limit_mib_s), float(patience), keys, allow, server_key,
+                                       external_server_key, lost_after, on_reached is not None)
         self._opened(core)
+        self._caller: threading.Thread | None = None
+        if on_reached is not None:
+            self._caller = threading.Thread(target=_call, args=(core, on_reached), name="freshet-reached", daemon=True)
+            self._caller.start()
         self._index = {one[0]: i for i, one in enumerate(given)}
         self._dtypes = [one[1] for one in given]
         self._shapes: list[tuple[int, ...] | None] = []
@@ -136,7 +152,7 @@ class Checkpointer(Handle):
         for array, copy in strided:
             np.copyto(array, copy)
         return Restored(found["version"], found["step"], tuple(found["from"]), found["rebuilt_bytes"],
-                        tuple(found["fresh"]), tuple(found["notes"]))
+                        tuple(found["fresh"]), tuple(found["notes"]), tuple(found["left"]))
 
     def begin(self, step: int) -> int:
         """Begins the version of a step, and returns its number. All ranks checkpoint the same steps. OutOfSpace: the
@@ -189,8 +205,21 @@ class Checkpointer(Handle):
         return self._core.events()
 
     def finish(self, timeout: float | None = None) -> None:
-        """Collective, the last call: waits until each version has ended at each level, then lets the ranks go."""
+        """Collective, the last call: waits until each version has ended at each level and was told to `on_reached`, then
+        lets the ranks go."""
         self._core.finish(timeout)
+        self._end_calls()
+
+    def close(self) -> None:
+        """Ends it; later calls are FailedPrecondition. Closing twice does nothing."""
+        super().close()
+        self._end_calls()
+
+    def _end_calls(self) -> None:
+        self._core.end_news()
+        caller, self._caller = self._caller, None
+        if caller is not None and caller is not threading.current_thread():
+            caller.join()
 
     def _at(self, name: str) -> int:
         if name not in self._index:
@@ -206,6 +235,20 @@ class Checkpointer(Handle):
             raise InvalidArgument(f"tensor {name}: {array.dtype} {array.shape} came, this rank holds "
                                   f"{dtype_of(self._dtypes[at])} {self._shapes[at]}")
         return array
+
+
+def _call(core: Any, on_reached: Callable[[int, int, str], Any]) -> None:
+    while (reached := core.next_reached()) is not None:
+        try:
+            on_reached(*reached)
+        except Exception:
+            _log.exception("on_reached%s", reached)
+
+
+def left_besides(left: Sequence[str], own: Iterable[str]) -> list[str]:
+    """Of `Restored.left`, the tensors that are not a vanished rank's own one of these names."""
+    own = set(own)
+    return [name for name in left if re.sub(r"\.r\d+$", "", name) not in own]
 
 
 def _given(name: Any, value: Any) -> tuple[str, str, list[int], str, str]:

@@ -23,7 +23,7 @@ Result<LaidTensor> tensor_from(const wire::Tensor& from) {
   LaidTensor tensor;
   tensor.spec.name = from.name()->str();
   if (from.dtype() > static_cast<std::uint8_t>(DType::boolean) || from.role() > 3 ||
-      from.cut() > 3) {
+      from.cut() > static_cast<std::uint8_t>(kCutMax)) {
     return bad_shard(format("tensor {} is of no known type", tensor.spec.name));
   }
   tensor.spec.dtype = static_cast<DType>(from.dtype());

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import textwrap
@@ -11,6 +10,8 @@ import textwrap
 import freshet
 import numpy as np
 import pytest
+
+from conftest import free_port
 
 TENSORS = {
     "w": freshet.CheckpointTensor("f32", (40, 30)),
@@ -104,6 +105,28 @@ def test_wrong_use_names_what_is_wrong(tmp_path):
         assert ck.checkpoint(3, {"w": w}).bytes == 12
 
 
+def test_what_was_reached_is_told_in_order(tmp_path, caplog):
+    reached = []
+
+    def told(version, step, level):
+        reached.append((version, step, level))
+        if level == "memory":
+            raise RuntimeError("of the program's")
+
+    w = np.ones(3)
+    with freshet.Checkpointer("net", {"w": w}, local=str(tmp_path), rank=0, ranks=1, when_behind="wait", lost_after=2,
+                              on_reached=told) as ck:
+        ck.restore({"w": w})
+        for step in (10, 20):
+            ck.checkpoint(step, {"w": w})
+        ck.finish(timeout=60)
+        assert [one for one in reached if one[0] == 1] == [(1, 10, "memory"), (1, 10, "local")]
+        assert [one for one in reached if one[0] == 2] == [(2, 20, "memory"), (2, 20, "local")]
+    assert "of the program's" in caplog.text
+    with pytest.raises(freshet.InvalidArgument, match="lost_after"):
+        freshet.Checkpointer("net", {"w": w}, local=str(tmp_path), rank=0, ranks=1, lost_after=0)
+
+
 PROGRAM = textwrap.dedent("""
     import json, sys
     import test_checkpointer as t, freshet, numpy as np
@@ -116,17 +139,12 @@ PROGRAM = textwrap.dedent("""
         wrong = [name for name, array in t.state_of(ck, first).items()
                  if restored and name not in restored.fresh and f"{name}.r{rank}" not in restored.fresh
                  and not np.array_equal(array, state[name])]
-        print(json.dumps({"step": first, "wrong": wrong, "fresh": restored.fresh if restored else []}), flush=True)
+        print(json.dumps({"step": first, "wrong": wrong, "fresh": restored.fresh if restored else [],
+                          "left": restored.left if restored else []}), flush=True)
         for step in range(first + 1, steps + 1):
             ck.checkpoint(step, t.state_of(ck, step))
         ck.finish(timeout=60)
 """)
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def run_job(folder, ranks, steps):
@@ -143,8 +161,8 @@ def test_two_ranks_then_three_then_one(tmp_path):
     for rank in run_job(tmp_path, 2, 3):
         assert rank["step"] == 0
     for index, rank in enumerate(run_job(tmp_path, 3, 5)):
-        assert rank == {"step": 3, "wrong": [], "fresh": [] if index < 2 else ["rng.r2"]}
-    assert run_job(tmp_path, 1, 5) == [{"step": 5, "wrong": [], "fresh": []}]
+        assert rank == {"step": 3, "wrong": [], "fresh": [] if index < 2 else ["rng.r2"], "left": []}
+    assert run_job(tmp_path, 1, 5) == [{"step": 5, "wrong": [], "fresh": [], "left": ["rng.r1", "rng.r2"]}]
     repo = freshet.Repository(tmp_path / "runs")
     assert sorted(repo.get("net")) == ["experts", "rng.r0", "rng.r1", "rng.r2", "table", "w"]
     np.testing.assert_array_equal(repo.get("net")["experts"][:, 0], np.arange(5) + 500)

@@ -174,6 +174,22 @@ def test_a_run_that_was_published_and_stored_goes_on_as_if_nothing_had_been(tmp_
         expect_equal(model, before)
 
 
+def test_a_model_that_lost_a_layer_says_so(tmp_path):
+    model = network()
+    callback = CheckpointCallback("digits", local=str(tmp_path), when_behind="wait")
+    fit(model, 1, callback)
+    callback.close()
+    less = keras.Sequential([keras.Input((4,)), keras.layers.Dense(5, name="a"),
+                             keras.layers.BatchNormalization(name="norm"), keras.layers.Dropout(0.2, seed=7, name="drop")])
+    less.compile(optimizer=keras.optimizers.Adam(0.01), loss="mse")
+    with pytest.raises(freshet.FailedPrecondition, match="b/kernel.*allow_left"):
+        fit(less, 1, CheckpointCallback("digits", local=str(tmp_path)))
+    callback = CheckpointCallback("digits", allow_left=True, local=str(tmp_path))
+    fit(less, 2, callback)
+    callback.close()
+    assert callback.restored.step == 3 and "b/kernel" in callback.restored.left
+
+
 def test_wrong_use_names_what_is_wrong(tmp_path):
     with pytest.raises(freshet.InvalidArgument, match="every"):
         CheckpointCallback("digits", every=0, local=str(tmp_path))

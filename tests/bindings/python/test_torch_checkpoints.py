@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 
 import freshet
 import freshet.torch as ft
-from conftest import PATIENCE, eventually
+from conftest import PATIENCE, eventually, free_port
 from freshet.torch import Checkpoints
 
 OPTIMIZERS = {
@@ -193,6 +193,62 @@ def test_a_module_with_other_names_is_refused_and_stays_as_it_was(tmp_path):
     with pytest.raises(freshet.FailedPrecondition, match="body."):
         Checkpoints("net", other, optimizer, local=str(tmp_path))
     assert bits(other, optimizer) == before
+
+
+def test_a_module_that_lost_a_layer_says_so(tmp_path):
+    module = network()
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+    with Checkpoints("net", module, optimizer, local=str(tmp_path)):
+        train(module, optimizer, 0)
+    less = torch.nn.Sequential(*list(network())[:4])
+    optimizer = torch.optim.SGD(less.parameters(), lr=0.1)
+    before = bits(less, optimizer)
+    with pytest.raises(freshet.FailedPrecondition, match="4.bias, 4.weight|4.weight, 4.bias"):
+        Checkpoints("net", less, optimizer, local=str(tmp_path))
+    assert bits(less, optimizer) == before
+    with Checkpoints("net", less, optimizer, allow_left=True, local=str(tmp_path)) as checkpoints:
+        assert checkpoints.step == 1 and {"4.weight", "4.bias"} <= set(checkpoints.restored.left)
+        assert torch.equal(less[0].weight, module[0].weight)
+
+
+RANK = """
+    import sys
+    import numpy as np, torch
+    import freshet.torch as ft
+
+    rank, ranks, meet, folder, step = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4], int(sys.argv[5])
+    torch.manual_seed(5)
+    module = torch.nn.Sequential(torch.nn.Linear(6, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 2))
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9)
+    with ft.Checkpoints("net", module, optimizer, local=folder, rank=rank, ranks=ranks, meet=meet, lost_after=30,
+                        when_behind="wait") as checkpoints:
+        print(checkpoints.step, module[1].running_mean.tolist(), sorted(checkpoints.restored.left) if checkpoints.restored
+              else [], flush=True)
+        while checkpoints.step < step:
+            module(torch.full((8, 6), 1.0 + rank) + torch.randn(8, 6))  # Each rank sees other data,
+            optimizer.zero_grad()
+            module(torch.ones(8, 6)).sum().backward()                   # and all have one gradient.
+            optimizer.step()
+    print(module[1].running_mean.tolist(), module[0].weight.sum().item(), flush=True)
+"""
+
+
+def test_ranks_get_back_the_buffers_of_rank_0(program, folder):
+    def run(ranks, step):
+        meet = f"tcp://127.0.0.1:{free_port()}"
+        jobs = [program(RANK, str(rank), str(ranks), meet, folder, str(step)) for rank in range(ranks)]
+        said = [(job.line(), job.line()) for job in jobs]
+        for job in jobs:
+            assert job.end()[0] == 0
+        return said
+
+    first = run(2, 3)
+    assert first[0][1] != first[1][1], "the ranks' moving statistics differ"
+    mean = first[0][1].rpartition("]")[0] + "]"
+    for ranks in (2, 3, 1):
+        for begun, _ in run(ranks, 0):
+            assert begun.startswith(f"3 {mean} "), begun
+            assert (".r1'" in begun) == (ranks == 1), "the random state of a rank that is no more is named, and is no error"
 
 
 def test_frozen_and_bfloat16_parameters_come_back(tmp_path):

@@ -171,6 +171,29 @@ TEST(Checkpointer, OtherShapesAreAnErrorAndOtherTensorsAreFresh) {
   EXPECT_EQ(held[3][1], std::byte{7});
 }
 
+/// A program that lost a layer: it goes on, and is told what it leaves.
+TEST(Checkpointer, TensorsThatTheJobDoesNotHoldAreNamed) {
+  const TemporaryFolder folder;
+  Memory memory(1, 0);
+  {
+    const auto opened = Checkpointer::open(alone(folder.path()), tensors());
+    ASSERT_TRUE(opened);
+    const auto writable = memory.writable();
+    ASSERT_TRUE((*opened)->restore(writable));
+    ASSERT_TRUE((*opened)->checkpoint(1, memory.views()));
+    ASSERT_TRUE((*opened)->finish(kLong));
+  }
+  auto fewer = tensors();
+  fewer.erase(fewer.begin() + 1);
+  const auto opened = Checkpointer::open(alone(folder.path()), fewer);
+  ASSERT_TRUE(opened);
+  Memory less(1, 0, fewer);
+  const auto writable = less.writable();
+  const auto restored = (*opened)->restore(writable);
+  ASSERT_TRUE(restored && *restored);
+  EXPECT_EQ((*restored)->left, std::vector<std::string>{"b"});
+}
+
 /// Three ranks as threads of this process, over loopback.
 TEST(Checkpointer, RanksOfOneProcessAgreeAndServersGetWholeTensors) {
   const TemporaryFolder folder;

@@ -30,7 +30,7 @@ std::vector<std::uint64_t> bytes_of_piece(const Piece& piece) {
 bool holds(const LaidTensor& tensor, const Shape& index, std::uint32_t n, std::uint32_t r) {
   if (tensor.layout.cut == Cut::on) return tensor.layout.argument % n == r;
   if (tensor.layout.cut == Cut::own) return tensor.layout.argument == r;
-  if (tensor.layout.cut == Cut::replicated) return true;
+  if (tensor.layout.cut == Cut::replicated || tensor.layout.cut == Cut::from) return true;
   const std::uint64_t rows = tensor.spec.shape[tensor.layout.argument];
   const std::uint64_t each = (rows + n - 1) / n;
   return index[tensor.layout.argument] / each == r;
@@ -59,10 +59,10 @@ std::vector<LaidTensor> random_tensors(std::mt19937_64& random) {
   for (std::size_t i = 0; i < count; ++i) {
     Shape shape(random() % 4);
     for (std::uint64_t& extent : shape) extent = random() % 8;
-    Layout layout{.cut = static_cast<Cut>(random() % 4)};
+    Layout layout{.cut = static_cast<Cut>(random() % 5)};
     if (layout.cut == Cut::split && shape.empty()) layout.cut = Cut::replicated;
     if (layout.cut == Cut::split) layout.argument = static_cast<std::uint32_t>(random() % shape.size());
-    if (layout.cut == Cut::on) layout.argument = static_cast<std::uint32_t>(random() % 9);
+    if (layout.cut == Cut::on || layout.cut == Cut::from) layout.argument = static_cast<std::uint32_t>(random() % 9);
     tensors.push_back(
         laid("t" + std::to_string(i), std::move(shape), layout, random() % 2 == 0 ? DType::f32 : DType::u8));
   }
@@ -150,6 +150,15 @@ TEST(Layout, SharesOfReplicatedTensorsAreEven) {
   }
 }
 
+/// As moving statistics, which differ from rank to rank: one rank's are everybody's after a restart.
+TEST(Layout, FromIsStoredByOneRankAndHeldByAll) {
+  const std::vector<LaidTensor> tensors = {laid("mean", {5}, {.cut = Cut::from, .argument = 4})};
+  for (std::uint32_t rank = 0; rank < 3; ++rank) {
+    EXPECT_EQ(held_piece(tensors[0], 0, 3, rank).bytes(), 20U);
+    EXPECT_EQ(stored_pieces(tensors, 3, rank).size(), rank == 1 ? 1U : 0U);
+  }
+}
+
 TEST(Layout, WhatCannotBeIsRefusedByName) {
   const auto refused = [](std::vector<LaidTensor> tensors, std::uint32_t ranks, const char* named) {
     const Status status = check_layouts(tensors, ranks);
@@ -161,10 +170,10 @@ TEST(Layout, WhatCannotBeIsRefusedByName) {
   refused({laid("w", {3}, {}), laid("w", {4}, {})}, 2, "w");
   refused({laid("w", {3}, {.cut = Cut::own}), laid("w.r1", {4}, {})}, 2, "w.r1");
   refused({laid("w", {3}, {})}, 0, "0 ranks");
-  for (const char* text : {"split", "split:", "split:x", "on:-1", "every", "", "split:99999999999"}) {
+  for (const char* text : {"split", "split:", "split:x", "on:-1", "every", "", "split:99999999999", "from", "from:x"}) {
     EXPECT_FALSE(Layout::parse(text)) << text;
   }
-  for (const char* text : {"replicated", "split:2", "on:7", "own"}) {
+  for (const char* text : {"replicated", "split:2", "on:7", "own", "from:3"}) {
     const auto parsed = Layout::parse(text);
     ASSERT_TRUE(parsed) << text;
     EXPECT_EQ(parsed->text(), text);

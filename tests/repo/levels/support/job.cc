@@ -2,6 +2,7 @@
 #include "tests/repo/levels/support/job.h"
 
 #include <arpa/inet.h>
+#include <gtest/gtest.h>
 #include <sodium.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -145,7 +146,7 @@ Job::Job(std::string state) : state_(Json::parse(state)) { std::ofstream(folder_
 std::vector<std::unique_ptr<ChildProcess>> Job::start(std::uint32_t ranks, std::uint64_t steps,
                                                       const Options& options) {
   std::vector<std::unique_ptr<ChildProcess>> processes;
-  const std::string meet = "tcp://127.0.0.1:" + std::to_string(meeting_port());
+  const std::string meet = options.meet.empty() ? meeting_address() : options.meet;
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {
     std::vector<std::string> words = {FRESHET_CHECKPOINT_RANKS,
                                       "--model",
@@ -236,6 +237,18 @@ std::vector<std::string> Job::shards(std::uint32_t rank) const {
   return files;
 }
 
+std::string meeting_address() { return "tcp://127.0.0.1:" + std::to_string(meeting_port()); }
+
+void expect_all_exit(const std::vector<RankRun>& runs, int code) {
+  for (const RankRun& run : runs) EXPECT_EQ(run.exit_code(), code);
+}
+
+void expect_all_hold_what_they_should(const Job& job, const std::vector<RankRun>& runs) {
+  for (std::uint32_t rank = 0; rank < runs.size(); ++rank) {
+    EXPECT_EQ(job.difference(runs[rank], static_cast<std::uint32_t>(runs.size()), rank), "") << "rank " << rank;
+  }
+}
+
 std::string mixed_state() {
   return R"({"seed":"7","tensors":[
     {"name":"emb","dtype":"f32","shape":[1000,30],"role":"weight","layout":"replicated","every":2},
@@ -245,6 +258,7 @@ std::string mixed_state() {
     {"name":"opt","dtype":"f32","shape":[1000],"role":"optimizer","layout":"on:5","every":1},
     {"name":"rng","dtype":"u8","shape":[13],"role":"opaque","layout":"own","every":1},
     {"name":"none","dtype":"f32","shape":[0,4],"role":"buffer","layout":"split:0","every":1},
+    {"name":"mean","dtype":"f32","shape":[50],"role":"buffer","layout":"from:1","every":1},
     {"name":"scalar","dtype":"f64","shape":[],"role":"buffer","layout":"replicated","every":1}]})";
 }
 

@@ -37,6 +37,7 @@ class Job {
   struct Options {
     std::vector<std::string> words;                        ///< For all ranks.
     std::map<std::uint32_t, std::vector<std::string>> of;  ///< For one.
+    std::string meet;                                      ///< Empty: a free port.
   };
   /// Starts `ranks` processes, and waits for their ends. A rank that is silent counts as lost after 20 seconds.
   std::vector<RankRun> run(std::uint32_t ranks, std::uint64_t steps, const Options& options = {});
@@ -59,6 +60,13 @@ class Job {
   const TemporaryFolder folder_;
   const Json state_;
 };
+
+void expect_all_exit(const std::vector<RankRun>& runs, int code);
+/// What each rank dumped at its start is what it has to hold.
+void expect_all_hold_what_they_should(const Job& job, const std::vector<RankRun>& runs);
+
+/// "tcp://127.0.0.1:PORT", free.
+std::string meeting_address();
 
 /// A small state with every layout, types of all sizes, empty and scalar tensors.
 std::string mixed_state();
