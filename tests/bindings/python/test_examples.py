@@ -12,7 +12,7 @@ import urllib.request
 
 import pytest
 
-from conftest import PATIENCE, eventually
+from conftest import PATIENCE, eventually, free_port
 
 EXAMPLES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "examples", "python")
 
@@ -191,3 +191,44 @@ def test_lightning_callback(folder):
                       enable_progress_bar=False, default_root_dir=folder).fit(model, torch.utils.data.DataLoader(data, 4))
     assert_served("li", model)
     callback.close()
+
+
+def test_data_parallel_ranks_go_on_with_fewer(folder):
+    """Three ranks train; one is killed, and the job goes on with two from a checkpoint of the three."""
+    needs("torch", "sklearn")
+    import torch.distributed
+    if not torch.distributed.is_gloo_available():
+        pytest.skip("PyTorch without gloo")
+
+    def ranks(count, steps):
+        port, meet = free_port(), f"tcp://127.0.0.1:{free_port()}"
+        return [start("torch_ranks.py", folder, "--steps", str(steps), "--meet", meet, RANK=str(rank),
+                      WORLD_SIZE=str(count), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port)) for rank in range(count)]
+
+    def begun(job, at):
+        line = job[at].stdout.readline()
+        assert line.startswith(f"rank {at} of {len(job)} begins at step "), line + job[at].stderr.read()
+        step, _, accuracy = line.removeprefix(f"rank {at} of {len(job)} begins at step ").partition(": accuracy ")
+        return int(step), float(accuracy)
+
+    three = ranks(3, 100_000)
+    two = []
+    try:
+        assert [begun(three, at)[0] for at in range(3)] == [0, 0, 0]
+        assert three[0].stdout.readline().startswith("step 50: ")
+        three[2].kill()
+        for at in (0, 1):
+            three[at].communicate(timeout=PATIENCE)
+            assert three[at].returncode != 0, "its peer is gone"
+        two = ranks(2, 400)
+        first, other = begun(two, 0), begun(two, 1)
+        assert first == other, "both have the weights and the moving statistics of one rank"
+        assert first[0] >= 40 and first[1] > 0.5, first
+        for at in (0, 1):
+            out, err = two[at].communicate(timeout=PATIENCE)
+            assert two[at].returncode == 0, err
+            assert float(out.split()[-1]) > 0.95, out
+    finally:
+        for rank in three + two:
+            rank.kill()
+            rank.wait()
