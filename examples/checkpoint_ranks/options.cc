@@ -2,6 +2,8 @@
 #include "examples/checkpoint_ranks/options.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
 #include <charconv>
 #include <iostream>
 
@@ -93,6 +95,12 @@ Status understand(const Words& words, Options& options) {
   }
   if (!words.die_at.empty()) {
     FRESHET_ASSIGN(const auto parts, word_and_number(words.die_at));
+    static constexpr std::array<std::string_view, 9> kPoints = {"captured",        "local_half",   "local_synced",
+                                                                "group_half",      "group_synced", "external_half",
+                                                                "external_synced", "restoring",    "rebuilding"};
+    if (std::ranges::find(kPoints, parts.first) == kPoints.end()) {
+      return refuse(format("--die-at {}: there is no such point", words.die_at));
+    }
     options.die_point = parts.first;
     options.die_step = parts.second;
   }

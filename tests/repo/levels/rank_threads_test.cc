@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Jobs whose ranks are threads of this process, over loopback: where a test has to look inside.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <filesystem>
+#include <functional>
+#include <thread>
+
+#include "core/base/format.h"
+#include "repo/backend/backend.h"
+#include "repo/levels/checkpointer.h"
+#include "tests/fault/fault_backend.h"
+#include "tests/repo/levels/support/held_memory.h"
+#include "tests/repo/levels/support/job.h"
+#include "tests/support/temporary_folder.h"
+#include "transport/group/launcher.h"
+
+namespace freshet::threads {
+namespace {
+
+using test::HeldMemory;
+using test::three_tensors;
+
+constexpr auto kLong = std::chrono::seconds(60);
+
+/// How each rank ended. `work` gets its options, which it may change, and its memory.
+using Work = std::function<Status(Checkpointer::Options, std::uint32_t rank)>;
+std::vector<Status> run_ranks(std::uint32_t ranks, const TemporaryFolder& folder, const Work& work) {
+  std::vector<Status> ended(ranks);
+  std::vector<std::thread> threads;
+  const std::string meet = test::meeting_address();
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      Checkpointer::Options options = test::alone(folder / std::to_string(rank));
+      options.rank = rank;
+      options.ranks = ranks;
+      options.meet = meet;
+      options.host = format("h{}", rank);
+      options.when_behind = levels::WhenBehind::wait;
+      options.lost_after = std::chrono::seconds(20);
+      ended[rank] = work(std::move(options), rank);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return ended;
+}
+
+void expect_all_well(const std::vector<Status>& ended) {
+  for (const Status& status : ended) EXPECT_TRUE(status) << status.error().message();
+}
+
+Status wrong(const std::string& what) { return fail(Code::corrupt, what); }
+
+TEST(CheckpointerRanks, AllRollBackToWhatTheirMemoriesHave) {
+  const TemporaryFolder folder;
+  expect_all_well(run_ranks(3, folder, [](Checkpointer::Options options, std::uint32_t rank) -> Status {
+    FRESHET_ASSIGN(const auto checkpointer, Checkpointer::open(std::move(options), three_tensors()));
+    HeldMemory memory(3, rank);
+    const auto writable = memory.writable();
+    FRESHET_ASSIGN([[maybe_unused]] const auto nothing, checkpointer->restore(writable));
+    memory.fill(3);
+    FRESHET_ASSIGN(const auto captured, checkpointer->checkpoint(3, memory.views()));
+    FRESHET_TRY(checkpointer->wait(captured.version, CheckpointLevel::local, kLong));
+    memory.fill(9);
+    FRESHET_ASSIGN(const auto restored, checkpointer->restore(writable));
+    if (!restored || restored->from != std::set{CheckpointLevel::memory}) return wrong("not from memory");
+    if (!memory.is_of(3)) return wrong("not what was captured");
+    FRESHET_ASSIGN(const auto next, checkpointer->checkpoint(4, memory.views()));
+    if (next.version <= captured.version) return wrong("a number was given twice");
+    return checkpointer->finish(kLong);
+  }));
+}
+
+TEST(CheckpointerRanks, TheLayoutOfATensorMayChangeBetweenLives) {
+  const TemporaryFolder folder;
+  for (int life = 0; life < 4; ++life) {
+    const std::vector<Layout> layouts = {
+        {}, {.cut = Cut::split}, {.cut = Cut::on, .argument = 1}, {.cut = Cut::from, .argument = 1}};
+    auto tensors = three_tensors();
+    tensors[1].layout = layouts[static_cast<std::size_t>(life)];
+    expect_all_well(run_ranks(3, folder, [&](Checkpointer::Options options, std::uint32_t rank) -> Status {
+      FRESHET_ASSIGN(const auto checkpointer, Checkpointer::open(std::move(options), tensors));
+      HeldMemory memory(3, rank, tensors);
+      const auto writable = memory.writable();
+      FRESHET_ASSIGN(const auto restored, checkpointer->restore(writable));
+      if (restored.has_value() != (life > 0)) return wrong("it began otherwise than it should");
+      if (life > 0 && !memory.is_of(life)) return wrong("not what was captured");
+      memory.fill(life + 1);
+      FRESHET_ASSIGN([[maybe_unused]] const auto captured,
+                     checkpointer->checkpoint(static_cast<std::uint64_t>(life) + 1, memory.views()));
+      return checkpointer->finish(kLong);
+    }));
+  }
+}
+
+/// Ranks that were started unlike each other do not meet, and each hears what differs.
+TEST(CheckpointerRanks, WhatDiffersIsNamedAtEachRank) {
+  struct Fault {
+    const char* named;
+    std::function<void(Checkpointer::Options&, std::vector<LaidTensor>&)> make;
+  };
+  const std::vector<Fault> faults = {
+      {"ranks", [](auto& options, auto&) { options.ranks = 3; }},
+      {"tensors", [](auto&, auto& tensors) { tensors[0].spec.shape = {49'999}; }},
+      {"tensors", [](auto&, auto& tensors) { tensors[1].layout = {}; }},
+      {"when-behind", [](auto& options, auto&) { options.when_behind = levels::WhenBehind::skip; }}};
+  for (const Fault& fault : faults) {
+    const TemporaryFolder folder;
+    const auto ended = run_ranks(2, folder, [&](Checkpointer::Options options, std::uint32_t rank) -> Status {
+      auto tensors = three_tensors();
+      if (rank == 1) fault.make(options, tensors);
+      FRESHET_ASSIGN([[maybe_unused]] const auto opened, Checkpointer::open(std::move(options), tensors));
+      return {};
+    });
+    for (const Status& status : ended) {
+      ASSERT_FALSE(status);
+      EXPECT_EQ(status.error().code(), Code::invalid_argument) << status.error().message();
+      EXPECT_NE(status.error().message().find(fault.named), std::string::npos) << status.error().message();
+    }
+  }
+}
+
+TEST(CheckpointerRanks, AHundredThousandTensorsComeBack) {
+  const TemporaryFolder folder;
+  std::vector<LaidTensor> tensors;
+  for (int i = 0; i < 100'000; ++i) {
+    tensors.push_back({.spec = {.name = format("layer{}/w", i), .dtype = DType::u8, .shape = {3}}, .layout = {}});
+  }
+  for (int life = 0; life < 2; ++life) {
+    expect_all_well(run_ranks(2, folder, [&](Checkpointer::Options options, std::uint32_t rank) -> Status {
+      FRESHET_ASSIGN(const auto checkpointer, Checkpointer::open(std::move(options), tensors));
+      HeldMemory memory(2, rank, tensors);
+      const auto writable = memory.writable();
+      FRESHET_ASSIGN(const auto restored, checkpointer->restore(writable));
+      if (restored.has_value() != (life == 1)) return wrong("it began otherwise than it should");
+      if (restored && !memory.is_of(7)) return wrong("not what was captured");
+      memory.fill(7);
+      FRESHET_ASSIGN([[maybe_unused]] const auto captured,
+                     checkpointer->checkpoint(static_cast<std::uint64_t>(life) + 1, memory.views()));
+      return checkpointer->finish(kLong);
+    }));
+  }
+}
+
+/// Where any rank can open the repository, each reads it by itself; else rank 0 alone has it.
+TEST(CheckpointerRanks, EachRankRestoresFromARepositoryThatItCanOpen) {
+  for (const bool is_shared : {true, false}) {
+    const auto repository = std::shared_ptr<Repository>(*Repository::open(make_memory_backend(), {}));
+    std::atomic<int> opened_elsewhere = 0;
+    for (int life = 0; life < 2; ++life) {
+      const TemporaryFolder folder;  // Its hosts are lost between the lives.
+      expect_all_well(run_ranks(3, folder, [&](Checkpointer::Options options, std::uint32_t rank) -> Status {
+        options.external_is_shared = is_shared;
+        options.external = [&, rank]() -> Result<std::shared_ptr<Repository>> {
+          if (rank != 0) ++opened_elsewhere;
+          return repository;
+        };
+        FRESHET_ASSIGN(const auto checkpointer, Checkpointer::open(std::move(options), three_tensors()));
+        HeldMemory memory(3, rank);
+        const auto writable = memory.writable();
+        FRESHET_ASSIGN(const auto restored, checkpointer->restore(writable));
+        if (life == 1) {
+          if (!restored || restored->from != std::set{CheckpointLevel::external}) return wrong("not from there");
+          if (!memory.is_of(5)) return wrong("not what was captured");
+          return checkpointer->finish(kLong);
+        }
+        memory.fill(5);
+        FRESHET_ASSIGN([[maybe_unused]] const auto captured, checkpointer->checkpoint(1, memory.views()));
+        return checkpointer->finish(kLong);
+      }));
+    }
+    EXPECT_EQ(opened_elsewhere, is_shared ? 2 : 0);
+  }
+}
+
+/// A disk that takes no copies of others while it is told to.
+class NoCopies final : public Env {
+ public:
+  Result<std::unique_ptr<WritableFile>> create_file(const std::string& path) override {
+    if (errno_value != 0 && path.find(".copy") != std::string::npos) return fail_errno(errno_value, "create " + path);
+    return system_env().create_file(path);
+  }
+  Status rename_file(const std::string& from, const std::string& to) override {
+    return system_env().rename_file(from, to);
+  }
+  Status remove_file(const std::string& path) override { return system_env().remove_file(path); }
+  Status sync_folder(const std::string& path) override { return system_env().sync_folder(path); }
+  void fill_random(MutableBytes out) override { system_env().fill_random(out); }
+  std::optional<std::string> variable(const std::string& name) const override { return system_env().variable(name); }
+  std::atomic<int> errno_value = 0;
+};
+
+TEST(CheckpointerRanks, ADiskThatTakesNoCopyFailsThatLevelOfThatVersion) {
+  for (const int errno_value : {ENOSPC, EIO}) {
+    const TemporaryFolder folder;
+    NoCopies disk;
+    expect_all_well(run_ranks(2, folder, [&](Checkpointer::Options options, std::uint32_t rank) -> Status {
+      options.group = *levels::parse_group_scheme("partner");
+      if (rank == 1) options.env = &disk;
+      FRESHET_ASSIGN(const auto checkpointer, Checkpointer::open(std::move(options), three_tensors()));
+      HeldMemory memory(2, rank);
+      const auto writable = memory.writable();
+      FRESHET_ASSIGN([[maybe_unused]] const auto nothing, checkpointer->restore(writable));
+      for (int step = 1; step <= 3; ++step) {
+        // Nothing of a version is under way while the disk changes.
+        if (rank == 1) disk.errno_value = step == 2 ? errno_value : 0;
+        memory.fill(step);
+        FRESHET_ASSIGN(const auto captured, checkpointer->checkpoint(static_cast<std::uint64_t>(step), memory.views()));
+        FRESHET_TRY(checkpointer->wait(captured.version, CheckpointLevel::local, kLong));
+        const Status copied = checkpointer->wait(captured.version, CheckpointLevel::group, kLong);
+        if (copied.has_value() != (step != 2)) return wrong(format("step {} at group", step));
+        if (!copied && copied.error().message().find("rank 1") == std::string::npos) return copied;
+      }
+      return checkpointer->finish(kLong);
+    }));
+    std::filesystem::remove_all(folder / "0");  // Rank 1 has its copy of the third version.
+    expect_all_well(run_ranks(2, folder, [&](Checkpointer::Options options, std::uint32_t rank) -> Status {
+      options.group = *levels::parse_group_scheme("partner");
+      FRESHET_ASSIGN(const auto checkpointer, Checkpointer::open(std::move(options), three_tensors()));
+      HeldMemory memory(2, rank);
+      const auto writable = memory.writable();
+      FRESHET_ASSIGN(const auto restored, checkpointer->restore(writable));
+      if (!restored || restored->step != 3 || !memory.is_of(3)) return wrong("not the third version");
+      return checkpointer->finish(kLong);
+    }));
+  }
+}
+
+TEST(CheckpointerRanks, ARepositoryThatFailsCostsItsVersionThatLevel) {
+  for (const Code code : {Code::out_of_space, Code::io_error}) {
+    const TemporaryFolder folder;
+    const auto backend = std::shared_ptr<Backend>(make_memory_backend());
+    auto failing = std::make_unique<FaultBackend>(backend, FaultBackend::Plan{});
+    FaultBackend& fault = *failing;
+    const auto repository = std::shared_ptr<Repository>(*Repository::open(std::move(failing), {}));
+    expect_all_well(run_ranks(1, folder, [&](Checkpointer::Options options, std::uint32_t) -> Status {
+      options.external = [&]() -> Result<std::shared_ptr<Repository>> { return repository; };
+      FRESHET_ASSIGN(const auto checkpointer, Checkpointer::open(std::move(options), three_tensors()));
+      HeldMemory memory(1, 0);
+      const auto writable = memory.writable();
+      FRESHET_ASSIGN([[maybe_unused]] const auto nothing, checkpointer->restore(writable));
+      for (int step = 1; step <= 3; ++step) {
+        if (step == 2) fault.set_plan({.fault = FaultBackend::Fault::fail_once, .at = 1, .code = code});
+        memory.fill(step);
+        FRESHET_ASSIGN(const auto captured, checkpointer->checkpoint(static_cast<std::uint64_t>(step), memory.views()));
+        const Status stored = checkpointer->wait(captured.version, CheckpointLevel::external, kLong);
+        if (stored.has_value() != (step != 2)) return wrong(format("step {} at external", step));
+        if (!stored && stored.error().code() != code) return stored;
+      }
+      return checkpointer->finish(kLong);
+    }));
+    const auto newest = repository->get({"net", 0});
+    ASSERT_TRUE(newest);
+    EXPECT_EQ(newest->manifest.step, 3U);
+  }
+}
+
+/// The environment of a process that a launcher started.
+class Launched final : public Env {
+ public:
+  explicit Launched(std::map<std::string, std::string> variables) : variables_(std::move(variables)) {}
+  Result<std::unique_ptr<WritableFile>> create_file(const std::string&) override { return refuse("no files"); }
+  Status rename_file(const std::string&, const std::string&) override { return refuse("no files"); }
+  Status remove_file(const std::string&) override { return refuse("no files"); }
+  Status sync_folder(const std::string&) override { return refuse("no files"); }
+  void fill_random(MutableBytes) override {}
+  std::optional<std::string> variable(const std::string& name) const override {
+    const auto at = variables_.find(name);
+    return at == variables_.end() ? std::nullopt : std::optional(at->second);
+  }
+
+ private:
+  const std::map<std::string, std::string> variables_;
+};
+
+TEST(Launcher, ReadsWhatTorchrunSrunAndMpirunSay) {
+  EXPECT_FALSE(*group::launched(Launched({})));
+  const auto torchrun = group::launched(
+      Launched({{"RANK", "2"}, {"WORLD_SIZE", "4"}, {"MASTER_ADDR", "10.0.0.7"}, {"MASTER_PORT", "29500"}}));
+  ASSERT_TRUE(torchrun && *torchrun);
+  EXPECT_EQ((*torchrun)->by, "torchrun");
+  EXPECT_EQ((*torchrun)->rank, 2U);
+  EXPECT_EQ((*torchrun)->ranks, 4U);
+  EXPECT_EQ((*torchrun)->meet, "tcp://10.0.0.7:29501");
+
+  std::map<std::string, std::string> slurm = {{"SLURM_PROCID", "1"},
+                                              {"SLURM_NTASKS", "2"},
+                                              {"SLURM_JOB_ID", "77"},
+                                              {"SLURM_STEP_ID", "0"},
+                                              {"SLURM_STEP_NODELIST", "node[03-07,9],other"}};
+  const auto srun = group::launched(Launched(slurm));
+  ASSERT_TRUE(srun && *srun);
+  EXPECT_EQ((*srun)->by, "srun");
+  EXPECT_EQ((*srun)->rank, 1U);
+  EXPECT_TRUE((*srun)->meet.starts_with("tcp://node03:")) << (*srun)->meet;
+  slurm["SLURM_PROCID"] = "0";
+  EXPECT_EQ((*group::launched(Launched(slurm)))->meet, (*srun)->meet) << "the ranks of one job meet at one place";
+  slurm["SLURM_JOB_ID"] = "78";
+  EXPECT_NE((*group::launched(Launched(slurm)))->meet, (*srun)->meet);
+  slurm["SLURM_STEP_NODELIST"] = "alone";
+  EXPECT_TRUE((*group::launched(Launched(slurm)))->meet.starts_with("tcp://alone:"));
+
+  std::map<std::string, std::string> open_mpi = {{"OMPI_COMM_WORLD_RANK", "1"},
+                                                 {"OMPI_COMM_WORLD_SIZE", "3"},
+                                                 {"OMPI_COMM_WORLD_LOCAL_SIZE", "3"},
+                                                 {"PMIX_NAMESPACE", "prterun-1"}};
+  const auto mpirun = group::launched(Launched(open_mpi));
+  ASSERT_TRUE(mpirun && *mpirun);
+  EXPECT_EQ((*mpirun)->by, "mpirun");
+  EXPECT_TRUE((*mpirun)->meet.starts_with("tcp://127.0.0.1:")) << (*mpirun)->meet;
+  open_mpi["OMPI_COMM_WORLD_LOCAL_SIZE"] = "2";
+  EXPECT_EQ((*group::launched(Launched(open_mpi)))->meet, "") << "ranks of several hosts: the program says where";
+}
+
+TEST(Launcher, RefusesWhatMakesNoSense) {
+  for (const auto& [rank, ranks] :
+       std::vector<std::pair<std::string, std::string>>{{"x", "4"}, {"4", "4"}, {"-1", "4"}, {"0", ""}}) {
+    const auto launched = group::launched(Launched({{"RANK", rank}, {"WORLD_SIZE", ranks}}));
+    ASSERT_FALSE(launched) << rank << " of " << ranks;
+    EXPECT_EQ(launched.error().code(), Code::invalid_argument);
+  }
+}
+
+}  // namespace
+}  // namespace freshet::threads
