@@ -168,6 +168,24 @@ def test_two_ranks_then_three_then_one(tmp_path):
     np.testing.assert_array_equal(repo.get("net")["experts"][:, 0], np.arange(5) + 500)
 
 
+def test_what_reads_versions_reads_checkpoints(tmp_path):
+    """match, diff and `freshet bisect` over versions of three ranks and of two."""
+    run_job(tmp_path, 3, 4)
+    run_job(tmp_path, 2, 8)
+    with freshet.Repository(tmp_path / "runs") as repo:
+        assert len(repo.versions("net")) == 8 and len(repo.lineage("net@8")) == 8
+        assert repo.match(repo.graph("net@3")).version.number <= 4 < repo.match(repo.graph("net@7")).version.number
+        assert "w" in repo.diff("net@4", "net@5").tensors_changed
+    judge = tmp_path / "judge.py"
+    judge.write_text("import freshet, sys; sys.exit(bool(freshet.from_state_dict(sys.argv[1])['w'][0, 0] >= 6))")
+    command = os.path.join(os.path.dirname(sys.executable), "freshet")
+    ran = subprocess.run([command, "bisect", "net", "--repo", str(tmp_path / "runs"), "--good", "1", "--bad", "8", "--json",
+                          "--exec", f"{sys.executable} {judge} {{}}"], text=True, capture_output=True, timeout=120)
+    assert ran.returncode == 0, ran.stderr
+    found = json.loads(ran.stdout.splitlines()[-1])
+    assert (found["last_good"], found["first_bad"], found["tensors"]) == ("net@5", "net@6", ["w"])
+
+
 def test_ctrl_c_ends_the_wait_for_peers(tmp_path):
     code = "import freshet, sys; print('waits', flush=True); freshet.Checkpointer('net', {'w': memoryview(b'abc')}, " \
            "local=sys.argv[1], rank=1, ranks=2, meet='tcp://127.0.0.1:9')"
