@@ -1,10 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs of checkpoint_ranks that are killed, stopped, resized and robbed of hosts, one after another, from one seed. Before each
-life the faults are chosen; after it what must have survived is known, and the next life has to go on from there, byte by byte.
+"""Jobs of checkpoint_ranks that are killed, stopped, cut off, resized and robbed of hosts, one after another, from one seed.
+Before each life the faults are chosen; after it what must have survived is known, and the next life has to go on from there, byte
+by byte.
+
+Under net_lab (LAB_HOST0_NETNS and so on in the environment) the ranks stand in its hosts, in turn, have keys, and cables are
+cut; rank r and rank r + 3 share a host. Else all are on loopback, each a host of its own.
 
 usage: soak.py PROGRAM SECONDS [--seed N] [--folder DIR]
-Prints a line now and then, and at the end one JSON object; exit code 1 when anything was lost or wrong.
+Prints a line now and then, then one JSON object, and at the end how much was lost and wrong; exit code 1 when anything was.
 """
 import argparse
 import hashlib
@@ -29,7 +33,8 @@ STATE = {"seed": "soak", "tensors": [
     {"name": "rng", "dtype": "u8", "shape": [21], "role": "opaque", "layout": "own", "every": 1}]}
 BYTES = {"f32": 4, "bf16": 2, "u8": 1}
 POINTS = ("captured", "local_half", "local_synced", "group_half", "group_synced", "external_half", "external_synced")
-HOSTS = 6
+RANKS = 6
+BAD = ("lost", "wrong", "hung", "twice", "died")
 
 
 def product(numbers):
@@ -90,74 +95,161 @@ def tensors_of(path):
             for name, entry in header.items()}
 
 
+class Lab:
+    """The hosts that net_lab made, if it did."""
+
+    def __init__(self):
+        self.spaces, self.addresses = [], []
+        while f"LAB_HOST{len(self.spaces)}_NETNS" in os.environ:
+            self.addresses.append(os.environ[f"LAB_HOST{len(self.spaces)}_ADDRESS"])
+            self.spaces.append(os.environ[f"LAB_HOST{len(self.spaces)}_NETNS"])
+
+    def inside(self, host):
+        """What to write before a command that is to run there; the process stays the same."""
+        return ["nsenter", f"--net={self.spaces[host]}"] if self.spaces else []
+
+    def cut(self, host):
+        for chain, direction in (("LOSS", "-i"), ("OUTPUT", "-o")):
+            subprocess.run([*self.inside(host), "iptables", "-A", chain, direction, "eth0", "-j", "DROP"], check=True)
+
+    def heal(self, host):
+        for chain in ("LOSS", "OUTPUT"):
+            subprocess.run([*self.inside(host), "iptables", "-F", chain], check=True)
+
+
 class Soak:
     def __init__(self, program, folder, seed):
-        self.program, self.folder, self.random = program, folder, random.Random(seed)
-        self.count = dict.fromkeys(("lives", "restarts", "resized", "killed", "stopped", "hosts_lost", "versions",
-                                    "checked_bytes", "rebuilt_bytes", "lost", "wrong", "hung", "twice"), 0)
+        self.program, self.folder, self.random, self.lab = program, folder, random.Random(seed), Lab()
+        self.hosts = len(self.lab.spaces) or RANKS
+        self.count = dict.fromkeys(("lives", "restarts", "resized", "killed", "stopped", "continued", "cut", "lost_a_peer",
+                                    "hosts_lost", "anew", "versions", "checked_bytes", "rebuilt_bytes", *BAD), 0)
         self.step = 0
         self.safe = {}        # Level: the newest version that every fault so far has left there.
         self.numbers = {}     # Version: step.
         self.ranks = None
         self.spare = 0        # So many hosts may still go since a version reached the group last.
+        self.anew = False     # Nothing that has to be there is left: the next life is told to begin anew.
         with open(os.path.join(folder, "state.json"), "w", encoding="utf-8") as file:
             json.dump(STATE, file)
+        if self.lab.spaces:
+            self.make_keys()
+
+    def make_keys(self):
+        freshet = os.path.join(os.path.dirname(self.program), "freshet")
+        with open(os.path.join(self.folder, "ranks.allow"), "w", encoding="utf-8") as allow:
+            for rank in range(RANKS):
+                key = os.path.join(self.folder, f"key{rank}")
+                subprocess.run([freshet, "keygen", key], check=True, stdout=subprocess.DEVNULL)
+                with open(f"{key}.pub", encoding="utf-8") as public:
+                    allow.write(public.read())
+        os.chmod(os.path.join(self.folder, "ranks.allow"), 0o600)
 
     def bad(self, kind, text):
         self.count[kind] += 1
         print(f"soak: {kind}: {text}", flush=True)
 
-    def live(self):
-        self.count["lives"] += 1
-        ranks = self.random.randint(2, HOSTS)
-        steps = self.step + self.random.randint(3, 12)
-        shutil.rmtree(os.path.join(self.folder, "dump"), ignore_errors=True)
+    def place(self, rank):
+        """The folder of a rank, on the disk of its host."""
+        return os.path.join(self.folder, f"host{rank % self.hosts}", f"rank{rank}")
+
+    def meeting_place(self):
+        if self.lab.spaces:
+            return f"tcp://{self.lab.addresses[0]}:{self.random.randint(20000, 30000)}"
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
-            meet = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
-        scheme, losses = self.random.choice([("partner", 1), ("xor", 1)] + ([("rs:2", 2)] * 2 if ranks > 2 else []))
-        victim = self.random.randrange(ranks) if self.random.random() < 0.6 else None
-        how = self.random.choice(("point", "kill", "stop"))
-        # Every rank reads all hosts' folders that are left: they could be anywhere, and bytes come from whoever has them.
-        locals_of = [[os.path.join(self.folder, f"host{rank}")] for rank in range(ranks)]
-        locals_of[0] += [os.path.join(self.folder, f"host{host}") for host in range(ranks, HOSTS)]
-        jobs, outputs = [], []
+            return f"tcp://127.0.0.1:{probe.getsockname()[1]}"
+
+    def choose_group(self, ranks):
+        """A way that this number of ranks on these hosts can have, and how many hosts it gives back."""
+        ways = [("partner", 1), ("xor", 1)]
+        # Groups are as large as there are hosts, and with RS(2) none may have two ranks only.
+        if ranks >= 3 and (ranks <= self.hosts or ranks % self.hosts == 0):
+            ways += [("rs:2", 2)] * 2
+        return self.random.choice(ways)
+
+    def start(self, ranks, scheme, die_at):
+        steps = self.step + self.random.randint(3, 12)
+        meet = self.meeting_place()
+        locals_of = [[self.place(rank)] for rank in range(ranks)]
+        # The folders of ranks that this job does not have are read on their hosts; by rank 0, where nobody is there.
+        for other in range(ranks, RANKS):
+            reader = next((rank for rank in range(ranks) if rank % self.hosts == other % self.hosts), 0)
+            locals_of[reader].append(self.place(other))
+        jobs = []
         for rank in range(ranks):
-            words = [self.program, "--model", "net", "--state", os.path.join(self.folder, "state.json"), "--steps", str(steps),
-                     "--step-ms", "8", "--local", *locals_of[rank], "--host", f"host{rank}", "--group", scheme,
-                     "--external", os.path.join(self.folder, "runs"), "--dump", os.path.join(self.folder, "dump"),
-                     "--rank", str(rank), "--ranks", str(ranks), "--meet", meet]
-            if rank == victim and how == "point":
-                words += ["--die-at", f"{self.random.choice(POINTS)}:{self.step + self.random.randint(1, 6)}"]
-            output = tempfile.TemporaryFile(mode="w+")
-            outputs.append(output)
-            jobs.append(subprocess.Popen(words, stdout=output, stderr=subprocess.PIPE, text=True))
-        if victim is not None and how != "point":
-            time.sleep(self.random.uniform(0.05, 0.5))
-            jobs[victim].send_signal(signal.SIGKILL if how == "kill" else signal.SIGSTOP)
-        codes, errors = [], []
-        for rank, job in enumerate(jobs):
-            if rank == victim and how == "stop":
-                codes.append(None)
-                errors.append("")
+            host = rank % self.hosts
+            words = [*self.lab.inside(host), self.program, "--model", "net", "--state", os.path.join(self.folder, "state.json"),
+                     "--steps", str(steps), "--step-ms", "8", "--local", *locals_of[rank], "--host", f"host{host}",
+                     "--group", scheme, "--external", os.path.join(self.folder, "runs"), "--dump",
+                     os.path.join(self.folder, "dump"), "--rank", str(rank), "--ranks", str(ranks), "--meet", meet]
+            if self.anew:
+                words += ["--restore", "none"]
+            if self.lab.spaces:
+                words += ["--keys", os.path.join(self.folder, f"key{rank}"), "--allow", os.path.join(self.folder, "ranks.allow"),
+                          "--server-key", os.path.join(self.folder, "key0.pub")]
+            if rank in die_at:
+                words += ["--die-at", die_at[rank]]
+            output, errors = tempfile.TemporaryFile(mode="w+"), tempfile.TemporaryFile(mode="w+")
+            jobs.append((subprocess.Popen(words, stdout=output, stderr=errors), output, errors))
+        return jobs
+
+    def hurt(self, how, victims, jobs):
+        """What happens to a job that runs. Returns the ranks that stay stopped."""
+        time.sleep(self.random.uniform(0.05, 0.6))
+        processes = [jobs[rank][0] for rank in victims]
+        if how == "kill":
+            for process in processes:
+                process.send_signal(signal.SIGKILL)
+        elif how in ("stop", "continue"):
+            for process in processes:
+                process.send_signal(signal.SIGSTOP)
+            if how == "continue":
+                time.sleep(self.random.choice((0.1, 0.4, 1.5)))
+                for process in processes:
+                    process.send_signal(signal.SIGCONT)
+        elif how == "cut":
+            host = victims[0] % self.hosts
+            self.lab.cut(host)
+            time.sleep(self.random.choice((0.1, 0.4, 1.5)))
+            self.lab.heal(host)
+        return victims if how == "stop" else []
+
+    def live(self):
+        self.count["lives"] += 1
+        ranks = self.random.randint(2, RANKS)
+        shutil.rmtree(os.path.join(self.folder, "dump"), ignore_errors=True)
+        scheme, losses = self.choose_group(ranks)
+        how = self.random.choice(("none", "none", "point", "point", "kill", "kill", "stop", "continue") +
+                                 (("cut", "cut") if self.lab.spaces else ()))
+        # One, several, or all of them.
+        victims = self.random.sample(range(ranks), self.random.choice((1, 1, self.random.randint(1, ranks), ranks)))
+        die_at = {rank: f"{self.random.choice(POINTS)}:{self.step + self.random.randint(1, 6)}"
+                  for rank in victims if how == "point"}
+        jobs = self.start(ranks, scheme, die_at)
+        stopped = self.hurt(how, victims, jobs) if how not in ("none", "point") else []
+        if how != "none":
+            self.count[{"point": "killed", "kill": "killed", "stop": "stopped", "continue": "continued", "cut": "cut"}[how]] += 1
+        for rank, (process, _, _) in enumerate(jobs):
+            if rank in stopped:
                 continue
             try:
-                errors.append(job.communicate(timeout=60)[1])
-                codes.append(job.returncode)
+                process.wait(timeout=120)
             except subprocess.TimeoutExpired:
-                self.bad("hung", f"rank {rank} of {ranks}")
-                job.kill()
-                errors.append(job.communicate()[1])
-                codes.append(None)
-        if victim is not None:
-            self.count["stopped" if how == "stop" else "killed"] += 1
-            jobs[victim].kill()
-            jobs[victim].wait()
-        said = []
-        for output in outputs:
+                self.bad("hung", f"rank {rank} of {ranks}, {how} {victims}")
+                process.kill()
+        codes, said, errors = [], [], []
+        for rank, (process, output, error) in enumerate(jobs):
+            process.kill()
+            codes.append(process.wait())
             output.seek(0)
+            error.seek(0)
             said.append([json.loads(line) for line in output.read().splitlines() if line.endswith("}")])
+            errors.append(error.read())
             output.close()
+            error.close()
+            self.count["lost_a_peer"] += codes[-1] == 5
+            if codes[-1] not in (0, 1, 4, 5, -signal.SIGKILL):
+                self.bad("died", f"rank {rank} of {ranks}, {how} {victims}, ended with {codes[-1]}: {errors[-1]}")
         self.judge(ranks, losses, said, codes, errors)
 
     def judge(self, ranks, losses, said, codes, errors):
@@ -165,6 +257,9 @@ class Soak:
         needed = max(self.safe.values(), default=0)
         if 4 in codes and needed:
             self.bad("lost", f"version {needed} should be there: {' '.join(errors)}")
+        # What was acknowledged went with hosts that may not have gone.
+        self.anew = 4 in codes and not needed
+        self.count["anew"] += self.anew
         restored_steps = set()
         for rank, line in enumerate(started):
             if line is None:
@@ -203,7 +298,7 @@ class Soak:
     def lose_hosts(self, ranks):
         """A host's disk goes, or two do, now and then: what the folders alone held is not needed any more, the rest is."""
         for _ in range(self.random.choice((0, 0, 0, 0, 1, 1, 2))):
-            host = self.random.randrange(ranks)
+            host = self.random.randrange(min(ranks, self.hosts))
             shutil.rmtree(os.path.join(self.folder, f"host{host}"), ignore_errors=True)
             self.count["hosts_lost"] += 1
             # The group has what it had. More hosts than it was made for, before a version is there again, may be too many.
@@ -226,14 +321,16 @@ def main():
     soak = Soak(options.program, folder, options.seed)
     until = time.monotonic() + options.seconds
     told = time.monotonic()
-    bad = ("lost", "wrong", "hung", "twice")
-    while time.monotonic() < until and not any(soak.count[kind] for kind in bad):
+    where = f"{soak.hosts} hosts in network namespaces, with keys" if soak.lab.spaces else "loopback, with no cable to cut"
+    print(f"soak: up to {RANKS} ranks on {where}", flush=True)
+    while time.monotonic() < until and not any(soak.count[kind] for kind in BAD):
         soak.live()
         if time.monotonic() - told > 20:
             told = time.monotonic()
             print(f"soak: {json.dumps(soak.count)}", flush=True)
-    failed = any(soak.count[kind] for kind in bad)
+    failed = any(soak.count[kind] for kind in BAD)
     print(json.dumps({"seed": options.seed, **soak.count}))
+    print(f"soak: {soak.count['lost']} lost, {sum(soak.count[kind] for kind in BAD[1:])} wrong", flush=True)
     if failed:
         print(f"soak: what it left is in {folder}", file=sys.stderr)
     else:
