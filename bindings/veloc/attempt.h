@@ -13,11 +13,17 @@
 namespace freshet::veloc {
 
 /// The tensor `regions`: how many ranks there are, how many regions, and of each its id, the most bytes that any rank
-/// has of it, and those of this rank; kAbsent where it has none.
+/// has of it, and those of this rank; kAbsent where it has none. It is as large for every version, so that it can be
+/// read before anything is known of the version; what has no room in it goes on in the tensor `regions.more`.
 inline constexpr std::size_t kTableBytes = std::size_t{64} << 10;
 inline constexpr std::size_t kWord = sizeof(std::uint64_t);
-inline constexpr std::size_t kRegionsMax = kTableBytes / (3 * kWord) - 1;
+inline constexpr std::size_t kRegionsFirst = (kTableBytes / kWord - 2) / 3;
+inline constexpr std::size_t kRegionsMax = 100'000;
 inline constexpr std::uint64_t kAbsent = UINT64_MAX;
+
+inline constexpr std::size_t more_bytes(std::size_t regions) {
+  return regions <= kRegionsFirst ? 0 : (regions - kRegionsFirst) * 3 * kWord;
+}
 
 /// Of what one rank does by itself: nothing flies past the others, who wait for how it went.
 template <typename Work>

@@ -42,6 +42,18 @@ Result<int> free_port() {
   return static_cast<int>(ntohs(address.sin_port));
 }
 
+/// Ranks may share it, and remove it all at once: what one of them misses there, another one took.
+Status remove_folder(const std::string& path) {
+  std::error_code failure;
+  do {
+    std::filesystem::remove_all(path, failure);
+  } while (failure == std::errc::no_such_file_or_directory && std::filesystem::exists(path));
+  if (failure && failure != std::errc::no_such_file_or_directory) {
+    return fail_errno(failure.value(), format("remove {}", path));
+  }
+  return {};
+}
+
 LaidTensor own_bytes(std::string name, std::uint64_t bytes) {
   return {.spec = {.name = std::move(name), .dtype = DType::u8, .shape = {bytes}, .role = Role::opaque},
           .layout = {.cut = Cut::own}};
@@ -126,8 +138,19 @@ Result<std::string> Session::meeting_place() {
   return format("tcp://127.0.0.1:{}", all.front().substr(first.size() + 1));
 }
 
-Result<std::unique_ptr<Checkpointer>> Session::open_checkpointer(const std::string& name, const Sizes& most) {
+Result<std::unique_ptr<Checkpointer>> Session::open_checkpointer(const std::string& name, std::size_t regions,
+                                                                 const Sizes& most) {
   Checkpointer::Options options{.model = model_of(name), .rank = ranks_->rank(), .ranks = ranks_->ranks()};
+  options.security = words_.security;
+  set_external(options, words_.persistent, words_.persistent_server_key);
+  // Before they meet: where rank 0 has no repository, the others would wait for it there.
+  const auto open_it = [&]() -> Status {
+    if (!options.external || ranks_->rank() != 0) return {};
+    FRESHET_ASSIGN(std::shared_ptr<Repository> repository, options.external());
+    options.external = [repository]() -> Result<std::shared_ptr<Repository>> { return repository; };
+    return {};
+  };
+  FRESHET_TRY(agree(format("open {}", name), attempt(open_it)));
   FRESHET_ASSIGN(options.meet, meeting_place());
   options.host = words_.host;
   options.local = {words_.scratch};
@@ -137,14 +160,29 @@ Result<std::unique_ptr<Checkpointer>> Session::open_checkpointer(const std::stri
   options.limit_bytes_per_second = words_.limit_bytes_per_second;
   options.patience = words_.patience;
   options.lost_after = std::chrono::seconds(10);  // A program that computes on all cores is not lost.
-  options.security = words_.security;
-  set_external(options, words_.persistent, words_.persistent_server_key);
   std::vector<LaidTensor> tensors = {own_bytes("regions", kTableBytes)};
+  if (more_bytes(regions) > 0) tensors.push_back(own_bytes("regions.more", more_bytes(regions)));
   for (const auto& [id, bytes] : most) {
     tensors.push_back(own_bytes(id == kFile ? "file" : format("region.{}", id), bytes));
   }
   names_.insert(name);
   return Checkpointer::open(std::move(options), std::move(tensors));
+}
+
+std::vector<std::vector<std::byte>> Session::buffers_for(std::size_t regions, const Sizes& most) {
+  std::vector<std::vector<std::byte>> buffers(1, std::vector<std::byte>(kTableBytes));
+  if (more_bytes(regions) > 0) buffers.emplace_back(more_bytes(regions));
+  for (const auto& [id, bytes] : most) buffers.emplace_back(bytes);
+  return buffers;
+}
+
+std::vector<std::byte> Session::take_table(std::vector<std::vector<std::byte>>& buffers, std::size_t regions) {
+  std::vector<std::byte> table = std::move(buffers.front());
+  buffers.erase(buffers.begin());
+  if (more_bytes(regions) == 0) return table;
+  table.insert(table.end(), buffers.front().begin(), buffers.front().end());
+  buffers.erase(buffers.begin());
+  return table;
 }
 
 Status Session::close(const std::string& name) {
@@ -241,9 +279,8 @@ Status Session::end(bool success) {
       FRESHET_TRY(close(ended.name));
       Job job{.checkpointer = nullptr, .most = most};
       const Status opened = attempt([&]() -> Status {
-        FRESHET_ASSIGN(job.checkpointer, open_checkpointer(ended.name, most));
-        std::vector<std::vector<std::byte>> unused(1, std::vector<std::byte>(kTableBytes));
-        for (const auto& [id, bytes] : most) unused.emplace_back(bytes);
+        FRESHET_ASSIGN(job.checkpointer, open_checkpointer(ended.name, most.size(), most));
+        std::vector<std::vector<std::byte>> unused = buffers_for(most.size(), most);
         const std::vector<MutableBytes> views(unused.begin(), unused.end());
         FRESHET_TRY(job.checkpointer->restore(views, {.from_nothing = true, .same_history = true, .version = {}}));
         return {};
@@ -268,12 +305,13 @@ Status Session::end(bool success) {
 }
 
 Status Session::capture_all(const UnderWay& ended, const Sizes& most, VersionNumber& version) {
-  std::vector<std::byte> table(kTableBytes);
+  std::vector<std::byte> table(kTableBytes + more_bytes(most.size()));
   std::size_t word = 0;
   const auto put = [&](std::uint64_t value) { store_little_endian(table.data() + kWord * word++, value); };
   put(ranks_->ranks());
   put(most.size());
-  std::vector<Bytes> views = {table};
+  std::vector<Bytes> views = {Bytes(table).first(kTableBytes)};
+  if (table.size() > kTableBytes) views.push_back(Bytes(table).subspan(kTableBytes));
   std::vector<std::vector<std::byte>> padded;
   padded.reserve(most.size());
   for (const auto& [id, bytes] : most) {
@@ -340,10 +378,10 @@ Status Session::cleanup(const std::string& name) {
   FRESHET_TRY(agree(format("cleanup {}", name), check(name, 0)));
   loaded_.reset();
   const Status closed = close(name);
-  std::error_code failure;
-  std::filesystem::remove_all(format("{}/{}", words_.scratch, model_of(name)), failure);
-  if (closed && failure) return fail_errno(failure.value(), format("remove {}/{}", words_.scratch, model_of(name)));
-  return closed;
+  const Status removed = attempt([&] { return remove_folder(format("{}/{}", words_.scratch, model_of(name))); });
+  // Nobody goes on, and makes files there again, while others still remove.
+  const Status all_removed = agree(format("cleaned {}", name), removed);
+  return closed ? all_removed : closed;
 }
 
 Status Session::finalize(bool clean) {

@@ -6,7 +6,7 @@
 ///
 /// Ranks may have other regions, of other sizes, from checkpoint to checkpoint. So the ranks agree before each one on
 /// the regions that any of them has and on how large each is at most; a Checkpointer is opened for these, and again
-/// when they change. What each rank has of them stands in one more tensor, `regions`.
+/// when they change. What each rank has of them stands in one more tensor, `regions` (attempt.h).
 
 #include <cstdint>
 #include <map>
@@ -83,18 +83,29 @@ class Session {
   /// calls. What one rank does between two of these ends in `own`, whatever happens: no rank leaves while others wait.
   Status agree(const std::string& call, const Status& own);
   Result<std::string> meeting_place();
-  Result<std::unique_ptr<Checkpointer>> open_checkpointer(const std::string& name, const Sizes& most);
+  /// For the table of so many regions, and for the regions of `most`.
+  Result<std::unique_ptr<Checkpointer>> open_checkpointer(const std::string& name, std::size_t regions,
+                                                          const Sizes& most);
+  /// Memory for its tensors, in their order.
+  static std::vector<std::vector<std::byte>> buffers_for(std::size_t regions, const Sizes& most);
+  /// The table that the first of these have; it leaves them.
+  static std::vector<std::byte> take_table(std::vector<std::vector<std::byte>>& buffers, std::size_t regions);
   /// Ends the name's Checkpointer; what wait() would have told, it still tells. Collective.
   Status close(const std::string& name);
   const std::map<int, Region>& regions_of(const std::string& name) const;
   /// What each rank has of a version.
   struct Table {
     int version = 0;
+    std::size_t regions = 0;  ///< How many it is of; `most` and `own` are empty when not all of it was read.
     Sizes most;
     Sizes own;
   };
   Result<Table> table_from(Bytes bytes, const Checkpointer::Restored& restored) const;
-  /// Of the newest version of these steps; nothing: there is none. Collective.
+  /// Of the newest version of these steps, if it has so many regions or has room in `regions`; nothing: there is none.
+  /// Collective.
+  Result<std::optional<Table>> read_table(const std::string& name, std::size_t regions, std::uint64_t step_min,
+                                          std::uint64_t step_max);
+  /// The same, of however many regions.
   Result<std::optional<Table>> table_of(const std::string& name, std::uint64_t step_min, std::uint64_t step_max);
   /// All of that version, proved, and the Checkpointer that goes on from it. Collective.
   Status load(const std::string& name, const Table& table);

@@ -27,7 +27,8 @@ Result<Session::Table> Session::table_from(Bytes bytes, const Checkpointer::Rest
   }
   const std::uint64_t count = next();
   if (count > kRegionsMax || restored.step > INT32_MAX) return fail(Code::corrupt, "a table of regions that cannot be");
-  Table table{.version = static_cast<int>(restored.step), .most = {}, .own = {}};
+  Table table{.version = static_cast<int>(restored.step), .regions = count, .most = {}, .own = {}};
+  if (bytes.size() < kTableBytes + more_bytes(count)) return table;
   for (std::uint64_t i = 0; i < count; ++i) {
     const auto id = static_cast<std::int64_t>(next());
     table.most[id] = next();
@@ -39,43 +40,50 @@ Result<Session::Table> Session::table_from(Bytes bytes, const Checkpointer::Rest
   return table;
 }
 
-Result<std::optional<Session::Table>> Session::table_of(const std::string& name, std::uint64_t step_min,
-                                                        std::uint64_t step_max) {
-  FRESHET_TRY(close(name));
+Result<std::optional<Session::Table>> Session::read_table(const std::string& name, std::size_t regions,
+                                                          std::uint64_t step_min, std::uint64_t step_max) {
   std::optional<Table> table;
   const Status read = attempt([&]() -> Status {
-    std::vector<std::byte> bytes(kTableBytes);
-    FRESHET_ASSIGN(const auto opened, open_checkpointer(name, {}));
-    const std::vector<MutableBytes> views = {bytes};
+    FRESHET_ASSIGN(const auto opened, open_checkpointer(name, regions, {}));
+    std::vector<std::vector<std::byte>> buffers = buffers_for(regions, {});
+    const std::vector<MutableBytes> views(buffers.begin(), buffers.end());
     const auto found = opened->restore(views, {.version = {}, .step_min = step_min, .step_max = step_max});
     const bool is_none = !found && found.error().code() == Code::not_found;  // At all ranks.
     if (!found && !is_none) return fail(found.error());
     FRESHET_TRY(opened->finish(words_.patience));
     if (is_none || !*found) return {};
-    FRESHET_ASSIGN(table, table_from(bytes, **found));
+    FRESHET_ASSIGN(table, table_from(take_table(buffers, regions), **found));
     return {};
   });
-  FRESHET_TRY(agree(format("table {}", name), read));
+  FRESHET_TRY(agree(format("table {} {}", name, regions), read));
   return table;
+}
+
+Result<std::optional<Session::Table>> Session::table_of(const std::string& name, std::uint64_t step_min,
+                                                        std::uint64_t step_max) {
+  FRESHET_TRY(close(name));
+  FRESHET_ASSIGN(auto table, read_table(name, 0, step_min, step_max));
+  if (!table || more_bytes(table->regions) == 0) return table;
+  const auto step = static_cast<std::uint64_t>(table->version);
+  return read_table(name, table->regions, step, step);
 }
 
 Status Session::load(const std::string& name, const Table& table) {
   UnderWay loaded{.name = name, .version = table.version, .held = {}};
   Job job{.checkpointer = nullptr, .most = table.most};
   const Status read = attempt([&]() -> Status {
-    FRESHET_ASSIGN(job.checkpointer, open_checkpointer(name, table.most));
-    std::vector<std::vector<std::byte>> buffers(1, std::vector<std::byte>(kTableBytes));
-    for (const auto& [id, bytes] : table.most) buffers.emplace_back(bytes);
+    FRESHET_ASSIGN(job.checkpointer, open_checkpointer(name, table.regions, table.most));
+    std::vector<std::vector<std::byte>> buffers = buffers_for(table.regions, table.most);
     const std::vector<MutableBytes> views(buffers.begin(), buffers.end());
     const auto step = static_cast<std::uint64_t>(table.version);
     FRESHET_ASSIGN(const auto restored,
                    job.checkpointer->restore(views, {.version = {}, .step_min = step, .step_max = step}));
     if (!restored) return fail(Code::not_found, format("version {} is gone", step));
-    FRESHET_ASSIGN(const Table again, table_from(buffers.front(), *restored));
+    FRESHET_ASSIGN(const Table again, table_from(take_table(buffers, table.regions), *restored));
     if (again.most != table.most || again.own != table.own) {
       return fail(Code::corrupt, format("version {} is there twice, with other regions", step));
     }
-    std::size_t at = 1;
+    std::size_t at = 0;
     for (const auto& [id, bytes] : table.most) {
       std::vector<std::byte>& buffer = buffers[at++];
       const auto own = table.own.find(id);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bindings/veloc/veloc.h"
 
-#include <cstdio>
 #include <exception>
 #include <functional>
 #include <numeric>
 
 #include "bindings/veloc/session.h"
 #include "core/base/format.h"
+#include "core/base/log.h"
 
 namespace freshet::veloc {
 namespace {
@@ -73,7 +73,7 @@ bool& is_alone() {
 }
 
 int failed(const char* what, const std::string& why) {
-  std::fputs(format("freshet: {}: {}\n", what, why).c_str(), stderr);
+  log_line(LogLevel::warning, format("{}: {}", what, why));
   return VELOC_FAILURE;
 }
 
@@ -112,7 +112,7 @@ int open_session(const char* what, std::unique_ptr<Communicator> ranks, const ch
   if (rank == 0 && !words->without_effect.empty()) {
     std::string list;
     for (const std::string& word : words->without_effect) list += (list.empty() ? "" : ", ") + word;
-    std::fputs(format("freshet: {}: without effect: {}\n", what, list).c_str(), stderr);
+    log_line(LogLevel::info, format("{}: without effect: {}", what, list));
   }
   auto opened = Session::open(std::move(ranks), *std::move(words), std::move(suffix));
   if (!opened) return failed(what, opened.error().message());

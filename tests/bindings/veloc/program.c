@@ -5,6 +5,7 @@
  *   single:ID          VELOC_Init_single() instead of VELOC_Init(); the first word, if at all
  *   region:ID:BYTES    protects memory; with BYTES+ each rank has as many more as its number
  *   named:ID:BYTES:NAME
+ *   many:COUNT:BYTES   protects so many regions more, from id 1000, in one block; block: the byte that all of it has
  *   fill:VALUE         every byte of all memory becomes VALUE plus the rank's number
  *   checkpoint:NAME:V  begin:NAME:V  some:ID  rest:ID  mem  end:0|1  wait  finished
  *   write:VALUE        writes the checkpoint's file; read: the file's first byte
@@ -24,6 +25,8 @@
 
 static unsigned char *memory[REGIONS];
 static size_t bytes_of[REGIONS];
+static unsigned char *block;
+static size_t block_bytes;
 static int rank;
 
 static int protect(int id, const char *bytes, const char *name) {
@@ -35,6 +38,22 @@ static int protect(int id, const char *bytes, const char *name) {
   bytes_of[id] = count;
   return name == NULL ? VELOC_Mem_protect(id, memory[id], count, 1)
                       : VELOC_Region_protect(id, memory[id], count, 1, name);
+}
+
+static int many(int count, size_t bytes) {
+  int i, result = VELOC_SUCCESS;
+  block_bytes = (size_t)count * bytes;
+  block = calloc(block_bytes, 1);
+  for (i = 0; i < count && result == VELOC_SUCCESS; ++i)
+    result = VELOC_Mem_protect(1000 + i, block + (size_t)i * bytes, bytes, 1);
+  return result;
+}
+
+static int same_block(void) {
+  size_t i;
+  for (i = 1; i < block_bytes; ++i)
+    if (block[i] != block[0]) return -1;
+  return block[0];
 }
 
 static int same(int id) {
@@ -73,9 +92,12 @@ static int act(char *word) {
   const char *what = parts[0];
   if (strcmp(what, "region") == 0) return protect(id, parts[2], NULL);
   if (strcmp(what, "named") == 0) return protect(id, parts[2], parts[3]);
+  if (strcmp(what, "many") == 0) return many(id, strtoul(parts[2], NULL, 10));
+  if (strcmp(what, "block") == 0) return same_block();
   if (strcmp(what, "fill") == 0) {
     for (i = 0; i < REGIONS; ++i)
       if (memory[i] != NULL) memset(memory[i], id + rank, bytes_of[i]);
+    if (block != NULL) memset(block, id + rank, block_bytes);
     return 0;
   }
   if (strcmp(what, "checkpoint") == 0) return VELOC_Checkpoint(parts[1], atoi(parts[2]));

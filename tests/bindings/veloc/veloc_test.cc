@@ -14,6 +14,8 @@
 
 #include "core/base/format.h"
 #include "tests/support/child_process.h"
+#include "tests/support/free_port.h"
+#include "tests/support/small_disk.h"
 #include "tests/support/temporary_folder.h"
 
 namespace freshet {
@@ -185,6 +187,180 @@ TEST_F(Veloc, ProcessesThatAreAloneShareAScratch) {
   EXPECT_EQ(first.of(1, "checkpoint:heat:1"), 0);
   const Outcome again = run(2, {"single:5", "region:0:100", "restart:heat:1", "same:0", "finalize:0"});
   for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(again.of(rank, "same:0"), 1 + rank);
+}
+
+/// More than the first table has room for, in the scratch and from the persistent copy.
+TEST_F(Veloc, ThousandsOfRegions) {
+  const Outcome first = run(2, {"region:3:10+", "many:5000:24", "fill:40", "checkpoint:heat:1", "wait", "finalize:0"});
+  for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(first.of(rank, "wait"), 0);
+  for (const bool lost : {false, true}) {
+    if (lost) lose_scratch();
+    const Outcome again = run(2, {"region:3:10+", "many:5000:24", "test:heat:0", "restart:heat:1", "block", "same:3",
+                                  "fill:60", "checkpoint:heat:2", "wait", "restart:heat:1", "block", "finalize:0"});
+    for (int rank = 0; rank < 2; ++rank) {
+      SCOPED_TRACE(format("rank {}, lost {}", rank, lost));
+      EXPECT_EQ(again.results.at({rank, "block"}), (std::vector<int>{40 + rank, 40 + rank}));
+      EXPECT_EQ(again.of(rank, "same:3"), 40 + rank);
+      EXPECT_EQ(again.of(rank, "checkpoint:heat:2"), 0);
+    }
+  }
+}
+
+TEST_F(Veloc, VersionsGoWhenThereAreEnough) {
+  configure("max_versions = 2\nscratch_versions = 1\n");
+  Strings words = {"region:0:1000"};
+  for (int version = 1; version <= 5; ++version) {
+    const Strings more = {format("fill:{}", version), format("checkpoint:heat:{}", version), "wait"};
+    words.insert(words.end(), more.begin(), more.end());
+  }
+  words.emplace_back("finalize:0");
+  EXPECT_EQ(run(2, words).of(1, "finalize:0"), 0);
+  std::size_t shards = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_ / "scratch/heat")) {
+    shards += entry.path().extension() == ".shard" ? 1 : 0;
+  }
+  EXPECT_EQ(shards, 2U) << "one of each rank";
+  lose_scratch();
+  const Outcome again =
+      run(2, {"region:0:1000", "test:heat:0", "test:heat:4", "test:heat:3", "restart:heat:4", "same:0", "finalize:0"});
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(again.of(rank, "test:heat:0"), 5);
+    EXPECT_EQ(again.of(rank, "test:heat:4"), 4);
+    EXPECT_EQ(again.of(rank, "test:heat:3"), -1);
+    EXPECT_EQ(again.of(rank, "same:0"), 4 + rank);
+  }
+}
+
+/// The call returns when the version is where it goes: nothing is under way then.
+TEST_F(Veloc, SyncWaits) {
+  configure("mode = sync\n");
+  const Outcome first = run(2, {"region:0:3000000", "fill:1", "checkpoint:heat:1", "finished", "kill:0"});
+  EXPECT_EQ(first.of(1, "checkpoint:heat:1"), 0);
+  EXPECT_EQ(first.of(1, "finished"), 1);
+  lose_scratch();
+  EXPECT_EQ(run(2, {"region:0:3000000", "restart:heat:1", "same:0", "finalize:0"}).of(1, "same:0"), 2);
+}
+
+TEST_F(Veloc, RanksMeetWhereTheConfigurationSays) {
+  const std::string meet = format("meet = tcp://127.0.0.1:{}\n", free_port());
+  configure(meet);
+  const Outcome used = run(2, {"region:0:100", "fill:1", "checkpoint:heat:1", "wait", "finalize:0"});
+  for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(used.of(rank, "wait"), 0);
+  configure("meet = nowhere\n");
+  const Outcome bad = run(2, {"region:0:100", "checkpoint:heat:2", "test:heat:0", "finalize:0"});
+  EXPECT_EQ(bad.of(1, "checkpoint:heat:2"), -1);
+  EXPECT_EQ(bad.status, 0);
+}
+
+/// A variable goes before the file's line, and a file is not needed.
+TEST_F(Veloc, TheEnvironmentConfigures) {
+  const std::string place = folder_ / "elsewhere/{rank}";
+  ::setenv("VELOC_SCRATCH", place.c_str(), 1);
+  ::setenv("VELOC_MODE", "sync", 1);
+  const Outcome both = run(2, {"region:0:100", "fill:1", "checkpoint:heat:1", "finished", "finalize:0"});
+  std::ofstream(config_) << "";
+  const Outcome alone = run(2, {"region:0:100", "restart:heat:1", "same:0", "finalize:0"});
+  ::setenv("VELOC_MODE", "quick", 1);
+  const Outcome bad = run(2, {"finalize:0"});
+  ::unsetenv("VELOC_SCRATCH");
+  ::unsetenv("VELOC_MODE");
+  EXPECT_EQ(both.of(1, "finished"), 1);
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "elsewhere/1/heat"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "scratch"));
+  EXPECT_EQ(alone.of(1, "same:0"), 2);
+  EXPECT_EQ(bad.of(0, "init"), -1);
+}
+
+TEST_F(Veloc, CleanupTakesTheScratchAlone) {
+  const Outcome first =
+      run(2, {"region:0:100", "fill:1", "checkpoint:heat:1", "checkpoint:rod:1", "wait", "cleanup:heat", "test:heat:0",
+              "checkpoint:heat:2", "wait", "cleanup:../x", "cleanup:heat", "finalize:0"});
+  EXPECT_EQ(first.results.at({1, "cleanup:heat"}), (std::vector<int>{0, 0}));
+  EXPECT_EQ(first.of(1, "cleanup:../x"), -1);
+  EXPECT_EQ(first.of(1, "test:heat:0"), 1) << "from the persistent repository";
+  EXPECT_EQ(first.of(1, "checkpoint:heat:2"), 0);
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "scratch/heat"));
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "scratch/rod"));
+  const Outcome again = run(2, {"region:0:100", "restart:heat:2", "same:0", "finalize:0"});
+  EXPECT_EQ(again.of(1, "same:0"), 2);
+}
+
+/// The flush fails: wait says so, finalize says so, and the version is in the scratch all the same.
+TEST_F(Veloc, AFailedFlushIsSaid) {
+  const SmallDisk disk(20'000'000);
+  if (!disk) GTEST_SKIP() << disk.reason();
+  std::ofstream(config_) << format("scratch = {}\npersistent = {}\n", folder_ / "scratch", disk / "runs");
+  const Outcome waits = run(2, {"region:0:15000000", "fill:5", "checkpoint:heat:1", "wait", "finalize:0"});
+  const Outcome ends = run(2, {"region:0:15000000", "fill:6", "checkpoint:heat:2", "finalize:0"});
+  const Outcome again = run(2, {"region:0:15000000", "test:heat:0", "restart:heat:2", "same:0", "finalize:0"});
+  EXPECT_EQ(waits.status, 0);
+  EXPECT_EQ(ends.status, 0);
+  for (int rank = 0; rank < 2; ++rank) {
+    SCOPED_TRACE(format("rank {}", rank));
+    EXPECT_EQ(waits.of(rank, "checkpoint:heat:1"), 0);
+    EXPECT_EQ(waits.of(rank, "wait"), -1);
+    EXPECT_EQ(waits.of(rank, "finalize:0"), -1);
+    EXPECT_EQ(ends.of(rank, "finalize:0"), -1);
+    EXPECT_EQ(again.of(rank, "test:heat:0"), 2);
+    EXPECT_EQ(again.of(rank, "same:0"), 6 + rank);
+  }
+}
+
+/// Where rank 0 cannot make the repository, nobody waits for it: with the usual patience this would take five minutes.
+TEST_F(Veloc, ARepositoryThatCannotBeMadeIsSaid) {
+  const SmallDisk disk(1'000'000);
+  if (!disk) GTEST_SKIP() << disk.reason();
+  std::ofstream(config_) << format("scratch = {}\npersistent = {}\n", folder_ / "scratch", disk / "runs");
+  const Outcome failed = run(2, {"region:0:100", "checkpoint:heat:1", "test:heat:0", "finalize:0"});
+  EXPECT_EQ(failed.status, 0);
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(failed.of(rank, "checkpoint:heat:1"), -1);
+    EXPECT_EQ(failed.of(rank, "test:heat:0"), -1);
+  }
+}
+
+/// A version that has no room in the scratch does not exist; a smaller one then does.
+TEST_F(Veloc, AFullScratchIsSaid) {
+  const SmallDisk disk(4'000'000);
+  if (!disk) GTEST_SKIP() << disk.reason();
+  std::ofstream(config_) << format("scratch = {}\n", disk / "scratch");
+  const Outcome first = run(
+      2, {"region:0:400000", "fill:1", "checkpoint:heat:1", "wait", "region:1:9000000", "fill:2", "checkpoint:heat:2",
+          "wait", "region:1:10", "fill:3", "checkpoint:heat:3", "wait", "checkpoint:heat:4", "wait", "finalize:0"});
+  EXPECT_EQ(first.status, 0);
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(first.results.at({rank, "wait"}), (std::vector<int>{0, -1, 0, 0})) << "rank " << rank;
+  }
+  const Outcome again = run(
+      2, {"region:0:400000", "region:1:10", "test:heat:0", "test:heat:2", "restart:heat:4", "same:0", "finalize:0"});
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(again.of(rank, "test:heat:0"), 4);
+    EXPECT_NE(again.of(rank, "test:heat:2"), 2);
+    EXPECT_EQ(again.of(rank, "same:0"), 3 + rank);
+  }
+}
+
+/// Of one version that was made twice, the later one counts, whole.
+TEST_F(Veloc, TheSameVersionTwice) {
+  const Outcome first =
+      run(2, {"region:0:100000", "fill:1", "checkpoint:heat:7", "fill:50", "checkpoint:heat:7", "wait", "finalize:0"});
+  EXPECT_EQ(first.results.at({1, "checkpoint:heat:7"}), (std::vector<int>{0, 0}));
+  for (const bool lost : {false, true}) {
+    if (lost) lose_scratch();
+    const Outcome again = run(2, {"region:0:100000", "test:heat:0", "restart:heat:7", "same:0", "finalize:0"});
+    for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(again.of(rank, "same:0"), 50 + rank) << "lost " << lost;
+  }
+}
+
+/// Programs compiled against what the component `veloc` installs: regions, files, and a job that is broken off.
+TEST_F(Veloc, ProgramsPassAgainstTheInstalledComponent) {
+  ::setenv("FRESHET_BUILD_DIR", FRESHET_BUILD, 1);
+  ::setenv("RANKS", "3", 1);
+  ChildProcess script({FRESHET_PROVE_VELOC});
+  std::string said;
+  while (const auto line = script.line()) said += *line + "\n";
+  EXPECT_EQ(script.wait(), 0);
+  EXPECT_EQ(said, "passed: heatdis_mem\npassed: heatdis_file\npassed: heatdis_fault\n");
 }
 
 /// Wrong use is a return code, and the program goes on.
