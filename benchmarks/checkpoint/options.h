@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+namespace freshet::benchmarks {
+
+struct CheckpointOptions {
+  bool quick = false;
+  bool json = false;
+  std::string folder = std::filesystem::temp_directory_path();  ///< On the disk that is measured.
+  std::string veloc;                                            ///< Where a VELOC is installed; empty: none.
+  std::string redset;                                           ///< The same of redset.
+  std::string python;                                           ///< A Python that has torch.
+
+  int repetitions() const { return quick ? 3 : 5; }
+  /// In memory, where there is such a folder.
+  std::string memory_folder() const { return std::filesystem::is_directory("/dev/shm") ? "/dev/shm" : folder; }
+};
+
+}  // namespace freshet::benchmarks
