@@ -85,16 +85,18 @@ class Training {
         state.compute_layer(layer, step, kCopies);
         if (by_layer) FRESHET_TRY(checkpointer->capture(layer, state.layer(layer)));
       }
-      const Watch blocked;
+      double blocked_ms = 0;
       if (by_layer) {
         FRESHET_ASSIGN(const auto captured, checkpointer->end());
-        if (rank == 0) blocked_.add(ms_of(captured.blocked));
+        blocked_ms = ms_of(captured.blocked);
       } else if (due) {
+        const Watch blocked;
         FRESHET_TRY(checkpoint(rank, step));
+        blocked_ms = blocked.ms();
       }
       step_ends_.arrive_and_wait();  // As an all-reduce would: what one rank waits for, all wait for.
       if (rank != 0) continue;
-      if (due && !by_layer && figure_ != Figure::none) blocked_.add(blocked.ms());
+      if (due && figure_ != Figure::none) blocked_.add(blocked_ms);
       iteration_.add(watch.ms() - last_ms);
       last_ms = watch.ms();
     }

@@ -3,6 +3,8 @@
  * "redset_rs2_rebuild MS" after the files of the last two ranks are gone. The slowest rank counts.
  * usage: redset FOLDER BYTES REPETITIONS */
 #include <mpi.h>
+
+#define REDSET_ENABLE_MPI 1 /* Since 0.4 its header shows collective functions only so. */
 #include <redset.h>
 #include <stdio.h>
 #include <stdlib.h>
