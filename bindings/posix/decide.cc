@@ -67,9 +67,10 @@ bool is_sound_copy(const struct stat& copy, const struct stat& source) {
 }
 
 /// A descriptor of the finished copy, with its source remembered; or -1.
-int open_copy(Board& board, const Identity& identity, const struct stat& source, int flags, bool counts = false) {
+int open_copy(Board& board, const Identity& identity, const struct stat& source, int flags, PathRoom& room,
+              bool counts = false) {
   struct stat copy;
-  const int fd = open_finished(board, identity, source, flags, copy, counts);
+  const int fd = open_finished(board, identity, source, flags, copy, room, counts);
   if (fd >= 0) remember(fd, copy, source);
   return fd;
 }
@@ -104,18 +105,30 @@ bool is_keeper_alive(const Board& board) {
   return pid != 0 && call(SYS_kill, pid, 0) != -ESRCH;
 }
 
+/// Asks for a copy of the open file `fd`; where there is no room for one, the keeper may want to know all the same.
+/// The path is asked for again: the room had another one meanwhile.
+void ask_for(Board& board, int fd, PathRoom& room, bool wants_copy = true) {
+  const unsigned long bytes = path_of_descriptor(fd, room);
+  if (bytes == 0 || !is_below_source(board, room, bytes)) return;
+  if (wants_copy) {
+    ask_for_copy(room, bytes);
+  } else {
+    tell_miss(room, bytes);
+  }
+}
+
 /// first_open = "wait": the copy, once it is made; -1 when it is not to be had, or not soon enough.
 int wait_for_copy(Board& board, int fd, const Identity& identity, const struct stat& source, int flags,
-                  const char* path, unsigned long bytes) {
+                  PathRoom& room) {
   const std::uint64_t key = identity_key(identity);
   constexpr long kLookEachNs = 200'000'000;
   const long begin = nanoseconds_now();
   const long deadline = begin + static_cast<long>(tier::load(board.wait_ns));
   long next_look = begin + kLookEachNs;
-  ask_for_copy(path, bytes);
+  ask_for(board, fd, room);
   while (is_keeper_alive(board) && !tier::is_refused(board, key)) {
     const std::uint32_t seen = tier::load(board.changes);
-    const int copy = open_copy(board, identity, source, flags);
+    const int copy = open_copy(board, identity, source, flags, room);
     if (copy >= 0) return copy;
     const struct timespec at_most = {.tv_sec = 0, .tv_nsec = kLookEachNs};
     (void)call(SYS_futex, address(&board.changes), FUTEX_WAIT, seen, address(&at_most));
@@ -128,9 +141,9 @@ int wait_for_copy(Board& board, int fd, const Identity& identity, const struct s
     struct stat now;
     if (sys_fstat(fd, now) != 0 || !(identity_of(identity.source, now) == identity)) return -1;
     // A request may have been lost, and a keeper may die: each is looked for again.
-    ask_for_copy(path, bytes);
+    ask_for(board, fd, room);
   }
-  return open_copy(board, identity, source, flags);
+  return open_copy(board, identity, source, flags, room);
 }
 
 // Files of a source's file system that were found to be no source's, by their identity: to ask for a path costs more
@@ -139,11 +152,11 @@ constexpr std::uint64_t kOutsiders = 1024;
 std::uint64_t g_outsiders[kOutsiders];
 
 /// `fd` is the source's. Returns what the program gets.
-int serve_opened(Board& board, int fd, int flags) {
+[[gnu::noinline]] int serve_opened(Board& board, int fd, int flags) {
   struct stat file;
   if (sys_fstat(fd, file) != 0 || !S_ISREG(file.st_mode)) return fd;
   const std::uint32_t source = source_on(board, device_of(file.st_dev));
-  if (source == tier::kSourcesMax) return fd;
+  if (source == tier::kSourcesMax || has_process_lock(file.st_dev, file.st_ino)) return fd;
   const Identity identity = identity_of(source, file);
   std::uint64_t& outsider = g_outsiders[identity_key(identity) % kOutsiders];
   if (tier::load(outsider) == identity_key(identity)) return fd;
@@ -154,42 +167,44 @@ int serve_opened(Board& board, int fd, int flags) {
     tier::store(outsider, identity_key(identity));
     return fd;
   }
-  int copy = open_copy(board, identity, file, flags, /*counts=*/true);
+  int copy = open_copy(board, identity, file, flags, path, /*counts=*/true);
   if (copy < 0 && tier::load(board.waits) != 0 && identity.size <= tier::load(board.room_bytes)) {
-    copy = wait_for_copy(board, fd, identity, file, flags, path, bytes);
+    copy = wait_for_copy(board, fd, identity, file, flags, path);
   }
   count(board, identity, copy >= 0);
   if (copy >= 0) return take_number(copy, fd, flags, file);
   if (identity.size <= tier::load(board.room_bytes)) {
-    ask_for_copy(path, bytes);
+    ask_for(board, fd, path);
   } else {
     if (tier::load(board.wants_room) == 0) tier::store(board.wants_room, std::uint32_t{1});
-    if (tier::load(board.follows) != 0) tell_miss(path, bytes);
+    if (tier::load(board.follows) != 0) ask_for(board, fd, path, /*wants_copy=*/false);
   }
   keep_track(fd, identity);
   return fd;
 }
 
-/// Whether this process may read the file, for certain. Groups, capabilities and the rest are for the source's open to judge.
+/// Whether this process may read the file, for certain. Groups, capabilities and the rest are for the source's open to
+/// judge.
 bool may_read(const struct stat& file) {
   return (file.st_mode & S_IROTH) != 0 || ((file.st_mode & S_IRUSR) != 0 && call(SYS_geteuid) == file.st_uid);
 }
 
 /// The copy of a file that is spelled as a source's, without an open at the source; or -1.
-int serve_unopened(Board& board, int folder, const char* path, int flags) {
+[[gnu::noinline]] int serve_unopened(Board& board, int folder, const char* path, int flags) {
   struct stat file;
   if (!look_at_server(folder, path, flags, file) || !S_ISREG(file.st_mode) || !may_read(file)) return -1;
   const std::uint32_t source = source_on(board, device_of(file.st_dev));
-  if (source == tier::kSourcesMax) return -1;
+  if (source == tier::kSourcesMax || has_process_lock(file.st_dev, file.st_ino)) return -1;
   const Identity identity = identity_of(source, file);
-  const int copy = open_copy(board, identity, file, flags);
+  PathRoom room;
+  const int copy = open_copy(board, identity, file, flags, room);
   if (copy >= 0) count(board, identity, true);
   return copy;
 }
 
-/// What the tier's link for the path says. A function of its own: signal handlers have small stacks.
-[[gnu::noinline]] bool take_link(const Board& board, std::uint32_t number, std::uint64_t hash, Identity& identity) {
-  char link[tier::kPathRoom + tier::kPathLinkBytes + 2];
+/// What the tier's link for the path says. `link` is room for its name.
+bool take_link(const Board& board, std::uint32_t number, std::uint64_t hash, Identity& identity, PathRoom& link) {
+  static_assert(tier::kPathLinkBytes <= tier::kCopyPathBytes);
   char text[tier::kPathTextBytes + 1];
   const unsigned long folder = ::strlen(board.tiers[number].path);
   ::memcpy(link, board.tiers[number].path, folder);
@@ -201,23 +216,25 @@ int serve_unopened(Board& board, int folder, const char* path, int flags) {
 
 /// validate = "never": the copy of the file that is spelled so, without a look at the source; or -1. The links are by
 /// path, and a link may be of another path with the same hash: the copy's own note decides.
-int serve_unlooked(Board& board, int folder, const char* path, int flags) {
-  PathRoom real;
-  const unsigned long bytes = absolute_path(folder, path, real);
-  if (bytes == 0 || !is_below_source(board, real, bytes)) return -1;
-  const std::uint64_t hash = tier::hashed(tier::kHashSeed, real, bytes);
+[[gnu::noinline]] int serve_unlooked(Board& board, int folder, const char* path, int flags) {
+  PathRoom room;
+  const unsigned long bytes = absolute_path(folder, path, room);
+  if (bytes == 0 || !is_below_source(board, room, bytes)) return -1;
+  const std::uint64_t hash = tier::hashed(tier::kHashSeed, room, bytes);
+  const PathMark mark = mark_of(room, bytes);
   for (std::uint32_t i = 0; i < board.tier_count; ++i) {
     Identity identity;
-    if (!take_link(board, i, hash, identity)) continue;
+    if (!take_link(board, i, hash, identity, room)) continue;
     struct stat file;
     struct stat copy;
     ::memset(&file, 0, sizeof file);
     describe(board, identity, file);
-    const int fd = open_finished(board, identity, file, flags, copy);
+    if (has_process_lock(file.st_dev, file.st_ino)) return -1;
+    const int fd = open_finished(board, identity, file, flags, copy, room);
     if (fd < 0) continue;
     file.st_atim = copy.st_atim;
     file.st_blksize = copy.st_blksize;
-    if (describe_by_note(fd, real, bytes, file) && may_read(file)) {
+    if (describe_by_note(fd, mark, room, file) && may_read(file)) {
       remember(fd, copy, file);
       count(board, identity, true);
       return fd;
@@ -230,8 +247,7 @@ int serve_unlooked(Board& board, int folder, const char* path, int flags) {
 }  // namespace
 
 int open_finished(Board& board, const Identity& identity, const struct stat& source, int flags, struct stat& copy,
-                  bool counts) {
-  char path[tier::kPathRoom + tier::kCopyPathBytes + 2];
+                  PathRoom& path, bool counts) {
   for (std::uint32_t i = 0; i < board.tier_count; ++i) {
     const unsigned long folder = ::strlen(board.tiers[i].path);
     ::memcpy(path, board.tiers[i].path, folder);
@@ -275,7 +291,7 @@ int open_file(int folder, const char* path, int flags, unsigned mode) {
     (void)sys_close(source);
     return fd;
   }
-  Board* const known = may_be_served(flags) && !has_process_lock() ? board() : nullptr;
+  Board* const known = may_be_served(flags) ? board() : nullptr;
   if (known == nullptr) return sys_openat(folder, path, flags, mode);
   if (known->never_validates != 0) {
     const int copy = serve_unlooked(*known, folder, path, flags);

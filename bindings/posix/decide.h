@@ -5,6 +5,7 @@
 
 #include <sys/stat.h>
 
+#include "bindings/posix/paths.h"
 #include "repo/tier/board.h"
 
 namespace freshet::reader {
@@ -16,9 +17,9 @@ int open_file(int folder, const char* path, int flags, unsigned mode);
 int source_of_written(const char* path, int folder = -100);
 
 /// A descriptor of the finished copy of `source`, which the kernel describes as `copy`; -1 when there is none. Of
-/// `flags` O_CLOEXEC, O_NOFOLLOW and O_NONBLOCK count.
+/// `flags` O_CLOEXEC, O_NOFOLLOW and O_NONBLOCK count. `path` is room for its name.
 int open_finished(tier::Board& board, const tier::Identity& identity, const struct stat& source, int flags,
-                  struct stat& copy, bool counts = false);
+                  struct stat& copy, PathRoom& path, bool counts = false);
 
 /// 0 or the result, as the C library's functions return it.
 int returned(long result);

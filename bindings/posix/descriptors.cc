@@ -20,7 +20,15 @@ struct Entry {
   struct stat source;
 };
 Entry g_entries[kRemembered];
-unsigned g_process_lock;
+
+/// Files on which this process took locks. One more than there is room for means: all files.
+constexpr std::uint32_t kLockedMax = 64;
+struct Locked {
+  std::uint64_t device;
+  std::uint64_t inode;  ///< Written last; no file has the inode 0.
+};
+Locked g_locked[kLockedMax];
+std::uint32_t g_locked_count;
 
 bool may_be_copy(const tier::Board& board, const struct stat& seen) {
   if ((seen.st_mode & ~std::uint32_t{0}) != (S_IFREG | tier::kCopyMode)) return false;
@@ -90,10 +98,21 @@ void describe(const tier::Board& board, const tier::Identity& identity, struct s
   seen.st_ctim = {.tv_sec = identity.ctime, .tv_nsec = identity.ctime_ns};
 }
 
-bool describe_by_note(int fd, const char* path, unsigned long bytes, struct stat& seen) {
-  NoteWithPath note;
-  if (!read_note(fd, note) || ::strlen(note.path) != bytes || ::memcmp(note.path, path, bytes) != 0) return false;
-  describe_by(note.note, seen);
+PathMark mark_of(const char* path, unsigned long bytes) {
+  std::uint64_t hash = bytes;
+  for (unsigned long i = 0; i < bytes; ++i) hash = tier::mixed(hash ^ static_cast<unsigned char>(path[i]));
+  return {.bytes = bytes, .hash = hash};
+}
+
+bool describe_by_note(int fd, const PathMark& path, PathRoom& room, struct stat& seen) {
+  static_assert(sizeof(NoteWithPath) <= sizeof(PathRoom));
+  const long got = call(SYS_fgetxattr, fd, address(tier::kNoteAttribute), address(room), sizeof(NoteWithPath) - 1);
+  tier::CopyNote note;
+  if (got != static_cast<long>(sizeof note + path.bytes)) return false;
+  ::memcpy(&note, room, sizeof note);
+  const PathMark noted = mark_of(room + sizeof note, path.bytes);
+  if (note.magic != tier::kNoteMagic || noted.hash != path.hash) return false;
+  describe_by(note, seen);
   return true;
 }
 
@@ -186,12 +205,39 @@ int hand_back(const tier::Board& board, int fd, bool locks_open_file) {
       if (i < 0) result = moved < 0 ? moved : 0;
     }
   }
-  (void)sys_close(source);
+  // A lock of the process ends with the first descriptor of its file that is closed: this one then stays open.
+  if (sys_fstat(source, now) != 0 || !has_process_lock(now.st_dev, now.st_ino)) (void)sys_close(source);
   return result;
 }
 
-void note_process_lock() { tier::store(g_process_lock, 1U); }
-bool has_process_lock() { return tier::load(g_process_lock) != 0; }
+bool has_duplicate(int fd, const struct stat& file) {
+  int numbers[kSharersMax];
+  return find_duplicates(fd, file, numbers) > 0;
+}
+
+void note_process_lock(const tier::Board& board, int fd) {
+  struct stat file;
+  if (sys_fstat(fd, file) != 0 || tier::source_on(board, device_of(file.st_dev)) == tier::kSourcesMax) return;
+  // A file with one name that is outside the sources is no source's.
+  PathRoom path;
+  const unsigned long bytes = file.st_nlink > 1 ? 0 : path_of_descriptor(fd, path);
+  if (bytes != 0 && !tier::is_below_source(board, path, bytes)) return;
+  if (has_process_lock(file.st_dev, file.st_ino)) return;
+  const std::uint32_t place = __atomic_fetch_add(&g_locked_count, 1, __ATOMIC_RELAXED);
+  if (place >= kLockedMax) return tier::store(g_locked_count, kLockedMax + 1);
+  tier::store(g_locked[place].device, std::uint64_t{file.st_dev});
+  __atomic_store_n(&g_locked[place].inode, std::uint64_t{file.st_ino}, __ATOMIC_RELEASE);
+}
+
+bool has_process_lock(std::uint64_t device, std::uint64_t inode) {
+  const std::uint32_t count = tier::load(g_locked_count);
+  if (count > kLockedMax) return true;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    if (__atomic_load_n(&g_locked[i].inode, __ATOMIC_ACQUIRE) == inode && tier::load(g_locked[i].device) == device)
+      return true;
+  }
+  return false;
+}
 
 int source_behind(const tier::Board& board, int folder, const char* path) {
   const int probe = sys_openat(folder, path, O_PATH | O_CLOEXEC);

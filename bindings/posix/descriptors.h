@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Tells which descriptors are copies, and how their sources look. The reader remembers what it opened, and asks the kernel
-/// before it believes its memory. A descriptor that it did not open itself (one from before exec, a duplicate, one that
-/// came over a socket) is recognised by the copy's own name and note.
+/// Tells which descriptors are copies, and how their sources look. The reader remembers what it opened, and asks the
+/// kernel before it believes its memory. A descriptor that it did not open itself (one from before exec, a duplicate,
+/// one that came over a socket) is recognised by the copy's own name and note.
 ///
 /// Any thread, signal handlers too.
 
 #include <sys/stat.h>
 
 #include "bindings/posix/kernel.h"
+#include "bindings/posix/paths.h"
 #include "repo/tier/board.h"
 
 namespace freshet::reader {
@@ -19,8 +20,15 @@ void remember(int fd, const struct stat& copy, const struct stat& source);
 
 /// Makes device, inode, size and times of `seen` those of the identity.
 void describe(const tier::Board& board, const tier::Identity& identity, struct stat& seen);
-/// Makes the rest what the note of the copy `fd` says. False when the note names another path than this one.
-bool describe_by_note(int fd, const char* path, unsigned long bytes, struct stat& seen);
+/// What tells a path from others, whatever their hash on disk is: there is no room for two paths on a small stack.
+struct PathMark {
+  std::uint64_t bytes;
+  std::uint64_t hash;
+};
+PathMark mark_of(const char* path, unsigned long bytes);
+/// Makes the rest what the note of the copy `fd` says. False when the note names another path than this one. `room` is
+/// overwritten.
+bool describe_by_note(int fd, const PathMark& path, PathRoom& room, struct stat& seen);
 
 /// When `fd`, which the kernel describes as `seen`, is a copy: makes `seen` the source's. True when it was one.
 bool show_source(const tier::Board& board, int fd, struct stat& seen);
@@ -31,10 +39,16 @@ bool show_source(const tier::Board& board, int fd, struct stat& seen);
 /// (ENOLCK) for one that the parent shares.
 int hand_back(const tier::Board& board, int fd, bool locks_open_file = false);
 
-/// This process took a lock of its own on some file (fcntl, lockf). The kernel ends those when any descriptor of that
-/// file is closed, so from then on no descriptor of a source is closed behind the program's back: opens get the source.
-void note_process_lock();
-bool has_process_lock();
+/// Whether another number of this process is a duplicate of `fd`, which the kernel describes as `file`, made where the
+/// reader did not see it. False also where the kernel does not tell (kcmp).
+bool has_duplicate(int fd, const struct stat& file);
+
+/// This process is about to take a lock of its own on the file `fd` (fcntl, lockf). The kernel ends such a lock when
+/// any descriptor of that file is closed. So from then on no descriptor of that file is closed behind the program's
+/// back: its opens get the source. A file that is no source's is not noted.
+void note_process_lock(const tier::Board& board, int fd);
+/// Whether the file with that device, as `struct stat` has it, and that inode was noted.
+bool has_process_lock(std::uint64_t device, std::uint64_t inode);
 
 /// For a name that leads to a copy, as /proc/self/fd/N does: the source, as a descriptor that only names it (O_PATH);
 /// -errno when it is not the same file any more; kNoCopy for every other name.

@@ -44,6 +44,8 @@ FRESHET_READER_EXPORT int freshet_openat_2(int folder, const char* path, int fla
 
 FRESHET_READER_NAME(open, freshet_open)
 FRESHET_READER_NAME(open64, freshet_open)
+FRESHET_READER_NAME(__open, freshet_open)
+FRESHET_READER_NAME(__open64, freshet_open)
 FRESHET_READER_NAME(openat, freshet_openat)
 FRESHET_READER_NAME(openat64, freshet_openat)
 FRESHET_READER_NAME(__open_2, freshet_open_2)

@@ -12,6 +12,7 @@
 #include "bindings/posix/hooks.h"
 #include "bindings/posix/kept.h"
 #include "bindings/posix/kernel.h"
+#include "bindings/posix/paths.h"
 #include "bindings/posix/session.h"
 
 namespace {
@@ -29,6 +30,16 @@ long at_source(int fd, long number, long b = 0, long c = 0, long d = 0, long e =
 
 /// A lock of the open file, which all have that share it.
 long lock_at_source(int fd, long number, long b, long c = 0) { return at_source(fd, number, b, c, 0, 0, true); }
+
+/// A lock of the process. It is noted before it is taken: another thread may open the file just then.
+long process_lock_at_source(int fd, long command, long lock) {
+  lose_track(fd);
+  const auto* known = board();
+  if (known == nullptr) return call(SYS_fcntl, fd, command, lock);
+  if (const int error = hand_back(*known, fd); error < 0) return error;
+  note_process_lock(*known, fd);
+  return call(SYS_fcntl, fd, command, lock);
+}
 
 bool is_for_source(int command) {
   switch (command) {
@@ -69,9 +80,10 @@ FRESHET_READER_EXPORT int freshet_fcntl(int fd, int command, ...) {
   if (command == F_OFD_SETLK || command == F_OFD_SETLKW)
     return returned(lock_at_source(fd, SYS_fcntl, command, argument));
   if (command == F_SETLK || command == F_SETLKW) {
-    const long result = at_source(fd, SYS_fcntl, command, argument);
-    if (result == 0) note_process_lock();
-    return returned(result);
+    const auto* lock = reinterpret_cast<const struct flock*>(argument);
+    const bool unlocks = is_readable(reinterpret_cast<const char*>(lock)) && lock->l_type == F_UNLCK;
+    return returned(unlocks ? at_source(fd, SYS_fcntl, command, argument)
+                            : process_lock_at_source(fd, command, argument));
   }
   return returned(is_for_source(command) ? at_source(fd, SYS_fcntl, command, argument)
                                          : call(SYS_fcntl, fd, command, argument));
@@ -99,9 +111,8 @@ FRESHET_READER_EXPORT int freshet_lockf(int fd, int command, off_t bytes) {
     case F_TLOCK: break;
     default: return returned(-EINVAL);
   }
-  const long result = at_source(fd, SYS_fcntl, operation, address(&lock));
-  if (result == 0) note_process_lock();
-  return returned(result);
+  return returned(lock.l_type == F_UNLCK ? at_source(fd, SYS_fcntl, operation, address(&lock))
+                                         : process_lock_at_source(fd, operation, address(&lock)));
 }
 /// A copy may not be executed.
 FRESHET_READER_EXPORT int freshet_fexecve(int fd, char* const* words, char* const* variables) {
@@ -140,6 +151,7 @@ FRESHET_READER_EXPORT int freshet_fremovexattr(int fd, const char* name) {
 
 FRESHET_READER_NAME(fcntl, freshet_fcntl)
 FRESHET_READER_NAME(fcntl64, freshet_fcntl)
+FRESHET_READER_NAME(__fcntl, freshet_fcntl)
 FRESHET_READER_NAME(flock, freshet_flock)
 FRESHET_READER_NAME(lockf, freshet_lockf)
 FRESHET_READER_NAME(lockf64, freshet_lockf)

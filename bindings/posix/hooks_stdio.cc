@@ -126,5 +126,6 @@ FRESHET_READER_EXPORT FILE* freshet_freopen(const char* path, const char* mode, 
 
 FRESHET_READER_NAME(fopen, freshet_fopen)
 FRESHET_READER_NAME(fopen64, freshet_fopen)
+FRESHET_READER_NAME(_IO_fopen, freshet_fopen)
 FRESHET_READER_NAME(freopen, freshet_freopen)
 FRESHET_READER_NAME(freopen64, freshet_freopen)

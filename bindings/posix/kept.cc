@@ -29,7 +29,7 @@ struct Kept {
   std::uint64_t key;  ///< identity_key().
   tier::Identity identity;
 };
-Kept g_kept[kKept];
+constinit Kept g_kept[kKept] = {};
 
 bool has_one_thread() {
   struct stat tasks;
@@ -52,11 +52,14 @@ bool move(tier::Board& board, int fd, const tier::Identity& identity) {
   const long close_on_exec = call(SYS_fcntl, fd, F_GETFD);
   if (flags < 0 || close_on_exec < 0 || (flags & O_ACCMODE) != O_RDONLY || (flags & ~kMovedFlags) != 0) return false;
   if (sys_fstat(fd, source) != 0 || device_of(source.st_dev) != tier::load(board.sources[identity.source].device) ||
-      !(tier::identity_of(identity.source, source) == identity)) {
+      !(tier::identity_of(identity.source, source) == identity) || has_process_lock(source.st_dev, source.st_ino) ||
+      has_duplicate(fd, source)) {
     return false;
   }
   const long offset = call(SYS_lseek, fd, 0, SEEK_CUR);
-  const int found = open_finished(board, identity, source, (static_cast<int>(flags) & O_NONBLOCK) | O_CLOEXEC, copy);
+  PathRoom room;
+  const int found =
+      open_finished(board, identity, source, (static_cast<int>(flags) & O_NONBLOCK) | O_CLOEXEC, copy, room);
   if (found < 0) return false;
   const bool moved = offset >= 0 && (offset == 0 || call(SYS_lseek, found, offset, SEEK_SET) == offset) &&
                      sys_dup3(found, fd, close_on_exec != 0 ? O_CLOEXEC : 0) == fd;
@@ -86,7 +89,7 @@ void move_if_finished(int fd) {
   if (fd < 0 || fd >= kKept) return;
   Kept& kept = g_kept[fd];
   const unsigned owner = tier::load(kept.owner);
-  if (owner == 0 || has_process_lock()) return;
+  if (owner == 0) return;
   tier::Board* const known = board();
   if (known == nullptr) return;
   const bool is_due = ++kept.reads % kReadsBetweenLooks == 0;

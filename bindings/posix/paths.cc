@@ -45,8 +45,8 @@ void put_descriptor_link(char (&link)[kLinkBytes], int fd) {
 unsigned long path_of_descriptor(int fd, PathRoom& path) {
   char link[kLinkBytes];
   put_descriptor_link(link, fd);
-  const long got = call(SYS_readlinkat, AT_FDCWD, address(link), address(path), sizeof path - 1);
-  if (got <= 0 || got >= static_cast<long>(sizeof path) - 1) return 0;
+  const long got = call(SYS_readlinkat, AT_FDCWD, address(link), address(path), tier::kPathRoom - 1);
+  if (got <= 0 || got >= static_cast<long>(tier::kPathRoom) - 1) return 0;
   path[got] = '\0';
   return static_cast<unsigned long>(got);
 }
@@ -57,7 +57,7 @@ unsigned long absolute_path(int folder, const char* path, PathRoom& out) {
   if (*path != '/') {
     if (*path == '\0') return 0;
     if (folder == AT_FDCWD) {
-      const long got = call(SYS_getcwd, address(out), sizeof out);
+      const long got = call(SYS_getcwd, address(out), tier::kPathRoom);
       if (got <= 1 || out[0] != '/') return 0;
       end = static_cast<unsigned long>(got) - 1;
     } else {

@@ -7,7 +7,9 @@
 
 namespace freshet::reader {
 
-using PathRoom = char[tier::kPathRoom];
+/// A signal's handler may have a small stack (8 KiB): one of these is all that an open puts there, whatever it does
+/// with it. It has room for a tier's path and a copy's name below it.
+using PathRoom = char[tier::kPathRoom + tier::kCopyPathBytes + 2];
 
 /// "/proc/self/fd/N", ended by zero.
 inline constexpr int kLinkBytes = 32;

@@ -79,6 +79,18 @@ TEST_F(KeptFiles, StayWhereSomebodyCouldTell) {
             "False\n");
 }
 
+TEST_F(KeptFiles, StayWhereTheKernelKnowsOfADuplicate) {
+#if defined(__x86_64__)
+  const std::string ask = "import ctypes\nc = ctypes.CDLL(None, use_errno=True)\n";
+  // A duplicate that the reader did not see being made, by dup(2) itself.
+  if (lab_.plain("python3 -c '" + ask + "print(c.syscall(312, " + "c.getpid(), c.getpid(), 0, 1, 1))'").out != "0\n")
+    GTEST_SKIP() << "the kernel compares no open files here (kcmp)";
+  EXPECT_EQ(ran(ask + "other = c.syscall(32, fd)\nassert other >= 0",
+                "os.read(other, 10); assert os.lseek(fd, 0, os.SEEK_CUR) == 10"),
+            "False\n");
+#endif
+}
+
 TEST_F(KeptFiles, StayWhenReadAtTheirOwnOffset) {
   EXPECT_EQ(ran("", "", "(os.lseek(fd, 500, 0), os.read(fd, 1000))[1]"), "False\n");
   EXPECT_EQ(

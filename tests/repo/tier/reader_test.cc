@@ -44,6 +44,60 @@ TEST(Reader, LeansOnTheCLibraryAloneAndOnLittleOfIt) {
   EXPECT_GT(imports, 3);
 }
 
+TEST(Reader, RunsNothingWhenItIsLoaded) {
+  // The compiler's own start code has one pointer there.
+  const std::string sections = output_of("readelf -SW '" FRESHET_TIER_READER "'");
+  std::istringstream lines(sections);
+  bool found = false;
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line.substr(std::min(line.find(']'), line.size())));
+    std::string close, name, type, address, offset, size;
+    if (!(words >> close >> name >> type >> address >> offset >> size) || name != ".init_array") continue;
+    found = true;
+    EXPECT_LE(std::stoul(size, nullptr, 16), 8U) << line;
+  }
+  EXPECT_TRUE(found) << sections;
+  EXPECT_EQ(output_of("nm '" FRESHET_TIER_READER "' | grep _GLOBAL__sub_I"), "");
+}
+
+/// Names of a library, without versions.
+std::set<std::string> names_of(const std::string& library) {
+  std::set<std::string> names;
+  std::istringstream lines(output_of("nm -D --defined-only '" + library + "' | grep -v GLIBC_PRIVATE"));
+  for (std::string address, kind, name; lines >> address >> kind >> name;) names.insert(name.substr(0, name.find('@')));
+  return names;
+}
+
+TEST(Reader, HasEverySpellingOfTheCLibrary) {
+  const std::string library = output_of(
+      "readelf -d /proc/self/exe > /dev/null; ldconfig -p | awk '/libc.so.6/ { printf "
+      "\"%s\", $NF; exit }'");
+  const std::set<std::string> theirs = names_of(library);
+  const std::set<std::string> ours = names_of(FRESHET_TIER_READER);
+  if (!theirs.contains("openat")) GTEST_SKIP() << "no C library is found: " << library;
+  const std::set<std::string> stems = {
+      "open",   "openat", "fopen",    "freopen", "pread",     "preadv",     "preadv2",   "dup",          "dup2",
+      "dup3",   "fcntl",  "flock",    "lockf",   "fstat",     "fxstat",     "statx",     "fstatat",      "fxstatat",
+      "fchmod", "fchown", "futimens", "futimes", "fgetxattr", "flistxattr", "fsetxattr", "fremovexattr", "fexecve"};
+  // The reader itself reads by that one, so that a thread in it can be cancelled.
+  const std::set<std::string> spared = {"__pread64"};
+  int spellings = 0;
+  for (const std::string& name : theirs) {
+    std::string stem = name;
+    for (const char* before : {"_IO_", "__"}) {
+      if (stem.starts_with(before)) stem.erase(0, std::string(before).size());
+    }
+    for (const char* after : {"_chk", "_2"}) {
+      if (stem.ends_with(after)) stem.erase(stem.size() - std::string(after).size());
+    }
+    if (const auto wide = stem.find("64"); wide != std::string::npos) stem.erase(wide, 2);
+    if (!stems.contains(stem) || spared.contains(name)) continue;
+    ++spellings;
+    EXPECT_TRUE(ours.contains(name)) << name;
+  }
+  EXPECT_GT(spellings, 30);
+}
+
 TEST(CopyName, IsReadBackAsItWasWritten) {
   const unsigned seed = std::random_device()();
   SCOPED_TRACE("seed " + std::to_string(seed));

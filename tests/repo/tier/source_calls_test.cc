@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <filesystem>
 #include <fstream>
 #include <functional>
 
@@ -91,6 +92,39 @@ TEST_F(SourceCalls, LocksOfDuplicatesHold) {
   same("other = os.dup(fd)\nfcntl.flock(fd, fcntl.LOCK_SH)\nos.read(other, 7)\nprint(os.lseek(fd, 0, 1))");
 }
 
+TEST_F(SourceCalls, ALockOfTheProcessConcernsTheFileItIsOnAlone) {
+  const std::string other = lab_.make("other", 3000, 4);
+  lab_.fill();
+  std::ofstream(lab_.path("locks.py")) << "import fcntl, os, sqlite3, sys\n"
+                                          "path, other, outside, tier = sys.argv[1:]\n"
+                                          "def served(path):\n"
+                                          "    fd = os.open(path, os.O_RDONLY)\n"
+                                          "    try: return os.readlink('/proc/self/fd/%d' % fd).startswith(tier)\n"
+                                          "    finally: os.close(fd)\n"
+                                          "base = sqlite3.connect(outside + '.db')\n"
+                                          "base.execute('create table t (x)'); base.execute('begin immediate')\n"
+                                          // More than the reader has room for, had it to remember them.
+                                          "held = [open(outside + str(i), 'w') for i in range(200)]\n"
+                                          "for file in held: fcntl.lockf(file, fcntl.LOCK_EX)\n"
+                                          "print(served(path), served(other))\n"
+                                          "fcntl.lockf(os.open(path, os.O_RDONLY), fcntl.LOCK_UN)\n"
+                                          "print(served(path))\n"
+                                          "writer = os.open(path, os.O_RDWR)\n"
+                                          "fcntl.lockf(writer, fcntl.LOCK_EX)\n"
+                                          "print(served(path), served(other))\n";
+  const Ran got = lab_.served("python3 '" + lab_.path("locks.py") + "' '" + file_ + "' '" + other + "' '" +
+                              lab_.path("outside") + "' '" + lab_.tier() + "'");
+  EXPECT_EQ(got.out, "True True\nTrue\nFalse True\n") << got.err;
+  EXPECT_EQ(lab_.tier_command({"drop"}).code, 0);
+  std::filesystem::remove(other);
+  // A descriptor that goes back to a file which is locked already ends no lock.
+  same(
+      "again = os.open(path, os.O_RDONLY)\nwriter = os.open(path, os.O_RDWR)\nfcntl.lockf(writer, fcntl.LOCK_EX)\n"
+      "os.listxattr(again)\nchild = os.fork()\nif child == 0:\n    try: fcntl.lockf(writer, fcntl.LOCK_EX | "
+      "fcntl.LOCK_NB)\n    except OSError: os._exit(7)\n    os._exit(0)\n"
+      "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))");
+}
+
 TEST_F(SourceCalls, ALockThatTheParentWouldNotHaveIsRefused) {
   lab_.fill();
   const std::string lock = "exec 9< '" + file_ + "'; flock -n 9; echo $?; flock -n '" + file_ + "' echo free";
@@ -102,6 +136,31 @@ TEST_F(SourceCalls, ALockThatTheParentWouldNotHaveIsRefused) {
   same(
       "child = os.fork()\nif child == 0:\n    fcntl.lockf(fd, fcntl.LOCK_SH)\n    print('child', flush=True)\n    "
       "os._exit(0)\nos.waitpid(child, 0)");
+}
+
+TEST_F(SourceCalls, WhatChangesAFileChangesTheSource) {
+  const std::string look =
+      "\ninfo = os.stat(path)\nprint(oct(info.st_mode), info.st_uid, info.st_size, os.read(fd, 9))";
+  for (const char* way : {
+           "os.fchmod(fd, 0o640)",
+           "os.fchown(fd, -1, -1)\nos.fchmod(fd, 0o604)",
+           "os.utime(fd, ns=(10**18 + 5, 10**18 + 7))\nprint(os.stat(path).st_mtime_ns)",
+           "os.utime(fd, (5, 7))\nprint(os.stat(path).st_mtime_ns)",
+           "os.setxattr(fd, 'user.x', b'y')\nprint(os.getxattr(path, 'user.x'), os.getxattr(fd, 'user.x'))\n"
+           "print(sorted(name for name in os.listxattr(fd) if name.startswith('user.')))\nos.removexattr(fd, "
+           "'user.x')\n"
+           "print(os.listxattr(path))",
+           "import struct\nlock = struct.pack('hhqqi', fcntl.F_RDLCK, 0, 0, 0, 0)\n"
+           "fcntl.fcntl(fd, 37, lock)\nwriter = os.open(path, os.O_RDWR)\n"  // F_OFD_SETLK
+           "try: fcntl.fcntl(writer, 37, struct.pack('hhqqi', fcntl.F_WRLCK, 0, 0, 0, 0))\n"
+           "except BlockingIOError: print('locked')\n"
+           "got = struct.unpack('hhqqi', fcntl.fcntl(writer, 36, struct.pack('hhqqi', fcntl.F_WRLCK, 0, 0, 0, 0)))\n"
+           "print(got[0] == fcntl.F_RDLCK, got[4])",  // F_OFD_GETLK
+           "c = ctypes.CDLL(None)\nroom = ctypes.create_string_buffer(256)\n"
+           "print(c.fstatat(fd, b'', room, 0x1000), int.from_bytes(room.raw[8:16], 'little') == os.stat(path).st_ino)",
+       }) {
+    same(way + look);
+  }
 }
 
 TEST_F(SourceCalls, ACopyThatIsAProgramRuns) {

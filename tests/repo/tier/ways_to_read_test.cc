@@ -131,6 +131,8 @@ class WaysToRead : public testing::Test {
     }
     // A name with what a shell or a line would trip over.
     files_ = {lab_.make("a name\nof \xff\xfe two lines", 300'001, 7), lab_.make("empty", 0)};
+    // For each way in which a copy is broken one file is read.
+    for (const char* name : {"third", "fourth"}) broken_.push_back(lab_.make(name, 2000, 8));
   }
   /// Its keeper ends while its source is there.
   ~WaysToRead() override { (void)lab_.tier_command({"stop"}); }
@@ -182,6 +184,7 @@ class WaysToRead : public testing::Test {
   std::unique_ptr<SlowFolder> slow_;
   std::string why_not_;
   std::vector<std::string> files_;
+  std::vector<std::string> broken_;
 };
 
 void WaysToRead::compare_cold_warm_and_broken() {
@@ -198,6 +201,7 @@ void WaysToRead::compare_cold_warm_and_broken() {
   ASSERT_EQ(lab_.tier_command({"stop"}).code, 0);
   // What stands in the place of a copy: a folder, a pipe, a link to itself, half of it.
   int turn = 0;
+  ASSERT_EQ(lab_.copies().size(), 4U);
   for (const std::string& copy : lab_.copies()) {
     std::filesystem::remove(copy);
     switch (turn++ % 4) {
@@ -208,6 +212,10 @@ void WaysToRead::compare_cold_warm_and_broken() {
     }
   }
   compare_all("broken copies");
+  for (const std::string& file : broken_) {
+    const std::string read = std::string(FRESHET_READ_WAYS) + " '" + file + "'";
+    EXPECT_EQ(lab_.served(read).out, lab_.plain(read).out) << file;
+  }
   ASSERT_EQ(lab_.tier_command({"stop"}).code, 0);
   std::filesystem::remove_all(lab_.tier());
   std::ofstream(lab_.tier()) << "no folder";
@@ -251,6 +259,30 @@ TEST(WaysToReadWarm, IsServedFromTheTier) {
     EXPECT_EQ(report["hits"], 1) << way;
     EXPECT_EQ(report["hit_bytes"], 200'000) << way;
   }
+}
+
+TEST(WaysToReadWarm, WorksOnTheSmallStackOfASignalsHandler) {
+  for (const char* more : {"", "validate = \"never\"", "first_open = \"wait\""}) {
+    const TierLab lab(more);
+    const std::string file = lab.make("data", 100'000);
+    const std::string read = std::string(FRESHET_READ_WAYS) + " '" + file + "' handler";
+    const std::string expected = lab.plain(read).out;
+    EXPECT_NE(expected.find("in-handler "), std::string::npos) << expected;
+    EXPECT_EQ(lab.served(read).out, expected) << more;  // Cold.
+    lab.fill();
+    EXPECT_EQ(lab.served(read).out, expected) << more;  // Warm.
+  }
+}
+
+TEST(WaysToReadWarm, GivesARingTheSameBytes) {
+  const TierLab lab;
+  const std::string file = lab.make("data", 300'000);
+  const std::string read = std::string(FRESHET_READ_WAYS) + " '" + file + "' ring";
+  const std::string expected = lab.plain(read).out;
+  if (expected.starts_with("no ring")) GTEST_SKIP() << expected;
+  lab.fill();
+  EXPECT_EQ(lab.served(read).out, expected);
+  EXPECT_EQ(lab.total()["misses"], 0);
 }
 
 TEST(WaysToReadWarm, LooksAtTheSourceOnceAndOpensItNever) {
