@@ -17,7 +17,7 @@
 
 namespace freshet::tier {
 
-inline constexpr std::uint64_t kBoardMagic = 0x32306472'616f4254;  // "TBoard02"
+inline constexpr std::uint64_t kBoardMagic = 0x33306472'616f4254;  // "TBoard03"
 inline constexpr char kBoardFolder[] = "/dev/shm/freshet-tier-";   // and the user's number
 inline constexpr std::uint32_t kSourcesMax = 16;
 inline constexpr std::uint32_t kTiersMax = 8;
@@ -26,9 +26,10 @@ inline constexpr std::size_t kReasonRoom = 256;
 inline constexpr std::size_t kConfigBytesMax = std::size_t{64} * 1024;
 /// An open after the 1024th of one file counts in the last row.
 inline constexpr std::uint32_t kEpochRows = 1024;
-/// A datagram to the keeper is the path of a file that wants a copy; with this before it, of one that was opened at the
-/// source and wants none.
+/// A request to the keeper is the path of a file that wants a copy, and a zero byte; with this before it, of one that
+/// was opened at the source and wants none. It is one write to a pipe, and of that size (PIPE_BUF) no two are mixed.
 inline constexpr char kMissMark = '=';
+inline constexpr std::size_t kRequestBytesMax = 4096;
 /// Files beyond these have no row among the epochs.
 inline constexpr std::uint32_t kFilesCounted = 1U << 20;
 inline constexpr std::uint32_t kRefusals = 4096;
@@ -75,6 +76,7 @@ struct Counters {
   std::uint64_t fallbacks;
   std::uint64_t corrupt;
   std::uint64_t source_faults;  ///< Files that could not be copied, for a reason of the source.
+  std::uint64_t lost_requests;  ///< For copies: the keeper did not listen, or had too many.
   EpochRow epochs[kEpochRows];
 };
 
@@ -90,10 +92,10 @@ struct Board {
   BoardSource sources[kSourcesMax];
 
   BoardTier tiers[kTiersMax];
-  std::uint32_t keeper_pid;  ///< 0: none.
-  std::uint32_t changes;     ///< Counts copies and refusals; who waits sleeps on it.
-  std::uint64_t room_bytes;  ///< The most that a file may have to fit a tier.
-  std::uint32_t follows;     ///< 1: programs told their order: opens at the source are told to the keeper.
+  std::uint32_t keeper_pid;   ///< 0: none.
+  std::uint32_t changes;      ///< Counts copies and refusals; who waits sleeps on it.
+  std::uint64_t room_bytes;   ///< The most that a file may have to fit a tier.
+  std::uint32_t follows;      ///< 1: programs told their order: opens at the source are told to the keeper.
   std::uint32_t awaits_open;  ///< 1: the keeper sleeps on it until a copy was opened, and has no room meanwhile.
   std::uint32_t wants_room;   ///< 1: something was not copied for want of room.
   std::uint64_t queued_files;

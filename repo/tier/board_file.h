@@ -35,7 +35,7 @@ class BoardFile {
   Board* board_ = nullptr;
 };
 
-/// "/dev/shm/freshet-tier-UID/HASH": with ".ask" and ".ctl" after it, the keeper's sockets.
+/// "/dev/shm/freshet-tier-UID/HASH": with ".ask" after it the keeper's pipe, with ".ctl" its socket.
 std::string board_path(const Config& config);
 
 /// Writes the counters to the first tier that takes them.

@@ -19,11 +19,12 @@
 namespace freshet::tier {
 namespace {
 
-constexpr std::size_t kAskedMax = 16'384;
 constexpr std::size_t kRootsMax = 100'000;
 constexpr std::size_t kLaterMax = 100'000;
 /// One turn of so many is for what programs opened, while others tell what they will.
 constexpr std::uint64_t kTurnsOfTold = 8;
+/// Copies that are written and not yet synced, at most, beside those that are being written.
+constexpr unsigned kSyncing = 28;
 constexpr int kDeferralsMax = 3;  ///< Of a file that changes each time it is looked at.
 /// A change within one tick of the source's clock leaves no mark. Where times are whole seconds, the tick is one.
 constexpr std::int64_t kTickNs = 100'000'000;
@@ -98,13 +99,11 @@ Result<std::unique_ptr<Keeper>> Keeper::open(const Config& config, Board& board,
       keeper->turn_off(i, taken.error().message());
     }
   }
-  keeper->look_at_board();
-  {
-    const MutexLock lock(keeper->mutex_);
-    keeper->publish_books();
-  }
-  for (unsigned i = 0; i < config.threads; ++i) keeper->threads_.emplace_back([&self = *keeper] { self.work(); });
+  // One at a time is just that, and the copies are made in the order in which they were asked for.
+  const unsigned workers = config.threads == 1 ? 1 : config.threads + kSyncing;
+  for (unsigned i = 0; i < workers; ++i) keeper->threads_.emplace_back([&self = *keeper] { self.work(); });
   keeper->threads_.emplace_back([&self = *keeper] { self.walk(); });
+  keeper->threads_.emplace_back([&self = *keeper] { self.scrub(); });
   keeper->threads_.emplace_back([&self = *keeper] { self.follow(); });
   return keeper;
 }
@@ -115,10 +114,11 @@ Keeper::~Keeper() {
     stop_.store(true);
   }
   changed_.notify_all();
+  slot_free_.notify_all();
+  ends_.notify_all();
   for (std::thread& thread : threads_) thread.join();
 }
 
-/// Makes, locks, sweeps and counts a tier.
 Status Keeper::take(std::uint32_t tier) {
   const std::string& path = config_.tiers[tier].path;
   FRESHET_TRY(prepare_tier(path));
@@ -128,41 +128,7 @@ Status Keeper::take(std::uint32_t tier) {
     FRESHET_TRY(make_made(path));
     store(board_.made, made_of(path));
   }
-  std::vector<std::pair<Identity, std::uint64_t>> found;
-  std::uint64_t used = 0;
-  FRESHET_TRY(each_copy(path, [&](const Identity& identity, std::uint64_t bytes, bool sound) {
-    if (sound) {
-      found.emplace_back(identity, bytes);
-    } else if (::unlink(copy_path(path, identity).c_str()) != 0) {
-      used += bytes;
-    }
-  }));
-  if (config_.never_validates) (void)mend_path_links(path);
   store(board_.tiers[tier].device, device_at(path));
-  const MutexLock lock(mutex_);
-  std::erase_if(held_, [&](const auto& entry) { return entry.second.tier == tier; });
-  files_[tier] = 0;
-  for (const auto& [identity, bytes] : found) {
-    const std::uint64_t key = file_key(identity.source, identity.inode);
-    // Of two copies of one file at most one is of today; the next open of it tells which.
-    if (const auto known = held_.find(key); known != held_.end() && known->second.tier == tier) {
-      const bool older = std::pair(identity.ctime, identity.ctime_ns) <
-                         std::pair(known->second.identity.ctime, known->second.identity.ctime_ns);
-      const Identity& gone = older ? identity : known->second.identity;
-      (void)remove_copy(path, gone);
-      if (older) continue;
-      used -= known->second.identity.size;
-      --files_[tier];
-    }
-    held_[key] = {.identity = identity, .tier = tier};
-    used += bytes;
-    ++files_[tier];
-    // What nobody has noted is as if it were new.
-    std::uint32_t nth = 0;
-    if (config_.evicts_unused && place_of_file(board_, key) == kFilesCounted) (void)note_file(board_, key, 0, nth);
-  }
-  used_[tier] = used;
-  off_[tier] = false;
   store(board_.tiers[tier].off, std::uint32_t{0});
   return {};
 }
@@ -186,8 +152,14 @@ void Keeper::ask(std::string path) {
   {
     const MutexLock lock(mutex_);
     if (lookahead_.missed(path)) is_blocked_ = false;
-    if (asked_.size() >= kAskedMax || !wanted_.insert(path).second) return;
-    asked_.push_back(std::move(path));
+    if (wanted_.contains(path)) return;
+    // As much as may be told ahead: an epoch of a million files may begin faster than it is copied.
+    if (asked_.size() >= Lookahead::kToldMax || asked_bytes_ + path.size() > Lookahead::kToldBytesMax) {
+      add(board_.counters.lost_requests, 1);
+      return;
+    }
+    asked_bytes_ += path.size();
+    asked_.push_back(&*wanted_.insert(std::move(path)).first);
     publish_books();
   }
   changed_.notify_all();
@@ -205,8 +177,8 @@ Status Keeper::prefetch(std::string path) {
 }
 
 bool Keeper::is_idle_now() const {
-  return asked_.empty() && ahead_.empty() && roots_.empty() && later_.empty() && active_ == 0 && !walking_ &&
-         !should_look_ && (is_blocked_ || !lookahead_.has_next());
+  return has_stock_ && asked_.empty() && ahead_.empty() && roots_.empty() && later_.empty() && active_ == 0 &&
+         !walking_ && !should_look_ && (is_blocked_ || !lookahead_.has_next());
 }
 
 bool Keeper::is_idle() const {
@@ -229,7 +201,7 @@ void Keeper::try_again() {
   for (std::uint32_t i = 0; i < config_.tiers.size(); ++i) {
     {
       const MutexLock lock(mutex_);
-      if (!off_[i] || !copying_.empty()) continue;
+      if (!off_[i] || !copying_.empty() || !has_stock_) continue;
     }
     const std::string probe = format("{}/{}copy-probe", config_.tiers[i].path, kOwnPrefix);
     if (!prepare_tier(config_.tiers[i].path)) continue;
@@ -268,25 +240,47 @@ void Keeper::try_again() {
   }
 }
 
+void Keeper::Slot::give_up() {
+  if (!held_) return;
+  held_ = false;
+  {
+    const MutexLock lock(keeper_.mutex_);
+    --keeper_.slots_taken_;
+  }
+  keeper_.slot_free_.notify_one();
+}
+
+/// With a slot, when it says true.
 bool Keeper::next(Job& job) {
   const MutexLock lock(mutex_);
+  while (slots_taken_ >= config_.threads && !stop_.load()) slot_free_.wait(mutex_);
+  ++slots_taken_;
   for (;;) {
     if (stop_.load()) return false;
     job = {};
+    if (!has_stock_) {
+      changed_.wait(mutex_);
+      continue;
+    }
     const Time now = system_clock().now();
-    std::deque<std::string>* queue = !asked_.empty() ? &asked_ : !ahead_.empty() ? &ahead_ : nullptr;
+    const bool queued = !asked_.empty() || !ahead_.empty();
     // What was told comes first: to copy what a program has just read would keep the keeper behind the program.
-    const bool tells = lookahead_.has_next() && !is_blocked_ && now >= told_from_ &&
-                       (queue == nullptr || ++turns_ % kTurnsOfTold != 0);
+    const bool tells =
+        lookahead_.has_next() && !is_blocked_ && now >= told_from_ && (!queued || ++turns_ % kTurnsOfTold != 0);
     if (!later_.empty() && later_.begin()->first <= now) {
       job.path = std::move(later_.begin()->second);
       later_.erase(later_.begin());
       deferred_[job.path].waits = false;
     } else if (tells) {
       job.told = lookahead_.next();
-    } else if (queue != nullptr) {
-      job.path = std::move(queue->front());
-      queue->pop_front();
+    } else if (!asked_.empty()) {
+      job.path = *asked_.front();
+      job.was_asked = true;
+      asked_bytes_ -= job.path.size();
+      asked_.pop_front();
+    } else if (!ahead_.empty()) {
+      job.path = std::move(ahead_.front());
+      ahead_.pop_front();
     } else if (!later_.empty() || (lookahead_.has_next() && now < told_from_)) {
       const Time by = later_.empty() ? told_from_ : later_.begin()->first;
       (void)changed_.wait_until(mutex_, lookahead_.has_next() && told_from_ > now ? std::min(by, told_from_) : by);
@@ -305,16 +299,17 @@ void Keeper::work() {
   Job job;
   while (next(job)) {
     const Lookahead::Stream stream = job.told ? job.told->stream : 0;
+    Slot slot(*this);
     if (job.told) {
-      fetch(std::move(*job.told));
+      fetch(std::move(*job.told), slot);
     } else {
-      handle(job.path);
+      handle(job.path, slot);
     }
     bool idle = false;
     {
       const MutexLock lock(mutex_);
       --active_;
-      if (!job.told) wanted_.erase(job.path);
+      if (job.was_asked) wanted_.erase(job.path);
       if (stream != 0) {
         lookahead_.done(stream);
         see_streams();
@@ -353,7 +348,7 @@ std::optional<OpenSource> Keeper::open_source(const std::string& path, FileDescr
   return source;
 }
 
-void Keeper::handle(const std::string& path) {
+void Keeper::handle(const std::string& path, Slot& slot) {
   FileDescriptor fd;
   const std::optional<OpenSource> opened = open_source(path, fd);
   if (!opened) return;
@@ -376,11 +371,11 @@ void Keeper::handle(const std::string& path) {
   if (!is_there) {
     // Where something that is no file took its name, it stays: it is not ours, and is never served.
     if (const auto old = release_held(key); old) (void)remove_copy(config_.tiers[old->tier].path, old->identity);
-    copy(source);
+    copy(source, slot);
   }
   {
     const MutexLock lock(mutex_);
-    copying_.erase(key);
+    end_copying(key);
   }
   tell_change();
 }
@@ -398,20 +393,20 @@ void Keeper::defer(const OpenSource& source, Duration by) {
   later_.emplace(system_clock().now() + by, source.path);
 }
 
-CopyEnd Keeper::copy_into(const OpenSource& source, std::uint32_t tier) {
-  CopyEnd end = make_copy(source, config_.tiers[tier].path, ++aside_, stop_);
+CopyEnd Keeper::copy_into(const OpenSource& source, std::uint32_t tier, Slot& slot) {
+  CopyEnd end = make_copy(source, config_.tiers[tier].path, ++aside_, stop_, [&slot] { slot.give_up(); });
   if (end.kind == CopyEnd::Kind::made && config_.never_validates)
     link_path(config_.tiers[tier].path, source.path, source.identity, ++aside_);
   return end;
 }
 
-void Keeper::copy(const OpenSource& source) {
+void Keeper::copy(const OpenSource& source, Slot& slot) {
   const std::uint64_t key = identity_key(source.identity);
   std::set<std::uint32_t> tried;
   for (;;) {
     const std::uint32_t tier = reserve(source.identity, tried);
     if (tier == kTiersMax) return refuse_copy(board_, key);
-    const CopyEnd end = copy_into(source, tier);
+    const CopyEnd end = copy_into(source, tier, slot);
     settle_copy(source, tier, end);
     if (end.kind == CopyEnd::Kind::tier_failed) continue;
     if (end.kind != CopyEnd::Kind::made) refuse_copy(board_, key);
@@ -438,8 +433,8 @@ void Keeper::settle_copy(const OpenSource& source, std::uint32_t tier, const Cop
   } else {
     used_[tier] -= std::min(used_[tier], identity.size);
     if (end.kind == CopyEnd::Kind::tier_failed) {
-      add(board_.counters.fallbacks, 1);
       turn_off(tier, end.reason);
+      add(board_.counters.fallbacks, 1);
     } else if (end.kind == CopyEnd::Kind::source_failed) {
       add(board_.counters.source_faults, 1);
     }

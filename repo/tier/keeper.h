@@ -7,8 +7,8 @@
 /// Each file has one copier at a time. A request comes from whoever can write to the socket, so it is a path and
 /// nothing else: the keeper opens it, looks what it is, and copies a regular file below a source.
 ///
-/// Any thread. Queues are limited: what programs ask for is dropped when its queue is full (they ask again at their
-/// next open), what is fetched ahead waits for room.
+/// Any thread. Queues are limited: what programs ask for is dropped when its queue is full, and counted (they ask again
+/// at their next open); what is fetched ahead waits for room.
 
 #include <atomic>
 #include <cstdint>
@@ -42,9 +42,9 @@ std::int64_t young_for_ns(const Identity& identity);
 
 class Keeper {
  public:
-  /// Locks the tiers, removes what earlier keepers left unfinished, and takes stock. failed_precondition when another
-  /// keeper has them. A tier that does not work is off, and says why on the board. `on_idle` is called by a thread of
-  /// the keeper's when nothing is left to do.
+  /// Locks the tiers, and removes what earlier keepers left unfinished. A thread takes stock: a million copies take a
+  /// while, and until then requests wait. failed_precondition when another keeper has them. A tier that does not work
+  /// is off, and says why on the board. `on_idle` is called by a thread of the keeper's when nothing is left to do.
   static Result<std::unique_ptr<Keeper>> open(const Config& config, Board& board, std::function<void()> on_idle);
   ~Keeper();
 
@@ -84,40 +84,65 @@ class Keeper {
 
   Keeper(const Config& config, Board& board, std::function<void()> on_idle);
 
+  /// Makes, locks and sweeps a tier.
   Status take(std::uint32_t tier);
+  /// Counts the copies of all tiers that were taken. Nothing is copied before: what there is room for is not known.
+  void take_stock();
+  Status take_stock_of(std::uint32_t tier);
   void turn_off(std::uint32_t tier, const std::string& reason) FRESHET_REQUIRES(mutex_);
   void publish_books() FRESHET_REQUIRES(mutex_);
   void tell_change();
 
   void work();
   void walk();
+  /// Reads each copy again once a day, slowly, while nothing is to be copied: a disk may give other bytes than it took.
+  void scrub();
+  /// False when the keeper ends before that.
+  bool wait_until(Time time);
+  void check_held(std::uint64_t key);
   /// Frees what is behind readers while a copy waits for that.
   void follow();
   struct Job {
     std::string path;
     std::optional<Lookahead::Told> told;
+    bool was_asked = false;
   };
   bool next(Job& job);
+  /// One of `threads` places to copy in. A worker gives its place up once its copy is written: while it waits for the
+  /// disk to have the copy, and for the source to be looked at again, another one copies. So syncs come together.
+  class Slot {
+   public:
+    explicit Slot(Keeper& keeper) : keeper_(keeper) {}
+    ~Slot() { give_up(); }
+    Slot(const Slot&) = delete;
+    Slot& operator=(const Slot&) = delete;
+    void give_up();
+
+   private:
+    Keeper& keeper_;
+    bool held_ = true;
+  };
   bool is_idle_now() const FRESHET_REQUIRES(mutex_);
   /// What is to be done with a file that was opened: copy it, or nothing.
-  void handle(const std::string& path);
-  void copy(const OpenSource& source);
+  void handle(const std::string& path, Slot& slot);
+  void copy(const OpenSource& source, Slot& slot);
   /// A file at the source, open; nothing when it is not to be copied. `fd` keeps it open.
   std::optional<OpenSource> open_source(const std::string& path, FileDescriptor& fd);
-  CopyEnd copy_into(const OpenSource& source, std::uint32_t tier);
+  CopyEnd copy_into(const OpenSource& source, std::uint32_t tier, Slot& slot);
 
   /// Copies a file that was told.
-  void fetch(Lookahead::Told told);
+  void fetch(Lookahead::Told told, Slot& slot);
   enum class Place { known, stays, ahead, waits, nowhere };
   /// Where a file that was told goes; `tier` is then reserved for it.
   Place place_ahead(const Identity& identity, const Lookahead::Told& told, std::uint32_t& tier,
                     std::vector<Held>& evicted) FRESHET_REQUIRES(mutex_);
   void copy_ahead(const Identity& identity, const Lookahead::Told& told, std::uint32_t opens, std::uint32_t tier,
-                  Place place);
+                  Place place, Slot& slot);
   /// Makes copies that were told, and lie before their readers, copies that go after them, until the reserve has its
   /// share.
   void fill_reserve() FRESHET_REQUIRES(mutex_);
   void free_behind(std::uint64_t wanted, Lookahead::Stream stream, std::vector<Held>& evicted) FRESHET_REQUIRES(mutex_);
+  void end_copying(std::uint64_t key) FRESHET_REQUIRES(mutex_);
   std::uint32_t opens_of(std::uint64_t key) const;
   /// What of the tier's quota is kept free for the reserve.
   std::uint64_t kept_free(std::uint32_t tier) const FRESHET_REQUIRES(mutex_);
@@ -152,8 +177,14 @@ class Keeper {
 
   mutable Mutex mutex_;
   CondVar changed_;
-  std::deque<std::string> asked_ FRESHET_GUARDED_BY(mutex_);
-  /// What stands in asked_ or is being handled: who waits for a copy asks again and again, and is not to be handled as often.
+  CondVar slot_free_;
+  CondVar ends_;
+  unsigned slots_taken_ FRESHET_GUARDED_BY(mutex_) = 0;
+  /// Into wanted_, whose texts stay where they are.
+  std::deque<const std::string*> asked_ FRESHET_GUARDED_BY(mutex_);
+  std::size_t asked_bytes_ FRESHET_GUARDED_BY(mutex_) = 0;
+  /// What stands in asked_ or is being handled: who waits for a copy asks again and again, and is not to be handled as
+  /// often.
   std::unordered_set<std::string> wanted_ FRESHET_GUARDED_BY(mutex_);
   std::deque<std::string> ahead_ FRESHET_GUARDED_BY(mutex_);
   std::deque<std::string> roots_ FRESHET_GUARDED_BY(mutex_);
@@ -165,7 +196,8 @@ class Keeper {
   /// Files that were too young for a copy, by path.
   std::unordered_map<std::string, Deferred> deferred_ FRESHET_GUARDED_BY(mutex_);
   /// Memory of held_ alone: strewn among what a copy needs for a moment, an entry would keep several times its size.
-  std::pmr::unsynchronized_pool_resource held_memory_{{.max_blocks_per_chunk = 1024, .largest_required_pool_block = 256}};
+  std::pmr::unsynchronized_pool_resource held_memory_{
+      {.max_blocks_per_chunk = 1024, .largest_required_pool_block = 256}};
   HeldFiles held_ FRESHET_GUARDED_BY(mutex_){&held_memory_};
   std::unordered_set<std::uint64_t> copying_ FRESHET_GUARDED_BY(mutex_);
   Lookahead lookahead_ FRESHET_GUARDED_BY(mutex_);
@@ -194,6 +226,7 @@ class Keeper {
   std::vector<bool> off_ FRESHET_GUARDED_BY(mutex_);
   std::size_t active_ FRESHET_GUARDED_BY(mutex_) = 0;
   bool walking_ FRESHET_GUARDED_BY(mutex_) = false;
+  bool has_stock_ FRESHET_GUARDED_BY(mutex_) = false;
   bool is_full_ FRESHET_GUARDED_BY(mutex_) = false;
 
   std::atomic<bool> stop_ = false;

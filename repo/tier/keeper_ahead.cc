@@ -101,6 +101,12 @@ void Keeper::see_streams() {
   largest_told_ = 0;
 }
 
+/// Where no reserve is yet, what waits for room is tried again.
+void Keeper::end_copying(std::uint64_t key) {
+  copying_.erase(key);
+  if (ahead_bytes_ == 0) is_blocked_ = false;
+}
+
 std::uint32_t Keeper::opens_of(std::uint64_t key) const {
   const std::uint32_t place = place_of_file(board_, key);
   return place < kFilesCounted ? static_cast<std::uint32_t>(load(board_.file_opens[place]) & 0xffff) : 0;
@@ -177,15 +183,15 @@ Keeper::Place Keeper::place_ahead(const Identity& identity, const Lookahead::Tol
     free_behind(std::max({over_share, over_quota, std::uint64_t{1}}), told.stream, evicted);
   }
   // A reserve that is not there yet is made of what comes next and is here; nobody has to open that for this one's
-  // sake.
-  if (!has_room()) return ahead_bytes_ == 0 ? Place::nowhere : Place::waits;
+  // sake. What is being copied just now may be what it is made of.
+  if (!has_room()) return ahead_bytes_ == 0 && copying_.empty() ? Place::nowhere : Place::waits;
   tier = reserve_tier_;
   used_[tier] += identity.size;
   ahead_bytes_ += identity.size;
   return Place::ahead;
 }
 
-void Keeper::fetch(Lookahead::Told told) {
+void Keeper::fetch(Lookahead::Told told, Slot& slot) {
   struct stat file {};
   // A look is cheaper than an open, and from the second epoch on mostly enough.
   if (::stat(told.path.c_str(), &file) != 0 || !S_ISREG(file.st_mode)) return;
@@ -218,16 +224,16 @@ void Keeper::fetch(Lookahead::Told told) {
   remove_evicted(evicted);
   if (place == Place::waits) changed_.notify_all();
   if (place != Place::stays && place != Place::ahead) return;
-  copy_ahead(identity, told, opens, tier, place);
+  copy_ahead(identity, told, opens, tier, place, slot);
   {
     const MutexLock lock(mutex_);
-    copying_.erase(key);
+    end_copying(key);
   }
   tell_change();
 }
 
 void Keeper::copy_ahead(const Identity& identity, const Lookahead::Told& told, std::uint32_t opens, std::uint32_t tier,
-                        Place place) {
+                        Place place, Slot& slot) {
   const std::uint64_t key = file_key(identity.source, identity.inode);
   if (const auto old = release_held(key); old) (void)remove_copy(config_.tiers[old->tier].path, old->identity);
   FileDescriptor fd;
@@ -235,7 +241,7 @@ void Keeper::copy_ahead(const Identity& identity, const Lookahead::Told& told, s
   const bool is_same = source && source->identity == identity;
   CopyEnd end{.kind = CopyEnd::Kind::changed, .reason = "", .read_bytes = 0};
   if (is_same) {
-    end = copy_into(*source, tier);
+    end = copy_into(*source, tier, slot);
     settle_copy(*source, tier, end);
   }
   const MutexLock lock(mutex_);

@@ -28,21 +28,34 @@ constexpr Duration kReadersWithin = std::chrono::minutes(10);
 /// How long a keeper without a client waits for its first.
 constexpr Duration kFirstClientWithin = std::chrono::seconds(10);
 
-sockaddr_un door_address(const Config& config, const char* kind) {
+sockaddr_un control_address(const Config& config) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  const std::string path = board_path(config) + kind;
+  const std::string path = board_path(config) + ".ctl";
   std::memcpy(address.sun_path, path.data(), std::min(path.size(), sizeof address.sun_path - 1));
   return address;
 }
 
-Result<FileDescriptor> bind_door(const Config& config, const char* kind, int type) {
-  const sockaddr_un address = door_address(config, kind);
-  FileDescriptor fd(::socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+Result<FileDescriptor> bind_control(const Config& config) {
+  const sockaddr_un address = control_address(config);
+  FileDescriptor fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   (void)::unlink(address.sun_path);
   if (!fd || ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
     return fail_errno(errno, format("listen at {}", address.sun_path));
   }
+  return fd;
+}
+
+/// What programs ask for. Opened for both directions: without a reader the kernel would forget what is in it.
+Result<FileDescriptor> make_ask_pipe(const Config& config) {
+  constexpr int kRoom = 1 << 20;  // What the kernel gives to users without privileges.
+  const std::string path = board_path(config) + ".ask";
+  (void)::unlink(path.c_str());
+  FileDescriptor fd;
+  if (::mkfifo(path.c_str(), 0600) == 0)
+    fd = FileDescriptor(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW));
+  if (!fd) return fail_errno(errno, format("listen at {}", path));
+  (void)::fcntl(fd.get(), F_SETPIPE_SZ, kRoom);
   return fd;
 }
 
@@ -62,8 +75,8 @@ Result<std::unique_ptr<KeeperDoor>> KeeperDoor::open(const Config& config, Board
   }
   door->spare_ = FileDescriptor(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   door->idle_ = FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  FRESHET_ASSIGN(door->ask_, bind_door(config, ".ask", SOCK_DGRAM));
-  FRESHET_ASSIGN(door->control_, bind_door(config, ".ctl", SOCK_STREAM));
+  FRESHET_ASSIGN(door->ask_, make_ask_pipe(config));
+  FRESHET_ASSIGN(door->control_, bind_control(config));
   const int idle = door->idle_.get();
   FRESHET_ASSIGN(door->keeper_, Keeper::open(config, door->board_.board(), [idle] {
                    const std::uint64_t one = 1;
@@ -124,18 +137,30 @@ Status KeeperDoor::run(const DoorOptions& options) {
 }
 
 void KeeperDoor::take_requests() {
-  constexpr int kAtOnce = 4096;
-  char path[kPathRoom + 1];
-  for (int i = 0; i < kAtOnce; ++i) {
-    const ssize_t got = ::recv(ask_.get(), path, sizeof path, MSG_DONTWAIT);
-    if (got < 0) return;
+  constexpr int kReadsAtOnce = 32;
+  constexpr std::size_t kAtOnce = std::size_t{1} << 16;
+  const auto bytes = std::make_unique_for_overwrite<char[]>(kAtOnce);
+  for (int i = 0; i < kReadsAtOnce; ++i) {
+    const ssize_t got = ::read(ask_.get(), bytes.get(), kAtOnce);
+    if (got <= 0) return;
     last_needed_ = system_clock().now();
-    std::string text(path, static_cast<std::size_t>(got));
-    if (text.size() > 1 && text[0] == kMissMark && text[1] == '/') {
-      keeper_->note_miss(text.substr(1));
-      continue;
+    asked_.append(bytes.get(), static_cast<std::size_t>(got));
+    std::size_t begin = 0;
+    for (std::size_t end = asked_.find('\0'); end != std::string::npos; end = asked_.find('\0', begin)) {
+      take_request(asked_.substr(begin, end - begin));
+      begin = end + 1;
     }
-    if (text.starts_with('/') && text.find('\0') == std::string::npos) keeper_->ask(text);
+    asked_.erase(0, begin);
+    // Nobody of ours writes so much without an end.
+    if (asked_.size() > kRequestBytesMax) asked_.clear();
+  }
+}
+
+void KeeperDoor::take_request(std::string text) {
+  if (text.size() > 1 && text[0] == kMissMark && text[1] == '/') {
+    keeper_->note_miss(text.substr(1));
+  } else if (text.starts_with('/')) {
+    keeper_->ask(std::move(text));
   }
 }
 
@@ -258,7 +283,7 @@ void KeeperDoor::do_by_the_clock() {
 }
 
 Result<KeeperLine> KeeperLine::connect(const Config& config) {
-  const sockaddr_un address = door_address(config, ".ctl");
+  const sockaddr_un address = control_address(config);
   FileDescriptor fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!fd) return fail_errno(errno, "reach the keeper");
   if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The keeper's sockets, beside the board: BOARD.ask takes datagrams, each a path that a program opened; BOARD.ctl
-/// takes connections of the command line. A record there is a word, a space, what it is about, and a zero byte, since
-/// names may have any other. Each is answered by "ok" or by what is wrong, with a zero byte:
+/// The keeper's doors, beside the board: BOARD.ask is a pipe of paths that programs opened, each with a zero byte (it
+/// holds some thousands, so that a keeper may be behind for a while); BOARD.ctl is a socket that takes connections of
+/// the command line. A record there is a word, a space, what it is about, and a zero byte, since names may have any
+/// other. Each is answered by "ok" or by what is wrong, with a zero byte:
 ///
 ///   hold           the keeper stays while this connection is open
 ///   next PATH      is opened after what was told before on this connection; not answered
@@ -60,6 +61,7 @@ class KeeperDoor {
   explicit KeeperDoor(const Config& config, BoardFile board) : config_(config), board_(std::move(board)) {}
 
   void take_requests();
+  void take_request(std::string text);
   void take_client();
   void hear(Client& client);
   std::string answer(Client& client, const std::string& record);
@@ -71,6 +73,7 @@ class KeeperDoor {
   BoardFile board_;
   FileDescriptor lock_;
   FileDescriptor ask_;
+  std::string asked_;  ///< What came of a request whose end did not yet.
   FileDescriptor control_;
   FileDescriptor idle_;
   FileDescriptor spare_;  ///< Given up for a connection that there is no descriptor for.

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "repo/tier/served_paths.h"
 
-#include <sys/socket.h>
+#include <fcntl.h>
 #include <sys/stat.h>
-#include <sys/un.h>
+#include <unistd.h>
 
-#include <algorithm>
-#include <cstring>
 #include <filesystem>
 
 #include "core/base/file_descriptor.h"
@@ -15,15 +13,15 @@
 namespace freshet::tier {
 namespace {
 
-void ask_keeper(const std::string& board, const std::string& path) {
-  const FileDescriptor socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  sockaddr_un to{};
-  to.sun_family = AF_UNIX;
-  const std::string at = board + ".ask";
-  std::memcpy(to.sun_path, at.data(), std::min(at.size(), sizeof to.sun_path - 1));
-  if (!socket) return;
-  (void)::sendto(socket.get(), path.data(), path.size(), MSG_DONTWAIT | MSG_NOSIGNAL,
-                 reinterpret_cast<const sockaddr*>(&to), sizeof to);
+void ask_keeper(const BoardFile& board, const std::string& path) {
+  const std::size_t bytes = path.size() + 1;
+  if (bytes > kRequestBytesMax) return;
+  // For both directions: a pipe that nobody reads is a signal to who writes.
+  const FileDescriptor pipe(::open((board.path() + ".ask").c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW));
+  struct stat seen {};
+  if (!pipe || ::fstat(pipe.get(), &seen) != 0 || !S_ISFIFO(seen.st_mode)) return;
+  if (::write(pipe.get(), path.c_str(), bytes) != static_cast<ssize_t>(bytes))
+    add(board.board().counters.lost_requests, 1);
 }
 
 bool is_finished(const std::string& copy, const struct stat& source) {
@@ -58,7 +56,7 @@ std::string ServedPaths::place_of(const std::string& path) const {
   const std::string real = std::filesystem::canonical(path, error).string();
   if (error || !is_below_source(board, real.data(), real.size())) return path;
   count_open(board, key, identity.size, /*hit=*/false);
-  if (identity.size <= load(board.room_bytes)) ask_keeper(board_.path(), real);
+  if (identity.size <= load(board.room_bytes)) ask_keeper(board_, real);
   return path;
 }
 

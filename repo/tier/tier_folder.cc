@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -180,14 +181,14 @@ CopyEnd transfer(const OpenSource& source, int file, PlainXxh3Stream& digest, co
 }
 
 /// The copy's own attributes: what the reader checks before it believes the name.
-bool finish_file(int file, const OpenSource& source, const Digest& digest) {
+bool describe_file(int file, const OpenSource& source, const Digest& digest) {
   CopyNote note = source.note;
   note.digest_low = digest.low;
   note.digest_high = digest.high;
   const timespec times[2] = {{.tv_sec = 0, .tv_nsec = UTIME_OMIT},
                              {.tv_sec = source.identity.mtime, .tv_nsec = static_cast<long>(source.identity.mtime_ns)}};
   return ::ftruncate(file, static_cast<off_t>(source.identity.size)) == 0 && set_note(file, note, source.path) &&
-         ::fchmod(file, kCopyMode) == 0 && ::futimens(file, times) == 0 && ::fsync(file) == 0;
+         ::fchmod(file, kCopyMode) == 0 && ::futimens(file, times) == 0;
 }
 
 bool read_copy_note(int fd, CopyNote& note, std::string& path) {
@@ -274,8 +275,8 @@ std::string copy_path(const std::string& tier, const Identity& identity) {
   return tier + "/" + std::string(name, end);
 }
 
-CopyEnd make_copy(const OpenSource& source, const std::string& tier, std::uint64_t aside,
-                  const std::atomic<bool>& stop) {
+CopyEnd make_copy(const OpenSource& source, const std::string& tier, std::uint64_t aside, const std::atomic<bool>& stop,
+                  const std::function<void()>& written) {
   // Nothing is read at the source for a copy that cannot be written.
   if (!has_room_for(tier, source.identity.size))
     return {CopyEnd::Kind::tier_failed, format("{}: the disk has no room for {} bytes", tier, source.identity.size), 0};
@@ -286,7 +287,10 @@ CopyEnd make_copy(const OpenSource& source, const std::string& tier, std::uint64
   CopyEnd end = transfer(source, file.fd(), digest, stop);
   if (end.kind == CopyEnd::Kind::tier_failed) end.reason = format("{}: {}", tier, end.reason);
   if (end.kind != CopyEnd::Kind::made) return end;
-  if (!finish_file(file.fd(), source, digest.finish())) {
+  const bool described = describe_file(file.fd(), source, digest.finish());
+  if (described) written();
+  // Many of these come at once, so that the file system syncs them together.
+  if (!described || ::fsync(file.fd()) != 0) {
     return {CopyEnd::Kind::tier_failed, system_reason(format("finish a copy in {}", tier)), end.read_bytes};
   }
   if (has_writer(source.fd) || !is_unchanged(source)) return {CopyEnd::Kind::changed, "", end.read_bytes};
@@ -301,22 +305,26 @@ CopyEnd make_copy(const OpenSource& source, const std::string& tier, std::uint64
   return end;
 }
 
-CopyCheck check_copy(const std::string& tier, const Identity& identity) {
+CopyCheck check_copy(const std::string& tier, const Identity& identity, bool past_cache) {
   CopyCheck check;
   const std::string path = copy_path(tier, identity);
-  const FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  const int flags = O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+  FileDescriptor fd(past_cache ? ::open(path.c_str(), flags | O_DIRECT) : -1);
+  if (!fd) fd = FileDescriptor(::open(path.c_str(), flags));
   struct stat info {};
   CopyNote note;
   if (!fd || ::fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode) || !read_copy_note(fd.get(), note, check.source))
     return check;
   PlainXxh3Stream digest;
-  const auto piece = std::make_unique_for_overwrite<std::byte[]>(kPieceBytes);
+  // Reads past the cache want memory at a page's beginning.
+  const std::unique_ptr<void, decltype(&std::free)> memory(std::aligned_alloc(4096, kPieceBytes), std::free);
+  auto* const piece = static_cast<std::byte*>(memory.get());
   for (;;) {
-    const ssize_t got = ::read(fd.get(), piece.get(), kPieceBytes);
+    const ssize_t got = piece == nullptr ? -1 : ::read(fd.get(), piece, kPieceBytes);
     if (got < 0) return check;
     if (got == 0) break;
     check.bytes += static_cast<std::uint64_t>(got);
-    digest.update(Bytes(piece.get(), static_cast<std::size_t>(got)));
+    digest.update(Bytes(piece, static_cast<std::size_t>(got)));
   }
   check.good = check.bytes == identity.size && digest.finish() == Digest{note.digest_low, note.digest_high};
   return check;

@@ -52,17 +52,20 @@ struct CopyEnd {
   std::uint64_t read_bytes = 0;
 };
 
-/// Copies. `aside` is a number that no other copy in progress has; `stop` ends it between two pieces.
-CopyEnd make_copy(const OpenSource& source, const std::string& tier, std::uint64_t aside,
-                  const std::atomic<bool>& stop);
+/// Copies. `aside` is a number that no other copy in progress has; `stop` ends it between two pieces. `written` is
+/// called when all bytes are written: what is left is to wait for the disk, then for the source, which others may do
+/// beside it.
+CopyEnd make_copy(const OpenSource& source, const std::string& tier, std::uint64_t aside, const std::atomic<bool>& stop,
+                  const std::function<void()>& written);
 
 struct CopyCheck {
   bool good = false;
   std::uint64_t bytes = 0;
   std::string source;  ///< The path at the source, "" when it is not known.
 };
-/// Reads a copy again and compares it with its digest.
-CopyCheck check_copy(const std::string& tier, const Identity& identity);
+/// Reads a copy again and compares it with its digest. `past_cache`: reads the disk, where its file system can, and
+/// leaves the kernel's cache to others.
+CopyCheck check_copy(const std::string& tier, const Identity& identity, bool past_cache = false);
 /// Removes a copy, and the link that leads to it. Who has it open keeps it. What is no file stays.
 Status remove_copy(const std::string& tier, const Identity& identity);
 /// The source's path as the copy's note has it; "" when it has none.

@@ -116,6 +116,7 @@ Json total_of(const tier::Board& board, const tier::Counters* before) {
 }
 
 std::vector<std::string> troubles_of(const tier::Board& board, const tier::Counters& before) {
+          {"lost_requests", since(now.lost_requests, from.lost_requests)},
   std::vector<std::string> lines;
   for (std::uint32_t i = 0; i < board.tier_count; ++i) {
     if (const std::string reason = reason_of(board.tiers[i]); !reason.empty()) {
