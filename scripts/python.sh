@@ -77,11 +77,11 @@ fi
 nanobind=$("$venv/bin/python" -m nanobind --cmake_dir)
 (cd "$root" && cmake --preset release -DFRESHET_PYTHON=ON -DPython_EXECUTABLE="$venv/bin/python" \
   -Dnanobind_DIR="$nanobind") >> "$log" 2>&1 || fail "cannot configure $folder"
-cmake --build "$folder" --parallel "$jobs" --target _core freshet >> "$log" 2>&1 || fail "cannot build the extension"
+cmake --build "$folder" --parallel "$jobs" --target _core freshet freshet_tier_reader >> "$log" 2>&1 || fail "cannot build the extension"
 
 # What the wheel in the venv is made of; the same again needs no new one.
 contents() {
-  (cd "$root" && sha256sum pyproject.toml README.md LICENSE "$folder"/bindings/python/_core.*.so "$folder/bin/freshet" \
+  (cd "$root" && sha256sum pyproject.toml README.md LICENSE "$folder"/bindings/python/_core.*.so "$folder/bin/freshet" "$folder"/lib*/libfreshet_tier.so \
     bindings/python/freshet/*.py*)
 }
 if [ -n "$if_needed" ] && compgen -G "$wheels/freshet-*.whl" > /dev/null && [ "$(contents)" = "$(cat "$venv/contents" 2> /dev/null)" ]; then

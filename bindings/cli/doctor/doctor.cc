@@ -22,9 +22,9 @@ struct DoctorArguments {};
 
 Result<ExitCode> examine(Program& program, const DoctorArguments& /*none*/) {
   std::vector<std::vector<std::string>> rows = {{"CHECK", "STATE", "FOUND", "ENABLES", "HOW TO GET IT"}};
-  for (const auto find :
-       {find_vector_code, find_memory_lock, find_huge_pages, find_shared_memory, find_host_directory, find_directory,
-        find_tier_reader, find_tiers, find_ucx, find_cuda, find_nccl, find_redis, find_ceph, find_gnuplot}) {
+  for (const auto find : {find_vector_code, find_memory_lock, find_huge_pages, find_shared_memory, find_host_directory,
+                          find_directory, find_tier_reader, find_tier_kernel, find_tiers, find_ucx, find_cuda,
+                          find_nccl, find_redis, find_ceph, find_gnuplot}) {
     const Finding finding = find();
     const std::string state(name_of(finding.health));
     rows.push_back({finding.check, state, finding.found, finding.enables, finding.get});

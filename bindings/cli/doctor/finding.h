@@ -32,6 +32,7 @@ Finding find_directory();
 
 /// Tiering.
 Finding find_tier_reader();
+Finding find_tier_kernel();
 Finding find_tiers();
 
 /// Libraries that are loaded when they are there.

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <sys/statvfs.h>
+#include <sys/syscall.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
@@ -11,9 +12,11 @@
 #include <cstdlib>
 #include <filesystem>
 #include <system_error>
+#include <utility>
 
 #include "bindings/cli/doctor/finding.h"
 #include "bindings/cli/frame/output.h"
+#include "bindings/cli/tier/supervise.h"
 #include "bindings/cli/tier/tier.h"
 #include "core/base/file_descriptor.h"
 #include "core/base/format.h"
@@ -69,6 +72,30 @@ Finding find_tier_reader() {
     finding.get = "mount -o remount,size=N /dev/shm (docker: --shm-size)";
   } else {
     finding.found = *library;
+  }
+  return finding;
+}
+
+Finding find_tier_kernel() {
+  Finding finding{.check = "tier_kernel",
+                  .enables = "static programs, locks of duplicates, the slow folder of the proof"};
+  const pid_t self = ::getpid();
+  constexpr int kCompareFiles = 0;  // KCMP_FILE
+  const std::pair<bool, const char*> asked[] = {
+      {can_supervise(), "freshet tier run --via seccomp"},
+      {::syscall(SYS_kcmp, self, self, kCompareFiles, 0, 0) == 0, "kcmp"},
+      {::access("/dev/fuse", R_OK | W_OK) == 0, "FUSE"},
+  };
+  for (const bool works : {true, false}) {
+    std::string names;
+    for (const auto& [answer, name] : asked)
+      names += answer == works ? (names.empty() ? "" : ", ") + std::string(name) : "";
+    if (!names.empty())
+      finding.found += (finding.found.empty() ? "" : "; ") + names + (works ? ": works" : ": does not work");
+    if (!works && !names.empty()) {
+      finding.health = Health::limited;
+      finding.get = "Linux 5.14, a container that allows seccomp and kcmp, /dev/fuse";
+    }
   }
   return finding;
 }

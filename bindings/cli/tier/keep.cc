@@ -2,6 +2,7 @@
 // `freshet tier keep`, and how other commands start a keeper that ends by itself.
 
 #include <fcntl.h>
+#include <malloc.h>
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
@@ -34,7 +35,12 @@ Result<ExitCode> keep(Program& program, const tier::Config& config, const KeepAr
   // A keeper in the background must not be a child of the command that started it: that command never waits for it.
   if (arguments.in_background && ::fork() > 0) ::_exit(0);
   const Interrupt::Deferral deferral;
-  (void)::signal(SIGIO, SIG_IGN);  // Comes where somebody opens a file for writing just while the keeper asks about writers.
+  // Its threads take turns: memory for each of them, and pieces of files that are kept for the next, would be memory
+  // that the training lacks.
+  (void)::mallopt(M_ARENA_MAX, 2);
+  (void)::mallopt(M_MMAP_THRESHOLD, 256 * 1024);
+  (void)::signal(SIGIO,
+                 SIG_IGN);  // Comes where somebody opens a file for writing just while the keeper asks about writers.
   FRESHET_ASSIGN(tier::BoardFile board, tier::BoardFile::open(config));
   tier::Board& shared = board.board();
   FRESHET_ASSIGN(const auto door, tier::KeeperDoor::open(config, std::move(board)));
@@ -42,7 +48,7 @@ Result<ExitCode> keep(Program& program, const tier::Config& config, const KeepAr
     (void)!::write(STDOUT_FILENO, kReadyLine, std::string_view(kReadyLine).size());
     let_go_of_streams();
   } else {
-    for (const std::string& trouble : troubles_of(shared, shared.counters)) tell_tier(trouble);
+    Troubles(shared).tell();
     tell_tier(format("keeping {} source{} in {} tier{}", config.sources.size(), config.sources.size() == 1 ? "" : "s",
                      config.tiers.size(), config.tiers.size() == 1 ? "" : "s"));
   }

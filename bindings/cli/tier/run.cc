@@ -27,6 +27,8 @@ namespace {
 
 constexpr int kNotFoundCode = 127;
 constexpr int kNotStartedCode = 126;
+/// How often the board is looked at for troubles while the command runs.
+constexpr int kLookEachMs = 2000;
 
 struct RunArguments {
   std::string report;
@@ -117,9 +119,10 @@ Result<pid_t> start_command(const std::vector<std::string>& command, const std::
   return child;
 }
 
-/// Waits for the command. Meanwhile a signal to us is handed on, and a keeper that died is replaced.
-int wait_for_command(pid_t child, Program& program, const tier::Config& config,
-                     std::optional<tier::KeeperLine>& keeper) {
+/// Waits for the command. Meanwhile a signal to us is handed on, a keeper that died is replaced (with a config), and
+/// troubles are told.
+int wait_for_command(pid_t child, Program& program, const tier::Config* config, std::optional<tier::KeeperLine>& keeper,
+                     Troubles* troubles) {
   const FileDescriptor ended(static_cast<int>(::syscall(SYS_pidfd_open, child, 0)));
   bool handed_on = false;
   Duration pause = std::chrono::milliseconds(50);
@@ -127,18 +130,19 @@ int wait_for_command(pid_t child, Program& program, const tier::Config& config,
   for (;;) {
     int status = 0;
     if (::waitpid(child, &status, WNOHANG) == child) return status;
-    const bool seeks = !keeper && pause < std::chrono::seconds(60);
+    if (troubles != nullptr) troubles->tell();
+    const bool seeks = config != nullptr && !keeper && pause < std::chrono::seconds(60);
     pollfd polled[3] = {{.fd = ended.get(), .events = POLLIN, .revents = 0},
                         {.fd = handed_on ? -1 : program.interrupt.descriptor(), .events = POLLIN, .revents = 0},
                         {.fd = keeper ? keeper->descriptor() : -1, .events = POLLIN, .revents = 0}};
-    (void)::poll(polled, 3, seeks ? 50 : ended ? 60'000 : 20);
+    (void)::poll(polled, 3, seeks ? 50 : ended ? kLookEachMs : 20);
     if (!handed_on && program.interrupt.requested()) {
       handed_on = true;
       (void)::kill(child, SIGTERM);
     }
     if (polled[2].revents != 0) keeper.reset();
     if (!keeper && seeks && system_clock().now() >= next_try) {
-      if (Result<tier::KeeperLine> line = reach_keeper(config); line) {
+      if (Result<tier::KeeperLine> line = reach_keeper(*config); line) {
         keeper.emplace(std::move(*line));
         pause = std::chrono::milliseconds(50);
       } else {
@@ -159,31 +163,38 @@ Result<ExitCode> run_command(Program& program, const tier::Config& config, const
   const bool is_supervised = arguments.via == "seccomp";
   std::string library;
   if (!is_supervised) {
-    FRESHET_ASSIGN(library, reader_library());
+    if (Result<std::string> found = reader_library(); found) {
+      library = std::move(*found);
+    } else {
+      tell_tier(format("{}; {} reads the source, as without tiers", found.error().message(), arguments.command[0]));
+    }
   }
+  const bool is_tiered = is_supervised || !library.empty();
   const std::string path = found_program(arguments.command[0]);
   if (path.empty()) {
     tell_tier(format("{}: not found", arguments.command[0]));
     return static_cast<ExitCode>(kNotFoundCode);
   }
-  if (const std::string why = is_supervised ? "" : why_unseen(path); !why.empty()) {
+  if (const std::string why = library.empty() ? "" : why_unseen(path); !why.empty()) {
     tell_tier(format("{} {}: it reads the source, as without tiers", arguments.command[0], why));
   }
   std::optional<tier::KeeperLine> keeper;
   std::optional<tier::BoardFile> board;
   // The command runs whatever becomes of the tiers.
-  if (Result<tier::KeeperLine> line = reach_keeper(config); line) {
-    keeper.emplace(std::move(*line));
-  } else {
-    tell_tier(line.error().message());
+  if (is_tiered) {
+    if (Result<tier::KeeperLine> line = reach_keeper(config); line) {
+      keeper.emplace(std::move(*line));
+    } else {
+      tell_tier(line.error().message());
+    }
   }
   if (Result<tier::BoardFile> opened = tier::BoardFile::open(config); opened) {
     board.emplace(std::move(*opened));
   } else {
     tell_tier(opened.error().message());
   }
-  auto before = std::make_unique<tier::Counters>();
-  if (board) tier::copy_counters(board->board().counters, *before);
+  std::optional<Troubles> troubles;
+  if (board) troubles.emplace(board->board());
   if (board) tier::begin_run(board->board());
   if (keeper) (void)keeper->say("run", system_clock().now() + std::chrono::seconds(10));
   const Interrupt::Deferral deferral;
@@ -197,12 +208,13 @@ Result<ExitCode> run_command(Program& program, const tier::Config& config, const
     tell_tier(child.error().message());
     return static_cast<ExitCode>(child.error().code() == Code::not_found ? kNotFoundCode : kNotStartedCode);
   }
-  const int status = wait_for_command(*child, program, config, keeper);
+  const int status =
+      wait_for_command(*child, program, is_tiered ? &config : nullptr, keeper, troubles ? &*troubles : nullptr);
   if (board) tier::end_run(board->board());
   if (board) {
-    for (const std::string& trouble : troubles_of(board->board(), *before)) tell_tier(trouble);
+    troubles->tell();
     if (!arguments.report.empty()) {
-      if (Status wrote = write_report(arguments.report, total_of(board->board(), before.get())); !wrote) {
+      if (Status wrote = write_report(arguments.report, total_of(board->board(), &troubles->before())); !wrote) {
         tell_tier(wrote.error().message());
       }
     }

@@ -63,13 +63,19 @@ Result<ExitCode> stat_tiers(Program& program, const tier::Config& config, const 
                human_bytes(tier::load(tier.quota_bytes)), tier::load(tier.files), off ? "off: " : "ok", reason)));
   }
   const tier::Counters& counters = board.counters;
-  FRESHET_TRY(program.out.emit(
-      total_of(board, nullptr),
-      format("{} opens, {} from a tier ({}), {} from the source ({}); {} files copied ({}), {} waiting",
-             tier::load(counters.opens), tier::load(counters.hits), human_bytes(tier::load(counters.hit_bytes)),
-             tier::load(counters.misses), human_bytes(tier::load(counters.miss_bytes)),
-             tier::load(counters.copied_files), human_bytes(tier::load(counters.copied_bytes)),
-             tier::load(board.queued_files))));
+  const Json total = total_of(board, nullptr);
+  std::string text = format("{} opens, {} from a tier ({}), {} from the source ({}); {} files copied ({}), {} waiting",
+                            tier::load(counters.opens), tier::load(counters.hits),
+                            human_bytes(tier::load(counters.hit_bytes)), tier::load(counters.misses),
+                            human_bytes(tier::load(counters.miss_bytes)), tier::load(counters.copied_files),
+                            human_bytes(tier::load(counters.copied_bytes)), tier::load(board.queued_files));
+  for (const Json& row : total["epochs"]) {
+    text +=
+        format("\nepoch {}: {} opens, {} from a tier ({}), {} from the source", row["epoch"].get<std::uint64_t>(),
+               row["opens"].get<std::uint64_t>(), row["hits"].get<std::uint64_t>(),
+               human_bytes(row["hit_bytes"].get<std::uint64_t>()), human_bytes(row["miss_bytes"].get<std::uint64_t>()));
+  }
+  FRESHET_TRY(program.out.emit(total, text));
   if (!svg.empty()) {
     const auto drawn = std::make_unique<tier::Counters>();
     tier::copy_counters(counters, *drawn);
@@ -110,23 +116,48 @@ Json total_of(const tier::Board& board, const tier::Counters* before) {
           {"evicted_files", since(now.evicted_files, from.evicted_files)},
           {"fallbacks", since(now.fallbacks, from.fallbacks)},
           {"corrupt", since(now.corrupt, from.corrupt)},
+          {"lost_requests", since(now.lost_requests, from.lost_requests)},
           {"queued_files", tier::load(board.queued_files)},
           {"keeper_pid", pid != 0 ? Json(pid) : Json(nullptr)},
           {"epochs", std::move(epochs)}};
 }
 
-std::vector<std::string> troubles_of(const tier::Board& board, const tier::Counters& before) {
-          {"lost_requests", since(now.lost_requests, from.lost_requests)},
-  std::vector<std::string> lines;
-  for (std::uint32_t i = 0; i < board.tier_count; ++i) {
-    if (const std::string reason = reason_of(board.tiers[i]); !reason.empty()) {
-      lines.push_back(format("tier {} is off until it works again, the source is read instead: {}", i + 1, reason));
-    }
+Troubles::Troubles(const tier::Board& board) : board_(board), before_(std::make_unique<tier::Counters>()) {
+  tier::copy_counters(board.counters, *before_);
+}
+
+void Troubles::tell_once(const std::string& cause, const std::string& line) {
+  if (told_.insert(cause).second) tell_tier(line);
+}
+
+void Troubles::tell() {
+  // Before the tiers: one that goes off just now has counted its fallback after that.
+  const std::uint64_t fallbacks = tier::load(board_.counters.fallbacks) - before_->fallbacks;
+  bool is_any_off = false;
+  for (std::uint32_t i = 0; i < board_.tier_count; ++i) {
+    const std::string reason = reason_of(board_.tiers[i]);
+    const std::string cause = format("tier {}", i + 1);
+    if (!reason.empty())
+      tell_once(cause, format("{} is off until it works again, the source is read instead: {}", cause, reason));
+    is_any_off |= told_.contains(cause);
   }
-  if (const std::uint64_t faults = tier::load(board.counters.source_faults) - before.source_faults; faults > 0) {
-    lines.push_back(format("{} files could not be copied, since the source failed: they were read there", faults));
+  const tier::Counters& now = board_.counters;
+  const auto since = [](const std::uint64_t& later, std::uint64_t earlier) { return tier::load(later) - earlier; };
+  if (since(now.source_faults, before_->source_faults) > 0)
+    tell_once("source", "a file could not be copied, since the source failed: it is read there");
+  // A tier that is off says so itself.
+  if (!is_any_off && fallbacks > 0) {
+    tell_once("fallback",
+              "a copy was cut short, replaced or could not be opened: the source is read instead "
+              "(`freshet tier verify` drops bad copies)");
   }
-  return lines;
+  if (since(now.corrupt, before_->corrupt) > 0)
+    tell_once("corrupt", "a copy was damaged on the tier's disk, and was dropped: look at that disk");
+  if (since(now.lost_requests, before_->lost_requests) > 0) {
+    tell_once("lost",
+              "the keeper had too much to do and lost requests for copies: those files are copied when they are "
+              "opened again");
+  }
 }
 
 void add_tier_stat(CLI::App& tier, Program& program) {

@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <bit>
@@ -299,6 +300,13 @@ Status supervise(const tier::Config& config) {
   for (int i = 0; i < kSupervisors; ++i) threads.emplace_back([&supervisor] { supervisor.run(); });
   for (std::thread& thread : threads) thread.join();
   return {};
+}
+
+bool can_supervise() {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(install_filter() >= 0 ? 0 : 1);
+  int status = -1;
+  return child > 0 && ::waitpid(child, &status, 0) == child && status == 0;
 }
 
 }  // namespace freshet::cli

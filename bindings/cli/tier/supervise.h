@@ -23,4 +23,7 @@ Result<pid_t> start_supervised(const tier::Config& config, const std::vector<std
 /// The supervisor: takes the listener from its standard input, and answers until nobody is left to ask.
 Status supervise(const tier::Config& config);
 
+/// Whether the kernel lets a process that this one starts be supervised. Tried in a process of its own, which ends.
+bool can_supervise();
+
 }  // namespace freshet::cli

@@ -19,6 +19,25 @@ Result<ExitCode> act_on_config(Program& program, const std::string& file, const 
   return act(program, config);
 }
 
+/// The reader of a program in that folder; "" when it is not there.
+std::filesystem::path found_reader(const std::filesystem::path& folder) {
+  namespace files = std::filesystem;
+  std::error_code error;
+  // Installed beside the program; or from a wheel, which has it in the package: the program is then in a folder beside
+  // the package (auditwheel moves it there), or in the environment's own bin.
+  std::vector<files::path> places = {folder / FRESHET_TIER_LIBRARY, folder / "../freshet/libfreshet_tier.so"};
+  for (const char* libraries : {"../lib", "../lib64"}) {
+    for (const auto& entry : files::directory_iterator(folder / libraries, error)) {
+      if (entry.path().filename().string().starts_with("python3"))
+        places.push_back(entry.path() / "site-packages/freshet/libfreshet_tier.so");
+    }
+  }
+  for (const files::path& place : places) {
+    if (files::is_regular_file(place, error)) return place.lexically_normal();
+  }
+  return {};
+}
+
 }  // namespace
 
 void tell_tier(std::string_view text) {
@@ -47,9 +66,10 @@ void act_on_tiers(CLI::App& command, Program& program, std::shared_ptr<std::stri
 Result<std::string> reader_library() {
   std::error_code error;
   const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
-  const auto library = (program.parent_path() / FRESHET_TIER_LIBRARY).lexically_normal();
-  if (error || !std::filesystem::exists(library, error)) {
-    return fail(Code::not_found, format("the reader {} is not there: install Freshet whole", library.string()));
+  const auto library = error ? std::filesystem::path() : found_reader(program.parent_path());
+  if (library.empty()) {
+    return fail(Code::not_found, format("the reader libfreshet_tier.so is not installed with {}: install Freshet whole",
+                                        program.string()));
   }
   if (library.string().find_first_of(" :") != std::string::npos) {
     return fail(Code::failed_precondition,
@@ -68,10 +88,20 @@ void add_tier(CLI::App& root, Program& program) {
   add_tier_stat(tier, program);
   add_tier_verify(tier, program);
   CLI::App& library = *tier.add_subcommand("library", "print the path of the reader, for LD_PRELOAD");
-  auto unused = std::make_shared<std::string>();
-  add_tier_config(library, *unused);
-  library.callback([&program, unused] {
-    program.action = [&program]() -> Result<ExitCode> {
+  auto config = std::make_shared<std::string>();
+  add_tier_config(library, *config);
+  library.callback([&program, config] {
+    program.action = [&program, config]() -> Result<ExitCode> {
+      // The reader finds its tiers by the board, which is gone after a restart of the host.
+      if (!config->empty()) {
+        const Result<ExitCode> made =
+            act_on_config(program, *config, [](Program&, const tier::Config& named) -> Result<ExitCode> {
+              FRESHET_TRY(tier::BoardFile::open(named));
+              return ExitCode::done;
+            });
+        // The path is printed all the same: a program without tiers is better than none.
+        if (!made) tell_tier(made.error().message());
+      }
       const Result<std::string> path = reader_library();
       if (!path) {
         tell_tier(path.error().message());

@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -39,8 +40,24 @@ Result<std::string> reader_library();
 /// The `total` line: what `board` counted since `before` was read; all of it when `before` is nullptr.
 Json total_of(const tier::Board& board, const tier::Counters* before);
 
-/// A tier that does not work, and files that could not be read, each in a line; none when all is well.
-std::vector<std::string> troubles_of(const tier::Board& board, const tier::Counters& before);
+/// What goes wrong with tiers and sources while somebody runs. One thread at a time.
+class Troubles {
+ public:
+  /// Counts from now on. REQUIRES: the board outlives it.
+  explicit Troubles(const tier::Board& board);
+
+  /// A line for each cause that was not told yet (tell_tier).
+  void tell();
+  /// The counters as they were when it was made.
+  const tier::Counters& before() const { return *before_; }
+
+ private:
+  void tell_once(const std::string& cause, const std::string& line);
+
+  const tier::Board& board_;
+  std::unique_ptr<tier::Counters> before_;
+  std::set<std::string> told_;
+};
 
 void add_tier_run(CLI::App& tier, Program& program);
 void add_tier_keep(CLI::App& tier, Program& program);

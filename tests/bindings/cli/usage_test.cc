@@ -78,8 +78,8 @@ TEST(Doctor, HasALineForEveryCheck) {
     EXPECT_TRUE(line.contains("get"));
   }
   EXPECT_THAT(checks, testing::ElementsAre("vector_code", "memory_lock", "huge_pages", "shared_memory",
-                                           "host_directory", "directory", "tier_reader", "tiers", "ucx", "cuda", "nccl",
-                                           "redis", "ceph", "gnuplot"));
+                                           "host_directory", "directory", "tier_reader", "tier_kernel", "tiers", "ucx",
+                                           "cuda", "nccl", "redis", "ceph", "gnuplot"));
 }
 
 TEST(Completion, ScriptsKnowEveryCommand) {

@@ -13,7 +13,8 @@ import pytest
 import freshet.tier
 from conftest import stand_still
 
-FRESHET = os.path.join(sys.prefix, "..", "bin", "freshet")  # The wheel's own has no reader beside it.
+FRESHET = os.path.join(sys.prefix, "..", "bin", "freshet")
+WHEELS = os.path.join(sys.prefix, "bin", "freshet")
 pytestmark = pytest.mark.skipif(not os.path.exists(FRESHET), reason="there is no build of the command beside the venv")
 
 
@@ -56,6 +57,19 @@ def tiers(folder, monkeypatch):
     monkeypatch.setattr(freshet.tier, "_said", set())
     yield made
     made.end()
+
+
+@pytest.mark.skipif(not os.path.exists(WHEELS), reason="the package was not installed from a wheel")
+def test_the_wheel_brings_the_reader(tiers):
+    path = tiers.make("data")
+    script = "import os, sys; print(os.readlink('/proc/self/fd/%d' % os.open(sys.argv[1], 0)))"
+    run = [WHEELS, "tier", "run", "--", sys.executable, "-c", script, os.fsdecode(path)]
+    library = subprocess.run([WHEELS, "tier", "library"], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+    assert os.path.dirname(library) == os.path.dirname(freshet.__file__)
+    subprocess.run([WHEELS, "tier", "prefetch"], check=True)
+    subprocess.run([WHEELS, "tier", "settle"], check=True)
+    ran = subprocess.run(run, check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert ran.stdout.startswith(os.path.join(tiers.folder, "tier")), ran.stderr
 
 
 def test_without_tiers_nothing_happens_and_is_said_once(tiers, caplog, monkeypatch):

@@ -2,6 +2,7 @@
 // The commands as scripts rely on them: exit codes, lines, JSON.
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -13,6 +14,18 @@
 
 namespace freshet::test {
 namespace {
+
+std::string sources_of(int count) {
+  std::string text = "source = [";
+  for (int i = 0; i < count; ++i) text += "\"/\", ";
+  return text + "]\n";
+}
+
+std::string tiers_of(int count) {
+  std::string text;
+  for (int i = 0; i < count; ++i) text += "[[tier]]\npath = \"@/t" + std::to_string(i) + "\"\nquota = 1\n";
+  return text;
+}
 
 TEST(TierCommands, EachFaultOfAConfigIsOneLineAndStartsNothing) {
   const char* good = "source = [\"@/source\"]\n";
@@ -45,6 +58,12 @@ TEST(TierCommands, EachFaultOfAConfigIsOneLineAndStartsNothing) {
       {std::string(good) + "wait_s = 0\n" + tier, "wait_s"},
       {std::string(good) + "validate = \"often\"\n" + tier, "validate"},
       {std::string(good) + "evict = \"all\"\n" + tier, "evict"},
+      {std::string(good) + "wait_s = \"1\"\n" + tier, "wait_s"},
+      {std::string(good) + "validate = 1\n" + tier, "validate must be a string"},
+      {std::string(good) + "evict = [\"never\"]\n" + tier, "evict must be a string"},
+      {std::string(good) + tier + "[[tier]]\npath = \"@/tier1/inner\"\nquota = 1\n", "lie in each other"},
+      {sources_of(17) + tier, "16 sources"},
+      {good + tiers_of(9), "8 tiers"},
       {std::string(good) + "threads = 0\n" + tier, "threads"},
       {std::string(good) + "threads = 1.5\n" + tier, "threads"},
       {std::string(good) + "threads = \n" + tier, "line 2"},
@@ -71,6 +90,12 @@ TEST(TierCommands, EachFaultOfAConfigIsOneLineAndStartsNothing) {
   for (const char* command : {"stat", "settle", "prefetch", "verify", "drop", "stop", "keep"}) {
     EXPECT_EQ(lab.tier_command({command, "--config", lab.path("absent")}).code, 2) << command;
   }
+  // A pipe is no config, and is not waited for.
+  std::filesystem::remove(lab.config());
+  ASSERT_EQ(::mkfifo(lab.config().c_str(), 0600), 0);
+  const Ran pipe = lab.tier_command({"run", "--", "true"});
+  EXPECT_EQ(pipe.code, 2);
+  EXPECT_NE(pipe.err.find("no regular file"), std::string::npos) << pipe.err;
 }
 
 TEST(TierCommands, RunEndsAsItsCommandDoes) {
@@ -86,7 +111,8 @@ TEST(TierCommands, RunEndsAsItsCommandDoes) {
   EXPECT_EQ(lab.tier_command({"run", "true"}).code, 0);
   EXPECT_EQ(lab.tier_command({"upcoming"}).code, 0);
   EXPECT_EQ(lab.tier_command({"upcoming", "path"}).code, 2);
-  const Ran words = lab.tier_command({"run", "--", "/usr/bin/printf", "%s\n", "[\"a\", b]", "", "--json", "--", "[", "x,y", "-h"});
+  const Ran words =
+      lab.tier_command({"run", "--", "/usr/bin/printf", "%s\n", "[\"a\", b]", "", "--json", "--", "[", "x,y", "-h"});
   EXPECT_EQ(words.out, "[\"a\", b]\n\n--json\n--\n[\nx,y\n-h\n") << words.err;
   const Ran both = lab.served("echo out; echo err >&2");
   EXPECT_EQ(both.out, "out\n");
@@ -111,6 +137,8 @@ TEST(TierCommands, CountsOpensByEpoch) {
   ASSERT_EQ(lab.tier_command({"settle", "--timeout", "100"}).code, 0);
   EXPECT_EQ(lab.served(read_all).out, "10045\n");
   EXPECT_EQ(lab.served(read_all).out, "10045\n");
+  const Ran said = lab.tier_command({"stat"});
+  EXPECT_NE(said.out.find("\nepoch 2: 10 opens, 10 from a tier"), std::string::npos) << said.out;
   // What lies beside the source is nobody's business.
   (void)lab.served("cat " + lab.config());
   const auto total = lab.total();
@@ -266,6 +294,8 @@ TEST(TierCommands, DoctorSaysWhatTiersNeed) {
   };
   EXPECT_EQ(found("tier_reader")["state"], "ok");
   EXPECT_EQ(found("tiers")["state"], "ok");
+  for (const char* name : {"--via seccomp", "kcmp", "FUSE"})
+    EXPECT_NE(found("tier_kernel")["found"].get<std::string>().find(name), std::string::npos) << name;
   EXPECT_FALSE(std::filesystem::exists(lab.tier()));
   std::ofstream(lab.config(), std::ios::app) << "[[tier]]\npath = \"" << lab.tier(2) << "\"\nquota = \"1000 TB\"\n";
   EXPECT_EQ(found("tiers")["state"], "limited");
