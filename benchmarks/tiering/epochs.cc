@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "benchmarks/tiering/monarch.h"
@@ -73,7 +74,16 @@ TrainerOptions Epochs::trainer_of(const StagedSet& set, const Reading& reading, 
 
 Status Epochs::forget(const std::string& copies) {
   FRESHET_TRY(slow_->invalidate());
-  return std::filesystem::exists(copies) ? forget_pages(copies) : Status();
+  if (std::filesystem::exists(copies)) FRESHET_TRY(forget_pages(copies));
+  return drop_caches();
+}
+
+Status Epochs::drop_caches() {
+  if (!settings_.drop_caches) return {};
+  constexpr const char* kPath = "/proc/sys/vm/drop_caches";
+  std::ofstream out(kPath);
+  if (out << "3\n" << std::flush) return {};
+  return fail_errno(errno, format("write {} (--drop-caches is for root)", kPath));
 }
 
 Status Epochs::begin() {
@@ -135,6 +145,7 @@ Status Epochs::restart(const StagedSet& set, const Reading& reading, const std::
 Status Epochs::on_fast_disk(const StagedSet& set, const Reading& reading) {
   FRESHET_ASSIGN(const auto trainer, Trainer::start(trainer_of(set, reading, set.fast)));
   FRESHET_TRY(forget_pages(set.fast));
+  FRESHET_TRY(drop_caches());
   FRESHET_ASSIGN(const Epoch epoch, trainer->epoch(2));
   add("fast_disk", "s", epoch.seconds);
   return {};
@@ -156,6 +167,7 @@ Status Epochs::after_rsync(const StagedSet& set, const Reading& reading) {
   FRESHET_ASSIGN(const auto trainer, Trainer::start(trainer_of(set, reading, copy)));
   for (unsigned number = 1; number <= kEpochs; ++number) {
     FRESHET_TRY(forget_pages(copy));
+    FRESHET_TRY(drop_caches());
     FRESHET_ASSIGN(const Epoch epoch, trainer->epoch(number));
     all += epoch.seconds;
   }
@@ -189,8 +201,7 @@ Status Epochs::compare(const StagedSet& set, const Reading& reading) {
     for (const Variant& variant : kVariants) FRESHET_TRY(with_tiers(set, reading, variant.subject, variant.more));
     FRESHET_TRY(on_fast_disk(set, reading));
     FRESHET_TRY(after_rsync(set, reading));
-    if (!settings_.monarch.empty() && reading.readers == 1 && !reading.in_python)
-      FRESHET_TRY(with_monarch(set, reading));
+    if (!settings_.monarch.empty() && reading.readers == 1) FRESHET_TRY(with_monarch(set, reading));
   }
   return report_case(format("{}_{}_reader{}{}", set.set.name, reading.readers, reading.readers == 1 ? "" : "s",
                             reading.in_python ? "_python" : ""),

@@ -18,7 +18,8 @@ struct Settings {
   std::string folder;  ///< Of this run alone.
   bool quick = false;
   int rounds = 5;
-  std::string monarch;  ///< Its library; "" when there is none.
+  std::string monarch;       ///< Its library; "" when there is none.
+  bool drop_caches = false;  ///< The kernel forgets all pages, names and attributes between epochs. As root.
 };
 
 /// A set that was written, and where it is shown.
@@ -64,6 +65,8 @@ class Epochs {
   TrainerOptions trainer_of(const StagedSet& set, const Reading& reading, const std::string& folder) const;
   /// The slow folder's cache and the pages of copies go. `copies` may be "", or not there yet.
   Status forget(const std::string& copies);
+  /// All else too, where that is asked for.
+  Status drop_caches();
   /// The kernel knows nothing of the slow folder, and counting begins.
   Status begin();
   /// Operations at the source count from begin() on.

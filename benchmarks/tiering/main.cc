@@ -2,7 +2,7 @@
 /// tiering: epochs over training sets in a slow folder, with tiers and without, beside a fast disk, rsync and MONARCH;
 /// and what the reader costs.
 ///
-/// usage: tiering [--quick] [--json] [--folder DIR] [--monarch LIB] [--rounds N]
+/// usage: tiering [--quick] [--json] [--folder DIR] [--monarch LIB] [--drop-caches] [--rounds N]
 
 #include <stdlib.h>
 
@@ -24,6 +24,7 @@ struct Options {
   bool json = false;
   std::string folder = std::filesystem::temp_directory_path();
   std::string monarch;
+  bool drop_caches = false;
   int rounds = 0;
 };
 
@@ -44,6 +45,10 @@ Status measure_epochs(const Settings& settings, Report& report) {
   FRESHET_TRY(epochs.compare(records, {.readers = 4, .suffix = "_records", .restarts = true}));
   FRESHET_TRY(epochs.compare(few, {.readers = 1, .suffix = "_one_reader"}));
   FRESHET_TRY(epochs.compare(small, {.readers = 4, .in_python = true, .suffix = "_python", .rounds = quick ? 1 : 3}));
+  if (!settings.monarch.empty()) {
+    FRESHET_TRY(epochs.compare(
+        few, {.readers = 1, .in_python = true, .suffix = "_one_reader_python", .rounds = quick ? 1 : 3}));
+  }
   FRESHET_TRY(epochs.compare_uncached(records, ""));
   FRESHET_TRY(epochs.compare_uncached(few, "_small"));
   FRESHET_TRY(epochs.share_copies(few));
@@ -57,7 +62,8 @@ Status run(const Options& options) {
                     .rounds = options.rounds > 0 ? options.rounds
                               : options.quick    ? 2
                                                  : 5,
-                    .monarch = options.monarch};
+                    .monarch = options.monarch,
+                    .drop_caches = options.drop_caches};
   if (::mkdtemp(settings.folder.data()) == nullptr) return fail_errno(errno, settings.folder);
   Report report("tiering");
   if (options.monarch.empty()) report.skip("monarch", "no --monarch LIB");
@@ -87,6 +93,8 @@ int main(int count, char** words) {
                             [&](CLI::App& app) {
                               app.add_option("--folder", options.folder, "A folder on the fast disk");
                               app.add_option("--monarch", options.monarch, "MONARCH's library, where one was built");
+                              app.add_flag("--drop-caches", options.drop_caches,
+                                           "The kernel forgets everything between epochs (as root)");
                               app.add_option("--rounds", options.rounds, "How often each case is measured");
                             }},
                        [&] { return run(options); });
