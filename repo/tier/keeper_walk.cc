@@ -2,7 +2,6 @@
 // The keeper's threads that go through everything: one counts the copies that it finds, lists folders which are to be
 // copied ahead, and looks whether the sources of copies are still there; one reads the copies again.
 
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -107,21 +106,20 @@ void Keeper::check_held(std::uint64_t key) {
     known = held->second;
   }
   const std::string& tier = config_.tiers[known.tier].path;
-  const CopyCheck check = check_copy(tier, known.identity, /*past_cache=*/true);
-  // Others may have removed it meanwhile, and what is no file any more is passed by at each open.
-  struct stat info {};
-  if (!check.good && ::lstat(copy_path(tier, known.identity).c_str(), &info) == 0 && S_ISREG(info.st_mode)) {
-    {
-      const MutexLock lock(mutex_);
-      const auto held = held_.find(key);
-      if (held == held_.end() || !(held->second.identity == known.identity) || copying_.contains(key)) return;
-      (void)strike(held);
-      publish_books();
-    }
-    (void)remove_copy(tier, known.identity);
-    add(board_.counters.corrupt, 1);
+  const CopyCheck check = check_copy(tier, known.identity, [this](std::uint64_t bytes) {
+    return wait_until(system_clock().now() + Duration(bytes * kScrubNsPerKibibyte / 1024));
+  });
+  // What could not be read to its end, for want of a descriptor too, is looked at again tomorrow.
+  if (!check.was_read || check.good) return;
+  {
+    const MutexLock lock(mutex_);
+    const auto held = held_.find(key);
+    if (held == held_.end() || !(held->second.identity == known.identity) || copying_.contains(key)) return;
+    (void)strike(held);
+    publish_books();
   }
-  (void)wait_until(system_clock().now() + Duration(check.bytes * kScrubNsPerKibibyte / 1024));
+  (void)remove_copy(tier, known.identity);
+  add(board_.counters.corrupt, 1);
 }
 
 void Keeper::scrub() {

@@ -305,11 +305,11 @@ CopyEnd make_copy(const OpenSource& source, const std::string& tier, std::uint64
   return end;
 }
 
-CopyCheck check_copy(const std::string& tier, const Identity& identity, bool past_cache) {
+CopyCheck check_copy(const std::string& tier, const Identity& identity, const GoesOn& goes_on) {
   CopyCheck check;
   const std::string path = copy_path(tier, identity);
   const int flags = O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
-  FileDescriptor fd(past_cache ? ::open(path.c_str(), flags | O_DIRECT) : -1);
+  FileDescriptor fd(goes_on ? ::open(path.c_str(), flags | O_DIRECT) : -1);
   if (!fd) fd = FileDescriptor(::open(path.c_str(), flags));
   struct stat info {};
   CopyNote note;
@@ -325,7 +325,9 @@ CopyCheck check_copy(const std::string& tier, const Identity& identity, bool pas
     if (got == 0) break;
     check.bytes += static_cast<std::uint64_t>(got);
     digest.update(Bytes(piece, static_cast<std::size_t>(got)));
+    if (goes_on && !goes_on(static_cast<std::uint64_t>(got))) return check;
   }
+  check.was_read = true;
   check.good = check.bytes == identity.size && digest.finish() == Digest{note.digest_low, note.digest_high};
   return check;
 }

@@ -60,12 +60,15 @@ CopyEnd make_copy(const OpenSource& source, const std::string& tier, std::uint64
 
 struct CopyCheck {
   bool good = false;
+  bool was_read = false;  ///< To its end: if it is not good then, its bytes are others.
   std::uint64_t bytes = 0;
   std::string source;  ///< The path at the source, "" when it is not known.
 };
-/// Reads a copy again and compares it with its digest. `past_cache`: reads the disk, where its file system can, and
+/// Called with the bytes of each piece that was read; false ends the check.
+using GoesOn = std::function<bool(std::uint64_t bytes)>;
+/// Reads a copy again and compares it with its digest. With `goes_on` it reads the disk, where its file system can, and
 /// leaves the kernel's cache to others.
-CopyCheck check_copy(const std::string& tier, const Identity& identity, bool past_cache = false);
+CopyCheck check_copy(const std::string& tier, const Identity& identity, const GoesOn& goes_on = {});
 /// Removes a copy, and the link that leads to it. Who has it open keeps it. What is no file stays.
 Status remove_copy(const std::string& tier, const Identity& identity);
 /// The source's path as the copy's note has it; "" when it has none.
