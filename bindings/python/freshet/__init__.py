@@ -11,6 +11,10 @@
 
 docs/python/README.md has the whole of it.
 """
+import importlib
+import importlib.util
+from typing import TYPE_CHECKING, Any, List
+
 from ._errors import (AlreadyExists, Cancelled, Corrupt, Error, FailedPrecondition, InvalidArgument, IoError, NotFound,
                       OutOfSpace, TimedOut, Unavailable, Unsupported)
 from ._version import Version
@@ -25,3 +29,21 @@ from .weights import load_weights, save_weights
 __all__ = ["AlreadyExists", "Cancelled", "CheckpointTensor", "Checkpointer", "Corrupt", "Error", "FailedPrecondition", "InvalidArgument", "IoError",
            "NotFound", "OutOfSpace", "Publisher", "Repository", "Scheduler", "Snapshot", "Subscriber", "TimedOut",
            "Unavailable", "Unsupported", "Version", "from_state_dict", "load_weights", "save_weights", "to_state_dict"]
+
+if TYPE_CHECKING:
+    from . import deephyper as deephyper, keras as keras, tier as tier, torch as torch
+
+# Modules that the first use imports, and the framework that each imports in turn.
+_LATER = {"deephyper": None, "keras": "keras", "tier": None, "torch": "torch"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LATER:
+        return importlib.import_module(f".{name}", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> List[str]:
+    """Without the modules whose framework is not installed: whoever asks for all names asks for their values next."""
+    there = [name for name, framework in _LATER.items() if framework is None or importlib.util.find_spec(framework)]
+    return sorted({*globals(), *there})
