@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import threading
 import time
 import warnings
+import weakref
 from typing import Any, Dict, Iterable, List, Mapping
 
 import keras
@@ -81,8 +83,16 @@ def _take(model: keras.Model, came: Mapping[str, np.ndarray], source: str, layer
         if tuple(array.shape) != tuple(variable.shape) or array.dtype.name != str(variable.dtype):
             raise FailedPrecondition(f"tensor {path}: {source} has {array.dtype} {array.shape}, the model {variable.dtype} "
                                      f"{tuple(variable.shape)}")
-    for path, variable in variables.items():
-        variable.assign(np.array(came[stored[path]]))  # A copy: a backend may keep the memory that it is given.
+
+    def assign() -> None:
+        for path, variable in variables.items():
+            variable.assign(np.array(came[stored[path]]))  # A copy: a backend may keep the memory that it is given.
+
+    try:
+        assign()
+    except BaseException:  # Ctrl-C: the model has all of it, and no half.
+        assign()
+        raise
 
 
 class PublishCallback(keras.callbacks.Callback):
@@ -318,45 +328,73 @@ class Attached:
         self._model = model
         self._subscriber = subscriber
         self._lock = threading.RLock()
-        self._refused = 0
+        self._refused: int | None = 0  # The version that could not be taken; None: nothing can be asked for any more.
+        self._follows = True
         self.version = 0  #: The number of the version that the model has; 0: its own weights.
+        _attached.add(self)
 
     def refresh(self) -> int:
         """Copies in the newest version, if there is a newer one, and says which the model has. Waits for a prediction that
-        is on its way. FailedPrecondition names the tensor that does not fit; the model then keeps what it had."""
+        is on its way; after detach() it does nothing. FailedPrecondition names the tensor that does not fit; the model then
+        keeps what it had."""
         with self._lock:
-            if self._subscriber.version not in (0, self.version):
+            if self._follows and self._subscriber.version not in (0, self.version):
                 with self._subscriber.snapshot() as snapshot:
                     _take(self._model, snapshot, f"{snapshot.model}@{snapshot.version}")
                     self.version = snapshot.version
             return self.version
 
+    def detach(self) -> None:
+        """The model keeps the weights that it has, and follows no more. Waits for a prediction that is on its way."""
+        with self._lock:
+            self._follows = False
+
     def _follow(self) -> None:
-        newest = self._subscriber.version
-        if newest in (self.version, self._refused):
-            return
+        """Before a prediction: what cannot be taken is told once, and the model goes on with what it has."""
+        newest = None
         try:
-            self.refresh()
+            newest = self._subscriber.version
+            if newest not in (self.version, self._refused):
+                self.refresh()
         except Error as error:
-            self._refused = newest
-            _log.warning("the attached model stays at version %d: %s", self.version, error)
+            if newest != self._refused:
+                self._refused = newest
+                _log.warning("the attached model stays at version %d: %s", self.version, error)
+
+    def _after_fork(self) -> None:
+        """In the child: a thread that predicted is not there to unlock."""
+        self._lock = threading.RLock()
 
     def predict(self, *inputs: Any, **how: Any) -> Any:
         """model.predict() with the newest version, all of it with one."""
         with self._lock:
-            self._follow()
+            if self._follows:
+                self._follow()
             return self._model.predict(*inputs, **how)
 
     def __call__(self, *inputs: Any, **how: Any) -> Any:
         """The model called with the newest version."""
         with self._lock:
-            self._follow()
+            if self._follows:
+                self._follow()
             return self._model(*inputs, **how)
+
+
+_attached: "weakref.WeakSet[Attached]" = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for attached in list(_attached):
+        attached._after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def attach(model: keras.Model, subscriber: Subscriber) -> Attached:
     """Answers predictions with the newest version that the subscriber has: one prediction, one version, one at a time.
-    A version that does not fit is logged once, and the model keeps what it had."""
+    A version that does not fit is logged once, and the model keeps what it had; so it does when the subscriber was closed, and
+    in a forked child."""
     return Attached(model, subscriber)
 
 

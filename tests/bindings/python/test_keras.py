@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keras: published while it trains, loaded, attached, transferred. Run for each backend."""
 import os
+import threading
 
 os.environ.setdefault("KERAS_BACKEND", "jax")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -138,6 +139,75 @@ def test_an_attached_model_follows(caplog):
         assert sum("stays at version 0" in record.getMessage() for record in caplog.records) == 1
         with pytest.raises(freshet.FailedPrecondition, match="tensor .*kernel"):
             misfit.refresh()
+
+
+def test_an_attached_model_goes_on_when_its_subscriber_is_closed_and_ends_when_it_is_detached(caplog):
+    trained, served = small(), small()
+    arrays = {variable.path: keras.ops.convert_to_numpy(variable) for variable in trained.weights}
+    with freshet.Publisher("f") as publisher:
+        with freshet.Subscriber("f") as subscriber:
+            attached = fk.attach(served, subscriber)
+            subscriber.wait_for(publisher.publish(arrays).version, PATIENCE)
+            attached(X)
+            detached = fk.attach(small(), subscriber)
+            detached.detach()
+            detached(X)
+            assert detached.refresh() == detached.version == 0
+        for _ in range(3):
+            attached(X)
+            np.testing.assert_array_equal(attached.predict(X, verbose=0), trained.predict(X, verbose=0))
+        assert sum("closed" in record.getMessage() for record in caplog.records) == 1 and attached.version == 1
+        with pytest.raises(freshet.FailedPrecondition, match="closed"):
+            attached.refresh()
+
+
+@pytest.mark.skipif(os.environ["KERAS_BACKEND"] != "torch", reason="the threads of the other backends do not outlive a fork")
+def test_a_forked_child_goes_on_with_the_model_it_has(caplog):
+    served = small()
+    with freshet.Publisher("f") as publisher, freshet.Subscriber("f") as subscriber:
+        attached = fk.attach(served, subscriber)
+        subscriber.wait_for(publisher.publish({variable.path: keras.ops.convert_to_numpy(variable) for variable in served.weights})
+                            .version, PATIENCE)
+        want = np.asarray(keras.ops.convert_to_numpy(attached(X[:1])))
+        locked, leave = threading.Event(), threading.Event()
+
+        def predicts():
+            with attached._lock:
+                locked.set()
+                leave.wait(PATIENCE)
+
+        thread = threading.Thread(target=predicts)
+        thread.start()
+        assert locked.wait(PATIENCE)
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                same = [np.array_equal(keras.ops.convert_to_numpy(attached(X[:1])), want) for _ in range(2)]
+                told = sum("forked" in record.getMessage() for record in caplog.records)
+                code = 0 if same == [True, True] and told == 1 else 2
+            finally:
+                os._exit(code)
+        leave.set()
+        thread.join()
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_ctrl_c_in_the_middle_of_loading_leaves_a_whole_version(monkeypatch):
+    model, other = small(), small()
+    fk.save_weights(model, "whole")
+    assign, calls = type(other.weights[0]).assign, []
+
+    def interrupted(variable, value):
+        calls.append(variable)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return assign(variable, value)
+
+    monkeypatch.setattr(type(other.weights[0]), "assign", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        fk.load_weights(other, "whole")
+    assert equal(model, other)
 
 
 def test_a_transfer_loads_and_freezes_the_common_prefix(folder):
