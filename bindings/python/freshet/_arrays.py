@@ -2,8 +2,9 @@
 """Arrays on their way to C++ and back. NumPy is all that is needed; bfloat16 and the two float8 come with ml_dtypes."""
 from __future__ import annotations
 
+import functools
 import sys
-from typing import Any, Iterable, Mapping
+from typing import Any, Callable, Iterable, Mapping, Tuple
 
 import numpy as np
 
@@ -44,18 +45,41 @@ def _name_of(dtype: np.dtype, tensor: str) -> str:
 
 
 def to_numpy(value: Any, tensor: str) -> np.ndarray:
-    """`value` as an array that shares its memory. InvalidArgument, with the tensor's name, for what is no array of
-    numbers in this host's memory."""
+    """`value` as an array that shares its memory, or a copy where NumPy cannot share it. InvalidArgument, with the tensor's name,
+    for what is no array of numbers."""
+    return _converted(value, tensor)[0]
+
+
+def in_place(value: Any, tensor: str) -> np.ndarray:
+    """`value` as an array to be filled: one that shares its memory, or InvalidArgument."""
+    array, is_shared = _converted(value, tensor)
+    if not is_shared:
+        raise InvalidArgument(f"tensor {tensor}: NumPy cannot fill a {type(value).__name__} in place")
+    return array
+
+
+def _converted(value: Any, tensor: str) -> Tuple[np.ndarray, bool]:
+    """The array, and whether it shares the memory of `value`."""
     if isinstance(value, np.ma.MaskedArray):
         raise InvalidArgument(f"tensor {tensor}: a masked array; give array.filled(…)")
     if isinstance(value, (np.ndarray, np.generic)):
-        return np.asarray(value)
+        return np.asarray(value), True
+    tensor_class: Any = getattr(sys.modules.get("torch"), "Tensor", ())
+    if isinstance(value, tensor_class):  # NumPy refuses bf16, f8, other devices, and what has gradients.
+        from .torch import _to_numpy
+        return _to_numpy(tensor, value), value.device.type == "cpu" and not value.is_neg()
     try:
         if hasattr(value, "__array_interface__"):
-            return np.asarray(value)
+            return np.asarray(value), True
         if hasattr(value, "__dlpack__"):
-            return np.from_dlpack(value)
-        return np.asarray(memoryview(value))
+            try:
+                return np.from_dlpack(value), True
+            except Exception:  # A type or a device that NumPy does not know; `__array__` may.
+                if not hasattr(value, "__array__"):
+                    raise
+        if hasattr(value, "__array__"):
+            return np.asarray(value), False
+        return np.asarray(memoryview(value)), True
     except Exception as error:  # Whatever another library says of its own arrays.
         raise InvalidArgument(f"tensor {tensor}: {type(value).__name__} is no array in this host's memory: {error}") \
             from None
@@ -78,7 +102,8 @@ def bytes_of(array: np.ndarray) -> np.ndarray:
 
 
 class Gathered:
-    """Arrays by name, ready for C++. What lies strided has a copy in one piece, made anew by refresh()."""
+    """Arrays by name, ready for C++. What lies strided, or in memory that NumPy cannot share, has a copy in one piece, made anew by
+    refresh()."""
 
     def __init__(self, tensors: Mapping[str, Any], order: Iterable[str] | None = None,
                  roles: Mapping[str, str] | None = None) -> None:
@@ -96,22 +121,23 @@ class Gathered:
             names = list(given)  # C++ says which one is missing or new.
         self.names = names
         self.core = _core.Tensors()
-        self._strided: list[tuple[int, np.ndarray, np.ndarray]] = []
+        self._copies: list[tuple[int, np.ndarray, Callable[[], np.ndarray]]] = []
         for index, name in enumerate(names):
-            array = to_numpy(given[name], name)
+            array, is_shared = _converted(given[name], name)
             dtype = _name_of(array.dtype, name)
             whole = array
-            if not array.flags.c_contiguous:
+            if not is_shared or not array.flags.c_contiguous:
                 whole = np.array(array, order="C", copy=True, subok=False)
-                self._strided.append((index, whole, array))
+                again = (lambda array=array: array) if is_shared else functools.partial(to_numpy, given[name], name)
+                self._copies.append((index, whole, again))
             self.core.add(name, dtype, array.shape, bytes_of(whole), roles.get(name, "weight"))
 
     def refresh(self, only: Iterable[int] | None = None) -> None:
-        """Copies again what lies strided; of `only` these tensors, where it is given."""
+        """Copies again what has a copy; of `only` these tensors, where it is given."""
         wanted = None if only is None else set(only)
-        for index, whole, array in self._strided:
+        for index, whole, again in self._copies:
             if wanted is None or index in wanted:
-                np.copyto(whole, array)
+                np.copyto(whole, again())
 
 
 def view_of(raw: np.ndarray, dtype: str, shape: tuple[int, ...]) -> np.ndarray:

@@ -12,7 +12,7 @@ from typing import Any, Callable, Iterable, Mapping, Sequence
 import numpy as np
 
 from . import _core
-from ._arrays import _name_of, bytes_of, check_name, dtype_of, to_numpy
+from ._arrays import _name_of, bytes_of, check_name, dtype_of, in_place, to_numpy
 from ._errors import Error, FailedPrecondition, InvalidArgument
 from ._handles import Handle
 from ._numbers import whole
@@ -139,7 +139,7 @@ class Checkpointer(Handle):
             if shape is None:
                 arrays.append(np.empty(0, np.uint8))
                 continue
-            array = self._array(tensors, name)
+            array = self._array(tensors, name, in_place)
             if not array.flags.writeable:
                 raise InvalidArgument(f"tensor {name}: its array is read-only")
             if not array.flags.c_contiguous:
@@ -226,11 +226,11 @@ class Checkpointer(Handle):
             raise InvalidArgument(f"tensor {name!r} is none of this job's")
         return self._index[name]
 
-    def _array(self, tensors: Mapping[str, Any], name: str) -> np.ndarray:
+    def _array(self, tensors: Mapping[str, Any], name: str, convert: Callable[[Any, str], np.ndarray] = to_numpy) -> np.ndarray:
         at = self._at(name)
         if name not in tensors:
             raise InvalidArgument(f"tensor {name} is missing")
-        array = to_numpy(tensors[name], name)
+        array = convert(tensors[name], name)
         if _name_of(array.dtype, name) != self._dtypes[at] or array.shape != self._shapes[at]:
             raise InvalidArgument(f"tensor {name}: {array.dtype} {array.shape} came, this rank holds "
                                   f"{dtype_of(self._dtypes[at])} {self._shapes[at]}")

@@ -76,6 +76,42 @@ def test_buffers_and_dlpack(pair):
     assert came["a"].tolist() == [1, 2] and came["b"].tolist() == [120, 121] and came["c"].tolist() == [0, 1, 2, 3]
 
 
+class OnlyArray:
+    """What a library's own array has, of a type or a device that DLPack does not carry."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __array__(self, dtype=None, copy=None):
+        return np.array(self.array, dtype)
+
+
+class RefusesDLPack(OnlyArray):
+    def __dlpack__(self, **how):
+        raise BufferError("this type does not travel")
+
+    def __dlpack_device__(self):
+        return (1, 0)
+
+
+@pytest.mark.parametrize("kind", [OnlyArray, RefusesDLPack])
+def test_what_only_becomes_an_array_is_copied_and_read_anew(pair, kind):
+    publisher, subscriber = pair
+    value = kind(np.arange(6, dtype=np.float32).reshape(2, 3).T)
+    bound = publisher.bind({"w": value})
+    for added in (0, 1):
+        value.array += added
+        subscriber.wait_for(bound.publish().version, PATIENCE)
+        np.testing.assert_array_equal(subscriber.snapshot()["w"], value.array)
+
+
+def test_scipys_sparse_matrices_are_refused_by_name(pair):
+    sparse = pytest.importorskip("scipy.sparse")
+    for made in (sparse.csr_matrix(np.eye(3)), sparse.coo_array(np.eye(3))):
+        with pytest.raises(freshet.InvalidArgument, match="tensor sparse:"):
+            pair[0].publish({"good": np.ones(2), "sparse": made})
+
+
 def masked():
     return np.ma.masked_array([1.0, 2.0], [0, 1])
 
