@@ -10,7 +10,7 @@ import numpy as np
 
 from ._arrays import _name_of
 from ._errors import FailedPrecondition, InvalidArgument, OutOfSpace
-from ._keras_fit import Position, build_optimizer, variables_beside_weights
+from ._keras_fit import Position, build_optimizer, variables_beside_weights, warn_of_unknown_order
 from ._keras_graph import weights_of
 from .checkpointer import Captured, Checkpointer, CheckpointTensor, Restored, left_besides
 from .keras import _arrays_of
@@ -32,7 +32,7 @@ class CheckpointCallback(keras.callbacks.Callback):
 
     Every rank holds all of the model (data parallel), and stores its part. What comes back, bit by bit: weights, the
     optimizer's variables, and the random state of layers, NumPy, Python and (where it is the backend) PyTorch. TensorFlow's own
-    shuffling has no state to ask for: with it, give shuffle=False. Of several ranks rank 0 stores what is not trained (moving
+    shuffling has no state to ask for: with it, give shuffle=False, or be warned. Of several ranks rank 0 stores what is not trained (moving
     statistics), and every rank gets it back. The model has to be built and compiled before fit(); else FailedPrecondition, as
     for a version with tensors that this model lacks, unless allow_left=True. `.restored` is what training went on from, or None; `.step` counts batches; `.blocked` is for how
     long training stood, in seconds. A checkpoint that finds no room (OutOfSpace) is left out, which is logged. close()
@@ -62,6 +62,7 @@ class CheckpointCallback(keras.callbacks.Callback):
         return self._checkpointer
 
     def on_train_begin(self, logs: Any = None) -> None:
+        warn_of_unknown_order()
         if self._checkpointer is not None:
             return
         if not self.model.built or getattr(self.model, "optimizer", None) is None:

@@ -3,6 +3,8 @@
 its data."""
 from __future__ import annotations
 
+import logging
+import sys
 from typing import Any, Dict, List, Mapping, Tuple
 
 import keras
@@ -12,12 +14,33 @@ from . import _random_state
 from ._errors import Corrupt
 from ._keras_graph import weights_of
 
+_log = logging.getLogger("freshet")
 _POSITION = "fit/position"
 _AT_EPOCH = "fit/epoch/"  # Before names of the random state when the epoch began: its order of the data came of it.
 
 
 def _with_torch() -> bool:
     return keras.backend.backend() == "torch"
+
+
+_warned_of_order = False
+
+
+def warn_of_unknown_order() -> None:
+    """Says, once in a process, when the fit() that called this lets TensorFlow shuffle: no training that goes on can have the same
+    order then. Keras tells callbacks nothing of it, so the frame of fit() is asked."""
+    global _warned_of_order
+    if _warned_of_order or keras.backend.backend() != "tensorflow":
+        return
+    frame = sys._getframe(1)
+    while frame is not None and not (frame.f_code.co_name == "fit" and "epoch_iterator" in frame.f_locals):
+        frame = frame.f_back
+    adapter = getattr(frame.f_locals["epoch_iterator"], "data_adapter", None) if frame is not None else None
+    if getattr(adapter, "_shuffle", False) and hasattr(adapter, "_inputs"):  # Arrays; other data has an order of its own.
+        _warned_of_order = True
+        _log.warning("TensorFlow shuffles the data of this fit(), and cannot be asked for the state of its shuffling: training that "
+                     "goes on from here has another order, and other bits. Give fit(shuffle=False) data in an order that NumPy or "
+                     "Python chose")
 
 
 def build_optimizer(model: keras.Model) -> None:

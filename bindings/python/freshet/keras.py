@@ -110,7 +110,7 @@ class PublishCallback(keras.callbacks.Callback):
     resume     (repository, "digits" or "digits@3"): fit() goes on from that version. With the optimizer in it, as if nothing
                had been, bit by bit, also in the middle of an epoch: the batches that were trained on are passed over. Without,
                from its weights and step. Where the repository has nothing of that name yet, training begins anew.
-               TensorFlow's own shuffling has no state to ask for: with it, give shuffle=False.
+               TensorFlow's own shuffling has no state to ask for: with it, give shuffle=False, or be warned.
     The rest is as freshet.Publisher takes it.
 
     `.versions` are the numbers that were published, `.blocked` is for how long training stood, in seconds. `.step` counts batches, also
@@ -144,6 +144,9 @@ class PublishCallback(keras.callbacks.Callback):
         return self._position.step if self._position is not None else 0
 
     def on_train_begin(self, logs: Any = None) -> None:
+        if self._with_optimizer:
+            from ._keras_fit import warn_of_unknown_order
+            warn_of_unknown_order()
         if self._publisher is None and (self._with_optimizer or self._resume is not None):
             if not self.model.built or getattr(self.model, "optimizer", None) is None:
                 raise FailedPrecondition(f"{self.model.name}: build and compile it before fit(), so that there is something to "

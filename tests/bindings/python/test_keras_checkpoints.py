@@ -2,6 +2,7 @@
 """Checkpoints of Keras' models while fit() trains: training that is broken off goes on as if nothing had been."""
 import functools
 import os
+import signal
 
 os.environ.setdefault("KERAS_BACKEND", "jax")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -13,6 +14,7 @@ keras = pytest.importorskip("keras", minversion="3")
 pytest.importorskip(os.environ["KERAS_BACKEND"])
 
 import freshet
+import freshet._keras_fit
 import freshet.keras as fk
 from conftest import PATIENCE, eventually
 from freshet.keras import CheckpointCallback, PublishCallback
@@ -188,6 +190,70 @@ def test_a_model_that_lost_a_layer_says_so(tmp_path):
     fit(less, 2, callback)
     callback.close()
     assert callback.restored.step == 3 and "b/kernel" in callback.restored.left
+
+
+KILLED = """
+    import os, signal, sys
+    sys.path.insert(0, sys.argv[1])
+    import freshet
+    from test_keras_checkpoints import *
+
+    class Killed(keras.callbacks.Callback):
+        left = 8  # In the third epoch, whose middle it is.
+
+        def on_train_batch_end(self, batch, logs=None):
+            self.left -= 1
+            if self.left == 0:
+                assert eventually(is_there)
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    kind, place = sys.argv[2:]
+    if kind == "published":
+        repository = freshet.Repository(place)
+        callback = PublishCallback("digits", every=2, optimizer=True, resume=(repository, "digits"))
+        sink = repository.sink("digits")
+        is_there = lambda: sink.status()["newest"] >= 1
+    else:
+        callback = CheckpointCallback("digits", every=2, local=place, when_behind="wait")
+        is_there = lambda: callback.checkpointer.poll(1, "local")
+    fit(network(), 4, callback, Killed())
+"""
+
+
+@pytest.mark.parametrize("kind", ["published", "checkpointed"])
+def test_a_run_that_was_killed_and_resumed_equals_an_undisturbed_one(tmp_path, program, kind):
+    """Whatever of it was stored by then."""
+    place = str(tmp_path / "runs")
+    killed = program(KILLED, os.path.dirname(__file__), kind, place)
+    code, out, err = killed.end()
+    assert code == -signal.SIGKILL, (out, err)
+    model = network(start=5)
+    if kind == "published":
+        with freshet.Repository(place) as repository:
+            callback = PublishCallback("digits", every=2, optimizer=True, resume=(repository, "digits"))
+            fit(model, 4, callback)
+            assert callback.resumed.step > 0
+            callback.close()
+    else:
+        callback = CheckpointCallback("digits", every=2, local=place, when_behind="wait")
+        fit(model, 4, callback)
+        assert callback.restored.step > 0
+        callback.close()
+    assert callback.step == 12
+    expect_equal(model, undisturbed(4))
+
+
+@pytest.mark.parametrize("shuffle", [True, "batch", False])
+def test_shuffling_that_cannot_be_gone_on_with_is_told_once(tmp_path, caplog, monkeypatch, shuffle):
+    monkeypatch.setattr(freshet._keras_fit, "_warned_of_order", False)
+    model = network()
+    for callback in (CheckpointCallback("digits", local=str(tmp_path)), PublishCallback("digits", optimizer=True)):
+        model.fit(X, Y, epochs=1, batch_size=16, shuffle=shuffle, verbose=0, callbacks=[callback])
+        callback.close()
+    model.fit(X, Y, epochs=1, verbose=0, callbacks=[callback := PublishCallback("digits")])  # Nobody goes on from it.
+    callback.close()
+    told = sum("shuffles" in record.getMessage() for record in caplog.records)
+    assert told == (1 if shuffle and os.environ["KERAS_BACKEND"] == "tensorflow" else 0)
 
 
 def test_wrong_use_names_what_is_wrong(tmp_path):
