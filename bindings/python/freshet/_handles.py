@@ -28,6 +28,10 @@ class Handle:
         """Ends it; later calls are FailedPrecondition. Closing twice does nothing."""
         self._core.close()
 
+    def _end_with_program(self) -> None:
+        """close(), without a wait for others."""
+        self.close()
+
     @property
     def closed(self) -> bool:
         return not self._core.is_open()
@@ -43,7 +47,7 @@ class Handle:
 def _close_all() -> None:
     for handle in list(_open):
         try:
-            handle.close()
+            handle._end_with_program()
         except BaseException:  # The program ends; there is nobody left to tell.
             pass
     _log.end()

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
+import time
 from typing import Any, Iterable, Mapping
 
 from . import _core
 from ._arrays import Gathered, check_name
-from ._errors import FailedPrecondition, InvalidArgument, OutOfSpace
+from ._errors import Error, FailedPrecondition, InvalidArgument, OutOfSpace
 from ._graph import GraphLike, graph_of, pairs_of
 from ._handles import Handle
 from ._numbers import whole
 from ._html import table
 
 Receipt = _core.Receipt
-
+_LINGER_MAX = 1.0   # Seconds that close() waits for subscribers at most.
+_NEWCOMERS = 0.25   # A subscriber that waited for the publisher has found it after so many seconds.
+_LOOK = 0.002
 
 def path_of(path: "str | os.PathLike[str] | None") -> str:
     return "" if path is None else os.fspath(path)
@@ -56,6 +59,8 @@ class Publisher(Handle):
         self._order: list[str] | None = architecture.tensor_names() if architecture is not None else None
         self._opened(_core.Publisher.open(model, path_of(listen), path_of(keys), path_of(allow), channels,
                                           path_of(directory), given, keep_versions, group_commit, record))
+        self._last = 0  # The last version that publish() told of.
+        self._since = time.monotonic()
 
     def publish(self, tensors: Mapping[str, Any], *, step: int = 0, metrics: Mapping[str, float] | None = None,
                 tags: Mapping[str, str] | None = None, changed: Any = None, graph: GraphLike | None = None,
@@ -108,6 +113,43 @@ class Publisher(Handle):
         return table(f"{stat['model']}@{stat['newest']}: {stat['versions_published']} versions, "
                      f"{stat['model_bytes']} bytes, {stat['versions_skipped']} skipped",
                      shown, [[one[key] for key in shown] for one in stat["subscribers"]])
+
+    def close(self) -> None:
+        """Ends it; later calls are FailedPrecondition. Waits until the last version exists and, for a second at most, until the
+        subscribers that are connected serve it. One that waited for this publisher to begin has a quarter of a second from then
+        on to connect. Closing twice does nothing."""
+        try:
+            self._linger()
+        finally:
+            self._core.close()
+
+    def __exit__(self, kind: Any, *_: Any) -> None:
+        """As close(); where the block raised, nobody is waited for."""
+        if kind is None:
+            self.close()
+        else:
+            self._core.close()
+
+    def _end_with_program(self) -> None:
+        self._core.close()
+
+    def _linger(self) -> None:
+        if self._last == 0 or self.closed:
+            return
+        end = time.monotonic() + _LINGER_MAX
+        seen = False
+        try:
+            while time.monotonic() < end:
+                stat = self._core.stat()
+                subscribers = [one for one in stat["subscribers"] if not one["silent"]]
+                seen = seen or bool(subscribers)
+                wanted = stat["current"]["version"] if stat["current"]["hold"] else max(stat["newest"], self._last)
+                late = any(max(one["serving"], one["staged"]) < wanted for one in subscribers)
+                if not late and (seen or time.monotonic() > self._since + _NEWCOMERS):
+                    return
+                time.sleep(_LOOK)
+        except Error:  # Another thread closed it, or it is the parent's.
+            return
 
     @property
     def address(self) -> str:
@@ -164,6 +206,7 @@ class Bound:
                                             pairs_of(tags, "tag", str), sync)
         self._publisher._begun = None
         self._publisher._order = self._gathered.names
+        self._publisher._last = receipt.version
         return receipt
 
     def abandon(self) -> None:
@@ -196,6 +239,7 @@ class Bound:
         receipt = publisher._core.publish(gathered.core, whole(step, "step"), pairs_of(metrics, "metric", float),
                                           pairs_of(tags, "tag", str), everything, indices, architecture, sync)
         publisher._order = gathered.names
+        publisher._last = receipt.version
         if architecture is not None:
             publisher._graph = architecture
         return receipt

@@ -40,6 +40,64 @@ def test_the_first_lines_of_the_readme_work_as_they_stand(program, folder, monke
     names["repo"].close()
 
 
+def test_a_publisher_that_ends_at_once_is_followed_by_who_waited(program):
+    """The lines as they stand, each process its own."""
+    for version in range(1, 4):
+        subscriber = program("""
+            import freshet
+            with freshet.Subscriber("digits") as sub:
+                print("waits")
+                sub.wait_for(timeout=10)
+                with sub.snapshot() as s:
+                    print(s.version, s["w"].shape, s.metrics["loss"])
+        """)
+        assert subscriber.line() == "waits"
+        publisher = program("""
+            import freshet, numpy as np
+            with freshet.Publisher("digits") as pub:
+                pub.publish({"w": np.zeros((64, 10), np.float32)}, step=1, metrics={"loss": 2.3})
+        """)
+        assert subscriber.line() == f"{version} (64, 10) 2.3"
+        assert subscriber.end()[0] == publisher.end()[0] == 0
+
+
+def test_closing_a_publisher_waits_for_who_is_connected_and_not_for_ever(program):
+    for stops in (False, True):
+        follower = program("""
+            import sys, freshet
+            sub = freshet.Subscriber("m")
+            sub.wait_for(1)
+            print("serves", flush=True)
+            sys.stdin.readline()
+            print(sub.version, flush=True)
+        """)
+        publisher = freshet.Publisher("m")
+        first = publisher.publish({"w": np.zeros(10)}, sync=True).version
+        assert follower.line() == "serves"
+        if stops:
+            follower.process.send_signal(signal.SIGSTOP)
+        publisher.publish({"w": np.ones(10)})
+        publisher.close()
+        assert publisher.closed
+        if stops:
+            follower.process.kill()
+            continue
+        follower.process.stdin.write("\n")
+        follower.process.stdin.flush()
+        assert follower.line() == str(first + 1)
+
+
+def test_a_publisher_whose_block_raised_waits_for_nobody(monkeypatch):
+    def never():
+        raise AssertionError("it waits")
+
+    with pytest.raises(ValueError), freshet.Publisher("m") as publisher:
+        publisher._linger = never
+        publisher.publish({"w": np.ones(2)})
+        raise ValueError
+    assert publisher.closed
+
+
 def test_a_served_version_survives_its_publisher(program):
     publisher = program(PUBLISHER)
     assert publisher.line() == "published"
