@@ -32,7 +32,7 @@ def warn_of_unknown_order() -> None:
     global _warned_of_order
     if _warned_of_order or keras.backend.backend() != "tensorflow":
         return
-    frame = sys._getframe(1)
+    frame: Any = sys._getframe(1)
     while frame is not None and not (frame.f_code.co_name == "fit" and "epoch_iterator" in frame.f_locals):
         frame = frame.f_back
     adapter = getattr(frame.f_locals["epoch_iterator"], "data_adapter", None) if frame is not None else None
