@@ -18,15 +18,17 @@ arguments.add_argument("--model", default="digits")
 arguments.add_argument("--epochs", type=int, default=20)
 options = arguments.parse_args()
 
-x, _, y, _ = train_test_split(*load_digits(return_X_y=True), test_size=0.25, random_state=1)
+x, x_test, y, y_test = train_test_split(*load_digits(return_X_y=True), test_size=0.25, random_state=1)
 
 keras.utils.set_random_seed(1)
 model = keras.Sequential([keras.Input((64,)), keras.layers.Dense(64, activation="relu"), keras.layers.Dense(10)])
 model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
 
-published = freshet.keras.PublishCallback(options.model)                             # Freshet
-model.fit(x / 16, y, epochs=options.epochs, verbose=0, callbacks=[published])        # Freshet
-print(f"versions {published.versions[0]} to {published.versions[-1]}, training stood for {1e3 * published.blocked:.1f} ms",
-      flush=True)
+published = freshet.keras.PublishCallback(options.model)                            # Freshet
+history = model.fit(x / 16, y, epochs=options.epochs, verbose=0, validation_data=(x_test / 16, y_test),
+                    callbacks=[published])                                          # Freshet
+for version, accuracy in zip(published.versions, history.history["val_accuracy"]):  # The server comes to the same.
+    print(f"version {version}: accuracy {accuracy:.3f}")
+print(f"training stood for {1e3 * published.blocked:.1f} ms", flush=True)
 input("trained; Enter ends the publisher ")  # Servers that come now still get the newest version.
 published.close()

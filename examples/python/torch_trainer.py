@@ -18,8 +18,9 @@ arguments.add_argument("--model", default="digits")
 arguments.add_argument("--epochs", type=int, default=20)
 options = arguments.parse_args()
 
-x, _, y, _ = train_test_split(*load_digits(return_X_y=True), test_size=0.25, random_state=1)
-x, y = torch.tensor(x / 16, dtype=torch.float32), torch.tensor(y)
+x, x_test, y, y_test = train_test_split(*load_digits(return_X_y=True), test_size=0.25, random_state=1)
+x, x_test = torch.tensor(x / 16, dtype=torch.float32), torch.tensor(x_test / 16, dtype=torch.float32)
+y, y_test = torch.tensor(y), torch.tensor(y_test)
 
 torch.manual_seed(1)
 model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10))
@@ -33,6 +34,8 @@ with freshet.Publisher(options.model) as publisher:                             
             loss.backward()
             optimizer.step()
         receipt = freshet.torch.publish(publisher, model, step=epoch, metrics={"loss": loss.item()})  # Freshet
-        print(f"epoch {epoch}: loss {loss.item():.3f}, version {receipt.version}, "
-              f"training stood for {1e3 * receipt.blocked:.2f} ms", flush=True)
+        with torch.no_grad():
+            accuracy = (model(x_test).argmax(1) == y_test).float().mean().item()  # The server comes to the same.
+        print(f"version {receipt.version}: accuracy {accuracy:.3f}, loss {loss.item():.3f}, training stood for "
+              f"{1e3 * receipt.blocked:.2f} ms", flush=True)
     input("trained; Enter ends the publisher ")  # Servers that come now still get the newest version.
