@@ -6,6 +6,7 @@
 #include <sys/vfs.h>
 
 #include <functional>
+#include <new>
 
 namespace freshet::python {
 
@@ -35,7 +36,7 @@ PrivatePages::~PrivatePages() {
 Bytes PrivatePages::of(const Snapshot& snapshot, Bytes bytes) {
   if (bytes.empty()) return bytes;
   const auto in = [&](const Mapping& mapping) -> Bytes {
-    if (mapping.copy == nullptr) return bytes;
+    if (mapping.copy == nullptr) return copy_of(bytes);
     return {mapping.copy + (bytes.data() - mapping.original.data()), bytes.size()};
   };
   for (const Mapping& mapping : mappings_) {
@@ -46,7 +47,20 @@ Bytes PrivatePages::of(const Snapshot& snapshot, Bytes bytes) {
     mappings_.push_back({.original = piece.memory, .copy = map_privately(piece)});
     return in(mappings_.back());
   }
-  return bytes;
+  return copy_of(bytes);
+}
+
+Bytes PrivatePages::copy_of(Bytes bytes) {
+  const auto [copy, is_new] = copies_.try_emplace({bytes.data(), bytes.size()});
+  if (is_new) {
+    try {
+      copy->second.assign(bytes.begin(), bytes.end());
+    } catch (const std::bad_alloc&) {
+      copies_.erase(copy);
+      throw;
+    }
+  }
+  return copy->second;
 }
 
 }  // namespace freshet::python

@@ -6,6 +6,8 @@
 /// by DLPack or by its address, gets a copy of the page: nobody else sees it, and it goes with these pages.
 
 #include <cstddef>
+#include <map>
+#include <utility>
 #include <vector>
 
 #include "core/model/tensor.h"
@@ -21,16 +23,20 @@ class PrivatePages {
   PrivatePages& operator=(const PrivatePages&) = delete;
   ~PrivatePages();
 
-  /// The same bytes in private pages, which live as long as this does. As they are, read-only, where the memory has no such
-  /// pages: huge ones are too dear to copy, and the system may be out of mappings.
+  /// The same bytes in private pages, which live as long as this does. Where the memory has no such pages, a copy, made once:
+  /// a write to huge pages takes one of the reserved pool, which may have none, and the system may be out of mappings.
+  /// Throws std::bad_alloc.
   Bytes of(const Snapshot& snapshot, Bytes bytes);
 
  private:
   struct Mapping {
     Bytes original;
-    std::byte* copy = nullptr;  ///< Null: this memory is handed out as it is.
+    std::byte* copy = nullptr;  ///< Null: of this memory bytes are copied.
   };
+  Bytes copy_of(Bytes bytes);
+
   std::vector<Mapping> mappings_;
+  std::map<std::pair<const std::byte*, std::size_t>, std::vector<std::byte>> copies_;
 };
 
 }  // namespace freshet::python
