@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# A slice of the Python package's tests with the extension under the address and undefined-behaviour sanitizers, by hand: the library
-# is built anew in build-asan, which takes minutes. Needs the venv of scripts/python.sh; frameworks are left out, since their own
-# libraries were built without the sanitizer.
+# The Python package's tests that need no framework, with the extension under the address and undefined-behaviour
+# sanitizers, by hand: the library is built anew in build-asan, which takes minutes. Needs the venv of scripts/python.sh.
+# Files that begin with a framework are left out, since the frameworks' libraries were built without the sanitizer;
+# test_types and test_wheel look at the package from outside.
 #
 # usage: scripts/python_asan.sh [PYTEST ARGUMENTS]
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-slice=(test_arrays test_writes test_stream test_repository test_state_dicts test_checkpointer test_processes)
+slice=(test_arrays test_writes test_stream test_repository test_state_dicts test_checkpointer test_processes
+  test_tier test_properties)
 venv="$(folder_of release)/venv"
 folder=$(folder_of asan-ubsan)
 [ -x "$venv/bin/python" ] || { echo "python_asan.sh: no $venv; scripts/python.sh makes it" >&2; exit 1; }
