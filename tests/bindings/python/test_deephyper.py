@@ -213,6 +213,44 @@ def repository_of(folder):
     return fd._repository_at(folder)
 
 
+def test_workers_that_are_processes(program, folder):
+    """DeepHyper forks them from the process that searches, which has the folder."""
+    search = program("""
+        import os, sys, warnings
+        warnings.simplefilter("ignore")
+        import torch, freshet
+        from deephyper.evaluator import Evaluator
+        from deephyper.hpo import HpProblem, RegularizedEvolution
+        torch.set_num_threads(1)
+        place = os.path.join(sys.argv[1], "runs")
+
+        def run(job):
+            width = job.parameters["width"]
+            model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, width))
+            with freshet.deephyper.evaluate(job, model, place) as e:
+                e.objective = float(width)
+            result = e.result
+            result["metadata"]["pid"] = os.getpid()
+            return result
+
+        if __name__ == "__main__":
+            problem = HpProblem()
+            problem.add_hyperparameter((1, 16), "width")
+            search = RegularizedEvolution(problem, random_state=3, log_dir=os.path.join(sys.argv[1], "log"), population_size=4,
+                                          sample_size=2)
+            freshet.deephyper.retire_on_eviction(search, place)
+            evaluator = Evaluator.create(run, method="process", method_kwargs={"num_workers": 2})
+            results = search.search(evaluator, max_evals=10)
+            repository = freshet.Repository(place)
+            print(os.getpid() in set(results["m:pid"]), len(repository.versions("search")) == len(results),
+                  results["m:parent"].notna().any(), repository.quality("search@best") == results["objective"].astype(float).max(),
+                  {pin for row in repository.versions("search") if not row.retired for pin in repository.pins(row.version)})
+    """, folder)
+    code, out, err = search.end()
+    assert code == 0, err
+    assert out.splitlines()[-1] == "False True True True set()", out
+
+
 def test_only_a_search_with_a_population():
     with pytest.raises(freshet.InvalidArgument, match="population"):
         fd.retire_on_eviction(object(), "runs/")

@@ -121,6 +121,29 @@ def test_a_config_with_code_is_refused_in_safe_mode(folder):
             fk.load_model(version, repository)
 
 
+def test_code_in_a_config_runs_where_it_is_asked_for(folder):
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Lambda(lambda x: x + 1), keras.layers.Dense(1)])
+    with freshet.Repository(folder + "/runs") as repository:
+        version = fk.transfer(model, repository).store("code")
+        made = fk.load_model(version, repository, safe_mode=False)
+        np.testing.assert_array_equal(made.predict(X, verbose=0), model.predict(X, verbose=0))
+    with freshet.Publisher("code", graph=fk.graph(model)) as publisher:
+        publisher.publish({variable.path: keras.ops.convert_to_numpy(variable) for variable in model.weights})
+        assert equal(fk.load_model("code", safe_mode=False), model)
+
+
+def test_the_callback_follows_the_learned_schedule():
+    callback = fk.PublishCallback("online", schedule="online")
+    model = small()
+    with freshet.Subscriber("online") as subscriber:
+        model.fit(X, Y, batch_size=4, epochs=10, verbose=0, callbacks=[callback])
+        assert callback.step == 160 and 0 < len(callback.versions) <= 160
+        subscriber.wait_for(callback.versions[-1], PATIENCE)
+        with subscriber.snapshot() as snapshot:
+            assert snapshot.step <= 160 and "loss" in snapshot.metrics
+    callback.close()
+
+
 def test_an_attached_model_follows(caplog):
     trained, served = small(), small()
     with freshet.Publisher("f") as publisher, freshet.Subscriber("f") as subscriber:

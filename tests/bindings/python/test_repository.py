@@ -337,6 +337,41 @@ def test_a_terminal_is_looked_at(program, folder):
     os.close(terminal)
 
 
+def test_a_run_resumes_from_an_older_version_and_branches(repo):
+    for value in (1, 2, 3):
+        assert repo.put("m", {"w": np.full(3, value)}, ancestor=f"m@{value - 1}" if value > 1 else None) == f"m@{value}"
+    with freshet.Publisher("m", resume=(repo, "m@2")) as publisher, repo.sink("m") as sink:
+        assert publisher.resumed.version == "m@2" and publisher.resumed.weights["w"].tolist() == [2, 2, 2]
+        number = publisher.publish({"w": np.full(3, 9)}, sync=True).version
+        assert number > 2 and eventually(lambda: sink.status()["stored"] == 1)
+    newest = repo.versions("m")[-1]
+    assert newest.ancestor == "m@2" and repo.get(newest.version)["w"].tolist() == [9, 9, 9]
+    assert repo.get("m@3")["w"].tolist() == [3, 3, 3], "what was there stays"
+
+
+def test_a_forked_sink_is_the_parents(program, folder):
+    parent = program("""
+        import os, sys, freshet, numpy as np
+        repo = freshet.Repository(sys.argv[1])
+        pub = freshet.Publisher("m")
+        sink = repo.sink("m")
+        child = os.fork()
+        if child == 0:
+            try:
+                sink.status()
+            except freshet.FailedPrecondition as error:
+                print("forked" in str(error))
+            sink.close()
+            sys.exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        pub.publish({"w": np.ones(3)}, sync=True)
+        while sink.status()["newest"] < 1:
+            pass
+        print(repo.get("m")["w"].tolist())
+    """, folder)
+    assert parent.end() == (0, "True\n[1.0, 1.0, 1.0]\n", "")
+
+
 def test_random_state_comes_back_and_is_looked_at_before():
     import random
     from freshet import _random_state

@@ -2,7 +2,9 @@
 """Publishers and subscribers in one process: versions, waits, errors, event loops."""
 import asyncio
 import logging
+import sys
 import threading
+import time
 from xml.etree import ElementTree
 
 import numpy as np
@@ -272,6 +274,56 @@ def test_a_scheduler_says_when():
         freshet.Scheduler("sometimes")
     with pytest.raises(freshet.InvalidArgument):
         scheduler.published(-1)
+
+
+def test_the_evaluations_loss_counts_where_it_is_known():
+    """The training's loss stands still; the evaluation's falls, and so it is worth publishing."""
+    told, untold = freshet.Scheduler("online"), freshet.Scheduler("online")
+    due = [0, 0]
+    for step in range(1, 2001):
+        for at, (scheduler, evaluated) in enumerate([(told, 5.0 / step + 0.1), (untold, None)]):
+            if scheduler.observe(step, 1.0, eval_loss=evaluated):
+                due[at] += 1
+                scheduler.published(0.0)
+    assert due[0] > due[1]
+
+
+def test_other_threads_run_while_arrays_are_copied(folder):
+    """publish(), put() and get() let go of the interpreter's lock."""
+    big = {"w": np.ones(1 << 25, np.uint8)}
+    counted, stop = [0], threading.Event()
+
+    def count():
+        while not stop.is_set():
+            counted[0] += 1
+            time.sleep(0)  # Lets go of the lock.
+
+    def runs_meanwhile(call):
+        for _ in range(100):  # The other thread must be woken while one of them is on its way.
+            before = counted[0]
+            call()
+            if counted[0] > before:
+                return True
+        return False
+
+    counter = threading.Thread(target=count)
+    with freshet.Publisher("m") as publisher, freshet.Repository(folder + "/runs") as repository:
+        bound = publisher.bind(big)
+        bound.publish(sync=True)
+        core = repository._core
+        record = core.record(repository.put("m", big))
+        read = [(0, np.empty(1 << 25, np.uint8))]
+        switch = sys.getswitchinterval()
+        counter.start()
+        try:
+            sys.setswitchinterval(1000.0)  # Nobody takes the lock away: whoever has it gives it up by itself.
+            assert not runs_meanwhile(lambda: sum(range(1000)))
+            assert runs_meanwhile(lambda: bound.publish(changed="all"))
+            assert runs_meanwhile(lambda: core.read(record, read))
+        finally:
+            sys.setswitchinterval(switch)
+            stop.set()
+            counter.join()
 
 
 def test_notebooks_show_tables_with_names_escaped():

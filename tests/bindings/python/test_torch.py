@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch modules: published, viewed, attached, and as graphs."""
 import gc
+import os
 import signal
 import threading
 
@@ -433,6 +434,38 @@ def test_rank_0_publishes_and_the_others_say_once_that_they_do_not(program, fold
     assert [code for code, _, _ in said] == [0, 0], said
     assert said[0][1].splitlines()[-2:] == ["[1, 2, 3]", "['bias', 'weight']"]
     assert said[1][1].splitlines()[-2:] == ["this is rank 1: rank 0 publishes", "[None, None, None]"]
+
+
+def test_a_data_loaders_worker_that_outlives_the_loop_holds_neither_name_nor_version(program):
+    loop = program("""
+        import os, sys, torch, freshet
+        class Data(torch.utils.data.Dataset):
+            def __len__(self):
+                return 8
+            def __getitem__(self, at):
+                return os.getpid()
+        module = torch.nn.Linear(4, 2)
+        pub, sub = freshet.Publisher("loop"), freshet.Subscriber("loop")
+        freshet.torch.publish(pub, module)
+        sub.wait_for(1, 60)
+        snapshot = sub.snapshot()
+        batches = iter(torch.utils.data.DataLoader(Data(), batch_size=1, num_workers=1, persistent_workers=True))
+        print(next(batches).item())
+        sys.stdin.read()
+    """)
+    worker = int(loop.line())
+    assert worker != loop.process.pid
+    try:
+        os.kill(worker, signal.SIGSTOP)  # It would end by itself, sooner or later.
+        loop.process.kill()
+        loop.process.wait()
+        with freshet.Publisher("loop") as successor, freshet.Subscriber("loop") as subscriber:
+            version = ft.publish(successor, torch.nn.Linear(4, 2)).version
+            assert version > 1 and subscriber.wait_for(version, PATIENCE) == version
+            assert successor.stat()["subscribers"][0]["pid"] == os.getpid() and len(successor.stat()["subscribers"]) == 1
+            os.kill(worker, 0)
+    finally:
+        os.kill(worker, signal.SIGKILL)
 
 
 class AsksForShapes(Tied):
