@@ -18,7 +18,7 @@ void take_gil_back(PyThreadState* state) {
 
 bool Unlocked::run_signal_handlers() {
   take_gil_back(state_);
-  const bool raised = PyErr_CheckSignals() != 0;
+  const bool raised = PyErr_Occurred() != nullptr || PyErr_CheckSignals() != 0;
   state_ = PyEval_SaveThread();
   return raised;
 }

@@ -31,8 +31,8 @@ class Unlocked {
   Unlocked(const Unlocked&) = delete;
   Unlocked& operator=(const Unlocked&) = delete;
 
-  /// Takes the lock for as long as Python's signal handlers run. True when one raised: its exception is this thread's
-  /// error.
+  /// Takes the lock for as long as Python's signal handlers run. True when one raised, or the call's progress did before: the
+  /// exception is this thread's error.
   bool run_signal_handlers();
 
  private:
@@ -61,17 +61,26 @@ class Share {
   std::shared_ptr<T> shared_;
 };
 
-/// What `call` answers, which is called without the interpreter's lock. Waits of C++ that know of Interruption end with
+/// How long a call of C++ goes on before it looks for Ctrl-C.
+inline constexpr Duration kLookSlice = std::chrono::milliseconds(20);
+
+/// What `call` answers, which is called without the interpreter's lock. Waits and long work of C++ that know of Interruption end with
 /// Ctrl-C, and what the signal handler raised is thrown in the place of the answer.
 template <typename Call>
 auto call_unlocked(Call call) -> decltype(call()) {
   bool raised = false;
   auto result = [&] {
     Unlocked unlocked;
-    const Interruption interruption([&] { return raised = raised || unlocked.run_signal_handlers(); });
+    Time next_look = system_clock().now() + kLookSlice;
+    const Interruption interruption([&] {
+      const Time now = system_clock().now();
+      if (raised || now < next_look) return raised;  // Work asks for each tensor; the lock is dear.
+      next_look = now + kLookSlice;
+      return raised = unlocked.run_signal_handlers();
+    });
     return call();
   }();
-  if (raised) throw nanobind::python_error();
+  if (raised || PyErr_Occurred() != nullptr) throw nanobind::python_error();
   return result;
 }
 

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <thread>
 #include <utility>
 
 #include "bindings/python/stream/records.h"
@@ -204,15 +205,14 @@ nb::object match(const RepositoryHandle& self, const Graph& graph, const std::st
 SinkHandle* open_sink(const RepositoryHandle& self, std::string model, std::string directory, std::string at,
                       std::string keys, std::string server_key) {
   std::shared_ptr<OpenPlace> place = self.get();
-  auto opened = [&] {
-    const Unlocked unlocked;
+  auto opened = call_unlocked([&] {
     return Sink::open(*place->repository, {.model = std::move(model),
                                            .at = std::move(at),
                                            .security = {.key_file = std::move(keys),
                                                         .allow_file = {},
                                                         .server_key = std::move(server_key)},
                                            .directory = std::move(directory)});
-  }();
+  });
   return new SinkHandle(std::move(place), take(std::move(opened)));
 }
 
@@ -263,15 +263,21 @@ void read_in(const RepositoryHandle& self, const VersionRecord& record,
 
 Progress told_to(const nb::object& callback) {
   if (callback.is_none()) return {};
-  return [&callback, told_at = Time()](std::uint64_t done, std::uint64_t total) mutable {
+  return [&callback, thread = std::this_thread::get_id(),
+          told_at = Time()](std::uint64_t done, std::uint64_t total) mutable {
     const Time now = system_clock().now();
     if (now < told_at + kWaitSlice && done != total) return;
     told_at = now;
     const nb::gil_scoped_acquire locked;
+    if (PyErr_Occurred() != nullptr) return;  // The call is about to end.
     try {
       callback(done, total);
     } catch (nb::python_error& error) {
-      error.discard_as_unraisable("the progress of a call");
+      if (error.matches(PyExc_Exception) || std::this_thread::get_id() != thread) {
+        error.discard_as_unraisable("the progress of a call");
+      } else {
+        error.restore();  // call_unlocked() finds it.
+      }
     }
   };
 }

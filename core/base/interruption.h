@@ -12,12 +12,14 @@
 
 #include "core/base/clock.h"
 #include "core/base/mutex.h"
+#include "core/base/result.h"
 
 namespace freshet {
 
 /// In force in the thread that makes it, during its lifetime. A nested Interruption replaces the outer one meanwhile. A
 /// wait for a repository's server, for ranks or for an activation asks `wanted` about twenty times a second, without
 /// holding a lock. If the answer is true, the wait ends with `cancelled`. `wanted` should then stay true.
+/// put, read and gc of a repository in this process ask between two tensors; gc holds the lock of the writers' turn then.
 class Interruption {
  public:
   explicit Interruption(std::function<bool()> wanted) : wanted_(std::move(wanted)), outer_(in_force()) {
@@ -35,6 +37,11 @@ class Interruption {
   }
   /// True: this thread's wait must end now. False if no Interruption is in force.
   static bool is_wanted() { return in_force() != nullptr && in_force()->wanted_(); }
+  /// For long work, between two pieces: cancelled if this thread's call must end now.
+  static Status check() {
+    if (!is_wanted()) return {};
+    return fail(Code::cancelled, "the caller interrupted the call");
+  }
 
  private:
   static constexpr Duration kLook = std::chrono::milliseconds(50);

@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "core/base/format.h"
+#include "core/base/interruption.h"
 
 namespace freshet {
 namespace {
@@ -100,6 +101,7 @@ Status stage_tensors(StagedPut& staged, const Given& given, const VersionRecord*
   const Inheritance inheritance(*manifest.architecture, ancestor);
   std::vector<SegmentName> owners;
   for (std::uint32_t tensor = 0; tensor < specs.size(); ++tensor) {
+    FRESHET_TRY(Interruption::check());
     const TensorSpec& spec = specs[tensor];
     const auto inherited = inheritance.of(tensor);
     const auto found = given.find(spec.name);

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "core/base/format.h"
+#include "core/base/interruption.h"
 #include "repo/local/local_repository.h"
 #include "repo/local/side_by_side.h"
 #include "repo/local/tensor_reads.h"
@@ -66,11 +67,12 @@ Status LocalRepository::read(const VersionRecord& record, std::span<const Tensor
   std::sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
     return manifest.owners[reads[a].tensor] < manifest.owners[reads[b].tensor];
   });
-  const auto read_one = [&](std::size_t at) {
+  const auto read_one = [&](std::size_t at) -> Status {
+    FRESHET_TRY(Interruption::check());  // In force for this thread's pieces; the first that ends so ends all.
     const TensorRead& read = reads[order[at]];
     Status status = impl_->read_proved(manifest.owners[read.tensor], manifest.digests[read.tensor], read.out);
     if (status) return status;
-    return Status(fail(std::move(status).error().with_context(tensor_label(manifest.name, architecture, read.tensor))));
+    return fail(std::move(status).error().with_context(tensor_label(manifest.name, architecture, read.tensor)));
   };
   return run_side_by_side(order.size(), readers(bytes, *impl_->backend), read_one);
 }

@@ -29,5 +29,16 @@ TEST(Interruption, IsAThreadsOwnAndTheInnermostIsInForce) {
   EXPECT_FALSE(Interruption::is_wanted());
 }
 
+TEST(Interruption, EndsLongWorkWithCancelled) {
+  EXPECT_TRUE(Interruption::check());
+  bool wanted = false;
+  const Interruption interruption([&] { return wanted; });
+  EXPECT_TRUE(Interruption::check());
+  wanted = true;
+  const Status ended = Interruption::check();
+  ASSERT_FALSE(ended);
+  EXPECT_EQ(ended.error().code(), Code::cancelled);
+}
+
 }  // namespace
 }  // namespace freshet

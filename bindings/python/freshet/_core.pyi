@@ -111,10 +111,12 @@ class Receipt:
         """Seconds in publish()."""
 
     @property
-    def captured_tensors(self) -> int: ...
+    def captured_tensors(self) -> int:
+        """How many tensors were copied, since they changed."""
 
     @property
-    def captured_bytes(self) -> int: ...
+    def captured_bytes(self) -> int:
+        """Their bytes."""
 
     def __repr__(self) -> str: ...
 

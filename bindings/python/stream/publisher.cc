@@ -96,10 +96,7 @@ PublisherHandle* open_publisher(PublisherOptions options, const std::optional<Gr
   if (graph) options.architecture = graph->architecture;
   if (resumed != nullptr) options.resume_from = std::make_shared<const Manifest>(resumed->manifest);
   std::string model = options.model;
-  auto opened = [&] {
-    const Unlocked unlocked;
-    return Publisher::open(std::move(options));
-  }();
+  auto opened = call_unlocked([&] { return Publisher::open(std::move(options)); });
   return new PublisherHandle(take(std::move(opened)), std::move(model));
 }
 
@@ -239,8 +236,8 @@ void bind_publisher(nb::module_& module) {
   nb::class_<ReceiptGiven>(module, "Receipt", "What publish() did by the time it returned.")
       .def_ro("version", &ReceiptGiven::version, "The version's number.")
       .def_ro("blocked", &ReceiptGiven::blocked, "Seconds in publish().")
-      .def_ro("captured_tensors", &ReceiptGiven::captured_tensors)
-      .def_ro("captured_bytes", &ReceiptGiven::captured_bytes)
+      .def_ro("captured_tensors", &ReceiptGiven::captured_tensors, "How many tensors were copied, since they changed.")
+      .def_ro("captured_bytes", &ReceiptGiven::captured_bytes, "Their bytes.")
       .def("__repr__", [](const ReceiptGiven& receipt) {
         return format("Receipt(version={}, blocked={:.6f})", receipt.version, receipt.blocked);
       });

@@ -145,10 +145,7 @@ Pin SubscriberHandle::staged_snapshot() const {
 
 VersionNumber SubscriberHandle::commit() const {
   const Share<OpenSubscriber> open(get());
-  auto committed = [&] {
-    const Unlocked unlocked;
-    return open->subscriber->commit_staged();
-  }();
+  auto committed = call_unlocked([&] { return open->subscriber->commit_staged(); });
   return take(std::move(committed));
 }
 
@@ -159,10 +156,7 @@ SubscriberHandle* open_subscriber(SubscriberOptions options) {
   open->news = std::make_shared<UpdateNews>();
   options.on_update = [news = open->news](const Update& update) { news->tell(update); };
   std::string model = options.model;
-  auto opened = [&] {
-    const Unlocked unlocked;
-    return Subscriber::open(std::move(options));
-  }();
+  auto opened = call_unlocked([&] { return Subscriber::open(std::move(options)); });
   open->subscriber = take(std::move(opened));
   return new SubscriberHandle(std::move(open), std::move(model));
 }

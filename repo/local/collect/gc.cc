@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "core/base/format.h"
+#include "core/base/interruption.h"
 #include "repo/local/collect/kept_blobs.h"
 #include "repo/local/local_repository.h"
 
@@ -217,6 +218,7 @@ Result<bool> LocalRepository::Impl::erase_garbage(const GcOptions& options, cons
   FRESHET_TRY(drop_unnamed(garbage.unnamed));
   FRESHET_TRY(drop_given_up());
   for (const auto& [key, bytes] : garbage.blobs) {
+    FRESHET_TRY(Interruption::check());  // What is left no record names any more: the next gc() takes it.
     const auto segment = segment_of_blob(key);
     if (segment && readable->holds(*segment)) continue;  // The next gc() takes it.
     if (Status erased = backend->erase_blob(key); !erased) {

@@ -13,6 +13,7 @@
 #include <unordered_map>
 
 #include "core/base/format.h"
+#include "core/base/interruption.h"
 #include "repo/local/local_repository.h"
 
 namespace freshet {
@@ -179,6 +180,7 @@ Status LocalRepository::Impl::store_blobs(PutInProgress& put,
     const auto in_context = [&](Error error) {
       return fail(std::move(error).with_context(tensor_label(manifest.name, *manifest.architecture, segment.tensor)));
     };
+    FRESHET_TRY(Interruption::check());
     Result<Bytes> bytes = bytes_of_tensor(segment.tensor);
     if (!bytes) return in_context(std::move(bytes).error());
     if (Status written = write_segment(*writer, segment, manifest, *bytes); !written) {

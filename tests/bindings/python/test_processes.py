@@ -141,6 +141,39 @@ def test_ctrl_c_ends_a_wait_and_other_signals_do_not(program, wait):
     assert waiter.end() == (0, "", "")
 
 
+def test_ctrl_c_ends_the_wait_for_a_version_to_be_staged(program):
+    publisher = program("""
+        import sys, freshet, numpy as np
+        pub = freshet.Publisher("m", keep_versions=3)
+        for value in range(2):
+            pub.publish({"w": np.full(1 << 20, value)}, sync=True)
+        print("published", flush=True)
+        sys.stdin.read()
+    """)
+    assert publisher.line() == "published"
+    member = program("""
+        import sys, freshet
+        sub = freshet.Subscriber("m", staged=True)
+        sub.wait_for(1)
+        print("serves", flush=True)
+        sys.stdin.readline()
+        try:
+            print("waits", flush=True)
+            sub.stage(1)
+        except KeyboardInterrupt:
+            print("interrupted")
+    """)
+    assert member.line() == "serves"
+    publisher.process.send_signal(signal.SIGSTOP)
+    member.process.stdin.write("\n")
+    member.process.stdin.flush()
+    assert member.line() == "waits"
+    member.process.send_signal(signal.SIGINT)
+    assert member.line() == "interrupted"
+    publisher.process.kill()
+    assert member.end()[0] == 0
+
+
 def test_ctrl_c_ends_the_wait_for_a_pin(program, folder):
     waiter = program("""
         import sys, freshet, numpy as np

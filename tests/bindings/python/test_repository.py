@@ -327,6 +327,72 @@ def test_long_work_shows_a_bar_where_somebody_looks(repo, monkeypatch):
     assert all(one.closed for one in FakeBar.made)
 
 
+def test_ctrl_c_in_a_bar_ends_long_work_and_leaves_nothing_half(repo, monkeypatch):
+    class Interrupted:
+        is_shown = True
+        raises = KeyboardInterrupt
+
+        def __init__(self, *_):
+            self.told = 0
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+        def add(self, done):
+            raise self.raises
+
+        at = lambda self, done, total: self.add(done)
+
+    big = {f"w{i}": np.full(1 << 20, i, np.float32) for i in range(30)}
+    kept = repo.put("kept", big)
+    retired = repo.put("old", {name: array + 1 for name, array in big.items()})
+    repo.retire(retired)
+    monkeypatch.setattr("freshet.repository.Bar", Interrupted)
+    monkeypatch.setattr("freshet.repository._READ_AT_ONCE", 1)
+    for call in (lambda: repo.put("net", {name: array + 2 for name, array in big.items()}), lambda: repo.get(kept), repo.gc):
+        with pytest.raises(KeyboardInterrupt):
+            call()
+    assert "net" not in repo.models()
+    # What else a bar raises is told, and ends nothing.
+    Interrupted.raises = ValueError
+    told = []
+    monkeypatch.setattr(sys, "unraisablehook", told.append)
+    assert repo.put("net", {name: array + 2 for name, array in big.items()}) == "net@1" and told
+    monkeypatch.undo()
+    assert repo.gc().live_bytes == 2 * 30 * (1 << 22)
+    assert all((array == i + 2).all() for i, array in enumerate(repo.get("net").values()))
+
+
+def test_ctrl_c_ends_a_put_into_ones_own_folder(program, folder):
+    one = program("""
+        import os, signal, sys, threading, freshet, numpy as np
+        repo = freshet.Repository(sys.argv[1])
+        big = {f"w{i}": np.full(1 << 21, i, np.float32) for i in range(48)}
+        begun = threading.Event()
+
+        def interrupt():
+            begun.wait()
+            os.kill(os.getpid(), signal.SIGINT)
+
+        thread = threading.Thread(target=interrupt)
+        thread.start()
+        try:
+            begun.set()
+            repo.put("net", big)
+        except KeyboardInterrupt:
+            print("interrupted")
+        thread.join()
+        print(repo.models())
+        small = {"w": np.ones(3)}
+        print(repo.put("net", small), repo.get("net")["w"].tolist())
+        repo.close()
+    """, folder)
+    assert one.end() == (0, "interrupted\n[]\nnet@1 [1.0, 1.0, 1.0]\n", "")
+
+
 def test_a_terminal_is_looked_at(program, folder):
     master, terminal = os.openpty()
     code = "import freshet, sys; from freshet import _progress; print(_progress.wanted())"
