@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import atexit
 import weakref
-from typing import Any
+from typing import Any, Type, TypeVar
 
 from . import _log
 
+_Kind = TypeVar("_Kind", bound="Handle")
 _open: "weakref.WeakSet[Handle]" = weakref.WeakSet()
 
 
@@ -16,7 +17,7 @@ class Handle:
 
     _core: Any
 
-    def __new__(cls, *_: Any, **__: Any):
+    def __new__(cls: Type[_Kind], *_: Any, **__: Any) -> _Kind:
         _log.begin()  # What opening it logs counts, too.
         return super().__new__(cls)
 
@@ -36,7 +37,7 @@ class Handle:
     def closed(self) -> bool:
         return not self._core.is_open()
 
-    def __enter__(self):
+    def __enter__(self: _Kind) -> _Kind:
         return self
 
     def __exit__(self, *_: Any) -> None:

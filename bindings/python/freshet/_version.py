@@ -10,6 +10,7 @@ class Version(str):
 
     @property
     def model(self) -> str:
+        """The model's name: what stands before the "@"."""
         return self.partition("@")[0]
 
     @property

@@ -253,6 +253,7 @@ class Repository(Handle):
         return Lineage(_row(row) for row in self._core.versions(model))
 
     def models(self) -> List[str]:
+        """The names of the models that have versions here."""
         return self._core.models()
 
     def owners(self, version: str) -> List[OwnerRow]:
@@ -264,6 +265,7 @@ class Repository(Handle):
         return _name(self._core.mrca(a, b))
 
     def diff(self, a: str, b: str) -> Diff:
+        """What differs between two versions: layers by name, tensors by content, and both qualities. NotFound."""
         return Diff(**self._core.diff(a, b))
 
     def pin(self, version: str, by: str, *, stays: bool = False) -> None:
@@ -272,6 +274,7 @@ class Repository(Handle):
         self._core.pin(version, by, stays)
 
     def unpin(self, version: str, by: str) -> None:
+        """Takes one pin of that holder away. NotFound when the holder has none."""
         self._core.unpin(version, by)
 
     def pins(self, version: str) -> List[str]:

@@ -43,6 +43,7 @@ class Snapshot(Mapping):
 
     @property
     def model(self) -> str:
+        """The model's name."""
         return self._here().model()
 
     @property
@@ -52,14 +53,17 @@ class Snapshot(Mapping):
 
     @property
     def step(self) -> int:
+        """The step that publish() was given; 0: none."""
         return self._here().step()
 
     @property
     def metrics(self) -> dict:
+        """What publish() was given as metrics: numbers by name."""
         return self._here().metrics()
 
     @property
     def tags(self) -> dict:
+        """What publish() was given as tags: texts by name."""
         return self._here().tags()
 
     @property

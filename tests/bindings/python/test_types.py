@@ -7,6 +7,7 @@ import sys
 import pytest
 
 import freshet
+import freshet.publisher
 
 PACKAGE = os.path.dirname(freshet.__file__)
 
@@ -29,3 +30,33 @@ def test_mypy_finds_nothing(folder):
     config = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "pyproject.toml")
     cache = os.path.join(folder, "cache")
     run("mypy", "--config-file", config, "--cache-dir", cache, "-p", "freshet", cwd=folder)
+
+
+def test_a_program_is_told_the_types(folder):
+    pytest.importorskip("mypy")
+    program = os.path.join(folder, "program.py")
+    with open(program, "w", encoding="utf-8") as file:
+        file.write("""
+import freshet
+import freshet.publisher
+with freshet.Publisher("m") as pub:
+    reveal_type(pub)
+with freshet.Repository("runs/") as repo:
+    reveal_type(repo)
+reveal_type(freshet.Subscriber("m"))
+reveal_type(freshet.deephyper.evaluate)
+""")
+    ran = subprocess.run([sys.executable, "-m", "mypy", "--cache-dir", os.path.join(folder, "cache"), program], text=True,
+                         capture_output=True, cwd=folder)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    told = [line.partition('Revealed type is "')[2] for line in ran.stdout.splitlines() if "Revealed" in line]
+    assert [one.rpartition(".")[2].rstrip('"') for one in told[:3]] == ["Publisher", "Repository", "Subscriber"], told
+    assert told[3].startswith("def (")
+
+
+@pytest.mark.parametrize("kind", [freshet.Publisher, freshet.Subscriber, freshet.Snapshot, freshet.Repository, freshet.Version,
+                                  freshet.Scheduler, freshet.Checkpointer, freshet.publisher.Receipt])
+def test_whatever_has_a_name_has_a_docstring(kind):
+    bare = [name for name, value in vars(kind).items() if not name.startswith("_") and (callable(value) or isinstance(value, property))
+            and not value.__doc__]
+    assert not bare
