@@ -9,7 +9,7 @@ import zipfile
 
 import pytest
 
-ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
+ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..", ".."))
 TOOLS = os.path.dirname(sys.executable)
 
 
