@@ -2,10 +2,13 @@
 """Arrays of any type, shape and strides come back as they look; files that are damaged anywhere are an error, or arrays."""
 import itertools
 import os
+import tempfile
 
 import numpy as np
 import pytest
 
+# What hypothesis writes down is no file of the tree.
+os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", os.path.join(tempfile.gettempdir(), "freshet-hypothesis"))
 hypothesis = pytest.importorskip("hypothesis")
 from hypothesis import given, settings, strategies as st
 from hypothesis.extra import numpy as arrays_of
