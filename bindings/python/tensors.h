@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/model/tensor.h"
@@ -25,6 +26,9 @@ class Tensors {
   /// invalid_argument for a dtype or role that is unknown, or bytes that contradict the shape.
   void add(std::string name, const std::string& dtype, Shape shape, ByteArray bytes, const std::string& role);
   std::span<const TensorView> views() const { return views_; }
+  /// Gives both away; nothing stays. The views are good for as long as the arrays live.
+  std::vector<TensorView> take_views() { return std::exchange(views_, {}); }
+  std::vector<ByteArray> take_arrays() { return std::exchange(arrays_, {}); }
 
  private:
   std::vector<ByteArray> arrays_;

@@ -165,19 +165,23 @@ class Bound:
         self._tensors = tensors
         self._roles = roles
         self._gathered: Gathered | None = None
+        self._core: Any = None
         if not publisher.closed:  # A closed one says so itself.
-            self._gathered = Gathered(tensors, publisher._order, roles)
+            self._gathered, self._core = self._gather(publisher._order)
         self._fresh = True
         self._captured: set[int] = set()
+
+    def _gather(self, order: Iterable[str] | None) -> tuple[Gathered, Any]:
+        gathered = Gathered(self._tensors, order, self._roles)
+        return gathered, self._publisher._core.bind(gathered.core)  # C++ compares names and shapes once for each of these.
 
     def begin(self) -> None:
         """A version that is captured in parts begins: from now on capture() copies tensors whose update is done, while the
         others are still computed, and end() makes the version. FailedPrecondition when one was begun already."""
         publisher = self._publisher
-        gathered = self._gathered or Gathered({})
-        if publisher._order not in (None, gathered.names):
-            gathered = self._gathered = Gathered(self._tensors, publisher._order, self._roles)
-        publisher._core.begin(gathered.core)
+        if self._gathered is None or publisher._order not in (None, self._gathered.names):
+            self._gathered, self._core = self._gather(publisher._order)
+        publisher._core.begin(self._core)
         publisher._begun = self  # Its arrays stay.
         self._captured = set()
 
@@ -223,12 +227,12 @@ class Bound:
                 sync: bool = False) -> Receipt:
         """As Publisher.publish(), of the bound arrays."""
         publisher = self._publisher
-        gathered = self._gathered or Gathered({})
+        gathered, core = self._gathered, self._core
         architecture = graph_of(graph)
         if architecture is not None:
-            gathered = self._gathered = Gathered(self._tensors, architecture.tensor_names(), self._roles)
-        elif publisher._order not in (None, gathered.names):
-            gathered = self._gathered = Gathered(self._tensors, publisher._order, self._roles)  # Another binding was first.
+            gathered, core = self._gather(architecture.tensor_names())
+        elif gathered is None or publisher._order not in (None, gathered.names):
+            gathered, core = self._gather(publisher._order)  # Another binding was first.
         elif not self._fresh:
             gathered.refresh()
         self._fresh = False
@@ -236,8 +240,9 @@ class Bound:
         everything = isinstance(changed, str) and changed == "all"
         if changed is not None and not everything:
             indices = indices_of(changed, gathered.names)
-        receipt = publisher._core.publish(gathered.core, whole(step, "step"), pairs_of(metrics, "metric", float),
+        receipt = publisher._core.publish(core, whole(step, "step"), pairs_of(metrics, "metric", float),
                                           pairs_of(tags, "tag", str), everything, indices, architecture, sync)
+        self._gathered, self._core = gathered, core  # Only now: a version that was begun still reads the arrays of before.
         publisher._order = gathered.names
         publisher._last = receipt.version
         if architecture is not None:

@@ -102,6 +102,16 @@ PublisherHandle* open_publisher(PublisherOptions options, const std::optional<Gr
 
 }  // namespace
 
+BoundHandle::BoundHandle(const std::shared_ptr<OpenPublisher>& open, Tensors& tensors)
+    : open_(open),
+      arrays_(tensors.take_arrays()),
+      tensors_(std::make_shared<BoundTensors>(open->publisher->bind(tensors.take_views()))) {}
+
+const std::shared_ptr<BoundTensors>& BoundHandle::of(const OpenPublisher& open) const {
+  if (open_.lock().get() != &open) raise(Code::failed_precondition, "these tensors were bound to another publisher");
+  return tensors_;
+}
+
 PublisherHandle::PublisherHandle(std::unique_ptr<Publisher> publisher, std::string model)
     : open_(std::make_shared<OpenPublisher>()), model_(std::move(model)) {
   open_->publisher = std::move(publisher);
@@ -115,27 +125,29 @@ std::shared_ptr<OpenPublisher> PublisherHandle::get() const {
   return open_;
 }
 
-nb::object PublisherHandle::publish(const Tensors& tensors, PublishGiven how) {
+BoundHandle PublisherHandle::bind(Tensors& tensors) const { return BoundHandle(get(), tensors); }
+
+nb::object PublisherHandle::publish(const BoundHandle& bound, PublishGiven how) {
   const Share<OpenPublisher> open(get());
+  const std::shared_ptr<BoundTensors> tensors = bound.of(*open);
   PublishOptions options = options_of(how);
   const Time started = system_clock().now();
   auto published = [&]() -> Result<PublishReceipt> {
     const Unlocked unlocked;
     const MutexLock lock(open->publishing);
-    return open->publisher->publish(tensors.views(), std::move(options));
+    return tensors->publish(std::move(options));
   }();
   return receive(open, how.sync, started, std::move(published));
 }
 
-void PublisherHandle::begin(const Tensors& tensors) {
+void PublisherHandle::begin(const BoundHandle& bound) {
   const Share<OpenPublisher> open(get());
-  std::vector<TensorView> views(tensors.views().begin(), tensors.views().end());
+  const std::shared_ptr<BoundTensors> tensors = bound.of(*open);
   take([&]() -> Status {
     const Unlocked unlocked;
     const MutexLock lock(open->publishing);
-    BoundTensors bound = open->publisher->bind(std::move(views));
-    FRESHET_TRY(bound.begin());
-    open->begun.emplace(std::move(bound));
+    FRESHET_TRY(tensors->begin());
+    open->begun = tensors;
     return {};
   }());
 }
@@ -241,6 +253,7 @@ void bind_publisher(nb::module_& module) {
       .def("__repr__", [](const ReceiptGiven& receipt) {
         return format("Receipt(version={}, blocked={:.6f})", receipt.version, receipt.blocked);
       });
+  nb::class_<BoundHandle>(module, "Bound");
   nb::class_<PublisherHandle>(module, "Publisher")
       .def_static(
           "open",
@@ -260,12 +273,13 @@ void bind_publisher(nb::module_& module) {
           nb::arg("model"), nb::arg("listen"), nb::arg("keys"), nb::arg("allow"), nb::arg("channels"),
           nb::arg("directory"), nb::arg("graph").none(), nb::arg("keep_versions"), nb::arg("group_commit"),
           nb::arg("resumed").none(), nb::rv_policy::take_ownership)
+      .def("bind", &PublisherHandle::bind, nb::arg("tensors"))
       .def(
           "publish",
-          [](PublisherHandle& self, const Tensors& tensors, std::uint64_t step, MetricsGiven metrics, TagsGiven tags,
+          [](PublisherHandle& self, const BoundHandle& bound, std::uint64_t step, MetricsGiven metrics, TagsGiven tags,
              bool all_changed, std::optional<std::vector<std::uint32_t>> changed, std::optional<Graph> graph,
              bool sync) {
-            return self.publish(tensors, {.step = step,
+            return self.publish(bound, {.step = step,
                                           .metrics = std::move(metrics),
                                           .tags = std::move(tags),
                                           .all_changed = all_changed,
@@ -273,9 +287,9 @@ void bind_publisher(nb::module_& module) {
                                           .graph = std::move(graph),
                                           .sync = sync});
           },
-          nb::arg("tensors"), nb::arg("step"), nb::arg("metrics"), nb::arg("tags"), nb::arg("all_changed"),
+          nb::arg("bound"), nb::arg("step"), nb::arg("metrics"), nb::arg("tags"), nb::arg("all_changed"),
           nb::arg("changed").none(), nb::arg("graph").none(), nb::arg("sync"))
-      .def("begin", &PublisherHandle::begin, nb::arg("tensors"))
+      .def("begin", &PublisherHandle::begin, nb::arg("bound"))
       .def("capture", &PublisherHandle::capture, nb::arg("tensors"))
       .def(
           "end",

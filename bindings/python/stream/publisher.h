@@ -37,9 +37,25 @@ struct PublishGiven {
 struct OpenPublisher {
   std::unique_ptr<Publisher> publisher;
   Mutex publishing;  ///< One thread publishes at a time; Python's threads come as they like.
-  std::optional<BoundTensors> begun FRESHET_GUARDED_BY(publishing);  ///< The version that end() makes.
+  /// Whose version end() makes; the caller's Bound keeps its arrays.
+  std::shared_ptr<BoundTensors> begun FRESHET_GUARDED_BY(publishing);
   ForkMark mark;
   std::atomic<bool> closed{false};  ///< Ends waits.
+};
+
+/// Arrays of Python's that were bound to a publisher once: C++ compares their names and shapes at the first publish, and
+/// again only when the model has another architecture. A publisher's calls take it; none of its own.
+class BoundHandle {
+ public:
+  /// Takes what `tensors` has.
+  BoundHandle(const std::shared_ptr<OpenPublisher>& open, Tensors& tensors);
+  /// failed_precondition when they were bound to another publisher than `open`.
+  const std::shared_ptr<BoundTensors>& of(const OpenPublisher& open) const;
+
+ private:
+  std::weak_ptr<OpenPublisher> open_;
+  std::vector<ByteArray> arrays_;
+  std::shared_ptr<BoundTensors> tensors_;
 };
 
 /// The pointer is guarded by the interpreter's lock, which is never held inside of a call that blocks.
@@ -48,9 +64,10 @@ class PublisherHandle {
   PublisherHandle(std::unique_ptr<Publisher> publisher, std::string model);
   ~PublisherHandle();
 
-  nanobind::object publish(const Tensors& tensors, PublishGiven how);
-  // A version that is captured in parts. `tensors` stay as long as it is open: the caller's Bound sees to that.
-  void begin(const Tensors& tensors);
+  BoundHandle bind(Tensors& tensors) const;
+  nanobind::object publish(const BoundHandle& bound, PublishGiven how);
+  // A version that is captured in parts. `bound` stays as long as it is open: the caller's Bound sees to that.
+  void begin(const BoundHandle& bound);
   void capture(const std::vector<std::uint32_t>& tensors);
   nanobind::object end(PublishGiven how);
   void abandon();

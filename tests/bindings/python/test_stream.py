@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Publishers and subscribers in one process: versions, waits, errors, event loops."""
 import asyncio
+import gc
 import logging
 import sys
 import threading
@@ -419,6 +420,47 @@ def test_a_version_is_captured_layer_by_layer():
         bound.abandon()
         bound.abandon()
         assert bound.publish(sync=True).version == 4
+
+
+def test_a_binding_is_checked_again_when_the_model_became_another():
+    w, wide = np.zeros(3), np.zeros(5)
+    told = {"freshet_graph": 1, "layers": [{"name": "l", "class": "Parameter", "inputs": [],
+                                            "tensors": {"w": {"dtype": "f64", "shape": [5], "key": "w"}}}], "outputs": ["l"]}
+    with freshet.Publisher("m") as publisher, freshet.Publisher("other") as other, freshet.Subscriber("m") as subscriber:
+        bound, grown = publisher.bind({"w": w}), publisher.bind({"w": wide})
+        for step in (1, 2):
+            w += 1
+            assert bound.publish(step=step).version == step
+        with pytest.raises(freshet.FailedPrecondition, match="tensor w"):
+            grown.publish()
+        assert grown.publish(graph=told).version == 3
+        with pytest.raises(freshet.FailedPrecondition, match="tensor w"):
+            bound.publish()
+        wide += 7
+        receipt = grown.publish(sync=True)
+        subscriber.wait_for(receipt.version, timeout=PATIENCE)
+        with subscriber.snapshot() as snapshot:
+            assert snapshot["w"].tolist() == [7] * 5
+        with pytest.raises(freshet.FailedPrecondition, match="another publisher"):
+            other._core.publish(grown._core, 0, [], [], False, None, None, False)
+
+
+def test_a_refused_publish_leaves_what_was_begun_alone():
+    strided = np.zeros((400, 300)).T
+    told = {"freshet_graph": 1, "layers": [{"name": "l", "class": "Parameter", "inputs": [], "tensors": {
+        "w": {"dtype": "f64", "shape": [300, 400], "key": "w"}}}], "outputs": ["l"]}
+    with freshet.Publisher("m") as publisher, freshet.Subscriber("m") as subscriber:
+        bound = publisher.bind({"w": strided})
+        bound.begin()
+        with pytest.raises(freshet.FailedPrecondition, match="begun"):
+            bound.publish(graph=told)
+        gc.collect()
+        fill = [np.full((300, 400), 9.0) for _ in range(3)]  # Takes the memory that the refused call gave back.
+        strided[...] = 2
+        receipt = bound.end()
+        subscriber.wait_for(receipt.version, timeout=PATIENCE)
+        with subscriber.snapshot() as snapshot:
+            assert (snapshot["w"] == 2).all() and len(fill) == 3
 
 
 def test_a_model_without_a_byte_is_refused_with_a_reason():
