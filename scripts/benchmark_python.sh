@@ -13,6 +13,7 @@ also=()
 if [ -z "${FRESHET_BIN:-}" ]; then
   "$root/scripts/install_dependencies.sh" >&2
   "$root/scripts/python.sh" --frameworks --if-needed >&2
+  cmake --build "$root/build" --parallel 2 --target python_peer >&2 # C++'s side of it.
   FRESHET_BIN="$root/build/bin"
 fi
 print_tables "$@"

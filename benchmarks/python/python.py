@@ -56,7 +56,7 @@ def needs(case, *modules):
     return not missing
 
 
-def in_turns(case, subjects):
+def in_turns(case, subjects, unit="ms"):
     """Medians of all subjects' calls, which take turns; the first round of each warms up and does not count."""
     samples = {name: [] for name in subjects}
     for round_ in range(options.repeats + 1):
@@ -64,7 +64,7 @@ def in_turns(case, subjects):
             took = call()
             if round_ > 0:
                 samples[name].append(took)
-    return {name: row(case, name, "ms", one) for name, one in samples.items()}
+    return {name: row(case, name, unit, one) for name, one in samples.items()}
 
 
 def layers_of(megabytes):
@@ -154,18 +154,34 @@ def keras_callback(folder):
 
 
 class Server:
-    """Another process that has what was saved, and says when."""
+    """Another process that answers a line with times: of seconds that all processes share, when it had what was saved and how
+    long taking it took; or, of C++'s side (python_peer), how long a call took there."""
 
-    def __init__(self, how, *arguments):
-        self.process = subprocess.Popen([sys.executable, "-W", "ignore", os.path.abspath(__file__), "--serve", how, *arguments],
-                                        text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        assert self.process.stdout.readline() == "ready\n"
+    def __init__(self, *command):
+        self.process = subprocess.Popen(command, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        if self.process.stdout.readline() != "ready\n":
+            sys.exit(f"python: {' '.join(command)} did not begin")
 
-    def take(self, what):
-        """When the server had it, and how long taking it took: seconds of the clock that all processes share."""
+    @classmethod
+    def of_python(cls, how, *arguments):
+        return cls(sys.executable, "-W", "ignore", os.path.abspath(__file__), "--serve", how, *arguments)
+
+    @classmethod
+    def of_cpp(cls, case, *arguments):
+        """None, and a skip, where the program is not built."""
+        program = os.path.join(HERE, "python_peer")
+        if os.access(program, os.X_OK):
+            return cls(program, *arguments)
+        skipped.append((case, "without the program python_peer; scripts/benchmark_python.sh builds it"))
+        return None
+
+    def take(self, what=""):
         self.process.stdin.write(f"{what}\n")
         self.process.stdin.flush()
-        return [float(one) for one in self.process.stdout.readline().split()]
+        told = self.process.stdout.readline().split()
+        if not told:
+            sys.exit(f"python: {' '.join(map(str, self.process.args))} ended too early")
+        return [float(one) for one in told]
 
     def end(self):
         self.process.communicate()
@@ -221,7 +237,7 @@ def update(folder):
     arrays = {name.replace("/", "_"): array for name, array in layers_of(options.megabytes).items()}
     publisher = freshet.Publisher("benchmark")
     bound = publisher.bind(arrays)
-    attached, loading, h5 = (Server(how, str(options.megabytes)) for how in ("torch_attach", "torch_load", "h5"))
+    attached, loading, h5 = (Server.of_python(how, str(options.megabytes)) for how in ("torch_attach", "torch_load", "h5"))
     swap, load = [], []
 
     def ours():
@@ -262,41 +278,52 @@ def update(folder):
 
 
 def many_tensors(_folder):
-    """publish() of many small tensors that were bound: what C++ takes of it."""
+    """publish() of many small tensors that were bound, here and in C++."""
+    peer = Server.of_cpp("10000_tensors", "publish", "10000", "1000")
+    if peer is None:
+        return
     arrays = {f"t{i}": np.zeros(1000, np.float32) for i in range(10_000)}
     with freshet.Publisher("many") as publisher:
         bound = publisher.bind(arrays)
-        inside, outside = [], []
-        for _ in range(options.repeats + 1):
+
+        def ours():
             change(arrays)
             begin = time.perf_counter()
             receipt = bound.publish()
-            outside.append(1e3 * (time.perf_counter() - begin))
-            inside.append(1e3 * receipt.blocked)
-    both = row("10000_tensors", "cpp", "ms", inside[1:]), row("10000_tensors", "python", "ms", outside[1:])
-    ratios["publish_many_cpp_vs_python"] = both[0] / both[1]
+            took = 1e3 * (time.perf_counter() - begin)
+            publisher.wait_committed(receipt.version)  # What follows behind the loop is over before the other side's turn.
+            return took
+        took = in_turns("10000_tensors", {"cpp": lambda: peer.take()[0], "python": ours})
+    peer.end()
+    ratios["publish_many_cpp_vs_python"] = took["cpp"] / took["python"]
 
 
 def snapshot(_folder):
-    """snapshot() and one array of it."""
+    """snapshot() and its end, here and in C++; and with one array of it."""
     calls = 2000
     with freshet.Publisher("one") as publisher, freshet.Subscriber("one") as subscriber:
         publisher.publish({"w": np.zeros(1000, np.float32)})
         subscriber.wait_for(timeout=60)
-        samples = {"snapshot": [], "snapshot_and_array": []}
-        for _ in range(options.repeats):
+        peer = Server.of_cpp("snapshot", "snapshot", "one", str(calls))
+        if peer is None:
+            return
+
+        def alone():
             begin = time.perf_counter()
             for _ in range(calls):
                 with subscriber.snapshot():
                     pass
-            middle = time.perf_counter()
+            return 1e6 * (time.perf_counter() - begin) / calls
+
+        def and_array():
+            begin = time.perf_counter()
             for _ in range(calls):
                 with subscriber.snapshot() as one:
                     one["w"]
-            samples["snapshot"].append(1e6 * (middle - begin) / calls)
-            samples["snapshot_and_array"].append(1e6 * (time.perf_counter() - middle) / calls)
-    for subject, one in samples.items():
-        row("snapshot", subject, "us", one)
+            return 1e6 * (time.perf_counter() - begin) / calls
+        took = in_turns("snapshot", {"cpp": lambda: peer.take()[0], "python": alone, "python_and_array": and_array}, "us")
+        peer.end()
+    ratios["snapshot_cpp_vs_python"] = took["cpp"] / took["python"]
 
 
 def checkpoints(folder):
@@ -321,26 +348,51 @@ def checkpoints(folder):
 
 
 def search(folder):
-    """What a candidate of a search costs beside its training."""
+    """A search whose candidates train for five seconds and more: what of its time is training."""
     if not needs("deephyper", "torch", "deephyper"):
         return
     import torch
+    from deephyper.evaluator import Evaluator
+    from deephyper.hpo import HpProblem, RegularizedEvolution
     import freshet.deephyper
+    problem = HpProblem()
+    for i in range(4):
+        problem.add_hyperparameter([256, 512, 1024], f"width{i}")
+    x, y = torch.randn(256, 64), torch.randint(0, 256, (256,))
+    training = []
 
-    class Job:
-        id = "0.0"
-    rng = np.random.default_rng(1)
-    costs = []
+    def run(job):
+        widths = [64, *(job.parameters[f"width{i}"] for i in range(4))]
+        model = torch.nn.Sequential(*(torch.nn.Linear(*pair) for pair in zip(widths, widths[1:])))
+        with freshet.deephyper.evaluate(job, model, repository) as e:
+            begin = time.perf_counter()
+            trainable = [one for one in model.parameters() if one.requires_grad]  # The others came from the ancestor.
+            while time.perf_counter() - begin < 5:
+                loss = torch.nn.functional.cross_entropy(model(x), y)
+                if trainable:
+                    loss.backward()
+                    with torch.no_grad():
+                        for one in trainable:
+                            one -= 0.01 * one.grad
+                            one.grad = None
+            e.objective = -loss.item()
+            training.append(time.perf_counter() - begin)
+        return e.result
+
     with freshet.Repository(f"{folder}/search") as repository:
-        for _ in range(40):
-            widths = [64, *(int(width) for width in rng.choice([256, 512, 1024], 4))]
-            model = torch.nn.Sequential(*(torch.nn.Linear(*pair) for pair in zip(widths, widths[1:])))
-            with freshet.deephyper.evaluate(Job(), model, repository) as e:
-                e.objective = float(rng.random())
-            told = e.result["metadata"]
-            costs.append(1e3 * (told["transfer_s"] + told["store_s"]))
-    cost = row("deephyper", "transfer_and_store", "ms", costs)
-    ratios["deephyper_training_of_5s"] = 5000 / (5000 + cost)
+        one = RegularizedEvolution(problem, random_state=1, log_dir=f"{folder}/log", population_size=8, sample_size=3)
+        one = freshet.deephyper.retire_on_eviction(one, repository)
+        evaluator = Evaluator.create(run, method="thread")
+        begin = time.perf_counter()
+        results = one.search(evaluator, max_evals=5 if options.quick else 24)
+        took = time.perf_counter() - begin
+    if results["m:model"].isna().any() or len(training) != len(results):
+        sys.exit("python: a candidate of the search was not stored")
+    row("deephyper", "transfer", "ms", list(1e3 * results["m:transfer_s"]))
+    row("deephyper", "store", "ms", list(1e3 * results["m:store_s"]))
+    row("deephyper", "training", "s", training)
+    row("deephyper", "all", "s", [took])
+    ratios["deephyper_training_of_5s"] = sum(training) / took
 
 
 CASES = {"keras": keras_callback, "update": update, "many_tensors": many_tensors, "snapshot": snapshot, "dcp": checkpoints,

@@ -116,7 +116,7 @@ class Snapshot(Mapping):
         return self
 
     def __exit__(self, *_: Any) -> None:
-        self.close()
+        self._pin = None
 
 
 class Subscriber(Handle):
@@ -162,6 +162,8 @@ class Subscriber(Handle):
 
     def snapshot(self, min_version: int = 0, timeout: float | None = None) -> Snapshot:
         """What is served now; Unavailable says why there is nothing yet. With `min_version`, waits for that one."""
+        if min_version.__class__ is int and not min_version:  # A request's way: no call more than it needs.
+            return Snapshot(self._core.snapshot())
         if whole(min_version, "min_version") > 0:
             return Snapshot(self._core.snapshot_at_least(min_version, timeout))
         return Snapshot(self._core.snapshot())
