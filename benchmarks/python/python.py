@@ -90,6 +90,13 @@ def change(arrays):
         array += 1
 
 
+def keras_model():
+    import keras
+    width = 2048
+    return keras.Sequential([keras.Input((width,)), *(keras.layers.Dense(width) for _ in range(
+        max(1, options.megabytes * 10**6 // (width * width * 4))))])
+
+
 def keras_callback(folder):
     """How long training stands while a model is saved."""
     case = f"keras_{options.megabytes}MB"
@@ -97,9 +104,7 @@ def keras_callback(folder):
         return
     import keras
     import freshet.keras
-    width = 2048
-    model = keras.Sequential([keras.Input((width,)), *(keras.layers.Dense(width) for _ in range(
-        max(1, options.megabytes * 10**6 // (width * width * 4))))])
+    model = keras_model()
     arrays = {variable.path: np.array(variable) for variable in model.weights}
     callback = freshet.keras.PublishCallback("benchmark", every=1)
     callback.set_model(model)
@@ -153,6 +158,54 @@ def keras_callback(folder):
             ratios[f"keras_blocked_vs_{peer}"] = took[peer] / took["freshet"]
 
 
+def keras_fit(folder):
+    """In a fit(): from the end of a batch, after which the model is saved, until the next batch is trained on. JAX computes a step
+    in the memory of the one before, unless somebody still reads that; then it copies."""
+    case = f"keras_fit_{options.megabytes}MB"
+    if os.environ["KERAS_BACKEND"] != "jax" or not needs(case, "keras", "jax", "orbax"):
+        return
+    import keras
+    import orbax.checkpoint as ocp
+    import freshet.keras
+    model, path = keras_model(), f"{folder}/orbax"
+    model.compile("sgd", "mse")
+    callback = freshet.keras.PublishCallback("fit", every=1)
+    checkpointer = ocp.AsyncCheckpointer(ocp.StandardCheckpointHandler())
+    save = {"no_save": lambda weights: None, "freshet": lambda _: callback.on_train_batch_end(0, {"loss": 1.0}),
+            "orbax_async": lambda weights: checkpointer.save(path, args=ocp.args.StandardSave(
+                {variable.path.replace("/", "."): variable.value for variable in weights}))}
+    names = list(save)
+    samples = {name: [] for name in names}
+
+    class Turns(keras.callbacks.Callback):
+        """After every other batch one of them saves, and it is measured until the next batch ends."""
+        turn, begun = -len(names), None  # The first round warms up.
+
+        def on_train_batch_end(self, batch, logs=None):
+            float(logs["loss"])  # Waits for the step.
+            name = names[self.turn % len(names)]
+            if self.begun is None:
+                self.begun = time.perf_counter()
+                save[name](self.model.weights)
+                return
+            if self.turn >= 0:
+                samples[name].append(1e3 * (time.perf_counter() - self.begun))
+            self.begun, self.turn = None, self.turn + 1
+            checkpointer.wait_until_finished()  # What follows behind the loop is over before the next one's turn.
+            if callback.versions:
+                callback._publisher.wait_committed(callback.versions[-1])
+            shutil.rmtree(path, ignore_errors=True)
+
+    callback.set_model(model)
+    callback.on_train_begin()
+    x = np.random.default_rng(1).random((16 * len(names) * (options.repeats + 1), 2048), np.float32)
+    model.fit(x, x, batch_size=8, verbose=0, callbacks=[Turns()])
+    callback.close()
+    took = {name: row(case, name, "ms", one) for name, one in samples.items()}
+    ratios["keras_fit_vs_orbax_async"] = took["orbax_async"] / took["freshet"]
+    ratios["keras_fit_vs_no_save"] = took["no_save"] / took["freshet"]
+
+
 class Server:
     """Another process that answers a line with times: of seconds that all processes share, when it had what was saved and how
     long taking it took; or, of C++'s side (python_peer), how long a call took there."""
@@ -189,14 +242,12 @@ class Server:
 
 def serve(how, *arguments):
     """The other side of Server."""
-    if how == "torch_attach":
+    if how == "h5":
+        import h5py
+    else:
         import torch
         import freshet.torch
-    elif how == "torch_load":
-        import torch
-    elif how == "h5":
-        import h5py
-    if how in ("torch_attach", "torch_load"):
+
         class Holder(torch.nn.Module):
             def __init__(self, megabytes):
                 super().__init__()
@@ -309,19 +360,16 @@ def snapshot(_folder):
             return
 
         def alone():
-            begin = time.perf_counter()
             for _ in range(calls):
                 with subscriber.snapshot():
                     pass
-            return 1e6 * (time.perf_counter() - begin) / calls
 
         def and_array():
-            begin = time.perf_counter()
             for _ in range(calls):
                 with subscriber.snapshot() as one:
                     one["w"]
-            return 1e6 * (time.perf_counter() - begin) / calls
-        took = in_turns("snapshot", {"cpp": lambda: peer.take()[0], "python": alone, "python_and_array": and_array}, "us")
+        took = in_turns("snapshot", {"cpp": lambda: peer.take()[0], "python": lambda: 1e6 * ms_of(alone) / calls,
+                                     "python_and_array": lambda: 1e6 * ms_of(and_array) / calls}, "ns")
         peer.end()
     ratios["snapshot_cpp_vs_python"] = took["cpp"] / took["python"]
 
@@ -369,12 +417,9 @@ def search(folder):
             trainable = [one for one in model.parameters() if one.requires_grad]  # The others came from the ancestor.
             while time.perf_counter() - begin < 5:
                 loss = torch.nn.functional.cross_entropy(model(x), y)
-                if trainable:
-                    loss.backward()
-                    with torch.no_grad():
-                        for one in trainable:
-                            one -= 0.01 * one.grad
-                            one.grad = None
+                slopes = torch.autograd.grad(loss, trainable) if trainable else ()
+                for one, slope in zip(trainable, slopes):  # torch.optim brings a compiler, which JAX' would not bear.
+                    one.data -= 0.01 * slope
             e.objective = -loss.item()
             training.append(time.perf_counter() - begin)
         return e.result
@@ -395,8 +440,8 @@ def search(folder):
     ratios["deephyper_training_of_5s"] = sum(training) / took
 
 
-CASES = {"keras": keras_callback, "update": update, "many_tensors": many_tensors, "snapshot": snapshot, "dcp": checkpoints,
-         "deephyper": search}
+CASES = {"keras": keras_callback, "keras_fit": keras_fit, "update": update, "many_tensors": many_tensors, "snapshot": snapshot,
+         "dcp": checkpoints, "deephyper": search}
 
 
 def machine():

@@ -3,7 +3,7 @@
 /// line that it reads, so that the two take turns, and prints the time.
 ///
 /// usage: python_peer publish TENSORS ELEMENTS   milliseconds of one publish() of so many bound tensors (f32), all changed
-///        python_peer snapshot MODEL CALLS       microseconds of one snapshot() and its end, of so many in a row
+///        python_peer snapshot MODEL CALLS       nanoseconds of one snapshot() and its end, of so many in a row
 
 #include <charconv>
 #include <chrono>
@@ -72,7 +72,7 @@ Status take_snapshots(const std::string& model, std::uint64_t calls) {
     for (std::uint64_t call = 0; call < calls; ++call) {
       if (!subscriber->snapshot()) return fail(Code::unavailable, "a snapshot is empty");
     }
-    const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - begin;
+    const std::chrono::duration<double, std::nano> took = std::chrono::steady_clock::now() - begin;
     return took.count() / static_cast<double>(calls);
   });
 }

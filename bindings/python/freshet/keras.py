@@ -116,7 +116,8 @@ class PublishCallback(keras.callbacks.Callback):
     `.versions` are the numbers that were published, `.blocked` is for how long training stood, in seconds. `.step` counts batches, also
     those before `resume`; `.resumed` is what training went on from, or None. The publisher
     stays open after fit(), for servers that come late and for the next fit(), until close(). A version that finds no room
-    (OutOfSpace) is skipped, which is logged. With `optimizer` or `resume` the model has to be built and compiled before fit(): else
+    (OutOfSpace) is skipped, which is logged. What is published is copied before the next batch, also under JAX, whose arrays
+    nobody changes: fit() donates them to its next step, which would have to copy them itself, for longer, while they are kept. With `optimizer` or `resume` the model has to be built and compiled before fit(): else
     FailedPrecondition."""
 
     def __init__(self, model: str, every: str | int = "epoch", schedule: str | None = None, optimizer: bool = False,

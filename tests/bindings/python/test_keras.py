@@ -14,7 +14,7 @@ pytest.importorskip(os.environ["KERAS_BACKEND"])
 
 import freshet
 import freshet.keras as fk
-from conftest import PATIENCE
+from conftest import PATIENCE, eventually
 
 X = np.random.default_rng(0).normal(size=(64, 4)).astype(np.float32)
 Y = (X.sum(axis=1, keepdims=True) > 0).astype(np.float32)
@@ -55,6 +55,31 @@ def test_the_callback_publishes(how, count):
         if count != 2:
             for variable in model.weights:
                 np.testing.assert_array_equal(snapshot[variable.path], keras.ops.convert_to_numpy(variable))
+    callback.close()
+
+
+def test_each_version_has_the_weights_of_its_step():
+    """Also where the backend computes the next step in the memory of this one."""
+    recorded = {}
+
+    class Recorder(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            recorded[len(recorded) + 1] = {variable.path: np.array(keras.ops.convert_to_numpy(variable))
+                                           for variable in self.model.weights}
+
+    model = small()
+    callback = fk.PublishCallback("k", every=1)
+    callback.set_model(model)
+    callback.on_train_begin()
+    with freshet.Subscriber("k", every=True) as subscriber:
+        assert eventually(lambda: callback._publisher.stat()["subscribers"])
+        model.fit(X, Y, batch_size=8, epochs=3, verbose=0, callbacks=[Recorder(), callback])
+        assert callback.versions == list(range(1, 25)) and len(recorded) == 24
+        for version in callback.versions:
+            with subscriber.next(PATIENCE) as snapshot:
+                assert snapshot.version == snapshot.step == version
+                for path, array in recorded[version].items():
+                    np.testing.assert_array_equal(snapshot[path], array)
     callback.close()
 
 
