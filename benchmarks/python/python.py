@@ -435,7 +435,8 @@ def search(folder):
         sys.exit("python: a candidate of the search was not stored")
     row("deephyper", "transfer", "ms", list(1e3 * results["m:transfer_s"]))
     row("deephyper", "store", "ms", list(1e3 * results["m:store_s"]))
-    row("deephyper", "training", "s", training)
+    row("deephyper", "candidate_training", "s", training)
+    row("deephyper", "training", "s", [sum(training)])
     row("deephyper", "all", "s", [took])
     ratios["deephyper_training_of_5s"] = sum(training) / took
 
