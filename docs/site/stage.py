@@ -11,7 +11,7 @@ import re
 import shutil
 import sys
 
-SKIPPED = re.compile(r"^(build.*|\.git|\.venv|\.cache|__pycache__|corpus|live_run_report.*)$")
+SKIPPED = re.compile(r"^(build.*|\.git|\.venv|\.cache|\.pytest_cache|\.mypy_cache|__pycache__|corpus|live_run_report.*)$")
 LINK = re.compile(r"\]\(([^)\s#]+)[^)]*\)")
 CODE = re.compile(r"^ *```.*?^ *```|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 PACKAGE = os.path.join("bindings", "python", "freshet")

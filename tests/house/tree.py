@@ -4,7 +4,7 @@ live run's."""
 import os
 import re
 
-SKIPPED_FOLDERS = re.compile(r"^(build.*|\.git|\.venv|\.cache|__pycache__|corpus|live_run_report.*)$")
+SKIPPED_FOLDERS = re.compile(r"^(build.*|\.git|\.venv|\.cache|\.pytest_cache|\.mypy_cache|__pycache__|corpus|live_run_report.*)$")
 CODE = (".h", ".cc", ".cu")
 
 
