@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "bindings/python/stream/records.h"
+#include "core/base/deadline.h"
 #include "core/base/format.h"
 #include "repo/files/import.h"
 #include "repo/match/explain.h"
@@ -27,6 +28,45 @@ std::shared_ptr<OpenPlace> RepositoryHandle::get() const {
   if (open_ == nullptr) raise(Code::failed_precondition, format("the repository {} was closed", place_));
   take(check_not_inherited(open_->mark, "the repository " + place_));
   return open_;
+}
+
+void SinkNews::tell(const SinkOptions::Event& event) {
+  const MutexLock lock(mutex_);
+  if (event.status) {
+    newest_ = std::max(newest_, event.version.number);
+    failure_.clear();
+  } else {
+    failure_ = ": " + event.status.error().message();
+  }
+  changed_.notify_all();
+}
+
+void SinkNews::close() {
+  const MutexLock lock(mutex_);
+  closed_ = true;
+  changed_.notify_all();
+}
+
+Result<VersionNumber> SinkNews::wait_for(VersionNumber version, Duration at_most) {
+  const Time deadline = deadline_in(at_most);
+  const MutexLock lock(mutex_);
+  while (newest_ < version) {
+    if (closed_) return fail(Code::failed_precondition, "the sink was closed");
+    if (!changed_.wait_until(mutex_, deadline) && newest_ < version && !closed_) {
+      return fail(Code::timed_out, format("version {} was not stored in time{}", version, failure_));
+    }
+  }
+  return newest_;
+}
+
+VersionNumber SinkHandle::wait_for(VersionNumber version, std::optional<double> timeout_seconds) const {
+  if (sink_ == nullptr) raise(Code::failed_precondition, "the sink was closed");
+  take(check_not_inherited(place_->mark, "the sink"));
+  const VersionNumber newest = sink_->status().newest;  // Also of a life before this one, of which no news came.
+  if (newest >= version) return newest;
+  const std::shared_ptr<SinkNews> news = news_;  // Another thread may close the sink meanwhile.
+  return take(
+      wait_in_slices(timeout_seconds, [&](Duration at_most) { return news->wait_for(version, at_most); }));
 }
 
 nb::dict SinkHandle::status() const {
@@ -46,6 +86,7 @@ nb::dict SinkHandle::status() const {
 void SinkHandle::close() {
   if (sink_ == nullptr) return;
   std::unique_ptr<Sink> sink = std::move(sink_);
+  if (!place_->mark.is_inherited()) news_->close();  // A lock of the parent's may be held for ever.
   if (place_->mark.is_inherited()) {
     static_cast<void>(sink.release());
   } else {
@@ -205,15 +246,17 @@ nb::object match(const RepositoryHandle& self, const Graph& graph, const std::st
 SinkHandle* open_sink(const RepositoryHandle& self, std::string model, std::string directory, std::string at,
                       std::string keys, std::string server_key) {
   std::shared_ptr<OpenPlace> place = self.get();
+  auto news = std::make_shared<SinkNews>();
   auto opened = call_unlocked([&] {
     return Sink::open(*place->repository, {.model = std::move(model),
                                            .at = std::move(at),
                                            .security = {.key_file = std::move(keys),
                                                         .allow_file = {},
                                                         .server_key = std::move(server_key)},
-                                           .directory = std::move(directory)});
+                                           .directory = std::move(directory),
+                                           .on_event = [news](const SinkOptions::Event& event) { news->tell(event); }});
   });
-  return new SinkHandle(std::move(place), take(std::move(opened)));
+  return new SinkHandle(std::move(place), take(std::move(opened)), std::move(news));
 }
 
 void bind_record(nb::module_& module) {
@@ -291,6 +334,7 @@ void bind_repository(nb::module_& module) {
   bind_record(module);
   nb::class_<SinkHandle>(module, "Sink")
       .def("status", &SinkHandle::status)
+      .def("wait_for", &SinkHandle::wait_for, nb::arg("version"), nb::arg("timeout").none())
       .def("close", &SinkHandle::close)
       .def("is_open", &SinkHandle::is_open);
   nb::class_<RepositoryHandle> repository(module, "Repository");

@@ -16,6 +16,7 @@
 #include "bindings/python/tensors.h"
 #include "bindings/runtime/repository_folder.h"
 #include "core/base/fork_guard.h"
+#include "core/base/mutex.h"
 #include "repo/repository.h"
 #include "repo/sink.h"
 
@@ -51,19 +52,37 @@ class RepositoryHandle {
   std::string place_;
 };
 
+/// What a sink's thread, which never enters Python, tells of: for those that wait. Any thread.
+class SinkNews {
+ public:
+  void tell(const SinkOptions::Event& event) FRESHET_EXCLUDES(mutex_);
+  void close() FRESHET_EXCLUDES(mutex_);
+  /// The newest stored version, from `version` on. timed_out, with what failed last; failed_precondition once closed.
+  Result<VersionNumber> wait_for(VersionNumber version, Duration at_most) FRESHET_EXCLUDES(mutex_);
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  VersionNumber newest_ FRESHET_GUARDED_BY(mutex_) = 0;
+  std::string failure_ FRESHET_GUARDED_BY(mutex_);
+  bool closed_ FRESHET_GUARDED_BY(mutex_) = false;
+};
+
 /// The repository must stay open until the sink is closed, so the sink has a share in it.
 class SinkHandle {
  public:
-  SinkHandle(std::shared_ptr<OpenPlace> place, std::unique_ptr<Sink> sink)
-      : place_(std::move(place)), sink_(std::move(sink)) {}
+  SinkHandle(std::shared_ptr<OpenPlace> place, std::unique_ptr<Sink> sink, std::shared_ptr<SinkNews> news)
+      : place_(std::move(place)), sink_(std::move(sink)), news_(std::move(news)) {}
   ~SinkHandle() { close(); }
   nanobind::dict status() const;
+  VersionNumber wait_for(VersionNumber version, std::optional<double> timeout_seconds) const;
   void close();
   bool is_open() const { return sink_ != nullptr; }
 
  private:
   std::shared_ptr<OpenPlace> place_;
   std::unique_ptr<Sink> sink_;
+  std::shared_ptr<SinkNews> news_;
 };
 
 template <typename Call>

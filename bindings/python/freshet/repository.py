@@ -112,10 +112,15 @@ class Resumed:
 
 
 class Sink(Handle):
-    """Stores every version that a publisher announces, until it is closed."""
+    """Stores every version that a publisher announces, behind the loop, until it is closed. Wait for the last one before the publisher
+    is closed: wait_for(receipt.version)."""
 
     def __init__(self, core: Any) -> None:
         self._opened(core)
+
+    def wait_for(self, version: int, timeout: float | None = None) -> int:
+        """Waits until that version or a later one is stored, and says which is the newest. TimedOut says what failed last."""
+        return self._core.wait_for(whole(version, "version"), timeout)
 
     def status(self) -> dict:
         """How it stands, with C++'s names."""

@@ -5,6 +5,7 @@ import os
 import pickle
 import subprocess
 import sys
+import threading
 import types
 
 import numpy as np
@@ -249,6 +250,31 @@ def test_a_sink_stores_what_is_published(repo):
     assert {one.tensor: one.owner for one in repo.owners("run@3")} == {"w": "run@3", "still": "run@1"}
     with pytest.raises(freshet.FailedPrecondition):
         sink.status()
+
+
+def test_a_program_waits_until_its_sink_has_the_last_version(repo):
+    with freshet.Publisher("run") as publisher, repo.sink("run") as sink:
+        for number in range(1, 6):
+            receipt = publisher.publish({"w": np.full(5, number, np.float32)}, step=number)
+        assert sink.wait_for(receipt.version, PATIENCE) == 5 and repo.get("run@5")["w"][0] == 5
+        assert sink.wait_for(1) == 5
+        with pytest.raises(freshet.TimedOut, match="version 6 was not stored"):
+            sink.wait_for(6, 0.01)
+        raised = []
+
+        def wait():
+            try:
+                sink.wait_for(6)
+            except freshet.FailedPrecondition as error:
+                raised.append(str(error))
+
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        sink.close()
+        waiting.join(PATIENCE)
+        assert raised == ["the sink was closed"]
+    with repo.sink("run") as sink:
+        assert sink.wait_for(5, PATIENCE) == 5, "stored in a life before"
 
 
 def test_a_run_resumes_its_lineage(repo):
