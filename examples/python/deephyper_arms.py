@@ -154,14 +154,18 @@ def draw(arms, path):
 
 def main():
     arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--out", default="deephyper_arms", help="a folder that is made anew")
+    arguments.add_argument("--out", default="deephyper_arms", help="a folder that is not there yet")
     arguments.add_argument("--seconds", type=int, default=60, help="the budget of each arm")
     arguments.add_argument("--candidates", type=int, help="a budget of candidates, in the place of seconds")
     arguments.add_argument("--population", type=int, default=10)
     arguments.add_argument("--epochs", type=int, default=3)
     options = arguments.parse_args()
     of_search.epochs = options.epochs
-    os.makedirs(options.out)
+    try:
+        os.makedirs(options.out)
+    except FileExistsError:
+        arguments.error(f"--out {options.out}: it is there already; name another folder, or remove it")
+    train(build({f"width{i}": 16 for i in range(3)}))  # What PyTorch loads at its first step is no arm's time.
     arms = {}
     for make in (lambda: WithoutTransfer(), lambda: Hdf5AndRedis(options.out), lambda: Freshet(options.out)):
         arm = make()
