@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Makes the Python package: build/wheel/freshet-*.whl, and build/venv, where it is installed with its command, NumPy,
-# ml_dtypes, tqdm, pytest, hypothesis, mypy, and mkdocs for scripts/docs_site.sh. The C++ side is built as the release preset builds it, so what is built already is not built again.
+# ml_dtypes, tqdm, pytest, hypothesis, mypy, and mkdocs for scripts/docs_site.sh. The C++ side is built as the release preset builds it, so
+# what is built already is not built again.
 #
 # usage: scripts/python.sh [--frameworks] [--if-needed | --only-venv]
 #   --frameworks  the venv gets PyTorch, TensorFlow, Keras, JAX and what else the package works with: 4 GB to fetch, 8 GB on the
