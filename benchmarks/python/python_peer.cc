@@ -2,7 +2,8 @@
 /// The C++ side of the benchmark `python`: the same call without Python, in the same run. It measures one time for each
 /// line that it reads, so that the two take turns, and prints the time.
 ///
-/// usage: python_peer publish TENSORS ELEMENTS   milliseconds of one publish() of so many bound tensors (f32), all changed
+/// usage: python_peer publish TENSORS ELEMENTS   milliseconds of one publish() of so many bound f32 tensors, all
+/// changed
 ///        python_peer snapshot MODEL CALLS       nanoseconds of one snapshot() and its end, of so many in a row
 
 #include <charconv>

@@ -65,8 +65,7 @@ VersionNumber SinkHandle::wait_for(VersionNumber version, std::optional<double> 
   const VersionNumber newest = sink_->status().newest;  // Also of a life before this one, of which no news came.
   if (newest >= version) return newest;
   const std::shared_ptr<SinkNews> news = news_;  // Another thread may close the sink meanwhile.
-  return take(
-      wait_in_slices(timeout_seconds, [&](Duration at_most) { return news->wait_for(version, at_most); }));
+  return take(wait_in_slices(timeout_seconds, [&](Duration at_most) { return news->wait_for(version, at_most); }));
 }
 
 nb::dict SinkHandle::status() const {
@@ -248,13 +247,12 @@ SinkHandle* open_sink(const RepositoryHandle& self, std::string model, std::stri
   std::shared_ptr<OpenPlace> place = self.get();
   auto news = std::make_shared<SinkNews>();
   auto opened = call_unlocked([&] {
-    return Sink::open(*place->repository, {.model = std::move(model),
-                                           .at = std::move(at),
-                                           .security = {.key_file = std::move(keys),
-                                                        .allow_file = {},
-                                                        .server_key = std::move(server_key)},
-                                           .directory = std::move(directory),
-                                           .on_event = [news](const SinkOptions::Event& event) { news->tell(event); }});
+    return Sink::open(*place->repository,
+                      {.model = std::move(model),
+                       .at = std::move(at),
+                       .security = {.key_file = std::move(keys), .allow_file = {}, .server_key = std::move(server_key)},
+                       .directory = std::move(directory),
+                       .on_event = [news](const SinkOptions::Event& event) { news->tell(event); }});
   });
   return new SinkHandle(std::move(place), take(std::move(opened)), std::move(news));
 }
@@ -306,8 +304,8 @@ void read_in(const RepositoryHandle& self, const VersionRecord& record,
 
 Progress told_to(const nb::object& callback) {
   if (callback.is_none()) return {};
-  return [&callback, thread = std::this_thread::get_id(),
-          told_at = Time()](std::uint64_t done, std::uint64_t total) mutable {
+  return [&callback, thread = std::this_thread::get_id(), told_at = Time()](std::uint64_t done,
+                                                                            std::uint64_t total) mutable {
     const Time now = system_clock().now();
     if (now < told_at + kWaitSlice && done != total) return;
     told_at = now;

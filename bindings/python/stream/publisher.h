@@ -43,8 +43,8 @@ struct OpenPublisher {
   std::atomic<bool> closed{false};  ///< Ends waits.
 };
 
-/// Arrays of Python's that were bound to a publisher once: C++ compares their names and shapes at the first publish, and
-/// again only when the model has another architecture. A publisher's calls take it; none of its own.
+/// Arrays of Python's that were bound to a publisher once: C++ compares their names and shapes at the first publish,
+/// and again only when the model has another architecture. A publisher's calls take it; it has none of its own.
 class BoundHandle {
  public:
   /// Takes what `tensors` has.
