@@ -167,11 +167,12 @@ def keras_fit(folder):
     import keras
     import orbax.checkpoint as ocp
     import freshet.keras
-    model, path = keras_model(), f"{folder}/orbax"
+    model, path, kept = keras_model(), f"{folder}/orbax", []
     model.compile("sgd", "mse")
     callback = freshet.keras.PublishCallback("fit", every=1)
     checkpointer = ocp.AsyncCheckpointer(ocp.StandardCheckpointHandler())
-    save = {"no_save": lambda weights: None, "freshet": lambda _: callback.on_train_batch_end(0, {"loss": 1.0}),
+    save = {"freshet": lambda _: callback.on_train_batch_end(0, {"loss": 1.0}), "no_save": lambda _: None,
+            "arrays_kept": lambda weights: kept.extend(np.asarray(variable.value) for variable in weights),
             "orbax_async": lambda weights: checkpointer.save(path, args=ocp.args.StandardSave(
                 {variable.path.replace("/", "."): variable.value for variable in weights}))}
     names = list(save)
@@ -192,12 +193,11 @@ def keras_fit(folder):
                 samples[name].append(1e3 * (time.perf_counter() - self.begun))
             self.begun, self.turn = None, self.turn + 1
             checkpointer.wait_until_finished()  # What follows behind the loop is over before the next one's turn.
-            if callback.versions:
-                callback._publisher.wait_committed(callback.versions[-1])
+            callback._publisher.wait_committed(callback.versions[-1])
+            kept.clear()
             shutil.rmtree(path, ignore_errors=True)
 
     callback.set_model(model)
-    callback.on_train_begin()
     x = np.random.default_rng(1).random((16 * len(names) * (options.repeats + 1), 2048), np.float32)
     model.fit(x, x, batch_size=8, verbose=0, callbacks=[Turns()])
     callback.close()
