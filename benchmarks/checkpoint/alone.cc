@@ -18,7 +18,7 @@ Result<std::unique_ptr<Checkpointer>> open_alone(const std::string& folder, cons
   Checkpointer::Options options{.model = "model", .local = {folder + "/local"}};
   options.keep[CheckpointLevel::local] = keep;
   options.external = [place = folder + "/runs"]() -> Result<std::shared_ptr<Repository>> {
-    FRESHET_ASSIGN(OpenedRepository opened, open_repository(place, RepositoryAccess::create));
+    FRESHET_ASSIGN(OpenedRepository opened, open_repository(place, {.access = RepositoryAccess::create}));
     return std::shared_ptr<Repository>(std::move(opened));
   };
   return Checkpointer::open(std::move(options), state.laid());

@@ -55,7 +55,7 @@ Status Job::live(const std::string& meet, std::uint32_t rank, const Life& life) 
   options.security = options_.security;
   if (options_.external) {
     options.external = [place = external()]() -> Result<std::shared_ptr<Repository>> {
-      FRESHET_ASSIGN(OpenedRepository opened, open_repository(place, RepositoryAccess::create));
+      FRESHET_ASSIGN(OpenedRepository opened, open_repository(place, {.access = RepositoryAccess::create}));
       return std::shared_ptr<Repository>(std::move(opened));
     };
   }
