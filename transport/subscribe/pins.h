@@ -19,8 +19,7 @@
 ///   - A reader whose (y) read a version does not touch the table after (z). Its (x) comes before (a), so the writer
 ///     found its slot leaving or empty, and waited for (z).
 ///   - A reader whose (y) reads "abandoned" empties its slot under a lock, and ends the versions that no slot names.
-///   The
-///     one that finds all slots empty ends the table. A slot is never taken again after (a).
+///     The one that finds all slots empty ends the table. A slot is never taken again after (a).
 /// So a reader that stays within its writer's life pays one plain store, (z), for those that do not.
 
 #include <atomic>
