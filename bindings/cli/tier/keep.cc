@@ -39,8 +39,8 @@ Result<ExitCode> keep(Program& program, const tier::Config& config, const KeepAr
   // that the training lacks.
   (void)::mallopt(M_ARENA_MAX, 2);
   (void)::mallopt(M_MMAP_THRESHOLD, 256 * 1024);
-  (void)::signal(SIGIO,
-                 SIG_IGN);  // Comes where somebody opens a file for writing just while the keeper asks about writers.
+  // The kernel sends SIGIO if a program opens a file for writing while the keeper asks about writers of this file.
+  (void)::signal(SIGIO, SIG_IGN);
   FRESHET_ASSIGN(tier::BoardFile board, tier::BoardFile::open(config));
   tier::Board& shared = board.board();
   FRESHET_ASSIGN(const auto door, tier::KeeperDoor::open(config, std::move(board)));
