@@ -232,9 +232,10 @@ TEST_F(Veloc, VersionsGoWhenThereAreEnough) {
 }
 
 /// The call returns when the version is where it goes: nothing is under way then.
+/// The rank that dies is the one that was asked: another's death would be news to it while it still waits to be told.
 TEST_F(Veloc, SyncWaits) {
   configure("mode = sync\n");
-  const Outcome first = run(2, {"region:0:3000000", "fill:1", "checkpoint:heat:1", "finished", "kill:0"});
+  const Outcome first = run(2, {"region:0:3000000", "fill:1", "checkpoint:heat:1", "finished", "kill:1"});
   EXPECT_EQ(first.of(1, "checkpoint:heat:1"), 0);
   EXPECT_EQ(first.of(1, "finished"), 1);
   lose_scratch();
