@@ -87,7 +87,8 @@ class ProviderRepository : public Repository {
 
   // For the other providers: common decisions.
 
-  /// True: the version is stored, by that attempt. False: it is not and, durably, never will be by that attempt.
+  /// True: the version is stored, by that attempt. False: that attempt did not store the version. This is recorded
+  /// durably, so that attempt cannot store it later.
   virtual Result<bool> settle_put(const VersionId& id, std::uint64_t attempt) = 0;
   virtual Result<SharedRecord> shared_record(const std::string& key) const = 0;
   /// The records with keys that begin with `prefix` and come after the key `after`, by key. If there are many, the

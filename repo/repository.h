@@ -60,7 +60,8 @@ struct OwnerRow {
 
 /// A contributor: a version that wrote some of another version's tensors, with these tensors.
 struct ContributorRow {
-  VersionName version;  ///< Number 0 and model "": not known here (a sink that joined late adopts segments).
+  VersionName version;  ///< Number 0 and model "": this repository does not know the version. For example, a sink
+                        ///< joined late, and stored segments of versions that it never saw.
   VersionId id;
   bool retired = false;      ///< Its bytes stay for the versions that inherited them.
   bool is_ancestor = false;  ///< It is on the line of ancestors, or is the version itself.
@@ -241,9 +242,9 @@ class Repository {
 
   virtual Result<std::vector<OwnerRow>> owners(const VersionName& name) const = 0;
 
-  // Lineage. Retired versions keep their place and have answers too. A line ends at an ancestor that was never stored
-  // here. contributors() and diff() read the versions' owner maps. The other calls answer from memory, in O(log n) or
-  // O(length of the answer).
+  // Lineage. Retired versions keep their place in the lineage, and these calls answer for them too. A line ends at an
+  // ancestor that was never stored here. contributors() and diff() read the versions' owner maps. The other calls
+  // answer from memory, in O(log n) or O(length of the answer).
 
   /// Newest first, along the chain of ancestors.
   virtual Result<std::vector<LineageRow>> lineage(const VersionName& name) const = 0;
@@ -259,9 +260,9 @@ class Repository {
 
   /// The stored versions that share the longest prefix with the query's graph, best first, and the repository's commit
   /// that the answer is of. Commits count from 1 and grow with every put, retirement and change of a quality. (Over
-  /// several providers they count from the microseconds since 1970, so that they can be compared.) With `query.pin_by`,
-  /// match() pins the best row, durably, before anybody can retire it. Without a row there is no pin. invalid_argument
-  /// for an invalid query; not_found for an exclude_lineage that is not stored.
+  /// several providers a commit is a time: microseconds since 1970. So commits of different providers can be compared.)
+  /// With `query.pin_by`, match() pins the best row, durably, before anybody can retire it. Without a row there is no
+  /// pin. invalid_argument for an invalid query; not_found for an exclude_lineage that is not stored.
   virtual Result<MatchAnswer> match(const MatchQuery& query) = 0;
 
   virtual Result<std::vector<std::string>> models() const = 0;
@@ -269,8 +270,8 @@ class Repository {
 
   /// A pinned version cannot be retired. Pins are durable. `by` names the holder that will unpin; pins are counted per
   /// (version, by). A pin without PinTerms::stays ends with its client; repo/pins/pin_terms.h has the terms. unpin()
-  /// removes a pin of the same client if there is one, otherwise another pin of that holder; of `terms` only the lease
-  /// counts.
+  /// unpin() removes a pin of the same client. If this client has no pin, it removes another pin of that holder. Of
+  /// `terms` it uses only the lease.
   virtual Status pin(const VersionName& name, const std::string& by, const PinTerms& terms = {}) = 0;
   virtual Status unpin(const VersionName& name, const std::string& by, const PinTerms& terms = {}) = 0;
   virtual Result<std::vector<std::string>> pins(const VersionName& name) const = 0;

@@ -15,8 +15,8 @@
 /// schedules. The default, `online`, compares each version's gain with the cost of its stall; last_decision() has the
 /// figures.
 ///
-/// Files: online/ is the policy `online` without times of its own, online.h the same on the replay clock (schedule.h),
-/// scheduler_machine.h everything here but clock and lock.
+/// Files: online/ has the policy `online`; it measures no times. online.h runs the same policy on the replay clock
+/// (schedule.h). scheduler_machine.h has the scheduler without its clock and its lock.
 
 #include <memory>
 
@@ -34,7 +34,7 @@ class Scheduler {
   static Result<std::unique_ptr<Scheduler>> make(const SchedulerOptions& options, const Clock& clock = system_clock());
 
   /// An iteration ended. `observation.at` is filled in here. True: publish now; a publish that does not happen stays
-  /// due. Losses that are not finite, and missing ones (NaN), are iterations without news.
+  /// due. If the loss is not finite, or missing (NaN), the scheduler counts the iteration and ignores the loss.
   bool observe(const Observation& observation) FRESHET_EXCLUDES(mutex_);
 
   /// Reports a publish of the last observation's version (before any observation: of the initial version), which

@@ -260,7 +260,8 @@ class Publisher {
   Status close(Duration at_most);
 
   /// Copies `tensors` (all tensors of the model, always in the same order) and returns; the version follows. Blocks for
-  /// the copy. If the loop is faster than the digests, also blocks for the commit of the publish before the last.
+  /// the copy. If the loop is faster than the digests, publish() also waits for an earlier commit: that of the publish
+  /// before the last one.
   ///
   /// Errors:
   ///   invalid_argument: no tensors, a tensor's size contradicts its spec, duplicate names, an index out of range.
@@ -277,8 +278,8 @@ class Publisher {
   Result<CommitReport> wait_committed(VersionNumber version, Duration at_most, const std::stop_token& stop = {});
 
   /// Makes another version current, and waits for the decision. transport/current.h has the meaning and the errors. Any
-  /// thread, but not during a publish on the same thread.
-  /// After `cancelled`, the activation may still happen.
+  /// thread. A callback that runs during a publish on the same thread must not call it. After `cancelled`, the
+  /// activation may still happen.
   Result<ActivationReport> activate(const ActivationRequest& request, const std::stop_token& stop = {});
   /// Goes back to a version that the publisher still keeps (PublisherOptions::keep_versions), and holds it until
   /// release().

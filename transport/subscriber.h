@@ -52,7 +52,7 @@ class Snapshot {
   bool stale() const { return stale_; }
   VersionNumber version() const;
   const Manifest& manifest() const;
-  /// The tensor's bytes, in the publisher's memory, read-only; none of a tensor that was not taken
+  /// The tensor's bytes: read-only, in the publisher's memory. Empty if the subscriber does not take this tensor
   /// (SubscriberOptions::whole). REQUIRES: tensor < number of tensors.
   Bytes bytes(std::uint32_t tensor) const;
   /// not_found when the model has no tensor of that name, or it was not taken.
@@ -84,7 +84,8 @@ struct Update {
   std::uint64_t gap_before = 0;       ///< Versions dropped before this one, for an `every` subscriber.
   /// From the start of publish() to the swap. Between two hosts, as exact as their clocks agree.
   Duration latency{};
-  Duration notify{};    ///< From the announcement until this process has read it, or the grant. 0 from another host.
+  Duration notify{};    ///< The time from the announcement until this process has read the announcement. If it read no
+                        ///< announcement, until the grant. 0 from another host.
   std::string channel;  ///< "shm", "ucx", "zmq" or "file".
   /// Of the tensors fetched over a channel: those that came as an element delta, and those that came whole.
   std::uint64_t tensors_delta = 0;
@@ -112,8 +113,8 @@ struct SubscriberOptions {
   /// For `every`: begin with the version after this one. 0: begin with the versions that the publisher keeps.
   VersionNumber after = 0;
   /// The incarnation in the id of version `after`. A publisher's numbers may begin anew (a host's directory loses them
-  /// with the host). With the incarnation, the subscriber then follows the publisher from its first version on. 0: not
-  /// known; `after` is then only a number.
+  /// with the host). If the incarnation is given and the numbers began anew, the subscriber takes all versions from the
+  /// publisher's first one on. 0: not known; `after` is then only a number.
   std::uint64_t after_incarnation = 0;
   /// True: a member of the group, which stages versions and commits them together. A member fetches and proves a
   /// candidate (PublisherOptions::group_commit, an activation as group) beside the served version. It swaps the
@@ -187,7 +188,7 @@ class Subscriber {
   /// Returns at once, connected or not. Publisher and subscriber may start in any order. invalid_argument for a bad
   /// name, address or option.
   static Result<std::unique_ptr<Subscriber>> open(SubscriberOptions options);
-  /// No other call is under way. Snapshots may stay.
+  /// Requires that no other call is under way. Snapshots may outlive the subscriber.
   ~Subscriber();
 
   /// The served version, pinned. Wait-free unless a swap is in progress; no lock, no allocation, no system call.
@@ -201,8 +202,8 @@ class Subscriber {
   Result<Snapshot> snapshot_at_least(const SnapshotRequest& request, const std::stop_token& stop = {});
 
   /// A snapshot of that version, which the publisher still keeps (PublisherOptions::keep_versions). The subscriber
-  /// fetches and proves the version beside the served one, and goes on serving the served one. For subscribers of the
-  /// newest version that are no members. One call at a time: others wait. Errors:
+  /// fetches and proves the version beside the served one, and goes on serving the served one. Only for subscribers
+  /// without `every` and without `staged`. One call at a time: others wait. Errors:
   ///   not_found: the publisher does not keep the version.
   ///   timed_out: the version did not come in time.
   ///   out_of_space: all pins are in use.

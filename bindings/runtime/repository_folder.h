@@ -60,7 +60,7 @@ struct RepositoryOptions {
 };
 
 /// Any thread. Errors:
-///   invalid_argument: the address is malformed; or a server's repository was to be owned.
+///   invalid_argument: the address is malformed; or the place is a server, and the access is `own`.
 ///   failed_precondition: keys are missing or refused.
 ///   not_found: the folder holds no repository.
 ///   unavailable: the folder's owner does not answer (the message has the owner's process id, if the kernel tells it);

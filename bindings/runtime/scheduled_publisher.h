@@ -4,7 +4,7 @@
 /// A publisher that publishes when its scheduler decides so. A training loop needs one call after each iteration. The
 /// call also reports three times to the scheduler: the stall, as measured by the publisher; the time until servers
 /// serve a version; and the time until the repository has the version. The publisher learns the last two from its
-/// subscribers. publish_if_due() looks at them, so they are no finer than one iteration.
+/// subscribers. publish_if_due() reads these two times once per iteration. So their resolution is one iteration.
 
 #include <chrono>
 #include <deque>
@@ -27,7 +27,8 @@ class DeliveryWatch {
   bool waits() const { return !to_servers_.empty() || !to_repository_.empty(); }
 
   struct Arrivals {
-    std::optional<Duration> delivered;  ///< Of the newest version that half of the servers serve, if that is new.
+    std::optional<Duration> delivered;  ///< The delay of the newest version that half of the servers serve. Nothing if
+                                        ///< this version was reported before.
     std::optional<Duration> persisted;  ///< The same for the repository.
   };
   /// Does not wait for silent subscribers. An overtaken version does not count.

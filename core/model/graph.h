@@ -5,7 +5,8 @@
 /// for every call. Immutable once built; shared by every version that has it.
 ///
 /// A graph file (docs/graph-file.md) is the textual form. A slot id identifies a vertex's computation and its
-/// parameters: equal ids mean equal ancestor cones. core/FORMAT.md, "Slot ids", has the definition.
+/// parameters: equal ids mean that the calls are equal, and that all calls before them, up to the inputs, are equal.
+/// core/FORMAT.md, "Slot ids", has the definition.
 
 #include <array>
 #include <cstdint>
@@ -54,7 +55,7 @@ struct Layer {
   std::string framework_config;             ///< The framework's own, verbatim; not part of identity.
   std::vector<LayerInput> inputs;           ///< Earlier layers only.
   std::vector<LayerTensor> tensors;         ///< Empty if the call uses another layer's tensors (tensors_of).
-  std::optional<std::uint32_t> tensors_of;  ///< The first call of the parameters that this call uses again.
+  std::optional<std::uint32_t> tensors_of;  ///< The first call that uses these parameters; this call uses them again.
   bool commutative = false;
   bool operator==(const Layer&) const = default;
 };

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Encoded forms whose digest is known to be that of something that passed all checks once: reading them without making
-/// these checks again costs a small part of that. For a repository's own records.
+/// These functions read and write encoded forms without all checks. The caller knows from the digest that the same
+/// content passed all checks once. This takes a small part of the time of a read with checks. For a repository's own
+/// records.
 
 #include <vector>
 
@@ -10,12 +11,12 @@
 
 namespace freshet {
 
-/// The parts as they stand there; whether they passed Architecture::build() is not looked at. corrupt for what is no
-/// encoded architecture.
+/// Returns the parts as the bytes have them. It does not check them as Architecture::build() does. corrupt: the bytes
+/// are no encoded architecture.
 Result<Architecture::Parts> decode_architecture_parts(Bytes bytes);
 
-/// encode() of a manifest whose architecture is known by its digest alone, and not looked at. What has the digest of a
-/// manifest that passed check() is that manifest.
+/// Encodes a manifest. The function gets only the digest of the architecture, and does not look at the architecture. If
+/// the result has the digest of a manifest that passed check(), the result is that manifest.
 std::vector<std::byte> encode_unchecked(const Manifest& manifest, const Digest& architecture);
 
 }  // namespace freshet

@@ -19,9 +19,9 @@
 namespace freshet {
 
 /// A cache of the hash's state after a config (DStore). A layer with a known config then costs only the hash of its
-/// inputs. A search changes a candidate in one or two places, so nearly all of its configs are known. The slot ids
-/// after the change are not known. The cache keeps whole configs, so it never takes two different configs for one. Any
-/// thread.
+/// inputs. A search changes a candidate in one or two places, so nearly all of its configs are known. All
+/// slot ids after the change are new, so the cache keeps no slot ids. The cache keeps whole configs, so it never takes
+/// two different configs for one. Any thread.
 class ConfigHashes {
  public:
   /// The cache keeps at most about twice `entries_max` configs: the newest `entries_max`, and those before them.

@@ -111,8 +111,8 @@ class Checkpointer {
     std::set<CheckpointLevel> from;   ///< The levels that this rank's bytes came from.
     std::uint64_t rebuilt_bytes = 0;  ///< Bytes from copies, for ranks with missing shards.
     std::vector<std::string> fresh;   ///< Tensors that the version does not have for this rank; they are unchanged.
-    /// Tensors of the version that no rank of this job holds: those of `own` of ranks that are no more, or of another
-    /// program. Later versions do not have them.
+    /// Tensors of the version that no rank of this job holds: tensors with layout `own` of ranks that the job no longer
+    /// has, or tensors of another program. Later versions do not have them.
     std::vector<std::string> left;
     std::vector<std::string> notes;  ///< Skipped versions and shards, and why.
   };
@@ -120,7 +120,8 @@ class Checkpointer {
   /// this rank holds (held_piece(); empty if it holds none). Nothing: there is no version, and the job begins anew.
   /// corrupt: a version was acknowledged, and no version can be completed; the message names the missing shards.
   /// failed_precondition: the version's tensors have other shapes or types.
-  /// unavailable, timed_out: a peer did not answer; no older version takes the place of one that it may have.
+  /// unavailable, timed_out: a peer did not answer. restore() does not take an older version then, because the peer may
+  /// have a newer one.
   Result<std::optional<Restored>> restore(std::span<const MutableBytes> held, levels::RestartChoice choice = {});
 
   struct Captured {

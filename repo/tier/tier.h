@@ -3,11 +3,11 @@
 
 /// Tiering: copies of a source's files on faster disks of the node, for programs that know nothing of it.
 ///
-/// `config.h`: what a person wrote. `copy_name.h`: a copy is named by what it copies. `tier_folder.h`: how a copy comes
-/// to be, so that none is ever read by halves. `keeper.h`: who copies, and `keeper_door.h`: how it is asked. `board.h`:
-/// what keeper, command line and readers share. `served_paths.h`: where a C++ program reads a file. `order.h`: how a
-/// program tells what it will open. `FORMAT.md` has the names and the steps. The reader, which decides inside a program
-/// at each open, is `bindings/posix/`.
+/// `config.h`: reads the config. `copy_name.h`: makes a copy's name from its file. `tier_folder.h`: makes a copy in
+/// steps, so that nobody reads a half copy. `keeper.h`: copies files. `keeper_door.h`: takes requests to the keeper.
+/// `board.h`: what keeper, command line and readers share. `served_paths.h`: where a C++ program reads a file.
+/// `order.h`: how a program tells what it will open. `FORMAT.md` has the names and the steps. The reader, which decides
+/// inside a program at each open, is `bindings/posix/`.
 
 #include "repo/tier/board_file.h"
 #include "repo/tier/config.h"
