@@ -39,8 +39,9 @@ print_tables() {
   done
   [ ${#wanted[@]} -gt 0 ] || wanted=("${all[@]}")
 
+  # Programs that somebody else built run beside the same peers.
+  "$root/scripts/install_dependencies.sh" peers >&2 || echo "$me: some peers are missing" >&2
   if [ -z "${FRESHET_BIN:-}" ]; then
-    "$root/scripts/install_dependencies.sh" peers >&2 || echo "$me: some peers are missing" >&2
     "$root/scripts/build.sh" "${wanted[@]}" "${also[@]}" >&2
     FRESHET_BIN="$root/build/bin"
   fi
