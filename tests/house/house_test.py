@@ -15,6 +15,7 @@ import tidy
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "scripts"))
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import list_suites
+import sources_of_suites
 import summarize_tests
 
 LICENCE = "// SPDX-License-Identifier: Apache-2.0\n"
@@ -183,6 +184,27 @@ machine&#x0A;"/></testcase></testsuite></testsuites>""")
         rules = list_suites.rules_of(["storm=X/.*", "slow=.*B"])
         self.assertEqual(list_suites.labels_of("X/B", ["core"], rules), ["core", "storm", "slow"])
         self.assertEqual(list_suites.labels_of("A", ["core"], rules), ["core", "quick"])
+        self.assertGreater(list_suites.cost_of(["core", "storm", "slow"]), list_suites.cost_of(["core", "slow"]))
+        self.assertEqual(list_suites.cost_of(["core", "quick"]), 0)
+        self.assertEqual(list_suites.unmeant(suites, ["X/.*", "A", "Old"]), ["Old"])
+
+    def test_sources_are_told_by_their_suites(self):
+        texts = {
+            "plain": "TEST(A, one) {\nTEST_F(B, two) {\n",
+            "with_values": "TEST_P(C, three) {\n",
+            "elsewhere": "INSTANTIATE_TEST_SUITE_P(Every, C, testing::Values(1));\n",
+            "typed": "TYPED_TEST(D, four) {\n",
+            "no_instance": "TEST_P(E, five) {\n",
+            "strange": "OWN_TEST(A, one) {\n",
+        }
+        wanted = lambda only, but=(): sources_of_suites.wanted_sources(texts, only, but)
+        untold = ["no_instance", "strange"]
+        self.assertEqual(wanted(["B"]), ["plain", *untold])
+        self.assertEqual(wanted(["Every/.*"]), ["with_values", "elsewhere", *untold])
+        self.assertEqual(wanted(["D/0"]), ["typed", *untold])
+        self.assertEqual(wanted([".*"]), list(texts))
+        self.assertEqual(wanted([".*"], ["A", "Every/C"]), ["plain", "typed", *untold])
+        self.assertEqual(wanted([".*"], ["A", "B", "Every/C"]), ["typed", *untold])
 
 
 if __name__ == "__main__":

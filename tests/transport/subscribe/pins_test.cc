@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/base/wake.h"
+#include "tests/support/this_build.h"
 #include "transport/subscribe/served_version.h"
 
 namespace freshet::detail {
@@ -74,7 +75,8 @@ TEST_F(Pins, OneWakeUpUntilItIsAcknowledged) {
 /// A writer that ends versions as soon as no slot names them, and readers that notice when theirs was ended.
 TEST_F(Pins, ANamedVersionIsNeverEnded) {
   constexpr std::size_t kVersions = 8;
-  constexpr int kSwaps = 5000000;
+  // A sanitizer sees an access that is not ordered the first times that it happens; the plain build has the many swaps.
+  const int swaps = test::under_sanitizer() ? 500'000 : 5'000'000;
   std::array<ServedVersion, kVersions> versions;
   std::array<std::atomic<bool>, kVersions> ended{};
   for (auto& flag : ended) flag = true;
@@ -100,7 +102,7 @@ TEST_F(Pins, ANamedVersionIsNeverEnded) {
     });
   }
   std::size_t current = 0;
-  for (int swap = 0; swap < kSwaps || pinned < 1000; ++swap) {
+  for (int swap = 0; swap < swaps || pinned < 1000; ++swap) {
     std::size_t next = (current + 1) % kVersions;
     // Those that were retired earlier and are not named any more end now; only ended ones may be used again.
     for (std::size_t i = 0; i < kVersions; ++i) {
