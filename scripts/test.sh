@@ -4,11 +4,12 @@
 # that ran, each skip with its reason above it, and above these where the time went. Exit code 0 when nothing failed.
 #
 # usage: scripts/test.sh [--all | --quick | --label NAME]
-#   --all          also the benchmarks' build, and the tests with the address and undefined-behaviour sanitizers and with
-#                  the thread sanitizer
+#   (nothing)      the tests of the release build, but for the dozen suites with the label long
+#   --all          every test, also the benchmarks' build, and the tests with the address and undefined-behaviour sanitizers
+#                  and with the thread sanitizer
 #   --quick        only tests that start no program, simulate no storm and take no second: what one runs while working
 #   --label NAME   only tests with that label: a room (core, transport, repo …), or quick, storm, process, net, service,
-#                  house, python, slow
+#                  house, python, slow, long
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
@@ -27,6 +28,14 @@ case "${1:-}" in
   *) usage ;;
 esac
 [ $# -le 1 ] && [[ "$label" =~ ^[a-z_]*$ ]] || usage
+
+# Which of a preset's tests run.
+chosen=()
+if [ -n "$label" ]; then
+  chosen=(-L "^$label\$")
+elif [ ${#presets[@]} -eq 1 ]; then
+  chosen=(-LE '^long$')
+fi
 
 seconds_of() { awk -v from="$1" -v to="$(date +%s.%N)" 'BEGIN { printf "%.1f\n", to - from }'; }
 
@@ -140,12 +149,17 @@ for i in "${!presets[@]}"; do
   # The thread sanitizer makes ten of one: there, what waits for a peer must not wait for a processor too.
   [ "$preset" != tsan ] || at_once=$jobs
   (cd "$folder" && run_in "$preset" ctest --parallel "$at_once" --output-on-failure --no-tests=error \
-    ${label:+-L "^$label\$"} --output-junit "$results") || true
+    "${chosen[@]}" --output-junit "$results") || true
   kill "$watcher" 2> /dev/null && wait "$watcher" || true
   stuck+=("$folder/stuck-tests.txt")
   echo "$preset tests $(seconds_of "$begin")" >> "$times"
 done
 echo "everything took $(seconds_of "$started")" >> "$times"
+
+if [[ " ${chosen[*]} " == *" -LE "* ]] && [ -f "$folder/CTestTestfile.cmake" ]; then
+  left_out=$(cd "$folder" && ctest -N -L '^long$' 2> /dev/null | sed -n 's/^ *Test *#[0-9]*: //p' | paste -sd ' ')
+  echo "left to --all, or to --label long: $left_out"
+fi
 
 # Near the end, where a log that was cut still has it.
 head -q -n 60 "${stuck[@]}" < /dev/null
