@@ -125,6 +125,8 @@ Status KeeperDoor::run(const DoorOptions& options) {
       if (client->gone && client->order != 0) keeper_->end_order(client->order, /*stays=*/false);
     }
     std::erase_if(clients_, [](const auto& client) { return client->gone; });
+    // Before a tier that is off is tried again.
+    if (options.on_look) options.on_look();
     do_by_the_clock();
     const Time now = system_clock().now();
     if (!clients_.empty()) last_needed_ = now;

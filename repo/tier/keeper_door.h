@@ -19,6 +19,7 @@
 ///
 /// The folder of both is this user's alone.
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -34,8 +35,9 @@
 namespace freshet::tier {
 
 struct DoorOptions {
-  bool ends_when_idle = false;  ///< Nobody connected and nothing to do: it ends. For a keeper that nobody watches.
-  int stop_descriptor = -1;     ///< Readable: it ends.
+  bool ends_when_idle = false;    ///< Nobody connected and nothing to do: it ends. For a keeper that nobody watches.
+  int stop_descriptor = -1;       ///< Readable: it ends.
+  std::function<void()> on_look;  ///< The loop calls it after each turn, twice a second at least; none: nothing.
 };
 
 /// Owned by its loop thread.

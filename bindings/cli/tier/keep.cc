@@ -44,16 +44,19 @@ Result<ExitCode> keep(Program& program, const tier::Config& config, const KeepAr
   FRESHET_ASSIGN(tier::BoardFile board, tier::BoardFile::open(config));
   tier::Board& shared = board.board();
   FRESHET_ASSIGN(const auto door, tier::KeeperDoor::open(config, std::move(board)));
+  Troubles troubles(shared);
+  tier::DoorOptions options{
+      .ends_when_idle = arguments.in_background, .stop_descriptor = program.interrupt.descriptor(), .on_look = {}};
   if (arguments.in_background) {
     (void)!::write(STDOUT_FILENO, kReadyLine, std::string_view(kReadyLine).size());
     let_go_of_streams();
   } else {
-    Troubles(shared).tell();
+    options.on_look = [&troubles] { troubles.tell(); };
+    troubles.tell();
     tell_tier(format("keeping {} source{} in {} tier{}", config.sources.size(), config.sources.size() == 1 ? "" : "s",
                      config.tiers.size(), config.tiers.size() == 1 ? "" : "s"));
   }
-  FRESHET_TRY(
-      door->run({.ends_when_idle = arguments.in_background, .stop_descriptor = program.interrupt.descriptor()}));
+  FRESHET_TRY(door->run(options));
   return program.interrupt.requested() ? ExitCode::interrupted : ExitCode::done;
 }
 

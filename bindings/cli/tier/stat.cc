@@ -38,6 +38,14 @@ std::string reason_of(const tier::BoardTier& tier) {
   return std::string(tier.reason, ::strnlen(tier.reason, sizeof tier.reason));
 }
 
+/// What the system said, without what differs from file to file.
+std::string kind_of(const std::string& reason) {
+  const std::size_t last = reason.rfind(": ");
+  std::string kind = last == std::string::npos ? reason : reason.substr(last + 2);
+  std::erase_if(kind, [](char c) { return c >= '0' && c <= '9'; });
+  return kind;
+}
+
 Result<ExitCode> stat_tiers(Program& program, const tier::Config& config, const std::string& svg) {
   FRESHET_ASSIGN(const tier::BoardFile file, tier::BoardFile::open(config));
   tier::Board& board = file.board();
@@ -133,20 +141,22 @@ void Troubles::tell_once(const std::string& cause, const std::string& line) {
 void Troubles::tell() {
   // Before the tiers: one that goes off just now has counted its fallback after that.
   const std::uint64_t fallbacks = tier::load(board_.counters.fallbacks) - before_->fallbacks;
-  bool is_any_off = false;
   for (std::uint32_t i = 0; i < board_.tier_count; ++i) {
     const std::string reason = reason_of(board_.tiers[i]);
-    const std::string cause = format("tier {}", i + 1);
-    if (!reason.empty())
-      tell_once(cause, format("{} is off until it works again, the source is read instead: {}", cause, reason));
-    is_any_off |= told_.contains(cause);
+    was_any_off_ |= !reason.empty();
+    // While a tier is off, each copy that was under way may fail in its own way.
+    if (reason.empty()) off_.erase(i);
+    if (reason.empty() || !off_.insert(i).second) continue;
+    const std::string name = format("tier {}", i + 1);
+    tell_once(format("{}: {}", name, kind_of(reason)),
+              format("{} is off until it works again, the source is read instead: {}", name, reason));
   }
   const tier::Counters& now = board_.counters;
   const auto since = [](const std::uint64_t& later, std::uint64_t earlier) { return tier::load(later) - earlier; };
   if (since(now.source_faults, before_->source_faults) > 0)
     tell_once("source", "a file could not be copied, since the source failed: it is read there");
   // A tier that is off says so itself.
-  if (!is_any_off && fallbacks > 0) {
+  if (!was_any_off_ && fallbacks > 0) {
     tell_once("fallback",
               "a copy was cut short, replaced or could not be opened: the source is read instead "
               "(`freshet tier verify` drops bad copies)");

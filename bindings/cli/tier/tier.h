@@ -46,7 +46,8 @@ class Troubles {
   /// Counts from now on. REQUIRES: the board outlives it.
   explicit Troubles(const tier::Board& board);
 
-  /// A line for each cause that was not told yet (tell_tier).
+  /// A line for each cause that was not told yet (tell_tier). A tier that worked again has a new cause when it fails
+  /// for another reason.
   void tell();
   /// The counters as they were when it was made.
   const tier::Counters& before() const { return *before_; }
@@ -57,6 +58,8 @@ class Troubles {
   const tier::Board& board_;
   std::unique_ptr<tier::Counters> before_;
   std::set<std::string> told_;
+  std::set<std::uint32_t> off_;  ///< Tiers, when tell() last looked.
+  bool was_any_off_ = false;
 };
 
 void add_tier_run(CLI::App& tier, Program& program);

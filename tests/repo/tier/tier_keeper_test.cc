@@ -8,9 +8,9 @@
 #include <fstream>
 #include <memory>
 
+#include "tests/repo/tier/support/lab.h"
 #include "tests/support/child_process.h"
 #include "tests/support/eventually.h"
-#include "tests/repo/tier/support/lab.h"
 
 namespace freshet::test {
 namespace {
@@ -104,6 +104,38 @@ TEST(TierKeeper, TriesATierThatIsOffAgain) {
   EXPECT_TRUE(came_true([&] { return tier_state(lab) == "ok"; }));
   lab.fill();
   EXPECT_EQ(lab.copies().size(), 1U);
+}
+
+TEST(TierKeeper, InTheForegroundSaysTroublesWhenTheyOccurOnceEach) {
+  const TierLab lab;
+  const std::string first = lab.make("first", 5000);
+  const std::string second = lab.make("second", 5000);
+  ChildProcess keeper({"/bin/sh", "-c", "exec '" FRESHET_PROGRAM "' tier keep --config \"$0\" 2>&1", lab.config()});
+  ASSERT_EQ(keeper.line(), "freshet tier: keeping 1 source in 1 tier");
+  const std::string head = "freshet tier: tier 1 is off until it works again, the source is read instead: ";
+  const auto expect_said = [&](const char* reason) {
+    const std::string said = keeper.line().value_or("");
+    EXPECT_TRUE(said.starts_with(head) && said.ends_with(reason)) << said;
+  };
+  std::filesystem::remove_all(lab.tier());
+  std::ofstream(lab.tier()) << "no folder";
+  ASSERT_EQ(lab.tier_command({"prefetch", first, second}).code, 0);
+  expect_said("Not a directory");
+  std::filesystem::remove(lab.tier());
+  ASSERT_TRUE(came_true([&] { return tier_state(lab) == "ok"; }));
+  // It fails in another way, which is said, and in that way once more.
+  for (int round = 0; round < 2; ++round) {
+    std::filesystem::remove_all(lab.tier());
+    std::filesystem::create_directory_symlink(lab.tier(), lab.tier());
+    ASSERT_EQ(lab.tier_command({"prefetch", first}).code, 0);
+    if (round == 0) expect_said("Too many levels of symbolic links");
+    ASSERT_TRUE(came_true([&] { return tier_state(lab) == "off"; }));
+    std::filesystem::remove(lab.tier());
+    ASSERT_TRUE(came_true([&] { return tier_state(lab) == "ok"; }));
+  }
+  ASSERT_EQ(lab.tier_command({"stop"}).code, 0);
+  EXPECT_EQ(keeper.line(), std::nullopt);
+  EXPECT_EQ(keeper.wait(), 0);
 }
 
 /// Changes a byte, and puts the file's times back.
