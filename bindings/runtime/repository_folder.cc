@@ -14,6 +14,7 @@
 #include "bindings/runtime/folder_socket.h"
 #include "core/base/deadline.h"
 #include "core/base/format.h"
+#include "core/base/interruption.h"
 #include "core/base/text.h"
 #include "repo/cluster/placement/membership.h"
 #include "repo/cluster/providers.h"
@@ -130,6 +131,7 @@ Result<OpenedRepository> open_to_write(const std::string& folder, RepositoryAcce
     }
     // Its owner may be about to offer it, or to end.
     if (system_clock().now() >= deadline) return fail(with_owner(std::move(backend).error(), folder));
+    FRESHET_TRY(Interruption::check());
     std::this_thread::sleep_for(kLookAgain);
   }
 }

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/base/format.h"
+#include "core/base/interruption.h"
 #include "core/base/log.h"
 #include "repo/levels/checkpointer_impl.h"
 
@@ -149,6 +150,7 @@ Status Checkpointer::Impl::open_folders() {
       return {};
     }
     if (opened.error().code() != Code::already_exists || system_clock().now() >= deadline) return fail(opened.error());
+    FRESHET_TRY(Interruption::check());
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
 }

@@ -27,6 +27,7 @@ Result<ZmqSocket> bind_when_free(zmq::context_t& context, const std::string& at,
     Result<ZmqSocket> bound =
         bind_data(context, std::move(address), proof ? &*proof : nullptr, {.message_bytes_max = kMessageBytesMax});
     if (bound || bound.error().code() != Code::already_exists || system_clock().now() >= deadline) return bound;
+    FRESHET_TRY(Interruption::check());
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
 }
@@ -95,14 +96,17 @@ Result<std::unique_ptr<Group>> Group::open(const GroupOptions& options, GroupHan
   auto group = std::unique_ptr<Group>(new Group(std::move(loop)));
   Loop& running = *group->loop_;
   const Time deadline = system_clock().now() + options.times.patience + std::chrono::seconds(2);
-  const MutexLock lock(running.mutex);
-  while (!running.met && !running.over) {
-    if (!running.changed.wait_until(running.mutex, deadline) && !running.met && !running.over) {
-      return fail(Code::timed_out, format("the ranks did not meet at {}", options.meet));
+  for (;;) {
+    const Time look = Interruption::next_look(deadline);
+    {
+      const MutexLock lock(running.mutex);
+      while (!running.met && !running.over && running.changed.wait_until(running.mutex, look)) continue;
+      if (running.met) return group;
+      if (running.over) return fail(Error(*running.over).with_context(format("meet at {}", options.meet)));
     }
+    if (Interruption::is_wanted()) return fail(Code::cancelled, "the wait for the other ranks was interrupted");
+    if (look == deadline) return fail(Code::timed_out, format("the ranks did not meet at {}", options.meet));
   }
-  if (!running.met) return fail(Error(*running.over).with_context(format("meet at {}", options.meet)));
-  return group;
 }
 
 Result<std::vector<std::byte>> Group::agree(std::vector<std::byte> part, const Decide& decide, Duration at_most) {
@@ -189,14 +193,17 @@ Group::Question::~Question() {
 Result<Answer> Group::Question::wait(Duration at_most) {
   Loop& loop = *group_->loop_;
   const Time deadline = system_clock().now() + at_most;
-  const MutexLock lock(loop.mutex);
-  const std::shared_ptr<Loop::Asked> asked = loop.asked.at(number_);
-  while (!asked->answer) {
-    if (!asked->came.wait_until(loop.mutex, deadline) && !asked->answer) {
-      return fail(Code::timed_out, format("rank {} did not answer in time", asked->to));
+  for (;;) {
+    const Time look = Interruption::next_look(deadline);
+    {
+      const MutexLock lock(loop.mutex);
+      const std::shared_ptr<Loop::Asked> asked = loop.asked.at(number_);
+      while (!asked->answer && asked->came.wait_until(loop.mutex, look)) continue;
+      if (asked->answer) return std::move(*asked->answer);
+      if (look == deadline) return fail(Code::timed_out, format("rank {} did not answer in time", asked->to));
     }
+    FRESHET_TRY(Interruption::check());
   }
-  return std::move(*asked->answer);
 }
 
 Status Group::leave(Duration at_most) {

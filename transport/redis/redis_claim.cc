@@ -9,6 +9,7 @@
 
 #include "core/base/env.h"
 #include "core/base/format.h"
+#include "core/base/interruption.h"
 #include "core/base/log.h"
 #include "core/base/text.h"
 #include "transport/directory/entry_json.h"
@@ -110,7 +111,10 @@ Result<std::unique_ptr<Directory::Claim>> RedisClaim::take(std::shared_ptr<Redis
       return fail(Code::unavailable,
                   format("{}: the name {} is still in its quarantine", client->address().text(), model));
     }
-    std::this_thread::sleep_until(again);
+    while (system_clock().now() < again) {
+      FRESHET_TRY(Interruption::check());
+      std::this_thread::sleep_until(Interruption::next_look(again));
+    }
   }
   owner.fence = taken.record->fence;
   auto shared = std::make_shared<SharedLease>(
@@ -130,7 +134,8 @@ RedisClaim::~RedisClaim() {
   }
   // No keep may follow the release: both leave the same thread in this order.
   client_->post([keeper = keeper_.get(), owner = shared_->owner.id] { keeper->remove(owner); });
-  if (client_->is_away()) return;  // The lease lapses by itself.
+  if (client_->is_away()) return;                 // The lease lapses by itself.
+  const Interruption none([] { return false; });  // A constructor that Ctrl-C ended leaves no name taken.
   static_cast<void>(
       client_->call("release " + shared_->model,
                     redis::release(client_->address().database, shared_->model, shared_->owner, reserved, given)));
@@ -143,18 +148,21 @@ void RedisClaim::nudge() {
 Status RedisClaim::wait_until_kept(std::uint64_t revision, const std::string& what) {
   nudge();
   const Time deadline = system_clock().now() + client_->times().patience;
-  bool kept = false;
-  {
-    SharedLease& shared = *shared_;
-    MutexLock lock(shared.mutex);
-    while (!shared.lease.lost() && !shared.lease.holds(revision)) {
-      if (shared.owner_ends) return fail(Code::cancelled, format("{}: its publisher is being closed", what));
-      if (!shared.changed.wait_until(shared.mutex, deadline)) break;
+  for (;;) {
+    const Time look = Interruption::next_look(deadline);
+    {
+      SharedLease& shared = *shared_;
+      MutexLock lock(shared.mutex);
+      while (!shared.lease.lost() && !shared.lease.holds(revision)) {
+        if (shared.owner_ends) return fail(Code::cancelled, format("{}: its publisher is being closed", what));
+        if (!shared.changed.wait_until(shared.mutex, look)) break;
+      }
+      if (shared.lease.lost()) return fail(lost_error(shared.model, *shared.lease.lost()));
+      if (shared.lease.holds(revision)) return {};
     }
-    if (shared.lease.lost()) return fail(lost_error(shared.model, *shared.lease.lost()));
-    kept = shared.lease.holds(revision);
+    FRESHET_TRY(Interruption::check());
+    if (look == deadline) break;
   }
-  if (kept) return {};
   return fail(Code::unavailable, format("{}: {}: {}", client_->address().text(), what, client_->health()));
 }
 

@@ -6,10 +6,12 @@
 
 #include <algorithm>
 #include <array>
-#include <future>
+#include <optional>
 #include <system_error>
 
+#include "core/base/deadline.h"
 #include "core/base/format.h"
+#include "core/base/interruption.h"
 #include "core/base/log.h"
 #include "core/base/text.h"
 
@@ -78,11 +80,27 @@ void RedisClient::request(std::string what, RedisWords words, RedisAnswer answer
 }
 
 Result<RedisReply> RedisClient::call(const std::string& what, RedisWords words) {
-  std::promise<Result<RedisReply>> promise;
-  auto reply = promise.get_future();
+  struct Called {
+    Mutex mutex;
+    CondVar came;
+    std::optional<Result<RedisReply>> answer FRESHET_GUARDED_BY(mutex);
+  };
+  const auto called = std::make_shared<Called>();  // The answer to an interrupted call comes later.
+  request(what, std::move(words), [called](Result<RedisReply> answer) {
+    const MutexLock lock(called->mutex);
+    called->answer = std::move(answer);
+    called->came.notify_all();
+  });
   // Ends: every request is answered by its deadline, or when the thread stops.
-  request(what, std::move(words), [&promise](Result<RedisReply> answer) { promise.set_value(std::move(answer)); });
-  return reply.get();
+  for (;;) {
+    const Time look = Interruption::next_look(deadline_in(kClientRound));
+    {
+      const MutexLock lock(called->mutex);
+      while (!called->answer && called->came.wait_until(called->mutex, look)) continue;
+      if (called->answer) return *std::move(called->answer);
+    }
+    FRESHET_TRY(Interruption::check());
+  }
 }
 
 std::string RedisClient::health() const {

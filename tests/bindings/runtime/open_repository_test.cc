@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "bindings/runtime/repository_folder.h"
+#include "core/base/interruption.h"
+#include "repo/backend/backend.h"
 #include "repo/files/import.h"
 #include "tests/support/temporary_folder.h"
 
@@ -51,6 +53,16 @@ TEST(OpenRepository, AFolderIsMadeWhenItIsAskedFor) {
   const auto again = open_repository("file://" + place);
   ASSERT_TRUE(again) << again.error().message();
   EXPECT_TRUE((*again)->get(name));
+}
+
+TEST(OpenRepository, TheWaitForAFoldersOwnerCanBeInterrupted) {
+  const TemporaryFolder folder;
+  const auto owner = open_rocks_backend({.folder = folder / "store", .create = true, .read_only = false});
+  ASSERT_TRUE(owner) << owner.error().message();
+  const Interruption interruption([] { return true; });
+  const auto waits = open_repository(folder / "store", {.access = RepositoryAccess::create});
+  ASSERT_FALSE(waits);
+  EXPECT_EQ(waits.error().code(), Code::cancelled) << waits.error().message();
 }
 
 TEST(OpenRepository, AddressesAreOfProviders) {

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "core/base/format.h"
+#include "core/base/interruption.h"
 #include "repo/backend/backend.h"
 #include "repo/levels/checkpointer.h"
 #include "tests/fault/fault_backend.h"
@@ -94,6 +95,31 @@ TEST(CheckpointerRanks, TheLayoutOfATensorMayChangeBetweenLives) {
       return checkpointer->finish(kLong);
     }));
   }
+}
+
+TEST(CheckpointerRanks, AnInterruptedOpenLeavesFolderAndAddressFree) {
+  const TemporaryFolder folder;
+  std::atomic<bool> is_interrupted = false;
+  expect_all_well(run_ranks(2, folder, [&](Checkpointer::Options options, std::uint32_t rank) -> Status {
+    if (rank == 0) {
+      const Interruption interruption([] { return true; });
+      const auto alone = Checkpointer::open(options, three_tensors());
+      is_interrupted = true;
+      is_interrupted.notify_one();
+      if (alone || alone.error().code() != Code::cancelled) return wrong("it was not interrupted");
+    }
+    is_interrupted.wait(false);
+    FRESHET_ASSIGN(const auto met, Checkpointer::open(options, three_tensors()));
+    {
+      const Interruption interruption([] { return true; });
+      const auto second = Checkpointer::open(options, three_tensors());  // The folder is the first one's.
+      if (second || second.error().code() != Code::cancelled) return wrong("the wait for the folder went on");
+    }
+    HeldMemory memory(2, rank);
+    const auto writable = memory.writable();
+    FRESHET_ASSIGN([[maybe_unused]] const auto nothing, met->restore(writable));
+    return met->finish(kLong);
+  }));
 }
 
 /// Ranks that were started unlike each other do not meet, and each hears what differs.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The server goes away, comes back, comes back without its memory, is stopped, is not there yet.
 
+#include "core/base/interruption.h"
 #include "tests/transport/redis/redis_fixture.h"
 
 namespace freshet {
@@ -122,6 +123,36 @@ TEST_F(RedisOutage, ANewDirectoryKeepsNewNamesWaitingOnce) {
   const auto held = claim(*directory);
   EXPECT_GE(std::chrono::steady_clock::now() - before, short_times().lease - std::chrono::milliseconds(5));
   EXPECT_EQ(held->last_number(), 0U);
+}
+
+TEST_F(RedisOutage, AnInterruptedCallEndsAndTheNameIsFree) {
+  RedisTimes patient = short_times();
+  patient.answer_within = patient.patience = patient.lease = std::chrono::hours(1);
+  const auto wanted = [] { return true; };
+  command({"FLUSHALL"});
+  {
+    const auto directory = open(patient);
+    const Interruption interruption(wanted);
+    const auto in_quarantine = directory->claim("demo");
+    ASSERT_FALSE(in_quarantine);
+    EXPECT_EQ(in_quarantine.error().code(), Code::cancelled) << in_quarantine.error().message();
+  }
+  grow_old();
+  const auto directory = open(patient);
+  {
+    auto taken = claim(*directory);
+    const Interruption interruption(wanted);
+    taken.reset();
+  }
+  const auto held = claim(*directory);  // Its lease was an hour: it was given back.
+  ASSERT_NE(held, nullptr);
+  server_.stop();
+  {
+    const Interruption interruption(wanted);
+    EXPECT_EQ(held->begin_incarnation(1000).error().code(), Code::cancelled);
+    EXPECT_EQ(directory->lookup("demo").error().code(), Code::cancelled);
+  }
+  server_.go_on();
 }
 
 TEST_F(RedisOutage, AServerThatStandsStillIsNoticedAndNobodyWaitsLong) {
