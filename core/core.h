@@ -20,15 +20,10 @@
 ///
 /// core/FORMAT.md describes the encoded forms.
 
-#include "core/arena/arena.h"
-#include "core/arena/slab.h"
-#include "core/base/check.h"
 #include "core/base/clock.h"
 #include "core/base/digest.h"
 #include "core/base/log.h"
-#include "core/base/mutex.h"
 #include "core/base/result.h"
-#include "core/delta/element_delta.h"
 #include "core/model/dtype.h"
 #include "core/model/graph.h"
 #include "core/model/ids.h"

@@ -7,7 +7,7 @@
 ///
 /// In reading order:
 ///   1. repository.h: put, get, read, owners, lineage, pins, verify. A put is whole and durable, or it did not happen.
-///      provider_repository.h: further calls for a repository's server and for other providers.
+///      Not installed: provider_repository.h, further calls for a repository's server and for other providers.
 ///   2. backend.h: the seam for storage: blobs, and records that change in atomic batches. The memory backend is the
 ///      one to read first; RocksDB's is the one that lasts. One conformance suite runs them all.
 ///   3. sink.h: the subscriber that wants every version and puts each into a repository.
@@ -16,7 +16,8 @@
 ///      match/structure_index.h answers it.
 ///   6. cluster/cluster_repository.h: one repository that several providers keep. cluster/protocol.h: why nothing is
 ///      lost between them.
-///   7. levels/checkpointer.h: checkpoints of jobs with many ranks; levels/FORMAT.md has their shards.
+///   7. serve/server.h: serves a repository to other processes and hosts.
+///   8. levels/checkpointer.h: checkpoints of jobs with many ranks; levels/FORMAT.md has their shards.
 ///
 /// repo/FORMAT.md describes the keys and the order of the durable steps.
 
@@ -24,6 +25,6 @@
 #include "repo/files/import.h"
 #include "repo/levels/checkpointer.h"
 #include "repo/match/query.h"
-#include "repo/provider_repository.h"
 #include "repo/repository.h"
+#include "repo/serve/server.h"
 #include "repo/sink.h"

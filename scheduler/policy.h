@@ -9,35 +9,15 @@
 #include <string>
 #include <string_view>
 
-#include "core/base/clock.h"
 #include "core/base/result.h"
 #include "scheduler/online/lookahead.h"
+#include "scheduler/terms.h"
 
 namespace freshet {
-
-/// One iteration of the training loop, as it ended.
-struct Observation {
-  std::uint64_t step = 0;  ///< Grows by one from iteration to iteration. A step that jumps back starts a new count.
-  double loss = 0;         ///< NaN: no loss.
-  bool epoch_end = false;
-  Time at{};
-};
 
 struct Decision {
   bool publish = false;
   std::string_view reason = "";  ///< For people; points to static text.
-};
-
-/// The figures of the last weighed decision. Empty and zero for a policy that predicts nothing.
-struct Explanation {
-  std::uint64_t step = 0;    ///< The step of the decision; 0: none yet.
-  std::string curve;         ///< The fitted curve with its parameters, for people.
-  double served_loss = 0;    ///< The estimated loss of the served version.
-  double present_loss = 0;   ///< The estimated loss of the newest version, without the noise of its batch.
-  double gain = 0;           ///< Expected gain of a publish now over never publishing again: loss x requests.
-  double stall_cost = 0;     ///< Expected cost of the stall for later versions: loss x requests.
-  double next_in_steps = 0;  ///< Estimated distance of the best next publish; 0: now, or not known.
-  std::string note;          ///< The reason if the policy does not plan as asked; mostly empty.
 };
 
 /// A schedule. One thread at a time.

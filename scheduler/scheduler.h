@@ -11,19 +11,19 @@
 ///       if (receipt) (*scheduler)->published(receipt->blocked);
 ///     }
 ///
-/// bindings/runtime/scheduled_publisher.h does these lines in one call, and measures deliveries. policy.h lists the
-/// schedules. The default, `online`, compares each version's gain with the cost of its stall; last_decision() has the
-/// figures.
+/// bindings/runtime/scheduled_publisher.h does these lines in one call, and measures deliveries. terms.h has the
+/// options, with the list of schedules. The default, `online`, compares each version's gain with the cost of its stall;
+/// last_decision() has the figures.
 ///
-/// Files: online/ has the policy `online`; it measures no times. online.h runs the same policy on the replay clock
-/// (schedule.h). scheduler_machine.h has the scheduler without its clock and its lock.
+/// Behind it: policy.h has the schedules, online/ has the policy `online`; it measures no times.
+/// online.h runs the same policy on the replay clock (schedule.h). scheduler_machine.h has the scheduler without its
+/// clock and its lock.
 
 #include <memory>
 
 #include "core/base/clock.h"
-#include "core/base/mutex.h"
 #include "core/base/result.h"
-#include "scheduler/scheduler_machine.h"
+#include "scheduler/terms.h"
 
 namespace freshet {
 
@@ -32,27 +32,26 @@ class Scheduler {
  public:
   /// `clock` must outlive the scheduler. The message of invalid_argument names the option.
   static Result<std::unique_ptr<Scheduler>> make(const SchedulerOptions& options, const Clock& clock = system_clock());
+  ~Scheduler();
 
   /// An iteration ended. `observation.at` is filled in here. True: publish now; a publish that does not happen stays
   /// due. If the loss is not finite, or missing (NaN), the scheduler counts the iteration and ignores the loss.
-  bool observe(const Observation& observation) FRESHET_EXCLUDES(mutex_);
+  bool observe(const Observation& observation);
 
   /// Reports a publish of the last observation's version (before any observation: of the initial version), which
   /// stopped the loop for `stall`.
-  void published(Duration stall) FRESHET_EXCLUDES(mutex_);
+  void published(Duration stall);
   /// Reports the delay from the return of publish() until a server serves the version.
-  void delivered(Duration after) FRESHET_EXCLUDES(mutex_);
+  void delivered(Duration after);
   /// Reports the delay from the return of publish() until the repository has the version.
-  void persisted(Duration after) FRESHET_EXCLUDES(mutex_);
+  void persisted(Duration after);
 
-  SchedulerDecision last_decision() const FRESHET_EXCLUDES(mutex_);
+  SchedulerDecision last_decision() const;
 
  private:
-  Scheduler(ScheduleMachine machine, const Clock& clock) : clock_(clock), machine_(std::move(machine)) {}
-
-  const Clock& clock_;
-  mutable Mutex mutex_;
-  ScheduleMachine machine_ FRESHET_GUARDED_BY(mutex_);
+  class Impl;
+  explicit Scheduler(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace freshet

@@ -9,56 +9,15 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <string>
 #include <string_view>
 
 #include "core/base/clock.h"
 #include "core/base/result.h"
 #include "scheduler/policy.h"
 #include "scheduler/running_median.h"
+#include "scheduler/terms.h"
 
 namespace freshet {
-
-/// Limits in users' terms. A limit that is not set has no effect.
-struct SchedulerLimits {
-  std::uint64_t inferences = 0;            ///< To be served from the first publish on; needs requests_per_second.
-  std::optional<Duration> serving;         ///< The time during which requests come, from the first publish on.
-  double requests_per_second = 0;          ///< 0: not known.
-  std::uint64_t steps = 0;                 ///< Of the whole training; 0: no end in sight.
-  double overhead_percent = 100;           ///< Most that stalls may add to the training time so far.
-  std::uint64_t interval_steps_least = 0;  ///< Between two publishes.
-  std::uint64_t interval_steps_most = 0;   ///< After this many, a publish is due whatever its gain; 0: never.
-};
-
-struct SchedulerOptions {
-  std::string schedule = "online";   ///< As parse_policy() takes it.
-  std::uint64_t epoch_steps = 0;     ///< For "epoch" where observe() is not told; 0: none.
-  std::uint64_t warmup_steps = 100;  ///< For the schedules that are planned once.
-  SchedulerLimits limits;
-  /// Assumed times of a stall and a delivery until they are measured.
-  Duration stall_expected{};
-  Duration delivery_expected{};
-};
-
-/// The reasons of the last answer. `gain` and `stall_cost` are sums of loss over requests (Viper's cumulative inference
-/// loss), and comparable with each other.
-struct SchedulerDecision {
-  std::uint64_t step = 0;   ///< Of the last observation.
-  bool publish = false;     ///< The answer to it.
-  std::string reason;       ///< Its reason; if nothing was weighed there, that of the last weighed decision.
-  std::string schedule;     ///< The policy's name.
-  Explanation explanation;  ///< The curve with its parameters, expected gain and cost.
-  std::uint64_t last_publish_step = 0;
-  std::uint64_t publishes = 0;
-  Duration step_time{};      ///< Measured, all four: medians of the newest.
-  Duration stall_time{};     ///< t_p of the paper.
-  Duration delivery_time{};  ///< t_c.
-  Duration persist_time{};   ///< The sink's time for a version; the scheduler publishes no faster than that.
-  double overhead_percent = 0;
-
-  /// One line.
-  std::string text() const;
-};
 
 class ScheduleMachine {
  public:

@@ -103,7 +103,7 @@ struct SubscriberOptions {
   /// next. Empty: ask the directory. "file:///mnt/share/demo": no publisher, but a folder of versions
   /// (transport/file/weight_folder.h) that both sides see.
   std::string at;
-  std::string directory;  ///< As open_directory() takes it; empty for the default.
+  std::string directory;  ///< As PublisherHubOptions has it.
   /// The source of news about versions. "zmq" (or empty): the publisher. "redis": the directory, which must then be on
   /// Redis.
   std::string notifier;

@@ -18,6 +18,5 @@
 ///   7. group/: the ranks of one job: how they meet, agree, and notice that one is gone.
 ///   8. zmq/, shm/: the shells that carry the machines' actions out. file/: folders that trainers and engines exchange.
 
-#include "transport/directory/directory.h"
 #include "transport/publisher.h"
 #include "transport/subscriber.h"

@@ -18,6 +18,7 @@
 #include "core/base/text.h"
 #include "repo/cluster/placement/membership.h"
 #include "repo/cluster/providers.h"
+#include "repo/provider_repository.h"
 #include "repo/serve/remote_repository.h"
 
 namespace freshet {
@@ -144,6 +145,26 @@ Result<OpenedRepository> open_in_rados(const std::string& place, RepositoryAcces
   return open_here(std::move(backend));
 }
 
+Result<std::string> place_of(const std::vector<std::string>& addresses) {
+  std::string place;
+  for (const std::string& address : addresses) {
+    if (!is_repository_address(address) || address.find(',') != std::string::npos) {
+      return fail(Code::invalid_argument,
+                  format("\"{}\" is no address of a provider: give tcp://HOST:PORT or ipc://PATH", shown(address)));
+    }
+    place += (place.empty() ? "" : ",") + address;
+  }
+  if (place.empty()) return fail(Code::invalid_argument, "open a repository: no address was given");
+  return place;
+}
+
+Result<ProviderRepository*> owned(const OpenedRepository& repository, std::string_view what) {
+  ProviderRepository* const own = repository ? repository.get_deleter().own() : nullptr;
+  if (own != nullptr) return own;
+  return fail(Code::failed_precondition,
+              format("{} a repository: another process owns it; open it with RepositoryAccess::own", what));
+}
+
 }  // namespace
 
 void CloseRepository::operator()(Repository* repository) {
@@ -173,16 +194,23 @@ Result<OpenedRepository> open_repository(const std::string& place, const Reposit
 }
 
 Result<OpenedRepository> open_repository(const std::vector<std::string>& addresses, const RepositoryOptions& options) {
-  std::string place;
-  for (const std::string& address : addresses) {
-    if (!is_repository_address(address) || address.find(',') != std::string::npos) {
-      return fail(Code::invalid_argument,
-                  format("\"{}\" is no address of a provider: give tcp://HOST:PORT or ipc://PATH", shown(address)));
-    }
-    place += (place.empty() ? "" : ",") + address;
-  }
-  if (place.empty()) return fail(Code::invalid_argument, "open a repository: no address was given");
+  FRESHET_ASSIGN(const std::string place, place_of(addresses));
   return open_repository(place, options);
+}
+
+Result<std::unique_ptr<RepositoryServer>> serve_repository(const OpenedRepository& repository,
+                                                           RepositoryServerOptions options) {
+  FRESHET_ASSIGN(ProviderRepository* const own, owned(repository, "serve"));
+  return RepositoryServer::open(*own, std::move(options));
+}
+
+Status join_repository(const OpenedRepository& repository, const std::string& address,
+                       const std::vector<std::string>& others, const SecurityOptions& security) {
+  FRESHET_ASSIGN(ProviderRepository* const own, owned(repository, "join"));
+  FRESHET_ASSIGN(const std::string place, place_of(others));
+  const Result<Placement> placement = join_providers(*own, address, place, {.security = security});
+  if (!placement) return fail(Error(placement.error()).with_context("join " + place));
+  return {};
 }
 
 }  // namespace freshet

@@ -23,11 +23,13 @@
 #include <vector>
 
 #include "core/base/result.h"
-#include "repo/provider_repository.h"
+#include "repo/repository.h"
 #include "repo/serve/server.h"
 #include "transport/security.h"
 
 namespace freshet {
+
+class ProviderRepository;
 
 enum class RepositoryAccess {
   read,    ///< Through the owner of the folder, if there is one; otherwise from the disk.
@@ -45,7 +47,8 @@ class CloseRepository {
   void operator()(Repository* repository);
   /// Null if this process owns no folder, or could not serve it (a file system without sockets).
   const RepositoryServer* server() const { return server_.get(); }
-  /// The repository's second interface; null unless this process itself opened the folder or pool.
+  /// The repository's second interface (repo/provider_repository.h), for Freshet's own programs; null unless this
+  /// process itself opened the folder or pool.
   ProviderRepository* own() const { return own_; }
 
  private:
@@ -70,6 +73,17 @@ Result<OpenedRepository> open_repository(const std::string& place, const Reposit
 /// The providers at these addresses.
 Result<OpenedRepository> open_repository(const std::vector<std::string>& addresses,
                                          const RepositoryOptions& options = {});
+
+/// Makes this process a provider: serves a repository that it opened itself (a folder with access `own` or as the first
+/// to write, a pool, memory) at one more address. The server must end before the repository does. Errors of
+/// RepositoryServer::open(); failed_precondition: another process owns the repository.
+Result<std::unique_ptr<RepositoryServer>> serve_repository(const OpenedRepository& repository,
+                                                           RepositoryServerOptions options);
+/// Joins a served, empty repository to the providers at the addresses `others`, of which one must answer: together they
+/// keep one repository from then on. `address` is where the others reach this one. A second join changes nothing but
+/// the address. failed_precondition: the repository has models already, or another process owns it.
+Status join_repository(const OpenedRepository& repository, const std::string& address,
+                       const std::vector<std::string>& others, const SecurityOptions& security = {});
 
 /// True: this process itself opened a folder that keeps one provider's part of a repository. The other providers' parts
 /// are then not visible.

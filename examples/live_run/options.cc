@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "core/base/format.h"
-#include "scheduler/scheduler.h"
+#include "scheduler/policy.h"
 
 namespace freshet::live {
 namespace {

@@ -43,9 +43,7 @@
 #include "core/base/env.h"
 #include "core/base/result.h"
 #include "core/layout/layout.h"
-#include "repo/levels/level_board.h"
-#include "repo/levels/restart_plan.h"
-#include "repo/levels/ring.h"
+#include "repo/levels/terms.h"
 #include "repo/repository.h"
 #include "transport/security.h"
 

@@ -19,21 +19,14 @@
 #include <map>
 #include <optional>
 #include <set>
-#include <string_view>
 #include <vector>
 
 #include "core/base/result.h"
 #include "core/model/ids.h"
 #include "core/model/tensor.h"
+#include "repo/levels/terms.h"
 
 namespace freshet::levels {
-
-enum class Level : std::uint8_t { memory = 0, local = 1, group = 2, external = 3 };
-inline constexpr std::size_t kLevels = 4;
-std::string_view name_of(Level level);
-Result<Level> parse_level(std::string_view text);
-
-enum class WhenBehind : std::uint8_t { skip, wait };
 
 /// A message of a rank to rank 0 (captured, done), or of rank 0 to all ranks (begin, reached, failed).
 struct LevelNote {

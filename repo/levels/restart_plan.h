@@ -16,6 +16,7 @@
 #include "core/base/result.h"
 #include "repo/levels/level_board.h"
 #include "repo/levels/shards/shard.h"
+#include "repo/levels/terms.h"
 
 namespace freshet::levels {
 
@@ -96,14 +97,6 @@ struct StoredVersion {
   Version version;
   std::uint64_t step = 0;
   std::uint32_t ranks = 0;  ///< 0: not recorded.
-};
-
-struct RestartChoice {
-  bool from_nothing = false;             ///< Begin anew, and ignore existing versions.
-  bool same_history = false;             ///< With from_nothing: keep existing versions as long as after a restore.
-  std::optional<VersionNumber> version;  ///< Only this version.
-  std::uint64_t step_min = 0;            ///< The newest version with a step of at least this,
-  std::uint64_t step_max = UINT64_MAX;   ///< and at most this.
 };
 
 /// One thread at a time, rank 0's.

@@ -6,24 +6,14 @@
 #include <cstdint>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "core/base/result.h"
+#include "repo/levels/terms.h"
 
 namespace freshet::levels {
 
 inline constexpr std::uint32_t kGroupRanksMax = 8;
-
-struct GroupScheme {
-  enum class Kind : std::uint8_t { none, partner, parity };
-  Kind kind = Kind::none;
-  std::uint32_t losses = 1;  ///< The number of hosts that each group may lose: 1 with partners.
-  bool operator==(const GroupScheme&) const = default;
-};
-/// "none", "partner", "xor", or "rs:F" for any F losses (1 to 7).
-Result<GroupScheme> parse_group_scheme(std::string_view text);
-std::string to_string(const GroupScheme& scheme);
 
 /// Makes groups of up to kGroupRanksMax ranks, with even sizes, and no two ranks of a group on one host; each group in
 /// order. invalid_argument if a group would not have more ranks than it may lose.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Serves a repository to other processes. They open it with connect_repository() (repo/serve/remote_repository.h).
+/// Serves a repository to other processes. Programs serve one with serve_repository(), and open a served one with
+/// open_repository() (bindings/runtime/repository_folder.h).
 ///
 /// Closed by default, as every listener of Freshet (transport/security.h): a Unix socket (the rights of its folder
 /// decide who may connect) or loopback. Any other address needs keys and an allow-list. The server verifies and bounds
@@ -15,10 +16,11 @@
 
 #include "core/base/clock.h"
 #include "core/base/result.h"
-#include "repo/provider_repository.h"
 #include "transport/security.h"
 
 namespace freshet {
+
+class ProviderRepository;
 
 struct RepositoryServerOptions {
   /// "ipc://" and an absolute path, or "tcp://ADDRESS:PORT" as transport/zmq/address.h has it; port "*" takes a free

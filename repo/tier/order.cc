@@ -3,6 +3,10 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <utility>
+
+#include "core/base/clock.h"
+#include "repo/tier/keeper_door.h"
 
 namespace freshet::tier {
 namespace {
@@ -15,6 +19,12 @@ constexpr Duration kOrderPatience = std::chrono::seconds(2);
 Time order_deadline() { return system_clock().now() + kOrderPatience; }
 
 }  // namespace
+
+Order::Order(const Config& config, KeeperLine line)
+    : sources_(config.sources), line_(std::make_unique<KeeperLine>(std::move(line))) {}
+Order::Order(Order&& other) noexcept = default;
+Order& Order::operator=(Order&& other) noexcept = default;
+Order::~Order() = default;
 
 Result<Order> Order::open(const Config& config) {
   FRESHET_ASSIGN(KeeperLine line, KeeperLine::connect(config));
@@ -47,15 +57,15 @@ Status Order::tell(std::span<const std::string> paths) {
     if (place.empty()) continue;
     records += "next " + place + '\0';
     if (records.size() < kOrderBytesAtOnce) continue;
-    FRESHET_TRY(line_.send(records, order_deadline()));
+    FRESHET_TRY(line_->send(records, order_deadline()));
     records.clear();
   }
-  FRESHET_TRY(line_.send(records, order_deadline()));
-  return line_.say("told", order_deadline());
+  FRESHET_TRY(line_->send(records, order_deadline()));
+  return line_->say("told", order_deadline());
 }
 
-Status Order::anew() { return line_.send(std::string("anew") + '\0', order_deadline()); }
+Status Order::anew() { return line_->send(std::string("anew") + '\0', order_deadline()); }
 
-Status Order::leave() { return line_.say("leave", order_deadline()); }
+Status Order::leave() { return line_->say("leave", order_deadline()); }
 
 }  // namespace freshet::tier

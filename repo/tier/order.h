@@ -13,22 +13,27 @@
 ///
 /// One thread at a time.
 
+#include <memory>
 #include <span>
 #include <string>
 #include <unordered_map>
 
 #include "core/base/result.h"
 #include "repo/tier/config.h"
-#include "repo/tier/keeper_door.h"
 
 namespace freshet::tier {
+
+class KeeperLine;
 
 class Order {
  public:
   /// unavailable when no keeper runs. None is started.
   static Result<Order> open(const Config& config);
-  /// Over a connection that is there.
-  Order(const Config& config, KeeperLine line) : sources_(config.sources), line_(std::move(line)) {}
+  /// Over a connection that is there (repo/tier/keeper_door.h), for Freshet's own programs.
+  Order(const Config& config, KeeperLine line);
+  Order(Order&& other) noexcept;
+  Order& operator=(Order&& other) noexcept;
+  ~Order();
 
   /// These are opened after what was told before. Paths below no source are left out. out_of_space when the keeper was
   /// told too much, unavailable when it went away, timed_out when it does not answer: what it took by then it keeps.
@@ -43,7 +48,7 @@ class Order {
   std::string place_of(const std::string& path);
 
   std::vector<std::string> sources_;
-  KeeperLine line_;
+  std::unique_ptr<KeeperLine> line_;
   std::unordered_map<std::string, std::string> folders_;
 };
 

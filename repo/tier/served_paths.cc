@@ -6,8 +6,10 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <utility>
 
 #include "core/base/file_descriptor.h"
+#include "repo/tier/board_file.h"
 #include "repo/tier/tier_folder.h"
 
 namespace freshet::tier {
@@ -32,13 +34,18 @@ bool is_finished(const std::string& copy, const struct stat& source) {
 
 }  // namespace
 
+ServedPaths::ServedPaths(BoardFile board) : board_(std::make_unique<BoardFile>(std::move(board))) {}
+ServedPaths::ServedPaths(ServedPaths&& other) noexcept = default;
+ServedPaths& ServedPaths::operator=(ServedPaths&& other) noexcept = default;
+ServedPaths::~ServedPaths() = default;
+
 Result<ServedPaths> ServedPaths::open(const Config& config) {
   FRESHET_ASSIGN(BoardFile board, BoardFile::open(config));
   return ServedPaths(std::move(board));
 }
 
 std::string ServedPaths::place_of(const std::string& path) const {
-  Board& board = board_.board();
+  Board& board = board_->board();
   struct stat file {};
   if (::stat(path.c_str(), &file) != 0 || !S_ISREG(file.st_mode)) return path;
   const std::uint32_t source = source_on(board, device_of(file));
@@ -56,7 +63,7 @@ std::string ServedPaths::place_of(const std::string& path) const {
   const std::string real = std::filesystem::canonical(path, error).string();
   if (error || !is_below_source(board, real.data(), real.size())) return path;
   count_open(board, key, identity.size, /*hit=*/false);
-  if (identity.size <= load(board.room_bytes)) ask_keeper(board_, real);
+  if (identity.size <= load(board.room_bytes)) ask_keeper(*board_, real);
   return path;
 }
 

@@ -10,26 +10,32 @@
 /// A copy may go between the answer and the read (evicted, dropped): whoever cannot open it reads the path that was
 /// asked for. Any thread.
 
+#include <memory>
 #include <string>
 
 #include "core/base/result.h"
-#include "repo/tier/board_file.h"
 #include "repo/tier/config.h"
 
 namespace freshet::tier {
 
+class BoardFile;
+
 class ServedPaths {
  public:
+  /// unavailable when shared memory cannot be had.
   static Result<ServedPaths> open(const Config& config);
+  ServedPaths(ServedPaths&& other) noexcept;
+  ServedPaths& operator=(ServedPaths&& other) noexcept;
+  ~ServedPaths();
 
   /// The path of the finished copy of the file as it is now; or `path` itself: it is below no source, or has no copy
   /// yet, which is then asked for. Looks at the source once, and counts as an open.
   std::string place_of(const std::string& path) const;
 
  private:
-  explicit ServedPaths(BoardFile board) : board_(std::move(board)) {}
+  explicit ServedPaths(BoardFile board);
 
-  BoardFile board_;
+  std::unique_ptr<BoardFile> board_;
 };
 
 }  // namespace freshet::tier

@@ -3,16 +3,16 @@
 
 /// Tiering: copies of a source's files on faster disks of the node, for programs that know nothing of it.
 ///
-/// `config.h`: reads the config. `copy_name.h`: makes a copy's name from its file. `tier_folder.h`: makes a copy in
-/// steps, so that nobody reads a half copy. `keeper.h`: copies files. `keeper_door.h`: takes requests to the keeper.
-/// `board.h`: what keeper, command line and readers share. `served_paths.h`: where a C++ program reads a file.
-/// `order.h`: how a program tells what it will open. `FORMAT.md` has the names and the steps. The reader, which decides
-/// inside a program at each open, is `bindings/posix/`.
+/// A C++ program of one's own can use three files without the reader:
+///   1. config.h: reads the config.
+///   2. served_paths.h: says where a file is to be read now.
+///   3. order.h: tells the keeper which files the program opens next.
+///
+/// Behind them: copy_name.h names a copy by what it copies. tier_folder.h makes a copy, so that no reader sees half of
+/// one. keeper.h makes the copies, and keeper_door.h takes the requests. board.h has what keeper, command line and
+/// readers share. FORMAT.md has the names and the steps. The reader, which decides inside a program at each open, is
+/// bindings/posix/.
 
-#include "repo/tier/board_file.h"
 #include "repo/tier/config.h"
-#include "repo/tier/keeper.h"
-#include "repo/tier/keeper_door.h"
 #include "repo/tier/order.h"
 #include "repo/tier/served_paths.h"
-#include "repo/tier/tier_folder.h"

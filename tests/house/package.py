@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Installs the build into a new folder, builds the README's publisher and subscriber and examples/small against it the way a
-user would, and runs them. So neither the package, the README nor the examples can rot.
+"""Installs the build into a new folder, builds the README's publisher and subscriber, examples/small and package_program.cc
+against it the way a user would, and runs them. So neither the package, the README nor the examples can rot. Together these
+programs use each part that README and docs advertise; a header that none of them includes must not be installed.
 
 usage: package.py ROOT BUILD CMAKE COMPILER
 """
+import glob
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -35,7 +38,7 @@ def snippets_of(readme):
     return found
 
 
-def write_project(folder, snippets, headers):
+def write_project(folder, snippets, headers, program):
     def write(name, text):
         with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
             file.write(text)
@@ -43,8 +46,9 @@ def write_project(folder, snippets, headers):
     write("publisher.cc", snippets["publisher"])
     write("subscriber.cc", snippets["subscriber"])
     write("headers.cc", "".join(f'#include "{header}"\n' for header in headers))
+    shutil.copy(program, folder)
     build = ["cmake_minimum_required(VERSION 3.25)", "project(reader LANGUAGES CXX)"]
-    for program in ("publisher", "subscriber"):
+    for program in ("publisher", "subscriber", "package_program"):
         build += [f"add_executable({program} {program}.cc)", snippets["package"].replace("my_trainer", program)]
     build += ["add_library(headers OBJECT headers.cc)", "target_link_libraries(headers freshet::freshet)", ""]
     write("CMakeLists.txt", "\n".join(build))
@@ -56,11 +60,29 @@ def installed_headers(prefix):
                   for folder, _, names in os.walk(include) for name in names if name.endswith(".h"))
 
 
-def check_headers(headers):
-    """What travels on a wire is nobody's business outside."""
-    wire = [header for header in headers if re.search(r"/(protocol|wire)/|_generated|/messages", header)]
+def included(path):
+    with open(path, encoding="utf-8") as file:
+        return re.findall(r'^#include "([^"]+)"', file.read(), re.MULTILINE)
+
+
+def check_headers(prefix, headers, programs):
+    """What travels on a wire is nobody's business outside, and a header that no program needs is a door to nowhere."""
+    wire = [header for header in headers if re.search(r"/(protocol|wire)/|_generated|/messages|wire\.h$", header)]
     if wire:
         sys.exit(f"headers of the wire are installed: {' '.join(wire)}")
+    waiting = [header for program in programs for header in included(program)]
+    used = set()
+    while waiting:
+        header = waiting.pop()
+        if header in used:
+            continue
+        used.add(header)
+        path = os.path.join(prefix, "include", "freshet", header)
+        if not os.path.exists(path):
+            sys.exit(f"{header} is not installed, and a program or an installed header includes it")
+        waiting += included(path)
+    if set(headers) - used:
+        sys.exit(f"headers are installed that no program includes: {' '.join(sorted(set(headers) - used))}")
 
 
 def run_against_each_other(folder, directory):
@@ -79,6 +101,20 @@ def run_against_each_other(folder, directory):
     # The README's loop adds 0.01 to every weight and publishes, so version V holds V hundredths.
     if not said or abs(float(said[2]) - 0.01 * int(said[1])) > 1e-3:
         sys.exit("the subscriber did not serve what the publisher published")
+
+
+def run_package_program(folder, place):
+    """Looks after the board of its tier, too: shared memory outlives the program."""
+    boards = f"/dev/shm/freshet-tier-{os.geteuid()}"
+    said = run(os.path.join(folder, "package_program"), place, timeout=300)
+    if said != "all parts answered\n":
+        sys.exit(f"package_program said {said!r}")
+    with open(os.path.join(place, "tiers.toml"), "rb") as file:
+        name = 0xcbf29ce484222325
+        for byte in file.read():
+            name = (name ^ byte) * 0x100000001b3 % 2**64
+    for board in glob.glob(os.path.join(boards, f"{name:016x}*")):
+        os.remove(board)
 
 
 def run_examples(folder, place, directory):
@@ -114,14 +150,20 @@ def main(root, build, cmake, compiler):
         os.makedirs(directory, mode=0o700)
         run(cmake, "--install", build, "--prefix", prefix, "--component", "development")
         headers = installed_headers(prefix)
-        check_headers(headers)
-        write_project(project, snippets, headers)
+        write_project(project, snippets, headers, os.path.join(os.path.dirname(os.path.abspath(__file__)), "package_program.cc"))
+        small = os.path.join(root, "examples", "small")
+        programs = [os.path.join(of, name) for of in (project, small) for name in os.listdir(of)
+                    if name.endswith(".cc") and name != "headers.cc"]
+        check_headers(prefix, headers, programs)
         run(cmake, "-S", project, "-B", out, "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={prefix}",
             f"-DCMAKE_CXX_COMPILER={compiler}")
         run(cmake, "--build", out, "--parallel", "2")
         run_against_each_other(out, directory)
+        place = os.path.join(folder, "place")
+        os.makedirs(place)
+        run_package_program(out, place)
         examples = os.path.join(folder, "examples")
-        run(cmake, "-S", os.path.join(root, "examples", "small"), "-B", examples, "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={prefix}",
+        run(cmake, "-S", small, "-B", examples, "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={prefix}",
             f"-DCMAKE_CXX_COMPILER={compiler}")
         run(cmake, "--build", examples, "--parallel", "2")
         run_examples(examples, folder, directory)

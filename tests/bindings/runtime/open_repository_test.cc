@@ -75,5 +75,29 @@ TEST(OpenRepository, AddressesAreOfProviders) {
             Code::invalid_argument);
 }
 
+TEST(ServeRepository, MakesAProviderThatOthersJoin) {
+  const TemporaryFolder folder;
+  const auto one = open_repository(folder / "one", {.access = RepositoryAccess::own});
+  const auto other = open_repository(folder / "other", {.access = RepositoryAccess::own});
+  ASSERT_TRUE(one && other);
+  const auto door = serve_repository(*one, {.address = "tcp://127.0.0.1:*"});
+  const auto other_door = serve_repository(*other, {.address = "tcp://127.0.0.1:*"});
+  ASSERT_TRUE(door && other_door) << door.error().message();
+  const auto alone = open_repository((*door)->address());
+  ASSERT_TRUE(alone) << alone.error().message();
+  EXPECT_EQ(serve_repository(*alone, {.address = "tcp://127.0.0.1:*"}).error().code(), Code::failed_precondition);
+  EXPECT_EQ(join_repository(*alone, "tcp://127.0.0.1:1", {(*other_door)->address()}).error().code(),
+            Code::failed_precondition);
+  EXPECT_EQ(join_repository(*other, (*other_door)->address(), {}).error().code(), Code::invalid_argument);
+  EXPECT_FALSE(is_part(*other));
+  const Status joined = join_repository(*other, (*other_door)->address(), {(*door)->address()});
+  ASSERT_TRUE(joined) << joined.error().message();
+  EXPECT_TRUE(is_part(*one));
+  EXPECT_TRUE(is_part(*other));
+  const auto both = open_repository(std::vector<std::string>{(*door)->address(), (*other_door)->address()});
+  ASSERT_TRUE(both) << both.error().message();
+  EXPECT_TRUE((*both)->get(put_one(**both)));
+}
+
 }  // namespace
 }  // namespace freshet
