@@ -15,13 +15,16 @@
 ///   6. digest.h: content digests (XXH3-128) and identity hashes (BLAKE2b).
 ///   7. delta/element_delta.h: turns one tensor's payload into the next, and back, if few elements changed.
 ///   8. safetensors.h: versions as files.
-///   9. result.h, check.h, clock.h, mutex.h: failure as a value, broken invariants, replaceable time, locks that the
-///      compiler can reason about.
+///   9. result.h, check.h, clock.h, mutex.h, interruption.h: failure as a value, broken invariants, replaceable time,
+///      locks that the compiler can reason about, waits that end when the caller asks for it.
+///
+/// Programs outside the tree use the files that are included here. Of the others they need nothing.
 ///
 /// core/FORMAT.md describes the encoded forms.
 
 #include "core/base/clock.h"
 #include "core/base/digest.h"
+#include "core/base/interruption.h"
 #include "core/base/log.h"
 #include "core/base/result.h"
 #include "core/model/dtype.h"

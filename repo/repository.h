@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -173,6 +174,10 @@ using Progress = std::function<void(std::uint64_t done, std::uint64_t total)>;
 /// A repository in this process (open(), below), in another process, or on other hosts. Any thread. Puts write their
 /// tensors side by side. The steps that make a version exist or remove it run one at a time; puts that wait together
 /// share one step.
+///
+/// Calls wait for a server's answer, or do long work. StopInterrupts (core/base/interruption.h) ends the calls of a
+/// thread with `cancelled` when a stop token asks for it. The options of put(), retire() and gc() take the token
+/// themselves.
 class Repository {
  public:
   struct Options {
@@ -213,6 +218,8 @@ class Repository {
     /// Stores the version even if its ancestor was retired. For callers that keep every version of a run while others
     /// retire versions in any order. put() asks again for segments that went with the ancestor.
     bool ancestor_may_be_retired = false;
+    /// Ends the call between two tensors, and its waits for providers: `cancelled`. The version may then exist.
+    std::stop_token stop;
   };
   virtual Result<VersionName> put(const Manifest& manifest,
                                   const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of,

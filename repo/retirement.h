@@ -4,6 +4,7 @@
 /// The arguments and results of Repository::retire() and gc().
 
 #include <cstdint>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@ namespace freshet {
 
 struct RetireOptions {
   Duration wait = Duration::zero();  ///< The longest wait until nobody pins the version.
+  std::stop_token stop;              ///< Ends the call's waits: retire() is then `cancelled`, and may have happened.
 };
 
 struct RetireReport {
@@ -25,6 +27,7 @@ struct RetireReport {
 struct GcOptions {
   /// Changes nothing; lists segments that gc() would erase, and segments of retired writers that stay.
   bool dry_run = false;
+  std::stop_token stop;  ///< Ends the call between two segments: `cancelled`. The next gc() goes on.
 };
 
 enum class GcReason : std::uint8_t {

@@ -232,9 +232,9 @@ Result<Snapshot> Subscriber::staged_snapshot() {
   return Snapshot(pin.version, pin.slot, impl_->member && impl_->loop.standing().is_lapsed(impl_->clock.now()));
 }
 
-Result<VersionNumber> Subscriber::commit_staged() {
+Result<VersionNumber> Subscriber::commit_staged(const std::stop_token& stop) {
   FRESHET_TRY(impl_->check_here());
-  return detail::commit_staged(impl_->loop);
+  return detail::commit_staged(impl_->loop, stop);
 }
 
 Status Subscriber::wait_for(VersionNumber version, Duration at_most, const std::stop_token& stop) {

@@ -219,8 +219,8 @@ class Subscriber {
   /// pins are in use.
   Result<Snapshot> staged_snapshot();
   /// Swaps in the version that stage() staged, and returns its number. failed_precondition if no version is staged, or
-  /// if the group has to commit it.
-  Result<VersionNumber> commit_staged();
+  /// if the group has to commit it. After `cancelled`, the swap may still happen.
+  Result<VersionNumber> commit_staged(const std::stop_token& stop = {});
 
   /// Waits until the served version is at least `version`. timed_out otherwise.
   Status wait_for(VersionNumber version, Duration at_most, const std::stop_token& stop = {});

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Ends a thread's waits early. StopWakes: as soon as a stop token asks for it. Interruption is for Python: Ctrl-C shall
-/// end a call that waits for a peer. Only the waiting thread can ask Python whether Ctrl-C was pressed, and it can ask
-/// only now and then.
+/// Ends a thread's waits early. StopWakes: as soon as a stop token asks for it, for one wait. StopInterrupts: soon
+/// after, for all waits of a thread's calls, of repositories too. Interruption is for Python: Ctrl-C shall end a call
+/// that waits for a peer. Only the waiting thread can ask Python whether Ctrl-C was pressed, and it can ask only now
+/// and then.
 
 #include <algorithm>
 #include <functional>
+#include <optional>
 #include <stop_token>
 #include <utility>
 
@@ -19,18 +21,25 @@ namespace freshet {
 /// In force in the thread that makes it, during its lifetime. A nested Interruption replaces the outer one meanwhile. A
 /// wait for a repository's server, for ranks or for an activation asks `wanted` about twenty times a second, without
 /// holding a lock. If the answer is true, the wait ends with `cancelled`. `wanted` should then stay true.
-/// put, read and gc of a repository in this process ask between two tensors; gc holds the lock of the writers' turn then.
+/// put, read and gc of a repository in this process ask between two tensors; gc holds the lock of the writers' turn
+/// then.
 class Interruption {
  public:
   explicit Interruption(std::function<bool()> wanted) : wanted_(std::move(wanted)), outer_(in_force()) {
     in_force() = this;
   }
+  /// Wanted when the stop was requested, or when the outer Interruption is wanted.
+  explicit Interruption(const std::stop_token& stop)
+      : Interruption(
+            [stop, outer = in_force()] { return stop.stop_requested() || (outer != nullptr && outer->wanted_()); }) {}
   ~Interruption() { in_force() = outer_; }
   Interruption(const Interruption&) = delete;
   Interruption& operator=(const Interruption&) = delete;
 
   // For the code that waits.
 
+  /// True: some Interruption is in force in this thread, so that its waits must ask now and then.
+  static bool is_possible() { return in_force() != nullptr; }
   /// The time of this thread's next question, no later than `deadline`.
   static Time next_look(Time deadline) {
     return in_force() == nullptr ? deadline : std::min(deadline, system_clock().now() + kLook);
@@ -53,6 +62,22 @@ class Interruption {
 
   const std::function<bool()> wanted_;
   Interruption* const outer_;
+};
+
+/// An Interruption by a stop token, and by the Interruption that is in force already:
+///
+///     const StopInterrupts stops(stop);
+///     repository.read(record, reads);   // cancelled, at the latest 50 ms after the request for the stop
+///
+/// Without effect if nobody can ask for the stop.
+class StopInterrupts {
+ public:
+  explicit StopInterrupts(const std::stop_token& stop) {
+    if (stop.stop_possible()) interruption_.emplace(stop);
+  }
+
+ private:
+  std::optional<Interruption> interruption_;
 };
 
 /// A stop token's request wakes the threads that wait on a condition variable: no wait has to look at the token now and

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "core/base/format.h"
+#include "core/base/interruption.h"
 #include "repo/cluster/check/reference_check.h"
 #include "repo/cluster/cluster_impl.h"
 
@@ -88,6 +89,7 @@ Result<RetireReport> ClusterRepository::retire(const VersionName& name, const Re
   if (name.number == 0) {
     return fail(Code::invalid_argument, format("name the version of {} to retire, MODEL@V", name.model));
   }
+  const StopInterrupts stops(options.stop);
   const Result<Impl::Fetched> fetched = impl_->fetch(name);
   if (!fetched && fetched.error().code() != Code::corrupt) return fail(fetched.error());
   const std::shared_ptr<const ClusterView> now = impl_->view();
@@ -114,6 +116,7 @@ Result<RetireReport> ClusterRepository::retire(const VersionName& name, const Re
 }
 
 Result<GcReport> ClusterRepository::gc(const GcOptions& options, const Progress& progress) {
+  const StopInterrupts stops(options.stop);
   const std::shared_ptr<const ClusterView> now = impl_->refresh();
   if (!options.dry_run) impl_->withdraw_undecided();
   GcReport sum;
@@ -125,6 +128,7 @@ Result<GcReport> ClusterRepository::gc(const GcOptions& options, const Progress&
   std::optional<Error> away;
   std::size_t answered = 0;
   for (std::size_t i = 0; i < now->members.size(); ++i) {
+    FRESHET_TRY(Interruption::check());
     if (const auto why = spared.find(i); why != spared.end()) {
       ++answered;
       sum.notes.push_back(

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/base/format.h"
+#include "core/base/interruption.h"
 #include "repo/cluster/cluster_impl.h"
 #include "repo/cluster/placement/numbers.h"
 #include "repo/files/import.h"
@@ -309,6 +310,7 @@ cluster::Reply carry_out(const ClusterView& view, const cluster::Call& call) {
 Result<VersionName> ClusterRepository::put(const Manifest& given,
                                            const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of,
                                            PutOptions options) {
+  const StopInterrupts stops(options.stop);
   FRESHET_TRY(check_given(given));
   if (options.placed)
     return fail(Code::invalid_argument,

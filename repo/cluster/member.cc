@@ -2,11 +2,14 @@
 #include "repo/cluster/member.h"
 
 #include <algorithm>
+#include <stop_token>
 #include <system_error>
 #include <thread>
 #include <vector>
 
 #include "core/base/format.h"
+#include "core/base/interruption.h"
+#include "core/base/mutex.h"
 
 namespace freshet {
 
@@ -83,16 +86,55 @@ std::string Member::label() const {
 
 Error Member::named(Error error) const { return std::move(error).with_context(label()); }
 
+namespace {
+
+/// The threads of at_once().
+class Crowd {
+ public:
+  void leave() {
+    const MutexLock lock(mutex_);
+    ++left_;
+    changed_.notify_all();
+  }
+  bool have_left(std::size_t count, Time until) {
+    const MutexLock lock(mutex_);
+    while (left_ < count) {
+      if (!changed_.wait_until(mutex_, until)) return left_ >= count;
+    }
+    return true;
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  std::size_t left_ FRESHET_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace
+
 void at_once(std::size_t count, const std::function<void(std::size_t)>& work) {
+  std::stop_source stop;
+  const std::stop_token token = Interruption::is_possible() ? stop.get_token() : std::stop_token();
+  Crowd crowd;
   std::vector<std::jthread> others;
   std::size_t next = 1;
   try {
-    for (; next < count; ++next) others.emplace_back([&work, i = next] { work(i); });
+    for (; next < count; ++next) {
+      others.emplace_back([&work, &crowd, &token, i = next] {
+        const StopInterrupts stops(token);
+        work(i);
+        crowd.leave();
+      });
+    }
   } catch (const std::system_error&) {
     // No more threads are to be had: what is left is done here, one after the other.
   }
   if (count != 0) work(0);
   for (; next < count; ++next) work(next);
+  // Only this thread can ask its Interruption, for all of them.
+  while (Interruption::is_possible() && !crowd.have_left(others.size(), Interruption::next_look(Time::max()))) {
+    if (Interruption::is_wanted()) stop.request_stop();
+  }
 }
 
 }  // namespace freshet::cluster

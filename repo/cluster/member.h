@@ -90,6 +90,7 @@ class Member {
 };
 
 /// Runs `work(i)` for each i below `count`, at the same time on threads of their own, and returns when all are done.
+/// The caller's Interruption ends the waits of all of them.
 void at_once(std::size_t count, const std::function<void(std::size_t)>& work);
 
 }  // namespace freshet::cluster

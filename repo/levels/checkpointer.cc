@@ -33,22 +33,30 @@ std::string machine_name() {
 Checkpointer::Checkpointer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Checkpointer::~Checkpointer() = default;
 
-Result<std::unique_ptr<Checkpointer>> Checkpointer::open(Options options, std::vector<LaidTensor> tensors) {
+Result<std::unique_ptr<Checkpointer>> Checkpointer::open(Options options, std::vector<LaidTensor> tensors,
+                                                         const std::stop_token& stop) {
+  const StopInterrupts stops(stop);
   auto impl = std::make_unique<Impl>(std::move(options), std::move(tensors));
   FRESHET_TRY(impl->open());
   return std::unique_ptr<Checkpointer>(new Checkpointer(std::move(impl)));
 }
 
 Result<std::optional<Checkpointer::Restored>> Checkpointer::restore(std::span<const MutableBytes> held,
-                                                                    levels::RestartChoice choice) {
+                                                                    levels::RestartChoice choice,
+                                                                    const std::stop_token& stop) {
+  const StopInterrupts stops(stop);
   return impl_->restore(held, choice);
 }
-Result<VersionNumber> Checkpointer::begin(std::uint64_t step) { return impl_->begin(step); }
+Result<VersionNumber> Checkpointer::begin(std::uint64_t step, const std::stop_token& stop) {
+  const StopInterrupts stops(stop);
+  return impl_->begin(step);
+}
 Status Checkpointer::capture(std::size_t tensor, Bytes held) { return impl_->capture(tensor, held); }
 Result<Checkpointer::Captured> Checkpointer::end() { return impl_->end(); }
 
-Result<Checkpointer::Captured> Checkpointer::checkpoint(std::uint64_t step, std::span<const Bytes> held) {
-  FRESHET_TRY(begin(step));
+Result<Checkpointer::Captured> Checkpointer::checkpoint(std::uint64_t step, std::span<const Bytes> held,
+                                                        const std::stop_token& stop) {
+  FRESHET_TRY(begin(step, stop));
   Status captured;
   for (std::size_t i = 0; i < held.size() && captured; ++i) captured = capture(i, held[i]);
   Result<Captured> ended = end();
@@ -59,12 +67,18 @@ Result<Checkpointer::Captured> Checkpointer::checkpoint(std::uint64_t step, std:
 Result<bool> Checkpointer::poll(VersionNumber version, CheckpointLevel level) const {
   return impl_->poll(version, level);
 }
-Status Checkpointer::wait(VersionNumber version, CheckpointLevel level, Duration at_most) const {
-  return impl_->wait(version, level, at_most);
+Status Checkpointer::wait(VersionNumber version, CheckpointLevel level, Duration at_most,
+                          const std::stop_token& stop) const {
+  return impl_->wait(version, level, at_most, stop);
 }
 const std::vector<CheckpointLevel>& Checkpointer::levels() const { return impl_->level_list(); }
-Status Checkpointer::settle(Duration at_most) const { return impl_->settle_all(at_most); }
-Status Checkpointer::finish(Duration at_most) { return impl_->finish(at_most); }
+Status Checkpointer::settle(Duration at_most, const std::stop_token& stop) const {
+  return impl_->settle_all(at_most, stop);
+}
+Status Checkpointer::finish(Duration at_most, const std::stop_token& stop) {
+  const StopInterrupts stops(stop);  // For what comes after the levels.
+  return impl_->finish(at_most, stop);
+}
 
 Checkpointer::Impl::Impl(Options options, std::vector<LaidTensor> tensors)
     : options_(std::move(options)),
@@ -380,12 +394,18 @@ Result<bool> Checkpointer::Impl::poll(VersionNumber version, Level level) const 
   return state == LevelState::reached;
 }
 
-Status Checkpointer::Impl::wait(VersionNumber version, Level level, Duration at_most) const {
+Status Checkpointer::Impl::wait(VersionNumber version, Level level, Duration at_most,
+                                const std::stop_token& stop) const {
   const Time deadline = system_clock().now() + at_most;
+  const StopWakes wakes(stop, mutex_, changed_);
   for (;;) {
     FRESHET_ASSIGN(const bool reached, poll(version, level));
     if (reached) return {};
     const MutexLock lock(mutex_);
+    if (stop.stop_requested()) {
+      return fail(Code::cancelled,
+                  format("the wait for version {} at {} was stopped by its caller", version, name_of(level)));
+    }
     if (over_ || versions_.at(version).levels.at(level) != LevelState::open) continue;
     if (!changed_.wait_until(mutex_, deadline)) {
       return fail(Code::timed_out, format("version {} did not reach {} in time", version, name_of(level)));
@@ -393,20 +413,22 @@ Status Checkpointer::Impl::wait(VersionNumber version, Level level, Duration at_
   }
 }
 
-Status Checkpointer::Impl::settle_all(Duration at_most) const {
+Status Checkpointer::Impl::settle_all(Duration at_most, const std::stop_token& stop) const {
   const Time deadline = system_clock().now() + at_most;
+  const StopWakes wakes(stop, mutex_, changed_);
   const MutexLock lock(mutex_);
   for (;;) {
     if (over_) return fail(*over_);
     const bool open = std::ranges::any_of(versions_, [&](const auto& entry) { return is_open(entry.second); });
     if (to_tell_.empty() && !open) return {};
+    if (stop.stop_requested()) return fail(Code::cancelled, "the wait for every level was stopped by its caller");
     if (!changed_.wait_until(mutex_, deadline)) return fail(Code::timed_out, "not every level ended in time");
   }
 }
 
-Status Checkpointer::Impl::finish(Duration at_most) {
+Status Checkpointer::Impl::finish(Duration at_most, const std::stop_token& stop) {
   const Time deadline = system_clock().now() + at_most;
-  FRESHET_TRY(settle_all(at_most));
+  FRESHET_TRY(settle_all(at_most, stop));
   if (!restored_) {  // Nothing was promised in this life, and what an earlier one did stands.
     return group_->leave(std::max<Duration>(deadline - system_clock().now(), std::chrono::seconds(1)));
   }

@@ -35,6 +35,7 @@
 #include <optional>
 #include <set>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <utility>
 #include <vector>
@@ -64,7 +65,8 @@ struct CheckpointEvent {
 };
 
 /// begin(), capture(), end(), checkpoint(), restore() and finish(): one thread at a time. The rest: any thread.
-/// A forked child cannot use it.
+/// A call with a stop token ends its wait with `cancelled` when somebody asks for the stop. If the call was collective,
+/// the other ranks then miss this one: end the job. A forked child cannot use the object.
 class Checkpointer {
  public:
   struct Options {
@@ -100,7 +102,8 @@ class Checkpointer {
   ///   invalid_argument: options, tensors, or ranks with different options.
   ///   already_exists: the folder belongs to another process, or two processes have the same rank.
   ///   timed_out: ranks are missing; the message names them.
-  static Result<std::unique_ptr<Checkpointer>> open(Options options, std::vector<LaidTensor> tensors);
+  static Result<std::unique_ptr<Checkpointer>> open(Options options, std::vector<LaidTensor> tensors,
+                                                    const std::stop_token& stop = {});
   ~Checkpointer();
 
   struct Restored {
@@ -120,7 +123,8 @@ class Checkpointer {
   /// failed_precondition: the version's tensors have other shapes or types.
   /// unavailable, timed_out: a peer did not answer. restore() does not take an older version then, because the peer may
   /// have a newer one.
-  Result<std::optional<Restored>> restore(std::span<const MutableBytes> held, levels::RestartChoice choice = {});
+  Result<std::optional<Restored>> restore(std::span<const MutableBytes> held, levels::RestartChoice choice = {},
+                                          const std::stop_token& stop = {});
 
   struct Captured {
     VersionNumber version = 0;
@@ -131,24 +135,24 @@ class Checkpointer {
   /// levels caught up, however long that takes, or when a peer is lost. out_of_space: no memory is free (with `skip`),
   /// or the folder does not take the version's number; this step has no checkpoint, a later step may have one.
   /// unavailable: a peer is lost.
-  Result<VersionNumber> begin(std::uint64_t step);
+  Result<VersionNumber> begin(std::uint64_t step, const std::stop_token& stop = {});
   /// Copies one tensor: the part that this rank holds. After the return, the program may change the part.
   Status capture(std::size_t tensor, Bytes held);
   /// failed_precondition: a tensor is missing; the version has then failed.
   Result<Captured> end();
-  Result<Captured> checkpoint(std::uint64_t step, std::span<const Bytes> held);
+  Result<Captured> checkpoint(std::uint64_t step, std::span<const Bytes> held, const std::stop_token& stop = {});
 
   /// True: reached. False: not yet. The version's error if it failed; not_found if this version was not begun here.
   Result<bool> poll(VersionNumber version, CheckpointLevel level) const;
   /// timed_out; the version's error.
-  Status wait(VersionNumber version, CheckpointLevel level, Duration at_most) const;
+  Status wait(VersionNumber version, CheckpointLevel level, Duration at_most, const std::stop_token& stop = {}) const;
   /// The levels that this job has, ascending.
   const std::vector<CheckpointLevel>& levels() const;
 
   /// Waits until every version has reached or failed every level. timed_out.
-  Status settle(Duration at_most) const;
+  Status settle(Duration at_most, const std::stop_token& stop = {}) const;
   /// Collective, the last call: settles, then releases the ranks.
-  Status finish(Duration at_most);
+  Status finish(Duration at_most, const std::stop_token& stop = {});
 
  private:
   class Impl;

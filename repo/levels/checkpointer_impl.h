@@ -49,9 +49,10 @@ class Checkpointer::Impl {
   Status capture(std::size_t tensor, Bytes held);
   Result<Captured> end();
   Result<bool> poll(VersionNumber version, Level level) const FRESHET_EXCLUDES(mutex_);
-  Status wait(VersionNumber version, Level level, Duration at_most) const FRESHET_EXCLUDES(mutex_);
-  Status settle_all(Duration at_most) const FRESHET_EXCLUDES(mutex_);
-  Status finish(Duration at_most);
+  Status wait(VersionNumber version, Level level, Duration at_most, const std::stop_token& stop) const
+      FRESHET_EXCLUDES(mutex_);
+  Status settle_all(Duration at_most, const std::stop_token& stop) const FRESHET_EXCLUDES(mutex_);
+  Status finish(Duration at_most, const std::stop_token& stop);
   const std::vector<Level>& level_list() const { return levels_; }
 
  private:

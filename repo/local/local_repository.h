@@ -154,8 +154,8 @@ class LocalRepository::Impl {
   /// that begins may write a blob of the same name.
   Status remove_leftovers(const Catalog& loaded) FRESHET_REQUIRES(turn);
 
-  // The steps of a put, in repo/local/put/put.cc. Only the first and the last hold the turn, so that puts write their blobs side
-  // by side.
+  // The steps of a put, in repo/local/put/put.cc. Only the first and the last hold the turn, so that puts write their
+  // blobs side by side.
   Status begin(PutInProgress& put);
   /// All steps but begin() and end().
   Status store(PutInProgress& put, const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of_tensor);
@@ -191,8 +191,8 @@ class LocalRepository::Impl {
   /// One more pin. REQUIRES: `turn` is held, so that no retirement comes between. In repo/local/pins.cc.
   Status add_pin(const VersionName& name, const std::string& by, const PinTerms& terms) FRESHET_REQUIRES(turn);
 
-  // The match index, in repo/local/match.cc. Whoever changes which versions there are tells it so after the batch, and before
-  // the turn ends; a retirement tells it first, so that no answer names what is gone.
+  // The match index, in repo/local/match.cc. Whoever changes which versions there are tells it so after the batch, and
+  // before the turn ends; a retirement tells it first, so that no answer names what is gone.
   /// Brings the index to what `loaded` has.
   Status index_catalog(const Catalog& loaded) FRESHET_REQUIRES(turn);
   /// What a match looks at of a stored architecture. Its digest shows that it passed all checks when it was put, so
@@ -209,7 +209,8 @@ class LocalRepository::Impl {
   Result<std::vector<Alias>> aliases(const std::string& model) const;
   /// "net@best" for every alias that means the version: who is to retire it is told these.
   Result<std::vector<std::string>> aliases_of(const VersionName& name) const;
-  // Retiring and collecting garbage, in repo/local/collect/retire.cc, repo/local/collect/gc.cc and repo/local/collect/referrers.cc.
+  // Retiring and collecting garbage, in repo/local/collect/retire.cc, repo/local/collect/gc.cc and
+  // repo/local/collect/referrers.cc.
   Status need_references() FRESHET_REQUIRES(turn);
   Result<References> count_references() const;
   Result<std::vector<SegmentName>> segments_of(const VersionName& name, const VersionRow& row) const;
@@ -221,6 +222,8 @@ class LocalRepository::Impl {
     std::vector<SegmentName> unnamed;  ///< Of those, the ones that nobody else names.
   };
   Result<Release> release_of(const Catalog::Found& version) FRESHET_REQUIRES(turn);
+  /// Until a pin was removed since `known`, or `until`. cancelled: the caller's Interruption.
+  Status wait_for_unpin(std::uint64_t known, Time until, const VersionName& name) FRESHET_EXCLUDES(mutex);
   Result<RetireReport> retire_now(const Catalog::Found& version) FRESHET_REQUIRES(turn);
   /// Nothing when there is no such record.
   Result<std::optional<std::uint64_t>> segment_bytes(const std::string& record_key) const;
@@ -245,8 +248,8 @@ class LocalRepository::Impl {
   Result<Catalog::Found> find(const VersionName& name) const;
   Result<std::shared_ptr<const Architecture>> architecture_of(const Digest& digest) const;
 
-  // Manifests on the disk, in repo/local/manifests.cc. How they share their equal parts is known there alone, so nobody else
-  // reads or writes their records.
+  // Manifests on the disk, in repo/local/manifests.cc. How they share their equal parts is known there alone, so nobody
+  // else reads or writes their records.
   /// Adds to the batch what stores the manifest, and notes in `row` where it is found and how it is proved.
   Status store_manifest(Backend::Batch& batch, const Manifest& manifest, VersionRow& row) const FRESHET_REQUIRES(turn);
   /// Adds to the batch what takes the version's manifest away; those that share parts with it stay whole. Sees what the

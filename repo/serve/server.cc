@@ -14,6 +14,7 @@
 #include "core/base/deadline.h"
 #include "core/base/env.h"
 #include "core/base/format.h"
+#include "core/base/interruption.h"
 #include "core/base/wake.h"
 #include "repo/serve/server/answers.h"
 #include "repo/serve/server/rights.h"
@@ -60,7 +61,7 @@ class Server final : public RepositoryServer {
   Status start(std::size_t readers);
 
   const std::string& address() const override { return address_; }
-  void drain(Duration at_most) override;
+  void drain(Duration at_most, const std::stop_token& stop) override;
   Stat stat() const override {
     const ReadDesk::Stat desk = bulk_->stat();
     return {.clients = clients_,
@@ -178,12 +179,13 @@ Status Server::start(std::size_t readers) {
   return {};
 }
 
-void Server::drain(Duration at_most) {
+void Server::drain(Duration at_most, const std::stop_token& stop) {
   const Time deadline = deadline_in(at_most);
   draining_ = true;
   wake_.wake();
+  const StopWakes wakes(stop, mutex_, emptied_);
   const MutexLock lock(mutex_);
-  while (!is_empty_ && emptied_.wait_until(mutex_, deadline)) {
+  while (!is_empty_ && !stop.stop_requested() && emptied_.wait_until(mutex_, deadline)) {
   }
 }
 

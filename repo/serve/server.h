@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <stop_token>
 #include <string>
 
 #include "core/base/clock.h"
@@ -55,8 +56,8 @@ class RepositoryServer {
   virtual const std::string& address() const = 0;
 
   /// Admits no new clients, and waits until all clients have left, or `at_most` has passed. So a short-lived owner of a
-  /// folder does not end in the middle of other processes' calls.
-  virtual void drain(Duration at_most) = 0;
+  /// folder does not end in the middle of other processes' calls. The stop token ends the wait.
+  virtual void drain(Duration at_most, const std::stop_token& stop = {}) = 0;
 
   struct Stat {
     std::size_t clients = 0;

@@ -2,8 +2,10 @@
 /// Matches, pins, retirement and what is collected after it.
 
 #include <chrono>
+#include <stop_token>
 #include <thread>
 
+#include "core/base/interruption.h"
 #include "tests/conformance/repository_conformance.h"
 
 namespace freshet {
@@ -84,6 +86,41 @@ TEST_P(RepositoryConformance, WhatIsPinnedIsWaitedForOrSaid) {
   EXPECT_TRUE(repository().unpin(net(1), "worker7"));
   waiting.join();
   EXPECT_TRUE(waited) << waited.error().message();
+}
+
+/// Each call is stopped from another thread, while it waits or before it begins.
+TEST_P(RepositoryConformance, AStopEndsTheWaitForPins) {
+  line(1);
+  ASSERT_TRUE(repository().pin(net(1), "worker7"));
+  std::stop_source early;
+  early.request_stop();
+  const auto retire = [&](const std::stop_source& stop) {
+    return repository().retire(net(1), {.wait = std::chrono::minutes(10), .stop = stop.get_token()});
+  };
+  EXPECT_TRUE(is_refused(retire(early), Code::cancelled));
+  std::stop_source late;
+  std::thread stops([&late] { late.request_stop(); });
+  EXPECT_TRUE(is_refused(retire(late), Code::cancelled));
+  stops.join();
+  {
+    const StopInterrupts of_this_thread(early.get_token());
+    EXPECT_TRUE(is_refused(repository().retire(net(1), {.wait = std::chrono::minutes(10)}), Code::cancelled));
+  }
+  ASSERT_TRUE(repository().unpin(net(1), "worker7"));
+  EXPECT_TRUE(repository().retire(net(1), {}));
+}
+
+TEST_P(RepositoryConformance, AStopEndsPutsAndCollections) {
+  line(1);
+  std::stop_source early;
+  early.request_stop();
+  TestVersion other = version("net");
+  EXPECT_TRUE(is_refused(put(repository(), other, {.stop = early.get_token()}), Code::cancelled));
+  ASSERT_TRUE(repository().retire(net(1), {}));
+  EXPECT_TRUE(is_refused(repository().gc({.stop = early.get_token()}, {}), Code::cancelled));
+  const auto collected = repository().gc({}, {});
+  ASSERT_TRUE(collected) << collected.error().message();
+  expect_sound();
 }
 
 TEST_P(RepositoryConformance, ARetiredVersionIsGoneAndItsNameStays) {

@@ -29,6 +29,31 @@ TEST(Interruption, IsAThreadsOwnAndTheInnermostIsInForce) {
   EXPECT_FALSE(Interruption::is_wanted());
 }
 
+TEST(StopInterrupts, AddsAStopToTheInterruptionInForce) {
+  std::stop_source stop;
+  bool outer_wanted = false;
+  const Interruption outer([&] { return outer_wanted; });
+  {
+    const StopInterrupts by_nobody{std::stop_token()};
+    EXPECT_FALSE(Interruption::is_wanted());
+  }
+  const StopInterrupts inner(stop.get_token());
+  EXPECT_FALSE(Interruption::is_wanted());
+  outer_wanted = true;
+  EXPECT_TRUE(Interruption::is_wanted());
+  outer_wanted = false;
+  stop.request_stop();
+  EXPECT_TRUE(Interruption::is_wanted());
+}
+
+TEST(StopInterrupts, WithoutAStopNoWaitHasToAsk) {
+  const StopInterrupts by_nobody{std::stop_token()};
+  EXPECT_FALSE(Interruption::is_possible());
+  std::stop_source stop;
+  const StopInterrupts by_somebody(stop.get_token());
+  EXPECT_TRUE(Interruption::is_possible());
+}
+
 TEST(Interruption, EndsLongWorkWithCancelled) {
   EXPECT_TRUE(Interruption::check());
   bool wanted = false;

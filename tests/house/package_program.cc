@@ -11,6 +11,7 @@
 #include <iostream>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -77,7 +78,12 @@ Status use_places() {
   FRESHET_ASSIGN(const freshet::VersionName name, put(*memory, 3.0F));
   FRESHET_TRY(expect(*memory, name, 3.0F));
   const auto pool = freshet::open_repository("rados://");
-  return want(!pool && pool.error().code() == Code::invalid_argument, "rados:// without a pool is refused");
+  FRESHET_TRY(want(!pool && pool.error().code() == Code::invalid_argument, "rados:// without a pool is refused"));
+  FRESHET_TRY(memory->pin(name, "a reader"));
+  std::stop_source stop;
+  stop.request_stop();
+  const auto retired = memory->retire(name, {.wait = kPatience, .stop = stop.get_token()});
+  return want(!retired && retired.error().code() == Code::cancelled, "a stop ends the wait for a pin");
 }
 
 Result<std::shared_ptr<freshet::Repository>> open_shared(const std::string& place) {

@@ -15,7 +15,8 @@ constexpr Duration kLoopPatience = std::chrono::seconds(10);
 
 /// Runs `action` on the loop's thread and waits for what it returns.
 template <typename T>
-Result<T> on_loop(Standing& standing, std::function<Result<T>()> action, const std::stop_token& stop = {}) {
+Result<T> on_loop(Standing& standing, std::function<Result<T>()> action, const std::stop_token& stop) {
+  if (stop.stop_requested()) return fail(Code::cancelled, "the request was stopped by its caller");
   struct Answer {
     Mutex mutex;
     CondVar given;
@@ -90,8 +91,9 @@ Result<PinTable::Pin> bring(SubscriberLoop& loop, VersionNumber version, Time de
   }
 }
 
-Result<VersionNumber> commit_staged(SubscriberLoop& loop) {
-  return on_loop<VersionNumber>(loop.standing(), [&loop] { return loop.commit_staged(); });
+Result<VersionNumber> commit_staged(SubscriberLoop& loop, const std::stop_token& stop) {
+  return on_loop<VersionNumber>(
+      loop.standing(), [&loop] { return loop.commit_staged(); }, stop);
 }
 
 Status wait_until_new_enough(SubscriberLoop& loop, const SnapshotRequest& request, Time asked, Time deadline,

@@ -15,7 +15,7 @@ Status stage(SubscriberLoop& loop, VersionNumber version, Duration at_most, cons
 /// A kept version, pinned: fetched and proved beside the served one, unless it is that one. One thread at a time.
 /// Errors as Subscriber::snapshot_of.
 Result<PinTable::Pin> bring(SubscriberLoop& loop, VersionNumber version, Time deadline, const std::stop_token& stop);
-Result<VersionNumber> commit_staged(SubscriberLoop& loop);
+Result<VersionNumber> commit_staged(SubscriberLoop& loop, const std::stop_token& stop);
 
 /// Waits until what is served is as new as the request wants it. `asked`: when somebody asked. Errors as
 /// Subscriber::snapshot_at_least.

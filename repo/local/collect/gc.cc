@@ -232,6 +232,7 @@ Result<bool> LocalRepository::Impl::erase_garbage(const GcOptions& options, cons
 }
 
 Result<GcReport> LocalRepository::gc(const GcOptions& options, const Progress& progress) {
+  const StopInterrupts stops(options.stop);
   GcReport report;
   {
     const MutexLock turn(impl_->turn);

@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "core/base/format.h"
+#include "core/base/interruption.h"
 #include "repo/local/local_repository.h"
 
 namespace freshet {
@@ -141,11 +142,29 @@ Result<std::optional<std::uint64_t>> LocalRepository::Impl::segment_bytes(const 
   return std::optional(row ? row->bytes : 0);
 }
 
+Status LocalRepository::Impl::wait_for_unpin(std::uint64_t known, Time until, const VersionName& name) {
+  for (;;) {
+    const Time look = Interruption::next_look(until);
+    {
+      const MutexLock lock(mutex);
+      while (unpins == known) {
+        if (!unpinned.wait_until(mutex, look)) break;
+      }
+      if (unpins != known) return {};
+    }
+    if (Interruption::is_wanted()) {
+      return fail(Code::cancelled, format("the wait for the pins of {} was stopped by its caller", to_string(name)));
+    }
+    if (look == until) return {};
+  }
+}
+
 Result<RetireReport> LocalRepository::retire(const VersionName& name, const RetireOptions& options) {
   if (name.number == 0) {
     return fail(Code::invalid_argument, format("name the version of {} to retire, MODEL@V", name.model));
   }
-  const auto deadline = std::chrono::steady_clock::now() + std::clamp(options.wait, Duration::zero(), kWaitMax);
+  const StopInterrupts stops(options.stop);
+  const Time deadline = system_clock().now() + std::clamp(options.wait, Duration::zero(), kWaitMax);
   while (true) {
     std::vector<Impl::Holder> holders;
     std::uint64_t unpins = 0;
@@ -166,22 +185,19 @@ Result<RetireReport> LocalRepository::retire(const VersionName& name, const Reti
       const MutexLock lock(impl_->mutex);
       unpins = impl_->unpins;
     }
-    if (std::chrono::steady_clock::now() >= deadline) {
+    if (system_clock().now() >= deadline) {
       std::vector<std::string> names;
       for (const Impl::Holder& holder : holders) names.push_back(impl_->describe(holder));
       return fail(Code::failed_precondition, format("{} is pinned by {}", to_string(name), some_of(names)));
     }
     // Until somebody unpins, or a lease may have ended that kept the others waiting.
-    auto again = deadline;
+    Time again = deadline;
     for (const Impl::Holder& holder : holders) {
       if (!holder.until) continue;
       const Duration left = std::clamp<Duration>(*holder.until - impl_->clock.now(), kLookAgainMin, kLookAgainMax);
-      again = std::min(again, std::chrono::steady_clock::now() + left);
+      again = std::min(again, system_clock().now() + left);
     }
-    const MutexLock lock(impl_->mutex);
-    while (impl_->unpins == unpins) {
-      if (!impl_->unpinned.wait_until(impl_->mutex, again)) break;
-    }
+    FRESHET_TRY(impl_->wait_for_unpin(unpins, again, name));
   }
 }
 

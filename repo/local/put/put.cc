@@ -208,6 +208,7 @@ Status LocalRepository::Impl::store(PutInProgress& put,
 Result<VersionName> LocalRepository::put(const Manifest& manifest,
                                          const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of,
                                          PutOptions options) {
+  const StopInterrupts stops(options.stop);
   for (int tries = 1;; ++tries) {
     PutInProgress put{.manifest = manifest, .options = options};
     FRESHET_TRY(impl_->begin(put));

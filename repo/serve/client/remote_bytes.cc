@@ -3,6 +3,7 @@
 #include <deque>
 
 #include "core/base/format.h"
+#include "core/base/interruption.h"
 #include "repo/local/tensor_reads.h"
 #include "repo/serve/client/remote.h"
 
@@ -41,6 +42,7 @@ Status RemoteRepository::fetch(std::span<const Range> ranges, Build build) const
 Result<VersionName> RemoteRepository::put(const Manifest& given,
                                           const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of,
                                           PutOptions options) {
+  const StopInterrupts stops(options.stop);
   FRESHET_ASSIGN(const Manifest manifest, encodable(given));
   FRESHET_ASSIGN(const std::shared_ptr<Link> connection, link());
   FRESHET_ASSIGN(Conversation conversation,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
+#include "core/base/interruption.h"
 #include "repo/serve/client/remote.h"
 
 // Retiring and collecting in a repository elsewhere.
@@ -14,6 +15,7 @@ constexpr Duration kWaitPiece = std::chrono::seconds(1);
 }  // namespace
 
 Result<RetireReport> RemoteRepository::retire(const VersionName& retired, const RetireOptions& options) {
+  const StopInterrupts stops(options.stop);
   const Time deadline = deadline_in(std::clamp(options.wait, Duration::zero(), kLong));
   while (true) {
     const Duration left = std::max(Duration::zero(), deadline - deadline_in(Duration::zero()));
@@ -33,6 +35,7 @@ Result<RetireReport> RemoteRepository::retire(const VersionName& retired, const 
 }
 
 Result<GcReport> RemoteRepository::gc(const GcOptions& options, const Progress& progress) {
+  const StopInterrupts stops(options.stop);
   const auto build = [&](Builder& builder) { return wire::CreateGc(builder, options.dry_run); };
   FRESHET_ASSIGN(const Response response, ask(build, kLong, progress));
   FRESHET_ASSIGN(const wire::Collected* const collected, body_of<wire::Collected>(response));

@@ -7,6 +7,9 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <latch>
+#include <stop_token>
 #include <thread>
 
 #include "core/base/format.h"
@@ -77,6 +80,62 @@ TEST(Checkpointer, EndsWhileItsThreadsWork) {
     ASSERT_TRUE((*opened)->restore(writable));
     ASSERT_TRUE((*opened)->checkpoint(static_cast<std::uint64_t>(round), memory.views()));
   }
+}
+
+TEST(Checkpointer, EveryWaitEndsWhenItsCallerStopsIt) {
+  const TemporaryFolder folder;
+  Memory memory(1, 0);
+  std::latch goes_on(1);
+  Checkpointer::Options options = alone(folder.path());
+  options.when_behind = levels::WhenBehind::wait;
+  options.at_point = [&](std::string_view point, std::uint64_t) {
+    if (point == "local_half") goes_on.wait();
+  };
+  const auto opened = Checkpointer::open(options, tensors());
+  ASSERT_TRUE(opened) << opened.error().message();
+  Checkpointer& checkpointer = **opened;
+  const auto writable = memory.writable();
+  ASSERT_TRUE(checkpointer.restore(writable));
+  const auto captured = checkpointer.checkpoint(1, memory.views());
+  EXPECT_TRUE(captured) << captured.error().message();
+  const VersionNumber version = captured ? captured->version : 0;
+  const std::vector<std::function<Status(const std::stop_token&)>> waits = {
+      [&](const std::stop_token& stop) {
+        return checkpointer.wait(version, CheckpointLevel::local, std::chrono::minutes(10), stop);
+      },
+      [&](const std::stop_token& stop) { return checkpointer.settle(std::chrono::minutes(10), stop); },
+      [&](const std::stop_token& stop) -> Status {
+        FRESHET_TRY(checkpointer.checkpoint(2, memory.views(), stop));
+        return {};
+      },
+  };
+  for (std::size_t i = 0; i < waits.size(); ++i) {
+    SCOPED_TRACE(i);
+    std::stop_source early;
+    early.request_stop();
+    const Status before = waits[i](early.get_token());
+    EXPECT_TRUE(!before && before.error().code() == Code::cancelled);
+    std::stop_source late;
+    std::thread stops([&late] { late.request_stop(); });
+    const Status during = waits[i](late.get_token());
+    EXPECT_TRUE(!during && during.error().code() == Code::cancelled);
+    stops.join();
+  }
+  goes_on.count_down();
+  EXPECT_TRUE(checkpointer.wait(version, CheckpointLevel::local, kLong)) << "and the next wait is as ever";
+}
+
+TEST(Checkpointer, AStopEndsTheMeetingOfTheRanks) {
+  const TemporaryFolder folder;
+  Checkpointer::Options options = alone(folder.path());
+  options.ranks = 2;
+  options.meet = "tcp://127.0.0.1:" + std::to_string(free_port());
+  options.patience = std::chrono::minutes(10);
+  std::stop_source early;
+  early.request_stop();
+  const auto opened = Checkpointer::open(options, tensors(), early.get_token());
+  ASSERT_FALSE(opened);
+  EXPECT_EQ(opened.error().code(), Code::cancelled) << opened.error().message();
 }
 
 TEST(Checkpointer, RollsBackInMemory) {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <stop_token>
 #include <thread>
 
 #include "repo/serve/remote_repository.h"
@@ -39,6 +40,18 @@ class RemoteTest : public testing::Test {
   std::unique_ptr<RepositoryServer> server_ = serve();
   std::unique_ptr<ProviderRepository> remote_ = connect();
 };
+
+TEST_F(RemoteTest, AStopEndsTheWaitForTheLastClients) {
+  ASSERT_TRUE(came_true([&] { return server_->stat().clients == 1; }));
+  std::stop_source early;
+  early.request_stop();
+  server_->drain(std::chrono::hours(1), early.get_token());
+  std::stop_source late;
+  std::thread stops([&late] { late.request_stop(); });
+  server_->drain(std::chrono::hours(1), late.get_token());
+  stops.join();
+  EXPECT_EQ(server_->stat().clients, 1U);
+}
 
 TEST_F(RemoteTest, EveryQuestionHasTheAnswerOfTheRepositoryItself) {
   const TestVersion first = version(1);

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <latch>
+#include <stop_token>
 #include <thread>
 
 #include "tests/transport/model_fixture.h"
@@ -277,6 +279,37 @@ TEST_F(CurrentStream, AMemberStagesAndCommitsByHand) {
   // What is activated for everybody comes before what was chosen by hand.
   ASSERT_TRUE(publisher->rollback(2));
   EXPECT_TRUE(eventually([&] { return serves(*member, 2); }));
+}
+
+/// The subscriber's thread is held up in its callback, so the commit waits for it until the stop.
+TEST_F(CurrentStream, AStopEndsACommitByHand) {
+  auto publisher = open_publisher(keeping(4));
+  auto options = member_options("stopped");
+  std::latch goes_on(1);
+  std::latch is_held(1);
+  options.on_update = [&](const Update& update) {
+    if (update.version != 2) return;
+    is_held.count_down();
+    goes_on.wait();
+  };
+  auto member = open_subscriber(options);
+  publish_next(*publisher);
+  ASSERT_TRUE(member->wait_for(1, kPatience));
+  publish_next(*publisher);
+  ASSERT_TRUE(member->stage(2, kPatience));
+  std::stop_source early;
+  early.request_stop();
+  EXPECT_EQ(member->commit_staged(early.get_token()).error().code(), Code::cancelled);
+  EXPECT_EQ(member->snapshot().version(), 1U) << "nothing was asked of the subscriber's thread";
+  std::thread commits([&] { static_cast<void>(member->commit_staged()); });
+  is_held.wait();
+  std::stop_source late;
+  std::thread stops([&late] { late.request_stop(); });
+  EXPECT_EQ(member->commit_staged(late.get_token()).error().code(), Code::cancelled);
+  goes_on.count_down();
+  stops.join();
+  commits.join();
+  EXPECT_EQ(member->snapshot().version(), 2U);
 }
 
 TEST_F(CurrentStream, AMemberWithoutPublisherLapses) {
