@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "core/base/clock.h"
 #include "core/base/result.h"
@@ -23,7 +24,7 @@ namespace freshet {
 
 struct SinkOptions {
   std::string model;
-  std::string at;
+  std::vector<std::string> at;  ///< As SubscriberOptions has it.
   SecurityOptions security;
   std::string directory;
   std::string label = "repository";

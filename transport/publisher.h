@@ -22,6 +22,7 @@
 #include "core/model/graph.h"
 #include "core/model/manifest.h"
 #include "core/model/tensor.h"
+#include "transport/channel_kind.h"
 #include "transport/current.h"
 #include "transport/security.h"
 
@@ -37,15 +38,15 @@ struct PublisherHubOptions {
   /// Where subscribers look for the publisher: a folder of this host, or "redis://[:PASSWORD@]HOST:PORT[/DB]" for many
   /// hosts. Empty: $FRESHET_DIRECTORY, otherwise the run folder of this user.
   std::string directory;
-  /// Data channels for subscribers that cannot map this host's memory, or should not: "auto" (if the control socket
-  /// listens on TCP, the suitable kinds), "none", or kinds with commas, "ucx,zmq".
-  std::string channels = "auto";
+  /// Data channels for subscribers that cannot map this host's memory, or should not. Nothing: if the control socket
+  /// listens on TCP, the suitable kinds.
+  ChannelChoice channels;
   /// Keys, and the allow-list.
   SecurityOptions security;
-  /// The control socket's address that the directory gives to others. Needed if others cannot use `listen`
-  /// ("tcp://*:7070", a forwarded port). Several with commas: a client takes the first that it can use. Empty: the
-  /// address of `listen`; for every interface, this host's name in a directory of many hosts.
-  std::string advertise;
+  /// The control socket's addresses that the directory gives to others: a client takes the first that it can use.
+  /// Needed if others cannot use `listen` ("tcp://*:7070", a forwarded port). Empty: the address of `listen`; for every
+  /// interface, this host's name in a directory of many hosts.
+  std::vector<std::string> advertise;
 };
 Result<std::shared_ptr<PublisherHub>> open_publisher_hub(PublisherHubOptions options);
 /// The control socket's address, as `--at` takes it on this host.

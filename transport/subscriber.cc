@@ -30,12 +30,6 @@ std::string process_name() {
   return name.empty() ? "subscriber" : printable(name);
 }
 
-std::vector<std::string> addresses_of(const std::string& list) {
-  if (list.empty()) return {};
-  const std::vector<std::string_view> parts = split_list(list);
-  return {parts.begin(), parts.end()};
-}
-
 Status check_options(const SubscriberOptions& options) {
   FRESHET_TRY(check_model_name(options.model));
   if (options.pins_max == 0 || options.pins_max > kPinsMax) {
@@ -66,16 +60,17 @@ Result<std::unique_ptr<detail::Relay>> open_relay(const SubscriberOptions& optio
 
 /// A folder's versions are published within this process, and what follows need not know of it.
 Result<std::unique_ptr<file::FolderFollower>> follow_folder(SubscriberOptions& options) {
-  FRESHET_ASSIGN(std::string folder, file::folder_of_address(options.at));
-  if (!options.channel.empty() && options.channel != "auto" && options.channel != "file") {
-    return fail(Code::invalid_argument, format("a folder is read by the channel file, not by {}", options.channel));
+  FRESHET_ASSIGN(std::string folder, file::folder_of_address(options.at.front()));
+  if (options.channel && options.channel != ChannelKind::file) {
+    return fail(Code::invalid_argument,
+                format("a folder is read by the channel file, not by {}", to_string(*options.channel)));
   }
   FRESHET_ASSIGN(
       auto follower,
       file::FolderFollower::open(
           {.folder = std::move(folder), .model = options.model, .every = options.every, .after = options.after}));
-  options.at = follower->address();
-  options.channel = "shm";
+  options.at = {follower->address()};
+  options.channel = ChannelKind::shm;
   return follower;
 }
 
@@ -138,21 +133,18 @@ Subscriber::~Subscriber() {
 Result<std::unique_ptr<Subscriber>> Subscriber::open(SubscriberOptions options) {
   FRESHET_TRY(check_options(options));
   std::unique_ptr<file::FolderFollower> folder;
-  if (file::is_folder_address(options.at)) {
+  if (options.at.size() == 1 && file::is_folder_address(options.at.front())) {
     FRESHET_ASSIGN(folder, follow_folder(options));
   }
   FRESHET_ASSIGN(std::optional<ClientCredentials> credentials, client_credentials(options.security));
-  if (!options.notifier.empty() && options.notifier != "zmq" && options.notifier != "redis") {
-    return fail(Code::invalid_argument, format("notifier \"{}\" is neither zmq nor redis", shown(options.notifier)));
-  }
-  const std::vector<std::string> addresses = addresses_of(options.at);
+  const std::vector<std::string> addresses = options.at;
   for (const std::string& address : addresses) {
     FRESHET_TRY(SocketAddress::parse(address, false, credentials ? Reach::any_host : Reach::this_host));
   }
-  FRESHET_ASSIGN(const std::optional<protocol::ChannelKind> channel, parse_channel(options.channel));
+  const std::optional<ChannelKind> channel = options.channel;
   ChannelOpeners openers = channel_openers(options.security, credentials);
   std::unique_ptr<Directory> directory;
-  const bool hears_by_directory = options.notifier == "redis";
+  const bool hears_by_directory = options.notifier == Notifier::directory;
   if (options.at.empty() || hears_by_directory) {
     FRESHET_ASSIGN(directory, open_directory(options.directory));
   }

@@ -21,6 +21,7 @@
 #include "core/base/result.h"
 #include "core/model/manifest.h"
 #include "core/model/tensor.h"
+#include "transport/channel_kind.h"
 #include "transport/current.h"
 #include "transport/security.h"
 
@@ -96,17 +97,18 @@ struct Update {
 /// What a lapsed member of a group does.
 enum class WhenLapsed : std::uint8_t { serve_stale, refuse };
 
+/// The source of news about versions. `directory`: the directory must be on Redis.
+enum class Notifier : std::uint8_t { publisher, directory };
+
 struct SubscriberOptions {
   std::string model;
-  /// Address of the publisher's control socket. An address on another host needs keys. Several, with commas, stand in
-  /// order of preference (a relay first, then the publisher). If one is silent for a second, the subscriber tries the
-  /// next. Empty: ask the directory. "file:///mnt/share/demo": no publisher, but a folder of versions
-  /// (transport/file/weight_folder.h) that both sides see.
-  std::string at;
+  /// Addresses of the publisher's control socket, in order of preference (a relay first, then the publisher). If one is
+  /// silent for a second, the subscriber tries the next. An address on another host needs keys. None: ask the
+  /// directory. "file:///mnt/share/demo" alone: no publisher, but a folder of versions (transport/file/weight_folder.h)
+  /// that both sides see.
+  std::vector<std::string> at;
   std::string directory;  ///< As PublisherHubOptions has it.
-  /// The source of news about versions. "zmq" (or empty): the publisher. "redis": the directory, which must then be on
-  /// Redis.
-  std::string notifier;
+  Notifier notifier = Notifier::publisher;
   std::string label;  ///< The subscriber's name in `freshet top`; empty: the process's name.
   /// False: the newest version, skipping those in between. True: every version, in order, through next().
   bool every = false;
@@ -134,9 +136,8 @@ struct SubscriberOptions {
   const Clock* clock = nullptr;
   SecurityOptions security;  ///< Keys, and the publisher's.
 
-  /// The channel of bytes. Empty or "auto": the best one that both ends have. "shm", "ucx", "zmq", "file": this one and
-  /// no other.
-  std::string channel;
+  /// The channel of bytes: this one and no other. Nothing: the best one that both ends have.
+  std::optional<ChannelKind> channel;
   /// For versions that cannot be mapped: the memory that they are fetched into, in copies of the model, touched when
   /// the first version comes. One copy is served while the next version is fetched into the other.
   double arena_copies = 2.1;

@@ -17,6 +17,7 @@
 #include "repo/serve/remote_repository.h"
 #include "repo/serve/server.h"
 #include "transport/channel/ucx/ucx_channel.h"
+#include "transport/option_text.h"
 
 namespace freshet::benchmarks {
 namespace {
@@ -68,7 +69,8 @@ class Providers {
       clients_.emplace_back(i, kTensors, what_.tensor_bytes);
       for (const std::string& way : ways()) {
         for (std::size_t at = 0; at < what_.providers; ++at) {
-          FRESHET_ASSIGN(auto connection, connect_repository(addresses_[at], {.channels = way}));
+          FRESHET_ASSIGN(const ChannelChoice channels, parse_channel_choice(way));
+          FRESHET_ASSIGN(auto connection, connect_repository(addresses_[at], {.channels = channels}));
           connections_[way].push_back(std::move(connection));
         }
       }
@@ -192,7 +194,8 @@ Status measure_sizes(Report& report, const std::string& folder, bool quick) {
     FRESHET_ASSIGN(const VersionRecord record, store->get({.model = client.model()}));
     for (const std::string& way : ways()) {
       if (way == "auto") continue;
-      FRESHET_ASSIGN(const auto remote, connect_repository(address, {.channels = way, .channel_bytes_min = 0}));
+      FRESHET_ASSIGN(const ChannelChoice channels, parse_channel_choice(way));
+      FRESHET_ASSIGN(const auto remote, connect_repository(address, {.channels = channels, .channel_bytes_min = 0}));
       Samples times;
       Samples busy;
       Samples first;
@@ -225,8 +228,7 @@ Status provide(const std::string& backend, const std::string& folder, std::uint6
     FRESHET_ASSIGN(keeps, open_rocks_backend({.folder = folder}));
   }
   FRESHET_ASSIGN(const auto repository, ProviderRepository::open(std::move(keeps), {}));
-  FRESHET_ASSIGN(const auto server,
-                 RepositoryServer::open(*repository, {.address = "tcp://127.0.0.1:*", .channels = "auto"}));
+  FRESHET_ASSIGN(const auto server, RepositoryServer::open(*repository, {.address = "tcp://127.0.0.1:*"}));
   std::cout << server->address() << std::endl;
   char byte = 0;
   while (::read(STDIN_FILENO, &byte, 1) > 0) {

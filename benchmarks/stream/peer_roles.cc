@@ -17,6 +17,7 @@
 #include "core/base/mutex.h"
 #include "core/delta/element_delta.h"
 #include "core/safetensors/safetensors.h"
+#include "transport/option_text.h"
 #include "transport/publisher.h"
 #include "transport/subscriber.h"
 
@@ -201,10 +202,10 @@ class SubscriberRole {
   Status open(const PeerOptions& options) {
     SubscriberOptions subscriber;
     subscriber.model = options.model;
-    subscriber.at = options.at;
+    subscriber.at = parse_addresses(options.at);
     subscriber.directory = options.directory;
     subscriber.security = options.security;
-    subscriber.channel = options.channel;
+    FRESHET_ASSIGN(subscriber.channel, parse_channel(options.channel));
     if (!options.serve.empty()) {
       FRESHET_ASSIGN(subscriber.relay, open_publisher_hub({.listen = options.serve,
                                                            .directory = options.directory,

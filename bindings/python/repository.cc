@@ -19,6 +19,7 @@
 #include "core/base/format.h"
 #include "repo/files/import.h"
 #include "repo/match/explain.h"
+#include "transport/option_text.h"
 
 namespace freshet::python {
 
@@ -242,14 +243,14 @@ nb::object match(const RepositoryHandle& self, const Graph& graph, const std::st
   return nb::make_tuple(rows, tags_to_python(found.prefix.layers), tags_to_python(found.prefix.tensors));
 }
 
-SinkHandle* open_sink(const RepositoryHandle& self, std::string model, std::string directory, std::string at,
+SinkHandle* open_sink(const RepositoryHandle& self, std::string model, std::string directory, const std::string& at,
                       std::string keys, std::string server_key) {
   std::shared_ptr<OpenPlace> place = self.get();
   auto news = std::make_shared<SinkNews>();
   auto opened = call_unlocked([&] {
     return Sink::open(*place->repository,
                       {.model = std::move(model),
-                       .at = std::move(at),
+                       .at = parse_addresses(at),
                        .security = {.key_file = std::move(keys), .allow_file = {}, .server_key = std::move(server_key)},
                        .directory = std::move(directory),
                        .on_event = [news](const SinkOptions::Event& event) { news->tell(event); }});

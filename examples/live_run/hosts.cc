@@ -14,6 +14,7 @@
 
 #include "core/base/file_descriptor.h"
 #include "core/base/format.h"
+#include "transport/option_text.h"
 
 namespace freshet::live {
 namespace {
@@ -30,8 +31,6 @@ constexpr TextField kTextFields[] = {
     {"netns", [](HostPlan& plan) -> std::string& { return plan.netns; }},
     {"directory", [](HostPlan& plan) -> std::string& { return plan.directory; }},
     {"listen", [](HostPlan& plan) -> std::string& { return plan.listen; }},
-    {"at", [](HostPlan& plan) -> std::string& { return plan.at; }},
-    {"channel", [](HostPlan& plan) -> std::string& { return plan.channel; }},
     {"keys", [](HostPlan& plan) -> std::string& { return plan.security.key_file; }},
     {"allow", [](HostPlan& plan) -> std::string& { return plan.security.allow_file; }},
     {"server_key", [](HostPlan& plan) -> std::string& { return plan.security.server_key; }},
@@ -40,6 +39,14 @@ constexpr TextField kTextFields[] = {
 Status set_field(HostPlan& plan, const std::string& name, const json& value) {
   if (name == "trusted_fabric" && value.is_boolean()) {
     plan.security.trusted_fabric = value.get<bool>();
+    return {};
+  }
+  if (name == "at" && value.is_string()) {
+    plan.at = parse_addresses(value.get<std::string>());
+    return {};
+  }
+  if (name == "channel" && value.is_string()) {
+    FRESHET_ASSIGN(plan.channel, parse_channel(value.get<std::string>()));
     return {};
   }
   for (const TextField& field : kTextFields) {
@@ -89,6 +96,8 @@ std::string to_json(const HostPlans& plans) {
     for (const TextField& field : kTextFields) {
       if (!field.of(copy).empty()) out[field.name] = field.of(copy);
     }
+    if (!plan.at.empty()) out["at"] = format("{}", fmt::join(plan.at, ","));
+    if (plan.channel) out["channel"] = to_string(*plan.channel);
     if (plan.security.trusted_fabric) out["trusted_fabric"] = true;
   }
   return object.dump();

@@ -14,9 +14,12 @@
 /// A plan with the role `relay` starts one: a process that follows `at` and serves again at `listen`.
 
 #include <map>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "core/base/result.h"
+#include "transport/channel_kind.h"
 #include "transport/security.h"
 
 namespace freshet::live {
@@ -26,8 +29,8 @@ struct HostPlan {
   std::string netns;
   std::string directory;
   std::string listen;
-  std::string at;
-  std::string channel;
+  std::vector<std::string> at;
+  std::optional<ChannelKind> channel;
   SecurityOptions security;
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "repo/serve/remote_repository.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "core/base/format.h"
@@ -53,13 +54,16 @@ Result<std::unique_ptr<ProviderRepository>> connect_repository(const std::string
                                                                RemoteRepositoryOptions options) {
   FRESHET_ASSIGN(std::optional<ClientCredentials> credentials, client_credentials(options.security));
   rpc::BulkReader::Options bulk{.openers = {}, .trusted_fabric = options.security.trusted_fabric, .only = {}};
-  if (options.channels == "shm") {
-    return fail(Code::invalid_argument,
-                format("connect to the repository at {}: no channel shm; name auto, zmq, ucx or none", address));
-  }
-  if (options.channels != "none") {
-    FRESHET_ASSIGN(bulk.only, parse_channel(options.channels));
-    bulk.openers = channel_openers(options.security, credentials);
+  bulk.openers = channel_openers(options.security, credentials);
+  if (options.channels) {
+    const auto is_chosen = [&](ChannelKind kind) { return std::ranges::count(*options.channels, kind) != 0; };
+    for (const ChannelKind kind : {ChannelKind::shm, ChannelKind::file}) {
+      if (!is_chosen(kind)) continue;
+      return fail(Code::invalid_argument, format("connect to the repository at {}: no channel {}; choose zmq or ucx",
+                                                 address, to_string(kind)));
+    }
+    std::erase_if(bulk.openers, [&](const auto& opener) { return !is_chosen(opener.first); });
+    if (options.channels->size() == 1) bulk.only = options.channels->front();
   }
   rpc::Link::Options link{.address = address, .credentials = std::move(credentials), .times = {}};
   link.times.silence = options.silence;

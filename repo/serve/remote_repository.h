@@ -15,6 +15,7 @@
 #include "core/base/clock.h"
 #include "core/base/result.h"
 #include "repo/provider_repository.h"
+#include "transport/channel_kind.h"
 #include "transport/security.h"
 
 namespace freshet {
@@ -28,9 +29,9 @@ struct RemoteRepositoryOptions {
   Duration silence = std::chrono::seconds(3);
   /// How often the pins that were taken through this object are renewed while it lives (repo/pins/pin_terms.h).
   Duration renew_pins = kPinLease / 4;
-  /// Through what the tensors of large reads go: "auto", one of the kinds of data channels that the server may offer
-  /// ("ucx", "zmq"), or "none". Where there is none, or it breaks, they go over the connection as all else does.
-  std::string channels = "auto";
+  /// Through what the tensors of large reads go: the best that the server offers (nothing), or the best of these kinds.
+  /// Where there is none, or it breaks, they go over the connection as all else does.
+  ChannelChoice channels;
   std::uint64_t channel_bytes_min = std::uint64_t{2} << 20;  ///< Less goes sooner over the connection.
   /// The key of the shared record that tells one repository from others, empty for none. Whoever answers at the address
   /// when a broken connection is made anew must have there what was there before, or else it is `unavailable`: another

@@ -17,6 +17,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/result.h"
+#include "transport/channel_kind.h"
 #include "transport/security.h"
 
 namespace freshet {
@@ -31,11 +32,9 @@ struct RepositoryServerOptions {
   std::size_t clients_max = 1024;
   /// The most memory of this process for the tensors of running puts. Puts that find no room wait.
   std::uint64_t upload_bytes_max = std::uint64_t{8} << 30;
-  /// The ways of tensors beside the connection: "auto" (the suitable data channels for this address), "none", or kinds
-  /// with commas ("zmq,ucx"). A tensor without such a way uses the connection.
-  ///   "ucx", "zmq": data channels for large reads (transport/channel/channel.h). ucx only on loopback and trusted
-  ///     fabrics; zmq with the keys of `security`, if there are any.
-  std::string channels = "auto";
+  /// Data channels for large reads: `ucx` only on loopback and trusted fabrics, `zmq` with the keys of `security`, if
+  /// there are any. Nothing: the suitable ones for this address. A tensor without a channel uses the connection.
+  ChannelChoice channels;
   /// Memory for bytes that were read for the channels and wait to be sent. Taken when it is first needed.
   std::uint64_t staging_bytes = std::uint64_t{32} << 20;
   Duration lease = std::chrono::seconds(30);  ///< Bytes stay for a client's fetch for this time after a renewal.

@@ -52,7 +52,7 @@ struct World {
     FRESHET_CHECK(repository->set_alias("net", "best", 0, 2).has_value());
     FRESHET_CHECK(repository->pin(versions[0].manifest.name, "me").has_value());
     frozen.freeze();
-    bulk = BulkService::open(*repository, {.channels = "none"}).value();
+    bulk = BulkService::open(*repository, {.channels = ChannelChoice(std::vector<ChannelKind>{})}).value();
     bulk->begin_session(1);
   }
 };

@@ -119,7 +119,7 @@ TEST_F(Fork, AChildLetsGoOfItsParentsVersions) {
 }
 
 TEST_F(Fork, ASubscriberSeesThatTheParentIsGone) {
-  const auto subscriber = open_subscriber({.model = "demo", .at = told_.address, .directory = folder_.path()});
+  const auto subscriber = open_subscriber({.model = "demo", .at = {told_.address}, .directory = folder_.path()});
   ASSERT_TRUE(subscriber->wait_for(1, kPatience));
   ASSERT_TRUE(eventually([&] { return subscriber->status().connected; }));
   end_trainer();

@@ -46,13 +46,13 @@ TEST_F(Processes, SubscribersShareOneMapping) {
 TEST_F(Processes, AStoppedRelayIsGoneAroundWhileWhatItHandedOutIsServed) {
   PublisherOptions options = publisher_options();
   options.hub_options.listen = "tcp://127.0.0.1:*";
-  options.hub_options.channels = "zmq";
+  options.hub_options.channels = std::vector{ChannelKind::zmq};
   auto origin = open_publisher(std::move(options));
   const TemporaryFolder host;
   PeerProcess relay({"relay", "demo", host.path(), origin->address(), "zmq"});
   const std::string ready = relay.hear();
   ASSERT_TRUE(ready.starts_with("ready ")) << ready;
-  auto neighbour = open_subscriber({.model = "demo", .at = ready.substr(6) + "," + origin->address()});
+  auto neighbour = open_subscriber({.model = "demo", .at = {ready.substr(6), origin->address()}});
   model_.stamp_all(1);
   ASSERT_EQ(publish(*origin, model_), 1U);
   ASSERT_TRUE(neighbour->wait_for(1, kPatience));

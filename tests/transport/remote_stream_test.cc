@@ -8,6 +8,7 @@
 
 #include "core/base/mutex.h"
 #include "tests/transport/model_fixture.h"
+#include "transport/option_text.h"
 #include "transport/subscribe/fetch/channel_openers.h"
 
 namespace freshet {
@@ -66,13 +67,13 @@ class RemoteStream : public StreamTest, public ::testing::WithParamInterface<con
   PublisherOptions remote_publisher_options() const {
     PublisherOptions options = publisher_options();
     options.hub_options.listen = "tcp://127.0.0.1:*";
-    options.hub_options.channels = GetParam();
+    options.hub_options.channels = parse_channel_choice(GetParam()).value();
     options.lock_memory = false;
     return options;
   }
   SubscriberOptions remote_options() {
     SubscriberOptions options = subscriber_options();
-    options.channel = GetParam();
+    options.channel = parse_channel(GetParam()).value();
     options.lock_memory = false;
     options.on_update = [this](const Update& update) {
       const MutexLock lock(mutex_);
@@ -106,7 +107,7 @@ TEST_P(RemoteStream, OptimizerStateIsFetchedByWhoStoresItAndByNoServer) {
   SubscriberOptions mapping = subscriber_options();
   auto neighbour = open_subscriber(mapping);
   SubscriberOptions all = subscriber_options();
-  all.channel = GetParam();
+  all.channel = parse_channel(GetParam()).value();
   all.lock_memory = false;
   all.whole = true;
   auto store = open_subscriber(all);
@@ -305,7 +306,7 @@ TEST_P(RemoteStream, EveryVersionComesInOrder) {
 TEST_P(RemoteStream, AnAddressThatIsSilentLeadsToTheNext) {
   auto publisher = open_publisher(remote_publisher_options());
   SubscriberOptions options = remote_options();
-  options.at = "tcp://127.0.0.1:9," + publisher->address();
+  options.at = {"tcp://127.0.0.1:9", publisher->address()};
   auto subscriber = open_subscriber(std::move(options));
   model_.step({0}, 10);
   const Status came = subscriber->wait_for(publish_step(*publisher, model_), kPatience);
@@ -313,15 +314,14 @@ TEST_P(RemoteStream, AnAddressThatIsSilentLeadsToTheNext) {
   EXPECT_TRUE(model_.equals(subscriber->snapshot()));
 }
 
-TEST_F(StreamTest, AChannelThatNobodyHasIsToldByName) {
+TEST_F(StreamTest, AnOptionThatCannotBeIsRefused) {
   const auto refused = [](auto opened) { return !opened && opened.error().code() == Code::invalid_argument; };
   SubscriberOptions options = subscriber_options();
-  options.channel = "carrier-pigeon";
+  options.at = {"tcp://127.0.0.1:7070", "", "tcp://127.0.0.1:7071"};
   EXPECT_TRUE(refused(Subscriber::open(options)));
-  options.channel = "auto";
-  options.at = "tcp://127.0.0.1:7070,,tcp://127.0.0.1:7071";
+  options.at = {"file:///somewhere", "tcp://127.0.0.1:7071"};
   EXPECT_TRUE(refused(Subscriber::open(options)));
-  options.at = "";
+  options.at.clear();
   options.arena_copies = 0.5;
   EXPECT_TRUE(refused(Subscriber::open(options)));
 }

@@ -16,6 +16,7 @@
 #include <sstream>
 
 #include "tests/transport/stamped_model.h"
+#include "transport/option_text.h"
 #include "transport/publisher.h"
 #include "transport/subscriber.h"
 
@@ -30,7 +31,7 @@ int publish(const std::string& model, const std::string& folder, StampedModel va
   PublisherOptions opened{.model = model, .hub_options = {.directory = folder}};
   if (!channel.empty()) {
     opened.hub_options.listen = "tcp://127.0.0.1:*";
-    opened.hub_options.channels = channel;
+    opened.hub_options.channels = parse_channel_choice(channel).value();
   }
   auto publisher = Publisher::open(std::move(opened));
   if (!publisher) {
@@ -136,8 +137,8 @@ int relay(const std::string& model, const std::string& folder, const std::string
     answer("error " + hub.error().message());
     return 1;
   }
-  SubscriberOptions options{.model = model, .at = at};
-  options.channel = channel;
+  SubscriberOptions options{.model = model, .at = {at}};
+  options.channel = parse_channel(channel).value();
   options.lock_memory = false;
   options.relay = *hub;
   return subscribe(std::move(options));

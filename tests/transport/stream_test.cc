@@ -109,7 +109,7 @@ TEST_F(Stream, ReachesAPublisherByItsLoopbackAddress) {
   options.hub_options.listen = "tcp://127.0.0.1:*";
   auto publisher = open_publisher(std::move(options));
   EXPECT_EQ(publisher->address().rfind("tcp://127.0.0.1:", 0), 0U) << publisher->address();
-  auto subscriber = open_subscriber({.model = "demo", .at = publisher->address()});
+  auto subscriber = open_subscriber({.model = "demo", .at = {publisher->address()}});
   model_.stamp_all(4);
   ASSERT_TRUE(subscriber->wait_for(publish(*publisher, model_), kPatience));
   EXPECT_EQ(stamp_of(subscriber->snapshot(), 0), 4U);
@@ -125,7 +125,7 @@ TEST_F(Stream, ListensOnThisHostAlone) {
     EXPECT_EQ(publisher.error().code(), Code::invalid_argument) << address;
     EXPECT_NE(publisher.error().message().find(std::string(address).substr(6)), std::string::npos)
         << publisher.error().message();
-    EXPECT_FALSE(Subscriber::open({.model = "demo", .at = address}));
+    EXPECT_FALSE(Subscriber::open({.model = "demo", .at = {address}}));
   }
 }
 

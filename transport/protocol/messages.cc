@@ -70,7 +70,8 @@ Encoded put(Builder& b, const Held& m) {
 }
 
 Encoded put(Builder& b, const Ping& m) {
-  return wire::CreatePing(b, m.session, m.serving, m.epoch, m.staged, m.sent_ns, b.CreateString(m.channel_why), m.behind)
+  return wire::CreatePing(b, m.session, m.serving, m.epoch, m.staged, m.sent_ns, b.CreateString(m.channel_why),
+                          m.behind)
       .Union();
 }
 
@@ -85,8 +86,9 @@ Encoded put(Builder& b, const Welcome& m) {
   }
   const auto offers = b.CreateVector(channels);
   const wire::Current current = put(m.current);
-  return wire::CreateWelcome(b, m.session, m.run.high, m.run.low, m.incarnation, /*announcements=*/0, door, m.door_token,
-                             m.newest, offers, m.lease_ms, &current, m.membership_ms, m.keeps_wants, m.first_number)
+  return wire::CreateWelcome(b, m.session, m.run.high, m.run.low, m.incarnation, /*announcements=*/0, door,
+                             m.door_token, m.newest, offers, m.lease_ms, &current, m.membership_ms, m.keeps_wants,
+                             m.first_number)
       .Union();
 }
 
@@ -143,8 +145,7 @@ Encoded put(Builder& b, const Activate& m) {
 
 Encoded put(Builder& b, const Activated& m) {
   const wire::Current current = put(m.current);
-  return wire::CreateActivated(b, m.request, put(b, m.refused), &current, m.members, m.mixed_ns, m.behind)
-      .Union();
+  return wire::CreateActivated(b, m.request, put(b, m.refused), &current, m.members, m.mixed_ns, m.behind).Union();
 }
 
 /// The order of Message's alternatives is the order of the schema's union, which starts at 1.
@@ -436,16 +437,6 @@ Result<Message> decode_aligned(const std::uint8_t* data, std::size_t bytes) {
 }
 
 }  // namespace
-
-std::string_view to_string(ChannelKind kind) {
-  switch (kind) {
-    case ChannelKind::shm: return "shm";
-    case ChannelKind::ucx: return "ucx";
-    case ChannelKind::zmq: return "zmq";
-    case ChannelKind::file: return "file";
-  }
-  return "unknown";
-}
 
 std::vector<std::byte> encode(const Message& message) {
   Builder builder;

@@ -16,6 +16,7 @@
 #include "core/base/clock.h"
 #include "core/base/result.h"
 #include "core/model/ids.h"
+#include "transport/channel_kind.h"
 #include "transport/current.h"
 
 namespace freshet::protocol {
@@ -52,12 +53,12 @@ using SessionId = std::uint64_t;
 
 enum class Mode : std::uint8_t { latest = 0, every = 1 };
 
-/// The way of a version's bytes to a subscriber. `shm`: the subscriber maps them, through the door. `file`: it reads
-/// them from a folder that both sides see. The others: it fetches them under a lease (transport/channel/channel.h).
-enum class ChannelKind : std::uint8_t { shm = 0, ucx = 1, zmq = 2, file = 3 };
+/// The way of a version's bytes to a subscriber: `shm` through the door, the others but `file` under a lease
+/// (transport/channel/channel.h).
+using freshet::ChannelKind;
+using freshet::to_string;
 inline constexpr std::uint8_t kChannelKindLast = 3;
 constexpr std::uint32_t bit(ChannelKind kind) { return 1u << static_cast<std::uint8_t>(kind); }
-std::string_view to_string(ChannelKind kind);
 
 struct ChannelOffer {
   ChannelKind kind = ChannelKind::shm;

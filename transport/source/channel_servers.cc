@@ -2,7 +2,6 @@
 #include "transport/source/channel_servers.h"
 
 #include "core/base/format.h"
-#include "core/base/text.h"
 #include "transport/channel/ucx/ucx_channel.h"
 #include "transport/channel/zmq/zmq_channel.h"
 #include "transport/zmq/address.h"
@@ -19,18 +18,12 @@ std::string interface_of(const std::string& control) {
   return control.substr(kTcpPrefix.size(), control.rfind(':') - kTcpPrefix.size());
 }
 
-Result<std::vector<ChannelKind>> kinds_named(const std::string& text) {
-  std::vector<ChannelKind> kinds;
-  for (const std::string_view name : split_list(text)) {
-    if (name == "ucx") {
-      kinds.push_back(ChannelKind::ucx);
-    } else if (name == "zmq") {
-      kinds.push_back(ChannelKind::zmq);
-    } else {
-      return fail(Code::invalid_argument, format("no channel {} can be offered; there are ucx and zmq", shown(name)));
-    }
+Status check_kinds(const std::vector<ChannelKind>& kinds) {
+  for (const ChannelKind kind : kinds) {
+    if (kind == ChannelKind::ucx || kind == ChannelKind::zmq) continue;
+    return fail(Code::invalid_argument, format("no channel {} can be offered; there are ucx and zmq", to_string(kind)));
   }
-  return kinds;
+  return {};
 }
 
 Result<std::unique_ptr<ChannelServer>> open_server(ChannelKind kind, const ChannelServersOptions& options,
@@ -49,13 +42,13 @@ Result<std::unique_ptr<ChannelServer>> open_server(ChannelKind kind, const Chann
 Result<std::vector<std::unique_ptr<ChannelServer>>> open_channel_servers(const ChannelServersOptions& options,
                                                                          channel::FetchSource& source) {
   std::vector<std::unique_ptr<ChannelServer>> servers;
-  if (options.kinds == "none") return servers;
-  const bool automatic = options.kinds == "auto";
+  const bool automatic = !options.kinds.has_value();
   std::vector<ChannelKind> kinds{ChannelKind::zmq};
   if (options.trusted_fabric) kinds.insert(kinds.begin(), ChannelKind::ucx);
   if (automatic && !options.control.starts_with(kTcpPrefix)) return servers;
   if (!automatic) {
-    FRESHET_ASSIGN(kinds, kinds_named(options.kinds));
+    kinds = *options.kinds;
+    FRESHET_TRY(check_kinds(kinds));
   }
   for (const ChannelKind kind : kinds) {
     auto server = open_server(kind, options, source);

@@ -10,16 +10,17 @@
 
 #include "core/base/result.h"
 #include "transport/channel/channel.h"
+#include "transport/channel_kind.h"
 #include "transport/security/credentials.h"
 #include "transport/security/socket_owner.h"
 
 namespace freshet::serve {
 
 struct ChannelServersOptions {
-  /// "auto": where the control socket listens on TCP, zmq, and ucx if the fabric was declared trusted (ucx knows
-  /// neither keys nor users), none elsewhere; one that cannot be opened is left out. "none". Or the kinds to offer,
-  /// with commas ("ucx,zmq"); one that cannot be opened is an error then.
-  std::string kinds = "auto";
+  /// Nothing: where the control socket listens on TCP, zmq, and ucx if the fabric was declared trusted (ucx knows
+  /// neither keys nor users), none elsewhere; one that cannot be opened is left out. Or the kinds to offer; one that
+  /// cannot be opened is an error then.
+  ChannelChoice kinds;
   std::string control;  ///< The control socket's address, as it was bound: channels listen on the same interface.
   bool trusted_fabric = false;
   Neighbours neighbours = Neighbours::same_user;  ///< That the channels admit which know users.
@@ -27,7 +28,7 @@ struct ChannelServersOptions {
   std::optional<ServerCredentials> credentials;
 };
 
-/// `source` outlives the servers. invalid_argument for a kind that nobody knows.
+/// `source` outlives the servers. invalid_argument for a kind that cannot be offered: shm, file.
 Result<std::vector<std::unique_ptr<channel::ChannelServer>>> open_channel_servers(const ChannelServersOptions& options,
                                                                                   channel::FetchSource& source);
 

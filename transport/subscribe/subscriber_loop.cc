@@ -109,7 +109,7 @@ void SubscriberLoop::open_watches() {
   if (!finds) connect_control(options_.at.front());
   if (directory_ == nullptr) return;
   // Watched before the first look, so that an entry made in between is not missed.
-  const bool hears = options_.subscriber.notifier == "redis";
+  const bool hears = options_.subscriber.notifier == Notifier::directory;
   // A relay follows the publisher, so that no two of them follow each other, and a member of the group has to.
   const bool relays = relay_ == nullptr && !options_.subscriber.staged && is_remote_directory(directory_->text());
   const auto order = relays ? std::optional(options_.session_seed) : std::nullopt;

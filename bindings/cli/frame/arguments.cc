@@ -9,6 +9,7 @@
 #include "core/base/text.h"
 #include "core/model/manifest.h"
 #include "transport/file/folder_follower.h"
+#include "transport/option_text.h"
 #include "transport/zmq/address.h"
 
 namespace freshet::cli {
@@ -87,14 +88,13 @@ void add_addresses(CLI::App& command, std::string& addresses, const std::string&
       ->check(CLI::Validator([check](std::string& text) { return check(text); }, "", "addresses"));
 }
 
-void add_channel(CLI::App& command, std::string& channel) {
-  command
-      .add_option("--channel", channel,
-                  "the channel of bytes: auto (the best that both ends have; default), or one kind and no other")
+void add_channel(CLI::App& command, std::optional<ChannelKind>& channel) {
+  add_parsed(command, "--channel", channel, parse_channel,
+             "the channel of bytes: auto (the best that both ends have; default), or one kind and no other")
       ->check(CLI::IsMember({"auto", "shm", "ucx", "zmq", "file"}));
 }
 
-void add_offer(CLI::App& command, std::string& channels) {
+void add_offer(CLI::App& command, ChannelChoice& channels) {
   const CLI::Validator known(
       [](std::string& text) -> std::string {
         if (text == "auto" || text == "none") return {};
@@ -104,10 +104,9 @@ void add_offer(CLI::App& command, std::string& channels) {
         return {};
       },
       "KINDS");
-  command
-      .add_option("--offer", channels,
-                  "the channels for clients that fetch bytes from here over TCP: auto (default), none, or kinds with "
-                  "commas: zmq,ucx")
+  add_parsed(command, "--offer", channels, parse_channel_choice,
+             "the channels for clients that fetch bytes from here over TCP: auto (default), none, or kinds with "
+             "commas: zmq,ucx")
       ->check(known);
 }
 

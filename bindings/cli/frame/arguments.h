@@ -5,12 +5,14 @@
 /// 2) and says which.
 
 #include <CLI/CLI.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "bindings/cli/frame/program.h"
 #include "core/base/clock.h"
 #include "core/model/ids.h"
+#include "transport/channel_kind.h"
 #include "transport/security.h"
 
 namespace freshet::cli {
@@ -36,10 +38,10 @@ std::string served_at(const std::string& address, const std::string& listen);
 void add_addresses(CLI::App& command, std::string& addresses, const std::string& description);
 
 /// --channel, how bytes come.
-void add_channel(CLI::App& command, std::string& channel);
+void add_channel(CLI::App& command, std::optional<ChannelKind>& channel);
 
 /// --offer, the kinds of channels by which others may fetch bytes from here.
-void add_offer(CLI::App& command, std::string& channels);
+void add_offer(CLI::App& command, ChannelChoice& channels);
 
 /// --directory, where publishers and subscribers find each other.
 void add_directory(CLI::App& command, std::string& directory);
@@ -61,6 +63,18 @@ CLI::Validator positive_check();
 CLI::Validator number_check();
 /// K=V with a key.
 CLI::Validator tag_check();
+
+/// An option whose text `parse` turns into `value`; what `parse` refuses is wrong usage.
+template <typename Value, typename Parse>
+CLI::Option* add_parsed(CLI::App& command, const std::string& name, Value& value, Parse parse,
+                        const std::string& description) {
+  const auto take = [&value, parse](const std::string& text) {
+    auto parsed = parse(text);
+    if (!parsed) throw CLI::ValidationError(parsed.error().message());
+    value = *std::move(parsed);
+  };
+  return command.add_option_function<std::string>(name, take, description);
+}
 
 Duration seconds(double value);
 std::pair<std::string, std::string> tag_of(const std::string& text);

@@ -16,7 +16,7 @@ namespace {
 
 struct ServeArguments {
   std::string listen;
-  std::string channels = "auto";
+  ChannelChoice channels;
   SecurityOptions security;
   std::string join;
   std::string reached_at;

@@ -11,6 +11,7 @@
 #include "bindings/cli/stream/stray_file.h"
 #include "core/base/format.h"
 #include "transport/file/folder_feed.h"
+#include "transport/option_text.h"
 #include "transport/publisher.h"
 
 namespace freshet::cli {
@@ -24,7 +25,7 @@ struct PublishArguments {
   std::string at;
   std::string directory;
   std::string advertise;
-  std::string channels = "auto";
+  ChannelChoice channels;
   SecurityOptions security;
   std::optional<double> linger;
   double settle = 1;
@@ -192,7 +193,7 @@ Result<ExitCode> publish(Program& program, const PublishArguments& arguments) {
                          .directory = arguments.directory,
                          .channels = arguments.channels,
                          .security = arguments.security,
-                         .advertise = arguments.advertise};
+                         .advertise = parse_addresses(arguments.advertise)};
   options.keep_versions = arguments.keep;
   options.group_commit = arguments.group_commit;
   options.group_within = seconds(arguments.within);

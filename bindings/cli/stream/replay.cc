@@ -27,7 +27,7 @@ struct ReplayArguments {
   std::string as;
   std::string at;
   std::string directory;
-  std::string channels = "auto";
+  ChannelChoice channels;
   SecurityOptions security;
   std::size_t wait_for = 0;
   std::optional<double> linger;

@@ -9,6 +9,7 @@
 #include "bindings/cli/stream/version_feed.h"
 #include "bindings/cli/stream/version_folder.h"
 #include "core/base/format.h"
+#include "transport/option_text.h"
 #include "transport/publisher.h"
 
 namespace freshet::cli {
@@ -23,10 +24,10 @@ struct SubscribeArguments {
   std::string model;
   std::string at;
   std::string directory;
-  std::string notifier;
-  std::string channel;
-  std::string channels = "auto";  ///< Of a relay: those that it offers.
-  std::string listen;             ///< Of a relay; empty: this is none, or one for this host alone.
+  Notifier notifier = Notifier::publisher;
+  std::optional<ChannelKind> channel;
+  ChannelChoice channels;  ///< Of a relay: those that it offers.
+  std::string listen;      ///< Of a relay; empty: this is none, or one for this host alone.
   bool relay = false;
   std::optional<std::size_t> keep;
   SecurityOptions security;
@@ -190,7 +191,7 @@ Result<ExitCode> subscribe(Program& program, const SubscribeArguments& arguments
   }
   FRESHET_ASSIGN(const std::unique_ptr<VersionFeed> feed,
                  VersionFeed::open({.model = arguments.model,
-                                    .at = arguments.at,
+                                    .at = parse_addresses(arguments.at),
                                     .directory = arguments.directory,
                                     .notifier = arguments.notifier,
                                     .security = arguments.security,
@@ -210,9 +211,8 @@ namespace {
 void add_follower_options(CLI::App& command, SubscribeArguments& arguments, const std::string& at) {
   add_addresses(command, arguments.at, at);
   add_channel(command, arguments.channel);
-  command
-      .add_option("--notifier", arguments.notifier,
-                  "the source of news about versions: the publisher (zmq), or a directory on Redis (redis)")
+  add_parsed(command, "--notifier", arguments.notifier, parse_notifier,
+             "the source of news about versions: the publisher (zmq), or a directory on Redis (redis)")
       ->check(CLI::IsMember({"zmq", "redis"}));
   add_directory(command, arguments.directory);
   add_security(command, arguments.security, arguments.at, AddressUse::connect);

@@ -18,13 +18,13 @@ class VersionFeed {
  public:
   struct Options {
     std::string model;
-    std::string at;
+    std::vector<std::string> at;
     std::string directory;
-    std::string notifier;
+    Notifier notifier = Notifier::publisher;
     SecurityOptions security;
     bool every = false;
     bool staged = false;  ///< A member of the group that commits versions together.
-    std::string channel;
+    std::optional<ChannelKind> channel;
     std::string label = "freshet subscribe";
     std::shared_ptr<PublisherHub> relay;  ///< Serves versions again; null for none.
     std::size_t relay_keep_versions = 2;

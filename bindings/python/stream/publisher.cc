@@ -12,6 +12,8 @@
 #include "bindings/python/gil.h"
 #include "bindings/python/stream/records.h"
 #include "core/base/format.h"
+#include "repo/repository.h"
+#include "transport/option_text.h"
 
 namespace freshet::python {
 
@@ -86,7 +88,8 @@ PublishOptions options_of(PublishGiven& how) {
 Result<CommitReport> wait_committed_in(OpenPublisher& open, VersionNumber version,
                                        std::optional<double> timeout_seconds) {
   return wait_in_slices(timeout_seconds, [&](Duration at_most) -> Result<CommitReport> {
-    if (open.closed) return fail(Code::failed_precondition, "the publisher was closed while its version was waited for");
+    if (open.closed)
+      return fail(Code::failed_precondition, "the publisher was closed while its version was waited for");
     return open.publisher->wait_committed(version, at_most);
   });
 }
@@ -257,18 +260,18 @@ void bind_publisher(nb::module_& module) {
   nb::class_<PublisherHandle>(module, "Publisher")
       .def_static(
           "open",
-          [](std::string model, std::string listen, std::string keys, std::string allow, std::string channels,
+          [](std::string model, std::string listen, std::string keys, std::string allow, const std::string& channels,
              std::string directory, const std::optional<Graph>& graph, std::size_t keep_versions, bool group_commit,
              const VersionRecord* resumed) {
-            return open_publisher({.model = std::move(model),
-                                   .hub_options = {.listen = std::move(listen),
-                                                   .directory = std::move(directory),
-                                                   .channels = std::move(channels),
-                                                   .security = {.key_file = std::move(keys),
-                                                                .allow_file = std::move(allow)}},
-                                   .keep_versions = keep_versions,
-                                   .group_commit = group_commit},
-                                  graph, resumed);
+            return open_publisher(
+                {.model = std::move(model),
+                 .hub_options = {.listen = std::move(listen),
+                                 .directory = std::move(directory),
+                                 .channels = take(parse_channel_choice(channels)),
+                                 .security = {.key_file = std::move(keys), .allow_file = std::move(allow)}},
+                 .keep_versions = keep_versions,
+                 .group_commit = group_commit},
+                graph, resumed);
           },
           nb::arg("model"), nb::arg("listen"), nb::arg("keys"), nb::arg("allow"), nb::arg("channels"),
           nb::arg("directory"), nb::arg("graph").none(), nb::arg("keep_versions"), nb::arg("group_commit"),
@@ -280,12 +283,12 @@ void bind_publisher(nb::module_& module) {
              bool all_changed, std::optional<std::vector<std::uint32_t>> changed, std::optional<Graph> graph,
              bool sync) {
             return self.publish(bound, {.step = step,
-                                          .metrics = std::move(metrics),
-                                          .tags = std::move(tags),
-                                          .all_changed = all_changed,
-                                          .changed = std::move(changed),
-                                          .graph = std::move(graph),
-                                          .sync = sync});
+                                        .metrics = std::move(metrics),
+                                        .tags = std::move(tags),
+                                        .all_changed = all_changed,
+                                        .changed = std::move(changed),
+                                        .graph = std::move(graph),
+                                        .sync = sync});
           },
           nb::arg("bound"), nb::arg("step"), nb::arg("metrics"), nb::arg("tags"), nb::arg("all_changed"),
           nb::arg("changed").none(), nb::arg("graph").none(), nb::arg("sync"))

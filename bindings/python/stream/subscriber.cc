@@ -15,6 +15,7 @@
 #include "bindings/python/graph.h"
 #include "bindings/python/stream/records.h"
 #include "core/base/format.h"
+#include "transport/option_text.h"
 
 namespace freshet::python {
 
@@ -87,7 +88,8 @@ Pin SubscriberHandle::snapshot() {
   if (status.stale) {
     raise(Code::unavailable, format("this member of {}'s group does not know what was decided, and refuses", model_));
   }
-  raise(Code::out_of_space, format("all pins of the subscriber of {} are in use: drop views of older versions", model_));
+  raise(Code::out_of_space,
+        format("all pins of the subscriber of {} are in use: drop views of older versions", model_));
 }
 
 Pin SubscriberHandle::snapshot_at_least(VersionNumber version, std::optional<double> timeout_seconds) {
@@ -102,11 +104,10 @@ Pin SubscriberHandle::snapshot_at_least(VersionNumber version, std::optional<dou
 
 Pin SubscriberHandle::next(std::optional<double> timeout_seconds) {
   const std::shared_ptr<OpenSubscriber> open = get();
-  auto delivery =
-      take(wait_in_slices(timeout_seconds, [&](Duration at_most) -> Result<Subscriber::Delivery> {
-        if (open->closed) return fail(Code::failed_precondition, format("the subscriber of {} was closed", model_));
-        return open->subscriber->next(at_most);
-      }));
+  auto delivery = take(wait_in_slices(timeout_seconds, [&](Duration at_most) -> Result<Subscriber::Delivery> {
+    if (open->closed) return fail(Code::failed_precondition, format("the subscriber of {} was closed", model_));
+    return open->subscriber->next(at_most);
+  }));
   return Pin(std::make_shared<PinnedVersion>(open, std::move(delivery.snapshot)));
 }
 
@@ -239,17 +240,17 @@ void bind_subscriber(nb::module_& module) {
   nb::class_<SubscriberHandle>(module, "Subscriber")
       .def_static(
           "open",
-          [](std::string model, std::string at, std::string keys, std::string server_key, std::string channel,
-             std::string directory, bool every, bool staged, std::string label) {
+          [](std::string model, const std::string& at, std::string keys, std::string server_key,
+             const std::string& channel, std::string directory, bool every, bool staged, std::string label) {
             return open_subscriber(
                 {.model = std::move(model),
-                 .at = std::move(at),
+                 .at = parse_addresses(at),
                  .directory = std::move(directory),
                  .label = std::move(label),
                  .every = every,
                  .staged = staged,
                  .security = {.key_file = std::move(keys), .allow_file = {}, .server_key = std::move(server_key)},
-                 .channel = std::move(channel)});
+                 .channel = take(parse_channel(channel))});
           },
           nb::arg("model"), nb::arg("at"), nb::arg("keys"), nb::arg("server_key"), nb::arg("channel"),
           nb::arg("directory"), nb::arg("every"), nb::arg("staged"), nb::arg("label"), nb::rv_policy::take_ownership)

@@ -16,17 +16,19 @@ constexpr unsigned kBulkReadersMax = 4;
 
 /// A Unix socket's folder says who may connect, which UCX has no notion of; there, what is encrypted or guarded by
 /// leases alone is offered.
-std::string kinds_for(const BulkService::Options& options) {
-  if (options.channels != "auto") return options.channels;
-  return options.address.starts_with("tcp://") ? "auto" : "zmq";
+ChannelChoice kinds_for(const BulkService::Options& options) {
+  if (options.channels || options.address.starts_with("tcp://")) return options.channels;
+  return std::vector{ChannelKind::zmq};
 }
+
+bool offers_nothing(const ChannelChoice& channels) { return channels && channels->empty(); }
 
 }  // namespace
 
 Result<std::unique_ptr<BulkService>> BulkService::open(const ProviderRepository& repository, Options options) {
-  const bool named = options.channels != "auto";
+  const bool named = options.channels && !options.channels->empty();
   auto service = std::make_unique<BulkService>(repository, std::move(options), random_u64(system_env()));
-  if (named && service->options_.channels != "none") FRESHET_TRY(service->start());
+  if (named) FRESHET_TRY(service->start());
   return service;
 }
 
@@ -43,7 +45,7 @@ BulkService::~BulkService() {
 Status BulkService::start() {
   const MutexLock lock(start_mutex_);
   if (started_) return *started_;
-  if (options_.channels == "none") {
+  if (offers_nothing(options_.channels)) {
     started_ = fail(Code::unsupported, "this server has no data channels");
     return *started_;
   }

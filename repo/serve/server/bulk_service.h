@@ -25,14 +25,14 @@ namespace freshet::rpc {
 class BulkService {
  public:
   struct Options {
-    std::string channels = "auto";  ///< As RepositoryServerOptions has it.
-    std::string address;            ///< Of the server's socket, as it was bound.
+    ChannelChoice channels;  ///< As RepositoryServerOptions has it.
+    std::string address;     ///< Of the server's socket, as it was bound.
     bool trusted_fabric = false;
     Neighbours neighbours = Neighbours::same_user;
     std::optional<ServerCredentials> credentials;
     ReadDesk::Limits limits;
   };
-  /// `repository` outlives it. invalid_argument for channels that nobody knows, and what a named one answers.
+  /// `repository` outlives it. invalid_argument for channels that cannot be offered, and what a named one answers.
   static Result<std::unique_ptr<BulkService>> open(const ProviderRepository& repository, Options options);
   BulkService(const ProviderRepository& repository, Options options, std::uint64_t seed);
   ~BulkService();

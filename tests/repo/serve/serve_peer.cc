@@ -13,6 +13,7 @@
 #include "repo/serve/remote_repository.h"
 #include "repo/serve/server.h"
 #include "tests/repo/world.h"
+#include "transport/option_text.h"
 
 namespace {
 
@@ -45,8 +46,10 @@ int main(int argc, char** argv) {
   if (argc == 3 && std::string_view(argv[2]) == "put") return put_half(argv[1]);
   auto repository = freshet::ProviderRepository::open(freshet::make_memory_backend(), {});
   if (!repository) return 1;
-  const auto server = freshet::RepositoryServer::open(
-      **repository, {.address = argv[1], .security = {}, .channels = argc == 3 ? argv[2] : "auto"});
+  const auto channels = freshet::parse_channel_choice(argc == 3 ? argv[2] : "auto");
+  if (!channels) return 2;
+  const auto server =
+      freshet::RepositoryServer::open(**repository, {.address = argv[1], .security = {}, .channels = *channels});
   if (!server) {
     std::fprintf(stderr, "%s\n", server.error().message().c_str());
     return 1;

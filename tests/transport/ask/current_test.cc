@@ -197,11 +197,11 @@ TEST_F(CurrentStream, AGroupServesAVersionOnceAllHaveStagedIt) {
 }
 
 TEST_F(CurrentStream, WhatIsStagedCanBeTriedOutBesideWhatIsServed) {
-  for (const char* channel : {"shm", "zmq"}) {
-    SCOPED_TRACE(channel);
+  for (const ChannelKind channel : {ChannelKind::shm, ChannelKind::zmq}) {
+    SCOPED_TRACE(to_string(channel));
     PublisherOptions serving = keeping(4);
     serving.hub_options.listen = "tcp://127.0.0.1:*";
-    serving.hub_options.channels = "zmq";
+    serving.hub_options.channels = std::vector{ChannelKind::zmq};
     auto publisher = open_publisher(serving);
     SubscriberOptions options = member_options("tries");
     options.channel = channel;

@@ -36,7 +36,7 @@ class FolderFollowerTest : public testing::Test {
 TEST_F(FolderFollowerTest, ASubscriberServesWhatAppearsUnderItsNumber) {
   auto follower = FolderFollower::open({.folder = folder_ / "versions", .model = "demo"});
   ASSERT_TRUE(follower) << follower.error().message();
-  auto subscriber = Subscriber::open({.model = "demo", .at = (*follower)->address()});
+  auto subscriber = Subscriber::open({.model = "demo", .at = {(*follower)->address()}});
   ASSERT_TRUE(subscriber) << subscriber.error().message();
   write(7, "first");
   ASSERT_TRUE((*subscriber)->wait_for(7, kPatience)) << (*follower)->last_error();
@@ -54,7 +54,7 @@ TEST_F(FolderFollowerTest, EveryVersionComesInOrder) {
   auto follower = FolderFollower::open({.folder = folder_ / "versions", .model = "demo", .every = true, .after = 2});
   ASSERT_TRUE(follower);
   // Published before it was asked for, perhaps; what a newcomer is owed is the newest.
-  auto subscriber = Subscriber::open({.model = "demo", .at = (*follower)->address()});
+  auto subscriber = Subscriber::open({.model = "demo", .at = {(*follower)->address()}});
   ASSERT_TRUE((*subscriber)->wait_for(8, kPatience));
   EXPECT_EQ(bytes_of((*subscriber)->snapshot()), "v8");
 }
@@ -62,14 +62,14 @@ TEST_F(FolderFollowerTest, EveryVersionComesInOrder) {
 TEST_F(FolderFollowerTest, AFolderThatComesLaterIsFound) {
   auto follower = FolderFollower::open({.folder = folder_ / "later", .model = "demo"});
   ASSERT_TRUE(follower);
-  auto subscriber = Subscriber::open({.model = "demo", .at = (*follower)->address()});
+  auto subscriber = Subscriber::open({.model = "demo", .at = {(*follower)->address()}});
   write(1, "there");
   std::filesystem::rename(folder_ / "versions", folder_ / "later");
   EXPECT_TRUE((*subscriber)->wait_for(1, kPatience));
 }
 
 TEST_F(FolderFollowerTest, ASubscriberCanBeGivenTheFolderItself) {
-  auto subscriber = Subscriber::open({.model = "demo", .at = "file://" + (folder_ / "versions"), .every = true});
+  auto subscriber = Subscriber::open({.model = "demo", .at = {"file://" + (folder_ / "versions")}, .every = true});
   ASSERT_TRUE(subscriber) << subscriber.error().message();
   for (VersionNumber number : {3, 4, 9}) {
     write(number, "v" + std::to_string(number));
@@ -79,9 +79,10 @@ TEST_F(FolderFollowerTest, ASubscriberCanBeGivenTheFolderItself) {
     EXPECT_EQ(delivery->update.channel, "file");
     EXPECT_EQ(bytes_of(delivery->snapshot), "v" + std::to_string(number));
   }
-  EXPECT_EQ(
-      Subscriber::open({.model = "demo", .at = "file://" + (folder_ / "versions"), .channel = "ucx"}).error().code(),
-      Code::invalid_argument);
+  EXPECT_EQ(Subscriber::open({.model = "demo", .at = {"file://" + (folder_ / "versions")}, .channel = ChannelKind::ucx})
+                .error()
+                .code(),
+            Code::invalid_argument);
 }
 
 TEST(FolderAddress, IsAnAbsolutePath) {

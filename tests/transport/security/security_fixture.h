@@ -42,7 +42,7 @@ class SecurityTest : public StreamTest {
     return options;
   }
   SubscriberOptions guarded_subscriber(const std::string& at, const std::string& key_file) const {
-    SubscriberOptions options{.model = "demo", .at = at, .directory = folder_.path()};
+    SubscriberOptions options{.model = "demo", .at = {at}, .directory = folder_.path()};
     options.security = {.key_file = key_file, .server_key = server_ + ".pub"};
     return options;
   }

@@ -65,7 +65,7 @@ TEST_F(Security, BytesAreFetchedFromWhoListensOnEveryInterface) {
     if (!opened && std::string(listen).find('[') != std::string::npos) continue;  // A host without IPv6.
     ASSERT_TRUE(opened) << opened.error().message();
     SubscriberOptions options = guarded_subscriber((*opened)->address(), client);
-    options.channel = "zmq";
+    options.channel = ChannelKind::zmq;
     auto subscriber = open_subscriber(std::move(options));
     expect_stream(**opened, *subscriber);
     EXPECT_EQ(subscriber->status().last_error, "");
@@ -83,7 +83,7 @@ TEST_F(Security, OtherHostsNeedKeys) {
       EXPECT_THAT(refused.error().message(), HasSubstr(hint));
     }
   }
-  const auto refused = Subscriber::open({.model = "demo", .at = "tcp://10.0.0.1:7070"});
+  const auto refused = Subscriber::open({.model = "demo", .at = {"tcp://10.0.0.1:7070"}});
   ASSERT_FALSE(refused);
   for (const char* hint : {"freshet keygen", "--keys", "--server-key"}) {
     EXPECT_THAT(refused.error().message(), HasSubstr(hint));
@@ -180,7 +180,7 @@ TEST_F(Security, AFileOfTheUsersOwnNeedsNoOperator) {
   auto publisher = open_publisher(std::move(options));
   for (int i = 0; i < 2; ++i) publish(*publisher, model_);
   EXPECT_TRUE(ask_activate(
-      {.model = "demo", .at = publisher->address(), .security = {.key_file = client, .server_key = server_ + ".pub"}},
+      {.model = "demo", .at = {publisher->address()}, .security = {.key_file = client, .server_key = server_ + ".pub"}},
       {.version = 1, .hold = true}));
 }
 
@@ -196,14 +196,13 @@ TEST_F(Security, AWrongServerKeyIsToldOnBothSides) {
   EXPECT_FALSE(subscriber->status().connected);
   subscriber.reset();
   publisher.reset();
-  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
-              HasSubstr("expects another public key of this publisher"));
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("expects another public key of this publisher"));
 }
 
 TEST_F(Security, WhoHasNoKeysIsToldThatTheyAreNeeded) {
   const std::string client = make_keys("server");
   auto guarded = open_publisher(guarded_publisher("tcp://127.0.0.1:*", public_text(client)));
-  auto subscriber = open_subscriber({.model = "demo", .at = guarded->address()});
+  auto subscriber = open_subscriber({.model = "demo", .at = {guarded->address()}});
   EXPECT_TRUE(is_told(*subscriber, "wants keys"));
   const auto stats = ask_publisher_stat(guarded->address(), "", kPatience);
   ASSERT_FALSE(stats);

@@ -28,8 +28,8 @@ constexpr auto kConvergeWithin = seconds(8);
 constexpr auto kLeaseSilence = seconds(4);
 constexpr auto kLongestPin = seconds(4);
 
-constexpr std::uint32_t kNetworks = bit(ChannelKind::ucx) | bit(ChannelKind::zmq);
-constexpr std::uint32_t kAll = kNetworks | bit(ChannelKind::shm);
+constexpr std::uint32_t kNetworks = protocol::bit(ChannelKind::ucx) | protocol::bit(ChannelKind::zmq);
+constexpr std::uint32_t kAll = kNetworks | protocol::bit(ChannelKind::shm);
 
 std::shared_ptr<const Architecture> make_architecture(World& world) {
   std::vector<TensorSpec> tensors;
@@ -106,7 +106,7 @@ class Simulation {
 
   /// On the trainer's host. In half of the runs they can fetch too, should their doors not open.
   void add_neighbours() {
-    const std::uint32_t channels = host_.world.chance(0.5) ? kAll : bit(ChannelKind::shm);
+    const std::uint32_t channels = host_.world.chance(0.5) ? kAll : protocol::bit(ChannelKind::shm);
     add({.label = "fast", .channels = channels});
     add({.label = "pinning", .pin_max = milliseconds(1000), .channels = channels});
     add({.label = "slow-every", .mode = Mode::every, .take_max = milliseconds(300), .channels = channels});

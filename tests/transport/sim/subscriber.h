@@ -26,7 +26,7 @@ class SimSubscriber {
     Duration pin_max = std::chrono::milliseconds(300);
     Duration take_max = std::chrono::milliseconds(50);
     std::string host = "here";
-    std::uint32_t channels = bit(protocol::ChannelKind::shm);
+    std::uint32_t channels = protocol::bit(protocol::ChannelKind::shm);
     std::vector<std::string> sources = {"trainer"};  ///< In order of preference, as its directory says.
   };
   SimSubscriber(Host& host, Kind kind);
@@ -64,7 +64,7 @@ class SimSubscriber {
   virtual void withdraw() {}
 
   /// More than memory.
-  bool has_other_ways() const { return kind_.channels != bit(protocol::ChannelKind::shm); }
+  bool has_other_ways() const { return kind_.channels != protocol::bit(protocol::ChannelKind::shm); }
   /// Whether some reader of this process may look at that place.
   bool could_read(const ArenaMemory& memory, const SegmentPlace& place) const;
   /// The version that it serves, or, of a sink, the newest that it ever stored.

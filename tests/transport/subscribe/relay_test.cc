@@ -4,6 +4,7 @@
 
 #include "core/base/mutex.h"
 #include "tests/transport/model_fixture.h"
+#include "transport/option_text.h"
 #include "transport/subscribe/fetch/channel_openers.h"
 
 namespace freshet {
@@ -22,18 +23,19 @@ class RelayTest : public StreamTest, public ::testing::WithParamInterface<const 
   std::unique_ptr<Publisher> open_origin() {
     PublisherOptions options = publisher_options(own_model());
     options.hub_options.listen = "tcp://127.0.0.1:*";
-    options.hub_options.channels = GetParam();
+    options.hub_options.channels = parse_channel_choice(GetParam()).value();
     options.lock_memory = false;
     return open_publisher(std::move(options));
   }
   std::shared_ptr<PublisherHub> open_hub(const std::string& folder) {
-    auto hub = open_publisher_hub({.listen = "tcp://127.0.0.1:*", .directory = folder, .channels = GetParam()});
+    auto hub = open_publisher_hub(
+        {.listen = "tcp://127.0.0.1:*", .directory = folder, .channels = parse_channel_choice(GetParam()).value()});
     EXPECT_TRUE(hub) << hub.error().message();
     return hub ? *hub : nullptr;
   }
   SubscriberOptions fetching_from(const std::string& at) const {
-    SubscriberOptions options{.model = own_model(), .at = at};
-    options.channel = GetParam();
+    SubscriberOptions options{.model = own_model(), .at = {at}};
+    options.channel = parse_channel(GetParam()).value();
     options.lock_memory = false;
     return options;
   }
@@ -95,7 +97,8 @@ TEST_P(RelayTest, AChainCarriesEveryVersionOn) {
 
 TEST_P(RelayTest, ARollbackReachesThoseBehindRelays) {
   PublisherOptions options = publisher_options(own_model());
-  options.hub_options = {.listen = "tcp://127.0.0.1:*", .directory = folder_.path(), .channels = GetParam()};
+  options.hub_options = {
+      .listen = "tcp://127.0.0.1:*", .directory = folder_.path(), .channels = parse_channel_choice(GetParam()).value()};
   options.lock_memory = false;
   options.keep_versions = 8;
   auto origin = open_publisher(std::move(options));
@@ -181,9 +184,10 @@ TEST_P(RelayTest, ARestartedOriginNumbersAboveWhatTheLeavesHaveSeen) {
     relay.reset();
   }
   // Another host, which remembers no number; only the leaf does.
-  PublisherOptions options{
-      .model = own_model(),
-      .hub_options = {.listen = "tcp://127.0.0.1:*", .directory = other_host_.path(), .channels = GetParam()}};
+  PublisherOptions options{.model = own_model(),
+                           .hub_options = {.listen = "tcp://127.0.0.1:*",
+                                           .directory = other_host_.path(),
+                                           .channels = parse_channel_choice(GetParam()).value()}};
   auto origin = open_publisher(std::move(options));
   relay = open_relay(origin->address(), hub);
   VersionNumber version = 0;
@@ -204,7 +208,7 @@ TEST_P(RelayTest, AMemberOfAGroupIsToldToFollowThePublisherItself) {
   auto lost = open_subscriber(options);
   ASSERT_TRUE(eventually(
       [&] { return lost->status().last_error.find("has to follow the publisher itself") != std::string::npos; }));
-  options.at = address_of(*hub) + "," + origin->address();
+  options.at = {address_of(*hub), origin->address()};
   auto member = open_subscriber(std::move(options));
   model_.stamp_all(1);
   expect_served(*member, publish(*origin, model_), 1);
@@ -225,7 +229,7 @@ TEST_F(StreamTest, ARelayDoesNotTakeALivingPublishersName) {
   auto publisher = open_publisher(publisher_options(own_model()));
   auto hub = open_publisher_hub({.directory = folder_.path()});
   ASSERT_TRUE(hub);
-  SubscriberOptions options{.model = own_model(), .at = publisher->address()};
+  SubscriberOptions options{.model = own_model(), .at = {publisher->address()}};
   options.relay = *hub;
   const auto opened = Subscriber::open(std::move(options));
   ASSERT_FALSE(opened);

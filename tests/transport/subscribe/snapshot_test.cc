@@ -61,10 +61,10 @@ TEST_F(SnapshotTest, OutlivesItsSubscriberAndThePublisherKeepsItsBytes) {
 
 TEST_F(SnapshotTest, OutlivesItsSubscriberAlsoWhenItWasFetched) {
   PublisherOptions options = publisher_options();
-  options.hub_options.channels = "zmq";
+  options.hub_options.channels = std::vector{ChannelKind::zmq};
   auto publisher = open_publisher(options);
   SubscriberOptions fetches = subscriber_options();
-  fetches.channel = "zmq";
+  fetches.channel = ChannelKind::zmq;
   auto subscriber = open_subscriber(fetches);
   ASSERT_TRUE(subscriber->wait_for(publish_stamp(*publisher, 5), kPatience));
   Snapshot older = subscriber->snapshot();

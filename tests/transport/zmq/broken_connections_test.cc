@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Connections that break in every way that a peer can think of, and messages that never end: whatever comes, the process
-/// lives, what comes is bounded in bytes, and others are served.
+/// Connections that break in every way that a peer can think of, and messages that never end: whatever comes, the
+/// process lives, what comes is bounded in bytes, and others are served.
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -117,8 +117,8 @@ TEST(BrokenConnections, APublisherThatIsResetWhileNobodyListensKillsNoSubscriber
   StampedModel model(3, 512);
   model.stamp_all(1);
   const VersionNumber first = publish(*publisher, model);
-  SubscriberOptions options{.model = "demo", .at = publisher->address(), .lock_memory = false};
-  options.channel = "zmq";
+  SubscriberOptions options{.model = "demo", .at = {publisher->address()}, .lock_memory = false};
+  options.channel = ChannelKind::zmq;
   auto subscriber = open_subscriber(options);
   if (!subscriber->wait_for(first, kPatience)) std::_Exit(2);
 
@@ -128,9 +128,10 @@ TEST(BrokenConnections, APublisherThatIsResetWhileNobodyListensKillsNoSubscriber
   asker.set(zmq::sockopt::linger, 0);
   asker.set(zmq::sockopt::rcvtimeo, 60'000);
   asker.connect(publisher->address());
-  asker.send(zmq::buffer(protocol::encode(protocol::Hello{
-                 .session = 5, .model = "demo", .host = "elsewhere", .channels = bit(protocol::ChannelKind::zmq)})),
-             zmq::send_flags::none);
+  asker.send(
+      zmq::buffer(protocol::encode(protocol::Hello{
+          .session = 5, .model = "demo", .host = "elsewhere", .channels = protocol::bit(protocol::ChannelKind::zmq)})),
+      zmq::send_flags::none);
   zmq::message_t answer;
   if (!asker.recv(answer)) std::_Exit(3);
   const auto message = protocol::decode(bytes_of(answer));
@@ -237,7 +238,8 @@ TEST_F(WithoutEnd, WhoIsReceivedMaySendForEver) {
   for (int i = 0; i < 100; ++i) {
     ASSERT_TRUE(peer.say(message)) << i;
     bool came = false;
-    ASSERT_TRUE(tend_until(listener_, [&] { return came = came || receive(socket_.socket, 3, &listener_).has_value(); }));
+    ASSERT_TRUE(
+        tend_until(listener_, [&] { return came = came || receive(socket_.socket, 3, &listener_).has_value(); }));
   }
   EXPECT_EQ(listener_.connections(), 1U);
 }

@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/subscribe/fetch/channel_openers.h"
 
-#include "core/base/format.h"
 #include "transport/channel/ucx/ucx_channel.h"
 #include "transport/channel/zmq/zmq_channel.h"
 
 namespace freshet {
-
-using protocol::ChannelKind;
 
 ChannelOpeners channel_openers(const SecurityOptions& security, const std::optional<ClientCredentials>& credentials) {
   ChannelOpeners openers;
@@ -20,14 +17,6 @@ ChannelOpeners channel_openers(const SecurityOptions& security, const std::optio
     };
   }
   return openers;
-}
-
-Result<std::optional<ChannelKind>> parse_channel(const std::string& text) {
-  if (text.empty() || text == "auto") return std::nullopt;
-  for (std::uint8_t kind = 0; kind <= protocol::kChannelKindLast; ++kind) {
-    if (text == to_string(static_cast<ChannelKind>(kind))) return static_cast<ChannelKind>(kind);
-  }
-  return fail(Code::invalid_argument, format("channel {} is not known; expected auto, shm, ucx, zmq or file", text));
 }
 
 std::uint32_t usable_channels(const ChannelOpeners& openers) {

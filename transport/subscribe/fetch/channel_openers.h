@@ -25,9 +25,6 @@ using ChannelOpeners = std::map<protocol::ChannelKind, ChannelOpener>;
 /// Those that this build and machine have. `credentials`, where there are keys, are what encrypted channels show.
 ChannelOpeners channel_openers(const SecurityOptions& security, const std::optional<ClientCredentials>& credentials);
 
-/// "auto" (or empty): whatever is best; else the one kind to use: "shm", "ucx", "zmq", "file".
-Result<std::optional<protocol::ChannelKind>> parse_channel(const std::string& text);
-
 /// The kinds that can be used: memory of this host, and those with an opener.
 std::uint32_t usable_channels(const ChannelOpeners& openers);
 

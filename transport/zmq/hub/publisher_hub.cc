@@ -43,9 +43,8 @@ std::uint64_t random_word() {
 Result<std::vector<std::string>> advertised_addresses(const PublisherHubOptions& options,
                                                       const SocketAddress& control) {
   std::vector<std::string> addresses;
-  const auto named = options.advertise.empty() ? std::vector<std::string_view>() : split_list(options.advertise);
-  for (const std::string_view text : named) {
-    FRESHET_ASSIGN(const SocketAddress address, SocketAddress::parse(std::string(text), false, Reach::any_host));
+  for (const std::string& text : options.advertise) {
+    FRESHET_ASSIGN(const SocketAddress address, SocketAddress::parse(text, false, Reach::any_host));
     addresses.push_back(address.text());
   }
   if (!addresses.empty()) return addresses;

@@ -3,6 +3,7 @@
 
 #include "tests/transport/model_fixture.h"
 #include "tests/transport/peer_process.h"
+#include "transport/option_text.h"
 #include "transport/subscribe/fetch/channel_openers.h"
 
 namespace freshet {
@@ -21,7 +22,7 @@ class BrokenFetch : public StreamTest, public ::testing::WithParamInterface<cons
     if (!channel_openers({}, std::nullopt).contains(**kind)) GTEST_SKIP() << "there is no channel " << GetParam();
     publisher_ = start_publisher();
     SubscriberOptions options = subscriber_options();
-    options.channel = GetParam();
+    options.channel = *kind;
     options.lock_memory = false;
     subscriber_ = open_subscriber(std::move(options));
     ASSERT_EQ(publisher_->ask("publish 1"), "version 1");

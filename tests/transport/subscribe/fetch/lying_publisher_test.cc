@@ -63,7 +63,7 @@ class LyingPublisher : public StreamTest {
     ASSERT_TRUE(architecture);
     architecture_ = *architecture;
     add_slab();
-    subscriber_ = open_subscriber({.model = "demo", .at = hub_->address()});
+    subscriber_ = open_subscriber({.model = "demo", .at = {hub_->address()}});
     commit(honest());
     ASSERT_TRUE(subscriber_->wait_for(1, kPatience)) << subscriber_->status().last_error;
   }

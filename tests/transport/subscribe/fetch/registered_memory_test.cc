@@ -24,7 +24,7 @@ class RegisteredMemory : public StreamTest {
 TEST_F(RegisteredMemory, APublishersIsUntilItIsClosed) {
   PublisherOptions options = publisher_options();
   options.hub_options.listen = "tcp://127.0.0.1:*";
-  options.hub_options.channels = "ucx";
+  options.hub_options.channels = std::vector{ChannelKind::ucx};
   auto hub = open_publisher_hub(options.hub_options);
   if (!hub) GTEST_SKIP() << hub.error().message();
   options.hub = *hub;

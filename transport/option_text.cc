@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/option_text.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "core/base/format.h"
+#include "core/base/text.h"
+#include "transport/file/folder_follower.h"
+
+namespace freshet {
+namespace {
+
+constexpr std::array<ChannelKind, 4> kKinds = {ChannelKind::shm, ChannelKind::ucx, ChannelKind::zmq, ChannelKind::file};
+
+std::optional<ChannelKind> kind_named(std::string_view text) {
+  const auto at = std::ranges::find(kKinds, text, [](ChannelKind kind) { return to_string(kind); });
+  return at == kKinds.end() ? std::nullopt : std::optional(*at);
+}
+
+}  // namespace
+
+std::string_view to_string(ChannelKind kind) {
+  switch (kind) {
+    case ChannelKind::shm: return "shm";
+    case ChannelKind::ucx: return "ucx";
+    case ChannelKind::zmq: return "zmq";
+    case ChannelKind::file: return "file";
+  }
+  return "unknown";
+}
+
+Result<std::optional<ChannelKind>> parse_channel(std::string_view text) {
+  if (text.empty() || text == "auto") return std::nullopt;
+  if (const auto kind = kind_named(text)) return kind;
+  return fail(Code::invalid_argument,
+              format("channel {} is not known; expected auto, shm, ucx, zmq or file", shown(text)));
+}
+
+Result<ChannelChoice> parse_channel_choice(std::string_view text) {
+  if (text == "auto") return ChannelChoice();
+  std::vector<ChannelKind> kinds;
+  if (text == "none") return ChannelChoice(kinds);
+  for (const std::string_view name : split_list(text)) {
+    const auto kind = kind_named(name);
+    if (!kind) {
+      return fail(Code::invalid_argument, format("no channel {} can be offered; there are ucx and zmq", shown(name)));
+    }
+    kinds.push_back(*kind);
+  }
+  return ChannelChoice(std::move(kinds));
+}
+
+Result<Notifier> parse_notifier(std::string_view text) {
+  if (text.empty() || text == "zmq") return Notifier::publisher;
+  if (text == "redis") return Notifier::directory;
+  return fail(Code::invalid_argument, format("notifier \"{}\" is neither zmq nor redis", shown(text)));
+}
+
+std::vector<std::string> parse_addresses(std::string_view text) {
+  if (text.empty()) return {};
+  if (file::is_folder_address(std::string(text))) return {std::string(text)};
+  const std::vector<std::string_view> parts = split_list(text);
+  return {parts.begin(), parts.end()};
+}
+
+}  // namespace freshet
