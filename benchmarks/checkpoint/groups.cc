@@ -122,6 +122,8 @@ class Groups {
     };
     FRESHET_TRY(job.run(life));
     report_.add_row(name_, row(way, "quarter_changed_stored"), "percent", percent);
+    constexpr double kChangedPercent = 25;
+    report_.set_ratio(row(way, "changed_vs_cost"), kChangedPercent / percent.median());
     return {};
   }
 

@@ -12,9 +12,12 @@
 namespace freshet {
 namespace {
 
-/// Where replicated bytes are cut, counted over all replicated tensors: multiples of this, so that elements and vector
-/// registers stay whole.
+/// Replicated bytes are cut at multiples of this, so that elements and vector registers stay whole.
 constexpr std::uint64_t kCutAlignment = 64;
+/// The longest run of small replicated tensors that one rank stores in turn.
+constexpr std::uint64_t kTurnBytesMax = std::uint64_t{16} << 10;
+/// Of a model with few bytes, each rank still has so many turns: its share is even, too.
+constexpr std::uint64_t kTurnsMin = 64;
 
 std::optional<std::uint32_t> number_after(std::string_view text, std::string_view word) {
   if (!text.starts_with(word)) return std::nullopt;
@@ -55,6 +58,41 @@ std::uint64_t cut_at(std::uint64_t bytes, std::uint32_t ranks, std::uint32_t ran
   const std::uint64_t at = bytes / ranks * rank + bytes % ranks * rank / ranks;
   return at / kCutAlignment * kCutAlignment;
 }
+
+struct ByteRun {
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+};
+
+/// The cut of replicated tensors, one after another.
+class ReplicatedCut {
+ public:
+  ReplicatedCut(std::uint64_t replicated_bytes, std::uint32_t ranks, std::uint32_t rank)
+      : turn_bytes_(std::clamp(replicated_bytes / (kTurnsMin * ranks) / kCutAlignment * kCutAlignment, kCutAlignment,
+                               kTurnBytesMax)),
+        ranks_(ranks),
+        rank_(rank) {}
+
+  /// What the rank stores of the next tensor.
+  ByteRun next(std::uint64_t bytes) {
+    // A tensor that is as long as all ranks' turns is cut by itself: however few tensors change, each rank stores an
+    // N-th of what did. A shorter one has no second turn of any rank, so that a rank stores one piece of it at most.
+    if (bytes > turn_bytes_ * (ranks_ - 1)) return {cut_at(bytes, ranks_, rank_), cut_at(bytes, ranks_, rank_ + 1)};
+    const std::uint64_t first = small_at_;
+    small_at_ += (bytes + kCutAlignment - 1) / kCutAlignment * kCutAlignment;
+    const std::uint64_t first_turn = first / turn_bytes_;
+    const std::uint64_t turn = first_turn + (rank_ + ranks_ - first_turn % ranks_) % ranks_;  // The first of the rank.
+    const std::uint64_t begin = std::max(first, turn * turn_bytes_) - first;
+    const std::uint64_t end = std::min(first + bytes, (turn + 1) * turn_bytes_);
+    return end <= first + begin ? ByteRun{} : ByteRun{begin, end - first};
+  }
+
+ private:
+  const std::uint64_t turn_bytes_;
+  const std::uint32_t ranks_;
+  const std::uint32_t rank_;
+  std::uint64_t small_at_ = 0;  ///< Among the bytes of the small tensors, each aligned.
+};
 
 }  // namespace
 
@@ -176,10 +214,8 @@ std::vector<StoredPiece> stored_pieces(std::span<const LaidTensor> version_tenso
   for (const LaidTensor& tensor : version_tensors) {
     if (tensor.layout.cut == Cut::replicated) replicated += tensor.spec.bytes();
   }
-  const std::uint64_t first = cut_at(replicated, ranks, rank);
-  const std::uint64_t last = cut_at(replicated, ranks, rank + 1);
+  ReplicatedCut cut(replicated, ranks, rank);
   std::vector<StoredPiece> stored;
-  std::uint64_t at = 0;
   for (std::size_t i = 0; i < version_tensors.size(); ++i) {
     const LaidTensor& tensor = version_tensors[i];
     const auto index = static_cast<std::uint32_t>(i);
@@ -190,14 +226,11 @@ std::vector<StoredPiece> stored_pieces(std::span<const LaidTensor> version_tenso
       continue;
     }
     const std::uint64_t bytes = tensor.spec.bytes();
-    const std::uint64_t begin = std::max(at, first);
-    const std::uint64_t end = std::min(at + bytes, last);
-    if (begin < end) {
-      stored.push_back(
-          {.piece = {.tensor = index, .count = 1, .stride = bytes, .begin = begin - at, .length = end - begin},
-           .offset_in_held = begin - at});
-    }
-    at += bytes;
+    const ByteRun run = cut.next(bytes);
+    if (run.begin == run.end) continue;
+    stored.push_back(
+        {.piece = {.tensor = index, .count = 1, .stride = bytes, .begin = run.begin, .length = run.end - run.begin},
+         .offset_in_held = run.begin});
   }
   return stored;
 }

@@ -12,12 +12,23 @@
 namespace freshet {
 namespace {
 
-/// A part of a payload: so many bytes from there on, proved by a digest or padding that says nothing.
+/// A part of a payload: so many bytes from there on, proved by their chunks' digests, or padding that says nothing.
 struct PayloadPart {
   std::uint64_t offset = 0;
   std::uint64_t bytes = 0;
-  std::optional<Digest> digest;  ///< None: zeros, which nobody needs.
+  std::span<const Digest> digests;  ///< None: zeros, which nobody needs.
 };
+
+/// Whether the bytes are those that were written.
+bool is_whole(const PayloadPart& part, Bytes bytes) {
+  if (bytes.size() != part.bytes) return false;
+  for (const Digest& digest : part.digests) {
+    const Bytes chunk = bytes.first(std::min<std::size_t>(bytes.size(), levels::kChunkBytes));
+    if (digest_of(chunk) != digest) return false;
+    bytes = bytes.subspan(chunk.size());
+  }
+  return true;
+}
 
 /// The payload of `store` as far as `newest` tells it, without gaps up to `payload_bytes`.
 std::vector<PayloadPart> parts_of(const levels::ShardHeader& newest, const levels::Version& store,
@@ -32,8 +43,8 @@ std::vector<PayloadPart> parts_of(const levels::ShardHeader& newest, const level
   std::uint64_t at = 0;
   const auto fill_to = [&](std::uint64_t offset) {
     while (at < offset) {
-      const std::uint64_t bytes = std::min(levels::kChunkBytes, offset - at);
-      parts.push_back({.offset = at, .bytes = bytes, .digest = {}});
+      const std::uint64_t bytes = std::min(levels::kReadBytes, offset - at);
+      parts.push_back({.offset = at, .bytes = bytes, .digests = {}});
       at += bytes;
     }
   };
@@ -41,8 +52,10 @@ std::vector<PayloadPart> parts_of(const levels::ShardHeader& newest, const level
     fill_to(newest.records[i].offset);
     std::uint64_t chunk = chunks[i];
     for (std::uint64_t left = pieces[i].piece.bytes(); left > 0;) {
-      const std::uint64_t bytes = std::min(levels::kChunkBytes, left);
-      parts.push_back({.offset = at, .bytes = bytes, .digest = newest.digests[chunk++]});
+      const std::uint64_t bytes = std::min(levels::kReadBytes, left);
+      const std::uint64_t count = (bytes + levels::kChunkBytes - 1) / levels::kChunkBytes;
+      parts.push_back({.offset = at, .bytes = bytes, .digests = std::span(newest.digests).subspan(chunk, count)});
+      chunk += count;
       at += bytes;
       left -= bytes;
     }
@@ -169,7 +182,7 @@ Status Checkpointer::Impl::copy_payload(levels::ShardSource& source, const level
   std::uint64_t written = 0;
   bool told = !is_newest;
   std::optional<group::Answer> current;
-  static const std::vector<std::byte> zeros(levels::kChunkBytes);
+  static const std::vector<std::byte> zeros(levels::kReadBytes);
   const auto next = [&]() -> Result<std::optional<Bytes>> {
     if (!told && written * 2 >= header.payload_bytes) {
       told = true;
@@ -178,7 +191,7 @@ Status Checkpointer::Impl::copy_payload(levels::ShardSource& source, const level
     constexpr std::size_t kUnderWay = 8;
     while (asked < parts.size() && under_way.size() < kUnderWay) {
       const PayloadPart& part = parts[asked++];
-      if (part.digest) {
+      if (!part.digests.empty()) {
         constexpr Duration kNap = std::chrono::milliseconds(50);
         for (Duration left = pace.before(part.bytes); left > Duration::zero(); left -= kNap) {
           if (group_->over()) return fail(*group_->over());
@@ -195,7 +208,7 @@ Status Checkpointer::Impl::copy_payload(levels::ShardSource& source, const level
     written += first.part->bytes;
     if (first.read == nullptr) return std::optional(Bytes(zeros).first(first.part->bytes));
     FRESHET_ASSIGN(current, first.read->wait());
-    if (current->bytes().size() != first.part->bytes || digest_of(current->bytes()) != *first.part->digest) {
+    if (!is_whole(*first.part, current->bytes())) {
       return fail(Code::corrupt, format("version {}: the bytes that rank {} sent differ from those that it wrote",
                                         store.number, from));
     }

@@ -370,8 +370,8 @@ Status Checkpointer::Impl::restore_from_repository(const levels::RestartPlan& pl
     // From the first byte that is wanted of the whole tensor to the last.
     const Piece& piece = wanted[i].piece;
     const std::uint64_t end = (piece.count - 1) * piece.stride + piece.begin + piece.length;
-    for (std::uint64_t at = piece.begin; at < end; at += levels::kChunkBytes) {
-      const std::uint64_t bytes = std::min(levels::kChunkBytes, end - at);
+    for (std::uint64_t at = piece.begin; at < end; at += levels::kReadBytes) {
+      const std::uint64_t bytes = std::min(levels::kReadBytes, end - at);
       const levels::Question question{.kind = Kind::stored_read,
                                       .key = {.version = plan.version, .rank = piece.tensor, .ranks = 1},
                                       .ranges = {{.offset = at, .bytes = bytes}}};

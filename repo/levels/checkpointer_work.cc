@@ -414,7 +414,8 @@ void Checkpointer::Impl::clean_folder(std::uint64_t step) {
       needed[{{store, shard.key.rank, shard.key.ranks}, shard.kind}].push_back({head->records[record].offset, count});
     };
     if (is_parity) {
-      for (std::size_t i = 0; i < head->records.size(); ++i) need(i, head->parity->block_bytes(i));
+      const std::vector<levels::ByteRange> blocks = head->parity->blocks();
+      for (std::size_t i = 0; i < blocks.size(); ++i) need(i, blocks[i].bytes);
       continue;
     }
     const auto table = folders_->read_table(head->tensors);

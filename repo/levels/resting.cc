@@ -285,10 +285,11 @@ void RestingCheckpoints::verify_parity(const HeldShard& shard, Audit& audit, std
   const auto listed = folders_->read(shard.key, std::span(&trailer, 1), shard.kind);
   const auto digests = listed ? parity_digests(*head, *listed) : fail(listed.error());
   if (!digests) return say(digests.error().message());
+  const std::vector<ByteRange> blocks = head->parity->blocks();
   for (std::uint64_t block = 0; block < digests->size(); ++block) {
     const PieceRecord& record = head->records[block];
     const ShardKey store{head->versions[record.store], shard.key.rank, shard.key.ranks};
-    const ByteRange range{record.offset, head->parity->block_bytes(block)};
+    const ByteRange range{record.offset, blocks[block].bytes};
     if (!checked.emplace(store, ShardKind::parity, range.offset).second) continue;
     const auto read = folders_->read(store, std::span(&range, 1), shard.kind);
     audit.checked_bytes += range.bytes;

@@ -12,15 +12,33 @@
 namespace freshet::levels {
 namespace {
 
-/// One question asks for so much at most; a chunk more, that is.
-constexpr std::uint64_t kQuestionBytes = kChunkBytes;
 constexpr std::size_t kQuestionRanges = 4096;
 
-Result<Holder> holder_of(const Version& store, const std::map<Version, Holder>& holders) {
-  const auto at = holders.find(store);
-  if (at == holders.end()) return fail(Code::not_found, format("nobody has bytes of version {}", store.number));
-  return at->second;
-}
+/// The chunks of an image and whom to ask, as they are found.
+class ImageMaker {
+ public:
+  explicit ImageMaker(const std::map<Version, Holder>& holders) {
+    for (const auto& [version, holder] : holders) {
+      indices_.emplace(version, static_cast<std::uint32_t>(image_.holders.size()));
+      image_.holders.push_back(holder);
+    }
+  }
+  Result<std::uint32_t> holder_of(const Version& store) const {
+    const auto at = indices_.find(store);
+    if (at == indices_.end()) return fail(Code::not_found, format("nobody has bytes of version {}", store.number));
+    return at->second;
+  }
+  const Holder& holder(std::uint32_t index) const { return image_.holders[index]; }
+  void add(const ImageChunk& chunk) { image_.chunks.push_back(chunk); }
+  ImageChunks finish() {
+    std::ranges::sort(image_.chunks, {}, &ImageChunk::begin);
+    return std::move(image_);
+  }
+
+ private:
+  std::map<Version, std::uint32_t> indices_;
+  ImageChunks image_;
+};
 
 }  // namespace
 
@@ -30,54 +48,55 @@ struct ShardImage::Read {
   std::optional<ShardSource::Bytes> answer;
 };
 
-ShardImage::ShardImage(ShardSource& source, std::uint32_t ranks, std::vector<ImageChunk> chunks)
-    : source_(&source), ranks_(ranks), chunks_(std::move(chunks)) {}
+ShardImage::ShardImage(ShardSource& source, std::uint32_t ranks, ImageChunks image)
+    : source_(&source), ranks_(ranks), image_(std::move(image)) {}
 
-/// From the first that overlaps the range to behind the last.
-std::pair<std::size_t, std::size_t> ShardImage::chunks_in(const Range& range) const {
-  const auto first = std::ranges::upper_bound(chunks_, range.offset, {},
+/// With the chunks from the first that overlaps the range to behind the last.
+ShardImage::Range ShardImage::range_of(std::uint64_t offset, std::uint64_t bytes) const {
+  const auto begin = std::ranges::upper_bound(image_.chunks, offset, {},
                                               [](const ImageChunk& chunk) { return chunk.begin + chunk.bytes; });
-  const auto end = std::ranges::lower_bound(chunks_, range.offset + range.bytes, {}, &ImageChunk::begin);
-  const auto from = static_cast<std::size_t>(first - chunks_.begin());
-  return {from, std::max(from, static_cast<std::size_t>(end - chunks_.begin()))};
+  const auto end = std::ranges::lower_bound(image_.chunks, offset + bytes, {}, &ImageChunk::begin);
+  const auto first = static_cast<std::size_t>(begin - image_.chunks.begin());
+  const auto last = static_cast<std::size_t>(end - image_.chunks.begin());
+  return {.offset = offset, .bytes = bytes, .first = first, .last = std::max(first, last)};
 }
 
 void ShardImage::begin(std::uint64_t offset, std::uint64_t bytes) {
-  begun_.push_back({offset, bytes});
-  const auto [from, to] = chunks_in(begun_.back());
+  begun_.push_back(range_of(offset, bytes));
   // Chunks that stand in turn with several holders are asked of each at once.
   struct Open {
     std::shared_ptr<Read> read;
     std::vector<ByteRange> ranges;
     std::uint64_t bytes = 0;
   };
-  std::map<Holder, Open> open;
+  std::map<std::uint32_t, Open> open;
   const auto ask = [&](Open& one) {
     if (one.read != nullptr) one.read->pending = source_->read(one.read->holder, ranks_, std::move(one.ranges));
     one = Open();
   };
-  for (std::size_t i = from; i < to; ++i) {
+  for (std::size_t i = begun_.back().first; i < begun_.back().last; ++i) {
     if (asked_.contains(i)) continue;
-    const ImageChunk& chunk = chunks_[i];
+    const ImageChunk& chunk = image_.chunks[i];
+    const Holder& holder = image_.holders[chunk.holder];
     Open& one = open[chunk.holder];
-    if (one.bytes + chunk.bytes > 2 * kQuestionBytes || one.ranges.size() >= kQuestionRanges) ask(one);
+    if (one.bytes + chunk.bytes > 2 * kReadBytes || one.ranges.size() >= kQuestionRanges) ask(one);
     if (one.read == nullptr) {
       one.read = std::make_shared<Read>();
-      one.read->holder = chunk.holder;
+      one.read->holder = holder;
     }
     asked_[i] = {one.read, one.bytes};
     one.bytes += chunk.bytes;
     if (!one.ranges.empty() && one.ranges.back().offset + one.ranges.back().bytes == chunk.offset) {
       one.ranges.back().bytes += chunk.bytes;
     } else {
-      one.ranges.push_back({chunk.offset, chunk.bytes});
+      one.ranges.push_back({.offset = chunk.offset, .bytes = chunk.bytes});
     }
   }
   for (auto& [holder, one] : open) ask(one);
 }
 
 Result<Bytes> ShardImage::bytes_of(std::size_t i, std::vector<BadShard>& bad) {
-  const ImageChunk& chunk = chunks_[i];
+  const ImageChunk& chunk = image_.chunks[i];
   const Asked& asked = asked_.at(i);
   Read& read = *asked.read;
   if (!read.answer) {
@@ -110,64 +129,61 @@ Status ShardImage::take(MutableBytes out, std::vector<BadShard>& bad) {
   FRESHET_CHECK(!begun_.empty() && begun_.front().bytes == out.size());
   const Range range = begun_.front();
   begun_.pop_front();
-  const auto [from, to] = chunks_in(range);
   std::uint64_t filled = range.offset;
   const std::uint64_t end = range.offset + range.bytes;
-  for (std::size_t i = from; i < to; ++i) {
+  for (std::size_t i = range.first; i < range.last; ++i) {
     FRESHET_ASSIGN(const Bytes bytes, bytes_of(i, bad));
-    const std::uint64_t begin = std::max(range.offset, chunks_[i].begin);
-    const std::uint64_t stop = std::min(end, chunks_[i].begin + bytes.size());
+    const std::uint64_t begin = std::max(range.offset, image_.chunks[i].begin);
+    const std::uint64_t stop = std::min(end, image_.chunks[i].begin + bytes.size());
     std::memset(out.data() + (filled - range.offset), 0, begin - filled);
-    std::memcpy(out.data() + (begin - range.offset), bytes.data() + (begin - chunks_[i].begin), stop - begin);
+    std::memcpy(out.data() + (begin - range.offset), bytes.data() + (begin - image_.chunks[i].begin), stop - begin);
     filled = stop;
   }
   std::memset(out.data() + (filled - range.offset), 0, end - filled);
   // The next range may begin in the chunk in which this one ended.
   std::erase_if(asked_, [&](const auto& entry) {
     const std::size_t chunk = entry.first;
-    if (chunk + 1 == to) return false;
-    return std::ranges::none_of(begun_, [&](const Range& next) {
-      const auto [first, last] = chunks_in(next);
-      return chunk >= first && chunk < last;
-    });
+    if (chunk + 1 == range.last) return false;
+    return std::ranges::none_of(begun_, [&](const Range& next) { return chunk >= next.first && chunk < next.last; });
   });
   return {};
 }
 
-Result<std::vector<ImageChunk>> image_of_shard(const ShardHeader& header, std::span<const StoredPiece> pieces,
-                                               const std::map<Version, Holder>& holders) {
-  std::vector<ImageChunk> chunks;
-  const std::vector<std::uint64_t> offsets = memory_offsets(pieces);
+Result<ImageChunks> image_of_shard(const ShardHeader& header, std::span<const StoredPiece> pieces,
+                                   std::span<const std::uint64_t> offsets, const std::map<Version, Holder>& holders) {
+  ImageMaker image(holders);
+  const std::vector<std::uint64_t> in_memory = memory_offsets(pieces);
   std::size_t digest = 0;
   for (std::size_t i = 0; i < pieces.size(); ++i) {
-    FRESHET_ASSIGN(const Holder holder, holder_of(header.versions[header.records[i].store], holders));
+    FRESHET_ASSIGN(const std::uint32_t holder, image.holder_of(header.versions[header.records[i].store]));
+    const std::uint64_t stored = image.holder(holder).in_memory ? in_memory[i] : header.records[i].offset;
     const std::uint64_t bytes = pieces[i].piece.bytes();
     for (std::uint64_t at = 0; at < bytes; at += kChunkBytes) {
-      // What stands in memory has it where the image has it.
-      chunks.push_back({.begin = offsets[i] + at,
-                        .bytes = std::min(kChunkBytes, bytes - at),
-                        .holder = holder,
-                        .offset = (holder.in_memory ? offsets[i] : header.records[i].offset) + at,
-                        .digest = header.digests[digest++]});
+      image.add({.begin = offsets[i] + at,
+                 .offset = stored + at,
+                 .bytes = static_cast<std::uint32_t>(std::min(kChunkBytes, bytes - at)),
+                 .holder = holder,
+                 .digest = header.digests[digest++]});
     }
   }
-  return chunks;
+  return image.finish();
 }
 
-Result<std::vector<ImageChunk>> image_of_parity(const ShardHeader& header, std::span<const Digest> digests,
-                                                const std::map<Version, Holder>& holders) {
+Result<ImageChunks> image_of_parity(const ShardHeader& header, std::span<const Digest> digests,
+                                    const std::map<Version, Holder>& holders) {
   FRESHET_CHECK(header.parity && digests.size() == header.records.size());
-  std::vector<ImageChunk> chunks;
-  for (std::uint64_t block = 0; block < digests.size(); ++block) {
-    const PieceRecord& record = header.records[block];
-    FRESHET_ASSIGN(const Holder holder, holder_of(header.versions[record.store], holders));
-    chunks.push_back({.begin = header.parity->block_offset(block),
-                      .bytes = header.parity->block_bytes(block),
-                      .holder = holder,
-                      .offset = record.offset,
-                      .digest = digests[block]});
+  ImageMaker image(holders);
+  const std::vector<ByteRange> blocks = header.parity->blocks();
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    const PieceRecord& record = header.records[i];
+    FRESHET_ASSIGN(const std::uint32_t holder, image.holder_of(header.versions[record.store]));
+    image.add({.begin = blocks[i].offset,
+               .offset = record.offset,
+               .bytes = static_cast<std::uint32_t>(blocks[i].bytes),
+               .holder = holder,
+               .digest = digests[i]});
   }
-  return chunks;
+  return image.finish();
 }
 
 }  // namespace freshet::levels

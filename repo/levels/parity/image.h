@@ -8,6 +8,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "core/base/result.h"
@@ -16,20 +17,24 @@
 
 namespace freshet::levels {
 
-/// One chunk of an image, and where its bytes are.
+/// One chunk of an image, and where its bytes are. There are many.
 struct ImageChunk {
-  std::uint64_t begin = 0;  ///< Of the image; ascending.
-  std::uint64_t bytes = 0;
-  Holder holder;
+  std::uint64_t begin = 0;   ///< Of the image.
   std::uint64_t offset = 0;  ///< In the payload that the holder has.
+  std::uint32_t bytes = 0;
+  std::uint32_t holder = 0;  ///< Index into ImageChunks::holders.
   Digest digest;
+};
+struct ImageChunks {
+  std::vector<ImageChunk> chunks;  ///< Ascending.
+  std::vector<Holder> holders;
 };
 
 /// One thread at a time.
 class ShardImage {
  public:
   /// What no chunk has is zeros. `ranks`: of the version.
-  ShardImage(ShardSource& source, std::uint32_t ranks, std::vector<ImageChunk> chunks);
+  ShardImage(ShardSource& source, std::uint32_t ranks, ImageChunks image);
 
   /// Asks for the bytes, of which some may have been asked for already.
   void begin(std::uint64_t offset, std::uint64_t bytes);
@@ -46,23 +51,25 @@ class ShardImage {
   struct Range {
     std::uint64_t offset = 0;
     std::uint64_t bytes = 0;
+    std::size_t first = 0;  ///< Of its chunks.
+    std::size_t last = 0;   ///< Behind them.
   };
-  std::pair<std::size_t, std::size_t> chunks_in(const Range& range) const;
+  Range range_of(std::uint64_t offset, std::uint64_t bytes) const;
   Result<Bytes> bytes_of(std::size_t chunk, std::vector<BadShard>& bad);
 
   ShardSource* source_;
   std::uint32_t ranks_;
-  std::vector<ImageChunk> chunks_;
+  ImageChunks image_;
   std::deque<Range> begun_;
   std::map<std::size_t, Asked> asked_;  ///< By chunk: under way, or still wanted.
 };
 
-/// A share: the shard's pieces as they lie in memory (memory_offsets()). `holders`: whom to ask, by the version that
-/// stores them; none has chunks left out by the caller's choice. REQUIRES: check_records() of the header.
-Result<std::vector<ImageChunk>> image_of_shard(const ShardHeader& header, std::span<const StoredPiece> pieces,
-                                               const std::map<Version, Holder>& holders);
+/// A share: the shard's pieces, each at its offset in the image (GroupImage::offsets()). `holders`: whom to ask, by the
+/// version that stores them. REQUIRES: check_records() of the header.
+Result<ImageChunks> image_of_shard(const ShardHeader& header, std::span<const StoredPiece> pieces,
+                                   std::span<const std::uint64_t> offsets, const std::map<Version, Holder>& holders);
 /// Rows of parity. `digests`: of the header's blocks.
-Result<std::vector<ImageChunk>> image_of_parity(const ShardHeader& header, std::span<const Digest> digests,
-                                                const std::map<Version, Holder>& holders);
+Result<ImageChunks> image_of_parity(const ShardHeader& header, std::span<const Digest> digests,
+                                    const std::map<Version, Holder>& holders);
 
 }  // namespace freshet::levels

@@ -13,7 +13,8 @@
 namespace freshet::levels {
 namespace {
 
-constexpr std::size_t kBlocksAhead = 2;  ///< That are asked for before the one that is computed.
+/// Of a row, asked for before what is computed.
+constexpr std::uint64_t kEncodeBytesAhead = 2 * kParityBlockBytes;
 
 std::vector<std::byte> encode_digests(std::span<const Digest> digests) {
   std::vector<std::byte> bytes((digests.size() + 1) * kDigestBytes);
@@ -55,15 +56,11 @@ ParityMaker::ParityMaker(Group group)
     : group_(std::move(group)),
       stripes_{.ranks = static_cast<std::uint32_t>(group_.members.size()), .losses = group_.losses},
       erasure_(stripes_.data(), stripes_.losses) {
-  std::uint64_t most = 0;
   for (const std::uint32_t rank : group_.members) {
     if (rank == group_.rank) position_ = static_cast<std::uint32_t>(pieces_.size());
     pieces_.push_back(stored_pieces(group_.table->tensors, group_.ranks, rank));
-    offsets_.push_back(memory_offsets(pieces_.back()));
-    first_chunks_.push_back(first_chunks(pieces_.back()));
-    most = std::max(most, offsets_.back().back());
   }
-  stripes_.row_bytes = Stripes::row_bytes_for(most, stripes_.data(), kPieceAlignment);
+  image_ = GroupImage(group_.table->tensors, pieces_, stripes_.data());
 }
 
 Result<std::vector<ShardHeader>> ParityMaker::heads_of(ShardSource& source, const Version& version) const {
@@ -83,52 +80,78 @@ Result<std::vector<ShardHeader>> ParityMaker::heads_of(ShardSource& source, cons
   return heads;
 }
 
-/// Whether no share changed in what this block is computed from.
-bool ParityMaker::is_unchanged(const Made& now, std::uint64_t block) const {
-  const ParityOf& parity = *now.header.parity;
-  const std::uint64_t per_row = parity.blocks() / parity.losses;
-  const std::uint32_t stripe = stripes_.stripe_of_row(position_, static_cast<std::uint32_t>(block / per_row));
-  for (std::uint32_t i = 0; i < stripes_.data(); ++i) {
-    const std::uint32_t position = stripes_.data_at(stripe, i);
-    const std::uint64_t begin = i * stripes_.row_bytes + block % per_row * kChunkBytes;
-    const std::uint64_t end = begin + parity.block_bytes(block);
-    const std::vector<StoredPiece>& pieces = pieces_[position];
-    const std::vector<std::uint64_t>& offsets = offsets_[position];
-    auto piece = static_cast<std::size_t>(std::ranges::upper_bound(offsets, begin) - offsets.begin());
-    for (piece -= std::min<std::size_t>(piece, 1); piece < pieces.size() && offsets[piece] < end; ++piece) {
-      const std::uint64_t from = begin > offsets[piece] ? (begin - offsets[piece]) / kChunkBytes : 0;
-      for (std::uint64_t at = from * kChunkBytes; at < pieces[piece].piece.bytes() && offsets[piece] + at < end;
-           at += kChunkBytes) {
-        const std::uint64_t chunk = first_chunks_[position][piece] + at / kChunkBytes;
-        if (now.shares[position].digests[chunk] != last_->shares[position].digests[chunk]) return false;
+/// Marks this rank's blocks that are computed from these bytes of that position's image.
+void ParityMaker::mark(std::uint32_t position, std::uint64_t image_offset, std::uint64_t bytes,
+                       std::vector<bool>& blocks) const {
+  const std::size_t per_row = blocks.size() / stripes_.losses;
+  while (bytes > 0) {
+    const GroupImage::Place place = image_.place_of(image_offset);
+    const std::uint64_t here = std::min(bytes, place.region->part_bytes - place.offset);
+    const std::uint32_t stripe = stripes_.stripe_of_block(position, place.block);
+    for (std::uint32_t row = 0; row < stripes_.losses; ++row) {
+      if (stripes_.parity_at(stripe, row) != position_) continue;
+      for (std::uint64_t block = place.offset / kParityBlockBytes;
+           block <= (place.offset + here - 1) / kParityBlockBytes; ++block) {
+        blocks[row * per_row + place.region->first_block + block] = true;
+      }
+    }
+    image_offset += here;
+    bytes -= here;
+  }
+}
+
+/// The blocks that are computed from bytes that changed.
+std::vector<bool> ParityMaker::changed_blocks(const Made& now) const {
+  std::vector<bool> changed(now.header.records.size(), !last_);
+  if (!last_) return changed;
+  for (std::uint32_t position = 0; position < pieces_.size(); ++position) {
+    std::size_t digest = 0;
+    for (std::size_t i = 0; i < pieces_[position].size(); ++i) {
+      const std::uint64_t bytes = pieces_[position][i].piece.bytes();
+      for (std::uint64_t at = 0; at < bytes; at += kChunkBytes, ++digest) {
+        if (now.shares[position].digests[digest] == last_->shares[position].digests[digest]) continue;
+        mark(position, image_.offsets(position)[i] + at, std::min(kChunkBytes, bytes - at), changed);
       }
     }
   }
-  return true;
+  return changed;
 }
 
 /// Which blocks are inherited, and where the others will be. The others.
-std::vector<std::uint64_t> ParityMaker::fill_records(Made& now) const {
+std::vector<ParityMaker::Block> ParityMaker::fill_records(Made& now) const {
   ShardHeader& header = now.header;
   std::map<Version, std::uint32_t> known = {{header.key.version, 0}};
-  std::vector<std::uint64_t> made;
-  std::uint64_t at = 0;
-  for (std::uint64_t block = 0; block < header.records.size(); ++block) {
-    PieceRecord& record = header.records[block];
-    if (last_ && is_unchanged(now, block)) {
-      const PieceRecord& inherited = last_->header.records[block];
-      const Version& store = last_->header.versions[inherited.store];
-      const auto [index, is_new] = known.try_emplace(store, static_cast<std::uint32_t>(header.versions.size()));
-      if (is_new) header.versions.push_back(store);
-      record = {.writer = 0, .store = index->second, .offset = inherited.offset};
-      now.digests[block] = last_->digests[block];
-      continue;
+  const std::vector<bool> changed = changed_blocks(now);
+  std::vector<Block> made;
+  std::uint64_t payload = 0;
+  std::size_t index = 0;
+  const auto fill = [&](const Block& block) {
+    PieceRecord& record = header.records[block.index];
+    if (changed[block.index]) {
+      record = {.writer = 0, .store = 0, .offset = payload};
+      payload += block.bytes;
+      made.push_back(block);
+      return;
     }
-    record = {.writer = 0, .store = 0, .offset = at};
-    at += header.parity->block_bytes(block);
-    made.push_back(block);
+    const PieceRecord& inherited = last_->header.records[block.index];
+    const Version& store = last_->header.versions[inherited.store];
+    const auto [at, is_new] = known.try_emplace(store, static_cast<std::uint32_t>(header.versions.size()));
+    if (is_new) header.versions.push_back(store);
+    record = {.writer = 0, .store = at->second, .offset = inherited.offset};
+    now.digests[block.index] = last_->digests[block.index];
+  };
+  for (std::uint32_t row = 0; row < stripes_.losses; ++row) {
+    for (const Region& region : image_.regions()) {
+      for (std::uint64_t at = 0; at < region.part_bytes; at += kParityBlockBytes) {
+        fill({.index = index++,
+              .row = row,
+              .region = &region,
+              .offset = at,
+              .bytes = std::min(kParityBlockBytes, region.part_bytes - at)});
+      }
+    }
   }
-  header.payload_bytes = at + (header.records.size() + 1) * kDigestBytes;
+  header.payload_bytes = payload + (header.records.size() + 1) * kDigestBytes;
   return made;
 }
 
@@ -145,13 +168,13 @@ Status ParityMaker::make(ShardSource& source, ShardFolders& folders, const Versi
             .tensors = group_.table->digest,
             .versions = {version}};
   ParityOf& parity = header.parity.emplace();
-  parity = {.members = group_.members, .losses = stripes_.losses, .row_bytes = stripes_.row_bytes};
+  parity = {.members = group_.members, .losses = stripes_.losses, .parts = image_.parts()};
   for (std::uint32_t back = 1; back <= stripes_.losses; ++back) {
     parity.heads.push_back(encode_shard_head(now.shares[(position_ + stripes_.ranks - back) % stripes_.ranks]));
   }
-  header.records.resize(parity.blocks());
-  now.digests.resize(parity.blocks());
-  const std::vector<std::uint64_t> made = fill_records(now);
+  header.records.resize(parity.block_count());
+  now.digests.resize(header.records.size());
+  const std::vector<Block> made = fill_records(now);
 
   std::vector<ShardImage> images;
   for (std::size_t i = 0; i < group_.members.size(); ++i) {
@@ -160,31 +183,30 @@ Status ParityMaker::make(ShardSource& source, ShardFolders& folders, const Versi
     for (const Version& needed : now.shares[i].needs()) {
       holders[needed] = {.version = needed, .shard_rank = rank, .holder = rank};
     }
-    FRESHET_ASSIGN(std::vector<ImageChunk> chunks, image_of_shard(now.shares[i], pieces_[i], holders));
-    images.emplace_back(source, group_.ranks, std::move(chunks));
+    FRESHET_ASSIGN(ImageChunks image,
+                   image_of_shard(now.shares[i], pieces_[i], image_.offsets(static_cast<std::uint32_t>(i)), holders));
+    images.emplace_back(source, group_.ranks, std::move(image));
   }
-  const std::uint64_t per_row = parity.blocks() / parity.losses;
-  const auto stripe_of = [&](std::uint64_t block) {
-    return stripes_.stripe_of_row(position_, static_cast<std::uint32_t>(block / per_row));
+  const auto image_at = [&](const Block& block, std::uint32_t i) -> ShardImage& {
+    return images[stripes_.data_at(stripes_.stripe_of_row(position_, block.row), i)];
   };
-  const auto begin = [&](std::uint64_t block) -> Status {
-    const std::uint64_t bytes = parity.block_bytes(block);
+  const auto begin = [&](const Block& block) -> Status {
     constexpr Duration kNap = std::chrono::milliseconds(50);
-    for (Duration left = pace.before(bytes * stripes_.data()); left > Duration::zero(); left -= kNap) {
+    for (Duration left = pace.before(block.bytes * stripes_.data()); left > Duration::zero(); left -= kNap) {
       if (hooks.stop && hooks.stop()) return fail(Code::cancelled, "stopped");
       std::this_thread::sleep_for(std::min(left, kNap));
     }
     for (std::uint32_t i = 0; i < stripes_.data(); ++i) {
-      images[stripes_.data_at(stripe_of(block), i)].begin(i * stripes_.row_bytes + block % per_row * kChunkBytes,
-                                                          bytes);
+      image_at(block, i).begin(block.region->begin + i * block.region->part_bytes + block.offset, block.bytes);
     }
     return {};
   };
-  std::vector<std::vector<std::byte>> blocks(stripes_.data(), std::vector<std::byte>(kChunkBytes));
-  std::vector<std::byte> out(kChunkBytes);
+  std::vector<std::vector<std::byte>> blocks(stripes_.data(), std::vector<std::byte>(kParityBlockBytes));
+  std::vector<std::byte> out(kParityBlockBytes);
   std::vector<std::byte> trailer;
   std::size_t begun = 0;
   std::size_t done = 0;
+  std::uint64_t ahead = 0;
   bool told = false;
   bool ended = false;
   const auto next = [&]() -> Result<std::optional<Bytes>> {
@@ -193,18 +215,22 @@ Status ParityMaker::make(ShardSource& source, ShardFolders& folders, const Versi
       told = true;
       if (hooks.half) hooks.half();
     }
-    while (begun < made.size() && begun <= done + kBlocksAhead) FRESHET_TRY(begin(made[begun++]));
+    while (begun < made.size() && ahead <= kEncodeBytesAhead) {
+      FRESHET_TRY(begin(made[begun]));
+      ahead += made[begun++].bytes;
+    }
     if (done < made.size()) {
-      const std::uint64_t block = made[done++];
-      const std::uint64_t bytes = parity.block_bytes(block);
+      const Block& block = made[done++];
+      const std::uint64_t bytes = block.bytes;
+      ahead -= bytes;
       std::vector<BadShard> bad;
       std::vector<Bytes> data;
       for (std::uint32_t i = 0; i < stripes_.data(); ++i) {
-        FRESHET_TRY(images[stripes_.data_at(stripe_of(block), i)].take(MutableBytes(blocks[i]).first(bytes), bad));
+        FRESHET_TRY(image_at(block, i).take(MutableBytes(blocks[i]).first(bytes), bad));
         data.push_back(Bytes(blocks[i]).first(bytes));
       }
-      erasure_.encode(static_cast<std::uint32_t>(block / per_row), data, MutableBytes(out).first(bytes));
-      now.digests[block] = digest_of(Bytes(out).first(bytes));
+      erasure_.encode(block.row, data, MutableBytes(out).first(bytes));
+      now.digests[block.index] = digest_of(Bytes(out).first(bytes));
       return std::optional(Bytes(out).first(bytes));
     }
     if (std::exchange(ended, true)) return std::optional<Bytes>();

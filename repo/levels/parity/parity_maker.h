@@ -15,6 +15,7 @@
 
 #include "core/base/result.h"
 #include "repo/levels/parity/erasure.h"
+#include "repo/levels/parity/group_image.h"
 #include "repo/levels/parity/image.h"
 #include "repo/levels/parity/stripes.h"
 #include "repo/levels/shards/assembly.h"
@@ -60,15 +61,23 @@ class ParityMaker {
     std::vector<ShardHeader> shares;  ///< By position in the group.
   };
   Result<std::vector<ShardHeader>> heads_of(ShardSource& source, const Version& version) const;
-  bool is_unchanged(const Made& now, std::uint64_t block) const;
-  std::vector<std::uint64_t> fill_records(Made& now) const;
+  /// A block to compute, and where it is in the row's part of a region.
+  struct Block {
+    std::size_t index = 0;  ///< Of all.
+    std::uint32_t row = 0;
+    const Region* region = nullptr;
+    std::uint64_t offset = 0;
+    std::uint64_t bytes = 0;
+  };
+  void mark(std::uint32_t position, std::uint64_t image_offset, std::uint64_t bytes, std::vector<bool>& blocks) const;
+  std::vector<bool> changed_blocks(const Made& now) const;
+  std::vector<Block> fill_records(Made& now) const;
 
   const Group group_;
-  Stripes stripes_;
+  const Stripes stripes_;
   const Erasure erasure_;
-  std::vector<std::vector<StoredPiece>> pieces_;          ///< By position.
-  std::vector<std::vector<std::uint64_t>> offsets_;       ///< Likewise, in the image.
-  std::vector<std::vector<std::uint64_t>> first_chunks_;  ///< Likewise.
+  std::vector<std::vector<StoredPiece>> pieces_;  ///< By position.
+  GroupImage image_;
   std::uint32_t position_ = 0;
   std::optional<Made> last_;
 };

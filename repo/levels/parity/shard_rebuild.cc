@@ -11,7 +11,9 @@
 namespace freshet::levels {
 namespace {
 
-constexpr std::size_t kSegmentsAhead = 4;  ///< That are asked for before the one that is computed.
+// Asked for before what is computed.
+constexpr std::uint64_t kRebuildBytesAhead = 4 * kReadBytes;
+constexpr std::size_t kSegmentsAhead = 16;
 
 /// Of the holders of `store`'s shard, or parity, of that rank the first.
 std::optional<Holder> first_holder(const RestartPlan& plan, const Version& store, std::uint32_t rank, bool parity) {
@@ -42,7 +44,7 @@ Result<std::vector<Digest>> read_digests(ShardSource& source, const Holder& hold
   const ByteRange trailer = parity_trailer(header);
   std::vector<std::byte> all;
   while (all.size() < trailer.bytes) {
-    const std::uint64_t bytes = std::min(kChunkBytes, trailer.bytes - all.size());
+    const std::uint64_t bytes = std::min(kReadBytes, trailer.bytes - all.size());
     FRESHET_ASSIGN(const group::Answer part,
                    source.read(holder, ranks, {{trailer.offset + all.size(), bytes}})->wait());
     if (part.bytes().size() != bytes) return fail(Code::corrupt, "an answer is too short");
@@ -88,7 +90,7 @@ Status ShardRebuild::find_parity(ShardSource& source, const RestartPlan& plan, s
       if (!found.empty()) {
         const ShardHeader& first = found.begin()->second.first;
         if (header.parity->members != first.parity->members || header.parity->losses != first.parity->losses ||
-            header.parity->row_bytes != first.parity->row_bytes || header.tensors != first.tensors) {
+            header.parity->parts != first.parity->parts || header.tensors != first.tensors) {
           return fail(Code::corrupt, "its groups differ from those of the first parity shard");
         }
       }
@@ -120,9 +122,7 @@ Status ShardRebuild::find_parity(ShardSource& source, const RestartPlan& plan, s
   header_ = *std::move(lost);
   group_ = *found.begin()->second.first.parity;
   position_ = group_.position_of(rank_);
-  stripes_ = {.ranks = static_cast<std::uint32_t>(group_.members.size()),
-              .losses = group_.losses,
-              .row_bytes = group_.row_bytes};
+  stripes_ = {.ranks = static_cast<std::uint32_t>(group_.members.size()), .losses = group_.losses};
   erasure_ = Erasure(stripes_.data(), stripes_.losses);
   shares_.resize(group_.members.size());
   rows_.resize(group_.members.size());
@@ -135,8 +135,8 @@ Status ShardRebuild::find_parity(ShardSource& source, const RestartPlan& plan, s
     }
     const auto holders = holders_of_all(plan, header, holder);
     if (!holders) continue;
-    FRESHET_ASSIGN(std::vector<ImageChunk> chunks, image_of_parity(header, *digests, *holders));
-    rows_[group_.position_of(rank)].emplace(source, plan.ranks, std::move(chunks));
+    FRESHET_ASSIGN(ImageChunks rows, image_of_parity(header, *digests, *holders));
+    rows_[group_.position_of(rank)].emplace(source, plan.ranks, std::move(rows));
   }
   return {};
 }
@@ -144,17 +144,21 @@ Status ShardRebuild::find_parity(ShardSource& source, const RestartPlan& plan, s
 /// The shares of the others that are left; and the cut of all.
 Status ShardRebuild::find_shares(ShardSource& source, const RestartPlan& plan, std::vector<BadShard>& bad) {
   FRESHET_ASSIGN(table_, find_table(source, plan, parity_holders_.front().holder, header_.tensors));
-  std::uint64_t most = 0;
+  std::vector<std::vector<StoredPiece>> all_pieces;
+  for (const std::uint32_t rank : group_.members) {
+    all_pieces.push_back(stored_pieces(table_->tensors, plan.ranks, rank));
+  }
+  image_ = GroupImage(table_->tensors, all_pieces, stripes_.data());
+  if (image_.parts() != group_.parts) {
+    for (const Holder& holder : parity_holders_) bad.push_back({holder, "its rows are not as long as its shares need"});
+    return fail(Code::corrupt, bad.back().why);
+  }
+  pieces_ = all_pieces[position_];
+  FRESHET_TRY(check_records(header_, pieces_));
   for (std::uint32_t position = 0; position < group_.members.size(); ++position) {
     const std::uint32_t rank = group_.members[position];
-    const std::vector<StoredPiece> pieces = stored_pieces(table_->tensors, plan.ranks, rank);
-    most = std::max(most, memory_offsets(pieces).back());
-    if (rank == rank_) {
-      FRESHET_TRY(check_records(header_, pieces));
-      pieces_ = pieces;
-      offsets_ = memory_offsets(pieces);
-      continue;
-    }
+    if (rank == rank_) continue;
+    const std::vector<StoredPiece>& pieces = all_pieces[position];
     for (const Holder& holder : plan.holders) {
       if (holder.kind == ShardKind::parity || holder.version != plan.version || holder.shard_rank != rank) continue;
       const auto take = [&]() -> Result<ShardHeader> {
@@ -175,54 +179,51 @@ Status ShardRebuild::find_shares(ShardSource& source, const RestartPlan& plan, s
       }
       const auto holders = holders_of_all(plan, *header, holder);
       if (!holders) continue;
-      FRESHET_ASSIGN(std::vector<ImageChunk> chunks, image_of_shard(*header, pieces, *holders));
-      shares_[position].emplace(source, plan.ranks, std::move(chunks));
+      FRESHET_ASSIGN(ImageChunks image, image_of_shard(*header, pieces, image_.offsets(position), *holders));
+      shares_[position].emplace(source, plan.ranks, std::move(image));
       break;
     }
-  }
-  if (Stripes::row_bytes_for(most, stripes_.data(), kPieceAlignment) != stripes_.row_bytes) {
-    for (const Holder& holder : parity_holders_) bad.push_back({holder, "its rows are not as long as its shares need"});
-    return fail(Code::corrupt, bad.back().why);
   }
   // Everything is stored here from now on, as it lies in memory.
   const auto self = std::ranges::find(header_.versions, plan.version);
   const auto store = static_cast<std::uint32_t>(self - header_.versions.begin());
   if (self == header_.versions.end()) header_.versions.push_back(plan.version);
+  const std::vector<std::uint64_t> in_memory = memory_offsets(pieces_);
   for (std::size_t i = 0; i < pieces_.size(); ++i) {
     header_.records[i].store = store;
-    header_.records[i].offset = offsets_[i];
+    header_.records[i].offset = in_memory[i];
   }
-  header_.payload_bytes = offsets_.back();
+  header_.payload_bytes = in_memory.back();
   return {};
 }
 
-/// The next bytes that are to be computed, within one chunk and one row; asked for.
+/// The next bytes that are to be computed, within one block and what next() gives at once; asked for.
 Result<std::optional<ShardRebuild::Segment>> ShardRebuild::next_segment() {
   while (asked_piece_ < pieces_.size() && asked_at_ == pieces_[asked_piece_].piece.bytes()) {
     ++asked_piece_;
     asked_at_ = 0;
   }
   if (asked_piece_ == pieces_.size()) return std::optional<Segment>();
-  const std::uint64_t at = offsets_[asked_piece_] + asked_at_;
+  const GroupImage::Place place = image_.place_of(image_.offsets(position_)[asked_piece_] + asked_at_);
+  const Region& region = *place.region;
   const std::uint64_t of_piece = pieces_[asked_piece_].piece.bytes() - asked_at_;
-  const std::uint64_t of_chunk = kChunkBytes - asked_at_ % kChunkBytes;
-  const std::uint64_t in_row = at % stripes_.row_bytes;
-  Segment segment{.block = static_cast<std::uint32_t>(at / stripes_.row_bytes),
-                  .bytes = std::min({of_piece, of_chunk, stripes_.row_bytes - in_row})};
+  const std::uint64_t of_read = kReadBytes - asked_at_ % kReadBytes;
+  const std::uint32_t stripe = stripes_.stripe_of_block(position_, place.block);
+  Segment segment{.block = place.block, .bytes = std::min({of_piece, of_read, region.part_bytes - place.offset})};
   asked_at_ += segment.bytes;
-  const std::uint32_t stripe = stripes_.stripe_of_block(position_, segment.block);
-  const auto use = [&](std::uint32_t block, std::uint32_t row, std::optional<ShardImage>& image) {
+  const auto use = [&](std::uint32_t block, std::uint64_t offset, std::optional<ShardImage>& image) {
     if (!image || segment.have.size() == stripes_.data()) return;
     segment.have.push_back(block);
     segment.images.push_back(&*image);
-    image->begin(row * stripes_.row_bytes + in_row, segment.bytes);
+    image->begin(offset, segment.bytes);
   };
   for (std::uint32_t i = 0; i < stripes_.data(); ++i) {
     const std::uint32_t position = stripes_.data_at(stripe, i);
-    if (position != position_) use(i, i, shares_[position]);
+    if (position != position_) use(i, region.begin + i * region.part_bytes + place.offset, shares_[position]);
   }
   for (std::uint32_t row = 0; row < stripes_.losses; ++row) {
-    use(stripes_.data() + row, row, rows_[stripes_.parity_at(stripe, row)]);
+    use(stripes_.data() + row, row * image_.row_bytes() + region.row_begin + place.offset,
+        rows_[stripes_.parity_at(stripe, row)]);
   }
   if (segment.have.size() < stripes_.data()) {
     return fail(Code::corrupt, format("version {}: of the stripes that rank {}'s shard is in, {} of {} blocks are left",
@@ -251,19 +252,23 @@ Result<std::optional<Bytes>> ShardRebuild::next(std::vector<BadShard>& bad) {
   }
   if (piece_ == pieces_.size()) return std::optional<Bytes>();
   const std::uint64_t left = pieces_[piece_].piece.bytes() - at_;
-  const std::uint64_t bytes = std::min(kChunkBytes, left);
-  chunk_.assign(bytes == left ? aligned_to_piece(bytes) : bytes, std::byte{0});
+  const std::uint64_t bytes = std::min(kReadBytes, left);
+  bytes_.assign(bytes == left ? aligned_to_piece(bytes) : bytes, std::byte{0});
   for (std::uint64_t filled = 0; filled < bytes;) {
-    while (begun_.size() <= kSegmentsAhead) {
+    while (begun_bytes_ <= kRebuildBytesAhead && begun_.size() <= kSegmentsAhead) {
       FRESHET_ASSIGN(std::optional<Segment> segment, next_segment());
       if (!segment) break;
+      begun_bytes_ += segment->bytes;
       begun_.push_back(*std::move(segment));
     }
     const std::uint64_t next = begun_.front().bytes;
-    FRESHET_TRY(finish_first(MutableBytes(chunk_).subspan(filled, next), bad));
+    begun_bytes_ -= next;
+    FRESHET_TRY(finish_first(MutableBytes(bytes_).subspan(filled, next), bad));
     filled += next;
   }
-  if (digest_of(Bytes(chunk_).first(bytes)) != header_.digests[digest_++]) {
+  for (std::uint64_t chunk = 0; chunk < bytes; chunk += kChunkBytes) {
+    const Bytes written = Bytes(bytes_).subspan(chunk, std::min(kChunkBytes, bytes - chunk));
+    if (digest_of(written) == header_.digests[digest_++]) continue;
     for (const Holder& holder : parity_holders_) {
       bad.push_back({holder, format("version {}: what the parity of rank {} gives is not what rank {} wrote",
                                     header_.key.version.number, holder.shard_rank, rank_)});
@@ -271,7 +276,7 @@ Result<std::optional<Bytes>> ShardRebuild::next(std::vector<BadShard>& bad) {
     return fail(Code::corrupt, bad.back().why);
   }
   at_ += bytes;
-  return std::optional<Bytes>(chunk_);
+  return std::optional<Bytes>(bytes_);
 }
 
 }  // namespace freshet::levels

@@ -11,6 +11,7 @@
 
 #include "core/base/result.h"
 #include "repo/levels/parity/erasure.h"
+#include "repo/levels/parity/group_image.h"
 #include "repo/levels/parity/image.h"
 #include "repo/levels/parity/stripes.h"
 #include "repo/levels/shards/assembly.h"
@@ -35,7 +36,7 @@ class ShardRebuild {
  private:
   /// Bytes of one stripe, and whence they come.
   struct Segment {
-    std::uint32_t block = 0;  ///< Which of the rank's.
+    std::uint32_t block = 0;  ///< Which of the stripe's.
     std::uint64_t bytes = 0;
     std::vector<std::uint32_t> have;  ///< Blocks of the stripe, data first (Erasure::rebuild()).
     std::vector<ShardImage*> images;  ///< Of each, begun.
@@ -52,21 +53,22 @@ class ShardRebuild {
   ParityOf group_;
   Stripes stripes_;
   Erasure erasure_;
+  GroupImage image_;
   std::uint32_t position_ = 0;
   std::vector<StoredPiece> pieces_;
-  std::vector<std::uint64_t> offsets_;
   std::vector<std::optional<ShardImage>> shares_;  ///< By position; none: not to be had.
   std::vector<std::optional<ShardImage>> rows_;    ///< Likewise.
   std::vector<Holder> parity_holders_;             ///< Of this version.
 
   // Where it is, and how far it asked.
   std::deque<Segment> begun_;
+  std::uint64_t begun_bytes_ = 0;
   std::size_t asked_piece_ = 0;
   std::uint64_t asked_at_ = 0;  ///< Of that piece.
   std::size_t piece_ = 0;
   std::uint64_t at_ = 0;
   std::size_t digest_ = 0;
-  std::vector<std::byte> chunk_;
+  std::vector<std::byte> bytes_;
 };
 
 }  // namespace freshet::levels

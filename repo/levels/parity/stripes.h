@@ -3,15 +3,14 @@
 
 /// How the shares of a group's ranks are cut into stripes, so that each rank keeps as much parity as any other.
 ///
-/// A group of g ranks that survives m lost ones has g stripes of k = g - m data blocks and m parity blocks, each of
-/// row_bytes. Positions are those in the group, and count around it:
+/// A group of g ranks that survives m lost ones has g stripes of k = g - m data blocks and m parity blocks. Positions
+/// are those in the group, and count around it:
 ///
 ///   stripe s: parity row p is kept by position s + p, data block i is of position s + m + i.
 ///
-/// So each position has k data blocks, one in each of k stripes: its image (its share as it lies in memory, zeros
-/// behind it) in order; and m parity rows, one of each of the other stripes.
+/// So each position has k data blocks, one in each of k stripes: those of its image (group_image.h), whose regions have
+/// k blocks each; and m parity rows, one of each of the other stripes.
 
-#include <algorithm>
 #include <cstdint>
 
 namespace freshet::levels {
@@ -19,7 +18,6 @@ namespace freshet::levels {
 struct Stripes {
   std::uint32_t ranks = 2;   ///< g
   std::uint32_t losses = 1;  ///< m, less than g.
-  std::uint64_t row_bytes = 0;
 
   std::uint32_t data() const { return ranks - losses; }  ///< k
   std::uint32_t parity_at(std::uint32_t stripe, std::uint32_t row) const { return (stripe + row) % ranks; }
@@ -29,12 +27,6 @@ struct Stripes {
   }
   std::uint32_t stripe_of_block(std::uint32_t position, std::uint32_t block) const {
     return (position + 2 * ranks - losses - block) % ranks;
-  }
-
-  /// What a row needs for images of so many bytes, in whole units of `alignment`.
-  static std::uint64_t row_bytes_for(std::uint64_t image_bytes_max, std::uint32_t data, std::uint64_t alignment) {
-    const std::uint64_t row = (image_bytes_max + data - 1) / data;
-    return (row + alignment - 1) / alignment * alignment;
   }
 };
 

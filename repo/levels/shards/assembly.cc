@@ -13,8 +13,6 @@
 namespace freshet::levels {
 namespace {
 
-/// What one read asks for; a few are under way at a time.
-constexpr std::uint64_t kReadBytes = kChunkBytes;
 constexpr std::size_t kReadsUnderWay = 8;
 
 bool is_later(const Version& a, const Version& b) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <numeric>
 #include <set>
 
 #include "core/base/format.h"
@@ -15,7 +16,8 @@
 namespace freshet::levels {
 namespace {
 
-constexpr std::string_view kShardMagic = "freshet shard 1\n";  // 16 bytes, then the head's bytes and its digest.
+constexpr std::string_view kShardMagic = "freshet shard 2\n";  // 16 bytes, then the head's bytes and its digest.
+constexpr std::string_view kShardMagicOfFormat1 = "freshet shard 1\n";
 
 tl::unexpected<Error> bad_shard(std::string_view what) { return fail(Code::corrupt, format("a shard: {}", what)); }
 
@@ -39,7 +41,7 @@ Result<LaidTensor> tensor_from(const wire::Tensor& from) {
 
 Result<ParityOf> parity_from(const wire::ParityOf& from, const ShardHeader& header) {
   constexpr std::uint64_t kRowBytesMax = std::uint64_t{1} << 56;
-  ParityOf parity{.losses = from.losses(), .row_bytes = from.row_bytes()};
+  ParityOf parity{.losses = from.losses()};
   if (from.members() != nullptr) parity.members.assign(from.members()->begin(), from.members()->end());
   if (from.heads() != nullptr && from.heads()->size() <= kGroupRanksMax) {
     for (const wire::Blob* head : *from.heads()) {
@@ -49,12 +51,21 @@ Result<ParityOf> parity_from(const wire::ParityOf& from, const ShardHeader& head
       bytes.assign(data, data + head->bytes()->size());
     }
   }
+  std::uint64_t row_bytes = 0;
+  if (from.parts() != nullptr) {
+    for (const std::uint64_t part : *from.parts()) {
+      if (part == 0 || part % kPieceAlignment != 0 || part > kRowBytesMax - row_bytes) {
+        return bad_shard("its rows of parity are impossible");
+      }
+      row_bytes += part;
+      parity.parts.push_back(part);
+    }
+  }
   const bool ascend = std::ranges::adjacent_find(parity.members, std::ranges::greater_equal()) == parity.members.end();
   if (!ascend || parity.members.size() > kGroupRanksMax || parity.losses == 0 ||
       parity.losses >= parity.members.size() || parity.members.back() >= header.key.ranks ||
-      !std::ranges::binary_search(parity.members, header.key.rank) || parity.row_bytes % kPieceAlignment != 0 ||
-      parity.row_bytes > kRowBytesMax || parity.heads.size() != parity.losses ||
-      header.records.size() != parity.blocks() || !header.digests.empty()) {
+      !std::ranges::binary_search(parity.members, header.key.rank) || parity.heads.size() != parity.losses ||
+      header.records.size() != parity.block_count() || !header.digests.empty()) {
     return bad_shard("its parity is impossible");
   }
   return parity;
@@ -114,16 +125,25 @@ std::vector<Version> ShardHeader::needs() const {
   return needed;
 }
 
-std::uint64_t ParityOf::blocks() const { return losses * ((row_bytes + kChunkBytes - 1) / kChunkBytes); }
+std::uint64_t ParityOf::row_bytes() const { return std::accumulate(parts.begin(), parts.end(), std::uint64_t{0}); }
 
-std::uint64_t ParityOf::block_bytes(std::uint64_t block) const {
-  const std::uint64_t at = block % (blocks() / losses) * kChunkBytes;
-  return std::min(kChunkBytes, row_bytes - at);
+std::uint64_t ParityOf::block_count() const {
+  std::uint64_t count = 0;
+  for (const std::uint64_t part : parts) count += (part + kParityBlockBytes - 1) / kParityBlockBytes;
+  return losses * count;
 }
 
-std::uint64_t ParityOf::block_offset(std::uint64_t block) const {
-  const std::uint64_t per_row = blocks() / losses;
-  return block / per_row * row_bytes + block % per_row * kChunkBytes;
+std::vector<ByteRange> ParityOf::blocks() const {
+  std::vector<ByteRange> blocks;
+  std::uint64_t at = 0;
+  for (std::uint32_t row = 0; row < losses; ++row) {
+    for (const std::uint64_t part : parts) {
+      for (const std::uint64_t end = at + part; at < end; at += blocks.back().bytes) {
+        blocks.push_back({.offset = at, .bytes = std::min(kParityBlockBytes, end - at)});
+      }
+    }
+  }
+  return blocks;
 }
 
 std::uint32_t ParityOf::position_of(std::uint32_t rank) const {
@@ -161,7 +181,8 @@ std::vector<std::byte> encode_shard_head(const ShardHeader& header) {
     }
     const auto members = builder.CreateVector(header.parity->members);
     const auto head_list = builder.CreateVector(heads);
-    parity = wire::CreateParityOf(builder, members, header.parity->losses, header.parity->row_bytes, head_list);
+    const auto parts = builder.CreateVector(header.parity->parts);
+    parity = wire::CreateParityOf(builder, members, header.parity->losses, head_list, parts);
   }
   const auto model = builder.CreateString(header.model);
   const auto host = builder.CreateString(header.host);
@@ -189,7 +210,11 @@ std::vector<std::byte> encode_shard_head(const ShardHeader& header) {
 }
 
 Result<std::uint64_t> shard_head_bytes(Bytes prefix) {
-  if (prefix.size() < kShardPrefixBytes || std::memcmp(prefix.data(), kShardMagic.data(), kShardMagic.size()) != 0) {
+  const auto begins_with = [&](std::string_view magic) {
+    return prefix.size() >= kShardPrefixBytes && std::memcmp(prefix.data(), magic.data(), magic.size()) == 0;
+  };
+  if (begins_with(kShardMagicOfFormat1)) return bad_shard("it is of format 1, which this Freshet does not read");
+  if (!begins_with(kShardMagic)) {
     return bad_shard("it is not a shard, or a newer Freshet wrote it");
   }
   const auto bytes = load_little_endian<std::uint64_t>(prefix.data() + kShardMagic.size());

@@ -21,7 +21,11 @@
 namespace freshet::levels {
 
 /// Each chunk has its own digest. So a rank that needs a part of a piece proves the chunks that it takes.
-inline constexpr std::uint64_t kChunkBytes = std::uint64_t{1} << 20;
+inline constexpr std::uint64_t kChunkBytes = std::uint64_t{64} << 10;
+/// What one question asks for at most.
+inline constexpr std::uint64_t kReadBytes = std::uint64_t{1} << 20;
+/// Each block of a row of parity has its own digest.
+inline constexpr std::uint64_t kParityBlockBytes = std::uint64_t{1} << 20;
 /// The alignment of pieces in memory and in a file.
 inline constexpr std::uint64_t kPieceAlignment = 64;
 inline constexpr std::uint64_t kShardHeaderBytesMax = std::uint64_t{256} << 20;
@@ -67,18 +71,26 @@ struct PieceRecord {
   auto operator<=>(const PieceRecord&) const = default;
 };
 
+struct ByteRange {
+  std::uint64_t offset = 0;
+  std::uint64_t bytes = 0;
+  bool operator==(const ByteRange&) const = default;
+};
+
 /// The shares that a parity shard has parity of (parity/stripes.h). Its pieces are blocks of its rows, one row after
 /// another.
 struct ParityOf {
-  std::vector<std::uint32_t> members;  ///< The group's ranks, ascending.
-  std::uint32_t losses = 1;            ///< The number of ranks that may be lost.
-  std::uint64_t row_bytes = 0;
+  std::vector<std::uint32_t> members;         ///< The group's ranks, ascending.
+  std::uint32_t losses = 1;                   ///< The number of ranks that may be lost.
+  std::vector<std::uint64_t> parts;           ///< Bytes of a row's parts, one for each region (parity/group_image.h).
   std::vector<std::vector<std::byte>> heads;  ///< Of the `losses` members before this rank, nearest first.
 
-  std::uint64_t blocks() const;                           ///< Of all rows.
-  std::uint64_t block_bytes(std::uint64_t block) const;   ///< kChunkBytes; the last block of a row may be shorter.
-  std::uint64_t block_offset(std::uint64_t block) const;  ///< Among the rows.
-  std::uint32_t position_of(std::uint32_t rank) const;    ///< REQUIRES: the rank is a member.
+  std::uint64_t row_bytes() const;
+  std::uint64_t block_count() const;  ///< Of all rows.
+  /// All blocks of all rows, and where they are among the rows: kParityBlockBytes of a part, the last of a part may be
+  /// shorter.
+  std::vector<ByteRange> blocks() const;
+  std::uint32_t position_of(std::uint32_t rank) const;  ///< REQUIRES: the rank is a member.
 };
 
 struct ShardHeader {
@@ -93,7 +105,7 @@ struct ShardHeader {
   std::vector<Digest> digests;       ///< One for each chunk of each piece, in order.
   std::uint64_t payload_bytes = 0;
   /// For a parity shard: the records describe its blocks. `digests` is empty: the digests stand at the end of the
-  /// payload (parity/rows.h).
+  /// payload (parity/parity_maker.h).
   std::optional<ParityOf> parity;
 
   /// The other shards of this rank that have bytes of this shard.

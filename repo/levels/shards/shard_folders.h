@@ -39,11 +39,6 @@ struct Promises {
   void add(const Promises& other);
 };
 
-struct ByteRange {
-  std::uint64_t offset = 0;
-  std::uint64_t bytes = 0;
-};
-
 /// Any thread, but for writing, which is for one thread at a time.
 class ShardFolders {
  public:

@@ -5,35 +5,21 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 #include <fstream>
 #include <iostream>
-#include <map>
 #include <numeric>
 #include <random>
 #include <set>
 
-#include "core/base/env.h"
 #include "core/base/format.h"
 #include "repo/levels/parity/erasure.h"
-#include "repo/levels/parity/parity_maker.h"
-#include "repo/levels/parity/shard_rebuild.h"
 #include "repo/levels/parity/stripes.h"
 #include "repo/levels/ring.h"
-#include "repo/levels/shards/share.h"
+#include "tests/repo/levels/support/parity_world.h"
 #include "tests/support/from_environment.h"
-#include "tests/support/temporary_folder.h"
 
 namespace freshet::levels {
 namespace {
-
-using Random = std::mt19937_64;
-
-std::vector<std::byte> random_bytes(Random& random, std::size_t count) {
-  std::vector<std::byte> bytes(count);
-  for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
-  return bytes;
-}
 
 /// GF(2^8) with the polynomial x^8 + x^4 + x^3 + x^2 + 1, by shifts and subtractions.
 std::uint8_t times(std::uint8_t a, std::uint8_t b) {
@@ -124,194 +110,6 @@ TEST(Stripes, EachRankHasAsMuchAsAnyOtherAndEachStripeOneBlockOfEach) {
   }
 }
 
-/// A job's ranks, each with a folder, without the job: versions are written, hosts are lost, shards are rebuilt.
-class ParityWorld {
- public:
-  /// `small`: so many tensors of 64 bytes; 0: a few of any size.
-  ParityWorld(std::uint32_t ranks, std::uint32_t losses, std::uint64_t seed, std::size_t small = 0)
-      : random_(seed), ranks_(ranks) {
-    std::vector<LaidTensor> tensors;
-    for (std::size_t i = 0; i < small; ++i) {
-      tensors.push_back({.spec = {.name = format("s{}", i), .dtype = DType::u8, .shape = {64}}, .layout = {}});
-    }
-    const std::size_t count = small > 0 ? 0 : 1 + random_() % 6;
-    for (std::size_t i = 0; i < count; ++i) {
-      const std::uint64_t bytes = random_() % 3 == 0 ? random_() % 100 : random_() % 4'000'000;
-      tensors.push_back({.spec = {.name = format("t{}", i), .dtype = DType::u8, .shape = {bytes}},
-                         .layout = {.cut = random_() % 3 == 0 ? Cut::split : Cut::replicated}});
-    }
-    table_ = TensorTable::of(tensors);
-    std::vector<std::uint32_t> members(ranks);
-    std::iota(members.begin(), members.end(), 0U);
-    for (std::uint32_t rank = 0; rank < ranks; ++rank) {
-      folders_.push_back(std::make_unique<TemporaryFolder>());
-      open_.push_back(open(rank));
-      cuts_.push_back(std::make_unique<ShareCut>(table_, ranks, rank));
-      shares_.emplace_back(cuts_[rank]->offsets.back());
-      stored_.emplace_back(cuts_[rank]->pieces.size());
-      digests_.emplace_back(cuts_[rank]->first_chunks.back());
-      makers_.push_back(std::make_unique<ParityMaker>(ParityMaker::Group{.model = "net",
-                                                                         .host = format("h{}", rank),
-                                                                         .rank = rank,
-                                                                         .ranks = ranks,
-                                                                         .members = members,
-                                                                         .losses = losses,
-                                                                         .table = table_}));
-    }
-  }
-
-  Version version(std::uint64_t number) const {
-    return {.id = {.run = {1, 2}, .incarnation = 3, .sequence = number}, .number = number};
-  }
-
-  /// Some pieces change; all write what did, then all their parity.
-  void write(std::uint64_t number, double changed) {
-    for (std::uint32_t rank = 0; rank < ranks_; ++rank) write_shard(rank, number, changed);
-    images_[number] = shares_;
-    Source source(*this);
-    Pace pace(0);
-    for (std::uint32_t rank = 0; rank < ranks_; ++rank) {
-      const Status made = makers_[rank]->make(source, *open_[rank], version(number), number, pace, {});
-      ASSERT_TRUE(made) << made.error().message();
-    }
-  }
-
-  void lose(std::uint32_t rank) {
-    open_[rank].reset();
-    folders_[rank] = std::make_unique<TemporaryFolder>();
-    open_[rank] = open(rank);
-  }
-
-  RestartPlanner planner(std::uint64_t number) const {
-    std::vector<Inventory> inventories;
-    for (const auto& folders : open_) {
-      Inventory& inventory = inventories.emplace_back();
-      for (const HeldShard& shard : folders->scan()) {
-        inventory.held.push_back({.key = shard.key,
-                                  .step = shard.step,
-                                  .bytes_only = shard.bytes_only,
-                                  .kind = shard.kind,
-                                  .needs = shard.needs,
-                                  .members = shard.members,
-                                  .losses = shard.losses});
-      }
-      inventory = *decode_inventory(encode(inventory));
-    }
-    RestartChoice choice;
-    choice.version = number;
-    return {std::move(inventories), {}, choice};
-  }
-
-  /// Empty, or what went wrong with one shard.
-  std::string rebuild(const RestartPlan& plan, std::uint32_t rank, std::vector<BadShard>& bad) {
-    Source source(*this);
-    const auto opened = ShardRebuild::open(source, plan, rank, bad);
-    if (!opened) return opened.error().message();
-    std::vector<std::byte> payload;
-    for (;;) {
-      const auto bytes = (*opened)->next(bad);
-      if (!bytes) return bytes.error().message();
-      if (!*bytes) break;
-      payload.insert(payload.end(), (*bytes)->begin(), (*bytes)->end());
-    }
-    EXPECT_EQ((*opened)->header().payload_bytes, payload.size());
-    EXPECT_TRUE((*opened)->header().needs().empty());
-    const std::vector<std::byte>& expected = images_.at(plan.version.number)[rank];
-    if (payload != expected) return "it is not what was written";
-    return "";
-  }
-
-  std::string file_of(std::uint32_t rank, std::uint64_t number, const std::string& suffix) const {
-    for (const auto& entry : std::filesystem::directory_iterator(folders_[rank]->path() + "/net")) {
-      const std::string name = entry.path().filename().string();
-      if (name.starts_with(format("{}.", number)) && name.ends_with(suffix)) return entry.path().string();
-    }
-    return "";
-  }
-  std::uint64_t bytes_of_parity(std::uint32_t rank, std::uint64_t number) const {
-    return std::filesystem::file_size(file_of(rank, number, ".parity"));
-  }
-  std::uint64_t reads() const { return reads_; }
-  void lose_table_of(std::uint32_t rank) { without_table_ = rank; }
-  std::uint64_t share_bytes(std::uint32_t rank) const { return shares_[rank].size(); }
-  Random& random() { return random_; }
-
- private:
-  class Source final : public ShardSource {
-   public:
-    explicit Source(ParityWorld& world) : world_(world) {}
-    Bytes head(const Holder& holder, std::uint32_t ranks) override {
-      return FolderSource(*world_.open_[holder.holder]).head(holder, ranks);
-    }
-    Bytes table(std::uint32_t holder, const Digest&) override {
-      if (holder == world_.without_table_) return fail(Code::not_found, "it was lost");
-      return group::Answer(world_.table_->encoded);
-    }
-    std::unique_ptr<Pending> read(const Holder& holder, std::uint32_t ranks, std::vector<ByteRange> ranges) override {
-      ++world_.reads_;
-      return FolderSource(*world_.open_[holder.holder]).read(holder, ranks, std::move(ranges));
-    }
-
-   private:
-    ParityWorld& world_;
-  };
-  struct StoredAt {
-    Version store;
-    std::uint64_t offset = 0;
-  };
-
-  std::unique_ptr<ShardFolders> open(std::uint32_t rank) const {
-    return *ShardFolders::open(system_env(), {folders_[rank]->path()}, "net", rank);
-  }
-
-  void write_shard(std::uint32_t rank, std::uint64_t number, double changed) {
-    const ShareCut& cut = *cuts_[rank];
-    ShardHeader header{.model = "net",
-                       .key = {.version = version(number), .rank = rank, .ranks = ranks_},
-                       .step = number,
-                       .host = "h",
-                       .tensors = table_->digest,
-                       .versions = {version(number)}};
-    std::vector<std::byte> payload;
-    for (std::size_t i = 0; i < cut.pieces.size(); ++i) {
-      const std::uint64_t bytes = cut.pieces[i].piece.bytes();
-      const MutableBytes own = MutableBytes(shares_[rank]).subspan(cut.offsets[i], bytes);
-      if (number == 1 || std::uniform_real_distribution<>(0, 1)(random_) < changed) {
-        const auto fresh = random_bytes(random_, bytes);
-        std::memcpy(own.data(), fresh.data(), bytes);
-        digest_piece(cut, i, own, digests_[rank]);
-        stored_[rank][i] = {version(number), payload.size()};
-        payload.insert(payload.end(), fresh.begin(), fresh.end());
-        payload.resize(aligned_to_piece(payload.size()));
-      }
-      const StoredAt& at = stored_[rank][i];
-      auto known = std::ranges::find(header.versions, at.store);
-      const auto index = static_cast<std::uint32_t>(known - header.versions.begin());
-      if (known == header.versions.end()) header.versions.push_back(at.store);
-      header.records.push_back({.writer = index, .store = index, .offset = at.offset});
-    }
-    header.digests = digests_[rank];
-    header.payload_bytes = payload.size();
-    const Bytes view = payload;
-    ASSERT_TRUE(open_[rank]->write_table(*table_));
-    ASSERT_TRUE(open_[rank]->write(encode_shard_head(header), header.key, std::span(&view, 1), {}));
-  }
-
-  Random random_;
-  std::uint64_t reads_ = 0;
-  std::optional<std::uint32_t> without_table_;
-  const std::uint32_t ranks_;
-  std::shared_ptr<const TensorTable> table_;
-  std::vector<std::unique_ptr<TemporaryFolder>> folders_;
-  std::vector<std::unique_ptr<ShardFolders>> open_;
-  std::vector<std::unique_ptr<ShareCut>> cuts_;
-  std::vector<std::vector<std::byte>> shares_;
-  std::vector<std::vector<StoredAt>> stored_;
-  std::vector<std::vector<Digest>> digests_;
-  std::vector<std::unique_ptr<ParityMaker>> makers_;
-  std::map<std::uint64_t, std::vector<std::vector<std::byte>>> images_;
-};
-
 /// Whichever ranks of a group are lost, as many as it says, each version comes back byte by byte; of one more, none is
 /// made up.
 TEST(Parity, LostSharesComeBack) {
@@ -323,7 +121,7 @@ TEST(Parity, LostSharesComeBack) {
     Random random(seed + round);
     const auto ranks = static_cast<std::uint32_t>(2 + random() % (kGroupRanksMax - 1));
     const auto losses = static_cast<std::uint32_t>(1 + random() % std::min(ranks - 1, 3U));
-    ParityWorld world(ranks, losses, random());
+    ParityWorld world(ranks, losses, random(), any_tensors(random));
     for (std::uint64_t number = 1; number <= 3; ++number) world.write(number, 0.3);
     std::vector<std::uint32_t> order(ranks);
     std::iota(order.begin(), order.end(), 0U);
@@ -351,7 +149,7 @@ TEST(Parity, LostSharesComeBack) {
 
 /// What did not change costs no parity again.
 TEST(Parity, UnchangedBlocksAreInherited) {
-  ParityWorld world(4, 2, 7);
+  ParityWorld world(4, 2, 7, equal_tensors(5, 1'300'001));
   world.write(1, 1);
   world.write(2, 0);
   for (std::uint32_t rank = 0; rank < 4; ++rank) {
@@ -370,7 +168,7 @@ TEST(Parity, UnchangedBlocksAreInherited) {
 
 /// Pieces that lie in turn in two files are asked for together.
 TEST(Parity, ManySmallPiecesAreFewQuestions) {
-  ParityWorld world(3, 1, 17, 6000);
+  ParityWorld world(3, 1, 17, equal_tensors(6000, 64));
   world.write(1, 1);
   const std::uint64_t before = world.reads();
   world.write(2, 0.5);
@@ -386,7 +184,7 @@ TEST(Parity, ManySmallPiecesAreFewQuestions) {
 
 /// The list of tensors is with every rank.
 TEST(Parity, ALostListOfTensorsComesFromAnother) {
-  ParityWorld world(4, 2, 19);
+  ParityWorld world(4, 2, 19, equal_tensors(4, 800'000));
   world.write(1, 1);
   world.lose(2);
   for (const std::uint32_t rank : {0U, 1U, 3U}) {
@@ -401,7 +199,7 @@ TEST(Parity, ALostListOfTensorsComesFromAnother) {
 
 /// A rank that cannot keep what it rebuilt is not asked again; another is, until nobody is left.
 TEST(Parity, AnotherRankRebuildsWhatOneCannotKeep) {
-  ParityWorld world(3, 1, 23);
+  ParityWorld world(3, 1, 23, equal_tensors(4, 800'000));
   world.write(1, 1);
   world.lose(1);
   RestartPlanner planner = world.planner(1);
@@ -424,7 +222,7 @@ TEST(Parity, AnotherRankRebuildsWhatOneCannotKeep) {
 TEST(Parity, DamageIsNamedAndPassedOver) {
   for (const std::string suffix : {".shard", ".parity"}) {
     SCOPED_TRACE(suffix);
-    ParityWorld world(5, 2, 13);
+    ParityWorld world(5, 2, 13, equal_tensors(4, 1'700'000));
     world.write(1, 1);
     const std::string path = world.file_of(2, 1, suffix);
     std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);

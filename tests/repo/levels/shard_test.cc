@@ -49,7 +49,7 @@ ShardHeader some_parity(const TensorTable& table) {
   header.key.rank = 4;
   header.parity = ParityOf{.members = {0, 4, 8},
                            .losses = 2,
-                           .row_bytes = kChunkBytes + 64,
+                           .parts = {kParityBlockBytes + 64},
                            .heads = {encode_shard_head(some_header(table)), std::vector<std::byte>(3)}};
   header.records.resize(4);
   return header;
@@ -62,11 +62,15 @@ TEST(Shard, ParityComesBackAsItWas) {
   ASSERT_TRUE(decoded->parity);
   EXPECT_EQ(decoded->parity->members, header.parity->members);
   EXPECT_EQ(decoded->parity->losses, 2U);
-  EXPECT_EQ(decoded->parity->row_bytes, header.parity->row_bytes);
+  EXPECT_EQ(decoded->parity->parts, header.parity->parts);
   EXPECT_EQ(decoded->parity->heads, header.parity->heads);
   EXPECT_EQ(decoded->records, header.records);
-  EXPECT_EQ(decoded->parity->block_offset(3), 2 * kChunkBytes + 64);
-  EXPECT_EQ(decoded->parity->block_bytes(3), 64U);
+  EXPECT_EQ(decoded->parity->row_bytes(), kParityBlockBytes + 64);
+  EXPECT_EQ(decoded->parity->blocks(),
+            (std::vector<ByteRange>{{.offset = 0, .bytes = kParityBlockBytes},
+                                    {.offset = kParityBlockBytes, .bytes = 64},
+                                    {.offset = kParityBlockBytes + 64, .bytes = kParityBlockBytes},
+                                    {.offset = 2 * kParityBlockBytes + 64, .bytes = 64}}));
   EXPECT_EQ(decoded->parity->position_of(8), 2U);
 }
 
@@ -89,9 +93,13 @@ TEST(Shard, ParityThatCannotBeIsCorrupt) {
       [](ShardHeader& header) { header.parity->losses = 0; },
       [](ShardHeader& header) { header.parity->losses = 3; },
       [](ShardHeader& header) { header.parity->losses = UINT32_MAX; },
-      [](ShardHeader& header) { header.parity->row_bytes += 1; },
-      [](ShardHeader& header) { header.parity->row_bytes = std::uint64_t{1} << 63; },
-      [](ShardHeader& header) { header.parity->row_bytes = 0; },
+      [](ShardHeader& header) { header.parity->parts.front() += 1; },
+      [](ShardHeader& header) { header.parity->parts.front() = std::uint64_t{1} << 63; },
+      [](ShardHeader& header) { header.parity->parts.front() = 0; },
+      [](ShardHeader& header) { header.parity->parts.push_back(64); },
+      [](ShardHeader& header) { header.parity->parts.push_back(0); },
+      [](ShardHeader& header) { header.parity->parts.push_back(std::uint64_t{1} << 56); },
+      [](ShardHeader& header) { header.parity->parts.clear(); },
       [](ShardHeader& header) { header.parity->heads.pop_back(); },
       [](ShardHeader& header) { header.records.pop_back(); },
       [](ShardHeader& header) { header.digests.resize(4); },
