@@ -20,6 +20,7 @@
 #include "core/model/ids.h"
 #include "core/model/tensor.h"
 #include "repo/backend/backend.h"
+#include "repo/part_puts.h"
 #include "repo/pins/pin_terms.h"
 #include "repo/repository.h"
 #include "repo/retirement.h"
@@ -55,6 +56,11 @@ class ProviderRepository : public Repository {
   /// Renews a client's lease: its pins hold for kPinLease from now on. A repository object renews its own lease
   /// automatically; a server passes its clients' leases on.
   virtual Status renew_pins(const PinLease& lease) = 0;
+  /// For a server that receives parts. While the returned object lives, the put by parts does not end by time. Errors
+  /// of PartPuts. The client of a server returns null: no promise.
+  virtual Result<std::shared_ptr<const void>> keep_open(const PutToken& token);
+  /// Drops the parts of puts that ended by time. Each call of PartPuts does so too; a server calls this each second.
+  virtual void drop_ended_puts() {}
 
   // For the other providers: references of versions elsewhere to segments here, and segments by their names.
 

@@ -7,6 +7,7 @@
 ///
 /// In reading order:
 ///   1. repository.h: put, get, read, owners, lineage, pins, verify. A put is whole and durable, or it did not happen.
+///      part_puts.h: a put whose tensors several processes bring.
 ///      Not installed: provider_repository.h, further calls for a repository's server and for other providers.
 ///   2. backend.h: the seam for storage: blobs, and records that change in atomic batches. The memory backend is the
 ///      one to read first; RocksDB's is the one that lasts. One conformance suite runs them all.
@@ -25,6 +26,7 @@
 #include "repo/files/import.h"
 #include "repo/levels/checkpointer.h"
 #include "repo/match/query.h"
+#include "repo/part_puts.h"
 #include "repo/repository.h"
 #include "repo/serve/server.h"
 #include "repo/sink.h"

@@ -31,6 +31,8 @@
 
 namespace freshet {
 
+class PartPuts;
+
 /// The greatest number of a version. A put with a greater number is refused.
 inline constexpr VersionNumber kVersionNumberMax = VersionNumber{1} << 62;
 
@@ -182,6 +184,8 @@ class Repository {
  public:
   struct Options {
     const Clock* clock = nullptr;  ///< Null: the machine's.
+    /// The most memory for parts that wait for their commit (repo/part_puts.h).
+    std::uint64_t part_bytes_max = std::uint64_t{8} << 30;
   };
   /// Reads the catalog, and removes the blobs that a crash left (not from a read-only backend). unsupported if the
   /// repository has a newer format than this build reads.
@@ -224,6 +228,10 @@ class Repository {
   virtual Result<VersionName> put(const Manifest& manifest,
                                   const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of,
                                   PutOptions options) = 0;
+
+  /// Puts by parts: several processes bring the tensors of one version (repo/part_puts.h). Lives as long as this
+  /// object.
+  virtual PartPuts& part_puts() = 0;
 
   /// Number 0: the newest. The message of not_found names the versions that exist.
   virtual Result<VersionRecord> get(const VersionName& name) const = 0;

@@ -64,6 +64,13 @@ class ClusterRepository::Impl {
   Result<std::vector<MemberPointer>> inherited_from(const VersionRecord& record, const MemberPointer& home) const;
 
   // Storing, in cluster_put.cc and cluster_inheritance.cc.
+  /// Makes the version exist at its home, with these owners, number and place.
+  using StoreAtHome = std::function<Result<VersionName>(
+      const cluster::Member& home, const Manifest& manifest, const PutOptions& options,
+      const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of)>;
+  /// `bytes_of` is asked for what the home lacks.
+  Result<VersionName> put(const Manifest& given, const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of,
+                          const PutOptions& options, const StoreAtHome& store) const;
   /// What the tries of one put have learned of where its tensors are not.
   struct NotAsked {
     std::map<std::string, Error> away;  ///< Providers, by id, of whom nothing is inherited now.

@@ -37,8 +37,9 @@ Manifest with_id(Manifest manifest, const VersionId& id) {
 /// One put, until it is done or nothing is left to be tried.
 class Putting {
  public:
-  Putting(const Impl& impl, const Manifest& given, const BytesOf& bytes_of, const Repository::PutOptions& options)
-      : impl_(impl), bytes_of_(bytes_of), options_(options), now_(impl.view()), manifest_(given) {}
+  Putting(const Impl& impl, const Manifest& given, const BytesOf& bytes_of, const Repository::PutOptions& options,
+          const Impl::StoreAtHome& store)
+      : impl_(impl), bytes_of_(bytes_of), options_(options), store_(store), now_(impl.view()), manifest_(given) {}
 
   Result<VersionName> run() {
     for (int tries = 0; tries < kPutPlacementTriesMax; ++tries) {
@@ -166,10 +167,7 @@ class Putting {
   cluster::Reply commit(const cluster::Member& home) {
     Repository::PutOptions at_home = options_;
     at_home.placed = inherited_.placed;
-    const auto stored = home.ask([&](ProviderRepository& at) {
-      return at.put(
-          numbered_, [this](std::uint32_t tensor) { return bytes_for(tensor); }, at_home);
-    });
+    const auto stored = store_(home, numbered_, at_home, [this](std::uint32_t tensor) { return bytes_for(tensor); });
     if (stored) return {};
     const Code code = stored.error().code();
     met_.home_failed =
@@ -253,6 +251,7 @@ class Putting {
   const Impl& impl_;
   const BytesOf& bytes_of_;
   const Repository::PutOptions& options_;
+  const Impl::StoreAtHome& store_;
   std::shared_ptr<const ClusterView> now_;
   Manifest manifest_;  ///< As given, but for the identity.
   Impl::NotAsked not_asked_;
@@ -307,18 +306,27 @@ cluster::Reply carry_out(const ClusterView& view, const cluster::Call& call) {
   }
 }
 
-Result<VersionName> ClusterRepository::put(const Manifest& given,
-                                           const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of,
-                                           PutOptions options) {
+Result<VersionName> ClusterRepository::Impl::put(const Manifest& given, const BytesOf& bytes_of,
+                                                 const PutOptions& options, const StoreAtHome& store) const {
   const StopInterrupts stops(options.stop);
   FRESHET_TRY(check_given(given));
   if (options.placed)
     return fail(Code::invalid_argument,
                 "PutOptions::placed is only for a single provider; this repository places versions itself");
   FRESHET_TRY(check_model_name(given.name.model));
-  impl_->withdraw_undecided();
-  FRESHET_TRY(impl_->learn_ancestor(given, options.ancestor_may_be_retired));
-  return Putting(*impl_, given, bytes_of, options).run();
+  withdraw_undecided();
+  FRESHET_TRY(learn_ancestor(given, options.ancestor_may_be_retired));
+  return Putting(*this, given, bytes_of, options, store).run();
+}
+
+Result<VersionName> ClusterRepository::put(const Manifest& given,
+                                           const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of,
+                                           PutOptions options) {
+  return impl_->put(
+      given, bytes_of, options,
+      [](const cluster::Member& home, const Manifest& manifest, const PutOptions& at_home, const BytesOf& asked) {
+        return home.ask([&](ProviderRepository& at) { return at.put(manifest, asked, at_home); });
+      });
 }
 
 }  // namespace freshet

@@ -20,19 +20,22 @@
 /// keeps (docs/cli/providers.md, "While a provider is away").
 
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "core/base/mutex.h"
 #include "repo/cluster/member.h"
 #include "repo/cluster/protocol.h"
+#include "repo/part_puts.h"
 #include "repo/records/placement.h"
 #include "repo/repository.h"
 
 namespace freshet {
 
 /// Any thread. Writes of different versions go on at the same time.
-class ClusterRepository final : public Repository {
+class ClusterRepository final : public Repository, private PartPuts {
  public:
   using Connect = cluster::Connect;
 
@@ -44,6 +47,8 @@ class ClusterRepository final : public Repository {
 
   Result<VersionName> put(const Manifest& manifest, const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of,
                           PutOptions options) override;
+  /// The version's home collects the parts. A token names this provider.
+  PartPuts& part_puts() override { return *this; }
   Result<VersionRecord> get(const VersionName& name) const override;
   Status annotate(const VersionName& name, const Annotations& annotations) override;
   Result<VersionNumber> latest(const std::string& model) const override;
@@ -77,6 +82,15 @@ class ClusterRepository final : public Repository {
 
  private:
   explicit ClusterRepository(std::unique_ptr<Impl> impl);
+
+  // In cluster_parts.cc.
+  Result<PutToken> begin_put(const std::string& model, const VersionId& id,
+                             std::shared_ptr<const Architecture> architecture) override;
+  Status put_parts(const PutToken& token, std::span<const TensorPart> parts) override;
+  Result<std::vector<std::optional<Digest>>> part_digests(const PutToken& token) override;
+  Result<VersionName> commit_put(const PutToken& token, const Manifest& manifest, PutOptions options) override;
+  Status abort_put(const PutToken& token) override;
+
   const std::unique_ptr<Impl> impl_;
 };
 

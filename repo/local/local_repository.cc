@@ -133,8 +133,8 @@ Result<std::shared_ptr<const Architecture>> LocalRepository::Impl::architecture_
   return architecture;
 }
 
-LocalRepository::LocalRepository(std::unique_ptr<Backend> backend, const Clock& clock)
-    : impl_(std::make_unique<Impl>(std::move(backend), clock)) {}
+LocalRepository::LocalRepository(std::unique_ptr<Backend> backend, const Clock& clock, std::uint64_t part_bytes_max)
+    : impl_(std::make_unique<Impl>(std::move(backend), clock)), parts_(*this, clock, part_bytes_max) {}
 LocalRepository::~LocalRepository() = default;
 
 Status LocalRepository::load() {
@@ -152,8 +152,8 @@ Result<std::unique_ptr<Repository>> Repository::open(std::unique_ptr<Backend> ba
 
 Result<std::unique_ptr<ProviderRepository>> ProviderRepository::open(std::unique_ptr<Backend> backend,
                                                                      Options options) {
-  auto repository =
-      std::make_unique<LocalRepository>(std::move(backend), options.clock != nullptr ? *options.clock : system_clock());
+  const Clock& clock = options.clock != nullptr ? *options.clock : system_clock();
+  auto repository = std::make_unique<LocalRepository>(std::move(backend), clock, options.part_bytes_max);
   FRESHET_TRY(repository->load());
   return repository;
 }

@@ -20,6 +20,7 @@
 #include "repo/local/readable.h"
 #include "repo/local/references.h"
 #include "repo/match/structure_index.h"
+#include "repo/parts/part_desk.h"
 #include "repo/pins/pin_leases.h"
 #include "repo/provider_repository.h"
 #include "repo/records/manifest_group.h"
@@ -78,13 +79,16 @@ struct PutInProgress {
 
 class LocalRepository final : public ProviderRepository {
  public:
-  LocalRepository(std::unique_ptr<Backend> backend, const Clock& clock);
+  LocalRepository(std::unique_ptr<Backend> backend, const Clock& clock, std::uint64_t part_bytes_max);
   ~LocalRepository() override;
   /// Checks the format, and reads the catalog from the backend's records.
   Status load();
 
   Result<VersionName> put(const Manifest& manifest, const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of,
                           PutOptions options) override;
+  PartPuts& part_puts() override { return parts_; }
+  Result<std::shared_ptr<const void>> keep_open(const PutToken& token) override { return parts_.keep_open(token); }
+  void drop_ended_puts() override { parts_.drop_ended(); }
   Result<VersionRecord> get(const VersionName& name) const override;
   Status annotate(const VersionName& name, const Annotations& annotations) override;
   Result<VersionNumber> latest(const std::string& model) const override;
@@ -134,6 +138,7 @@ class LocalRepository final : public ProviderRepository {
 
  private:
   const std::unique_ptr<Impl> impl_;
+  PartDesk parts_;
 };
 
 class LocalRepository::Impl {

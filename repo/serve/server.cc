@@ -205,6 +205,7 @@ void Server::run() {
       ticked = now();
       machine_.on_tick(ticked);
       bulk_->on_tick(ticked);
+      writers_.post([this] { repository_.drop_ended_puts(); });
     }
     carry_out();
     clients_ = machine_.sessions();

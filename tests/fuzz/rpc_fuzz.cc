@@ -131,6 +131,25 @@ void add_questions(std::vector<Input>& seeds) {
     const auto records = b.CreateVector(&one, 1);
     return wire::CreateChangeShared(b, records, records);
   }));
+  const PutToken token = world().repository->part_puts().begin_put("net", test_id(10), manifest.architecture).value();
+  const wire::Token wire_form = wire_token(token);
+  seeds.push_back(asked([&](Builder& b) {
+    const Bytes encoded = manifest.architecture->encoded();
+    const auto model = b.CreateString("net");
+    const auto bytes = b.CreateVector(reinterpret_cast<const std::uint8_t*>(encoded.data()), encoded.size());
+    return wire::CreateBeginPut(b, model, &id, bytes);
+  }));
+  seeds.push_back(asked([&](Builder& b) {
+    const TensorPart part{.tensor = 0, .offset = 4, .count = 3, .stride = 10, .length = 8, .bytes = {}, .digest = {}};
+    const std::vector<wire::Part> parts{wire_part(part, last.manifest.digests[0]), wire_part(part, {})};
+    return wire::CreatePutParts(b, &wire_form, b.CreateVectorOfStructs(parts));
+  }));
+  seeds.push_back(asked([&](Builder& b) { return wire::CreateAskPartDigests(b, &wire_form); }));
+  seeds.push_back(asked([&](Builder& b) { return wire::CreateAbortPut(b, &wire_form); }));
+  seeds.push_back(asked([&](Builder& b) {
+    const auto put = rpc::put(b, manifest, options);
+    return wire::CreateCommitPut(b, &wire_form, put);
+  }));
   seeds.push_back(asked([&](Builder& b) {
     return wire::CreateAddReferrer(
         b, rpc::put(b, ExternalReferrer{

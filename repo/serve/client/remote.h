@@ -2,7 +2,8 @@
 #pragma once
 
 /// The client's side of every question (repo/serve/remote_repository.h): private to this folder. What asks and waits is
-/// here, the questions are in remote_questions.cc, and how tensors travel is in remote_bytes.cc.
+/// here, the questions are in remote_questions.cc, how tensors travel is in remote_bytes.cc, and how parts of puts do
+/// is in remote_parts.cc.
 
 #include <memory>
 #include <optional>
@@ -33,7 +34,7 @@ Result<const Body*> body_of(const Response& response) {
   return static_cast<const Body*>(response->body());
 }
 
-class RemoteRepository final : public ProviderRepository {
+class RemoteRepository final : public ProviderRepository, private PartPuts {
  public:
   RemoteRepository(Link::Options link_options, RemoteRepositoryOptions options, BulkReader::Options bulk)
       : link_options_(std::move(link_options)),
@@ -48,6 +49,7 @@ class RemoteRepository final : public ProviderRepository {
 
   Result<VersionName> put(const Manifest& manifest, const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of,
                           PutOptions options) override;
+  PartPuts& part_puts() override { return *this; }
   Result<VersionRecord> get(const VersionName& name) const override;
   Status annotate(const VersionName& name, const Annotations& annotations) override;
   Result<VersionNumber> latest(const std::string& model) const override;
@@ -91,6 +93,16 @@ class RemoteRepository final : public ProviderRepository {
   Result<VerifyReport> verify(const std::optional<VersionName>& name, const Progress& progress) const override;
 
  private:
+  // Puts by parts, in remote_parts.cc.
+  Result<PutToken> begin_put(const std::string& model, const VersionId& id,
+                             std::shared_ptr<const Architecture> architecture) override;
+  Status put_parts(const PutToken& token, std::span<const TensorPart> parts) override;
+  Result<std::vector<std::optional<Digest>>> part_digests(const PutToken& token) override;
+  Result<VersionName> commit_put(const PutToken& token, const Manifest& manifest, PutOptions options) override;
+  Status abort_put(const PutToken& token) override;
+  /// One upload of them, with a digest each.
+  Status send_parts(const PutToken& token, std::span<const TensorPart> parts);
+
   struct Range {
     std::uint32_t tensor = 0;  ///< Or a segment by its name.
     SegmentName segment;
@@ -135,6 +147,12 @@ class RemoteRepository final : public ProviderRepository {
   // What the server wants, unless it answers something else meanwhile, which is the result then.
   Result<std::optional<Response>> send_tensors(Conversation& conversation, const wire::Upload& upload,
                                                const PutSource& source) const;
+  /// What an upload may send, and how far it is.
+  struct Sending {
+    std::uint64_t credit = 0;
+    std::uint64_t offset = 0;
+  };
+  static Result<std::optional<Response>> send_bytes(Conversation& conversation, Bytes bytes, Sending& sending);
   static Result<std::optional<Response>> more_credit(Conversation& conversation, std::uint64_t& credit);
 
   Status read_ranges(const VersionRecord& record, const Ranges& ranges) const;

@@ -85,23 +85,29 @@ Result<std::optional<Response>> RemoteRepository::more_credit(Conversation& conv
   return std::optional<Response>();
 }
 
+Result<std::optional<Response>> RemoteRepository::send_bytes(Conversation& conversation, Bytes bytes,
+                                                             Sending& sending) {
+  while (!bytes.empty()) {
+    const std::uint64_t count = std::min<std::uint64_t>(kSentChunkBytes, bytes.size());
+    while (sending.credit < count) {
+      FRESHET_ASSIGN(std::optional<Response> other, more_credit(conversation, sending.credit));
+      if (other) return other;
+    }
+    conversation.send_chunk(sending.offset, bytes.first(count));
+    sending.credit -= count;
+    sending.offset += count;
+    bytes = bytes.subspan(count);
+  }
+  return std::optional<Response>();
+}
+
 Result<std::optional<Response>> RemoteRepository::send_tensors(Conversation& conversation, const wire::Upload& upload,
                                                                const PutSource& source) const {
-  std::uint64_t credit = upload.window();
-  std::uint64_t offset = 0;
+  Sending sending{.credit = upload.window()};
   for (const std::uint32_t tensor : copied(upload.tensors())) {
     FRESHET_ASSIGN(const Bytes bytes, source.bytes_of(conversation, tensor));
-    for (std::uint64_t at = 0; at < bytes.size();) {
-      const std::uint64_t count = std::min<std::uint64_t>(kSentChunkBytes, bytes.size() - at);
-      while (credit < count) {
-        FRESHET_ASSIGN(std::optional<Response> other, more_credit(conversation, credit));
-        if (other) return other;
-      }
-      conversation.send_chunk(offset, bytes.subspan(at, count));
-      credit -= count;
-      offset += count;
-      at += count;
-    }
+    FRESHET_ASSIGN(std::optional<Response> other, send_bytes(conversation, bytes, sending));
+    if (other) return other;
   }
   return std::optional<Response>();
 }

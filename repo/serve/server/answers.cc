@@ -103,6 +103,11 @@ class Asked {
   Status work(const wire::Lend& lend);
   Status work(const wire::RenewLease& renew) { return say_done(with_.bulk.renew(with_.session, renew.lease())); }
   Status work(const wire::EndLease& end);
+  Status work(const wire::BeginPut& begin);
+  Status work(const wire::PutParts& parts);
+  Status work(const wire::AskPartDigests& digests);
+  Status work(const wire::CommitPut& commit);
+  Status work(const wire::AbortPut& abort);
 
   ProviderRepository& repository() const { return with_.repository; }
   Progress progress() const;
@@ -153,6 +158,11 @@ Status Asked::dispatch() {
     case wire::Ask::Lend: return ask(question_.body_as_Lend());
     case wire::Ask::RenewLease: return ask(question_.body_as_RenewLease());
     case wire::Ask::EndLease: return ask(question_.body_as_EndLease());
+    case wire::Ask::BeginPut: return ask(question_.body_as_BeginPut());
+    case wire::Ask::PutParts: return ask(question_.body_as_PutParts());
+    case wire::Ask::AskPartDigests: return ask(question_.body_as_AskPartDigests());
+    case wire::Ask::CommitPut: return ask(question_.body_as_CommitPut());
+    case wire::Ask::AbortPut: return ask(question_.body_as_AbortPut());
     default: return fail(Code::unsupported, "this server is of an older build and does not know this question");
   }
 }
@@ -392,11 +402,52 @@ Status Asked::work(const wire::EndLease& end) {
   return say(wire::CreateDone(builder_));
 }
 
+Status Asked::work(const wire::BeginPut& begin) {
+  if (begin.id() == nullptr) return fail(Code::corrupt, "a question without its text");
+  FRESHET_ASSIGN(auto architecture, decode_architecture(data_of(begin.architecture())));
+  FRESHET_ASSIGN(const PutToken token,
+                 repository().part_puts().begin_put(read(begin.model()), read(*begin.id()), std::move(architecture)));
+  const wire::Token wire_form = wire_token(token);
+  return say(wire::CreateBegun(builder_, &wire_form));
+}
+
+Status Asked::work(const wire::PutParts& parts) {
+  FRESHET_ASSIGN(const PutToken token, read(parts.token()));
+  FRESHET_ASSIGN(std::shared_ptr<const void> open, repository().keep_open(token));
+  std::vector<TensorPart> all;
+  for (const wire::Part& part : copied(parts.parts())) all.push_back(read(part));
+  FRESHET_ASSIGN(outcome_.upload, upload_of_parts(token, std::move(all), std::move(open)));
+  return {};
+}
+
+Status Asked::work(const wire::AskPartDigests& digests) {
+  FRESHET_ASSIGN(const PutToken token, read(digests.token()));
+  return say_value(repository().part_puts().part_digests(token));
+}
+
+Status Asked::work(const wire::CommitPut& commit) {
+  FRESHET_ASSIGN(const PutToken token, read(commit.token()));
+  if (commit.put() == nullptr) return fail(Code::corrupt, "a question without its text");
+  FRESHET_ASSIGN(const Manifest manifest, read(commit.put()->version()));
+  FRESHET_ASSIGN(const Repository::PutOptions options, read_options(*commit.put()));
+  FRESHET_ASSIGN(const VersionName name, repository().part_puts().commit_put(token, manifest, options));
+  return say(wire::CreateNamed(builder_, put(builder_, name)));
+}
+
+Status Asked::work(const wire::AbortPut& abort) {
+  FRESHET_ASSIGN(const PutToken token, read(abort.token()));
+  return say_done(repository().part_puts().abort_put(token));
+}
+
 }  // namespace
 
 WorkQueue queue_of(wire::Ask kind) {
   switch (kind) {
     case wire::Ask::Put:
+    case wire::Ask::BeginPut:
+    case wire::Ask::AskPartDigests:
+    case wire::Ask::CommitPut:
+    case wire::Ask::AbortPut:
     case wire::Ask::Pin:
     case wire::Ask::Annotate:
     case wire::Ask::SettlePut:

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "core/base/format.h"
-#include "repo/serve/server/answers.h"
 
 namespace freshet::rpc {
 namespace {
@@ -14,7 +13,53 @@ namespace {
 /// How often tensors are asked for in one put.
 constexpr int kUploadsMax = 8;
 
+std::shared_ptr<Upload> upload_for(std::vector<Upload::Part> parts, std::shared_ptr<const UploadPlan> plan) {
+  return std::make_shared<Upload>(std::move(parts), std::move(plan));
+}
+
+/// What stays of a PutParts while their bytes come.
+struct PartsPlan final : UploadPlan {
+  Outcome store(ProviderRepository& repository, std::uint64_t request, const Upload& upload) const override {
+    Builder builder;
+    std::vector<TensorPart> whole = parts;
+    Status taken;
+    for (std::uint32_t i = 0; i < whole.size() && taken; ++i) {
+      Result<Bytes> bytes = upload.bytes_of(i);
+      if (bytes) whole[i].bytes = *bytes;
+      if (!bytes) taken = fail(std::move(bytes).error());
+    }
+    if (taken) taken = repository.part_puts().put_parts(token, whole);
+    if (!taken) return {.reply = failure(request, taken.error()), .upload = nullptr};
+    return {.reply = reply(builder, request, wire::CreateDone(builder)), .upload = nullptr};
+  }
+
+  PutToken token;
+  std::vector<TensorPart> parts;  ///< Without their bytes.
+  std::shared_ptr<const void> open;
+};
+
 }  // namespace
+
+Result<std::shared_ptr<Upload>> upload_of_parts(const PutToken& token, std::vector<TensorPart> parts,
+                                                std::shared_ptr<const void> open) {
+  constexpr std::uint64_t kBytesMax = std::uint64_t{1} << 40;
+  std::vector<Upload::Part> uploads;
+  std::uint64_t total = 0;
+  for (const TensorPart& part : parts) {
+    const bool is_sane = part.length != 0 && part.count != 0 && part.length <= (kBytesMax - total) / part.count;
+    if (!is_sane || uploads.size() == kRangesMax) {
+      return fail(Code::invalid_argument, "parts without bytes, or with too many, or too many parts at once");
+    }
+    total += part.length * part.count;
+    uploads.push_back({.tensor = static_cast<std::uint32_t>(uploads.size()), .bytes = part.length * part.count});
+  }
+  if (uploads.empty()) return fail(Code::invalid_argument, "no parts");
+  auto plan = std::make_shared<PartsPlan>();
+  plan->token = token;
+  plan->parts = std::move(parts);
+  plan->open = std::move(open);
+  return upload_for(std::move(uploads), std::move(plan));
+}
 
 Result<Stored> upload_or_store(ProviderRepository& repository, PutPlan plan) {
   for (; plan.uploads < kUploadsMax; ++plan.uploads) {
@@ -31,7 +76,7 @@ Result<Stored> upload_or_store(ProviderRepository& repository, PutPlan plan) {
     if (!parts.empty()) {
       ++plan.uploads;
       auto kept = std::make_shared<const PutPlan>(std::move(plan));
-      return Stored{.upload = std::make_shared<Upload>(std::move(parts), std::move(kept)), .name = {}};
+      return Stored{.upload = upload_for(std::move(parts), std::move(kept)), .name = {}};
     }
     bool lacked = false;
     const auto nothing = [&](std::uint32_t tensor) -> Result<Bytes> {
@@ -46,7 +91,10 @@ Result<Stored> upload_or_store(ProviderRepository& repository, PutPlan plan) {
 }
 
 Outcome store(ProviderRepository& repository, std::uint64_t request, const Upload& upload) {
-  const auto& plan = *static_cast<const PutPlan*>(upload.plan().get());
+  return static_cast<const UploadPlan*>(upload.plan().get())->store(repository, request, upload);
+}
+
+Outcome PutPlan::store(ProviderRepository& repository, std::uint64_t request, const Upload& upload) const {
   bool lacked = false;
   const auto bytes_of = [&](std::uint32_t tensor) {
     Result<Bytes> bytes = upload.bytes_of(tensor);
@@ -55,9 +103,9 @@ Outcome store(ProviderRepository& repository, std::uint64_t request, const Uploa
     return Result<Bytes>(
         fail(Code::unavailable, format("tensor {} went away while the others came; put it again", tensor)));
   };
-  Result<VersionName> name = repository.put(plan.manifest, bytes_of, plan.options);
-  if (!name && lacked && plan.uploads < kUploadsMax) {
-    Result<Stored> again = upload_or_store(repository, plan);
+  Result<VersionName> name = repository.put(manifest, bytes_of, options);
+  if (!name && lacked && uploads < kUploadsMax) {
+    Result<Stored> again = upload_or_store(repository, *this);
     if (again && again->upload != nullptr) return {.reply = {}, .upload = std::move(again->upload)};
     name = again ? Result<VersionName>(std::move(again->name)) : fail(std::move(again).error());
   }

@@ -4,17 +4,30 @@
 /// A put on the server: which tensors are wanted of its client, and storing them. What is wanted may change while they
 /// come, when somebody retires what the put inherits: then an upload is wanted again. Private to this folder.
 
+#include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "core/base/result.h"
 #include "core/model/manifest.h"
 #include "repo/provider_repository.h"
+#include "repo/serve/server/answers.h"
 #include "repo/serve/server/server_machine.h"
 
 namespace freshet::rpc {
 
+/// What an Upload is for: its plan().
+class UploadPlan {
+ public:
+  virtual ~UploadPlan() = default;
+  /// When all its bytes are there.
+  virtual Outcome store(ProviderRepository& repository, std::uint64_t request, const Upload& upload) const = 0;
+};
+
 /// What stays of a Put while its tensors come.
-struct PutPlan {
+struct PutPlan final : UploadPlan {
+  Outcome store(ProviderRepository& repository, std::uint64_t request, const Upload& upload) const override;
+
   Manifest manifest;
   Repository::PutOptions options;
   int uploads = 0;  ///< That were asked for.
@@ -28,5 +41,10 @@ struct Stored {
 
 /// Asks for what is not stored; a put that needs nothing is stored at once.
 Result<Stored> upload_or_store(ProviderRepository& repository, PutPlan plan);
+
+/// Parts of a put by parts. `open` keeps the put until they are there. invalid_argument for nonsense, also for so many
+/// bytes that their number overflows.
+Result<std::shared_ptr<Upload>> upload_of_parts(const PutToken& token, std::vector<TensorPart> parts,
+                                                std::shared_ptr<const void> open);
 
 }  // namespace freshet::rpc

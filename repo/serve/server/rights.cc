@@ -25,6 +25,11 @@ std::string_view verb_of(const wire::Request& question) {
   switch (question.body_type()) {
     case wire::Ask::Put:
     case wire::Ask::AskWanted:
+    case wire::Ask::BeginPut:
+    case wire::Ask::PutParts:
+    case wire::Ask::AskPartDigests:
+    case wire::Ask::CommitPut:
+    case wire::Ask::AbortPut:
     case wire::Ask::AddReferrer: return "put";
     case wire::Ask::Annotate: return "set";
     case wire::Ask::Pin:
@@ -75,6 +80,11 @@ Right needed_right(const wire::Request& question) {
     }
     case wire::Ask::Put:
     case wire::Ask::AskWanted:
+    case wire::Ask::BeginPut:
+    case wire::Ask::PutParts:
+    case wire::Ask::AskPartDigests:
+    case wire::Ask::CommitPut:
+    case wire::Ask::AbortPut:
     case wire::Ask::Annotate:
     case wire::Ask::Pin:
     case wire::Ask::RenewPins:

@@ -159,6 +159,14 @@ Offset<wire::Referrer> put(Builder& builder, const ExternalReferrer& referrer);
 Result<ExternalReferrer> read(const wire::Referrer& referrer);
 Offset<wire::Referrers> put(Builder& builder, const std::vector<ExternalReferrer>& referrers);
 Result<std::vector<ExternalReferrer>> read(const wire::Referrers& referrers);
+wire::Token wire_token(const PutToken& token);
+/// corrupt for null.
+Result<PutToken> read(const wire::Token* token);
+/// Without its bytes.
+wire::Part wire_part(const TensorPart& part, const Digest& digest);
+TensorPart read(const wire::Part& part);
+Offset<wire::PartDigests> put(Builder& builder, const std::vector<std::optional<Digest>>& digests);
+Result<std::vector<std::optional<Digest>>> read(const wire::PartDigests& digests);
 Offset<wire::Stat> put(Builder& builder, const RepositoryStat& stat);
 Result<RepositoryStat> read(const wire::Stat& stat);
 Offset<wire::Verified> put(Builder& builder, const VerifyReport& report);

@@ -25,7 +25,7 @@ namespace freshet {
 enum class Fate { done, lost, answer_lost };
 
 /// A repository over a link. `fate` is asked before each call, `is_cut` before its answer. Any thread.
-class LinkedRepository : public ProviderRepository {
+class LinkedRepository : public ProviderRepository, private PartPuts {
  public:
   LinkedRepository(ProviderRepository& inner, std::function<Fate()> fate, std::function<bool()> is_cut = nullptr)
       : inner_(inner), fate_(std::move(fate)), is_cut_(std::move(is_cut)) {}
@@ -34,6 +34,7 @@ class LinkedRepository : public ProviderRepository {
                           PutOptions options) override {
     return call([&] { return inner_.put(manifest, bytes_of, options); });
   }
+  PartPuts& part_puts() override { return *this; }
   Result<VersionRecord> get(const VersionName& name) const override {
     return call([&] { return inner_.get(name); });
   }
@@ -156,6 +157,23 @@ class LinkedRepository : public ProviderRepository {
   }
 
  private:
+  Result<PutToken> begin_put(const std::string& model, const VersionId& id,
+                             std::shared_ptr<const Architecture> architecture) override {
+    return call([&] { return inner_.part_puts().begin_put(model, id, architecture); });
+  }
+  Status put_parts(const PutToken& token, std::span<const TensorPart> parts) override {
+    return call([&] { return inner_.part_puts().put_parts(token, parts); });
+  }
+  Result<std::vector<std::optional<Digest>>> part_digests(const PutToken& token) override {
+    return call([&] { return inner_.part_puts().part_digests(token); });
+  }
+  Result<VersionName> commit_put(const PutToken& token, const Manifest& manifest, PutOptions options) override {
+    return call([&] { return inner_.part_puts().commit_put(token, manifest, options); });
+  }
+  Status abort_put(const PutToken& token) override {
+    return call([&] { return inner_.part_puts().abort_put(token); });
+  }
+
   template <typename Work>
   auto call(const Work& work) const -> decltype(work()) {
     const Fate fate = fate_();
