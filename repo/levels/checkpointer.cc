@@ -216,6 +216,7 @@ Status Checkpointer::Impl::open_group() {
   threads_.emplace_back([this] { run_writer(); });
   threads_.emplace_back([this] { run_teller(); });
   if (external_ != nullptr) threads_.emplace_back([this] { run_sender(); });
+  if (external_ == nullptr && ranks_bring()) threads_.emplace_back([this] { run_bringer(); });
   return {};
 }
 
@@ -236,8 +237,17 @@ void Checkpointer::Impl::on_note(group::Rank from, Bytes bytes) {
     }
     return;
   }
-  if (from != 0) return;
   const MutexLock lock(mutex_);
+  if (note->kind == LevelNote::Kind::brought) {
+    if (bringing_ && bringing_->version == note->version && bringing_->waits_for.erase(from) != 0) {
+      if (note->error && !bringing_->error) {
+        bringing_->error = Error(*note->error).with_context(format("rank {}", from));
+      }
+      changed_.notify_all();
+    }
+    return;
+  }
+  if (from != 0) return;
   if (note->kind == LevelNote::Kind::begin) {
     const auto at = versions_.find(note->version);
     if (at == versions_.end()) return;

@@ -79,8 +79,9 @@ class Checkpointer {
     levels::GroupScheme group;       ///< Copies or parity at the level `group`; none: there is no such level.
     /// Opens the repository. None: there is no level `external`. Given at all ranks, or at none.
     std::function<Result<std::shared_ptr<Repository>>()> external;
-    /// True: any rank can open it (a provider's address). Each rank then restores from it by itself, and the limit on
-    /// sends holds for the put, too. False: rank 0 alone opens it, and the others ask rank 0.
+    /// True: any rank can open it (a provider's address). Each rank then brings its own bytes there, and restores from
+    /// it by itself. The limit on sends holds for what it brings. False: rank 0 alone opens it, and the others ask
+    /// rank 0.
     bool external_is_shared = false;
     levels::WhenBehind when_behind = levels::WhenBehind::skip;
     std::map<CheckpointLevel, std::uint32_t> keep;  ///< Versions; else 1 in memory, 2 local and group, all external.

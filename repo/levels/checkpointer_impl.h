@@ -7,6 +7,7 @@
 ///   writer    writes shards to this rank's folder
 ///   copier    level group: copies another rank's shards to this rank's folder, or makes parity there
 ///   sender    at rank 0: brings versions to the repository
+///   bringer   at another rank, where each can open the repository: brings its part of them
 ///   teller    records promises, calls on_event, removes what is not kept
 
 #include <deque>
@@ -14,6 +15,8 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -23,6 +26,7 @@
 #include "repo/levels/external_level.h"
 #include "repo/levels/level_board.h"
 #include "repo/levels/parity/parity_maker.h"
+#include "repo/levels/part_bringer.h"
 #include "repo/levels/question.h"
 #include "repo/levels/restart_plan.h"
 #include "repo/levels/ring.h"
@@ -148,7 +152,18 @@ class Checkpointer::Impl {
   Status copy_payload(levels::ShardSource& source, const levels::ShardHeader& newest, const Version& store,
                       std::span<const StoredPiece> pieces, std::uint64_t step, levels::Pace& pace);
   Version version_of(VersionNumber number) const;
+  // The level external (checkpointer_external.cc).
   void run_sender() FRESHET_EXCLUDES(mutex_);
+  void run_bringer() FRESHET_EXCLUDES(mutex_);
+  bool ranks_bring() const { return options_.external && options_.external_is_shared && options_.ranks > 1; }
+  /// Opens the repository, the first time.
+  Result<levels::PartBringer*> bringer();
+  /// Has every rank bring its part, this one included.
+  Status bring_from_all(const Version& version, std::uint64_t step, const PutToken& token,
+                        std::span<const std::uint32_t> tensors, levels::Pace& pace) FRESHET_EXCLUDES(mutex_);
+  Status bring_own(const Version& version, std::uint64_t step, const PutToken& token,
+                   std::span<const std::uint32_t> tensors, levels::Pace& pace) FRESHET_EXCLUDES(mutex_);
+  void take_request(const levels::Question& question) FRESHET_EXCLUDES(mutex_);
   void run_teller() FRESHET_EXCLUDES(mutex_);
   void tell(const Told& told) FRESHET_EXCLUDES(mutex_);
   void settle(const LevelNote& note, const std::optional<Error>& error) FRESHET_EXCLUDES(mutex_);
@@ -172,6 +187,7 @@ class Checkpointer::Impl {
   levels::RingPlace ring_;
   bool shares_folder_ = false;                   ///< With other ranks.
   std::unique_ptr<levels::ParityMaker> parity_;  ///< The copier's.
+  std::optional<levels::PartBringer> bringer_;   ///< The sender's or bringer's.
   Version named_;                                ///< Run and incarnation of this life's versions.
 
   // The caller's.
@@ -203,6 +219,15 @@ class Checkpointer::Impl {
   std::deque<VersionNumber> to_write_ FRESHET_GUARDED_BY(mutex_);
   std::deque<Version> to_send_ FRESHET_GUARDED_BY(mutex_);
   std::deque<Version> to_copy_ FRESHET_GUARDED_BY(mutex_);
+  /// What rank 0 asked this rank to bring; of two, the newer one counts.
+  std::optional<levels::Question> to_bring_ FRESHET_GUARDED_BY(mutex_);
+  /// What rank 0 waits for.
+  struct Bringing {
+    VersionNumber version = 0;
+    std::set<group::Rank> waits_for;
+    std::optional<Error> error;  ///< Of the first rank that failed.
+  };
+  std::optional<Bringing> bringing_ FRESHET_GUARDED_BY(mutex_);
   std::deque<Told> to_tell_ FRESHET_GUARDED_BY(mutex_);
   levels::Promises promises_ FRESHET_GUARDED_BY(mutex_);
   std::optional<Error> promise_error_ FRESHET_GUARDED_BY(mutex_);  ///< Of the last try to promise more numbers.

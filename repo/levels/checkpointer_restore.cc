@@ -51,6 +51,7 @@ Result<std::vector<std::byte>> Checkpointer::Impl::on_ask(Bytes bytes) {
         if (auto table = (*repository)->table(question.table)) return table;
       }
       return folders_->read_table(question.table);
+    case Kind::bring: take_request(question); return std::vector<std::byte>();
     case Kind::stored_head:
       if (external_ != nullptr) return external_->head(question.key.version);
       if (to_read_ != nullptr) return to_read_->head(question.key.version);

@@ -191,51 +191,6 @@ Status Checkpointer::Impl::write_local(const Share& share) {
   return {};
 }
 
-void Checkpointer::Impl::run_sender() {
-  GroupSource source(*group_, options_.patience);
-  levels::Pace pace(options_.limit_bytes_per_second);
-  const auto stop = [this] {
-    const MutexLock lock(mutex_);
-    return is_over();
-  };
-  for (;;) {
-    Version version;
-    std::uint64_t step = 0;
-    {
-      const MutexLock lock(mutex_);
-      while (!is_over() && to_send_.empty()) changed_.wait(mutex_);
-      if (is_over()) return;
-      version = to_send_.front();
-      to_send_.pop_front();
-      step = versions_.at(version.number).step;
-    }
-    levels::RestartPlan plan{.source = levels::RestartPlan::Source::shards,
-                             .version = version,
-                             .step = step,
-                             .ranks = options_.ranks,
-                             .each_has_its_own = true};
-    for (std::uint32_t rank = 0; rank < options_.ranks; ++rank) plan.holders.push_back({version, rank, rank});
-    std::vector<levels::BadShard> bad;
-    const auto send = [&]() -> Status {
-      FRESHET_ASSIGN(const levels::ShardedVersion whole,
-                     levels::ShardedVersion::open(source, plan, options_.rank, bad));
-      FRESHET_TRY(external_->put(
-          whole, source, pace, bad, [&] { point("external_half", step); }, stop));
-      point("external_synced", step);
-      return {};
-    };
-    const Status sent = send();
-    const auto keep = options_.keep.find(Level::external);
-    if (sent && keep != options_.keep.end()) {
-      // The version is there, whatever becomes of older ones.
-      const Status kept = external_->keep_newest(keep->second);
-      if (!kept) log_line(LogLevel::warning, format("checkpoints of {}: {}", options_.model, kept.error().message()));
-    }
-    say(LevelNote::Kind::done, version, step, Level::external,
-        sent ? std::nullopt : std::optional<Error>(sent.error()));
-  }
-}
-
 void Checkpointer::Impl::run_teller() {
   for (;;) {
     Told told;

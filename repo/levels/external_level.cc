@@ -6,6 +6,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/format.h"
+#include "repo/levels/part_bringer.h"
 
 namespace freshet::levels {
 namespace {
@@ -59,58 +60,90 @@ Status ExternalLevel::learn_newest() {
   return {};
 }
 
-Status ExternalLevel::put(const ShardedVersion& version, ShardSource& source, Pace& pace, std::vector<BadShard>& bad,
-                          const std::function<void()>& half, const std::function<bool()>& stop) {
+Result<std::optional<ExternalLevel::Draft>> ExternalLevel::draft_of(const ShardedVersion& version) {
   const Version& which = version.plan().version;
   FRESHET_ASSIGN(const std::optional<VersionName> there, repository_->find(which.id));
-  if (there) return {};
+  if (there) return std::optional<Draft>();
   if (!learned_) FRESHET_TRY(learn_newest());
   if (newest_ && newest_->second.number >= which.number) {
     return fail(Code::failed_precondition, format("the repository has {}@{} already: another job writes this model",
                                                   model_, newest_->second.number));
   }
-  const std::vector<LaidTensor>& tensors = version.tensors().tensors;
-  std::vector<TensorSpec> specs;
-  for (const LaidTensor& tensor : tensors) specs.push_back(tensor.spec);
-  FRESHET_ASSIGN(const auto architecture, Architecture::guess_chain(specs));
+  FRESHET_ASSIGN(const auto architecture, architecture_of(version.tensors()));
   const auto in_graph = architecture->tensors();  // By layer: perhaps another order.
-  Manifest manifest{.name = {model_, which.number},
+  Draft draft;
+  draft.manifest = {.name = {model_, which.number},
                     .id = which.id,
                     .step = version.plan().step,
                     .created_unix_ns = system_clock().unix_ns(),
                     .tags = {{std::string(kRanksTag), format("{}", version.plan().ranks)}},
                     .architecture = architecture};
   if (newest_) {
-    manifest.ancestor = newest_->first;
-    manifest.ancestor_name = newest_->second;
+    draft.manifest.ancestor = newest_->first;
+    draft.manifest.ancestor_name = newest_->second;
   }
-  std::vector<SegmentName> owners(in_graph.size());
-  manifest.digests.resize(in_graph.size());
-  std::map<std::uint32_t, std::vector<std::byte>> fresh;
+  draft.manifest.digests.resize(in_graph.size());
+  draft.owners.resize(in_graph.size());
   std::map<std::string_view, std::uint32_t> index;
+  const std::vector<LaidTensor>& tensors = version.tensors().tensors;
   for (std::uint32_t i = 0; i < tensors.size(); ++i) index.emplace(tensors[i].spec.name, i);
-  std::uint64_t to_read = 0;
-  const auto inherited = [&](std::uint32_t at) -> const Known* {
-    const auto known = known_.find(in_graph[at].name);
-    if (known == known_.end() || known->second.spec != in_graph[at]) return nullptr;
-    const Version& writer = version.writers()[index.at(in_graph[at].name)];
-    return known->second.writer == writer ? &known->second : nullptr;
-  };
   for (std::uint32_t at = 0; at < in_graph.size(); ++at) {
-    if (inherited(at) == nullptr) to_read += in_graph[at].bytes();
+    draft.in_table.push_back(index.at(in_graph[at].name));
+    const auto known = known_.find(in_graph[at].name);
+    if (known != known_.end() && known->second.spec == in_graph[at] &&
+        known->second.writer == version.writers()[draft.in_table.back()]) {
+      draft.owners[at] = known->second.segment;
+      draft.manifest.digests[at] = known->second.digest;
+    } else {
+      draft.fresh.push_back(at);
+    }
   }
+  return std::optional<Draft>(std::move(draft));
+}
+
+bool ExternalLevel::inherit_equal(Draft& draft, std::uint32_t at, const Digest& digest) const {
+  const TensorSpec& spec = draft.manifest.architecture->tensors()[at];
+  draft.manifest.digests[at] = digest;
+  const auto known = known_.find(spec.name);
+  if (known != known_.end() && known->second.spec == spec && known->second.digest == digest) {
+    draft.owners[at] = known->second.segment;  // Written again, with the same bytes.
+    return true;
+  }
+  draft.owners[at] = {.writer = draft.manifest.id, .tensor = at};
+  return false;
+}
+
+Status ExternalLevel::note_stored(const Draft& draft, const VersionName& name, const ShardedVersion& version) {
+  const Version& which = version.plan().version;
+  if (name.number != which.number) {
+    return fail(Code::failed_precondition,
+                format("another job writes {}: version {} is {} in the repository", model_, which.number, name.number));
+  }
+  newest_ = {which.id, name};
+  const auto in_graph = draft.manifest.architecture->tensors();
+  for (std::uint32_t at = 0; at < in_graph.size(); ++at) {
+    known_.insert_or_assign(in_graph[at].name, Known{.spec = in_graph[at],
+                                                     .segment = draft.owners[at],
+                                                     .digest = draft.manifest.digests[at],
+                                                     .writer = version.writers()[draft.in_table[at]]});
+  }
+  return {};
+}
+
+Status ExternalLevel::put(const ShardedVersion& version, ShardSource& source, Pace& pace, std::vector<BadShard>& bad,
+                          const std::function<void()>& half, const std::function<bool()>& stop) {
+  FRESHET_ASSIGN(std::optional<Draft> draft, draft_of(version));
+  if (!draft) return {};
+  const auto in_graph = draft->manifest.architecture->tensors();
+  std::map<std::uint32_t, std::vector<std::byte>> fresh;
+  std::uint64_t to_read = 0;
+  for (const std::uint32_t at : draft->fresh) to_read += in_graph[at].bytes();
   std::uint64_t read = 0;
   bool told = false;
-  for (std::uint32_t at = 0; at < in_graph.size(); ++at) {
-    if (const Known* known = inherited(at)) {
-      owners[at] = known->segment;
-      manifest.digests[at] = known->digest;
-      continue;
-    }
-    const TensorSpec& spec = in_graph[at];
-    std::vector<std::byte> bytes(spec.bytes());
+  for (const std::uint32_t at : draft->fresh) {
+    std::vector<std::byte> bytes(in_graph[at].bytes());
     if (!bytes.empty()) {
-      const WantedPiece wanted{.piece = {.tensor = index.at(spec.name),
+      const WantedPiece wanted{.piece = {.tensor = draft->in_table[at],
                                          .count = 1,
                                          .stride = bytes.size(),
                                          .begin = 0,
@@ -124,17 +157,11 @@ Status ExternalLevel::put(const ShardedVersion& version, ShardSource& source, Pa
       told = true;
       if (half) half();
     }
-    manifest.digests[at] = digest_of(bytes);
-    const auto known = known_.find(spec.name);
-    if (known != known_.end() && known->second.spec == spec && known->second.digest == manifest.digests[at]) {
-      owners[at] = known->second.segment;  // Written again, with the same bytes.
-      continue;
-    }
-    owners[at] = {.writer = which.id, .tensor = at};
-    fresh.emplace(at, std::move(bytes));
+    if (!inherit_equal(*draft, at, digest_of(bytes))) fresh.emplace(at, std::move(bytes));
   }
   if (!told && half) half();
-  manifest.owners = OwnerMap(std::move(owners));
+  Manifest& manifest = draft->manifest;
+  manifest.owners = OwnerMap(draft->owners);
   const auto bytes_of_tensor = [&](std::uint32_t tensor) -> Result<Bytes> {
     const auto at = fresh.find(tensor);
     if (at == fresh.end()) return fail(Code::corrupt, format("the repository lost {}", in_graph[tensor].name));
@@ -142,18 +169,34 @@ Status ExternalLevel::put(const ShardedVersion& version, ShardSource& source, Pa
     return Bytes(at->second);
   };
   FRESHET_ASSIGN(const VersionName name, repository_->put(manifest, bytes_of_tensor, {}));
-  if (name.number != which.number) {
-    return fail(Code::failed_precondition,
-                format("another job writes {}: version {} is {} in the repository", model_, which.number, name.number));
-  }
-  newest_ = {which.id, name};
-  for (std::uint32_t at = 0; at < in_graph.size(); ++at) {
-    known_.insert_or_assign(in_graph[at].name, Known{.spec = in_graph[at],
-                                                     .segment = manifest.owners[at],
-                                                     .digest = manifest.digests[at],
-                                                     .writer = version.writers()[index.at(in_graph[at].name)]});
-  }
-  return {};
+  return note_stored(*draft, name, version);
+}
+
+Status ExternalLevel::put_by_parts(const ShardedVersion& version, const Bring& bring) {
+  FRESHET_ASSIGN(std::optional<Draft> draft, draft_of(version));
+  if (!draft) return {};
+  Manifest& manifest = draft->manifest;
+  PartPuts& parts = repository_->part_puts();
+  FRESHET_ASSIGN(const PutToken token, parts.begin_put(model_, manifest.id, manifest.architecture));
+  const auto bring_and_commit = [&]() -> Result<VersionName> {
+    std::vector<std::uint32_t> tensors;
+    for (const std::uint32_t at : draft->fresh) tensors.push_back(draft->in_table[at]);
+    std::ranges::sort(tensors);
+    FRESHET_TRY(bring(token, tensors));
+    FRESHET_ASSIGN(const std::vector<std::optional<Digest>> came, parts.part_digests(token));
+    for (const std::uint32_t at : draft->fresh) {
+      const TensorSpec& spec = manifest.architecture->tensors()[at];
+      if (!came[at] && spec.bytes() != 0) return fail(Code::failed_precondition, "no rank brought " + spec.name);
+      inherit_equal(*draft, at, came[at] ? *came[at] : digest_of({}));
+    }
+    manifest.owners = OwnerMap(draft->owners);
+    return parts.commit_put(token, manifest, {});
+  };
+  const Result<VersionName> name = bring_and_commit();
+  if (name) return note_stored(*draft, *name, version);
+  // Else it would end by itself, later. What counts is why.
+  static_cast<void>(parts.abort_put(token));
+  return fail(name.error());
 }
 
 Status ExternalLevel::keep_newest(std::uint32_t count) {

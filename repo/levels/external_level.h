@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "core/base/result.h"
 #include "repo/levels/restart_plan.h"
 #include "repo/levels/shards/assembly.h"
+#include "repo/part_puts.h"
 #include "repo/repository.h"
 
 namespace freshet::levels {
@@ -30,6 +32,7 @@ class ExternalLevel {
   ExternalLevel(std::shared_ptr<Repository> repository, std::string model, bool is_paced = false)
       : repository_(std::move(repository)), model_(std::move(model)), is_paced_(is_paced) {}
 
+  const std::shared_ptr<Repository>& repository() const { return repository_; }
   /// The model's versions there, ascending.
   Result<std::vector<StoredVersion>> versions() const;
 
@@ -37,6 +40,10 @@ class ExternalLevel {
   /// failed_precondition when the repository has a newer version of another job.
   Status put(const ShardedVersion& version, ShardSource& source, Pace& pace, std::vector<BadShard>& bad,
              const std::function<void()>& half, const std::function<bool()>& stop);
+  /// The same, where the ranks bring the bytes: `bring` returns when all ranks have brought what they store of these
+  /// tensors (indices of the version's table, ascending) to that put by parts. Nothing stays after an error.
+  using Bring = std::function<Status(const PutToken& token, std::span<const std::uint32_t> tensors)>;
+  Status put_by_parts(const ShardedVersion& version, const Bring& bring);
   /// Of the versions that came from ranks, retires all but the newest `count`.
   Status keep_newest(std::uint32_t count);
 
@@ -55,7 +62,19 @@ class ExternalLevel {
     Digest digest;
     std::optional<Version> writer;  ///< Who wrote it in this job, if that is known.
   };
+  /// A version that is to be put.
+  struct Draft {
+    Manifest manifest;                    ///< Without owners; digests of inherited tensors.
+    std::vector<SegmentName> owners;      ///< Of inherited tensors, until the others came.
+    std::vector<std::uint32_t> in_table;  ///< By index in the architecture: the version's tensor.
+    std::vector<std::uint32_t> fresh;     ///< Tensors, by index in the architecture, that are not inherited.
+  };
   Status learn_newest();
+  /// Nothing when the version is there. failed_precondition as put().
+  Result<std::optional<Draft>> draft_of(const ShardedVersion& version);
+  /// Notes a fresh tensor's digest and owner. True: the repository has these bytes already.
+  bool inherit_equal(Draft& draft, std::uint32_t at, const Digest& digest) const;
+  Status note_stored(const Draft& draft, const VersionName& name, const ShardedVersion& version);
   Result<const VersionRecord*> record_of(const Version& version) FRESHET_REQUIRES(mutex_);
 
   const std::shared_ptr<Repository> repository_;

@@ -37,7 +37,7 @@ std::vector<std::byte> encode(const LevelNote& note) {
 
 Result<LevelNote> decode_level_note(Bytes bytes) {
   FRESHET_ASSIGN(const auto from, root_of<wire::Note>(bytes, kNoteId));
-  if (from->kind() > 4 || from->level() >= kLevels || from->code() > static_cast<std::uint8_t>(Code::io_error) + 1) {
+  if (from->kind() > 5 || from->level() >= kLevels || from->code() > static_cast<std::uint8_t>(Code::io_error) + 1) {
     return fail(Code::corrupt, "a note about a level that makes no sense");
   }
   LevelNote note{.kind = static_cast<LevelNote::Kind>(from->kind()),

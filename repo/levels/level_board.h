@@ -28,14 +28,15 @@
 
 namespace freshet::levels {
 
-/// A message of a rank to rank 0 (captured, done), or of rank 0 to all ranks (begin, reached, failed).
+/// A message of a rank to rank 0 (captured, done, brought), or of rank 0 to all ranks (begin, reached, failed). The
+/// board ignores `brought`: rank 0's sender waits for it (checkpointer_external.cc).
 struct LevelNote {
-  enum class Kind : std::uint8_t { captured = 0, done = 1, begin = 2, reached = 3, failed = 4 };
+  enum class Kind : std::uint8_t { captured = 0, done = 1, begin = 2, reached = 3, failed = 4, brought = 5 };
   Kind kind = Kind::captured;
   VersionNumber version = 0;
   std::uint64_t step = 0;
   Level level = Level::memory;
-  std::optional<Error> error;  ///< For captured and done: the rank's failure. For failed: the reason.
+  std::optional<Error> error;  ///< For captured, done, brought: the rank's failure. For failed: the reason.
 };
 std::vector<std::byte> encode(const LevelNote& note);
 Result<LevelNote> decode_level_note(Bytes bytes);

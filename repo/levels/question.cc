@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "repo/levels/question.h"
 
+#include <algorithm>
+
 #include "repo/levels/wire.h"
 #include "transport/group/messages.h"
 
@@ -16,11 +18,13 @@ std::vector<std::byte> encode(const Question& question) {
   }
   const auto offset_list = builder.CreateVector(offsets);
   const auto length_list = builder.CreateVector(lengths);
+  const auto token = question.token.empty() ? 0 : builder.CreateString(question.token);
+  const auto tensors = question.tensors.empty() ? 0 : builder.CreateVector(question.tensors);
   const wire::Version version = wire_of(question.key.version);
   const wire::Digest table(question.table.low, question.table.high);
   builder.Finish(wire::CreateQuestion(builder, static_cast<std::uint8_t>(question.kind), &version, question.key.rank,
                                       question.key.ranks, question.in_memory, &table, offset_list, length_list,
-                                      static_cast<std::uint8_t>(question.of)),
+                                      static_cast<std::uint8_t>(question.of), token, tensors),
                  kQuestionId);
   return bytes_in(builder);
 }
@@ -29,7 +33,7 @@ Result<Question> decode_question(Bytes bytes) {
   FRESHET_ASSIGN(const auto from, root_of<wire::Question>(bytes, kQuestionId));
   const std::size_t ranges = from->offsets() == nullptr ? 0 : from->offsets()->size();
   const std::size_t lengths = from->lengths() == nullptr ? 0 : from->lengths()->size();
-  if (from->kind() > 4 || from->version() == nullptr || from->table() == nullptr || ranges != lengths ||
+  if (from->kind() > 5 || from->version() == nullptr || from->table() == nullptr || ranges != lengths ||
       ranges > kRangesMax || from->of() > static_cast<std::uint8_t>(ShardKind::parity)) {
     return fail(Code::corrupt, "a question about shards that makes no sense");
   }
@@ -38,6 +42,12 @@ Result<Question> decode_question(Bytes bytes) {
                     .in_memory = from->in_memory(),
                     .table = {.low = from->table()->low(), .high = from->table()->high()},
                     .of = static_cast<ShardKind>(from->of())};
+  if (from->token() != nullptr) question.token = from->token()->str();
+  const std::size_t tensors = from->tensors() == nullptr ? 0 : from->tensors()->size();
+  for (std::size_t i = 0; i < tensors; ++i) {
+    question.tensors.push_back(from->tensors()->Get(static_cast<flatbuffers::uoffset_t>(i)));
+  }
+  if (!std::ranges::is_sorted(question.tensors)) return fail(Code::corrupt, "a question with tensors out of order");
   std::uint64_t left = group::kAnswerBytesMax;
   for (std::size_t i = 0; i < ranges; ++i) {
     const auto at = static_cast<flatbuffers::uoffset_t>(i);

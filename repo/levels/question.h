@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What one rank asks another for: heads and bytes of shards, and of versions in the repository, which rank 0 opened.
+/// What one rank asks another for: heads and bytes of shards, and of versions in the repository, which rank 0 opened;
+/// and to bring its part of a version there.
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "core/base/result.h"
@@ -19,13 +21,16 @@ struct Question {
     table = 2,        ///< The list of tensors of that digest.
     stored_head = 3,  ///< Of a version in the repository: a head of one rank that has everything, without digests.
     stored_read = 4,  ///< Bytes of its tensor `key.rank`.
+    bring = 5,        ///< No bytes: bring the version to the repository (checkpointer_external.cc).
   };
   Kind kind = Kind::head;
   ShardKey key;
   bool in_memory = false;
   Digest table;
   std::vector<ByteRange> ranges;
-  ShardKind of = ShardKind::own;  ///< The rank's own shard, a copy, or parity; never another than that.
+  ShardKind of = ShardKind::own;       ///< The rank's own shard, a copy, or parity; never another than that.
+  std::string token;                   ///< To bring: of the put by parts,
+  std::vector<std::uint32_t> tensors;  ///< and what of the version's tensors, ascending.
 };
 inline constexpr std::size_t kRangesMax = std::size_t{1} << 15;
 

@@ -198,8 +198,36 @@ TEST(CheckpointerRanks, EachRankRestoresFromARepositoryThatItCanOpen) {
         return checkpointer->finish(kLong);
       }));
     }
-    EXPECT_EQ(opened_elsewhere, is_shared ? 2 : 0);
+    EXPECT_EQ(opened_elsewhere, is_shared ? 4 : 0) << "to bring what they store, and to restore";
   }
+}
+
+/// A rank that the repository does not admit hands its bytes to rank 0.
+TEST(CheckpointerRanks, WhatARankMayNotBringRankZeroDoes) {
+  const auto repository = std::shared_ptr<Repository>(*Repository::open(make_memory_backend(), {}));
+  for (int life = 0; life < 2; ++life) {
+    const TemporaryFolder folder;
+    expect_all_well(run_ranks(3, folder, [&](Checkpointer::Options options, std::uint32_t rank) -> Status {
+      options.external_is_shared = true;
+      options.external = [&, rank]() -> Result<std::shared_ptr<Repository>> {
+        if (rank == 2) return fail(Code::failed_precondition, "this key may not write");
+        return repository;
+      };
+      FRESHET_ASSIGN(const auto checkpointer, Checkpointer::open(std::move(options), three_tensors()));
+      HeldMemory memory(3, rank);
+      const auto writable = memory.writable();
+      FRESHET_ASSIGN(const auto restored, checkpointer->restore(writable));
+      if (restored.has_value() != (life == 1)) return wrong("it began otherwise than it should");
+      if (life == 1 && !memory.is_of(6)) return wrong("not what was captured");
+      for (int step = 5; step <= 6 && life == 0; ++step) {
+        memory.fill(step);
+        FRESHET_ASSIGN(const auto captured, checkpointer->checkpoint(static_cast<std::uint64_t>(step), memory.views()));
+        FRESHET_TRY(checkpointer->wait(captured.version, CheckpointLevel::external, kLong));
+      }
+      return checkpointer->finish(kLong);
+    }));
+  }
+  EXPECT_EQ(repository->versions("net")->size(), 2u);
 }
 
 /// A disk that takes no copies of others while it is told to.
