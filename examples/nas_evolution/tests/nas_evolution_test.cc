@@ -265,8 +265,13 @@ TEST(NasEvolution, ASearchSurvivesAProviderThatIsKilled) {
   const auto address = [&](const std::string& name) { return "ipc://" + (folder / name); };
   std::vector<std::unique_ptr<ChildProcess>> providers;
   for (const char* name : {"a", "b", "c"}) {
-    std::vector<std::string> words{test::built(FRESHET_PROGRAM), "provider",    "--repo", folder / (std::string(name) + "-store"),
-                                   "--listen",      address(name), "--json"};
+    std::vector<std::string> words{test::built(FRESHET_PROGRAM),
+                                   "provider",
+                                   "--repo",
+                                   folder / (std::string(name) + "-store"),
+                                   "--listen",
+                                   address(name),
+                                   "--json"};
     if (!providers.empty()) words.insert(words.end(), {"--join", address("a")});
     providers.push_back(std::make_unique<ChildProcess>(words));
     ASSERT_TRUE(providers.back()->line()) << "it says that it listens";
@@ -274,9 +279,9 @@ TEST(NasEvolution, ASearchSurvivesAProviderThatIsKilled) {
   // With a sanitizer each candidate takes ten times as long; the kill comes after the first eight.
   const int candidates = test::under_sanitizer() ? 40 : 90;
   const std::string all = address("a") + "," + address("b") + "," + address("c");
-  ChildProcess search({test::built(NAS_EVOLUTION_PROGRAM), "--repo", all, "--candidates", std::to_string(candidates), "--workers", "3", "--population",
-                       "10", "--sample", "3", "--epoch-ms", "5", "--patience", "120", "--report", folder / "report",
-                       "--json"});
+  ChildProcess search({test::built(NAS_EVOLUTION_PROGRAM), "--repo", all, "--candidates", std::to_string(candidates),
+                       "--workers", "3", "--population", "10", "--sample", "3", "--epoch-ms", "5", "--patience", "120",
+                       "--report", folder / "report", "--json"});
   {
     const auto repository = open_providers(all);
     ASSERT_TRUE(repository) << repository.error().message();
