@@ -81,7 +81,7 @@ class PartPuts {
   virtual Result<PutToken> begin_put(const std::string& model, const VersionId& id,
                                      std::shared_ptr<const Architecture> architecture) = 0;
   /// Brings parts. On return the caller may free the bytes. A part that is given again, with the same runs and the same
-  /// bytes, changes nothing; so a call may be repeated. After an error, the parts before the failing one have come.
+  /// bytes, changes nothing; so a call may be repeated. After an error, parts before the failing one may have come.
   ///   already_exists: the same runs came with other bytes, or the part overlaps another one. The message names the
   ///     tensor.
   ///   corrupt: the bytes do not match the part's digest.

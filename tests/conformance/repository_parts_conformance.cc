@@ -132,8 +132,8 @@ TEST_P(RepositoryConformance, SlicesOfSeveralThreadsMakeTheVersionThatOnePutMake
               cut_out(architecture_->tensors()[box.tensor], box.offset, box.extent, other.bytes[box.tensor]);
           const auto slice = slice_parts(*architecture_, box.tensor, box.offset, box.extent, bytes);
           ASSERT_TRUE(slice) << slice.error().message();
-          const Status put = parts.put_parts(*known, *slice);
-          ASSERT_TRUE(put) << put.error().message();
+          const Status brought = parts.put_parts(*known, *slice);
+          ASSERT_TRUE(brought) << brought.error().message();
         }
       });
     }

@@ -137,7 +137,7 @@ int relay(const std::string& model, const std::string& folder, const std::string
     answer("error " + hub.error().message());
     return 1;
   }
-  SubscriberOptions options{.model = model, .at = {at}};
+  SubscriberOptions options{.model = model, .at = parse_addresses(at)};
   options.channel = parse_channel(channel).value();
   options.lock_memory = false;
   options.relay = *hub;

@@ -77,7 +77,7 @@ Status RemoteRepository::put_parts(const PutToken& token, std::span<const Tensor
     if (part.digest && digest_of(part.bytes) != *part.digest) {
       return fail(Code::corrupt, format("a part of tensor {}: its bytes do not match its digest", part.tensor));
     }
-    FRESHET_TRY(for_each_piece(part, [&](const TensorPart& piece) -> Status {
+    Status sent = for_each_piece(part, [&](const TensorPart& piece) -> Status {
       if (batch_bytes + piece.bytes.size() > kUploadBytesMax || batch.size() == kUploadPartsMax) {
         FRESHET_TRY(send_batch());
       }
@@ -85,7 +85,8 @@ Status RemoteRepository::put_parts(const PutToken& token, std::span<const Tensor
       batch.back().digest = digest_of(piece.bytes);
       batch_bytes += piece.bytes.size();
       return {};
-    }));
+    });
+    if (!sent) return sent;
   }
   return send_batch();
 }

@@ -34,7 +34,7 @@ class RelayTest : public StreamTest, public ::testing::WithParamInterface<const 
     return hub ? *hub : nullptr;
   }
   SubscriberOptions fetching_from(const std::string& at) const {
-    SubscriberOptions options{.model = own_model(), .at = {at}};
+    SubscriberOptions options{.model = own_model(), .at = parse_addresses(at)};
     options.channel = parse_channel(GetParam()).value();
     options.lock_memory = false;
     return options;
