@@ -7,10 +7,15 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "repo/tier/board_file.h"
 #include "repo/tier/config.h"
 #include "tests/repo/tier/support/lab.h"
+#include "tests/support/child_process.h"
 
 namespace freshet::test {
 namespace {
@@ -106,6 +111,76 @@ TEST(TierSources, AreAlsoWhatVersionsAreWrittenTo) {
   }
   EXPECT_EQ(lab.total()["hits"], 3);
   EXPECT_EQ(lab.copies().size(), 3U);
+}
+
+/// A version's file: 4,096 times the digit of its number.
+std::string weights_of(int number) {
+  const std::string header = R"({"w":{"dtype":"U8","shape":[4096],"data_offsets":[0,4096]}})";
+  std::uint64_t bytes = header.size();
+  std::string text(reinterpret_cast<const char*>(&bytes), sizeof bytes);
+  return text + header + std::string(4096, static_cast<char>('0' + number));
+}
+
+/// A server that opens what `latest` names again and again. It says each version that it saw, and where from; it ends
+/// with version 4 from the tier.
+constexpr const char* kServer = R"(import glob, os, sys
+folder, tier, layout = sys.argv[1:]
+seen, said = 0, set()
+while (4, 'tier') not in said:
+    try:
+        weights = folder + '/latest'
+        promised = int(os.readlink(weights)[len('net@'):].split('.')[0]) if layout == 'files' else 0
+        if layout == 'weight_v':
+            with open(weights) as pointer: weights, = glob.glob(folder + '/' + pointer.read().strip() + '/*.safetensors')
+        with open(weights, 'rb') as file:
+            place = 'tier' if os.readlink('/proc/self/fd/%d' % file.fileno()).startswith(tier) else 'source'
+            text = file.read()
+    except FileNotFoundError:
+        assert seen == 0
+        continue
+    number = int(text[-1:])
+    if text[-4096:] != text[-1:] * 4096: print('torn', flush=True)
+    if number < max(seen, promised): print('old', flush=True)
+    seen = number
+    if (number, place) not in said: print(number, place, flush=True)
+    said.add((number, place))
+)";
+
+void serve_what_subscribe_writes(const std::string& config, const std::vector<std::string>& layout) {
+  SCOPED_TRACE(config + (layout.empty() ? "" : ", " + layout[1]));
+  const TierLab lab(config);
+  const std::string in = lab.path("in");
+  std::filesystem::create_directory(in);
+  const auto started = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), {"/usr/bin/env", "FRESHET_TIER=" + lab.config(), "FRESHET_RUN_DIR=" + lab.path("run"),
+                                 FRESHET_PROGRAM});
+    return std::make_unique<ChildProcess>(std::move(words));
+  };
+  std::ofstream(lab.path("serve.py")) << kServer;
+  const auto publisher = started({"publish", "net", "--watch", in});
+  std::vector<std::string> follow = {"subscribe", "net", "--every", "--keep", "2", "--out", lab.source()};
+  follow.insert(follow.end(), layout.begin(), layout.end());
+  const auto subscriber = started(std::move(follow));
+  const auto server = started({"tier", "run", "--", "python3", lab.path("serve.py"), lab.source(), lab.tier(),
+                               layout.empty() ? "files" : layout[1]});
+  for (int number = 1; number <= 4; ++number) {
+    const std::string name = in + "/step" + std::to_string(number) + ".safetensors";
+    std::ofstream(name + ".tmp", std::ios::binary) << weights_of(number);
+    std::filesystem::rename(name + ".tmp", name);
+    // Nobody asked for a copy before the first open, which therefore is the source's.
+    ASSERT_EQ(server->line(), std::to_string(number) + " source");
+    ASSERT_EQ(server->line(), std::to_string(number) + " tier");
+  }
+  EXPECT_EQ(server->line(), std::nullopt);
+  EXPECT_EQ(server->wait(), 0);
+  EXPECT_EQ(lab.total()["fallbacks"], 0);
+}
+
+TEST(TierSources, AreAlsoWhatSubscribeWrites) {
+  for (const char* config : {"", "validate = \"never\""}) {
+    serve_what_subscribe_writes(config, {});
+  }
+  serve_what_subscribe_writes("", {"--layout", "weight_v", "--full-every", "1"});
 }
 
 }  // namespace
