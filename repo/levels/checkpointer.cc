@@ -12,6 +12,7 @@
 #include "core/base/interruption.h"
 #include "core/base/log.h"
 #include "repo/levels/checkpointer_impl.h"
+#include "repo/levels/repository_opening.h"
 
 namespace freshet {
 namespace {
@@ -135,11 +136,8 @@ Status Checkpointer::Impl::open() {
     own.offset = at->offset_in_held;
   }
   FRESHET_TRY(open_folders());
-  if (options_.external && options_.rank == 0) {
-    FRESHET_ASSIGN(std::shared_ptr<Repository> repository, options_.external());
-    external_ =
-        std::make_unique<levels::ExternalLevel>(std::move(repository), options_.model, options_.external_is_shared);
-  }
+  std::optional<levels::RepositoryOpening> repository;
+  if (options_.external && options_.rank == 0) repository.emplace(options_.external);
   if (options_.rank == 0) {
     board_.emplace(
         levels::LevelBoard::Options{.ranks = options_.ranks, .levels = levels_, .when_behind = options_.when_behind});
@@ -151,7 +149,12 @@ Status Checkpointer::Impl::open() {
       shares_.push_back(std::make_shared<Share>(std::move(memory)));
     }
   }
-  return open_group();
+  FRESHET_TRY(meet(repository ? &*repository : nullptr));
+  if (repository) {
+    FRESHET_ASSIGN(std::shared_ptr<Repository> opened, repository->wait());
+    external_ = std::make_unique<levels::ExternalLevel>(std::move(opened), options_.model, options_.external_is_shared);
+  }
+  return start();
 }
 
 /// The job's life before may still be on its way out.
@@ -181,7 +184,9 @@ group::Claims Checkpointer::Impl::claims() const {
   return claims;
 }
 
-Status Checkpointer::Impl::open_group() {
+/// A slow repository keeps no rank from meeting, since no rank is asked for it before all call restore(). One that
+/// cannot be opened ends rank 0's wait for the others.
+Status Checkpointer::Impl::meet(levels::RepositoryOpening* repository) {
   const group::GroupHandlers handlers{
       .on_ask = [this](group::Rank, Bytes question) { return on_ask(question); },
       .on_note = [this](group::Rank from, Bytes note) { on_note(from, note); },
@@ -194,11 +199,19 @@ Status Checkpointer::Impl::open_group() {
                               .security = options_.security};
   options.times.patience = options_.patience;
   if (options_.lost_after > Duration::zero()) options.times.silence = options_.lost_after;
-  FRESHET_ASSIGN(group_, group::Group::open(options, handlers));
+  std::optional<Interruption> interruption;
+  if (repository != nullptr) interruption.emplace([repository] { return repository->has_failed(); });
+  auto met = group::Group::open(options, handlers);
+  if (!met) return fail(repository != nullptr && repository->has_failed() ? repository->wait().error() : met.error());
+  group_ = *std::move(met);
   shares_folder_ = folders_->is_shared();  // All ranks have their folders by now.
   if (options_.group.kind != GroupKind::none) {
     std::vector<std::string> hosts;
     for (const group::Peer& peer : group_->peers()) hosts.push_back(peer.host);
+  return {};
+}
+
+Status Checkpointer::Impl::start() {
     FRESHET_ASSIGN(groups_, levels::make_groups(hosts, options_.group.losses));
     ring_ = levels::place_in_ring(groups_, options_.rank);
     if (options_.group.kind == GroupKind::parity) {

@@ -77,7 +77,8 @@ class Checkpointer {
     std::string host;                ///< The failure domain; empty: this machine's name.
     std::vector<std::string> local;  ///< The first is written, all are read. Ranks may share one.
     levels::GroupScheme group;       ///< Copies or parity at the level `group`; none: there is no such level.
-    /// Opens the repository. None: there is no level `external`. Given at all ranks, or at none.
+    /// Opens the repository, on a thread of its own while the ranks meet; a rank that restores by itself calls it in
+    /// restore(). None: there is no level `external`. Given at all ranks, or at none.
     std::function<Result<std::shared_ptr<Repository>>()> external;
     /// True: any rank can open it (a provider's address). Each rank then brings its own bytes there, and restores from
     /// it by itself. The limit on sends holds for what it brings. False: rank 0 alone opens it, and the others ask

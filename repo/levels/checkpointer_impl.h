@@ -37,6 +37,9 @@
 
 namespace freshet {
 
+namespace levels {
+class RepositoryOpening;
+}
 class Checkpointer::Impl {
  public:
   using Level = levels::Level;
@@ -103,7 +106,8 @@ class Checkpointer::Impl {
   // Setting up.
   Status check_options() const;
   Status open_folders();
-  Status open_group();
+  Status meet(levels::RepositoryOpening* repository);
+  Status start();
   group::Claims claims() const;
   void point(std::string_view name, std::uint64_t step) const;
 

@@ -104,7 +104,8 @@ Result<std::unique_ptr<Group>> Group::open(const GroupOptions& options, GroupHan
       if (running.met) return group;
       if (running.over) return fail(Error(*running.over).with_context(format("meet at {}", options.meet)));
     }
-    if (Interruption::is_wanted()) return fail(Code::cancelled, "the wait for the other ranks was interrupted");
+    if (Interruption::is_wanted())
+      return fail(Code::cancelled, format("the meeting at {} was interrupted", options.meet));
     if (look == deadline) return fail(Code::timed_out, format("the ranks did not meet at {}", options.meet));
   }
 }

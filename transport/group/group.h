@@ -66,7 +66,8 @@ struct GroupHandlers {
 class Group {
  public:
   /// Returns when all ranks are here. Errors: invalid_argument (a bad address; ranks that were started unlike each
-  /// other); timed_out naming who did not come; already_exists (the rank is there twice); unavailable.
+  /// other); timed_out naming who did not come; already_exists (the rank is there twice); unavailable; cancelled
+  /// (an Interruption of the calling thread).
   static Result<std::unique_ptr<Group>> open(const GroupOptions& options, GroupHandlers handlers);
   ~Group();
 

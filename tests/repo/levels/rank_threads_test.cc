@@ -7,6 +7,7 @@
 #include <atomic>
 #include <filesystem>
 #include <functional>
+#include <latch>
 #include <thread>
 
 #include "core/base/format.h"
@@ -228,6 +229,40 @@ TEST(CheckpointerRanks, WhatARankMayNotBringRankZeroDoes) {
     }));
   }
   EXPECT_EQ(repository->versions("net")->size(), 2u);
+}
+
+TEST(CheckpointerRanks, ARepositoryThatIsSlowToOpenKeepsNoRankFromMeeting) {
+  const TemporaryFolder folder;
+  const auto repository = std::shared_ptr<Repository>(*Repository::open(make_memory_backend(), {}));
+  std::latch others_met(2);
+  expect_all_well(run_ranks(3, folder, [&](Checkpointer::Options options, std::uint32_t rank) -> Status {
+    options.external = [&]() -> Result<std::shared_ptr<Repository>> {
+      others_met.wait();
+      return repository;
+    };
+    auto opened = Checkpointer::open(std::move(options), three_tensors());
+    if (rank != 0) others_met.count_down();
+    FRESHET_ASSIGN(const auto checkpointer, std::move(opened));
+    HeldMemory memory(3, rank);
+    const auto writable = memory.writable();
+    FRESHET_ASSIGN([[maybe_unused]] const auto nothing, checkpointer->restore(writable));
+    memory.fill(1);
+    FRESHET_ASSIGN(const auto captured, checkpointer->checkpoint(1, memory.views()));
+    FRESHET_TRY(checkpointer->wait(captured.version, CheckpointLevel::external, kLong));
+    return checkpointer->finish(kLong);
+  }));
+}
+
+TEST(CheckpointerRanks, ARepositoryThatDoesNotOpenEndsTheWaitForTheOthers) {
+  const TemporaryFolder folder;
+  Checkpointer::Options options = test::alone(folder.path());
+  options.ranks = 2;
+  options.meet = test::meeting_address();
+  options.patience = std::chrono::hours(24);
+  options.external = []() -> Result<std::shared_ptr<Repository>> { return fail(Code::not_found, "there is no store"); };
+  const auto opened = Checkpointer::open(std::move(options), three_tensors());
+  ASSERT_FALSE(opened);
+  EXPECT_EQ(opened.error().code(), Code::not_found) << opened.error().message();
 }
 
 /// A disk that takes no copies of others while it is told to.
