@@ -32,6 +32,7 @@ std::string fallback_text(const std::string& model, VersionNumber version, const
 }  // namespace
 
 void Checkpointer::Impl::run_sender() {
+  lower_own_priority();
   GroupSource source(*group_, options_.patience);
   levels::Pace pace(options_.limit_bytes_per_second);
   const auto stop = [this] {
@@ -153,6 +154,7 @@ void Checkpointer::Impl::take_request(const levels::Question& question) {
 }
 
 void Checkpointer::Impl::run_bringer() {
+  lower_own_priority();
   levels::Pace pace(options_.limit_bytes_per_second);
   for (;;) {
     levels::Question request;

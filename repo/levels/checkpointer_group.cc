@@ -102,6 +102,7 @@ std::unique_ptr<levels::ShardSource::Pending> GroupSource::read(const levels::Ho
 }
 
 void Checkpointer::Impl::run_copier() {
+  lower_own_priority();
   levels::Pace pace(options_.limit_bytes_per_second);
   for (;;) {
     Version version;

@@ -5,9 +5,9 @@
 /// is said; up to four threads of its own carry it out:
 ///
 ///   writer    writes shards to this rank's folder
-///   copier    level group: copies another rank's shards to this rank's folder, or makes parity there
-///   sender    at rank 0: brings versions to the repository
-///   bringer   at another rank, where each can open the repository: brings its part of them
+///   copier    level group: copies another rank's shards to this rank's folder, or makes parity there; at low priority
+///   sender    at rank 0: brings versions to the repository; at low priority
+///   bringer   at another rank, where each can open the repository: brings its part of them; at low priority
 ///   teller    records promises, calls on_event, removes what is not kept
 
 #include <deque>
@@ -171,6 +171,7 @@ class Checkpointer::Impl {
   void run_teller() FRESHET_EXCLUDES(mutex_);
   void tell(const Told& told) FRESHET_EXCLUDES(mutex_);
   void settle(const LevelNote& note, const std::optional<Error>& error) FRESHET_EXCLUDES(mutex_);
+  static void lower_own_priority();
   void keep_newest(std::set<Version>& kept, VersionNumber number, Level level) const;
   void promise_more() FRESHET_EXCLUDES(mutex_);
   bool is_to_clean(const levels::HeldShard& shard) const;

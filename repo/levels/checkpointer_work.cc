@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// What the threads of a Checkpointer do behind the loop, and the memory that the loop waits for.
 
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -189,6 +193,22 @@ Status Checkpointer::Impl::write_local(const Share& share) {
   stored_ = std::move(stored);
   point("local_synced", share.step);
   return {};
+}
+
+/// Of the calling thread alone. Training goes before what only protects it: its threads get the processor first, and
+/// their reads the disk. (DeepFreeze, section IV-A a.) The writer keeps the program's priority, since the loop's memory
+/// is free again when the writer is done.
+void Checkpointer::Impl::lower_own_priority() {
+  constexpr int kNicer = 10;
+  constexpr int kNicestOfAll = 19;
+  constexpr int kThisThread = 1;  // IOPRIO_WHO_PROCESS, which is a thread.
+  constexpr int kClassShift = 13;
+  constexpr int kIdle = 3;
+  constexpr int kBestEffortLowest = 2 << kClassShift | 7;
+  const int nice_now = ::getpriority(PRIO_PROCESS, 0);
+  (void)::setpriority(PRIO_PROCESS, 0, std::min(nice_now + kNicer, kNicestOfAll));
+  const long io_now = ::syscall(SYS_ioprio_get, kThisThread, 0);
+  if (io_now >= 0 && io_now >> kClassShift != kIdle) (void)::syscall(SYS_ioprio_set, kThisThread, 0, kBestEffortLowest);
 }
 
 void Checkpointer::Impl::run_teller() {

@@ -2,16 +2,21 @@
 /// Jobs whose ranks are threads of this process, over loopback: where a test has to look inside.
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <filesystem>
 #include <functional>
 #include <latch>
+#include <map>
 #include <thread>
 
 #include "core/base/format.h"
 #include "core/base/interruption.h"
+#include "core/base/mutex.h"
 #include "repo/backend/backend.h"
 #include "repo/levels/checkpointer.h"
 #include "tests/fault/fault_backend.h"
@@ -263,6 +268,53 @@ TEST(CheckpointerRanks, ARepositoryThatDoesNotOpenEndsTheWaitForTheOthers) {
   const auto opened = Checkpointer::open(std::move(options), three_tensors());
   ASSERT_FALSE(opened);
   EXPECT_EQ(opened.error().code(), Code::not_found) << opened.error().message();
+}
+
+/// Of the calling thread. `io`: negative where the kernel does not tell it.
+struct Priority {
+  static Priority of_this_thread() {
+    constexpr int kThisThread = 1;
+    return {.nice = ::getpriority(PRIO_PROCESS, 0), .io = ::syscall(SYS_ioprio_get, kThisThread, 0)};
+  }
+  bool is_best_effort_lowest() const { return io == (2 << 13 | 7); }
+  int nice = 0;
+  long io = 0;
+};
+
+TEST(CheckpointerRanks, OnlyTheThreadsThatSendHaveLowPriority) {
+  const Priority own = Priority::of_this_thread();
+  constexpr int kIdle = 3;
+  if (own.io >> 13 == kIdle) GTEST_SKIP() << "this test runs at the lowest priority of all";
+  const TemporaryFolder folder;
+  const auto repository = std::shared_ptr<Repository>(*Repository::open(make_memory_backend(), {}));
+  Mutex mutex;
+  std::map<std::string, Priority, std::less<>> found;
+  expect_all_well(run_ranks(2, folder, [&](Checkpointer::Options options, std::uint32_t rank) -> Status {
+    options.group = *levels::parse_group_scheme("partner");
+    options.external = [&]() -> Result<std::shared_ptr<Repository>> { return repository; };
+    if (rank == 0) {
+      options.at_point = [&](std::string_view point, std::uint64_t) {
+        const MutexLock lock(mutex);
+        found.emplace(point, Priority::of_this_thread());
+      };
+    }
+    FRESHET_ASSIGN(const auto checkpointer, Checkpointer::open(std::move(options), three_tensors()));
+    HeldMemory memory(2, rank);
+    const auto writable = memory.writable();
+    FRESHET_ASSIGN([[maybe_unused]] const auto nothing, checkpointer->restore(writable));
+    FRESHET_ASSIGN([[maybe_unused]] const auto captured, checkpointer->checkpoint(1, memory.views()));
+    return checkpointer->finish(kLong);
+  }));
+  for (const char* point : {"captured", "local_synced"}) {
+    ASSERT_TRUE(found.contains(point));
+    EXPECT_EQ(found[point].nice, own.nice) << point;
+    EXPECT_EQ(found[point].io, own.io) << point;
+  }
+  for (const char* point : {"group_half", "group_synced", "external_synced"}) {
+    ASSERT_TRUE(found.contains(point));
+    EXPECT_EQ(found[point].nice, std::min(own.nice + 10, 19)) << point;
+    EXPECT_TRUE(own.io < 0 || found[point].is_best_effort_lowest()) << point;
+  }
 }
 
 /// A disk that takes no copies of others while it is told to.
