@@ -233,7 +233,7 @@ Status Rank::train() {
     for (std::size_t i = held_.size(); i-- > 0;) {
       Held& held = held_[i];
       if (held.tensor->every != 0 && step % held.tensor->every == 0) write_tensor(held, step);
-      if (captures) FRESHET_TRY(checkpointer_->capture(i, held.bytes));
+      if (captures) FRESHET_TRY(checkpointer_->capture_beside(i, held.bytes));
     }
     if (!captures) continue;
     FRESHET_TRY(lines_.print_result_of([&](const auto& print) -> Status {

@@ -52,7 +52,9 @@ Result<VersionNumber> Checkpointer::begin(std::uint64_t step, const std::stop_to
   const StopInterrupts stops(stop);
   return impl_->begin(step);
 }
-Status Checkpointer::capture(std::size_t tensor, Bytes held) { return impl_->capture(tensor, held); }
+Status Checkpointer::capture(std::size_t tensor, Bytes held) { return impl_->capture(tensor, held, false); }
+Status Checkpointer::capture_beside(std::size_t tensor, Bytes held) { return impl_->capture(tensor, held, true); }
+Status Checkpointer::wait_for_copy(std::size_t tensor) { return impl_->wait_for_copy(tensor); }
 Result<Checkpointer::Captured> Checkpointer::end() { return impl_->end(); }
 
 Result<Checkpointer::Captured> Checkpointer::checkpoint(std::uint64_t step, std::span<const Bytes> held,
@@ -88,6 +90,7 @@ Checkpointer::Impl::Impl(Options options, std::vector<LaidTensor> tensors)
       env_(options_.env != nullptr ? *options_.env : system_env()) {}
 
 Checkpointer::Impl::~Impl() {
+  copies_.reset();  // First of all: from here on, the program may free its tensors.
   {
     const MutexLock lock(mutex_);
     stopping_ = true;
@@ -205,13 +208,13 @@ Status Checkpointer::Impl::meet(levels::RepositoryOpening* repository) {
   if (!met) return fail(repository != nullptr && repository->has_failed() ? repository->wait().error() : met.error());
   group_ = *std::move(met);
   shares_folder_ = folders_->is_shared();  // All ranks have their folders by now.
-  if (options_.group.kind != GroupKind::none) {
-    std::vector<std::string> hosts;
-    for (const group::Peer& peer : group_->peers()) hosts.push_back(peer.host);
   return {};
 }
 
 Status Checkpointer::Impl::start() {
+  if (options_.group.kind != GroupKind::none) {
+    std::vector<std::string> hosts;
+    for (const group::Peer& peer : group_->peers()) hosts.push_back(peer.host);
     FRESHET_ASSIGN(groups_, levels::make_groups(hosts, options_.group.losses));
     ring_ = levels::place_in_ring(groups_, options_.rank);
     if (options_.group.kind == GroupKind::parity) {
@@ -332,7 +335,7 @@ Result<VersionNumber> Checkpointer::Impl::begin(std::uint64_t step) {
   return version.number;
 }
 
-Status Checkpointer::Impl::capture(std::size_t tensor, Bytes held) {
+Status Checkpointer::Impl::capture(std::size_t tensor, Bytes held, bool beside) {
   const Time began = system_clock().now();
   if (capturing_ == nullptr) return fail(Code::failed_precondition, "no version was begun");
   const auto check = [&]() -> Status {
@@ -353,8 +356,24 @@ Status Checkpointer::Impl::capture(std::size_t tensor, Bytes held) {
   captured_[tensor] = true;
   const OwnTensor& own = own_[tensor];
   if (own.piece) {
-    capture_piece(*cut_, *capturing_, *own.piece, held.subspan(own.offset, cut_->pieces[*own.piece].piece.bytes()));
+    const Bytes stored = held.subspan(own.offset, cut_->pieces[*own.piece].piece.bytes());
+    if (beside) {
+      if (!copies_) copies_.emplace(*cut_);
+      copies_->add(*capturing_, *own.piece, stored);
+    } else {
+      capture_piece(*cut_, *capturing_, *own.piece, stored);
+    }
   }
+  blocked_ += system_clock().now() - began;
+  return {};
+}
+
+Status Checkpointer::Impl::wait_for_copy(std::size_t tensor) {
+  if (tensor >= own_.size())
+    return refuse(format("there is no tensor {}; the number of tensors is {}", tensor, own_.size()));
+  if (!copies_ || !own_[tensor].piece) return {};
+  const Time began = system_clock().now();
+  copies_->finish(*own_[tensor].piece);
   blocked_ += system_clock().now() - began;
   return {};
 }
@@ -362,6 +381,7 @@ Status Checkpointer::Impl::capture(std::size_t tensor, Bytes held) {
 Result<Checkpointer::Captured> Checkpointer::Impl::end() {
   const Time began = system_clock().now();
   if (capturing_ == nullptr) return fail(Code::failed_precondition, "no version was begun");
+  if (copies_) copies_->finish_all();
   const std::shared_ptr<Share> share = std::exchange(capturing_, nullptr);
   std::optional<Error> error = std::exchange(capture_error_, {});
   if (!error) {

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Checkpoints of a job of N ranks. The loop waits only for one copy of each rank's share. Then the loop goes on, and
-/// in the background the version moves from level to level. (DeepFreeze, CCGrid'20, section IV: capture each tensor
-/// when its update is done; of replicated tensors, each rank stores an N-th; levels are asynchronous.)
+/// Checkpoints of a job of N ranks. The loop waits for one copy of each rank's share at most: a layer can be copied
+/// while the next layer computes. Then the loop goes on, and in the background the version moves from level to level.
+/// (DeepFreeze, CCGrid'20, section IV: capture each tensor when its update is done; of replicated tensors, each rank
+/// stores an N-th; levels are asynchronous.)
 ///
 ///     auto checkpointer = Checkpointer::open({.model = "net", .rank = r, .ranks = n, .meet = "tcp://10.0.0.7:7400",
 ///                                             .local = {"/scratch/net"}}, tensors);
 ///     auto restored = (*checkpointer)->restore(memory);        // collective; nothing: begin anew
 ///     for (step = …) {
 ///       (*checkpointer)->begin(step);
-///       for (layer = last … first) { update(layer); (*checkpointer)->capture(layer, bytes); }
+///       for (layer = last … first) { update(layer); (*checkpointer)->capture_beside(layer, bytes); }
 ///       (*checkpointer)->end();                                // the next step may begin
 ///     }
 ///     (*checkpointer)->finish(std::chrono::minutes(5));        // collective
@@ -64,7 +65,8 @@ struct CheckpointEvent {
   std::vector<std::uint32_t> peers;  ///< For lost.
 };
 
-/// begin(), capture(), end(), checkpoint(), restore() and finish(): one thread at a time. The rest: any thread.
+/// begin(), capture(), capture_beside(), wait_for_copy(), end(), checkpoint(), restore() and finish(): one thread at a
+/// time. The rest: any thread.
 /// A call with a stop token ends its wait with `cancelled` when somebody asks for the stop. If the call was collective,
 /// the other ranks then miss this one: end the job. A forked child cannot use the object.
 class Checkpointer {
@@ -140,7 +142,14 @@ class Checkpointer {
   Result<VersionNumber> begin(std::uint64_t step, const std::stop_token& stop = {});
   /// Copies one tensor: the part that this rank holds. After the return, the program may change the part.
   Status capture(std::size_t tensor, Bytes held);
-  /// failed_precondition: a tensor is missing; the version has then failed.
+  /// Hands the copy to a thread of the checkpointer, so that the next layer computes beside it. The program must
+  /// neither change nor free `held` until end() returns, or wait_for_copy() for this tensor, or the destructor.
+  Status capture_beside(std::size_t tensor, Bytes held);
+  /// Returns when the copy of this tensor is done, for a program that changes the tensor before end(). The calling
+  /// thread helps. Returns at once where no such copy is under way.
+  Status wait_for_copy(std::size_t tensor);
+  /// Waits for the copies that are left, and helps with them. failed_precondition: a tensor is missing; the version has
+  /// then failed. After the return, with an error too, the program may change all tensors.
   Result<Captured> end();
   Result<Captured> checkpoint(std::uint64_t step, std::span<const Bytes> held, const std::stop_token& stop = {});
 

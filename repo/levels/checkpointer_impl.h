@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The parts of a Checkpointer. The caller's thread captures; the group's loop keeps rank 0's board and hands on what
-/// is said; up to four threads of its own carry it out:
+/// The parts of a Checkpointer. The caller's thread captures, with a CopyThread where it says so; the group's loop
+/// keeps rank 0's board and hands on what is said; up to four threads of its own carry it out:
 ///
 ///   writer    writes shards to this rank's folder
 ///   copier    level group: copies another rank's shards to this rank's folder, or makes parity there; at low priority
@@ -31,15 +31,16 @@
 #include "repo/levels/restart_plan.h"
 #include "repo/levels/ring.h"
 #include "repo/levels/shards/assembly.h"
+#include "repo/levels/shards/copy_thread.h"
 #include "repo/levels/shards/shard_folders.h"
 #include "repo/levels/shards/share.h"
 #include "transport/group/group.h"
 
 namespace freshet {
-
 namespace levels {
 class RepositoryOpening;
 }
+
 class Checkpointer::Impl {
  public:
   using Level = levels::Level;
@@ -53,7 +54,8 @@ class Checkpointer::Impl {
 
   Result<std::optional<Restored>> restore(std::span<const MutableBytes> held, levels::RestartChoice choice);
   Result<VersionNumber> begin(std::uint64_t step);
-  Status capture(std::size_t tensor, Bytes held);
+  Status capture(std::size_t tensor, Bytes held, bool beside);
+  Status wait_for_copy(std::size_t tensor);
   Result<Captured> end();
   Result<bool> poll(VersionNumber version, Level level) const FRESHET_EXCLUDES(mutex_);
   Status wait(VersionNumber version, Level level, Duration at_most, const std::stop_token& stop) const
@@ -169,9 +171,9 @@ class Checkpointer::Impl {
                    std::span<const std::uint32_t> tensors, levels::Pace& pace) FRESHET_EXCLUDES(mutex_);
   void take_request(const levels::Question& question) FRESHET_EXCLUDES(mutex_);
   void run_teller() FRESHET_EXCLUDES(mutex_);
+  static void lower_own_priority();
   void tell(const Told& told) FRESHET_EXCLUDES(mutex_);
   void settle(const LevelNote& note, const std::optional<Error>& error) FRESHET_EXCLUDES(mutex_);
-  static void lower_own_priority();
   void keep_newest(std::set<Version>& kept, VersionNumber number, Level level) const;
   void promise_more() FRESHET_EXCLUDES(mutex_);
   bool is_to_clean(const levels::HeldShard& shard) const;
@@ -205,6 +207,7 @@ class Checkpointer::Impl {
   Baseline baseline_;
   VersionNumber next_number_ = 1;
   std::uint64_t sequence_ = 0;
+  std::optional<levels::CopyThread> copies_;  ///< From the first capture_beside() on.
 
   // The group's loop's.
   std::optional<levels::LevelBoard> board_;

@@ -37,15 +37,19 @@ Result<ShareMemory> ShareMemory::allocate(std::uint64_t bytes) {
   return ShareMemory(memory);
 }
 
+std::uint64_t chunks_of(const ShareCut& cut, std::size_t piece) {
+  return cut.first_chunks[piece + 1] - cut.first_chunks[piece];
+}
+
+void capture_chunk(const ShareCut& cut, Share& share, std::size_t piece, std::uint64_t chunk, Bytes from) {
+  const std::uint64_t at = chunk * kChunkBytes;
+  const Bytes part = from.subspan(at, std::min<std::uint64_t>(from.size() - at, kChunkBytes));
+  share.digests[cut.first_chunks[piece] + chunk] =
+      copy_and_digest(MutableBytes(share.memory.data() + cut.offsets[piece] + at, part.size()), part);
+}
+
 void capture_piece(const ShareCut& cut, Share& share, std::size_t piece, Bytes from) {
-  std::byte* to = share.memory.data() + cut.offsets[piece];
-  std::uint64_t chunk = cut.first_chunks[piece];
-  while (!from.empty()) {
-    const Bytes part = from.first(std::min<std::size_t>(from.size(), kChunkBytes));
-    share.digests[chunk++] = copy_and_digest(MutableBytes(to, part.size()), part);
-    to += part.size();
-    from = from.subspan(part.size());
-  }
+  for (std::uint64_t chunk = 0; chunk < chunks_of(cut, piece); ++chunk) capture_chunk(cut, share, piece, chunk, from);
 }
 
 void digest_piece(const ShareCut& cut, std::size_t piece, Bytes from, std::vector<Digest>& digests) {

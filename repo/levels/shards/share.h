@@ -54,6 +54,9 @@ struct Share {
 
 /// Copies one piece in and digests its chunks. `from` is as long as the piece.
 void capture_piece(const ShareCut& cut, Share& share, std::size_t piece, Bytes from);
+/// The same of one chunk of the piece. Two threads may do it at once for two chunks.
+void capture_chunk(const ShareCut& cut, Share& share, std::size_t piece, std::uint64_t chunk, Bytes from);
+std::uint64_t chunks_of(const ShareCut& cut, std::size_t piece);
 /// Only its chunks' digests, of bytes elsewhere.
 void digest_piece(const ShareCut& cut, std::size_t piece, Bytes from, std::vector<Digest>& digests);
 /// Whether all chunks of a piece are equal.
