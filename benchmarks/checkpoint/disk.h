@@ -31,7 +31,8 @@ Status write_and_sync(const std::string& path, const std::vector<Bytes>& parts);
 Status read_file(const std::string& path, const std::vector<MutableBytes>& parts);
 /// The page cache forgets all files of the folder.
 Status forget(const std::string& folder);
-/// What the folder's files take on the disk; only those whose names end with one of `endings`, unless it is empty.
+/// The bytes of disk that a folder's files occupy. `endings` restricts the sum to files whose names end with one of
+/// them; without `endings`, the sum has all files.
 std::uint64_t bytes_on_disk(const std::string& folder, const std::vector<std::string>& endings = {});
 
 }  // namespace freshet::benchmarks

@@ -83,7 +83,7 @@ class Training {
       if (by_layer) FRESHET_TRY(checkpointer->begin(step));
       for (std::size_t layer = state.layers(); layer-- > 0;) {
         state.compute_layer(layer, step, kCopies);
-        if (by_layer) FRESHET_TRY(checkpointer->capture(layer, state.layer(layer)));
+        if (by_layer) FRESHET_TRY(checkpointer->capture_beside(layer, state.layer(layer)));
       }
       double blocked_ms = 0;
       if (by_layer) {

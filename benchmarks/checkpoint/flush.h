@@ -7,8 +7,8 @@
 
 namespace freshet::benchmarks {
 
-/// A training loop of one rank whose versions go to a repository at a limited rate: how long a step takes beside that,
-/// against the same steps alone.
+/// Measures the steps of one rank's training loop, alone and while the rank sends a version to a repository at a
+/// limited rate.
 Status measure_flush(const CheckpointOptions& options, Report& report);
 
 }  // namespace freshet::benchmarks

@@ -44,7 +44,7 @@ Status measure_layers(const CheckpointOptions& options, Report& report) {
     FRESHET_TRY(checkpointer->begin(++step));
     for (std::size_t layer = state.layers(); layer-- > 0;) {
       state.compute_layer(layer, step, kLayerCopies);
-      FRESHET_TRY(checkpointer->capture(layer, state.layer(layer)));
+      FRESHET_TRY(checkpointer->capture_beside(layer, state.layer(layer)));
     }
     FRESHET_ASSIGN(const auto by_layer, checkpointer->end());
     const double layers_ms = layers_watch.ms();
