@@ -153,5 +153,32 @@ TEST(CheckpointCommand, BadInputIsAnErrorThatNamesIt) {
   EXPECT_EQ(freshet({"drain", "net", "--local", job.folder("nowhere")}).exit_code, 2);
 }
 
+/// A checkpoint is a version like others: a server can follow a job again, and gets its weights and buffers alone.
+TEST(CheckpointCommand, ReplayGivesAServerTheVersionsOfAJob) {
+  Job job(mixed_state());
+  const Job::Options options{.words = {"--when-behind", "wait", "--external", job.folder("runs")}};
+  for (const RankRun& run : job.run(2, 3, options)) ASSERT_EQ(run.exit_code(), 0);
+  // Another number of ranks goes on with the same run.
+  for (const RankRun& run : job.run(3, 5, options)) ASSERT_EQ(run.exit_code(), 0);
+  const auto words = [&](std::vector<std::string> more) {
+    std::vector<std::string> all = {"/usr/bin/env", "FRESHET_RUN_DIR=" + job.folder("run"), FRESHET_PROGRAM};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  ChildProcess replay(
+      words({"replay", "net", "--repo", job.folder("runs"), "--fast", "--as", "again", "--wait-for", "1", "--json"}));
+  ChildProcess server(
+      words({"subscribe", "again", "--every", "--out", job.folder("served"), "--count", "5", "--json"}));
+  EXPECT_EQ(Job::finish(server).exit_code(), 0);
+  for (std::uint64_t version = 1; version <= 5; ++version) {
+    const Json line = Json::parse(replay.line().value_or(""), nullptr, false);
+    ASSERT_FALSE(line.is_discarded());
+    EXPECT_EQ(line["version"], version);
+    EXPECT_EQ(line["replay_of"], "net@" + std::to_string(version));
+    const std::string file = job.folder("served/again@" + std::to_string(version) + ".safetensors");
+    EXPECT_EQ(job.difference_of_served_file(file, version), "") << file;
+  }
+}
+
 }  // namespace
 }  // namespace freshet::test

@@ -78,5 +78,23 @@ TEST(RanksOptions, EightRanksGoOnAsFiveAndFiveAsEight) {
   }
 }
 
+/// A limit delays what a rank sends, so a slow machine cannot fail this: it only takes longer.
+TEST(RanksOptions, TheLimitHoldsForWhatGoesToGroupAndExternal) {
+  // A rank stores 2 MiB, which go by the MiB. Before the first one nothing waits.
+  Job job(R"({"seed":"7","tensors":[
+    {"name":"w","dtype":"f32","shape":[1048576],"role":"weight","layout":"replicated","every":1}]})");
+  const auto runs = job.run(2, 2,
+                            {.words = {"--when-behind", "wait", "--group", "partner", "--host", "h{rank}", "--external",
+                                       job.folder("runs"), "--limit-mib-s", "4"}});
+  expect_all_exit(runs, 0);
+  for (const RankRun& run : runs) {
+    EXPECT_EQ(run.reached("external"), 2U);
+    for (const Json& line : run.events("reached")) {
+      const double waits = line["level"] == "external" ? 3 : line["level"] == "group" ? 1 : 0;
+      EXPECT_GE(line["ms"].get<double>(), 1000 * waits / 4) << line;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace freshet::test

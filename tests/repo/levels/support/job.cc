@@ -227,6 +227,16 @@ std::string Job::difference_of_file(const std::string& path, std::uint64_t step,
   return compare(path, expected);
 }
 
+std::string Job::difference_of_served_file(const std::string& path, std::uint64_t step) const {
+  std::map<std::string, Expected> expected;
+  for (const Json& tensor : state_["tensors"]) {
+    const std::string name = tensor["name"];
+    const bool is_served = tensor["role"] == "weight" || tensor["role"] == "buffer";
+    if (is_served) expected.emplace(name, whole_tensor(state_, tensor, name, step));
+  }
+  return compare(path, expected);
+}
+
 std::vector<std::string> Job::shards(std::uint32_t rank) const {
   std::vector<std::string> files;
   for (const auto& entry : std::filesystem::directory_iterator(local(rank) + "/net")) {

@@ -50,6 +50,8 @@ class Job {
   std::string difference(const RankRun& run, std::uint32_t ranks, std::uint32_t rank) const;
   /// The same of a file of whole tensors, as of a step of a job of so many ranks.
   std::string difference_of_file(const std::string& path, std::uint64_t step, std::uint32_t ranks) const;
+  /// The same of what a server has: weights and buffers, which no test state has for each rank of its own.
+  std::string difference_of_served_file(const std::string& path, std::uint64_t step) const;
 
   std::string local(std::uint32_t rank) const { return folder_ / ("local" + std::to_string(rank)); }
   std::string folder(const std::string& name) const { return folder_ / name; }
