@@ -69,9 +69,12 @@ void CheckpointerHandle::close() {
     // Its threads are the parent's: there is nothing here to end.
     new std::shared_ptr<Checkpointer>(std::move(open_));
   } else {
+    // A call of another thread may keep the checkpointer for a while: its copies end now.
+    for (const auto& [tensor, array] : copied_) (void)open_->wait_for_copy(tensor);
     Share<Checkpointer>::drop(open_);
   }
   open_.reset();
+  copied_.clear();
 }
 
 namespace {
@@ -296,13 +299,36 @@ void bind_checkpointer(nb::module_& module) {
              const Unlocked unlocked;
              take(checkpointer->capture(tensor, held));
            })
+      .def("capture_beside",
+           [](CheckpointerHandle& handle, std::size_t tensor, const ByteArray& bytes) {
+             const auto checkpointer = handle.get();
+             const Bytes held(reinterpret_cast<const std::byte*>(bytes.data()), bytes.size());
+             auto captured = [&] {
+               const Unlocked unlocked;
+               return checkpointer->capture_beside(tensor, held);
+             }();
+             take(std::move(captured));
+             handle.hold(tensor, bytes);
+           })
+      .def("wait_for_copy",
+           [](CheckpointerHandle& handle, std::size_t tensor) {
+             const auto checkpointer = handle.get();
+             if (!handle.holds(tensor)) return;
+             auto waited = [&] {
+               const Unlocked unlocked;
+               return checkpointer->wait_for_copy(tensor);
+             }();
+             take(std::move(waited));
+             handle.let_go(tensor);
+           })
       .def("end",
-           [](const CheckpointerHandle& handle) {
+           [](CheckpointerHandle& handle) {
              const auto checkpointer = handle.get();
              auto captured = [&] {
                const Unlocked unlocked;
                return checkpointer->end();
              }();
+             handle.let_go_of_all();
              return captured_to_python(take(std::move(captured)));
            })
       .def("poll",

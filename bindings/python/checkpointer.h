@@ -6,10 +6,12 @@
 #include <nanobind/nanobind.h>
 
 #include <deque>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 
+#include "bindings/python/tensors.h"
 #include "core/base/fork_guard.h"
 #include "core/base/mutex.h"
 #include "repo/levels/checkpointer.h"
@@ -48,6 +50,12 @@ class CheckpointerHandle {
   ~CheckpointerHandle() { close(); }
 
   std::shared_ptr<Checkpointer> get() const;
+  /// Arrays that a thread of the checkpointer copies from, by tensor: they live until let_go(), whatever Python drops.
+  /// With the interpreter's lock, and one thread at a time, as capture().
+  void hold(std::size_t tensor, const ByteArray& array) { copied_.insert_or_assign(tensor, array); }
+  bool holds(std::size_t tensor) const { return copied_.contains(tensor); }
+  void let_go(std::size_t tensor) { copied_.erase(tensor); }
+  void let_go_of_all() { copied_.clear(); }
   CheckpointNews& news() const { return *news_; }
   bool is_open() const { return open_ != nullptr; }
   void close();
@@ -60,6 +68,7 @@ class CheckpointerHandle {
   const std::uint32_t rank_;
   const std::uint32_t ranks_;
   const ForkMark mark_;
+  std::map<std::size_t, ByteArray> copied_;
 };
 
 void bind_checkpointer(nanobind::module_& module);

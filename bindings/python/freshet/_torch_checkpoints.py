@@ -34,7 +34,10 @@ class Checkpoints:
     module      its parameters and buffers, on any device.
     optimizer   one, or several. A step is done when each of them has stepped. With one for each layer, stepped while the
                 backward pass goes on (`Tensor.register_post_accumulate_grad_hook`), each layer is captured as soon as
-                its update is done.
+                its update is done, and copied while the layers below it compute. An optimizer that steps again waits
+                for its own copies. A program that itself changes a parameter between its optimizer's step and the
+                last optimizer's gives beside=False.
+    beside      False: optimizer.step() returns when its layer is copied. Of one optimizer alone it always does.
     every       steps between two checkpoints.
     extra       further tensors or arrays of this host's memory, by name, that are filled in place.
     allow_left  goes on from a version that has tensors which the module lacks; later versions lack them, too.
@@ -47,7 +50,8 @@ class Checkpoints:
     shapes, or has tensors that this one lacks; this one is as it was. A scheduler of learning rates is the program's to move to `.step`."""
 
     def __init__(self, name: str, module: torch.nn.Module, optimizer: Any, *, every: int = 1,
-                 extra: Mapping[str, Any] | None = None, allow_left: bool = False, **checkpointer: Any) -> None:
+                 extra: Mapping[str, Any] | None = None, allow_left: bool = False, beside: bool = True,
+                 **checkpointer: Any) -> None:
         if whole(every, "every") < 1:
             raise InvalidArgument(f"every={every}: 1 or more steps")
         self._every = every
@@ -58,6 +62,7 @@ class Checkpoints:
         self.step = 0
         self.restored: Restored | None = None
         self._state = TrainingState(module, optimizer, extra)
+        self._beside = beside and len(self._state.optimizers) > 1
         try:
             # Of several ranks rank 0 stores the buffers, for all; each has its own random state.
             layouts = {"buffer": "from:0"}
@@ -73,7 +78,8 @@ class Checkpoints:
         finally:
             if self.restored is None:
                 self._state.put_back()
-        self._hooks = [one.register_step_post_hook(self._stepped) for one in self._state.optimizers]
+        self._hooks = [one.register_step_pre_hook(self._will_step) for one in self._state.optimizers]
+        self._hooks += [one.register_step_post_hook(self._stepped) for one in self._state.optimizers]
 
     def finish(self, timeout: float | None = None) -> None:
         """Collective: waits until each version has ended at each level; the last call of a job that ends well."""
@@ -120,6 +126,12 @@ class Checkpoints:
         self.restored = restored
         self.step = restored.step
 
+    def _will_step(self, optimizer: torch.optim.Optimizer, args: Any, how: Any) -> None:
+        """What it writes is not being copied any more: an optimizer may step twice, or share a parameter."""
+        if self._begun and self._beside:
+            self._checkpointer.wait_for_copies(self._state.parameters_of(optimizer))
+            self._checkpointer.wait_for_copies(self._state.state_names_of(self._index_of(optimizer)))
+
     def _stepped(self, optimizer: torch.optim.Optimizer, args: Any, how: Any) -> None:
         if self._due and not any(optimizer is one for one in self._due):
             self._abandon()
@@ -160,16 +172,18 @@ class Checkpoints:
         return True
 
     def _capture(self, name: str, array: np.ndarray) -> None:
-        self._checkpointer.capture({name: array})
+        self._checkpointer.capture({name: array}, beside=self._beside)
         self._captured.add(name)
 
     def _capture_of(self, optimizer: torch.optim.Optimizer) -> None:
         for name, parameter in self._state.parameters_of(optimizer).items():
             if name not in self._captured:
                 self._capture(name, _to_numpy(name, parameter))
-        at = next(i for i, one in enumerate(self._state.optimizers) if one is optimizer)
-        for name, array in self._state.state_of(at).items():
+        for name, array in self._state.state_of(self._index_of(optimizer)).items():
             self._capture(name, array)
+
+    def _index_of(self, optimizer: torch.optim.Optimizer) -> int:
+        return next(i for i, one in enumerate(self._state.optimizers) if one is optimizer)
 
     def _capture_rest(self) -> None:
         for name, tensor in self._state.tensors().items():

@@ -83,6 +83,10 @@ class TrainingState:
                 found[names[id(parameter)]] = parameter
         return found
 
+    def state_names_of(self, at: int) -> Sequence[str]:
+        """The tensors of the state that a step of optimizer `at` writes."""
+        return self._state_names[at]
+
     def state_of(self, at: int) -> Dict[str, np.ndarray]:
         """The state of optimizer `at`; zeros for what it does not have yet."""
         states = self._states_of(self.optimizers[at])

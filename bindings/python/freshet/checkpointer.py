@@ -78,8 +78,8 @@ class Checkpointer(Handle):
     thread of its own, version by version; what it raises is logged. docs/checkpoints.md says what each level survives.
 
     Raises InvalidArgument (a bad tensor; ranks started unlike each other), AlreadyExists (the folder is another
-    process's), Unavailable (peers that do not come, or are lost). begin(), capture(), end(), checkpoint(), restore()
-    and finish() are for one thread at a time.
+    process's), Unavailable (peers that do not come, or are lost). begin(), capture(), wait_for_copies(), end(), checkpoint(),
+    restore() and finish() are for one thread at a time.
     """
 
     def __init__(self, model: str, tensors: Mapping[str, Any], *, local: str | Sequence[str], rank: int | None = None,
@@ -159,18 +159,28 @@ class Checkpointer(Handle):
         levels are so far behind that no memory is free; the step has no checkpoint."""
         return self._core.begin(whole(step, "step"))
 
-    def capture(self, tensors: Mapping[str, Any]) -> None:
+    def capture(self, tensors: Mapping[str, Any], *, beside: bool = False) -> None:
         """Copies what this rank stores of these tensors; when it returns, they may change. Call it for each layer as
-        soon as its update is done. Tensors that another rank holds may be left out."""
+        soon as its update is done. Tensors that another rank holds may be left out.
+
+        beside  a thread of the checkpointer copies while the next layer computes. The program must not change these
+                tensors until end(), or wait_for_copies() of their names, returns."""
+        capture = self._core.capture_beside if beside else self._core.capture
         for name, value in tensors.items():
             at = self._at(name)
             if self._shapes[at] is None:
                 continue
             array = self._array({name: value}, name)
-            self._core.capture(at, bytes_of(np.ascontiguousarray(array)))
+            capture(at, bytes_of(np.ascontiguousarray(array)))
+
+    def wait_for_copies(self, names: Iterable[str]) -> None:
+        """Returns when no copy of these tensors is under way: they may change."""
+        for name in names:
+            self._core.wait_for_copy(self._at(name))
 
     def end(self) -> Captured:
-        """Ends the version: the loop may go on. FailedPrecondition names a tensor that was not captured."""
+        """Ends the version, when the copies beside the loop are done: the loop may go on. FailedPrecondition names a
+        tensor that was not captured."""
         for at, shape in enumerate(self._shapes):
             if shape is None:
                 self._core.capture(at, np.empty(0, np.uint8))

@@ -77,6 +77,38 @@ def test_layer_by_layer_keeps_the_values_of_the_step(tmp_path):
         np.testing.assert_array_equal(back["b"], w)
 
 
+def test_layers_are_copied_beside_the_loop(tmp_path):
+    names = [f"layer{at}" for at in range(6)]
+    layers = {name: np.zeros(900_000, np.float32) for name in names}
+    with freshet.Checkpointer("net", layers, local=str(tmp_path), rank=0, ranks=1, when_behind="wait") as ck:
+        ck.restore(layers)
+        ck.wait_for_copies(names)  # None is under way.
+        for step in range(1, 6):
+            ck.begin(step)
+            for name in reversed(names):
+                layers[name][:] = step
+                if name == "layer3":
+                    ck.capture({name: layers[name] * 1}, beside=True)  # Nobody else keeps this array.
+                else:
+                    ck.capture({name: layers[name]}, beside=True)
+                if name == "layer2":
+                    ck.wait_for_copies(["layer4", "layer2"])
+                    layers["layer4"][:] = -1
+                    layers["layer2"][:] = -1
+            ck.end()
+            for array in layers.values():
+                array[:] = -2
+        with pytest.raises(freshet.InvalidArgument, match="nope"):
+            ck.wait_for_copies(["nope"])
+        ck.finish(timeout=60)
+    with freshet.Checkpointer("net", layers, local=str(tmp_path), rank=0, ranks=1) as ck:
+        assert ck.restore(layers).step == 5
+        for name, array in layers.items():
+            assert (array == 5).all(), name
+        ck.begin(6)
+        ck.capture({"layer0": layers["layer0"] + 1}, beside=True)  # And is closed in the middle of the version.
+
+
 def test_wrong_use_names_what_is_wrong(tmp_path):
     w = np.ones(3, np.float32)
     for options, named in (({"tensors": {"w": freshet.CheckpointTensor("f33", (3,))}}, "f33"),

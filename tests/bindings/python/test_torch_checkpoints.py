@@ -89,16 +89,31 @@ def test_training_goes_on_as_if_nothing_had_been(tmp_path, kind):
     assert bits(module, optimizer) == want
 
 
-def test_each_layer_is_captured_when_its_update_is_done(tmp_path):
+def wide_network():
+    """Its layers take longer to copy than to hand over."""
+    seed(3)
+    return torch.nn.Sequential(torch.nn.Linear(6, 9000), torch.nn.BatchNorm1d(9000), torch.nn.ReLU(), torch.nn.Dropout(0.3),
+                               torch.nn.Linear(9000, 40), torch.nn.Linear(40, 2))
+
+
+@pytest.mark.parametrize("make", [network, wide_network])
+@pytest.mark.parametrize("beside", [True, False])
+def test_each_layer_is_captured_when_its_update_is_done(tmp_path, make, beside):
     """Optimizers that step in the backward pass: values are those of the step though each layer goes on at once."""
-    module = network()
+    module = make()
     optimizers = [torch.optim.Adam(layer.parameters(), lr=0.01) for layer in module if list(layer.parameters())]
     order = []
     extra = torch.zeros(3)
     with Checkpoints("net", module, optimizers, every=1, extra={"seen": extra}, local=str(tmp_path),
-                     when_behind="wait") as checkpoints:
+                     when_behind="wait", beside=beside) as checkpoints:
         capture = checkpoints.checkpointer.capture
-        checkpoints.checkpointer.capture = lambda tensors: (order.extend(tensors), capture(tensors))[1]
+
+        def noted(tensors, **how):
+            assert how == {"beside": beside}
+            order.extend(tensors)
+            capture(tensors, **how)
+
+        checkpoints.checkpointer.capture = noted
         for step in range(3):
             x, y = batch(step)
             torch.nn.functional.mse_loss(module(x), y).backward()
@@ -108,7 +123,7 @@ def test_each_layer_is_captured_when_its_update_is_done(tmp_path):
                 optimizer.zero_grad()
         want = {name: tensor.clone() for name, tensor in module.state_dict().items()}
     assert order.index("4.weight") < order.index("1.weight") < order.index("0.weight")
-    again = network()
+    again = make()
     optimizers = [torch.optim.Adam(layer.parameters(), lr=0.01) for layer in again if list(layer.parameters())]
     seen = np.zeros(3, np.float32)
     with Checkpoints("net", again, optimizers, extra={"seen": seen}, local=str(tmp_path)) as checkpoints:
@@ -116,6 +131,26 @@ def test_each_layer_is_captured_when_its_update_is_done(tmp_path):
         for name, tensor in again.state_dict().items():
             assert torch.equal(tensor, want[name]), name
         np.testing.assert_array_equal(seen, 3)
+
+
+def test_an_optimizer_that_writes_again_waits_for_its_own_copies(tmp_path):
+    """Two optimizers share a layer: what the second one writes to it is not being copied."""
+    module = wide_network()
+    shared = module[4]
+    optimizers = [torch.optim.SGD(shared.parameters(), lr=0.1), torch.optim.SGD(module.parameters(), lr=0.1)]
+    with Checkpoints("net", module, optimizers, local=str(tmp_path), when_behind="wait") as checkpoints:
+        for step in range(8):
+            for parameter in module.parameters():
+                parameter.grad = torch.ones_like(parameter)
+            optimizers[0].step()
+            want = shared.weight.detach().clone()
+            optimizers[1].step()
+        assert checkpoints.step == 8
+    again = wide_network()
+    optimizers = [torch.optim.SGD(again[4].parameters(), lr=0.1), torch.optim.SGD(again.parameters(), lr=0.1)]
+    with Checkpoints("net", again, optimizers, local=str(tmp_path)) as checkpoints:
+        assert checkpoints.step == 8
+        assert torch.equal(again[4].weight, want)
 
 
 def test_a_step_that_not_all_optimizers_take_has_no_checkpoint(tmp_path):
