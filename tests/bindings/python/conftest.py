@@ -10,6 +10,7 @@ import tempfile
 import textwrap
 import time
 
+import freshet
 import pytest
 
 PATIENCE = 60  # Seconds, for what comes soon on any machine.
@@ -62,6 +63,13 @@ def run_dir(monkeypatch):
     monkeypatch.setenv("FRESHET_RUN_DIR", path)
     yield path
     shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture
+def pair():
+    """A publisher and a subscriber of one model."""
+    with freshet.Publisher("m") as publisher, freshet.Subscriber("m") as subscriber:
+        yield publisher, subscriber
 
 
 class Program:

@@ -13,12 +13,6 @@ from conftest import PATIENCE, eventually
 TYPES = ["float64", "float32", "float16", "int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8", "bool"]
 
 
-@pytest.fixture
-def pair():
-    with freshet.Publisher("m") as publisher, freshet.Subscriber("m") as subscriber:
-        yield publisher, subscriber
-
-
 def served(pair, tensors):
     """The arrays as the subscriber has them."""
     publisher, subscriber = pair

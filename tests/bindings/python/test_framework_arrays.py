@@ -14,12 +14,6 @@ TORCH = ["float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e
 JAX = ["float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int32", "uint8", "bool"]
 
 
-@pytest.fixture
-def pair():
-    with freshet.Publisher("m") as publisher, freshet.Subscriber("m") as subscriber:
-        yield publisher, subscriber
-
-
 def served(pair, tensors):
     publisher, subscriber = pair
     subscriber.wait_for(publisher.publish(tensors).version, PATIENCE)
