@@ -10,7 +10,7 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 slice=(test_arrays test_writes test_stream test_repository test_state_dicts test_checkpointer test_processes
-  test_tier test_properties)
+  test_ctrl_c test_tier test_properties)
 venv="$(folder_of release)/venv"
 folder=$(folder_of asan-ubsan)
 [ -x "$venv/bin/python" ] || { echo "python_asan.sh: no $venv; scripts/python.sh makes it" >&2; exit 1; }

@@ -8,7 +8,6 @@
 #include <nanobind/stl/vector.h>
 
 #include <map>
-#include <thread>
 #include <tuple>
 #include <utility>
 
@@ -158,14 +157,6 @@ Checkpointer::Options options_from(Given& given) {
   return options;
 }
 
-/// What opening ends with, for a thread that may outlive whoever waits for it.
-struct Opening {
-  Mutex mutex;
-  CondVar done;
-  std::optional<Result<std::unique_ptr<Checkpointer>>> result FRESHET_GUARDED_BY(mutex);
-};
-
-/// Peers may take long to come, and Ctrl-C ends the wait for them: then the thread goes on until its patience ends.
 CheckpointerHandle* open_checkpointer(Given given, bool calls) {
   std::vector<LaidTensor> tensors;
   for (const GivenTensor& one : given.tensors) tensors.push_back(laid_from(one));
@@ -174,25 +165,8 @@ CheckpointerHandle* open_checkpointer(Given given, bool calls) {
   options.on_event = [news](const CheckpointEvent& event) { news->add(event); };
   const std::uint32_t rank = options.rank;
   const std::uint32_t ranks = options.ranks;
-  auto opening = std::make_shared<Opening>();
-  std::thread([opening, options = std::move(options), tensors = std::move(tensors)]() mutable {
-    auto opened = Checkpointer::open(std::move(options), std::move(tensors));
-    const MutexLock lock(opening->mutex);
-    opening->result = std::move(opened);
-    opening->done.notify_all();
-  }).detach();
-  auto opened = wait_in_slices(std::nullopt, [&](Duration slice) -> Result<std::unique_ptr<Checkpointer>> {
-    const Time deadline = system_clock().now() + slice;
-    const MutexLock lock(opening->mutex);
-    while (!opening->result) {
-      if (!opening->done.wait_until(opening->mutex, deadline)) break;
-    }
-    if (!opening->result) return fail(Code::timed_out, "");
-    if (!*opening->result && opening->result->error().code() == Code::timed_out) {
-      return fail(Code::unavailable, opening->result->error().message());
-    }
-    return std::move(*opening->result);
-  });
+  auto opened = call_unlocked([&] { return Checkpointer::open(std::move(options), std::move(tensors)); });
+  if (!opened && opened.error().code() == Code::timed_out) opened = fail(Code::unavailable, opened.error().message());
   return new CheckpointerHandle(take(std::move(opened)), std::move(news), rank, ranks);
 }
 

@@ -31,8 +31,8 @@ class Unlocked {
   Unlocked(const Unlocked&) = delete;
   Unlocked& operator=(const Unlocked&) = delete;
 
-  /// Takes the lock for as long as Python's signal handlers run. True when one raised, or the call's progress did before: the
-  /// exception is this thread's error.
+  /// Takes the lock for as long as Python's signal handlers run. True when one raised, or the call's progress did
+  /// before: the exception is this thread's error.
   bool run_signal_handlers();
 
  private:
@@ -64,8 +64,8 @@ class Share {
 /// How long a call of C++ goes on before it looks for Ctrl-C.
 inline constexpr Duration kLookSlice = std::chrono::milliseconds(20);
 
-/// What `call` answers, which is called without the interpreter's lock. Waits and long work of C++ that know of Interruption end with
-/// Ctrl-C, and what the signal handler raised is thrown in the place of the answer.
+/// What `call` answers, which is called without the interpreter's lock. Waits and long work of C++ that know of
+/// Interruption end with Ctrl-C, and what the signal handler raised is thrown in the place of the answer.
 template <typename Call>
 auto call_unlocked(Call call) -> decltype(call()) {
   bool raised = false;
@@ -80,7 +80,13 @@ auto call_unlocked(Call call) -> decltype(call()) {
     });
     return call();
   }();
-  if (raised || PyErr_Occurred() != nullptr) throw nanobind::python_error();
+  if (raised || PyErr_Occurred() != nullptr) {
+    {
+      const Unlocked unlocked;  // What was opened all the same ends here, which may take a while.
+      [[maybe_unused]] const auto dropped = std::move(result);
+    }
+    throw nanobind::python_error();
+  }
   return result;
 }
 

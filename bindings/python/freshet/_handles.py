@@ -3,13 +3,30 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import weakref
-from typing import Any, Type, TypeVar
+from typing import Any, Callable, Type, TypeVar, cast
 
 from . import _log
 
 _Kind = TypeVar("_Kind", bound="Handle")
+_Init = TypeVar("_Init", bound=Callable[..., None])
 _open: "weakref.WeakSet[Handle]" = weakref.WeakSet()
+
+
+def all_or_nothing(init: _Init) -> _Init:
+    """For `__init__` of a Handle: where it does not come to its end, by Ctrl-C too, what it opened is closed. The traceback would keep
+    it open otherwise, with the name that it has."""
+    @functools.wraps(init)
+    def opens(self: "Handle", *args: Any, **kwargs: Any) -> None:
+        try:
+            init(self, *args, **kwargs)
+        except BaseException:
+            if "_core" in self.__dict__:
+                self._end_with_program()
+            raise
+
+    return cast(_Init, opens)
 
 
 class Handle:
@@ -21,8 +38,8 @@ class Handle:
         _log.begin()  # What opening it logs counts, too.
         return super().__new__(cls)
 
-    def _opened(self, core: Any) -> None:
-        self._core = core
+    def _opened(self) -> None:
+        """`_core` is there: whatever ends the constructor from here on, all_or_nothing() finds it."""
         _open.add(self)
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from . import _core
 from ._arrays import _name_of, bytes_of, check_name, dtype_of, in_place, to_numpy
 from ._errors import Error, FailedPrecondition, InvalidArgument
-from ._handles import Handle
+from ._handles import Handle, all_or_nothing
 from ._numbers import whole
 
 _log = logging.getLogger("freshet")
@@ -78,10 +78,11 @@ class Checkpointer(Handle):
     thread of its own, version by version; what it raises is logged. docs/checkpoints.md says what each level survives.
 
     Raises InvalidArgument (a bad tensor; ranks started unlike each other), AlreadyExists (the folder is another
-    process's), Unavailable (peers that do not come, or are lost). begin(), capture(), wait_for_copies(), end(), checkpoint(),
-    restore() and finish() are for one thread at a time.
+    process's), Unavailable (peers that do not come, or are lost). Ctrl-C ends the wait for peers. begin(), capture(),
+    wait_for_copies(), end(), checkpoint(), restore() and finish() are for one thread at a time.
     """
 
+    @all_or_nothing
     def __init__(self, model: str, tensors: Mapping[str, Any], *, local: str | Sequence[str], rank: int | None = None,
                  ranks: int | None = None, meet: str = "", host: str = "", external: str = "",
                  group: str = "none", when_behind: str = "skip", keep: Mapping[str, int] | None = None,
@@ -91,14 +92,15 @@ class Checkpointer(Handle):
         given = [_given(name, value) for name, value in tensors.items()]
         folders = [local] if isinstance(local, str) else [str(folder) for folder in local]
         kept = [(level, whole(count, f"keep[{level!r}]")) for level, count in (keep or {}).items()]
-        core = _core.Checkpointer.open(model, given, folders, rank, ranks, meet, host, str(external), group, when_behind,
-                                       kept, float(limit_mib_s), float(patience), keys, allow, server_key,
-                                       external_server_key, lost_after, on_reached is not None)
-        self._opened(core)
         self._caller: threading.Thread | None = None
+        self._core = core = _core.Checkpointer.open(
+            model, given, folders, rank, ranks, meet, host, str(external), group, when_behind, kept, float(limit_mib_s),
+            float(patience), keys, allow, server_key, external_server_key, lost_after, on_reached is not None)
+        self._opened()
         if on_reached is not None:
-            self._caller = threading.Thread(target=_call, args=(core, on_reached), name="freshet-reached", daemon=True)
-            self._caller.start()
+            caller = threading.Thread(target=_call, args=(core, on_reached), name="freshet-reached", daemon=True)
+            caller.start()
+            self._caller = caller
         self._index = {one[0]: i for i, one in enumerate(given)}
         self._dtypes = [one[1] for one in given]
         self._shapes: list[tuple[int, ...] | None] = []

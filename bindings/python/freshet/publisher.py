@@ -10,7 +10,7 @@ from . import _core
 from ._arrays import Gathered, check_name
 from ._errors import Error, FailedPrecondition, InvalidArgument, OutOfSpace
 from ._graph import GraphLike, graph_of, pairs_of
-from ._handles import Handle
+from ._handles import Handle, all_or_nothing
 from ._numbers import whole
 from ._html import table
 
@@ -41,6 +41,7 @@ class Publisher(Handle):
     Any thread; after a fork each call of the child is FailedPrecondition.
     """
 
+    @all_or_nothing
     def __init__(self, model: str, *, listen: str | None = None, keys: str | None = None, allow: str | None = None,
                  channels: str = "auto", directory: str | None = None, graph: GraphLike | None = None,
                  keep_versions: int = 0, group_commit: bool = False, resume: Any = None) -> None:
@@ -57,9 +58,10 @@ class Publisher(Handle):
         self._graph: Any = architecture
         self._begun: Bound | None = None  # Whose version is captured in parts.
         self._order: list[str] | None = architecture.tensor_names() if architecture is not None else None
-        self._opened(_core.Publisher.open(model, path_of(listen), path_of(keys), path_of(allow), channels,
-                                          path_of(directory), given, keep_versions, group_commit, record))
         self._last = 0  # The last version that publish() told of.
+        self._core = _core.Publisher.open(model, path_of(listen), path_of(keys), path_of(allow), channels,
+                                          path_of(directory), given, keep_versions, group_commit, record)
+        self._opened()
         self._since = time.monotonic()
 
     def publish(self, tensors: Mapping[str, Any], *, step: int = 0, metrics: Mapping[str, float] | None = None,

@@ -14,7 +14,7 @@ from . import _core
 from ._arrays import Gathered, bytes_of, check_name, dtype_of
 from ._errors import FailedPrecondition, NotFound
 from ._graph import GraphLike, graph_of, pairs_of
-from ._handles import Handle
+from ._handles import Handle, all_or_nothing
 from ._numbers import whole
 from ._progress import Bar
 from ._version import Version
@@ -115,8 +115,10 @@ class Sink(Handle):
     """Stores every version that a publisher announces, behind the loop, until it is closed. Wait for the last one before the publisher
     is closed: wait_for(receipt.version)."""
 
+    @all_or_nothing
     def __init__(self, core: Any) -> None:
-        self._opened(core)
+        self._core = core
+        self._opened()
 
     def wait_for(self, version: int, timeout: float | None = None) -> int:
         """Waits until that version or a later one is stored, and says which is the newest. TimedOut says what failed last."""
@@ -143,13 +145,15 @@ class Repository(Handle):
     Versions are named "m@3", "m" for the newest, or "m@alias".
     """
 
+    @all_or_nothing
     def __init__(self, place: str, *, keys: str | None = None, server_key: str | None = None) -> None:
         self.place = path_of(place)
         if "://" not in self.place:  # Another process, or this one after a chdir(), means the same folder.
             self.place = os.path.abspath(self.place)
         self._keys = path_of(keys)
         self._server_key = path_of(server_key)
-        self._opened(_core.Repository.open(self.place, self._keys, self._server_key))
+        self._core = _core.Repository.open(self.place, self._keys, self._server_key)
+        self._opened()
 
     def __reduce__(self) -> Any:
         return _reopen, (self.place, self._keys, self._server_key)

@@ -14,7 +14,7 @@ import numpy as np
 from . import _core
 from ._arrays import check_name, view_of
 from ._errors import FailedPrecondition, NotFound
-from ._handles import Handle
+from ._handles import Handle, all_or_nothing
 from ._numbers import whole
 from ._html import freshness, table
 from .publisher import path_of
@@ -141,13 +141,15 @@ class Subscriber(Handle):
     closed or not, since that is what holds their memory.
     """
 
+    @all_or_nothing
     def __init__(self, model: str, *, at: str | None = None, keys: str | None = None, server_key: str | None = None,
                  channel: str = "auto", directory: str | None = None, every: bool = False, staged: bool = False,
                  on_update: Callable[["Update"], Any] | None = None, label: str = "") -> None:
         self.model = model
         self._told = 0
-        self._opened(_core.Subscriber.open(model, at or "", path_of(keys), path_of(server_key), channel,
-                                           path_of(directory), every, staged, label))
+        self._core = _core.Subscriber.open(model, at or "", path_of(keys), path_of(server_key), channel,
+                                           path_of(directory), every, staged, label)
+        self._opened()
         if on_update is not None:
             news = self._core.news()
             news.queue_updates()

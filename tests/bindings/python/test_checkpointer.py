@@ -2,7 +2,6 @@
 """Checkpoints of many ranks from Python: processes that meet over loopback, values of their step, other numbers of ranks."""
 import json
 import os
-import signal
 import subprocess
 import sys
 import textwrap
@@ -216,42 +215,3 @@ def test_what_reads_versions_reads_checkpoints(tmp_path):
     assert ran.returncode == 0, ran.stderr
     found = json.loads(ran.stdout.splitlines()[-1])
     assert (found["last_good"], found["first_bad"], found["tensors"]) == ("net@5", "net@6", ["w"])
-
-
-def test_ctrl_c_ends_the_wait_for_peers(tmp_path):
-    code = "import freshet, sys; print('waits', flush=True); freshet.Checkpointer('net', {'w': memoryview(b'abc')}, " \
-           "local=sys.argv[1], rank=1, ranks=2, meet='tcp://127.0.0.1:9')"
-    job = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert job.stdout.readline() == "waits\n"
-    job.send_signal(signal.SIGINT)
-    _, said = job.communicate(timeout=20)
-    assert "KeyboardInterrupt" in said
-
-
-COLLECTIVE = """
-    import sys, freshet, numpy as np
-    rank = int(sys.argv[1])
-    w = np.zeros(3)
-    checkpointer = freshet.Checkpointer("net", {"w": w}, local=sys.argv[2] + f"/{rank}", rank=rank, ranks=2, meet=sys.argv[3])
-    print("met", flush=True)
-    sys.stdin.readline()
-    if rank == 0:
-        try:
-            print("calls", flush=True)
-            checkpointer.restore({"w": w})
-        except KeyboardInterrupt:
-            print("interrupted", flush=True)
-        checkpointer.close()
-"""
-
-
-def test_ctrl_c_ends_the_wait_for_ranks_that_do_not_call(program, folder):
-    meet = f"tcp://127.0.0.1:{free_port()}"
-    ranks = [program(COLLECTIVE, str(rank), folder, meet) for rank in range(2)]
-    assert [rank.line() for rank in ranks] == ["met", "met"]
-    ranks[0].process.stdin.write("\n")
-    ranks[0].process.stdin.flush()
-    assert ranks[0].line() == "calls"
-    ranks[0].process.send_signal(signal.SIGINT)
-    assert ranks[0].line() == "interrupted"
-    assert ranks[0].end()[0] == 0
