@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keras' backends beside each other. Run once: each test starts them all."""
+"""Keras' backends beside each other, each in a process of its own."""
 import importlib.util
 import os
 
@@ -9,38 +9,16 @@ import freshet
 
 pytest.importorskip("keras", minversion="3")
 
-PRINT_GRAPH = """
-    import json, os, sys
-    os.environ["KERAS_BACKEND"] = sys.argv[1]
-    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
-    import keras, freshet, freshet.keras as fk
-    sys.path.insert(0, sys.argv[2])
-    os.environ.setdefault("KERAS_BACKEND", sys.argv[1])
-    import test_keras
-    graph = fk.graph(test_keras.nested())
-    graph.pop("framework_config")
-    print(json.dumps(graph, sort_keys=True))
-"""
-
-
-def test_one_model_has_one_graph_under_all_backends(program):
-    graphs = {}
-    for backend in ("tensorflow", "jax", "torch"):
-        try:
-            __import__(backend)
-        except ImportError:
-            continue
-        graphs[backend] = program(PRINT_GRAPH, backend, os.path.dirname(__file__)).line()
-    assert len(graphs) >= 2 or pytest.skip("only one backend is there")
-    assert len(set(graphs.values())) == 1, graphs
-
-
 TRAINED = """
-    import os, sys
+    import json, os, sys
     os.environ["KERAS_BACKEND"] = sys.argv[1]
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     sys.path.insert(0, sys.argv[2])
     import keras, numpy as np, freshet, freshet.keras as fk, test_keras
+    graph = fk.graph(test_keras.nested())
+    graph.pop("framework_config")
+    print(json.dumps(graph, sort_keys=True), flush=True)
+    sys.stdin.readline()
     model = test_keras.small(out=int(sys.argv[4]))
     with freshet.Repository(sys.argv[3]) as repository:
         transfer = fk.transfer(model, repository)
@@ -55,13 +33,18 @@ TRAINED = """
 """
 
 
-def test_what_one_backend_trained_is_the_ancestor_under_another(program, folder):
+def test_one_model_has_one_graph_and_what_one_backend_trained_is_the_ancestor_under_another(program, folder):
     backends = [backend for backend in ("torch", "jax", "tensorflow") if importlib.util.find_spec(backend)]
     if len(backends) < 2:
         pytest.skip("only one backend is there")
+    started = [program(TRAINED, backend, os.path.dirname(__file__), folder + "/runs", str(number))
+               for number, backend in enumerate(backends, 1)]
+    graphs = {backend: one.line() for backend, one in zip(backends, started)}
+    assert len(set(graphs.values())) == 1, graphs
     ancestor = "None []"
-    for number, backend in enumerate(backends, 1):
-        trained = program(TRAINED, backend, os.path.dirname(__file__), folder + "/runs", str(number))
+    for number, trained in enumerate(started, 1):  # One after the other, each from what was stored before.
+        trained.process.stdin.write("\n")
+        trained.process.stdin.flush()
         assert trained.line() == ancestor
         assert trained.line() == f"net@{number}"
         assert trained.end()[0] == 0

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checkpoints of PyTorch's modules and optimizers: training that is broken off goes on as if nothing had been."""
+import functools
+import json
 import random
 
 import numpy as np
@@ -59,18 +61,29 @@ def bits(module, optimizer):
     return found
 
 
-@pytest.mark.parametrize("kind", OPTIMIZERS)
-def test_training_goes_on_as_if_nothing_had_been(tmp_path, kind):
+@functools.lru_cache(maxsize=None)
+def undisturbed(kind):
+    """What nine steps come to that nobody breaks off."""
     module = network()
     optimizer = OPTIMIZERS[kind](module.parameters())
     for step in range(9):
         train(module, optimizer, step)
-    want = bits(module, optimizer)
+    return bits(module, optimizer)
 
+
+@pytest.fixture
+def checkpoints_of(tmp_path):
+    """Checkpoints of the job "net", in this test's folder."""
+    return functools.partial(Checkpoints, "net", local=str(tmp_path))
+
+
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+def test_training_goes_on_as_if_nothing_had_been(checkpoints_of, kind):
+    want = undisturbed(kind)
     module = network()
     optimizer = OPTIMIZERS[kind](module.parameters())
     before = bits(module, optimizer)
-    with Checkpoints("net", module, optimizer, every=2, local=str(tmp_path), when_behind="wait") as checkpoints:
+    with checkpoints_of(module, optimizer, every=2, when_behind="wait") as checkpoints:
         assert checkpoints.restored is None and checkpoints.step == 0
         assert bits(module, optimizer) == before, "a job that begins anew has the optimizer that it was given"
         for step in range(7):  # Step 7 has no checkpoint: the last one is that of step 6.
@@ -82,7 +95,7 @@ def test_training_goes_on_as_if_nothing_had_been(tmp_path, kind):
     for parameter in module.parameters():
         torch.nn.init.constant_(parameter, 7)
     optimizer = OPTIMIZERS[kind](module.parameters())
-    with Checkpoints("net", module, optimizer, every=2, local=str(tmp_path)) as checkpoints:
+    with checkpoints_of(module, optimizer, every=2) as checkpoints:
         assert checkpoints.restored.step == 6 and checkpoints.step == 6
         for step in range(checkpoints.step, 9):
             train(module, optimizer, step)
@@ -98,14 +111,13 @@ def wide_network():
 
 @pytest.mark.parametrize("make", [network, wide_network])
 @pytest.mark.parametrize("beside", [True, False])
-def test_each_layer_is_captured_when_its_update_is_done(tmp_path, make, beside):
+def test_each_layer_is_captured_when_its_update_is_done(checkpoints_of, make, beside):
     """Optimizers that step in the backward pass: values are those of the step though each layer goes on at once."""
     module = make()
     optimizers = [torch.optim.Adam(layer.parameters(), lr=0.01) for layer in module if list(layer.parameters())]
     order = []
     extra = torch.zeros(3)
-    with Checkpoints("net", module, optimizers, every=1, extra={"seen": extra}, local=str(tmp_path),
-                     when_behind="wait", beside=beside) as checkpoints:
+    with checkpoints_of(module, optimizers, every=1, extra={"seen": extra}, when_behind="wait", beside=beside) as checkpoints:
         capture = checkpoints.checkpointer.capture
 
         def noted(tensors, **how):
@@ -126,19 +138,19 @@ def test_each_layer_is_captured_when_its_update_is_done(tmp_path, make, beside):
     again = make()
     optimizers = [torch.optim.Adam(layer.parameters(), lr=0.01) for layer in again if list(layer.parameters())]
     seen = np.zeros(3, np.float32)
-    with Checkpoints("net", again, optimizers, extra={"seen": seen}, local=str(tmp_path)) as checkpoints:
+    with checkpoints_of(again, optimizers, extra={"seen": seen}) as checkpoints:
         assert checkpoints.step == 3
         for name, tensor in again.state_dict().items():
             assert torch.equal(tensor, want[name]), name
         np.testing.assert_array_equal(seen, 3)
 
 
-def test_an_optimizer_that_writes_again_waits_for_its_own_copies(tmp_path):
+def test_an_optimizer_that_writes_again_waits_for_its_own_copies(checkpoints_of):
     """Two optimizers share a layer: what the second one writes to it is not being copied."""
     module = wide_network()
     shared = module[4]
     optimizers = [torch.optim.SGD(shared.parameters(), lr=0.1), torch.optim.SGD(module.parameters(), lr=0.1)]
-    with Checkpoints("net", module, optimizers, local=str(tmp_path), when_behind="wait") as checkpoints:
+    with checkpoints_of(module, optimizers, when_behind="wait") as checkpoints:
         for step in range(8):
             for parameter in module.parameters():
                 parameter.grad = torch.ones_like(parameter)
@@ -148,15 +160,15 @@ def test_an_optimizer_that_writes_again_waits_for_its_own_copies(tmp_path):
         assert checkpoints.step == 8
     again = wide_network()
     optimizers = [torch.optim.SGD(again[4].parameters(), lr=0.1), torch.optim.SGD(again.parameters(), lr=0.1)]
-    with Checkpoints("net", again, optimizers, local=str(tmp_path)) as checkpoints:
+    with checkpoints_of(again, optimizers) as checkpoints:
         assert checkpoints.step == 8
         assert torch.equal(again[4].weight, want)
 
 
-def test_a_step_that_not_all_optimizers_take_has_no_checkpoint(tmp_path):
+def test_a_step_that_not_all_optimizers_take_has_no_checkpoint(checkpoints_of):
     module = network()
     optimizers = [torch.optim.SGD(layer.parameters(), lr=0.01) for layer in module if list(layer.parameters())]
-    with Checkpoints("net", module, optimizers, local=str(tmp_path), when_behind="wait") as checkpoints:
+    with checkpoints_of(module, optimizers, when_behind="wait") as checkpoints:
         for step in range(3):
             x, y = batch(step)
             torch.nn.functional.mse_loss(module(x), y).backward()
@@ -164,15 +176,15 @@ def test_a_step_that_not_all_optimizers_take_has_no_checkpoint(tmp_path):
                 optimizer.step()
         assert checkpoints.step == 3
         optimizers[0].step()  # And one that is under way at the end.
-    assert newest_step(tmp_path, module) == 3
+    assert newest_step(checkpoints_of, module) == 3
     checkpoints.close()
     optimizers[0].step()  # Nobody captures any more.
 
 
-def newest_step(folder, module):
+def newest_step(checkpoints_of, module):
     """The newest step that is there."""
     optimizers = [torch.optim.SGD(layer.parameters(), lr=0.01) for layer in module if list(layer.parameters())]
-    with Checkpoints("net", module, optimizers, local=str(folder)) as checkpoints:
+    with checkpoints_of(module, optimizers) as checkpoints:
         return checkpoints.step
 
 
@@ -197,18 +209,18 @@ def changing():
     return module, torch.optim.Adam(module.parameters(), lr=0.01)
 
 
-def test_parameters_without_gradients_and_replaced_buffers(tmp_path):
+def test_parameters_without_gradients_and_replaced_buffers(checkpoints_of):
     module, optimizer = changing()
     for step in range(6):
         module.use_later = step >= 4
         train(module, optimizer, step)
     want = bits(module, optimizer)
     module, optimizer = changing()
-    with Checkpoints("net", module, optimizer, local=str(tmp_path), when_behind="wait"):
+    with checkpoints_of(module, optimizer, when_behind="wait"):
         for step in range(3):
             train(module, optimizer, step)
     module, optimizer = changing()
-    with Checkpoints("net", module, optimizer, local=str(tmp_path), when_behind="wait") as checkpoints:
+    with checkpoints_of(module, optimizer, when_behind="wait") as checkpoints:
         assert checkpoints.step == 3
         assert module.later.weight not in optimizer.state
         for step in range(checkpoints.step, 6):
@@ -217,121 +229,117 @@ def test_parameters_without_gradients_and_replaced_buffers(tmp_path):
     assert bits(module, optimizer) == want
 
 
-def test_a_module_with_other_names_is_refused_and_stays_as_it_was(tmp_path):
+def test_a_module_with_other_names_is_refused_and_stays_as_it_was(checkpoints_of):
     module = network()
     optimizer = torch.optim.Adam(module.parameters())
-    with Checkpoints("net", module, optimizer, local=str(tmp_path)):
+    with checkpoints_of(module, optimizer):
         train(module, optimizer, 0)
     other = torch.nn.ModuleDict({"body": network()})
     optimizer = torch.optim.Adam(other.parameters())
     before = bits(other, optimizer)
     with pytest.raises(freshet.FailedPrecondition, match="body."):
-        Checkpoints("net", other, optimizer, local=str(tmp_path))
+        checkpoints_of(other, optimizer)
     assert bits(other, optimizer) == before
 
 
-def test_a_module_that_lost_a_layer_says_so(tmp_path):
+def test_a_module_that_lost_a_layer_says_so(checkpoints_of):
     module = network()
     optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
-    with Checkpoints("net", module, optimizer, local=str(tmp_path)):
+    with checkpoints_of(module, optimizer):
         train(module, optimizer, 0)
     less = torch.nn.Sequential(*list(network())[:4])
     optimizer = torch.optim.SGD(less.parameters(), lr=0.1)
     before = bits(less, optimizer)
     with pytest.raises(freshet.FailedPrecondition, match="4.bias, 4.weight|4.weight, 4.bias"):
-        Checkpoints("net", less, optimizer, local=str(tmp_path))
+        checkpoints_of(less, optimizer)
     assert bits(less, optimizer) == before
-    with Checkpoints("net", less, optimizer, allow_left=True, local=str(tmp_path)) as checkpoints:
+    with checkpoints_of(less, optimizer, allow_left=True) as checkpoints:
         assert checkpoints.step == 1 and {"4.weight", "4.bias"} <= set(checkpoints.restored.left)
         assert torch.equal(less[0].weight, module[0].weight)
 
 
 RANK = """
-    import sys
+    import json, sys
     import numpy as np, torch
     import freshet.torch as ft
 
-    rank, ranks, meet, folder, step = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4], int(sys.argv[5])
-    torch.manual_seed(5)
-    module = torch.nn.Sequential(torch.nn.Linear(6, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 2))
-    optimizer = torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9)
-    with ft.Checkpoints("net", module, optimizer, local=folder, rank=rank, ranks=ranks, meet=meet, lost_after=30,
-                        when_behind="wait") as checkpoints:
-        print(checkpoints.step, module[1].running_mean.tolist(), sorted(checkpoints.restored.left) if checkpoints.restored
-              else [], flush=True)
-        while checkpoints.step < step:
-            module(torch.full((8, 6), 1.0 + rank) + torch.randn(8, 6))  # Each rank sees other data,
-            optimizer.zero_grad()
-            module(torch.ones(8, 6)).sum().backward()                   # and all have one gradient.
-            optimizer.step()
-    print(module[1].running_mean.tolist(), module[0].weight.sum().item(), flush=True)
+    rank, folder = int(sys.argv[1]), sys.argv[2]
+    for ranks, meet, step in json.loads(sys.argv[3]):  # Lives of the job; a rank above `ranks` has no part in it.
+        if rank >= ranks:
+            continue
+        torch.manual_seed(5)
+        module = torch.nn.Sequential(torch.nn.Linear(6, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 2))
+        optimizer = torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9)
+        with ft.Checkpoints("net", module, optimizer, local=folder, rank=rank, ranks=ranks, meet=meet, lost_after=30,
+                            patience=1e6, when_behind="wait") as checkpoints:
+            restored = checkpoints.restored
+            begun = checkpoints.step, module[1].running_mean.tolist(), sorted(restored.left) if restored else []
+            while checkpoints.step < step:
+                module(torch.full((8, 6), 1.0 + rank) + torch.randn(8, 6))  # Each rank sees other data,
+                optimizer.zero_grad()
+                module(torch.ones(8, 6)).sum().backward()                   # and all have one gradient.
+                optimizer.step()
+        print(json.dumps([*begun, module[1].running_mean.tolist()]), flush=True)
 """
 
 
 def test_ranks_get_back_the_buffers_of_rank_0(program, folder):
-    def run(ranks, step):
-        meet = f"tcp://127.0.0.1:{free_port()}"
-        jobs = [program(RANK, str(rank), str(ranks), meet, folder, str(step)) for rank in range(ranks)]
-        said = [(job.line(), job.line()) for job in jobs]
-        for job in jobs:
-            assert job.end()[0] == 0
-        return said
-
-    first = run(2, 3)
-    assert first[0][1] != first[1][1], "the ranks' moving statistics differ"
-    mean = first[0][1].rpartition("]")[0] + "]"
-    for ranks in (2, 3, 1):
-        for begun, _ in run(ranks, 0):
-            assert begun.startswith(f"3 {mean} "), begun
-            assert (".r1'" in begun) == (ranks == 1), "the random state of a rank that is no more is named, and is no error"
+    lives = [(2, 3), (2, 0), (3, 0), (1, 0)]
+    given = json.dumps([(ranks, f"tcp://127.0.0.1:{free_port()}", step) for ranks, step in lives])
+    jobs = [program(RANK, str(rank), folder, given) for rank in range(3)]
+    first, *later = [[json.loads(jobs[rank].line()) for rank in range(ranks)] for ranks, _ in lives]
+    for job in jobs:
+        assert job.end()[0] == 0
+    (*_, mean), (*_, other) = first
+    assert mean != other, "the ranks' moving statistics differ"
+    for life in later:
+        for step, came, left, _ in life:
+            assert (step, came) == (3, mean)
+            assert any(name.endswith(".r1") for name in left) == (len(life) == 1), \
+                "the random state of a rank that is no more is named, and is no error"
 
 
-def test_frozen_and_bfloat16_parameters_come_back(tmp_path):
+def test_frozen_and_bfloat16_parameters_come_back(checkpoints_of):
     def make():
         module = network().to(torch.bfloat16)
         module[0].requires_grad_(False)
         return module, torch.optim.AdamW(module.parameters(), lr=0.01)
 
     module, optimizer = make()
-    with Checkpoints("net", module, optimizer, local=str(tmp_path)):
+    with checkpoints_of(module, optimizer):
         x, y = batch(1)
         torch.nn.functional.mse_loss(module(x.bfloat16()), y.bfloat16()).backward()
         optimizer.step()
     again, optimizer = make()
-    with Checkpoints("net", again, optimizer, local=str(tmp_path)):
+    with checkpoints_of(again, optimizer):
         for name, tensor in module.state_dict().items():
             assert torch.equal(tensor, again.state_dict()[name]), name
 
 
-def test_wrong_use_names_what_is_wrong(tmp_path):
+def test_wrong_use_names_what_is_wrong(checkpoints_of):
     module = network()
     adam = torch.optim.Adam(module.parameters())
     with pytest.raises(freshet.InvalidArgument, match="every"):
-        Checkpoints("net", module, adam, every=0, local=str(tmp_path))
+        checkpoints_of(module, adam, every=0)
     with pytest.raises(freshet.InvalidArgument, match="optimizer"):
-        Checkpoints("net", module, "adam", local=str(tmp_path))
+        checkpoints_of(module, "adam")
     with pytest.raises(freshet.Unsupported, match="LBFGS"):
-        Checkpoints("net", module, torch.optim.LBFGS(module.parameters()), local=str(tmp_path))
+        checkpoints_of(module, torch.optim.LBFGS(module.parameters()))
     with pytest.raises(freshet.InvalidArgument, match="none of the module's"):
-        Checkpoints("net", module, torch.optim.SGD([torch.nn.Parameter(torch.zeros(3))]), local=str(tmp_path))
+        checkpoints_of(module, torch.optim.SGD([torch.nn.Parameter(torch.zeros(3))]))
     with pytest.raises(freshet.InvalidArgument, match="0.weight"):
-        Checkpoints("net", module, adam, extra={"0.weight": np.zeros(3)}, local=str(tmp_path))
+        checkpoints_of(module, adam, extra={"0.weight": np.zeros(3)})
     assert not adam.state, "what was tried left its mark"
-    with Checkpoints("net", module, adam, local=str(tmp_path)):
+    with checkpoints_of(module, adam):
         train(module, adam, 0)
     wider = torch.nn.Sequential(torch.nn.Linear(6, 17))
     with pytest.raises(freshet.FailedPrecondition, match="0.weight"):
-        Checkpoints("net", wider, torch.optim.Adam(wider.parameters()), local=str(tmp_path))
+        checkpoints_of(wider, torch.optim.Adam(wider.parameters()))
 
 
 @pytest.mark.parametrize("kind", ["momentum", "plain", "amsgrad"])
 def test_a_run_that_was_published_and_stored_goes_on_as_if_nothing_had_been(tmp_path, kind):
-    module = network()
-    optimizer = OPTIMIZERS[kind](module.parameters())
-    for step in range(9):
-        train(module, optimizer, step)
-    want = bits(module, optimizer)
-
+    want = undisturbed(kind)
     module = network()
     optimizer = OPTIMIZERS[kind](module.parameters())
     seen = np.zeros(2)
