@@ -32,7 +32,7 @@ class CheckpointCallback(keras.callbacks.Callback):
 
     Every rank holds all of the model (data parallel), and stores its part. What comes back, bit by bit: weights, the
     optimizer's variables, and the random state of layers, NumPy, Python and (where it is the backend) PyTorch. TensorFlow's own
-    shuffling has no state to ask for: with it, give shuffle=False, or be warned. Of several ranks rank 0 stores what is not trained (moving
+    shuffling has no state to ask for: with it, use one seed in all runs (keras.utils.set_random_seed), or be warned. Of several ranks rank 0 stores what is not trained (moving
     statistics), and every rank gets it back. The model has to be built and compiled before fit(); else FailedPrecondition, as
     for a version with tensors that this model lacks, unless allow_left=True. `.restored` is what training went on from, or None; `.step` counts batches; `.blocked` is for how
     long training stood, in seconds. A checkpoint that finds no room (OutOfSpace) is left out, which is logged. close()

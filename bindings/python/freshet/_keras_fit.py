@@ -26,21 +26,46 @@ def _with_torch() -> bool:
 _warned_of_order = False
 
 
-def warn_of_unknown_order() -> None:
-    """Says, once in a process, when the fit() that called this lets TensorFlow shuffle: no training that goes on can have the same
-    order then. Keras tells callbacks nothing of it, so the frame of fit() is asked."""
-    global _warned_of_order
-    if _warned_of_order or keras.backend.backend() != "tensorflow":
-        return
+def _epoch_iterator_of_fit() -> Any:
+    """What the fit() that called this takes its batches from; None if there is none. Keras tells callbacks nothing of it, so the
+    frame of fit() is asked."""
     frame: Any = sys._getframe(1)
     while frame is not None and not (frame.f_code.co_name == "fit" and "epoch_iterator" in frame.f_locals):
         frame = frame.f_back
-    adapter = getattr(frame.f_locals["epoch_iterator"], "data_adapter", None) if frame is not None else None
-    if getattr(adapter, "_shuffle", False) and hasattr(adapter, "_inputs"):  # Arrays; other data has an order of its own.
+    return frame.f_locals["epoch_iterator"] if frame is not None else None
+
+
+def _is_seeded() -> bool:
+    """Whether the program gave TensorFlow a seed: then it shuffles arrays alike in each epoch and each run."""
+    from tensorflow.python.eager import context
+    return context.global_seed() is not None
+
+
+def warn_of_unknown_order() -> None:
+    """Says, once in a process, when the fit() that called this lets TensorFlow shuffle without a seed: no training that goes on can
+    have the same order then."""
+    global _warned_of_order
+    if _warned_of_order or keras.backend.backend() != "tensorflow":
+        return
+    adapter = getattr(_epoch_iterator_of_fit(), "data_adapter", None)
+    if getattr(adapter, "_shuffle", False) and hasattr(adapter, "_inputs") and not _is_seeded():  # Arrays.
         _warned_of_order = True
         _log.warning("TensorFlow shuffles the data of this fit(), and cannot be asked for the state of its shuffling: training that "
-                     "goes on from here has another order, and other bits. Give fit(shuffle=False) data in an order that NumPy or "
-                     "Python chose")
+                     "goes on from here has another order, and other bits. Call keras.utils.set_random_seed() with the same seed "
+                     "in each run, or give fit(shuffle=False) data in an order that NumPy or Python chose")
+
+
+def _pass_over_epochs(count: int) -> None:
+    """A tf.data dataset counts the iterators that are made of it: its shuffle() has another order for each. So as many are made as
+    Keras made in `count` epochs. Nothing is read from them."""
+    iterator = _epoch_iterator_of_fit()
+    if iterator is None or iterator.steps_per_epoch is not None or not iterator.num_batches:
+        return  # One iterator for several epochs; or nobody knows yet when an epoch ends.
+    if not hasattr(iterator.data_adapter, "_dataset"):
+        return
+    for _ in range(count):
+        for _ in iterator.enumerate_epoch():
+            pass
 
 
 def build_optimizer(model: keras.Model) -> None:
@@ -65,7 +90,7 @@ class Position:
     the epoch that were trained on before.
 
     The order of an epoch's data is what it was where it comes of PyTorch's, NumPy's or Python's random state, or is fixed.
-    TensorFlow's own shuffling cannot be asked for its state: there give shuffle=False, or data in an order of your own."""
+    TensorFlow's own shuffling cannot be asked for its state, but with one seed in all runs it repeats what it did."""
 
     def __init__(self) -> None:
         self.epoch = 0
@@ -108,6 +133,8 @@ class Position:
             raise Corrupt(f"tensor {_POSITION}: {came[_POSITION]} is no place in the data")
         self.epoch, self._skip, self.step = (int(value) for value in came[_POSITION])
         model._initial_epoch = self.epoch  # What Keras' own BackupAndRestore sets.
+        if keras.backend.backend() == "tensorflow":
+            _pass_over_epochs(self.epoch)
         if self._skip == 0:
             _random_state.put_back(came)
             return

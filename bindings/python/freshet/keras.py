@@ -110,7 +110,8 @@ class PublishCallback(keras.callbacks.Callback):
     resume     (repository, "digits" or "digits@3"): fit() goes on from that version. With the optimizer in it, as if nothing
                had been, bit by bit, also in the middle of an epoch: the batches that were trained on are passed over. Without,
                from its weights and step. Where the repository has nothing of that name yet, training begins anew.
-               TensorFlow's own shuffling has no state to ask for: with it, give shuffle=False, or be warned.
+               TensorFlow's own shuffling has no state to ask for: with it, use one seed in all runs
+               (keras.utils.set_random_seed), or be warned.
     The rest is as freshet.Publisher takes it.
 
     `.versions` are the numbers that were published, `.blocked` is for how long training stood, in seconds. `.step` counts batches, also

@@ -207,46 +207,75 @@ KILLED = """
                 assert eventually(is_there)
                 os.kill(os.getpid(), signal.SIGKILL)
 
-    kind, place = sys.argv[2:]
-    if kind == "published":
-        repository = freshet.Repository(place)
-        callback = PublishCallback("digits", every=2, optimizer=True, resume=(repository, "digits"))
-        sink = repository.sink("digits")
-        is_there = lambda: sink.status()["newest"] >= 1
-    else:
-        callback = CheckpointCallback("digits", every=2, local=place, when_behind="wait")
-        is_there = lambda: callback.checkpointer.poll(1, "local")
-    fit(network(), 4, callback, Killed())
+    repository = freshet.Repository(sys.argv[2] + "/runs")
+    published = PublishCallback("digits", every=2, optimizer=True, resume=(repository, "digits"))
+    sink = repository.sink("digits")
+    checkpointed = CheckpointCallback("digits", every=2, local=sys.argv[2] + "/local", when_behind="wait")
+    is_there = lambda: sink.status()["newest"] >= 1 and checkpointed.checkpointer.poll(1, "local")
+    fit(network(), 4, published, checkpointed, Killed())
 """
 
 
-@pytest.mark.parametrize("kind", ["published", "checkpointed"])
-def test_a_run_that_was_killed_and_resumed_equals_an_undisturbed_one(tmp_path, program, kind):
-    """Whatever of it was stored by then."""
-    place = str(tmp_path / "runs")
-    killed = program(KILLED, os.path.dirname(__file__), kind, place)
-    code, out, err = killed.end()
+def test_a_run_that_was_killed_and_resumed_equals_an_undisturbed_one(tmp_path, program):
+    """Whatever of it was stored by then, as published versions and as checkpoints."""
+    code, out, err = program(KILLED, os.path.dirname(__file__), str(tmp_path)).end()
     assert code == -signal.SIGKILL, (out, err)
     model = network(start=5)
-    if kind == "published":
-        with freshet.Repository(place) as repository:
-            callback = PublishCallback("digits", every=2, optimizer=True, resume=(repository, "digits"))
-            fit(model, 4, callback)
-            assert callback.resumed.step > 0
-            callback.close()
-    else:
-        callback = CheckpointCallback("digits", every=2, local=place, when_behind="wait")
+    with freshet.Repository(str(tmp_path / "runs")) as repository:
+        callback = PublishCallback("digits", every=2, optimizer=True, resume=(repository, "digits"))
         fit(model, 4, callback)
-        assert callback.restored.step > 0
+        assert callback.resumed.step > 0 and callback.step == 12
         callback.close()
-    assert callback.step == 12
     expect_equal(model, undisturbed(4))
+
+    model = network(start=6)
+    callback = CheckpointCallback("digits", every=2, local=str(tmp_path / "local"), when_behind="wait")
+    fit(model, 4, callback)
+    assert callback.restored.step > 0 and callback.step == 12
+    callback.close()
+    expect_equal(model, undisturbed(4))
+
+
+def shuffled(**how):
+    tf = pytest.importorskip("tensorflow")
+    return tf.data.Dataset.from_tensor_slices((X, Y)).shuffle(48, **how).batch(16)
+
+
+@pytest.mark.skipif(os.environ["KERAS_BACKEND"] != "tensorflow", reason="TensorFlow's own shuffling")
+@pytest.mark.parametrize("data", [
+    lambda: {"x": X, "y": Y, "batch_size": 16, "shuffle": True}, lambda: {"x": shuffled()}, lambda: {"x": shuffled(seed=3)},
+    lambda: {"x": shuffled(seed=3, reshuffle_each_iteration=False)},
+], ids=["arrays", "dataset", "seed", "once"])
+@pytest.mark.parametrize("every, batches, step", [(2, 8, 8), (3, 7, 6)])
+def test_with_one_seed_tensorflow_shuffles_as_if_nothing_had_been(tmp_path, data, every, batches, step):
+    """In the middle of the third epoch, and at its begin."""
+    model = network()
+    model.fit(**data(), epochs=4, verbose=0)
+    want = values(model)
+    model = network()
+    callback = CheckpointCallback("digits", every=every, local=str(tmp_path), when_behind="wait")
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(**data(), epochs=4, verbose=0, callbacks=[callback, Stop(batches)])
+    callback.close()
+    model = network()
+    model.set_weights([weights + 1 for weights in model.get_weights()])
+    callback = CheckpointCallback("digits", every=every, local=str(tmp_path), when_behind="wait")
+    model.fit(**data(), epochs=4, verbose=0, callbacks=[callback])
+    assert callback.restored.step == step and callback.step == 12
+    callback.close()
+    expect_equal(model, want)
 
 
 @pytest.mark.parametrize("shuffle", [True, "batch", False])
 def test_shuffling_that_cannot_be_gone_on_with_is_told_once(tmp_path, caplog, monkeypatch, shuffle):
     monkeypatch.setattr(freshet._keras_fit, "_warned_of_order", False)
     model = network()
+    if os.environ["KERAS_BACKEND"] == "tensorflow":
+        model.fit(X, Y, epochs=1, shuffle=shuffle, verbose=0, callbacks=[callback := PublishCallback("seeded", optimizer=True)])
+        callback.close()
+        assert not caplog.records, "with a seed it can"
+        import tensorflow
+        tensorflow.random.set_seed(None)
     for callback in (CheckpointCallback("digits", local=str(tmp_path)), PublishCallback("digits", optimizer=True)):
         model.fit(X, Y, epochs=1, batch_size=16, shuffle=shuffle, verbose=0, callbacks=[callback])
         callback.close()
