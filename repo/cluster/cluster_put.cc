@@ -309,6 +309,7 @@ cluster::Reply carry_out(const ClusterView& view, const cluster::Call& call) {
 Result<VersionName> ClusterRepository::Impl::put(const Manifest& given, const BytesOf& bytes_of,
                                                  const PutOptions& options, const StoreAtHome& store) const {
   const StopInterrupts stops(options.stop);
+  FRESHET_TRY(Interruption::check());
   FRESHET_TRY(check_given(given));
   if (options.placed)
     return fail(Code::invalid_argument,

@@ -330,10 +330,11 @@ TEST_P(RepositoryConformance, AnAbortedPutLeavesNothing) {
   const PutToken second = begun(parts, one);
   ASSERT_TRUE(bring(parts, first, one, {0, 1, 2, 3}));
   ASSERT_TRUE(bring(parts, second, one, {0, 1, 2, 3}));
-  EXPECT_TRUE(parts.commit_put(second, one.manifest, {}));
+  const auto made = parts.commit_put(second, one.manifest, {});
+  ASSERT_TRUE(made) << made.error().message();
   EXPECT_TRUE(is_refused(parts.commit_put(first, one.manifest, {}), Code::already_exists));
   EXPECT_TRUE(parts.abort_put(first));
-  EXPECT_EQ(repository().latest("net").value(), 1u);
+  EXPECT_EQ(repository().latest("net").value(), made->number);
   expect_sound();
 }
 

@@ -43,6 +43,7 @@ Result<VersionName> RemoteRepository::put(const Manifest& given,
                                           const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of,
                                           PutOptions options) {
   const StopInterrupts stops(options.stop);
+  FRESHET_TRY(Interruption::check());
   FRESHET_ASSIGN(const Manifest manifest, encodable(given));
   FRESHET_ASSIGN(const std::shared_ptr<Link> connection, link());
   FRESHET_ASSIGN(Conversation conversation,

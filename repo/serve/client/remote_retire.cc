@@ -36,6 +36,7 @@ Result<RetireReport> RemoteRepository::retire(const VersionName& retired, const 
 
 Result<GcReport> RemoteRepository::gc(const GcOptions& options, const Progress& progress) {
   const StopInterrupts stops(options.stop);
+  FRESHET_TRY(Interruption::check());
   const auto build = [&](Builder& builder) { return wire::CreateGc(builder, options.dry_run); };
   FRESHET_ASSIGN(const Response response, ask(build, kLong, progress));
   FRESHET_ASSIGN(const wire::Collected* const collected, body_of<wire::Collected>(response));

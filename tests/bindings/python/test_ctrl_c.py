@@ -117,7 +117,7 @@ def test_ctrl_c_ends_the_wait_for_a_repository_that_does_not_answer(program, fol
                 print("interrupted", flush=True)
         repo.close()
         sys.stdin.readline()
-        print(freshet.Repository(sys.argv[1]).versions("net"))
+        print([str(row.version) for row in freshet.Repository(sys.argv[1]).versions("net")])
     """, folder)
     assert waiter.line() == "waits"
     stand_still(owner.process.pid)
@@ -269,7 +269,7 @@ def test_ctrl_c_ends_the_wait_for_ranks_that_do_not_come(program, folder, rank):
             meeting.accept()
             waiter.process.send_signal(signal.SIGINT)
             assert waiter.line() == "interrupted"
-    assert waiter.end() == (0, "free\n", "")
+    assert waiter.end()[:2] == (0, "free\n")
 
 
 def is_listening(port):
