@@ -3,6 +3,7 @@
 its data."""
 from __future__ import annotations
 
+import importlib
 import logging
 import sys
 from typing import Any, Dict, List, Mapping, Tuple
@@ -37,7 +38,7 @@ def _epoch_iterator_of_fit() -> Any:
 
 def _is_seeded() -> bool:
     """Whether the program gave TensorFlow a seed: then it shuffles arrays alike in each epoch and each run."""
-    from tensorflow.python.eager import context
+    context = importlib.import_module("tensorflow.python.eager.context")  # tf.random has no call that tells it.
     return context.global_seed() is not None
 
 

@@ -242,11 +242,13 @@ def shuffled(**how):
 
 
 @pytest.mark.skipif(os.environ["KERAS_BACKEND"] != "tensorflow", reason="TensorFlow's own shuffling")
-@pytest.mark.parametrize("data", [
-    lambda: {"x": X, "y": Y, "batch_size": 16, "shuffle": True}, lambda: {"x": shuffled()}, lambda: {"x": shuffled(seed=3)},
-    lambda: {"x": shuffled(seed=3, reshuffle_each_iteration=False)},
-], ids=["arrays", "dataset", "seed", "once"])
-@pytest.mark.parametrize("every, batches, step", [(2, 8, 8), (3, 7, 6)])
+@pytest.mark.parametrize("data, every, batches, step", [
+    (lambda: {"x": X, "y": Y, "batch_size": 16, "shuffle": True}, 3, 7, 6),
+    (lambda: {"x": shuffled()}, 3, 7, 6),
+    (lambda: {"x": shuffled()}, 2, 8, 8),  # Where an epoch ends.
+    (lambda: {"x": shuffled(seed=3)}, 3, 7, 6),
+    (lambda: {"x": shuffled(seed=3, reshuffle_each_iteration=False)}, 3, 7, 6),
+], ids=["arrays", "dataset", "epoch", "seed", "once"])
 def test_with_one_seed_tensorflow_shuffles_as_if_nothing_had_been(tmp_path, data, every, batches, step):
     """In the middle of the third epoch, and at its begin."""
     model = network()
