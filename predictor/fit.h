@@ -83,10 +83,10 @@ struct Band {
 
 class Forecast {
  public:
-  /// The expected metric at `iteration` (below 1: at 1), by Combine. Always finite. It stays within limits around the
-  /// fitted values: their own range, and one more range for each further span of as many iterations as were fitted
-  /// (the metric falls no faster than its mean did so far). It is not below 0 unless a fitted value was. chosen() has
-  /// no such limits.
+  /// The expected metric at `iteration` (below 1: at 1), by Combine. Always finite. Let the range be the greatest
+  /// fitted value minus the least one. The forecast lies at most one range below the least, or above the greatest,
+  /// fitted value. For each further span of as many iterations as were fitted, it may lie one more range outside. It is
+  /// not below 0 unless a fitted value was. chosen() has no such limits.
   double operator()(double iteration) const;
   /// A band that contains the trend with the given probability (above 0, below 1). It combines the families' spread,
   /// by their weights, with the uncertainty of each family from its Jacobian, within the limits above. Single rows

@@ -3,9 +3,9 @@
 
 /// A put by parts: several processes bring the tensors of one version, and nobody needs all of them. One process begins
 /// the put and gets a token. Each process that knows the token brings parts: whole tensors, or slices of tensors. One
-/// commit then makes the version. Parts wait in the memory of the process that keeps the repository. So a put without
-/// a commit leaves nothing: neither the death of a process that brings parts, nor the death of the repository's
-/// process.
+/// commit then makes the version. Parts wait in the memory of the process that keeps the repository. So a put without a
+/// commit leaves nothing in the repository. This is true also if a process that brings parts dies, and if the
+/// repository's process dies.
 ///
 ///     PartPuts& parts = repository.part_puts();
 ///     PutToken token = *parts.begin_put("net", id, architecture);          // One process.
@@ -65,7 +65,7 @@ Status check_part(const TensorPart& part, const Architecture& architecture);
 /// All of a tensor. REQUIRES: the index exists.
 TensorPart whole_part(const Architecture& architecture, std::uint32_t tensor, Bytes bytes);
 /// The parts of a tensor's slice: `extent` elements from `offset` on, on each axis. `bytes` are the slice's elements in
-/// row-major order. A slice that is partial on one axis is one part. Empty for
+/// row-major order. If the slice is shorter than the tensor on only one axis, the result is one part. Empty for
 /// a slice without elements. invalid_argument for a slice outside of the tensor, or other numbers of bytes.
 Result<std::vector<TensorPart>> slice_parts(const Architecture& architecture, std::uint32_t tensor, const Shape& offset,
                                             const Shape& extent, Bytes bytes);
@@ -97,7 +97,8 @@ class PartPuts {
   /// are stored already are dropped. Errors as put(), after which the put by parts stays open, and:
   ///   invalid_argument: the token belongs to a put of another model, version or architecture.
   ///   failed_precondition: bytes of a tensor are missing, which the message names; or a part is still on its way.
-  ///   already_exists: this version is stored; a commit whose answer was lost ends so.
+  ///   already_exists: this version is stored. You also get this error if you repeat a commit that succeeded, but whose
+  ///   answer was lost.
   virtual Result<VersionName> commit_put(const PutToken& token, const Manifest& manifest,
                                          Repository::PutOptions options) = 0;
   /// Ends the put and drops its parts.

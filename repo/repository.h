@@ -220,7 +220,7 @@ class Repository {
     /// may then draw another identity, so that the version's home is a provider that answers.
     bool drawn_id = false;
     /// Stores the version even if its ancestor was retired. For callers that keep every version of a run while others
-    /// retire versions in any order. put() asks again for segments that went with the ancestor.
+    /// retire versions in any order. put() also calls `bytes_of` for segments that were removed with the ancestor.
     bool ancestor_may_be_retired = false;
     /// Ends the call between two tensors, and its waits for providers: `cancelled`. The version may then exist.
     std::stop_token stop;
@@ -273,18 +273,19 @@ class Repository {
   virtual Result<std::vector<ContributorRow>> contributors(const VersionName& name) const = 0;
   virtual Result<VersionDiff> diff(const VersionName& a, const VersionName& b) const = 0;
 
-  /// The stored versions that share the longest prefix with the query's graph, best first, and the repository's commit
-  /// that the answer is of. Commits count from 1 and grow with every put, retirement and change of a quality. (Over
-  /// several providers a commit is a time: microseconds since 1970. So commits of different providers can be compared.)
-  /// With `query.pin_by`, match() pins the best row, durably, before anybody can retire it. Without a row there is no
-  /// pin. invalid_argument for an invalid query; not_found for an exclude_lineage that is not stored.
+  /// The answer has the stored versions that share the longest prefix with the query's graph, best first. It also has
+  /// the number of a commit of the repository: the answer shows the repository as it was after this commit. Commits
+  /// count from 1 and grow with every put, retirement and change of a quality. (Over several providers a commit is a
+  /// time: microseconds since 1970. So commits of different providers can be compared.) With `query.pin_by`, match()
+  /// pins the best row, durably, before anybody can retire it. Without a row there is no pin. invalid_argument for an
+  /// invalid query; not_found for an exclude_lineage that is not stored.
   virtual Result<MatchAnswer> match(const MatchQuery& query) = 0;
 
   virtual Result<std::vector<std::string>> models() const = 0;
   virtual Result<std::vector<LineageRow>> versions(const std::string& model) const = 0;  ///< Ascending.
 
   /// A pinned version cannot be retired. Pins are durable. `by` names the holder that will unpin; pins are counted per
-  /// (version, by). A pin without PinTerms::stays ends with its client; repo/pins/pin_terms.h has the terms. unpin()
+  /// (version, by). A pin without PinTerms::stays ends with its client; repo/pins/pin_terms.h has the terms.
   /// unpin() removes a pin of the same client. If this client has no pin, it removes another pin of that holder. Of
   /// `terms` it uses only the lease.
   virtual Status pin(const VersionName& name, const std::string& by, const PinTerms& terms = {}) = 0;
@@ -297,7 +298,8 @@ class Repository {
   /// segments that only this version named. Name, identity, ancestor, quality and sizes stay as a tombstone in the
   /// lineage. From then on get(), pin() and a second retire() answer not_found ("net@3 was retired"). The number is
   /// never given again. If the version is pinned, retire() waits up to options.wait. Then failed_precondition names the
-  /// holders and the time until their pins end. The next gc() erases the version's bytes, if no other version names
+  /// holders and the time until their pins end. After `cancelled`, a provider may still retire the version within five
+  /// seconds, if its pins end. The next gc() erases the version's bytes, if no other version names
   /// them.
   virtual Result<RetireReport> retire(const VersionName& name, const RetireOptions& options) = 0;
   /// Erases the segments that no version names, here or elsewhere, and gives their space back. Writers wait meanwhile,

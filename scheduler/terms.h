@@ -35,7 +35,8 @@ struct SchedulerOptions {
   /// "failures:MTBF:RESTART" (seconds), or a schedule that is planned once, after the warm-up: "fixed", "greedy",
   /// "optimal".
   std::string schedule = "online";
-  std::uint64_t epoch_steps = 0;     ///< For "epoch" where observe() is not told; 0: none.
+  std::uint64_t epoch_steps = 0;     ///< For "epoch", if the loop does not set Observation::epoch_end: the steps of an
+                                     ///< epoch. 0: only epoch_end counts.
   std::uint64_t warmup_steps = 100;  ///< For the schedules that are planned once.
   SchedulerLimits limits;
   /// Assumed times of a stall and a delivery until they are measured.
@@ -65,8 +66,8 @@ struct SchedulerDecision {
   Explanation explanation;  ///< The curve with its parameters, expected gain and cost.
   std::uint64_t last_publish_step = 0;
   std::uint64_t publishes = 0;
-  Duration step_time{};      ///< Measured, all four: medians of the newest.
-  Duration stall_time{};     ///< t_p of the paper.
+  Duration step_time{};   ///< This time and the next three are measured. Each is the median of its newest measurements.
+  Duration stall_time{};  ///< t_p of the paper.
   Duration delivery_time{};  ///< t_c.
   Duration persist_time{};   ///< The sink's time for a version; the scheduler publishes no faster than that.
   double overhead_percent = 0;

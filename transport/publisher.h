@@ -44,8 +44,9 @@ struct PublisherHubOptions {
   /// Keys, and the allow-list.
   SecurityOptions security;
   /// The control socket's addresses that the directory gives to others: a client takes the first that it can use.
-  /// Needed if others cannot use `listen` ("tcp://*:7070", a forwarded port). Empty: the address of `listen`; for every
-  /// interface, this host's name in a directory of many hosts.
+  /// Needed if others cannot use `listen` ("tcp://*:7070", a forwarded port). Empty: the address of `listen`. If
+  /// `listen` means every interface, and the directory is for many hosts, this host's name takes the place of the
+  /// interface.
   std::vector<std::string> advertise;
 };
 Result<std::shared_ptr<PublisherHub>> open_publisher_hub(PublisherHubOptions options);
@@ -240,8 +241,8 @@ class BoundTensors {
   Duration blocked_{};                           ///< Time in begin() and capture() for the open version.
 };
 
-/// One thread publishes at a time, and closes; the rest may be called from any thread. A call with a stop token ends
-/// its wait with `cancelled` when somebody asks for the stop.
+/// Only one thread at a time may call publish() and close(). Any thread may call the other functions. A call with a
+/// stop token ends its wait with `cancelled` when somebody asks for the stop.
 ///
 /// In a forked child the publisher is dead. The child has neither the name, nor the sockets, nor the versions' memory.
 /// Each call is failed_precondition (stat() is empty), and the destructor does nothing. So name, port and versions end

@@ -138,8 +138,9 @@ struct SubscriberOptions {
 
   /// The channel of bytes: this one and no other. Nothing: the best one that both ends have.
   std::optional<ChannelKind> channel;
-  /// For versions that cannot be mapped: the memory that they are fetched into, in copies of the model, touched when
-  /// the first version comes. One copy is served while the next version is fetched into the other.
+  /// If the subscriber cannot map versions, it fetches them into memory of its own. This is the size of that memory, in
+  /// copies of the model. The subscriber touches the memory when the first version comes. One copy is served while the
+  /// next version is fetched into the other.
   double arena_copies = 2.1;
   std::uint64_t arena_limit_bytes = 0;  ///< 0: four times the model, plus 64 MiB.
   bool lock_memory = true;

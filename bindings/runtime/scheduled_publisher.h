@@ -50,7 +50,7 @@ class DeliveryWatch {
 /// The tag with which a version says why it was published: SchedulerDecision::text().
 inline constexpr const char* kScheduleTag = "schedule";
 
-/// One thread at a time, the publisher's. Both must outlive it.
+/// One thread at a time, the publisher's. The publisher and the scheduler must outlive this object.
 class ScheduledPublisher {
  public:
   ScheduledPublisher(Publisher& publisher, Scheduler& scheduler, const Clock& clock = system_clock())

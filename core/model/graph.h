@@ -134,7 +134,7 @@ std::string to_graph_json(const Architecture& architecture);
 template <>
 struct std::hash<freshet::SlotId> {
   std::size_t operator()(const freshet::SlotId& id) const noexcept {
-    std::size_t value = 0;  // Any eight bytes of a cryptographic hash are one.
+    std::size_t value = 0;  // Any eight bytes of a cryptographic hash are a good hash themselves.
     std::memcpy(&value, id.bytes.data(), sizeof(value));
     return value;
   }

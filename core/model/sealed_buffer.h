@@ -53,8 +53,8 @@ class OpenedBuffer {
   Bytes content_;                   ///< Into aligned_ or the caller's bytes.
 };
 
-/// Limits what decoding may copy to what was received. A well-formed buffer says everything once; a hostile one can
-/// name the same long string from many places.
+/// Limits the number of bytes that decoding may copy: not more than were received. A well-formed buffer says everything
+/// once; a hostile one can name the same long string from many places.
 class DecodeBudget {
  public:
   explicit DecodeBudget(std::size_t bytes) : bytes_(bytes) {}

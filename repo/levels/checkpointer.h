@@ -68,7 +68,7 @@ struct CheckpointEvent {
 /// begin(), capture(), capture_beside(), wait_for_copy(), end(), checkpoint(), restore() and finish(): one thread at a
 /// time. The rest: any thread.
 /// A call with a stop token ends its wait with `cancelled` when somebody asks for the stop. If the call was collective,
-/// the other ranks then miss this one: end the job. A forked child cannot use the object.
+/// the other ranks then wait in vain for this rank: end the job. A forked child cannot use the object.
 class Checkpointer {
  public:
   struct Options {
@@ -79,12 +79,13 @@ class Checkpointer {
     std::string host;                ///< The failure domain; empty: this machine's name.
     std::vector<std::string> local;  ///< The first is written, all are read. Ranks may share one.
     levels::GroupScheme group;       ///< Copies or parity at the level `group`; none: there is no such level.
-    /// Opens the repository, on a thread of its own while the ranks meet; a rank that restores by itself calls it in
-    /// restore(). None: there is no level `external`. Given at all ranks, or at none.
+    /// This function opens the repository. The checkpointer calls it on a separate thread, while the ranks meet. A rank
+    /// that restores by itself calls the function in restore(). None: there is no level `external`. Given at all ranks,
+    /// or at none.
     std::function<Result<std::shared_ptr<Repository>>()> external;
     /// True: any rank can open it (a provider's address). Each rank then brings its own bytes there, and restores from
-    /// it by itself. The limit on sends holds for what it brings. False: rank 0 alone opens it, and the others ask
-    /// rank 0.
+    /// it by itself. `limit_bytes_per_second` also limits the bytes that a rank brings there. False: rank 0 alone opens
+    /// it, and the others ask rank 0.
     bool external_is_shared = false;
     levels::WhenBehind when_behind = levels::WhenBehind::skip;
     std::map<CheckpointLevel, std::uint32_t> keep;  ///< Versions; else 1 in memory, 2 local and group, all external.
@@ -137,13 +138,13 @@ class Checkpointer {
   };
   /// Collective: all ranks checkpoint the same steps. Returns the version's number. With `wait` it returns when the
   /// levels caught up, however long that takes, or when a peer is lost. out_of_space: no memory is free (with `skip`),
-  /// or the folder does not take the version's number; this step has no checkpoint, a later step may have one.
+  /// or the folder could not record the version's number. This step then has no checkpoint. A later step may have one.
   /// unavailable: a peer is lost.
   Result<VersionNumber> begin(std::uint64_t step, const std::stop_token& stop = {});
   /// Copies one tensor: the part that this rank holds. After the return, the program may change the part.
   Status capture(std::size_t tensor, Bytes held);
-  /// Hands the copy to a thread of the checkpointer, so that the next layer computes beside it. The program must
-  /// neither change nor free `held` until end() returns, or wait_for_copy() for this tensor, or the destructor.
+  /// Hands the copy to a thread of the checkpointer, so that the next layer computes beside it. The program must not
+  /// change or free `held` before one of these has returned: end(), wait_for_copy() of this tensor, or the destructor.
   Status capture_beside(std::size_t tensor, Bytes held);
   /// Returns when the copy of this tensor is done, for a program that changes the tensor before end(). The calling
   /// thread helps. Returns at once where no such copy is under way.

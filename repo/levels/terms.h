@@ -34,8 +34,9 @@ std::string to_string(const GroupScheme& scheme);
 
 /// The version that a job goes on from. The default: the newest one that can be completed.
 struct RestartChoice {
-  bool from_nothing = false;             ///< Begin anew, and ignore existing versions.
-  bool same_history = false;             ///< With from_nothing: keep existing versions as long as after a restore.
+  bool from_nothing = false;  ///< Begin anew, and ignore existing versions.
+  bool same_history = false;  ///< With from_nothing: existing versions count as earlier versions of this job, and stay
+                              ///< as long as they would stay after a restore.
   std::optional<VersionNumber> version;  ///< Only this version.
   std::uint64_t step_min = 0;            ///< The newest version with a step of at least this,
   std::uint64_t step_max = UINT64_MAX;   ///< and at most this.

@@ -7,9 +7,9 @@
 ///     FRESHET_ASSIGN(tier::Order order, tier::Order::open(config));
 ///     FRESHET_TRY(order.tell(paths));
 ///
-/// The keeper copies the files ahead of the program, and where there is no room to stay, for as long as the program
-/// needs them (keeper_ahead.cc). It is a hint: nothing is promised, and wrong paths do no harm. The order ends with
-/// this object.
+/// The keeper copies the files before the program opens them. While tiers have room, the copies stay. If tiers are
+/// full, a copy stays only until the program has opened it (keeper_ahead.cc). It is a hint: nothing is promised, and
+/// wrong paths do no harm. The order ends with this object.
 ///
 /// One thread at a time.
 
@@ -35,8 +35,9 @@ class Order {
   Order& operator=(Order&& other) noexcept;
   ~Order();
 
-  /// These are opened after what was told before. Paths below no source are left out. out_of_space when the keeper was
-  /// told too much, unavailable when it went away, timed_out when it does not answer: what it took by then it keeps.
+  /// These are opened after what was told before. Paths below no source are left out. out_of_space: the keeper was told
+  /// too many paths. unavailable: the keeper ended. timed_out: the keeper does not answer. After an error, the keeper
+  /// keeps the paths that it took before the error.
   Status tell(std::span<const std::string> paths);
   /// What was told before counts no more: another epoch begins.
   Status anew();

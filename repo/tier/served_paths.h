@@ -28,8 +28,9 @@ class ServedPaths {
   ServedPaths& operator=(ServedPaths&& other) noexcept;
   ~ServedPaths();
 
-  /// The path of the finished copy of the file as it is now; or `path` itself: it is below no source, or has no copy
-  /// yet, which is then asked for. Looks at the source once, and counts as an open.
+  /// Returns the path of the finished copy, if the copy has the file's present state. Otherwise returns `path` itself:
+  /// the file is below no source, or has no such copy yet. In the second case place_of() asks the keeper for the copy.
+  /// Looks at the source once, and counts as an open.
   std::string place_of(const std::string& path) const;
 
  private:
