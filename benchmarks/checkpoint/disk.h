@@ -31,8 +31,7 @@ Status write_and_sync(const std::string& path, const std::vector<Bytes>& parts);
 Status read_file(const std::string& path, const std::vector<MutableBytes>& parts);
 /// The page cache forgets all files of the folder.
 Status forget(const std::string& folder);
-/// The bytes of disk that a folder's files occupy. `endings` restricts the sum to files whose names end with one of
-/// them; without `endings`, the sum has all files.
+/// The bytes of disk that a folder's files occupy. With `endings`, only a file counts whose name ends with one of them.
 std::uint64_t bytes_on_disk(const std::string& folder, const std::vector<std::string>& endings = {});
 
 }  // namespace freshet::benchmarks

@@ -82,7 +82,7 @@ auto call_unlocked(Call call) -> decltype(call()) {
   }();
   if (raised || PyErr_Occurred() != nullptr) {
     {
-      const Unlocked unlocked;  // What was opened all the same ends here, which may take a while.
+      const Unlocked unlocked;  // The call may have opened an object. Closing the object may wait.
       [[maybe_unused]] const auto dropped = std::move(result);
     }
     throw nanobind::python_error();

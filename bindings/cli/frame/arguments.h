@@ -64,7 +64,7 @@ CLI::Validator number_check();
 /// K=V with a key.
 CLI::Validator tag_check();
 
-/// An option whose text `parse` turns into `value`; what `parse` refuses is wrong usage.
+/// Adds an option. `parse` turns the option's text into `value`. A text that `parse` refuses is wrong usage.
 template <typename Value, typename Parse>
 CLI::Option* add_parsed(CLI::App& command, const std::string& name, Value& value, Parse parse,
                         const std::string& description) {
