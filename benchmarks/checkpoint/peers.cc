@@ -45,7 +45,8 @@ Status run_peer(const Words& words, const std::string& name, Report& report) {
     std::istringstream text(line);
     std::string subject;
     double ms = 0;
-    if (text >> subject >> ms) rows[subject].add(ms);
+    // A library's log stands between the results.
+    if (text >> subject >> ms && (text >> std::ws).eof()) rows[subject].add(ms);
     is_done = is_done || line == "done";
   }
   if (!is_done) return fail(Code::unavailable, format("{} did not come to its end; see stderr", words.front()));

@@ -35,22 +35,13 @@ void Checkpointer::Impl::run_sender() {
   lower_own_priority();
   GroupSource source(*group_, options_.patience);
   levels::Pace pace(options_.limit_bytes_per_second);
-  const auto stop = [this] {
-    const MutexLock lock(mutex_);
-    return is_over();
-  };
+  const auto stop = [this] { return has_ended(); };
   bool by_parts = ranks_bring();
   for (;;) {
-    Version version;
-    std::uint64_t step = 0;
-    {
-      const MutexLock lock(mutex_);
-      while (!is_over() && to_send_.empty()) changed_.wait(mutex_);
-      if (is_over()) return;
-      version = to_send_.front();
-      to_send_.pop_front();
-      step = versions_.at(version.number).step;
-    }
+    const std::optional<Due> due = next_due(&Impl::to_send_);
+    if (!due) return;
+    const Version& version = due->version;
+    const std::uint64_t step = due->step;
     levels::RestartPlan plan{.source = levels::RestartPlan::Source::shards,
                              .version = version,
                              .step = step,
@@ -111,10 +102,7 @@ Result<levels::PartBringer*> Checkpointer::Impl::bringer() {
 Status Checkpointer::Impl::bring_own(const Version& version, std::uint64_t step, const PutToken& token,
                                      std::span<const std::uint32_t> tensors, levels::Pace& pace) {
   FRESHET_ASSIGN(levels::PartBringer* const own, bringer());
-  const auto stop = [this] {
-    const MutexLock lock(mutex_);
-    return is_over();
-  };
+  const auto stop = [this] { return has_ended(); };
   return own->bring(version, token, tensors, pace, {.half = [&] { point("external_half", step); }, .stop = stop});
 }
 

@@ -105,16 +105,10 @@ void Checkpointer::Impl::run_copier() {
   lower_own_priority();
   levels::Pace pace(options_.limit_bytes_per_second);
   for (;;) {
-    Version version;
-    std::uint64_t step = 0;
-    {
-      const MutexLock lock(mutex_);
-      while (!is_over() && to_copy_.empty()) changed_.wait(mutex_);
-      if (is_over()) return;
-      version = to_copy_.front();
-      to_copy_.pop_front();
-      step = versions_.at(version.number).step;
-    }
+    const std::optional<Due> due = next_due(&Impl::to_copy_);
+    if (!due) return;
+    const Version& version = due->version;
+    const std::uint64_t step = due->step;
     const Status copied = parity_ != nullptr ? make_parity(version, step, pace) : copy_shard(version, step, pace);
     if (copied) point("group_synced", step);
     say(LevelNote::Kind::done, version, step, Level::group,

@@ -172,6 +172,13 @@ class Checkpointer::Impl {
   void take_request(const levels::Question& question) FRESHET_EXCLUDES(mutex_);
   void run_teller() FRESHET_EXCLUDES(mutex_);
   static void lower_own_priority();
+  struct Due {
+    Version version;
+    std::uint64_t step = 0;
+  };
+  /// Waits for the next version of a queue. Nothing: the job ends.
+  std::optional<Due> next_due(std::deque<Version> Impl::*queue) FRESHET_EXCLUDES(mutex_);
+  bool has_ended() const FRESHET_EXCLUDES(mutex_);
   void tell(const Told& told) FRESHET_EXCLUDES(mutex_);
   void settle(const LevelNote& note, const std::optional<Error>& error) FRESHET_EXCLUDES(mutex_);
   void keep_newest(std::set<Version>& kept, VersionNumber number, Level level) const;

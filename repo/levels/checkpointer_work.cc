@@ -211,6 +211,21 @@ void Checkpointer::Impl::lower_own_priority() {
   if (io_now >= 0 && io_now >> kClassShift != kIdle) (void)::syscall(SYS_ioprio_set, kThisThread, 0, kBestEffortLowest);
 }
 
+std::optional<Checkpointer::Impl::Due> Checkpointer::Impl::next_due(std::deque<Version> Impl::*queue) {
+  const MutexLock lock(mutex_);
+  std::deque<Version>& waiting = this->*queue;
+  while (!is_over() && waiting.empty()) changed_.wait(mutex_);
+  if (is_over()) return std::nullopt;
+  const Version version = waiting.front();
+  waiting.pop_front();
+  return Due{.version = version, .step = versions_.at(version.number).step};
+}
+
+bool Checkpointer::Impl::has_ended() const {
+  const MutexLock lock(mutex_);
+  return is_over();
+}
+
 void Checkpointer::Impl::run_teller() {
   for (;;) {
     Told told;
