@@ -128,7 +128,8 @@ class Checkpointer::Impl {
                                  Restored& restored, std::vector<levels::BadShard>& bad);
   group::Rank open_to_read();
   Status rebuild_shards(const levels::RestartPlan& plan, std::vector<levels::BadShard>& bad);
-  void set_baseline(std::span<const MutableBytes> held, const std::vector<std::int64_t>& found,
+  std::vector<Digest> digests_of(std::span<const MutableBytes> held, const std::vector<std::int64_t>& found) const;
+  void set_baseline(std::vector<Digest> digests, const std::vector<std::int64_t>& found,
                     const std::vector<Version>& writers);
   void set_stored(const levels::RestartPlan& plan);
 

@@ -296,7 +296,12 @@ Status Checkpointer::Impl::restore_from_shards(const levels::RestartPlan& plan, 
   point("restoring", plan.step);
   restored.from = std::move(fetched->from);
   restored.rebuilt_bytes = fetched->copied_bytes;
-  set_baseline(held, found, version.writers());
+  if (plan.ranks == options_.ranks && version.tensors().digest == cut_->table->digest) {
+    // The cut is the same, so each chunk of this rank's pieces was proved against the digest that is the baseline's.
+    set_baseline(version.head(options_.rank).digests, found, version.writers());
+  } else {
+    set_baseline(digests_of(held, found), found, version.writers());
+  }
   return {};
 }
 
@@ -385,20 +390,31 @@ Status Checkpointer::Impl::restore_from_repository(const levels::RestartPlan& pl
   restored.from.insert(Level::external);
   std::vector<Version> writers;
   for (const levels::PieceRecord& record : header.records) writers.push_back(header.versions[record.writer]);
-  set_baseline(held, found, writers);
+  set_baseline(digests_of(held, found), found, writers);
   return {};
 }
 
-void Checkpointer::Impl::set_baseline(std::span<const MutableBytes> held, const std::vector<std::int64_t>& found,
+/// Of the chunks of this rank's pieces, as far as they were found.
+std::vector<Digest> Checkpointer::Impl::digests_of(std::span<const MutableBytes> held,
+                                                   const std::vector<std::int64_t>& found) const {
+  std::vector<Digest> digests(cut_->first_chunks.back());
+  for (std::size_t i = 0; i < own_.size(); ++i) {
+    const OwnTensor& own = own_[i];
+    if (!own.piece || found[i] < 0) continue;
+    const std::uint64_t bytes = cut_->pieces[*own.piece].piece.bytes();
+    digest_piece(*cut_, *own.piece, held[i].subspan(own.offset, bytes), digests);
+  }
+  return digests;
+}
+
+void Checkpointer::Impl::set_baseline(std::vector<Digest> digests, const std::vector<std::int64_t>& found,
                                       const std::vector<Version>& writers) {
-  baseline_.digests.assign(cut_->first_chunks.back(), Digest());
+  baseline_.digests = std::move(digests);
   baseline_.writers.assign(cut_->pieces.size(), Version());
   baseline_.known.assign(cut_->pieces.size(), false);
   for (std::size_t i = 0; i < own_.size(); ++i) {
     const OwnTensor& own = own_[i];
     if (!own.piece || found[i] < 0) continue;
-    const std::uint64_t bytes = cut_->pieces[*own.piece].piece.bytes();
-    digest_piece(*cut_, *own.piece, held[i].subspan(own.offset, bytes), baseline_.digests);
     baseline_.writers[*own.piece] = writers[static_cast<std::size_t>(found[i])];
     baseline_.known[*own.piece] = true;
   }

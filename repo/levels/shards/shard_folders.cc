@@ -27,6 +27,8 @@ constexpr std::array<std::string_view, 3> kBytesSuffixes = {".bytes", ".copybyte
 constexpr std::string_view kHalfSuffix = ".tmp";
 constexpr std::size_t kPromisesBytesMax = 4096;
 constexpr std::size_t kTableBytesMax = std::size_t{256} << 20;
+constexpr std::uint64_t kLongRunBytes = kReadBytes / 2;
+constexpr std::uint64_t kReadAheadBytes = 4 * kReadBytes;
 
 std::string shard_file(const ShardKey& key) {
   const VersionId& id = key.version.id;
@@ -314,6 +316,11 @@ Result<std::vector<std::byte>> ShardFolders::read(const ShardKey& key, std::span
   FRESHET_ASSIGN(const std::uint64_t payload, shard_head_bytes(prefix));
   std::uint64_t bytes = 0;
   for (const ByteRange& range : ranges) bytes += range.bytes;
+  // Whoever reads a long run goes on with what lies behind it, and computes in between.
+  if (ranges.size() == 1 && bytes >= kLongRunBytes) {
+    (void)::posix_fadvise(file.get(), static_cast<off_t>(payload + ranges[0].offset),
+                          static_cast<off_t>(bytes + kReadAheadBytes), POSIX_FADV_WILLNEED);
+  }
   std::vector<std::byte> out(bytes);
   std::uint64_t at = 0;
   for (const ByteRange& range : ranges) {
