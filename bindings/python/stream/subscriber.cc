@@ -43,7 +43,7 @@ SubscriberHandle::~SubscriberHandle() { close(); }
 
 std::shared_ptr<OpenSubscriber> SubscriberHandle::get() const {
   if (open_ == nullptr) raise(Code::failed_precondition, format("the subscriber of {} was closed", model_));
-  take(check_not_inherited(open_->mark, "the subscriber of " + model_));
+  if (open_->mark.is_inherited()) take(check_not_inherited(open_->mark, "the subscriber of " + model_));
   return open_;
 }
 
