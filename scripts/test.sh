@@ -4,7 +4,7 @@
 # that ran, each skip with its reason above it, and above these where the time went. Exit code 0 when nothing failed.
 #
 # usage: scripts/test.sh [--all | --quick | --label NAME]
-#   (nothing)      the tests of the release build, but for the dozen suites with the label long
+#   (nothing)      the tests of the release build, but for the suites with the label long
 #   --all          every test, also the benchmarks' build, and the tests with the address and undefined-behaviour sanitizers
 #                  and with the thread sanitizer
 #   --quick        only tests that start no program, simulate no storm and take no second: what one runs while working

@@ -9,6 +9,7 @@
 #include "tests/bindings/cli/support/model_bytes.h"
 #include "tests/bindings/cli/support/program.h"
 #include "tests/support/temporary_folder.h"
+#include "tests/support/this_build.h"
 
 namespace freshet::cli_test {
 namespace {
@@ -63,6 +64,8 @@ TEST_F(ShownText, NamesAndLabelsThatHoldControlsAreRefused) {
   write_file(folder_ / "m.safetensors", encoded(model));
   ASSERT_EQ(repo({"put", "net", "--weights", folder_ / "m.safetensors"}).exit_code, 0);
   for (const std::string control : {"\xc2\x80", "\xc2\x9b", "\xc2\x9f", "\xe2\x80\xae", "\xe2\x81\xa9", "\xd8\x9c"}) {
+    // Each control starts a dozen programs: with a sanitizer, one of each kind.
+    if (test::under_sanitizer() && control != "\xc2\x9b" && control != "\xe2\x80\xae") continue;
     SCOPED_TRACE(testing::PrintToString(control));
     const std::string name = "x" + control;
     EXPECT_EQ(repo({"put", name, "--weights", folder_ / "m.safetensors"}).exit_code, 2);

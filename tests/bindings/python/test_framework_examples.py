@@ -1,33 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The programs in examples/python, as a newcomer runs them: a server's accuracy follows the trainer's."""
+"""The programs in examples/python that train with a framework, as a newcomer runs them: a server's accuracy follows the
+trainer's."""
 import importlib.util
 import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
-import urllib.error
-import urllib.request
 
 import pytest
 
-from conftest import PATIENCE, eventually, free_port
-
-EXAMPLES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "examples", "python")
-
-
-def start(name, *arguments, **environment):
-    return subprocess.Popen([sys.executable, "-W", "ignore", os.path.join(EXAMPLES, name), *arguments], text=True,
-                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                            env=dict(os.environ, OMP_NUM_THREADS="1", **environment))
-
-
-def needs(*modules):
-    for module in modules:
-        if importlib.util.find_spec(module) is None:
-            pytest.skip(f"without {module}")
+from conftest import PATIENCE, free_port
+from example_programs import EXAMPLES, needs, start
 
 
 def accuracies(out):
@@ -48,44 +33,6 @@ def follow(trainer, server, least, differs=0.0):
     assert served[20] >= least, served
     for version, accuracy in served.items():
         assert abs(accuracy - trained[version]) <= differs, (version, trained, served)
-
-
-def asked(address, images):
-    """What the server answers; None while it has no version."""
-    request = urllib.request.Request(address + "/predict", json.dumps(images).encode())
-    try:
-        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
-            return json.load(answer)
-    except urllib.error.HTTPError as error:
-        assert error.code == 503 and "no version" in json.load(error)["error"]
-        return None
-
-
-def test_numpy_trainer_and_http_server():
-    needs("sklearn")
-    from sklearn.datasets import load_digits
-    from sklearn.model_selection import train_test_split
-    _, x, _, y = train_test_split(*load_digits(return_X_y=True), test_size=0.25, random_state=1)
-    server = start("numpy_server.py", "--port", "0")
-    try:
-        address = server.stdout.readline().strip()
-        assert asked(address, x.tolist()) is None
-        trainer = start("numpy_trainer.py")
-        for epoch in range(1, 21):
-            assert trainer.stdout.readline().startswith(f"epoch {epoch}: ")
-        assert eventually(lambda: (asked(address, x[:1].tolist()) or {}).get("version") == 20)
-        _, complaints = trainer.communicate("\n", timeout=PATIENCE)
-        assert trainer.returncode == 0, complaints
-        answer = asked(address, x.tolist())  # It goes on without its trainer.
-        assert (answer["version"], answer["step"]) == (20, 20)
-        assert sum(one == two for one, two in zip(answer["digits"], y)) / len(y) > 0.93
-        with urllib.request.urlopen(address + "/status", timeout=PATIENCE) as status:
-            assert json.load(status)["serving"] == 20
-        server.send_signal(signal.SIGINT)
-        assert server.wait(PATIENCE) == 0
-    finally:
-        server.kill()
-        server.communicate()
 
 
 def test_torch_trainer_and_server():

@@ -9,6 +9,7 @@ import pytest
 import freshet
 import freshet.publisher
 
+CONFIG = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "pyproject.toml")  # Follows no framework's imports.
 PACKAGE = os.path.dirname(freshet.__file__)
 
 
@@ -27,9 +28,8 @@ def test_the_stub_is_the_extensions(folder):
 
 def test_mypy_finds_nothing(folder):
     pytest.importorskip("mypy")
-    config = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "pyproject.toml")
     cache = os.path.join(folder, "cache")
-    run("mypy", "--config-file", config, "--cache-dir", cache, "-p", "freshet", cwd=folder)
+    run("mypy", "--config-file", CONFIG, "--cache-dir", cache, "-p", "freshet", cwd=folder)
 
 
 def test_a_program_is_told_the_types(folder):
@@ -46,8 +46,8 @@ with freshet.Repository("runs/") as repo:
 reveal_type(freshet.Subscriber("m"))
 reveal_type(freshet.deephyper.evaluate)
 """)
-    ran = subprocess.run([sys.executable, "-m", "mypy", "--cache-dir", os.path.join(folder, "cache"), program], text=True,
-                         capture_output=True, cwd=folder)
+    ran = subprocess.run([sys.executable, "-m", "mypy", "--config-file", CONFIG, "--cache-dir", os.path.join(folder, "cache"), program],
+                         text=True, capture_output=True, cwd=folder)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     told = [line.partition('Revealed type is "')[2] for line in ran.stdout.splitlines() if "Revealed" in line]
     assert [one.rpartition(".")[2].rstrip('"') for one in told[:3]] == ["Publisher", "Repository", "Subscriber"], told

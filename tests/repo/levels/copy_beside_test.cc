@@ -132,6 +132,7 @@ TEST(CheckpointerBeside, ValuesAreThoseOfTheStepWhereTheNextWriteWaitsForItsCopy
   const TemporaryFolder folder;
   HeldMemory memory(1, 0, tensors);
   VersionNumber last = 0;
+  constexpr int kSteps = 8;
   {
     auto options = alone(folder.path());
     options.keep[CheckpointLevel::local] = 40;
@@ -141,7 +142,7 @@ TEST(CheckpointerBeside, ValuesAreThoseOfTheStepWhereTheNextWriteWaitsForItsCopy
     Checkpointer& checkpointer = **opened;
     const auto writable = memory.writable();
     ASSERT_TRUE(checkpointer.restore(writable));
-    for (int step = 1; step <= 20; ++step) {
+    for (int step = 1; step <= kSteps; ++step) {
       ASSERT_TRUE(checkpointer.begin(static_cast<std::uint64_t>(step)));
       for (std::size_t i = tensors.size(); i-- > 0;) {
         std::memset(memory.held[i].data(), step, memory.held[i].size());
@@ -158,13 +159,13 @@ TEST(CheckpointerBeside, ValuesAreThoseOfTheStepWhereTheNextWriteWaitsForItsCopy
     }
     ASSERT_TRUE(checkpointer.finish(kLong));
   }
-  for (int back = 0; back < 20; ++back) {
+  for (int back = 0; back < kSteps; ++back) {
     const auto opened = Checkpointer::open(alone(folder.path()), tensors);
     ASSERT_TRUE(opened);
     const auto writable = memory.writable();
     const auto restored = (*opened)->restore(writable, {.version = last - static_cast<VersionNumber>(back)});
     ASSERT_TRUE(restored && *restored) << restored.error().message();
-    EXPECT_TRUE(memory.is_of(20 - back)) << "step " << (*restored)->step;
+    EXPECT_TRUE(memory.is_of(kSteps - back)) << "step " << (*restored)->step;
   }
 }
 

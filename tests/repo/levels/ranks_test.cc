@@ -12,6 +12,7 @@
 
 #include "core/base/format.h"
 #include "tests/repo/levels/support/job.h"
+#include "tests/support/this_build.h"
 
 namespace freshet::test {
 namespace {
@@ -167,7 +168,10 @@ TEST(Ranks, OneHostOfAGroupMayGo) {
 
 /// As many hosts go as the group is made for, data and parity; the job goes on, and is protected again.
 TEST(Ranks, LostHostsComeBackFromParity) {
-  for (const std::string scheme : {"xor", "rs:2"}) {
+  // With a sanitizer, whose ranks are slow, the harder scheme alone.
+  const std::vector<std::string> schemes =
+      under_sanitizer() ? std::vector<std::string>{"rs:2"} : std::vector<std::string>{"xor", "rs:2"};
+  for (const std::string& scheme : schemes) {
     SCOPED_TRACE(scheme);
     Job job(mixed_state());
     const Job::Options parity{.words = {"--group", scheme, "--host", "h{rank}", "--when-behind", "wait"}};
@@ -204,7 +208,8 @@ void flip_a_byte(const std::string& path, std::streamoff from_end) {
 /// read, in this restart and in later ones.
 TEST(Ranks, ADamagedShardComesBackFromParity) {
   for (const std::uint64_t newest : {5U, 4U}) {  // Step 5 inherits what step 4 wrote, step 4 is whole but for `frozen`.
-    for (const std::streamoff from_end : {100, 0}) {  // In the payload; in the head.
+    for (const std::streamoff from_end : {100, 0}) {                        // In the payload; in the head.
+      if (under_sanitizer() && (newest == 5) == (from_end == 0)) continue;  // One of each.
       SCOPED_TRACE(format("step {}, {} from the end", newest, from_end));
       Job job(mixed_state());
       const Job::Options parity{.words = {"--group", "xor", "--host", "h{rank}", "--when-behind", "wait"}};

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The keeper beside programs: requests while it is stopped, waits for it, what it finds by itself.
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <stdio.h>
 
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -106,6 +110,11 @@ TEST(TierKeeper, TriesATierThatIsOffAgain) {
   EXPECT_EQ(lab.copies().size(), 1U);
 }
 
+/// At no instant is there nothing in the tier's place, which would be one trouble more.
+void exchange_tier(const TierLab& lab, const std::string& with) {
+  ASSERT_EQ(::renameat2(AT_FDCWD, with.c_str(), AT_FDCWD, lab.tier().c_str(), RENAME_EXCHANGE), 0) << strerror(errno);
+}
+
 TEST(TierKeeper, InTheForegroundSaysTroublesWhenTheyOccurOnceEach) {
   const TierLab lab;
   const std::string first = lab.make("first", 5000);
@@ -117,16 +126,17 @@ TEST(TierKeeper, InTheForegroundSaysTroublesWhenTheyOccurOnceEach) {
     const std::string said = keeper.line().value_or("");
     EXPECT_TRUE(said.starts_with(head) && said.ends_with(reason)) << said;
   };
-  std::filesystem::remove_all(lab.tier());
-  std::ofstream(lab.tier()) << "no folder";
+  std::ofstream(lab.path("file")) << "no folder";
+  exchange_tier(lab, lab.path("file"));
   ASSERT_EQ(lab.tier_command({"prefetch", first, second}).code, 0);
   expect_said("Not a directory");
   std::filesystem::remove(lab.tier());
   ASSERT_TRUE(came_true([&] { return tier_state(lab) == "ok"; }));
   // It fails in another way, which is said, and in that way once more.
   for (int round = 0; round < 2; ++round) {
-    std::filesystem::remove_all(lab.tier());
-    std::filesystem::create_directory_symlink(lab.tier(), lab.tier());
+    const std::string loop = lab.path("loop" + std::to_string(round));
+    std::filesystem::create_directory_symlink(lab.tier(), loop);
+    exchange_tier(lab, loop);
     ASSERT_EQ(lab.tier_command({"prefetch", first}).code, 0);
     if (round == 0) expect_said("Too many levels of symbolic links");
     ASSERT_TRUE(came_true([&] { return tier_state(lab) == "off"; }));

@@ -14,6 +14,7 @@
 #include "tests/repo/world.h"
 #include "tests/support/eventually.h"
 #include "tests/support/temporary_folder.h"
+#include "tests/support/this_build.h"
 
 namespace freshet {
 namespace {
@@ -179,7 +180,7 @@ TEST_P(ConcurrentPut, ASegmentThatSeveralBringIsStoredOnce) {
 TEST_P(ConcurrentPut, AFailureIsNobodyElses) {
   constexpr std::size_t kPuts = 4;
   auto inner = std::shared_ptr<Backend>(open_backend());
-  for (std::uint64_t at = 2; at < 40; at += 3) {
+  for (std::uint64_t at = 2; at < 40; at += test::under_sanitizer() ? 9 : 3) {
     const auto code = at % 2 == 0 ? FaultBackend::Fault::fail_once : FaultBackend::Fault::fail_until_recovered;
     auto faulty = std::make_unique<FaultBackend>(inner, FaultBackend::Plan{.fault = code, .at = at});
     const auto repository = open_or_die(std::move(faulty));
