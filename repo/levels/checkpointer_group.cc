@@ -101,6 +101,12 @@ std::unique_ptr<levels::ShardSource::Pending> GroupSource::read(const levels::Ho
   return std::make_unique<AskedBytes>(group_.ask(holder.holder, encode(question)), patience_);
 }
 
+bool GroupSource::read_into(const levels::Holder& holder, std::uint32_t ranks,
+                            std::span<const levels::PlacedRange> ranges) {
+  if (folders_ == nullptr || holder.holder != self_) return false;
+  return levels::FolderSource(*folders_).read_into(holder, ranks, ranges);
+}
+
 void Checkpointer::Impl::run_copier() {
   lower_own_priority();
   levels::Pace pace(options_.limit_bytes_per_second);

@@ -264,14 +264,21 @@ class Checkpointer::Impl {
 class GroupSource final : public levels::ShardSource {
  public:
   GroupSource(group::Group& group, Duration patience) : group_(group), patience_(patience) {}
+  /// Rank `self` reads its own folders without asking itself.
+  GroupSource(group::Group& group, Duration patience, const levels::ShardFolders& folders, group::Rank self)
+      : group_(group), patience_(patience), folders_(&folders), self_(self) {}
   Bytes head(const levels::Holder& holder, std::uint32_t ranks) override;
   Bytes table(std::uint32_t holder, const Digest& digest) override;
   std::unique_ptr<Pending> read(const levels::Holder& holder, std::uint32_t ranks,
                                 std::vector<levels::ByteRange> ranges) override;
+  bool read_into(const levels::Holder& holder, std::uint32_t ranks,
+                 std::span<const levels::PlacedRange> ranges) override;
 
  private:
   group::Group& group_;
   const Duration patience_;
+  const levels::ShardFolders* const folders_ = nullptr;
+  const group::Rank self_ = 0;
 };
 
 }  // namespace freshet

@@ -287,7 +287,7 @@ Result<std::vector<levels::WantedPiece>> Checkpointer::Impl::wanted_of(const lev
 
 Status Checkpointer::Impl::restore_from_shards(const levels::RestartPlan& plan, std::span<const MutableBytes> held,
                                                Restored& restored, std::vector<levels::BadShard>& bad) {
-  GroupSource source(*group_, kRestartPatience);
+  GroupSource source(*group_, kRestartPatience, *folders_, options_.rank);
   FRESHET_ASSIGN(const levels::ShardedVersion version, levels::ShardedVersion::open(source, plan, options_.rank, bad));
   std::vector<std::int64_t> found;
   FRESHET_ASSIGN(const std::vector<levels::WantedPiece> wanted, wanted_of(version.tensors(), held, restored, found));

@@ -70,6 +70,11 @@ std::unique_ptr<ShardSource::Pending> FolderSource::read(const Holder& holder, s
   return std::make_unique<Done>(group::Answer(*std::move(bytes)));
 }
 
+bool FolderSource::read_into(const Holder& holder, std::uint32_t ranks, std::span<const PlacedRange> ranges) {
+  const ShardKey key{.version = holder.version, .rank = holder.shard_rank, .ranks = ranks};
+  return static_cast<bool>(folders_.read_into(key, ranges, holder.kind));
+}
+
 Duration Pace::before(std::uint64_t bytes) {
   if (bytes_per_second_ == 0) return Duration::zero();
   const Time now = clock_.now();
@@ -266,6 +271,37 @@ bool ShardedVersion::take(const Batch& batch, ::freshet::Bytes bytes, std::span<
   return true;
 }
 
+/// Without a copy in between, where each chunk is one run of what is wanted, and this process's own file has it.
+bool ShardedVersion::take_in_place(ShardSource& source, const Batch& batch, const Holder& holder,
+                                   std::span<const WantedPiece> wanted) const {
+  if (holder.in_memory) return false;
+  std::vector<PlacedRange> ranges;
+  for (const Task& task : batch.tasks) {
+    MutableBytes place;
+    for_each_common_run(pieces_[batch.rank][task.piece].piece, task.begin, task.begin + task.bytes,
+                        wanted[task.wanted].piece, [&](std::uint64_t, std::uint64_t to, std::uint64_t count) {
+                          if (count == task.bytes) place = wanted[task.wanted].out.subspan(to, count);
+                        });
+    if (place.empty()) return false;
+    const std::uint64_t offset = heads_[batch.rank].records[task.piece].offset + task.begin;
+    const bool goes_on = !ranges.empty() && ranges.back().offset + ranges.back().out.size() == offset &&
+                         ranges.back().out.data() + ranges.back().out.size() == place.data();
+    if (goes_on) {
+      ranges.back().out = MutableBytes(ranges.back().out.data(), ranges.back().out.size() + place.size());
+    } else {
+      ranges.push_back({.offset = offset, .out = place});
+    }
+  }
+  if (!source.read_into(holder, plan_->ranks, ranges)) return false;
+  std::size_t task = 0;
+  for (const PlacedRange& range : ranges) {
+    for (MutableBytes left = range.out; !left.empty(); left = left.subspan(batch.tasks[task++].bytes)) {
+      if (digest_of(left.first(batch.tasks[task].bytes)) != batch.tasks[task].digest) return false;
+    }
+  }
+  return true;
+}
+
 Result<ShardedVersion::Fetched> ShardedVersion::fetch(ShardSource& source, std::span<const WantedPiece> wanted,
                                                       std::vector<BadShard>& bad, Pace* pace,
                                                       const std::function<bool()>& stop) const {
@@ -295,17 +331,20 @@ Result<ShardedVersion::Fetched> ShardedVersion::fetch(ShardSource& source, std::
     return {};
   };
   Status status;
+  const auto count = [&fetched](const Batch& batch, const Holder& holder) {
+    fetched.bytes += batch.bytes;
+    fetched.from.insert(holder.in_memory                 ? Level::memory
+                        : holder.kind == ShardKind::copy ? Level::group
+                                                         : Level::local);
+    if (holder.kind == ShardKind::copy) fetched.copied_bytes += batch.bytes;
+  };
   const auto finish_first = [&]() -> Status {
     UnderWay first = std::move(under_way.front());
     under_way.pop_front();
     const Holder& holder = first.batch.holders[first.holder];
     const ShardSource::Bytes bytes = first.read->wait();
     if (bytes && take(first.batch, bytes->bytes(), wanted)) {
-      fetched.bytes += first.batch.bytes;
-      fetched.from.insert(holder.in_memory                 ? Level::memory
-                          : holder.kind == ShardKind::copy ? Level::group
-                                                           : Level::local);
-      if (holder.kind == ShardKind::copy) fetched.copied_bytes += first.batch.bytes;
+      count(first.batch, holder);
       return {};
     }
     if (!bytes && is_no_damage(bytes.error())) return fail(bytes.error());
@@ -319,6 +358,11 @@ Result<ShardedVersion::Fetched> ShardedVersion::fetch(ShardSource& source, std::
   for (Batch& batch : plan_batches(wanted)) {
     if (stop && stop()) return fail(Code::cancelled, "stopped");
     if (pace != nullptr) FRESHET_TRY(pace->wait_for(batch.bytes, stop));
+    const auto first = std::ranges::find_if(batch.holders, [&](const Holder& one) { return !useless.contains(one); });
+    if (first != batch.holders.end() && take_in_place(source, batch, *first, wanted)) {
+      count(batch, *first);
+      continue;
+    }
     FRESHET_TRY(begin(std::move(batch), 0));
     while (under_way.size() >= kReadsUnderWay) FRESHET_TRY(finish_first());
   }

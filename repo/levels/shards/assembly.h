@@ -36,6 +36,9 @@ class ShardSource {
     virtual Bytes wait() = 0;
   };
   virtual std::unique_ptr<Pending> read(const Holder& holder, std::uint32_t ranks, std::vector<ByteRange> ranges) = 0;
+  /// Reads into place what this process's own files have. False: they do not, or it cannot be read; then the places
+  /// hold anything.
+  virtual bool read_into(const Holder&, std::uint32_t /*ranks*/, std::span<const PlacedRange>) { return false; }
 };
 
 /// This process's folders alone: every shard is held by rank 0, which is it.
@@ -45,6 +48,7 @@ class FolderSource final : public ShardSource {
   Bytes head(const Holder& holder, std::uint32_t ranks) override;
   Bytes table(std::uint32_t holder, const Digest& digest) override;
   std::unique_ptr<Pending> read(const Holder& holder, std::uint32_t ranks, std::vector<ByteRange> ranges) override;
+  bool read_into(const Holder& holder, std::uint32_t ranks, std::span<const PlacedRange> ranges) override;
 
  private:
   const ShardFolders& folders_;
@@ -97,7 +101,7 @@ class ShardedVersion {
   const std::vector<Version>& writers() const { return writers_; }
 
   /// Fills what is wanted, proved. Each wanted byte comes from exactly one shard. Errors as open(); cancelled when
-  /// `stop` says so.
+  /// `stop` says so. After an error what was wanted holds anything.
   struct Fetched {
     std::uint64_t bytes = 0;
     std::uint64_t copied_bytes = 0;  ///< Of them, what came from other ranks' copies.
@@ -114,6 +118,8 @@ class ShardedVersion {
   const std::vector<Holder>& holders_of(const Version& version, std::uint32_t rank) const;
   std::vector<ByteRange> ranges_of(const Batch& batch, const Holder& holder) const;
   bool take(const Batch& batch, ::freshet::Bytes bytes, std::span<const WantedPiece> wanted) const;
+  bool take_in_place(ShardSource& source, const Batch& batch, const Holder& holder,
+                     std::span<const WantedPiece> wanted) const;
 
   const RestartPlan* plan_ = nullptr;
   std::shared_ptr<const TensorTable> table_;

@@ -77,6 +77,12 @@ struct ByteRange {
   bool operator==(const ByteRange&) const = default;
 };
 
+/// Where so many bytes from `offset` on are to lie.
+struct PlacedRange {
+  std::uint64_t offset = 0;
+  MutableBytes out;
+};
+
 /// The shares that a parity shard has parity of (parity/stripes.h). Its pieces are blocks of its rows, one row after
 /// another.
 struct ParityOf {

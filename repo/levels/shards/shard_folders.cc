@@ -309,25 +309,34 @@ Result<std::vector<std::byte>> ShardFolders::read_head(const ShardKey& key, Shar
 
 Result<std::vector<std::byte>> ShardFolders::read(const ShardKey& key, std::span<const ByteRange> ranges,
                                                   ShardKind kind) const {
+  std::uint64_t bytes = 0;
+  for (const ByteRange& range : ranges) bytes += range.bytes;
+  std::vector<std::byte> out(bytes);
+  MutableBytes left(out);
+  std::vector<PlacedRange> placed;
+  for (const ByteRange& range : ranges) {
+    placed.push_back({.offset = range.offset, .out = left.first(range.bytes)});
+    left = left.subspan(range.bytes);
+  }
+  FRESHET_TRY(read_into(key, placed, kind));
+  return out;
+}
+
+Status ShardFolders::read_into(const ShardKey& key, std::span<const PlacedRange> ranges, ShardKind kind) const {
   FRESHET_ASSIGN(const FileDescriptor file, open_shard(key, kind));
   const std::string name = shard_file(key);
   std::vector<std::byte> prefix(kShardPrefixBytes);
   FRESHET_TRY(read_fully(file.get(), prefix, 0, name));
   FRESHET_ASSIGN(const std::uint64_t payload, shard_head_bytes(prefix));
-  std::uint64_t bytes = 0;
-  for (const ByteRange& range : ranges) bytes += range.bytes;
   // Whoever reads a long run goes on with what lies behind it, and computes in between.
-  if (ranges.size() == 1 && bytes >= kLongRunBytes) {
+  if (ranges.size() == 1 && ranges[0].out.size() >= kLongRunBytes) {
     (void)::posix_fadvise(file.get(), static_cast<off_t>(payload + ranges[0].offset),
-                          static_cast<off_t>(bytes + kReadAheadBytes), POSIX_FADV_WILLNEED);
+                          static_cast<off_t>(ranges[0].out.size() + kReadAheadBytes), POSIX_FADV_WILLNEED);
   }
-  std::vector<std::byte> out(bytes);
-  std::uint64_t at = 0;
-  for (const ByteRange& range : ranges) {
-    FRESHET_TRY(read_fully(file.get(), MutableBytes(out).subspan(at, range.bytes), payload + range.offset, name));
-    at += range.bytes;
+  for (const PlacedRange& range : ranges) {
+    FRESHET_TRY(read_fully(file.get(), range.out, payload + range.offset, name));
   }
-  return out;
+  return {};
 }
 
 Result<std::vector<std::byte>> ShardFolders::read_table(const Digest& digest) const {

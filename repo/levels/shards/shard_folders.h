@@ -63,6 +63,8 @@ class ShardFolders {
   Result<std::vector<std::byte>> read_head(const ShardKey& key, ShardKind kind) const;
   /// Bytes of the payload, one range after another. Not proved.
   Result<std::vector<std::byte>> read(const ShardKey& key, std::span<const ByteRange> ranges, ShardKind kind) const;
+  /// Likewise, each range into its place. After an error the places hold anything.
+  Status read_into(const ShardKey& key, std::span<const PlacedRange> ranges, ShardKind kind) const;
   Result<std::vector<std::byte>> read_table(const Digest& digest) const;
 
   Status write_table(const TensorTable& table);
