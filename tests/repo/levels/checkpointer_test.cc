@@ -8,7 +8,9 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <iterator>
 #include <latch>
+#include <random>
 #include <stop_token>
 #include <thread>
 
@@ -159,6 +161,57 @@ TEST(Checkpointer, RollsBackInMemory) {
   ASSERT_TRUE(next);
   EXPECT_GT(next->version, captured->version);
   EXPECT_TRUE((*opened)->wait(next->version, CheckpointLevel::local, kLong));
+}
+
+/// Of a damaged version nothing is left in what it was read into: the one before it comes back.
+TEST(Checkpointer, ADamagedShardGivesWayToTheVersionBeforeIt) {
+  const std::vector<LaidTensor> layers = {
+      {.spec = {.name = "a", .dtype = DType::u8, .shape = {(3 << 20) + 5}}, .layout = {}},
+      {.spec = {.name = "b", .dtype = DType::u8, .shape = {100}}, .layout = {}},
+      {.spec = {.name = "c", .dtype = DType::u8, .shape = {2 << 20}}, .layout = {}}};
+  std::mt19937_64 random(20261125);
+  for (int round = 0; round < 4; ++round) {
+    const TemporaryFolder folder;
+    Memory memory(1, 0, layers);
+    {
+      auto options = alone(folder.path());
+      options.keep[CheckpointLevel::local] = 5;
+      options.when_behind = levels::WhenBehind::wait;
+      const auto opened = Checkpointer::open(std::move(options), layers);
+      ASSERT_TRUE(opened) << opened.error().message();
+      const auto writable = memory.writable();
+      ASSERT_TRUE((*opened)->restore(writable));
+      for (int step = 1; step <= 2; ++step) {
+        memory.fill(step);
+        ASSERT_TRUE((*opened)->checkpoint(static_cast<std::uint64_t>(step), memory.views()));
+      }
+      ASSERT_TRUE((*opened)->finish(kLong));
+    }
+    std::vector<std::filesystem::path> shards;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(folder.path())) {
+      if (entry.path().extension() == ".shard") shards.push_back(entry.path());
+    }
+    std::ranges::sort(shards);
+    ASSERT_EQ(shards.size(), 2U);
+    std::ifstream shard(shards[1], std::ios::binary);
+    const std::string content{std::istreambuf_iterator<char>(shard), {}};
+    std::uint64_t at = 0;
+    while (content.substr(at, 4) != "\2\2\2\2") at = random() % content.size();  // One of a tensor's.
+    SCOPED_TRACE(format("byte {} of {}", at, content.size()));
+    std::filesystem::permissions(shards[1], std::filesystem::perms::owner_all);
+    std::fstream file(shards[1], std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(static_cast<std::streamoff>(at));
+    file.put('\x77');
+    file.close();
+    memory.fill(0xDD);
+    const auto opened = Checkpointer::open(alone(folder.path()), layers);
+    ASSERT_TRUE(opened) << opened.error().message();
+    const auto writable = memory.writable();
+    const auto restored = (*opened)->restore(writable);
+    ASSERT_TRUE(restored && *restored) << restored.error().message();
+    EXPECT_EQ((*restored)->step, 1U);
+    EXPECT_TRUE(memory.is_of(1));
+  }
 }
 
 TEST(Checkpointer, WrongUseIsRefusedByNameAndTheNextVersionWorks) {
