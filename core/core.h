@@ -10,8 +10,8 @@
 ///   3. graph.h: an architecture, a graph of leaf-layer calls, and the slot id of each call.
 ///   4. manifest.h: a version: its architecture, its owner map (for each tensor, the version that wrote its bytes),
 ///      digests.
-///   5. slab.h, arena.h: how a process holds versions: sealed memory that a neighbour may map, and the books that know
-///      which part of the memory may be written again.
+///   5. slab.h, arena.h: how a process holds versions: sealed memory that a neighbour may map, and the records of which
+///      part of the memory may be written again.
 ///   6. digest.h: content digests (XXH3-128) and identity hashes (BLAKE2b).
 ///   7. delta/element_delta.h: turns one tensor's payload into the next, and back, if few elements changed.
 ///   8. safetensors.h: versions as files.

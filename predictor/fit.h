@@ -45,7 +45,7 @@ enum class Criterion {
 enum class Better { lower, higher };
 
 /// The answer of Forecast::operator(): the chosen family's curve, or the weighted mean of all, in which the chosen one
-/// has the largest weight. CURVES.md has the measurements behind the defaults.
+/// has the largest weight. CURVES.md has the measurements that led to the defaults.
 enum class Combine { best, ensemble };
 
 struct FitOptions {
@@ -83,10 +83,11 @@ struct Band {
 
 class Forecast {
  public:
-  /// The expected metric at `iteration` (below 1: at 1), by Combine. Always finite. Let the range be the greatest
-  /// fitted value minus the least one. The forecast lies at most one range below the least, or above the greatest,
-  /// fitted value. For each further span of as many iterations as were fitted, it may lie one more range outside. It is
-  /// not below 0 unless a fitted value was. chosen() has no such limits.
+  /// The expected metric at `iteration` (below 1: at 1), by Combine. Always finite. Let R be the greatest fitted value
+  /// minus the least one. Up to the last fitted iteration, the forecast is at most R below the least fitted value, and
+  /// at most R above the greatest one. After the last fitted iteration, both limits move away steadily: by R for each
+  /// further span that is as long as the fitted one. The forecast is not below 0 unless a fitted value was. chosen()
+  /// has no such limits.
   double operator()(double iteration) const;
   /// A band that contains the trend with the given probability (above 0, below 1). It combines the families' spread,
   /// by their weights, with the uncertainty of each family from its Jacobian, within the limits above. Single rows

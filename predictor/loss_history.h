@@ -3,9 +3,9 @@
 
 /// The losses of a run of any length, in bounded memory. Rows are kept unchanged until there are too many. Then
 /// neighbours are merged into bins (mean, weight = number of rows). Bins are fine at the run's begin, where curves are
-/// steep, and coarse later: about even in the cube root of the iteration. Before rows are merged, a single row far from
-/// its neighbours' median is moved to this median, and counted as a spike. So one row cannot bend a
-/// bin.
+/// steep, and coarse later: measured in the cube root of the iteration, all bins are about equally wide. Before rows
+/// are merged, a single row far from its neighbours' median is moved to this median, and counted as a spike. So one row
+/// cannot bend a bin.
 ///
 /// The state after row i depends only on rows 1 to i, not on the number of later rows.
 ///

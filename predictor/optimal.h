@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The schedule with the smallest possible cumulative loss, for given losses. The policy `optimal` gives predicted
-/// losses, the oracle gives the true ones. CUMULATIVE_LOSS.md has the recursion, its proof and its cost.
+/// The schedule with the smallest possible cumulative loss, for given losses. The policy `optimal` calls
+/// optimal_schedule() with predicted losses; the oracle calls it with the true losses. CUMULATIVE_LOSS.md has the
+/// recursion, its proof and its cost.
 ///
 /// Exact means: no list of rows has a smaller sum, up to the rounding of doubles (about 1e-13 of the sum). The work is
 /// at most rows times publishes, mostly far less. 50,000 rows need about 100 MB of memory.

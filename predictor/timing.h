@@ -7,8 +7,8 @@
 /// A row is one training step. At time 0, row N + 1 begins, and the server has the version of row N, the warm-up's last
 /// row. A step takes A. A publish after row i stops the trainer for B, from that step's end on. The k-th publish is
 /// served from (i - N) A + k B + C on. Deliveries run side by side, and do not slow the trainer. Request j = 1…M comes
-/// at j D, also after the training. The version that is served then answers the request, also if it is served only from
-/// this very time on.
+/// at j D, also after the training. The version that is served at this time answers the request. This may be a version
+/// that is served exactly from this time on.
 
 #include <algorithm>
 #include <cstdint>
@@ -50,8 +50,8 @@ class ReplayClock {
   static constexpr std::int64_t kRowsMax = 10'000'000;
   static constexpr std::int64_t kRequestsMax = std::int64_t{1} << 53;  ///< A count is exact as a double.
 
-  /// The message of invalid_argument names the value that is out of range. Also if the last possible event is not
-  /// representable, after 73 years.
+  /// invalid_argument: a value is out of range, or the last possible event lies more than 73 years after time 0. The
+  /// message names the value.
   static Result<ReplayClock> make(const Timing& timing, const Horizon& horizon);
 
   const Timing& timing() const { return timing_; }

@@ -9,8 +9,8 @@
 ///   1. repository.h: put, get, read, owners, lineage, pins, verify. A put is whole and durable, or it did not happen.
 ///      part_puts.h: a put whose tensors several processes bring.
 ///      Not installed: provider_repository.h, further calls for a repository's server and for other providers.
-///   2. backend.h: the seam for storage: blobs, and records that change in atomic batches. The memory backend is the
-///      one to read first; RocksDB's is the one that lasts. One conformance suite runs them all.
+///   2. backend.h: the interface to storage: blobs, and records that change in atomic batches. The memory backend is
+///      the one to read first; RocksDB's is the one that lasts. One conformance suite runs them all.
 ///   3. sink.h: the subscriber that wants every version and puts each into a repository.
 ///   4. import.h: versions from files.
 ///   5. match/query.h: asks for the stored versions with the longest common prefix with an architecture.

@@ -113,7 +113,7 @@ struct PinnedVersion {
   VersionName version;
   std::string by;
   std::uint64_t count = 0;  ///< The number of pins that unpin() can remove; 0 if their record is damaged.
-  /// The time until the last pin ends, unless its client renews it. Nothing: a pin stays until it is removed.
+  /// The time until the last pin ends, unless its client renews it. Not set: a pin stays until it is removed.
   std::optional<Duration> left;
 };
 
@@ -240,7 +240,7 @@ class Repository {
   /// version may have; out_of_space above kLaterTagsMax.
   virtual Status annotate(const VersionName& name, const Annotations& annotations) = 0;
   virtual Result<VersionNumber> latest(const std::string& model) const = 0;
-  /// The version with this identity, also a retired one. Nothing: it was never stored.
+  /// The version with this identity, also a retired one. Result not set: it was never stored.
   virtual Result<std::optional<VersionName>> find(const VersionId& id) const = 0;
 
   /// Reads tensors into the caller's memory and checks each against its digest.
@@ -263,8 +263,8 @@ class Repository {
 
   /// Newest first, along the chain of ancestors.
   virtual Result<std::vector<LineageRow>> lineage(const VersionName& name) const = 0;
-  /// The most recent version on both chains of ancestors. A chain begins with the version itself. Nothing: the chains
-  /// never meet.
+  /// The most recent version on both chains of ancestors. A chain begins with the version itself. Result not set: the
+  /// chains never meet.
   virtual Result<std::optional<VersionName>> mrca(const VersionName& a, const VersionName& b) const = 0;
   /// All versions that came from this one, children before grandchildren; without the version itself.
   virtual Result<std::vector<LineageRow>> descendants(const VersionName& name) const = 0;
@@ -275,10 +275,11 @@ class Repository {
 
   /// The answer has the stored versions that share the longest prefix with the query's graph, best first. It also has
   /// the number of a commit of the repository: the answer shows the repository as it was after this commit. Commits
-  /// count from 1 and grow with every put, retirement and change of a quality. (Over several providers a commit is a
-  /// time: microseconds since 1970. So commits of different providers can be compared.) With `query.pin_by`, match()
-  /// pins the best row, durably, before anybody can retire it. Without a row there is no pin. invalid_argument for an
-  /// invalid query; not_found for an exclude_lineage that is not stored.
+  /// count from 1 and grow with every put, retirement and change of a quality. Over several providers a commit is a
+  /// time in microseconds since 1970, by the clock of its provider: commits of different providers can be compared only
+  /// as exactly as these clocks agree. With `query.pin_by`, match() pins the best row, durably, before anybody can
+  /// retire it. Without a row there is no pin. invalid_argument for an invalid query; not_found for an exclude_lineage
+  /// that is not stored.
   virtual Result<MatchAnswer> match(const MatchQuery& query) = 0;
 
   virtual Result<std::vector<std::string>> models() const = 0;

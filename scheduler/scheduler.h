@@ -15,9 +15,9 @@
 /// options, with the list of schedules. The default, `online`, compares each version's gain with the cost of its stall;
 /// last_decision() has the figures.
 ///
-/// Behind it: policy.h has the schedules, online/ has the policy `online`; it measures no times.
-/// online.h runs the same policy on the replay clock (schedule.h). scheduler_machine.h has the scheduler without its
-/// clock and its lock.
+/// The parts: policy.h has the schedules, and online/ has the policy `online`. Neither measures times: the scheduler
+/// gives them. online.h runs the same policy on the replay clock (schedule.h). scheduler_machine.h has the scheduler
+/// without its clock and its lock.
 
 #include <memory>
 

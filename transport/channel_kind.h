@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The kinds of channels: the ways of a version's bytes between two processes.
+/// The kinds of channels. A channel is the way by which a version's bytes go from one process to another.
 
 #include <cstdint>
 #include <optional>
@@ -17,7 +17,7 @@ enum class ChannelKind : std::uint8_t { shm = 0, ucx = 1, zmq = 2, file = 3 };
 /// "shm", "ucx", "zmq", "file".
 std::string_view to_string(ChannelKind kind);
 
-/// The channels that a process offers or uses for fetches. Nothing: the kinds that suit its address. An empty list: no
+/// The channels that a process offers or uses for fetches. Not set: the kinds that suit its address. An empty list: no
 /// channel. Otherwise these kinds, of `ucx` and `zmq`; a kind that cannot be opened is then an error.
 using ChannelChoice = std::optional<std::vector<ChannelKind>>;
 

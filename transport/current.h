@@ -38,7 +38,7 @@ struct ActivationRequest {
   /// True: first every member of the group stages the version. Then it becomes current for all of them at once, or for
   /// none.
   bool as_group = false;
-  /// The publisher refuses the request unless this epoch is current (PublisherStat::current). None: any epoch.
+  /// The publisher refuses the request unless this epoch is current (PublisherStat::current). Not set: any epoch.
   std::optional<std::uint64_t> expected_epoch;
   /// The longest time for members to stage the version, and for the directory to answer. An hour at most.
   Duration within = std::chrono::seconds(5);

@@ -38,8 +38,8 @@ struct PublisherHubOptions {
   /// Where subscribers look for the publisher: a folder of this host, or "redis://[:PASSWORD@]HOST:PORT[/DB]" for many
   /// hosts. Empty: $FRESHET_DIRECTORY, otherwise the run folder of this user.
   std::string directory;
-  /// Data channels for subscribers that cannot map this host's memory, or should not. Nothing: if the control socket
-  /// listens on TCP, the suitable kinds.
+  /// Data channels for subscribers that cannot map this host's memory, or should not. Not set: if the control socket
+  /// listens on TCP, the suitable kinds; otherwise none.
   ChannelChoice channels;
   /// Keys, and the allow-list.
   SecurityOptions security;
@@ -195,7 +195,7 @@ class Publisher;
 enum class MemoryKind : std::uint8_t { host };
 
 struct BindOptions {
-  /// `unsupported` from each publish() and begin() for a kind that this build cannot read.
+  /// If this build cannot read this kind of memory, each publish() and begin() answers `unsupported`.
   MemoryKind memory = MemoryKind::host;
 };
 
@@ -263,8 +263,8 @@ class Publisher {
   Status close(Duration at_most);
 
   /// Copies `tensors` (all tensors of the model, always in the same order) and returns; the version follows. Blocks for
-  /// the copy. If the loop is faster than the digests, publish() also waits for an earlier commit: that of the publish
-  /// before the last one.
+  /// the copy. At most two copied versions wait for their seal. So if the loop is faster than the seals, the n-th
+  /// publish also waits until the version of publish n - 2 is sealed.
   ///
   /// Errors:
   ///   invalid_argument: no tensors, a tensor's size contradicts its spec, duplicate names, an index out of range.

@@ -103,7 +103,7 @@ enum class Notifier : std::uint8_t { publisher, directory };
 struct SubscriberOptions {
   std::string model;
   /// Addresses of the publisher's control socket, in order of preference (a relay first, then the publisher). If one is
-  /// silent for a second, the subscriber tries the next. An address on another host needs keys. None: ask the
+  /// silent for a second, the subscriber tries the next. An address on another host needs keys. Empty: ask the
   /// directory. "file:///mnt/share/demo" alone: no publisher, but a folder of versions (transport/file/weight_folder.h)
   /// that both sides see.
   std::vector<std::string> at;
@@ -134,9 +134,9 @@ struct SubscriberOptions {
   /// Called on the subscriber's own thread after each swap; must not block for long, may call snapshot().
   std::function<void(const Update&)> on_update;
   const Clock* clock = nullptr;
-  SecurityOptions security;  ///< Keys, and the publisher's.
+  SecurityOptions security;  ///< The subscriber's own keys, and the publisher's public key.
 
-  /// The channel of bytes: this one and no other. Nothing: the best one that both ends have.
+  /// The channel of bytes: this one and no other. Not set: the best one that both ends have.
   std::optional<ChannelKind> channel;
   /// If the subscriber cannot map versions, it fetches them into memory of its own. This is the size of that memory, in
   /// copies of the model. The subscriber touches the memory when the first version comes. One copy is served while the

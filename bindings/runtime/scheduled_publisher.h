@@ -27,7 +27,7 @@ class DeliveryWatch {
   bool waits() const { return !to_servers_.empty() || !to_repository_.empty(); }
 
   struct Arrivals {
-    std::optional<Duration> delivered;  ///< The delay of the newest version that half of the servers serve. Nothing if
+    std::optional<Duration> delivered;  ///< The delay of the newest version that half of the servers serve. Not set if
                                         ///< this version was reported before.
     std::optional<Duration> persisted;  ///< The same for the repository.
   };
@@ -59,7 +59,7 @@ class ScheduledPublisher {
   /// Publishes, or returns nothing to delay the publish: the next iteration calls it again.
   using Publish = std::function<Result<std::optional<PublishReceipt>>()>;
 
-  /// An iteration ended; calls `publish` if a publish is due. Nothing: no publish was due, or it was delayed.
+  /// An iteration ended; calls `publish` if a publish is due. Result not set: none was due, or it was delayed.
   Result<std::optional<PublishReceipt>> publish_if_due(const Observation& observation, const Publish& publish);
   /// The same with Publisher::publish(); if the arena has no room (out_of_space), the publish is delayed. The version
   /// gets the tag kScheduleTag, unless `options` has it.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Time as a seam: protocols are handed a time, shells ask a Clock, tests turn one by hand.
+/// The interface to time; tests can replace it. A state machine gets the time as an argument. The code around the state
+/// machines asks a Clock. Tests advance a ManualClock.
 
 #include <atomic>
 #include <chrono>
@@ -26,7 +27,7 @@ class Clock {
 /// The machine's clocks. Immutable; one instance serves everybody.
 const Clock& system_clock();
 
-/// A clock that stands until it is turned. Any thread.
+/// A clock that stands still until advance() is called. Any thread.
 class ManualClock final : public Clock {
  public:
   Time now() const override { return Time(Duration(ns_.load())); }

@@ -31,7 +31,8 @@ inline constexpr std::uint64_t kDigestPartBytes = std::uint64_t{64} << 20;
 /// The digest of bytes: XXH3-128 of up to kDigestPartBytes; of more, XXH3-128 of the digests of their parts. So a part
 /// can be proved alone.
 Digest digest_of(Bytes bytes);
-/// XXH3-128 of the bytes, however many they are: for checksums that others define, or that are no tensor's.
+/// XXH3-128 of the bytes, however many they are. For checksums that another format defines, and for bytes that are not
+/// a tensor.
 Digest plain_xxh3_of(Bytes bytes);
 
 /// The plain_xxh3_of() of bytes that arrive in pieces. One thread at a time.
@@ -61,7 +62,8 @@ class DigestStream {
  private:
   PlainXxh3Stream part_;
   std::uint64_t part_bytes_ = 0;
-  std::vector<Digest> parts_;  ///< Of the parts before `part_`, which is not empty if there are any.
+  /// The digests of the finished parts. If there are finished parts, `part_` has at least one byte.
+  std::vector<Digest> parts_;
 };
 
 }  // namespace freshet

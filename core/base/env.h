@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The operating system as a seam, as far as durability and chance depend on it: files that are written, renamed and
-/// removed, randomness, environment variables. Tests put a faulty one in its place (tests/fault/fault_env.h).
+/// The interface to the operating system for three things: files that must be durable, random bytes, and environment
+/// variables. Tests replace it by one that fails on request (tests/fault/fault_env.h).
 
 #include <memory>
 #include <optional>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Ends a thread's waits early. StopWakes: as soon as a stop token asks for it, for one wait. StopInterrupts: soon
-/// after, for all waits of a thread's calls, of repositories too. Interruption is for Python: Ctrl-C shall end a call
-/// that waits for a peer. Only the waiting thread can ask Python whether Ctrl-C was pressed, and it can ask only now
-/// and then.
+/// Ends a thread's waits early. StopWakes ends one wait at once when a stop token asks for it. StopInterrupts ends all
+/// waits of a thread's calls, also of calls of repositories, within 50 ms after a stop token asked for it. Interruption
+/// is for Python: Ctrl-C shall end a call that waits for a peer. Only the waiting thread can ask Python whether Ctrl-C
+/// was pressed, and it can ask only now and then.
 
 #include <algorithm>
 #include <functional>

@@ -7,13 +7,13 @@
 ///
 /// A rank r of N has two kinds of pieces:
 ///   *held*    in its memory while it trains: a whole replicated tensor, its rows of a split tensor, …
-///   *stored*  in a checkpoint: the held pieces; but of a replicated tensor only an N-th (DeepFreeze, section IV-B,
-///   cuts
-///             each tensor along its largest dimension; a cut by bytes is even for any shapes); and of a tensor `from`
-///             one rank nothing at the others.
-/// Each replicated tensor is cut by itself. So if a few of them change, each rank stores an N-th of their bytes again,
-/// and parity of them costs what they cost. Small ones stand one after another, and the ranks store runs of at most
-/// 16 KiB of them in turn: a rank has no more pieces than it has runs and larger tensors.
+///   *stored*  in a checkpoint: the held piece of each tensor, with two exceptions. Of a replicated tensor, each rank
+///             stores only an N-th. A tensor `from` one rank is stored by this rank alone.
+/// DeepFreeze (section IV-B) cuts each replicated tensor along its largest dimension. Freshet cuts the tensor's bytes,
+/// which is even for any shape. Each replicated tensor is cut by itself. So if a few of them change, each rank stores
+/// an N-th of their bytes again, and parity is computed again for these tensors only. Small replicated tensors stand
+/// one after another, and the ranks store runs of at most 16 KiB of them in turn: a rank has no more pieces than it has
+/// runs and larger tensors.
 /// Over all ranks, the stored pieces cover each byte of each whole tensor exactly once.
 
 #include <cstdint>

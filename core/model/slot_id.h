@@ -18,16 +18,17 @@
 
 namespace freshet {
 
-/// A cache of the hash's state after a config (DStore). A layer with a known config then costs only the hash of its
-/// inputs. A search changes a candidate in one or two places, so nearly all of its configs are known. All
-/// slot ids after the change are new, so the cache keeps no slot ids. The cache keeps whole configs, so it never takes
-/// two different configs for one. Any thread.
+/// A cache. For each config, it keeps the state of the hash function after the function has taken this config as input
+/// (DStore). A layer with a known config then costs only the hash of its inputs. A search changes a candidate in one or
+/// two places, so nearly all of its configs are known. All slot ids after the change are new, so the cache keeps no
+/// slot ids. The cache keeps whole configs, so it never takes two different configs for one. Any thread.
 class ConfigHashes {
  public:
   /// The cache keeps at most about twice `entries_max` configs: the newest `entries_max`, and those before them.
   explicit ConfigHashes(std::size_t entries_max = 8192) : entries_max_(entries_max) {}
 
-  /// A state that has taken the domain and the config; opaque here. Aligned as the hash wants it.
+  /// The state of the hash function after it has taken the fixed first text ("freshet slot id 1", core/FORMAT.md) and a
+  /// config. Opaque here. Aligned as the hash function wants it.
   struct alignas(64) State {
     std::array<std::uint8_t, 384> bytes;
   };

@@ -56,8 +56,8 @@ struct TensorSpec {
   Status check() const;
 };
 
-/// True: the two tensors have the same dtype, shape and slice. So, by their specifications, the bytes of one may stand
-/// for the bytes of the other. Layers with the same slot id may have tensors of other slices.
+/// True: the two tensors have the same dtype, shape and slice. So a program may use the bytes of one as the bytes of
+/// the other, as far as the specifications tell. Layers with the same slot id may have tensors of other slices.
 inline bool same_form(const TensorSpec& a, const TensorSpec& b) {
   return a.dtype == b.dtype && a.shape == b.shape && a.slice == b.slice;
 }

@@ -51,7 +51,8 @@ class SafetensorsFile {
 };
 
 /// Checks that a file has as many bytes as its header promises, without reading them. unavailable: there are fewer
-/// bytes; a writer is still at work, or stopped. corrupt: there are more bytes, or the header is none.
+/// bytes; a writer is still at work, or stopped. corrupt: there are more bytes, or the file does not begin with a
+/// safetensors header.
 Status check_is_whole_safetensors(const std::string& path);
 
 /// Parses a header (the JSON text) against `data_bytes` of tensor bytes; offsets come back as given. Split from the

@@ -5,7 +5,8 @@
 /// about the formula. Each family has a small file in this folder; CURVES.md lists the families with their sources. To
 /// add your own family, derive from Curve and pass the object to CurveFamilies::add().
 ///
-/// A formula describes the metric itself: a falling loss or a rising accuracy. So a gain may have either sign.
+/// A formula describes the metric itself: a falling loss or a rising accuracy. So a factor such as a in a exp(-b x) + c
+/// may be positive or negative.
 ///
 /// Thread rule: families are immutable, and any thread may call every method. A method reads only its arguments. It
 /// throws only if memory runs out.
@@ -22,8 +23,8 @@
 
 namespace freshet {
 
-/// The coordinate in which the fit moves a parameter. The fit moves rates and scales over decades by their logarithm:
-/// such a parameter has 0 < lower.
+/// The coordinate in which the fit moves a parameter. Rates and scales may vary over several powers of ten, so the fit
+/// moves the logarithm of such a parameter. This parameter has 0 < lower.
 enum class ParameterScale { linear, logarithmic };
 
 struct CurveParameter {

@@ -28,8 +28,9 @@ namespace freshet {
 
 struct StageRequest {
   std::string model;
-  /// Null: a chain guessed from the tensors' names. If the ancestor's architecture was guessed too and has every given
-  /// tensor, the ancestor's architecture. So a file without the unchanged tensors still makes a whole model.
+  /// Null: the version gets a chain that is guessed from the tensors' names. There is one exception: if the ancestor's
+  /// architecture was guessed too, and has every given tensor, the version gets the ancestor's architecture. So a file
+  /// without the unchanged tensors still makes a whole model.
   std::shared_ptr<const Architecture> architecture;
   /// In the caller's memory, which must stay until the put is done. Absent (not: empty) for a graph without weights.
   std::optional<std::span<const TensorView>> tensors;

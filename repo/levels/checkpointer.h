@@ -8,7 +8,7 @@
 ///
 ///     auto checkpointer = Checkpointer::open({.model = "net", .rank = r, .ranks = n, .meet = "tcp://10.0.0.7:7400",
 ///                                             .local = {"/scratch/net"}}, tensors);
-///     auto restored = (*checkpointer)->restore(memory);        // collective; nothing: begin anew
+///     auto restored = (*checkpointer)->restore(memory);        // collective; no version: begin anew
 ///     for (step = …) {
 ///       (*checkpointer)->begin(step);
 ///       for (layer = last … first) { update(layer); (*checkpointer)->capture_beside(layer, bytes); }
@@ -21,7 +21,8 @@
 /// in this order; each level is acknowledged by name for the whole version:
 ///
 ///     level     reached when                              survives
-///     memory    all ranks captured it                     a rollback; nothing that ends a process
+///     memory    all ranks captured it                     nothing that ends a process; in the running job, all ranks
+///                                                         can go back to the version by another restore()
 ///     local     each rank's folder has its shard          the death of every process, if hosts keep their disks
 ///     group     copies or parity of the shards are        the loss of hosts: one of each group of up to 8 ranks with
 ///               synced at ranks of other hosts            copies or XOR, any F with Reed-Solomon
@@ -80,18 +81,20 @@ class Checkpointer {
     std::vector<std::string> local;  ///< The first is written, all are read. Ranks may share one.
     levels::GroupScheme group;       ///< Copies or parity at the level `group`; none: there is no such level.
     /// This function opens the repository. The checkpointer calls it on a separate thread, while the ranks meet. A rank
-    /// that restores by itself calls the function in restore(). None: there is no level `external`. Given at all ranks,
-    /// or at none.
+    /// that restores by itself calls the function in restore(). Not set: there is no level `external`. Set it at all
+    /// ranks, or at none.
     std::function<Result<std::shared_ptr<Repository>>()> external;
     /// True: any rank can open it (a provider's address). Each rank then brings its own bytes there, and restores from
     /// it by itself. `limit_bytes_per_second` also limits the bytes that a rank brings there. False: rank 0 alone opens
     /// it, and the others ask rank 0.
     bool external_is_shared = false;
     levels::WhenBehind when_behind = levels::WhenBehind::skip;
-    std::map<CheckpointLevel, std::uint32_t> keep;  ///< Versions; else 1 in memory, 2 local and group, all external.
-    std::uint64_t limit_bytes_per_second = 0;       ///< For a rank's sends to group and external; 0: no limit.
-    Duration patience = std::chrono::seconds(30);   ///< The longest wait for peers, and in collective calls.
-    Duration lost_after{};                          ///< A peer that is silent for this time is lost; 0: 0.85 seconds.
+    /// How many versions each level keeps. A level that is not in the map keeps 1 (memory), 2 (local and group), or all
+    /// (external).
+    std::map<CheckpointLevel, std::uint32_t> keep;
+    std::uint64_t limit_bytes_per_second = 0;      ///< For a rank's sends to group and external; 0: no limit.
+    Duration patience = std::chrono::seconds(30);  ///< The longest wait for peers, and in collective calls.
+    Duration lost_after{};                         ///< A peer that is silent for this time is lost; 0: 0.85 seconds.
     /// Names and values that must be equal at all ranks. If a rank differs, open() fails and names the value.
     std::vector<std::pair<std::string, std::string>> alike;
     SecurityOptions security;
@@ -122,10 +125,12 @@ class Checkpointer {
     std::vector<std::string> left;
     std::vector<std::string> notes;  ///< Skipped versions and shards, and why.
   };
-  /// Collective, once, before the first begin(). Fills `held`: for each tensor, in the order of open(), the part that
-  /// this rank holds (held_piece(); empty if it holds none). Nothing: there is no version, and the job begins anew.
-  /// corrupt: a version was acknowledged, and no version can be completed; the message names the missing shards.
-  /// failed_precondition: the version's tensors have other shapes or types.
+  /// Collective. Each job calls restore() before the first begin(), also to begin anew. The running job may call it
+  /// again later, to go back to a version. Fills `held`: for each tensor, in the order of open(), the part that this
+  /// rank holds (held_piece(); empty if it holds none). Result not set: there is no version, and the job begins anew.
+  /// corrupt: a version was acknowledged, and no version is restorable; the message names the missing shards.
+  /// failed_precondition: the version's tensors have other shapes or types; or restore() came between begin() and
+  /// end().
   /// unavailable, timed_out: a peer did not answer. restore() does not take an older version then, because the peer may
   /// have a newer one.
   Result<std::optional<Restored>> restore(std::span<const MutableBytes> held, levels::RestartChoice choice = {},

@@ -32,7 +32,7 @@ struct GroupScheme {
 Result<GroupScheme> parse_group_scheme(std::string_view text);
 std::string to_string(const GroupScheme& scheme);
 
-/// The version that a job goes on from. The default: the newest one that can be completed.
+/// The version that a job goes on from. The default: the newest restorable one (docs/glossary.md).
 struct RestartChoice {
   bool from_nothing = false;  ///< Begin anew, and ignore existing versions.
   bool same_history = false;  ///< With from_nothing: existing versions count as earlier versions of this job, and stay

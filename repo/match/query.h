@@ -36,8 +36,8 @@ struct MatchQuery {
   std::optional<VersionName> exclude_lineage;  ///< Neither this version nor any of its ancestors. Number 0: the newest.
   std::string pin_by;  ///< Not empty: match() pins the best row for this holder before it answers.
   PinTerms pin_terms;  ///< The terms of this pin.
-  /// With several providers: leaves out a version that shares layers with tensors at a provider that is away, so that
-  /// every row can be read. Default: true if pin_by is set, because a holder of a pin wants to read.
+  /// With several providers: leaves out a version if a tensor of its shared layers is at a provider that is away, so
+  /// that every row can be read. Default: true if pin_by is set, because a holder of a pin wants to read.
   std::optional<bool> readable;
 };
 
@@ -58,8 +58,9 @@ struct MatchRow {
 
 struct MatchAnswer {
   std::vector<MatchRow> top;  ///< Best first; empty if no version shares a layer.
-  /// The repository's commit that the answer is of: all versions put until then, and none retired by then. With several
-  /// providers, the latest of their commits. There, commits are times in microseconds since 1970.
+  /// The number of a commit of the repository. The answer considers all versions that were put until this commit and
+  /// not retired until then. With several providers, the latest of their commits. There, a commit is a time in
+  /// microseconds since 1970, by the clock of its provider.
   std::uint64_t as_of = 0;
   /// With several providers, a text for each provider that did not answer (no row has its versions, and nobody can read
   /// them), and for versions that were left out because a part of them rests there (MatchQuery::readable).

@@ -31,8 +31,8 @@ struct PinTerms {
   /// under the same name. False: the pin ends kPinLease after the last sign of life of its client, or after the
   /// repository was opened again.
   bool stays = false;
-  /// The lease of the pin, for a caller that pins for another client. None: the repository object's own lease, which is
-  /// renewed as long as the object lives.
+  /// The lease of the pin, for a caller that pins for another client. Not set: the repository object's own lease, which
+  /// is renewed as long as the object lives.
   std::optional<PinLease> lease;
 };
 

@@ -21,7 +21,7 @@ struct Placed {
   /// Distinguishes this put of the version from other puts of it that were begun and given up.
   std::uint64_t attempt = 0;
   std::vector<std::uint32_t> elsewhere;  ///< Tensors whose segments other providers keep; ascending.
-  /// Writers with segments at another provider than the placement's; ascending.
+  /// Writers whose segments are not at the provider that the placement gives for these writers; ascending.
   struct Moved {
     VersionId writer;
     std::string provider;

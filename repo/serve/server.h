@@ -33,7 +33,7 @@ struct RepositoryServerOptions {
   /// The most memory of this process for the tensors of running puts. Puts that find no room wait.
   std::uint64_t upload_bytes_max = std::uint64_t{8} << 30;
   /// Data channels for large reads: `ucx` only on loopback and trusted fabrics, `zmq` with the keys of `security`, if
-  /// there are any. Nothing: the suitable ones for this address. A tensor without a channel uses the connection.
+  /// there are any. Not set: the suitable ones for this address. A tensor without a channel uses the connection.
   ChannelChoice channels;
   /// Memory for bytes that were read for the channels and wait to be sent. Taken when it is first needed.
   std::uint64_t staging_bytes = std::uint64_t{32} << 20;

@@ -27,7 +27,7 @@ class KeeperLine;
 
 class Order {
  public:
-  /// unavailable when no keeper runs. None is started.
+  /// unavailable when no keeper runs; open() does not start one.
   static Result<Order> open(const Config& config);
   /// Over a connection that is there (repo/tier/keeper_door.h), for Freshet's own programs.
   Order(const Config& config, KeeperLine line);

@@ -29,8 +29,8 @@ class ServedPaths {
   ~ServedPaths();
 
   /// Returns the path of the finished copy, if the copy has the file's present state. Otherwise returns `path` itself:
-  /// the file is below no source, or has no such copy yet. In the second case place_of() asks the keeper for the copy.
-  /// Looks at the source once, and counts as an open.
+  /// the file is below no source, or has no such copy yet. If the file is below a source and fits a tier, but has no
+  /// such copy, place_of() asks the keeper to make the copy. Looks at the source once, and counts as an open.
   std::string place_of(const std::string& path) const;
 
  private:

@@ -130,7 +130,7 @@ class Checkpointer(Handle):
     def restore(self, tensors: Mapping[str, Any], version: int | None = None, *, anew: bool = False) -> Restored | None:
         """Fills the arrays of `tensors` with what this rank holds of the newest version that all folders and the
         repository can complete, or of `version`; every byte is proved. None: there is no version, or `anew`; the arrays
-        are as they were. Collective, and comes before the first begin().
+        are as they were. Collective. A job calls it before the first begin(); it may call it again later, to go back.
 
         Raises Corrupt when something was acknowledged and nothing can be completed, FailedPrecondition when shapes or
         types differ, NotFound for a version that is not there.

@@ -68,7 +68,7 @@ class Publisher(Handle):
                 tags: Mapping[str, str] | None = None, changed: Any = None, graph: GraphLike | None = None,
                 sync: bool = False, roles: Mapping[str, str] | None = None) -> Receipt:
         """Copies `tensors` and returns a receipt with `.version` (its number) and `.blocked` (seconds); the version
-        follows behind the loop.
+        follows in the background.
 
         tensors   every tensor of the model: NumPy arrays, buffers, or whatever speaks DLPack, of any strides.
         changed   None finds out which changed; "all"; or names: others are not looked at.

@@ -112,7 +112,7 @@ class Resumed:
 
 
 class Sink(Handle):
-    """Stores every version that a publisher announces, behind the loop, until it is closed. Wait for the last one before the publisher
+    """Stores every version that a publisher announces, in the background, until it is closed. Wait for the last one before the publisher
     is closed: wait_for(receipt.version)."""
 
     @all_or_nothing
