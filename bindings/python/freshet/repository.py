@@ -112,8 +112,8 @@ class Resumed:
 
 
 class Sink(Handle):
-    """Stores every version that a publisher announces, in the background, until it is closed. Wait for the last one before the publisher
-    is closed: wait_for(receipt.version)."""
+    """Stores every version that a publisher announces, in the background, until the sink is closed. Wait for the last
+    version before you close the publisher: wait_for(receipt.version)."""
 
     @all_or_nothing
     def __init__(self, core: Any) -> None:
