@@ -202,7 +202,8 @@ void Keeper::fetch(Lookahead::Told told, Slot& slot) {
   if (const std::int64_t young = young_for_ns(identity); young > 0) {
     const MutexLock lock(mutex_);
     if (told.tries >= kYoungTriesMax) return;
-    told_from_ = system_clock().now() + Duration(young);
+    ++told.tries;
+    told_from_ = std::max(told_from_, system_clock().now() + Duration(young));
     return lookahead_.put_back(std::move(told));
   }
   std::uint32_t tier = kTiersMax;

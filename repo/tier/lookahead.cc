@@ -106,7 +106,7 @@ void Lookahead::put_back(Told told) {
   waiting_bytes_ += told.path.size();
   // Others of the stream may have been taken meanwhile and put back before this one.
   const auto later = std::ranges::find_if(order.waiting, [&](const Waiting& one) { return one.place > told.place; });
-  order.waiting.insert(later, {.place = told.place, .path = std::move(told.path), .tries = told.tries + 1});
+  order.waiting.insert(later, {.place = told.place, .path = std::move(told.path), .tries = told.tries});
 }
 
 }  // namespace freshet::tier

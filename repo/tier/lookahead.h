@@ -28,7 +28,7 @@ class Lookahead {
     Stream stream = 0;
     std::uint64_t place = 0;  ///< In its stream; grows.
     std::string path;
-    int tries = 0;  ///< How often it was put back.
+    int tries = 0;  ///< How often it was too young.
   };
 
   /// A new stream. out_of_space when there are too many.

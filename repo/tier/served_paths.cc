@@ -2,7 +2,9 @@
 #include "repo/tier/served_paths.h"
 
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -15,15 +17,23 @@
 namespace freshet::tier {
 namespace {
 
-void ask_keeper(const BoardFile& board, const std::string& path) {
-  const std::size_t bytes = path.size() + 1;
+void tell_keeper(const BoardFile& board, const std::string& request) {
+  const std::size_t bytes = request.size() + 1;
   if (bytes > kRequestBytesMax) return;
   // For both directions: a pipe that nobody reads is a signal to who writes.
   const FileDescriptor pipe(::open((board.path() + ".ask").c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW));
   struct stat seen {};
   if (!pipe || ::fstat(pipe.get(), &seen) != 0 || !S_ISFIFO(seen.st_mode)) return;
-  if (::write(pipe.get(), path.c_str(), bytes) != static_cast<ssize_t>(bytes))
+  if (::write(pipe.get(), request.c_str(), bytes) != static_cast<ssize_t>(bytes))
     add(board.board().counters.lost_requests, 1);
+}
+
+/// Counts an open, and wakes a keeper that waits for one.
+void count(Board& board, std::uint64_t key, std::uint64_t bytes, bool hit) {
+  count_open(board, key, bytes, hit);
+  if (load(board.awaits_open) == 0) return;
+  store(board.awaits_open, std::uint32_t{0});
+  (void)::syscall(SYS_futex, &board.awaits_open, FUTEX_WAKE, 1, nullptr, nullptr, 0);
 }
 
 bool is_finished(const std::string& copy, const struct stat& source) {
@@ -55,15 +65,20 @@ std::string ServedPaths::place_of(const std::string& path) const {
   for (std::uint32_t i = 0; i < board.tier_count; ++i) {
     std::string copy = copy_path(board.tiers[i].path, identity);
     if (!is_finished(copy, file)) continue;
-    count_open(board, key, identity.size, /*hit=*/true);
+    count(board, key, identity.size, /*hit=*/true);
     return copy;
   }
   // Links and `..` may lead out of the sources. No copy is of what lies there.
   std::error_code error;
   const std::string real = std::filesystem::canonical(path, error).string();
   if (error || !is_below_source(board, real.data(), real.size())) return path;
-  count_open(board, key, identity.size, /*hit=*/false);
-  if (identity.size <= load(board.room_bytes)) ask_keeper(*board_, real);
+  count(board, key, identity.size, /*hit=*/false);
+  if (identity.size <= load(board.room_bytes)) {
+    tell_keeper(*board_, real);
+  } else {
+    store(board.wants_room, std::uint32_t{1});
+    if (load(board.follows) != 0) tell_keeper(*board_, kMissMark + real);
+  }
   return path;
 }
 

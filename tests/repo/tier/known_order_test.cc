@@ -73,6 +73,15 @@ TEST(Lookahead, KeepsTheOrderOfWhatIsPutBack) {
   while (ahead.has_next()) all += next_of(ahead);
   EXPECT_EQ(all, "/a/b/c/d");
   EXPECT_EQ(ahead.waiting(), 0U);
+  // Only the keeper counts tries, and what waits for room is not tried.
+  ASSERT_TRUE(ahead.tell(stream, "/e"));
+  Lookahead::Told e = ahead.next();
+  ahead.put_back(e);
+  e = ahead.next();
+  EXPECT_EQ(e.tries, 0);
+  ++e.tries;
+  ahead.put_back(e);
+  EXPECT_EQ(ahead.next().tries, 1);
 }
 
 TEST(Lookahead, TakesNoMoreThanItsLimits) {

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "repo/tier/board_file.h"
 #include "repo/tier/tier.h"
 #include "tests/repo/tier/support/lab.h"
 
@@ -34,6 +35,27 @@ TEST(ServedPaths, AreTheCopysWhileItIsOfTheFileAsItIs) {
   EXPECT_EQ(lab.total()["misses"], 1);
   std::ofstream(file, std::ios::app) << "more";
   EXPECT_EQ(paths->place_of(file), file);
+}
+
+TEST(ServedPaths, TellTheKeeperOfOpensAsTheReaderDoes) {
+  const TierLab lab;
+  const std::string file = lab.make("data", 5000);
+  const auto config = tier::read_config(lab.config());
+  ASSERT_TRUE(config) << config.error().message();
+  const auto paths = tier::ServedPaths::open(*config);
+  ASSERT_TRUE(paths) << paths.error().message();
+  auto file_of_board = tier::BoardFile::open(*config);
+  ASSERT_TRUE(file_of_board) << file_of_board.error().message();
+  tier::Board& board = file_of_board->board();
+  // A keeper without room sleeps on this word until somebody opens a file.
+  tier::store(board.awaits_open, std::uint32_t{1});
+  (void)paths->place_of(file);
+  EXPECT_EQ(tier::load(board.awaits_open), 0U);
+  // A file that fits nowhere is not copied. The keeper knows all the same that room is wanted.
+  EXPECT_EQ(tier::load(board.wants_room), 0U);
+  tier::store(board.room_bytes, std::uint64_t{100});
+  (void)paths->place_of(file);
+  EXPECT_EQ(tier::load(board.wants_room), 1U);
 }
 
 TEST(ServedPaths, AreThoseOfFilesThatAreImported) {
