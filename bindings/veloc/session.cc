@@ -16,9 +16,9 @@
 
 #include "bindings/runtime/checkpoint_place.h"
 #include "bindings/veloc/attempt.h"
+#include "core/base/bytes.h"
 #include "core/base/file_descriptor.h"
 #include "core/base/format.h"
-#include "core/base/little_endian.h"
 
 namespace freshet::veloc {
 namespace {

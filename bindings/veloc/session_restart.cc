@@ -7,9 +7,9 @@
 
 #include "bindings/veloc/attempt.h"
 #include "bindings/veloc/session.h"
+#include "core/base/bytes.h"
 #include "core/base/env.h"
 #include "core/base/format.h"
-#include "core/base/little_endian.h"
 #include "core/base/log.h"
 
 namespace freshet::veloc {

@@ -10,8 +10,8 @@
 // Last: it renames the calls above to the ones that look at the processor.
 #include <xxh_x86dispatch.h>
 
+#include "core/base/bytes.h"
 #include "core/base/format.h"
-#include "core/base/little_endian.h"
 
 namespace freshet {
 namespace {

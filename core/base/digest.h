@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "core/model/tensor.h"
+#include "core/base/bytes.h"
 
 namespace freshet {
 

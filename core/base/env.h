@@ -9,8 +9,8 @@
 #include <span>
 #include <string>
 
+#include "core/base/bytes.h"
 #include "core/base/result.h"
-#include "core/model/tensor.h"
 
 namespace freshet {
 

@@ -3,9 +3,9 @@
 
 #include <array>
 
+#include "core/base/bytes.h"
 #include "core/base/digest.h"
 #include "core/base/format.h"
-#include "core/base/little_endian.h"
 
 namespace freshet::delta {
 namespace {

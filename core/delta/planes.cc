@@ -9,9 +9,9 @@
 #include <cstring>
 #include <new>
 
+#include "core/base/bytes.h"
 #include "core/base/check.h"
 #include "core/base/format.h"
-#include "core/base/little_endian.h"
 
 namespace freshet::delta {
 namespace {

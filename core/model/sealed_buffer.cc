@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
+#include "core/base/bytes.h"
 #include "core/base/format.h"
-#include "core/base/little_endian.h"
 
 namespace freshet {
 namespace {

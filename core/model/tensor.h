@@ -12,13 +12,11 @@
 #include <string_view>
 #include <vector>
 
+#include "core/base/bytes.h"
 #include "core/base/result.h"
 #include "core/model/dtype.h"
 
 namespace freshet {
-
-using Bytes = std::span<const std::byte>;
-using MutableBytes = std::span<std::byte>;
 
 /// Extents, outermost first; empty for a scalar.
 using Shape = std::vector<std::uint64_t>;
@@ -76,11 +74,5 @@ struct TensorView {
 
 /// "f32[64, 1024]", for messages.
 std::string describe(DType dtype, std::span<const std::uint64_t> shape);
-
-/// Bytes of a contiguous range of trivially copyable values.
-template <typename T>
-Bytes bytes_of(const T* values, std::size_t count) {
-  return Bytes(reinterpret_cast<const std::byte*>(values), count * sizeof(T));
-}
 
 }  // namespace freshet

@@ -9,10 +9,10 @@
 #include <cerrno>
 #include <utility>
 
+#include "core/base/bytes.h"
 #include "core/base/check.h"
 #include "core/base/file_descriptor.h"
 #include "core/base/format.h"
-#include "core/base/little_endian.h"
 #include "core/base/memory_room.h"
 
 namespace freshet {

@@ -8,7 +8,7 @@
 #include "core/model/format_version.h"
 #include "repo/audit/record_audit.h"
 #include "repo/records/placement.h"
-#include "repo/records/registrar_records.h"
+#include "repo/registrar/registrar_records.h"
 
 namespace freshet {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "core/base/format.h"
 #include "repo/cluster/cluster_impl.h"
-#include "repo/records/registrar_records.h"
+#include "repo/registrar/registrar_records.h"
 
 namespace freshet {
 namespace {

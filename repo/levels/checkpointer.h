@@ -46,7 +46,7 @@
 #include "core/base/env.h"
 #include "core/base/result.h"
 #include "core/layout/layout.h"
-#include "repo/levels/terms.h"
+#include "repo/levels/terms/terms.h"
 #include "repo/repository.h"
 #include "transport/security.h"
 

@@ -27,13 +27,13 @@
 #include "repo/levels/level_board.h"
 #include "repo/levels/parity/parity_maker.h"
 #include "repo/levels/part_bringer.h"
-#include "repo/levels/question.h"
-#include "repo/levels/restart_plan.h"
-#include "repo/levels/ring.h"
-#include "repo/levels/shards/assembly.h"
+#include "repo/levels/restart/assembly.h"
+#include "repo/levels/restart/question.h"
+#include "repo/levels/restart/restart_plan.h"
 #include "repo/levels/shards/copy_thread.h"
 #include "repo/levels/shards/shard_folders.h"
 #include "repo/levels/shards/share.h"
+#include "repo/levels/terms/ring.h"
 #include "transport/group/group.h"
 
 namespace freshet {

@@ -15,8 +15,8 @@
 
 #include "core/base/mutex.h"
 #include "core/base/result.h"
-#include "repo/levels/restart_plan.h"
-#include "repo/levels/shards/assembly.h"
+#include "repo/levels/restart/assembly.h"
+#include "repo/levels/restart/restart_plan.h"
 #include "repo/part_puts.h"
 #include "repo/repository.h"
 

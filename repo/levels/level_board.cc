@@ -2,29 +2,12 @@
 #include "repo/levels/level_board.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "core/base/format.h"
-#include "repo/levels/wire.h"
+#include "repo/levels/terms/wire.h"
 
 namespace freshet::levels {
-namespace {
-
-constexpr std::array<std::string_view, kLevels> kLevelNames = {"memory", "local", "group", "external"};
-
-}  // namespace
-
-std::string_view name_of(Level level) { return kLevelNames[static_cast<std::size_t>(level)]; }
-
-Result<Level> parse_level(std::string_view text) {
-  const auto at = std::ranges::find(kLevelNames, text);
-  if (at == kLevelNames.end()) {
-    return refuse(format("level \"{}\": one of memory, local, group, external is expected", text));
-  }
-  return static_cast<Level>(at - kLevelNames.begin());
-}
-
 std::vector<std::byte> encode(const LevelNote& note) {
   flatbuffers::FlatBufferBuilder builder;
   const auto text = note.error ? builder.CreateString(note.error->message()) : 0;

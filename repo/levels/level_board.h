@@ -24,7 +24,7 @@
 #include "core/base/result.h"
 #include "core/model/ids.h"
 #include "core/model/tensor.h"
-#include "repo/levels/terms.h"
+#include "repo/levels/terms/terms.h"
 
 namespace freshet::levels {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/base/result.h"
-#include "repo/levels/shards/assembly.h"
+#include "repo/levels/restart/assembly.h"
 #include "repo/levels/shards/shard_folders.h"
 #include "repo/part_puts.h"
 

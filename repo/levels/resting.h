@@ -13,7 +13,7 @@
 
 #include "core/base/result.h"
 #include "repo/levels/external_level.h"
-#include "repo/levels/shards/assembly.h"
+#include "repo/levels/restart/assembly.h"
 #include "repo/levels/shards/shard_folders.h"
 #include "repo/repository.h"
 

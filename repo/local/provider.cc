@@ -7,7 +7,7 @@
 
 #include "core/base/format.h"
 #include "repo/local/local_repository.h"
-#include "repo/records/registrar_records.h"
+#include "repo/registrar/registrar_records.h"
 
 namespace freshet {
 namespace {

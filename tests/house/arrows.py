@@ -6,7 +6,6 @@ exits with 1.
 
 usage: arrows.py ROOT
 """
-import os
 import re
 import sys
 
@@ -27,22 +26,6 @@ LABS = ("tests/support/net/lab/", "tests/support/slow_folder/")
 ROOMS = set(SEES)
 SEES["tests"] = ROOMS | {"tests"}
 SEES["benchmarks"] = ROOMS | {"benchmarks"}
-
-# Includes that close a circle of folders. A new one is a finding; so is an entry here that no file needs any more.
-BACK = {
-    ("core/base/digest.h", "core/model/tensor.h"),  # Bytes.
-    ("core/base/env.h", "core/model/tensor.h"),
-    ("transport/directory/directory.cc", "transport/redis/redis_directory.h"),  # open_directory() knows each kind.
-    ("repo/levels/shards/assembly.cc", "repo/levels/question.h"),
-    ("repo/levels/shards/assembly.h", "repo/levels/restart_plan.h"),
-    ("repo/levels/shards/shard.cc", "repo/levels/ring.h"),
-    ("repo/levels/shards/shard.cc", "repo/levels/wire.h"),
-    ("repo/levels/shards/shard_folders.h", "repo/levels/level_board.h"),
-    ("repo/records/registrar_records.h", "repo/provider_repository.h"),
-    ("examples/live_run/model/scorer.cc", "examples/live_run/roles/checker.h"),
-    ("examples/live_run/model/scorer.h", "examples/live_run/messages.h"),
-    ("examples/live_run/report/progress.h", "examples/live_run/roles/loop_tools.h"),
-}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 
@@ -76,19 +59,17 @@ def part_of(path, outer):
 
 
 def includes_between_parts(root):
-    """{folder: {folder that it includes: (file, included)}} inside of the rooms, without BACK; and the rest of BACK."""
+    """{folder: {folder that it includes: (file, included)}} inside of the rooms."""
     paths = [path for path in tree.files(root) if path.split("/")[0] in ROOMS and not tree.is_of_tests(path)]
     outer = {"/".join(path.split("/")[:depth]) for path in paths for depth in range(1, path.count("/"))}
     graph = {}
-    unused = set(BACK)
     for path in paths:
         if not path.endswith(tree.CODE):
             continue
         for included in INCLUDE.findall(tree.text(root, path) or ""):
-            unused.discard((path, included))
-            if "/" in included and included.split("/")[0] in ROOMS and (path, included) not in BACK:
+            if "/" in included and included.split("/")[0] in ROOMS:
                 graph.setdefault(part_of(path, outer), {}).setdefault(part_of(included, outer), (path, included))
-    return graph, unused
+    return graph
 
 
 def circle_through(graph, start):
@@ -106,9 +87,8 @@ def circle_through(graph, start):
 
 
 def circles(root):
-    graph, unused = includes_between_parts(root)
-    found = [f'arrows.py: {path} no longer includes "{included}"' for path, included in sorted(unused)
-             if os.path.exists(os.path.join(root, "tests/house/arrows.py"))]
+    graph = includes_between_parts(root)
+    found = []
     seen = set()
     for part in sorted(graph):
         circle = circle_through(graph, part)

@@ -62,10 +62,6 @@ class Tree(unittest.TestCase):
         self.write("repo/face.h", '#pragma once\n#include "repo/a/one.h"\n')
         self.assertEqual(len(arrows.circles(self.root)), 1)
 
-    def test_arrows_find_an_exception_that_is_not_needed(self):
-        self.write("tests/house/arrows.py", "#" + LICENCE[2:])
-        self.assertEqual(len(arrows.circles(self.root)), len(arrows.BACK))
-
     def test_arrows_find_a_path_that_is_not_from_the_root(self):
         self.write("core/a.h", '#include "b.h"\n')
         self.write("core/b.h", '#include "core/c_generated.h"\n')

@@ -1,26 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/directory/directory.h"
 
-#include <cstdlib>
 #include <future>
 
 #include "core/base/format.h"
 #include "core/base/text.h"
-#include "transport/directory/host_directory.h"
-#ifdef FRESHET_REDIS
-#include "transport/redis/redis_directory.h"
-#endif
 
 namespace freshet {
 namespace {
 
 constexpr std::size_t kAlsoMax = 16;
-
-std::string named_or_default(const std::string& text) {
-  if (!text.empty()) return text;
-  const char* const named = std::getenv("FRESHET_DIRECTORY");
-  return named == nullptr ? "" : named;
-}
 
 std::string shown_record(const CurrentVersion& record) {
   return format("(epoch {}, version {}{})", record.epoch, record.version, record.hold ? ", held" : "");
@@ -37,25 +26,10 @@ Status check_address(const std::string& address, Code code) {
   return fail(code, format("\"{}\" is not an address", shown(address)));
 }
 
-Result<std::unique_ptr<Directory>> open_redis([[maybe_unused]] const std::string& text) {
-#ifdef FRESHET_REDIS
-  FRESHET_ASSIGN(RedisAddress address, RedisAddress::parse(text));
-  FRESHET_ASSIGN(std::unique_ptr<HostDirectory> host, HostDirectory::open(""));
-  return RedisDirectory::open(std::move(address), {}, std::move(host)).map([](auto redis) {
-    return std::unique_ptr<Directory>(std::move(redis));
-  });
-#else
-  // Without what follows, which may be a password.
-  return fail(Code::unsupported,
-              format("directory {}://…: this build cannot use Redis, because it was configured without hiredis",
-                     text.substr(0, text.find("://"))));
-#endif
-}
-
 }  // namespace
 
 Result<CurrentVersion> Directory::Claim::compare_and_swap_current(const CurrentVersion& expected,
-                                                                 const CurrentVersion& desired) {
+                                                                  const CurrentVersion& desired) {
   std::promise<Result<CurrentVersion>> promise;
   auto answer = promise.get_future();
   // Ends: an implementation calls it exactly once, within its patience.
@@ -65,17 +39,6 @@ Result<CurrentVersion> Directory::Claim::compare_and_swap_current(const CurrentV
 
 Result<std::unique_ptr<Directory::Watch>> Directory::watch_commits(const std::string& /*model*/) {
   return fail(Code::unsupported, format("{} carries no announcements (a directory on Redis does)", text()));
-}
-
-bool is_remote_directory(const std::string& text) {
-  const std::string named = named_or_default(text);
-  return named.starts_with("redis://") || named.starts_with("rediss://") || named.starts_with("redis+unix://");
-}
-
-Result<std::unique_ptr<Directory>> open_directory(const std::string& text) {
-  const std::string named = named_or_default(text);
-  if (is_remote_directory(named)) return open_redis(named);
-  return HostDirectory::open(named).map([](auto host) { return std::unique_ptr<Directory>(std::move(host)); });
 }
 
 Status check_swap(const std::string& model, const CurrentVersion& expected, const CurrentVersion& desired) {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "repo/provider_repository.h"
-#include "repo/records/registrar_records.h"
+#include "repo/registrar/registrar_records.h"
 
 namespace freshet::cli {
 namespace {

@@ -7,8 +7,8 @@
 #include <string>
 
 #include "core/base/clock.h"
+#include "examples/live_run/model/loop_tools.h"
 #include "examples/live_run/report/tally.h"
-#include "examples/live_run/roles/loop_tools.h"
 
 namespace freshet::live {
 

@@ -7,10 +7,10 @@
 
 #include "core/base/format.h"
 #include "examples/live_run/model/corpus.h"
+#include "examples/live_run/model/loop_tools.h"
 #include "examples/live_run/role.h"
 #include "examples/live_run/roles/checker.h"
 #include "examples/live_run/roles/load_plan.h"
-#include "examples/live_run/roles/loop_tools.h"
 
 namespace freshet::live {
 namespace {

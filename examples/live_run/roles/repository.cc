@@ -3,8 +3,8 @@
 #include <thread>
 
 #include "bindings/runtime/repository_folder.h"
+#include "examples/live_run/model/loop_tools.h"
 #include "examples/live_run/role.h"
-#include "examples/live_run/roles/loop_tools.h"
 #include "repo/repository.h"
 #include "repo/sink.h"
 

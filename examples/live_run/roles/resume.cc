@@ -5,9 +5,9 @@
 
 #include "core/base/clock.h"
 #include "core/base/format.h"
-#include "examples/live_run/model/scorer.h"
 #include "examples/live_run/options.h"
 #include "examples/live_run/role.h"
+#include "examples/live_run/roles/scorer.h"
 #include "repo/repository.h"
 
 namespace freshet::live {

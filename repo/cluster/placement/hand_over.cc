@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/base/format.h"
-#include "repo/records/registrar_records.h"
+#include "repo/registrar/registrar_records.h"
 
 namespace freshet::cluster {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "core/base/format.h"
 #include "repo/cluster/placement/hand_over.h"
-#include "repo/records/registrar_records.h"
+#include "repo/registrar/registrar_records.h"
 
 namespace freshet::cluster {
 namespace {

@@ -5,7 +5,7 @@
 #include <array>
 
 #include "core/base/format.h"
-#include "repo/records/registrar_records.h"
+#include "repo/registrar/registrar_records.h"
 
 namespace freshet::cluster {
 namespace {

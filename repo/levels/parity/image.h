@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "core/base/result.h"
-#include "repo/levels/shards/assembly.h"
+#include "repo/levels/restart/assembly.h"
 #include "repo/levels/shards/shard.h"
 
 namespace freshet::levels {

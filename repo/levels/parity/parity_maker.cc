@@ -6,9 +6,9 @@
 #include <thread>
 #include <utility>
 
+#include "core/base/bytes.h"
 #include "core/base/clock.h"
 #include "core/base/format.h"
-#include "core/base/little_endian.h"
 
 namespace freshet::levels {
 namespace {

@@ -17,9 +17,9 @@
 #include "repo/levels/parity/erasure.h"
 #include "repo/levels/parity/group_image.h"
 #include "repo/levels/parity/image.h"
-#include "repo/levels/parity/stripes.h"
-#include "repo/levels/shards/assembly.h"
+#include "repo/levels/restart/assembly.h"
 #include "repo/levels/shards/shard_folders.h"
+#include "repo/levels/terms/stripes.h"
 
 namespace freshet::levels {
 

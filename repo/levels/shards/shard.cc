@@ -7,11 +7,10 @@
 #include <numeric>
 #include <set>
 
+#include "core/base/bytes.h"
 #include "core/base/format.h"
-#include "core/base/little_endian.h"
 #include "core/model/graph.h"
-#include "repo/levels/ring.h"
-#include "repo/levels/wire.h"
+#include "repo/levels/terms/wire.h"
 
 namespace freshet::levels {
 namespace {
@@ -79,6 +78,12 @@ std::string to_string(const std::string& model, const ShardKey& key) {
 
 std::uint64_t aligned_to_piece(std::uint64_t bytes) {
   return (bytes + kPieceAlignment - 1) / kPieceAlignment * kPieceAlignment;
+}
+
+std::vector<std::uint64_t> memory_offsets(std::span<const StoredPiece> pieces) {
+  std::vector<std::uint64_t> offsets = {0};
+  for (const StoredPiece& stored : pieces) offsets.push_back(offsets.back() + aligned_to_piece(stored.piece.bytes()));
+  return offsets;
 }
 
 std::shared_ptr<const TensorTable> TensorTable::of(std::vector<LaidTensor> tensors) {

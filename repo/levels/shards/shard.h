@@ -30,12 +30,6 @@ inline constexpr std::uint64_t kParityBlockBytes = std::uint64_t{1} << 20;
 inline constexpr std::uint64_t kPieceAlignment = 64;
 inline constexpr std::uint64_t kShardHeaderBytesMax = std::uint64_t{256} << 20;
 
-struct Version {
-  VersionId id;
-  VersionNumber number = 0;
-  auto operator<=>(const Version&) const = default;
-};
-
 /// The shard of rank `rank` of `ranks`, of one version.
 struct ShardKey {
   Version version;
@@ -83,7 +77,7 @@ struct PlacedRange {
   MutableBytes out;
 };
 
-/// The shares that a parity shard has parity of (parity/stripes.h). Its pieces are blocks of its rows, one row after
+/// The shares that a parity shard has parity of (terms/stripes.h). Its pieces are blocks of its rows, one row after
 /// another.
 struct ParityOf {
   std::vector<std::uint32_t> members;         ///< The group's ranks, ascending.
@@ -121,6 +115,8 @@ struct ShardHeader {
 /// The index of each piece's first chunk among all digests; one entry more than there are pieces.
 std::vector<std::uint64_t> first_chunks(std::span<const StoredPiece> pieces);
 std::uint64_t aligned_to_piece(std::uint64_t bytes);
+/// Where the pieces of a share stand in the memory of its rank; at the end, the bytes of all.
+std::vector<std::uint64_t> memory_offsets(std::span<const StoredPiece> pieces);
 
 /// A shard file up to its payload.
 std::vector<std::byte> encode_shard_head(const ShardHeader& header);

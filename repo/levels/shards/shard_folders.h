@@ -13,8 +13,8 @@
 #include "core/base/env.h"
 #include "core/base/fork_guard.h"
 #include "core/base/result.h"
-#include "repo/levels/level_board.h"
 #include "repo/levels/shards/shard.h"
+#include "repo/levels/terms/terms.h"
 
 namespace freshet::levels {
 

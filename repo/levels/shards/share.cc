@@ -9,7 +9,6 @@
 
 #include "core/base/format.h"
 #include "core/vector/copy.h"
-#include "repo/levels/shards/assembly.h"
 
 namespace freshet::levels {
 namespace {

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "core/base/format.h"
-#include "repo/records/registrar_records.h"
+#include "repo/registrar/registrar_records.h"
 
 namespace freshet::rpc {
 namespace {

@@ -15,7 +15,7 @@
 #include <utility>
 
 #include "repo/cluster/placement/numbers.h"
-#include "repo/records/registrar_records.h"
+#include "repo/registrar/registrar_records.h"
 #include "tests/repo/cluster/cluster_world.h"
 
 namespace freshet {

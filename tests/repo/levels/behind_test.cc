@@ -11,7 +11,7 @@
 #include "core/base/format.h"
 #include "repo/backend/backend.h"
 #include "repo/levels/checkpointer.h"
-#include "repo/levels/shards/assembly.h"
+#include "repo/levels/restart/assembly.h"
 #include "tests/repo/levels/support/held_memory.h"
 #include "tests/support/temporary_folder.h"
 

@@ -11,7 +11,7 @@
 
 #include "core/base/format.h"
 #include "repo/levels/level_board.h"
-#include "repo/levels/restart_plan.h"
+#include "repo/levels/restart/restart_plan.h"
 #include "tests/repo/levels/support/simulated_disks.h"
 #include "transport/group/group_machine.h"
 

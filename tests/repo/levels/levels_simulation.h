@@ -3,7 +3,7 @@
 
 /// Lives of a job, one after another, from one seed: ranks that meet, capture, write and are lost, over links that
 /// delay and are cut, with disks that stay or go. The machines are the real ones (transport/group/group_machine.h,
-/// repo/levels/level_board.h, repo/levels/restart_plan.h).
+/// repo/levels/level_board.h, repo/levels/restart/restart_plan.h).
 
 #include <cstdint>
 #include <string>

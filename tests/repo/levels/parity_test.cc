@@ -13,8 +13,8 @@
 
 #include "core/base/format.h"
 #include "repo/levels/parity/erasure.h"
-#include "repo/levels/parity/stripes.h"
-#include "repo/levels/ring.h"
+#include "repo/levels/terms/ring.h"
+#include "repo/levels/terms/stripes.h"
 #include "tests/repo/levels/support/parity_world.h"
 #include "tests/support/from_environment.h"
 

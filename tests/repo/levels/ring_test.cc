@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "repo/levels/ring.h"
+#include "repo/levels/terms/ring.h"
 
 #include <gtest/gtest.h>
 

@@ -10,8 +10,8 @@
 #include <random>
 
 #include "repo/levels/level_board.h"
-#include "repo/levels/question.h"
-#include "repo/levels/restart_plan.h"
+#include "repo/levels/restart/question.h"
+#include "repo/levels/restart/restart_plan.h"
 #include "repo/levels/shards/shard_folders.h"
 #include "tests/fault/fault_env.h"
 #include "tests/support/from_environment.h"

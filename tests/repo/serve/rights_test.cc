@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "core/base/format.h"
-#include "repo/records/registrar_records.h"
+#include "repo/registrar/registrar_records.h"
 #include "repo/serve/remote_repository.h"
 #include "repo/serve/server.h"
 #include "tests/repo/world.h"

@@ -21,8 +21,8 @@
 #include "core/base/format.h"
 #include "repo/levels/parity/parity_maker.h"
 #include "repo/levels/parity/shard_rebuild.h"
-#include "repo/levels/ring.h"
 #include "repo/levels/shards/share.h"
+#include "repo/levels/terms/ring.h"
 #include "tests/support/temporary_folder.h"
 
 namespace freshet::levels {

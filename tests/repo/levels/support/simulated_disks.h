@@ -9,7 +9,7 @@
 #include <set>
 #include <vector>
 
-#include "repo/levels/restart_plan.h"
+#include "repo/levels/restart/restart_plan.h"
 #include "tests/repo/levels/support/parity_oracle.h"
 
 namespace freshet::sim {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "repo/levels/restart_plan.h"
+#include "repo/levels/restart/restart_plan.h"
 
 #include <algorithm>
 
 #include "core/base/format.h"
-#include "repo/levels/parity/stripes.h"
-#include "repo/levels/ring.h"
-#include "repo/levels/wire.h"
+#include "repo/levels/terms/ring.h"
+#include "repo/levels/terms/stripes.h"
+#include "repo/levels/terms/wire.h"
 
 namespace freshet::levels {
 namespace {

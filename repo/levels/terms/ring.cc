@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "repo/levels/ring.h"
+#include "repo/levels/terms/ring.h"
 
 #include <algorithm>
 #include <map>
@@ -8,25 +8,6 @@
 #include "core/base/format.h"
 
 namespace freshet::levels {
-
-Result<GroupScheme> parse_group_scheme(std::string_view text) {
-  using Kind = GroupScheme::Kind;
-  if (text == "none") return GroupScheme{};
-  if (text == "partner") return GroupScheme{.kind = Kind::partner};
-  if (text == "xor") return GroupScheme{.kind = Kind::parity};
-  if (text.size() == 4 && text.starts_with("rs:") && text[3] >= '1' &&
-      text[3] < '0' + static_cast<int>(kGroupRanksMax)) {
-    return GroupScheme{.kind = Kind::parity, .losses = static_cast<std::uint32_t>(text[3] - '0')};
-  }
-  return refuse(
-      format("{} is not a scheme for groups: expected none, partner, xor, or rs:1 to rs:{}", text, kGroupRanksMax - 1));
-}
-
-std::string to_string(const GroupScheme& scheme) {
-  if (scheme.kind == GroupScheme::Kind::none) return "none";
-  if (scheme.kind == GroupScheme::Kind::partner) return "partner";
-  return scheme.losses == 1 ? "xor" : format("rs:{}", scheme.losses);
-}
 
 Result<std::vector<std::vector<std::uint32_t>>> make_groups(std::span<const std::string> hosts, std::uint32_t losses) {
   std::map<std::string, std::vector<std::uint32_t>> by_host;

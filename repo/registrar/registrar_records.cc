@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "repo/records/registrar_records.h"
+#include "repo/registrar/registrar_records.h"
 
 #include <algorithm>
 #include <string_view>

@@ -14,9 +14,8 @@
 #include <vector>
 
 #include "core/base/result.h"
-#include "repo/levels/level_board.h"
 #include "repo/levels/shards/shard.h"
-#include "repo/levels/terms.h"
+#include "repo/levels/terms/terms.h"
 
 namespace freshet::levels {
 

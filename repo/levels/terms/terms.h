@@ -3,6 +3,7 @@
 
 /// A job's words for its checkpoints: the levels, the scheme of a group, and the choices of a program.
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -14,12 +15,21 @@
 
 namespace freshet::levels {
 
+/// A version of the job's model: its identity, and its number.
+struct Version {
+  VersionId id;
+  VersionNumber number = 0;
+  auto operator<=>(const Version&) const = default;
+};
+
 enum class Level : std::uint8_t { memory = 0, local = 1, group = 2, external = 3 };
 inline constexpr std::size_t kLevels = 4;
 std::string_view name_of(Level level);
 Result<Level> parse_level(std::string_view text);
 
 enum class WhenBehind : std::uint8_t { skip, wait };
+
+inline constexpr std::uint32_t kGroupRanksMax = 8;
 
 /// What the level `group` keeps at ranks of other hosts.
 struct GroupScheme {

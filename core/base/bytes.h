@@ -1,12 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Integers in bytes, the least significant first. For core's own source files.
+/// Bytes, and integers in them, the least significant byte first.
 
 #include <cstddef>
+#include <span>
 #include <vector>
 
 namespace freshet {
+
+using Bytes = std::span<const std::byte>;
+using MutableBytes = std::span<std::byte>;
+
+/// Bytes of a contiguous range of trivially copyable values.
+template <typename T>
+Bytes bytes_of(const T* values, std::size_t count) {
+  return Bytes(reinterpret_cast<const std::byte*>(values), count * sizeof(T));
+}
 
 template <typename Integer>
 void store_little_endian(std::byte* to, Integer value) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "repo/levels/shards/assembly.h"
+#include "repo/levels/restart/assembly.h"
 
 #include <algorithm>
 #include <cstring>
@@ -8,7 +8,7 @@
 #include <tuple>
 
 #include "core/base/format.h"
-#include "repo/levels/question.h"
+#include "repo/levels/restart/question.h"
 
 namespace freshet::levels {
 namespace {
@@ -38,12 +38,6 @@ struct ShardedVersion::Batch {
   std::vector<Task> tasks;
   std::vector<Holder> holders;  ///< In the order in which they are tried.
 };
-
-std::vector<std::uint64_t> memory_offsets(std::span<const StoredPiece> pieces) {
-  std::vector<std::uint64_t> offsets = {0};
-  for (const StoredPiece& stored : pieces) offsets.push_back(offsets.back() + aligned_to_piece(stored.piece.bytes()));
-  return offsets;
-}
 
 ShardSource::Bytes FolderSource::head(const Holder& holder, std::uint32_t ranks) {
   FRESHET_ASSIGN(

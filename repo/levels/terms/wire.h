@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What the source files of this folder share to read and write levels.fbs.
+/// To read and write levels.fbs. For the source files of repo/levels/.
 
 #include <cstring>
 #include <vector>
 
 #include "core/base/format.h"
-#include "repo/levels/levels_generated.h"
-#include "repo/levels/shards/shard.h"
+#include "core/model/tensor.h"
+#include "repo/levels/terms/levels_generated.h"
+#include "repo/levels/terms/terms.h"
 
 namespace freshet::levels {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "examples/live_run/model/scorer.h"
+#include "examples/live_run/roles/scorer.h"
 
 #include <algorithm>
 

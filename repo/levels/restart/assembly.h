@@ -14,7 +14,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/result.h"
-#include "repo/levels/restart_plan.h"
+#include "repo/levels/restart/restart_plan.h"
 #include "repo/levels/shards/shard.h"
 #include "repo/levels/shards/shard_folders.h"
 #include "transport/group/group.h"
@@ -130,8 +130,5 @@ class ShardedVersion {
   std::vector<Version> writers_;
   std::map<std::pair<Version, std::uint32_t>, std::vector<Holder>> holders_;
 };
-
-/// Where the pieces of a share stand in the memory of its rank.
-std::vector<std::uint64_t> memory_offsets(std::span<const StoredPiece> pieces);
 
 }  // namespace freshet::levels

@@ -9,11 +9,9 @@
 #include <vector>
 
 #include "core/base/result.h"
-#include "repo/levels/terms.h"
+#include "repo/levels/terms/terms.h"
 
 namespace freshet::levels {
-
-inline constexpr std::uint32_t kGroupRanksMax = 8;
 
 /// Makes groups of up to kGroupRanksMax ranks, with even sizes, and no two ranks of a group on one host; each group in
 /// order. invalid_argument if a group would not have more ranks than it may lose.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "repo/levels/question.h"
+#include "repo/levels/restart/question.h"
 
 #include <algorithm>
 
-#include "repo/levels/wire.h"
+#include "repo/levels/terms/wire.h"
 #include "transport/group/messages.h"
 
 namespace freshet::levels {
