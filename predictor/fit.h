@@ -85,8 +85,8 @@ class Forecast {
  public:
   /// The expected metric at `iteration` (below 1: at 1), by Combine. Always finite. Let R be the greatest fitted value
   /// minus the least one. Up to the last fitted iteration, the forecast is at most R below the least fitted value, and
-  /// at most R above the greatest one. After the last fitted iteration, both limits move away steadily: by R for each
-  /// further span that is as long as the fitted one. The forecast is not below 0 unless a fitted value was. chosen()
+  /// at most R above the greatest one. Beyond the last fitted iteration the limits widen linearly: if the fit covers n
+  /// iterations, by R for every n further ones. The forecast is not below 0 unless a fitted value was. chosen()
   /// has no such limits.
   double operator()(double iteration) const;
   /// A band that contains the trend with the given probability (above 0, below 1). It combines the families' spread,

@@ -19,7 +19,7 @@ namespace freshet {
 
 /// Plans with the weighted mean of all families. A single family more often predicts the losses better. But if its
 /// curve turns flat too early (or meets the forecast's limits), the plan publishes nothing from there on. This costs
-/// most. docs/schedules.md has the table.
+/// most. predictor/CURVES.md has the table.
 inline FitOptions planning_options() { return {.combine = Combine::ensemble}; }
 
 struct Plan {

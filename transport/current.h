@@ -62,8 +62,8 @@ struct ActivationTarget {
   SecurityOptions security;
 };
 
-/// Asks the publisher of a model to make another version current, and waits for the outcome. Every admitted subscriber
-/// may ask. Over a network with keys, only operators of the allow-list may ask. Any thread.
+/// Asks the publisher of a model to make another version current, and waits for the outcome. Without keys,
+/// every admitted subscriber may ask. Over a network with keys, only operators of the allow-list may. Any thread.
 ///
 /// Errors:
 ///   failed_precondition: this key is no operator's, another epoch is current, or a member could not stage the version

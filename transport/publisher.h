@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The training loop's side. A Publisher copies tensors into its arena; only this copy blocks the loop. In the
-/// background the publisher digests, compares, seals and announces the new version, and serves it to subscribers.
+/// The training loop's side. A Publisher copies tensors into its arena, digests them in the same pass, and finds the
+/// changed ones; only this blocks the loop. In the background the publisher seals and announces the new version, and
+/// serves it to subscribers.
 ///
 ///     auto publisher = Publisher::open({.model = "demo"});
 ///     …
@@ -86,9 +87,9 @@ struct PublisherOptions {
   /// room, the oldest go. 0: two if other hosts may fetch (the hub listens on TCP), otherwise one, the newest.
   std::size_t keep_versions = 0;
   /// Subscribers that were opened `staged` are a group. A published version becomes current when all members have
-  /// staged it, for all of them at once. If a member fails, or needs longer than `group_within`, the publisher gives
-  /// the version up: it keeps the version like any other, but nobody serves it (PublisherStat::activation_failure has
-  /// the reason). The next publish is the next try.
+  /// staged it, for all of them at once. If a member fails, or needs longer than `group_within`, the version does
+  /// not become current: the publisher keeps it like any other, and nobody serves it (PublisherStat::activation_failure
+  /// has the reason). The next publish is the next try.
   bool group_commit = false;
   Duration group_within = std::chrono::seconds(10);
   /// A member that is silent for this time has lapsed. The group does not wait for it, and the member notices its own
@@ -101,7 +102,7 @@ struct PublisherOptions {
 class Changed {
  public:
   static Changed all() { return Changed(Kind::all, {}); }
-  /// The publisher finds the changed tensors: it compares the copy with the last version, in the background.
+  /// The publisher finds the changed tensors: it compares the copy's digests with those of the last version.
   static Changed find() { return Changed(Kind::find, {}); }
   /// Indices into the given tensors. The publisher does not read the other tensors. The first publish takes all
   /// tensors.

@@ -118,10 +118,11 @@ struct SubscriberOptions {
   /// with the host). If the incarnation is given and the numbers began anew, the subscriber takes all versions from the
   /// publisher's first one on. 0: not known; `after` is then only a number.
   std::uint64_t after_incarnation = 0;
-  /// True: a member of the group, which stages versions and commits them together. A member fetches and proves a
-  /// candidate (PublisherOptions::group_commit, an activation as group) beside the served version. It swaps the
-  /// candidate in when all members have it. Activated versions, and the very first version, install automatically.
-  /// Other published versions need stage() and commit_staged(). Not with `every`.
+  /// True: a member of the group, which stages versions and commits them together. A candidate is
+  /// a version that was published with PublisherOptions::group_commit, or activated with ActivationRequest::as_group. A
+  /// member fetches and proves it beside the served version. It swaps the candidate in when all members have it.
+  /// Activated versions, and the very first version, install automatically. Other published versions need stage() and
+  /// commit_staged(). Not with `every`.
   bool staged = false;
   /// A member has lapsed when no publisher has answered it for the membership time (PublisherOptions::membership). The
   /// other members may have gone on without it. Until a publisher answers again, snapshots are marked stale, or there

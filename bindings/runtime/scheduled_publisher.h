@@ -4,7 +4,8 @@
 /// A publisher that publishes when its scheduler decides so. A training loop needs one call after each iteration. The
 /// call also reports three times to the scheduler: the stall, as measured by the publisher; the time until servers
 /// serve a version; and the time until the repository has the version. The publisher learns the last two from its
-/// subscribers. publish_if_due() reads these two times once per iteration. So their resolution is one iteration.
+/// subscribers. publish_if_due() looks for these two times once per iteration, but at most once a millisecond. So their
+/// resolution is one iteration, or a millisecond if iterations are shorter.
 
 #include <chrono>
 #include <deque>

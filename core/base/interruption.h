@@ -19,10 +19,10 @@
 namespace freshet {
 
 /// In force in the thread that makes it, during its lifetime. A nested Interruption replaces the outer one meanwhile. A
-/// wait for a repository's server, for ranks or for an activation asks `wanted` about twenty times a second, without
-/// holding a lock. If the answer is true, the wait ends with `cancelled`. `wanted` should then stay true.
-/// put, read and gc of a repository in this process ask between two tensors; gc holds the lock of the writers' turn
-/// then.
+/// wait for a repository's server, for ranks or for an activation asks `wanted` about twenty times a second, and holds
+/// no lock. If the answer is true, the wait ends with `cancelled`. `wanted` should then stay true. put, read and gc of
+/// a repository in this process ask between two tensors. gc holds the lock of the writers' turn while it asks. So
+/// `wanted` must not write to the repository.
 class Interruption {
  public:
   explicit Interruption(std::function<bool()> wanted) : wanted_(std::move(wanted)), outer_(in_force()) {

@@ -12,8 +12,8 @@
 /// DeepFreeze (section IV-B) cuts each replicated tensor along its largest dimension. Freshet cuts the tensor's bytes,
 /// which is even for any shape. Each replicated tensor is cut by itself. So if a few of them change, each rank stores
 /// an N-th of their bytes again, and parity is computed again for these tensors only. Small replicated tensors stand
-/// one after another, and the ranks store runs of at most 16 KiB of them in turn: a rank has no more pieces than it has
-/// runs and larger tensors.
+/// one after another. The ranks store them in turn, in runs of at most 16 KiB. So a rank stores at most one piece of
+/// each tensor.
 /// Over all ranks, the stored pieces cover each byte of each whole tensor exactly once.
 
 #include <cstdint>
@@ -97,9 +97,9 @@ struct StoredPiece {
 std::vector<StoredPiece> stored_pieces(std::span<const LaidTensor> version_tensors, std::uint32_t ranks,
                                        std::uint32_t rank);
 
-/// Calls `visit(from, to, bytes)` for each run of bytes that lies in both pieces, ascending. `from` is an offset in
-/// `a`'s own bytes, of which it visits those in [first, last). `to` is an offset in `b`'s own bytes. REQUIRES: pieces
-/// of one tensor.
+/// Calls `visit(from, to, bytes)` for each run of bytes that lies in both pieces, ascending. Only bytes of
+/// `a` in [first, last) are visited. `from` is an offset in `a`'s own bytes. `to` is an offset in `b`'s own bytes.
+/// REQUIRES: pieces of one tensor.
 void for_each_common_run(const Piece& a, std::uint64_t first, std::uint64_t last, const Piece& b,
                          const std::function<void(std::uint64_t from, std::uint64_t to, std::uint64_t bytes)>& visit);
 

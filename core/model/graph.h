@@ -26,7 +26,7 @@
 
 namespace freshet {
 
-/// A cryptographic 128-bit hash (BLAKE2b) of a layer call's config, inputs and ordinal.
+/// A cryptographic 128-bit hash (BLAKE2b) of a layer call's class, config, tensors and inputs (core/FORMAT.md).
 struct SlotId {
   std::array<std::uint8_t, 16> bytes{};
   auto operator<=>(const SlotId&) const = default;

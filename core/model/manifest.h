@@ -65,7 +65,7 @@ struct Manifest {
 };
 
 /// Checks that a manifest is valid: an architecture, one owner and one digest per tensor of it, a model name and a
-/// number from 1, tensors written by this version under their own index, unique metrics and tags within the limits
+/// number from 1, the tensor's own index where the owner is this version, unique metrics and tags within the limits
 /// below. The message of invalid_argument names the fault.
 Status check(const Manifest& manifest);
 

@@ -63,7 +63,8 @@ struct MatchAnswer {
   /// microseconds since 1970, by the clock of its provider.
   std::uint64_t as_of = 0;
   /// With several providers, a text for each provider that did not answer (no row has its versions, and nobody can read
-  /// them), and for versions that were left out because a part of them rests there (MatchQuery::readable).
+  /// them), and a text for the versions that were left out because a part of them rests at such a provider
+  /// (MatchQuery::readable).
   std::vector<std::string> without;
   /// With several providers, the `as_of` of each provider that answered; `as_of` above is then the greatest of them.
   struct At {

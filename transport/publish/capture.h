@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The publisher's data plane: owns the slabs and the segments in them, copies a training loop's tensors into them, and
-/// behind the loop digests what was copied, finds what changed, and hands over what a version is made of. It knows no
+/// The publisher's data plane: owns the slabs and the segments in them, copies a training loop's tensors into them,
+/// finds what changed, and hands over what a version is made of. It knows no
 /// version numbers, manifests or subscribers; the publisher's shell does, and returns segments that nobody names any
 /// more.
 ///
