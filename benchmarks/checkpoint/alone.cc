@@ -13,15 +13,21 @@
 namespace freshet::benchmarks {
 namespace {
 
-Result<std::unique_ptr<Checkpointer>> open_alone(const std::string& folder, const State& state,
-                                                 std::uint32_t keep = 2) {
-  Checkpointer::Options options{.model = "model", .local = {folder + "/local"}};
+Result<std::unique_ptr<Checkpointer>> open_with(const std::string& local, const std::string& external,
+                                                const State& state, std::uint32_t keep = 2) {
+  Checkpointer::Options options{.model = "model", .local = {local}};
   options.keep[CheckpointLevel::local] = keep;
-  options.external = [place = folder + "/runs"]() -> Result<std::shared_ptr<Repository>> {
-    FRESHET_ASSIGN(OpenedRepository opened, open_repository(place, {.access = RepositoryAccess::create}));
+  options.external = [external]() -> Result<std::shared_ptr<Repository>> {
+    FRESHET_ASSIGN(OpenedRepository opened, open_repository(external, {.access = RepositoryAccess::create}));
     return std::shared_ptr<Repository>(std::move(opened));
   };
   return Checkpointer::open(std::move(options), state.laid());
+}
+
+/// Both levels on one disk.
+Result<std::unique_ptr<Checkpointer>> open_alone(const std::string& folder, const State& state,
+                                                 std::uint32_t keep = 2) {
+  return open_with(folder + "/local", folder + "/runs", state, keep);
 }
 
 /// What a version costs at each level of which a quarter changed, in percent of the state.
@@ -80,8 +86,11 @@ class Alone {
     std::vector<std::byte> copy(state.bytes());
     std::map<std::string, Samples> ms;
     FRESHET_ASSIGN(const auto checkpointer, open_alone(folder_, state));
+    FRESHET_ASSIGN(const auto memory, MadeFolder::in(options_.memory_folder()));
+    FRESHET_ASSIGN(const auto from_memory, open_with(memory.path(), folder_ + "/runs_of_memory", state));
     const auto writable = state.writable();
     FRESHET_ASSIGN([[maybe_unused]] const auto restored, checkpointer->restore(writable));
+    FRESHET_ASSIGN([[maybe_unused]] const auto also, from_memory->restore(writable));
     for (int i = 0; i <= options_.repetitions(); ++i) {
       const auto step = static_cast<std::uint64_t>(i + 1);
       state.write(step);
@@ -95,16 +104,23 @@ class Alone {
       FRESHET_TRY(checkpointer->wait(captured.version, CheckpointLevel::local, kPatience));
       const double local_ms = since_captured.ms();
       FRESHET_TRY(checkpointer->wait(captured.version, CheckpointLevel::external, kPatience));
-      const double external_ms = since_captured.ms();
+      const double both_ms = since_captured.ms();
+      FRESHET_ASSIGN(const auto in_memory, from_memory->checkpoint(step, views));
+      const Watch since_in_memory;
+      FRESHET_TRY(from_memory->wait(in_memory.version, CheckpointLevel::external, kPatience));
+      const double external_ms = since_in_memory.ms();
       if (i == 0) continue;  // It warms up.
       ms["memcpy"].add(memcpy_ms);
       ms["file_synced"].add(file_ms);
       ms["freshet_blocked"].add(ms_of(captured.blocked));
       ms["freshet_local"].add(local_ms);
+      ms["freshet_local_and_external"].add(both_ms);
       ms["freshet_external"].add(external_ms);
     }
     FRESHET_TRY(checkpointer->finish(kPatience));
-    for (const char* subject : {"freshet_blocked", "memcpy", "file_synced", "freshet_local", "freshet_external"}) {
+    FRESHET_TRY(from_memory->finish(kPatience));
+    for (const char* subject : {"freshet_blocked", "memcpy", "file_synced", "freshet_local", "freshet_external",
+                                "freshet_local_and_external"}) {
       report_.add_row(name_, subject, "ms", ms[subject]);
     }
     return {};
