@@ -5,6 +5,7 @@
 /// line, runs it, and says on stderr what went wrong.
 
 #include <functional>
+#include <optional>
 #include <string>
 
 #include <CLI/CLI.hpp>
@@ -19,6 +20,9 @@ struct CommandLine {
   bool* json = nullptr;
   std::function<void(CLI::App&)> add_options;  ///< Beside those two; may be empty.
 };
+
+/// Reads the command line. The exit code if the program ends here: 0 after --help, 2 for a wrong command line.
+std::optional<int> ends_at_words(CLI::App& app, int count, char** words);
 
 /// Returns the exit code: 0, 1 when `run` failed, 2 for a wrong command line.
 int run_benchmark(int count, char** words, const CommandLine& line, const std::function<Status()>& run);

@@ -6,6 +6,7 @@
 #include <ctime>
 #include <iostream>
 
+#include "benchmarks/common/command_line.h"
 #include "benchmarks/curve_fit/cases.h"
 #include "benchmarks/curve_fit/choice.h"
 #include "benchmarks/curve_fit/plain_solver.h"
@@ -96,18 +97,19 @@ Status measure(const Options& options, Report& report) {
 int main(int argc, char** argv) {
   using namespace freshet::benchmarks;
   Options options;
-  CLI::App app("Fitting learning curves: time, and which choice of family predicts best");
-  app.add_flag("--quick", options.quick, "Fewer repetitions");
-  app.add_flag("--json", options.json, "Print nothing but one JSON object");
-  app.add_flag("--details", options.details, "Print each run, cut and way to stderr");
-  app.add_option("files", options.files, "CSVs with a column loss, a row per step");
-  CLI11_PARSE(app, argc, argv);
-  Report report("curve_fit");
-  if (const freshet::Status measured = measure(options, report); !measured) {
-    std::cerr << "curve_fit: " << measured.error().message() << "\n";
-    return 1;
-  }
-  if (!options.json) std::cout << report.table();
-  std::cout << report.json() << std::endl;
-  return 0;
+  const CommandLine line{.name = "curve_fit",
+                         .about = "Fitting learning curves: time, and which choice of family predicts best",
+                         .quick = &options.quick,
+                         .json = &options.json,
+                         .add_options = [&options](CLI::App& app) {
+                           app.add_flag("--details", options.details, "Print each run, cut and way to stderr");
+                           app.add_option("files", options.files, "CSVs with a column loss, a row per step");
+                         }};
+  return run_benchmark(argc, argv, line, [&options]() -> freshet::Status {
+    Report report("curve_fit");
+    FRESHET_TRY(measure(options, report));
+    if (!options.json) std::cout << report.table();
+    std::cout << report.json() << std::endl;
+    return {};
+  });
 }

@@ -8,6 +8,7 @@
 #include <iostream>
 #include <random>
 
+#include "benchmarks/common/command_line.h"
 #include "benchmarks/common/report.h"
 #include "core/base/format.h"
 #include "scheduler/scheduler.h"
@@ -69,18 +70,19 @@ Status measure(bool quick, Report& report) {
 }  // namespace freshet::benchmarks
 
 int main(int argc, char** argv) {
-  CLI::App app{"The time of one call of the scheduler"};
+  using namespace freshet::benchmarks;
   bool quick = false;
   bool json = false;
-  app.add_flag("--quick", quick, "fewer rows");
-  app.add_flag("--json", json, "JSON alone");
-  CLI11_PARSE(app, argc, argv);
-  freshet::benchmarks::Report report("scheduler_call");
-  if (const auto done = freshet::benchmarks::measure(quick, report); !done) {
-    std::cerr << "scheduler_call: " << done.error().message() << '\n';
-    return 1;
-  }
-  if (!json) std::cout << report.table();
-  std::cout << report.json() << '\n';
-  return 0;
+  const CommandLine line{.name = "scheduler_call",
+                         .about = "The time of one call of the scheduler",
+                         .quick = &quick,
+                         .json = &json,
+                         .add_options = {}};
+  return run_benchmark(argc, argv, line, [&quick, &json]() -> freshet::Status {
+    Report report("scheduler_call");
+    FRESHET_TRY(measure(quick, report));
+    if (!json) std::cout << report.table();
+    std::cout << report.json() << '\n';
+    return {};
+  });
 }

@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <iostream>
 
+#include "benchmarks/common/command_line.h"
 #include "benchmarks/common/report.h"
 #include "benchmarks/schedules/paper.h"
 #include "benchmarks/schedules/series.h"
@@ -108,17 +109,16 @@ Status measure(const Options& options) {
 
 int main(int argc, char** argv) {
   using namespace freshet::benchmarks;
-  CLI::App app("Cumulative loss of schedules on recorded learning curves, over the best possible one", "schedules");
   Options options;
-  app.add_flag("--quick", options.quick, "Every third curve");
-  app.add_flag("--json", options.json, "Nothing but the JSON line on standard output");
-  app.add_option("--data", options.data, "Folder of learning curves")->capture_default_str();
-  app.add_option("--only", options.only, "Names of curves");
-  app.add_option("--series", options.series, "Folder to write what plots.gp draws into");
-  CLI11_PARSE(app, argc, argv);
-  if (const freshet::Status measured = measure(options); !measured) {
-    std::cerr << "schedules: " << measured.error().message() << "\n";
-    return 1;
-  }
-  return 0;
+  const CommandLine line{
+      .name = "schedules",
+      .about = "Cumulative loss of schedules on recorded learning curves, over the best possible one",
+      .quick = &options.quick,
+      .json = &options.json,
+      .add_options = [&options](CLI::App& app) {
+        app.add_option("--data", options.data, "Folder of learning curves")->capture_default_str();
+        app.add_option("--only", options.only, "Names of curves");
+        app.add_option("--series", options.series, "Folder to write what plots.gp draws into");
+      }};
+  return run_benchmark(argc, argv, line, [&options] { return measure(options); });
 }

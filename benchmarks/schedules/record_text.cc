@@ -8,6 +8,7 @@
 #include <iostream>
 #include <random>
 
+#include "benchmarks/common/command_line.h"
 #include "core/base/format.h"
 #include "examples/live_run/model/corpus.h"
 #include "examples/live_run/model/optimizer.h"
@@ -177,7 +178,7 @@ int main(int argc, char** argv) {
   app.add_option("--orders", options.layout.orders, "Bytes of context")->capture_default_str();
   app.add_option("--model-bytes", options.layout.model_bytes)->capture_default_str();
   app.add_option("--seed", options.layout.seed)->capture_default_str();
-  CLI11_PARSE(app, argc, argv);
+  if (const auto code = freshet::benchmarks::ends_at_words(app, argc, argv)) return *code;
   if (const auto recorded = record(options); !recorded) {
     std::cerr << "record_text: " << recorded.error().message() << "\n";
     return 1;

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <iostream>
 
+#include "benchmarks/common/command_line.h"
 #include "benchmarks/stream/stream_peer.h"
 #include "core/base/format.h"
 
@@ -33,7 +34,7 @@ int run_program(int argc, char** argv, const Program& program) {
   app.add_option("--repetitions", options.repetitions, "Measured updates per case");
   app.add_option("--role", role)->group("");
   app.add_option("arguments", arguments)->group("");
-  CLI11_PARSE(app, argc, argv);
+  if (const auto code = ends_at_words(app, argc, argv)) return *code;
   ::signal(SIGPIPE, SIG_IGN);  // A child that died is an error of the line that cannot be written.
   if (!role.empty()) return run_role(program, role, arguments);
   Report report(program.name);

@@ -11,6 +11,7 @@
 #include <iostream>
 
 #include "benchmarks/common/child.h"
+#include "benchmarks/common/command_line.h"
 #include "benchmarks/common/report.h"
 #include "benchmarks/update_latency/freshet_subject.h"
 #include "benchmarks/update_latency/subject.h"
@@ -182,7 +183,7 @@ int run_main(int argc, char** argv) {
   app.add_option("--redis-server", options.setting.redis, "The Redis server's program");
   app.add_option("--role", role)->group("");
   app.add_option("arguments", arguments)->group("");
-  CLI11_PARSE(app, argc, argv);
+  if (const auto code = ends_at_words(app, argc, argv)) return *code;
   if (!role.empty()) return run_role(role, arguments);
   // A peer's large buffers, freed, must not make the allocator return pages that Freshet's next update would touch
   // again.

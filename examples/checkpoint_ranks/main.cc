@@ -283,9 +283,10 @@ int Rank::run() {
 
 Result<State> read_state(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
+  if (!file) return fail_errno(errno, "read " + path);
   std::stringstream text;
   text << file.rdbuf();
-  if (!file) return refuse(format("read {}: it cannot be opened", path));
+  if (!file) return refuse(format("read {}: it is empty, or cannot be read", path));
   Result<State> state = parse_state(text.str());
   if (!state) return fail(std::move(state).error().with_context(path));
   return state;
@@ -296,12 +297,14 @@ Result<State> read_state(const std::string& path) {
 
 int main(int argc, char** argv) {
   using namespace freshet::ranks;
+  // Its peers notice that, as they notice a death.
+  for (const int signal : {SIGINT, SIGTERM}) (void)std::signal(signal, [](int) { ::_exit(130); });
   Parsed parsed = parse(argc, argv);
   if (!parsed.options) return parsed.exit_code;
   auto state = read_state(parsed.options->state);
   if (!state) {
     complain(state.error().message());
-    return 2;
+    return exit_code_of(state.error());
   }
   Rank rank(*std::move(parsed.options), *std::move(state));
   return rank.run();

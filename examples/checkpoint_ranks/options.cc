@@ -107,6 +107,7 @@ Status understand(const Words& words, Options& options) {
   options.limit_bytes_per_second = static_cast<std::uint64_t>(words.limit_mib_s * static_cast<double>(kMiB));
   for (std::string& folder : options.local) put_rank(folder, options.rank);
   put_rank(options.host, options.rank);
+  put_rank(options.dump, options.rank);
   return {};
 }
 

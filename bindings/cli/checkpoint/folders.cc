@@ -8,6 +8,7 @@
 
 #include "bindings/cli/checkpoint/checkpoint.h"
 #include "bindings/cli/frame/arguments.h"
+#include "bindings/cli/frame/durable_file.h"
 #include "bindings/runtime/repository_folder.h"
 #include "core/base/format.h"
 #include "core/safetensors/safetensors.h"
@@ -91,7 +92,7 @@ Result<ExitCode> get_checkpoint(Program& program, const CheckpointArguments& arg
     views.push_back({.spec = whole.specs[i], .data = whole.bytes[i]});
     bytes += whole.bytes[i].size();
   }
-  FRESHET_TRY(write_safetensors(arguments.out, views, {}, true));
+  FRESHET_TRY(as_output_error(write_safetensors(arguments.out, views, {}, true), arguments.out));
   const std::string got = to_string(VersionName{name.model, whole.version.number});
   FRESHET_TRY(program.out.emit({{"model", name.model},
                                 {"version", whole.version.number},

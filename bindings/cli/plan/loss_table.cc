@@ -132,9 +132,6 @@ class Reader {
     if (table_.rows() == ReplayClock::kRowsMax) return wrong(format("more than {} rows", ReplayClock::kRowsMax));
     const std::optional<std::int64_t> step = step_from(fields[step_]);
     if (!step) return wrong(format("step {}: not a whole number", shown(fields[step_])));
-    if (!table_.steps.empty() && *step < table_.steps.back()) {
-      return wrong(format("step {} comes after step {}", *step, table_.steps.back()));
-    }
     double loss = std::numeric_limits<double>::quiet_NaN();
     if (!fields[loss_].empty() && !read_whole(fields[loss_], loss)) {
       return wrong(format("loss {}: not a number", shown(fields[loss_])));

@@ -63,8 +63,11 @@ Result<Json> sample(const TopArguments& arguments) {
                                                     kStatPatience));
   Result<JsonDocument> parsed = parse_json(answer);
   if (!parsed) return fail(Code::corrupt, format("the publisher's answer: {}", parsed.error().message()));
-  for (const Json& model : list_at(*parsed, "models")) {
-    if (model.is_object() && text(model, "model") == arguments.model) return model;
+  for (Json model : list_at(*parsed, "models")) {
+    if (!model.is_object() || text(model, "model") != arguments.model) continue;
+    model["mixed_ms"] = static_cast<double>(number(model, "mixed_ns")) / 1e6;
+    model.erase("mixed_ns");
+    return model;
   }
   return fail(Code::not_found, format("{} is not published there", arguments.model));
 }
@@ -217,7 +220,7 @@ void add_top(CLI::App& root, Program& program) {
       "A line of JSON per update: model, newest, model_bytes, versions_published, versions_skipped, bytes_published,\n"
       "arena_bytes, arena_free_bytes, locked_bytes, subscribers [{label, pid, every, silent, serving, held,\n"
       "queued_versions, gaps, channel, channel_why, serves, member, epoch, staged, failed, behind}],\n"
-      "current {epoch, version, hold, kept}, candidate, activation_failure, mixed_ns, directory (its state).");
+      "current {epoch, version, hold, kept}, candidate, activation_failure, mixed_ms, directory (its state).");
   act_with(command, program, arguments, top);
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
+#include <optional>
 
 #include "bindings/cli/frame/arguments.h"
 #include "bindings/cli/frame/progress.h"
@@ -74,16 +75,17 @@ Status settle_with_progress(const tier::Config& config, tier::KeeperLine& keeper
   }
 }
 
-Result<ExitCode> settle(Program& /*program*/, const tier::Config& config, double timeout_s) {
+/// Without a time: waits as long as it takes.
+Result<ExitCode> settle(Program& /*program*/, const tier::Config& config, std::optional<double> timeout_s) {
   Result<tier::KeeperLine> keeper = tier::KeeperLine::connect(config);
   if (!keeper) return ExitCode::done;
   // Rounded down to what a clock can hold.
-  const Time deadline = timeout_s > 0 && timeout_s < 1e9 ? system_clock().now() + seconds(timeout_s) : Time::max();
+  const Time deadline = timeout_s && *timeout_s < 1e9 ? system_clock().now() + seconds(*timeout_s) : Time::max();
   const Status settled = settle_with_progress(config, *keeper, deadline);
   // A keeper that ended by itself had nothing left.
   if (settled || settled.error().code() == Code::unavailable) return ExitCode::done;
   if (settled.error().code() != Code::timed_out) return fail(settled.error());
-  tell_tier(format("after {} s there is still something to copy", timeout_s));
+  tell_tier(format("after {} s there is still something to copy", timeout_s.value_or(0)));
   return ExitCode::unavailable;
 }
 
@@ -122,7 +124,7 @@ void add_tier_copies(CLI::App& tier, Program& program) {
   {
     CLI::App& command = *tier.add_subcommand("settle", "return when nothing is left to copy");
     auto file = std::make_shared<std::string>();
-    auto timeout = std::make_shared<double>(0);
+    auto timeout = std::make_shared<std::optional<double>>();
     add_tier_config(command, *file);
     command.add_option("--timeout", *timeout, "give up after that (exit 5); default: never")
         ->check(seconds_check())

@@ -2,6 +2,7 @@
 // `freshet tier stat`: what the tiers hold, and what came from them.
 
 #include <memory>
+#include <optional>
 
 #include "bindings/cli/frame/arguments.h"
 #include "bindings/cli/frame/durable_file.h"
@@ -102,10 +103,12 @@ Json total_of(const tier::Board& board, const tier::Counters* before) {
     return tier::load(later) - earlier;
   };
   Json epochs = Json::array();
+  std::optional<std::uint32_t> first;  // Of what is counted: a run's epochs count from 1, as its own.
   for (std::uint32_t i = 0; i < tier::kEpochRows; ++i) {
     const std::uint64_t opens = since(now.epochs[i].opens, from.epochs[i].opens);
     if (opens == 0) continue;
-    epochs.push_back({{"epoch", i + 1},
+    if (!first) first = before != nullptr ? i : 0;
+    epochs.push_back({{"epoch", i - *first + 1},
                       {"opens", opens},
                       {"hits", since(now.epochs[i].hits, from.epochs[i].hits)},
                       {"hit_bytes", since(now.epochs[i].hit_bytes, from.epochs[i].hit_bytes)},

@@ -12,7 +12,7 @@ import numpy as np
 
 from . import _core
 from ._arrays import Gathered, bytes_of, check_name, dtype_of
-from ._errors import FailedPrecondition, NotFound
+from ._errors import FailedPrecondition, InvalidArgument, NotFound
 from ._graph import GraphLike, graph_of, pairs_of
 from ._handles import Handle, all_or_nothing
 from ._numbers import whole
@@ -236,7 +236,9 @@ class Repository(Handle):
                       this repository object is gone, unless unpin() takes it away before.
         min_quality, tags, exclude   only versions with at least that quality, with these tags, outside of that lineage.
         """
-        found = self._core.match(graph_of(graph), objective, top, any, pin, min_quality, pairs_of(tags, "tag", str),
+        if graph is None:
+            raise InvalidArgument("match() wants a graph: a dictionary, a graph file's text or its path")
+        found = self._core.match(graph_of(graph), objective, whole(top, "top"), any, pin, min_quality, pairs_of(tags, "tag", str),
                                  exclude or "")
         if found is None:
             return None
