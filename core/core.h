@@ -12,13 +12,14 @@
 ///      digests.
 ///   5. slab.h, arena.h: how a process holds versions: sealed memory that a neighbour may map, and the records of which
 ///      part of the memory may be written again.
-///   6. digest.h: content digests (XXH3-128) and identity hashes (BLAKE2b).
+///   6. digest.h: content digests (XXH3-128). slot_id.h: identity hashes (BLAKE2b).
 ///   7. delta/element_delta.h: turns one tensor's payload into the next, and back, if few elements changed.
 ///   8. safetensors.h: versions as files.
 ///   9. result.h, check.h, clock.h, mutex.h, interruption.h: failure as a value, broken invariants, replaceable time,
 ///      locks that the compiler can reason about, waits that end when the caller asks for it.
 ///
-/// Programs outside the tree use the files that are included here. Of the others they need nothing.
+/// Programs outside the tree use the files that are included here. Others that they need (layout.h, env.h, slot_id.h)
+/// come with the headers of other rooms.
 ///
 /// core/FORMAT.md describes the encoded forms.
 

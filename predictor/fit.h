@@ -67,8 +67,8 @@ struct FitOptions {
 
 struct FamilyFit {
   FittedCurve curve;  ///< Without parameters when `problem` is set.
-  double mse = 0;     ///< Each point has a weight: its number of rows, times its age's weight. Spikes have the lower
-                      ///< weight of the robust loss.
+  double mse = 0;     ///< Each point has a weight: its number of rows, times (x / last x)^FitOptions::recency. Spikes
+                      ///< have the lower weight of the robust loss.
   double aicc = 0;    ///< Infinite when there are too few points for its parameters.
   double holdout_mse = 0;  ///< Infinite when it could not be computed.
   double weight = 0;       ///< In the ensemble; they sum up to 1.

@@ -275,11 +275,11 @@ class Repository {
 
   /// The answer has the stored versions that share the longest prefix with the query's graph, best first. It also has
   /// the number of a commit of the repository: the answer shows the repository as it was after this commit. Commits
-  /// count from 1 and grow with every put, retirement and change of a quality. Over several providers a commit is a
-  /// time in microseconds since 1970, by the clock of its provider: commits of different providers can be compared only
-  /// as exactly as these clocks agree. With `query.pin_by`, match() pins the best row, durably, before anybody can
-  /// retire it. Without a row there is no pin. invalid_argument for an invalid query; not_found for an exclude_lineage
-  /// that is not stored.
+  /// count from 1 and grow with every put, retirement, and change of a quality or of tags. Over several providers a
+  /// commit is a time in microseconds since 1970, by the clock of its provider: commits of different providers can be
+  /// compared only as exactly as these clocks agree. With `query.pin_by`, match() pins the best row, durably, before
+  /// anybody can retire it. Without a row there is no pin. invalid_argument for an invalid query; not_found for an
+  /// exclude_lineage that is not stored.
   virtual Result<MatchAnswer> match(const MatchQuery& query) = 0;
 
   virtual Result<std::vector<std::string>> models() const = 0;
@@ -303,8 +303,9 @@ class Repository {
   /// seconds, if its pins end. The next gc() erases the version's bytes, if no other version names
   /// them.
   virtual Result<RetireReport> retire(const VersionName& name, const RetireOptions& options) = 0;
-  /// Erases the segments that no version names, here or elsewhere, and gives their space back. Writers wait meanwhile,
-  /// readers do not. If gc() is interrupted, at any point, the next gc() goes on.
+  /// Erases the segments that no version names, here or elsewhere, and gives their space back. Writers wait
+  /// while it erases, and go on while it gives the space back. Readers do not wait. If gc() is interrupted, at any
+  /// point, the next gc() goes on.
   virtual Result<GcReport> gc(const GcOptions& options, const Progress& progress) = 0;
   /// Moves an alias by compare-and-swap. The alias must mean `expected` (0: it is not set; absent: any). Otherwise
   /// nothing changes, and the message of failed_precondition names the version that it means. `desired` 0 removes the

@@ -3,7 +3,8 @@
 
 /// The current version of a model is the version to serve. This header has the call that makes another version current.
 ///
-/// The current version is a pair, epoch and version. A publish advances the version. An activation advances the epoch,
+/// The current version is a pair, epoch and version. A publish advances the version (with
+/// PublisherOptions::group_commit, the group's commit does). An activation advances the epoch,
 /// with any version that the publisher still keeps. There are three kinds of activations: a rollback to an older
 /// version, the release of a hold, and the commit of a version that a group of subscribers has staged. Pairs only grow.
 /// While a hold is set, the publisher keeps new versions and nobody serves them.

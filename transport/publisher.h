@@ -282,7 +282,7 @@ class Publisher {
   Result<CommitReport> wait_committed(VersionNumber version, Duration at_most, const std::stop_token& stop = {});
 
   /// Makes another version current, and waits for the decision. transport/current.h has the meaning and the errors. Any
-  /// thread. A callback that runs during a publish on the same thread must not call it. After `cancelled`, the
+  /// thread, but no log hook (core/base/log.h). After `cancelled`, the
   /// activation may still happen.
   Result<ActivationReport> activate(const ActivationRequest& request, const std::stop_token& stop = {});
   /// Goes back to a version that the publisher still keeps (PublisherOptions::keep_versions), and holds it until

@@ -37,9 +37,9 @@ struct PinSlot;
 /// A pinned version: all reads through a snapshot belong to this version. Empty until a first version has come.
 /// Movable. One thread at a time; different snapshots are independent.
 ///
-/// A snapshot may outlive its Subscriber. It keeps its version's memory mapped. The publisher keeps the version's bytes
-/// as they are until the snapshot is dropped, or until the publisher ends. Dropping a snapshot never blocks. After the
-/// subscriber's end, the last snapshot of a version also unmaps the version.
+/// A snapshot may outlive its Subscriber. It keeps its version's memory mapped. A living publisher does not write
+/// these bytes before the snapshot is dropped. When the publisher has ended, nobody can write them. Dropping a snapshot
+/// never blocks. After the subscriber's end, the last snapshot of a version also unmaps the version.
 class Snapshot {
  public:
   Snapshot() = default;

@@ -14,9 +14,9 @@
 /// socket inside the folder. A process that finds the folder owned goes through the owner, and sees and changes the
 /// same repository. So a command works the same beside a long-running one.
 ///
-/// The command line, the Python package and C++ programs share this room, bindings/runtime. It turns a person's text
-/// into objects of the other rooms. It never prints, parses no arguments, and installs no signal handlers. The other
-/// folders of bindings build on it.
+/// The command line, the Python package, VELOC's interface and C++ programs share this folder, bindings/runtime. It
+/// turns a person's text into objects of the other rooms. It never prints, parses no arguments, and installs no signal
+/// handlers.
 
 #include <memory>
 #include <string>

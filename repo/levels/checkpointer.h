@@ -118,7 +118,7 @@ class Checkpointer {
     VersionName version;
     std::uint64_t step = 0;
     std::set<CheckpointLevel> from;   ///< The levels that this rank's bytes came from.
-    std::uint64_t rebuilt_bytes = 0;  ///< Bytes from copies, for ranks with missing shards.
+    std::uint64_t rebuilt_bytes = 0;  ///< Of them, those from copies of shards: partners', or computed from parity.
     std::vector<std::string> fresh;   ///< Tensors that the version does not have for this rank; they are unchanged.
     /// Tensors of the version that no rank of this job holds: tensors with layout `own` of ranks that the job no longer
     /// has, or tensors of another program. Later versions do not have them.

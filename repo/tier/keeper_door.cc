@@ -23,6 +23,8 @@ constexpr std::size_t kRecordBytesMax = kPathRoom + 64;
 constexpr Duration kProbeEach = std::chrono::seconds(2);
 constexpr Duration kSaveEach = std::chrono::seconds(10);
 constexpr int kLookEachMs = 500;
+/// Before the text of an answer: something was not taken for want of room.
+constexpr std::string_view kNoRoom = "no room: ";
 /// How long a keeper that was told an order waits for who reads in that order.
 constexpr Duration kReadersWithin = std::chrono::minutes(10);
 /// How long a keeper without a client waits for its first.
@@ -57,6 +59,10 @@ Result<FileDescriptor> make_ask_pipe(const Config& config) {
   if (!fd) return fail_errno(errno, format("listen at {}", path));
   (void)::fcntl(fd.get(), F_SETPIPE_SZ, kRoom);
   return fd;
+}
+
+std::string text_of(const Error& error) {
+  return (error.code() == Code::out_of_space ? std::string(kNoRoom) : "") + error.message();
 }
 
 void send_answer(int fd, const std::string& text) {
@@ -254,12 +260,12 @@ void KeeperDoor::tell_next(Client& client, const std::string& path) {
   if (client.order == 0) {
     const auto begun = keeper_->begin_order();
     if (!begun) {
-      client.trouble = begun.error().message();
+      client.trouble = text_of(begun.error());
       return;
     }
     client.order = *begun;
   }
-  if (const Status told = keeper_->tell(client.order, path); !told) client.trouble = told.error().message();
+  if (const Status told = keeper_->tell(client.order, path); !told) client.trouble = text_of(told.error());
 }
 
 void KeeperDoor::answer_settled() {
@@ -330,8 +336,10 @@ Status KeeperLine::hear(Time deadline) {
     heard_ += byte;
   }
   const std::string said = std::exchange(heard_, "");
-  if (said != "ok") return fail(Code::failed_precondition, said);
-  return {};
+  if (said == "ok") return {};
+  // Of what it was told the keeper has its limits. All else that it says is no fault of the moment.
+  if (said.starts_with(kNoRoom)) return fail(Code::out_of_space, said.substr(kNoRoom.size()));
+  return fail(Code::failed_precondition, said);
 }
 
 }  // namespace freshet::tier

@@ -36,8 +36,8 @@ class Order {
   ~Order();
 
   /// These are opened after what was told before. Paths below no source are left out. out_of_space: the keeper was told
-  /// too many paths. unavailable: the keeper ended. timed_out: the keeper does not answer. After an error, the keeper
-  /// keeps the paths that it took before the error.
+  /// too many paths, or by too many programs. unavailable: the keeper ended. timed_out: the keeper does not answer.
+  /// After an error, the keeper keeps the paths that it took before the error.
   Status tell(std::span<const std::string> paths);
   /// What was told before counts no more: another epoch begins.
   Status anew();
