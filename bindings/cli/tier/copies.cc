@@ -17,6 +17,7 @@ namespace {
 
 constexpr Duration kBetweenLooks = std::chrono::milliseconds(200);
 constexpr std::size_t kToldAtOnce = 1024;
+constexpr Duration kAnswerAtOnce = std::chrono::milliseconds(500);
 constexpr Duration kAnswerWithin = std::chrono::seconds(60);
 
 Result<ExitCode> prefetch(Program& /*program*/, const tier::Config& config, const std::vector<std::string>& paths) {
@@ -79,8 +80,9 @@ Status settle_with_progress(const tier::Config& config, tier::KeeperLine& keeper
 Result<ExitCode> settle(Program& /*program*/, const tier::Config& config, std::optional<double> timeout_s) {
   Result<tier::KeeperLine> keeper = tier::KeeperLine::connect(config);
   if (!keeper) return ExitCode::done;
-  // Rounded down to what a clock can hold.
-  const Time deadline = timeout_s && *timeout_s < 1e9 ? system_clock().now() + seconds(*timeout_s) : Time::max();
+  // Rounded down to what a clock can hold. A keeper with nothing left needs a moment to say so.
+  const bool ends = timeout_s && *timeout_s < 1e9;
+  const Time deadline = ends ? system_clock().now() + std::max(seconds(*timeout_s), kAnswerAtOnce) : Time::max();
   const Status settled = settle_with_progress(config, *keeper, deadline);
   // A keeper that ended by itself had nothing left.
   if (settled || settled.error().code() == Code::unavailable) return ExitCode::done;

@@ -137,6 +137,7 @@ TEST_F(ActivationCommands, AHoldOutlivesThePublisherAndSaysWhatIsMissing) {
   Running newcomer = start({"subscribe", "net", "--count", "1"});
   EXPECT_THAT(newcomer.next_error_line().value_or(""), HasSubstr("new subscribers wait for `freshet release net`"));
   const Json stat = top_until([](const Json& one) { return one["subscribers"].size() == 2; });
+  EXPECT_TRUE(stat["mixed_ms"].is_number()) << stat;
   EXPECT_EQ(stat["current"], Json::parse(R"({"epoch":1,"hold":true,"kept":false,"version":1})"));
   EXPECT_THAT(
       run({"top", "net", "--once"}, environment()).out,

@@ -107,6 +107,19 @@ TEST(Plan, AReplaySumsWhatEachScheduleCosts) {
   }
 }
 
+TEST(Plan, OneRowIsOneStepWhateverItsStepSays) {
+  TemporaryFolder folder;
+  const Training training = random_training();
+  std::string restarted = "step,loss\n";
+  for (std::size_t i = 0; i < training.losses.size(); ++i) restarted += format("{},{}\n", i % 37, training.losses[i]);
+  const Ended plain = run(line(written(folder, csv_of(training, false)), {"--replay", "--json"}));
+  const Ended ended = run(line(written(folder, restarted, "restarted.csv"), {"--replay", "--json"}));
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  for (const char* name : {"fixed", "greedy", "optimal", "online", "oracle"}) {
+    EXPECT_EQ(ended.json()["policies"][name]["cil"], plain.json()["policies"][name]["cil"]) << name;
+  }
+}
+
 TEST(Plan, WithoutEpochsThereIsNoEpochPolicy) {
   TemporaryFolder folder;
   const Ended ended = run(line(written(folder, csv_of(random_training(), false)), {"--replay", "--json"}));

@@ -29,6 +29,7 @@ TEST(RanksOptions, WhatIsNotThereIsRefused) {
   expect_all_exit(job.run(1, 3, {.words = {"--die-at", "captured"}}), 2);
   expect_all_exit(job.run(1, 3, {.words = {"--keep", "local:0"}}), 2);
   expect_all_exit(job.run(1, 3, {.words = {"--keep", "disk:2"}}), 2);
+  expect_all_exit(job.run(1, 3, {.words = {"--state", "/nowhere/S.json"}}), 3);
 }
 
 TEST(RanksOptions, AllFoldersAreReadAndTheFirstIsWritten) {

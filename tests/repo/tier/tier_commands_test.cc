@@ -159,6 +159,13 @@ TEST(TierCommands, CountsOpensByEpoch) {
     EXPECT_EQ(row["hits"], epoch == 1 ? 0 : 10);
     EXPECT_EQ(row["miss_bytes"], epoch == 1 ? 10'045 : 0);
   }
+  // A run's report counts its own epochs.
+  ASSERT_EQ(lab.tier_command({"run", "--report", lab.path("r.json"), "--", "sh", "-c", read_all}).code, 0);
+  std::ifstream report(lab.path("r.json"));
+  const auto of_run = nlohmann::json::parse(report)["epochs"];
+  ASSERT_EQ(of_run.size(), 1U);
+  EXPECT_EQ(of_run[0]["epoch"], 1);
+  EXPECT_EQ(of_run[0]["hits"], 10);
 }
 
 TEST(TierCommands, TiersFillInOrderUpToTheirQuotas) {

@@ -76,11 +76,13 @@ TEST(TierKeeper, ThatDoesNotAnswerIsWaitedForAsLongAsTheConfigSays) {
   const auto keeper = keeper_of(lab);
   keeper->stop();
   EXPECT_EQ(lab.tier_command({"settle", "--timeout", "0.1"}).code, 5);
+  EXPECT_EQ(lab.tier_command({"settle", "--timeout", "0"}).code, 5);
   const Ran ran = lab.plain(with_reader("import time\nbegin = time.monotonic()\nprint(len(open(\"" + file +
                                         "\", \"rb\").read()), time.monotonic() - begin >= 1)"));
   EXPECT_EQ(ran.out, "5000 True\n") << ran.err;
   keeper->go_on();
   ASSERT_EQ(lab.tier_command({"settle"}).code, 0);
+  EXPECT_EQ(lab.tier_command({"settle", "--timeout", "0"}).code, 0);
   EXPECT_EQ(lab.total()["misses"], 1);
 }
 
