@@ -4,8 +4,8 @@
 /// The repository's subscriber. A sink wants every version, and writes each one directly from the publisher's memory
 /// into a repository. If it cannot store a version (a full disk), it reports the failure and catches up with the next
 /// version: the owner map of that version names all missed segments. The sink keeps the newest failed version pinned,
-/// and tries it again until a newer one comes. So the last version of a run is not lost if the disk has room a minute
-/// later.
+/// and tries it again until a newer one comes, unless another try cannot help (corrupt bytes, for example). So the last
+/// version of a run is not lost if the disk has room a minute later.
 
 #include <chrono>
 #include <cstdint>

@@ -67,14 +67,15 @@ struct ActivationTarget {
 /// every admitted subscriber may ask. Over a network with keys, only operators of the allow-list may. Any thread.
 ///
 /// Errors:
-///   failed_precondition: this key is no operator's, another epoch is current, or a member could not stage the version
-///     (the message names the member and the reason).
+///   failed_precondition: this key is no operator's, or another epoch is current.
+///   corrupt, invalid_argument, not_found, unsupported: a member could not stage the version (the code is the
+///     member's; the message names the member and the reason).
 ///   not_found: nobody publishes the model, or the publisher does not keep the version (the message names the versions
 ///     that it keeps).
 ///   timed_out: a member was too slow, and nobody serves the version; or the publisher did not answer.
 ///   unavailable: another activation is under way; or the directory does not answer, and the activation may still
 ///     happen.
-///   cancelled: a stop was asked for; the activation may still happen.
+///   cancelled: a stop was asked for, and the activation may still happen; or another request took its place.
 Result<ActivationReport> ask_activate(const ActivationTarget& target, const ActivationRequest& request,
                                       const std::stop_token& stop = {});
 

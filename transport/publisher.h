@@ -74,7 +74,8 @@ struct PublisherOptions {
   RunId run;                       ///< All zero: a random one, or the resumed version's.
   VersionNumber number_floor = 0;  ///< New numbers are greater than this.
 
-  std::uint64_t arena_limit_bytes = 0;  ///< 0: four times the model, plus 64 MiB.
+  std::uint64_t arena_limit_bytes = 0;  ///< 0: four times the model, once more for each of keep_versions
+                                        ///< after the first, plus 64 MiB.
   /// Memory touched at the first publish, in copies of the model. Three are enough if Freshet finds the changes by
   /// comparing and the subscribers keep up. A loop that names few changed tensors needs little more than two.
   double arena_copies = 3.0;
@@ -174,7 +175,7 @@ struct PublisherStat {
   VersionNumber newest = 0;
   std::uint64_t model_bytes = 0;
   std::uint64_t versions_published = 0;
-  std::uint64_t versions_skipped = 0;  ///< publish() calls that returned out_of_space.
+  std::uint64_t versions_skipped = 0;  ///< Calls of publish() and BoundTensors::capture() that got out_of_space.
   std::uint64_t bytes_published = 0;   ///< Of changed tensors.
   std::uint64_t arena_bytes = 0;
   std::uint64_t arena_free_bytes = 0;

@@ -85,8 +85,9 @@ struct Update {
   std::uint64_t gap_before = 0;       ///< Versions dropped before this one, for an `every` subscriber.
   /// From the start of publish() to the swap. Between two hosts, as exact as their clocks agree.
   Duration latency{};
-  Duration notify{};    ///< The time from the announcement until this process has read the announcement. If it read no
-                        ///< announcement, until the grant. 0 from another host.
+  /// The time from the announcement until this process has read it. If it read none: for a mapped version without
+  /// `every`, until it has read the grant; otherwise 0. From another host the value has no meaning: the clocks differ.
+  Duration notify{};
   std::string channel;  ///< "shm", "ucx", "zmq" or "file".
   /// Of the tensors fetched over a channel: those that came as an element delta, and those that came whole.
   std::uint64_t tensors_delta = 0;

@@ -14,7 +14,8 @@
 
 namespace freshet {
 
-/// A new file being written. Destroyed without close(): closed, contents unspecified. One thread at a time.
+/// A new file being written. If the object is destroyed without close(), the file is closed, and its contents are
+/// unspecified. One thread at a time.
 class WritableFile {
  public:
   virtual ~WritableFile() = default;

@@ -66,7 +66,7 @@ class Backend {
 
   virtual ~Backend() = default;
 
-  /// "memory", "rocksdb".
+  /// "memory", "rocksdb", "rados".
   virtual std::string_view kind() const = 0;
   /// True: acknowledged writes survive the process and the host.
   virtual bool durable() const = 0;

@@ -92,9 +92,10 @@ class Checkpointer {
     /// How many versions each level keeps. A level that is not in the map keeps 1 (memory), 2 (local and group), or all
     /// (external).
     std::map<CheckpointLevel, std::uint32_t> keep;
-    std::uint64_t limit_bytes_per_second = 0;      ///< For a rank's sends to group and external; 0: no limit.
-    Duration patience = std::chrono::seconds(30);  ///< The longest wait for peers, and in collective calls.
-    Duration lost_after{};                         ///< A peer that is silent for this time is lost; 0: 0.85 seconds.
+    std::uint64_t limit_bytes_per_second = 0;  ///< For a rank's sends to group and external; 0: no limit.
+    /// The longest wait until all ranks have met, and for a peer's answer in the background. restore() waits an hour.
+    Duration patience = std::chrono::seconds(30);
+    Duration lost_after{};  ///< A peer that is silent for this time is lost; 0: 0.85 seconds.
     /// Names and values that must be equal at all ranks. If a rank differs, open() fails and names the value.
     std::vector<std::pair<std::string, std::string>> alike;
     SecurityOptions security;

@@ -38,7 +38,7 @@ struct RepositoryServerOptions {
   /// Memory for bytes that were read for the channels and wait to be sent. Taken when it is first needed.
   std::uint64_t staging_bytes = std::uint64_t{32} << 20;
   Duration lease = std::chrono::seconds(30);  ///< Bytes stay for a client's fetch for this time after a renewal.
-  std::size_t readers = 0;  ///< Threads for quick questions; 0: one per processor of the machine, 8 at most.
+  std::size_t readers = 0;  ///< Threads for quick questions; 0: one per processor of the machine, 2 to 8.
 };
 
 /// Any thread. The destructor finishes the running calls, then ends every connection. This may take as long as a put or

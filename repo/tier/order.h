@@ -35,13 +35,13 @@ class Order {
   Order& operator=(Order&& other) noexcept;
   ~Order();
 
-  /// These are opened after what was told before. Paths below no source are left out. out_of_space: the keeper was told
-  /// too many paths, or by too many programs. unavailable: the keeper ended. timed_out: the keeper does not answer.
-  /// After an error, the keeper keeps the paths that it took before the error.
+  /// The program opens these files after the files that it told before. Paths below no source are left out.
+  /// out_of_space: the keeper was told too many paths, or by too many programs. unavailable: the keeper ended.
+  /// timed_out: the keeper does not answer. After an error, the keeper keeps the paths that it took before the error.
   Status tell(std::span<const std::string> paths);
-  /// What was told before counts no more: another epoch begins.
+  /// Another epoch begins: the keeper forgets the files that were told before and that it has not taken yet.
   Status anew();
-  /// What was told stays when this object goes.
+  /// After this call the keeper keeps the order when this object is destroyed.
   Status leave();
 
  private:
