@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
-# What build.sh and test.sh share.
+# What build.sh, test.sh, python.sh, python_asan.sh and prove_pip_install.sh share.
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 

@@ -322,8 +322,8 @@ void bind_checkpointer(nb::module_& module) {
           "finish",
           [](const CheckpointerHandle& handle, std::optional<double> timeout) {
             const auto checkpointer = handle.get();
-            take(wait_in_slices(timeout, [&](Duration slice) { return checkpointer->settle(slice); }));
             const std::optional<Time> deadline = deadline_of(timeout);
+            take(wait_in_slices(timeout, [&](Duration slice) { return checkpointer->settle(slice); }));
             take(call_unlocked([&] {
               return checkpointer->finish(deadline ? *deadline - system_clock().now() : std::chrono::hours(24));
             }));

@@ -201,7 +201,8 @@ struct Grant {
   std::vector<SegmentPlace> places;       ///< By tensor index.
   std::vector<std::uint64_t> slab_bytes;  ///< Sizes of the slabs that the places need, by slab index; all of them.
   /// For `every`: versions between the Want's `after` and this one that cannot be had any more. Exact within an
-  /// incarnation; of earlier incarnations every number given counts. 0 when `after` is 0: nothing was promised yet.
+  /// incarnation; of earlier incarnations every number given counts. When `after` is 0: those since the session began
+  /// (or all, with owed_all).
   std::uint64_t gap_before = 0;
   std::int64_t publish_started_ns = 0;  ///< Monotonic, this host.
   std::int64_t announced_ns = 0;

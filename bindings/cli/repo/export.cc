@@ -130,7 +130,7 @@ void add_export(CLI::App& repo, Program& program) {
       ->type_name("DIR")
       ->required();
   command.footer(
-      "Writes DIR/MODEL@V.safetensors, DIR/MODEL@V.graph.json (unless the graph was guessed), and\n"
+      "Writes DIR/MODEL@V.safetensors, DIR/MODEL@V.graph.json (unless `import` guesses the same), and\n"
       "DIR/MODEL@V.version.json with all other facts, so that `import DIR` restores the version. Leaves out retired\n"
       "versions and pins. A line of JSON each: model, version, file, graph, sheet, bytes.\n"
       "example: freshet repo export --all net -o backup/");

@@ -170,8 +170,8 @@ void add_replay(CLI::App& root, Program& program) {
   auto arguments = std::make_shared<ReplayArguments>();
   CLI::App& command = *root.add_subcommand("replay", "publish a stored run again, at its own pace or faster");
   add_json_flag(command, program);
-  command.add_option("--repo", program.repository, "the repository: a folder")
-      ->type_name("FOLDER")
+  command.add_option("--repo", program.repository, "the repository: a folder, or an address that needs no keys")
+      ->type_name("PLACE")
       ->envname("FRESHET_REPO");
   command.add_option("RUN", arguments->run, "the model to replay")->required()->check(model_check());
   command.add_option("--from", arguments->from, "the first version")->type_name("V");

@@ -21,7 +21,7 @@ _DTYPES = {"float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf
 
 def graph(model: keras.Model) -> Dict[str, Any]:
     """A model's architecture, as Repository.match() and put() take it: a dictionary. Nested models are taken apart, shared
-    layers stand once; tensors are named as their variables' paths. The key `framework_config` has what
+    layers stand once for each call, their tensors once, named as their variables' paths. The key `framework_config` has what
     freshet.keras.load_model() makes the model of.
 
     A subclassed model tells nothing of its calls: its layers stand one after the other. The key `traced_by` says which it

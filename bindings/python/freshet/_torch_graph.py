@@ -35,7 +35,7 @@ def graph(module: torch.nn.Module, example: Any = None) -> Dict[str, Any]:
     `example`. Where that cannot either (control flow that depends on data), the layers are the module tree's, one after the
     other, as they were registered, which says less: two such graphs share a prefix only where all layers before are equal.
     The key `traced_by` says which it was: "torch.fx", "torch.export" or "module tree". Graphs that came by different ways
-    share nothing.
+    share nothing but parameters that stand in layers of their own.
 
     example   the forward's arguments, a tensor or a tuple: types and shapes of the inputs, without the batch, then take
               part in identity."""

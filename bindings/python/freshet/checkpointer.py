@@ -71,7 +71,8 @@ class Checkpointer(Handle):
     written, all are read. `external`: a repository's folder or address. `group`: with "partner" each rank keeps a copy
     of another host's shards, with "xor" or "rs:F" parity, so that one host or any F may be lost; `host` is what this rank's
     host is called (default: the machine's name). `rank`, `ranks` and `meet` ("tcp://HOST:PORT", where rank 0 listens) are
-    what mpirun, srun or torchrun put into the environment where they are not given. `keep`: versions by level, as
+    what mpirun, srun or torchrun put into the environment where `rank` and `ranks` are not given. These two go together;
+    who gives them for several ranks gives `meet`, too. `keep`: versions by level, as
     {"local": 2}. `when_behind`: "skip" passes versions over where a level is behind, "wait" lets the loop wait.
     `patience`: seconds for peers to come. `lost_after`: seconds of silence after which a peer is lost (default: 0.85).
     `external_server_key`: the public key of the provider at `external`. `on_reached(version, step, level)` is called on a
@@ -212,7 +213,7 @@ class Checkpointer(Handle):
         self._core.wait(whole(version, "version"), level, timeout)
 
     def events(self) -> list[dict]:
-        """What happened since the last call: {"event": "reached" or "failed", "version", "step", "level", "seconds",
+        """What happened since the last call (the newest 4096): {"event": "reached" or "failed", "version", "step", "level", "seconds",
         "error"}, or {"event": "lost", "peers", "error"}."""
         return self._core.events()
 

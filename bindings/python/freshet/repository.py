@@ -276,7 +276,7 @@ class Repository(Handle):
         return _name(self._core.mrca(a, b))
 
     def diff(self, a: str, b: str) -> Diff:
-        """What differs between two versions: layers by name, tensors by content, and both qualities. NotFound."""
+        """What differs between two versions: layers by their computation, tensors by content, and both qualities. NotFound."""
         return Diff(**self._core.diff(a, b))
 
     def pin(self, version: str, by: str, *, stays: bool = False) -> None:
@@ -309,7 +309,7 @@ class Repository(Handle):
         return self._core.record(version).quality()
 
     def tags(self, version: str) -> dict:
-        """What was said of a version when it was put, as texts."""
+        """What is said of a version, when it was put or since (freshet repo set), as texts."""
         return self._core.record(version).tags()
 
     def retire(self, version: str, wait: float = 0) -> Retired:

@@ -16,7 +16,8 @@ class Scheduler:
             receipt = pub.publish(tensors, step=step)
             scheduler.published(receipt.blocked)
 
-    `schedule`: "online", "every:N", "epoch", "fixed", "greedy" or "optimal" (docs/schedules.md). Any thread.
+    `schedule`: "online", "every:N", "epoch", "fixed", "greedy", "optimal" or
+    "failures:MTBF[:RESTART]" (docs/schedules.md). Any thread.
     """
 
     def __init__(self, schedule: str = "online", *, epoch_steps: int = 0) -> None:

@@ -53,7 +53,10 @@ def from_state_dict(path: Any) -> Dict[str, np.ndarray]:
         raise
     except MemoryError:
         raise
-    except Exception as error:  # Each library has its own for a file that is damaged.
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise IoError(f"{path}: {error.strerror}") from error
+        # Each library has its own for a file that is damaged.
         raise Corrupt(f"{path}: {error}") from error
 
 

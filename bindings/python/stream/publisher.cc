@@ -6,6 +6,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "bindings/python/errors.h"
@@ -191,8 +192,11 @@ nb::object PublisherHandle::receive(const Share<OpenPublisher>& open, bool sync,
   PublishReceipt receipt = take(std::move(published));
   last_ = std::max(last_, receipt.version);
   if (sync) {
+    const Time waits_from = system_clock().now();
     take(wait_committed_in(*open, receipt.version, std::nullopt));
-    receipt.blocked = system_clock().now() - started;
+    const Time now = system_clock().now();
+    // Of a publish by layers the receipt has the earlier calls' time, too.
+    receipt.blocked = std::max(receipt.blocked + (now - waits_from), now - started);
   }
   return nb::cast(ReceiptGiven{.version = receipt.version,
                                .blocked = seconds(receipt.blocked),
