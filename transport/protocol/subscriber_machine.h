@@ -62,7 +62,7 @@ namespace action {
 struct SendControl {
   Message message;
 };
-/// Follow this PUB socket (instead of any before it), then connect the door and show it session and token.
+/// Connect the door, and show it session and token.
 struct OpenDoor {
   SessionId session = 0;
   std::string door;
@@ -97,8 +97,7 @@ struct DropStaged {
   SessionId session = 0;
   VersionNumber number = 0;
 };
-/// Follow this PUB socket (instead of any before it), and connect to that data channel; answer with on_channel_open or
-/// on_channel_closed. `why` is for people.
+/// Connect to that data channel; answer with on_channel_open or on_channel_closed. `why` is for people.
 struct OpenChannel {
   SessionId session = 0;
   ChannelOffer offer;
