@@ -16,7 +16,7 @@ target_compile_options(freshet_plain_options INTERFACE -fmacro-prefix-map=${PROJ
 if(FRESHET_UNITY)
   # What a source file keeps for itself has names that no other file of its target has.
   set(CMAKE_UNITY_BUILD ON)
-  set(CMAKE_UNITY_BUILD_BATCH_SIZE 12)
+  set(CMAKE_UNITY_BUILD_BATCH_SIZE 24)
   if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
     # g++ takes the files for headers, and loses track of what was set in units of this size.
     target_compile_options(freshet_plain_options INTERFACE -Wno-subobject-linkage -Wno-maybe-uninitialized)

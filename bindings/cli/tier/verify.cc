@@ -48,7 +48,7 @@ Status remove_copies(const tier::Config& config, const std::vector<Found>& copie
   return {};
 }
 
-Result<ExitCode> verify(Program& program, const tier::Config& config) {
+Result<ExitCode> verify_copies(Program& program, const tier::Config& config) {
   FRESHET_ASSIGN(const tier::BoardFile board, tier::BoardFile::open(config));
   FRESHET_ASSIGN(const std::vector<Found> copies, all_copies(config));
   std::uint64_t files = 0;
@@ -100,7 +100,7 @@ void add_tier_verify(CLI::App& tier, Program& program) {
     auto file = std::make_shared<std::string>();
     add_tier_config(command, *file);
     add_json_flag(command, program);
-    act_on_tiers(command, program, file, verify);
+    act_on_tiers(command, program, file, verify_copies);
   }
   {
     CLI::App& command = *tier.add_subcommand("drop", "remove copies: those of files and folders, or all");

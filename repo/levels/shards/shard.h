@@ -17,6 +17,7 @@
 #include "core/layout/layout.h"
 #include "core/model/ids.h"
 #include "core/model/tensor.h"
+#include "repo/levels/terms/terms.h"
 
 namespace freshet::levels {
 

@@ -206,8 +206,8 @@ std::string reader_of(const TierLab& lab) {
 }
 
 TEST(KnownOrder, IsNotWaitedForWhereASetDoesNotFit) {
-  constexpr int kFiles = 60;
-  constexpr int kRoom = 20;
+  constexpr int kFiles = 36;
+  constexpr int kRoom = 12;
   const TierLab lab("", 1, std::to_string(kRoom * kFileBytes) + " B");
   const std::vector<std::string> paths = make_set(lab, kFiles);
   const std::string read =
