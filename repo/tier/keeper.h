@@ -204,9 +204,6 @@ class Keeper {
   Reserve reserve_ FRESHET_GUARDED_BY(mutex_);
   /// Copies that were told and stay, the newest last: the reserve is made of them.
   std::deque<Reserve::Copy> told_ FRESHET_GUARDED_BY(mutex_);
-  /// What the last order's reserve had in the end: the next one is made of it first. Else the copies that stay would be
-  /// those of an order's end, more with each order, and its beginning would be waited for.
-  std::unordered_map<std::uint64_t, Reserve::Copy> left_over_ FRESHET_GUARDED_BY(mutex_);
   std::uint32_t reserve_tier_ FRESHET_GUARDED_BY(mutex_) = kTiersMax;
   std::uint64_t reserve_share_ FRESHET_GUARDED_BY(mutex_) = 0;  ///< 0: nothing had to go yet.
   std::uint64_t ahead_bytes_ FRESHET_GUARDED_BY(mutex_) = 0;    ///< Of the reserve's copies, and of those being made.

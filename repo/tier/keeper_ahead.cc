@@ -89,13 +89,10 @@ bool Keeper::has_orders() const {
   return !lookahead_.is_empty();
 }
 
-/// Nobody tells anything any more: the reserve's copies stay until the next one is made, and its share is everybody's.
+/// Nobody tells anything any more: the reserve's copies stay, and its share is everybody's.
 void Keeper::see_streams() {
   if (!lookahead_.has_next()) is_blocked_ = false;
   if (!lookahead_.is_empty()) return;
-  for (const Reserve::Copy& copy : reserve_.copies()) {
-    if (left_over_.size() < Reserve::kCopiesMax) left_over_.emplace(copy.key, copy);
-  }
   reserve_.clear();
   told_.clear();
   reserve_tier_ = kTiersMax;
@@ -130,19 +127,20 @@ void Keeper::fill_reserve() {
   const auto has_share = [this, quota]() FRESHET_NO_THREAD_SAFETY_ANALYSIS {
     return used_[reserve_tier_] - std::min(used_[reserve_tier_], ahead_bytes_) <= quota - reserve_share_;
   };
-  while (!has_share() && !(left_over_.empty() && told_.empty()) && !reserve_.is_full()) {
-    Reserve::Copy copy;
-    if (!left_over_.empty()) {
-      copy = left_over_.begin()->second;
-      left_over_.erase(left_over_.begin());
-    } else {
-      copy = told_.back();
-      told_.pop_back();
-    }
+  while (!has_share() && !told_.empty() && !reserve_.is_full()) {
+    const Reserve::Copy copy = told_.back();
+    told_.pop_back();
     const auto held = held_.find(copy.key);
     if (held == held_.end() || held->second.tier != reserve_tier_ || reserve_.contains(copy.key)) continue;
     reserve_.add(copy);
     ahead_bytes_ += copy.bytes;
+  }
+  // What was not told yet comes later, if at all. No stream is behind it, so it goes at once.
+  for (const auto& [key, held] : held_) {
+    if (has_share() || reserve_.is_full()) break;
+    if (held.tier != reserve_tier_ || copying_.contains(key) || reserve_.contains(key)) continue;
+    reserve_.add({.key = key, .bytes = held.identity.size, .opens = opens_of(key), .made = system_clock().now()});
+    ahead_bytes_ += held.identity.size;
   }
 }
 
@@ -160,7 +158,6 @@ Keeper::Place Keeper::place_ahead(const Identity& identity, const Lookahead::Tol
     if (reserve_.contains(key)) {
       reserve_.add(copy);
     } else {
-      left_over_.erase(key);
       if (told_.size() >= kToldCopiesMax) told_.pop_front();
       told_.push_back(copy);
     }

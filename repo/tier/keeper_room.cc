@@ -45,7 +45,6 @@ Keeper::Held Keeper::strike(HeldFiles::iterator held) {
     ahead_bytes_ -= std::min(ahead_bytes_, bytes);
     is_blocked_ = false;
   }
-  left_over_.erase(held->first);
   held_.erase(held);
   return gone;
 }

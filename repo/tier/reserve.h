@@ -39,7 +39,6 @@ class Reserve {
   /// 0 when it was not there.
   std::uint64_t remove(std::uint64_t key);
   void clear();
-  const std::list<Copy>& copies() const { return copies_; }
   bool contains(std::uint64_t key) const { return places_.contains(key); }
   bool is_full() const { return copies_.size() >= kCopiesMax; }
   std::uint64_t bytes() const { return bytes_; }
