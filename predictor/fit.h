@@ -12,8 +12,8 @@
 /// - Rows with a loss that is not finite are skipped and counted. Spikes get less weight (RobustLoss).
 /// - If losses first rise during a warm-up, fit() fits only the rows after the peak (`from_iteration`).
 /// - A metric that should rise (accuracy) needs Better::higher. The warm-up then ends at the lowest row.
-/// - If all losses are equal, or there are too few rows for every family, the forecast is a constant, and `note` has
-///   the reason. This is the only fallback.
+/// - If all losses are equal, or no family can be fitted (for example, there are too few rows), the forecast is a
+///   constant, and `note` has the reason. This is the only fallback.
 ///
 /// Errors: invalid_argument: the lists differ in length, an iteration does not grow (the message names the row, from
 /// 1), or an option is out of range. failed_precondition: no row has a finite loss.
@@ -31,8 +31,8 @@
 
 namespace freshet {
 
-/// The weight of a row far from the curve, with the noise as the unit. none: the full weight. huber, soft_l1: less with
-/// the distance. cauchy: almost none. Fitted by reweighing (IRLS).
+/// The weight of a row far from the curve. The unit of the distance is the noise. none: the full weight. huber and
+/// soft_l1: less with the distance. cauchy: almost none. Fitted by reweighing (IRLS).
 enum class RobustLoss { none, huber, soft_l1, cauchy };
 
 /// The criterion that chooses the family, and weighs the families in the ensemble.
@@ -54,8 +54,8 @@ struct FitOptions {
   Criterion criterion = Criterion::holdout;
   Combine combine = Combine::ensemble;
   Better better = Better::lower;
-  /// A row at x has the weight (x / last x)^recency, from 0 to 10. Late rows predict the next losses better than early
-  /// rows, because no family fits a whole run. 0: the paper's plain least squares.
+  /// A row at x has the weight (x / last x)^recency; `recency` is from 0 to 10. Late rows predict the next losses
+  /// better than early rows, because no family fits a whole run. 0: the paper's plain least squares.
   double recency = 1;
   std::size_t starts = 3;          ///< Most starts per family, from 1.
   std::size_t max_points = 128;    ///< Before the fit, rows are merged into at most this many points, from 8.
@@ -70,7 +70,7 @@ struct FamilyFit {
   double mse = 0;     ///< Each point has a weight: its number of rows, times (x / last x)^FitOptions::recency. Spikes
                       ///< have the lower weight of the robust loss.
   double aicc = 0;    ///< Infinite when there are too few points for its parameters.
-  double holdout_mse = 0;  ///< Infinite when it could not be computed.
+  double holdout_mse = 0;  ///< Infinite when it could not be computed, and with another criterion than holdout.
   double weight = 0;       ///< In the ensemble; they sum up to 1.
   std::string problem;     ///< The reason why it could not be fitted; empty if it was fitted.
 };
@@ -96,12 +96,14 @@ class Forecast {
 
   /// The chosen family with its parameters.
   const FittedCurve& chosen() const { return chosen_; }
-  /// Every family of the options, in their order.
+  /// Every family of the options, in their order. Empty if all losses are equal.
   const std::vector<FamilyFit>& families() const { return families_; }
 
   /// The standard deviation of a late row around the chosen curve, spikes not counted.
   double noise() const { return noise_; }
-  double from_iteration() const { return from_iteration_; }  ///< First and last iteration that were fitted.
+  /// The iterations of the first and of the last fitted point. A point of merged rows has the mean of their iterations,
+  /// so to_iteration() may be somewhat before the last row.
+  double from_iteration() const { return from_iteration_; }
   double to_iteration() const { return to_iteration_; }
   std::uint64_t rows() const { return rows_; }        ///< Taken, the skipped ones not counted.
   std::uint64_t skipped() const { return skipped_; }  ///< Not finite.

@@ -37,7 +37,7 @@ inline constexpr std::int64_t kOptimalWorkMax = 2'000'000'000;
 
 /// `costs[0]` is the cost of the version that was published last (or that the server holds). `costs[j]` is the cost of
 /// row start.row + j, up to the last row. invalid_argument: the start is out of place, `costs` has another length, or a
-/// cost is not finite.
+/// cost, or the costs times the requests, are not finite.
 Result<OptimalSchedule> optimal_schedule(const ReplayClock& clock, std::span<const double> costs, PlanStart start = {},
                                          std::int64_t work_max = kOptimalWorkMax);
 

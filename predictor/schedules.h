@@ -5,7 +5,7 @@
 ///
 /// `costs` are the costs of rows N to L (N is the warm-up's last row): predicted losses for a plan, or true losses for
 /// the best interval in hindsight. Pure functions, any thread. invalid_argument: `costs` has another length, or a cost
-/// is not finite.
+/// or a cumulative loss is not finite.
 
 #include <cstdint>
 #include <span>
@@ -41,7 +41,7 @@ Result<PublishRows> greedy_schedule(const ReplayClock& clock, std::span<const do
 double greedy_threshold(std::span<const double> warmup_losses);
 
 /// The schedule if the losses allow no forecast: an interval at which stalls take about one percent of the training,
-/// shortened so that there are at least 20 publishes.
+/// shortened so that there are at least 20 publishes (of fewer rows: one after each row).
 FixedSchedule fallback_schedule(const ReplayClock& clock);
 
 }  // namespace freshet

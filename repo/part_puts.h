@@ -96,7 +96,8 @@ class PartPuts {
   /// architecture of begin_put(). A digest of zeros stands for the digest of the bytes that came. Parts of tensors that
   /// are stored already are dropped. Errors as put(), after which the put by parts stays open, and:
   ///   invalid_argument: the token belongs to a put of another model, version or architecture.
-  ///   failed_precondition: bytes of a tensor are missing, which the message names; or a part is still on its way.
+  ///   failed_precondition: bytes of a tensor are missing, which the message names; or a part is still on its way; or
+  ///     another provider became the version's home since begin_put(): begin the put again.
   ///   already_exists: this version is stored. You also get this error if you repeat a commit that succeeded, but whose
   ///   answer was lost.
   virtual Result<VersionName> commit_put(const PutToken& token, const Manifest& manifest,

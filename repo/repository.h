@@ -121,7 +121,7 @@ struct PinnedVersion {
 struct Annotations {
   bool sets_quality = false;
   std::optional<double> quality;  ///< With sets_quality; absent: removes the quality.
-  /// Tags by key, no key twice. An existing tag keeps its place; a new tag comes last. No value: removes the tag.
+  /// Tags by key, no key twice. A tag of the put keeps its place; any other tag comes last. No value: removes the tag.
   std::vector<std::pair<std::string, std::optional<std::string>>> tags;
 };
 inline constexpr std::size_t kLaterTagsMax = 256;                    ///< Of one version, removed tags included.
@@ -134,7 +134,8 @@ struct RepositoryStat {
   std::uint64_t live_tensors = 0;      ///< Distinct segments.
   std::uint64_t live_bytes = 0;
   std::uint64_t disk_bytes = 0;  ///< All bytes, without the reserve for a full disk.
-  /// The part of disk_bytes that is not payload. After gc() the rest is live_bytes and less than 1 % more.
+  /// The part of disk_bytes that is not payload. After gc() the rest is live_bytes and less than 1 % more. It is less
+  /// than live_bytes if tensors are kept as differences (PutOptions::deltas): live_bytes counts them whole.
   std::uint64_t metadata_bytes = 0;
 };
 
@@ -188,7 +189,7 @@ class Repository {
     std::uint64_t part_bytes_max = std::uint64_t{8} << 30;
   };
   /// Reads the catalog, and removes the blobs that a crash left (not from a read-only backend). unsupported if the
-  /// repository has a newer format than this build reads.
+  /// repository has another format than this build reads, an older or a newer one.
   static Result<std::unique_ptr<Repository>> open(std::unique_ptr<Backend> backend, Options options);
   virtual ~Repository() = default;
 
@@ -200,7 +201,10 @@ class Repository {
   ///
   /// Errors; a failed put leaves nothing half-made, and the next put first tries to recover a failed backend:
   ///   already_exists: this version id is stored, or was stored and is retired. Nothing was done.
-  ///   failed_precondition: the ancestor was retired.
+  ///   invalid_argument: the manifest does not pass check(), its number is above kVersionNumberMax, or the version
+  ///     would descend from itself.
+  ///   failed_precondition: the ancestor was retired; the backend is read-only; or this is one provider of several, and
+  ///     `placed` is not set.
   ///   corrupt: bytes do not match their digest, or a stored segment has another digest.
   ///   out_of_space; unavailable (the backend).
   struct PutOptions {

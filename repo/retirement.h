@@ -14,7 +14,7 @@
 namespace freshet {
 
 struct RetireOptions {
-  Duration wait = Duration::zero();  ///< The longest wait until nobody pins the version.
+  Duration wait = Duration::zero();  ///< The longest wait until nobody pins the version; a day at most.
   std::stop_token stop;              ///< Ends the call's waits: retire() is then `cancelled`, and may have happened.
 };
 
@@ -50,7 +50,8 @@ struct GcRow {
 struct GcReport {
   std::uint64_t freed_bytes = 0;   ///< With dry_run: the bytes that would be freed.
   std::uint64_t live_bytes = 0;    ///< Bytes of the remaining segments.
-  std::vector<GcRow> rows;         ///< In the order of the writers. Without dry_run, only erased segments.
+  std::vector<GcRow> rows;         ///< In the order of the writers. Without dry_run, only segments that nobody needs;
+                                   ///< one that a client is fetching stays until the next gc().
   std::vector<std::string> notes;  ///< Steps that were not possible, and why: damage, or a provider that is away.
 };
 
@@ -65,7 +66,7 @@ struct ExternalReferrer {
 
 inline constexpr std::size_t kGcNamesMax = 5;  ///< GcRow::named_by has at most this many.
 
-/// "written by net@3, which was retired; nobody names it".
+/// "written by net@3, which was retired; no version needs it".
 std::string why(const GcRow& row);
 
 }  // namespace freshet

@@ -37,7 +37,8 @@ struct SchedulerOptions {
   std::string schedule = "online";
   std::uint64_t epoch_steps = 0;     ///< For "epoch", if the loop does not set Observation::epoch_end: the steps of an
                                      ///< epoch. 0: only epoch_end counts.
-  std::uint64_t warmup_steps = 100;  ///< For the schedules that are planned once.
+  std::uint64_t warmup_steps = 100;  ///< For the schedules that are planned once; and for "online", if no initial
+                                     ///< version was published: then the first publish comes after these steps.
   SchedulerLimits limits;
   /// Assumed times of a stall and a delivery until they are measured.
   Duration stall_expected{};
@@ -53,7 +54,7 @@ struct Explanation {
   double gain = 0;           ///< Expected gain of a publish now over never publishing again: loss x requests.
   double stall_cost = 0;     ///< Expected cost of the stall for later versions: loss x requests.
   double next_in_steps = 0;  ///< Estimated distance of the best next publish; 0: now, or not known.
-  std::string note;          ///< The reason if the policy does not plan as asked; mostly empty.
+  std::string note;          ///< The reason if the policy does not plan as asked; of "failures", its interval.
 };
 
 /// The reasons of the last answer. `gain` and `stall_cost` are sums of loss over requests (Viper's cumulative inference

@@ -36,8 +36,9 @@ struct PublisherHubOptions {
   /// Address of the control socket, e.g. "tcp://127.0.0.1:7070". An address that other hosts reach ("tcp://*:7070")
   /// needs keys. Empty: an ipc address in the host directory's folder.
   std::string listen;
-  /// Where subscribers look for the publisher: a folder of this host, or "redis://[:PASSWORD@]HOST:PORT[/DB]" for many
-  /// hosts. Empty: $FRESHET_DIRECTORY, otherwise the run folder of this user.
+  /// Where subscribers look for the publisher: a folder of this host, or for many hosts a Redis server,
+  /// "redis://[[USER]:PASSWORD@]HOST[:PORT][/DB]" or "redis+unix://[:PASSWORD@]/PATH[?db=N]". Empty:
+  /// $FRESHET_DIRECTORY, otherwise the run folder of this user.
   std::string directory;
   /// Data channels for subscribers that cannot map this host's memory, or should not. Not set: if the control socket
   /// listens on TCP, the suitable kinds; otherwise none.

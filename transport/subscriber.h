@@ -53,7 +53,8 @@ class Snapshot {
   bool stale() const { return stale_; }
   VersionNumber version() const;
   const Manifest& manifest() const;
-  /// The tensor's bytes: read-only, in the publisher's memory. Empty if the subscriber does not take this tensor
+  /// The tensor's bytes: read-only; in the publisher's memory if the version is mapped, otherwise in the subscriber's
+  /// own memory (SubscriberOptions::arena_copies). Empty if the subscriber does not take this tensor
   /// (SubscriberOptions::whole). REQUIRES: tensor < number of tensors.
   Bytes bytes(std::uint32_t tensor) const;
   /// not_found when the model has no tensor of that name, or it was not taken.
@@ -85,8 +86,9 @@ struct Update {
   std::uint64_t gap_before = 0;       ///< Versions dropped before this one, for an `every` subscriber.
   /// From the start of publish() to the swap. Between two hosts, as exact as their clocks agree.
   Duration latency{};
-  /// The time from the announcement until this process has read it. If it read none: for a mapped version without
-  /// `every`, until it has read the grant; otherwise 0. From another host the value has no meaning: the clocks differ.
+  /// The time from the announcement until this process has read the announcement. If this process read none: for a
+  /// mapped version without `every`, the time from the announcement until this process has read the grant; otherwise 0.
+  /// From another host the value has no meaning: the clocks differ.
   Duration notify{};
   std::string channel;  ///< "shm", "ucx", "zmq" or "file".
   /// Of the tensors fetched over a channel: those that came as an element delta, and those that came whole.

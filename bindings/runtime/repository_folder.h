@@ -48,7 +48,7 @@ class CloseRepository {
   /// Null if this process owns no folder, or could not serve it (a file system without sockets).
   const RepositoryServer* server() const { return server_.get(); }
   /// The repository's second interface (repo/provider_repository.h), for Freshet's own programs; null unless this
-  /// process itself opened the folder or pool.
+  /// process itself opened the folder or pool, or has the repository in its memory.
   ProviderRepository* own() const { return own_; }
 
  private:

@@ -10,10 +10,11 @@
 ///   *stored*  in a checkpoint: the held piece of each tensor, with two exceptions. Of a replicated tensor, each rank
 ///             stores only an N-th. A tensor `from` one rank is stored by this rank alone.
 /// DeepFreeze (section IV-B) cuts each replicated tensor along its largest dimension. Freshet cuts the tensor's bytes,
-/// which is even for any shape. Each large replicated tensor is cut by itself. So if a few of them change, each rank
-/// stores an N-th of their bytes again, and parity is computed again for these tensors only. Small replicated tensors
-/// stand one after another. The ranks store them in turn, in runs of at most 16 KiB. So a rank stores at most one piece
-/// of each tensor. Over all ranks, the stored pieces cover each byte of each whole tensor exactly once.
+/// so the parts have about the same length for any shape. Each large replicated tensor is cut by itself. So if a few of
+/// them change, each rank stores an N-th of their bytes again, and parity is computed again for these tensors only.
+/// Small replicated tensors stand one after another. The ranks store them in turn, in runs of at most 16 KiB. A tensor
+/// is small if N - 1 such runs can hold it. So a rank stores at most one piece of each tensor. Over all ranks, the
+/// stored pieces cover each byte of each whole tensor exactly once.
 
 #include <cstdint>
 #include <functional>

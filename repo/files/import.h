@@ -82,7 +82,7 @@ struct RestoreRequest {
 };
 
 struct Restored {
-  VersionName name;        ///< With the sheet's number, unless another version of the model has this number.
+  VersionName name;        ///< With the sheet's number, unless the model has given this number or a greater one.
   bool was_there = false;  ///< True: the version was there, and nothing was done.
   std::uint64_t own_bytes = 0;
   std::uint64_t inherited_bytes = 0;
@@ -99,12 +99,13 @@ struct RestorePlace {
 /// model first, ancestors before their descendants, and otherwise the older versions first.
 std::vector<std::size_t> restore_order(std::span<const RestorePlace> places);
 
-/// Restores an exported version. It inherits the same segments again, from the first version that brings these
-/// segments. So versions may come in any order. Numbers and lineages are kept best if ancestors and smaller numbers
-/// come first.
+/// Restores an exported version. It inherits the same segments as before the export. Of all versions that name a
+/// segment, the first restored one brings the segment's bytes. So versions may come in any order. Numbers and lineages
+/// are kept best if ancestors and smaller numbers come first.
 ///
-/// Errors: corrupt (graph or bytes do not match the sheet's digests); failed_precondition (the version was retired
-/// here); already_exists (another version has its identity); those of Repository::put().
+/// Errors: invalid_argument (`tensors` is absent for a version with weights, or given for one without); corrupt (graph
+/// or bytes do not match the sheet's digests); failed_precondition (the version was retired here); already_exists
+/// (another version has its identity); those of Repository::put().
 Result<Restored> restore_version(Repository& repository, const RestoreRequest& request);
 
 }  // namespace freshet

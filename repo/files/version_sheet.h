@@ -40,7 +40,7 @@ inline constexpr std::size_t kSheetBytesMax = std::size_t{256} << 20;
 
 /// One line, without its end. REQUIRES: the manifest passed check().
 std::string to_json(const VersionSheet& sheet);
-/// The inverse. The message of invalid_argument names the fault; unsupported for a sheet of a newer form.
+/// The inverse. The message of invalid_argument names the fault; unsupported for a sheet of another format.
 Result<VersionSheet> parse_version_sheet(std::string_view json);
 
 }  // namespace freshet

@@ -129,7 +129,9 @@ class Checkpointer {
   /// Collective. Each job calls restore() before the first begin(), also to begin anew. The running job may call it
   /// again later, to go back to a version. Fills `held`: for each tensor, in the order of open(), the part that this
   /// rank holds (held_piece(); empty if it holds none). Result not set: there is no version, and the job begins anew.
-  /// corrupt: a version was acknowledged, and no version is restorable; the message names the missing shards.
+  /// corrupt: a version was acknowledged, and no version is restorable; or the version that `choice` asks for is not
+  /// restorable. The message names the missing shards.
+  /// not_found: nobody has a version that `choice` asks for by its number or step.
   /// failed_precondition: the version's tensors have other shapes or types; or restore() came between begin() and
   /// end().
   /// unavailable, timed_out: a peer did not answer. restore() does not take an older version then, because the peer may
