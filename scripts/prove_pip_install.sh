@@ -36,7 +36,7 @@ installed=$((SECONDS - start))
 prove() {
   (cd "$folder" && env -u PYTHONPATH -u PYTHONHOME FRESHET_RUN_DIR="$folder/run" "$folder/venv/bin/$1" "${@:2}")
 }
-mkdir "$folder/run"
+mkdir -m 700 "$folder/run"  # Of a folder that others may read the package wants no part.
 rm -rf "$tree"
 prove freshet --version
 prove python - << 'END'
