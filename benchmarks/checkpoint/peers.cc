@@ -56,7 +56,8 @@ Status run_peer(const Words& words, const std::string& name, Report& report) {
 
 /// A C program against what is installed at `prefix`.
 Status compile(const char* name, const std::string& prefix, const Words& libraries, const std::string& program) {
-  Words words = {"mpicc", "-O2", source(name), "-o", program, "-I" + prefix + "/include"};
+  // With old tags the path holds for the libraries of libraries, too.
+  Words words = {"mpicc", "-O2", source(name), "-o", program, "-I" + prefix + "/include", "-Wl,--disable-new-dtags"};
   for (const char* folder : {"/lib", "/lib64"}) {
     words.push_back("-L" + prefix + folder);
     words.push_back("-Wl,-rpath," + prefix + folder);
