@@ -96,10 +96,18 @@ def kill(pid):
         pass
 
 
+def program_of(pid):
+    try:
+        return os.readlink(f"/proc/{pid}/exe")
+    except OSError:
+        return ""
+
+
 def children_of(pid):
+    """The programs that it started. A leak checker's own child is of the same program; without it, its parent never ends."""
     try:
         with open(f"/proc/{pid}/task/{pid}/children", encoding="utf-8") as file:
-            return [int(word) for word in file.read().split()]
+            return [child for child in map(int, file.read().split()) if program_of(child) != program_of(pid)]
     except OSError:
         return []
 
