@@ -77,10 +77,8 @@ int open_copy(Board& board, const Identity& identity, const struct stat& source,
 
 /// Counts an open, and wakes a keeper that waits for one.
 void count(Board& board, const Identity& identity, bool hit) {
-  count_open(board, tier::file_key(identity.source, identity.inode), identity.size, hit);
-  if (tier::load(board.awaits_open) == 0) return;
-  tier::store(board.awaits_open, std::uint32_t{0});
-  (void)call(SYS_futex, address(&board.awaits_open), FUTEX_WAKE, 1);
+  if (count_open(board, tier::file_key(identity.source, identity.inode), identity.size, hit))
+    (void)call(SYS_futex, address(&board.awaits_open), FUTEX_WAKE, 1);
 }
 
 /// Moves a copy to the number that the program was to get, in one step. The source's description is remembered there

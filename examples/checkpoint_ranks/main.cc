@@ -286,7 +286,6 @@ Result<State> read_state(const std::string& path) {
   if (!file) return fail_errno(errno, "read " + path);
   std::stringstream text;
   text << file.rdbuf();
-  if (!file) return refuse(format("read {}: it is empty, or cannot be read", path));
   Result<State> state = parse_state(text.str());
   if (!state) return fail(std::move(state).error().with_context(path));
   return state;

@@ -226,18 +226,21 @@ std::uint32_t oldest_run(const Board& board, IsAlive is_alive) {
   return living < kLiveRuns ? oldest : 0;
 }
 
-/// One open of a regular file below a source.
-inline void count_open(Board& board, std::uint64_t key, std::uint64_t bytes, bool hit) {
+/// One open of a regular file below a source. True: the keeper sleeps on `awaits_open`, and the caller wakes it.
+inline bool count_open(Board& board, std::uint64_t key, std::uint64_t bytes, bool hit) {
   Counters& counters = board.counters;
   add(counters.opens, 1);
   add(hit ? counters.hits : counters.misses, 1);
   add(hit ? counters.hit_bytes : counters.miss_bytes, bytes);
-  const std::uint32_t nth = count_file(board, key);
-  if (nth == 0) return;
-  EpochRow& row = counters.epochs[nth < kEpochRows ? nth - 1 : kEpochRows - 1];
-  add(row.opens, 1);
-  if (hit) add(row.hits, 1);
-  add(hit ? row.hit_bytes : row.miss_bytes, bytes);
+  if (const std::uint32_t nth = count_file(board, key); nth != 0) {
+    EpochRow& row = counters.epochs[nth < kEpochRows ? nth - 1 : kEpochRows - 1];
+    add(row.opens, 1);
+    if (hit) add(row.hits, 1);
+    add(hit ? row.hit_bytes : row.miss_bytes, bytes);
+  }
+  if (load(board.awaits_open) == 0) return false;
+  store(board.awaits_open, std::uint32_t{0});
+  return true;
 }
 
 inline void hint_at(Board& board, std::uint64_t hash) {

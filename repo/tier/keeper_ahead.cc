@@ -136,10 +136,11 @@ void Keeper::fill_reserve() {
     ahead_bytes_ += copy.bytes;
   }
   // What was not told yet comes later, if at all. No stream is behind it, so it goes at once.
+  const Time now = system_clock().now();
   for (const auto& [key, held] : held_) {
     if (has_share() || reserve_.is_full()) break;
     if (held.tier != reserve_tier_ || copying_.contains(key) || reserve_.contains(key)) continue;
-    reserve_.add({.key = key, .bytes = held.identity.size, .opens = opens_of(key), .made = system_clock().now()});
+    reserve_.add({.key = key, .bytes = held.identity.size, .opens = opens_of(key), .made = now});
     ahead_bytes_ += held.identity.size;
   }
 }

@@ -36,12 +36,13 @@ class Order {
   ~Order();
 
   /// The program opens these files after the files that it told before. Paths below no source are left out.
-  /// out_of_space: the keeper was told too many paths, or by too many programs. unavailable: the keeper ended.
-  /// timed_out: the keeper does not answer. After an error, the keeper keeps the paths that it took before the error.
+  /// out_of_space: too many paths wait at the keeper, or too many programs have an order. unavailable: the keeper
+  /// ended. timed_out: the keeper does not answer. After an error, the keeper keeps the paths that it took before the
+  /// error.
   Status tell(std::span<const std::string> paths);
-  /// Another epoch begins: the keeper forgets the files that were told before and that it has not taken yet.
+  /// Another epoch begins. The keeper forgets each file of this order that it has not begun to copy.
   Status anew();
-  /// After this call the keeper keeps the order when this object is destroyed.
+  /// The keeper keeps the order, even after the destruction of this object.
   Status leave();
 
  private:

@@ -30,10 +30,8 @@ void tell_keeper(const BoardFile& board, const std::string& request) {
 
 /// Counts an open, and wakes a keeper that waits for one.
 void count(Board& board, std::uint64_t key, std::uint64_t bytes, bool hit) {
-  count_open(board, key, bytes, hit);
-  if (load(board.awaits_open) == 0) return;
-  store(board.awaits_open, std::uint32_t{0});
-  (void)::syscall(SYS_futex, &board.awaits_open, FUTEX_WAKE, 1, nullptr, nullptr, 0);
+  if (count_open(board, key, bytes, hit))
+    (void)::syscall(SYS_futex, &board.awaits_open, FUTEX_WAKE, 1, nullptr, nullptr, 0);
 }
 
 bool is_finished(const std::string& copy, const struct stat& source) {

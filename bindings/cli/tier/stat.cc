@@ -103,7 +103,7 @@ Json total_of(const tier::Board& board, const tier::Counters* before) {
     return tier::load(later) - earlier;
   };
   Json epochs = Json::array();
-  std::optional<std::uint32_t> first;  // Of what is counted: a run's epochs count from 1, as its own.
+  std::optional<std::uint32_t> first;  // The first epoch with opens. A run's epochs count from 1.
   for (std::uint32_t i = 0; i < tier::kEpochRows; ++i) {
     const std::uint64_t opens = since(now.epochs[i].opens, from.epochs[i].opens);
     if (opens == 0) continue;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Small things that the roles' loops need. Each belongs to one thread.
+/// Small things that loops need: of the roles, and of the progress line. Each belongs to one thread.
 
 #include <algorithm>
 #include <limits>

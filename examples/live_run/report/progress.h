@@ -7,7 +7,7 @@
 #include <string>
 
 #include "core/base/clock.h"
-#include "examples/live_run/model/loop_tools.h"
+#include "examples/live_run/loops/loop_tools.h"
 #include "examples/live_run/report/tally.h"
 
 namespace freshet::live {

@@ -6,8 +6,8 @@
 #include <zmq.hpp>
 
 #include "core/base/format.h"
+#include "examples/live_run/loops/loop_tools.h"
 #include "examples/live_run/model/corpus.h"
-#include "examples/live_run/model/loop_tools.h"
 #include "examples/live_run/role.h"
 #include "examples/live_run/roles/checker.h"
 #include "examples/live_run/roles/load_plan.h"

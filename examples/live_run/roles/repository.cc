@@ -3,7 +3,7 @@
 #include <thread>
 
 #include "bindings/runtime/repository_folder.h"
-#include "examples/live_run/model/loop_tools.h"
+#include "examples/live_run/loops/loop_tools.h"
 #include "examples/live_run/role.h"
 #include "repo/repository.h"
 #include "repo/sink.h"

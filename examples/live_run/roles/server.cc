@@ -6,7 +6,7 @@
 #include "core/base/format.h"
 #include "core/base/mutex.h"
 #include "examples/live_run/journal.h"
-#include "examples/live_run/model/loop_tools.h"
+#include "examples/live_run/loops/loop_tools.h"
 #include "examples/live_run/role.h"
 #include "examples/live_run/roles/scorer.h"
 

@@ -8,8 +8,8 @@
 
 #include "bindings/runtime/scheduled_publisher.h"
 #include "core/base/format.h"
+#include "examples/live_run/loops/loop_tools.h"
 #include "examples/live_run/model/corpus.h"
-#include "examples/live_run/model/loop_tools.h"
 #include "examples/live_run/model/optimizer.h"
 #include "examples/live_run/role.h"
 #include "examples/live_run/roles/checker.h"
