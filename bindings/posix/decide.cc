@@ -158,7 +158,9 @@ std::uint64_t g_outsiders[kOutsiders];
   const Identity identity = identity_of(source, file);
   std::uint64_t& outsider = g_outsiders[identity_key(identity) % kOutsiders];
   if (tier::load(outsider) == identity_key(identity)) return fd;
-  PathRoom path;
+  const LentRoom lent;
+  if (!lent) return fd;
+  PathRoom& path = *lent;
   const unsigned long bytes = path_of_descriptor(fd, path);
   if (bytes == 0) return fd;
   if (!is_below_source(board, path, bytes)) {
@@ -194,8 +196,9 @@ bool may_read(const struct stat& file) {
   const std::uint32_t source = source_on(board, device_of(file.st_dev));
   if (source == tier::kSourcesMax || has_process_lock(file.st_dev, file.st_ino)) return -1;
   const Identity identity = identity_of(source, file);
-  PathRoom room;
-  const int copy = open_copy(board, identity, file, flags, room);
+  const LentRoom room;
+  if (!room) return -1;
+  const int copy = open_copy(board, identity, file, flags, *room);
   if (copy >= 0) count(board, identity, true);
   return copy;
 }
@@ -215,7 +218,9 @@ bool take_link(const Board& board, std::uint32_t number, std::uint64_t hash, Ide
 /// validate = "never": the copy of the file that is spelled so, without a look at the source; or -1. The links are by
 /// path, and a link may be of another path with the same hash: the copy's own note decides.
 [[gnu::noinline]] int serve_unlooked(Board& board, int folder, const char* path, int flags) {
-  PathRoom room;
+  const LentRoom lent;
+  if (!lent) return -1;
+  PathRoom& room = *lent;
   const unsigned long bytes = absolute_path(folder, path, room);
   if (bytes == 0 || !is_below_source(board, room, bytes)) return -1;
   const std::uint64_t hash = tier::hashed(tier::kHashSeed, room, bytes);

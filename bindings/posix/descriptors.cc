@@ -55,7 +55,9 @@ bool recall(int fd, const struct stat& copy, struct stat& source) {
 
 /// Reads the identity out of the path of what may be a copy.
 bool identity_of(const tier::Board& board, int fd, tier::Identity& identity) {
-  PathRoom path;
+  const LentRoom lent;
+  if (!lent) return false;
+  PathRoom& path = *lent;
   const unsigned long bytes = path_of_descriptor(fd, path);
   for (std::uint32_t i = 0; i < board.tier_count; ++i) {
     const unsigned long folder = ::strlen(board.tiers[i].path);
@@ -73,11 +75,19 @@ struct NoteWithPath {
   char path[tier::kPathRoom];
 };
 
-bool read_note(int fd, NoteWithPath& out) {
-  const long got = call(SYS_fgetxattr, fd, address(tier::kNoteAttribute), address(&out), sizeof out - 1);
-  if (got < static_cast<long>(sizeof out.note) || out.note.magic != tier::kNoteMagic) return false;
-  reinterpret_cast<char*>(&out)[got] = '\0';
-  return true;
+/// What getxattr put into the room; nullptr when that is no note. `got` is the call's result.
+const NoteWithPath* note_in(PathRoom& room, long got) {
+  static_assert(sizeof(NoteWithPath) <= sizeof(PathRoom));
+  auto* const found = reinterpret_cast<NoteWithPath*>(&room);
+  if (got < static_cast<long>(sizeof found->note) || found->note.magic != tier::kNoteMagic) return nullptr;
+  room[got] = '\0';
+  return found;
+}
+
+/// The note of the open file; nullptr when it has none.
+const NoteWithPath* read_note(int fd, PathRoom& room) {
+  return note_in(room,
+                 call(SYS_fgetxattr, fd, address(tier::kNoteAttribute), address(&room), sizeof(NoteWithPath) - 1));
 }
 
 void describe_by(const tier::CopyNote& note, struct stat& seen) {
@@ -143,8 +153,9 @@ bool show_source(const tier::Board& board, int fd, struct stat& seen) {
   tier::Identity identity;
   if (!identity_of(board, fd, identity)) return false;
   describe(board, identity, seen);
-  NoteWithPath note;
-  if (read_note(fd, note)) describe_by(note.note, seen);
+  const LentRoom room;
+  if (!room) return true;
+  if (const NoteWithPath* const note = read_note(fd, *room)) describe_by(note->note, seen);
   return true;
 }
 
@@ -183,11 +194,13 @@ int hand_back(const tier::Board& board, int fd, bool locks_open_file) {
   if (sys_fstat(fd, seen) != 0 || !may_be_copy(board, seen) || !identity_of(board, fd, identity)) return 0;
   // The parent cannot be made to have another open file, and would believe that it has the lock.
   if (locks_open_file && is_same_open_file(call(SYS_getppid), fd, fd)) return -ENOLCK;
-  NoteWithPath note;
-  if (!read_note(fd, note) || note.path[0] != '/') return -ESTALE;
+  const LentRoom room;
+  if (!room) return -ENOMEM;
+  const NoteWithPath* const note = read_note(fd, *room);
+  if (note == nullptr || note->path[0] != '/') return -ESTALE;
   const long flags = call(SYS_fcntl, fd, F_GETFL);
   const int source = sys_openat(
-      AT_FDCWD, note.path, (flags > 0 ? static_cast<int>(flags) & O_NONBLOCK : 0) | O_RDONLY | O_CLOEXEC | O_NOCTTY);
+      AT_FDCWD, note->path, (flags > 0 ? static_cast<int>(flags) & O_NONBLOCK : 0) | O_RDONLY | O_CLOEXEC | O_NOCTTY);
   if (source < 0) return source;
   struct stat now;
   int result = -ESTALE;
@@ -219,9 +232,9 @@ void note_process_lock(const tier::Board& board, int fd) {
   struct stat file;
   if (sys_fstat(fd, file) != 0 || tier::source_on(board, device_of(file.st_dev)) == tier::kSourcesMax) return;
   // A file with one name that is outside the sources is no source's.
-  PathRoom path;
-  const unsigned long bytes = file.st_nlink > 1 ? 0 : path_of_descriptor(fd, path);
-  if (bytes != 0 && !tier::is_below_source(board, path, bytes)) return;
+  const LentRoom path;
+  const unsigned long bytes = file.st_nlink > 1 || !path ? 0 : path_of_descriptor(fd, *path);
+  if (bytes != 0 && !tier::is_below_source(board, *path, bytes)) return;
   if (has_process_lock(file.st_dev, file.st_ino)) return;
   const std::uint32_t place = __atomic_fetch_add(&g_locked_count, 1, __ATOMIC_RELAXED);
   if (place >= kLockedMax) return tier::store(g_locked_count, kLockedMax + 1);
@@ -239,26 +252,34 @@ bool has_process_lock(std::uint64_t device, std::uint64_t inode) {
   return false;
 }
 
+namespace {
+
+/// The source's file that the note of the copy `probe` names, opened as a path alone; or -errno.
+int open_noted(const tier::Board& board, int probe, const tier::Identity& identity) {
+  const LentRoom room;
+  if (!room) return -ENOMEM;
+  char link[kLinkBytes];
+  put_descriptor_link(link, probe);
+  const NoteWithPath* const note = note_in(*room, call(SYS_getxattr, address(link), address(tier::kNoteAttribute),
+                                                       address(&*room), sizeof(NoteWithPath) - 1));
+  if (note == nullptr) return -ESTALE;
+  const int source = sys_openat(AT_FDCWD, note->path, O_PATH | O_CLOEXEC);
+  struct stat seen;
+  if (source < 0 || (sys_fstat(source, seen) == 0 && is_file_of(board, identity, seen))) return source;
+  (void)sys_close(source);
+  return -ESTALE;
+}
+
+}  // namespace
+
 int source_behind(const tier::Board& board, int folder, const char* path) {
   const int probe = sys_openat(folder, path, O_PATH | O_CLOEXEC);
   if (probe < 0) return kNoCopy;
   struct stat seen;
   tier::Identity identity;
-  NoteWithPath note;
   int result = kNoCopy;
   if (sys_fstat(probe, seen) == 0 && may_be_copy(board, seen) && identity_of(board, probe, identity)) {
-    char link[kLinkBytes];
-    put_descriptor_link(link, probe);
-    const long got = call(SYS_getxattr, address(link), address(tier::kNoteAttribute), address(&note), sizeof note - 1);
-    result = -ESTALE;
-    if (got >= static_cast<long>(sizeof note.note) && note.note.magic == tier::kNoteMagic) {
-      reinterpret_cast<char*>(&note)[got] = '\0';
-      result = sys_openat(AT_FDCWD, note.path, O_PATH | O_CLOEXEC);
-      if (result >= 0 && (sys_fstat(result, seen) != 0 || !is_file_of(board, identity, seen))) {
-        (void)sys_close(result);
-        result = -ESTALE;
-      }
-    }
+    result = open_noted(board, probe, identity);
   }
   (void)sys_close(probe);
   return result;

@@ -20,7 +20,7 @@ void remember(int fd, const struct stat& copy, const struct stat& source);
 
 /// Makes device, inode, size and times of `seen` those of the identity.
 void describe(const tier::Board& board, const tier::Identity& identity, struct stat& seen);
-/// What tells a path from others, whatever their hash on disk is: there is no room for two paths on a small stack.
+/// What tells a path from others, whatever their hash on disk is.
 struct PathMark {
   std::uint64_t bytes;
   std::uint64_t hash;

@@ -2,6 +2,7 @@
 #include "bindings/posix/paths.h"
 
 #include <errno.h>
+#include <sys/mman.h>
 
 #include "bindings/posix/kernel.h"
 
@@ -9,6 +10,14 @@ namespace freshet::reader {
 namespace {
 
 constexpr unsigned long kPageBytes = 4096;
+
+// More rooms than threads that open at once, mostly. One that is lent while the process forks stays lent in the child.
+constexpr unsigned kRooms = 32;
+struct alignas(64) Room {
+  PathRoom text;
+};
+Room g_rooms[kRooms];
+bool g_lent[kRooms];
 
 /// Puts the next component of `path` at `end`; its length, 0 when there is none. False when it can be no part of the
 /// result.
@@ -28,6 +37,25 @@ bool put_component(const char*& path, char* out, unsigned long& end) {
 }
 
 }  // namespace
+
+LentRoom::LentRoom() {
+  for (unsigned i = 0; i < kRooms; ++i) {
+    if (!__atomic_load_n(&g_lent[i], __ATOMIC_RELAXED) && !__atomic_test_and_set(&g_lent[i], __ATOMIC_ACQUIRE)) {
+      room_ = &g_rooms[i].text;
+      return;
+    }
+  }
+  const long place = call(SYS_mmap, 0, sizeof(PathRoom), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  room_ = place < 0 && place > -4096 ? nullptr : reinterpret_cast<PathRoom*>(place);
+}
+
+LentRoom::~LentRoom() {
+  if (const auto* const room = reinterpret_cast<Room*>(room_); room >= g_rooms && room < g_rooms + kRooms) {
+    __atomic_clear(&g_lent[room - g_rooms], __ATOMIC_RELEASE);
+  } else if (room_ != nullptr) {
+    (void)call(SYS_munmap, address(room_), sizeof(PathRoom));
+  }
+}
 
 bool is_readable(const char* at) { return call(SYS_rt_sigprocmask, -1, address(at) & ~7L, 0, 8) != -EFAULT; }
 

@@ -7,9 +7,24 @@
 
 namespace freshet::reader {
 
-/// A signal's handler may have a small stack (8 KiB): one of these is all that an open puts there, whatever it does
-/// with it. It has room for a tier's path and a copy's name below it.
+/// Room for a tier's path and a copy's name below it.
 using PathRoom = char[tier::kPathRoom + tier::kCopyPathBytes + 2];
+
+/// A room that its owner has until the end of its scope. It is never on the stack: a signal's handler may have one of
+/// 8 KiB, most of which the kernel and the dynamic linker take. False: there is no memory.
+class LentRoom {
+ public:
+  LentRoom();
+  ~LentRoom();
+  LentRoom(const LentRoom&) = delete;
+  LentRoom& operator=(const LentRoom&) = delete;
+
+  explicit operator bool() const { return room_ != nullptr; }
+  PathRoom& operator*() const { return *room_; }
+
+ private:
+  PathRoom* room_;
+};
 
 /// "/proc/self/fd/N", ended by zero.
 inline constexpr int kLinkBytes = 32;

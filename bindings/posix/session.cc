@@ -8,6 +8,7 @@
 #include <sys/uio.h>
 
 #include "bindings/posix/kernel.h"
+#include "bindings/posix/paths.h"
 
 namespace freshet::reader {
 namespace {
@@ -24,16 +25,16 @@ char g_ask_path[kBoardPathRoom];
 bool hash_of_file(const char* path, unsigned long& hash) {
   const int fd = sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (fd < 0) return false;
+  const LentRoom bytes;
   struct stat config;
-  bool read = sys_fstat(fd, config) == 0 && S_ISREG(config.st_mode);
+  bool read = bytes && sys_fstat(fd, config) == 0 && S_ISREG(config.st_mode);
   hash = tier::kHashSeed;
   for (unsigned long all = 0; read;) {
-    char bytes[1024];
-    const long got = sys_read(fd, bytes, sizeof bytes);
+    const long got = sys_read(fd, *bytes, sizeof *bytes);
     if (got == 0) break;
     all += static_cast<unsigned long>(got);
     read = got > 0 && all <= tier::kConfigBytesMax;
-    if (read) hash = tier::hashed(hash, bytes, static_cast<unsigned long>(got));
+    if (read) hash = tier::hashed(hash, *bytes, static_cast<unsigned long>(got));
   }
   (void)sys_close(fd);
   return read;
