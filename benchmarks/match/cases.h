@@ -34,7 +34,8 @@ struct MatchCase {
   };
   std::vector<Model> models;
   std::vector<std::shared_ptr<const MatchGraph>> queries;
-  /// A model's architecture, for whoever stores it. Empty for a corpus; otherwise valid as long as its space and catalog.
+  /// A model's architecture, for whoever stores it. Empty for a corpus; otherwise valid as long as its space and
+  /// catalog.
   std::function<Result<std::shared_ptr<const Architecture>>(std::size_t model)> architecture;
 };
 

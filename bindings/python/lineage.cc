@@ -182,13 +182,11 @@ void bind_lineage(nb::class_<RepositoryHandle>& repository) {
            })
       .def("unpin",
            [](const RepositoryHandle& self, const std::string& version, const std::string& by) {
-             ask_of(self, version,
-                    [&](Repository& place, const VersionName& name) { return place.unpin(name, by); });
+             ask_of(self, version, [&](Repository& place, const VersionName& name) { return place.unpin(name, by); });
            })
       .def("pins",
            [](const RepositoryHandle& self, const std::string& version) {
-             return ask_of(self, version,
-                           [](Repository& place, const VersionName& name) { return place.pins(name); });
+             return ask_of(self, version, [](Repository& place, const VersionName& name) { return place.pins(name); });
            })
       .def("retire", &retire)
       .def("gc", &gc, nb::arg(), nb::arg().none())

@@ -74,32 +74,42 @@ class LogQueue {
   bool ended_ FRESHET_GUARDED_BY(mutex_) = false;
 };
 
-/// Guarded by the interpreter's lock. Never destroyed: C++'s threads may log while the process ends, and what a child inherited may
-/// be locked for ever there.
+/// Guarded by the interpreter's lock. Never destroyed: C++'s threads may log while the process ends, and what a child
+/// inherited may be locked for ever there.
 LogQueue* log_queue = nullptr;
 
 }  // namespace
 
 void bind_log(nb::module_& module) {
-  module.def("log_begin", [] {
-    log_queue = new LogQueue();
-    set_log_hook([queue = log_queue](LogLevel level, const std::string& line) { queue->tell(level, line); });
-  }, "Once in each process: from now on lines wait for log_next().");
-  module.def("log_next", []() -> nb::object {
-    LogQueue& queue = *log_queue;
-    LogLine line;
-    const bool came = [&] {
-      const Unlocked unlocked;
-      return queue.next(kLogWait, line);
-    }();
-    if (came) return nb::make_tuple(line.level == LogLevel::warning, text_to_python(line.text));
-    return nb::cast(!queue.ended());
-  }, "(is a warning, line), or whether there may be another one; waits for a minute.");
-  module.def("log_end", [] {
-    set_log_hook(nullptr);
-    log_queue->end();
-  }, "Lines go to stderr again, and log_next() ends when it has told all that wait.");
-  module.def("log_in_child", [] { set_log_hook(nullptr); }, "After a fork: nobody takes from the queue here.");
+  module.def(
+      "log_begin",
+      [] {
+        log_queue = new LogQueue();
+        set_log_hook([queue = log_queue](LogLevel level, const std::string& line) { queue->tell(level, line); });
+      },
+      "Once in each process: from now on lines wait for log_next().");
+  module.def(
+      "log_next",
+      []() -> nb::object {
+        LogQueue& queue = *log_queue;
+        LogLine line;
+        const bool came = [&] {
+          const Unlocked unlocked;
+          return queue.next(kLogWait, line);
+        }();
+        if (came) return nb::make_tuple(line.level == LogLevel::warning, text_to_python(line.text));
+        return nb::cast(!queue.ended());
+      },
+      "(is a warning, line), or whether there may be another one; waits for a minute.");
+  module.def(
+      "log_end",
+      [] {
+        set_log_hook(nullptr);
+        log_queue->end();
+      },
+      "Lines go to stderr again, and log_next() ends when it has told all that wait.");
+  module.def(
+      "log_in_child", [] { set_log_hook(nullptr); }, "After a fork: nobody takes from the queue here.");
 }
 
 }  // namespace freshet::python

@@ -96,8 +96,8 @@ auto RepositoryHandle::ask(Call call) const {
 /// that only the parent has.
 void end_child_without_destructors();
 
-/// Tells Python now and then how far a call is; nothing where `callback`, which it borrows, is None. An Exception that Python
-/// raises is its own affair; Ctrl-C ends the call of call_unlocked(). One thread at a time.
+/// Tells Python now and then how far a call is; nothing where `callback`, which it borrows, is None. An Exception that
+/// Python raises is its own affair; Ctrl-C ends the call of call_unlocked(). One thread at a time.
 Progress told_to(const nanobind::object& callback);
 
 void bind_repository(nanobind::module_& module);

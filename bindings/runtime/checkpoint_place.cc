@@ -15,7 +15,8 @@ void set_external(Checkpointer::Options& options, const std::string& place, cons
   if (!security.server_key.empty()) security.key_file = options.security.key_file;
   options.external_is_shared = is_repository_address(place) && !is_rados_address(place);
   options.external = [place, security]() -> Result<std::shared_ptr<Repository>> {
-    FRESHET_ASSIGN(OpenedRepository opened, open_repository(place, {.access = RepositoryAccess::create, .security = security}));
+    FRESHET_ASSIGN(OpenedRepository opened,
+                   open_repository(place, {.access = RepositoryAccess::create, .security = security}));
     return std::shared_ptr<Repository>(std::move(opened));
   };
 }

@@ -16,9 +16,10 @@ int main(int count, char** words) {
 
   std::vector<float> body(1 << 20, 0.0f);
   std::vector<float> head(1 << 10, 0.0f);
-  const freshet::TensorView tensors[] = {
-      {{.name = "body.weights", .dtype = freshet::DType::f32, .shape = {1024, 1024}}, freshet::bytes_of(body.data(), body.size())},
-      {{.name = "head.weights", .dtype = freshet::DType::f32, .shape = {1024}}, freshet::bytes_of(head.data(), head.size())}};
+  const freshet::TensorView tensors[] = {{{.name = "body.weights", .dtype = freshet::DType::f32, .shape = {1024, 1024}},
+                                          freshet::bytes_of(body.data(), body.size())},
+                                         {{.name = "head.weights", .dtype = freshet::DType::f32, .shape = {1024}},
+                                          freshet::bytes_of(head.data(), head.size())}};
 
   for (int step = 1; step <= steps; ++step) {
     for (float& weight : head) weight += 0.01f;  // Your training step. The body is frozen.

@@ -15,10 +15,12 @@
 namespace {
 
 freshet::Result<freshet::VersionName> store(freshet::Repository& repository, const std::vector<float>& body,
-                                            const std::vector<float>& head, std::optional<freshet::VersionName> ancestor) {
-  const freshet::TensorView tensors[] = {
-      {{.name = "body.weights", .dtype = freshet::DType::f32, .shape = {1024}}, freshet::bytes_of(body.data(), body.size())},
-      {{.name = "head.weights", .dtype = freshet::DType::f32, .shape = {16}}, freshet::bytes_of(head.data(), head.size())}};
+                                            const std::vector<float>& head,
+                                            std::optional<freshet::VersionName> ancestor) {
+  const freshet::TensorView tensors[] = {{{.name = "body.weights", .dtype = freshet::DType::f32, .shape = {1024}},
+                                          freshet::bytes_of(body.data(), body.size())},
+                                         {{.name = "head.weights", .dtype = freshet::DType::f32, .shape = {16}},
+                                          freshet::bytes_of(head.data(), head.size())}};
   freshet::StageRequest request{.model = "net", .tensors = tensors, .ancestor = ancestor};
   FRESHET_ASSIGN(const freshet::StagedPut staged, freshet::stage_put(repository, request));
   return repository.put(staged.manifest, staged.bytes_of(), staged.options);
@@ -34,7 +36,8 @@ freshet::Status run(const std::string& place) {
 
   FRESHET_ASSIGN(const auto line, repository->lineage(second));
   for (const freshet::LineageRow& row : line) {
-    std::cout << to_string(row.version) << ": " << row.own_bytes << " bytes of its own, " << row.inherited_bytes << " inherited\n";
+    std::cout << to_string(row.version) << ": " << row.own_bytes << " bytes of its own, " << row.inherited_bytes
+              << " inherited\n";
   }
   FRESHET_ASSIGN(const freshet::VersionRecord record, repository->get(first));
   const auto tensor = record.manifest.architecture->tensor_named("head.weights");

@@ -33,8 +33,9 @@ freshet::Status run(const std::string& folder, int steps) {
     for (float& weight : weights) weight *= 0.99f;  // Your training step, a millisecond long.
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     const double loss = std::abs(weights[0]);
-    FRESHET_ASSIGN(const auto receipt, scheduled.publish_if_due({.step = static_cast<std::uint64_t>(step), .loss = loss},
-                                                                {&view, 1}, {.step = static_cast<std::uint64_t>(step)}));
+    FRESHET_ASSIGN(const auto receipt,
+                   scheduled.publish_if_due({.step = static_cast<std::uint64_t>(step), .loss = loss}, {&view, 1},
+                                            {.step = static_cast<std::uint64_t>(step)}));
     if (!receipt) continue;
     last = receipt->version;
     std::cout << "version " << last << " at step " << step << ", loss " << loss << ": "

@@ -2,8 +2,8 @@
 #pragma once
 
 /// For ThreadSanitizer alone, nothing in other builds. Blocks are got from the heap, written, read and given back by
-/// threads of ours, and go from one to another through RocksDB's cache, whose locks it does not see. So who had one says
-/// so before RocksDB has it back, and who gets one before it touches it. Private to this room.
+/// threads of ours, and go from one to another through RocksDB's cache, whose locks it does not see. So who had one
+/// says so before RocksDB has it back, and who gets one before it touches it. Private to this room.
 
 #ifdef __SANITIZE_THREAD__
 #include <sanitizer/tsan_interface.h>

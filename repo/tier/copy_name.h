@@ -2,7 +2,8 @@
 #pragma once
 
 /// How a copy is named: by what it copies. The keeper, which makes copies, and the reader, which finds them from inside
-/// a foreign program, share this header, so it needs nothing but the compiler and what `struct stat` is: no library, no memory, no error.
+/// a foreign program, share this header, so it needs nothing but the compiler and what `struct stat` is: no library, no
+/// memory, no error.
 ///
 /// A name is the identity in hexadecimal digits of fixed width, "SS-INODE-SIZE-MTIME-NS-CTIME-NS", below a folder of
 /// two digits. Links, `..` and relative names lead to the same inode and need no logic; a source that changed has

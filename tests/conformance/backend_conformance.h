@@ -142,7 +142,8 @@ TEST_P(BackendConformance, RangesOfABlob) {
   for (int i = 0; i < 200; ++i) {
     const std::size_t offset = random() % (bytes.size() + 1);
     const std::size_t count = random() % (bytes.size() - offset + 1);
-    ASSERT_TRUE(test::same_bytes(read("k", offset, count), Bytes(bytes).subspan(offset, count))) << offset << " +" << count;
+    ASSERT_TRUE(test::same_bytes(read("k", offset, count), Bytes(bytes).subspan(offset, count)))
+        << offset << " +" << count;
   }
   EXPECT_TRUE(read("k", bytes.size(), 0).empty());
 }

@@ -115,7 +115,8 @@ class ChannelConformance : public testing::TestWithParam<ChannelCase> {
       ASSERT_NE(arrival, nullptr) << "piece " << i;
       EXPECT_TRUE(arrival->done) << "piece " << i;
       EXPECT_EQ(arrival->encoding, request.pieces[i].base ? Encoding::delta : Encoding::dense) << "piece " << i;
-      ASSERT_TRUE(test::same_bytes(arrival->content(), source_->expected(request.pieces[i]))) << "piece " << i << " differs";
+      ASSERT_TRUE(test::same_bytes(arrival->content(), source_->expected(request.pieces[i])))
+          << "piece " << i << " differs";
     }
     EXPECT_EQ(sink.faults(), "");
   }

@@ -47,7 +47,8 @@ Status fetch(std::uint32_t tensor, std::uint64_t bytes, const std::vector<std::s
   if (sink.ended(1) == nullptr) return fail(Code::timed_out, "it never ended");
   FRESHET_TRY(*sink.ended(1));
   if (!sink.faults().empty()) return fail(Code::corrupt, sink.faults());
-  if (!test::same_bytes(sink.find(1, 0)->content(), seeded_bytes(bytes, 1 + tensor))) return fail(Code::corrupt, "other bytes");
+  if (!test::same_bytes(sink.find(1, 0)->content(), seeded_bytes(bytes, 1 + tensor)))
+    return fail(Code::corrupt, "other bytes");
   return {};
 }
 

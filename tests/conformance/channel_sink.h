@@ -61,8 +61,7 @@ class CollectingSink final : public FetchSink {
   bool is_spoilt(std::uint64_t request) const {
     return std::all_of(arrivals_.begin(), arrivals_.end(), [&](const auto& entry) {
       const auto& memory = entry.second.memory;
-      return entry.first.first != request ||
-             test::all_bytes_are(memory, kGuardByte);
+      return entry.first.first != request || test::all_bytes_are(memory, kGuardByte);
     });
   }
 

@@ -148,7 +148,7 @@ TEST_P(DirectoryConformance, CurrentMovesForwardByCompareAndSwap) {
   not_held.hold = false;
   EXPECT_EQ(one->compare_and_swap_current("demo", not_held, released).error().code(), Code::failed_precondition);
   for (const CurrentVersion& back : {CurrentVersion{.epoch = held.epoch, .version = 3}, first,
-                                    CurrentVersion{.epoch = held.epoch + 1, .version = ~0ULL}}) {
+                                     CurrentVersion{.epoch = held.epoch + 1, .version = ~0ULL}}) {
     EXPECT_EQ(one->compare_and_swap_current("demo", held, back).error().code(), Code::invalid_argument);
   }
   EXPECT_EQ(*one->compare_and_swap_current("demo", held, released), released);

@@ -18,7 +18,9 @@ TEST(Log, GoesToStderrUntilThereIsAHookAndAfterItWasTakenAway) {
   testing::internal::CaptureStderr();
   log_line(LogLevel::warning, "one");
   std::string told;
-  set_log_hook([&](LogLevel level, const std::string& line) { told += (level == LogLevel::info ? "info " : "warning ") + line; });
+  set_log_hook([&](LogLevel level, const std::string& line) {
+    told += (level == LogLevel::info ? "info " : "warning ") + line;
+  });
   log_line(LogLevel::info, "two");
   set_log_hook(nullptr);
   log_line(LogLevel::info, "three");

@@ -120,8 +120,8 @@ TEST(RepositoryCrash, AtAnySyncOfAnyStepWithWhatWasNotSyncedLost) {
     UnsyncedFiles files(store);
     std::uint64_t acknowledged = taken;
     {
-      ChildProcess writer({test::built(FRESHET_CRASH_WRITER), store, std::to_string(seed), std::to_string(taken), folder / "journal",
-                           std::to_string(sync), when});
+      ChildProcess writer({test::built(FRESHET_CRASH_WRITER), store, std::to_string(seed), std::to_string(taken),
+                           folder / "journal", std::to_string(sync), when});
       ASSERT_EQ(writer.line(), "ready");
       while (const auto line = writer.line()) acknowledged = std::stoull(*line);
       ASSERT_TRUE(WIFSIGNALED(writer.end(SIGKILL)));  // It ended by itself, unless it was refused something.

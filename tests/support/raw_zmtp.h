@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// A peer that speaks ZMTP 3.1 without keys through a bare TCP socket, so that it can do what ZeroMQ's own sockets would
-/// not: messages without an end, commands in the middle, connections that are reset.
+/// A peer that speaks ZMTP 3.1 without keys through a bare TCP socket, so that it can do what ZeroMQ's own sockets
+/// would not: messages without an end, commands in the middle, connections that are reset.
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -23,8 +23,7 @@ namespace freshet::test {
 class RawZmtp {
  public:
   /// To "tcp://127.0.0.1:PORT", as a socket of that type ("DEALER"). Not connected when that failed.
-  explicit RawZmtp(const std::string& address, std::string_view type = "DEALER")
-      : RawZmtp(connect(address), type) {}
+  explicit RawZmtp(const std::string& address, std::string_view type = "DEALER") : RawZmtp(connect(address), type) {}
   /// A connection that was accepted.
   RawZmtp(FileDescriptor socket, std::string_view type) : socket_(std::move(socket)) {
     if (!socket_) return;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What a test asks of the build that it runs in, and asks at run time: its own code is then the same in the release and
-/// with the address sanitizer, and is compiled once for both (tests/CMakeLists.txt).
+/// What a test asks of the build that it runs in, and asks at run time: its own code is then the same in the release
+/// and with the address sanitizer, and is compiled once for both (tests/CMakeLists.txt).
 
 #include <filesystem>
 #include <string>

@@ -26,9 +26,7 @@ namespace freshet::test {
 inline constexpr Duration kPatience = std::chrono::seconds(60);
 
 /// Waits for a condition that no other call waits for.
-inline bool eventually(const std::function<bool()>& condition) {
-  return came_true(condition);
-}
+inline bool eventually(const std::function<bool()>& condition) { return came_true(condition); }
 
 inline std::unique_ptr<Publisher> open_publisher(PublisherOptions options) {
   auto publisher = Publisher::open(std::move(options));

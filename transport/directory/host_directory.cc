@@ -134,7 +134,7 @@ Result<CurrentVersion> HostDirectory::current(const std::string& model) {
 }
 
 Result<CurrentVersion> HostDirectory::compare_and_swap_current(const std::string& model, const CurrentVersion& expected,
-                                                              const CurrentVersion& desired) {
+                                                               const CurrentVersion& desired) {
   return host_files::swap_current(descriptor_->get(), model, expected, desired);
 }
 

@@ -40,7 +40,7 @@ class HostDirectory final : public Directory {
   Result<std::unique_ptr<Watch>> watch(const std::string& model) override;
   Result<CurrentVersion> current(const std::string& model) override;
   Result<CurrentVersion> compare_and_swap_current(const std::string& model, const CurrentVersion& expected,
-                                                 const CurrentVersion& desired) override;
+                                                  const CurrentVersion& desired) override;
   Status serve(const std::string& model, const Server& server, Duration time_to_live) override;
   Status stop_serving(const std::string& model, const std::string& address) override;
   Result<std::vector<Server>> servers(const std::string& model) override;

@@ -50,7 +50,7 @@ Status write_numbers(int file, const NumberRecord& record, const std::string& na
 Result<CurrentVersion> read_current(int folder, const std::string& model);
 /// As Directory says. Others who swap at the same time are waited for, but not for long: one of them may be stopped.
 Result<CurrentVersion> swap_current(int folder, const std::string& model, const CurrentVersion& expected,
-                                   const CurrentVersion& desired);
+                                    const CurrentVersion& desired);
 
 /// A server and when its time runs out, on this host's monotonic clock.
 struct ServerRecord {

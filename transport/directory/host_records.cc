@@ -64,7 +64,7 @@ Result<CurrentVersion> read_current(int folder, const std::string& model) {
 }
 
 Result<CurrentVersion> swap_current(int folder, const std::string& model, const CurrentVersion& expected,
-                                   const CurrentVersion& desired) {
+                                    const CurrentVersion& desired) {
   FRESHET_TRY(check_swap(model, expected, desired));
   FRESHET_ASSIGN(const FileDescriptor lock, lock_swaps(folder, model));
   FRESHET_ASSIGN(const CurrentVersion actual, read_current(folder, model));

@@ -190,7 +190,7 @@ class PublisherMachine {
     bool member = false;                     ///< Of the group.
     std::uint64_t epoch = 0;
     VersionNumber staged = 0;
-    std::string failed;         ///< Why it could not stage the candidate.
+    std::string failed;        ///< Why it could not stage the candidate.
     std::uint32_t behind = 0;  ///< Of a relay: those behind it who do not serve what it serves.
   };
   std::vector<SessionStat> sessions() const;

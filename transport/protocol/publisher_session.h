@@ -52,7 +52,7 @@ class PublisherSession {
   bool has_pinged = false;
   std::uint64_t epoch = 0;
   VersionNumber staged = 0;
-  std::uint32_t behind = 0;  ///< Of a relay: those behind it that do not serve what it serves.
+  std::uint32_t behind = 0;    ///< Of a relay: those behind it that do not serve what it serves.
   std::optional<Staged> word;  ///< Its last word on a candidate.
 
   /// False for a request older than one that was seen: it was overtaken.
@@ -88,8 +88,8 @@ class PublisherSession {
   std::uint64_t give_up(VersionNumber number, HeldVersions& versions);
   const std::set<VersionNumber>& queue() const { return queue_; }
   std::uint64_t gaps() const { return gaps_; }
-  /// The first version that was committed in the session's time, 0: none yet. A subscriber that has taken nothing misses
-  /// what gave way from there on.
+  /// The first version that was committed in the session's time, 0: none yet. A subscriber that has taken nothing
+  /// misses what gave way from there on.
   VersionNumber first_owed() const { return first_owed_; }
   void owe(VersionNumber number) { first_owed_ = first_owed_ == 0 ? number : first_owed_; }
 

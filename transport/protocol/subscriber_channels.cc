@@ -42,8 +42,7 @@ void SubscriberMachine::open_channel(Time now) {
   channel_->asked = true;
   channel_->give_up_at = now + kOpenPauses * options_.retry_after;
   if (is_fetching()) {
-    actions_.emplace_back(action::OpenChannel{
-        .session = current_, .offer = channel_->offer, .why = channel_->why});
+    actions_.emplace_back(action::OpenChannel{.session = current_, .offer = channel_->offer, .why = channel_->why});
     return;
   }
   if (sessions_[current_].door_open) {
@@ -52,8 +51,7 @@ void SubscriberMachine::open_channel(Time now) {
   }
   phase_ = Phase::knocking;
   knock_until_ = channel_->give_up_at;
-  actions_.emplace_back(action::OpenDoor{
-      .session = current_, .door = channel_->offer.address, .token = door_token_});
+  actions_.emplace_back(action::OpenDoor{.session = current_, .door = channel_->offer.address, .token = door_token_});
 }
 
 void SubscriberMachine::close_channel() {

@@ -63,8 +63,9 @@ Result<CurrentVersion> RedisDirectory::current(const std::string& model) {
   return look(model).map([](const redis::Look& seen) { return seen.current; });
 }
 
-Result<CurrentVersion> RedisDirectory::compare_and_swap_current(const std::string& model, const CurrentVersion& expected,
-                                                               const CurrentVersion& desired) {
+Result<CurrentVersion> RedisDirectory::compare_and_swap_current(const std::string& model,
+                                                                const CurrentVersion& expected,
+                                                                const CurrentVersion& desired) {
   FRESHET_TRY(check_swap(model, expected, desired));
   FRESHET_ASSIGN(const RedisReply reply, parts_->client->call("make another version of " + model + " current",
                                                               redis::swap(database(), model, "", expected, desired)));

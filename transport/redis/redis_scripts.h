@@ -81,7 +81,7 @@ RedisWords release(std::uint32_t database, const std::string& model, const Owner
 
 struct Swapped {
   std::optional<CurrentVersion> differs;  ///< As it is, when it was not as expected.
-  std::optional<std::string> lost;       ///< The owner does not have the name; empty text when nobody has.
+  std::optional<std::string> lost;        ///< The owner does not have the name; empty text when nobody has.
 };
 /// `owner`: empty for who has no claim.
 RedisWords swap(std::uint32_t database, const std::string& model, const std::string& owner,

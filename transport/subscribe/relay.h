@@ -56,8 +56,8 @@ class Relay final : public HubModel {
   /// The fetch came to nothing.
   void withdraw(const Error& why);
 
-  /// Serves it from now on; an older one than the newest is one that was gone back to. `missed`: versions before it that
-  /// never came here.
+  /// Serves it from now on; an older one than the newest is one that was gone back to. `missed`: versions before it
+  /// that never came here.
   void commit(const ServedVersion& version, std::uint64_t missed, std::int64_t publish_started_ns);
   /// Those who follow it, as they stood a moment ago; null when nothing has changed since the last call.
   std::shared_ptr<const ModelStanding> take_followers();
@@ -98,7 +98,7 @@ class Relay final : public HubModel {
   bool added_ = false;
   VersionNumber newest_ = 0;
   std::shared_ptr<const ModelStanding> followers_;  ///< As told last.
-  VersionNumber unproved_ = 0;  ///< It came once, and was not what its manifest says.
+  VersionNumber unproved_ = 0;                      ///< It came once, and was not what its manifest says.
   std::shared_ptr<serve::ComingVersion> coming_;
   std::shared_ptr<Shown> shown_;
 

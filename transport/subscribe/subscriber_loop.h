@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The subscriber's loop: the shell around SubscriberMachine. One thread polls a DEALER socket (control), the doors, the directory's news and a wake-up, hands everything to the machine, and carries
-/// out its actions: it says what the machine says, opens doors, and swaps versions in.
+/// The subscriber's loop: the shell around SubscriberMachine. One thread polls a DEALER socket (control), the doors,
+/// the directory's news and a wake-up, hands everything to the machine, and carries out its actions: it says what the
+/// machine says, opens doors, and swaps versions in.
 
 #include <atomic>
 #include <deque>
@@ -154,9 +155,9 @@ class SubscriberLoop {
   // The loop thread's.
   zmq::context_t context_;
   std::optional<ZmqSocket> control_;
-  Time control_heard_at_{};             ///< When something last came by it, or it was connected.
-  std::string handshake_error_;         ///< Told, and to be taken back when a handshake succeeds.
-  Time reconnect_control_at_ = kNever;  ///< ZeroMQ gives up after a refusal; we ask again.
+  Time control_heard_at_{};                    ///< When something last came by it, or it was connected.
+  std::string handshake_error_;                ///< Told, and to be taken back when a handshake succeeds.
+  Time reconnect_control_at_ = kNever;         ///< ZeroMQ gives up after a refusal; we ask again.
   std::optional<PublisherFinder> finder_;      ///< Where no address was given.
   std::unique_ptr<Directory::Watch> commits_;  ///< Where announcements come through the directory.
   std::map<protocol::SessionId, std::shared_ptr<shm::DoorGuest>> doors_;

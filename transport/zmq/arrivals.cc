@@ -20,7 +20,8 @@ namespace {
 
 constexpr long kLookAgainNs = 10'000'000;
 constexpr std::size_t kStirsPerCall = 64;
-constexpr std::size_t kInfoBytesNeeded = offsetof(tcp_info, tcpi_bytes_received) + sizeof(tcp_info::tcpi_bytes_received);
+constexpr std::size_t kInfoBytesNeeded =
+    offsetof(tcp_info, tcpi_bytes_received) + sizeof(tcp_info::tcpi_bytes_received);
 
 }  // namespace
 
@@ -61,8 +62,8 @@ std::uint64_t Arrivals::waiting(int connection) const {
 }
 
 void Arrivals::measure(int descriptor, Connection& connection) {
-  // In this order: what comes in between counts as read for a moment, and is measured again. The other way round too little
-  // would count as read, and what was taken would be cut below and lost: a friend would be put out in the end.
+  // In this order: what comes in between counts as read for a moment, and is measured again. The other way round too
+  // little would count as read, and what was taken would be cut below and lost: a friend would be put out in the end.
   int unread = 0;
   if (::ioctl(descriptor, FIONREAD, &unread) != 0) return;
   tcp_info info{};

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Counts what came by the connections of a ZeroMQ socket and was not received yet. ZeroMQ bounds one part of a message,
-/// but neither how many parts one has nor, without RCVHWM (transport/zmq/sockets.h tells why), how many messages wait.
-/// So the kernel is asked: it knows how many bytes ZeroMQ has read from each connection, and who receives knows how many
-/// bytes were whole messages. The difference is what ZeroMQ keeps in memory for that connection.
+/// Counts what came by the connections of a ZeroMQ socket and was not received yet. ZeroMQ bounds one part of a
+/// message, but neither how many parts one has nor, without RCVHWM (transport/zmq/sockets.h tells why), how many
+/// messages wait. So the kernel is asked: it knows how many bytes ZeroMQ has read from each connection, and who
+/// receives knows how many bytes were whole messages. The difference is what ZeroMQ keeps in memory for that
+/// connection.
 
 #include <cstdint>
 #include <map>
@@ -26,7 +27,8 @@ class Arrivals {
  public:
   explicit Arrivals(ArrivalLimits limits);
 
-  /// Readable when look() has something to do; -1 where the system had no descriptor left, and look() does it each time.
+  /// Readable when look() has something to do; -1 where the system had no descriptor left, and look() does it each
+  /// time.
   int descriptor() const { return epoll_.get(); }
   /// A connection that was accepted, and its end.
   void add(int connection);

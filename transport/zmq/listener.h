@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Watches a listening socket: logs strangers whose handshake fails, and puts out who comes when too many are inside, who
-/// is another user of this host where only this one is admitted, and who sends more ahead than is received. ZeroMQ has no
-/// limit on connections, nor on messages that never end, and a process without descriptors or memory left cannot even be
-/// told to stop.
+/// Watches a listening socket: logs strangers whose handshake fails, and puts out who comes when too many are inside,
+/// who is another user of this host where only this one is admitted, and who sends more ahead than is received. ZeroMQ
+/// has no limit on connections, nor on messages that never end, and a process without descriptors or memory left cannot
+/// even be told to stop.
 
 #include <sys/socket.h>
 
@@ -35,9 +35,9 @@ class Listener {
 
   /// What its owner's loop has to poll beside the socket; tend() is due when any of it is readable.
   void watch(std::vector<zmq::pollitem_t>& items);
-  /// Takes what the monitor reports, and looks at what came. Called when watch() says so, and before anything is done with a message's
-  /// descriptor: whoever sent it may have come, or another may have gone, since the last time. ZeroMQ reports both
-  /// before the message can be received, or the descriptor be another's.
+  /// Takes what the monitor reports, and looks at what came. Called when watch() says so, and before anything is done
+  /// with a message's descriptor: whoever sent it may have come, or another may have gone, since the last time. ZeroMQ
+  /// reports both before the message can be received, or the descriptor be another's.
   void tend(Time now);
   /// A message was received whole from it, of so many bytes: freshet::receive() tells.
   void took(int descriptor, std::uint64_t bytes) { taken_[descriptor] += bytes; }
@@ -77,8 +77,8 @@ class Listener {
   const std::size_t connections_max_ = connections_max();
   std::map<int, Peer> peers_;  ///< By descriptor.
   Arrivals arrivals_;
-  /// What was received since the last tend(), by descriptor: whose that is by now, the monitor has to say first. What one
-  /// connection left may be counted for the next; that is never more than may wait.
+  /// What was received since the last tend(), by descriptor: whose that is by now, the monitor has to say first. What
+  /// one connection left may be counted for the next; that is never more than may wait.
   std::map<int, std::uint64_t> taken_;
   /// Descriptors that came in this round of tend(). Whose they are was asked when they may have been closed already,
   /// and been another's; if their end is reported in the same round, that may have been so.

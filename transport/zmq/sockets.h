@@ -7,8 +7,9 @@
 ///
 /// Two rules keep libzmq (4.3.4) alive whatever a peer does:
 ///   - No socket limits the messages that wait to be received (RCVHWM). Past such a limit libzmq stops reading; a
-///     connection that breaks while it is stopped stays half-dead, and the next thing to be written there, a heartbeat or
-///     the answer to a peer's own PING, fails an assertion. What a peer may send ahead is bounded in bytes, by Listener.
+///     connection that breaks while it is stopped stays half-dead, and the next thing to be written there, a heartbeat
+///     or the answer to a peer's own PING, fails an assertion. What a peer may send ahead is bounded in bytes, by
+///     Listener.
 ///   - No socket has ZMTP's heartbeats. The protocols above have their own, which also notice a stopped process.
 
 #include <optional>

@@ -20,8 +20,8 @@ bool is_within(Bytes part, Bytes whole) {
 std::byte* map_privately(const Snapshot::Piece& piece) {
   struct statfs system {};
   if (::fstatfs(piece.descriptor, &system) != 0 || system.f_type == HUGETLBFS_MAGIC) return nullptr;
-  void* const mapping = ::mmap(nullptr, piece.memory.size(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE,
-                               piece.descriptor, 0);
+  void* const mapping =
+      ::mmap(nullptr, piece.memory.size(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, piece.descriptor, 0);
   return mapping == MAP_FAILED ? nullptr : static_cast<std::byte*>(mapping);
 }
 

@@ -7,8 +7,9 @@
 ///
 /// A join pauses puts. From the moment that the others know the new placement until the new provider knows it, nobody
 /// gives numbers of the models that are the new one's to number: such puts are `unavailable`, and can be put again. In
-/// that pause it is given what the others know of these models (repo/cluster/placement/hand_over.h). Only the new provider itself
-/// finishes its join: where it died half-way the pause lasts until it is started again, and nobody else can join.
+/// that pause it is given what the others know of these models (repo/cluster/placement/hand_over.h). Only the new
+/// provider itself finishes its join: where it died half-way the pause lasts until it is started again, and nobody else
+/// can join.
 
 #include <vector>
 

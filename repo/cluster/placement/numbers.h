@@ -3,8 +3,8 @@
 
 /// Version numbers of a model whose versions are spread over providers. One of them, the model's registrar, keeps the
 /// last number that was given, durably, and gives the next one only while the placement that made it the registrar is
-/// the one that it knows: so no number is given twice, also while a provider is added (repo/cluster/placement/hand_over.h).
-/// Private to this room.
+/// the one that it knows: so no number is given twice, also while a provider is added
+/// (repo/cluster/placement/hand_over.h). Private to this room.
 
 #include <string>
 

@@ -48,7 +48,8 @@ TEST_P(AwayProvider, PutsOfOtherModelsGoOn) {
     const Ended put = run({"repo", "--repo", all, "--json", "put", model, "--weights", file});
     EXPECT_THAT(put.exit_code, AnyOf(0, 5)) << put.err;
     if (put.exit_code == 5) {
-      EXPECT_THAT(put.err, HasSubstr("no version of " + model + " can be put until the provider that numbers this model"));
+      EXPECT_THAT(put.err,
+                  HasSubstr("no version of " + model + " can be put until the provider that numbers this model"));
       EXPECT_THAT(put.err, HasSubstr(address(dead_name)));
       continue;
     }

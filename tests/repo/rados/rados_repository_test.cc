@@ -8,12 +8,12 @@ namespace freshet {
 namespace {
 
 const RepositoryCase kRadosRepository{.name = "rados", .make = [] {
-                              return std::make_unique<LocalHouse>([](const std::string& folder) {
-                                auto opened = open_rados_backend(rados_options_for(folder));
-                                FRESHET_CHECK(opened.has_value());
-                                return std::move(*opened);
-                              });
-                            }};
+                                        return std::make_unique<LocalHouse>([](const std::string& folder) {
+                                          auto opened = open_rados_backend(rados_options_for(folder));
+                                          FRESHET_CHECK(opened.has_value());
+                                          return std::move(*opened);
+                                        });
+                                      }};
 
 INSTANTIATE_TEST_SUITE_P(Repositories, RepositoryConformance, testing::Values(kRadosRepository),
                          [](const auto& instance) { return instance.param.name; });

@@ -26,8 +26,7 @@ using namespace rpc;
 class RawClient {
  public:
   /// `unread_max`: how many answers ZeroMQ takes for it that it has not heard.
-  explicit RawClient(const std::string& address, int unread_max = 1000)
-      : socket_(context_, zmq::socket_type::dealer) {
+  explicit RawClient(const std::string& address, int unread_max = 1000) : socket_(context_, zmq::socket_type::dealer) {
     socket_.set(zmq::sockopt::linger, 0);
     socket_.set(zmq::sockopt::rcvhwm, unread_max);
     socket_.set(zmq::sockopt::rcvtimeo, 5000);
@@ -177,8 +176,8 @@ TEST_F(HostileClient, AnswersThatNobodyReadsEndTheConnection) {
       const auto name = rpc::put(builder, VersionName{.model = "wide", .number = 1});
       const wire::Id id = wire_id(wide.manifest.id);
       const std::vector<wire::Range> ranges{{0, bytes, 0}};
-      client.say(request(builder, ++number,
-                         wire::CreateAskBytes(builder, name, &id, builder.CreateVectorOfStructs(ranges))));
+      client.say(
+          request(builder, ++number, wire::CreateAskBytes(builder, name, &id, builder.CreateVectorOfStructs(ranges))));
       return server->stat().rejected > 0;
     })) << server->address();
     EXPECT_TRUE(came_true([&] { return server->stat().clients == 0; })) << server->address();

@@ -22,7 +22,8 @@ namespace {
 class ServerProcess : public testing::Test {
  protected:
   void start() {
-    child_ = std::make_unique<ChildProcess>(std::vector<std::string>{test::built(FRESHET_SERVE_PEER), address_, channels_});
+    child_ =
+        std::make_unique<ChildProcess>(std::vector<std::string>{test::built(FRESHET_SERVE_PEER), address_, channels_});
     ASSERT_EQ(child_->line(), "ready");
   }
   std::unique_ptr<ProviderRepository> connect() {

@@ -143,19 +143,22 @@ TEST(ChangedSource, IsNotCopiedWhileSomebodyMayWriteToIt) {
 TEST(ChangedSource, ThatNeverRestsIsGivenUp) {
   const TierLab lab;
   const std::string file = lab.make("log", 100);
-  // Changes for as long as it is asked for, and by far longer than anything here takes. The command goes without the reader: a
-  // sanitizer's program takes no library before its own.
-  EXPECT_EQ(lab.served("(while :; do echo more >> " + file + "; done) & W=$!; for i in 1 2 3 4 5; do cat " + file +
-                       " > /dev/null; done; LD_PRELOAD= '" FRESHET_PROGRAM "' tier settle --timeout 60; echo $?; kill $W")
-                .out,
-            "0\n");
+  // Changes for as long as it is asked for, and by far longer than anything here takes. The command goes without the
+  // reader: a sanitizer's program takes no library before its own.
+  EXPECT_EQ(
+      lab.served("(while :; do echo more >> " + file + "; done) & W=$!; for i in 1 2 3 4 5; do cat " + file +
+                 " > /dev/null; done; LD_PRELOAD= '" FRESHET_PROGRAM "' tier settle --timeout 60; echo $?; kill $W")
+          .out,
+      "0\n");
 }
 
 TEST(ChangedSource, WhileItIsWaitedForEndsTheWait) {
   const TierLab lab("first_open = \"wait\"\nwait_s = 600");
   const std::string file = lab.make("data", 1000);
   // The file is young, so its copy waits; meanwhile it becomes another, again and again.
-  EXPECT_EQ(lab.served("(for i in $(seq 2000); do echo more >> " + file + "; done) & head -c 1 " + file + " | wc -c").out, "1\n");
+  EXPECT_EQ(
+      lab.served("(for i in $(seq 2000); do echo more >> " + file + "; done) & head -c 1 " + file + " | wc -c").out,
+      "1\n");
 }
 
 }  // namespace

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The slow folder itself: what it shows, counts and refuses, and that it leaves nothing behind.
 
-#include "tests/support/eventually.h"
 #include "tests/support/slow_folder/slow_folder.h"
+#include "tests/support/eventually.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

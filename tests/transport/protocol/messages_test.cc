@@ -197,8 +197,12 @@ TEST(Messages, WhatIsBeyondALimitIsCorrupt) {
   EXPECT_TRUE(is_corrupt(Hello{.model = "demo", .label = "bell\a"}));
   EXPECT_TRUE(is_corrupt(Hello{.model = "demo", .host = "line\nbreak"}));
   EXPECT_TRUE(is_corrupt(Hello{.model = "demo", .label = "no utf-8 \xFF"}));
-  EXPECT_TRUE(is_corrupt(Hello{.model = "demo", .label = "a terminal obeys \xC2\x9B" "31m"}));
-  EXPECT_TRUE(is_corrupt(Hello{.model = "demo", .serves = "tcp://\xE2\x80\xAE" "evil"}));
+  EXPECT_TRUE(is_corrupt(Hello{.model = "demo",
+                               .label = "a terminal obeys \xC2\x9B"
+                                        "31m"}));
+  EXPECT_TRUE(is_corrupt(Hello{.model = "demo",
+                               .serves = "tcp://\xE2\x80\xAE"
+                                         "evil"}));
   EXPECT_TRUE(is_corrupt(Ping{.channel_why = "turned \xE2\x81\xA7 round"}));
   EXPECT_TRUE(is_corrupt(Welcome{.door = "/run/\xC3"}));
   EXPECT_TRUE(is_corrupt(Ping{.channel_why = "bell\a"}));
@@ -217,7 +221,8 @@ TEST(Messages, WhatIsBeyondALimitIsCorrupt) {
 }
 
 TEST(Messages, WordsOfAnErrorCanBeSentWhateverTheyNameAndLabelsMayBeOfAnyScript) {
-  const auto refusal = protocol::decode(encode(Refusal{.message = "open /tmp/\xFF\n\xC2\x9B" "31m: no"}));
+  const auto refusal = protocol::decode(encode(Refusal{.message = "open /tmp/\xFF\n\xC2\x9B"
+                                                                  "31m: no"}));
   ASSERT_TRUE(refusal) << refusal.error().message();
   EXPECT_EQ(std::get<Refusal>(*refusal).message.find('\n'), std::string::npos);
   const auto hello = protocol::decode(encode(Hello{.model = "demo", .label = "Grüße, 服务器 – \xC2\xA0ok"}));

@@ -148,9 +148,11 @@ TEST_F(WaitingSubscriber, ARefusalEndsTheWaitingUntilTheNextVersion) {
 TEST_F(WaitingSubscriber, ANewEpochOfWhatItServesReplacesTheWantThatWaits) {
   const Want want = wait_at_three();
   when([&] {
-    machine_.on_announcement(
-        {.model = kModel, .incarnation = kIncarnation, .number = 3, .current = {.epoch = 2, .version = 3, .hold = true}},
-        at(10));
+    machine_.on_announcement({.model = kModel,
+                              .incarnation = kIncarnation,
+                              .number = 3,
+                              .current = {.epoch = 2, .version = 3, .hold = true}},
+                             at(10));
   });
   EXPECT_EQ(machine_.serving_epoch(), 2u);
   ASSERT_THAT(sent<Want>(), SizeIs(1));

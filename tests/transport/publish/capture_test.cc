@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/support/eventually.h"
 #include "transport/publish/capture.h"
+#include "tests/support/eventually.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -164,7 +164,8 @@ void Hub::carry_out(const protocol::action::Send& send) {
 }
 
 void Hub::carry_out(const protocol::action::Announce& announce) {
-  for (const protocol::Peer& peer : announce.peers) carry_out(protocol::action::Send{.peer = peer, .message = announce.announcement});
+  for (const protocol::Peer& peer : announce.peers)
+    carry_out(protocol::action::Send{.peer = peer, .message = announce.announcement});
 }
 
 void Hub::carry_out(const protocol::action::Free& free) {

@@ -135,9 +135,7 @@ void SimSubscriber::carry_out(const protocol::action::OpenDoor& open) {
   });
 }
 
-void SimSubscriber::carry_out(const protocol::action::OpenChannel& open) {
-  life_->fetcher.open(open);
-}
+void SimSubscriber::carry_out(const protocol::action::OpenChannel& open) { life_->fetcher.open(open); }
 
 void SimSubscriber::carry_out(const protocol::action::CloseChannel&) { life_->fetcher.close(); }
 

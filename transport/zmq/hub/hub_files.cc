@@ -59,8 +59,7 @@ Result<HubFiles> HubFiles::choose(const std::string& folder) {
   std::uint32_t random = 0;
   if (::getrandom(&random, sizeof random, 0) != sizeof random) return fail_errno(errno, "choose a socket's name");
   const std::string stem = format("{}/{}{}-{:08x}", folder, kPrefix, ::getpid(), random);
-  return HubFiles{.door = stem + std::string(kDoor),
-                  .control = stem + std::string(kControl)};
+  return HubFiles{.door = stem + std::string(kDoor), .control = stem + std::string(kControl)};
 }
 
 }  // namespace freshet

@@ -17,9 +17,7 @@ constexpr Duration kIdleBudget = std::chrono::seconds(5);
 void PeerBudgets::refill(Budget& budget, Time now) const {
   const double seconds = std::chrono::duration<double>(std::max(now - budget.refilled, Duration::zero())).count();
   budget.refilled = std::max(budget.refilled, now);
-  const auto grow = [&](double& rest, double rate) {
-    rest = std::min(rest + rate * seconds, rate * kSavedSeconds);
-  };
+  const auto grow = [&](double& rest, double rate) { rest = std::min(rest + rate * seconds, rate * kSavedSeconds); };
   grow(budget.messages, limits_.messages_per_second);
   grow(budget.bytes, limits_.answer_bytes_per_second);
   budget.dropped = std::max(0.0, budget.dropped - limits_.messages_per_second * seconds);

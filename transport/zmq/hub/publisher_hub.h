@@ -106,8 +106,8 @@ class PublisherHub {
   /// that exist, their descriptors open until remove().
   void commit(const std::string& model, protocol::CommittedVersion version, std::vector<shm::SlabReference> slabs,
               std::function<void()> announced);
-  /// A relay: it serves that older version again, and so can others. `fresh`: its segments that the hub has not heard of;
-  /// they are free again at once where it has the version anyway.
+  /// A relay: it serves that older version again, and so can others. `fresh`: its segments that the hub has not heard
+  /// of; they are free again at once where it has the version anyway.
   void restore(const std::string& model, protocol::CommittedVersion version, std::vector<shm::SlabReference> slabs,
                std::vector<SegmentIndex> fresh);
   /// A relay: that version is being fetched, and can be fetched from here as it comes (PublisherMachine::on_coming).
@@ -127,8 +127,8 @@ class PublisherHub {
   void forget_memory(const std::vector<Bytes>& memory);
   std::vector<channel::ChannelStat> channel_stats() const;
 
-  /// As if it had come over the control socket, made from what is current there and then; waits for the answer. Not from
-  /// the hub's thread.
+  /// As if it had come over the control socket, made from what is current there and then; waits for the answer. Not
+  /// from the hub's thread.
   Result<protocol::Activated> activate(
       const std::string& model,
       std::function<Result<protocol::Activate>(const protocol::Current& current)> make_request, Duration at_most,

@@ -5,8 +5,9 @@
 namespace freshet::cli_test {
 
 Environment SyncJournal::environment() const {
-  return {
-      {"LD_PRELOAD", test::built(FRESHET_SYNC_JOURNAL_LIBRARY)}, {"FRESHET_SYNC_JOURNAL", path_}, {"ASAN_OPTIONS", asan_options()}};
+  return {{"LD_PRELOAD", test::built(FRESHET_SYNC_JOURNAL_LIBRARY)},
+          {"FRESHET_SYNC_JOURNAL", path_},
+          {"ASAN_OPTIONS", asan_options()}};
 }
 
 }  // namespace freshet::cli_test
