@@ -19,7 +19,9 @@ if(FRESHET_UNITY)
   set(CMAKE_UNITY_BUILD_BATCH_SIZE 24)
   if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
     # g++ takes the files for headers, and loses track of what was set in units of this size.
-    target_compile_options(freshet_plain_options INTERFACE -Wno-subobject-linkage -Wno-maybe-uninitialized)
+    # Its collector of garbage costs a twentieth of the time, and saves a third of 1.5 GB.
+    target_compile_options(freshet_plain_options INTERFACE -Wno-subobject-linkage -Wno-maybe-uninitialized
+                           "SHELL:--param ggc-min-heapsize=1000000")
   endif()
 endif()
 if(CMAKE_CXX_COMPILER_ID MATCHES Clang)
@@ -32,6 +34,12 @@ if(FRESHET_SANITIZE)
   if(FRESHET_SANITIZE MATCHES address)
     # Not the build type's, which the tests' own code keeps (tests/CMakeLists.txt).
     target_compile_options(freshet_options INTERFACE -O1 -g1 -UNDEBUG)
+    # A call instead of instructions at each access to memory: a quarter less to compile. core, whose loops are long, has
+    # the instructions.
+    if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+      target_compile_options(freshet_options INTERFACE
+        "$<$<NOT:$<BOOL:$<TARGET_PROPERTY:FRESHET_READS_FOREIGN_BYTES>>>:SHELL:--param asan-instrumentation-with-call-threshold=0>")
+    endif()
   endif()
   if(FRESHET_SANITIZE MATCHES undefined)
     # These four are tests at each access to memory, and make compiling three times as long. A null pointer ends the process
