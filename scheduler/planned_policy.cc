@@ -43,9 +43,10 @@ class PlannedPolicy final : public Policy {
     if (!planned_) {
       losses_.push_back(observation.loss);
       if (row_ < warmup_) return {.publish = false, .reason = "the warm-up is not over"};
+      // The version at the warm-up's end tells what a stall costs, so the plan is made after it.
+      if (published_row_ < warmup_ && row_ < kWarmupMax) return {.publish = true, .reason = "the warm-up is over"};
       plan(situation);
       planned_at_ = observation.step;
-      return {.publish = true, .reason = "the warm-up is over"};
     }
     if (next_ < rows_.size()) {
       if (static_cast<std::uint64_t>(rows_[next_]) > row_) return {};
@@ -119,7 +120,7 @@ class PlannedPolicy final : public Policy {
   std::vector<double> losses_;
   PublishRows rows_;
   std::size_t next_ = 0;
-  std::uint64_t published_row_ = 0;
+  std::uint64_t published_row_ = 0;     ///< Of the last publish; 0: none.
   std::uint64_t last_planned_ = 0;      ///< Row.
   std::uint64_t longest_interval_ = 0;  ///< Rows between two publishes of the plan; 0: it has none.
   std::string curve_;

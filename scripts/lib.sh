@@ -34,6 +34,17 @@ run_in() {
   fi
 }
 
+# configure PRESET FLAG…: a folder that was configured for a tree elsewhere (moved, or copied) starts anew.
+configure() {
+  local preset=$1 folder fresh=()
+  shift
+  folder=$(folder_of "$preset")
+  if [ -f "$folder/CMakeCache.txt" ] && ! grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$root" "$folder/CMakeCache.txt"; then
+    fresh=(--fresh)
+  fi
+  (cd "$root" && cmake --preset "$preset" "${fresh[@]}" "$@")
+}
+
 # build_preset PRESET TARGET…: configures where needed, and builds.
 build_preset() {
   local preset=$1 folder
@@ -45,13 +56,8 @@ build_preset() {
     return 1
   fi
 
-  # A folder that was configured for a tree elsewhere (moved, or copied) starts anew.
-  local fresh=()
-  if [ -f "$folder/CMakeCache.txt" ] && ! grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$root" "$folder/CMakeCache.txt"; then
-    fresh=(--fresh)
-  fi
   local log="$folder/configure.log"
-  if ! (cd "$root" && cmake --preset "$preset" "${fresh[@]}") > "$log" 2>&1; then
+  if ! configure "$preset" > "$log" 2>&1; then
     cat "$log" >&2
     return 1
   fi

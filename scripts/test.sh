@@ -37,6 +37,20 @@ elif [ ${#presets[@]} -eq 1 ]; then
   chosen=(-LE '^long$')
 fi
 
+# What runs beside this script ends with it, and so does what that started.
+times= next_log= frameworks_log= next_build= frameworks_made= watcher=
+end_job() {
+  local child
+  for child in $(cat /proc/"$1"/task/*/children 2> /dev/null); do end_job "$child"; done
+  kill "$1" 2> /dev/null || true
+}
+end() {
+  local job
+  for job in $next_build $frameworks_made $watcher; do end_job "$job"; done
+  rm -f "$times" "$next_log" "$frameworks_log"
+}
+trap end EXIT
+
 seconds_of() { awk -v from="$1" -v to="$(date +%s.%N)" 'BEGIN { printf "%.1f\n", to - from }'; }
 
 times=$(mktemp "${TMPDIR:-/tmp}/freshet-times.XXXXXX")
@@ -64,7 +78,6 @@ build() {
 # The next preset is built beside the tests of this one, which wait more than they compute. It comes second, and what it
 # prints is shown when its turn comes.
 next_log=$(mktemp "${TMPDIR:-/tmp}/freshet-build.XXXXXX")
-next_build=
 
 # Nothing else is left to do: what was built beside tests gets its priority back, where the machine lets us.
 hurry() {
@@ -80,13 +93,6 @@ stuck=()
 
 # With --all the package's tests meet the frameworks, which are fetched beside the first build.
 frameworks_log=$(mktemp "${TMPDIR:-/tmp}/freshet-frameworks.XXXXXX")
-frameworks_made=
-end() {
-  [ -z "$next_build" ] || kill "$next_build" 2> /dev/null
-  [ -z "$frameworks_made" ] || kill "$frameworks_made" 2> /dev/null
-  rm -f "$times" "$next_log" "$frameworks_log"
-}
-trap end EXIT
 free_gigabytes=$(df -Pk "$root" | awk 'NR == 2 { print int($4 / 1048576) }')
 if [ ${#presets[@]} -gt 1 ] && [ "$free_gigabytes" -lt 20 ]; then
   echo "test.sh: without the frameworks, whose tests are skipped: $free_gigabytes GB are free here, and with all builds they take 15" >&2
@@ -150,7 +156,9 @@ for i in "${!presets[@]}"; do
   [ "$preset" != tsan ] || at_once=$jobs
   (cd "$folder" && run_in "$preset" ctest --parallel "$at_once" --output-on-failure --no-tests=error \
     "${chosen[@]}" --output-junit "$results") || true
-  kill "$watcher" 2> /dev/null && wait "$watcher" || true
+  end_job "$watcher"
+  wait "$watcher" || true
+  watcher=
   stuck+=("$folder/stuck-tests.txt")
   echo "$preset tests $(seconds_of "$begin")" >> "$times"
 done

@@ -53,11 +53,8 @@ bool recall(int fd, const struct stat& copy, struct stat& source) {
   return true;
 }
 
-/// Reads the identity out of the path of what may be a copy.
-bool identity_of(const tier::Board& board, int fd, tier::Identity& identity) {
-  const LentRoom lent;
-  if (!lent) return false;
-  PathRoom& path = *lent;
+/// Reads the identity out of the path of what may be a copy. `path` is overwritten.
+bool identity_of(const tier::Board& board, int fd, PathRoom& path, tier::Identity& identity) {
   const unsigned long bytes = path_of_descriptor(fd, path);
   for (std::uint32_t i = 0; i < board.tier_count; ++i) {
     const unsigned long folder = ::strlen(board.tiers[i].path);
@@ -150,11 +147,10 @@ bool show_source(const tier::Board& board, int fd, struct stat& seen) {
     seen = source;
     return true;
   }
-  tier::Identity identity;
-  if (!identity_of(board, fd, identity)) return false;
-  describe(board, identity, seen);
   const LentRoom room;
-  if (!room) return true;
+  tier::Identity identity;
+  if (!room || !identity_of(board, fd, *room, identity)) return false;
+  describe(board, identity, seen);
   if (const NoteWithPath* const note = read_note(fd, *room)) describe_by(note->note, seen);
   return true;
 }
@@ -191,11 +187,12 @@ bool is_file_of(const tier::Board& board, const tier::Identity& identity, const 
 int hand_back(const tier::Board& board, int fd, bool locks_open_file) {
   struct stat seen;
   tier::Identity identity;
-  if (sys_fstat(fd, seen) != 0 || !may_be_copy(board, seen) || !identity_of(board, fd, identity)) return 0;
-  // The parent cannot be made to have another open file, and would believe that it has the lock.
-  if (locks_open_file && is_same_open_file(call(SYS_getppid), fd, fd)) return -ENOLCK;
+  if (sys_fstat(fd, seen) != 0 || !may_be_copy(board, seen)) return 0;
   const LentRoom room;
   if (!room) return -ENOMEM;
+  if (!identity_of(board, fd, *room, identity)) return 0;
+  // The parent cannot be made to have another open file, and would believe that it has the lock.
+  if (locks_open_file && is_same_open_file(call(SYS_getppid), fd, fd)) return -ENOLCK;
   const NoteWithPath* const note = read_note(fd, *room);
   if (note == nullptr || note->path[0] != '/') return -ESTALE;
   const long flags = call(SYS_fcntl, fd, F_GETFL);
@@ -255,13 +252,11 @@ bool has_process_lock(std::uint64_t device, std::uint64_t inode) {
 namespace {
 
 /// The source's file that the note of the copy `probe` names, opened as a path alone; or -errno.
-int open_noted(const tier::Board& board, int probe, const tier::Identity& identity) {
-  const LentRoom room;
-  if (!room) return -ENOMEM;
+int open_noted(const tier::Board& board, int probe, const tier::Identity& identity, PathRoom& room) {
   char link[kLinkBytes];
   put_descriptor_link(link, probe);
-  const NoteWithPath* const note = note_in(*room, call(SYS_getxattr, address(link), address(tier::kNoteAttribute),
-                                                       address(&*room), sizeof(NoteWithPath) - 1));
+  const NoteWithPath* const note = note_in(
+      room, call(SYS_getxattr, address(link), address(tier::kNoteAttribute), address(&room), sizeof(NoteWithPath) - 1));
   if (note == nullptr) return -ESTALE;
   const int source = sys_openat(AT_FDCWD, note->path, O_PATH | O_CLOEXEC);
   struct stat seen;
@@ -278,8 +273,13 @@ int source_behind(const tier::Board& board, int folder, const char* path) {
   struct stat seen;
   tier::Identity identity;
   int result = kNoCopy;
-  if (sys_fstat(probe, seen) == 0 && may_be_copy(board, seen) && identity_of(board, probe, identity)) {
-    result = open_noted(board, probe, identity);
+  if (sys_fstat(probe, seen) == 0 && may_be_copy(board, seen)) {
+    const LentRoom room;
+    if (!room) {
+      result = -ENOMEM;
+    } else if (identity_of(board, probe, *room, identity)) {
+      result = open_noted(board, probe, identity, *room);
+    }
   }
   (void)sys_close(probe);
   return result;

@@ -11,7 +11,8 @@ namespace {
 
 constexpr unsigned long kPageBytes = 4096;
 
-// More rooms than threads that open at once, mostly. One that is lent while the process forks stays lent in the child.
+// More rooms than threads that open at once, mostly. A room stays lent for ever where a fork of another thread copies
+// it, a handler jumps out of an open, or a child of vfork() is killed in one: then the kernel lends pages.
 constexpr unsigned kRooms = 32;
 struct alignas(64) Room {
   PathRoom text;

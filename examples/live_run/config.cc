@@ -18,6 +18,8 @@ Result<RunConfig> decode(const json& file) {
     RunConfig config;
     RunOptions& options = config.options;
     config.repository = file.at("repository").get<std::string>();
+    options.seconds = file.at("seconds").get<double>();
+    options.versions = file.at("versions").get<std::uint64_t>();
     options.rate = file.at("rate").get<double>();
     options.servers = file.at("servers").get<std::uint32_t>();
     options.schedule = file.at("schedule").get<std::string>();
@@ -29,8 +31,9 @@ Result<RunConfig> decode(const json& file) {
     options.deadline_ms = file.at("deadline_ms").get<std::uint64_t>();
     options.make_torn_read = file.at("make_torn_read").get<bool>();
     FRESHET_ASSIGN(options.hosts, parse_host_plans(file.at("hosts").dump()));
-    if (!(options.rate > 0) || options.servers < 1 || options.servers > 16 || options.deadline_ms == 0) {
-      return fail(Code::invalid_argument, "rate, servers or deadline out of range");
+    if (!(options.seconds >= 0) || !(options.rate > 0) || options.servers < 1 || options.servers > 16 ||
+        options.deadline_ms == 0) {
+      return fail(Code::invalid_argument, "seconds, rate, servers or deadline out of range");
     }
     return config;
   } catch (const json::exception& error) {
@@ -43,6 +46,8 @@ Result<RunConfig> decode(const json& file) {
 Status write_config(const std::string& run_folder, const RunConfig& config) {
   const RunOptions& options = config.options;
   const json file = {{"repository", config.repository},
+                     {"seconds", options.seconds},
+                     {"versions", options.versions},
                      {"rate", options.rate},
                      {"servers", options.servers},
                      {"schedule", options.schedule},
@@ -54,8 +59,14 @@ Status write_config(const std::string& run_folder, const RunConfig& config) {
                      {"deadline_ms", options.deadline_ms},
                      {"make_torn_read", options.make_torn_read},
                      {"hosts", json::parse(to_json(options.hosts))}};
+  std::string text;
+  try {
+    text = file.dump(2);
+  } catch (const json::exception&) {
+    return fail(Code::invalid_argument, "the paths of --text and --report must be UTF-8");
+  }
   std::ofstream out(path_of(run_folder));
-  out << file.dump(2, ' ', false, json::error_handler_t::replace) << '\n';
+  out << text << '\n';
   out.close();
   if (!out) return fail(Code::io_error, format("{}: cannot be written", path_of(run_folder)));
   return {};

@@ -183,9 +183,11 @@ Status run(const Options& options) {
   }));
   FRESHET_ASSIGN(const Rest rest, tidy_up(*repository, summary, options));
   const nlohmann::json json = to_json(summary, rest, options);
-  FRESHET_TRY(write(options.report + "/summary.json", json.dump() + "\n"));
+  // A path may be no UTF-8.
+  const std::string line = json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  FRESHET_TRY(write(options.report + "/summary.json", line + "\n"));
   if (options.json) {
-    std::cout << json.dump() << std::endl;
+    std::cout << line << std::endl;
   } else {
     print(json);
   }

@@ -19,6 +19,7 @@ namespace {
 constexpr const char* kFence = "fence";
 constexpr const char* kLock = "owner";
 constexpr int kLockSeconds = 15;
+constexpr int kFenceTries = 3;
 constexpr std::chrono::seconds kRenewEvery{4};
 /// Every wait for the cluster ends: seconds.
 constexpr const char* kConnectTimeout = "10";
@@ -246,7 +247,7 @@ Status Pool::set_fence(const char* table, const std::optional<std::string>& befo
 Status Pool::take_over() {
   const MutexLock lock(token_mutex_);
   for (const char* const table : {kRecords, kHeads}) {
-    const std::string token = random_text();
+    const std::string token = new_token();
     FRESHET_TRY(set_fence(table, std::nullopt, token));
     token_of(table) = token;
   }
@@ -259,18 +260,27 @@ Status Pool::fence() {
   return move_fence(kHeads, heads_token_);
 }
 
-/// An answer that was lost leaves open whether the token was changed: it is tried with another until one is confirmed.
+/// A token of this ownership: nobody else makes one that begins with its cookie.
+std::string Pool::new_token() const { return cookie_ + random_text(); }
+
+/// An answer that was lost leaves open whether the token was changed, and the cluster may change it later. So a token
+/// there that this ownership made is its own, and is changed again.
 Status Pool::move_fence(const char* table, std::string& token) {
-  const std::string next = random_text();
-  Status moved = set_fence(table, token, next);
-  if (!moved) {
-    std::array<char, 64> there{};
-    const int bytes = rados_.rados_getxattr(io_, table, kFence, there.data(), there.size());
-    if (bytes < 0) return fail(error_from(bytes, context("take it over")));
-    if (std::string_view(there.data(), static_cast<std::size_t>(bytes)) != next) return moved;
+  for (int tries = 1;; ++tries) {
+    const std::string next = new_token();
+    Status moved = set_fence(table, token, next);
+    if (moved) {
+      token = next;
+      return {};
+    }
+    std::array<char, 64> bytes{};
+    const int size = rados_.rados_getxattr(io_, table, kFence, bytes.data(), bytes.size());
+    if (size < 0) return fail(error_from(size, context("take it over")));
+    const std::string there(bytes.data(), static_cast<std::size_t>(size));
+    if (there == token || !there.starts_with(cookie_) || tries == kFenceTries) return moved;
+    token = there;
+    if (there == next) return {};
   }
-  token = next;
-  return {};
 }
 
 Status Pool::change(const char* table, const TableChange& change) {

@@ -96,6 +96,7 @@ class Pool {
   Status take_over();
   void renew();
   Status set_fence(const char* table, const std::optional<std::string>& before, const std::string& token);
+  std::string new_token() const;
   Status move_fence(const char* table, std::string& token) FRESHET_REQUIRES(token_mutex_);
   std::string& token_of(const char* table) FRESHET_REQUIRES(token_mutex_) {
     return table == kRecords ? records_token_ : heads_token_;

@@ -92,6 +92,8 @@ Result<ExitCode> get_checkpoint(Program& program, const CheckpointArguments& arg
     views.push_back({.spec = whole.specs[i], .data = whole.bytes[i]});
     bytes += whole.bytes[i].size();
   }
+  // A signal does not leave a half-written file beside the target.
+  const Interrupt::Deferral deferral;
   FRESHET_TRY(as_output_error(write_safetensors(arguments.out, views, {}, true), arguments.out));
   const std::string got = to_string(VersionName{name.model, whole.version.number});
   FRESHET_TRY(program.out.emit({{"model", name.model},
@@ -103,7 +105,7 @@ Result<ExitCode> get_checkpoint(Program& program, const CheckpointArguments& arg
                                 {"file", arguments.out}},
                                format("{} (step {}, {}) from {} to {}", got, whole.step, human_bytes(bytes),
                                       levels::name_of(whole.from), arguments.out)));
-  return ExitCode::done;
+  return program.interrupt.requested() ? ExitCode::interrupted : ExitCode::done;
 }
 
 Result<ExitCode> verify_checkpoints(Program& program, const CheckpointArguments& arguments) {

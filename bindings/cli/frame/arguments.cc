@@ -94,7 +94,7 @@ void add_channel(CLI::App& command, std::optional<ChannelKind>& channel) {
       ->check(CLI::IsMember({"auto", "shm", "ucx", "zmq", "file"}));
 }
 
-void add_offer(CLI::App& command, ChannelChoice& channels) {
+CLI::Option* add_offer(CLI::App& command, ChannelChoice& channels) {
   const CLI::Validator known(
       [](std::string& text) -> std::string {
         if (text == "auto" || text == "none") return {};
@@ -104,9 +104,9 @@ void add_offer(CLI::App& command, ChannelChoice& channels) {
         return {};
       },
       "KINDS");
-  add_parsed(command, "--offer", channels, parse_channel_choice,
-             "the channels for clients that fetch bytes from here over TCP: auto (default), none, or kinds with "
-             "commas: zmq,ucx")
+  return add_parsed(command, "--offer", channels, parse_channel_choice,
+                    "the channels for clients that fetch bytes from here over TCP: auto (default), none, or kinds with "
+                    "commas: zmq,ucx")
       ->check(known);
 }
 
@@ -185,11 +185,13 @@ CLI::Validator seconds_check() {
 
 CLI::Validator positive_check() {
   return CLI::Validator(
-      [](std::string& text) {
+      [](std::string& text) -> std::string {
         std::int64_t value = 0;
         const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
         const bool good = error == std::errc() && end == text.data() + text.size() && value >= 1;
-        return good ? std::string() : "must be a whole number from 1";
+        if (!good) return "must be a whole number from 1";
+        text = std::to_string(value);  // CLI11 would take leading zeros for octal.
+        return "";
       },
       "", "positive");
 }

@@ -41,7 +41,7 @@ void add_addresses(CLI::App& command, std::string& addresses, const std::string&
 void add_channel(CLI::App& command, std::optional<ChannelKind>& channel);
 
 /// --offer, the kinds of channels by which others may fetch bytes from here.
-void add_offer(CLI::App& command, ChannelChoice& channels);
+CLI::Option* add_offer(CLI::App& command, ChannelChoice& channels);
 
 /// --directory, where publishers and subscribers find each other.
 void add_directory(CLI::App& command, std::string& directory);

@@ -111,9 +111,11 @@ Status write_plot(const Report& report, const std::string& path, const Interrupt
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   std::error_code error;
   if (!folder.empty() && !std::filesystem::is_directory(folder, error)) {
-    return fail(Code::not_found, format("--plot {}: there is no folder {}", path, folder.string()));
+    return fail(Code::failed_precondition, format("--plot {}: there is no folder {}", path, folder.string()));
   }
   const bool is_png = path.ends_with(".png");
+  // A signal ends the program once the temporary files are gone.
+  const Interrupt::Deferral deferral;
   FRESHET_ASSIGN(const TemporaryFile drawn, TemporaryFile::make(""));
   FRESHET_ASSIGN(const TemporaryFile commands, TemporaryFile::make(script(report, drawn.name(), is_png)));
   FRESHET_TRY(run_shell(with_path("gnuplot {}", commands.name()), {.stdout_to_stderr = true}, interrupt));

@@ -137,7 +137,7 @@ void add_plan(CLI::App& root, Program& program) {
   CLI::App& command = *root.add_subcommand("plan", "plan publishes: schedules and their costs");
   add_json_flag(command, program);
   const auto count = [&](const char* name, std::int64_t& value, const char* description) {
-    return command.add_option(name, value, description)->check(positive_check())->type_name("N");
+    return command.add_option(name, value, description)->transform(positive_check())->type_name("N");
   };
   command.add_option("LOSSES.csv", arguments->file, "columns step,loss and, for --replay, eval_loss")->required();
   count("--warmup", arguments->warmup, "number of rows to learn from; the version of the last row is served first")

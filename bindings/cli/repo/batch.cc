@@ -69,11 +69,12 @@ Status check_keys(const Json& object) {
 bool has(const Json& object, const char* key) { return object.contains(key) && !object[key].is_null(); }
 
 /// `folder` is where the batch lies; empty for stdin.
-Result<BatchPut> put_of(const Repository& repository, const std::string& folder, const std::string& line) {
+Result<BatchPut> put_of(const Repository& repository, const std::string& folder, const StageRequest& common,
+                        const std::string& line) {
   FRESHET_ASSIGN(const Json object, parse_json(line));
   if (!object.is_object()) return fail(Code::invalid_argument, "the line is not a JSON object");
   FRESHET_TRY(check_keys(object));
-  BatchPut put;
+  BatchPut put{.request = common, .weights = {}};
   StageRequest& request = put.request;
   FRESHET_ASSIGN(request.model, text_member(object, "model"));
   FRESHET_TRY(check_model_name(request.model));
@@ -147,12 +148,13 @@ Tags merged_tags(SafetensorsMetadata metadata, Tags tags) {
   return metadata;
 }
 
-Result<ExitCode> put_batch(Program& program, Repository& repository, const std::string& path) {
+Result<ExitCode> put_batch(Program& program, Repository& repository, const std::string& path,
+                           const StageRequest& common) {
   const std::string folder = path == "-" ? std::string() : std::filesystem::path(path).parent_path().string();
   return for_each_line(
       program, path,
-      [&repository, &folder](const std::string& line) -> Result<Json> {
-        FRESHET_ASSIGN(const BatchPut put, put_of(repository, folder, line));
+      [&repository, &folder, &common](const std::string& line) -> Result<Json> {
+        FRESHET_ASSIGN(const BatchPut put, put_of(repository, folder, common, line));
         return put_one(repository, put.request);
       },
       text_of_put);

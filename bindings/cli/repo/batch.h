@@ -22,8 +22,10 @@ std::string text_of_put(const Json& answer);
 /// A file's metadata, with `tags` in the place of those of the same key, or behind them.
 Tags merged_tags(SafetensorsMetadata metadata, Tags tags);
 
-/// Weights are named relative to the batch file, or for stdin to the current folder.
-Result<ExitCode> put_batch(Program& program, Repository& repository, const std::string& path);
+/// Weights are named relative to the batch file, or for stdin to the current folder. `common`: what each line's request
+/// begins with.
+Result<ExitCode> put_batch(Program& program, Repository& repository, const std::string& path,
+                           const StageRequest& common);
 
 /// Feeds each line that is not blank to `answer` and prints what it says, as `text_of` words it for people. "-" is
 /// stdin.

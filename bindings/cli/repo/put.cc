@@ -29,7 +29,9 @@ struct PutArguments {
 };
 
 Result<ExitCode> put(Program& program, Repository& repository, const PutArguments& arguments) {
-  if (!arguments.batch.empty()) return put_batch(program, repository, arguments.batch);
+  if (!arguments.batch.empty()) {
+    return put_batch(program, repository, arguments.batch, {.dedup = arguments.dedup, .deltas = arguments.deltas});
+  }
   StageRequest request{
       .model = arguments.model, .quality = arguments.quality, .dedup = arguments.dedup, .deltas = arguments.deltas};
   std::optional<ModelFile> file;
@@ -61,6 +63,12 @@ void check_put_options(const PutArguments& arguments) {
   if (single == !arguments.batch.empty()) throw CLI::ValidationError("put: give either MODEL or --batch FILE");
   if (single && arguments.graph.empty() && arguments.weights.empty()) {
     throw CLI::ValidationError("put: MODEL needs --graph, --weights or both");
+  }
+  const bool has_own = !arguments.graph.empty() || !arguments.weights.empty() || !arguments.ancestor.empty() ||
+                       arguments.quality || !arguments.tags.empty();
+  if (!single && has_own) {
+    throw CLI::ValidationError(
+        "put: --graph, --weights, --ancestor, --quality and --tag stand in the lines of --batch");
   }
 }
 

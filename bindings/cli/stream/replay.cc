@@ -178,6 +178,7 @@ void add_replay(CLI::App& root, Program& program) {
   command.add_option("--to", arguments->to, "the last version")->type_name("V");
   auto* speed = command.add_option("--speed", arguments->speed, "X times the speed of the training")
                     ->check(number_check())
+                    ->check(CLI::PositiveNumber)
                     ->type_name("X")
                     ->capture_default_str();
   command.add_flag("--fast", arguments->fast, "do not wait: publish each version as soon as the one before is sealed")
@@ -205,9 +206,6 @@ void add_replay(CLI::App& root, Program& program) {
                       if (given.as.empty()) given.as = given.run;
                       return replay(running, repository, given);
                     });
-  command.parse_complete_callback([arguments] {
-    if (!(arguments->speed > 0)) throw CLI::ValidationError("--speed must be greater than 0");
-  });
 }
 
 }  // namespace freshet::cli

@@ -218,18 +218,23 @@ void add_follower_options(CLI::App& command, SubscribeArguments& arguments, cons
   add_security(command, arguments.security, arguments.at, AddressUse::connect);
 }
 
-CLI::Option* add_relay_options(CLI::App& command, SubscribeArguments& arguments, const std::string& keep_description) {
-  add_offer(command, arguments.channels);
-  command.add_flag("--open-loopback", arguments.security.open_loopback,
-                   "a loopback port without keys admits every user of this host, not this one alone");
-  command
-      .add_option("--allow", arguments.security.allow_file, "the allow-list: public keys of the clients of this relay")
-      ->type_name("FILE");
+/// The options of what serves again; not --keep, which concerns a folder, too.
+std::vector<CLI::Option*> add_relay_options(CLI::App& command, SubscribeArguments& arguments,
+                                            const std::string& keep_description) {
+  CLI::Option* const offer = add_offer(command, arguments.channels);
+  CLI::Option* const open_loopback =
+      command.add_flag("--open-loopback", arguments.security.open_loopback,
+                       "a loopback port without keys admits every user of this host, not this one alone");
+  CLI::Option* const allow = command.add_option("--allow", arguments.security.allow_file,
+                                                "the allow-list: public keys of the clients of this relay");
+  allow->type_name("FILE");
   command.add_option("--keep", arguments.keep, keep_description)
       ->check(CLI::Range(std::size_t{1}, std::size_t{1} << 20))
       ->type_name("N");
-  return command.add_option("--listen", arguments.listen, "serve here, e.g. tcp://*:7070; default: this host alone")
-      ->type_name("ADDRESS");
+  CLI::Option* const listen =
+      command.add_option("--listen", arguments.listen, "serve here, e.g. tcp://*:7070; default: this host alone");
+  listen->type_name("ADDRESS");
+  return {offer, open_loopback, allow, listen};
 }
 
 }  // namespace
@@ -246,7 +251,7 @@ void add_relay(CLI::App& root, Program& program) {
                     "keep the last N versions, for rollbacks and for subscribers that fetch differences; default: 2");
   command.add_flag("--every", arguments->every,
                    "take every version, in order, for subscribers behind the relay that want every version");
-  command.add_option("--count", arguments->count, "end after N versions")->type_name("N")->check(positive_check());
+  command.add_option("--count", arguments->count, "end after N versions")->type_name("N")->transform(positive_check());
   command.add_option("--for", arguments->duration, "end after this time")->check(seconds_check())->type_name("S");
   command.footer(
       "Neighbours on this host find the relay by the model's name, and map its memory. Other hosts fetch from "
@@ -273,7 +278,7 @@ void add_subscribe(CLI::App& root, Program& program) {
       ->capture_default_str();
   command
       .add_option("--full-every", arguments->full_every, "with weight_v: a whole checkpoint at least every N versions")
-      ->check(positive_check())
+      ->transform(positive_check())
       ->type_name("N")
       ->capture_default_str();
   CLI::Option* every = command.add_flag("--every", arguments->every, "every version, in order");
@@ -284,7 +289,7 @@ void add_subscribe(CLI::App& root, Program& program) {
           "--staged", arguments->staged,
           "a member of the group: serves a version when all members have staged it (publish --group-commit, commit)")
       ->excludes(every);
-  command.add_option("--count", arguments->count, "end after N versions")->type_name("N")->check(positive_check());
+  command.add_option("--count", arguments->count, "end after N versions")->type_name("N")->transform(positive_check());
   command.add_option("--for", arguments->duration, "end after this time")->check(seconds_check())->type_name("S");
   command.add_option("--exec", arguments->command, "run after each version; {} is its file")
       ->type_name("'COMMAND {}'")
@@ -292,10 +297,12 @@ void add_subscribe(CLI::App& root, Program& program) {
   add_follower_options(command, *arguments,
                        "the publisher's address; several: in order of preference; default: ask the directory");
   CLI::Option* relay = command.add_flag("--relay", arguments->relay, "serve the versions again: `freshet relay`");
-  add_relay_options(command, *arguments,
-                    "keep the N versions with the highest numbers in DIR, and the version of DIR/latest; default: all. "
-                    "With --relay: also N versions in memory, for subscribers behind this one")
-      ->needs(relay);
+  for (CLI::Option* option : add_relay_options(
+           command, *arguments,
+           "keep the N versions with the highest numbers in DIR, and the version of DIR/latest; default: all. "
+           "With --relay: also N versions in memory, for subscribers behind this one")) {
+    option->needs(relay);
+  }
   command.footer(
       "A line per version: model, version, file, tensors_fetched, bytes_fetched, channel, latency_ms.\n"
       "Without --count and --for, subscribe goes on until it is interrupted, also through restarts of the publisher.\n"

@@ -80,12 +80,31 @@ TEST(CommandLine, WrongUsageIsExitCodeTwo) {
 TEST(Config, IsReadAsItWasWritten) {
   char name[] = "/tmp/freshet-config-XXXXXX";
   const std::string folder = ::mkdtemp(name);
-  RunConfig config{.options = {.rate = 12.5, .servers = 3, .text = {"a b", "c"}, .seed = ~std::uint64_t{0}},
+  RunConfig config{.options = {.seconds = 7.5,
+                               .versions = 8,
+                               .rate = 12.5,
+                               .servers = 3,
+                               .schedule = "fixed",
+                               .pace = 30,
+                               .model_bytes = 1 << 20,
+                               .text = {"a b", "c"},
+                               .freeze_after = 9,
+                               .seed = ~std::uint64_t{0},
+                               .deadline_ms = 11,
+                               .make_torn_read = true},
                    .repository = "/r"};
   ASSERT_TRUE(write_config(folder, config));
   const auto read = read_config(folder);
   ASSERT_TRUE(read) << read.error().message();
+  EXPECT_EQ(read->options.seconds, 7.5);
+  EXPECT_EQ(read->options.versions, 8u);
   EXPECT_EQ(read->options.rate, 12.5);
+  EXPECT_EQ(read->options.schedule, "fixed");
+  EXPECT_EQ(read->options.pace, 30);
+  EXPECT_EQ(read->options.model_bytes, 1u << 20);
+  EXPECT_EQ(read->options.freeze_after, 9u);
+  EXPECT_EQ(read->options.deadline_ms, 11u);
+  EXPECT_TRUE(read->options.make_torn_read);
   EXPECT_EQ(read->options.servers, 3u);
   EXPECT_EQ(read->options.text, config.options.text);
   EXPECT_EQ(read->options.seed, config.options.seed);

@@ -352,6 +352,7 @@ TEST(Plan, WrongOptionsAreNamed) {
     EXPECT_THAT(ended.err, HasSubstr(option));
   }
   EXPECT_THAT(with("--warmup", "0").err, HasSubstr("must be a whole number from 1"));
+  EXPECT_EQ(with("--warmup", "060").out, with("--warmup", "60").out) << "a leading zero means nothing";
   const Ended late = with("--warmup", "400");
   EXPECT_EQ(late.exit_code, 0) << late.err;
   const Ended beyond = run(line(file, {"--replay", "--steps", "399"}));

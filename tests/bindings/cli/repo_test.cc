@@ -241,6 +241,16 @@ TEST_F(RepoCommand, ABatchTakesWeightsAndTags) {
   EXPECT_EQ(model_in(folder_ / "out").tensors, second.tensors);
 }
 
+TEST_F(RepoCommand, ABatchStoresEqualTensorsOnceWhenAsked) {
+  write_file(folder_ / "one.safetensors", encoded(chain(1, 2, 3)));
+  for (const char* model : {"a", "b"}) {
+    write_file(folder_ / "batch.jsonl", R"({"model":")" + std::string(model) + R"(","weights":"one.safetensors"})");
+    const Ended ended = repo({"put", "--batch", folder_ / "batch.jsonl", "--dedup"});
+    ASSERT_EQ(ended.exit_code, 0) << ended.err;
+    EXPECT_EQ(ended.json()["own_bytes"], model == std::string("a") ? 48 : 0);
+  }
+}
+
 TEST_F(RepoCommand, ListingsHaveTheirKeys) {
   put("net", chain(1, 2, 3));
   put("net", chain(4, 5, 6), {"--ancestor", "net@1"});

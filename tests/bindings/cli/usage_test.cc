@@ -28,6 +28,10 @@ TEST(Usage, WrongLinesSayWhatIsWrongAndExitWithTwo) {
       {"repo", "--repo", "x", "put", "net"},  // Neither graph nor weights.
       {"repo", "--repo", "x", "put"},
       {"repo", "--repo", "x", "put", "net", "--batch", "f", "--weights", "g"},
+      {"repo", "--repo", "x", "put", "--batch", "f", "--quality", "0.5"},
+      {"replay", "run", "--repo", "x", "--listen", "tcp://*:7070"},    // No keys.
+      {"subscribe", "net", "--out", "x", "--allow", "f"},              // No --relay.
+      {"subscribe", "net", "--out", "x", "--listen", "tcp://*:7070"},  // No --relay.
       {"repo", "--repo", "x", "put", "net", "--weights", "f", "--quality", "nan"},
       {"repo", "--repo", "x", "put", "net", "--weights", "f", "--tag", "novalue"},
       {"completion", "tcsh"},
