@@ -36,6 +36,8 @@ struct SharedRecord {
 inline constexpr std::size_t kSharedKeyBytesMax = 256;
 inline constexpr std::size_t kSharedValueBytesMax = std::size_t{1} << 20;
 inline constexpr std::size_t kSharedRecordsMax = 1024;  ///< Changed in one call, or expected.
+/// Of the keys and values that are changed in one call, or expected.
+inline constexpr std::size_t kSharedChangeBytesMax = std::size_t{16} << 20;
 
 /// Any thread, as Repository.
 class ProviderRepository : public Repository {
@@ -102,7 +104,7 @@ class ProviderRepository : public Repository {
   virtual Result<std::vector<SharedRecord>> shared_records(const std::string& prefix,
                                                            const std::string& after) const = 0;
   /// If every record of `expected` has the given value, makes all `changes` durably. Otherwise changes nothing, and the
-  /// message of failed_precondition names one different record.
+  /// message of failed_precondition names one different record. invalid_argument above the limits of shared records.
   virtual Status change_shared_records(std::span<const SharedRecord> expected,
                                        std::span<const SharedRecord> changes) = 0;
   /// Repository::set_alias() for a caller that moves an alias for all providers together. This provider then keeps the

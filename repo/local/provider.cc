@@ -33,6 +33,20 @@ Status check_shared(const SharedRecord& record) {
   return {};
 }
 
+Status check_shared(std::span<const SharedRecord> records) {
+  if (records.size() > kSharedRecordsMax) {
+    return fail(Code::invalid_argument, format("more than {} shared records at a time", kSharedRecordsMax));
+  }
+  std::size_t bytes = 0;
+  for (const SharedRecord& record : records) {
+    FRESHET_TRY(check_shared(record));
+    bytes += record.key.size() + (record.value ? record.value->size() : 0);
+  }
+  if (bytes <= kSharedChangeBytesMax) return {};
+  return fail(Code::invalid_argument,
+              format("shared records of {} bytes at a time, more than {}", bytes, kSharedChangeBytesMax));
+}
+
 }  // namespace
 
 Status LocalRepository::Impl::admit_placed(const Manifest& manifest, const Placed& placed) const {
@@ -138,11 +152,8 @@ Status LocalRepository::Impl::add_registrar_records(Backend::Batch& batch) const
 
 Status LocalRepository::change_shared_records(std::span<const SharedRecord> expected,
                                               std::span<const SharedRecord> changes) {
-  if (expected.size() > kSharedRecordsMax || changes.size() > kSharedRecordsMax) {
-    return fail(Code::invalid_argument, format("more than {} shared records at a time", kSharedRecordsMax));
-  }
-  for (const SharedRecord& record : expected) FRESHET_TRY(check_shared(record));
-  for (const SharedRecord& record : changes) FRESHET_TRY(check_shared(record));
+  FRESHET_TRY(check_shared(expected));
+  FRESHET_TRY(check_shared(changes));
   const MutexLock turn(impl_->turn);
   FRESHET_TRY(impl_->ready_to_write());
   for (const SharedRecord& record : expected) {

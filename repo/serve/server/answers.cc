@@ -170,7 +170,7 @@ Status Asked::dispatch() {
 Status Asked::work(const wire::Put& put_body) {
   PutPlan plan;
   FRESHET_ASSIGN(plan.manifest, read(put_body.version()));
-  FRESHET_ASSIGN(plan.options, read_options(put_body));
+  FRESHET_ASSIGN(plan.options, read_options(put_body, plan.manifest.owners.size()));
   FRESHET_ASSIGN(Stored stored, upload_or_store(repository(), std::move(plan)));
   outcome_.upload = std::move(stored.upload);
   return outcome_.upload != nullptr ? Status() : say(wire::CreateNamed(builder_, put(builder_, stored.name)));
@@ -179,7 +179,7 @@ Status Asked::work(const wire::Put& put_body) {
 Status Asked::work(const wire::AskWanted& wanted) {
   if (wanted.put() == nullptr) return fail(Code::corrupt, "a question without its text");
   FRESHET_ASSIGN(const Manifest manifest, read(wanted.put()->version()));
-  FRESHET_ASSIGN(const Repository::PutOptions options, read_options(*wanted.put()));
+  FRESHET_ASSIGN(const Repository::PutOptions options, read_options(*wanted.put(), manifest.owners.size()));
   FRESHET_ASSIGN(const std::vector<std::uint32_t> tensors, repository().wanted(manifest, options));
   return say(wire::CreateTensors(builder_, builder_.CreateVector(tensors)));
 }
@@ -254,7 +254,8 @@ Status Asked::work(const wire::AskPins& pins) {
 
 Status Asked::work(const wire::Annotate& annotate) {
   FRESHET_ASSIGN(const VersionName name, read(annotate.name()));
-  return say_done(repository().annotate(name, read(annotate)));
+  FRESHET_ASSIGN(const Annotations annotations, read(annotate));
+  return say_done(repository().annotate(name, annotations));
 }
 
 Progress Asked::progress() const {
@@ -364,7 +365,9 @@ Status Asked::work(const wire::ListShared& list) {
 }
 
 Status Asked::work(const wire::ChangeShared& change) {
-  return say_done(repository().change_shared_records(read(change.expected()), read(change.changes())));
+  FRESHET_ASSIGN(const std::vector<SharedRecord> expected, read_changed(change.expected()));
+  FRESHET_ASSIGN(const std::vector<SharedRecord> changes, read_changed(change.changes()));
+  return say_done(repository().change_shared_records(expected, changes));
 }
 
 Status Asked::work(const wire::Lend& lend) {
@@ -429,7 +432,7 @@ Status Asked::work(const wire::CommitPut& commit) {
   FRESHET_ASSIGN(const PutToken token, read(commit.token()));
   if (commit.put() == nullptr) return fail(Code::corrupt, "a question without its text");
   FRESHET_ASSIGN(const Manifest manifest, read(commit.put()->version()));
-  FRESHET_ASSIGN(const Repository::PutOptions options, read_options(*commit.put()));
+  FRESHET_ASSIGN(const Repository::PutOptions options, read_options(*commit.put(), manifest.owners.size()));
   FRESHET_ASSIGN(const VersionName name, repository().part_puts().commit_put(token, manifest, options));
   return say(wire::CreateNamed(builder_, put(builder_, name)));
 }

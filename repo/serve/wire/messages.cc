@@ -112,8 +112,9 @@ Offset<wire::Record> put(Builder& builder, const VersionRecord& record) {
 
 Result<VersionRecord> read(const wire::Record& record) {
   FRESHET_ASSIGN(Manifest manifest, read(record.version()));
-  std::optional<Placed> placed = read(record.placed());
-  if (placed && !check(*placed, manifest.architecture->tensors().size())) {
+  const std::size_t tensors = manifest.architecture->tensors().size();
+  Result<std::optional<Placed>> placed = read(record.placed(), tensors);
+  if (!placed || (*placed && !check(**placed, tensors))) {
     return fail(Code::corrupt, "a record places tensors that the version does not have");
   }
   return VersionRecord{.manifest = std::move(manifest),
@@ -121,7 +122,7 @@ Result<VersionRecord> read(const wire::Record& record) {
                        .has_weights = record.has_weights(),
                        .own_bytes = record.own_bytes(),
                        .inherited_bytes = record.inherited_bytes(),
-                       .placed = std::move(placed)};
+                       .placed = *std::move(placed)};
 }
 
 Offset<wire::Owners> put(Builder& builder, const std::vector<OwnerRow>& rows) {

@@ -3,7 +3,8 @@
 
 /// What travels between a repository's server and its clients: FlatBuffers (rpc.fbs), verified before use. A value is
 /// written by put(builder, value) and read back by read(), which checks what the verifier cannot: names, counts, codes.
-/// For this folder and those that add questions to it.
+/// Many rows of a list may be one row of the message. So a question's lists of texts are checked against their limits
+/// before they are copied. For this folder and those that add questions to it.
 
 #include <flatbuffers/flatbuffers.h>
 
@@ -85,11 +86,15 @@ VersionId read(const wire::Id& id);
 /// Empty for null. invalid_argument for a name that no model can have.
 Result<VersionName> read(const wire::Name* name);
 std::string read(const flatbuffers::String* text);
+inline std::size_t bytes_in(const flatbuffers::String* text) { return text == nullptr ? 0 : text->size(); }
+/// invalid_argument for a key above kTagKeyBytesMax, or a longer value.
+Status check_tag(const wire::Tag& tag, std::size_t value_bytes_max);
 std::optional<double> read(const flatbuffers::Optional<double>& value);
 flatbuffers::Optional<double> wire_number(const std::optional<double>& value);
-/// Where a version's bytes are; nothing for null.
+/// Where a version's bytes are; nothing for null. invalid_argument for longer lists than a version of so many tensors
+/// has.
 Offset<wire::Placed> put(Builder& builder, const std::optional<Placed>& placed);
-std::optional<Placed> read(const wire::Placed* placed);
+Result<std::optional<Placed>> read(const wire::Placed* placed, std::size_t tensors);
 
 Offset<flatbuffers::Vector<Offset<flatbuffers::String>>> put(Builder& builder, const std::vector<std::string>& texts);
 std::vector<std::string> read(const flatbuffers::Vector<Offset<flatbuffers::String>>* texts);
@@ -138,11 +143,14 @@ Result<MatchAnswer> read(const wire::Matched& matched);
 Offset<wire::Graph> put(Builder& builder, const MatchGraph& graph);
 Result<std::shared_ptr<const MatchGraph>> read(const wire::Graph* graph);
 Offset<wire::Put> put(Builder& builder, const Manifest& manifest, const Repository::PutOptions& options);
-Result<Repository::PutOptions> read_options(const wire::Put& put);
+/// Of a version of so many tensors.
+Result<Repository::PutOptions> read_options(const wire::Put& put, std::size_t tensors);
 Offset<wire::SharedRecord> put(Builder& builder, const SharedRecord& record);
 SharedRecord read(const wire::SharedRecord& record);
 Offset<flatbuffers::Vector<Offset<wire::SharedRecord>>> put(Builder& builder, std::span<const SharedRecord> records);
 std::vector<SharedRecord> read(const flatbuffers::Vector<Offset<wire::SharedRecord>>* records);
+/// A list of a ChangeShared. invalid_argument above the limits of shared records (repo/provider_repository.h).
+Result<std::vector<SharedRecord>> read_changed(const flatbuffers::Vector<Offset<wire::SharedRecord>>* records);
 wire::Segment wire_segment(const SegmentName& segment);
 SegmentName read(const wire::Segment& segment);
 Offset<wire::Aliases> put(Builder& builder, const std::vector<Alias>& aliases);
@@ -150,7 +158,8 @@ Result<std::vector<Alias>> read(const wire::Aliases& aliases);
 Offset<wire::PinnedVersions> put(Builder& builder, const std::vector<PinnedVersion>& rows);
 Result<std::vector<PinnedVersion>> read(const wire::PinnedVersions& pinned);
 Offset<wire::Annotate> put(Builder& builder, const VersionName& name, const Annotations& annotations);
-Annotations read(const wire::Annotate& annotate);  ///< Without the name.
+/// Without the name. Refuses tags above the limits of Repository::annotate().
+Result<Annotations> read(const wire::Annotate& annotate);
 Offset<wire::Retired> put(Builder& builder, const RetireReport& report);
 Result<RetireReport> read(const wire::Retired& retired);
 Offset<wire::Collected> put(Builder& builder, const GcReport& report);

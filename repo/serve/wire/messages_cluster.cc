@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "core/base/format.h"
+#include "repo/records/placement.h"
 #include "repo/serve/wire/messages.h"
 
 // The values of a match, and those of one provider of several.
@@ -78,6 +80,13 @@ Offset<wire::Match> put(Builder& builder, const MatchQuery& query) {
                            leased ? &wire_lease : nullptr);
 }
 
+Status check_tag(const wire::Tag& tag, std::size_t value_bytes_max) {
+  if (bytes_in(tag.key()) <= kTagKeyBytesMax && bytes_in(tag.value()) <= value_bytes_max) return {};
+  return fail(Code::invalid_argument,
+              format("a tag of {} and {} bytes is over the limit of {} and {}", bytes_in(tag.key()),
+                     bytes_in(tag.value()), kTagKeyBytesMax, value_bytes_max));
+}
+
 Result<MatchQuery> read(const wire::Match& match) {
   MatchQuery query{.top = match.top(),
                    .any = match.any(),
@@ -90,7 +99,14 @@ Result<MatchQuery> read(const wire::Match& match) {
   }
   query.objective = static_cast<Objective>(match.objective());
   if (match.tags() != nullptr) {
-    for (const wire::Tag* tag : *match.tags()) query.tags.emplace_back(read(tag->key()), read(tag->value()));
+    if (match.tags()->size() > kMatchTagsMax) {
+      return fail(Code::invalid_argument,
+                  format("match: {} tags, over the limit of {}", match.tags()->size(), kMatchTagsMax));
+    }
+    for (const wire::Tag* tag : *match.tags()) {
+      FRESHET_TRY(check_tag(*tag, kTagValueBytesMax));
+      query.tags.emplace_back(read(tag->key()), read(tag->value()));
+    }
   }
   if (match.exclude_lineage() != nullptr) {
     FRESHET_ASSIGN(query.exclude_lineage, read(match.exclude_lineage()));
@@ -135,18 +151,28 @@ Offset<wire::Placed> put(Builder& builder, const std::optional<Placed>& placed) 
   return wire::CreatePlaced(builder, placed->placement, placed->attempt, elsewhere, builder.CreateVector(moved));
 }
 
-std::optional<Placed> read(const wire::Placed* placed) {
-  if (placed == nullptr) return std::nullopt;
+Result<std::optional<Placed>> read(const wire::Placed* placed, std::size_t tensors) {
+  if (placed == nullptr) return std::optional<Placed>();
+  const std::size_t elsewhere = placed->elsewhere() == nullptr ? 0 : placed->elsewhere()->size();
+  const std::size_t moved = placed->moved() == nullptr ? 0 : placed->moved()->size();
+  if (elsewhere > tensors || moved > tensors) {
+    return fail(Code::invalid_argument,
+                format("a version with {} tensors has not {} of them elsewhere, and not {} writers that moved", tensors,
+                       elsewhere, moved));
+  }
   Placed read_placed{.placement = placed->placement(),
                      .attempt = placed->attempt(),
                      .elsewhere = copied(placed->elsewhere()),
                      .moved = {}};
-  if (placed->moved() == nullptr) return read_placed;
-  for (const wire::Moved* one : *placed->moved()) {
+  for (std::uint32_t i = 0; i < moved; ++i) {
+    const wire::Moved& one = *placed->moved()->Get(i);
+    if (bytes_in(one.provider()) > kProviderIdBytesMax) {
+      return fail(Code::invalid_argument, "a provider's id is too long");
+    }
     read_placed.moved.push_back(
-        {.writer = one->writer() == nullptr ? VersionId{} : read(*one->writer()), .provider = read(one->provider())});
+        {.writer = one.writer() == nullptr ? VersionId{} : read(*one.writer()), .provider = read(one.provider())});
   }
-  return read_placed;
+  return std::optional(std::move(read_placed));
 }
 
 Offset<wire::Put> put(Builder& builder, const Manifest& manifest, const Repository::PutOptions& options) {
@@ -156,12 +182,13 @@ Offset<wire::Put> put(Builder& builder, const Manifest& manifest, const Reposito
                          options.ancestor_may_be_retired, options.dedup, options.deltas);
 }
 
-Result<Repository::PutOptions> read_options(const wire::Put& put) {
+Result<Repository::PutOptions> read_options(const wire::Put& put, std::size_t tensors) {
+  FRESHET_ASSIGN(std::optional<Placed> placed, read(put.placed(), tensors));
   return Repository::PutOptions{.quality = read(put.quality()),
                                 .has_weights = put.has_weights(),
                                 .dedup = put.dedup(),
                                 .deltas = put.deltas(),
-                                .placed = read(put.placed()),
+                                .placed = std::move(placed),
                                 .ancestor_may_be_retired = put.ancestor_may_be_retired()};
 }
 
@@ -194,6 +221,20 @@ std::vector<SharedRecord> read(const flatbuffers::Vector<Offset<wire::SharedReco
   if (records == nullptr) return read_records;
   for (const wire::SharedRecord* record : *records) read_records.push_back(read(*record));
   return read_records;
+}
+
+Result<std::vector<SharedRecord>> read_changed(const flatbuffers::Vector<Offset<wire::SharedRecord>>* records) {
+  if (records == nullptr) return std::vector<SharedRecord>();
+  if (records->size() > kSharedRecordsMax) {
+    return fail(Code::invalid_argument, format("more than {} shared records at a time", kSharedRecordsMax));
+  }
+  std::size_t bytes = 0;
+  for (const wire::SharedRecord* record : *records) bytes += bytes_in(record->key()) + data_of(record->value()).size();
+  if (bytes > kSharedChangeBytesMax) {
+    return fail(Code::invalid_argument,
+                format("shared records of {} bytes at a time, more than {}", bytes, kSharedChangeBytesMax));
+  }
+  return read(records);
 }
 
 }  // namespace freshet::rpc

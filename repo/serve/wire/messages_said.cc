@@ -3,6 +3,7 @@
 #include <limits>
 #include <utility>
 
+#include "core/base/format.h"
 #include "repo/serve/wire/messages.h"
 
 // What is said of versions after their put: by whom they are pinned, how good they are, how they are tagged.
@@ -48,10 +49,14 @@ Offset<wire::Annotate> put(Builder& builder, const VersionName& name, const Anno
                               builder.CreateVector(tags));
 }
 
-Annotations read(const wire::Annotate& annotate) {
+Result<Annotations> read(const wire::Annotate& annotate) {
   Annotations annotations{.sets_quality = annotate.sets_quality(), .quality = read(annotate.quality())};
   if (annotate.tags() == nullptr) return annotations;
+  if (annotate.tags()->size() > kLaterTagsMax) {
+    return fail(Code::out_of_space, format("more than {} tags were set after the put", kLaterTagsMax));
+  }
   for (const wire::Tag* tag : *annotate.tags()) {
+    FRESHET_TRY(check_tag(*tag, kLaterTagBytesMax));
     std::optional<std::string> value;
     if (tag->value() != nullptr) value = read(tag->value());
     annotations.tags.emplace_back(read(tag->key()), std::move(value));
