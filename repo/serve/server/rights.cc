@@ -1,24 +1,47 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "repo/serve/server/rights.h"
 
-#include <algorithm>
-
 #include "core/base/format.h"
 #include "repo/registrar/registrar_records.h"
 
 namespace freshet::rpc {
 namespace {
 
-// A number that grows, by compare-and-swap: all that a put over several providers changes of what they share.
+using SharedRecords = flatbuffers::Vector<Offset<wire::SharedRecord>>;
+
+constexpr std::size_t kDigitsMax = 20;  ///< Of a 64-bit number.
+
+bool is_number(const wire::SharedRecord& record) {
+  if (bytes_in(record.key()) > kSharedKeyBytesMax || data_of(record.value()).size() > kDigitsMax) return false;
+  return record.key() != nullptr && record.key()->string_view().starts_with(kNumberPrefix);
+}
+
+const wire::SharedRecord* number_of(const SharedRecords& records, std::string_view key) {
+  for (const wire::SharedRecord* record : records) {
+    if (is_number(*record) && record->key()->string_view() == key) return record;
+  }
+  return nullptr;
+}
+
+bool grows(const SharedRecords& expected, const wire::SharedRecord& next) {
+  if (!is_number(next) || next.value() == nullptr) return false;
+  const wire::SharedRecord* const before = number_of(expected, next.key()->string_view());
+  if (before == nullptr) return false;
+  const Result<bool> is_greater = is_greater_number(read(next), read(*before));
+  return is_greater && *is_greater;
+}
+
+// A number that grows, by compare-and-swap: all that a put over several providers changes of what they share. The
+// server's loop waits for this, so nothing long is read.
 bool only_counts(const wire::ChangeShared& change) {
-  const std::vector<SharedRecord> expected = read(change.expected());
-  const std::vector<SharedRecord> changes = read(change.changes());
-  return !changes.empty() && std::ranges::all_of(changes, [&](const SharedRecord& next) {
-    const auto before = std::ranges::find(expected, next.key, &SharedRecord::key);
-    if (before == expected.end() || !next.value || !next.key.starts_with(kNumberPrefix)) return false;
-    const Result<bool> grows = is_greater_number(next, *before);
-    return grows && *grows;
-  });
+  const SharedRecords* const expected = change.expected();
+  const SharedRecords* const changes = change.changes();
+  if (expected == nullptr || changes == nullptr || changes->size() == 0) return false;
+  if (expected->size() > kSharedRecordsMax || changes->size() > kSharedRecordsMax) return false;
+  for (const wire::SharedRecord* next : *changes) {
+    if (!grows(*expected, *next)) return false;
+  }
+  return true;
 }
 
 std::string_view verb_of(const wire::Request& question) {

@@ -16,6 +16,7 @@
 #include "repo/registrar/registrar_records.h"
 #include "repo/serve/remote_repository.h"
 #include "repo/serve/server.h"
+#include "repo/serve/server/rights.h"
 #include "tests/repo/world.h"
 #include "tests/support/eventually.h"
 #include "tests/support/temporary_folder.h"
@@ -151,6 +152,29 @@ TEST_F(Rights, AWriterAlsoWritesAndAnOperatorDoesAllOnceTheListSaysSo) {
   expect_done(operating());
   allow("");
   EXPECT_TRUE(came_true([&] { return !put(*client_, next()); })) << "a right that was taken away is gone";
+}
+
+/// The right to make these numbers of as many models greater by one.
+Right right_to_count(std::size_t numbers, const std::string& zeros = "") {
+  std::vector<SharedRecord> before;
+  std::vector<SharedRecord> after;
+  for (std::size_t i = 0; i < numbers; ++i) {
+    before.push_back({.key = format("{}m{}", kNumberPrefix, i), .value = "41"});
+    after.push_back({.key = before.back().key, .value = zeros + "42"});
+  }
+  rpc::Builder builder;
+  const auto expected = rpc::put(builder, before);
+  const auto change = rpc::wire::CreateChangeShared(builder, expected, rpc::put(builder, after));
+  const rpc::Encoded message = rpc::request(builder, 1, change);
+  return rpc::needed_right(*flatbuffers::GetRoot<rpc::wire::Request>(message.data()));
+}
+
+TEST(RightsOfAQuestion, MoreThanAnHonestCallChangesIsNoCounting) {
+  EXPECT_EQ(right_to_count(1), Right::write);
+  EXPECT_EQ(right_to_count(kSharedRecordsMax), Right::write);
+  EXPECT_EQ(right_to_count(kSharedRecordsMax + 1), Right::operate);
+  EXPECT_EQ(right_to_count(1, std::string(18, '0')), Right::write);
+  EXPECT_EQ(right_to_count(1, std::string(19, '0')), Right::operate) << "no number is so long";
 }
 
 TEST(RightsWithoutKeys, WhoeverReachesTheServerHasAll) {
