@@ -124,7 +124,7 @@ struct Annotations {
   /// Tags by key, no key twice. A tag of the put keeps its place; any other tag comes last. No value: removes the tag.
   std::vector<std::pair<std::string, std::optional<std::string>>> tags;
 };
-inline constexpr std::size_t kLaterTagsMax = 256;                    ///< Of one version, removed tags included.
+inline constexpr std::size_t kLaterTagsMax = 256;  ///< Of one version or one call, removed tags included.
 inline constexpr std::size_t kLaterTagBytesMax = std::size_t{4096};  ///< Of a value.
 
 struct RepositoryStat {

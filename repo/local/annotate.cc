@@ -11,7 +11,12 @@
 namespace freshet {
 namespace {
 
+tl::unexpected<Error> too_many_tags() {
+  return fail(Code::out_of_space, format("more than {} tags were set after the put", kLaterTagsMax));
+}
+
 Status check(const Annotations& annotations) {
+  if (annotations.tags.size() > kLaterTagsMax) return too_many_tags();
   std::set<std::string_view> keys;
   for (const auto& [key, value] : annotations.tags) {
     if (!keys.insert(key).second) return fail(Code::invalid_argument, format("tag {} is named twice", key));
@@ -37,9 +42,7 @@ Result<VersionRow> LocalRepository::Impl::annotated(const Catalog::Found& versio
     // What was never there need not be taken away.
     if (value || std::ranges::any_of(manifest.tags, same)) row.later_tags.emplace_back(key, value);
   }
-  if (row.later_tags.size() > kLaterTagsMax) {
-    return fail(Code::out_of_space, format("more than {} tags were set after the put", kLaterTagsMax));
-  }
+  if (row.later_tags.size() > kLaterTagsMax) return too_many_tags();
   const Tags tags = with_later_tags(manifest.tags, row);
   FRESHET_TRY(check_annotations(manifest.metrics, tags));
   row.tags.clear();

@@ -86,6 +86,15 @@ TEST_F(Annotate, WhatWasSaidIsThereAfterARestart) {
   store_.reset();
 }
 
+TEST_F(Annotate, OneCallHasNoMoreTagsThanAVersion) {
+  put_one();
+  Annotations removals;
+  for (std::size_t i = 0; i < kLaterTagsMax; ++i) removals.tags.emplace_back("k" + std::to_string(i), std::nullopt);
+  EXPECT_TRUE(repository_->annotate(kFirst, removals)) << "none of them was there";
+  removals.tags.emplace_back("one more", std::nullopt);
+  EXPECT_EQ(repository_->annotate(kFirst, removals).error().code(), Code::out_of_space);
+}
+
 TEST_F(Annotate, ABatchThatFailedSaysNothing) {
   put_one();
   fault_->next = Fault::before;
