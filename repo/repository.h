@@ -33,8 +33,11 @@ namespace freshet {
 
 class PartPuts;
 
-/// The greatest number of a version. A put with a greater number is refused.
+/// The greatest number of a version.
 inline constexpr VersionNumber kVersionNumberMax = VersionNumber{1} << 62;
+/// The greatest number that a put may ask for. The 2^60 numbers after it are given one by one, so no put can use up a
+/// model's numbers.
+inline constexpr VersionNumber kGivenNumberMax = kVersionNumberMax - (VersionNumber{1} << 60);
 
 struct VersionRecord {
   Manifest manifest;
@@ -201,12 +204,13 @@ class Repository {
   ///
   /// Errors; a failed put leaves nothing half-made, and the next put first tries to recover a failed backend:
   ///   already_exists: this version id is stored, or was stored and is retired. Nothing was done.
-  ///   invalid_argument: the manifest does not pass check(), its number is above kVersionNumberMax, or the version
+  ///   invalid_argument: the manifest does not pass check(), its number is above kGivenNumberMax, or the version
   ///     would descend from itself.
   ///   failed_precondition: the ancestor was retired; the backend is read-only; or this is one provider of several, and
   ///     `placed` is not set.
   ///   corrupt: bytes do not match their digest, or a stored segment has another digest.
-  ///   out_of_space; unavailable (the backend).
+  ///   out_of_space: the backend is full, or the model's last number is kVersionNumberMax.
+  ///   unavailable (the backend).
   struct PutOptions {
     std::optional<double> quality;
     bool has_weights = true;  ///< False: a graph that was never trained. put() asks for no bytes and ignores digests.

@@ -168,6 +168,7 @@ class LocalRepository::Impl {
   Status write_segment(BlobWriter& writer, NewSegment& segment, const Manifest& manifest, Bytes bytes);
   Status store_blobs(PutInProgress& put, const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of_tensor);
   void end(const PutInProgress& put);
+  Status check_given_number(const Manifest& manifest, const PutOptions& options) const;
   Status admit(Manifest& manifest, const PutOptions& options) const;
   /// What one provider of several asks of a put besides (repo/local/provider.cc).
   Status admit_placed(const Manifest& manifest, const Placed& placed) const;

@@ -47,6 +47,17 @@ Status check_shared(std::span<const SharedRecord> records) {
               format("shared records of {} bytes at a time, more than {}", bytes, kSharedChangeBytesMax));
 }
 
+// One above the greatest would leave its model none.
+Status check_numbers(std::span<const SharedRecord> changes) {
+  for (const SharedRecord& record : changes) {
+    if (!record.key.starts_with(kNumberPrefix)) continue;
+    const Result<VersionNumber> number = last_number(record);
+    if (!number || *number <= kVersionNumberMax) continue;
+    return fail(Code::invalid_argument, format("{} is above the greatest number, {}", record.key, kVersionNumberMax));
+  }
+  return {};
+}
+
 }  // namespace
 
 Status LocalRepository::Impl::admit_placed(const Manifest& manifest, const Placed& placed) const {
@@ -154,6 +165,7 @@ Status LocalRepository::change_shared_records(std::span<const SharedRecord> expe
                                               std::span<const SharedRecord> changes) {
   FRESHET_TRY(check_shared(expected));
   FRESHET_TRY(check_shared(changes));
+  FRESHET_TRY(check_numbers(changes));
   const MutexLock turn(impl_->turn);
   FRESHET_TRY(impl_->ready_to_write());
   for (const SharedRecord& record : expected) {

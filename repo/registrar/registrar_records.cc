@@ -20,6 +20,12 @@ Result<VersionNumber> last_number(const SharedRecord& record) {
   return last;
 }
 
+Result<VersionNumber> number_after(const std::string& model, VersionNumber last) {
+  if (last < kVersionNumberMax) return last + 1;
+  return fail(Code::out_of_space,
+              format("{} has no numbers left: its last one is {}; put its versions as another model", model, last));
+}
+
 Result<bool> is_greater_number(const SharedRecord& one, const SharedRecord& other) {
   if (!other.key.starts_with(kNumberPrefix)) return false;
   FRESHET_ASSIGN(const VersionNumber last, last_number(one));

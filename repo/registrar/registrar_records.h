@@ -20,6 +20,9 @@ SharedRecord number_record(const std::string& model, VersionNumber last);
 /// 0 where the record is not there.
 Result<VersionNumber> last_number(const SharedRecord& record);
 
+/// The number of a model's next version. out_of_space when `last` is the greatest number.
+Result<VersionNumber> number_after(const std::string& model, VersionNumber last);
+
 /// Whether they are of numbers, and the first one is the greater.
 Result<bool> is_greater_number(const SharedRecord& one, const SharedRecord& other);
 

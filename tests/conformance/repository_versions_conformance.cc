@@ -131,6 +131,16 @@ TEST_P(RepositoryConformance, NumbersGrowAndAreNeverGivenTwice) {
   EXPECT_EQ(stored(version("net", &a, {0})).manifest.name.number, 13u);
 }
 
+TEST_P(RepositoryConformance, ANumberThatIsAskedForLeavesRoom) {
+  TestVersion far = version("net");
+  far.manifest.name.number = kGivenNumberMax + 1;
+  EXPECT_TRUE(is_refused(put(repository(), far), Code::invalid_argument));
+  far.manifest.name.number = kGivenNumberMax;
+  stored(far);
+  EXPECT_EQ(stored(version("net", &far, {0})).manifest.name.number, kGivenNumberMax + 1);
+  expect_sound();
+}
+
 TEST_P(RepositoryConformance, TheSameVersionTwiceIsRefused) {
   const TestVersion first = stored(version("net"));
   EXPECT_TRUE(is_refused(put(repository(), first), Code::already_exists));

@@ -16,13 +16,15 @@ constexpr int kNumberTriesMax = 64;  ///< Each one is lost to somebody else's su
 
 Result<VersionNumber> next_number(ProviderRepository& registrar, const Placement& placement, const std::string& model,
                                   VersionNumber wanted) {
-  // Taken for the last one, it would leave none to give.
-  if (wanted > kVersionNumberMax) return fail(Code::invalid_argument, "the version's number is too large");
+  if (wanted > kGivenNumberMax) {
+    return fail(Code::invalid_argument, format("number {} of {} is above {}", wanted, model, kGivenNumberMax));
+  }
   const SharedRecord placed{.key = kPlacementKey, .value = placement.encode()};
   for (int tries = 0; tries < kNumberTriesMax; ++tries) {
     FRESHET_ASSIGN(const SharedRecord record, registrar.shared_record(kNumberPrefix + model));
     FRESHET_ASSIGN(const VersionNumber last, last_number(record));
-    const VersionNumber given = std::max(last + 1, wanted);
+    FRESHET_ASSIGN(const VersionNumber next_given, number_after(model, last));
+    const VersionNumber given = std::max(next_given, wanted);
     const std::array expected{placed, record};
     const SharedRecord next = number_record(model, given);
     const Status changed = registrar.change_shared_records(expected, std::span(&next, 1));

@@ -14,7 +14,7 @@
 namespace freshet::cluster {
 
 /// Gives the model's next number, or `wanted` where that is greater. failed_precondition when the registrar knows
-/// another placement.
+/// another placement. invalid_argument for a `wanted` above kGivenNumberMax; out_of_space when no number is left.
 Result<VersionNumber> next_number(ProviderRepository& registrar, const Placement& placement, const std::string& model,
                                   VersionNumber wanted);
 

@@ -7,6 +7,7 @@
 
 #include "core/base/format.h"
 #include "repo/local/local_repository.h"
+#include "repo/registrar/registrar_records.h"
 
 namespace freshet {
 namespace {
@@ -116,7 +117,8 @@ Status LocalRepository::Impl::add_records(PutInProgress& put, Taken& taken, Back
     high_water->second = catalog.high_water(manifest.name.model);
   }
   if (!put.options.placed) {
-    manifest.name.number = std::max(manifest.name.number, high_water->second + 1);
+    FRESHET_ASSIGN(const VersionNumber next, number_after(manifest.name.model, high_water->second));
+    manifest.name.number = std::max(manifest.name.number, next);
   } else if (taken.names.count(manifest.name) != 0) {
     return fail(Code::already_exists, to_string(manifest.name) + " is stored");
   }

@@ -15,6 +15,7 @@
 #include "core/base/format.h"
 #include "core/base/interruption.h"
 #include "repo/local/local_repository.h"
+#include "repo/registrar/registrar_records.h"
 
 namespace freshet {
 namespace {
@@ -85,8 +86,6 @@ Status LocalRepository::Impl::admit(Manifest& manifest, const PutOptions& option
                   "this is one provider of several: put the version through the repository of all providers");
     }
   }
-  if (manifest.name.number > kVersionNumberMax)
-    return fail(Code::invalid_argument, "the version's number is too large");
   if (manifest.ancestor == manifest.id) return fail(Code::invalid_argument, "the version is its own ancestor");
   {
     const MutexLock lock(mutex);
@@ -104,10 +103,21 @@ Status LocalRepository::Impl::admit(Manifest& manifest, const PutOptions& option
       return fail(Code::already_exists, to_string(manifest.name) + " is stored");
     }
     const VersionNumber high_water = catalog.high_water(manifest.name.model);
-    if (manifest.name.number <= high_water && !options.placed) manifest.name.number = high_water + 1;
+    if (manifest.name.number <= high_water && !options.placed) {
+      FRESHET_ASSIGN(manifest.name.number, number_after(manifest.name.model, high_water));
+    }
   }
   if (manifest.ancestor) FRESHET_TRY(check_circle(manifest));
   return check(manifest);
+}
+
+// Among several providers, the registrar gave the number, and looked at what was asked for.
+Status LocalRepository::Impl::check_given_number(const Manifest& manifest, const PutOptions& options) const {
+  const VersionName& name = manifest.name;
+  if (name.number <= kGivenNumberMax) return {};
+  FRESHET_ASSIGN(const bool is_shared, is_one_of_several());
+  if (options.placed && is_shared && name.number <= kVersionNumberMax) return {};
+  return fail(Code::invalid_argument, format("number {} of {} is above {}", name.number, name.model, kGivenNumberMax));
 }
 
 bool LocalRepository::Impl::is_in_flight(const PutInProgress& put) const {
@@ -209,6 +219,7 @@ Result<VersionName> LocalRepository::put(const Manifest& manifest,
                                          const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of,
                                          PutOptions options) {
   const StopInterrupts stops(options.stop);
+  FRESHET_TRY(impl_->check_given_number(manifest, options));
   for (int tries = 1;; ++tries) {
     PutInProgress put{.manifest = manifest, .options = options};
     FRESHET_TRY(impl_->begin(put));
@@ -223,6 +234,7 @@ Result<VersionName> LocalRepository::put(const Manifest& manifest,
 
 Result<std::vector<std::uint32_t>> LocalRepository::wanted(const Manifest& given, const PutOptions& options) const {
   Manifest manifest = given;
+  FRESHET_TRY(impl_->check_given_number(manifest, options));
   FRESHET_TRY(impl_->admit(manifest, options));
   std::vector<std::uint32_t> tensors;
   if (!options.has_weights) return tensors;

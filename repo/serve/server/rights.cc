@@ -27,8 +27,10 @@ bool grows(const SharedRecords& expected, const wire::SharedRecord& next) {
   if (!is_number(next) || next.value() == nullptr) return false;
   const wire::SharedRecord* const before = number_of(expected, next.key()->string_view());
   if (before == nullptr) return false;
-  const Result<bool> is_greater = is_greater_number(read(next), read(*before));
-  return is_greater && *is_greater;
+  const Result<VersionNumber> from = last_number(read(*before));
+  const Result<VersionNumber> to = last_number(read(next));
+  // Above what a put may ask for, only one by one: so no writer uses up a model's numbers.
+  return from && to && *to > *from && (*to <= kGivenNumberMax || *to == *from + 1);
 }
 
 // A number that grows, by compare-and-swap: all that a put over several providers changes of what they share. The

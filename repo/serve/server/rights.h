@@ -13,7 +13,7 @@ namespace freshet::rpc {
 
 /// Readers ask and fetch. Writers also put, say more of versions, and pin. Operators change what others rely on:
 /// retire, gc, aliases, the placement, repairs. A put over several providers takes numbers and leaves references, so
-/// writers may do that; numbers only grow for them.
+/// writers may do that; numbers only grow for them, above kGivenNumberMax one by one.
 Right needed_right(const wire::Request& question);
 /// As the client is told it: "retire: only operators may (…)".
 Error missing_right(const wire::Request& question);

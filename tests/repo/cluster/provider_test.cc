@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <random>
 
+#include "repo/registrar/registrar_records.h"
 #include "tests/repo/world.h"
 
 namespace freshet {
@@ -135,6 +136,24 @@ TEST_F(ProviderOperations, SharedRecordsChangeAllOrNothing) {
   EXPECT_EQ(repository_->shared_record("b")->value, std::nullopt);
   const std::vector<SharedRecord> bad{{.key = std::string(300, 'k')}};
   EXPECT_EQ(repository_->change_shared_records({}, bad).error().code(), Code::invalid_argument);
+}
+
+TEST_F(ProviderOperations, NoSharedNumberIsAboveTheGreatest) {
+  const SharedRecord last = number_record("net", kVersionNumberMax);
+  EXPECT_TRUE(repository_->change_shared_records({}, std::span(&last, 1)));
+  const SharedRecord above = number_record("net", kVersionNumberMax + 1);
+  EXPECT_EQ(repository_->change_shared_records({}, std::span(&above, 1)).error().code(), Code::invalid_argument);
+}
+
+TEST_F(ProviderOperations, SharedRecordsOfOneCallHaveALimit) {
+  std::vector<SharedRecord> records;
+  for (char key = 'a'; key < 'q'; ++key) {
+    records.push_back({.key = {key}, .value = std::string(kSharedValueBytesMax, 'x')});
+  }
+  EXPECT_EQ(repository_->change_shared_records({}, records).error().code(), Code::invalid_argument)
+      << "with their keys";
+  records.pop_back();
+  EXPECT_TRUE(repository_->change_shared_records({}, records));
 }
 
 TEST_F(ProviderOperations, SharedRecordsAreListedByTheirKeys) {

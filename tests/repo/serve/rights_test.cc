@@ -154,13 +154,13 @@ TEST_F(Rights, AWriterAlsoWritesAndAnOperatorDoesAllOnceTheListSaysSo) {
   EXPECT_TRUE(came_true([&] { return !put(*client_, next()); })) << "a right that was taken away is gone";
 }
 
-/// The right to make these numbers of as many models greater by one.
-Right right_to_count(std::size_t numbers, const std::string& zeros = "") {
+/// The right to change the numbers of so many models.
+Right right_to_count(std::size_t numbers, const std::string& from = "41", const std::string& to = "42") {
   std::vector<SharedRecord> before;
   std::vector<SharedRecord> after;
   for (std::size_t i = 0; i < numbers; ++i) {
-    before.push_back({.key = format("{}m{}", kNumberPrefix, i), .value = "41"});
-    after.push_back({.key = before.back().key, .value = zeros + "42"});
+    before.push_back({.key = format("{}m{}", kNumberPrefix, i), .value = from});
+    after.push_back({.key = before.back().key, .value = to});
   }
   rpc::Builder builder;
   const auto expected = rpc::put(builder, before);
@@ -173,8 +173,18 @@ TEST(RightsOfAQuestion, MoreThanAnHonestCallChangesIsNoCounting) {
   EXPECT_EQ(right_to_count(1), Right::write);
   EXPECT_EQ(right_to_count(kSharedRecordsMax), Right::write);
   EXPECT_EQ(right_to_count(kSharedRecordsMax + 1), Right::operate);
-  EXPECT_EQ(right_to_count(1, std::string(18, '0')), Right::write);
-  EXPECT_EQ(right_to_count(1, std::string(19, '0')), Right::operate) << "no number is so long";
+  EXPECT_EQ(right_to_count(1, "41", std::string(18, '0') + "42"), Right::write);
+  EXPECT_EQ(right_to_count(1, "41", std::string(19, '0') + "42"), Right::operate) << "no number is so long";
+}
+
+TEST(RightsOfAQuestion, NoWriterUsesUpAModelsNumbers) {
+  const auto from_to = [](VersionNumber from, VersionNumber to) {
+    return right_to_count(1, std::to_string(from), std::to_string(to));
+  };
+  EXPECT_EQ(from_to(1, kGivenNumberMax), Right::write);
+  EXPECT_EQ(from_to(1, kGivenNumberMax + 1), Right::operate);
+  EXPECT_EQ(from_to(kGivenNumberMax, kGivenNumberMax + 1), Right::write);
+  EXPECT_EQ(from_to(kGivenNumberMax, kGivenNumberMax + 2), Right::operate);
 }
 
 TEST(RightsWithoutKeys, WhoeverReachesTheServerHasAll) {
