@@ -17,6 +17,7 @@
 #include "core/base/interruption.h"
 #include "core/base/wake.h"
 #include "repo/serve/server/answers.h"
+#include "repo/serve/server/questions.h"
 #include "repo/serve/server/rights.h"
 #include "repo/serve/server/workers.h"
 #include "transport/zmq/authenticator.h"

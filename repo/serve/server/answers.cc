@@ -444,28 +444,6 @@ Status Asked::work(const wire::AbortPut& abort) {
 
 }  // namespace
 
-WorkQueue queue_of(wire::Ask kind) {
-  switch (kind) {
-    case wire::Ask::Put:
-    case wire::Ask::BeginPut:
-    case wire::Ask::AskPartDigests:
-    case wire::Ask::CommitPut:
-    case wire::Ask::AbortPut:
-    case wire::Ask::Pin:
-    case wire::Ask::Annotate:
-    case wire::Ask::SettlePut:
-    case wire::Ask::SetAlias:
-    case wire::Ask::AddReferrer:
-    case wire::Ask::DropReferrer:
-    case wire::Ask::ChangeShared: return WorkQueue::write;
-    case wire::Ask::Retire:
-    case wire::Ask::Gc:
-    case wire::Ask::ReviveSegments:
-    case wire::Ask::AskVerify: return WorkQueue::slow;
-    default: return WorkQueue::quick;
-  }
-}
-
 Result<std::shared_ptr<const VersionRecord>> RecordCache::get(const ProviderRepository& repository,
                                                               const VersionName& name, const VersionId& id) {
   {

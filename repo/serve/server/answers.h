@@ -16,11 +16,6 @@
 
 namespace freshet::rpc {
 
-/// How a question is worked on: those that are quick, those that change the repository, of which one has its turn at a
-/// time, and those that may take very long. What is quick never waits for anybody.
-enum class WorkQueue : std::uint8_t { quick, write, slow };
-WorkQueue queue_of(wire::Ask kind);
-
 /// Records of the versions that were read lately, so that each of the many reads of a version does not decode its
 /// manifest again. Any thread.
 class RecordCache {

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// What a server knows of a question before it is worked on. A new question has its line here. Private to this folder.
+
+#include <cstdint>
+
+#include "repo/serve/wire/messages.h"
+
+namespace freshet::rpc {
+
+/// How a question is worked on: those that are quick, those that change the repository, of which one has its turn at a
+/// time, and those that may take very long. What is quick never waits for anybody.
+enum class WorkQueue : std::uint8_t { quick, write, slow };
+WorkQueue queue_of(wire::Ask kind);
+
+}  // namespace freshet::rpc
