@@ -97,6 +97,7 @@ class Server final : public RepositoryServer {
   void carry_out(action::Invite& invite);
   void carry_out(action::Credit& credit);
   void carry_out(action::Store& store);
+  void carry_out(action::Drop& drop);
   void carry_out(action::EndSession& end);
   void send(const Peer& peer, Encoded message);
   /// Ends a client that does not read: its session here, and its connection where that is tcp.
@@ -301,6 +302,15 @@ void Server::take_question(const Peer& peer, Question question, const std::vecto
   if (authenticator_ != nullptr && !authenticator_->may(needed_right(request), sender_key(parts[1]))) {
     return machine_.on_refused(peer, request.request(), missing_right(request), at);
   }
+  const std::size_t bytes_max = question_bytes_max(request.body_type());
+  if (question->bytes() > bytes_max) {
+    return machine_.on_refused(
+        peer, request.request(),
+        Error(Code::invalid_argument,
+              format("a question of {} bytes is longer than the {} that one of its kind may have", question->bytes(),
+                     bytes_max)),
+        at);
+  }
   machine_.on_call(peer, request.request(), std::move(question), at);
 }
 
@@ -330,12 +340,12 @@ void Server::take_results() {
 }
 
 void Server::carry_out() {
-  do {
-    for (ServerAction& next : machine_.take_actions()) {
+  for (auto actions = machine_.take_actions(); !actions.empty(); actions = machine_.take_actions()) {
+    for (ServerAction& next : actions) {
       std::visit([this](auto& one) { carry_out(one); }, next);
     }
     for (const Peer& peer : std::exchange(gone_, {})) machine_.on_bye(peer);
-  } while (!gone_.empty());
+  }
 }
 
 void Server::carry_out(action::Welcome& welcome) {
@@ -361,25 +371,37 @@ Workers& Server::workers_of(wire::Ask kind) {
 
 void Server::carry_out(action::Run& run) {
   workers_of((*run.question)->body_type())
-      .post([this, ticket = run.ticket, session = run.session, question = std::move(run.question)] {
-        const Answering with{.repository = repository_,
-                             .records = records_,
-                             .bulk = *bulk_,
-                             .session = session,
-                             .progress = [&](Encoded progress) {
-                               post({.ticket = ticket, .outcome = {.reply = std::move(progress)}, .is_progress = true});
-                             }};
-        post({.ticket = ticket, .outcome = answer(with, **question)});
-      });
+      .post(
+          [this, ticket = run.ticket, session = run.session, question = std::move(run.question)]() mutable {
+            const Answering with{
+                .repository = repository_,
+                .records = records_,
+                .bulk = *bulk_,
+                .session = session,
+                .progress = [&](Encoded progress) {
+                  post({.ticket = ticket, .outcome = {.reply = std::move(progress)}, .is_progress = true});
+                }};
+            Outcome outcome = answer(with, **question);
+            question.reset();  // From here on it does not count.
+            post({.ticket = ticket, .outcome = std::move(outcome)});
+          },
+          run.ticket);
 }
 
 void Server::carry_out(action::Store& store_action) {
-  writers_.post([this, ticket = store_action.ticket, request = store_action.request,
-                 upload = std::move(store_action.upload)]() mutable {
-    Outcome outcome = store(repository_, request, *upload);
-    upload.reset();
-    post({.ticket = ticket, .outcome = std::move(outcome)});
-  });
+  writers_.post(
+      [this, ticket = store_action.ticket, request = store_action.request,
+       upload = std::move(store_action.upload)]() mutable {
+        Outcome outcome = store(repository_, request, *upload);
+        upload.reset();
+        post({.ticket = ticket, .outcome = std::move(outcome)});
+      },
+      store_action.ticket);
+}
+
+void Server::carry_out(action::Drop& drop) {
+  const bool dropped = readers_.drop(drop.ticket) || writers_.drop(drop.ticket) || slow_.drop(drop.ticket);
+  if (dropped) machine_.on_dropped(drop.ticket, now());
 }
 
 void Server::carry_out(action::EndSession& end) { bulk_->end_session(end.session); }

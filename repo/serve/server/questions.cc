@@ -25,4 +25,23 @@ WorkQueue queue_of(wire::Ask kind) {
   }
 }
 
+std::size_t question_bytes_max(wire::Ask kind) {
+  switch (kind) {
+    case wire::Ask::Put:
+    case wire::Ask::AskWanted:
+    case wire::Ask::BeginPut:
+    case wire::Ask::PutParts:
+    case wire::Ask::CommitPut:
+    case wire::Ask::AskBytes:
+    case wire::Ask::AskSegments:
+    case wire::Ask::Lend:
+    case wire::Ask::Match:
+    case wire::Ask::Annotate:
+    case wire::Ask::AddReferrer:
+    case wire::Ask::ReviveSegments:
+    case wire::Ask::ChangeShared: return kMessageBytesMax;
+    default: return kTextBytesMax;
+  }
+}
+
 }  // namespace freshet::rpc

@@ -3,6 +3,7 @@
 
 /// What a server knows of a question before it is worked on. A new question has its line here. Private to this folder.
 
+#include <cstddef>
 #include <cstdint>
 
 #include "repo/serve/wire/messages.h"
@@ -13,5 +14,9 @@ namespace freshet::rpc {
 /// time, and those that may take very long. What is quick never waits for anybody.
 enum class WorkQueue : std::uint8_t { quick, write, slow };
 WorkQueue queue_of(wire::Ask kind);
+
+/// The length of the longest honest question of a kind: kTextBytesMax, unless the kind has a manifest, a graph or a
+/// list.
+std::size_t question_bytes_max(wire::Ask kind);
 
 }  // namespace freshet::rpc

@@ -115,12 +115,19 @@ void ServerMachine::on_call(const Peer& peer, std::uint64_t request, Question qu
   if (session == nullptr) return;
   if (request == 0 || session->calls.contains(request))
     return on_broken(peer, "a request has no number, or the number of another request");
-  if (session->calls.size() >= limits_.calls_per_client_max || calls_.size() >= limits_.calls_max) {
-    return refuse(peer, request, Error(Code::out_of_space, format("{} requests are being worked on", calls_.size())));
+  const std::size_t all = std::max(calls_.size(), jobs_.size());
+  if (session->calls.size() >= limits_.calls_per_client_max || all >= limits_.calls_max) {
+    return refuse(peer, request, Error(Code::out_of_space, format("{} requests are being worked on", all)));
+  }
+  const std::uint64_t bytes = question->bytes() > kTextBytesMax ? question->bytes() : 0;
+  if (bytes > limits_.question_bytes_max - question_bytes_) {
+    return refuse(peer, request,
+                  Error(Code::out_of_space, format("{} bytes of requests are being worked on", question_bytes_)));
   }
   const Ticket ticket = ++tickets_made_;
   session->calls.emplace(request, ticket);
   calls_.emplace(ticket, Call{.peer = peer, .request = request, .moved = now});
+  begin_job(ticket, {.question_bytes = bytes});
   actions_.push_back(action::Run{.ticket = ticket, .session = session->session, .question = std::move(question)});
 }
 
@@ -151,9 +158,7 @@ void ServerMachine::on_chunk(const Peer& peer, std::uint64_t request, std::uint6
   call->uncredited += chunk.size();
   if (call->uncredited > limits_.window_bytes) return on_broken(peer, "more chunks than it had credit for");
   if (call->upload->is_complete()) {
-    // Its room stays taken until the version is stored.
-    actions_.push_back(action::Store{.ticket = ticket, .request = request, .upload = call->upload});
-    call->invited = false;
+    store(ticket, *call);
   } else if (call->uncredited >= limits_.window_bytes / kCreditParts) {
     actions_.push_back(action::Credit{.peer = peer, .request = request, .bytes = call->uncredited});
     call->uncredited = 0;
@@ -170,10 +175,11 @@ void ServerMachine::on_abandon(const Peer& peer, std::uint64_t request, Time now
 }
 
 void ServerMachine::on_answered(Ticket ticket, Encoded reply, Time now) {
-  const auto at = calls_.find(ticket);
-  if (at == calls_.end()) return;  // Its client has gone.
-  actions_.push_back(action::Reply{.peer = at->second.peer, .message = std::move(reply)});
-  end_call(ticket);
+  end_job(ticket);
+  if (const auto at = calls_.find(ticket); at != calls_.end()) {  // Else its client has gone.
+    actions_.push_back(action::Reply{.peer = at->second.peer, .message = std::move(reply)});
+    end_call(ticket);
+  }
   invite_waiting(now);
 }
 
@@ -184,9 +190,9 @@ void ServerMachine::on_progress(Ticket ticket, Encoded progress) {
 }
 
 void ServerMachine::on_planned(Ticket ticket, std::shared_ptr<Upload> upload, Time now) {
+  end_job(ticket);
   const auto at = calls_.find(ticket);
-  if (at == calls_.end()) return;
-  release_room(at->second);
+  if (at == calls_.end()) return invite_waiting(now);
   if (upload->bytes() > limits_.upload_bytes_max) {
     fail_call(ticket, Error(Code::out_of_space, format("{} bytes are more than the {} that this server takes at once",
                                                        upload->bytes(), limits_.upload_bytes_max)));
@@ -196,6 +202,11 @@ void ServerMachine::on_planned(Ticket ticket, std::shared_ptr<Upload> upload, Ti
   at->second.uncredited = 0;
   at->second.moved = now;
   waiting_.push_back(ticket);
+  invite_waiting(now);
+}
+
+void ServerMachine::on_dropped(Ticket ticket, Time now) {
+  end_job(ticket);
   invite_waiting(now);
 }
 
@@ -219,8 +230,7 @@ void ServerMachine::invite(Ticket ticket, Call& call, Time now) {
     return fail_call(ticket, Error(Code::out_of_space, format("no memory for {} bytes", call.upload->bytes())));
   }
   if (call.upload->is_complete()) {  // Tensors without a byte.
-    call.invited = false;
-    actions_.push_back(action::Store{.ticket = ticket, .request = call.request, .upload = call.upload});
+    store(ticket, call);
   } else {
     actions_.push_back(action::Invite{.peer = call.peer, .request = call.request, .upload = call.upload});
   }
@@ -232,7 +242,30 @@ void ServerMachine::release_room(Call& call) {
   upload_bytes_ -= call.upload->bytes();
 }
 
+void ServerMachine::begin_job(Ticket ticket, const Job& job) {
+  question_bytes_ += job.question_bytes;
+  const bool is_only = jobs_.emplace(ticket, job).second;
+  FRESHET_CHECK(is_only);
+}
+
+void ServerMachine::end_job(Ticket ticket) {
+  const auto at = jobs_.find(ticket);
+  FRESHET_CHECK(at != jobs_.end());
+  question_bytes_ -= at->second.question_bytes;
+  upload_bytes_ -= at->second.upload_bytes;
+  jobs_.erase(at);
+}
+
+// The call's room goes over to the job, whose worker has the memory even if the call ends.
+void ServerMachine::store(Ticket ticket, Call& call) {
+  call.invited = false;
+  call.has_room = false;
+  begin_job(ticket, {.upload_bytes = call.upload->bytes()});
+  actions_.push_back(action::Store{.ticket = ticket, .request = call.request, .upload = call.upload});
+}
+
 void ServerMachine::end_call(Ticket ticket) {
+  if (jobs_.contains(ticket)) actions_.push_back(action::Drop{.ticket = ticket});
   const auto at = calls_.find(ticket);
   release_room(at->second);
   if (const auto session = sessions_.find(at->second.peer); session != sessions_.end()) {

@@ -5,6 +5,9 @@
 /// which uploads are under way. It is told what came and what was worked out, each with a time, and returns what to do.
 /// It opens no socket, reads no clock and starts no thread; the only memory it touches is that of uploads.
 ///
+/// A worker's job may outlive its call, whose client has left. The machine counts the job, its long question and its
+/// upload until the job is over. So who leaves and comes back gets no more of the workers and of the memory.
+///
 /// A put goes like this: the question is worked on (which tensors are wanted?), on_planned() reserves room and invites
 /// the client to send them, on_chunk() collects them, and when the last is there the version is stored. The client may
 /// send no more than the credit that it was given. One that leaves, or falls silent, in the middle leaves nothing.
@@ -68,7 +71,10 @@ class Upload {
 struct ServerLimits {
   std::size_t clients_max = 1024;
   std::size_t calls_per_client_max = 64;
-  std::size_t calls_max = 8192;
+  std::size_t calls_max = 8192;  ///< Of all clients, and of jobs: those of clients that have left count, too.
+  /// Of all questions above kTextBytesMax that wait for a worker, or are being worked on. More are out_of_space.
+  /// Shorter ones are limited by their number.
+  std::uint64_t question_bytes_max = 2 * kMessageBytesMax;
   /// Of all uploads together; those for which there is no room wait their turn.
   std::uint64_t upload_bytes_max = std::uint64_t{8} << 30;
   std::uint64_t window_bytes = std::uint64_t{16} << 20;  ///< Of an upload that may come before a credit.
@@ -90,7 +96,7 @@ struct Pong {
   Peer peer;
   std::vector<std::uint64_t> running;
 };
-/// Work on it: on_answered() or on_planned() tells what came out.
+/// Work on it, a job: on_answered() or on_planned() tells what came out.
 struct Run {
   Ticket ticket = 0;
   std::uint64_t session = 0;
@@ -115,11 +121,15 @@ struct Credit {
   std::uint64_t request = 0;
   std::uint64_t bytes = 0;
 };
-/// All bytes are there: store the version, then on_answered(), or on_planned() when more is wanted.
+/// All bytes are there: store the version, a job; then on_answered(), or on_planned() when more is wanted.
 struct Store {
   Ticket ticket = 0;
   std::uint64_t request = 0;
   std::shared_ptr<const Upload> upload;
+};
+/// Nobody waits for this job: take it away if it was not begun, then on_dropped(). Else its end is told as any job's.
+struct Drop {
+  Ticket ticket = 0;
 };
 /// Nothing of it is under way any more.
 struct EndSession {
@@ -129,7 +139,7 @@ struct EndSession {
 }  // namespace action
 
 using ServerAction = std::variant<action::Welcome, action::Pong, action::Run, action::Reply, action::Refuse,
-                                  action::Invite, action::Credit, action::Store, action::EndSession>;
+                                  action::Invite, action::Credit, action::Store, action::Drop, action::EndSession>;
 
 /// One thread at a time.
 class ServerMachine {
@@ -152,6 +162,7 @@ class ServerMachine {
   void on_progress(Ticket ticket, Encoded progress);
   /// An upload is needed, or another one than the first, of which everything came.
   void on_planned(Ticket ticket, std::shared_ptr<Upload> upload, Time now);
+  void on_dropped(Ticket ticket, Time now);
 
   /// Nobody new is let in from now on.
   void close_door() { closing_ = true; }
@@ -161,6 +172,8 @@ class ServerMachine {
 
   std::size_t sessions() const { return sessions_.size(); }
   std::size_t calls() const { return calls_.size(); }
+  std::size_t jobs() const { return jobs_.size(); }
+  std::uint64_t question_bytes() const { return question_bytes_; }
   std::uint64_t upload_bytes() const { return upload_bytes_; }
 
  private:
@@ -179,6 +192,11 @@ class ServerMachine {
     Time moved{};
     Time begun{};  ///< When its client was invited.
   };
+  /// What a worker was given, and has not finished. At most one for a ticket.
+  struct Job {
+    std::uint64_t question_bytes = 0;  ///< Counted in question_bytes_.
+    std::uint64_t upload_bytes = 0;    ///< Counted in upload_bytes_.
+  };
   using Sessions = std::unordered_map<Peer, Session>;
 
   /// Null after it was told that it must say hello first.
@@ -191,6 +209,9 @@ class ServerMachine {
   void invite_waiting(Time now);
   void invite(Ticket ticket, Call& call, Time now);
   void release_room(Call& call);
+  void begin_job(Ticket ticket, const Job& job);
+  void end_job(Ticket ticket);
+  void store(Ticket ticket, Call& call);
   bool is_stalled(const Call& call, Time now) const;
   bool is_too_slow(const Call& call, bool crowded, Time now) const;
   bool is_crowded() const;
@@ -202,7 +223,9 @@ class ServerMachine {
   Ticket tickets_made_ = 0;
   Sessions sessions_;
   std::unordered_map<Ticket, Call> calls_;
-  std::deque<Ticket> waiting_;  ///< Uploads without room, in their order; may name calls that have ended.
+  std::unordered_map<Ticket, Job> jobs_;  ///< May name calls that have ended.
+  std::deque<Ticket> waiting_;            ///< Uploads without room, in their order; may name calls that have ended.
+  std::uint64_t question_bytes_ = 0;
   std::uint64_t upload_bytes_ = 0;
   bool closing_ = false;
   std::vector<ServerAction> actions_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "repo/serve/server/workers.h"
 
+#include <algorithm>
 #include <system_error>
 #include <utility>
 
@@ -20,13 +21,23 @@ Status Workers::start(std::size_t threads) {
   return {};
 }
 
-void Workers::post(std::function<void()> job) {
+void Workers::post(std::function<void()> work, std::uint64_t id) {
   {
     const MutexLock lock(mutex_);
     if (stopping_) return;
-    jobs_.push_back(std::move(job));
+    jobs_.push_back({.id = id, .work = std::move(work)});
   }
   posted_.notify_one();
+}
+
+bool Workers::drop(std::uint64_t id) {
+  Job dropped;  // Ends without the lock.
+  const MutexLock lock(mutex_);
+  const auto at = std::ranges::find(jobs_, id, &Job::id);
+  if (id == 0 || at == jobs_.end()) return false;
+  dropped = std::move(*at);
+  jobs_.erase(at);
+  return true;
 }
 
 void Workers::stop() {
@@ -42,7 +53,7 @@ void Workers::stop() {
 
 void Workers::run() {
   for (;;) {
-    std::function<void()> job;
+    Job job;
     {
       const MutexLock lock(mutex_);
       while (jobs_.empty() && !stopping_) posted_.wait(mutex_);
@@ -50,7 +61,7 @@ void Workers::run() {
       job = std::move(jobs_.front());
       jobs_.pop_front();
     }
-    job();
+    job.work();
   }
 }
 

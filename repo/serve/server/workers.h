@@ -4,6 +4,7 @@
 /// A few threads that work through a queue.
 
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <thread>
@@ -14,7 +15,8 @@
 
 namespace freshet::rpc {
 
-/// Any thread. The queue has no limit of its own: whoever fills it has one (ServerLimits::calls_max).
+/// Any thread. The queue has no limit of its own: whoever fills it has one (ServerLimits::calls_max), and takes jobs
+/// away for which nobody waits any more.
 class Workers {
  public:
   Workers() = default;
@@ -22,15 +24,22 @@ class Workers {
   ~Workers();
   /// unavailable when the system has no more threads.
   Status start(std::size_t threads);
-  void post(std::function<void()> job) FRESHET_EXCLUDES(mutex_);
+  /// drop() finds it by its `id`, unless that is 0.
+  void post(std::function<void()> work, std::uint64_t id = 0) FRESHET_EXCLUDES(mutex_);
+  /// Takes a job away that was not begun. False when there is none.
+  bool drop(std::uint64_t id) FRESHET_EXCLUDES(mutex_);
   void stop() FRESHET_EXCLUDES(mutex_);
 
  private:
+  struct Job {
+    std::uint64_t id = 0;
+    std::function<void()> work;
+  };
   void run() FRESHET_EXCLUDES(mutex_);
 
   Mutex mutex_;
   CondVar posted_;
-  std::deque<std::function<void()>> jobs_ FRESHET_GUARDED_BY(mutex_);
+  std::deque<Job> jobs_ FRESHET_GUARDED_BY(mutex_);
   bool stopping_ FRESHET_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;
 };

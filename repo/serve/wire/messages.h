@@ -58,6 +58,8 @@ class Received {
   }
   const Root* operator->() const { return root_; }
   const Root& operator*() const { return *root_; }
+  /// The memory that it takes.
+  std::size_t bytes() const { return words_.size() * sizeof(std::uint64_t); }
 
  private:
   static constexpr std::size_t kShortest = 2 * sizeof(flatbuffers::uoffset_t) + sizeof(flatbuffers::soffset_t);

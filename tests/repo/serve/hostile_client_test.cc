@@ -6,12 +6,12 @@
 
 #include <chrono>
 #include <thread>
-#include <zmq.hpp>
 
 #include "core/base/clock.h"
 #include "repo/serve/remote_repository.h"
 #include "repo/serve/server.h"
 #include "repo/serve/wire/messages.h"
+#include "tests/repo/serve/raw_client.h"
 #include "tests/repo/world.h"
 #include "tests/support/eventually.h"
 #include "tests/support/temporary_folder.h"
@@ -21,42 +21,6 @@ namespace freshet {
 namespace {
 
 using namespace rpc;
-
-/// A client's socket without a client.
-class RawClient {
- public:
-  /// `unread_max`: how many answers ZeroMQ takes for it that it has not heard.
-  explicit RawClient(const std::string& address, int unread_max = 1000) : socket_(context_, zmq::socket_type::dealer) {
-    socket_.set(zmq::sockopt::linger, 0);
-    socket_.set(zmq::sockopt::rcvhwm, unread_max);
-    socket_.set(zmq::sockopt::rcvtimeo, 5000);
-    socket_.connect(address);
-  }
-  void say(Bytes bytes, bool more = false) {
-    socket_.send(zmq::buffer(bytes.data(), bytes.size()), more ? zmq::send_flags::sndmore : zmq::send_flags::none);
-  }
-  void say(const Encoded& message, bool more = false) {
-    say(std::as_bytes(std::span(message.data(), message.size())), more);
-  }
-  /// The next answer; nothing when none comes.
-  std::optional<Received<wire::Reply>> hear() {
-    zmq::message_t message;
-    if (!socket_.recv(message)) return std::nullopt;
-    auto reply = Received<wire::Reply>::open(Bytes(static_cast<const std::byte*>(message.data()), message.size()));
-    if (!reply) return std::nullopt;
-    return std::move(*reply);
-  }
-  void hello() {
-    Builder builder;
-    say(request(builder, 1, wire::CreateHello(builder, kProtocolVersion)));
-    const auto welcome = hear();
-    ASSERT_TRUE(welcome && (*welcome)->body_as_Welcome() != nullptr);
-  }
-
- private:
-  zmq::context_t context_;
-  zmq::socket_t socket_;
-};
 
 class HostileClient : public testing::Test {
  protected:
@@ -159,6 +123,21 @@ TEST_F(HostileClient, RangesOutsideOfTheVersionAreRefused) {
   EXPECT_EQ(ask({{0, 1, 2}}), Code::invalid_argument);
   EXPECT_EQ(ask({{0, ~std::uint64_t{0}, 0}}), Code::invalid_argument);
   EXPECT_EQ(ask({{0, 3000, 1}, {0, ~std::uint64_t{0}, 1}}), Code::invalid_argument);
+}
+
+TEST_F(HostileClient, AQuestionLongerThanItsKindIsRefusedWhenItComes) {
+  RawClient client(address_);
+  client.hello();
+  const auto ask = [&](std::size_t name_bytes) {
+    Builder builder;
+    const auto name = rpc::put(builder, VersionName{.model = std::string(name_bytes, 'n'), .number = 1});
+    client.say(request(builder, 2, wire::CreateAskVerify(builder, name)));
+    const auto reply = client.hear();
+    return reply && (*reply)->failed() != nullptr ? error_of(*(*reply)->failed()).message() : "";
+  };
+  EXPECT_NE(ask(1000).find("a model name has"), std::string::npos);
+  EXPECT_NE(ask(kTextBytesMax).find("a question of"), std::string::npos);
+  expect_service();
 }
 
 TEST_F(HostileClient, AnswersThatNobodyReadsEndTheConnection) {

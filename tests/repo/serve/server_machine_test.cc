@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <optional>
 #include <random>
 
@@ -17,15 +18,24 @@ Encoded done(std::uint64_t request) {
   return reply(builder, request, wire::CreateDone(builder));
 }
 
+/// A question of a little more than so many bytes.
+Question question(std::size_t bytes = 0) {
+  Builder builder;
+  const auto text = builder.CreateString(std::string(bytes, 'm'));
+  const Encoded message = request(builder, 1, wire::CreateAskLatest(builder, text));
+  auto received = Received<wire::Request>::open(std::as_bytes(std::span(message.data(), message.size())));
+  return std::make_shared<const Received<wire::Request>>(std::move(received).value());
+}
+
 /// A server without sockets and a repository without versions: puts of random sizes by clients that leave, fall silent,
-/// abandon and lie, and what must hold all the while.
+/// abandon and lie, workers that go on with what nobody waits for, and what must hold all the while.
 class World {
  public:
   explicit World(std::uint64_t seed) : random_(seed), machine_(limits(), seed) {}
 
   void step() {
     now_ += std::chrono::milliseconds(random_() % 50);
-    switch (random_() % 13) {
+    switch (random_() % 15) {
       case 0: return hello();
       case 1: return call();
       case 2: return abandon();
@@ -34,13 +44,20 @@ class World {
       case 5: return plan_or_answer();
       case 6: return ping();
       case 7: return lie();
+      case 8: return begin_work();
+      case 9: return finish_in_vain();
       default: return send_chunk();
     }
   }
 
   void check() {
-    for (ServerAction& next : machine_.take_actions()) std::visit([this](auto& one) { take(one); }, next);
+    for (auto actions = machine_.take_actions(); !actions.empty(); actions = machine_.take_actions()) {
+      for (ServerAction& next : actions) std::visit([this](auto& one) { take(one); }, next);
+    }
     ASSERT_LE(machine_.upload_bytes(), kRoom);
+    ASSERT_LE(machine_.question_bytes(), limits().question_bytes_max);
+    ASSERT_LE(machine_.jobs(), limits().calls_max);
+    check_counts();
     ASSERT_LE(machine_.sessions(), limits().clients_max);
     std::size_t calls = 0;
     for (const auto& [peer, client] : clients_) calls += client.calls.size();
@@ -52,11 +69,18 @@ class World {
       machine_.on_bye(clients_.begin()->first);
       check();
     }
+    while (!works_.empty()) {
+      begin_work();
+      finish_in_vain();
+      check();
+    }
     ASSERT_EQ(machine_.calls(), 0u);
     ASSERT_EQ(machine_.upload_bytes(), 0u) << "who left in the middle leaves nothing";
   }
 
   std::uint64_t stored() const { return stored_; }
+  std::uint64_t dropped() const { return dropped_; }
+  std::uint64_t worked_in_vain() const { return worked_in_vain_; }
 
  private:
   struct Put {
@@ -71,10 +95,18 @@ class World {
     std::map<std::uint64_t, Put> calls;
   };
 
+  /// What a worker has, or will have.
+  struct Work {
+    bool begun = false;
+    std::uint64_t question_bytes = 0;
+    std::uint64_t upload_bytes = 0;
+  };
+
   static ServerLimits limits() {
     return {.clients_max = 3,
             .calls_per_client_max = 4,
             .calls_max = 9,
+            .question_bytes_max = 5 * kTextBytesMax,
             .upload_bytes_max = kRoom,
             .window_bytes = kWindow,
             .silence = std::chrono::seconds(5),
@@ -94,12 +126,52 @@ class World {
     return &at->second;
   }
 
+  /// The room is what workers have and what clients were invited to send.
+  void check_counts() {
+    std::uint64_t question_bytes = 0;
+    std::uint64_t upload_bytes = 0;
+    for (const auto& [ticket, work] : works_) {
+      question_bytes += work.question_bytes;
+      upload_bytes += work.upload_bytes;
+    }
+    for (const auto& [peer, client] : clients_) {
+      for (const auto& [request, put] : client.calls) {
+        if (put.upload != nullptr && !put.storing) upload_bytes += put.upload->bytes();
+      }
+    }
+    ASSERT_EQ(machine_.jobs(), works_.size());
+    ASSERT_EQ(machine_.question_bytes(), question_bytes);
+    ASSERT_EQ(machine_.upload_bytes(), upload_bytes);
+  }
+  bool is_awaited(Ticket ticket) const {
+    return std::ranges::any_of(clients_, [&](const auto& client) {
+      return std::ranges::any_of(client.second.calls, [&](const auto& call) { return call.second.ticket == ticket; });
+    });
+  }
+  void begin_work() {
+    if (works_.empty()) return;
+    auto at = works_.begin();
+    std::advance(at, random_() % works_.size());
+    at->second.begun = true;
+  }
+  /// A worker comes to the end of what nobody waits for.
+  void finish_in_vain() {
+    const auto at =
+        std::ranges::find_if(works_, [&](const auto& work) { return work.second.begun && !is_awaited(work.first); });
+    if (at == works_.end()) return;
+    const Ticket ticket = at->first;
+    works_.erase(at);
+    ++worked_in_vain_;
+    if (random_() % 2 == 0) return machine_.on_answered(ticket, done(1), now_);
+    machine_.on_planned(ticket, std::make_shared<Upload>(std::vector<Upload::Part>{{0, 100}}, nullptr), now_);
+  }
+
   void hello() { machine_.on_hello(some_peer(), 1, kProtocolVersion, now_); }
   void ping() { machine_.on_ping(some_peer(), now_); }
   void call() {
     asking_ = some_peer();
     request_ = ++requests_;
-    machine_.on_call(asking_, request_, nullptr, now_);
+    machine_.on_call(asking_, request_, random_() % 3 == 0 ? long_ : short_, now_);
   }
   void plan_or_answer() {
     Peer peer;
@@ -107,6 +179,7 @@ class World {
     Put* const put = some_call(&peer, &request);
     if (put == nullptr) return;
     if (put->planned && !put->storing) return;
+    works_.erase(put->ticket);
     if (put->planned || random_() % 4 == 0) {
       if (put->storing) ++stored_;
       const Ticket ticket = put->ticket;
@@ -159,7 +232,18 @@ class World {
     for (const auto& [request, put] : clients_.at(pong.peer).calls) running.push_back(request);
     EXPECT_EQ(pong.running, running);
   }
-  void take(action::Run& run) { clients_.at(asking_).calls[request_] = {.ticket = run.ticket}; }
+  void take(action::Run& run) {
+    clients_.at(asking_).calls[request_] = {.ticket = run.ticket};
+    works_[run.ticket] = {.question_bytes = run.question == long_ ? long_->bytes() : 0};
+  }
+  void take(action::Drop& drop) {
+    const auto at = works_.find(drop.ticket);
+    ASSERT_NE(at, works_.end());
+    if (at->second.begun) return;
+    works_.erase(at);
+    ++dropped_;
+    machine_.on_dropped(drop.ticket, now_);
+  }
   void take(action::Reply& answered) {
     const auto* const answer = flatbuffers::GetRoot<wire::Reply>(answered.message.data());
     EXPECT_EQ(clients_.at(answered.peer).calls.erase(answer->request()), 1u) << "an answer that nobody waits for";
@@ -175,6 +259,7 @@ class World {
   }
   void take(action::Credit& credit) { clients_.at(credit.peer).calls.at(credit.request).credit += credit.bytes; }
   void take(action::Store& store) {
+    works_[store.ticket] = {.upload_bytes = store.upload->bytes()};
     for (auto& [peer, client] : clients_) {
       const auto at = client.calls.find(store.request);
       if (at == client.calls.end()) continue;
@@ -194,14 +279,21 @@ class World {
   Time now_{};
   ServerMachine machine_;
   std::map<Peer, Client> clients_;
+  std::map<Ticket, Work> works_;
+  const Question short_ = question();
+  const Question long_ = question(2 * kTextBytesMax);
   Peer asking_;
   std::uint64_t request_ = 0;
   std::uint64_t requests_ = 0;
   std::uint64_t stored_ = 0;
+  std::uint64_t dropped_ = 0;
+  std::uint64_t worked_in_vain_ = 0;
 };
 
 TEST(ServerMachine, KeepsItsLimitsAndLosesNothingWhateverClientsDo) {
   std::uint64_t stored = 0;
+  std::uint64_t dropped = 0;
+  std::uint64_t worked_in_vain = 0;
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {
     SCOPED_TRACE(seed);
     World world(seed);
@@ -212,8 +304,12 @@ TEST(ServerMachine, KeepsItsLimitsAndLosesNothingWhateverClientsDo) {
     }
     world.end();
     stored += world.stored();
+    dropped += world.dropped();
+    worked_in_vain += world.worked_in_vain();
   }
   EXPECT_GT(stored, 1000u) << "the random steps come to an end now and then";
+  EXPECT_GT(dropped, 100u);
+  EXPECT_GT(worked_in_vain, 100u);
 }
 
 TEST(ServerMachine, SaysWhichVersionItSpeaks) {
@@ -229,7 +325,7 @@ TEST(ServerMachine, SaysWhichVersionItSpeaks) {
 TEST(ServerMachine, WhatIsLargerThanItsRoomIsRefusedAndWhatFindsNoneWaits) {
   ServerMachine machine({.upload_bytes_max = 100}, 1);
   machine.on_hello("a", 1, kProtocolVersion, Time());
-  for (const std::uint64_t request : {2, 3, 4}) machine.on_call("a", request, nullptr, Time());
+  for (const std::uint64_t request : {2, 3, 4}) machine.on_call("a", request, question(), Time());
   static_cast<void>(machine.take_actions());
   const auto plan = [&](Ticket ticket, std::uint64_t bytes) {
     machine.on_planned(ticket, std::make_shared<Upload>(std::vector<Upload::Part>{{0, bytes}}, nullptr), Time());
@@ -253,8 +349,8 @@ TEST(ServerMachine, WhatIsLargerThanItsRoomIsRefusedAndWhatFindsNoneWaits) {
 std::optional<int> lost_room_after(std::uint64_t bytes, std::uint64_t bytes_a_second, bool crowded, int seconds) {
   ServerMachine machine({.upload_bytes_max = bytes, .upload_rate_min = 100, .upload_rate_min_crowded = 1000}, 1);
   for (const Peer peer : {"slow", "other"}) machine.on_hello(peer, 1, kProtocolVersion, Time());
-  machine.on_call("slow", 2, nullptr, Time());
-  machine.on_call("other", 2, nullptr, Time());
+  machine.on_call("slow", 2, question(), Time());
+  machine.on_call("other", 2, question(), Time());
   const auto plan = [&](Ticket ticket) {
     machine.on_planned(ticket, std::make_shared<Upload>(std::vector<Upload::Part>{{0, bytes}}, nullptr), Time());
   };
@@ -289,10 +385,82 @@ TEST(ServerMachine, AnUploadThatDripsLosesItsRoom) {
   EXPECT_EQ(lost_room_after(1 << 20, 1000, /*crowded=*/true, 1000), std::nullopt);
 }
 
+TEST(ServerMachine, WhoComesBackGetsNoMoreWorkers) {
+  ServerMachine machine({.calls_per_client_max = 2, .calls_max = 5}, 1);
+  std::vector<Ticket> begun;
+  std::size_t drops = 0;
+  std::size_t refused = 0;
+  for (int round = 0; round < 4; ++round) {
+    machine.on_hello("a", 1, kProtocolVersion, Time());
+    for (const std::uint64_t request : {2, 3}) machine.on_call("a", request, question(), Time());
+    machine.on_bye("a");
+    for (const ServerAction& next : machine.take_actions()) {
+      if (const auto* const run = std::get_if<action::Run>(&next)) begun.push_back(run->ticket);
+      if (std::holds_alternative<action::Drop>(next)) ++drops;
+      const auto* const refuse = std::get_if<action::Refuse>(&next);
+      if (refuse == nullptr) continue;
+      EXPECT_EQ(refuse->error.code(), Code::out_of_space);
+      ++refused;
+    }
+  }
+  EXPECT_EQ(begun.size(), 5u) << "all of them are with workers, though nobody waits for them";
+  EXPECT_EQ(drops, 5u);
+  EXPECT_EQ(refused, 3u);
+  machine.on_dropped(begun[0], Time());
+  for (std::size_t i = 1; i < begun.size(); ++i) machine.on_answered(begun[i], done(2), Time());
+  EXPECT_EQ(machine.jobs(), 0u);
+  for (const ServerAction& next : machine.take_actions()) EXPECT_FALSE(std::holds_alternative<action::Reply>(next));
+}
+
+TEST(ServerMachine, LongQuestionsHaveALimitAndShortOnesPass) {
+  ServerMachine machine({.question_bytes_max = 3 * kTextBytesMax}, 1);
+  machine.on_hello("a", 1, kProtocolVersion, Time());
+  machine.on_call("a", 2, question(2 * kTextBytesMax), Time());
+  static_cast<void>(machine.take_actions());
+  machine.on_call("a", 3, question(2 * kTextBytesMax), Time());
+  machine.on_call("a", 4, question(), Time());
+  auto actions = machine.take_actions();
+  ASSERT_EQ(actions.size(), 2u);
+  EXPECT_EQ(std::get<action::Refuse>(actions[0]).error.code(), Code::out_of_space);
+  EXPECT_TRUE(std::holds_alternative<action::Run>(actions[1]));
+  machine.on_bye("a");
+  machine.on_hello("a", 1, kProtocolVersion, Time());
+  machine.on_call("a", 2, question(2 * kTextBytesMax), Time());
+  actions = machine.take_actions();
+  EXPECT_TRUE(std::holds_alternative<action::Refuse>(actions.back())) << "a worker still has the first one";
+  machine.on_answered(1, done(2), Time());
+  machine.on_call("a", 3, question(2 * kTextBytesMax), Time());
+  actions = machine.take_actions();
+  EXPECT_TRUE(std::holds_alternative<action::Run>(actions.back()));
+}
+
+TEST(ServerMachine, AnUploadHasItsRoomUntilItIsStored) {
+  ServerMachine machine({.upload_bytes_max = 100}, 1);
+  for (const Peer peer : {"a", "b"}) {
+    machine.on_hello(peer, 1, kProtocolVersion, Time());
+    machine.on_call(peer, 2, question(), Time());
+  }
+  for (const Ticket ticket : {1, 2}) {
+    machine.on_planned(ticket, std::make_shared<Upload>(std::vector<Upload::Part>{{0, 80}}, nullptr), Time());
+  }
+  machine.on_chunk("a", 2, 0, std::vector<std::byte>(80), Time());
+  machine.on_bye("a");
+  machine.on_tick(Time());
+  for (const ServerAction& next : machine.take_actions()) {
+    const auto* const invite = std::get_if<action::Invite>(&next);
+    EXPECT_TRUE(invite == nullptr || invite->peer == "a") << "its bytes are with a worker";
+  }
+  EXPECT_EQ(machine.upload_bytes(), 80u);
+  machine.on_answered(1, done(2), Time());
+  const auto actions = machine.take_actions();
+  ASSERT_EQ(actions.size(), 1u);
+  EXPECT_EQ(std::get<action::Invite>(actions[0]).peer, "b");
+}
+
 TEST(ServerMachine, InvitesAgainWhenMoreIsWanted) {
   ServerMachine machine({.upload_bytes_max = 2000}, 1);
   machine.on_hello("a", 1, kProtocolVersion, Time());
-  machine.on_call("a", 2, nullptr, Time());
+  machine.on_call("a", 2, question(), Time());
   machine.on_planned(1, std::make_shared<Upload>(std::vector<Upload::Part>{{0, 600}, {1, 400}}, nullptr), Time());
   EXPECT_EQ(machine.upload_bytes(), 1000u);
   machine.on_chunk("a", 2, 0, std::vector<std::byte>(1000), Time());

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+/// What a server's workers do of the calls of clients that have left: what they had begun, and no more.
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <latch>
+#include <memory>
+
+#include "repo/serve/server.h"
+#include "tests/repo/serve/hooked_backend.h"
+#include "tests/repo/serve/raw_client.h"
+#include "tests/repo/world.h"
+#include "tests/support/eventually.h"
+#include "tests/support/temporary_folder.h"
+
+namespace freshet {
+namespace {
+
+using namespace rpc;
+
+TEST(EndedCalls, WhatWasNotBegunIsNotDone) {
+  constexpr std::uint64_t kSlowThreads = 2;
+  auto hooked = std::make_unique<HookedBackend>(make_memory_backend());
+  HookedBackend& backend = *hooked;
+  const auto local = open_or_die(std::move(hooked));
+  std::mt19937_64 random(3);
+  ASSERT_TRUE(put(*local, make_version("net", test_id(1), test_architecture({100}), nullptr, {}, random)));
+  std::atomic<std::uint64_t> reads = 0;
+  std::latch may_read(1);
+  backend.before_reads([&]() -> Status {
+    ++reads;
+    may_read.wait();
+    return {};
+  });
+
+  const TemporaryFolder folder;
+  const auto server = RepositoryServer::open(*local, {.address = "ipc://" + folder.path() + "/socket"});
+  ASSERT_TRUE(server) << server.error().message();
+  const auto verify = [](RawClient& client, std::uint64_t request_number) {
+    Builder builder;
+    const auto name = rpc::put(builder, VersionName{.model = "net", .number = 1});
+    client.say(request(builder, request_number, wire::CreateAskVerify(builder, name)));
+  };
+  RawClient stays((*server)->address());
+  stays.hello();
+  for (std::uint64_t i = 0; i < kSlowThreads; ++i) verify(stays, 2 + i);
+  EXPECT_TRUE(came_true([&] { return reads == kSlowThreads; }));
+  {
+    RawClient leaves((*server)->address());
+    leaves.hello();
+    for (std::uint64_t i = 0; i < 20; ++i) verify(leaves, 2 + i);
+    EXPECT_TRUE(came_true([&] { return (*server)->stat().calls == kSlowThreads + 20; }));
+    Builder builder;
+    leaves.say(request(builder, 0, wire::CreateBye(builder)));
+    EXPECT_TRUE(came_true([&] { return (*server)->stat().clients == 1; }));
+  }
+  // Behind all of the other's in the queue.
+  verify(stays, 2 + kSlowThreads);
+  EXPECT_TRUE(came_true([&] { return (*server)->stat().calls == kSlowThreads + 1; }));
+  may_read.count_down();
+  for (std::uint64_t i = 0; i <= kSlowThreads; ++i) {
+    std::optional<Received<wire::Reply>> answer;
+    do {
+      answer = stays.hear();
+      ASSERT_TRUE(answer);
+    } while ((*answer)->body_type() == wire::Answer::Progress);
+    EXPECT_NE((*answer)->body_as_Verified(), nullptr);
+  }
+  EXPECT_EQ(reads, kSlowThreads + 1);
+}
+
+}  // namespace
+}  // namespace freshet
