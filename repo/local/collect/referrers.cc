@@ -196,7 +196,12 @@ Status LocalRepository::drop_referrer(const VersionId& version, std::uint64_t at
     batch.push_back(Backend::Erase{key});
   }
   FRESHET_TRY(impl_->apply(batch));
-  impl_->references->drop_segments(dropped);
+  // Behind a damaged record, references were not counted.
+  if (impl_->references->unknown() != 0) {
+    impl_->references.reset();
+  } else {
+    impl_->references->drop_segments(dropped);
+  }
   const MutexLock lock(impl_->mutex);
   for (const std::uint64_t bytes : sizes) impl_->catalog.drop_segment(bytes);
   return {};

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "core/base/format.h"
+#include "repo/backend/backend_wrapper.h"
 #include "repo/records/records.h"
 #include "tests/fault/fault_backend.h"
 #include "tests/repo/world.h"
@@ -126,6 +127,28 @@ TEST_F(Damage, ALostArchitectureIsSaid) {
   const auto missing = open()->get(name(1));
   EXPECT_EQ(missing.error().code(), Code::corrupt);
   EXPECT_EQ(missing.error().message(), "net@1: its architecture is missing");
+}
+
+TEST_F(Damage, AReferenceIsDroppedBesideADamagedOne) {
+  const SegmentName segment = versions_[0].manifest.owners[0];
+  const auto open_provider = [this] { return open_or_die(std::make_unique<BackendWrapper>(backend_)); };
+  {
+    const auto provider = open_provider();
+    for (const std::uint64_t sequence : {50, 60}) {
+      ASSERT_TRUE(
+          provider->add_referrer({.version = test_id(sequence), .attempt = 9, .home = "b", .segments = {segment}}));
+    }
+    ASSERT_TRUE(provider->retire(name(1), {}));
+  }
+  const std::string damaged = referrer_key(test_id(50), 9, segment.writer);
+  ASSERT_TRUE(backend_->apply({Backend::Put{damaged, "x"}}));
+  const auto provider = open_provider();
+  EXPECT_TRUE(provider->drop_referrer(test_id(60), 9)) << "what it names was not counted";
+  EXPECT_EQ(provider->drop_referrer(test_id(50), 9).error().code(), Code::corrupt);
+  EXPECT_TRUE(backend_->get(segment_record_key(segment))) << "the damaged one may name it";
+  ASSERT_TRUE(provider->add_referrer({.version = test_id(50), .attempt = 9, .home = "b", .segments = {segment}}));
+  ASSERT_TRUE(provider->drop_referrer(test_id(50), 9));
+  EXPECT_FALSE(backend_->get(segment_record_key(segment))) << "nobody names it now";
 }
 
 TEST_F(Damage, StrangeKeysAreNoVersions) {
