@@ -58,9 +58,9 @@ class Sink::Impl {
         unstored_ += next->update.gap_before;
         count_gaps(next->update.gap_before);
         pending_ = Pending{.delivery = std::move(*next)};
-        store_pending();
+        store_pending(stop);
       } else if (pending_ && clock().now() >= pending_->tried_at + options_.retry_after) {
-        store_pending();
+        store_pending(stop);
       } else if (next.error().code() != Code::timed_out) {
         note_error(next.error());
         std::this_thread::sleep_for(kRound);
@@ -68,18 +68,18 @@ class Sink::Impl {
     }
   }
 
-  void store_pending() {
+  void store_pending(const std::stop_token& stop) {
     const Snapshot& snapshot = pending_->delivery.snapshot;
     const Time started = clock().now();
     std::uint64_t bytes_written = 0;
-    Result<VersionName> name =
-        repository_.put(snapshot.manifest(),
-                        [&](std::uint32_t tensor) -> Result<Bytes> {
-                          const Bytes bytes = snapshot.bytes(tensor);
-                          bytes_written += bytes.size();
-                          return bytes;
-                        },
-                        {.dedup = options_.dedup, .deltas = options_.deltas, .ancestor_may_be_retired = true});
+    Result<VersionName> name = repository_.put(
+        snapshot.manifest(),
+        [&](std::uint32_t tensor) -> Result<Bytes> {
+          const Bytes bytes = snapshot.bytes(tensor);
+          bytes_written += bytes.size();
+          return bytes;
+        },
+        {.dedup = options_.dedup, .deltas = options_.deltas, .ancestor_may_be_retired = true, .stop = stop});
     SinkOptions::Event event{.version = snapshot.manifest().name, .put_time = clock().now() - started};
     if (name) {
       event.version = *name;
@@ -87,6 +87,8 @@ class Sink::Impl {
       stored(event);
     } else if (name.error().code() == Code::already_exists) {
       already_stored(event);
+    } else if (name.error().code() == Code::cancelled && stop.stop_requested()) {
+      pending_.reset();  // Nobody is told: the sink ends, and may have stored it.
     } else {
       event.status = fail(std::move(name).error());
       failed(event);

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "repo/sink.h"
 
+#include <latch>
+
+#include "core/base/interruption.h"
 #include "core/base/mutex.h"
+#include "repo/backend/backend_wrapper.h"
 #include "tests/fault/fault_backend.h"
 #include "tests/transport/model_fixture.h"
 
@@ -258,6 +262,32 @@ TEST_F(SinkTest, ADirectoryThatForgotItsNumbersCostsNoVersion) {
     expect_stamps(before + 2, std::vector<std::uint64_t>(kTensors, stamp));
     EXPECT_EQ(sink_->status().gaps, 0U);
   }
+}
+
+/// Writes no blob before the put that asks for it is to end.
+class PatientBackend final : public BackendWrapper {
+ public:
+  explicit PatientBackend(std::latch& begun) : BackendWrapper(make_memory_backend()), begun_(begun) {}
+  Result<std::unique_ptr<BlobWriter>> write_blobs() override {
+    begun_.count_down();
+    EXPECT_TRUE(eventually([] { return Interruption::is_wanted(); }));
+    return inner().write_blobs();
+  }
+
+ private:
+  std::latch& begun_;
+};
+
+TEST_F(SinkTest, ItsEndIsThatOfThePutUnderWay) {
+  std::latch begun(1);
+  repository_ = Repository::open(std::make_unique<PatientBackend>(begun), {}).value();
+  const auto publisher = start_publisher();
+  start_sink();
+  ASSERT_EQ(publish(*publisher, model_), 1u);
+  begun.wait();
+  sink_.reset();
+  EXPECT_FALSE(repository_->latest("demo"));
+  EXPECT_TRUE(events().empty());
 }
 
 TEST_F(SinkTest, ABadNameIsRefused) {
