@@ -230,7 +230,8 @@ class Repository {
     /// Stores the version even if its ancestor was retired. For callers that keep every version of a run while others
     /// retire versions in any order. put() also calls `bytes_of` for segments that were removed with the ancestor.
     bool ancestor_may_be_retired = false;
-    /// Ends the call between two tensors, and its waits for providers: `cancelled`. The version may then exist.
+    /// Ends the call between two tensors, and its waits for providers and for another put: `cancelled`. The version may
+    /// then exist.
     std::stop_token stop;
   };
   virtual Result<VersionName> put(const Manifest& manifest,

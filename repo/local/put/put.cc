@@ -140,7 +140,8 @@ Status LocalRepository::Impl::begin(PutInProgress& put) {
     }
     if (!is_in_flight(put)) break;
     // The other put's end says whether there is anything left to write. This one holds nothing that others wait for.
-    put_ended.wait(turn);
+    put_ended.wait_until(turn, Interruption::next_look(Time::max()));
+    FRESHET_TRY(Interruption::check());
   }
   put.erasures = erasures;
   put.row = row_of(put.manifest, put.options, clock);

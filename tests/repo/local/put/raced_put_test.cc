@@ -5,9 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <stop_token>
 #include <thread>
 
 #include "tests/repo/world.h"
+#include "tests/support/eventually.h"
 
 namespace freshet {
 namespace {
@@ -88,6 +91,25 @@ TEST_F(RacedPut, GivesUpInTheEndAndLeavesNothing) {
   const auto again = put(*repository_, mixed_);
   ASSERT_TRUE(again) << again.error().message();
   EXPECT_EQ(read_all(*repository_, *again).value(), mixed_.bytes);
+}
+
+TEST_F(RacedPut, AStopEndsTheWaitForAnotherPut) {
+  std::stop_source stop;
+  stop.request_stop();
+  Result<VersionName> waited = fail(Code::io_error, "it has not ended");
+  std::atomic<bool> ended = false;
+  std::jthread other;
+  const auto bytes_of = [&](std::uint32_t tensor) -> Result<Bytes> {
+    other = std::jthread([&] {
+      waited = put(*repository_, mixed_, {.stop = stop.get_token()});
+      ended = true;
+    });
+    EXPECT_TRUE(came_true([&] { return ended.load(); }));
+    return Bytes(mixed_.bytes[tensor]);
+  };
+  EXPECT_TRUE(repository_->put(mixed_.manifest, bytes_of, {}));
+  other.join();
+  EXPECT_EQ(waited.error().code(), Code::cancelled);
 }
 
 TEST_F(RacedPut, AnAncestorThatGoesMeanwhileIsStillRefused) {
