@@ -129,7 +129,11 @@ class Putting {
       case cluster::Call::Kind::number: return number();
       case cluster::Call::Kind::refer: return refer(call);
       case cluster::Call::Kind::commit: return commit(*now_->members[call.provider]);
-      default: return carry_out(*now_, call);
+      default: {
+        // Settling and undoing are short. A caller who stops the put gets to know whether the version exists.
+        const Interruption none([] { return false; });
+        return carry_out(*now_, call);
+      }
     }
   }
 

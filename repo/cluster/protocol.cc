@@ -7,7 +7,13 @@ namespace freshet::cluster {
 
 bool Reply::unknown() const {
   if (!error) return false;
-  return error->code() == Code::unavailable || error->code() == Code::timed_out || error->code() == Code::io_error;
+  switch (error->code()) {
+    case Code::unavailable:
+    case Code::timed_out:
+    case Code::io_error:
+    case Code::cancelled: return true;
+    default: return false;
+  }
 }
 
 Call PutMachine::call(Call::Kind kind, ProviderIndex provider) const {

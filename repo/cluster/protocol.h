@@ -48,7 +48,8 @@ struct Call {
 struct Reply {
   std::optional<Error> error;
   bool there = false;
-  /// True when a call that failed may have been done all the same: its provider did not answer.
+  /// True when a call that failed may have been done all the same: its provider did not answer, or its caller was
+  /// stopped and waited no longer.
   bool unknown() const;
 };
 

@@ -160,7 +160,7 @@ class ClusterRun {
     const Call call = client->ready[which];
     client->ready.erase(client->ready.begin() + static_cast<std::ptrdiff_t>(which));
     const std::size_t fate = healthy_ ? 0 : dice(20);
-    Reply reply{.error = Error(Code::unavailable, "no answer")};
+    Reply reply{.error = Error(dice(4) == 0 ? Code::cancelled : Code::unavailable, "no answer")};
     if (fate == 1) late_.push_back({client, call});
     if (fate == 2) {
       (void)execute(*client, call);

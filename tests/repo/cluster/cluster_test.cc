@@ -107,6 +107,29 @@ TEST_F(Cluster, ASinkThatJoinedLateAdoptsWhatNobodyHas) {
   EXPECT_EQ(read_all(*world_.open(), *two).value(), second.bytes);
 }
 
+TEST_F(Cluster, AStopAtTheEndOfAPutTakesNothingFromItsVersion) {
+  const std::vector<TestVersion> line = put_line(*repository_, 12);
+  const TestVersion child = make_version("net", test_id(100), architecture_, &line.back(), {3}, random_);
+  std::stop_source stop;
+  const auto stops_after_the_commit = [&](const Provider& provider) -> Result<std::shared_ptr<ProviderRepository>> {
+    ProviderRepository& at = world_.at(provider.id);
+    return std::make_shared<LinkedRepository>(
+        at, [] { return Fate::done; },
+        [&] {
+          if (at.find(child.manifest.id).value()) stop.request_stop();
+          return false;
+        });
+  };
+  const auto repository = ClusterRepository::open(world_.placement(), stops_after_the_commit).value();
+  const auto name = put(*repository, child, {.stop = stop.get_token()});
+  EXPECT_TRUE(stop.stop_requested());
+  ASSERT_TRUE(name) << name.error().message();
+  for (const TestVersion& version : line) ASSERT_TRUE(repository_->retire(version.manifest.name, {}));
+  // Each provider by itself: a collection over all of them would first restore what is missing.
+  for (std::size_t i = 0; i < world_.size(); ++i) ASSERT_TRUE(world_.at(i).gc({}, {}));
+  EXPECT_EQ(read_all(*world_.open(), *name).value(), child.bytes);
+}
+
 TEST_F(Cluster, ARetiredVersionsBytesStayAsLongAsSomebodyElsewhereNamesThem) {
   std::vector<TestVersion> line = put_line(*repository_, 12);
   for (std::size_t i = 0; i + 1 < line.size(); ++i) {

@@ -13,6 +13,7 @@
 
 #include "core/base/check.h"
 #include "core/base/format.h"
+#include "core/base/interruption.h"
 #include "core/base/mutex.h"
 #include "repo/backend/backend_wrapper.h"
 #include "repo/cluster/cluster_repository.h"
@@ -180,6 +181,7 @@ class LinkedRepository : public ProviderRepository, private PartPuts {
     if (fate == Fate::lost) return fail(Code::unavailable, "no answer");
     auto answer = work();
     if (fate == Fate::answer_lost || (is_cut_ && is_cut_())) return fail(Code::unavailable, "no answer");
+    if (Interruption::is_wanted()) return fail(Code::cancelled, "the wait for the answer was interrupted");
     return answer;
   }
 
