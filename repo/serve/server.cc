@@ -102,7 +102,7 @@ class Server final : public RepositoryServer {
   void send(const Peer& peer, Encoded message);
   /// Ends a client that does not read: its session here, and its connection where that is tcp.
   void put_out(const Peer& peer);
-  Workers& workers_of(wire::Ask kind);
+  Workers& workers_of(const wire::Request& question);
   void post(Worked worked) FRESHET_EXCLUDES(mutex_);  ///< Any thread.
 
   ProviderRepository& repository_;
@@ -361,8 +361,8 @@ void Server::carry_out(action::Pong& pong) {
   send(pong.peer, reply(builder, 0, wire::CreatePong(builder, builder.CreateVector(pong.running))));
 }
 
-Workers& Server::workers_of(wire::Ask kind) {
-  switch (queue_of(kind)) {
+Workers& Server::workers_of(const wire::Request& question) {
+  switch (queue_of(question)) {
     case WorkQueue::write: return writers_;
     case WorkQueue::slow: return slow_;
     default: return readers_;
@@ -370,7 +370,7 @@ Workers& Server::workers_of(wire::Ask kind) {
 }
 
 void Server::carry_out(action::Run& run) {
-  workers_of((*run.question)->body_type())
+  workers_of(**run.question)
       .post(
           [this, ticket = run.ticket, session = run.session, question = std::move(run.question)]() mutable {
             const Answering with{

@@ -2,9 +2,18 @@
 #include "repo/serve/server/questions.h"
 
 namespace freshet::rpc {
+namespace {
 
-WorkQueue queue_of(wire::Ask kind) {
-  switch (kind) {
+bool has_dedup(const wire::AskWanted& wanted) { return wanted.put() != nullptr && wanted.put()->dedup(); }
+
+}  // namespace
+
+WorkQueue queue_of(const wire::Request& question) {
+  switch (question.body_type()) {
+    // Whoever pins, or looks for equal tensors, takes the writers' turn.
+    case wire::Ask::Match:
+      return bytes_in(question.body_as_Match()->pin_by()) == 0 ? WorkQueue::quick : WorkQueue::write;
+    case wire::Ask::AskWanted: return has_dedup(*question.body_as_AskWanted()) ? WorkQueue::write : WorkQueue::quick;
     case wire::Ask::Put:
     case wire::Ask::BeginPut:
     case wire::Ask::AskPartDigests:

@@ -13,7 +13,7 @@ namespace freshet::rpc {
 /// How a question is worked on: those that are quick, those that change the repository, of which one has its turn at a
 /// time, and those that may take very long. What is quick never waits for anybody.
 enum class WorkQueue : std::uint8_t { quick, write, slow };
-WorkQueue queue_of(wire::Ask kind);
+WorkQueue queue_of(const wire::Request& question);
 
 /// The length of the longest honest question of a kind: kTextBytesMax, unless the kind has a manifest, a graph or a
 /// list.
