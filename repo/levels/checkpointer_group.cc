@@ -144,23 +144,44 @@ Status Checkpointer::Impl::copy_shard(const Version& version, std::uint64_t step
   const std::vector<StoredPiece> pieces = stored_pieces(cut_->table->tensors, options_.ranks, from);
   FRESHET_TRY(check_records(newest, pieces));
   FRESHET_TRY(folders_->write_table(*cut_->table));
-  // First what the shard needs, so that the copy is whole as soon as it is there.
-  std::vector<Version> missing;
+  const std::vector<Version> needs = newest.needs();
   {
     const MutexLock lock(folder_mutex_);
-    for (const Version& needed : newest.needs()) {
-      copy_needs_.insert(needed);
-      if (!folders_->has_copy({needed, from, options_.ranks})) missing.push_back(needed);
-    }
+    copy_needs_.insert(needs.begin(), needs.end());
   }
+  // First what the shard needs, so that the copy is whole as soon as it is there.
   const auto copy_all = [&]() -> Status {
-    for (const Version& needed : missing) FRESHET_TRY(copy_payload(source, newest, needed, pieces, step, pace));
+    for (const Version& needed : needs) {
+      if (has_bytes_for(newest, needed, pieces)) continue;
+      FRESHET_TRY(copy_payload(source, newest, needed, pieces, step, pace));
+    }
     return copy_payload(source, newest, version, pieces, step, pace);
   };
   const Status copied = copy_all();
+  if (copied) {
+    newest_copy_ = version;
+    copied_ = {needs.begin(), needs.end()};
+    copied_.insert(version);
+  }
   const MutexLock lock(folder_mutex_);
   copy_needs_.clear();
+  if (newest_copy_) copy_needs_.insert(*newest_copy_);
   return copied;
+}
+
+/// A copy that an earlier life made for another shard, or cleaned, has only some of the payload's bytes.
+bool Checkpointer::Impl::has_bytes_for(const levels::ShardHeader& newest, const Version& store,
+                                       std::span<const StoredPiece> pieces) const {
+  const levels::ShardKey key{store, newest.key.rank, options_.ranks};
+  if (!folders_->has_copy(key)) return false;
+  if (copied_.contains(store) || folders_->has_whole_copy(key)) return true;
+  return std::ranges::all_of(parts_of(newest, store, pieces, 0), [&](const PayloadPart& part) {
+    if (part.digests.empty()) return true;
+    if (group_->over()) return false;
+    const levels::ByteRange range{part.offset, part.bytes};
+    const auto bytes = folders_->read(key, std::span(&range, 1), levels::ShardKind::copy);
+    return bytes && is_whole(part, *bytes);
+  });
 }
 
 Status Checkpointer::Impl::copy_payload(levels::ShardSource& source, const levels::ShardHeader& newest,
@@ -183,7 +204,15 @@ Status Checkpointer::Impl::copy_payload(levels::ShardSource& source, const level
   std::uint64_t written = 0;
   bool told = !is_newest;
   std::optional<group::Answer> current;
-  static const std::vector<std::byte> zeros(levels::kReadBytes);
+  std::vector<std::byte> gap;
+  // What `newest` does not need. Copies of older shards may need it, and the copy here may have it.
+  const auto fill_gap = [&](const PayloadPart& part) -> Bytes {
+    gap.assign(part.bytes, std::byte{0});
+    if (is_newest) return gap;
+    const levels::ByteRange range{part.offset, part.bytes};
+    if (auto kept = folders_->read(key, std::span(&range, 1), levels::ShardKind::copy)) gap = *std::move(kept);
+    return gap;
+  };
   const auto next = [&]() -> Result<std::optional<Bytes>> {
     if (!told && written * 2 >= header.payload_bytes) {
       told = true;
@@ -207,7 +236,7 @@ Status Checkpointer::Impl::copy_payload(levels::ShardSource& source, const level
     UnderWay first = std::move(under_way.front());
     under_way.pop_front();
     written += first.part->bytes;
-    if (first.read == nullptr) return std::optional(Bytes(zeros).first(first.part->bytes));
+    if (first.read == nullptr) return std::optional(fill_gap(*first.part));
     FRESHET_ASSIGN(current, first.read->wait());
     if (!is_whole(*first.part, current->bytes())) {
       return fail(Code::corrupt, format("version {}: the bytes that rank {} sent differ from those that it wrote",

@@ -156,6 +156,9 @@ class Checkpointer::Impl {
   void run_copier() FRESHET_EXCLUDES(mutex_);
   Status copy_shard(const Version& version, std::uint64_t step, levels::Pace& pace);
   Status make_parity(const Version& version, std::uint64_t step, levels::Pace& pace) FRESHET_EXCLUDES(folder_mutex_);
+  /// Whether the copy here of `store`'s shard has the bytes that `newest` has there.
+  bool has_bytes_for(const levels::ShardHeader& newest, const Version& store,
+                     std::span<const StoredPiece> pieces) const;
   Status copy_payload(levels::ShardSource& source, const levels::ShardHeader& newest, const Version& store,
                       std::span<const StoredPiece> pieces, std::uint64_t step, levels::Pace& pace);
   Version version_of(VersionNumber number) const;
@@ -223,9 +226,15 @@ class Checkpointer::Impl {
   // The writer's, once it runs.
   std::optional<Stored> stored_;
 
+  // The copier's.
+  std::optional<Version> newest_copy_;  ///< Of this life.
+  /// The newest copy, and what it needs. These have all bytes of them that the next copy needs: a shard needs no bytes
+  /// of older shards that the shard before it in this life did not need.
+  std::set<Version> copied_;
+
   Mutex folder_mutex_;  ///< Before mutex_.
-  /// Other ranks' payloads that the copy under way needs, until it is there; or the newest parity, from which the next
-  /// one inherits.
+  /// Other ranks' payloads that the copy under way needs, until it is there; and the newest copy or parity of this
+  /// life, from which the next one inherits.
   std::set<Version> copy_needs_ FRESHET_GUARDED_BY(folder_mutex_);
 
   mutable Mutex mutex_;

@@ -404,8 +404,12 @@ Status ShardFolders::write(const std::vector<std::byte>& head, const ShardKey& k
 
 bool ShardFolders::has_copy(const ShardKey& key) const {
   std::error_code failure;
-  return std::filesystem::exists(path_in(first(), whole_file(key, ShardKind::copy)), failure) ||
-         std::filesystem::exists(path_in(first(), bytes_file(key, ShardKind::copy)), failure);
+  return has_whole_copy(key) || std::filesystem::exists(path_in(first(), bytes_file(key, ShardKind::copy)), failure);
+}
+
+bool ShardFolders::has_whole_copy(const ShardKey& key) const {
+  std::error_code failure;
+  return std::filesystem::exists(path_in(first(), whole_file(key, ShardKind::copy)), failure);
 }
 
 Status ShardFolders::write_streamed(const std::vector<std::byte>& head, const ShardKey& key, ShardKind kind,

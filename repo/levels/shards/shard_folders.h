@@ -75,7 +75,9 @@ class ShardFolders {
   /// payload's bytes, in order and all of them.
   Status write_streamed(const std::vector<std::byte>& head, const ShardKey& key, ShardKind kind, bool bytes_only,
                         const std::function<Result<std::optional<Bytes>>()>& next);
+  /// Whether the first folder has a copy, or some bytes of one.
   bool has_copy(const ShardKey& key) const;
+  bool has_whole_copy(const ShardKey& key) const;
   Status write_promises(const Promises& promises);
   /// From the first folder.
   Status remove(const ShardKey& key, ShardKind kind);

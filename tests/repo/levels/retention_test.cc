@@ -110,8 +110,19 @@ class TwoHosts {
   using Loop = std::function<Status(Checkpointer& checkpointer, TwoTensors& memory, std::uint64_t restored)>;
 
   const std::string& folder_of(std::uint32_t rank) const { return folders_[rank].path(); }
+  void lose(std::uint32_t rank) const { std::filesystem::remove_all(folder_of(rank)); }
+  /// Removes what the rank's folder has of a version.
+  void remove_version(std::uint32_t rank, VersionNumber number) const {
+    std::vector<std::filesystem::path> of_it;
+    for (const auto& file : std::filesystem::directory_iterator(folder_of(rank) + "/net")) {
+      if (file.path().filename().string().starts_with(format("{}.", number))) of_it.push_back(file.path());
+    }
+    EXPECT_FALSE(of_it.empty());
+    for (const auto& path : of_it) std::filesystem::remove(path);
+  }
   /// One life of the job.
-  void run(const std::function<void(Checkpointer::Options&)>& change, const Loop& loop) const {
+  void run(const std::function<void(Checkpointer::Options&)>& change, const Loop& loop,
+           const levels::RestartChoice& choice = {}) const {
     const std::string meet = format("tcp://127.0.0.1:{}", free_port());
     std::array<Status, 2> ended;
     std::vector<std::thread> ranks;
@@ -125,7 +136,7 @@ class TwoHosts {
           FRESHET_ASSIGN(const auto checkpointer, Checkpointer::open(options, TwoTensors::tensors()));
           TwoTensors memory(2, rank);
           const auto writable = memory.writable();
-          FRESHET_ASSIGN(const auto restored, checkpointer->restore(writable));
+          FRESHET_ASSIGN(const auto restored, checkpointer->restore(writable, choice));
           if (restored && !memory.is_of(restored->step)) return fail(Code::corrupt, "the bytes are not the step's");
           FRESHET_TRY(loop(*checkpointer, memory, restored ? restored->step : 0));
           return checkpointer->finish(kMinute);
@@ -141,47 +152,63 @@ class TwoHosts {
   std::array<TemporaryFolder, 2> folders_;
 };
 
+void with_partners(Checkpointer::Options& options) { options.group = {.kind = levels::GroupScheme::Kind::partner}; }
+void without_group(Checkpointer::Options&) {}
+
+/// Goes on from `begin`. Each of the steps reaches `local`, the last one `level`.
+TwoHosts::Loop train(std::uint64_t begin, const std::vector<std::uint64_t>& steps, CheckpointLevel level) {
+  return [=](Checkpointer& checkpointer, TwoTensors& memory, std::uint64_t restored) -> Status {
+    if (restored != begin) return fail(Code::corrupt, format("restored step {}", restored));
+    VersionNumber newest = 0;
+    for (const std::uint64_t step : steps) {
+      memory.fill(step);
+      FRESHET_ASSIGN(const auto captured, checkpointer.checkpoint(step, memory.views()));
+      newest = captured.version;
+      FRESHET_TRY(checkpointer.wait(newest, CheckpointLevel::local, kMinute));
+    }
+    return steps.empty() ? Status() : checkpointer.wait(newest, level, kMinute);
+  };
+}
+
 /// Version 3 changes half of what version 1 wrote, and nobody has copies of 1 and 2. Its copy needs version 1's bytes
 /// at the partner; while it is written, the partner cleans its folder after versions 3 and 4 at `local`.
 TEST(Retention, WhatACopyUnderWayNeedsStays) {
   const TwoHosts hosts;
-  const auto train = [](std::uint64_t first, std::uint64_t last, CheckpointLevel level) -> TwoHosts::Loop {
-    return [=](Checkpointer& checkpointer, TwoTensors& memory, std::uint64_t restored) -> Status {
-      if (restored + 1 != first) return fail(Code::corrupt, format("restored step {}", restored));
-      VersionNumber newest = 0;
-      for (std::uint64_t step = first; step <= last; ++step) {
-        memory.fill(step);
-        FRESHET_ASSIGN(const auto captured, checkpointer.checkpoint(step, memory.views()));
-        newest = captured.version;
-        FRESHET_TRY(checkpointer.wait(newest, CheckpointLevel::local, kMinute));
-      }
-      return checkpointer.wait(newest, level, kMinute);
-    };
-  };
-  hosts.run([](Checkpointer::Options&) {}, train(1, 2, CheckpointLevel::local));
+  hosts.run(without_group, train(0, {1, 2}, CheckpointLevel::local));
   Points points;
   hosts.run(
       [&](Checkpointer::Options& options) {
-        options.group = {.kind = levels::GroupScheme::Kind::partner};
+        with_partners(options);
         if (options.rank != 1) return;
         options.at_point = [&](std::string_view point, std::uint64_t step) {
           points.pass(point, step);
           EXPECT_TRUE(point != "group_half" || step != 3 || points.wait_for("cleaning", 4));
         };
       },
-      train(3, 4, CheckpointLevel::group));
+      train(2, {3, 4}, CheckpointLevel::group));
   // The other host is lost, and so is version 4: 3 is whole, from its copies.
-  std::filesystem::remove_all(hosts.folder_of(0));
-  std::vector<std::filesystem::path> of_four;
-  for (const auto& file : std::filesystem::directory_iterator(hosts.folder_of(1) + "/net")) {
-    if (file.path().filename().string().starts_with("4.")) of_four.push_back(file.path());
-  }
-  ASSERT_FALSE(of_four.empty());
-  for (const auto& path : of_four) std::filesystem::remove(path);
-  hosts.run([](Checkpointer::Options& options) { options.group = {.kind = levels::GroupScheme::Kind::partner}; },
-            [](Checkpointer&, TwoTensors&, std::uint64_t restored) -> Status {
-              return restored == 3 ? Status() : fail(Code::corrupt, format("restored step {}", restored));
-            });
+  hosts.lose(0);
+  hosts.remove_version(1, 4);
+  hosts.run(with_partners, train(3, {}, CheckpointLevel::local));
+}
+
+/// Steps that differ by this have the same first tensor.
+constexpr std::uint64_t kSameFirst = 256;
+
+/// Version 1 has no copy; version 2's needs only the second tensor of it. The job goes back to version 1, and version 3
+/// inherits the first tensor. The partner has bytes of version 1, but not these. Version 2's copy stays whole, too.
+TEST(Retention, BytesThatWereCopiedForAnotherVersionAreNotTakenForThose) {
+  const TwoHosts hosts;
+  hosts.run(without_group, train(0, {1}, CheckpointLevel::local));
+  hosts.run(with_partners, train(1, {2}, CheckpointLevel::group));
+  levels::RestartChoice choice;
+  choice.version = 1;
+  hosts.run(with_partners, train(1, {1 + kSameFirst}, CheckpointLevel::group), choice);
+  hosts.lose(0);
+  hosts.run(with_partners, train(1 + kSameFirst, {}, CheckpointLevel::local));
+  hosts.lose(0);
+  hosts.remove_version(1, 3);
+  hosts.run(with_partners, train(2, {}, CheckpointLevel::local));
 }
 
 }  // namespace
