@@ -111,11 +111,7 @@ Result<Bytes> ShardImage::bytes_of(std::size_t i, std::vector<BadShard>& bad) {
     return fail(Code::corrupt, bad.back().why);
   };
   if (!*read.answer) {
-    // Who does not answer is not damaged.
-    const Code code = read.answer->error().code();
-    if (code == Code::cancelled || code == Code::timed_out || code == Code::unavailable) {
-      return fail(read.answer->error());
-    }
+    if (is_no_damage(read.answer->error())) return fail(read.answer->error());
     return refuse_holder(read.answer->error().message());
   }
   const Bytes all = (*read.answer)->bytes();

@@ -106,6 +106,7 @@ Status ShardRebuild::find_parity(ShardSource& source, const RestartPlan& plan, s
       return {};
     };
     if (const Status taken = take(); !taken) {
+      if (is_no_damage(taken.error())) return taken;
       bad.push_back({holder, format("version {}, parity of rank {} at rank {}: {}", plan.version.number,
                                     holder.shard_rank, holder.holder, taken.error().message())});
     }
@@ -130,6 +131,7 @@ Status ShardRebuild::find_parity(ShardSource& source, const RestartPlan& plan, s
     const auto& [header, holder] = entry;
     const auto digests = read_digests(source, holder, plan.ranks, header);
     if (!digests) {
+      if (is_no_damage(digests.error())) return fail(digests.error());
       bad.push_back({holder, digests.error().message()});
       continue;
     }
@@ -173,6 +175,7 @@ Status ShardRebuild::find_shares(ShardSource& source, const RestartPlan& plan, s
       };
       const Result<ShardHeader> header = take();
       if (!header) {
+        if (is_no_damage(header.error())) return fail(header.error());
         bad.push_back({holder, format("version {}, shard of rank {} at rank {}: {}", plan.version.number, rank,
                                       holder.holder, header.error().message())});
         continue;

@@ -218,6 +218,25 @@ TEST(Parity, AnotherRankRebuildsWhatOneCannotKeep) {
   EXPECT_FALSE(planner.next());
 }
 
+/// A rank that does not answer may have whole shards: none is called damaged, whichever question it is.
+TEST(Parity, ARankThatDoesNotAnswerIsNotDamaged) {
+  ParityWorld world(4, 1, 29, equal_tensors(3, 300'000));
+  world.write(1, 1);
+  world.lose(2);
+  const auto plan = world.planner(1).next();
+  ASSERT_TRUE(plan);
+  std::vector<BadShard> bad;
+  world.break_question(0);
+  ASSERT_EQ(world.rebuild(*plan, 2, bad), "");
+  const std::uint64_t questions = world.asked();
+  for (std::uint64_t nth = 1; nth <= questions; ++nth) {
+    world.break_question(nth);
+    bad.clear();
+    EXPECT_EQ(world.rebuild(*plan, 2, bad), "the connection ended") << nth << " of " << questions;
+    EXPECT_TRUE(bad.empty()) << bad.front().why;
+  }
+}
+
 /// With one lost and one damaged of a group that survives two, the damage is named, and the others do.
 TEST(Parity, DamageIsNamedAndPassedOver) {
   for (const std::string suffix : {".shard", ".parity"}) {

@@ -168,6 +168,12 @@ class ParityWorld {
   std::uint64_t reads() const { return reads_; }
   std::uint64_t read_bytes() const { return read_bytes_; }
   void lose_table_of(std::uint32_t rank) { without_table_ = rank; }
+  /// The n-th question from now on gets no answer; 0: each gets one.
+  void break_question(std::uint64_t nth) {
+    broken_ = nth;
+    asked_ = 0;
+  }
+  std::uint64_t asked() const { return asked_; }
   std::uint64_t share_bytes(std::uint32_t rank) const { return shares_[rank].size(); }
   Random& random() { return random_; }
 
@@ -176,21 +182,29 @@ class ParityWorld {
    public:
     explicit Source(ParityWorld& world) : world_(world) {}
     Bytes head(const Holder& holder, std::uint32_t ranks) override {
+      if (world_.is_broken()) return silence();
       return FolderSource(*world_.open_[holder.holder]).head(holder, ranks);
     }
     Bytes table(std::uint32_t holder, const Digest&) override {
+      if (world_.is_broken()) return silence();
       if (holder == world_.without_table_) return fail(Code::not_found, "it was lost");
       return group::Answer(world_.table_->encoded);
     }
     std::unique_ptr<Pending> read(const Holder& holder, std::uint32_t ranks, std::vector<ByteRange> ranges) override {
       ++world_.reads_;
       for (const ByteRange& range : ranges) world_.read_bytes_ += range.bytes;
+      if (world_.is_broken()) return std::make_unique<Silence>();
       return FolderSource(*world_.open_[holder.holder]).read(holder, ranks, std::move(ranges));
     }
 
    private:
+    static Bytes silence() { return fail(Code::unavailable, "the connection ended"); }
+    struct Silence final : Pending {
+      Bytes wait() override { return silence(); }
+    };
     ParityWorld& world_;
   };
+  bool is_broken() { return ++asked_ == broken_; }
   struct StoredAt {
     Version store;
     std::uint64_t offset = 0;
@@ -236,6 +250,8 @@ class ParityWorld {
   Random random_;
   std::uint64_t reads_ = 0;
   std::uint64_t read_bytes_ = 0;
+  std::uint64_t asked_ = 0;
+  std::uint64_t broken_ = 0;
   std::optional<std::uint32_t> without_table_;
   const std::uint32_t ranks_;
   std::shared_ptr<const TensorTable> table_;
