@@ -84,6 +84,7 @@ class Checkpointer::Impl {
     // As rank 0 said; `levels` follows when it was recorded and told, which may take a slow disk long.
     bool is_captured = false;    ///< By all ranks.
     bool needs_share = true;     ///< Until it reached or failed `local`.
+    bool was_written = false;    ///< Its shard, by this rank's writer; perhaps in vain.
     std::optional<Error> error;  ///< Of the first level that failed.
   };
   /// What the next version is compared with.
@@ -188,7 +189,8 @@ class Checkpointer::Impl {
   void keep_newest(std::set<Version>& kept, VersionNumber number, Level level) const;
   void promise_more() FRESHET_EXCLUDES(mutex_);
   bool is_to_clean(const levels::HeldShard& shard) const;
-  void clean_folder(std::uint64_t step) FRESHET_EXCLUDES(mutex_, folder_mutex_);
+  /// `only_this_life`: shards of earlier lives stay.
+  void clean_folder(std::uint64_t step, bool only_this_life) FRESHET_EXCLUDES(mutex_, folder_mutex_);
 
   // Constant after open().
   const Options options_;

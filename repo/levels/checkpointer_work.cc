@@ -136,9 +136,11 @@ void Checkpointer::Impl::run_writer() {
       if (is_over()) return;
       const VersionNumber number = to_write_.front();
       to_write_.pop_front();
-      share = versions_.at(number).share;
+      VersionState& state = versions_.at(number);
+      share = state.share;
       if (share == nullptr) continue;
       ++share->users;
+      state.was_written = true;
     }
     const Version version = share->version;
     const std::uint64_t step = share->step;
@@ -300,11 +302,13 @@ void Checkpointer::Impl::tell(const Told& told) {
     if (!written)
       log_line(LogLevel::warning, format("checkpoints of {}: {}", options_.model, written.error().message()));
   }
+  bool was_written = false;
   {
     const MutexLock lock(mutex_);
     const auto at = versions_.find(note.version);
     if (at == versions_.end() || at->second.levels[note.level] != LevelState::open) return;  // Told already.
     event.after = told.at - at->second.captured_at;
+    was_written = at->second.was_written;
   }
   event.kind = reached ? CheckpointEvent::Kind::reached : CheckpointEvent::Kind::failed;
   event.version = note.version;
@@ -313,7 +317,9 @@ void Checkpointer::Impl::tell(const Told& told) {
   event.error = error;
   if (options_.on_event) options_.on_event(event);
   settle(note, error);
-  if (reached && (note.level == Level::local || note.level == Level::group)) clean_folder(note.step);
+  if (reached && (note.level == Level::local || note.level == Level::group)) clean_folder(note.step, false);
+  // A shard that another rank lacks is of no use. Versions of earlier lives go only for one that all ranks have.
+  if (!reached && note.level == Level::local && was_written) clean_folder(note.step, true);
 }
 
 /// Versions are numbered in step with their sequence.
@@ -356,7 +362,7 @@ bool Checkpointer::Impl::is_to_clean(const levels::HeldShard& shard) const {
   return shard.key.rank % options_.ranks == options_.rank;
 }
 
-void Checkpointer::Impl::clean_folder(std::uint64_t step) {
+void Checkpointer::Impl::clean_folder(std::uint64_t step, bool only_this_life) {
   using levels::HeldShard;
   using levels::ShardKind;
   const MutexLock folder_lock(folder_mutex_);
@@ -389,6 +395,7 @@ void Checkpointer::Impl::clean_folder(std::uint64_t step) {
   // What partners copy next is compared with what they have: the shards stay as long as a copy of them is kept.
   kept.insert(kept_copies.begin(), kept_copies.end());
   const auto is_kept = [&](const HeldShard& shard) {
+    if (only_this_life && shard.key.version != version_of(shard.key.version.number)) return true;
     if (shard.kind != ShardKind::own && copy_needs_.contains(shard.key.version)) return true;
     return !shard.bytes_only && (shard.kind == ShardKind::own ? kept : kept_copies).contains(shard.key.version);
   };

@@ -22,6 +22,7 @@
 #include "tests/fault/fault_backend.h"
 #include "tests/repo/levels/support/held_memory.h"
 #include "tests/repo/levels/support/job.h"
+#include "tests/repo/levels/support/refusing_disk.h"
 #include "tests/support/temporary_folder.h"
 #include "transport/group/launcher.h"
 
@@ -317,27 +318,10 @@ TEST(CheckpointerRanks, OnlyTheThreadsThatSendHaveLowPriority) {
   }
 }
 
-/// A disk that takes no copies of others while it is told to.
-class NoCopies final : public Env {
- public:
-  Result<std::unique_ptr<WritableFile>> create_file(const std::string& path) override {
-    if (errno_value != 0 && path.find(".copy") != std::string::npos) return fail_errno(errno_value, "create " + path);
-    return system_env().create_file(path);
-  }
-  Status rename_file(const std::string& from, const std::string& to) override {
-    return system_env().rename_file(from, to);
-  }
-  Status remove_file(const std::string& path) override { return system_env().remove_file(path); }
-  Status sync_folder(const std::string& path) override { return system_env().sync_folder(path); }
-  void fill_random(MutableBytes out) override { system_env().fill_random(out); }
-  std::optional<std::string> variable(const std::string& name) const override { return system_env().variable(name); }
-  std::atomic<int> errno_value = 0;
-};
-
 TEST(CheckpointerRanks, ADiskThatTakesNoCopyFailsThatLevelOfThatVersion) {
   for (const int errno_value : {ENOSPC, EIO}) {
     const TemporaryFolder folder;
-    NoCopies disk;
+    test::RefusingDisk disk(".copy");
     expect_all_well(run_ranks(2, folder, [&](Checkpointer::Options options, std::uint32_t rank) -> Status {
       options.group = *levels::parse_group_scheme("partner");
       if (rank == 1) options.env = &disk;

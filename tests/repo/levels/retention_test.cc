@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <functional>
@@ -15,6 +16,7 @@
 #include "core/base/format.h"
 #include "core/base/mutex.h"
 #include "repo/levels/checkpointer.h"
+#include "tests/repo/levels/support/refusing_disk.h"
 #include "tests/support/free_port.h"
 #include "tests/support/temporary_folder.h"
 
@@ -53,7 +55,7 @@ struct TwoTensors {
     return {{.spec = {.name = "changing", .dtype = DType::u8, .shape = {20'000}}, .layout = {.cut = Cut::split}},
             {.spec = {.name = "resting", .dtype = DType::u8, .shape = {20'000}}, .layout = {.cut = Cut::split}}};
   }
-  explicit TwoTensors(std::uint32_t ranks, std::uint32_t rank) {
+  explicit TwoTensors(std::uint32_t ranks, std::uint32_t own_rank) : rank(own_rank) {
     for (const LaidTensor& tensor : tensors()) held.emplace_back(held_piece(tensor, 0, ranks, rank).bytes());
   }
   static std::byte second_of(std::uint64_t step) { return static_cast<std::byte>(step < 4 ? 77 : 78); }
@@ -69,6 +71,7 @@ struct TwoTensors {
   }
   std::vector<Bytes> views() const { return {held.begin(), held.end()}; }
   std::vector<MutableBytes> writable() { return {held.begin(), held.end()}; }
+  const std::uint32_t rank;
   std::vector<std::vector<std::byte>> held;
 };
 
@@ -190,6 +193,43 @@ TEST(Retention, WhatACopyUnderWayNeedsStays) {
   hosts.lose(0);
   hosts.remove_version(1, 4);
   hosts.run(with_partners, train(3, {}, CheckpointLevel::local));
+}
+
+std::size_t shards_in(const std::string& folder) {
+  return static_cast<std::size_t>(std::ranges::count_if(
+      std::filesystem::directory_iterator(folder + "/net"),
+      [](const std::filesystem::directory_entry& file) { return file.path().extension() == ".shard"; }));
+}
+
+/// The newest shard stays, since the next one inherits from it. So does what an earlier life has.
+TEST(Retention, AVersionThatOneRankCannotWriteLeavesNoShardAtTheOther) {
+  const TwoHosts hosts;
+  test::RefusingDisk disk(".shard");
+  hosts.run(without_group, train(0, {1}, CheckpointLevel::local));
+  levels::RestartChoice choice;
+  choice.from_nothing = true;
+  hosts.run(
+      [&](Checkpointer::Options& options) {
+        if (options.rank == 1) options.env = &disk;
+      },
+      [&](Checkpointer& checkpointer, TwoTensors& memory, std::uint64_t) -> Status {
+        disk.errno_value = ENOSPC;
+        for (std::uint64_t step = 5; step < 10; ++step) {
+          memory.fill(step);
+          FRESHET_ASSIGN(const auto captured, checkpointer.checkpoint(step, memory.views()));
+          if (checkpointer.wait(captured.version, CheckpointLevel::local, kMinute)) return refuse("it was written");
+        }
+        FRESHET_TRY(checkpointer.settle(kMinute));
+        // Version 1, and at rank 0 the newest of this life.
+        const std::size_t shards = shards_in(hosts.folder_of(memory.rank));
+        if (shards != (memory.rank == 0 ? 2 : 1)) return refuse(format("{} shards at rank {}", shards, memory.rank));
+        disk.errno_value = 0;
+        memory.fill(10);
+        FRESHET_ASSIGN(const auto captured, checkpointer.checkpoint(10, memory.views()));
+        return checkpointer.wait(captured.version, CheckpointLevel::local, kMinute);
+      },
+      choice);
+  hosts.run(without_group, train(10, {}, CheckpointLevel::local));
 }
 
 /// Steps that differ by this have the same first tensor.
