@@ -44,9 +44,18 @@ Result<std::vector<StoredVersion>> ExternalLevel::versions() const {
   return stored;
 }
 
+Result<bool> ExternalLevel::knows_newest() const {
+  if (!learned_ || !newest_) return learned_;
+  const Result<VersionNumber> latest = repository_->latest(model_);
+  if (!latest && latest.error().code() != Code::not_found) return fail(latest.error());
+  return latest && *latest == newest_->second.number;
+}
+
 Status ExternalLevel::learn_newest() {
-  learned_ = true;
   FRESHET_ASSIGN(const std::vector<StoredVersion> stored, versions());
+  if (newest_ && !stored.empty() && stored.back().version.id == newest_->first) return {};
+  newest_.reset();
+  known_.clear();
   if (stored.empty()) return {};
   FRESHET_ASSIGN(const VersionRecord record, repository_->get({model_, stored.back().version.number}));
   const Manifest& manifest = record.manifest;
@@ -64,7 +73,9 @@ Result<std::optional<ExternalLevel::Draft>> ExternalLevel::draft_of(const Sharde
   const Version& which = version.plan().version;
   FRESHET_ASSIGN(const std::optional<VersionName> there, repository_->find(which.id));
   if (there) return std::optional<Draft>();
-  if (!learned_) FRESHET_TRY(learn_newest());
+  FRESHET_ASSIGN(const bool knows, knows_newest());
+  learned_ = false;  // Until this version is stored.
+  if (!knows) FRESHET_TRY(learn_newest());
   if (newest_ && newest_->second.number >= which.number) {
     return fail(Code::failed_precondition, format("the repository has {}@{} already: another job writes this model",
                                                   model_, newest_->second.number));
@@ -127,6 +138,7 @@ Status ExternalLevel::note_stored(const Draft& draft, const VersionName& name, c
                                                      .digest = draft.manifest.digests[at],
                                                      .writer = version.writers()[draft.in_table[at]]});
   }
+  learned_ = true;
   return {};
 }
 

@@ -69,6 +69,8 @@ class ExternalLevel {
     std::vector<std::uint32_t> in_table;  ///< By index in the architecture: the version's tensor.
     std::vector<std::uint32_t> fresh;     ///< Tensors, by index in the architecture, that are not inherited.
   };
+  /// False: the newest version there is not the one in newest_. Somebody may have retired that one with its tensors.
+  Result<bool> knows_newest() const;
   Status learn_newest();
   /// Nothing when the version is there. failed_precondition as put().
   Result<std::optional<Draft>> draft_of(const ShardedVersion& version);
@@ -82,7 +84,7 @@ class ExternalLevel {
   const bool is_paced_;
 
   // put()'s.
-  bool learned_ = false;
+  bool learned_ = false;  ///< newest_ and known_ are the repository's. False after a put that failed.
   std::optional<std::pair<VersionId, VersionName>> newest_;
   std::map<std::string, Known, std::less<>> known_;
 

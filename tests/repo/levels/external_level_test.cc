@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+/// What the level `external` inherits from the newest version of a repository that others use, too.
+
+#include "repo/levels/external_level.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+
+#include "repo/backend/backend.h"
+#include "repo/backend/backend_wrapper.h"
+#include "repo/levels/checkpointer.h"
+#include "tests/repo/levels/support/held_memory.h"
+#include "tests/support/temporary_folder.h"
+
+namespace freshet {
+namespace {
+
+constexpr auto kWithinMinute = std::chrono::minutes(1);
+
+/// One of its scans fails when it is told so.
+class SilentOnce final : public BackendWrapper {
+ public:
+  SilentOnce() : BackendWrapper(make_memory_backend()) {}
+  Status scan(std::string_view prefix,
+              const std::function<bool(std::string_view, std::string_view)>& each) const override {
+    if (is_silent.exchange(false)) return fail(Code::unavailable, "the backend does not answer");
+    return BackendWrapper::scan(prefix, each);
+  }
+  mutable std::atomic<bool> is_silent = false;
+};
+
+/// Lives of a job of one rank, with one repository.
+class ExternalLevel : public testing::Test {
+ protected:
+  /// A life of the job.
+  std::unique_ptr<Checkpointer> begin() {
+    Checkpointer::Options options = test::alone(folder_.path());
+    options.external = [this]() -> Result<std::shared_ptr<Repository>> { return repository_; };
+    auto opened = Checkpointer::open(std::move(options), test::three_tensors());
+    if (!opened || !(*opened)->restore(writable_)) return nullptr;
+    return *std::move(opened);
+  }
+  /// How the level ended of a version with `changed` alone changed.
+  Status store(Checkpointer& checkpointer, int step, std::size_t changed) {
+    std::ranges::fill(memory_.held[changed], static_cast<std::byte>(step));
+    FRESHET_ASSIGN(const auto captured, checkpointer.checkpoint(static_cast<std::uint64_t>(step), memory_.views()));
+    return checkpointer.wait(captured.version, CheckpointLevel::external, kWithinMinute);
+  }
+  /// Of the newest version in the repository.
+  VersionName ancestor() const { return repository_->get({"net", 0})->manifest.ancestor_name; }
+  void expect_whole() const {
+    const auto record = repository_->get({"net", 0});
+    ASSERT_TRUE(record);
+    const auto specs = record->manifest.architecture->tensors();
+    for (std::uint32_t tensor = 0; tensor < specs.size(); ++tensor) {
+      std::vector<std::byte> bytes(specs[tensor].bytes());
+      const Repository::TensorRead read{.tensor = tensor, .out = bytes};
+      ASSERT_TRUE(repository_->read(*record, std::span(&read, 1)));
+      EXPECT_EQ(std::ranges::count(memory_.held, bytes), 1) << specs[tensor].name;
+    }
+  }
+
+  const TemporaryFolder folder_;
+  SilentOnce* const backend_ = new SilentOnce;
+  const std::shared_ptr<Repository> repository_{*Repository::open(std::unique_ptr<Backend>(backend_), {})};
+  test::HeldMemory memory_{1, 0};
+  const std::vector<MutableBytes> writable_ = memory_.writable();
+};
+
+TEST_F(ExternalLevel, ARepositoryThatIsSilentOnceIsAskedAgainForItsNewestVersion) {
+  {
+    const auto checkpointer = begin();
+    ASSERT_TRUE(checkpointer);
+    ASSERT_TRUE(store(*checkpointer, 1, 0));
+    ASSERT_TRUE(checkpointer->finish(kWithinMinute));
+  }
+  const auto checkpointer = begin();
+  ASSERT_TRUE(checkpointer);
+  backend_->is_silent = true;
+  const Status failed = store(*checkpointer, 2, 0);
+  ASSERT_FALSE(failed);
+  EXPECT_EQ(failed.error().code(), Code::unavailable) << failed.error().message();
+  ASSERT_TRUE(store(*checkpointer, 3, 0));
+  EXPECT_EQ(ancestor(), (VersionName{"net", 1}));
+  EXPECT_EQ(repository_->get({"net", 0})->inherited_bytes, memory_.held[1].size() + memory_.held[2].size());
+  expect_whole();
+}
+
+TEST_F(ExternalLevel, AVersionThatSomebodyRetiredIsNoAncestor) {
+  const auto checkpointer = begin();
+  ASSERT_TRUE(checkpointer);
+  ASSERT_TRUE(store(*checkpointer, 1, 0));
+  ASSERT_TRUE(store(*checkpointer, 2, 1));
+  ASSERT_TRUE(repository_->retire({"net", 2}, {}));
+  ASSERT_TRUE(repository_->gc({}, {}));
+  const Status stored = store(*checkpointer, 3, 0);
+  ASSERT_TRUE(stored) << stored.error().message();
+  EXPECT_EQ(ancestor(), (VersionName{"net", 1}));
+  expect_whole();
+  ASSERT_TRUE(repository_->retire({"net", 1}, {}));
+  ASSERT_TRUE(repository_->retire({"net", 3}, {}));
+  ASSERT_TRUE(store(*checkpointer, 4, 0)) << "none is left";
+  expect_whole();
+}
+
+}  // namespace
+}  // namespace freshet
