@@ -137,7 +137,7 @@ class Checkpointer::Impl {
   // On the group's loop.
   void on_note(group::Rank from, Bytes bytes) FRESHET_EXCLUDES(mutex_);
   void on_end(const std::vector<group::Rank>& lost, const Error& why) FRESHET_EXCLUDES(mutex_);
-  // On the group's answering thread, and on a caller's that asks this rank itself.
+  // On the group's answering thread, and on a caller's that asks this rank itself (checkpointer_answer.cc).
   Result<std::vector<std::byte>> on_ask(Bytes bytes) FRESHET_EXCLUDES(mutex_);
   Result<std::vector<std::byte>> answer_from_memory(const levels::Question& question) FRESHET_EXCLUDES(mutex_);
 
