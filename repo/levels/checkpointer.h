@@ -133,7 +133,8 @@ class Checkpointer {
   /// restorable. The message names the missing shards.
   /// not_found: nobody has a version that `choice` asks for by its number or step.
   /// failed_precondition: the version's tensors have other shapes or types; or restore() came between begin() and
-  /// end().
+  /// end(); or restore() filled tensors from a version before it found that version damaged, and the next version lacks
+  /// these tensors, or there is none. The program then has to set its tensors anew, and to choose by `choice`.
   /// unavailable, timed_out: a peer did not answer. restore() does not take an older version then, because the peer may
   /// have a newer one.
   Result<std::optional<Restored>> restore(std::span<const MutableBytes> held, levels::RestartChoice choice = {},

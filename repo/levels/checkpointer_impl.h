@@ -122,7 +122,7 @@ class Checkpointer::Impl {
                                    Restored& restored);
   Result<std::vector<levels::WantedPiece>> wanted_of(const levels::TensorTable& table,
                                                      std::span<const MutableBytes> held, Restored& restored,
-                                                     std::vector<std::int64_t>& found) const;
+                                                     std::vector<std::int64_t>& found);
   Status restore_from_shards(const levels::RestartPlan& plan, std::span<const MutableBytes> held, Restored& restored,
                              std::vector<levels::BadShard>& bad);
   Status restore_from_repository(const levels::RestartPlan& plan, std::span<const MutableBytes> held,
@@ -213,6 +213,8 @@ class Checkpointer::Impl {
   // The caller's.
   bool restored_ = false;
   std::optional<levels::RestartPlanner> planner_;
+  /// Tensors that restore() has filled so far, by index, and from which version.
+  std::map<std::size_t, VersionNumber> filled_;
   std::shared_ptr<Share> capturing_;
   std::vector<bool> captured_;
   std::optional<Error> capture_error_;

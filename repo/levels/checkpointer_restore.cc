@@ -106,6 +106,7 @@ Result<std::optional<Checkpointer::Restored>> Checkpointer::Impl::restore(std::s
     }
     return {};
   };
+  filled_.clear();
   levels::Inventory brought = inventory();
   if (Status checked = check(); !checked) brought.error = checked.error();
   const auto decide_first = [&](std::vector<std::vector<std::byte>> parts) -> Result<std::vector<std::byte>> {
@@ -170,6 +171,13 @@ levels::RestartOutcome Checkpointer::Impl::carry_out(const levels::RestartPlan& 
     done = restore_from_repository(plan, held, restored, outcome.bad);
   } else if (plan.source == levels::RestartPlan::Source::rebuild) {
     done = rebuild_shards(plan, outcome.bad);
+  } else if (!filled_.empty()) {
+    const auto& [tensor, version] = *filled_.begin();
+    done =
+        fail(Code::failed_precondition,
+             format("no version of {} can be restored, and the memory of tensor {} has bytes of version {}, which is "
+                    "damaged: start the job again, and choose to begin anew",
+                    options_.model, cut_->table->tensors[own_[tensor].whole].spec.name, version));
   }
   // Who does not answer is not damaged: the restart ends, and may be tried again.
   if (!done && levels::is_no_damage(done.error())) outcome.bad.clear();
@@ -180,7 +188,7 @@ levels::RestartOutcome Checkpointer::Impl::carry_out(const levels::RestartPlan& 
 Result<std::vector<levels::WantedPiece>> Checkpointer::Impl::wanted_of(const levels::TensorTable& table,
                                                                        std::span<const MutableBytes> held,
                                                                        Restored& restored,
-                                                                       std::vector<std::int64_t>& found) const {
+                                                                       std::vector<std::int64_t>& found) {
   std::unordered_map<std::string_view, std::uint32_t> named;
   for (std::uint32_t i = 0; i < table.tensors.size(); ++i) named.emplace(table.tensors[i].spec.name, i);
   std::unordered_set<std::string_view> ours;
@@ -194,6 +202,13 @@ Result<std::vector<levels::WantedPiece>> Checkpointer::Impl::wanted_of(const lev
     const LaidTensor& mine = cut_->table->tensors[own_[i].whole];
     const auto at = named.find(mine.spec.name);
     if (at == named.end()) {
+      if (const auto filled = filled_.find(i); filled != filled_.end()) {
+        return fail(
+            Code::failed_precondition,
+            format("{}@{} lacks tensor {}, and its memory has bytes of version {}, which is damaged: start "
+                   "the job again, and choose version {} by its number",
+                   options_.model, restored.version.number, mine.spec.name, filled->second, restored.version.number));
+      }
       restored.fresh.push_back(mine.spec.name);
       continue;
     }
@@ -205,7 +220,9 @@ Result<std::vector<levels::WantedPiece>> Checkpointer::Impl::wanted_of(const lev
     }
     found[i] = at->second;
     Piece piece = held_piece(mine, at->second, options_.ranks, options_.rank);
-    if (piece.bytes() > 0) wanted.push_back({.piece = piece, .out = held[i]});
+    if (piece.bytes() == 0) continue;
+    wanted.push_back({.piece = piece, .out = held[i]});
+    filled_[i] = restored.version.number;
   }
   return wanted;
 }

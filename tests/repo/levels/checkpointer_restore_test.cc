@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+/// What restore() leaves in the memory of a job whose newest version is damaged.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "repo/levels/checkpointer.h"
+#include "tests/repo/levels/support/held_memory.h"
+#include "tests/support/temporary_folder.h"
+
+namespace freshet {
+namespace {
+
+constexpr std::size_t kGrown = 3;
+
+std::vector<LaidTensor> grown_tensors() {
+  std::vector<LaidTensor> tensors = test::three_tensors();
+  tensors.push_back({.spec = {.name = "grown", .dtype = DType::u8, .shape = {3000}}, .layout = {}});
+  return tensors;
+}
+
+/// A job of one rank that gets a tensor more.
+class CheckpointerRestore : public testing::Test {
+ protected:
+  Result<std::optional<Checkpointer::Restored>> restore(const std::vector<LaidTensor>& tensors,
+                                                        test::HeldMemory& memory,
+                                                        const levels::RestartChoice& choice = {}) {
+    FRESHET_ASSIGN(checkpointer_, Checkpointer::open(test::alone(folder_.path()), tensors));
+    const auto writable = memory.writable();
+    return checkpointer_->restore(writable, choice);
+  }
+  /// A life that makes one version, of steps.
+  void checkpoint(const std::vector<LaidTensor>& tensors, int step) {
+    test::HeldMemory memory(1, 0, tensors);
+    const auto restored = restore(tensors, memory);
+    ASSERT_TRUE(restored) << restored.error().message();
+    memory.fill(step);
+    ASSERT_TRUE(checkpointer_->checkpoint(static_cast<std::uint64_t>(step), memory.views()));
+    ASSERT_TRUE(checkpointer_->finish(std::chrono::minutes(1)));
+    checkpointer_.reset();
+  }
+  /// The last byte of the step in the shard of this version.
+  void damage(char version, char step) const {
+    for (const auto& entry : std::filesystem::directory_iterator(folder_ / "net")) {
+      const std::filesystem::path& path = entry.path();
+      if (path.extension() != ".shard" || path.filename().string()[0] != version) continue;
+      std::ifstream in(path, std::ios::binary);
+      const std::string content{std::istreambuf_iterator<char>(in), {}};
+      std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+      std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+      file.seekp(static_cast<std::streamoff>(content.rfind(std::string(4, step))));
+      file.put('!');
+    }
+  }
+
+  const TemporaryFolder folder_;
+  std::unique_ptr<Checkpointer> checkpointer_;
+};
+
+TEST_F(CheckpointerRestore, ATensorWithBytesOfADamagedVersionIsNotCalledUnchanged) {
+  ASSERT_NO_FATAL_FAILURE(checkpoint(test::three_tensors(), 1));
+  ASSERT_NO_FATAL_FAILURE(checkpoint(grown_tensors(), 2));
+  damage('2', 2);
+  test::HeldMemory memory(1, 0, grown_tensors());
+  memory.fill(7);
+  const auto refused = restore(grown_tensors(), memory);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), Code::failed_precondition);
+  EXPECT_NE(refused.error().message().find("net@1 lacks tensor grown"), std::string::npos) << refused.error().message();
+  memory.fill(7);
+  levels::RestartChoice choice;
+  choice.version = 1;
+  checkpointer_.reset();
+  const auto restored = restore(grown_tensors(), memory, choice);
+  ASSERT_TRUE(restored && *restored) << restored.error().message();
+  EXPECT_EQ((*restored)->fresh, std::vector<std::string>{"grown"});
+  EXPECT_EQ(std::ranges::count(memory.held[kGrown], std::byte{7}), 3000);
+  EXPECT_EQ(memory.held[0][0], std::byte{1});
+}
+
+TEST_F(CheckpointerRestore, NoJobBeginsAnewWithBytesOfADamagedVersion) {
+  ASSERT_NO_FATAL_FAILURE(checkpoint(test::three_tensors(), 1));
+  damage('1', 1);
+  std::filesystem::remove(folder_ / "net/rank0.json");  // No level acknowledged it.
+  test::HeldMemory memory(1, 0);
+  const auto refused = restore(test::three_tensors(), memory);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), Code::failed_precondition);
+  EXPECT_NE(refused.error().message().find("begin anew"), std::string::npos) << refused.error().message();
+  levels::RestartChoice choice;
+  choice.from_nothing = true;
+  checkpointer_.reset();
+  const auto anew = restore(test::three_tensors(), memory, choice);
+  ASSERT_TRUE(anew) << anew.error().message();
+  EXPECT_FALSE(*anew);
+}
+
+}  // namespace
+}  // namespace freshet
