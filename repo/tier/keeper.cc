@@ -327,6 +327,7 @@ std::optional<OpenSource> Keeper::open_source(const std::string& path, FileDescr
   struct stat file {};
   if (!fd || ::fstat(fd.get(), &file) != 0) {
     if (errno != ENOENT && errno != ENOTDIR) add(board_.counters.source_faults, 1);
+    refuse_unopened(path);
     const MutexLock lock(mutex_);
     deferred_.erase(path);
     return std::nullopt;
@@ -348,6 +349,15 @@ std::optional<OpenSource> Keeper::open_source(const std::string& path, FileDescr
   return source;
 }
 
+void Keeper::refuse_unopened(const std::string& path) {
+  struct stat file {};
+  if (::stat(path.c_str(), &file) != 0) return;
+  const std::uint32_t place = source_on(board_, device_of(file));
+  if (place == kSourcesMax) return;
+  refuse_copy(board_, identity_key(identity_of(place, file)));
+  tell_change();
+}
+
 void Keeper::handle(const std::string& path, Slot& slot) {
   FileDescriptor fd;
   const std::optional<OpenSource> opened = open_source(path, fd);
@@ -365,7 +375,9 @@ void Keeper::handle(const std::string& path, Slot& slot) {
   }
   struct stat copy_file {};
   const Identity& identity = source.identity;
-  const bool is_there = !known.empty() && ::lstat(known.c_str(), &copy_file) == 0 && S_ISREG(copy_file.st_mode) &&
+  // As the reader wants it: a copy that it does not take is made anew.
+  const bool is_there = !known.empty() && ::lstat(known.c_str(), &copy_file) == 0 &&
+                        copy_file.st_mode == (S_IFREG | kCopyMode) &&
                         static_cast<std::uint64_t>(copy_file.st_size) == identity.size &&
                         copy_file.st_mtim.tv_sec == identity.mtime && copy_file.st_mtim.tv_nsec == identity.mtime_ns;
   if (!is_there) {

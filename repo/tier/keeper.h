@@ -128,6 +128,8 @@ class Keeper {
   void copy(const OpenSource& source, Slot& slot);
   /// A file at the source, open; nothing when it is not to be copied. `fd` keeps it open.
   std::optional<OpenSource> open_source(const std::string& path, FileDescriptor& fd);
+  /// Of a file that the keeper cannot open: a program that waits for a copy goes on.
+  void refuse_unopened(const std::string& path);
   CopyEnd copy_into(const OpenSource& source, std::uint32_t tier, Slot& slot);
 
   /// Copies a file that was told.

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/resource.h>
 
 #include <cerrno>
 #include <cstring>
@@ -98,6 +99,34 @@ TEST(TierKeeper, ThatDiesIsWaitedForByNobody) {
   keeper->end(SIGKILL);
   EXPECT_EQ(reader.line(), "5000");
   EXPECT_EQ(lab.total()["misses"], 1);
+}
+
+/// Python with the reader in it, which is ended after a minute.
+std::string with_reader_for_a_minute(const std::string& program) { return "timeout 60 env " + with_reader(program); }
+
+TEST(TierKeeper, ThatCannotOpenAFileIsWaitedForByNobody) {
+  const TierLab lab("first_open = \"wait\"");
+  const std::string file = lab.make("data", 5000);
+  const auto keeper = keeper_of(lab);
+  const std::string descriptors = "/proc/" + std::to_string(keeper->pid()) + "/fd/";
+  rlim_t in_use = 0;
+  while (std::filesystem::is_symlink(descriptors + std::to_string(in_use))) ++in_use;
+  const rlimit no_more{.rlim_cur = in_use, .rlim_max = in_use};
+  ASSERT_EQ(::prlimit(keeper->pid(), RLIMIT_NOFILE, &no_more, nullptr), 0) << strerror(errno);
+  EXPECT_EQ(lab.plain(with_reader_for_a_minute("print(len(open(\"" + file + "\", \"rb\").read()))")).out, "5000\n");
+  EXPECT_EQ(lab.total()["misses"], 1);
+}
+
+TEST(TierKeeper, MakesACopyAnewThatLostItsMode) {
+  const TierLab lab("first_open = \"wait\"");
+  const std::string file = lab.make("data", 5000);
+  const auto keeper = keeper_of(lab);
+  lab.fill();
+  ASSERT_EQ(lab.copies().size(), 1U);
+  std::filesystem::permissions(lab.copies()[0], std::filesystem::perms::owner_all);
+  EXPECT_EQ(lab.plain(with_reader_for_a_minute("print(len(open(\"" + file + "\", \"rb\").read()))")).out, "5000\n");
+  EXPECT_EQ(lab.total()["hits"], 1);
+  EXPECT_EQ(std::filesystem::status(lab.copies()[0]).permissions(), std::filesystem::perms::owner_read);
 }
 
 TEST(TierKeeper, TriesATierThatIsOffAgain) {
