@@ -154,6 +154,8 @@ class Keeper {
   /// A tier with room for it, now reserved; kTiersMax when there is none. Unused copies make room where that is
   /// configured.
   std::uint32_t reserve(const Identity& identity, std::set<std::uint32_t>& tried);
+  /// Of all tiers that are on; false when none is.
+  bool is_little_left() const FRESHET_REQUIRES(mutex_);
   void list_unused() FRESHET_REQUIRES(mutex_);
   bool is_unused(std::uint64_t key) const FRESHET_REQUIRES(mutex_);
   /// Strikes unused copies off the books until the tier has room; none when that is not enough.
@@ -229,7 +231,7 @@ class Keeper {
   std::size_t active_ FRESHET_GUARDED_BY(mutex_) = 0;
   bool walking_ FRESHET_GUARDED_BY(mutex_) = false;
   bool has_stock_ FRESHET_GUARDED_BY(mutex_) = false;
-  bool is_full_ FRESHET_GUARDED_BY(mutex_) = false;
+  bool is_full_ FRESHET_GUARDED_BY(mutex_) = false;  ///< What is copied ahead ends.
 
   std::atomic<bool> stop_ = false;
   std::atomic<std::uint64_t> aside_ = 0;

@@ -14,6 +14,9 @@ namespace {
 
 /// Sources are asked for one by one, which takes a slow one long: not more often than that.
 constexpr Duration kBetweenLooks = std::chrono::minutes(10);
+/// Where less than this part of a quota is left, a file that has no room is taken for the end of the room. Elsewhere it
+/// is only a large file.
+constexpr std::uint64_t kLittleParts = 64;
 
 /// A network's file system that is not mounted leaves an empty folder, or another one: nothing of it is gone.
 bool is_mounted(const std::string& source, std::uint64_t device) {
@@ -67,6 +70,18 @@ std::uint64_t Keeper::kept_free(std::uint32_t tier) const {
   return tier == reserve_tier_ && reserve_share_ > ahead_bytes_ ? reserve_share_ - ahead_bytes_ : 0;
 }
 
+bool Keeper::is_little_left() const {
+  bool any = false;
+  for (std::uint32_t i = 0; i < config_.tiers.size(); ++i) {
+    if (off_[i]) continue;
+    any = true;
+    const std::uint64_t quota = config_.tiers[i].quota_bytes;
+    const std::uint64_t taken = used_[i] - std::min(used_[i], unused_bytes_[i]) + kept_free(i);
+    if (quota - std::min(quota, taken) >= quota / kLittleParts) return false;
+  }
+  return any;
+}
+
 std::uint32_t Keeper::reserve_now(std::uint64_t bytes, std::set<std::uint32_t>& tried, std::vector<Held>& evicted) {
   for (const bool evicts : {false, true}) {
     if (evicts && !config_.evicts_unused) break;
@@ -79,7 +94,7 @@ std::uint32_t Keeper::reserve_now(std::uint64_t bytes, std::set<std::uint32_t>& 
       return i;
     }
   }
-  is_full_ = true;
+  is_full_ = is_full_ || is_little_left();
   return kTiersMax;
 }
 

@@ -189,6 +189,18 @@ TEST(TierCommands, TiersFillInOrderUpToTheirQuotas) {
   EXPECT_EQ(lab.total()["hits"], 4);
 }
 
+/// More files than wait at a time, in any order.
+TEST(TierCommands, PrefetchPassesOverFilesThatAreTooLarge) {
+  const TierLab lab("", 1, "1 MB");
+  constexpr int kSmall = 1500;
+  for (int i = 0; i < kSmall; ++i) {
+    (void)lab.make("small" + std::to_string(i), 100, static_cast<unsigned>(i));
+    if (i % 40 == 0) std::filesystem::resize_file(lab.make("large" + std::to_string(i), 1), 2'000'000);
+  }
+  lab.fill();
+  EXPECT_EQ(lab.copies().size(), static_cast<std::size_t>(kSmall));
+}
+
 TEST(TierCommands, VerifyFindsWhatChangedAndDropRemoves) {
   const TierLab lab;
   const std::string file = lab.make("folder/one", 5000);
