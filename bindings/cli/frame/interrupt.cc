@@ -37,6 +37,12 @@ Interrupt::Interrupt() {
   const int event = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   FRESHET_CHECK(event >= 0);
   g_event.store(event);
+  ::sigemptyset(&own_signals_);
+  for (const int signal : {SIGPIPE, SIGINT, SIGTERM}) {
+    struct sigaction before {};
+    const bool is_ignored = ::sigaction(signal, nullptr, &before) == 0 && before.sa_handler == SIG_IGN;
+    if (!is_ignored) ::sigaddset(&own_signals_, signal);
+  }
   struct sigaction handled {};
   handled.sa_handler = on_signal;
   handled.sa_flags = SA_RESTART;

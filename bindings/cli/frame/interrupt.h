@@ -6,6 +6,8 @@
 /// file) holds a Deferral: the first signal is then only noted, and the command is to look; a second one ends the
 /// program anyway.
 
+#include <signal.h>
+
 #include <chrono>
 
 #include "core/base/clock.h"
@@ -25,6 +27,9 @@ class Interrupt {
   bool wait_until(Time deadline) const;
   /// Becomes readable, and stays so, when a signal was noted.
   int descriptor() const;
+  /// The signals that this program handles or ignores, without those that its caller ignored already. A command that
+  /// this program starts gets the default of these.
+  const sigset_t& own_signals() const { return own_signals_; }
 
   class Deferral {
    public:
@@ -33,6 +38,9 @@ class Interrupt {
     Deferral(const Deferral&) = delete;
     Deferral& operator=(const Deferral&) = delete;
   };
+
+ private:
+  sigset_t own_signals_;
 };
 
 /// How often a wait that cannot watch the descriptor looks whether it was interrupted.

@@ -98,7 +98,7 @@ std::vector<std::string> environment_with(const std::string& library, const tier
 }
 
 Result<pid_t> start_command(const std::vector<std::string>& command, const std::string& program,
-                            std::vector<std::string> environment) {
+                            std::vector<std::string> environment, const sigset_t& defaults) {
   std::vector<char*> words;
   for (const std::string& word : command) words.push_back(const_cast<char*>(word.c_str()));
   words.push_back(nullptr);
@@ -107,9 +107,6 @@ Result<pid_t> start_command(const std::vector<std::string>& command, const std::
   variables.push_back(nullptr);
   posix_spawnattr_t attributes;
   (void)::posix_spawnattr_init(&attributes);
-  sigset_t defaults;
-  ::sigemptyset(&defaults);
-  for (const int signal : {SIGPIPE, SIGINT, SIGTERM}) ::sigaddset(&defaults, signal);
   (void)::posix_spawnattr_setsigdefault(&attributes, &defaults);
   (void)::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
   pid_t child = 0;
@@ -201,9 +198,12 @@ Result<ExitCode> run_command(Program& program, const tier::Config& config, const
   // The terminal sends an interrupt (SIGINT) to the command as well, and the command decides what it does. Only a
   // request to end (SIGTERM) has to be handed on.
   (void)::signal(SIGINT, SIG_IGN);
+  // What our caller ignores, as for a job in the background, the command ignores too.
+  const sigset_t& defaults = program.interrupt.own_signals();
+  if (::sigismember(&defaults, SIGTERM) == 0) (void)::signal(SIGTERM, SIG_IGN);
   const std::vector<std::string> environment = environment_with(library, config);
-  const Result<pid_t> child = is_supervised ? start_supervised(config, arguments.command, path, environment)
-                                            : start_command(arguments.command, path, environment);
+  const Result<pid_t> child = is_supervised ? start_supervised(config, arguments.command, path, environment, defaults)
+                                            : start_command(arguments.command, path, environment, defaults);
   if (!child) {
     tell_tier(child.error().message());
     return static_cast<ExitCode>(child.error().code() == Code::not_found ? kNotFoundCode : kNotStartedCode);

@@ -223,11 +223,14 @@ class Supervisor {
 };
 
 /// In the child, between fork and exec: nothing here allocates.
-[[noreturn]] void become_supervised(int socket, const char* program, char* const* words, char* const* variables) {
+[[noreturn]] void become_supervised(int socket, const char* program, char* const* words, char* const* variables,
+                                    const sigset_t& defaults) {
   sigset_t none;
   ::sigemptyset(&none);
   (void)::sigprocmask(SIG_SETMASK, &none, nullptr);
-  for (const int signal : {SIGPIPE, SIGINT, SIGTERM}) (void)::signal(signal, SIG_DFL);
+  for (const int signal : {SIGPIPE, SIGINT, SIGTERM}) {
+    if (::sigismember(&defaults, signal) == 1) (void)::signal(signal, SIG_DFL);
+  }
   const int listener = install_filter();
   char byte = 0;
   if (listener < 0) {
@@ -274,7 +277,8 @@ Result<FileDescriptor> start_supervisor(const tier::Config& config) {
 }  // namespace
 
 Result<pid_t> start_supervised(const tier::Config& config, const std::vector<std::string>& command,
-                               const std::string& program, std::vector<std::string> environment) {
+                               const std::string& program, std::vector<std::string> environment,
+                               const sigset_t& defaults) {
   std::vector<char*> words;
   for (const std::string& word : command) words.push_back(const_cast<char*>(word.c_str()));
   words.push_back(nullptr);
@@ -284,7 +288,7 @@ Result<pid_t> start_supervised(const tier::Config& config, const std::vector<std
   FRESHET_ASSIGN(const FileDescriptor socket, start_supervisor(config));
   const pid_t child = ::fork();
   if (child < 0) return fail_errno(errno, format("start {}", command[0]));
-  if (child == 0) become_supervised(socket.get(), program.c_str(), words.data(), variables.data());
+  if (child == 0) become_supervised(socket.get(), program.c_str(), words.data(), variables.data(), defaults);
   return child;
 }
 

@@ -6,6 +6,7 @@
 /// the copy, or lets the open go on. So static programs and Go programs are served. The supervisor is a process of its
 /// own, since it must outlive the command: what the command left behind could open nothing without it.
 
+#include <signal.h>
 #include <sys/types.h>
 
 #include <string>
@@ -16,9 +17,11 @@
 
 namespace freshet::cli {
 
-/// Starts the supervisor, then the command under it. unsupported when the kernel does not let a process be supervised.
+/// Starts the supervisor, then the command under it, with the default of the signals in `defaults`. unsupported when
+/// the kernel does not let a process be supervised.
 Result<pid_t> start_supervised(const tier::Config& config, const std::vector<std::string>& command,
-                               const std::string& program, std::vector<std::string> environment);
+                               const std::string& program, std::vector<std::string> environment,
+                               const sigset_t& defaults);
 
 /// The supervisor: takes the listener from its standard input, and answers until nobody is left to ask.
 Status supervise(const tier::Config& config);

@@ -129,6 +129,21 @@ TEST(TierCommands, RunHandsTermOnAndLeavesInterruptsToItsCommand) {
   EXPECT_EQ(interrupt.code, 0);
 }
 
+/// As jobs in the background are started, and by nohup.
+TEST(TierCommands, RunLeavesSignalsIgnoredThatItsCallerIgnores) {
+  const TierLab lab;
+  // Without the C library's own signals, which its posix_spawn() ignores.
+  const std::string tell = "exec sed -n \"s/^SigIgn.*\\(.......\\)$/\\1/p\" /proc/self/status";
+  for (const std::string caller : {"", "trap '' INT; ", "trap '' TERM; ", "trap '' PIPE; ", "trap '' HUP INT TERM; "}) {
+    for (const std::string via : {"preload", "seccomp"}) {
+      const std::string run = "exec '" FRESHET_PROGRAM "' tier run --via " + via + " -- /bin/sh -c '" + tell + "'";
+      const std::string expected = lab.plain(caller + tell).out;
+      ASSERT_EQ(expected.size(), 8U) << expected;
+      EXPECT_EQ(lab.plain(caller + run).out, expected) << caller << via;
+    }
+  }
+}
+
 TEST(TierCommands, CountsOpensByEpoch) {
   const TierLab lab;
   for (int i = 0; i < 10; ++i) (void)lab.make("f" + std::to_string(i), 1000 + static_cast<std::size_t>(i));
