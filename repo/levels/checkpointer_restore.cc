@@ -295,6 +295,8 @@ Status Checkpointer::Impl::restore_from_repository(const levels::RestartPlan& pl
     std::uint64_t bytes = 0;
   };
   std::deque<UnderWay> under_way;
+  // All ranks may ask the same one, which takes so many questions at a time.
+  const std::size_t under_way_max = std::clamp<std::size_t>(group::kQuestionsMax / options_.ranks, 1, 8);
   const auto take_first = [&]() -> Status {
     UnderWay first = std::move(under_way.front());
     under_way.pop_front();
@@ -324,8 +326,7 @@ Status Checkpointer::Impl::restore_from_repository(const levels::RestartPlan& pl
                                       .key = {.version = plan.version, .rank = piece.tensor, .ranks = 1},
                                       .ranges = {{.offset = at, .bytes = bytes}}};
       under_way.push_back({group_->ask(reader, encode(question)), i, at, bytes});
-      constexpr std::size_t kUnderWay = 8;
-      if (under_way.size() >= kUnderWay) FRESHET_TRY(take_first());
+      if (under_way.size() >= under_way_max) FRESHET_TRY(take_first());
     }
   }
   while (!under_way.empty()) FRESHET_TRY(take_first());

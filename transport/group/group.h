@@ -28,6 +28,9 @@
 
 namespace freshet::group {
 
+/// Questions that wait at one rank to be answered. One more is answered with unavailable.
+inline constexpr std::size_t kQuestionsMax = 4096;
+
 /// Bytes that came from a peer, or were made here.
 class Answer {
  public:

@@ -10,7 +10,6 @@ namespace freshet::group {
 namespace {
 
 constexpr int kGroupMessagesPerRound = 256;
-constexpr std::size_t kQuestionsMax = 4096;  ///< That wait to be answered here.
 constexpr std::chrono::milliseconds kReconnectPause{50};
 /// How long what was said last may take to leave when the meeting is over.
 constexpr int kLastWordsMs = 400;
@@ -246,7 +245,11 @@ void Group::Loop::take_from_visitor(std::vector<zmq::message_t>& parts, Time now
   const Rank from = message->from;
   if (message->kind == Kind::ask) {
     const MutexLock lock(mutex);
-    if (to_answer.size() >= kQuestionsMax) return;  // Its asker's wait ends.
+    if (to_answer.size() >= kQuestionsMax) {
+      Error full(Code::unavailable, format("rank {} has {} questions to answer already", rank, to_answer.size()));
+      answered.push_back({identity, message->number, fail(std::move(full))});
+      return;
+    }
     to_answer.push_back({identity, from, message->number, std::move(message->data)});
     question_came.notify_one();
     return;
