@@ -81,8 +81,9 @@ class Publisher(Handle):
         name than the model has; OutOfSpace: readers hold too much memory, this version is skipped and the next publish
         takes its changes along.
         """
-        return self.bind(tensors, roles).publish(step=step, metrics=metrics, tags=tags, changed=changed, graph=graph,
-                                                 sync=sync)
+        bound = self.bind(tensors, roles)
+        bound._fresh = True
+        return bound.publish(step=step, metrics=metrics, tags=tags, changed=changed, graph=graph, sync=sync)
 
     def bind(self, tensors: Mapping[str, Any], roles: Mapping[str, str] | None = None) -> "Bound":
         """The same arrays for many publishes: names and shapes are looked at once. Their contents may change between
@@ -170,7 +171,7 @@ class Bound:
         self._core: Any = None
         if not publisher.closed:  # A closed one says so itself.
             self._gathered, self._core = self._gather(publisher._order)
-        self._fresh = True
+        self._fresh = False  # True: the copies were made just now, and the next publish need not make them again.
         self._captured: set[int] = set()
 
     def _gather(self, order: Iterable[str] | None) -> tuple[Gathered, Any]:

@@ -161,6 +161,16 @@ def test_bound_arrays_are_read_anew(pair):
     assert snapshot.step == 7 and snapshot.tags == {"k": "v"}
 
 
+def test_the_first_publish_of_bound_arrays_has_the_values_of_then(pair):
+    publisher, subscriber = pair
+    strided, own = np.zeros((2, 3), np.float32).T, OnlyArray(np.zeros(4, np.float32))
+    bound = publisher.bind({"strided": strided, "own": own})
+    strided[:], own.array[:] = 1, 2
+    subscriber.wait_for(bound.publish().version, PATIENCE)
+    with subscriber.snapshot() as snapshot:
+        assert (snapshot["strided"] == 1).all() and snapshot["own"].tolist() == [2] * 4
+
+
 def test_changed_says_what_is_looked_at(pair):
     publisher, subscriber = pair
     a, b = np.zeros(2, np.float32), np.zeros(2, np.float32)
