@@ -27,18 +27,18 @@ class Sink::Impl {
       : repository_(repository),
         options_(std::move(options)),
         subscriber_(std::move(subscriber)),
-        status_{.newest = newest},
+        status_{.newest = newest, .published = newest},
         thread_([this](const std::stop_token& stop) { run(stop); }) {}
 
   bool is_inherited() const { return mark_.is_inherited(); }
 
   SinkStatus status() const {
-    SinkStatus status;
-    {
-      const MutexLock lock(mutex_);
-      status = status_;
-    }
-    status.connected = subscriber_->status().connected;
+    const SubscriberStatus subscriber = subscriber_->status();
+    const MutexLock lock(mutex_);
+    SinkStatus status = status_;
+    status.connected = subscriber.connected;
+    const bool is_of_these_numbers = subscriber.numbers_since && published_by_ >= *subscriber.numbers_since;
+    if (!is_of_these_numbers) status.published = 0;
     return status;
   }
 
@@ -80,7 +80,9 @@ class Sink::Impl {
           return bytes;
         },
         {.dedup = options_.dedup, .deltas = options_.deltas, .ancestor_may_be_retired = true, .stop = stop});
-    SinkOptions::Event event{.version = snapshot.manifest().name, .put_time = clock().now() - started};
+    SinkOptions::Event event{.version = snapshot.manifest().name,
+                             .published = snapshot.manifest().name.number,
+                             .put_time = clock().now() - started};
     if (name) {
       event.version = *name;
       event.own_bytes = bytes_written;
@@ -101,6 +103,7 @@ class Sink::Impl {
       const MutexLock lock(mutex_);
       ++status_.stored;
       status_.newest = event.version.number;
+      note_published();
       status_.failing = false;
       status_.last_error.clear();
     }
@@ -111,7 +114,18 @@ class Sink::Impl {
   // From before a restart, and nothing to tell; or by an attempt that seemed to fail.
   void already_stored(SinkOptions::Event& event) {
     if (pending_->reported) return stored(event);
+    {
+      const MutexLock lock(mutex_);
+      note_published();
+    }
     pending_.reset();
+  }
+
+  /// What is pending is stored.
+  void note_published() FRESHET_REQUIRES(mutex_) {
+    const Manifest& manifest = pending_->delivery.snapshot.manifest();
+    status_.published = manifest.name.number;
+    published_by_ = manifest.id.incarnation;
   }
 
   void failed(const SinkOptions::Event& event) {
@@ -149,6 +163,9 @@ class Sink::Impl {
 
   mutable Mutex mutex_;
   SinkStatus status_ FRESHET_GUARDED_BY(mutex_);
+  /// The incarnation that gave the number status_.published. 0: the number is the repository's, of a life before. It is
+  /// the publisher's too, unless the publisher's numbers began anew.
+  std::uint64_t published_by_ FRESHET_GUARDED_BY(mutex_) = 0;
 
   // The thread's.
   std::optional<Pending> pending_;

@@ -9,7 +9,7 @@
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-slice=(test_arrays test_writes test_stream test_repository test_state_dicts test_checkpointer test_processes
+slice=(test_arrays test_writes test_stream test_repository test_sink test_state_dicts test_checkpointer test_processes
   test_ctrl_c test_tier test_properties)
 venv="$(folder_of release)/venv"
 folder=$(folder_of asan-ubsan)

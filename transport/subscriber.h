@@ -173,6 +173,9 @@ struct SubscriberStatus {
   CurrentVersion current;    ///< The current version, as the publisher last reported it.
   VersionNumber staged = 0;  ///< Ready to be swapped in; 0: none.
   bool stale = false;        ///< True: this member has lapsed.
+  /// For `every`: the incarnation with which the publisher's numbers began anew. Versions of earlier incarnations had
+  /// other numbers. 0: the numbers go on after SubscriberOptions::after. Not set before a publisher has answered.
+  std::optional<std::uint64_t> numbers_since;
 };
 
 /// How new a snapshot must be.

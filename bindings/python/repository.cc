@@ -31,40 +31,40 @@ std::shared_ptr<OpenPlace> RepositoryHandle::get() const {
   return open_;
 }
 
-void SinkNews::tell(const SinkOptions::Event& event) {
+void SinkNews::watch(const Sink& sink) {
   const MutexLock lock(mutex_);
-  if (event.status) {
-    newest_ = std::max(newest_, event.version.number);
-    failure_.clear();
-  } else {
-    failure_ = ": " + event.status.error().message();
-  }
+  sink_ = &sink;
+}
+
+void SinkNews::wake() {
+  const MutexLock lock(mutex_);
   changed_.notify_all();
 }
 
 void SinkNews::close() {
   const MutexLock lock(mutex_);
-  closed_ = true;
+  sink_ = nullptr;
   changed_.notify_all();
 }
 
-Result<VersionNumber> SinkNews::wait_for(VersionNumber version, Duration at_most) {
+Result<VersionNumber> SinkNews::wait_for(VersionNumber published, Duration at_most) {
   const Time deadline = deadline_in(at_most);
   const MutexLock lock(mutex_);
-  while (newest_ < version) {
-    if (closed_) return fail(Code::failed_precondition, "the sink was closed");
-    if (!changed_.wait_until(mutex_, deadline) && newest_ < version && !closed_) {
-      return fail(Code::timed_out, format("version {} was not stored in time{}", version, failure_));
+  for (bool is_late = false;; is_late = !changed_.wait_until(mutex_, deadline)) {
+    if (sink_ == nullptr) return fail(Code::failed_precondition, "the sink was closed");
+    const SinkStatus status = sink_->status();
+    if (status.published >= published) return status.newest;
+    if (is_late) {
+      std::string why = status.connected ? "" : ": no publisher of the model answers";
+      if (status.failing) why = ": " + status.last_error;
+      return fail(Code::timed_out, format("version {} was not stored in time{}", published, why));
     }
   }
-  return newest_;
 }
 
 VersionNumber SinkHandle::wait_for(VersionNumber version, std::optional<double> timeout_seconds) const {
   if (sink_ == nullptr) raise(Code::failed_precondition, "the sink was closed");
   take(check_not_inherited(place_->mark, "the sink"));
-  const VersionNumber newest = sink_->status().newest;  // Also of a life before this one, of which no news came.
-  if (newest >= version) return newest;
   const std::shared_ptr<SinkNews> news = news_;  // Another thread may close the sink meanwhile.
   return take(wait_in_slices(timeout_seconds, [&](Duration at_most) { return news->wait_for(version, at_most); }));
 }
@@ -77,6 +77,7 @@ nb::dict SinkHandle::status() const {
   answer["stored"] = status.stored;
   answer["gaps"] = status.gaps;
   answer["newest"] = status.newest;
+  answer["published"] = status.published;
   answer["failing"] = status.failing;
   answer["connected"] = status.connected;
   answer["last_error"] = text_to_python(status.last_error);
@@ -253,7 +254,7 @@ SinkHandle* open_sink(const RepositoryHandle& self, std::string model, std::stri
                        .at = parse_addresses(at),
                        .security = {.key_file = std::move(keys), .allow_file = {}, .server_key = std::move(server_key)},
                        .directory = std::move(directory),
-                       .on_event = [news](const SinkOptions::Event& event) { news->tell(event); }});
+                       .on_event = [news](const SinkOptions::Event&) { news->wake(); }});
   });
   return new SinkHandle(std::move(place), take(std::move(opened)), std::move(news));
 }

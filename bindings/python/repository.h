@@ -52,27 +52,31 @@ class RepositoryHandle {
   std::string place_;
 };
 
-/// What a sink's thread, which never enters Python, tells of: for those that wait. Any thread.
+/// For those that wait for a sink, whose thread never enters Python. Any thread.
 class SinkNews {
  public:
-  void tell(const SinkOptions::Event& event) FRESHET_EXCLUDES(mutex_);
+  /// The sink, which is borrowed until close().
+  void watch(const Sink& sink) FRESHET_EXCLUDES(mutex_);
+  /// Something was stored, or failed.
+  void wake() FRESHET_EXCLUDES(mutex_);
   void close() FRESHET_EXCLUDES(mutex_);
-  /// The newest stored version, from `version` on. timed_out, with what failed last; failed_precondition once closed.
-  Result<VersionNumber> wait_for(VersionNumber version, Duration at_most) FRESHET_EXCLUDES(mutex_);
+  /// The newest stored version, once the publisher's version of that number is stored, or a later one. timed_out, with
+  /// what failed last; failed_precondition once closed.
+  Result<VersionNumber> wait_for(VersionNumber published, Duration at_most) FRESHET_EXCLUDES(mutex_);
 
  private:
   Mutex mutex_;
   CondVar changed_;
-  VersionNumber newest_ FRESHET_GUARDED_BY(mutex_) = 0;
-  std::string failure_ FRESHET_GUARDED_BY(mutex_);
-  bool closed_ FRESHET_GUARDED_BY(mutex_) = false;
+  const Sink* sink_ FRESHET_GUARDED_BY(mutex_) = nullptr;  ///< None before watch(), and once closed.
 };
 
 /// The repository must stay open until the sink is closed, so the sink has a share in it.
 class SinkHandle {
  public:
   SinkHandle(std::shared_ptr<OpenPlace> place, std::unique_ptr<Sink> sink, std::shared_ptr<SinkNews> news)
-      : place_(std::move(place)), sink_(std::move(sink)), news_(std::move(news)) {}
+      : place_(std::move(place)), sink_(std::move(sink)), news_(std::move(news)) {
+    news_->watch(*sink_);
+  }
   ~SinkHandle() { close(); }
   nanobind::dict status() const;
   VersionNumber wait_for(VersionNumber version, std::optional<double> timeout_seconds) const;

@@ -42,7 +42,7 @@ freshet::Status run(const std::string& folder, int steps) {
               << scheduler->last_decision().reason << "\n";
   }
   const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-  while (sink->status().newest < last && std::chrono::steady_clock::now() < patience)
+  while (sink->status().published < last && std::chrono::steady_clock::now() < patience)
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   std::cout << sink->status().stored << " versions stored, the newest is " << sink->status().newest << "\n";
   return {};

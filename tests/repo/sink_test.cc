@@ -168,6 +168,7 @@ TEST_F(SinkTest, ARestartedSinkDoesNotStoreTwice) {
   ASSERT_TRUE(stored(1));
   start_sink();
   EXPECT_EQ(sink_->status().newest, 1u);
+  EXPECT_TRUE(eventually([&] { return sink_->status().published == 1; })) << "the publisher's numbers go on";
   publish(*publisher, model_);
   ASSERT_TRUE(stored(2));
   EXPECT_EQ(sink_->status().stored, 1u);
@@ -251,10 +252,17 @@ TEST_F(SinkTest, ADirectoryThatForgotItsNumbersCostsNoVersion) {
     const auto publisher = start_publisher();
     ASSERT_TRUE(!is_sink_there_first || eventually([&] { return sink_->status().connected; }));
     model_.stamp_all(++stamp);
-    ASSERT_NE(publish(*publisher, model_), 0U);
-    if (!is_sink_there_first) start_sink();
+    const VersionNumber first = publish(*publisher, model_);
+    ASSERT_NE(first, 0U);
+    if (!is_sink_there_first) {
+      start_sink();
+      const SinkStatus status = sink_->status();
+      EXPECT_TRUE(status.published == 0 || status.newest > before) << "numbers of before count no more";
+    }
     // A version that gives way to the next before a sink first asks is one that it missed, and counts.
     ASSERT_TRUE(stored(before + 1)) << sink_->status().newest << " after " << before;
+    EXPECT_EQ(sink_->status().published, first);
+    EXPECT_EQ(events().back().published, first);
     model_.stamp_all(++stamp);
     ASSERT_NE(publish(*publisher, model_), 0U);
     ASSERT_TRUE(stored(before + 2)) << sink_->status().newest << " after " << before;

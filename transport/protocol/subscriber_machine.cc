@@ -65,7 +65,9 @@ void SubscriberMachine::on(const Welcome& welcome, Time now) {
   may_wait_ = keeps_wants_ = welcome.keeps_wants;
   if (!same_publisher) selector_.forget_failures();
   same_publisher ? on_current(welcome.current, now) : on_new_incarnation(welcome.current, now);
+  if (!numbers_since_) numbers_since_ = 0;
   if (numbers_began_anew(welcome)) {
+    numbers_since_ = welcome.incarnation;
     position_ = welcome.first_number - 1;
     position_incarnation_ = 0;
     owed_all_ = true;

@@ -201,6 +201,9 @@ class SubscriberMachine {
   /// From then on a member does not know any more what was decided; nothing for who is no member.
   std::optional<Time> lapses_at() const;
   std::uint64_t gaps() const { return gaps_; }
+  /// `every`: the incarnation with which the publisher's numbers last began anew. 0: they go on after Options::after.
+  /// Nothing before the first Welcome.
+  std::optional<std::uint64_t> numbers_since() const { return numbers_since_; }
   /// Why what is current is not served here though it is known: nobody who was asked has it. Empty otherwise.
   std::string_view absent_why() const {
     return known_.comes_after(serving_epoch_, serving_) ? std::string_view(absent_why_) : std::string_view();
@@ -341,6 +344,7 @@ class SubscriberMachine {
   std::uint64_t position_epoch_ = 0;
   std::uint64_t position_incarnation_ = 0;  ///< For `every`: that numbered position_; 0: not known.
   bool owed_all_ = false;                   ///< position_ is where an incarnation begins, and all of it is to come.
+  std::optional<std::uint64_t> numbers_since_;
   VersionNumber serving_ = 0;
   std::uint64_t serving_epoch_ = 0;
   Current known_;     ///< `latest`: what the publisher says is current.

@@ -93,7 +93,7 @@ void SubscriberLoop::run() {
     tick();
     reclaim();
     carry_out();
-    shelf_.set_connection(machine_.connected(), machine_.newest_known(), machine_.gaps());
+    shelf_.set_connection(machine_.connected(), machine_.newest_known(), machine_.gaps(), machine_.numbers_since());
     tell_standing();
   }
   // So that the publisher is told what is read on (protocol::Bye).

@@ -191,11 +191,13 @@ std::vector<VersionNumber> VersionShelf::take_taken() {
   return std::exchange(taken_, {});
 }
 
-void VersionShelf::set_connection(bool connected, VersionNumber newest_known, std::uint64_t gaps) {
+void VersionShelf::set_connection(bool connected, VersionNumber newest_known, std::uint64_t gaps,
+                                  std::optional<std::uint64_t> numbers_since) {
   MutexLock lock(mutex_);
   status_.connected = connected;
   status_.newest_known = newest_known;
   status_.gaps = gaps;
+  status_.numbers_since = numbers_since;
 }
 
 void VersionShelf::set_error(std::string error) {

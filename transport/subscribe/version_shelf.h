@@ -66,7 +66,8 @@ class VersionShelf {
   std::vector<Ended> reclaim() FRESHET_EXCLUDES(mutex_);
   bool has_retired() const { return !retired_.empty(); }
   std::vector<VersionNumber> take_taken() FRESHET_EXCLUDES(mutex_);
-  void set_connection(bool connected, VersionNumber newest_known, std::uint64_t gaps) FRESHET_EXCLUDES(mutex_);
+  void set_connection(bool connected, VersionNumber newest_known, std::uint64_t gaps,
+                      std::optional<std::uint64_t> numbers_since) FRESHET_EXCLUDES(mutex_);
   void set_error(std::string error) FRESHET_EXCLUDES(mutex_);
   /// If it is still the last one.
   void clear_error(const std::string& error) FRESHET_EXCLUDES(mutex_);

@@ -121,7 +121,10 @@ class Sink(Handle):
         self._opened()
 
     def wait_for(self, version: int, timeout: float | None = None) -> int:
-        """Waits until that version or a later one is stored, and says which is the newest. TimedOut says what failed last."""
+        """Waits until the publisher's version of that number (`receipt.version`), or a later one, is stored. Returns the
+        number of the newest version in the repository. This number is another one if the publisher's numbers began anew,
+        for example after its host was started again. So it also waits for a publisher that answers. TimedOut says what
+        failed last."""
         return self._core.wait_for(whole(version, "version"), timeout)
 
     def status(self) -> dict:

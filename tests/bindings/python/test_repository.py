@@ -5,7 +5,6 @@ import os
 import pickle
 import subprocess
 import sys
-import threading
 import types
 
 import numpy as np
@@ -239,42 +238,6 @@ def test_another_process_sees_and_changes_the_same(repo, program):
     assert other.end()[0] == 0
     assert repo.get("net@2")["w"].tolist() == [1, 2, 3]
     assert repo.mrca("net@2", version) == version
-
-
-def test_a_sink_stores_what_is_published(repo):
-    with freshet.Publisher("run") as publisher, repo.sink("run") as sink:
-        for number in range(1, 4):
-            publisher.publish({"w": np.full(5, number, np.float32), "still": np.zeros(9)}, step=number, sync=True)
-            assert eventually(lambda: sink.status()["newest"] == number)
-    assert [repo.get(f"run@{number}")["w"][0] for number in (1, 2, 3)] == [1, 2, 3]
-    assert {one.tensor: one.owner for one in repo.owners("run@3")} == {"w": "run@3", "still": "run@1"}
-    with pytest.raises(freshet.FailedPrecondition):
-        sink.status()
-
-
-def test_a_program_waits_until_its_sink_has_the_last_version(repo):
-    with freshet.Publisher("run") as publisher, repo.sink("run") as sink:
-        for number in range(1, 6):
-            receipt = publisher.publish({"w": np.full(5, number, np.float32)}, step=number)
-        assert sink.wait_for(receipt.version, PATIENCE) == 5 and repo.get("run@5")["w"][0] == 5
-        assert sink.wait_for(1) == 5
-        with pytest.raises(freshet.TimedOut, match="version 6 was not stored"):
-            sink.wait_for(6, 0.01)
-        raised = []
-
-        def wait():
-            try:
-                sink.wait_for(6)
-            except freshet.FailedPrecondition as error:
-                raised.append(str(error))
-
-        waiting = threading.Thread(target=wait)
-        waiting.start()
-        sink.close()
-        waiting.join(PATIENCE)
-        assert raised == ["the sink was closed"]
-    with repo.sink("run") as sink:
-        assert sink.wait_for(5, PATIENCE) == 5, "stored in a life before"
 
 
 def test_a_run_resumes_its_lineage(repo):

@@ -219,8 +219,10 @@ class NumberedAnew : public EveryVersion {
 TEST_F(NumberedAnew, APublisherThatForgotTheNumbersIsFollowedFromItsFirst) {
   connect(20);
   serve_with_gap(8, 0);
+  EXPECT_EQ(machine_.numbers_since(), 0u);
   when([&] { machine_.on_door_closed(session_, at(1000)); });
   welcome(kIncarnation + 1, /*first=*/1, /*newest=*/2, 1000);
+  EXPECT_EQ(machine_.numbers_since(), kIncarnation + 1);
   ASSERT_THAT(sent<Hello>(), SizeIs(1)) << "greeted anew";
   EXPECT_EQ(sent<Hello>()[0].after, 0u);
   EXPECT_TRUE(sent<Hello>()[0].owed_all) << "what is missed is a gap";

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sinks: each published version is stored, and a program waits until its own is."""
+import os
+import threading
+
+import numpy as np
+import pytest
+
+import freshet
+from conftest import PATIENCE, eventually
+
+
+@pytest.fixture
+def repo(folder):
+    with freshet.Repository(folder + "/repo") as repository:
+        yield repository
+
+
+def test_a_sink_stores_what_is_published(repo):
+    with freshet.Publisher("run") as publisher, repo.sink("run") as sink:
+        for number in range(1, 4):
+            publisher.publish({"w": np.full(5, number, np.float32), "still": np.zeros(9)}, step=number, sync=True)
+            assert eventually(lambda: sink.status()["newest"] == number)
+    assert [repo.get(f"run@{number}")["w"][0] for number in (1, 2, 3)] == [1, 2, 3]
+    assert {one.tensor: one.owner for one in repo.owners("run@3")} == {"w": "run@3", "still": "run@1"}
+    with pytest.raises(freshet.FailedPrecondition):
+        sink.status()
+
+
+def test_a_program_waits_until_its_sink_has_the_last_version(repo):
+    with freshet.Publisher("run") as publisher:
+        sink = repo.sink("run")
+        for number in range(1, 6):
+            receipt = publisher.publish({"w": np.full(5, number, np.float32)}, step=number)
+        assert sink.wait_for(receipt.version, PATIENCE) == 5 and repo.get("run@5")["w"][0] == 5
+        assert sink.wait_for(1) == 5
+        with pytest.raises(freshet.TimedOut, match="version 6 was not stored"):
+            sink.wait_for(6, 0.01)
+        raised = []
+
+        def wait():
+            try:
+                sink.wait_for(6)
+            except freshet.FailedPrecondition as error:
+                raised.append(str(error))
+
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        sink.close()
+        waiting.join(PATIENCE)
+        assert raised == ["the sink was closed"]
+        with repo.sink("run") as sink:
+            assert sink.wait_for(5, PATIENCE) == 5, "stored in a life before"
+    with repo.sink("run") as sink, pytest.raises(freshet.TimedOut, match="no publisher of the model answers"):
+        sink.wait_for(5, 0.01)  # The next publisher's fifth may be another one.
+
+
+def test_numbers_of_before_the_host_was_started_again_do_not_count(repo, run_dir):
+    """The publisher gives 1, 2 … anew; the repository goes on with 4, 5 …"""
+    def publish(publisher, value):
+        return publisher.publish({"w": np.full(5, value, np.float32)}, sync=True).version
+
+    with freshet.Publisher("run") as publisher, repo.sink("run") as sink:
+        assert [publish(publisher, value) for value in (1, 2, 3)] == [1, 2, 3]
+        assert sink.wait_for(3, PATIENCE) == 3
+    os.remove(os.path.join(run_dir, "run.number"))
+    with freshet.Publisher("run") as publisher:
+        assert publish(publisher, 4) == 1
+        with repo.sink("run") as sink:
+            newest = sink.wait_for(1, PATIENCE)
+            assert newest == 4 and repo.get("run@4")["w"][0] == 4
+            with pytest.raises(freshet.TimedOut, match="version 3 was not stored"):
+                sink.wait_for(3, 0.01)
+            published = publish(publisher, 5)
+            assert sink.wait_for(published, PATIENCE) == 5
+            assert sink.status()["published"] == published and sink.status()["newest"] == 5
+        with repo.sink("run") as sink:
+            assert sink.wait_for(published, PATIENCE) == 5, "stored in a life before"
