@@ -35,9 +35,11 @@ class Checkpoints:
     optimizer   one, or several. A step is done when each of them has stepped. With one for each layer, stepped while the
                 backward pass goes on (`Tensor.register_post_accumulate_grad_hook`), each layer is captured as soon as
                 its update is done, and copied while the layers below it compute. An optimizer that steps again waits
-                for its own copies. A program that itself changes a parameter between its optimizer's step and the
-                last optimizer's gives beside=False.
-    beside      False: optimizer.step() returns when its layer is copied. Of one optimizer alone it always does.
+                for its own copies. A parameter of several optimizers is captured when the last of them has stepped. A
+                program that itself changes a parameter between its optimizer's step and the last optimizer's gives
+                beside=False.
+    beside      False: the last optimizer's step() copies all, and returns when that is done. With one optimizer alone it
+                always does.
     every       steps between two checkpoints.
     extra       further tensors or arrays of this host's memory, by name, that are filled in place.
     allow_left  goes on from a version that has tensors which the module lacks; later versions lack them, too.
@@ -141,7 +143,7 @@ class Checkpoints:
                 self._due = list(self._state.optimizers)
                 self._begun = (self.step + 1) % self._every == 0 and self._begin()
             self._due = [one for one in self._due if one is not optimizer]
-            if self._begun:
+            if self._begun and self._beside:
                 self._capture_of(optimizer)
             if self._due:
                 return
@@ -176,8 +178,9 @@ class Checkpoints:
         self._captured.add(name)
 
     def _capture_of(self, optimizer: torch.optim.Optimizer) -> None:
+        not_done = {id(parameter) for one in self._due for group in one.param_groups for parameter in group["params"]}
         for name, parameter in self._state.parameters_of(optimizer).items():
-            if name not in self._captured:
+            if name not in self._captured and id(parameter) not in not_done:
                 self._capture(name, _to_numpy(name, parameter))
         for name, array in self._state.state_of(self._index_of(optimizer)).items():
             self._capture(name, array)
@@ -189,5 +192,6 @@ class Checkpoints:
         for name, tensor in self._state.tensors().items():
             if name not in self._captured:
                 self._capture(name, _to_numpy(name, tensor))
-        for name, array in self._state.rest().items():
+        beside_the_module = self._state.rest() if self._beside else self._state.beside_the_module()
+        for name, array in beside_the_module.items():
             self._capture(name, array)

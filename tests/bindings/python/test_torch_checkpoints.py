@@ -112,10 +112,11 @@ def wide_network():
 @pytest.mark.parametrize("make", [network, wide_network])
 @pytest.mark.parametrize("beside", [True, False])
 def test_each_layer_is_captured_when_its_update_is_done(checkpoints_of, make, beside):
-    """Optimizers that step in the backward pass: values are those of the step though each layer goes on at once."""
+    """Optimizers that step in the backward pass: values are those of the step though each layer goes on at once. With
+    beside=False they are those when the last optimizer has stepped, whatever the program changed before."""
     module = make()
     optimizers = [torch.optim.Adam(layer.parameters(), lr=0.01) for layer in module if list(layer.parameters())]
-    order = []
+    order, at_last = [], []
     extra = torch.zeros(3)
     with checkpoints_of(module, optimizers, every=1, extra={"seen": extra}, when_behind="wait", beside=beside) as checkpoints:
         capture = checkpoints.checkpointer.capture
@@ -131,10 +132,18 @@ def test_each_layer_is_captured_when_its_update_is_done(checkpoints_of, make, be
             torch.nn.functional.mse_loss(module(x), y).backward()
             extra += 1
             for optimizer in reversed(optimizers):
+                if optimizer is optimizers[0]:
+                    at_last.append(len(order))
                 optimizer.step()
                 optimizer.zero_grad()
+                if optimizer is optimizers[-1] and not beside:
+                    with torch.no_grad():
+                        optimizer.param_groups[0]["params"][0].mul_(0.5)
         want = {name: tensor.clone() for name, tensor in module.state_dict().items()}
-    assert order.index("4.weight") < order.index("1.weight") < order.index("0.weight")
+    if beside:
+        assert order.index("4.weight") < order.index("1.weight") < order.index("0.weight")
+    else:
+        assert at_last[0] == 0, "nothing was captured in the middle of the step"
     again = make()
     optimizers = [torch.optim.Adam(layer.parameters(), lr=0.01) for layer in again if list(layer.parameters())]
     seen = np.zeros(3, np.float32)
@@ -145,8 +154,7 @@ def test_each_layer_is_captured_when_its_update_is_done(checkpoints_of, make, be
         np.testing.assert_array_equal(seen, 3)
 
 
-def test_an_optimizer_that_writes_again_waits_for_its_own_copies(checkpoints_of):
-    """Two optimizers share a layer: what the second one writes to it is not being copied."""
+def test_a_parameter_of_two_optimizers_is_captured_when_both_have_stepped(checkpoints_of):
     module = wide_network()
     shared = module[4]
     optimizers = [torch.optim.SGD(shared.parameters(), lr=0.1), torch.optim.SGD(module.parameters(), lr=0.1)]
@@ -154,10 +162,10 @@ def test_an_optimizer_that_writes_again_waits_for_its_own_copies(checkpoints_of)
         for step in range(8):
             for parameter in module.parameters():
                 parameter.grad = torch.ones_like(parameter)
-            optimizers[0].step()
-            want = shared.weight.detach().clone()
-            optimizers[1].step()
+            for optimizer in optimizers:
+                optimizer.step()
         assert checkpoints.step == 8
+    want = shared.weight.detach()
     again = wide_network()
     optimizers = [torch.optim.SGD(again[4].parameters(), lr=0.1), torch.optim.SGD(again.parameters(), lr=0.1)]
     with checkpoints_of(again, optimizers) as checkpoints:
