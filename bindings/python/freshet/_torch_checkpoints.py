@@ -49,7 +49,8 @@ class Checkpoints:
     `.restored` is what the job went on from, or None. An optimizer that steps again before the others did ends the step,
     which has no checkpoint then. A step that finds no room (OutOfSpace) has no checkpoint, which is logged. Unsupported:
     optimizers whose state is not made of tensors. FailedPrecondition: the version is of a module with other names or
-    shapes, or has tensors that this one lacks; this one is as it was. A scheduler of learning rates is the program's to move to `.step`."""
+    shapes, or has tensors that this one lacks; this one is as it was. FailedPrecondition of optimizer.step(): it
+    made state for a parameter that was frozen when Checkpoints was made; freeze parameters after that. A scheduler of learning rates is the program's to move to `.step`."""
 
     def __init__(self, name: str, module: torch.nn.Module, optimizer: Any, *, every: int = 1,
                  extra: Mapping[str, Any] | None = None, allow_left: bool = False, beside: bool = True,

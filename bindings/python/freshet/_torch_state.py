@@ -88,8 +88,13 @@ class TrainingState:
         return self._state_names[at]
 
     def state_of(self, at: int) -> Dict[str, np.ndarray]:
-        """The state of optimizer `at`; zeros for what it does not have yet."""
+        """The state of optimizer `at`; zeros for what it does not have yet. FailedPrecondition names state that
+        is not in `described`: no version has a place for it."""
         states = self._states_of(self.optimizers[at])
+        late = sorted(states.keys() - set(self._state_names[at]))
+        if late:
+            raise FailedPrecondition(f"tensor {late[0]}: the optimizer made it for a parameter that was frozen, or not there, when "
+                                     f"Checkpoints(…) or the first publish(optimizer=…) looked; freeze parameters after that")
         found: Dict[str, np.ndarray] = {}
         for name in self._state_names[at]:
             dtype, shape, _ = self.described[name]

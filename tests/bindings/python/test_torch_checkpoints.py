@@ -324,6 +324,32 @@ def test_frozen_and_bfloat16_parameters_come_back(checkpoints_of):
             assert torch.equal(tensor, again.state_dict()[name]), name
 
 
+def test_a_parameter_that_is_trained_later_is_frozen_after_the_checkpoints_were_made(checkpoints_of, tmp_path):
+    def begin(frozen):
+        module = network()
+        module[0].requires_grad_(not frozen)
+        return module, torch.optim.Adam(module.parameters(), lr=0.01)
+
+    def go_on(module, optimizer, first, last):
+        for step in range(first, last):
+            module[0].requires_grad_(step >= 2)
+            train(module, optimizer, step)
+        return bits(module, optimizer)
+
+    module, optimizer = begin(frozen=True)
+    with pytest.raises(freshet.FailedPrecondition, match="tensor optimizer/0.bias/.*frozen"):
+        with checkpoints_of(module, optimizer, local=str(tmp_path / "other")):
+            go_on(module, optimizer, 0, 3)
+    want = go_on(*begin(frozen=False), 0, 4)
+    module, optimizer = begin(frozen=False)
+    with checkpoints_of(module, optimizer):
+        go_on(module, optimizer, 0, 1)
+    module, optimizer = begin(frozen=False)
+    with checkpoints_of(module, optimizer) as checkpoints:
+        assert checkpoints.step == 1
+        assert go_on(module, optimizer, 1, 4) == want
+
+
 def test_wrong_use_names_what_is_wrong(checkpoints_of):
     module = network()
     adam = torch.optim.Adam(module.parameters())
