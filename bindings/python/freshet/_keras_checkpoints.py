@@ -26,8 +26,9 @@ class CheckpointCallback(keras.callbacks.Callback):
         callback.close()
 
     model      the name under which the versions stand.
-    every      "epoch", or after so many batches. Training goes on in the middle of an epoch: the batches that were trained on
-               are passed over. For a later fit() of the same program give another callback.
+    every      "epoch", or after so many batches. If the model's `steps_per_execution` is above 1, at the end of the execution
+               in which they were done. Training goes on in the middle of an epoch: the batches that were trained on are
+               passed over. For a later fit() of the same program give another callback.
     The rest is as freshet.Checkpointer takes it: `local`, `external`, `group`, `rank`, `ranks`, `meet` ….
 
     Every rank holds all of the model (data parallel), and stores its part. What comes back, bit by bit: weights, the
@@ -103,7 +104,7 @@ class CheckpointCallback(keras.callbacks.Callback):
         for name, (variable, _, _) in variables.items():
             if name in filled and self._checkpointer.held(name) is not None:
                 variable.assign(filled[name])
-        self._position.go_on_from(self.model, filled)
+        self._position.go_on_from(self, filled)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self._position.begin_epoch(epoch)
@@ -112,8 +113,8 @@ class CheckpointCallback(keras.callbacks.Callback):
         self.model._initial_epoch = None  # Keras would begin every later fit() there.
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        trained = self._position.end_batch()
-        if trained and isinstance(self._every, int) and self.step % self._every == 0:
+        trained = self._position.end_batch(self)
+        if isinstance(self._every, int) and self._position.has_passed(self._every, trained):
             self._checkpoint()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:

@@ -3,6 +3,7 @@
 its data."""
 from __future__ import annotations
 
+import contextlib
 import importlib
 import logging
 import sys
@@ -12,7 +13,7 @@ import keras
 import numpy as np
 
 from . import _random_state
-from ._errors import Corrupt
+from ._errors import Corrupt, Unsupported
 from ._keras_graph import weights_of
 
 _log = logging.getLogger("freshet")
@@ -95,10 +96,11 @@ class Position:
 
     def __init__(self) -> None:
         self.epoch = 0
-        self.batch = 0  # Calls of on_train_batch_end() in this epoch.
-        self.step = 0   # The same, of all epochs.
+        self.batch = 0  # Batches of this epoch that were trained on, or skipped.
+        self.step = 0   # Batches of all epochs that were trained on.
         self._at_epoch = _random_state.take(_with_torch(), _AT_EPOCH)
-        self._skip = 0
+        self._at_once = 0  # Batches of an execution; 0: not asked yet in this epoch.
+        self._skip = 0     # Executions.
         self._skipped = False
 
     def arrays(self) -> Dict[str, np.ndarray]:
@@ -113,26 +115,43 @@ class Position:
         return [*_random_state.names(_with_torch()), *_random_state.names(_with_torch(), _AT_EPOCH)]
 
     def begin_epoch(self, epoch: int) -> None:
-        self.epoch, self.batch = epoch, 0
+        self.epoch, self.batch, self._at_once = epoch, 0, 0
         self._at_epoch = _random_state.take(_with_torch(), _AT_EPOCH)
 
-    def end_batch(self) -> bool:
-        """Counts one. False: it was skipped. The last one does not end the epoch: what Keras does then may draw random numbers."""
-        self.batch += 1
+    def end_batch(self, callback: keras.callbacks.Callback) -> int:
+        """Counts the batches of one on_train_batch_end(), and says how many were trained on: `steps_per_execution` of the model,
+        fewer where the epoch ends; 0 if they were skipped. The last one does not end the epoch: what Keras does then may draw
+        random numbers."""
+        if self._at_once == 0:  # Once: under JAX a callback's model is brought up to date whenever it is asked for.
+            self._at_once = callback.model.steps_per_execution
+        before, self.batch = self.batch, self.batch + self._at_once
+        of_epoch = _batches_of_epoch(callback)
+        if of_epoch:
+            self.batch = min(self.batch, of_epoch)
         if self._skipped:
             self._skipped = False
-            return False
-        self.step += 1
-        return True
+            return 0
+        self.step += self.batch - before
+        return self.batch - before
+
+    def has_passed(self, every: int, trained: int) -> bool:
+        """Whether a multiple of `every` is among the last `trained` steps."""
+        return self.step // every > (self.step - trained) // every
 
     def end_epoch(self, epoch: int) -> None:
         self.epoch, self.batch = epoch + 1, 0
 
-    def go_on_from(self, model: keras.Model, came: Mapping[str, np.ndarray]) -> None:
-        """To be called when fit() begins."""
+    def go_on_from(self, callback: keras.callbacks.Callback, came: Mapping[str, np.ndarray]) -> None:
+        """To be called when fit() begins. Unsupported: that place is in the middle of an execution of several batches."""
+        model = callback.model
         if min(came[_POSITION]) < 0:
             raise Corrupt(f"tensor {_POSITION}: {came[_POSITION]} is no place in the data")
-        self.epoch, self._skip, self.step = (int(value) for value in came[_POSITION])
+        epoch, batches, step = (int(value) for value in came[_POSITION])
+        at_once = model.steps_per_execution
+        if batches % at_once != 0 and batches != _batches_of_epoch(callback):
+            raise Unsupported(f"training goes on after {batches} batches of an epoch: with steps_per_execution={at_once} no "
+                              f"execution ends there")
+        self.epoch, self._skip, self.step = epoch, -(-batches // at_once), step
         model._initial_epoch = self.epoch  # What Keras' own BackupAndRestore sets.
         if keras.backend.backend() == "tensorflow":
             _pass_over_epochs(self.epoch)
@@ -155,12 +174,20 @@ class Position:
         model.train_function = skip
 
 
+def _batches_of_epoch(callback: keras.callbacks.Callback) -> int | None:
+    """None where Keras does not know before the epoch's end."""
+    return (callback.params or {}).get("steps")
+
+
 def _passed_over(model: keras.Model, given: Tuple[Any, ...]) -> Any:
     """What the training function of a backend answers for data that it only takes: no logs."""
     backend = keras.backend.backend()
     if backend == "torch":  # It is handed the data.
         return {}
     data = next(given[-1])
+    with contextlib.suppress(StopIteration):  # The epoch may end within an execution.
+        for _ in range(model.steps_per_execution - 1):
+            next(given[-1])
     if backend == "jax":
         return {}, given[0]
     model._symbolic_build(data_batch=data)  # The metrics are asked for at the epoch's end, also where nothing is left of it.

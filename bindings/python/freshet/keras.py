@@ -102,7 +102,8 @@ class PublishCallback(keras.callbacks.Callback):
         callback = freshet.keras.PublishCallback("digits", optimizer=True, resume=(repo, "digits"))
 
     model      the name under which it is published.
-    every      "epoch", or after so many batches.
+    every      "epoch", or after so many batches. If the model's `steps_per_execution` is above 1, at the end of the execution
+               in which they were done.
     schedule   "online" and the like (docs/schedules.md): decided batch by batch from the loss, in the place of `every`. What
                would make training stand still for longer than it trains is left out.
     optimizer  the optimizer's variables travel along, the random state of layers, NumPy, Python and (where it is the backend)
@@ -224,7 +225,7 @@ class PublishCallback(keras.callbacks.Callback):
         _take(self.model, resumed.weights, source)
         for name, (variable, _) in variables_beside_weights(self.model).items():
             variable.assign(np.array(resumed.state[name]))
-        self._position.go_on_from(self.model, resumed.state)
+        self._position.go_on_from(self, resumed.state)
         self.resumed = resumed
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
@@ -235,13 +236,14 @@ class PublishCallback(keras.callbacks.Callback):
         if self._position is None:
             from ._keras_fit import Position
             self._position = Position()
-        if not self._position.end_batch():
+        trained = self._position.end_batch(self)
+        if not trained:
             return
         loss = float((logs or {}).get("loss", float("nan")))
         if self._scheduler is not None:
             if self._scheduler.observe(self.step, loss):
                 self._publish(logs)
-        elif isinstance(self._every, int) and self.step % self._every == 0:
+        elif isinstance(self._every, int) and self._position.has_passed(self._every, trained):
             self._publish(logs)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:

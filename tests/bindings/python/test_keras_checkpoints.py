@@ -23,12 +23,12 @@ X = np.random.default_rng(0).normal(size=(48, 4)).astype(np.float32)
 Y = (X.sum(axis=1, keepdims=True) > 0).astype(np.float32)
 
 
-def network(start=1):
+def network(start=1, at_once=1):
     keras.utils.set_random_seed(start)
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(5, name="a"),
                               keras.layers.BatchNormalization(name="norm"), keras.layers.Dropout(0.2, seed=7, name="drop"),
                               keras.layers.Dense(1, name="b")])
-    model.compile(optimizer=keras.optimizers.Adam(0.01), loss="mse", metrics=["mae"])
+    model.compile(optimizer=keras.optimizers.Adam(0.01), loss="mse", metrics=["mae"], steps_per_execution=at_once)
     return model
 
 
@@ -36,8 +36,8 @@ def network(start=1):
 SHUFFLE = os.environ["KERAS_BACKEND"] != "tensorflow"
 
 
-def fit(model, epochs, *callbacks):
-    return model.fit(X, Y, epochs=epochs, batch_size=16, shuffle=SHUFFLE, verbose=0, callbacks=list(callbacks))
+def fit(model, epochs, *callbacks, batch_size=16):
+    return model.fit(X, Y, epochs=epochs, batch_size=batch_size, shuffle=SHUFFLE, verbose=0, callbacks=list(callbacks))
 
 
 def values(model):
@@ -123,6 +123,29 @@ def test_training_goes_on_in_the_middle_of_an_epoch(tmp_path):
     assert callback.restored.step == 4
     assert history.epoch == [1, 2], "training goes on with the epoch that was under way"
     assert callback.step == 9
+    callback.close()
+    expect_equal(model, want)
+
+
+@pytest.mark.skipif(os.environ["KERAS_BACKEND"] == "torch", reason="PyTorch has one batch in each execution")
+@pytest.mark.parametrize("executions, step", [(3, 10), (4, 12)])
+def test_training_goes_on_where_an_execution_of_several_batches_ended(tmp_path, executions, step):
+    """Six batches are an epoch: an execution of four, and one of two."""
+    model = network(at_once=4)
+    fit(model, 3, batch_size=8)
+    want = values(model)
+    model = network(at_once=4)
+    callback = CheckpointCallback("digits", every=4, local=str(tmp_path), when_behind="wait")
+    with pytest.raises(KeyboardInterrupt):
+        fit(model, 3, callback, Stop(executions), batch_size=8)
+    callback.close()
+    if step == 10:
+        with pytest.raises(freshet.Unsupported, match="after 4 batches.*steps_per_execution=3"):
+            fit(network(at_once=3), 3, CheckpointCallback("digits", local=str(tmp_path)), batch_size=8)
+    model = network(start=5, at_once=4)
+    callback = CheckpointCallback("digits", every=4, local=str(tmp_path), when_behind="wait")
+    fit(model, 3, callback, batch_size=8)
+    assert callback.restored.step == step and callback.step == 18
     callback.close()
     expect_equal(model, want)
 
