@@ -7,6 +7,7 @@
 """
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -93,6 +94,15 @@ def _take(model: keras.Model, came: Mapping[str, np.ndarray], source: str, layer
     except BaseException:  # Ctrl-C: the model has all of it, and no half.
         assign()
         raise
+
+
+def _numbers_of(logs: Any) -> Dict[str, float]:
+    """The metrics that are one number. Some have a number for each class, F1Score(average=None) for example."""
+    numbers: Dict[str, float] = {}
+    for name, value in (logs or {}).items():
+        with contextlib.suppress(TypeError, ValueError, RuntimeError):  # NumPy's and each backend's own words.
+            numbers[name] = float(value)
+    return numbers
 
 
 class PublishCallback(keras.callbacks.Callback):
@@ -255,7 +265,7 @@ class PublishCallback(keras.callbacks.Callback):
     def _publish(self, logs: Any) -> None:
         publisher = self._open()  # Now, for a model that has no shapes before its first batch.
         begin = time.perf_counter()
-        metrics = {key: float(value) for key, value in (logs or {}).items()}
+        metrics = _numbers_of(logs)
         # Asked for anew: under JAX they have no values while it trains, until the model is asked for its weights.
         variables = weights_of(self.model)
         arrays = _arrays_of({path: variables[path] for path in self._order})

@@ -58,6 +58,17 @@ def test_the_callback_publishes(how, count):
     callback.close()
 
 
+def test_a_metric_with_a_number_for_each_class_is_left_out():
+    model = small(out=2)
+    model.compile(optimizer="sgd", loss="mse", metrics=[keras.metrics.F1Score(), "mae"])
+    callback = fk.PublishCallback("k")
+    with freshet.Subscriber("k") as subscriber:
+        model.fit(X, np.concatenate([Y, 1 - Y], axis=1), epochs=1, verbose=0, callbacks=[callback])
+        subscriber.wait_for(1, PATIENCE)
+        assert sorted(subscriber.snapshot().metrics) == ["loss", "mae"]
+    callback.close()
+
+
 def test_each_version_has_the_weights_of_its_step():
     """Also where the backend computes the next step in the memory of this one."""
     recorded = {}
