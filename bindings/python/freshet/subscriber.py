@@ -149,12 +149,10 @@ class Subscriber(Handle):
         self.model = model
         self._told = 0
         self._core = _core.Subscriber.open(model, at or "", path_of(keys), path_of(server_key), channel,
-                                           path_of(directory), every, staged, label)
+                                           path_of(directory), every, staged, label, on_update is not None)
         self._opened()
         if on_update is not None:
-            news = self._core.news()
-            news.queue_updates()
-            threading.Thread(target=_call_back, args=(news, on_update, model), name=f"freshet {model}",
+            threading.Thread(target=_call_back, args=(self._core.news(), on_update, model), name=f"freshet {model}",
                              daemon=True).start()
 
     def wait_for(self, version: int = 1, timeout: float | None = None) -> int:

@@ -152,9 +152,9 @@ VersionNumber SubscriberHandle::commit() const {
 
 namespace {
 
-SubscriberHandle* open_subscriber(SubscriberOptions options) {
+SubscriberHandle* open_subscriber(SubscriberOptions options, bool queue_updates) {
   auto open = std::make_shared<OpenSubscriber>();
-  open->news = std::make_shared<UpdateNews>();
+  open->news = std::make_shared<UpdateNews>(queue_updates);
   options.on_update = [news = open->news](const Update& update) { news->tell(update); };
   std::string model = options.model;
   auto opened = call_unlocked([&] { return Subscriber::open(std::move(options)); });
@@ -201,7 +201,6 @@ void bind_pin(nb::module_& module) {
 
 void bind_news(nb::module_& module) {
   nb::class_<UpdateNews>(module, "UpdateNews")
-      .def("queue_updates", &UpdateNews::queue_updates)
       .def("past",
            [](UpdateNews& news) {
              nb::list past;
@@ -241,7 +240,8 @@ void bind_subscriber(nb::module_& module) {
       .def_static(
           "open",
           [](std::string model, const std::string& at, std::string keys, std::string server_key,
-             const std::string& channel, std::string directory, bool every, bool staged, std::string label) {
+             const std::string& channel, std::string directory, bool every, bool staged, std::string label,
+             bool queue_updates) {
             return open_subscriber(
                 {.model = std::move(model),
                  .at = parse_addresses(at),
@@ -250,10 +250,12 @@ void bind_subscriber(nb::module_& module) {
                  .every = every,
                  .staged = staged,
                  .security = {.key_file = std::move(keys), .allow_file = {}, .server_key = std::move(server_key)},
-                 .channel = take(parse_channel(channel))});
+                 .channel = take(parse_channel(channel))},
+                queue_updates);
           },
           nb::arg("model"), nb::arg("at"), nb::arg("keys"), nb::arg("server_key"), nb::arg("channel"),
-          nb::arg("directory"), nb::arg("every"), nb::arg("staged"), nb::arg("label"), nb::rv_policy::take_ownership)
+          nb::arg("directory"), nb::arg("every"), nb::arg("staged"), nb::arg("label"), nb::arg("queue_updates"),
+          nb::rv_policy::take_ownership)
       .def("wait_for", &SubscriberHandle::wait_for, nb::arg("version"), nb::arg("timeout").none())
       .def("snapshot", &SubscriberHandle::snapshot)
       .def("snapshot_at_least", &SubscriberHandle::snapshot_at_least, nb::arg("version"), nb::arg("timeout").none())

@@ -34,12 +34,13 @@ class UpdateNews {
     Duration latency{};  ///< From the start of publish() until then.
   };
 
+  /// `queued`: updates wait for next(), from the first on.
+  explicit UpdateNews(bool queued) : queued_(queued) {}
   void tell(const Update& update) FRESHET_EXCLUDES(mutex_);
   void close() FRESHET_EXCLUDES(mutex_);
   std::vector<Past> past() FRESHET_EXCLUDES(mutex_);
-  /// The next update for the callback, which wants them from now on. timed_out; failed_precondition once closed.
+  /// The next update for the callback. timed_out; failed_precondition once closed. REQUIRES: `queued`.
   Result<Update> next(Duration at_most) FRESHET_EXCLUDES(mutex_);
-  void queue_updates() FRESHET_EXCLUDES(mutex_);
 
   /// An eventfd that is written at each update, and when it is closed.
   Result<int> add_descriptor() FRESHET_EXCLUDES(mutex_);
@@ -48,9 +49,9 @@ class UpdateNews {
  private:
   void wake() FRESHET_REQUIRES(mutex_);
 
+  const bool queued_;
   Mutex mutex_;
   CondVar changed_;
-  bool queued_ FRESHET_GUARDED_BY(mutex_) = false;
   bool closed_ FRESHET_GUARDED_BY(mutex_) = false;
   std::deque<Update> updates_ FRESHET_GUARDED_BY(mutex_);
   std::deque<Past> past_ FRESHET_GUARDED_BY(mutex_);

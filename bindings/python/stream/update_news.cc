@@ -40,11 +40,6 @@ std::vector<UpdateNews::Past> UpdateNews::past() {
   return {past_.begin(), past_.end()};
 }
 
-void UpdateNews::queue_updates() {
-  const MutexLock lock(mutex_);
-  queued_ = true;
-}
-
 Result<Update> UpdateNews::next(Duration at_most) {
   const Time deadline = deadline_in(at_most);
   const MutexLock lock(mutex_);

@@ -6,6 +6,7 @@ import logging
 import sys
 import threading
 import time
+import types
 from xml.etree import ElementTree
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 
 import freshet
 from conftest import PATIENCE, eventually
+from freshet import _core
 from freshet._html import freshness
 
 
@@ -197,6 +199,22 @@ def test_a_callback_is_told_and_may_raise(caplog):
             assert both.wait(PATIENCE)
             assert told == [1, 2]
             assert eventually(lambda: sum("the callback's own" in (one.exc_text or "") for one in caplog.records) == 2)
+
+
+def test_a_callback_is_told_of_the_version_that_comes_while_its_subscriber_is_opened(monkeypatch):
+    class Late:
+        @staticmethod
+        def open(*given):
+            core = _core.Subscriber.open(*given)
+            core.wait_for(1, PATIENCE)
+            return core
+
+    told = []
+    with freshet.Publisher("m") as publisher:
+        publisher.publish(weights(), sync=True)
+        monkeypatch.setattr("freshet.subscriber._core", types.SimpleNamespace(Subscriber=Late))
+        with freshet.Subscriber("m", on_update=lambda update: told.append(update.version)):
+            assert eventually(lambda: told == [1])
 
 
 def test_the_callbacks_thread_ends_with_its_subscriber():
