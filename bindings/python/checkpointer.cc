@@ -64,15 +64,15 @@ std::shared_ptr<Checkpointer> CheckpointerHandle::get() const {
 
 void CheckpointerHandle::close() {
   if (open_ == nullptr) return;
+  std::shared_ptr<Checkpointer> open = std::exchange(open_, nullptr);
   if (mark_.is_inherited()) {
     // Its threads are the parent's: there is nothing here to end.
-    new std::shared_ptr<Checkpointer>(std::move(open_));
+    new std::shared_ptr<Checkpointer>(std::move(open));
   } else {
     // A call of another thread may keep the checkpointer for a while: its copies end now.
-    for (const auto& [tensor, array] : copied_) (void)open_->wait_for_copy(tensor);
-    Share<Checkpointer>::drop(open_);
+    for (const auto& [tensor, array] : copied_) (void)open->wait_for_copy(tensor);
+    Share<Checkpointer>::drop(open);
   }
-  open_.reset();
   copied_.clear();
 }
 

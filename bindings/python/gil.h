@@ -51,6 +51,7 @@ class Share {
   T* operator->() const { return shared_.get(); }
   T& operator*() const { return *shared_; }
 
+  /// REQUIRES: no other thread sees `shared` meanwhile, since the interpreter's lock is let go of before it is empty.
   static void drop(std::shared_ptr<T>& shared) {
     if (shared.use_count() != 1) return shared.reset();
     const Unlocked unlocked;

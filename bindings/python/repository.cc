@@ -87,14 +87,15 @@ nb::dict SinkHandle::status() const {
 void SinkHandle::close() {
   if (sink_ == nullptr) return;
   std::unique_ptr<Sink> sink = std::move(sink_);
-  if (!place_->mark.is_inherited()) news_->close();  // A lock of the parent's may be held for ever.
-  if (place_->mark.is_inherited()) {
+  std::shared_ptr<OpenPlace> place = std::exchange(place_, nullptr);
+  if (!place->mark.is_inherited()) news_->close();  // A lock of the parent's may be held for ever.
+  if (place->mark.is_inherited()) {
     static_cast<void>(sink.release());
   } else {
     const Unlocked unlocked;
     sink.reset();
   }
-  Share<OpenPlace>::drop(place_);
+  Share<OpenPlace>::drop(place);
 }
 
 namespace {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bindings/python/errors.h"
@@ -42,7 +43,10 @@ class RepositoryHandle {
   template <typename Call>
   auto ask(Call call) const;
 
-  void close() { Share<OpenPlace>::drop(open_); }
+  void close() {
+    std::shared_ptr<OpenPlace> open = std::exchange(open_, nullptr);
+    Share<OpenPlace>::drop(open);
+  }
   bool is_open() const { return open_ != nullptr; }
   /// failed_precondition when it was closed, or in a forked child.
   std::shared_ptr<OpenPlace> get() const;
