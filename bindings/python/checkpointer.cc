@@ -62,6 +62,15 @@ std::shared_ptr<Checkpointer> CheckpointerHandle::get() const {
   return open_;
 }
 
+CheckpointNews& CheckpointerHandle::news() const {
+  take(check_not_inherited(mark_, "the checkpointer"));
+  return *news_;
+}
+
+void CheckpointerHandle::end_news() const {
+  if (!mark_.is_inherited()) news_->end();
+}
+
 void CheckpointerHandle::close() {
   if (open_ == nullptr) return;
   std::shared_ptr<Checkpointer> open = std::exchange(open_, nullptr);
@@ -205,6 +214,7 @@ nb::dict captured_to_python(const Checkpointer::Captured& captured) {
 
 nb::list events(const CheckpointerHandle& handle) {
   nb::list all;
+  handle.get();  // It is open.
   for (const CheckpointEvent& event : handle.news().take()) {
     nb::dict one;
     const bool lost = event.kind == CheckpointEvent::Kind::lost;
@@ -332,12 +342,13 @@ void bind_checkpointer(nb::module_& module) {
       .def("events", &events)
       .def("next_reached",
            [](const CheckpointerHandle& handle) -> nb::object {
+             CheckpointNews& news = handle.news();
              const auto event =
-                 take(wait_in_slices(std::nullopt, [&](Duration slice) { return handle.news().next_reached(slice); }));
+                 take(wait_in_slices(std::nullopt, [&](Duration slice) { return news.next_reached(slice); }));
              if (!event) return nb::none();
              return nb::make_tuple(event->version, event->step, levels::name_of(event->level).data());
            })
-      .def("end_news", [](const CheckpointerHandle& handle) { handle.news().end(); })
+      .def("end_news", &CheckpointerHandle::end_news)
       .def("levels",
            [](const CheckpointerHandle& handle) {
              std::vector<std::string> names;

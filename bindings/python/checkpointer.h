@@ -56,7 +56,10 @@ class CheckpointerHandle {
   bool holds(std::size_t tensor) const { return copied_.contains(tensor); }
   void let_go(std::size_t tensor) { copied_.erase(tensor); }
   void let_go_of_all() { copied_.clear(); }
-  CheckpointNews& news() const { return *news_; }
+  /// failed_precondition in a forked child, where a thread of the parent's may hold its lock for ever.
+  CheckpointNews& news() const;
+  /// No more news come. Nothing in a forked child.
+  void end_news() const;
   bool is_open() const { return open_ != nullptr; }
   void close();
   std::uint32_t rank() const { return rank_; }

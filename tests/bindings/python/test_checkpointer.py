@@ -158,6 +158,31 @@ def test_what_was_reached_is_told_in_order(tmp_path, caplog):
         freshet.Checkpointer("net", {"w": w}, local=str(tmp_path), rank=0, ranks=1, lost_after=0)
 
 
+def test_a_closed_checkpointer_and_a_forked_childs_tell_no_events(tmp_path, program):
+    with freshet.Checkpointer("net", {"w": np.ones(3)}, local=str(tmp_path / "closed"), rank=0, ranks=1) as ck:
+        ck.events()
+    with pytest.raises(freshet.FailedPrecondition, match="closed"):
+        ck.events()
+    parent = program("""
+        import os, sys, freshet, numpy as np
+        ck = freshet.Checkpointer("net", {"w": np.ones(3)}, local=sys.argv[1], rank=0, ranks=1, on_reached=print)
+        child = os.fork()
+        if child == 0:
+            try:
+                ck.events()
+            except freshet.FailedPrecondition as error:
+                print("child", "forked" in str(error), flush=True)
+            ck.close()
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        print("parent", ck.events())
+        ck.close()
+    """, str(tmp_path / "forked"))
+    assert parent.line() == "child True"
+    assert parent.line() == "parent []"
+    assert parent.end()[0] == 0
+
+
 PROGRAM = textwrap.dedent("""
     import json, sys
     import test_checkpointer as t, freshet, numpy as np
