@@ -29,7 +29,8 @@ class Checkpoints:
 
     Every rank holds all of the module (data parallel), and stores its part. What comes back, bit by bit: parameters,
     buffers, the optimizer's state and learning rates, the random state of PyTorch, NumPy and Python, and `extra`. Of several ranks
-    rank 0 stores the buffers, and every rank gets them back.
+    rank 0 stores the buffers, and every rank gets them back. Random state and `extra` are each rank's own: a rank that the
+    version does not have keeps what it begins with, and `.restored.fresh` names it.
 
     module      its parameters and buffers, on any device.
     optimizer   one, or several. A step is done when each of them has stepped. With one for each layer, stepped while the
@@ -41,7 +42,8 @@ class Checkpoints:
     beside      False: the last optimizer's step() copies all, and returns when that is done. With one optimizer alone it
                 always does.
     every       steps between two checkpoints.
-    extra       further tensors or arrays of this host's memory, by name, that are filled in place.
+    extra       further tensors or arrays of this host's memory, by name, that are filled in place. Each rank stores all
+                of its own.
     allow_left  goes on from a version that has tensors which the module lacks; later versions lack them, too.
     The rest is as freshet.Checkpointer takes it: `local`, `external`, `group`, `rank`, `ranks`, `meet` ….
 
@@ -67,10 +69,9 @@ class Checkpoints:
         self._state = TrainingState(module, optimizer, extra)
         self._beside = beside and len(self._state.optimizers) > 1
         try:
-            # Of several ranks rank 0 stores the buffers, for all; each has its own random state.
-            layouts = {"buffer": "from:0"}
-            described = {tensor: CheckpointTensor(dtype, shape, "own" if tensor in self._state.random_names
-                                                  else layouts.get(role, "replicated"), role)
+            # Of several ranks rank 0 stores the buffers, for all; each has its own random state and arrays.
+            layouts = {"buffer": "from:0", "opaque": "own"}
+            described = {tensor: CheckpointTensor(dtype, shape, layouts.get(role, "replicated"), role)
                          for tensor, (dtype, shape, role) in self._state.described.items()}
             self._checkpointer = Checkpointer(name, described, **checkpointer)
             try:
@@ -115,13 +116,14 @@ class Checkpoints:
         restored = self._checkpointer.restore(came)
         if restored is None:
             return
-        own = {f"{name}.r{self._checkpointer.rank}": name for name in self._state.random_names}
+        own_names = [*self._state.random_names, *self._state.extra]
+        own = {f"{name}.r{self._checkpointer.rank}": name for name in own_names}
         for name in restored.fresh:
             if name not in own:
                 raise FailedPrecondition(f"tensor {name}: version {restored.version} does not have it; it is of another "
                                          f"module, or its parts have other names")
             del came[own[name]]
-        left = left_besides(restored.left, self._state.random_names)
+        left = left_besides(restored.left, own_names)
         if left and not self._allow_left:
             raise FailedPrecondition(f"version {restored.version} has tensors that this module and its optimizers lack: "
                                      f"{', '.join(left)}; allow_left=True goes on without them")

@@ -142,7 +142,8 @@ class TrainingState:
                 else:
                     group["lr"] = float(rate)
         for name in self.extra:
-            np.copyto(self._extra_array(name), came[name])
+            if name in came:  # A rank that the version does not have keeps its own.
+                np.copyto(self._extra_array(name), came[name])
         _random_state.put_back(came)
         self._made = []
 

@@ -278,11 +278,13 @@ RANK = """
         torch.manual_seed(5)
         module = torch.nn.Sequential(torch.nn.Linear(6, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 2))
         optimizer = torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9)
+        seen = np.full(2, float(rank))
         with ft.Checkpoints("net", module, optimizer, local=folder, rank=rank, ranks=ranks, meet=meet, lost_after=30,
-                            patience=1e6, when_behind="wait") as checkpoints:
+                            patience=1e6, when_behind="wait", extra={"seen": seen}) as checkpoints:
             restored = checkpoints.restored
-            begun = checkpoints.step, module[1].running_mean.tolist(), sorted(restored.left) if restored else []
+            begun = checkpoints.step, module[1].running_mean.tolist(), sorted(restored.left) if restored else [], seen.tolist()
             while checkpoints.step < step:
+                seen += 10
                 module(torch.full((8, 6), 1.0 + rank) + torch.randn(8, 6))  # Each rank sees other data,
                 optimizer.zero_grad()
                 module(torch.ones(8, 6)).sum().backward()                   # and all have one gradient.
@@ -291,7 +293,7 @@ RANK = """
 """
 
 
-def test_ranks_get_back_the_buffers_of_rank_0(program, folder):
+def test_ranks_get_back_the_buffers_of_rank_0_and_arrays_of_their_own(program, folder):
     lives = [(2, 3), (2, 0), (3, 0), (1, 0)]
     given = json.dumps([(ranks, f"tcp://127.0.0.1:{free_port()}", step) for ranks, step in lives])
     jobs = [program(RANK, str(rank), folder, given) for rank in range(3)]
@@ -301,8 +303,9 @@ def test_ranks_get_back_the_buffers_of_rank_0(program, folder):
     (*_, mean), (*_, other) = first
     assert mean != other, "the ranks' moving statistics differ"
     for life in later:
-        for step, came, left, _ in life:
+        for rank, (step, came, left, seen, _) in enumerate(life):
             assert (step, came) == (3, mean)
+            assert seen == [rank + 30 if rank < 2 else rank] * 2, "a rank that is new keeps what it begins with"
             assert any(name.endswith(".r1") for name in left) == (len(life) == 1), \
                 "the random state of a rank that is no more is named, and is no error"
 
