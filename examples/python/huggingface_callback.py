@@ -14,7 +14,7 @@ class PublishCallback(transformers.TrainerCallback):
         self.publisher = None
 
     def on_train_begin(self, args, state, control, **kwargs):
-        if state.is_world_process_zero:
+        if state.is_world_process_zero and self.publisher is None:  # A second train() goes on with the first one's.
             self.publisher = freshet.Publisher(self.name)
 
     def on_step_end(self, args, state, control, model=None, **kwargs):

@@ -15,7 +15,8 @@ class PublishCallback(lightning.Callback):
         self.published = 0
 
     def on_train_start(self, trainer, module):
-        if trainer.is_global_zero:
+        self.published = trainer.global_step
+        if trainer.is_global_zero and self.publisher is None:  # A second fit() goes on with the first one's.
             self.publisher = freshet.Publisher(self.name)
 
     def publish(self, trainer, module):

@@ -85,13 +85,13 @@ def callback_of(name):
     return module.PublishCallback
 
 
-def assert_served(name, module):
+def assert_served(name, module, version):
     import freshet
     import torch
     with freshet.Subscriber(name) as subscriber:
-        subscriber.wait_for(timeout=PATIENCE)
+        subscriber.wait_for(version, timeout=PATIENCE)
         with subscriber.snapshot() as snapshot:
-            assert (snapshot.step, snapshot.version) == (8, 3), "published at steps 3, 6 and 8"
+            assert (snapshot.step, snapshot.version) == (8, version), "published at steps 3, 6 and 8"
             for key, tensor in module.state_dict().items():
                 assert torch.equal(torch.from_numpy(snapshot[key].copy()), tensor.cpu()), key
 
@@ -112,11 +112,12 @@ def test_hugging_face_callback(folder):
     data = [{"x": torch.randn(4), "labels": torch.randn(1)} for _ in range(40)]
     callback = callback_of("huggingface_callback")("hf", every=3)
     model = Net()
-    transformers.Trainer(model, transformers.TrainingArguments(folder, max_steps=8, per_device_train_batch_size=4, report_to=[],
-                                                               use_cpu=True, logging_steps=1, save_strategy="no",
-                                                               disable_tqdm=True),
-                         train_dataset=data, callbacks=[callback]).train()
-    assert_served("hf", model)
+    for version in (3, 6):
+        transformers.Trainer(model, transformers.TrainingArguments(folder, max_steps=8, per_device_train_batch_size=4, report_to=[],
+                                                                   use_cpu=True, logging_steps=1, save_strategy="no",
+                                                                   disable_tqdm=True),
+                             train_dataset=data, callbacks=[callback]).train()
+        assert_served("hf", model, version)
     callback.close()
 
 
@@ -141,9 +142,10 @@ def test_lightning_callback(folder):
     data = torch.utils.data.TensorDataset(torch.randn(32, 4), torch.randn(32, 1))
     callback = callback_of("lightning_callback")("li", every=3)
     model = Net()
-    lightning.Trainer(max_epochs=1, callbacks=[callback], accelerator="cpu", logger=False, enable_checkpointing=False,
-                      enable_progress_bar=False, default_root_dir=folder).fit(model, torch.utils.data.DataLoader(data, 4))
-    assert_served("li", model)
+    for version in (3, 6):
+        lightning.Trainer(max_epochs=1, callbacks=[callback], accelerator="cpu", logger=False, enable_checkpointing=False,
+                          enable_progress_bar=False, default_root_dir=folder).fit(model, torch.utils.data.DataLoader(data, 4))
+        assert_served("li", model, version)
     callback.close()
 
 
