@@ -323,7 +323,8 @@ class Repository(Handle):
         return Retired(**answer)
 
     def gc(self, *, dry_run: bool = False) -> GcReport:
-        """Erases the bytes that no version names; a dry run says how many that would be."""
+        """Erases the bytes that no version names; a dry run says how many that would be. A signal handler that runs meanwhile
+        must not write to this repository: it would wait for gc(), and gc() for it."""
         with Bar(f"gc {self.place}", 0, "tensors") as bar:
             return GcReport(**self._core.gc(dry_run, bar.at if bar.is_shown else None))
 
