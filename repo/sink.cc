@@ -81,8 +81,8 @@ class Sink::Impl {
         },
         {.dedup = options_.dedup, .deltas = options_.deltas, .ancestor_may_be_retired = true, .stop = stop});
     SinkOptions::Event event{.version = snapshot.manifest().name,
-                             .published = snapshot.manifest().name.number,
-                             .put_time = clock().now() - started};
+                             .put_time = clock().now() - started,
+                             .published = snapshot.manifest().name.number};
     if (name) {
       event.version = *name;
       event.own_bytes = bytes_written;

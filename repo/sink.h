@@ -33,11 +33,11 @@ struct SinkOptions {
   bool deltas = false;  ///< As in PutOptions: keeps slightly changed tensors as lossless differences.
   struct Event {
     VersionName version;  ///< The stored name; of a version that is not stored, the publisher's name.
-    VersionNumber published = 0;  ///< The publisher's number. The repository's is another one if numbers began anew.
     Status status;
     std::uint64_t own_bytes = 0;  ///< Bytes written for it: its own, and those of versions that were never stored here.
     std::uint64_t gap_before = 0;  ///< Missing versions between the last stored version and this one.
     Duration put_time{};
+    VersionNumber published = 0;  ///< The publisher's number; the stored name has another one if numbers began anew.
   };
   /// Called on the sink's thread, once for each stored version, and once for each version that could not be stored.
   std::function<void(const Event&)> on_event;
@@ -47,13 +47,13 @@ struct SinkStatus {
   std::uint64_t stored = 0;
   std::uint64_t gaps = 0;    ///< Versions that will not be in the repository.
   VersionNumber newest = 0;  ///< In the repository.
+  bool failing = false;      ///< The last put failed.
+  bool connected = false;    ///< A publisher answers.
+  std::string last_error;
   /// The publisher's number of the newest stored version. 0: none of the present publisher's numbers is known to be
   /// stored. A program that waits for a version of its publisher compares this number, as `newest` may be another one:
   /// a publisher's numbers may begin anew (SubscriberOptions::after_incarnation).
   VersionNumber published = 0;
-  bool failing = false;      ///< The last put failed.
-  bool connected = false;    ///< A publisher answers.
-  std::string last_error;
 };
 
 /// Owns a thread. Any thread.

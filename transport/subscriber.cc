@@ -196,9 +196,11 @@ Result<Snapshot> Subscriber::snapshot_at_least(const SnapshotRequest& request, c
       return fail(Code::unavailable,
                   "this member of a group has lapsed and may not know the current version, so it gives no snapshot");
     }
-    if (!taken) return fail(Code::out_of_space, "all pins are in use: drop a snapshot first");
-    // It may have been gone back from in between.
-    if (taken.version() >= request.min_version) return taken;
+    if (!taken && impl_->loop.shelf().serves()) {
+      return fail(Code::out_of_space, "all pins are in use: drop a snapshot first");
+    }
+    // It may have been gone back from, or withdrawn, in between.
+    if (taken && taken.version() >= request.min_version) return taken;
   }
 }
 

@@ -141,6 +141,28 @@ TEST_P(RemoteStream, OptimizerStateIsFetchedByWhoStoresItAndByNoServer) {
   EXPECT_EQ(fetched.front().bytes_fetched, (100'000U + 300U) * 2);
 }
 
+TEST_P(RemoteStream, AServerThatTakesNoBytesIsServed) {
+  auto publisher = open_publisher(remote_publisher_options());
+  auto server = open_subscriber(remote_options());
+  SlowlyChangingModel model{{0, 1000, 0}};
+  for (VersionNumber version = 1; version <= 3; ++version) {
+    model.step({1}, 3);
+    std::vector<TensorView> views = model.views();
+    views[1].spec.role = Role::optimizer;
+    ASSERT_TRUE(publisher->publish(views, {}));
+    const Status came = server->wait_for(version, kPatience);
+    ASSERT_TRUE(came) << came.error().message();
+    const Snapshot snapshot = server->snapshot();
+    for (std::uint32_t tensor = 0; tensor < views.size(); ++tensor) EXPECT_TRUE(snapshot.bytes(tensor).empty());
+  }
+  // And then it takes bytes.
+  std::vector<TensorSpec> specs;
+  for (const TensorView& view : model.views()) specs.push_back(view.spec);
+  ASSERT_TRUE(publisher->publish(model.views(), {.new_architecture = *Architecture::guess_chain(specs)}));
+  ASSERT_TRUE(server->wait_for(4, kPatience));
+  EXPECT_TRUE(model.equals(server->snapshot()));
+}
+
 TEST_P(RemoteStream, AVersionThatTheScrubRefutesIsWithdrawnAndFetchedWhole) {
   auto publisher = open_publisher(remote_publisher_options());
   std::atomic<Subscriber*> reader{nullptr};
@@ -158,14 +180,26 @@ TEST_P(RemoteStream, AVersionThatTheScrubRefutesIsWithdrawnAndFetchedWhole) {
   auto subscriber = open_subscriber(std::move(options));
   reader = subscriber.get();
   ASSERT_TRUE(subscriber->wait_for(publish_step(*publisher, model_), kPatience));
+  // Whoever waits for a version while it is withdrawn gets it when it is there again.
+  std::atomic<bool> over{false};
+  Status asked;
+  std::thread asks([&] {
+    while (!over && asked) {
+      const auto snapshot = subscriber->snapshot_at_least({.min_version = 1, .at_most = kPatience});
+      if (!snapshot) asked = fail(snapshot.error());
+    }
+  });
   model_.step({0, 2}, 100);
   const VersionNumber version = publish_step(*publisher, model_);
-  ASSERT_TRUE(eventually([&] { return spoiled.load(); }));
+  EXPECT_TRUE(eventually([&] { return spoiled.load(); }));
   const auto times_served = [&] {
     const auto all = updates();
     return std::count_if(all.begin(), all.end(), [&](const Update& update) { return update.version == version; });
   };
-  ASSERT_TRUE(eventually([&] { return times_served() == 2; }));
+  EXPECT_TRUE(eventually([&] { return times_served() == 2; }));
+  over = true;
+  asks.join();
+  EXPECT_TRUE(asked) << asked.error().message();
   EXPECT_TRUE(model_.equals(subscriber->snapshot()));
   const Update again = updates().back();
   EXPECT_EQ(again.tensors_delta, 0U);

@@ -46,7 +46,7 @@ std::uint64_t SlabArena::acquire(std::span<Want> wants) {
       }
       refused_bytes = want.bytes;
     }
-    missing += want.bytes;
+    missing += std::max<std::uint64_t>(want.bytes, 1);
   }
   return missing;
 }

@@ -38,7 +38,8 @@ class SlabArena {
   };
 
   void raise_limit(std::uint64_t bytes);
-  /// Acquires for each want that has no segment yet. Returns the bytes of those that found none.
+  /// Acquires for each want that has no segment yet. Returns the bytes of those that found none; a want of 0 bytes
+  /// counts as one byte, since an empty tensor needs a segment too. 0: each want has its segment.
   std::uint64_t acquire(std::span<Want> wants);
   /// Adds slabs of just the size for the wants that have no segment, and acquires from them. out_of_space when the
   /// limit or the machine's memory is reached; what was acquired by then stays.

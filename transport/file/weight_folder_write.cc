@@ -24,6 +24,13 @@ bool have_same_form(const std::vector<TensorView>& one, const std::vector<Tensor
                     [](const TensorView& a, const TensorView& b) { return a.spec == b.spec; });
 }
 
+Result<bool> is_there(const std::string& path) {
+  std::error_code error;
+  const bool there = std::filesystem::exists(path, error);
+  if (error) return fail_errno(error.value(), "look for " + path);
+  return there;
+}
+
 /// A folder in the making; gone unless it was moved into place.
 class Aside {
  public:
@@ -43,7 +50,8 @@ class Aside {
   const std::string& path() const { return path_; }
   Status move_to(const std::string& target) {
     // Not over another: rename() replaces an empty folder, and refuses one with files.
-    if (std::filesystem::exists(target)) return fail(Code::already_exists, target + " is there already");
+    FRESHET_ASSIGN(const bool there, is_there(target));
+    if (there) return fail(Code::already_exists, target + " is there already");
     if (::rename(path_.c_str(), target.c_str()) != 0) return fail_errno(errno, "make " + target);
     path_.clear();
     return {};
@@ -141,7 +149,8 @@ Result<std::string> WeightFolderWriter::write(const Version& version, const Vers
   const bool delta = base != nullptr && base->number == last_written_ && base->number + 1 == version.number &&
                      since_full_ + 1 < options_.full_every && have_same_form(base->tensors, version.tensors);
   const std::string path = format("{}/{}", folder_, folder_name_of(version.number));
-  if (std::filesystem::exists(path)) {
+  FRESHET_ASSIGN(const bool there, is_there(path));
+  if (there) {
     FRESHET_TRY(check_is_same(folder_, path, version));
     FRESHET_TRY(write_text(folder_ + "/latest", folder_name_of(version.number) + "\n", options_.sync));
     since_full_ = options_.full_every;  // How many deltas lead there is not known: the next one is whole.

@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "core/base/deadline.h"
 #include "core/base/format.h"
 #include "core/base/interruption.h"
 #include "transport/group/group_loop.h"
@@ -95,7 +96,7 @@ Result<std::unique_ptr<Group>> Group::open(const GroupOptions& options, GroupHan
   }
   auto group = std::unique_ptr<Group>(new Group(std::move(loop)));
   Loop& running = *group->loop_;
-  const Time deadline = system_clock().now() + options.times.patience + std::chrono::seconds(2);
+  const Time deadline = deadline_in(options.times.patience) + std::chrono::seconds(2);
   for (;;) {
     const Time look = Interruption::next_look(deadline);
     {
@@ -112,7 +113,7 @@ Result<std::unique_ptr<Group>> Group::open(const GroupOptions& options, GroupHan
 
 Result<std::vector<std::byte>> Group::agree(std::vector<std::byte> part, const Decide& decide, Duration at_most) {
   Loop& loop = *loop_;
-  const Time deadline = system_clock().now() + at_most;
+  const Time deadline = deadline_in(at_most);
   std::uint64_t number = 0;
   {
     const MutexLock lock(loop.mutex);
@@ -193,7 +194,7 @@ Group::Question::~Question() {
 
 Result<Answer> Group::Question::wait(Duration at_most) {
   Loop& loop = *group_->loop_;
-  const Time deadline = system_clock().now() + at_most;
+  const Time deadline = deadline_in(at_most);
   for (;;) {
     const Time look = Interruption::next_look(deadline);
     {

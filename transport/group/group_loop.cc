@@ -10,6 +10,9 @@ namespace freshet::group {
 namespace {
 
 constexpr int kGroupMessagesPerRound = 256;
+constexpr std::uint64_t kQuestionBytesMax = kMessageBytesMax;
+/// Of answers that those who asked do not read. An honest rank has fewer questions under way, of 2 MiB at most.
+constexpr SendBudget::Limits kAnswersWaiting{.peer_bytes = 16 * kAnswerBytesMax, .all_bytes = 256 * kAnswerBytesMax};
 constexpr std::chrono::milliseconds kReconnectPause{50};
 /// How long what was said last may take to leave when the meeting is over.
 constexpr int kLastWordsMs = 400;
@@ -29,6 +32,7 @@ Group::Loop::Loop(const GroupOptions& options, GroupHandlers given, Parts parts)
       hub_key(std::move(parts.hub_key)),
       context(std::move(parts.context)),
       authenticator(std::move(parts.authenticator)),
+      answers(kAnswersWaiting),
       machine({.rank = options.rank,
                .ranks = options.ranks,
                .claims = options.claims,
@@ -201,23 +205,9 @@ void Group::Loop::send_to(Rank to, const Message& message) {
   send(way->socket.socket, "", encode(message));
 }
 
-void Group::Loop::send_to_visitor(const std::string& identity, const Message& message, std::vector<std::byte> data) {
-  try {
-    const std::vector<std::byte> head = encode(message);
-    const auto more = zmq::send_flags::dontwait | zmq::send_flags::sndmore;
-    socket->socket.send(zmq::buffer(identity), more);
-    if (data.empty()) {
-      socket->socket.send(zmq::buffer(head.data(), head.size()), zmq::send_flags::dontwait);
-      return;
-    }
-    socket->socket.send(zmq::buffer(head.data(), head.size()), more);
-    auto* const kept = new std::vector<std::byte>(std::move(data));
-    zmq::message_t body(
-        kept->data(), kept->size(), [](void*, void* hint) { delete static_cast<std::vector<std::byte>*>(hint); }, kept);
-    socket->socket.send(body, zmq::send_flags::dontwait);
-  } catch (const zmq::error_t&) {
-    // It is gone, and the listener will say so.
-  }
+void Group::Loop::send_to_visitor(const std::string& identity, const Message& message) {
+  // One that is gone does not get it, and the listener will say so.
+  send(socket->socket, identity, encode(message));
 }
 
 void Group::Loop::take_visitors() {
@@ -245,11 +235,12 @@ void Group::Loop::take_from_visitor(std::vector<zmq::message_t>& parts, Time now
   const Rank from = message->from;
   if (message->kind == Kind::ask) {
     const MutexLock lock(mutex);
-    if (to_answer.size() >= kQuestionsMax) {
+    if (to_answer.size() >= kQuestionsMax || to_answer_bytes + message->data.size() > kQuestionBytesMax) {
       Error full(Code::unavailable, format("rank {} has {} questions to answer already", rank, to_answer.size()));
       answered.push_back({identity, message->number, fail(std::move(full))});
       return;
     }
+    to_answer_bytes += message->data.size();
     to_answer.push_back({identity, from, message->number, std::move(message->data)});
     question_came.notify_one();
     return;
@@ -343,7 +334,15 @@ void Group::Loop::send_answers() {
   for (Answered& one : all) {
     Message message{.kind = Kind::answer, .from = rank, .number = one.number};
     if (!one.answer) put_error(message, one.answer.error());
-    send_to_visitor(one.identity, message, one.answer ? *std::move(one.answer) : std::vector<std::byte>());
+    const auto head = std::make_shared<const std::vector<std::byte>>(encode(message));
+    const bool has_data = one.answer && !one.answer->empty();
+    const auto body = has_data ? std::make_shared<const std::vector<std::byte>>(*std::move(one.answer)) : head;
+    const SendBudget::Sent sent =
+        answers.send(socket->socket, one.identity, body, *body, has_data ? Bytes(*head) : Bytes());
+    // Its asker's wait ends.
+    if (sent == SendBudget::Sent::no_room || sent == SendBudget::Sent::crowded) {
+      rejects.count("an answer is dropped: those who asked do not read theirs", system_clock().now());
+    }
   }
 }
 
@@ -356,6 +355,7 @@ void Group::Loop::answer_questions() {
       if (stopping) return;
       question = std::move(to_answer.front());
       to_answer.pop_front();
+      to_answer_bytes -= question.question.size();
     }
     Result<std::vector<std::byte>> answer =
         handlers.on_ask ? handlers.on_ask(question.from, question.question)

@@ -19,6 +19,7 @@
 #include "transport/zmq/handshakes.h"
 #include "transport/zmq/listener.h"
 #include "transport/zmq/rejects.h"
+#include "transport/zmq/send_budget.h"
 #include "transport/zmq/sockets.h"
 
 namespace freshet::group {
@@ -68,7 +69,7 @@ struct Group::Loop {
   void run();
   void carry_out(GroupMachine::Outcome outcome);
   void send_to(Rank to, const Message& message);
-  void send_to_visitor(const std::string& identity, const Message& message, std::vector<std::byte> data = {});
+  void send_to_visitor(const std::string& identity, const Message& message);
   Way* way_to(Rank rank);
   bool is_to_end();
   void take_commands();
@@ -101,6 +102,7 @@ struct Group::Loop {
   const std::unique_ptr<Authenticator> authenticator;
   std::optional<ZmqSocket> socket;
   std::optional<Listener> listener;
+  SendBudget answers;  ///< What waits for those who asked.
   std::map<Rank, Way> ways;
   std::map<Rank, Visitor> visitors;  ///< Rank 0: who said hello.
   std::vector<int> ended_descriptors;
@@ -122,6 +124,7 @@ struct Group::Loop {
   std::uint64_t questions FRESHET_GUARDED_BY(mutex) = 0;
   std::map<std::uint64_t, std::shared_ptr<Asked>> asked FRESHET_GUARDED_BY(mutex);
   std::deque<ToAnswer> to_answer FRESHET_GUARDED_BY(mutex);
+  std::uint64_t to_answer_bytes FRESHET_GUARDED_BY(mutex) = 0;  ///< Of the questions in it.
   CondVar question_came;
   std::vector<Answered> answered FRESHET_GUARDED_BY(mutex);
   bool stopping FRESHET_GUARDED_BY(mutex) = false;

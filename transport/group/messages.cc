@@ -18,6 +18,22 @@ tl::unexpected<Error> bad_group_message(std::string_view what) {
 
 std::string text_of(const flatbuffers::String* text) { return text == nullptr ? std::string() : text->str(); }
 
+/// Of all claims and peers. A well-formed message says each text once; a hostile one can name the same long text from
+/// many places.
+std::uint64_t text_bytes(const wire::Message& message) {
+  std::uint64_t bytes = 0;
+  if (message.claims() != nullptr) {
+    for (const wire::Claim* claim : *message.claims())
+      bytes += std::uint64_t{claim->key()->size()} + claim->value()->size();
+  }
+  if (message.peers() != nullptr) {
+    for (const wire::Peer* peer : *message.peers()) {
+      bytes += std::uint64_t{peer->address()->size()} + peer->key()->size() + peer->host()->size();
+    }
+  }
+  return bytes;
+}
+
 }  // namespace
 
 std::vector<std::byte> encode(const Message& message) {
@@ -65,6 +81,7 @@ Result<Message> decode(Bytes bytes) {
   if (from.protocol() != kProtocol) return bad_group_message("the peer runs another version of Freshet");
   if (from.kind() > wire::Kind::MAX) return bad_group_message("it is of no known kind");
   if (from.code() > static_cast<std::uint8_t>(Code::io_error) + 1) return bad_group_message("it has no known error");
+  if (text_bytes(from) > bytes.size()) return bad_group_message("its texts are longer than the message");
   Message message{.kind = static_cast<Kind>(from.kind()),
                   .from = from.from(),
                   .number = from.number(),

@@ -38,13 +38,13 @@ std::uint64_t CommitLog::count_up_to(VersionNumber number) const {
 std::uint64_t CommitLog::missed_between(VersionNumber after, VersionNumber next) const {
   FRESHET_CHECK(!runs_.empty() && after < next);
   if (after == 0) return 0;
-  const std::uint64_t committed = count_up_to(next) - count_up_to(after) - 1;
-  const VersionNumber first = runs_.front().first;
+  const std::uint64_t committed = count_up_to(next - 1) - count_up_to(after);
+  const VersionNumber first = std::min(runs_.front().first, next);
   return committed + missed_in(after, next) + (after < first ? first - 1 - after : 0);
 }
 
 std::uint64_t CommitLog::missed_from_start(VersionNumber next) const {
-  return count_up_to(next) - 1 + missed_in(/*after=*/0, next);
+  return count_up_to(next - 1) + missed_in(/*after=*/0, next);
 }
 
 std::uint64_t CommitLog::missed_in(VersionNumber after, VersionNumber next) const {

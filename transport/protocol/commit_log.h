@@ -24,7 +24,8 @@ class CommitLog {
 
   /// How many versions somebody who has everything up to `after` misses when `next` comes: those committed in between,
   /// those that this publisher itself missed, and, when `after` is older than this incarnation, every number between it
-  /// and the incarnation's first. 0 when `after` is 0. REQUIRES: `next` was committed, and after < next.
+  /// and the incarnation's first. 0 when `after` is 0. `next` need not be in the log: a relay restores versions that
+  /// it never committed. REQUIRES: something was committed, and after < next.
   std::uint64_t missed_between(VersionNumber after, VersionNumber next) const;
   /// How many somebody misses who is owed all of this incarnation when `next` is the first that comes.
   std::uint64_t missed_from_start(VersionNumber next) const;

@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "core/base/check.h"
+#include "core/base/deadline.h"
 
 namespace freshet {
 namespace {
@@ -37,7 +38,7 @@ void CaptureSealer::push(Job job) {
 }
 
 Status CaptureSealer::wait_idle(Duration at_most) {
-  const auto deadline = std::chrono::steady_clock::now() + at_most;
+  const Time deadline = deadline_in(at_most);
   MutexLock lock(mutex_);
   while (!jobs_.empty()) {
     if (!changed_.wait_until(mutex_, deadline) && !jobs_.empty()) {

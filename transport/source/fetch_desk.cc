@@ -153,25 +153,25 @@ void FetchDesk::end_read(protocol::LeaseId id) {
   on_closed_(id);
 }
 
-std::set<protocol::SessionId> FetchDesk::sessions_of(const ServedSegments& segments) const {
-  std::set<protocol::SessionId> sessions;
-  MutexLock lock(mutex_);
-  for (const auto& [id, row] : leases_) {
-    if (row.is_of(segments)) sessions.insert(row.lease->session);
-  }
-  return sessions;
-}
-
-void FetchDesk::close_all_of(const ServedSegments& segments) {
-  const auto is_of = [&](const auto& entry) { return entry.second.is_of(segments); };
+std::set<protocol::SessionId> FetchDesk::close_all_of(const ServedSegments& segments) {
   std::vector<protocol::LeaseId> ids;
   {
     MutexLock lock(mutex_);
-    for (const auto& entry : leases_) {
-      if (is_of(entry)) ids.push_back(entry.first);
+    for (const auto& [id, row] : leases_) {
+      if (row.is_of(segments)) ids.push_back(id);
     }
   }
   for (const protocol::LeaseId id : ids) close_lease(id);
+  std::set<protocol::SessionId> reading;
+  MutexLock lock(mutex_);
+  for (const auto& [id, row] : leases_) {
+    if (row.is_of(segments)) reading.insert(row.lease->session);
+  }
+  return reading;
+}
+
+void FetchDesk::wait_unread(const ServedSegments& segments) {
+  const auto is_of = [&](const auto& entry) { return entry.second.is_of(segments); };
   MutexLock lock(mutex_);
   while (std::any_of(leases_.begin(), leases_.end(), is_of)) read_ended_.wait(mutex_);
 }

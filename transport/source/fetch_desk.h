@@ -45,11 +45,12 @@ class FetchDesk final : public channel::FetchSource {
   };
   void open_lease(protocol::LeaseId id, Lease lease) FRESHET_EXCLUDES(mutex_);
   void close_lease(protocol::LeaseId id) FRESHET_EXCLUDES(mutex_);
-  /// Those that have leases whose bases are looked up in `segments`.
-  std::set<protocol::SessionId> sessions_of(const ServedSegments& segments) const FRESHET_EXCLUDES(mutex_);
-  /// Closes every lease whose bases are looked up in `segments`, and waits until none of them is read: whoever read was
-  /// cut off before.
-  void close_all_of(const ServedSegments& segments) FRESHET_EXCLUDES(mutex_);
+  /// Closes every lease whose bases are looked up in `segments`. Returns the sessions that still read under one of
+  /// them: the caller cuts these off.
+  std::set<protocol::SessionId> close_all_of(const ServedSegments& segments) FRESHET_EXCLUDES(mutex_);
+  /// Waits until nobody reads under such a lease. REQUIRES: close_all_of(), and then a cut of who still read. A session
+  /// that was cut off before the close could have begun another read in between, which nobody would end.
+  void wait_unread(const ServedSegments& segments) FRESHET_EXCLUDES(mutex_);
 
   Result<std::unique_ptr<channel::OpenFetch>> open(const channel::FetchRequest& request) override
       FRESHET_EXCLUDES(mutex_);

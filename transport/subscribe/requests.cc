@@ -78,12 +78,15 @@ Result<PinTable::Pin> bring(SubscriberLoop& loop, VersionNumber version, Time de
   for (;;) {
     FRESHET_ASSIGN(const PinTable::Pin served, loop.shelf().pin_of(version));
     if (served.slot != nullptr) return served;
-    // Refused where it has just come to be served: then it is pinned in the next round.
-    const Status begun = on_loop<void>(
+    Status there = on_loop<void>(
         loop.standing(), [&loop, version] { return loop.bring(version); }, stop);
-    if (!begun && loop.standing().news().serving != version) return fail(begun.error());
-    const Status there = begun ? wait_until_there(loop, version, /*or_served=*/true, deadline, stop) : begun;
-    Result<PinTable::Pin> pin = begun && !there ? fail(there.error()) : loop.shelf().pin_of(version);
+    if (there) {
+      there = wait_until_there(loop, version, /*or_served=*/true, deadline, stop);
+    } else if (there.error().code() == Code::failed_precondition && loop.standing().news().serving == version) {
+      there = Status();  // Refused, since it has just come to be served: it is pinned now, or in the next round.
+    }
+    Result<PinTable::Pin> pin = there ? loop.shelf().pin_of(version) : fail(there.error());
+    // Also after a failure: the loop may bring it yet, though its caller has given up.
     static_cast<void>(loop.standing().post([&loop, version] { loop.forget(version); }));
     if (!pin || pin->slot != nullptr) return pin;
     // It was served, and another one is by now.
@@ -101,7 +104,8 @@ Status wait_until_new_enough(SubscriberLoop& loop, const SnapshotRequest& reques
   Standing& standing = loop.standing();
   std::optional<VersionNumber> probed_at;
   for (auto news = standing.news();; news = standing.wait_for_other(news, deadline, stop)) {
-    const bool has_come = news.serving != 0 && news.serving >= request.min_version;
+    // What was withdrawn just now is served no more, though the news does not say so yet.
+    const bool has_come = news.serving != 0 && news.serving >= request.min_version && loop.shelf().serves();
     const bool is_fresh =
         !request.max_staleness || (news.confirmed_at && *news.confirmed_at >= asked - *request.max_staleness);
     if (has_come && is_fresh) return {};

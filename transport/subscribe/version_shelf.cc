@@ -83,6 +83,7 @@ Result<PinTable::Pin> VersionShelf::pin_of(VersionNumber number) {
   const bool is_staged = staged_ != nullptr && staged_->number() == number;
   if (!is_staged && status_.serving != number) return PinTable::Pin{};
   const PinTable::Pin pin = is_staged ? pins_->pin(staged_.get()) : pins_->pin_current();
+  if (pin.slot == nullptr && !is_staged && !serves()) return PinTable::Pin{};  // Withdrawn just now.
   if (pin.slot == nullptr) return fail(Code::out_of_space, "all pins are in use: drop a snapshot first");
   if (pin.version->number() == number) return pin;
   pins_->unpin(*pin.slot);  // Another one was swapped in just now.

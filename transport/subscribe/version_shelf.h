@@ -32,6 +32,9 @@ class VersionShelf {
   // Any thread.
 
   PinTable::Pin pin_current() { return pins_->pin_current(); }
+  /// Whether pin_current() has something to pin. No lock. False while status() and others' news still name a version
+  /// that was just withdrawn.
+  bool serves() const { return pins_->current() != nullptr; }
   /// That version, if it is served or staged; an empty pin otherwise. out_of_space: no slot is free.
   Result<PinTable::Pin> pin_of(VersionNumber number) FRESHET_EXCLUDES(mutex_);
   /// What is staged, pinned. failed_precondition when nothing is.

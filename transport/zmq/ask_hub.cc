@@ -39,7 +39,8 @@ Result<std::optional<protocol::Message>> wait_for_answer(ZmqSocket& dealer, cons
       if (outcome->error->code() == Code::failed_precondition) return fail(std::move(*outcome->error));
       why_not = outcome->error->message();
     }
-    while (const auto parts = receive(dealer.socket, 1)) {
+    // One at a time: a publisher that always has another word keeps nobody past the deadline or a stop.
+    if (const auto parts = receive(dealer.socket, 1)) {
       auto message = parts->size() == 1 ? protocol::decode(bytes_of(parts->front())) : fail(Code::corrupt, "");
       if (message && question.is_answer(*message)) return std::optional(std::move(*message));
     }

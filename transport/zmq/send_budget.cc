@@ -27,7 +27,7 @@ SendBudget::SendBudget(Limits limits)
     : limits_(limits), all_(std::make_shared<Count>(0)), look_at_(kIdlePeersBeforeALook) {}
 
 SendBudget::Sent SendBudget::send(zmq::socket_t& router, const std::string& peer, std::shared_ptr<const void> owner,
-                                  Bytes body) {
+                                  Bytes body, Bytes head) {
   if (peers_.size() >= look_at_) forget_idle();
   std::shared_ptr<Count>& waiting = peers_[peer];
   if (waiting == nullptr) waiting = std::make_shared<Count>(0);
@@ -38,8 +38,9 @@ SendBudget::Sent SendBudget::send(zmq::socket_t& router, const std::string& peer
   if (!fits(*waiting, limits_.peer_bytes)) return Sent::no_room;
   if (!fits(*all_, limits_.all_bytes)) return Sent::crowded;
   try {
-    const auto to_it = zmq::send_flags::dontwait | zmq::send_flags::sndmore;
-    if (!router.send(zmq::buffer(peer), to_it)) return Sent::no_room;
+    const auto more = zmq::send_flags::dontwait | zmq::send_flags::sndmore;
+    if (!router.send(zmq::buffer(peer), more)) return Sent::no_room;
+    if (!head.empty() && !router.send(zmq::buffer(head.data(), head.size()), more)) return Sent::no_peer;
     auto* const lent =
         new Lent{.owner = std::move(owner), .all = all_, .peer = waiting, .bytes = std::uint64_t{body.size()}};
     all_->fetch_add(lent->bytes, std::memory_order_relaxed);

@@ -29,8 +29,10 @@ class SendBudget {
     crowded,  ///< All peers together do not; largest() has most of it.
     no_peer,  ///< It is gone; told by sockets that say so, as about full pipes (ROUTER_MANDATORY).
   };
-  /// `owner` keeps `body` until ZeroMQ has done with it, on any thread.
-  Sent send(zmq::socket_t& router, const std::string& peer, std::shared_ptr<const void> owner, Bytes body);
+  /// `owner` keeps `body` until ZeroMQ has done with it, on any thread. `head`, when not empty, is a part before it
+  /// that is copied and not counted.
+  Sent send(zmq::socket_t& router, const std::string& peer, std::shared_ptr<const void> owner, Bytes body,
+            Bytes head = {});
 
   std::uint64_t waiting(const std::string& peer) const;
   std::string largest() const;

@@ -267,6 +267,15 @@ TEST_F(WeightFolder, AVersionThatFollowsNoneIsWhole) {
   EXPECT_EQ(writer->write(version_of(0, tensors), nullptr).error().code(), Code::invalid_argument);
 }
 
+TEST_F(WeightFolder, APlaceThatCannotBeLookedAtIsAnError) {
+  auto writer = WeightFolderWriter::open(folder_ / "", {});
+  std::filesystem::create_symlink("weight_v000001", folder_ / "weight_v000001");
+  const auto path = writer->write(version_of(1, {{"a", "abc"}}), nullptr);
+  ASSERT_FALSE(path);
+  EXPECT_EQ(path.error().code(), Code::io_error);
+  EXPECT_NE(path.error().message().find("look for"), std::string::npos) << path.error().message();
+}
+
 TEST_F(WeightFolder, WhatIsThereAlreadyIsKeptAndPointedTo) {
   auto writer = WeightFolderWriter::open(folder_ / "", {.full_every = 3});
   std::vector<WeightFolderWriter::Version> versions;

@@ -296,6 +296,18 @@ TEST(CommitLog, CountsAgainstAPlainList) {
   EXPECT_EQ(log.count_up_to(number + 1000), 200u);
 }
 
+TEST(CommitLog, AVersionThatWasNeverCommittedIsNotCounted) {
+  CommitLog log;
+  for (const VersionNumber number : {10, 11, 20}) log.append(number);
+  // 15 came back after a rollback, and so did 5, which is older than the log.
+  EXPECT_EQ(log.missed_between(10, 15), 1u);
+  EXPECT_EQ(log.missed_between(11, 15), 0u);
+  EXPECT_EQ(log.missed_between(15, 20), 0u);
+  EXPECT_EQ(log.missed_between(2, 5), 2u) << "3 and 4 may have been the life's before";
+  EXPECT_EQ(log.missed_from_start(15), 2u);
+  EXPECT_EQ(log.missed_from_start(5), 0u);
+}
+
 TEST(CommitLog, CountsWhatARelayMissedItself) {
   std::mt19937_64 random(8);
   CommitLog log;

@@ -223,6 +223,25 @@ TEST_F(MachineLimits, ARelayHandsOnAnOlderVersionThatItWentBackTo) {
   EXPECT_THAT(freed, ::testing::UnorderedElementsAre(50, 51));
 }
 
+TEST_F(MachineLimits, EveryVersionComesAlsoFromARelayThatWentBack) {
+  open({.retained_versions = 4, .activation = {.follows = true}});
+  commit(10, 10);
+  commit(20, 20);
+  machine_->on_current_seen({.epoch = 1, .version = 15}, at(0));
+  ASSERT_TRUE(machine_->on_restored(version(15, 50, 51), at(0)));
+  settle(at(0));
+  join(7, "peer", Mode::every);
+  VersionNumber after = 0;
+  for (const VersionNumber number : {10, 15, 20}) {
+    receive(Want{.session = 7, .request = number, .after = after});
+    ASSERT_THAT(sent<Grant>(), SizeIs(1)) << number;
+    EXPECT_EQ(sent<Grant>()[0].number, number);
+    EXPECT_EQ(sent<Grant>()[0].gap_before, 0U);
+    EXPECT_TRUE(decode(encode(Message(sent<Grant>()[0]))));
+    after = number;
+  }
+}
+
 TEST_F(MachineLimits, WhatGaveWayBeforeTheFirstWantIsCounted) {
   open({.every_queue_versions_max = 3});
   commit(3, 6);

@@ -206,6 +206,18 @@ TEST(Capture, GrowsToItsLimit) {
   EXPECT_EQ(distinct.size(), 2 * taken);
 }
 
+TEST(Capture, AnEmptyTensorWithoutRoomIsRefused) {
+  Fixture f({4096, 0}, {.arena_limit_bytes = 8192, .arena_copies = 1.0});
+  ASSERT_TRUE(f.take(kWholeKind));
+  // Each capture keeps a cache line; the page beside the first tensor has 64 of them.
+  std::size_t taken = 1;
+  while (taken < 100 && f.take(kOnly, {1})) ++taken;
+  EXPECT_EQ(taken, 64U);
+  const auto refused = f.take(kOnly, {1});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), Code::out_of_space);
+}
+
 TEST(Capture, NeedsMemoryForOneCopy) {
   Model model({1 << 20});
   Receiver receiver;

@@ -69,6 +69,18 @@ TEST_F(PublisherClose, AtOnceDropsVersionsAndNamesThem) {
   }
 }
 
+TEST_F(PublisherClose, ForEverSealsAllVersions) {
+  for (int round = 0; round < 20; ++round) {
+    auto publisher = open_publisher(publisher_options());
+    for (std::uint64_t stamp = 1; stamp <= 3; ++stamp) {
+      model_.stamp_all(stamp);
+      ASSERT_TRUE(publisher->publish(model_.views(), {}));
+    }
+    const Status closed = publisher->close(Duration::max());
+    ASSERT_TRUE(closed) << closed.error().message();
+  }
+}
+
 /// The name and the address are free at once.
 TEST_F(PublisherClose, LeavesTheNameToTheNextPublisher) {
   auto publisher = open_publisher(publisher_options());

@@ -3,8 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <random>
+#include <set>
+#include <thread>
 
 namespace freshet::serve {
 namespace {
@@ -153,6 +156,30 @@ TEST_F(FetchDeskTest, ALeaseIsClosedWhenItsLastFetchEnds) {
   EXPECT_EQ(closed_, std::vector<protocol::LeaseId>{7});
   desk_.close_lease(7);
   EXPECT_EQ(closed_.size(), 1u);
+}
+
+TEST_F(FetchDeskTest, WhoReadsWhenAllLeasesCloseIsNamedAndWaitedFor) {
+  const auto others = ServedSegments::make([](auto) {});
+  for (const protocol::LeaseId lease : {8, 9}) {
+    desk_.open_lease(lease,
+                     {.session = lease - 4, .manifest = manifest(2), .tensors = tensors(), .segments = segments_});
+  }
+  desk_.open_lease(20, {.session = 6, .manifest = manifest(2), .tensors = tensors(), .segments = others});
+  FetchRequest of_four = request({{.tensor = 1, .bytes = 3}});
+  of_four.session = 4;
+  of_four.lease = 8;
+  auto fetch = desk_.open(of_four);
+  ASSERT_TRUE(fetch);
+  EXPECT_EQ(desk_.close_all_of(*segments_), std::set<protocol::SessionId>{4});
+  EXPECT_FALSE(desk_.open(of_four)) << "whoever is to be cut off begins nothing new";
+  std::ranges::sort(closed_);
+  EXPECT_EQ(closed_, (std::vector<protocol::LeaseId>{7, 9}));
+  std::thread cut([&] { fetch->reset(); });
+  desk_.wait_unread(*segments_);
+  cut.join();
+  EXPECT_EQ(closed_.back(), 8u);
+  EXPECT_TRUE(desk_.close_all_of(*others).empty());
+  EXPECT_EQ(closed_.back(), 20u);
 }
 
 TEST_F(FetchDeskTest, WhatChangedNearlyEverywhereIsNotEvenTried) {

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <functional>
+#include <latch>
 #include <stop_token>
 #include <thread>
 
@@ -128,6 +129,36 @@ TEST_F(SnapshotTest, OfAKeptVersionByItsNumber) {
   member.staged = true;
   EXPECT_EQ(open_subscriber(member)->snapshot_of(3, kPatience).error().code(), Code::failed_precondition);
   EXPECT_EQ(open_subscriber(every_options())->snapshot_of(3, kPatience).error().code(), Code::failed_precondition);
+}
+
+/// Its loop is held up, so that each request still waits to be run when it is given up.
+TEST_F(SnapshotTest, ARequestThatWasGivenUpStagesNothing) {
+  auto publisher = open_keeping(3);
+  std::latch updating(1);
+  std::latch go_on(1);
+  SubscriberOptions options = subscriber_options();
+  options.on_update = [&](const Update& update) {
+    if (update.version != 2) return;
+    updating.count_down();
+    go_on.wait();
+  };
+  auto subscriber = open_subscriber(options);
+  publish_stamp(*publisher, 1);
+  EXPECT_TRUE(subscriber->wait_for(1, kPatience));
+  publish_stamp(*publisher, 2);
+  updating.wait();
+  for (int i = 0; i < 50; ++i) {
+    std::stop_source stop;
+    std::thread stops([&stop] { stop.request_stop(); });
+    const auto given_up = subscriber->snapshot_of(1, kPatience, stop.get_token());
+    stops.join();
+    EXPECT_TRUE(!given_up && given_up.error().code() == Code::cancelled);
+  }
+  go_on.count_down();
+  publish_stamp(*publisher, 3);
+  ASSERT_TRUE(subscriber->wait_for(3, kPatience));
+  ASSERT_TRUE(eventually([&] { return publisher->stat().subscribers.at(0).serving == 3; }));
+  EXPECT_EQ(subscriber->status().staged, 0U);
 }
 
 TEST_F(SnapshotTest, ThreadsMayAskForDifferentVersions) {

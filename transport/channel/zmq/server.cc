@@ -73,7 +73,8 @@ class Server final : public ChannelServer {
 
   void run();
   void take_commands();
-  void take_messages();
+  /// True when no message is left.
+  bool take_messages();
   void take(const zmq::message_t& identity, const zmq::message_t& message, Time now);
   void welcome(const Identity& identity, const Frame& frame, int descriptor, Time now);
   void forget(int descriptor);
@@ -133,9 +134,9 @@ void Server::run() {
     // Before the messages: a descriptor that was somebody else's must be forgotten before its next owner is heard.
     listener_.tend(system_clock().now());
     take_commands();
-    take_messages();
+    // Before answers are made, which may take long: what peers said meanwhile waits in the socket and is not yet heard.
+    if (take_messages()) cut_silent(system_clock().now());
     more = send_some();
-    cut_silent(system_clock().now());
     counters_.peers = connections_.size();
   }
   connections_.clear();
@@ -154,10 +155,13 @@ void Server::take_commands() {
   }
 }
 
-void Server::take_messages() {
+bool Server::take_messages() {
   for (int i = 0; i < kMessagesPerRound; ++i) {
     const auto parts = receive(socket_.socket, 2, &listener_);
-    if (!parts) return listener_.on_drained();
+    if (!parts) {
+      listener_.on_drained();
+      return true;
+    }
     const Time now = system_clock().now();
     if (parts->size() == 2) {
       take((*parts)[0], (*parts)[1], now);
@@ -165,6 +169,7 @@ void Server::take_messages() {
       rejects_.count("a message is not in two parts", now);
     }
   }
+  return false;
 }
 
 void Server::take(const zmq::message_t& identity, const zmq::message_t& message, Time now) {

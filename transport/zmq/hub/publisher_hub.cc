@@ -194,8 +194,8 @@ void PublisherHub::remove_now(const std::string& name) {
   if (at == models_.end()) return;
   door_->close_all_of(at->second.slabs);
   // Whoever fetches is cut off, so that nothing of the owner's memory is read when this returns.
-  for (const protocol::SessionId session : desk_.sessions_of(*at->second.segments)) cut_off(session);
-  desk_.close_all_of(*at->second.segments);
+  for (const protocol::SessionId session : desk_.close_all_of(*at->second.segments)) cut_off(session);
+  desk_.wait_unread(*at->second.segments);
   at->second.segments->close();
   models_.erase(at);
   const MutexLock lock(mutex_);
@@ -466,8 +466,9 @@ void PublisherHub::open_lease(Model& model, const protocol::action::OpenLease& l
 }
 
 void PublisherHub::close_lease(const protocol::action::CloseLease& lease) {
-  if (lease.by_force) cut_off(lease.session);
+  // First: a read that began after the cut would never be cut off.
   desk_.close_lease(lease.lease);
+  if (lease.by_force) cut_off(lease.session);
 }
 
 void PublisherHub::cut_off(protocol::SessionId session) {

@@ -210,6 +210,11 @@ class PublisherHub {
   const std::string address_;
   const std::vector<std::string> advertised_;  ///< One at least.
 
+  // Before the channels: a channel's thread may post until it is joined, which is after the loop's end.
+  mutable Mutex mutex_;
+  std::vector<std::function<void()>> tasks_ FRESHET_GUARDED_BY(mutex_);
+  std::map<std::string, std::shared_ptr<const ModelStanding>> standings_ FRESHET_GUARDED_BY(mutex_);
+
   // The loop thread's. Sockets end before the authenticator does, and that before the context.
   zmq::context_t context_;
   const std::unique_ptr<Authenticator> authenticator_;  ///< Null without keys.
@@ -226,9 +231,6 @@ class PublisherHub {
   std::vector<std::unique_ptr<channel::ChannelServer>> channels_;  ///< They answer from the desk, so they go first.
   Rejects rejects_{"control socket"};
 
-  mutable Mutex mutex_;
-  std::vector<std::function<void()>> tasks_ FRESHET_GUARDED_BY(mutex_);
-  std::map<std::string, std::shared_ptr<const ModelStanding>> standings_ FRESHET_GUARDED_BY(mutex_);
   std::atomic<std::uint64_t> waiters_made_{0};
   std::atomic<bool> stopping_{false};
   std::thread thread_;

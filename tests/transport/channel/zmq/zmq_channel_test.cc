@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 
 #include <cstring>
+#include <latch>
+#include <set>
 #include <zmq.hpp>
 
 #include "tests/conformance/channel_conformance.h"
@@ -74,6 +76,34 @@ class RawClient {
   zmq::context_t context_;
   zmq::socket_t socket_{context_, zmq::socket_type::dealer};
   zmq::socket_t monitor_{context_, zmq::socket_type::pair};
+};
+
+/// The answer to tensor 1 is not made, and tensor 0 does not come, before `go_on`.
+class HeldSource final : public FetchSource {
+ public:
+  Result<std::unique_ptr<OpenFetch>> open(const FetchRequest& request) override {
+    return std::make_unique<Fetch>(*this, request.pieces.front().tensor);
+  }
+  std::latch begun{1};
+  std::latch go_on{1};
+
+ private:
+  class Fetch final : public OpenFetch {
+   public:
+    Fetch(HeldSource& source, std::uint32_t tensor) : source_(source), tensor_(tensor) {}
+    Result<bool> can_answer(std::size_t) override { return tensor_ == 1 || source_.go_on.try_wait(); }
+    Result<Answer> answer(std::size_t) override {
+      if (tensor_ == 1) source_.begun.count_down();
+      source_.go_on.wait();
+      return Answer{.bytes = {&byte_, 1}};
+    }
+    void release(std::size_t) override {}
+
+   private:
+    HeldSource& source_;
+    const std::uint32_t tensor_;
+    const std::byte byte_{7};
+  };
 };
 
 class ZmqChannel : public SecurityTest {
@@ -178,6 +208,35 @@ TEST_F(ZmqChannel, AClientThatDoesNotReadCostsItsWindow) {
   EXPECT_TRUE(source_->wait_until_open(0));
   EXPECT_LE(server_->stat().bytes_sent, kWindow);
   EXPECT_GE(server_->stat().bytes_sent, kWindow / 2);
+}
+
+TEST_F(ZmqChannel, WhoSpokeWhileALongAnswerWasMadeIsNotSilent) {
+  HeldSource source;
+  const auto server = open_zmq_server(source, {});
+  ASSERT_TRUE(server) << server.error().message();
+  const auto ask = [](RawClient& client, std::uint32_t tensor) {
+    client.say(frame_of(Kind::hello, 0, 8 * kMiB));
+    client.say(message_of(frame_of(Kind::fetch, 1), encode(request_of(1, {{.tensor = tensor, .bytes = 1}}))));
+  };
+  RawClient waits((*server)->address());
+  RawClient holds_up((*server)->address());
+  ask(waits, 0);
+  waits.say(frame_of(Kind::ping));
+  ASSERT_TRUE(waits.hear()) << "it has a fetch under way now";
+  ask(holds_up, 1);
+  source.begun.wait();
+  waits.say(frame_of(Kind::ping));
+  const Time until = system_clock().now() + kPeerSilence + std::chrono::milliseconds(100);
+  EXPECT_TRUE(eventually([&] { return system_clock().now() >= until; }));
+  source.go_on.count_down();
+  // In any order: the answer may leave before the second ping is looked at.
+  std::set<Kind> heard;
+  for (int i = 0; i < 2; ++i) {
+    const auto frame = waits.hear();
+    ASSERT_TRUE(frame) << "it was put out";
+    heard.insert(static_cast<Kind>(frame->kind()));
+  }
+  EXPECT_EQ(heard, (std::set{Kind::pong, Kind::batch}));
 }
 
 TEST_F(ZmqChannel, ASmallWindowAndLargeChunksGetThere) {

@@ -55,6 +55,29 @@ TEST_F(FetchArenaTest, AModelThatDoesNotFitIsTold) {
   EXPECT_EQ(prepared.error().code(), Code::out_of_space);
 }
 
+TEST_F(FetchArenaTest, EmptyTensorsHaveSegmentsToo) {
+  const auto empty = [] {
+    std::vector<TensorSpec> specs;
+    for (const char* name : {"a", "b"}) specs.push_back({.name = name, .dtype = DType::u8, .shape = {0}});
+    return *Architecture::guess_chain(std::move(specs));
+  };
+  ASSERT_TRUE(arena_.prepare(*empty()));
+  std::vector<FetchArena::Want> wants = {{.tensor = 0}, {.tensor = 1}};
+  ASSERT_TRUE(arena_.acquire(wants));
+  ASSERT_TRUE(wants[0].segment && wants[1].segment);
+  EXPECT_NE(*wants[0].segment, *wants[1].segment);
+  arena_.let_go(*wants[0].segment);
+  arena_.let_go(*wants[1].segment);
+
+  FetchArena too_small({.name = "test", .limit_bytes = 100, .lock_memory = false});
+  const Status prepared = too_small.prepare(*empty());
+  ASSERT_FALSE(prepared);
+  EXPECT_EQ(prepared.error().code(), Code::out_of_space);
+  wants = {{.tensor = 0}};
+  EXPECT_FALSE(too_small.acquire(wants));
+  EXPECT_FALSE(wants[0].segment);
+}
+
 TEST_F(FetchArenaTest, WhatIsFreeIsFoundUntilItIsWritten) {
   ASSERT_TRUE(arena_.prepare(*architecture(1)));
   const SegmentIndex first = fill(0, 1);

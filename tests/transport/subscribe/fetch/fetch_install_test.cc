@@ -93,6 +93,21 @@ TEST_F(FetchInstallTest, TheFirstVersionComesDense) {
   EXPECT_EQ(tally_.tensors_delta, 0u);
 }
 
+TEST_F(FetchInstallTest, AModelWithoutBytesIsWholeAtOnce) {
+  ChangingModel nothing({0, 0, 0});
+  const auto manifest = nothing.next(nothing.all());
+  FetchArena arena({.name = "test", .lock_memory = false});
+  ASSERT_TRUE(arena.prepare(*manifest->architecture));
+  FetchInstall install(options_, {.manifest = manifest, .session = 1, .lease = 5}, nullptr, channel_, arena, kept_);
+  ASSERT_TRUE(install.start(now_));
+  ASSERT_TRUE(install.is_over() && install.is_quiet());
+  const auto version = install.take();
+  ASSERT_TRUE(version) << version.error().message();
+  EXPECT_EQ(version->segments.size(), 3U);
+  EXPECT_TRUE(source_.requests.empty());
+  arena.let_go(version->segments);
+}
+
 TEST_F(FetchInstallTest, OnlyWhatChangedComes) {
   serve(manifest_);
   source_.deltas = false;

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/subscribe/version_shelf.h"
+
+#include <gtest/gtest.h>
+
+#include <utility>
+
+namespace freshet::detail {
+namespace {
+
+std::unique_ptr<ServedVersion> numbered(VersionNumber number) {
+  auto manifest = std::make_shared<Manifest>();
+  manifest->name = {.model = "demo", .number = number};
+  auto version = std::make_unique<ServedVersion>();
+  version->manifest = std::move(manifest);
+  return version;
+}
+
+class ShelfOfOnePin : public ::testing::Test {
+ protected:
+  Wake wake_{std::move(*Wake::open())};
+  VersionShelf shelf_{1, wake_};
+};
+
+TEST_F(ShelfOfOnePin, NoPinIsFreeOrTheVersionIsNotThere) {
+  EXPECT_FALSE(shelf_.serves());
+  shelf_.serve(numbered(5), /*deliver=*/false);
+  EXPECT_TRUE(shelf_.serves());
+  const auto pin = shelf_.pin_of(5);
+  ASSERT_TRUE(pin && pin->slot != nullptr);
+  EXPECT_EQ(shelf_.pin_of(5).error().code(), Code::out_of_space);
+  pin->slot->table->unpin(*pin->slot);
+  // It is served no more, and the status does not say so yet: as in the middle of withdraw().
+  shelf_.retire_all();
+  ASSERT_EQ(shelf_.status().serving, 5U);
+  EXPECT_FALSE(shelf_.serves());
+  const auto gone = shelf_.pin_of(5);
+  ASSERT_TRUE(gone) << gone.error().message();
+  EXPECT_EQ(gone->slot, nullptr);
+}
+
+}  // namespace
+}  // namespace freshet::detail
