@@ -62,7 +62,7 @@ class Sink {
   /// `repository` must outlive the sink. The sink goes on after the newest version of the model in the repository.
   /// Returns at once. Sink and publisher may start in any order.
   static Result<std::unique_ptr<Sink>> open(Repository& repository, SinkOptions options);
-  /// Ends a put that is under way, without an event. Wait for status().newest if the version is needed.
+  /// Ends a put that is under way, without an event. Wait for status().published if the version is needed.
   ~Sink();
   SinkStatus status() const;
 

@@ -56,7 +56,7 @@ class RepositoryHandle {
   std::string place_;
 };
 
-/// For those that wait for a sink, whose thread never enters Python. Any thread.
+/// Wakes the threads that wait for a sink. The sink's thread never enters Python. Any thread.
 class SinkNews {
  public:
   /// The sink, which is borrowed until close().

@@ -10,8 +10,8 @@
 
 namespace freshet::rpc {
 
-/// How a question is worked on: those that are quick, those that change the repository, of which one has its turn at a
-/// time, and those that may take very long. What is quick never waits for anybody.
+/// Which threads work on a question. Quick questions never wait for another question. Questions that change the
+/// repository take turns. Slow questions may take minutes.
 enum class WorkQueue : std::uint8_t { quick, write, slow };
 WorkQueue queue_of(const wire::Request& question);
 

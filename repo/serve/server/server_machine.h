@@ -5,8 +5,8 @@
 /// which uploads are under way. It is told what came and what was worked out, each with a time, and returns what to do.
 /// It opens no socket, reads no clock and starts no thread; the only memory it touches is that of uploads.
 ///
-/// A worker's job may outlive its call, whose client has left. The machine counts the job, its long question and its
-/// upload until the job is over. So who leaves and comes back gets no more of the workers and of the memory.
+/// A client may leave while a worker works on its call. The machine counts the worker's job, with its question and its
+/// upload, until the job ends. A client that leaves and comes back therefore gets no second share.
 ///
 /// A put goes like this: the question is worked on (which tensors are wanted?), on_planned() reserves room and invites
 /// the client to send them, on_chunk() collects them, and when the last is there the version is stored. The client may
