@@ -3,14 +3,21 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <random>
 #include <sstream>
+
+#include "core/base/file_descriptor.h"
 
 namespace freshet::test {
 namespace {
@@ -20,6 +27,21 @@ std::string text_of(const std::string& path) {
   std::ostringstream text;
   text << in.rdbuf();
   return text.str();
+}
+
+constexpr std::chrono::milliseconds kPatience = std::chrono::minutes(4);
+
+/// Kills the program, and what it started, when it does not end by itself.
+void end_within(std::chrono::milliseconds limit, pid_t child, const std::vector<std::string>& words) {
+  const FileDescriptor process(static_cast<int>(::syscall(SYS_pidfd_open, child, 0)));
+  pollfd waiter{.fd = process.get(), .events = POLLIN, .revents = 0};
+  int ready = 0;
+  do {
+    ready = ::poll(&waiter, 1, static_cast<int>(limit.count()));
+  } while (ready < 0 && errno == EINTR);
+  if (ready == 1) return;
+  ADD_FAILURE() << "did not end: " << words.front() << " … " << words.back();
+  (void)::kill(-child, SIGKILL);
 }
 
 }  // namespace
@@ -52,6 +74,7 @@ Ran TierLab::run(const std::vector<std::string>& words) const {
   arguments.push_back(nullptr);
   const pid_t child = ::fork();
   if (child == 0) {
+    (void)::setpgid(0, 0);
     ::setenv("FRESHET_TIER", config().c_str(), 1);
     ::dup2(::open("/dev/null", O_RDONLY), STDIN_FILENO);
     ::dup2(::open(out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), STDOUT_FILENO);
@@ -59,6 +82,7 @@ Ran TierLab::run(const std::vector<std::string>& words) const {
     ::execvp(arguments[0], arguments.data());
     ::_exit(127);
   }
+  end_within(kPatience, child, words);
   int status = 0;
   (void)::waitpid(child, &status, 0);
   return {.code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status),
