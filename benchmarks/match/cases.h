@@ -34,8 +34,8 @@ struct MatchCase {
   };
   std::vector<Model> models;
   std::vector<std::shared_ptr<const MatchGraph>> queries;
-  /// A model's architecture, for whoever stores it. Empty for a corpus; otherwise valid as long as its space and
-  /// catalog.
+  /// Makes the architecture of a model, to put it into a repository. A case of a corpus has no such function. The
+  /// function of another case reads its space and catalog, which must still exist.
   std::function<Result<std::shared_ptr<const Architecture>>(std::size_t model)> architecture;
 };
 

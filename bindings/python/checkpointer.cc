@@ -16,6 +16,7 @@
 #include "bindings/python/stream/records.h"
 #include "bindings/python/tensors.h"
 #include "bindings/runtime/checkpoint_place.h"
+#include "core/base/deadline.h"
 #include "core/base/format.h"
 #include "transport/group/launcher.h"
 
@@ -34,7 +35,7 @@ void CheckpointNews::add(const CheckpointEvent& event) {
 }
 
 Result<std::optional<CheckpointEvent>> CheckpointNews::next_reached(Duration at_most) {
-  const Time deadline = system_clock().now() + at_most;
+  const Time deadline = deadline_in(at_most);
   const MutexLock lock(mutex_);
   while (reached_.empty() && !ended_) {
     if (!came_.wait_until(mutex_, deadline) && reached_.empty() && !ended_) return fail(Code::timed_out, "");

@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "core/base/deadline.h"
 #include "core/base/format.h"
 #include "core/base/interruption.h"
 #include "core/base/log.h"
@@ -439,7 +440,7 @@ Result<bool> Checkpointer::Impl::poll(VersionNumber version, Level level) const 
 
 Status Checkpointer::Impl::wait(VersionNumber version, Level level, Duration at_most,
                                 const std::stop_token& stop) const {
-  const Time deadline = system_clock().now() + at_most;
+  const Time deadline = deadline_in(at_most);
   const StopWakes wakes(stop, mutex_, changed_);
   for (;;) {
     FRESHET_ASSIGN(const bool reached, poll(version, level));
@@ -457,7 +458,7 @@ Status Checkpointer::Impl::wait(VersionNumber version, Level level, Duration at_
 }
 
 Status Checkpointer::Impl::settle_all(Duration at_most, const std::stop_token& stop) const {
-  const Time deadline = system_clock().now() + at_most;
+  const Time deadline = deadline_in(at_most);
   const StopWakes wakes(stop, mutex_, changed_);
   const MutexLock lock(mutex_);
   for (;;) {
@@ -470,7 +471,7 @@ Status Checkpointer::Impl::settle_all(Duration at_most, const std::stop_token& s
 }
 
 Status Checkpointer::Impl::finish(Duration at_most, const std::stop_token& stop) {
-  const Time deadline = system_clock().now() + at_most;
+  const Time deadline = deadline_in(at_most);
   FRESHET_TRY(settle_all(at_most, stop));
   if (!restored_) {  // Nothing was promised in this life, and what an earlier one did stands.
     return group_->leave(std::max<Duration>(deadline - system_clock().now(), std::chrono::seconds(1)));

@@ -165,7 +165,7 @@ class Checkpointer {
 
   /// True: reached. False: not yet. The version's error if it failed; not_found if this version was not begun here.
   Result<bool> poll(VersionNumber version, CheckpointLevel level) const;
-  /// timed_out; the version's error.
+  /// timed_out; the version's error. This wait, settle() and finish() last a day at most.
   Status wait(VersionNumber version, CheckpointLevel level, Duration at_most, const std::stop_token& stop = {}) const;
   /// The levels that this job has, ascending.
   const std::vector<CheckpointLevel>& levels() const;

@@ -4,6 +4,8 @@
 #include <optional>
 #include <utility>
 
+#include "core/base/deadline.h"
+
 namespace freshet::cli {
 
 class VersionFeed::Mailbox {
@@ -103,7 +105,7 @@ Result<std::unique_ptr<VersionFeed>> VersionFeed::open(const Options& options) {
 }
 
 Result<Subscriber::Delivery> VersionFeed::next(Duration at_most) {
-  return every_ ? subscriber_->next(at_most) : mailbox_->take(system_clock().now() + at_most);
+  return every_ ? subscriber_->next(at_most) : mailbox_->take(deadline_in(at_most));
 }
 
 SubscriberStatus VersionFeed::status() const { return subscriber_->status(); }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// A version's memory, mapped once more for the arrays that Python has of it: private and writable. Reading such a page
-/// costs what it costs in place, since it is the same page of memory. A write, which NumPy refuses but a library may do
-/// that takes the memory by DLPack or by its address, gets a copy of the page: nobody else sees it, and it goes with
-/// these pages.
+/// A second mapping of a version's memory, private and writable. Python's arrays lie in it. A read costs what it costs
+/// in the first mapping, because both show the same pages of memory. NumPy refuses to write into these arrays, but a
+/// library that takes the memory by DLPack or by its address can write. The kernel then copies the page: nobody else
+/// sees the write, and the copy goes when this mapping goes.
 
 #include <cstddef>
 #include <map>
