@@ -206,12 +206,17 @@ Status Checkpointer::Impl::copy_payload(levels::ShardSource& source, const level
   std::optional<group::Answer> current;
   std::vector<std::byte> gap;
   // What `newest` does not need. Copies of older shards may need it, and the copy here may have it.
-  const auto fill_gap = [&](const PayloadPart& part) -> Bytes {
+  const auto fill_gap = [&](const PayloadPart& part) -> Result<Bytes> {
     gap.assign(part.bytes, std::byte{0});
-    if (is_newest) return gap;
+    if (is_newest || !folders_->has_copy(key)) return Bytes(gap);
     const levels::ByteRange range{part.offset, part.bytes};
-    if (auto kept = folders_->read(key, std::span(&range, 1), levels::ShardKind::copy)) gap = *std::move(kept);
-    return gap;
+    auto kept = folders_->read(key, std::span(&range, 1), levels::ShardKind::copy);
+    if (kept) {
+      gap = *std::move(kept);
+    } else if (kept.error().code() == Code::out_of_space || levels::is_no_damage(kept.error())) {
+      return fail(std::move(kept).error());  // No descriptor was free, say: the bytes are there, and must stay.
+    }
+    return Bytes(gap);
   };
   const auto next = [&]() -> Result<std::optional<Bytes>> {
     if (!told && written * 2 >= header.payload_bytes) {
@@ -236,7 +241,10 @@ Status Checkpointer::Impl::copy_payload(levels::ShardSource& source, const level
     UnderWay first = std::move(under_way.front());
     under_way.pop_front();
     written += first.part->bytes;
-    if (first.read == nullptr) return std::optional(fill_gap(*first.part));
+    if (first.read == nullptr) {
+      FRESHET_ASSIGN(const Bytes filled, fill_gap(*first.part));
+      return std::optional(filled);
+    }
     FRESHET_ASSIGN(current, first.read->wait());
     if (!is_whole(*first.part, current->bytes())) {
       return fail(Code::corrupt, format("version {}: the bytes that rank {} sent differ from those that it wrote",

@@ -232,8 +232,8 @@ class Checkpointer::Impl {
 
   // The copier's.
   std::optional<Version> newest_copy_;  ///< Of this life.
-  /// The newest copy, and what it needs. These have all bytes of them that the next copy needs: a shard needs no bytes
-  /// of older shards that the shard before it in this life did not need.
+  /// The newest copy, and what it needs. These have all bytes of them that the next copy needs: if a shard needs
+  /// bytes of an older shard, then the shard before it in this life needed the same bytes.
   std::set<Version> copied_;
 
   Mutex folder_mutex_;  ///< Before mutex_.

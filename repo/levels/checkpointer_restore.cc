@@ -205,7 +205,7 @@ Result<std::vector<levels::WantedPiece>> Checkpointer::Impl::wanted_of(const lev
       if (const auto filled = filled_.find(i); filled != filled_.end()) {
         return fail(
             Code::failed_precondition,
-            format("{}@{} lacks tensor {}, and its memory has bytes of version {}, which is damaged: start "
+            format("{}@{} lacks tensor {}, and its memory may have bytes of version {}, which is damaged: start "
                    "the job again, and choose version {} by its number",
                    options_.model, restored.version.number, mine.spec.name, filled->second, restored.version.number));
       }
@@ -233,7 +233,7 @@ Status Checkpointer::Impl::restore_from_shards(const levels::RestartPlan& plan, 
   FRESHET_ASSIGN(const levels::ShardedVersion version, levels::ShardedVersion::open(source, plan, options_.rank, bad));
   std::vector<std::int64_t> found;
   FRESHET_ASSIGN(const std::vector<levels::WantedPiece> wanted, wanted_of(version.tensors(), held, restored, found));
-  Result<levels::ShardedVersion::Fetched> fetched = version.fetch(source, wanted, bad);
+  Result<levels::ShardedVersion::Fetched> fetched = version.fetch(source, wanted, bad, nullptr, {}, options_.ranks);
   if (!fetched) return fail(std::move(fetched).error());
   point("restoring", plan.step);
   restored.from = std::move(fetched->from);
@@ -295,8 +295,7 @@ Status Checkpointer::Impl::restore_from_repository(const levels::RestartPlan& pl
     std::uint64_t bytes = 0;
   };
   std::deque<UnderWay> under_way;
-  // All ranks may ask the same one, which takes so many questions at a time.
-  const std::size_t under_way_max = std::clamp<std::size_t>(group::kQuestionsMax / options_.ranks, 1, 8);
+  const std::size_t under_way_max = group::questions_at_a_time(options_.ranks);
   const auto take_first = [&]() -> Status {
     UnderWay first = std::move(under_way.front());
     under_way.pop_front();

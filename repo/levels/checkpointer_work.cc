@@ -318,7 +318,8 @@ void Checkpointer::Impl::tell(const Told& told) {
   if (options_.on_event) options_.on_event(event);
   settle(note, error);
   if (reached && (note.level == Level::local || note.level == Level::group)) clean_folder(note.step, false);
-  // A shard that another rank lacks is of no use. Versions of earlier lives go only for one that all ranks have.
+  // A shard that another rank lacks is of no use. Shards of earlier lives are removed only after a
+  // newer version is complete at all ranks.
   if (!reached && note.level == Level::local && was_written) clean_folder(note.step, true);
 }
 
@@ -402,6 +403,8 @@ void Checkpointer::Impl::clean_folder(std::uint64_t step, bool only_this_life) {
   std::map<std::pair<levels::ShardKey, ShardKind>, std::vector<levels::ByteRange>> needed;
   for (const HeldShard& shard : here) {
     if (!is_kept(shard) || shard.bytes_only || shard.needs.empty()) continue;
+    // A shard of an earlier life needs no bytes of this one.
+    if (only_this_life && shard.key.version != version_of(shard.key.version.number)) continue;
     const bool is_parity = shard.kind == ShardKind::parity;
     const auto bytes = folders_->read_head(shard.key, shard.kind);
     const auto head = bytes ? levels::decode_shard_head(*bytes) : fail(bytes.error());

@@ -10,6 +10,7 @@
 #include "core/base/deadline.h"
 #include "core/base/format.h"
 #include "core/base/interruption.h"
+#include "core/layout/layout.h"
 #include "transport/group/group_loop.h"
 #include "transport/group/meeting_place.h"
 #include "transport/security/credentials.h"
@@ -18,6 +19,9 @@ namespace freshet::group {
 namespace {
 
 constexpr Duration kLastLifePatience = std::chrono::seconds(5);
+
+/// A rank that asks another one has three sockets for that: its own, and the two ends of its monitor.
+int sockets_of(Rank ranks) { return kZmqSocketsMax + 3 * static_cast<int>(std::min<Rank>(ranks, kRanksMax)); }
 
 /// The port may still be the job's life's before, which is on its way out.
 Result<ZmqSocket> bind_when_free(zmq::context_t& context, const std::string& at,
@@ -46,7 +50,7 @@ Result<std::unique_ptr<Group>> Group::open(const GroupOptions& options, GroupHan
   if (options.ranks == 0 || options.rank >= options.ranks) {
     return refuse(format("rank {} of {} ranks cannot be: ranks count from 0", options.rank, options.ranks));
   }
-  FRESHET_ASSIGN(zmq::context_t context, make_zmq_context());
+  FRESHET_ASSIGN(zmq::context_t context, make_zmq_context(sockets_of(options.ranks)));
   std::unique_ptr<Authenticator> authenticator;
   std::optional<ZmqSocket> socket;
   std::optional<KeyPair> keys;

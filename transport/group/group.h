@@ -10,6 +10,7 @@
 ///
 /// Within a host no keys are needed, and only this user's processes come in; beyond it every rank has keys.
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <map>
@@ -30,6 +31,11 @@ namespace freshet::group {
 
 /// Questions that wait at one rank to be answered. One more is answered with unavailable.
 inline constexpr std::size_t kQuestionsMax = 4096;
+
+/// How many answers a rank may wait for at a time while all `ranks` may ask one of them.
+constexpr std::size_t questions_at_a_time(std::size_t ranks) {
+  return std::clamp<std::size_t>(kQuestionsMax / std::max<std::size_t>(ranks, 1), 1, 8);
+}
 
 /// Bytes that came from a peer, or were made here.
 class Answer {

@@ -11,8 +11,11 @@ namespace {
 
 constexpr int kGroupMessagesPerRound = 256;
 constexpr std::uint64_t kQuestionBytesMax = kMessageBytesMax;
-/// Of answers that those who asked do not read. An honest rank has fewer questions under way, of 2 MiB at most.
+/// Limits for answers that their askers have not read yet.
 constexpr SendBudget::Limits kAnswersWaiting{.peer_bytes = 16 * kAnswerBytesMax, .all_bytes = 256 * kAnswerBytesMax};
+/// While so many bytes of answers wait, no more answers are made: what honest ranks ask for is never dropped.
+constexpr std::uint64_t kAnswersAhead = kAnswersWaiting.all_bytes / 2;
+constexpr std::chrono::milliseconds kAnswersPause{5};
 constexpr std::chrono::milliseconds kReconnectPause{50};
 /// How long what was said last may take to leave when the meeting is over.
 constexpr int kLastWordsMs = 400;
@@ -352,6 +355,9 @@ void Group::Loop::answer_questions() {
     {
       const MutexLock lock(mutex);
       while (!stopping && to_answer.empty()) question_came.wait(mutex);
+      // ZeroMQ does not tell when it has sent some of them.
+      while (!stopping && answers.waiting() >= kAnswersAhead)
+        question_came.wait_until(mutex, system_clock().now() + kAnswersPause);
       if (stopping) return;
       question = std::move(to_answer.front());
       to_answer.pop_front();

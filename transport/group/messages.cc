@@ -18,8 +18,7 @@ tl::unexpected<Error> bad_group_message(std::string_view what) {
 
 std::string text_of(const flatbuffers::String* text) { return text == nullptr ? std::string() : text->str(); }
 
-/// Of all claims and peers. A well-formed message says each text once; a hostile one can name the same long text from
-/// many places.
+/// Of all claims and peers. encode() stores each text once. A hostile message can point to one long text many times.
 std::uint64_t text_bytes(const wire::Message& message) {
   std::uint64_t bytes = 0;
   if (message.claims() != nullptr) {

@@ -48,8 +48,8 @@ class FetchDesk final : public channel::FetchSource {
   /// Closes every lease whose bases are looked up in `segments`. Returns the sessions that still read under one of
   /// them: the caller cuts these off.
   std::set<protocol::SessionId> close_all_of(const ServedSegments& segments) FRESHET_EXCLUDES(mutex_);
-  /// Waits until nobody reads under such a lease. REQUIRES: close_all_of(), and then a cut of who still read. A session
-  /// that was cut off before the close could have begun another read in between, which nobody would end.
+  /// Waits until nobody reads under such a lease. REQUIRES: first close_all_of(), then a cut of each session that it
+  /// returned. In the other order a session could begin a read between the two, and this wait would never end.
   void wait_unread(const ServedSegments& segments) FRESHET_EXCLUDES(mutex_);
 
   Result<std::unique_ptr<channel::OpenFetch>> open(const channel::FetchRequest& request) override

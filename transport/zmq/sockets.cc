@@ -130,10 +130,10 @@ Result<ZmqSocket> make_connector(zmq::context_t& context, zmq::socket_type type,
 
 }  // namespace
 
-Result<zmq::context_t> make_zmq_context() {
+Result<zmq::context_t> make_zmq_context(int sockets_max) {
   try {
     zmq::context_t context(1);
-    context.set(zmq::ctxopt::max_sockets, 64);
+    context.set(zmq::ctxopt::max_sockets, sockets_max);
     return context;
   } catch (const zmq::error_t& error) {
     return fail(Code::unavailable, format("start ZeroMQ: {}", error.what()));

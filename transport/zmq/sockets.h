@@ -37,8 +37,10 @@ struct ZmqSocket {
   std::optional<ParentsAddress> listens;  ///< Children of this process let go of it.
 };
 
+inline constexpr int kZmqSocketsMax = 64;
+
 /// A context with one I/O thread, or unavailable.
-Result<zmq::context_t> make_zmq_context();
+Result<zmq::context_t> make_zmq_context(int sockets_max = kZmqSocketsMax);
 
 /// Bound at `address`; the result's address has the port that was given for "*". With credentials, only clients that
 /// know the public key and are admitted by the context's Authenticator get in.

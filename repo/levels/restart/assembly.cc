@@ -13,8 +13,6 @@
 namespace freshet::levels {
 namespace {
 
-constexpr std::size_t kReadsUnderWay = 8;
-
 bool is_later(const Version& a, const Version& b) {
   return std::pair(a.id.incarnation, a.id.sequence) > std::pair(b.id.incarnation, b.id.sequence);
 }
@@ -298,8 +296,9 @@ bool ShardedVersion::take_in_place(ShardSource& source, const Batch& batch, cons
 
 Result<ShardedVersion::Fetched> ShardedVersion::fetch(ShardSource& source, std::span<const WantedPiece> wanted,
                                                       std::vector<BadShard>& bad, Pace* pace,
-                                                      const std::function<bool()>& stop) const {
+                                                      const std::function<bool()>& stop, std::size_t askers) const {
   Fetched fetched;
+  const std::size_t under_way_max = group::questions_at_a_time(askers);
   struct UnderWay {
     Batch batch;
     std::size_t holder = 0;
@@ -358,7 +357,7 @@ Result<ShardedVersion::Fetched> ShardedVersion::fetch(ShardSource& source, std::
       continue;
     }
     FRESHET_TRY(begin(std::move(batch), 0));
-    while (under_way.size() >= kReadsUnderWay) FRESHET_TRY(finish_first());
+    while (under_way.size() >= under_way_max) FRESHET_TRY(finish_first());
   }
   while (!under_way.empty()) FRESHET_TRY(finish_first());
   return fetched;

@@ -101,14 +101,14 @@ class ShardedVersion {
   const std::vector<Version>& writers() const { return writers_; }
 
   /// Fills what is wanted, proved. Each wanted byte comes from exactly one shard. Errors as open(); cancelled when
-  /// `stop` says so. After an error what was wanted holds anything.
+  /// `stop` says so. After an error what was wanted holds anything. `askers`: how many ranks fetch at the same time.
   struct Fetched {
     std::uint64_t bytes = 0;
     std::uint64_t copied_bytes = 0;  ///< Of them, what came from other ranks' copies.
     std::set<Level> from;
   };
   Result<Fetched> fetch(ShardSource& source, std::span<const WantedPiece> wanted, std::vector<BadShard>& bad,
-                        Pace* pace = nullptr, const std::function<bool()>& stop = {}) const;
+                        Pace* pace = nullptr, const std::function<bool()>& stop = {}, std::size_t askers = 1) const;
 
  private:
   struct Task;

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <latch>
 #include <thread>
+#include <vector>
 
 #include "core/base/format.h"
 #include "tests/support/free_port.h"
@@ -48,6 +49,34 @@ TEST(Group, AQuestionThatFindsNoRoomIsAnsweredAtOnce) {
   EXPECT_EQ(refused.error().code(), Code::unavailable) << refused.error().message();
   EXPECT_TRUE(asked.front().wait(kAMinute));
   EXPECT_TRUE(asked[kQuestionsMax].wait(kAMinute)) << "the last that found room";
+}
+
+/// A rank has a way to each other one, of several sockets.
+TEST(Group, ARankAsksManyOthers) {
+  constexpr Rank kRanks = 40;
+  const std::string meet = format("tcp://127.0.0.1:{}", free_port());
+  std::vector<Result<std::unique_ptr<Group>>> groups;
+  for (Rank rank = 0; rank < kRanks; ++rank) groups.emplace_back(fail(Code::unavailable, "not met"));
+  {
+    std::vector<std::jthread> opens;
+    for (Rank rank = 0; rank < kRanks; ++rank) {
+      opens.emplace_back([&, rank] {
+        GroupOptions options{.rank = rank, .ranks = kRanks, .meet = meet};
+        options.times.silence = kAMinute;
+        groups[rank] = Group::open(options, {.on_ask = [rank](Rank, Bytes) -> Result<std::vector<std::byte>> {
+                                     return std::vector<std::byte>(rank + 1);
+                                   }});
+      });
+    }
+  }
+  for (const auto& group : groups) ASSERT_TRUE(group) << group.error().message();
+  std::vector<Group::Question> asked;
+  for (Rank rank = 1; rank < kRanks; ++rank) asked.push_back((*groups[0])->ask(rank, {}));
+  for (Rank rank = 1; rank < kRanks; ++rank) {
+    const Result<Answer> answer = asked[rank - 1].wait(kAMinute);
+    ASSERT_TRUE(answer) << "rank " << rank << ": " << answer.error().message();
+    EXPECT_EQ(answer->bytes().size(), rank + 1);
+  }
 }
 
 }  // namespace

@@ -134,7 +134,8 @@ void Server::run() {
     // Before the messages: a descriptor that was somebody else's must be forgotten before its next owner is heard.
     listener_.tend(system_clock().now());
     take_commands();
-    // Before answers are made, which may take long: what peers said meanwhile waits in the socket and is not yet heard.
+    // Before send_some(), which may take long: messages that come meanwhile wait in the socket, and their senders would
+    // seem silent.
     if (take_messages()) cut_silent(system_clock().now());
     more = send_some();
     counters_.peers = connections_.size();
