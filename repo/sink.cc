@@ -113,7 +113,12 @@ class Sink::Impl {
 
   // From before a restart, and nothing to tell; or by an attempt that seemed to fail.
   void already_stored(SinkOptions::Event& event) {
-    if (pending_->reported) return stored(event);
+    if (pending_->reported) {
+      // The repository may have given it another number than the publisher.
+      const auto name = repository_.find(pending_->delivery.snapshot.manifest().id);
+      if (name && *name) event.version = **name;
+      return stored(event);
+    }
     {
       const MutexLock lock(mutex_);
       note_published();

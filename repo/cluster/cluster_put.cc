@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "core/base/clock.h"
 #include "core/base/format.h"
 #include "core/base/interruption.h"
 #include "repo/cluster/cluster_impl.h"
@@ -23,6 +24,8 @@ constexpr int kPutPlacementTriesMax = 12;
 constexpr std::size_t kOtherHomesMax = 3;
 /// Of 256 providers with one that answers, all these draws miss it once in 10^7 puts.
 constexpr int kDrawsMax = 4096;
+/// How long a put that was stopped asks what became of its version.
+constexpr Duration kSettleWhenStopped = std::chrono::seconds(5);
 
 Manifest with_id(Manifest manifest, const VersionId& id) {
   std::vector<SegmentName> owners(manifest.owners.owners().begin(), manifest.owners.owners().end());
@@ -130,8 +133,10 @@ class Putting {
       case cluster::Call::Kind::refer: return refer(call);
       case cluster::Call::Kind::commit: return commit(*now_->members[call.provider]);
       default: {
-        // Settling and undoing are short. A caller who stops the put gets to know whether the version exists.
-        const Interruption none([] { return false; });
+        // A caller who stops the put gets to know whether the version exists, if the providers say so soon.
+        const bool is_stopped = Interruption::is_wanted();
+        const Time until = system_clock().now() + kSettleWhenStopped;
+        const Interruption soon([is_stopped, until] { return is_stopped && system_clock().now() >= until; });
         return carry_out(*now_, call);
       }
     }

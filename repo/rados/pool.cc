@@ -263,8 +263,8 @@ Status Pool::fence() {
 /// A token of this ownership: nobody else makes one that begins with its cookie.
 std::string Pool::new_token() const { return cookie_ + random_text(); }
 
-/// An answer that was lost leaves open whether the token was changed, and the cluster may change it later. So a token
-/// there that this ownership made is its own, and is changed again.
+/// If the answer is lost, the token may have been changed, or the cluster may still change it. So a token in the pool
+/// that begins with this ownership's cookie is its own: it is taken for the old token, and changed again.
 Status Pool::move_fence(const char* table, std::string& token) {
   for (int tries = 1;; ++tries) {
     const std::string next = new_token();

@@ -140,8 +140,14 @@ Status LocalRepository::Impl::begin(PutInProgress& put) {
     }
     if (!is_in_flight(put)) break;
     // The other put's end says whether there is anything left to write. This one holds nothing that others wait for.
-    put_ended.wait_until(turn, Interruption::next_look(Time::max()));
-    FRESHET_TRY(Interruption::check());
+    while (is_in_flight(put)) {
+      put_ended.wait_until(turn, Interruption::next_look(Time::max()));
+      // Not under the lock: the question may run a program's signal handlers.
+      turn.unlock();
+      const Status goes_on = Interruption::check();
+      turn.lock();
+      FRESHET_TRY(goes_on);
+    }
   }
   put.erasures = erasures;
   put.row = row_of(put.manifest, put.options, clock);

@@ -35,6 +35,7 @@ WorkQueue queue_of(const wire::Request& question) {
 }
 
 std::size_t question_bytes_max(wire::Ask kind) {
+  if (kind > wire::Ask::MAX) return kMessageBytesMax;  // Of a newer build: refused as unsupported, whatever its length.
   switch (kind) {
     case wire::Ask::Put:
     case wire::Ask::AskWanted:

@@ -33,13 +33,13 @@ bool grows(const SharedRecords& expected, const wire::SharedRecord& next) {
   return from && to && *to > *from && (*to <= kGivenNumberMax || *to == *from + 1);
 }
 
-// A number that grows, by compare-and-swap: all that a put over several providers changes of what they share. The
-// server's loop waits for this, so nothing long is read.
+// A number that grows, by compare-and-swap: a put over several providers changes nothing else of what they share. The
+// server's loop waits for this, so only a few records are compared.
 bool only_counts(const wire::ChangeShared& change) {
   const SharedRecords* const expected = change.expected();
   const SharedRecords* const changes = change.changes();
   if (expected == nullptr || changes == nullptr || changes->size() == 0) return false;
-  if (expected->size() > kSharedRecordsMax || changes->size() > kSharedRecordsMax) return false;
+  if (expected->size() > kCountedMax || changes->size() > kCountedMax) return false;
   for (const wire::SharedRecord* next : *changes) {
     if (!grows(*expected, *next)) return false;
   }

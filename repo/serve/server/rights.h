@@ -11,6 +11,9 @@
 
 namespace freshet::rpc {
 
+/// Shared records in a writer's ChangeShared. A put over several providers expects two and changes one.
+inline constexpr std::size_t kCountedMax = 16;
+
 /// Readers ask and fetch. Writers also put, say more of versions, and pin. Operators change what others rely on:
 /// retire, gc, aliases, the placement, repairs. A put over several providers takes numbers and leaves references, so
 /// writers may do that; numbers only grow for them, above kGivenNumberMax one by one.

@@ -190,9 +190,13 @@ void ServerMachine::on_progress(Ticket ticket, Encoded progress) {
 }
 
 void ServerMachine::on_planned(Ticket ticket, std::shared_ptr<Upload> upload, Time now) {
-  end_job(ticket);
   const auto at = calls_.find(ticket);
-  if (at == calls_.end()) return invite_waiting(now);
+  if (at == calls_.end()) {
+    end_job(ticket);
+    return invite_waiting(now);
+  }
+  at->second.question_bytes = std::exchange(jobs_.at(ticket).question_bytes, 0);
+  end_job(ticket);
   if (upload->bytes() > limits_.upload_bytes_max) {
     fail_call(ticket, Error(Code::out_of_space, format("{} bytes are more than the {} that this server takes at once",
                                                        upload->bytes(), limits_.upload_bytes_max)));
@@ -256,11 +260,12 @@ void ServerMachine::end_job(Ticket ticket) {
   jobs_.erase(at);
 }
 
-// The call's room goes over to the job, whose worker has the memory even if the call ends.
+// The call's room, and its question's, go over to the job: its worker has the memory even if the call ends.
 void ServerMachine::store(Ticket ticket, Call& call) {
   call.invited = false;
   call.has_room = false;
-  begin_job(ticket, {.upload_bytes = call.upload->bytes()});
+  question_bytes_ -= call.question_bytes;
+  begin_job(ticket, {.question_bytes = std::exchange(call.question_bytes, 0), .upload_bytes = call.upload->bytes()});
   actions_.push_back(action::Store{.ticket = ticket, .request = call.request, .upload = call.upload});
 }
 
@@ -268,6 +273,7 @@ void ServerMachine::end_call(Ticket ticket) {
   if (jobs_.contains(ticket)) actions_.push_back(action::Drop{.ticket = ticket});
   const auto at = calls_.find(ticket);
   release_room(at->second);
+  question_bytes_ -= at->second.question_bytes;
   if (const auto session = sessions_.find(at->second.peer); session != sessions_.end()) {
     session->second.calls.erase(at->second.request);
   }

@@ -71,7 +71,7 @@ class Upload {
 struct ServerLimits {
   std::size_t clients_max = 1024;
   std::size_t calls_per_client_max = 64;
-  std::size_t calls_max = 8192;  ///< Of all clients, and of jobs: those of clients that have left count, too.
+  std::size_t calls_max = 8192;  ///< Of all clients; also of jobs, with those of clients that have left.
   /// Of all questions above kTextBytesMax that wait for a worker, or are being worked on. More are out_of_space.
   /// Shorter ones are limited by their number.
   std::uint64_t question_bytes_max = 2 * kMessageBytesMax;
@@ -186,8 +186,10 @@ class ServerMachine {
     Peer peer;
     std::uint64_t request = 0;
     std::shared_ptr<Upload> upload;  ///< Null but while its bytes come.
-    bool has_room = false;           ///< Counted in upload_bytes_.
-    bool invited = false;            ///< Its client was told, and has not sent everything.
+    /// Counted in question_bytes_: a planned put's manifest stays until the put ends.
+    std::uint64_t question_bytes = 0;
+    bool has_room = false;  ///< Counted in upload_bytes_.
+    bool invited = false;   ///< Its client was told, and has not sent everything.
     std::uint64_t uncredited = 0;
     Time moved{};
     Time begun{};  ///< When its client was invited.

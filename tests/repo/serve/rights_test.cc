@@ -171,8 +171,8 @@ Right right_to_count(std::size_t numbers, const std::string& from = "41", const 
 
 TEST(RightsOfAQuestion, MoreThanAnHonestCallChangesIsNoCounting) {
   EXPECT_EQ(right_to_count(1), Right::write);
-  EXPECT_EQ(right_to_count(kSharedRecordsMax), Right::write);
-  EXPECT_EQ(right_to_count(kSharedRecordsMax + 1), Right::operate);
+  EXPECT_EQ(right_to_count(kCountedMax), Right::write);
+  EXPECT_EQ(right_to_count(kCountedMax + 1), Right::operate);
   EXPECT_EQ(right_to_count(1, "41", std::string(18, '0') + "42"), Right::write);
   EXPECT_EQ(right_to_count(1, "41", std::string(19, '0') + "42"), Right::operate) << "no number is so long";
 }

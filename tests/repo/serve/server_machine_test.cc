@@ -89,7 +89,8 @@ class World {
     std::uint64_t sent = 0;
     std::uint64_t credit = 0;
     bool planned = false;
-    bool storing = false;  ///< Everything came.
+    bool storing = false;              ///< Everything came.
+    std::uint64_t question_bytes = 0;  ///< Of its manifest, while no worker has it.
   };
   struct Client {
     std::map<std::uint64_t, Put> calls;
@@ -137,6 +138,7 @@ class World {
     for (const auto& [peer, client] : clients_) {
       for (const auto& [request, put] : client.calls) {
         if (put.upload != nullptr && !put.storing) upload_bytes += put.upload->bytes();
+        question_bytes += put.question_bytes;
       }
     }
     ASSERT_EQ(machine_.jobs(), works_.size());
@@ -179,7 +181,7 @@ class World {
     Put* const put = some_call(&peer, &request);
     if (put == nullptr) return;
     if (put->planned && !put->storing) return;
-    works_.erase(put->ticket);
+    const auto work = works_.extract(put->ticket);
     if (put->planned || random_() % 4 == 0) {
       if (put->storing) ++stored_;
       const Ticket ticket = put->ticket;
@@ -190,6 +192,7 @@ class World {
       parts.push_back({.tensor = tensor, .bytes = random_() % 900});
     }
     put->planned = true;
+    put->question_bytes = work.mapped().question_bytes;
     machine_.on_planned(put->ticket, std::make_shared<Upload>(parts, nullptr), now_);
   }
   void send_chunk() {
@@ -265,6 +268,7 @@ class World {
       if (at == client.calls.end()) continue;
       at->second.storing = true;
       at->second.planned = true;
+      works_[store.ticket].question_bytes = std::exchange(at->second.question_bytes, 0);
     }
     std::uint64_t offset = 0;
     for (const Upload::Part& part : store.upload->parts()) {
@@ -432,6 +436,22 @@ TEST(ServerMachine, LongQuestionsHaveALimitAndShortOnesPass) {
   machine.on_call("a", 3, question(2 * kTextBytesMax), Time());
   actions = machine.take_actions();
   EXPECT_TRUE(std::holds_alternative<action::Run>(actions.back()));
+}
+
+TEST(ServerMachine, APutsManifestCountsUntilThePutEnds) {
+  ServerMachine machine({.question_bytes_max = 3 * kTextBytesMax}, 1);
+  machine.on_hello("a", 1, kProtocolVersion, Time());
+  const auto is_taken = [&](std::uint64_t request) {
+    machine.on_call("a", request, question(2 * kTextBytesMax), Time());
+    return std::holds_alternative<action::Run>(machine.take_actions().back());
+  };
+  EXPECT_TRUE(is_taken(2));
+  machine.on_planned(1, std::make_shared<Upload>(std::vector<Upload::Part>{{0, 80}}, nullptr), Time());
+  EXPECT_FALSE(is_taken(3)) << "the client has not sent its tensors yet";
+  machine.on_chunk("a", 2, 0, std::vector<std::byte>(80), Time());
+  EXPECT_FALSE(is_taken(4)) << "a worker stores it";
+  machine.on_answered(1, done(2), Time());
+  EXPECT_TRUE(is_taken(5));
 }
 
 TEST(ServerMachine, AnUploadHasItsRoomUntilItIsStored) {
