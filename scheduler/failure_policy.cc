@@ -21,22 +21,18 @@ class BetweenFailures final : public Policy {
  public:
   BetweenFailures(double mtbf_s, double restart_s) : mtbf_s_(mtbf_s), restart_s_(restart_s) {}
 
-  Decision decide(const Observation& observation, const Situation& situation) override {
-    // A job that goes on has at its first step what the checkpoint of the step before had.
-    if (!begun_ && !known_ && observation.step > 0) last_step_ = observation.step - 1;
-    begun_ = true;
-    if (observation.step < last_step_) last_step_ = observation.step;
+  Decision decide(const Observation&, const Situation& situation) override {
+    ++since_;
     if (!known_ && situation.stall <= 0) return {.publish = true, .reason = "nobody knows yet what a checkpoint costs"};
     weigh(situation.stall);
-    const double since = static_cast<double>(observation.step - last_step_);
-    // To the nearest step: a checkpoint comes between two.
-    if ((since + 0.5) * situation.step < interval_s_)
+    // To the nearest observation: a checkpoint comes between two. Several steps may lie between these.
+    if ((static_cast<double>(since_) + 0.5) * situation.step < interval_s_)
       return {.publish = false, .reason = "a failure now costs less than a checkpoint"};
     return {.publish = true, .reason = "the interval that loses least is over"};
   }
 
-  void published(const Observation& observation) override {
-    last_step_ = observation.step;
+  void published(const Observation&) override {
+    since_ = 0;
     known_ = true;
   }
 
@@ -65,9 +61,8 @@ class BetweenFailures final : public Policy {
 
   const double mtbf_s_;
   const double restart_s_;
-  bool begun_ = false;  ///< A step was observed.
-  bool known_ = false;  ///< A checkpoint was taken.
-  std::uint64_t last_step_ = 0;
+  bool known_ = false;        ///< A checkpoint was taken.
+  std::uint64_t since_ = 0;   ///< Observations since the last one, or since the job began or went on.
   double weighed_stall_ = 0;  ///< Seconds; 0: not weighed yet.
   double interval_s_ = 0;
   double waste_ = 0;

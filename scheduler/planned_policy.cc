@@ -44,7 +44,8 @@ class PlannedPolicy final : public Policy {
       losses_.push_back(observation.loss);
       if (row_ < warmup_) return {.publish = false, .reason = "the warm-up is not over"};
       // The version at the warm-up's end tells what a stall costs, so the plan is made after it.
-      if (published_row_ < warmup_ && row_ < kWarmupMax) return {.publish = true, .reason = "the warm-up is over"};
+      if (published_row_ < warmup_ && row_ < warmup_ + kWarmupMax)
+        return {.publish = true, .reason = "the warm-up is over"};
       plan(situation);
       planned_at_ = observation.step;
     }

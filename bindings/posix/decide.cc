@@ -128,6 +128,7 @@ int wait_for_copy(Board& board, int fd, const Identity& identity, const struct s
     const std::uint32_t seen = tier::load(board.changes);
     const int copy = open_copy(board, identity, source, flags, room);
     if (copy >= 0) return copy;
+    if (copy == -EMFILE || copy == -ENFILE) return -1;  // Nor is one free to ask the keeper.
     const struct timespec at_most = {.tv_sec = 0, .tv_nsec = kLookEachNs};
     (void)call(SYS_futex, address(&board.changes), FUTEX_WAIT, seen, address(&at_most));
     const long time = nanoseconds_now();
@@ -140,6 +141,8 @@ int wait_for_copy(Board& board, int fd, const Identity& identity, const struct s
     if (sys_fstat(fd, now) != 0 || !(identity_of(identity.source, now) == identity)) return -1;
     // A request may have been lost, and a keeper may die: each is looked for again.
     ask_for(board, fd, room);
+    // The room has the path now. The keeper finds nothing there if the file was deleted, or its folder closed.
+    if (!look_at_server(AT_FDCWD, room, 0, now) || !(identity_of(identity.source, now) == identity)) return -1;
   }
   return open_copy(board, identity, source, flags, room);
 }
@@ -265,6 +268,7 @@ int open_finished(Board& board, const Identity& identity, const struct stat& sou
     }
     if (fd >= 0) (void)sys_close(fd);
     if (counts) tier::add(board.counters.fallbacks, 1);
+    if (fd == -EMFILE || fd == -ENFILE) return fd;
   }
   return -1;
 }

@@ -11,8 +11,9 @@ namespace {
 
 constexpr unsigned long kPageBytes = 4096;
 
-// More rooms than threads that open at once, mostly. A room stays lent for ever where a fork of another thread copies
-// it, a handler jumps out of an open, or a child of vfork() is killed in one: then the kernel lends pages.
+// More rooms than threads that open at once, mostly. A room is never given back in three cases: another thread forks
+// while it is lent (in the child), a signal handler leaves the open by longjmp(), or a child of vfork() is killed
+// during an open. If no room is free, the kernel gives pages.
 constexpr unsigned kRooms = 32;
 struct alignas(64) Room {
   PathRoom text;

@@ -128,7 +128,7 @@ class Keeper {
   void copy(const OpenSource& source, Slot& slot);
   /// A file at the source, open; nothing when it is not to be copied. `fd` keeps it open.
   std::optional<OpenSource> open_source(const std::string& path, FileDescriptor& fd);
-  /// Of a file that the keeper cannot open: a program that waits for a copy goes on.
+  /// For a file that the keeper cannot open. A program that waits for its copy goes on with the source.
   void refuse_unopened(const std::string& path);
   CopyEnd copy_into(const OpenSource& source, std::uint32_t tier, Slot& slot);
 
@@ -231,7 +231,7 @@ class Keeper {
   std::size_t active_ FRESHET_GUARDED_BY(mutex_) = 0;
   bool walking_ FRESHET_GUARDED_BY(mutex_) = false;
   bool has_stock_ FRESHET_GUARDED_BY(mutex_) = false;
-  bool is_full_ FRESHET_GUARDED_BY(mutex_) = false;  ///< What is copied ahead ends.
+  bool is_full_ FRESHET_GUARDED_BY(mutex_) = false;  ///< The tiers are nearly full: nothing is copied ahead.
 
   std::atomic<bool> stop_ = false;
   std::atomic<std::uint64_t> aside_ = 0;

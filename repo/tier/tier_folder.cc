@@ -187,8 +187,14 @@ bool describe_file(int file, const OpenSource& source, const Digest& digest) {
   note.digest_high = digest.high;
   const timespec times[2] = {{.tv_sec = 0, .tv_nsec = UTIME_OMIT},
                              {.tv_sec = source.identity.mtime, .tv_nsec = static_cast<long>(source.identity.mtime_ns)}};
-  return ::ftruncate(file, static_cast<off_t>(source.identity.size)) == 0 && set_note(file, note, source.path) &&
-         ::fchmod(file, kCopyMode) == 0 && ::futimens(file, times) == 0;
+  struct stat described {};
+  if (::ftruncate(file, static_cast<off_t>(source.identity.size)) != 0 || !set_note(file, note, source.path) ||
+      ::fchmod(file, kCopyMode) != 0 || ::futimens(file, times) != 0 || ::fstat(file, &described) != 0) {
+    return false;
+  }
+  if (described.st_mode == (S_IFREG | kCopyMode)) return true;
+  errno = ENOTSUP;  // A file system without modes: the reader takes no copy there.
+  return false;
 }
 
 bool read_copy_note(int fd, CopyNote& note, std::string& path) {

@@ -126,6 +126,23 @@ TEST(FailurePolicy, FollowsTheMeasuredStall) {
   EXPECT_THAT(machine.last_decision().text(), HasSubstr("failures:5000"));
 }
 
+TEST(FailurePolicy, SeveralStepsMayLieBetweenObservations) {
+  auto machine = ScheduleMachine::make({.schedule = "failures:5000"}).value();
+  std::uint64_t last = 0;
+  std::vector<std::uint64_t> intervals;
+  double now = 0;
+  for (std::uint64_t count = 1; count <= 1000; ++count) {
+    now += 1;
+    if (!machine.observe({.step = 16 * count, .loss = 1, .at = at(now)})) continue;
+    intervals.push_back(count - last);
+    last = count;
+    now += 1;
+    machine.published(at(now), std::chrono::seconds(1));
+  }
+  ASSERT_GT(intervals.size(), 5u);
+  EXPECT_NEAR(static_cast<double>(intervals.back()), 100, 3) << "seconds, whatever the number of steps";
+}
+
 TEST(FailurePolicy, TextIsParsedBackAndBadTextIsRefusedByName) {
   for (const char* text : {"failures:3600", "failures:0.5:20"}) {
     const auto policy = parse_policy(text);

@@ -161,5 +161,32 @@ TEST(ChangedSource, WhileItIsWaitedForEndsTheWait) {
       "1\n");
 }
 
+TEST(ChangedSource, ThatItsPathNoLongerReachesIsNotWaitedFor) {
+  const TierLab lab("first_open = \"wait\"\nwait_s = 600");
+  const std::string file = lab.make("data", 1000);
+  // The shell opens the file without the reader. The program opens it again, by its descriptor.
+  EXPECT_EQ(lab.run({"/bin/sh", "-c",
+                     "exec 3< " + file + "; rm " + file +
+                         "; '" FRESHET_PROGRAM "' tier run -- head -c 1 /proc/self/fd/3 | wc -c"})
+                .out,
+            "1\n");
+}
+
+TEST(ChangedSource, IsNotWaitedForWithoutADescriptorForTheCopy) {
+  const TierLab lab("first_open = \"wait\"\nwait_s = 600");
+  const std::string file = lab.make("data", 1000);
+  EXPECT_EQ(lab.served("python3 -c 'import os, resource\n"
+                       "resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))\n"
+                       "taken = []\n"
+                       "while len(taken) < 64:\n"
+                       "    try: taken.append(os.dup(0))\n"
+                       "    except OSError: break\n"
+                       "os.close(taken.pop())\n"
+                       "print(len(os.read(os.open(\"" +
+                       file + "\", os.O_RDONLY), 1)))'")
+                .out,
+            "1\n");
+}
+
 }  // namespace
 }  // namespace freshet::test
