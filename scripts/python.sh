@@ -71,7 +71,7 @@ if [ "$(cat "$venv/tools" 2> /dev/null)" != "$tools" ]; then
 fi
 
 pip=("$venv/bin/pip" install --disable-pip-version-check -q)
-# Takes half of pip's processor time. It reads no settings of pip's, so where these name an index or constraints, pip works.
+# uv needs half of pip's processor time, but does not read pip's settings. If these name an index or constraints, pip does the work.
 by_uv() {
   ! "$venv/bin/pip" config list | grep -qE '(index-url|no-index|constraint)=' &&
     { [ -x "$venv/bin/uv" ] || "${pip[@]}" "uv>=0.8"; } &&

@@ -51,7 +51,7 @@ class Share {
   T* operator->() const { return shared_.get(); }
   T& operator*() const { return *shared_; }
 
-  /// REQUIRES: no other thread sees `shared` meanwhile, since the interpreter's lock is let go of before it is empty.
+  /// REQUIRES: no other thread can reach `shared`: the interpreter's lock is released while it still holds the object.
   static void drop(std::shared_ptr<T>& shared) {
     if (shared.use_count() != 1) return shared.reset();
     const Unlocked unlocked;

@@ -26,3 +26,4 @@ class PublishCallback(transformers.TrainerCallback):
         """After train(), when servers that come late need the model no more."""
         if self.publisher is not None:
             self.publisher.close()
+            self.publisher = None

@@ -36,3 +36,4 @@ class PublishCallback(lightning.Callback):
         """After fit(), when servers that come late need the model no more."""
         if self.publisher is not None:
             self.publisher.close()
+            self.publisher = None

@@ -124,7 +124,9 @@ Status write_plot(const Report& report, const std::string& path, const Interrupt
     return fail(Code::io_error,
                 format("--plot {}: gnuplot drew no whole picture into {}; is that disk full?", path, drawn.name()));
   }
-  return write_text_file(path, picture);
+  FRESHET_TRY(write_text_file(path, picture));
+  if (interrupt.requested()) return fail(Code::cancelled, "interrupted");
+  return {};
 }
 
 }  // namespace freshet::cli

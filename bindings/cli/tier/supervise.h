@@ -17,7 +17,8 @@
 
 namespace freshet::cli {
 
-/// Starts the supervisor, then the command under it, with the default of the signals in `defaults`. unsupported when
+/// Starts the supervisor, then the command under it. The command begins with the default action for each signal in
+/// `defaults`. unsupported when
 /// the kernel does not let a process be supervised.
 Result<pid_t> start_supervised(const tier::Config& config, const std::vector<std::string>& command,
                                const std::string& program, std::vector<std::string> environment,

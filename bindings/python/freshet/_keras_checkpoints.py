@@ -26,26 +26,34 @@ class CheckpointCallback(keras.callbacks.Callback):
         callback.close()
 
     model      the name under which the versions stand.
-    every      "epoch", or after so many batches. If the model's `steps_per_execution` is above 1, at the end of the execution
-               in which they were done. Training goes on in the middle of an epoch: the batches that were trained on are
-               passed over. For a later fit() of the same program give another callback.
+    every      "epoch", or after so many batches. With `steps_per_execution` above 1, the checkpoint comes when the
+               execution with the last of these batches ends. Training goes on in the middle of an epoch: the batches that
+               were trained on are passed over. For a later fit() of the same program give another callback.
+    version    the number of the version to go on from, in the place of the newest one.
+    anew       True: begins anew, whatever versions there are.
     The rest is as freshet.Checkpointer takes it: `local`, `external`, `group`, `rank`, `ranks`, `meet` ….
 
     Every rank holds all of the model (data parallel), and stores its part. What comes back, bit by bit: weights, the
     optimizer's variables, and the random state of layers, NumPy, Python and (where it is the backend) PyTorch. TensorFlow's own
     shuffling has no state to ask for: with it, use one seed in all runs (keras.utils.set_random_seed), or be warned. Of several ranks rank 0 stores what is not trained (moving
     statistics), and every rank gets it back. The model has to be built and compiled before fit(); else FailedPrecondition, as
-    for a version with tensors that this model lacks, unless allow_left=True. `.restored` is what training went on from, or None; `.step` counts batches; `.blocked` is for how
-    long training stood, in seconds. A checkpoint that finds no room (OutOfSpace) is left out, which is logged. close()
+    for a version with tensors that this model lacks, unless allow_left=True. Unsupported: with this `steps_per_execution` no
+    execution ends where the version's training stood; the model is as it was. `.restored` is what training went on from, or
+    None. `.step` counts batches. With `steps_per_execution` above 1, an epoch's last execution counts as a whole one if
+    Keras does not know the epoch's length, and up to `steps_per_epoch` if fit() has that. `.blocked` is for how long training
+    stood, in seconds. A checkpoint that finds no room (OutOfSpace) is left out, which is logged. close()
     waits until every version is where it goes."""
 
-    def __init__(self, model: str, *, every: str | int = "epoch", allow_left: bool = False, **checkpointer: Any) -> None:
+    def __init__(self, model: str, *, every: str | int = "epoch", allow_left: bool = False, version: int | None = None,
+                 anew: bool = False, **checkpointer: Any) -> None:
         super().__init__()
         if every != "epoch" and (isinstance(every, bool) or not isinstance(every, int) or every < 1):
             raise InvalidArgument(f"every={every!r}: \"epoch\", or a number of batches")
         self._name = model
         self._every = every
         self._allow_left = allow_left
+        self._version = version
+        self._anew = anew
         self._options = checkpointer
         self._checkpointer: Checkpointer | None = None
         self._position = Position()
@@ -87,7 +95,7 @@ class CheckpointCallback(keras.callbacks.Callback):
     def _restore(self, variables: Mapping[str, tuple[Any, str, str]], arrays: Mapping[str, np.ndarray]) -> None:
         assert self._checkpointer is not None
         filled = {name: np.empty_like(array, order="C") for name, array in arrays.items()}
-        self.restored = self._checkpointer.restore(filled)
+        self.restored = self._checkpointer.restore(filled, self._version, anew=self._anew)
         if self.restored is None:
             return
         random = {name for name, (_, _, layout) in variables.items() if layout == "own"} | set(Position.random_names())
@@ -101,6 +109,7 @@ class CheckpointCallback(keras.callbacks.Callback):
         if left and not self._allow_left:
             raise FailedPrecondition(f"{self._name}@{self.restored.version} has tensors that this model and its optimizer "
                                      f"lack: {', '.join(left)}; allow_left=True goes on without them")
+        self._position.check(self, filled)
         for name, (variable, _, _) in variables.items():
             if name in filled and self._checkpointer.held(name) is not None:
                 variable.assign(filled[name])

@@ -120,7 +120,7 @@ class Position:
 
     def end_batch(self, callback: keras.callbacks.Callback) -> int:
         """Counts the batches of one on_train_batch_end(), and says how many were trained on: `steps_per_execution` of the model,
-        fewer where the epoch ends; 0 if they were skipped. The last one does not end the epoch: what Keras does then may draw
+        fewer where the epoch ends and Keras knows its length; 0 if they were skipped. The last one does not end the epoch: what Keras does then may draw
         random numbers."""
         if self._at_once == 0:  # Once: under JAX a callback's model is brought up to date whenever it is asked for.
             self._at_once = callback.model.steps_per_execution
@@ -141,16 +141,20 @@ class Position:
     def end_epoch(self, epoch: int) -> None:
         self.epoch, self.batch = epoch + 1, 0
 
-    def go_on_from(self, callback: keras.callbacks.Callback, came: Mapping[str, np.ndarray]) -> None:
-        """To be called when fit() begins. Unsupported: that place is in the middle of an execution of several batches."""
-        model = callback.model
+    def check(self, callback: keras.callbacks.Callback, came: Mapping[str, np.ndarray]) -> None:
+        """Before anything of the version is taken. Unsupported: its place is in the middle of an execution of several batches."""
         if min(came[_POSITION]) < 0:
             raise Corrupt(f"tensor {_POSITION}: {came[_POSITION]} is no place in the data")
-        epoch, batches, step = (int(value) for value in came[_POSITION])
-        at_once = model.steps_per_execution
+        batches, at_once = int(came[_POSITION][1]), callback.model.steps_per_execution
         if batches % at_once != 0 and batches != _batches_of_epoch(callback):
             raise Unsupported(f"training goes on after {batches} batches of an epoch: with steps_per_execution={at_once} no "
                               f"execution ends there")
+
+    def go_on_from(self, callback: keras.callbacks.Callback, came: Mapping[str, np.ndarray]) -> None:
+        """To be called when fit() begins, after check()."""
+        model = callback.model
+        epoch, batches, step = (int(value) for value in came[_POSITION])
+        at_once = model.steps_per_execution
         self.epoch, self._skip, self.step = epoch, -(-batches // at_once), step
         model._initial_epoch = self.epoch  # What Keras' own BackupAndRestore sets.
         if keras.backend.backend() == "tensorflow":

@@ -45,18 +45,21 @@ class Checkpoints:
     extra       further tensors or arrays of this host's memory, by name, that are filled in place. Each rank stores all
                 of its own.
     allow_left  goes on from a version that has tensors which the module lacks; later versions lack them, too.
+    version     the number of the version to go on from, in the place of the newest one.
+    anew        True: begins anew, whatever versions there are.
     The rest is as freshet.Checkpointer takes it: `local`, `external`, `group`, `rank`, `ranks`, `meet` ….
 
     `.step` counts the steps that the optimizer took, from the checkpoint on (a GradScaler may leave some out);
     `.restored` is what the job went on from, or None. An optimizer that steps again before the others did ends the step,
     which has no checkpoint then. A step that finds no room (OutOfSpace) has no checkpoint, which is logged. Unsupported:
     optimizers whose state is not made of tensors. FailedPrecondition: the version is of a module with other names or
-    shapes, or has tensors that this one lacks; this one is as it was. FailedPrecondition of optimizer.step(): it
-    made state for a parameter that was frozen when Checkpoints was made; freeze parameters after that. A scheduler of learning rates is the program's to move to `.step`."""
+    shapes, or has tensors that this one lacks; this one is as it was. optimizer.step() raises
+    FailedPrecondition if a parameter was frozen when Checkpoints was made and is trained now: make Checkpoints first, then
+    freeze parameters. The program itself moves a scheduler of learning rates to `.step`."""
 
     def __init__(self, name: str, module: torch.nn.Module, optimizer: Any, *, every: int = 1,
                  extra: Mapping[str, Any] | None = None, allow_left: bool = False, beside: bool = True,
-                 **checkpointer: Any) -> None:
+                 version: int | None = None, anew: bool = False, **checkpointer: Any) -> None:
         if whole(every, "every") < 1:
             raise InvalidArgument(f"every={every}: 1 or more steps")
         self._every = every
@@ -75,7 +78,7 @@ class Checkpoints:
                          for tensor, (dtype, shape, role) in self._state.described.items()}
             self._checkpointer = Checkpointer(name, described, **checkpointer)
             try:
-                self._restore()
+                self._restore(version, anew)
             except BaseException:
                 self._checkpointer.close()
                 raise
@@ -111,15 +114,17 @@ class Checkpoints:
         """For wait(), poll() and events()."""
         return self._checkpointer
 
-    def _restore(self) -> None:
+    def _restore(self, version: int | None, anew: bool) -> None:
         came = {name: np.empty(shape, dtype_of(dtype)) for name, (dtype, shape, _) in self._state.described.items()}
-        restored = self._checkpointer.restore(came)
+        restored = self._checkpointer.restore(came, version, anew=anew)
         if restored is None:
             return
         own_names = [*self._state.random_names, *self._state.extra]
-        own = {f"{name}.r{self._checkpointer.rank}": name for name in own_names}
+        rank = self._checkpointer.rank
+        own = {f"{name}.r{rank}": name for name in own_names}
+        is_new_rank = f"{self._state.random_names[0]}.r{rank}" in restored.fresh  # Every rank of a version has that.
         for name in restored.fresh:
-            if name not in own:
+            if name not in own or (not is_new_rank and own[name] in self._state.extra):
                 raise FailedPrecondition(f"tensor {name}: version {restored.version} does not have it; it is of another "
                                          f"module, or its parts have other names")
             del came[own[name]]

@@ -112,9 +112,9 @@ class PublishCallback(keras.callbacks.Callback):
         callback = freshet.keras.PublishCallback("digits", optimizer=True, resume=(repo, "digits"))
 
     model      the name under which it is published.
-    every      "epoch", or after so many batches. If the model's `steps_per_execution` is above 1, at the end of the execution
-               in which they were done.
-    schedule   "online" and the like (docs/schedules.md): decided batch by batch from the loss, in the place of `every`. What
+    every      "epoch", or after so many batches. With `steps_per_execution` above 1, the version comes when the execution
+               with the last of these batches ends.
+    schedule   "online" and the like (docs/schedules.md): decided from the loss after each execution, in the place of `every`. What
                would make training stand still for longer than it trains is left out.
     optimizer  the optimizer's variables travel along, the random state of layers, NumPy, Python and (where it is the backend)
                PyTorch, and where fit() is in its data. No server takes them; a repository has them for `resume`.
@@ -130,7 +130,8 @@ class PublishCallback(keras.callbacks.Callback):
     stays open after fit(), for servers that come late and for the next fit(), until close(). A version that finds no room
     (OutOfSpace) is skipped, which is logged. What is published is copied before the next batch, also under JAX, whose arrays
     nobody changes: fit() donates them to its next step, which would have to copy them itself, for longer, while they are kept. With `optimizer` or `resume` the model has to be built and compiled before fit(): else
-    FailedPrecondition."""
+    FailedPrecondition. Unsupported: with this `steps_per_execution` no execution ends where the training of `resume` stood; the
+    model is as it was."""
 
     def __init__(self, model: str, every: str | int = "epoch", schedule: str | None = None, optimizer: bool = False,
                  resume: Any = None, **publisher: Any) -> None:
@@ -232,6 +233,7 @@ class PublishCallback(keras.callbacks.Callback):
             if came.shape != array.shape or came.dtype != array.dtype:
                 raise FailedPrecondition(f"tensor {name}: {source} has {came.dtype} {came.shape}, this run {array.dtype} "
                                          f"{array.shape}")
+        self._position.check(self, resumed.state)
         _take(self.model, resumed.weights, source)
         for name, (variable, _) in variables_beside_weights(self.model).items():
             variable.assign(np.array(resumed.state[name]))
@@ -249,9 +251,8 @@ class PublishCallback(keras.callbacks.Callback):
         trained = self._position.end_batch(self)
         if not trained:
             return
-        loss = float((logs or {}).get("loss", float("nan")))
         if self._scheduler is not None:
-            if self._scheduler.observe(self.step, loss):
+            if self._scheduler.observe(self.step, _numbers_of(logs).get("loss", float("nan"))):
                 self._publish(logs)
         elif isinstance(self._every, int) and self._position.has_passed(self._every, trained):
             self._publish(logs)

@@ -122,9 +122,9 @@ class Sink(Handle):
 
     def wait_for(self, version: int, timeout: float | None = None) -> int:
         """Waits until the publisher's version of that number (`receipt.version`), or a later one, is stored. Returns the
-        number of the newest version in the repository. This number is another one if the publisher's numbers began anew,
-        for example after its host was started again. So it also waits for a publisher that answers. TimedOut says what
-        failed last."""
+        number of the newest version in the repository. The repository may give the version another number, for
+        example after the publisher's host was started again. Only a publisher that answers can tell this, so the call
+        also waits for one. TimedOut says what failed last."""
         return self._core.wait_for(whole(version, "version"), timeout)
 
     def status(self) -> dict:

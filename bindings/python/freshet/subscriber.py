@@ -133,8 +133,8 @@ class Subscriber(Handle):
     channel     how bytes come: "auto", "shm", "ucx", "zmq" or "file".
     every       every version in order, by next(), instead of the newest.
     staged      a member of a group that stages versions and swaps them in together.
-    on_update   called with `.version` and more after each swap, on a thread of its own. Of more than 1024 that wait the
-                oldest are dropped. What it raises is logged.
+    on_update   called with `.version` and more after each swap, on a thread of its own, perhaps before Subscriber() has
+                returned. Of more than 1024 that wait the oldest are dropped. What it raises is logged.
     label       how `freshet top` shows it.
 
     Timeouts are seconds, None waits for ever; too late is TimedOut. Ctrl-C ends every wait. Any thread; after a fork each

@@ -66,6 +66,7 @@ def test_a_metric_with_a_number_for_each_class_is_left_out():
         model.fit(X, np.concatenate([Y, 1 - Y], axis=1), epochs=1, verbose=0, callbacks=[callback])
         subscriber.wait_for(1, PATIENCE)
         assert sorted(subscriber.snapshot().metrics) == ["loss", "mae"]
+    callback.on_train_batch_end(0, {"loss": np.ones(3), "mae": 1.0})  # A training step of the program's own.
     callback.close()
 
 

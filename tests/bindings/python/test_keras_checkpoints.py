@@ -140,8 +140,12 @@ def test_training_goes_on_where_an_execution_of_several_batches_ended(tmp_path, 
         fit(model, 3, callback, Stop(executions), batch_size=8)
     callback.close()
     if step == 10:
+        other = network(at_once=3)
+        before = other.get_weights()
         with pytest.raises(freshet.Unsupported, match="after 4 batches.*steps_per_execution=3"):
-            fit(network(at_once=3), 3, CheckpointCallback("digits", local=str(tmp_path)), batch_size=8)
+            fit(other, 3, CheckpointCallback("digits", local=str(tmp_path)), batch_size=8)
+        for one, was in zip(other.get_weights(), before, strict=True):
+            np.testing.assert_array_equal(one, was)
     model = network(start=5, at_once=4)
     callback = CheckpointCallback("digits", every=4, local=str(tmp_path), when_behind="wait")
     fit(model, 3, callback, batch_size=8)

@@ -266,6 +266,23 @@ def test_a_module_that_lost_a_layer_says_so(checkpoints_of):
         assert torch.equal(less[0].weight, module[0].weight)
 
 
+def test_an_array_that_the_version_lacks_is_named(checkpoints_of):
+    module = network()
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+    with checkpoints_of(module, optimizer) as checkpoints:
+        train(module, optimizer, 0)
+        first = bits(module, optimizer)
+        checkpoints.checkpointer.wait(1, "local")
+        train(module, optimizer, 1)
+    seen = torch.zeros(3)
+    with pytest.raises(freshet.FailedPrecondition, match="tensor seen"):
+        checkpoints_of(module, optimizer, extra={"seen": seen})
+    with checkpoints_of(module, optimizer, version=1) as checkpoints:
+        assert checkpoints.step == 1 and bits(module, optimizer) == first
+    with checkpoints_of(module, optimizer, anew=True, extra={"seen": seen}) as checkpoints:
+        assert checkpoints.restored is None and checkpoints.step == 0
+
+
 RANK = """
     import json, sys
     import numpy as np, torch
