@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import threading
 import warnings
 import weakref
@@ -17,6 +16,7 @@ from typing import Any, Dict, Iterable, List, Mapping, Set
 import numpy as np
 import torch
 
+from . import _lent
 from ._arrays import dtype_of
 from ._errors import Error, FailedPrecondition, InvalidArgument, Unsupported, check_type
 from ._graph import with_state
@@ -355,6 +355,7 @@ class Attached:
         self._taking = None
         if self._mode == "swap":
             self._held = snapshot  # Until the next one: the tensors lie in it.
+            _lent.release()
 
     def detach(self) -> None:
         """The module keeps the weights that it has, in memory of its own, and follows no more. Waits for forwards that are
@@ -390,8 +391,8 @@ class Attached:
         self._held = None
 
     def _after_fork(self) -> None:
-        """In the child: the threads that were in a forward are not there, and the version is the parent's, which lets go of it
-        when it pleases."""
+        """In the child: the threads that were in a forward are not there, and the version is the parent's, which holds it
+        until this is done."""
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._inside, self._swapping = set(), None
@@ -404,12 +405,17 @@ class Attached:
 _attached: "weakref.WeakSet[Attached]" = weakref.WeakSet()
 
 
+def _held_by_all() -> List[Any]:
+    held = [(attached._held, attached._taking) for attached in list(_attached)]
+    return [one for one in held if one != (None, None)]
+
+
 def _after_fork_in_child() -> None:
     for attached in list(_attached):
         attached._after_fork()
 
 
-os.register_at_fork(after_in_child=_after_fork_in_child)
+_lent.at_forks(_held_by_all, _after_fork_in_child)
 
 
 def attach(module: torch.nn.Module, subscriber: Subscriber, mode: str = "swap") -> Attached:

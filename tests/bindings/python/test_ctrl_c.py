@@ -66,7 +66,7 @@ def test_ctrl_c_ends_the_wait_for_a_version_to_be_staged(program):
             print("interrupted")
     """)
     assert member.line() == "serves"
-    publisher.process.send_signal(signal.SIGSTOP)
+    stand_still(publisher.process.pid)
     member.process.stdin.write("\n")
     member.process.stdin.flush()
     assert member.line() == "waits"

@@ -75,7 +75,7 @@ def test_closing_a_publisher_waits_for_who_is_connected_and_not_for_ever(program
         first = publisher.publish({"w": np.zeros(10)}, sync=True).version
         assert follower.line() == "serves"
         if stops:
-            follower.process.send_signal(signal.SIGSTOP)
+            stand_still(follower.process.pid)
         publisher.publish({"w": np.ones(10)})
         publisher.close()
         assert publisher.closed

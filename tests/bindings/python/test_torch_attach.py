@@ -210,9 +210,12 @@ def test_a_module_whose_subscriber_is_closed_goes_on(caplog, mode):
 
 
 def test_a_forked_child_goes_on_with_what_it_has(program):
-    """Also when another thread was in a forward, and what the parent had is written again."""
+    """Also when another thread was in a forward, and the parent goes on before the child has copied anything."""
     parent = program("""
-        import os, sys, threading, freshet, torch
+        import os
+        reader, writer = os.pipe()
+        os.register_at_fork(after_in_child=lambda: os.read(reader, 1))  # Before freshet's.
+        import sys, threading, freshet, torch
         torch.set_num_threads(1)
         inside, leave = threading.Event(), threading.Event()
 
@@ -238,10 +241,8 @@ def test_a_forked_child_goes_on_with_what_it_has(program):
         thread = threading.Thread(target=lambda: served(x))
         thread.start()
         inside.wait(60)
-        reader, writer = os.pipe()
         child = os.fork()
         if child == 0:
-            os.read(reader, 1)
             print([served(x).item() for _ in range(2)])
             os._exit(0)
         leave.set()
