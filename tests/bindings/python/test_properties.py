@@ -47,8 +47,10 @@ def strided(draw, types=(*TYPES, *OWN)):
     return array
 
 
-tensors = st.dictionaries(st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=12), strided(), min_size=1,
-                          max_size=4)
+# What no name may have: core/base/text.h counts these as control characters, too.
+CONTROLS = "\u061c\u200e\u200f" + "".join(map(chr, (*range(0x2028, 0x202F), *range(0x2066, 0x206A))))
+names = st.text(st.characters(exclude_categories=["Cs", "Cc"], exclude_characters=CONTROLS), min_size=1, max_size=12)
+tensors = st.dictionaries(names, strided(), min_size=1, max_size=4)
 
 
 def assert_equal(came, sent):
