@@ -39,10 +39,9 @@ class Policy {
 /// - "every:N" (N from 1): after each N steps since the last publish.
 /// - "epoch": at each epoch's end.
 /// - "online": online/online_policy.h.
-/// - "fixed", "greedy", "optimal": predictor/plan.h. A version is published after `warmup_steps` iterations. The plan
-/// is
-///   made once, at the iteration after that, from all losses and times until then. This iteration waits for the fit and
-///   the plan (some 10 ms; 0.1 s if 100,000 steps are to come). After the plan's end, its longest interval goes on.
+/// - "fixed", "greedy", "optimal": predictor/plan.h. A version is published after `warmup_steps` iterations. The next
+///   iteration makes the plan, once, from all losses and times until then. This iteration waits for the fit and the
+///   plan (some 10 ms; 0.1 s if 100,000 steps are to come). After the plan's end, its longest interval goes on.
 /// - "failures:MTBF" and "failures:MTBF:RESTART" (seconds): failure_policy.h.
 /// The message of invalid_argument lists the known schedules, or says that a planned schedule needs a warm-up of 1 to
 /// 1,000,000 steps.

@@ -46,7 +46,7 @@ end_job() {
 }
 end() {
   local job
-  for job in $next_build $frameworks_made $watcher $(cat /proc/$$/task/*/children 2> /dev/null); do end_job "$job"; done
+  for job in $(cat /proc/$$/task/*/children 2> /dev/null); do end_job "$job"; done
   rm -f "$times" "$next_log" "$frameworks_log"
 }
 trap end EXIT

@@ -318,8 +318,8 @@ void Checkpointer::Impl::tell(const Told& told) {
   if (options_.on_event) options_.on_event(event);
   settle(note, error);
   if (reached && (note.level == Level::local || note.level == Level::group)) clean_folder(note.step, false);
-  // A shard that another rank lacks is of no use. Shards of earlier lives are removed only after a
-  // newer version is complete at all ranks.
+  // A shard that another rank lacks is of no use. Shards of earlier lives are removed only after a newer version is
+  // complete at all ranks.
   if (!reached && note.level == Level::local && was_written) clean_folder(note.step, true);
 }
 

@@ -63,8 +63,8 @@ struct MatchAnswer {
   /// microseconds since 1970, by the clock of its provider.
   std::uint64_t as_of = 0;
   /// What the answer lacks; used with several providers only. There is one text for each provider that did not answer:
-  /// no row is about a version of this provider. If MatchQuery::readable is set, the answer also lacks the versions of
-  /// which such a provider stores a part. One more text names the first of these versions, and counts the others.
+  /// no row is about a version of this provider. If MatchQuery::readable is set, the answer also lacks each version
+  /// that has a part at such a provider. One more text names the first version of this kind, and counts the others.
   std::vector<std::string> without;
   /// With several providers, the `as_of` of each provider that answered; `as_of` above is then the greatest of them.
   struct At {

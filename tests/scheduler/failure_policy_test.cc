@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <random>
 #include <vector>
 
@@ -104,20 +105,27 @@ TEST(FailurePolicy, LosesLittleMoreThanTheBestFixedInterval) {
   }
 }
 
-TEST(FailurePolicy, FollowsTheMeasuredStall) {
-  auto machine = ScheduleMachine::make({.schedule = "failures:5000"}).value();
+/// The observations between two publishes, where one is made each second, after so many steps.
+std::vector<std::uint64_t> intervals_of(ScheduleMachine& machine, std::uint64_t observations, std::uint64_t steps,
+                                        const std::function<std::chrono::seconds(std::uint64_t)>& stall_at) {
   std::uint64_t last = 0;
   std::vector<std::uint64_t> intervals;
-  double now = 0;
-  for (std::uint64_t step = 1; step <= 3000; ++step) {
-    now += 1;
-    if (!machine.observe({.step = step, .loss = 1, .at = at(now)})) continue;
-    intervals.push_back(step - last);
-    last = step;
-    const double stall = step < 1000 ? 1 : 16;
-    now += stall;
-    machine.published(at(now), std::chrono::duration_cast<Duration>(std::chrono::duration<double>(stall)));
+  Time now{};
+  for (std::uint64_t count = 1; count <= observations; ++count) {
+    now += std::chrono::seconds(1);
+    if (!machine.observe({.step = steps * count, .loss = 1, .at = now})) continue;
+    intervals.push_back(count - last);
+    last = count;
+    now += stall_at(count);
+    machine.published(now, stall_at(count));
   }
+  return intervals;
+}
+
+TEST(FailurePolicy, FollowsTheMeasuredStall) {
+  auto machine = ScheduleMachine::make({.schedule = "failures:5000"}).value();
+  const auto intervals =
+      intervals_of(machine, 3000, 1, [](std::uint64_t count) { return std::chrono::seconds(count < 1000 ? 1 : 16); });
   ASSERT_GT(intervals.size(), 12u);
   EXPECT_EQ(intervals.front(), 1u) << "the first one tells what a checkpoint costs";
   // sqrt(2 C M) is 100 s for a second, 400 s for sixteen.
@@ -128,17 +136,7 @@ TEST(FailurePolicy, FollowsTheMeasuredStall) {
 
 TEST(FailurePolicy, SeveralStepsMayLieBetweenObservations) {
   auto machine = ScheduleMachine::make({.schedule = "failures:5000"}).value();
-  std::uint64_t last = 0;
-  std::vector<std::uint64_t> intervals;
-  double now = 0;
-  for (std::uint64_t count = 1; count <= 1000; ++count) {
-    now += 1;
-    if (!machine.observe({.step = 16 * count, .loss = 1, .at = at(now)})) continue;
-    intervals.push_back(count - last);
-    last = count;
-    now += 1;
-    machine.published(at(now), std::chrono::seconds(1));
-  }
+  const auto intervals = intervals_of(machine, 1000, 16, [](std::uint64_t) { return std::chrono::seconds(1); });
   ASSERT_GT(intervals.size(), 5u);
   EXPECT_NEAR(static_cast<double>(intervals.back()), 100, 3) << "seconds, whatever the number of steps";
 }

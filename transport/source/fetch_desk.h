@@ -45,11 +45,12 @@ class FetchDesk final : public channel::FetchSource {
   };
   void open_lease(protocol::LeaseId id, Lease lease) FRESHET_EXCLUDES(mutex_);
   void close_lease(protocol::LeaseId id) FRESHET_EXCLUDES(mutex_);
-  /// Closes every lease whose bases are looked up in `segments`. Returns the sessions that still read under one of
-  /// them: the caller cuts these off.
+  /// Closes every lease whose bases are looked up in `segments`. Returns each session that still reads under such a
+  /// lease. The caller cuts these sessions off.
   std::set<protocol::SessionId> close_all_of(const ServedSegments& segments) FRESHET_EXCLUDES(mutex_);
-  /// Waits until nobody reads under such a lease. REQUIRES: first close_all_of(), then a cut of each session that it
-  /// returned. In the other order a session could begin a read between the two, and this wait would never end.
+  /// Waits until no session reads under such a lease. REQUIRES: the caller first called close_all_of(), and then cut
+  /// off the sessions that it returned. If the caller cuts them off first, one can begin another read before the leases
+  /// are closed, and this wait never ends.
   void wait_unread(const ServedSegments& segments) FRESHET_EXCLUDES(mutex_);
 
   Result<std::unique_ptr<channel::OpenFetch>> open(const channel::FetchRequest& request) override

@@ -18,8 +18,7 @@
 namespace freshet::cli {
 
 /// Starts the supervisor, then the command under it. The command begins with the default action for each signal in
-/// `defaults`. unsupported when
-/// the kernel does not let a process be supervised.
+/// `defaults`. unsupported when the kernel does not let a process be supervised.
 Result<pid_t> start_supervised(const tier::Config& config, const std::vector<std::string>& command,
                                const std::string& program, std::vector<std::string> environment,
                                const sigset_t& defaults);

@@ -6,19 +6,18 @@ from __future__ import annotations
 import os
 import select
 import threading
-from typing import Any, Callable, List, Tuple
+from typing import Any, Callable, Dict, List
 
-_lent: List[Tuple[int, Any]] = []  # The end of a pipe whose other end only the child has, and what it needs.
-_here = threading.local()          # `.fork`: of the fork that this thread is in.
+_lent: Dict[int, Any] = {}  # What a child needs, by this process' end of a pipe. Only the child has the other end.
+_here = threading.local()   # `.fork`: the pipe's ends, and what is needed, of the fork that this thread is in.
 
 
 def release() -> None:
-    """Lets go of what children have copied by now. Does not wait."""
-    for ours, held in list(_lent):
+    """Lets go of what children have copied by now. Does not wait. Any thread."""
+    for ours in list(_lent):
         poll = select.poll()  # A descriptor may be above 1023.
         poll.register(ours, select.POLLIN)
-        if poll.poll(0) and (ours, held) in _lent:
-            _lent.remove((ours, held))
+        if poll.poll(0) and _lent.pop(ours, None) is not None:
             os.close(ours)
 
 
@@ -36,21 +35,19 @@ def at_forks(needed: Callable[[], List[Any]], copy: Callable[[], None]) -> None:
                 pass
 
     def in_parent() -> None:
-        if _here.fork is not None:
-            ours, theirs, held = _here.fork
-            _here.fork = None
+        fork, _here.fork = getattr(_here, "fork", None), None
+        if fork is not None:
+            ours, theirs, held = fork
             os.close(theirs)
-            _lent.append((ours, [*held, *needed()]))  # Another thread may have taken another version meanwhile.
+            _lent[ours] = [*held, *needed()]  # Another thread may have taken another version meanwhile.
 
     def in_child() -> None:
-        copy()
-        for ours, _ in _lent:
-            os.close(ours)
-        _lent.clear()
-        if _here.fork is not None:
-            ours, theirs, _ = _here.fork
-            _here.fork = None
-            os.close(ours)
-            os.close(theirs)
+        fork, _here.fork = getattr(_here, "fork", None), None
+        try:
+            copy()
+        finally:
+            for end in (*_lent, *(fork[:2] if fork is not None else ())):
+                os.close(end)
+            _lent.clear()
 
     os.register_at_fork(before=before, after_in_parent=in_parent, after_in_child=in_child)

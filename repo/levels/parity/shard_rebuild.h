@@ -24,9 +24,9 @@ std::vector<BadShard> parity_is_useless(const RestartPlan& plan, std::uint32_t r
 /// A rank's shard of a version, computed from the others of its group. One thread at a time.
 class ShardRebuild {
  public:
-  /// `plan` names the rank that holds each shard, and each parity, of the group. If one is damaged, the error is
-  /// corrupt, and `bad` names the ranks that hold what is damaged. If a peer does not answer, the error says so
-  /// (is_no_damage()).
+  /// `plan` names the rank that holds each shard, and each parity, of the group. If a shard or a parity is
+  /// damaged, the error is corrupt, and `bad` names the ranks that hold it. If a peer does not answer, the error is the
+  /// peer's, and is_no_damage() is true for it.
   static Result<std::unique_ptr<ShardRebuild>> open(ShardSource& source, const RestartPlan& plan, std::uint32_t rank,
                                                     std::vector<BadShard>& bad);
 

@@ -101,7 +101,8 @@ class ShardedVersion {
   const std::vector<Version>& writers() const { return writers_; }
 
   /// Fills what is wanted, proved. Each wanted byte comes from exactly one shard. Errors as open(); cancelled when
-  /// `stop` says so. After an error what was wanted holds anything. `askers`: how many ranks fetch at the same time.
+  /// `stop` says so. After an error the memory in `wanted` may hold any bytes. `askers`: the number of ranks
+  /// that fetch at the same time.
   struct Fetched {
     std::uint64_t bytes = 0;
     std::uint64_t copied_bytes = 0;  ///< Of them, what came from other ranks' copies.

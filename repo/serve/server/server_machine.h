@@ -189,7 +189,7 @@ class ServerMachine {
     /// Counted in question_bytes_: a planned put's manifest stays until the put ends.
     std::uint64_t question_bytes = 0;
     bool has_room = false;  ///< Counted in upload_bytes_.
-    bool invited = false;   ///< Its client was told, and has not sent everything.
+    bool invited = false;   ///< The client may send its tensors, and has not sent all of them.
     std::uint64_t uncredited = 0;
     Time moved{};
     Time begun{};  ///< When its client was invited.

@@ -2,7 +2,6 @@
 """Checkpoints of PyTorch's modules and optimizers: training that is broken off goes on as if nothing had been."""
 import functools
 import json
-import random
 
 import numpy as np
 import pytest
@@ -10,65 +9,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import freshet
-import freshet.torch as ft
-from conftest import PATIENCE, eventually, free_port
+from conftest import free_port
 from freshet.torch import Checkpoints
-
-OPTIMIZERS = {
-    "momentum": lambda parameters: torch.optim.SGD(parameters, lr=0.05, momentum=0.9, weight_decay=0.01),
-    "plain": lambda parameters: torch.optim.SGD(parameters, lr=0.05),
-    "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=0.01),
-    "amsgrad": lambda parameters: torch.optim.Adam(parameters, lr=0.01, amsgrad=True),
-    "adagrad": lambda parameters: torch.optim.Adagrad(parameters, lr=0.01),
-    "rmsprop": lambda parameters: torch.optim.RMSprop(parameters, lr=0.01, momentum=0.9, centered=True),
-}
-
-
-def seed(number):
-    torch.manual_seed(number)
-    np.random.seed(number)
-    random.seed(number)
-
-
-def network():
-    seed(3)
-    return torch.nn.Sequential(torch.nn.Linear(6, 16), torch.nn.BatchNorm1d(16), torch.nn.Dropout(0.3), torch.nn.ReLU(),
-                               torch.nn.Linear(16, 2))
-
-
-def batch(step):
-    generator = torch.Generator().manual_seed(step)
-    return torch.randn(8, 6, generator=generator), torch.randn(8, 2, generator=generator)
-
-
-def train(module, optimizer, step):
-    x, y = batch(step)
-    x += float(np.random.normal()) / 100 + random.gauss(0, 0.01)  # As a program that makes more of its data.
-    for group in optimizer.param_groups:
-        group["lr"] = group["lr"] * 0.97
-    optimizer.zero_grad()
-    torch.nn.functional.mse_loss(module(x), y).backward()
-    optimizer.step()
-
-
-def bits(module, optimizer):
-    found = {name: tensor.numpy(force=True).tobytes() for name, tensor in module.state_dict().items()}
-    for at, state in enumerate(optimizer.state_dict()["state"].values()):
-        found.update({f"{at}/{key}": value.numpy(force=True).tobytes() for key, value in state.items() if value is not None})
-    found["lr"] = repr([group["lr"] for group in optimizer.param_groups]).encode()
-    found["rng"] = torch.get_rng_state().numpy().tobytes()
-    found["numpy"], found["python"] = np.random.get_state()[1].tobytes(), repr(random.getstate()).encode()
-    return found
-
-
-@functools.lru_cache(maxsize=None)
-def undisturbed(kind):
-    """What nine steps come to that nobody breaks off."""
-    module = network()
-    optimizer = OPTIMIZERS[kind](module.parameters())
-    for step in range(9):
-        train(module, optimizer, step)
-    return bits(module, optimizer)
+from torch_training import OPTIMIZERS, batch, bits, network, seed, train, undisturbed
 
 
 @pytest.fixture
@@ -389,118 +332,3 @@ def test_wrong_use_names_what_is_wrong(checkpoints_of):
     wider = torch.nn.Sequential(torch.nn.Linear(6, 17))
     with pytest.raises(freshet.FailedPrecondition, match="0.weight"):
         checkpoints_of(wider, torch.optim.Adam(wider.parameters()))
-
-
-@pytest.mark.parametrize("kind", ["momentum", "plain", "amsgrad"])
-def test_a_run_that_was_published_and_stored_goes_on_as_if_nothing_had_been(tmp_path, kind):
-    want = undisturbed(kind)
-    module = network()
-    optimizer = OPTIMIZERS[kind](module.parameters())
-    seen = np.zeros(2)
-    with freshet.Repository(str(tmp_path / "runs")) as repository:
-        with freshet.Publisher("net") as publisher, repository.sink("net") as sink, freshet.Subscriber("net") as server:
-            for step in range(5):
-                before = bits(module, optimizer)
-                ft.publish(publisher, module, optimizer=optimizer, extra={"seen": seen}, step=step, sync=True)
-                assert bits(module, optimizer) == before, "what is published stays as it was"
-                train(module, optimizer, step)
-                seen += 1
-            assert eventually(lambda: sink.status()["newest"] == 5)
-            server.wait_for(5, PATIENCE)
-            with server.snapshot() as snapshot:
-                assert sorted(snapshot) == sorted(module.state_dict()), "no server takes the optimizer"
-        resumed = repository.resume("net")
-        assert sorted(resumed.weights) == sorted(module.state_dict())
-        assert {"seen", "rng/torch", "rng/host", "optimizer/0/lr"} <= resumed.state.keys()
-
-        seed(99)
-        module = torch.nn.Sequential(*network())
-        optimizer = OPTIMIZERS[kind](module.parameters())
-        with freshet.Publisher("net", resume=(repository, "net")) as publisher, repository.sink("net") as sink:
-            start = ft.resume(publisher.resumed, module, optimizer, extra={"seen": seen})
-            assert start == 4 and seen.tolist() == [4, 4]
-            for step in range(start, 9):
-                train(module, optimizer, step)
-            receipt = ft.publish(publisher, module, optimizer=optimizer, extra={"seen": seen}, step=9, sync=True)
-            assert eventually(lambda: sink.status()["newest"] == receipt.version)
-        assert bits(module, optimizer) == want
-        assert repository.lineage(f"net@{receipt.version}")[1].version == "net@5"
-
-
-def test_what_a_run_cannot_go_on_from_is_named_and_changes_nothing(tmp_path):
-    module = network()
-    optimizer = OPTIMIZERS["adamw"](module.parameters())
-    with freshet.Repository(str(tmp_path / "runs")) as repository:
-        with freshet.Publisher("net", graph=ft.graph(module)) as publisher, repository.sink("net") as sink:
-            with pytest.raises(freshet.InvalidArgument, match="extra"):
-                ft.publish(publisher, module, extra={"seen": np.zeros(2)})
-            ft.publish(publisher, module, sync=True)
-            assert eventually(lambda: sink.status()["newest"] == 1)
-        plain = repository.resume("net")
-        before = bits(module, optimizer)
-        with pytest.raises(freshet.FailedPrecondition, match="without its optimizer"):
-            ft.resume(plain, module, optimizer)
-        assert bits(module, optimizer) == before
-        wider = torch.nn.Sequential(torch.nn.Linear(6, 17))
-        with pytest.raises(freshet.FailedPrecondition, match="0.weight"):
-            ft.resume(plain, wider)
-        assert ft.resume(plain, module) == 0
-
-        # With a graph the layers stay what they were: a later candidate finds them.
-        with freshet.Publisher("graphed", graph=ft.graph(module)) as publisher, repository.sink("graphed") as sink:
-            train(module, optimizer, 0)
-            ft.publish(publisher, module, optimizer=optimizer, step=1, sync=True)
-            assert eventually(lambda: sink.status()["newest"] == 1)
-        assert repository.match(ft.graph(network())).lcp_layers == len(ft.graph(module)["layers"]) - 1, "inputs do not count"
-        stored = repository.resume("graphed")
-        for wrong in (OPTIMIZERS["plain"], OPTIMIZERS["amsgrad"]):
-            other = network()
-            with pytest.raises(freshet.FailedPrecondition, match="tensor "):
-                stored.state.pop("rng/host", None)
-                ft.resume(stored, other, wrong(other.parameters()))
-
-
-LOOP = """
-    import os, sys
-    import numpy as np, torch
-    import freshet, freshet.torch as ft
-
-    torch.manual_seed(1)
-    module = torch.nn.Sequential(torch.nn.Linear(6, 16), torch.nn.Dropout(0.3), torch.nn.ReLU(), torch.nn.Linear(16, 2))
-    optimizer = torch.optim.AdamW(module.parameters(), lr=0.01)
-    data = torch.utils.data.TensorDataset(torch.randn(40, 6), torch.randn(40, 2))
-    repository = freshet.Repository(sys.argv[1])
-    begun = bool(repository.models())
-    publisher = freshet.Publisher("net", resume=(repository, "net") if begun else None)
-    epoch = ft.resume(publisher.resumed, module, optimizer) if begun else 0
-    while epoch < 6:
-        for x, y in torch.utils.data.DataLoader(data, batch_size=8, shuffle=True):
-            optimizer.zero_grad()
-            torch.nn.functional.mse_loss(module(x), y).backward()
-            optimizer.step()
-        epoch += 1
-        ft.publish(publisher, module, optimizer=optimizer, step=epoch, sync=True)
-        print(epoch, flush=True)
-        if epoch == int(sys.argv[2]):
-            sys.stdin.read()  # To be killed here.
-    print(b"".join(one.numpy(force=True).tobytes() for one in module.state_dict().values()).hex(), flush=True)
-"""
-
-
-def test_a_killed_run_equals_an_undisturbed_one(program, folder):
-    undisturbed = program(LOOP, folder + "/other", "0")
-    for epoch in range(1, 7):
-        assert undisturbed.line() == str(epoch)
-    want = undisturbed.line()
-
-    with freshet.Repository(folder + "/runs") as repository, repository.sink("net") as sink:
-        first = program(LOOP, folder + "/runs", "3")
-        for epoch in range(1, 4):
-            assert first.line() == str(epoch)
-        assert eventually(lambda: sink.status()["stored"] == 3)
-        first.process.kill()
-        first.end()
-        second = program(LOOP, folder + "/runs", "0")
-        for epoch in range(4, 7):
-            assert second.line() == str(epoch)
-        assert second.line() == want
