@@ -79,6 +79,17 @@ endfunction()
 add_custom_target(programs)
 add_custom_target(user_programs)
 
+# Compiles the benchmarks' sources without the optimiser, and links nothing: this shows that they still compile.
+# scripts/test.sh --all builds this target, since no test runs a benchmark's program.
+add_custom_target(benchmarks_compile)
+function(freshet_compiles name)
+  add_library(${name}_compiles OBJECT EXCLUDE_FROM_ALL ${ARGN})
+  target_link_libraries(${name}_compiles PRIVATE $<TARGET_PROPERTY:${name},LINK_LIBRARIES>)
+  target_compile_definitions(${name}_compiles PRIVATE $<TARGET_PROPERTY:${name},COMPILE_DEFINITIONS>)
+  target_compile_options(${name}_compiles PRIVATE -O0)
+  add_dependencies(benchmarks_compile ${name}_compiles)
+endfunction()
+
 # A program of the release: freshet_program(live_run SOURCES … LIBRARIES …). One with a
 # FOLDER inside build/bin (benchmarks) is not installed.
 function(freshet_program name)
@@ -88,6 +99,9 @@ function(freshet_program name)
   add_dependencies(programs ${name})
   if(arg_FOLDER)
     set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/${arg_FOLDER})
+    if(arg_FOLDER STREQUAL benchmarks)
+      freshet_compiles(${name} ${arg_SOURCES})
+    endif()
   else()
     add_dependencies(user_programs ${name})
     set_property(GLOBAL APPEND PROPERTY FRESHET_INSTALLED_PROGRAMS ${name})

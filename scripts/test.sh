@@ -5,8 +5,8 @@
 #
 # usage: scripts/test.sh [--all | --quick | --label NAME]
 #   (nothing)      the tests of the release build, but for the suites with the label long
-#   --all          every test, also the benchmarks' build, and the tests with the address and undefined-behaviour sanitizers
-#                  and with the thread sanitizer
+#   --all          every test; compiles the benchmarks, too; then the tests with the address and undefined-behaviour
+#                  sanitizers and with the thread sanitizer
 #   --quick        only tests that start no program, simulate no storm and take no second: what one runs while working
 #   --label NAME   only tests with that label: a room (core, transport, repo …), or quick, storm, process, net, service,
 #                  house, python, slow, long
@@ -67,9 +67,8 @@ at_once=$((jobs + 1))
 
 build() {
   local preset=$1 begin targets=(test_programs)
-  # Benchmarks are built once, where nobody waits for them.
   [ "$preset" = release ] && targets+=(user_programs)
-  [ "$preset" = release ] && [ ${#presets[@]} -gt 1 ] && targets=(all)
+  [ "$preset" = release ] && [ ${#presets[@]} -gt 1 ] && targets+=(benchmarks_compile)
   begin=$(date +%s.%N)
   build_preset "$preset" "${targets[@]}" || { echo "== $preset: the build failed" >&2; return 1; }
   echo "$preset build $(seconds_of "$begin")" >> "$times"
