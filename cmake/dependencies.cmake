@@ -6,10 +6,8 @@ find_package(fmt REQUIRED)
 find_package(tl-expected REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(Eigen3 3.4 REQUIRED NO_MODULE)
-if(FRESHET_SANITIZE MATCHES address)
-  # Eigen allocates otherwise where it sees this sanitizer; the tests' own code, which does not see it, frees by what it knows.
-  set_property(TARGET Eigen3::Eigen APPEND PROPERTY INTERFACE_COMPILE_DEFINITIONS EIGEN_MALLOC_ALREADY_ALIGNED=1)
-endif()
+# Eigen allocates otherwise where it sees the address sanitizer; code that does not see the sanitizer frees by what it knows.
+set_property(TARGET Eigen3::Eigen APPEND PROPERTY INTERFACE_COMPILE_DEFINITIONS EIGEN_MALLOC_ALREADY_ALIGNED=1)
 pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(sodium REQUIRED IMPORTED_TARGET libsodium)
 pkg_check_modules(zstd REQUIRED IMPORTED_TARGET libzstd)

@@ -31,9 +31,10 @@ if(FRESHET_SANITIZE)
   target_compile_options(freshet_options INTERFACE -fsanitize=${FRESHET_SANITIZE} -fno-omit-frame-pointer
                          -fno-sanitize-recover=all)
   target_link_options(freshet_plain_options INTERFACE -fsanitize=${FRESHET_SANITIZE})
+  # Not the build type's level: code without a sanitizer has the release's options, and so the release's objects from the
+  # compiler's cache.
+  target_compile_options(freshet_options INTERFACE -O1 -g1 -UNDEBUG)
   if(FRESHET_SANITIZE MATCHES address)
-    # Not the build type's, which the tests' own code keeps (tests/CMakeLists.txt).
-    target_compile_options(freshet_options INTERFACE -O1 -g1 -UNDEBUG)
     # A call instead of instructions at each access to memory: a quarter less to compile. core, whose loops are long, has
     # the instructions.
     if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
