@@ -7,7 +7,9 @@
 /// an endpoint may listen on any address. The connection is encrypted. The subscriber checks the publisher's public
 /// key, and the publisher admits only the keys of its allow-list. `freshet keygen NAME` makes a pair of files, NAME and
 /// NAME.pub. On loopback keys are optional. A loopback port without keys admits the processes of this user and of root.
-/// The kernel names the user of each connection; a connection without a known user is refused.
+/// The kernel names the user of each connection; a connection without a known user is refused. Who connects to such a
+/// port asks in the same way, and believes only this user and root: another user may listen there. With a server key
+/// the server proves itself.
 ///
 ///     publisher:   {.key_file = "trainer", .allow_file = "servers.allow"}
 ///     subscriber:  {.key_file = "server",  .server_key = "trainer.pub"}
@@ -30,7 +32,7 @@ struct SecurityOptions {
   /// True: you state that everybody on this endpoint's network is trusted. Bulk data may then go unencrypted over
   /// channels that cannot encrypt (ucx). Keys are needed all the same.
   bool trusted_fabric = false;
-  /// A loopback port without keys admits every user of this host.
+  /// A loopback port without keys admits every user of this host, and every user of it is believed to serve at one.
   bool open_loopback = false;
 };
 

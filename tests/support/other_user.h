@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -122,6 +123,48 @@ class OtherUser {
   pid_t child_ = -1;
   FileDescriptor to_;
   FileDescriptor from_;
+};
+
+/// Another user of this host that serves, in a process made while this one had no threads, for as long as this exists.
+class OtherUsersServer {
+ public:
+  struct Served {
+    std::shared_ptr<void> server;
+    std::string address;  ///< Empty: it could not be opened.
+  };
+  explicit OtherUsersServer(const std::function<Served()>& open) {
+    int to[2], from[2];
+    if (::pipe(to) != 0 || ::pipe(from) != 0) return;
+    child_ = ::fork();
+    if (child_ == 0) {
+      ::close(to[1]);
+      const bool changed = ::setgroups(0, nullptr) == 0 &&
+                           ::setresuid(OtherUser::kUser, OtherUser::kUser, OtherUser::kUser) == 0;
+      const Served served = changed ? open() : Served{};
+      const std::string line = served.address + "\n";
+      char byte = 0;
+      // Until the other end is closed.
+      ::_exit(::write(from[1], line.data(), line.size()) < 0 || ::read(to[0], &byte, 1) != 0 ? 1 : 0);
+    }
+    ::close(to[0]);
+    ::close(from[1]);
+    stop_ = FileDescriptor(to[1]);
+    const FileDescriptor told(from[0]);
+    for (char byte = 0; ::read(told.get(), &byte, 1) == 1 && byte != '\n';) address_ += byte;
+  }
+  ~OtherUsersServer() {
+    stop_ = FileDescriptor();
+    if (child_ > 0) ::waitpid(child_, nullptr, 0);
+  }
+  OtherUsersServer(const OtherUsersServer&) = delete;
+  OtherUsersServer& operator=(const OtherUsersServer&) = delete;
+
+  const std::string& address() const { return address_; }
+
+ private:
+  pid_t child_ = -1;
+  FileDescriptor stop_;
+  std::string address_;
 };
 
 }  // namespace freshet::test

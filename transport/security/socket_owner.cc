@@ -27,6 +27,8 @@ namespace {
 /// The kernel answers before send() returns; this is for one that is ill.
 constexpr timeval kAskPatience{.tv_sec = 1, .tv_usec = 0};
 
+constexpr std::string_view kWayIn = "keys or --open-loopback admit others";
+
 tl::unexpected<Error> nobody() { return fail(Code::not_found, "no process of this host has its other end"); }
 
 const sockaddr_in& v4(const sockaddr_storage& address) { return reinterpret_cast<const sockaddr_in&>(address); }
@@ -77,11 +79,43 @@ struct Question {
   inet_diag_req_v2 request{};
 };
 
+/// A listener's other end.
+sockaddr_storage nowhere(sa_family_t family) {
+  sockaddr_storage address{};
+  address.ss_family = family;
+  return address;
+}
+
+bool listens(const ConnectionEnds& ends) { return port_of(ends.own) == 0; }
+
+/// Whether a socket in this state is the one that is asked for: the other end of a connection, or a listener.
+bool is_asked_for(const ConnectionEnds& ends, unsigned state, std::uint64_t inode) {
+  return listens(ends) ? state == TCP_LISTEN && inode != 0 : has_owner(state, inode);
+}
+
 /// Of an answer; nothing when it is about another socket, one that listens for instance.
 std::optional<uid_t> uid_in(const inet_diag_msg& answer, const ConnectionEnds& ends) {
   const bool is_it = answer.id.idiag_sport == port_of(ends.peer) && answer.id.idiag_dport == port_of(ends.own);
-  if (!is_it || !has_owner(answer.idiag_state, answer.idiag_inode)) return std::nullopt;
+  if (!is_it || !is_asked_for(ends, answer.idiag_state, answer.idiag_inode)) return std::nullopt;
   return answer.idiag_uid;
+}
+
+bool is_admitted(uid_t user) { return user == ::geteuid() || user == 0; }
+
+tl::unexpected<Error> stranger(uid_t user) {
+  return fail(Code::failed_precondition,
+              format("it is user {}, and without keys only user {} is admitted; {}", user, ::geteuid(), kWayIn));
+}
+
+/// Nothing of what is not a Unix socket.
+std::optional<uid_t> user_of_unix_peer(int descriptor) {
+  int family = 0;
+  socklen_t bytes = sizeof family;
+  if (::getsockopt(descriptor, SOL_SOCKET, SO_DOMAIN, &family, &bytes) != 0 || family != AF_UNIX) return std::nullopt;
+  ucred peer{};
+  bytes = sizeof peer;
+  if (::getsockopt(descriptor, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0) return std::nullopt;
+  return peer.uid;
 }
 
 }  // namespace
@@ -141,6 +175,13 @@ Result<uid_t> owner_by_asking(const ConnectionEnds& ends) {
 
 Result<uid_t> owner_by_table(const ConnectionEnds& ends, const std::string& folder) {
   const std::string local = table_text(ends.peer), remote = table_text(ends.own);
+  sockaddr_storage any = nowhere(ends.peer.ss_family);  // Who listens at every address, listens at this one.
+  if (any.ss_family == AF_INET) {
+    reinterpret_cast<sockaddr_in&>(any).sin_port = port_of(ends.peer);
+  } else {
+    reinterpret_cast<sockaddr_in6&>(any).sin6_port = port_of(ends.peer);
+  }
+  const std::string everywhere = listens(ends) ? table_text(any) : local;
   std::ifstream table(folder + (ends.peer.ss_family == AF_INET ? "/tcp" : "/tcp6"));
   if (!table) return fail(Code::unsupported, format("{} cannot be read", folder));
   // "sl local remote state queues timer retransmits uid timeout inode".
@@ -152,7 +193,8 @@ Result<uid_t> owner_by_table(const ConnectionEnds& ends, const std::string& fold
     std::uint64_t timeout = 0, inode = 0;
     words >> number >> from >> to >> std::hex >> state >> queues >> timer >> retransmits >> std::dec >> uid >>
         timeout >> inode;
-    if (words && from == local && to == remote && has_owner(state, inode)) return uid;
+    if (!words || (from != local && from != everywhere) || to != remote) continue;
+    if (is_asked_for(ends, state, inode)) return uid;
   }
   return nobody();
 }
@@ -164,16 +206,24 @@ Result<uid_t> owner_of_peer(const ConnectionEnds& ends) {
 }
 
 Status check_same_user(int descriptor) {
-  constexpr std::string_view kWayIn = "keys or --open-loopback admit others";
+  if (const auto user = user_of_unix_peer(descriptor)) return is_admitted(*user) ? Status() : stranger(*user);
   FRESHET_ASSIGN(const ConnectionEnds ends, ends_of(descriptor));
   const Result<uid_t> owner = owner_of_peer(ends);
   if (!owner) {
-    return fail(Code::failed_precondition,
-                format("the connection's user is not known ({}); {}", owner.error().message(), kWayIn));
+    const Code code = owner.error().code() == Code::not_found ? Code::unavailable : Code::failed_precondition;
+    return fail(code, format("the connection's user is not known ({}); {}", owner.error().message(), kWayIn));
   }
-  if (*owner == ::geteuid() || *owner == 0) return {};
-  return fail(Code::failed_precondition,
-              format("it is user {}, and without keys only user {} is admitted; {}", *owner, ::geteuid(), kWayIn));
+  return is_admitted(*owner) ? Status() : stranger(*owner);
+}
+
+Status check_listener(const sockaddr_storage& address) {
+  const sockaddr_storage there = plain(address);
+  const Result<uid_t> owner = owner_of_peer({.own = nowhere(there.ss_family), .peer = there});
+  if (!owner) {
+    const Code code = owner.error().code() == Code::not_found ? Code::unavailable : Code::failed_precondition;
+    return fail(code, format("the user who listens there is not known ({}); {}", owner.error().message(), kWayIn));
+  }
+  return is_admitted(*owner) ? Status() : stranger(*owner);
 }
 
 }  // namespace freshet

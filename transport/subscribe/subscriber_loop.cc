@@ -148,6 +148,7 @@ void SubscriberLoop::poll_all() {
   take_directory_news();
   take_handshakes();
   take_control_messages();
+  take_handshakes();  // Also what the messages' senders turned out to be.
   for (std::size_t i = 0; i < sessions.size(); ++i) {
     if (items[first_door + i].revents != 0) take_door(sessions[i]);
   }
@@ -178,10 +179,10 @@ std::chrono::milliseconds SubscriberLoop::time_to_next_round() const {
 
 void SubscriberLoop::take_control_messages() {
   for (int i = 0; control_ && i < kMessagesPerTurn; ++i) {
-    auto parts = receive(control_->socket, 1);
+    auto parts = receive(*control_, 1);
     if (!parts) return;
     if (parts->size() != 1) {
-      rejects_.count("an answer is not in one part", now());
+      rejects_.count("an answer is not in one part, or not of a publisher that is believed", now());
       continue;
     }
     auto message = protocol::decode(bytes_of((*parts)[0]));
@@ -343,7 +344,8 @@ void SubscriberLoop::connect_control(const std::string& address) {
   reconnect_control_at_ = kNever;
   auto parsed = parse_address(address);
   if (!parsed) return shelf_.set_error(parsed.error().message());
-  auto socket = connect_dealer(context_, std::move(*parsed), proof());
+  auto socket = connect_dealer(context_, std::move(*parsed), proof(),
+                               neighbours_admitted(options_.subscriber.security, proof() != nullptr));
   if (!socket) return shelf_.set_error(socket.error().message());
   control_.emplace(std::move(*socket));
   control_heard_at_ = now();

@@ -35,14 +35,15 @@ Result<std::optional<protocol::Message>> wait_for_answer(ZmqSocket& dealer, cons
   for (Time now = system_clock().now(); now < until; now = system_clock().now()) {
     if (!poll(items, std::chrono::ceil<std::chrono::milliseconds>(until - now))) break;
     if (items[2].revents != 0) return fail(Code::cancelled, "the question to the publisher was stopped by its caller");
+    // One at a time: a publisher that always has another word keeps nobody past the deadline or a stop.
+    if (const auto parts = receive(dealer, 1)) {
+      auto message = parts->size() == 1 ? protocol::decode(bytes_of(parts->front())) : fail(Code::corrupt, "");
+      if (message && question.is_answer(*message)) return std::optional(std::move(*message));
+    }
+    // Afterwards: it may have turned out whose message that was.
     if (auto outcome = take_outcome(*dealer.monitor, parties); outcome && outcome->error) {
       if (outcome->error->code() == Code::failed_precondition) return fail(std::move(*outcome->error));
       why_not = outcome->error->message();
-    }
-    // One at a time: a publisher that always has another word keeps nobody past the deadline or a stop.
-    if (const auto parts = receive(dealer.socket, 1)) {
-      auto message = parts->size() == 1 ? protocol::decode(bytes_of(parts->front())) : fail(Code::corrupt, "");
-      if (message && question.is_answer(*message)) return std::optional(std::move(*message));
     }
   }
   return std::optional<protocol::Message>();
@@ -59,7 +60,8 @@ Result<protocol::Message> ask_hub(const HubQuestion& question, Duration at_most,
                  SocketAddress::parse(text, false, credentials ? Reach::any_host : Reach::this_host));
   FRESHET_ASSIGN(zmq::context_t context, make_zmq_context());
   const ClientCredentials* const proof = credentials ? &*credentials : nullptr;
-  FRESHET_ASSIGN(ZmqSocket dealer, connect_dealer(context, std::move(address), proof));
+  FRESHET_ASSIGN(ZmqSocket dealer, connect_dealer(context, std::move(address), proof,
+                                                   neighbours_admitted(question.security, proof != nullptr)));
   const HandshakeParties parties = parties_of(text, proof);
   const auto request = protocol::encode(question.request);
   FRESHET_ASSIGN(const Wake stopped, Wake::open());

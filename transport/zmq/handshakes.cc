@@ -57,6 +57,8 @@ HandshakeParties parties_of(std::string address, const ClientCredentials* creden
 
 std::optional<Error> handshake_error(const SocketMonitor::Event& event, const HandshakeParties& parties) {
   switch (event.kind) {
+    case SocketMonitor::kDisbelieved:
+      return Error(event.why->code(), format("{} is not believed: {}", parties.address, event.why->message()));
     case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH: return refusal(parties);
     case ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL: return disagreement(parties, event.value);
     case ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL: return break_off(parties, event.value);

@@ -26,8 +26,8 @@ struct HandshakeParties {
 /// `credentials` may be null.
 HandshakeParties parties_of(std::string address, const ClientCredentials* credentials);
 
-/// What an event tells of a failed handshake; nothing for other events. failed_precondition when the two will not agree
-/// as things are, unavailable when it may have been a broken connection.
+/// What an event tells of a failed handshake, or of one with another user of this host; nothing for other events.
+/// failed_precondition when the two will not agree as things are, unavailable when it may have been a broken connection.
 std::optional<Error> handshake_error(const SocketMonitor::Event& event, const HandshakeParties& parties);
 
 struct HandshakeOutcome {

@@ -65,7 +65,8 @@ void set_up_tcp(zmq::socket_t& socket) {
 /// Runs `set_up` on a new socket and turns what it throws into an error. `events` are watched, none for 0.
 template <typename Credentials, typename SetUp>
 Result<ZmqSocket> make_socket(zmq::context_t& context, zmq::socket_type type, SocketAddress address,
-                              std::string_view verb, const Credentials* credentials, int events, SetUp set_up) {
+                              std::string_view verb, const Credentials* credentials, int events, Neighbours believed,
+                              SetUp set_up) {
   try {
     zmq::socket_t socket(context, type);
     socket.set(zmq::sockopt::linger, 0);
@@ -77,7 +78,7 @@ Result<ZmqSocket> make_socket(zmq::context_t& context, zmq::socket_type type, So
     if (credentials != nullptr) prove_as(socket, *credentials);
     std::optional<SocketMonitor> monitor;
     if (events != 0) {
-      FRESHET_ASSIGN(SocketMonitor opened, SocketMonitor::open(context, socket, events));
+      FRESHET_ASSIGN(SocketMonitor opened, SocketMonitor::open(context, socket, events, believed));
       monitor.emplace(std::move(opened));
     }
     set_up(socket);
@@ -95,11 +96,12 @@ Result<ZmqSocket> make_listener(zmq::context_t& context, zmq::socket_type type, 
   const std::string endpoint = address.endpoint();
   const int events = address.is_tcp() ? kListenerEvents : 0;
   Result<ZmqSocket> bound =
-      make_socket(context, type, std::move(address), "bind", credentials, events, [&](zmq::socket_t& socket) {
-        socket.set(zmq::sockopt::backlog, kBacklog);
-        set_up(socket);
-        socket.bind(endpoint);
-      });
+      make_socket(context, type, std::move(address), "bind", credentials, events, Neighbours::all,
+                  [&](zmq::socket_t& socket) {
+                    socket.set(zmq::sockopt::backlog, kBacklog);
+                    set_up(socket);
+                    socket.bind(endpoint);
+                  });
   if (!bound) return bound;
   if (!bound->address.is_tcp()) {
     bound->listens.emplace(ParentsAddress::of(endpoint));
@@ -118,14 +120,17 @@ Result<ZmqSocket> make_listener(zmq::context_t& context, zmq::socket_type type, 
 
 template <typename SetUp>
 Result<ZmqSocket> make_connector(zmq::context_t& context, zmq::socket_type type, SocketAddress address,
-                                 const ClientCredentials* credentials, int events, SetUp set_up) {
+                                 const ClientCredentials* credentials, int events, Neighbours believed, SetUp set_up) {
   const std::string endpoint = address.endpoint();
-  return make_socket(context, type, std::move(address), "connect", credentials, events, [&](zmq::socket_t& socket) {
-    socket.set(zmq::sockopt::reconnect_ivl, kReconnectMs);
-    socket.set(zmq::sockopt::reconnect_ivl_max, kReconnectMsMax);
-    set_up(socket);
-    socket.connect(endpoint);
-  });
+  // A server proves its key, whoever it is.
+  if (credentials != nullptr) believed = Neighbours::all;
+  return make_socket(context, type, std::move(address), "connect", credentials, events, believed,
+                     [&](zmq::socket_t& socket) {
+                       socket.set(zmq::sockopt::reconnect_ivl, kReconnectMs);
+                       socket.set(zmq::sockopt::reconnect_ivl_max, kReconnectMsMax);
+                       set_up(socket);
+                       socket.connect(endpoint);
+                     });
 }
 
 }  // namespace
@@ -150,8 +155,9 @@ Result<ZmqSocket> bind_router(zmq::context_t& context, SocketAddress address, co
   });
 }
 
-Result<ZmqSocket> connect_dealer(zmq::context_t& context, SocketAddress address, const ClientCredentials* credentials) {
-  return make_connector(context, zmq::socket_type::dealer, std::move(address), credentials, kHandshakeEvents,
+Result<ZmqSocket> connect_dealer(zmq::context_t& context, SocketAddress address, const ClientCredentials* credentials,
+                                 Neighbours believed) {
+  return make_connector(context, zmq::socket_type::dealer, std::move(address), credentials, kHandshakeEvents, believed,
                         [&](zmq::socket_t& socket) {
                           limit_messages(socket, protocol::kMessageBytesMax, credentials);
                           socket.set(zmq::sockopt::sndhwm, kPipeMessagesMax);
@@ -169,9 +175,10 @@ Result<ZmqSocket> bind_data(zmq::context_t& context, SocketAddress address, cons
 }
 
 Result<ZmqSocket> connect_data(zmq::context_t& context, SocketAddress address, const ClientCredentials* credentials,
-                               const DataLimits& limits) {
+                               const DataLimits& limits, Neighbours believed) {
   return make_connector(context, zmq::socket_type::dealer, std::move(address), credentials,
-                        kHandshakeEvents | ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_CLOSED, [&](zmq::socket_t& socket) {
+                        kHandshakeEvents | ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_CLOSED, believed,
+                        [&](zmq::socket_t& socket) {
                           limit_messages(socket, limits.message_bytes_max, credentials);
                           socket.set(zmq::sockopt::sndhwm, limits.sent_max);
                           socket.set(zmq::sockopt::reconnect_ivl, -1);
@@ -204,6 +211,16 @@ std::optional<std::vector<zmq::message_t>> receive(zmq::socket_t& socket, std::s
   } catch (const zmq::error_t&) {
     return std::nullopt;
   }
+}
+
+std::optional<std::vector<zmq::message_t>> receive(ZmqSocket& socket, std::size_t parts_max) {
+  auto parts = receive(socket.socket, parts_max, nullptr);
+  if (!parts) {
+    socket.monitor->on_drained();
+  } else if (!parts->empty() && !socket.monitor->admits(parts->front())) {
+    parts->clear();
+  }
+  return parts;
 }
 
 bool send(zmq::socket_t& socket, const std::string& head, Bytes body) {

@@ -21,6 +21,7 @@
 #include "core/base/result.h"
 #include "core/model/tensor.h"
 #include "transport/security/credentials.h"
+#include "transport/security/socket_owner.h"
 #include "transport/zmq/address.h"
 #include "transport/zmq/monitor.h"
 
@@ -32,7 +33,8 @@ class Listener;
 struct ZmqSocket {
   zmq::socket_t socket;
   SocketAddress address;
-  /// Of a listening tcp socket (for Listener) and of a connecting one (for take_outcome()).
+  /// Of a listening tcp socket (for Listener) and of a connecting one (for take_outcome(), and for receive() below: who
+  /// receives from a connecting socket in another way asks its admits() about each message).
   std::optional<SocketMonitor> monitor;
   std::optional<ParentsAddress> listens;  ///< Children of this process let go of it.
 };
@@ -43,11 +45,13 @@ inline constexpr int kZmqSocketsMax = 64;
 Result<zmq::context_t> make_zmq_context(int sockets_max = kZmqSocketsMax);
 
 /// Bound at `address`; the result's address has the port that was given for "*". With credentials, only clients that
-/// know the public key and are admitted by the context's Authenticator get in.
+/// know the public key and are admitted by the context's Authenticator get in. Without credentials, a connecting socket
+/// believes those `believed` alone.
 Result<ZmqSocket> bind_router(zmq::context_t& context, SocketAddress address,
                               const ServerCredentials* credentials = nullptr);
 Result<ZmqSocket> connect_dealer(zmq::context_t& context, SocketAddress address,
-                                 const ClientCredentials* credentials = nullptr);
+                                 const ClientCredentials* credentials = nullptr,
+                                 Neighbours believed = Neighbours::same_user);
 
 /// For bulk data.
 struct DataLimits {
@@ -58,7 +62,7 @@ struct DataLimits {
 Result<ZmqSocket> bind_data(zmq::context_t& context, SocketAddress address, const ServerCredentials* credentials,
                             const DataLimits& limits);
 Result<ZmqSocket> connect_data(zmq::context_t& context, SocketAddress address, const ClientCredentials* credentials,
-                               const DataLimits& limits);
+                               const DataLimits& limits, Neighbours believed = Neighbours::same_user);
 
 /// Of a socket, for poll and epoll. It tells of a change once: who uses the socket in any way looks afterwards whether
 /// there is more.
@@ -68,6 +72,8 @@ int descriptor_of(void* socket);
 /// empty. `listener`, if any, is the socket's: it is told what was taken.
 std::optional<std::vector<zmq::message_t>> receive(zmq::socket_t& socket, std::size_t parts_max,
                                                    Listener* listener = nullptr);
+/// Of a connecting socket: a message of a peer that is not believed comes as empty, too.
+std::optional<std::vector<zmq::message_t>> receive(ZmqSocket& socket, std::size_t parts_max);
 
 /// Sends `head` (when not empty) and `body` as one message. False when it was dropped.
 bool send(zmq::socket_t& socket, const std::string& head, Bytes body);

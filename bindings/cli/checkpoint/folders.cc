@@ -164,6 +164,7 @@ CLI::App& add_command(CLI::App& group, Program& program, const std::shared_ptr<C
   command.add_option("--server-key", arguments->security.server_key, "the server's public key, or its NAME.pub")
       ->type_name("KEY")
       ->needs(keys);
+  add_open_loopback(command, arguments->security);
   return command;
 }
 

@@ -118,6 +118,11 @@ void add_directory(CLI::App& command, std::string& directory) {
       ->type_name("DIRECTORY");
 }
 
+void add_open_loopback(CLI::App& command, SecurityOptions& security) {
+  command.add_flag("--open-loopback", security.open_loopback,
+                   "without keys, also believe a loopback port where another user of this host listens");
+}
+
 void add_security(CLI::App& command, SecurityOptions& security, const std::string& address, AddressUse use) {
   CLI::Option* const keys = command.add_option("--keys", security.key_file, "this side's keys (freshet keygen)");
   keys->type_name("FILE");
@@ -135,6 +140,7 @@ void add_security(CLI::App& command, SecurityOptions& security, const std::strin
     command.add_option("--server-key", security.server_key, "the publisher's public key, or its NAME.pub")
         ->type_name("KEY")
         ->needs(keys);
+    add_open_loopback(command, security);
   }
   command
       .add_flag("--trusted-fabric", security.trusted_fabric,

@@ -46,9 +46,12 @@ CLI::Option* add_offer(CLI::App& command, ChannelChoice& channels);
 /// --directory, where publishers and subscribers find each other.
 void add_directory(CLI::App& command, std::string& directory);
 
-/// --keys with --allow (to bind) or --server-key (to connect), and --trusted-fabric. An address that is not of this
+/// --keys with --allow (to bind) or --server-key (to connect), --open-loopback, and --trusted-fabric. An address that is not of this
 /// host is wrong usage without them.
 void add_security(CLI::App& command, SecurityOptions& security, const std::string& address, AddressUse use);
+
+/// --open-loopback of who connects: loopback ports of other users of this host are believed, too.
+void add_open_loopback(CLI::App& command, SecurityOptions& security);
 
 /// REQUIRES: add_version's check passed.
 VersionName version_of(const std::string& text);

@@ -21,6 +21,7 @@ void add_client_keys(CLI::App& command, Program& program) {
       .add_option("--server-key", program.repository_security.server_key, "the server's public key, or its NAME.pub")
       ->type_name("KEY")
       ->needs(keys);
+  add_open_loopback(command, program.repository_security);
 }
 
 CLI::App& add_repo_command(CLI::App& repo, Program& program, const std::string& name, const std::string& description) {

@@ -222,9 +222,10 @@ void add_follower_options(CLI::App& command, SubscribeArguments& arguments, cons
 std::vector<CLI::Option*> add_relay_options(CLI::App& command, SubscribeArguments& arguments,
                                             const std::string& keep_description) {
   CLI::Option* const offer = add_offer(command, arguments.channels);
-  CLI::Option* const open_loopback =
-      command.add_flag("--open-loopback", arguments.security.open_loopback,
-                       "a loopback port without keys admits every user of this host, not this one alone");
+  command.get_option("--open-loopback")
+      ->description(
+          "without keys, believe and admit every user of this host at loopback ports: whoever listens where this "
+          "command connects, and, of a relay, whoever connects");
   CLI::Option* const allow = command.add_option("--allow", arguments.security.allow_file,
                                                 "the allow-list: public keys of the clients of this relay");
   allow->type_name("FILE");
@@ -234,7 +235,7 @@ std::vector<CLI::Option*> add_relay_options(CLI::App& command, SubscribeArgument
   CLI::Option* const listen =
       command.add_option("--listen", arguments.listen, "serve here, e.g. tcp://*:7070; default: this host alone");
   listen->type_name("ADDRESS");
-  return {offer, open_loopback, allow, listen};
+  return {offer, allow, listen};
 }
 
 }  // namespace

@@ -87,7 +87,8 @@ Result<std::shared_ptr<Link>> Link::connect(const Options& options) {
                  SocketAddress::parse(options.address, false, proof != nullptr ? Reach::any_host : Reach::this_host));
   FRESHET_ASSIGN(zmq::context_t context, make_zmq_context());
   FRESHET_ASSIGN(ZmqSocket socket,
-                 connect_data(context, std::move(address), proof, {.message_bytes_max = kMessageBytesMax}));
+                 connect_data(context, std::move(address), proof, {.message_bytes_max = kMessageBytesMax},
+                              options.believed));
   FRESHET_ASSIGN(Wake wake, Wake::open());
   std::shared_ptr<Link> link;
   try {
@@ -246,11 +247,12 @@ void Link::take_messages() {
   while (!broken_) {
     zmq::message_t message;
     try {
-      if (!socket_.socket.recv(message, zmq::recv_flags::dontwait)) return;
+      if (!socket_.socket.recv(message, zmq::recv_flags::dontwait)) return socket_.monitor->on_drained();
     } catch (const zmq::error_t& error) {
       broken_ = Error(Code::unavailable, format("receive from the repository at {}: {}", address_, error.what()));
       return;
     }
+    if (!socket_.monitor->admits(message)) return;  // take_events() tells why.
     take(message);
   }
 }

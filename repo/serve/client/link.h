@@ -55,6 +55,7 @@ class Link : public std::enable_shared_from_this<Link> {
   struct Options {
     std::string address;
     std::optional<ClientCredentials> credentials;
+    Neighbours believed = Neighbours::same_user;  ///< Of this host, without credentials.
     ClientTimes times;
   };
   /// Connects and says hello. Errors as connect_repository().

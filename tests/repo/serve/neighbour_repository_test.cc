@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Other users of this host at a repository's loopback port without keys. They are real ones: these tests need root.
+/// Other users of this host at a repository's loopback port without keys, connecting and listening. They are real ones:
+/// these tests need root.
 
 #include <gtest/gtest.h>
 
+#include "repo/serve/remote_repository.h"
 #include "repo/serve/server.h"
 #include "repo/serve/wire/messages.h"
 #include "tests/repo/world.h"
@@ -46,6 +48,28 @@ TEST_F(NeighbourOfRepository, IsAdmittedWhereLoopbackIsOpen) {
   OtherUser other(is_welcome_at);
   const auto server = open(true);
   EXPECT_EQ(other.go(server->address()), 'y');
+}
+
+TEST_F(NeighbourOfRepository, IsNotBelievedAsTheServer) {
+  const OtherUsersServer other([] {
+    struct World {
+      std::unique_ptr<ProviderRepository> local = ProviderRepository::open(make_memory_backend(), {}).value();
+      std::unique_ptr<RepositoryServer> server;
+    };
+    auto world = std::make_shared<World>();
+    auto server = RepositoryServer::open(*world->local,
+                                         {.address = "tcp://127.0.0.1:*", .security = {.open_loopback = true}});
+    if (!server) return OtherUsersServer::Served{};
+    world->server = std::move(*server);
+    return OtherUsersServer::Served{world, world->server->address()};
+  });
+  ASSERT_FALSE(other.address().empty());
+  const auto refused = connect_repository(other.address());
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), Code::failed_precondition);
+  EXPECT_NE(refused.error().message().find("user 65534"), std::string::npos) << refused.error().message();
+  const auto trusting = connect_repository(other.address(), {.security = {.open_loopback = true}});
+  EXPECT_TRUE(trusting) << trusting.error().message();
 }
 
 }  // namespace

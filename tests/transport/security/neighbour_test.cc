@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Other users of this host at loopback ports that have no keys. They are real ones: these tests need root.
+/// Other users of this host at loopback ports that have no keys, connecting and listening. They are real ones: these
+/// tests need root.
 
 #include <gtest/gtest.h>
 #include <netinet/tcp.h>
 
+#include <utility>
 #include <zmq.hpp>
 
+#include "tests/conformance/channel_source.h"
 #include "tests/support/other_user.h"
 #include "tests/transport/model_fixture.h"
+#include "transport/ask/ask_stat.h"
+#include "transport/channel/zmq/zmq_channel.h"
 #include "transport/protocol/messages.h"
 #include "transport/security/socket_owner.h"
 #include "transport/zmq/sockets.h"
@@ -67,6 +72,33 @@ TEST(SocketOwner, IsNotWhoListensOnThatPort) {
   EXPECT_FALSE(check_same_user(pair.listener.get()));
 }
 
+TEST(SocketOwner, IsWhoListensThere) {
+  for (const int family : {AF_INET, AF_INET6}) {
+    Pair pair(family);
+    if (!pair.made && family == AF_INET6) GTEST_SKIP() << "this host has no IPv6 loopback";
+    const sockaddr_storage there = ends_of(pair.here.get())->own;
+    EXPECT_TRUE(check_listener(there));
+    pair.listener = FileDescriptor();
+    EXPECT_EQ(check_listener(there).error().code(), Code::unavailable) << "its connections are no listeners";
+  }
+}
+
+TEST(SocketOwner, IsTheTablesListenerToo) {
+  const Pair pair(AF_INET);
+  ConnectionEnds listener = ends_of(pair.here.get()).value();
+  listener.peer = std::exchange(listener.own, {});
+  listener.own.ss_family = AF_INET;
+  EXPECT_EQ(owner_by_table(listener).value(), ::geteuid());
+  EXPECT_EQ(owner_by_asking(listener).value_or(::geteuid()), ::geteuid());
+}
+
+TEST(SocketOwner, IsKnownOfAUnixSocket) {
+  int ends[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+  const FileDescriptor here(ends[0]), there(ends[1]);
+  EXPECT_TRUE(check_same_user(here.get()));
+}
+
 class Neighbour : public StreamTest {
  protected:
   void SetUp() override {
@@ -101,6 +133,97 @@ TEST_F(Neighbour, IsAdmittedWhereLoopbackIsOpen) {
   OtherUser other(asks);
   const auto publisher = open_publisher(loopback(true));
   EXPECT_EQ(other.go(publisher->address()), 'y');
+}
+
+/// A publisher of another user, at `listen`, that admits everybody.
+OtherUsersServer::Served publish_as_neighbour(const std::string& listen) {
+  struct World {
+    TemporaryFolder folder;
+    std::unique_ptr<Publisher> publisher;
+  };
+  auto world = std::make_shared<World>();
+  PublisherOptions options{.model = "demo", .hub_options = {.listen = listen, .directory = world->folder.path()}};
+  options.hub_options.security.open_loopback = true;
+  auto publisher = Publisher::open(std::move(options));
+  if (!publisher) return {};
+  world->publisher = std::move(*publisher);
+  if (!world->publisher->publish(StampedModel(2, 64).views(), {})) return {};
+  return {.server = world, .address = world->publisher->address()};
+}
+
+TEST_F(Neighbour, IsNotBelievedAsAPublisher) {
+  const OtherUsersServer other([] { return publish_as_neighbour("tcp://127.0.0.1:*"); });
+  ASSERT_FALSE(other.address().empty());
+  SubscriberOptions options = subscriber_options();
+  options.at = {other.address()};
+  const auto subscriber = open_subscriber(options);
+  EXPECT_TRUE(eventually([&] { return subscriber->status().last_error.find("user 65534") != std::string::npos; }));
+  EXPECT_FALSE(subscriber->status().connected);
+  EXPECT_FALSE(subscriber->snapshot());
+  const auto stat = ask_stat({.model = "", .at = other.address(), .directory = folder_.path(), .security = {}}, kPatience);
+  EXPECT_EQ(stat.error().code(), Code::failed_precondition);
+  EXPECT_NE(stat.error().message().find("user 65534"), std::string::npos) << stat.error().message();
+
+  options.security.open_loopback = true;
+  const auto trusting = open_subscriber(options);
+  EXPECT_TRUE(eventually([&] { return static_cast<bool>(trusting->snapshot()); }));
+  EXPECT_TRUE(ask_stat({.model = "", .at = other.address(), .directory = folder_.path(), .security = options.security},
+                       kPatience));
+}
+
+TEST_F(Neighbour, IsNotBelievedAtASocketFile) {
+  const OtherUsersServer other([] {
+    auto folder = std::make_shared<TemporaryFolder>();
+    auto served = publish_as_neighbour("ipc://" + folder->path() + "/control");
+    using Both = std::pair<std::shared_ptr<void>, std::shared_ptr<void>>;
+    return OtherUsersServer::Served{std::make_shared<Both>(folder, served.server), served.address};
+  });
+  ASSERT_FALSE(other.address().empty());
+  const auto stat = ask_stat({.model = "", .at = other.address(), .directory = folder_.path(), .security = {}}, kPatience);
+  EXPECT_EQ(stat.error().code(), Code::failed_precondition);
+  EXPECT_NE(stat.error().message().find("user 65534"), std::string::npos) << stat.error().message();
+}
+
+/// A directory on Redis, or a run folder, still has the address of a publisher that is dead: its port is free to take.
+TEST_F(Neighbour, IsNotBelievedAtTheAddressOfADeadPublisher) {
+  // Of the next test process or of nobody: a port that was just free.
+  std::string address;
+  {
+    const auto first = open_publisher(loopback(false));
+    address = first->address();
+  }
+  const OtherUsersServer other([&] { return publish_as_neighbour(address); });
+  if (other.address().empty()) GTEST_SKIP() << "another process took the port";
+  SubscriberOptions options = subscriber_options();
+  options.at = {address};
+  const auto subscriber = open_subscriber(options);
+  EXPECT_TRUE(eventually([&] { return subscriber->status().last_error.find("user 65534") != std::string::npos; }));
+  EXPECT_FALSE(subscriber->snapshot());
+}
+
+TEST_F(Neighbour, IsNotBelievedAtADataPort) {
+  static constexpr std::uint64_t kBytes = 64;
+  const OtherUsersServer other([] {
+    struct World {
+      channel::MemorySource source{{kBytes}};
+      std::unique_ptr<channel::ChannelServer> server;
+    };
+    auto world = std::make_shared<World>();
+    auto server = channel::open_zmq_server(world->source, {.neighbours = Neighbours::all});
+    if (!server) return OtherUsersServer::Served{};
+    world->server = std::move(*server);
+    return OtherUsersServer::Served{world, world->server->address()};
+  });
+  ASSERT_FALSE(other.address().empty());
+  const auto client = channel::open_zmq_client(other.address());
+  ASSERT_TRUE(client);
+  Result<bool> went = true;
+  EXPECT_TRUE(eventually([&] {
+    went = (*client)->progress(std::chrono::milliseconds(10));
+    return !went;
+  }));
+  EXPECT_EQ(went.error().code(), Code::failed_precondition);
+  EXPECT_NE(went.error().message().find("user 65534"), std::string::npos) << went.error().message();
 }
 
 }  // namespace

@@ -29,7 +29,20 @@ Status watch(int epoll, int descriptor) {
 
 }  // namespace
 
+/// UCX shows nobody its connections, so it is asked who listens where they lead.
+Status Client::check_server() const {
+  if (!server_.loopback || believed_ == Neighbours::all) return {};
+  Status listener = check_listener(server_.storage);
+  if (!listener) return fail(std::move(listener).error().with_context(format("{} is not believed", address_)));
+  return {};
+}
+
 Status Client::start(const Address& address) {
+  server_ = address;
+  // That nobody listens there is found out later. Whoever listens then is looked at with the welcome.
+  if (Status listener = check_server(); !listener && listener.error().code() == Code::failed_precondition) {
+    return listener;
+  }
   epoll_ = FileDescriptor(::epoll_create1(EPOLL_CLOEXEC));
   if (!epoll_) return fail_errno(errno, "make an epoll descriptor");
   timer_ = FileDescriptor(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
@@ -217,6 +230,8 @@ void Client::take_welcome(const Incoming& message) {
     broken_ =
         Error(Code::unsupported,
               format("the connection to {}: the peer is not Freshet, or is of another version of Freshet", address_));
+  } else if (Status listener = check_server(); !listener) {
+    broken_ = listener.error();
   } else if (server_token_ == 0) {
     server_token_ = header->token();
     asked_.reset();
@@ -400,7 +415,7 @@ namespace freshet::channel {
 Result<std::unique_ptr<ChannelClient>> open_ucx_client(const std::string& text, const UcxClientOptions& options) {
   FRESHET_ASSIGN(const ucx::Address address, ucx::parse_address(text, /*any_port=*/false));
   FRESHET_TRY(ucx::check_trusted(address, text, options.trusted_fabric));
-  auto client = std::make_unique<ucx::Client>(text);
+  auto client = std::make_unique<ucx::Client>(text, options.believed);
   FRESHET_TRY(client->start(address));
   return client;
 }

@@ -16,6 +16,7 @@
 #include "transport/channel/ucx/address.h"
 #include "transport/channel/ucx/reception.h"
 #include "transport/channel/ucx/worker.h"
+#include "transport/security/socket_owner.h"
 
 namespace freshet::channel::ucx {
 
@@ -26,7 +27,7 @@ namespace freshet::channel::ucx {
 /// the worker is gone.
 class Client final : public ChannelClient {
  public:
-  explicit Client(std::string address) : address_(std::move(address)) {}
+  Client(std::string address, Neighbours believed) : address_(std::move(address)), believed_(believed) {}
   ~Client() override;
   Status start(const Address& address);
 
@@ -65,6 +66,7 @@ class Client final : public ChannelClient {
   static void on_sent(void* request, ucs_status_t status, void* argument);
   static void on_received(void* request, ucs_status_t status, std::size_t length, void* argument);
 
+  Status check_server() const;
   bool handle_messages();
   void handle(const Incoming& message);
   void take_welcome(const Incoming& message);
@@ -88,6 +90,8 @@ class Client final : public ChannelClient {
   void die(Error why);
 
   const std::string address_;
+  const Neighbours believed_;
+  Address server_;
   FileDescriptor epoll_;
   FileDescriptor timer_;
   std::unique_ptr<Worker> worker_;

@@ -27,6 +27,7 @@
 
 #include "core/base/result.h"
 #include "transport/channel/channel.h"
+#include "transport/security/socket_owner.h"
 
 namespace freshet::channel {
 
@@ -57,6 +58,7 @@ Result<std::unique_ptr<ChannelServer>> open_ucx_server(FetchSource& source, cons
 
 struct UcxClientOptions {
   bool trusted_fabric = false;
+  Neighbours believed = Neighbours::same_user;  ///< Who may listen at a loopback address.
 };
 
 /// Connects in the background: requests may be queued at once; that nobody is there is found out by progress().

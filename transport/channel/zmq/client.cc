@@ -111,12 +111,16 @@ bool Client::take_messages(Time deadline) {
     for (int i = 0; i < kMessagesPerLook; ++i) {
       zmq::message_t message;
       try {
-        if (!socket_->socket.recv(message, zmq::recv_flags::dontwait)) return did;
+        if (!socket_->socket.recv(message, zmq::recv_flags::dontwait)) {
+          socket_->monitor->on_drained();
+          return did;
+        }
       } catch (const zmq::error_t& error) {
         gone_ = Error(Code::unavailable, format("receive from {}: {}", parties_.address, error.what()));
         return did;
       }
       did = true;
+      if (!socket_->monitor->admits(message)) continue;
       take(message);
       if (broken_) return did;
     }
@@ -248,7 +252,8 @@ void Client::set_timer(Time now) {
 
 bool Client::has_more() {
   // ZeroMQ's descriptor tells of a change once: what came while we sent is not told again.
-  return is_readable(socket_->socket.handle()) || is_readable(socket_->monitor->handle());
+  return is_readable(socket_->socket.handle()) || socket_->monitor->has_more() ||
+         is_readable(socket_->monitor->handle());
 }
 
 void Client::kick() {
@@ -290,7 +295,7 @@ Result<std::unique_ptr<ChannelClient>> open_zmq_client(const std::string& addres
   if (!timer) return fail_errno(errno, "make a timer descriptor");
   FRESHET_ASSIGN(zmq::context_t context, make_zmq_context());
   FRESHET_ASSIGN(ZmqSocket socket, connect_data(context, std::move(parsed), proof,
-                                                {.message_bytes_max = zmq_channel::kToClientBytesMax}));
+                                                {.message_bytes_max = zmq_channel::kToClientBytesMax}, options.believed));
   FRESHET_TRY(zmq_channel::watch(epoll.get(), timer.get()));
   FRESHET_TRY(zmq_channel::watch(epoll.get(), descriptor_of(socket.socket.handle())));
   FRESHET_TRY(zmq_channel::watch(epoll.get(), descriptor_of(socket.monitor->handle())));

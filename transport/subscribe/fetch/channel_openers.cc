@@ -8,12 +8,15 @@ namespace freshet {
 
 ChannelOpeners channel_openers(const SecurityOptions& security, const std::optional<ClientCredentials>& credentials) {
   ChannelOpeners openers;
-  openers[ChannelKind::zmq] = [credentials](const std::string& address) {
-    return channel::open_zmq_client(address, {.credentials = credentials});
+  const Neighbours believed = neighbours_admitted(security, credentials.has_value());
+  openers[ChannelKind::zmq] = [credentials, believed](const std::string& address) {
+    return channel::open_zmq_client(address, {.credentials = credentials, .believed = believed});
   };
   if (channel::ucx_version()) {
-    openers[ChannelKind::ucx] = [trusted = security.trusted_fabric](const std::string& address) {
-      return channel::open_ucx_client(address, {.trusted_fabric = trusted});
+    // UCX has no keys: its loopback ports are this user's also where the control connection is encrypted.
+    const Neighbours listening = neighbours_admitted(security, false);
+    openers[ChannelKind::ucx] = [trusted = security.trusted_fabric, listening](const std::string& address) {
+      return channel::open_ucx_client(address, {.trusted_fabric = trusted, .believed = listening});
     };
   }
   return openers;
