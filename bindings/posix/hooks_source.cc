@@ -31,6 +31,12 @@ long at_source(int fd, long number, long b = 0, long c = 0, long d = 0, long e =
 /// A lock of the open file, which all have that share it.
 long lock_at_source(int fd, long number, long b, long c = 0) { return at_source(fd, number, b, c, 0, 0, true); }
 
+/// Whether the program gives up a lock. What it names may be at no memory: the kernel is to refuse that.
+bool unlocks(const struct flock* lock) {
+  const auto* const type = reinterpret_cast<const char*>(&lock->l_type);
+  return is_readable(type) && is_readable(type + sizeof lock->l_type - 1) && lock->l_type == F_UNLCK;
+}
+
 /// A lock of the process. It is noted before it is taken: another thread may open the file just then.
 long process_lock_at_source(int fd, long command, long lock) {
   lose_track(fd);
@@ -80,10 +86,9 @@ FRESHET_READER_EXPORT int freshet_fcntl(int fd, int command, ...) {
   if (command == F_OFD_SETLK || command == F_OFD_SETLKW)
     return returned(lock_at_source(fd, SYS_fcntl, command, argument));
   if (command == F_SETLK || command == F_SETLKW) {
-    const auto* lock = reinterpret_cast<const struct flock*>(argument);
-    const bool unlocks = is_readable(reinterpret_cast<const char*>(lock)) && lock->l_type == F_UNLCK;
-    return returned(unlocks ? at_source(fd, SYS_fcntl, command, argument)
-                            : process_lock_at_source(fd, command, argument));
+    return returned(unlocks(reinterpret_cast<const struct flock*>(argument))
+                        ? at_source(fd, SYS_fcntl, command, argument)
+                        : process_lock_at_source(fd, command, argument));
   }
   return returned(is_for_source(command) ? at_source(fd, SYS_fcntl, command, argument)
                                          : call(SYS_fcntl, fd, command, argument));
@@ -128,6 +133,10 @@ FRESHET_READER_EXPORT int freshet_futimens(int fd, const struct timespec* times)
 }
 FRESHET_READER_EXPORT int freshet_futimes(int fd, const struct timeval* times) {
   struct timespec exact[2];
+  if (times != nullptr && !(is_readable(reinterpret_cast<const char*>(times)) &&
+                            is_readable(reinterpret_cast<const char*>(times + 2) - 1))) {
+    return returned(-EFAULT);
+  }
   for (int i = 0; times != nullptr && i < 2; ++i) {
     if (times[i].tv_usec < 0 || times[i].tv_usec >= 1'000'000) return returned(-EINVAL);
     exact[i] = {.tv_sec = times[i].tv_sec, .tv_nsec = times[i].tv_usec * 1000};

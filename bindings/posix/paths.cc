@@ -25,9 +25,7 @@ bool g_lent[kRooms];
 /// result.
 bool put_component(const char*& path, char* out, unsigned long& end) {
   unsigned long bytes = 0;
-  for (;;) {
-    if (reinterpret_cast<unsigned long>(path) % kPageBytes == 0 && !is_readable(path)) return false;
-    if (*path == '\0' || *path == '/') break;
+  for (; *path != '\0' && *path != '/';) {
     if (end + bytes + 2 >= tier::kPathRoom) return false;
     out[end + 1 + bytes++] = *path++;
   }
@@ -61,6 +59,15 @@ LentRoom::~LentRoom() {
 
 bool is_readable(const char* at) { return call(SYS_rt_sigprocmask, -1, address(at) & ~7L, 0, 8) != -EFAULT; }
 
+unsigned long length_of(const char* path) {
+  for (unsigned long bytes = 0; bytes < tier::kPathRoom; ++bytes) {
+    const char* const at = path + bytes;
+    if ((bytes == 0 || reinterpret_cast<unsigned long>(at) % kPageBytes == 0) && !is_readable(at)) return 0;
+    if (*at == '\0') return bytes;
+  }
+  return 0;
+}
+
 void put_descriptor_link(char (&link)[kLinkBytes], int fd) {
   char* at = link;
   for (const char* text = "/proc/self/fd/"; *text != '\0';) *at++ = *text++;
@@ -82,10 +89,9 @@ unsigned long path_of_descriptor(int fd, PathRoom& path) {
 }
 
 unsigned long absolute_path(int folder, const char* path, PathRoom& out) {
-  if (!is_readable(path)) return 0;
+  if (length_of(path) == 0) return 0;
   unsigned long end = 0;
   if (*path != '/') {
-    if (*path == '\0') return 0;
     if (folder == AT_FDCWD) {
       const long got = call(SYS_getcwd, address(out), tier::kPathRoom);
       if (got <= 1 || out[0] != '/') return 0;

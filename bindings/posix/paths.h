@@ -37,6 +37,10 @@ unsigned long path_of_descriptor(int fd, PathRoom& path);
 /// Whether the kernel could read at that address.
 bool is_readable(const char* address);
 
+/// The length of a path that a program gave, which may be any address: 0 for one that no memory has, also before the
+/// path ends, and for what is too long. The kernel is to refuse those.
+unsigned long length_of(const char* path);
+
 /// The absolute path that a program means, from its spelling alone: no link is followed, nothing is looked at. 0 for
 /// what a spelling cannot tell ("..", a slash at the end), what is too long, and addresses that no memory has.
 unsigned long absolute_path(int folder, const char* path, PathRoom& out);

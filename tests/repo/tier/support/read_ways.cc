@@ -20,6 +20,7 @@
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include <initializer_list>
@@ -130,6 +131,64 @@ void by_name(const char* path) {
   read_out("create", open(path, O_RDONLY | O_CREAT, 0600));
   read_out("create-new", open(path, O_RDONLY | O_CREAT | O_EXCL, 0600));
   read_out("read-and-write", open(path, O_RDWR));
+}
+
+void say_call(const char* way, const char* call, long result) {
+  printf("%s %s: %s\n", way, call, result < 0 ? strerror(errno) : "works");
+}
+
+/// What each call says of an address from which nothing can be read, or to which nothing can be written.
+void call_with(const char* way, void* bad, const char* path) {
+  const auto* const name = static_cast<const char*>(bad);
+  for (const int flags : {O_RDONLY, O_RDONLY | O_NOFOLLOW | O_CLOEXEC, O_RDWR, O_RDONLY | O_TRUNC, O_RDONLY | O_CREAT}) {
+    say_call(way, "open", open(name, flags, 0600));
+    say_call(way, "openat", openat(AT_FDCWD, name, flags, 0600));
+  }
+  const int folder = open("/", O_RDONLY | O_DIRECTORY);
+  say_call(way, "openat of a folder", openat(folder, name, O_RDONLY));
+  say_call(way, "openat of nothing", openat(-7, name, O_RDONLY));
+  for (const char* mode : {"r", "r+", "w"}) say_call(way, "fopen", fopen(name, mode) != nullptr ? 0 : -1);
+  FILE* const stream = fopen("/dev/null", "r");
+  say_call(way, "freopen", freopen(name, "r", stream) != nullptr ? 0 : -1);
+  const int fd = open(path, O_RDONLY);
+  struct stat file;
+  struct statx wide;
+  say_call(way, "fstatat of it", fstatat(folder, name, &file, 0));
+  say_call(way, "statx of it", statx(folder, name, 0, STATX_BASIC_STATS, &wide));
+  say_call(way, "fgetxattr of it", fgetxattr(fd, name, g_bytes, 1));
+  say_call(way, "fremovexattr of it", fremovexattr(fd, name));
+  say_call(way, "preadv of it", preadv(fd, static_cast<iovec*>(bad), 1, 0));
+  say_call(way, "preadv2 of it", preadv2(fd, static_cast<iovec*>(bad), 1, 0, 0));
+  say_call(way, "fexecve", fexecve(fd, static_cast<char**>(bad), environ));
+  for (const int command : {F_SETLK, F_SETLKW, F_GETLK}) say_call(way, "fcntl", fcntl(fd, command, bad));
+  say_call(way, "F_GETOWN_EX", fcntl(fd, F_GETOWN_EX, bad));
+  say_call(way, "futimens", futimens(fd, static_cast<timespec*>(bad)));
+  close(fd);
+  close(folder);
+}
+
+void by_bad_addresses(const char* path) {
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  constexpr int kPrivate = MAP_PRIVATE | MAP_ANONYMOUS;
+  auto* const pages = static_cast<char*>(mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, kPrivate, -1, 0));
+  if (mprotect(pages + page, page, PROT_NONE) != 0) abort();
+  call_with("low", reinterpret_cast<void*>(8), path);
+  call_with("unmapped", reinterpret_cast<void*>(0x10000000), path);
+  call_with("the kernel's", reinterpret_cast<void*>(intptr_t{-4096}), path);
+  call_with("last", reinterpret_cast<void*>(intptr_t{-1}), path);
+  call_with("closed page", pages + page, path);
+  call_with("last of a page", static_cast<char*>(memset(pages + page - 1, '/', 1)), path);
+  // A path that begins well, and has no end.
+  char begin[4096];
+  snprintf(begin, sizeof begin, "%s", path);
+  *strrchr(begin, '/') = '\0';
+  for (const char* text : {path, static_cast<const char*>(begin), "/proc/self/fd/", "/dev/f", "relative/name", "/"}) {
+    const size_t bytes = strlen(text);
+    char way[64];
+    snprintf(way, sizeof way, "no end after %.8s", text);
+    call_with(way, memcpy(pages + page - bytes, text, bytes), path);
+  }
+  munmap(pages, 2 * page);
 }
 
 void by_streams(const char* path) {
@@ -371,6 +430,7 @@ int main(int argc, char** argv) {
   }
   by_open(argv[1]);
   by_name(argv[1]);
+  by_bad_addresses(argv[1]);
   by_streams(argv[1]);
   by_reads(argv[1]);
   by_descriptors(argv[1]);
