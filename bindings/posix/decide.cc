@@ -19,29 +19,32 @@ using tier::Board;
 using tier::Identity;
 using tier::identity_of;
 
+constexpr long kMayRead = 4;  // R_OK
 // What the kernel calls O_LARGEFILE where the C library says 0.
 constexpr int kLargeFile = 0100000;
 // An open with any other flag is the source's.
-constexpr int kServedFlags = O_CLOEXEC | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW | O_DIRECT | O_LARGEFILE | kLargeFile;
+constexpr int kServedFlags =
+    O_CLOEXEC | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW | O_NOATIME | O_DIRECT | O_LARGEFILE | kLargeFile;
 
 bool may_be_served(int flags) { return (flags & O_ACCMODE) == O_RDONLY && (flags & ~(O_ACCMODE | kServedFlags)) == 0; }
 
-/// Whether the name is spelled as a source's. A hint alone: it spares the source an open.
-bool is_spelled_below(const Board& board, const char* path) {
-  if (length_of(path) == 0 || path[0] != '/') return false;
-  for (std::uint32_t i = 0; i < board.source_count; ++i) {
-    const char* folder = board.sources[i].path;
-    unsigned long at = 0;
-    while (folder[at] != '\0' && folder[at] == path[at]) ++at;
-    if (folder[at] == '\0' && (path[at] == '/' || at == 1)) return true;
-  }
-  return false;
+/// A path as a program spells it, from the root on. Links are not seen, so this is a hint alone: it spares the source
+/// an open.
+struct Spelling {
+  std::uint64_t hash = 0;  ///< 0: nothing is known.
+  bool is_below = false;   ///< As a source's.
+};
+
+[[gnu::noinline]] Spelling spelling_of(const Board& board, int folder, const char* path) {
+  const LentRoom room;
+  const unsigned long bytes = room ? absolute_path(folder, path, *room, Dots::nothing) : 0;
+  if (bytes == 0) return {};
+  return {.hash = tier::hashed(tier::kHashSeed, *room, bytes), .is_below = is_below_source(board, *room, bytes)};
 }
 
-/// Asks the server, not a cache of the mount: who changed a file elsewhere is to be seen.
-bool look_at_server(int folder, const char* path, int flags, struct stat& out) {
+bool look_at(int folder, const char* path, int flags, int sync, struct stat& out) {
   struct statx seen;
-  const int how = ((flags & O_NOFOLLOW) != 0 ? AT_SYMLINK_NOFOLLOW : 0) | AT_STATX_FORCE_SYNC;
+  const int how = ((flags & O_NOFOLLOW) != 0 ? AT_SYMLINK_NOFOLLOW : 0) | sync;
   if (call(SYS_statx, folder, address(path), how, STATX_BASIC_STATS, address(&seen)) != 0) return false;
   ::memset(&out, 0, sizeof out);
   out.st_dev = number_of(std::uint64_t{seen.stx_dev_major} << 32 | seen.stx_dev_minor);
@@ -57,6 +60,11 @@ bool look_at_server(int folder, const char* path, int flags, struct stat& out) {
   out.st_mtim = {.tv_sec = seen.stx_mtime.tv_sec, .tv_nsec = seen.stx_mtime.tv_nsec};
   out.st_ctim = {.tv_sec = seen.stx_ctime.tv_sec, .tv_nsec = seen.stx_ctime.tv_nsec};
   return true;
+}
+
+/// Asks the server, not a cache of the mount: who changed a file elsewhere is to be seen.
+bool look_at_server(int folder, const char* path, int flags, struct stat& out) {
+  return look_at(folder, path, flags, AT_STATX_FORCE_SYNC, out);
 }
 
 /// What a copy of `source` looks like, as far as it can be told without reading it.
@@ -151,24 +159,41 @@ int wait_for_copy(Board& board, int fd, const Identity& identity, const struct s
 constexpr std::uint64_t kOutsiders = 1024;
 std::uint64_t g_outsiders[kOutsiders];
 
+bool is_outsider(const Identity& identity) {
+  const std::uint64_t key = identity_key(identity);
+  return tier::load(g_outsiders[key % kOutsiders]) == key;
+}
+
+enum class Leads { nobody_knows, elsewhere, to_source };
+
+/// Whether a path that is spelled as no source's leads into one, by a link. What this host's caches know of the file is
+/// enough for that: whose it is does not change.
+[[gnu::noinline]] Leads where_leads(const Board& board, int folder, const char* path, int flags) {
+  struct stat file;
+  if (!look_at(folder, path, flags, AT_STATX_DONT_SYNC, file)) return Leads::nobody_knows;
+  const std::uint32_t source = source_on(board, device_of(file.st_dev));
+  if (source == tier::kSourcesMax || !S_ISREG(file.st_mode)) return Leads::elsewhere;
+  return is_outsider(identity_of(source, file)) ? Leads::elsewhere : Leads::to_source;
+}
+
 /// `fd` is the source's. Returns what the program gets.
-[[gnu::noinline]] int serve_opened(Board& board, int fd, int flags) {
+[[gnu::noinline]] int serve_opened(Board& board, int fd, int flags, const Spelling& spelling) {
   struct stat file;
   if (sys_fstat(fd, file) != 0 || !S_ISREG(file.st_mode)) return fd;
   const std::uint32_t source = source_on(board, device_of(file.st_dev));
   if (source == tier::kSourcesMax || has_process_lock(file.st_dev, file.st_ino)) return fd;
   const Identity identity = identity_of(source, file);
-  std::uint64_t& outsider = g_outsiders[identity_key(identity) % kOutsiders];
-  if (tier::load(outsider) == identity_key(identity)) return fd;
+  if (is_outsider(identity)) return fd;
   const LentRoom lent;
   if (!lent) return fd;
   PathRoom& path = *lent;
   const unsigned long bytes = path_of_descriptor(fd, path);
   if (bytes == 0) return fd;
   if (!is_below_source(board, path, bytes)) {
-    tier::store(outsider, identity_key(identity));
+    tier::store(g_outsiders[identity_key(identity) % kOutsiders], identity_key(identity));
     return fd;
   }
+  if (spelling.hash != 0) hint_at(board, spelling.hash);
   int copy = open_copy(board, identity, file, flags, path, /*counts=*/true);
   if (copy < 0 && tier::load(board.waits) != 0 && identity.size <= tier::load(board.room_bytes)) {
     copy = wait_for_copy(board, fd, identity, file, flags, path);
@@ -185,18 +210,28 @@ std::uint64_t g_outsiders[kOutsiders];
   return fd;
 }
 
-/// Whether this process may read the file, for certain. Groups, capabilities and the rest are for the source's open to
-/// judge.
-bool may_read(const struct stat& file) {
-  return (file.st_mode & S_IROTH) != 0 || ((file.st_mode & S_IRUSR) != 0 && call(SYS_geteuid) == file.st_uid);
+/// Whether this process may open the file, for certain. Capabilities and the rest are for the kernel to judge.
+bool may_open(const struct stat& file, int flags) {
+  const bool is_owner = call(SYS_geteuid) == file.st_uid;
+  if ((flags & O_NOATIME) != 0 && !is_owner) return false;
+  const unsigned reads = is_owner ? S_IRUSR : S_IRGRP | S_IROTH;
+  return (file.st_mode & reads) == reads;
 }
 
-/// The copy of a file that is spelled as a source's, without an open at the source; or -1.
+/// The kernel's judgement, without an open. A file's owner alone may open it with O_NOATIME.
+bool may_open_at(int folder, const char* path, int flags, const struct stat& file) {
+  if (may_open(file, flags)) return true;
+  const int how = AT_EACCESS | ((flags & O_NOFOLLOW) != 0 ? AT_SYMLINK_NOFOLLOW : 0);
+  return (flags & O_NOATIME) == 0 && call(SYS_faccessat2, folder, address(path), kMayRead, how) == 0;
+}
+
+/// The copy of the file that a path leads to, without an open at the source; or -1.
 [[gnu::noinline]] int serve_unopened(Board& board, int folder, const char* path, int flags) {
   struct stat file;
-  if (!look_at_server(folder, path, flags, file) || !S_ISREG(file.st_mode) || !may_read(file)) return -1;
+  if (!look_at_server(folder, path, flags, file) || !S_ISREG(file.st_mode)) return -1;
   const std::uint32_t source = source_on(board, device_of(file.st_dev));
   if (source == tier::kSourcesMax || has_process_lock(file.st_dev, file.st_ino)) return -1;
+  if (!may_open_at(folder, path, flags, file)) return -1;
   const Identity identity = identity_of(source, file);
   const LentRoom room;
   if (!room) return -1;
@@ -239,7 +274,7 @@ bool take_link(const Board& board, std::uint32_t number, std::uint64_t hash, Ide
     if (fd < 0) continue;
     file.st_atim = copy.st_atim;
     file.st_blksize = copy.st_blksize;
-    if (describe_by_note(fd, mark, room, file) && may_read(file)) {
+    if (describe_by_note(fd, mark, room, file) && may_open(file, flags)) {
       remember(fd, copy, file);
       count(board, identity, true);
       return fd;
@@ -259,10 +294,11 @@ int open_finished(Board& board, const Identity& identity, const struct stat& sou
     path[folder] = '/';
     *tier::put_copy_path(path + folder + 1, identity) = '\0';
     // A pipe in the place of a copy is not to be waited for.
-    const int fd = sys_openat(AT_FDCWD, path, (flags & (O_CLOEXEC | O_NOFOLLOW)) | O_RDONLY | O_NONBLOCK | O_NOCTTY);
+    const int fd =
+        sys_openat(AT_FDCWD, path, (flags & (O_CLOEXEC | O_NOFOLLOW | O_NOATIME)) | O_RDONLY | O_NONBLOCK | O_NOCTTY);
     if (fd == -ENOENT) continue;
     if (fd >= 0 && sys_fstat(fd, copy) == 0 && is_sound_copy(copy, source)) {
-      if ((flags & O_NONBLOCK) == 0) (void)call(SYS_fcntl, fd, F_SETFL, 0);
+      if ((flags & O_NONBLOCK) == 0) (void)call(SYS_fcntl, fd, F_SETFL, flags & O_NOATIME);
       return fd;
     }
     if (fd >= 0) (void)sys_close(fd);
@@ -303,17 +339,17 @@ int open_file(int folder, const char* path, int flags, unsigned mode) {
     const int copy = serve_unlooked(*known, folder, path, flags);
     if (copy >= 0) return copy;
   }
-  if (is_spelled_below(*known, path)) {
-    const std::uint64_t hash = tier::hashed(tier::kHashSeed, path, ::strlen(path));
-    if (is_hinted(*known, hash)) {
-      const int copy = serve_unopened(*known, folder, path, flags);
-      if (copy >= 0) return copy;
-    }
-    hint_at(*known, hash);
+  const Spelling spelling = spelling_of(*known, folder, path);
+  // Below a source a look before the open would cost as much as the open where there is no copy; elsewhere it is local.
+  Leads leads = spelling.hash != 0 && is_hinted(*known, spelling.hash) ? Leads::to_source : Leads::nobody_knows;
+  if (leads == Leads::nobody_knows && !spelling.is_below) leads = where_leads(*known, folder, path, flags);
+  if (leads == Leads::to_source) {
+    const int copy = serve_unopened(*known, folder, path, flags);
+    if (copy >= 0) return copy;
   }
   const int fd = sys_openat(folder, path, flags, mode);
   lose_track(fd);
-  return fd < 0 ? fd : serve_opened(*known, fd, flags);
+  return fd < 0 || leads == Leads::elsewhere ? fd : serve_opened(*known, fd, flags, spelling);
 }
 
 int returned(long result) {

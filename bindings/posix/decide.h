@@ -17,7 +17,7 @@ int open_file(int folder, const char* path, int flags, unsigned mode);
 int source_of_written(const char* path, int folder = -100);
 
 /// A descriptor of the finished copy of `source`, which the kernel describes as `copy`; -1 when there is none. Of
-/// `flags` O_CLOEXEC, O_NOFOLLOW and O_NONBLOCK count. `path` is room for its name.
+/// `flags` O_CLOEXEC, O_NOFOLLOW, O_NOATIME and O_NONBLOCK count. `path` is room for its name.
 int open_finished(tier::Board& board, const tier::Identity& identity, const struct stat& source, int flags,
                   struct stat& copy, PathRoom& path, bool counts = false);
 

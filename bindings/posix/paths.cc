@@ -23,14 +23,18 @@ bool g_lent[kRooms];
 
 /// Puts the next component of `path` at `end`; its length, 0 when there is none. False when it can be no part of the
 /// result.
-bool put_component(const char*& path, char* out, unsigned long& end) {
+bool put_component(const char*& path, char* out, unsigned long& end, Dots dots) {
   unsigned long bytes = 0;
   for (; *path != '\0' && *path != '/';) {
     if (end + bytes + 2 >= tier::kPathRoom) return false;
     out[end + 1 + bytes++] = *path++;
   }
   if (bytes == 0 || (bytes == 1 && out[end + 1] == '.')) return *path != '\0';
-  if (bytes == 2 && out[end + 1] == '.' && out[end + 2] == '.') return false;
+  if (bytes == 2 && out[end + 1] == '.' && out[end + 2] == '.') {
+    while (end > 0 && out[--end] != '/') {
+    }
+    return dots == Dots::nothing && *path != '\0';
+  }
   out[end] = '/';
   end += 1 + bytes;
   return true;
@@ -88,7 +92,7 @@ unsigned long path_of_descriptor(int fd, PathRoom& path) {
   return static_cast<unsigned long>(got);
 }
 
-unsigned long absolute_path(int folder, const char* path, PathRoom& out) {
+unsigned long absolute_path(int folder, const char* path, PathRoom& out, Dots dots) {
   if (length_of(path) == 0) return 0;
   unsigned long end = 0;
   if (*path != '/') {
@@ -103,7 +107,7 @@ unsigned long absolute_path(int folder, const char* path, PathRoom& out) {
     if (end == 1) end = 0;
   }
   for (;;) {
-    if (!put_component(path, out, end)) return 0;
+    if (!put_component(path, out, end, dots)) return 0;
     if (*path == '\0') break;
     ++path;
   }

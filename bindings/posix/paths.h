@@ -41,8 +41,11 @@ bool is_readable(const char* address);
 /// path ends, and for what is too long. The kernel is to refuse those.
 unsigned long length_of(const char* path);
 
+/// What "a/.." is, where a link may stand at "a".
+enum class Dots { unknown, nothing };
 /// The absolute path that a program means, from its spelling alone: no link is followed, nothing is looked at. 0 for
-/// what a spelling cannot tell ("..", a slash at the end), what is too long, and addresses that no memory has.
-unsigned long absolute_path(int folder, const char* path, PathRoom& out);
+/// what a spelling cannot tell ("..", unless it is said what that is, and a slash at the end), what is too long, and
+/// addresses that no memory has.
+unsigned long absolute_path(int folder, const char* path, PathRoom& out, Dots dots = Dots::unknown);
 
 }  // namespace freshet::reader

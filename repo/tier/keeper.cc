@@ -336,6 +336,8 @@ std::optional<OpenSource> Keeper::open_source(const std::string& path, FileDescr
   OpenSource source{.fd = fd.get(), .path = real_path_of(fd.get())};
   const std::uint32_t place = source_on(board_, device_of(file));
   if (place == kSourcesMax || !is_below_source(board_, source.path.data(), source.path.size())) return std::nullopt;
+  // A link: who opens the file by it may be served without an open at the source too.
+  if (path != source.path) hint_path(path);
   source.identity = identity_of(place, file);
   source.note = {.blocks = static_cast<std::uint64_t>(file.st_blocks),
                  .mode = file.st_mode,
@@ -348,6 +350,8 @@ std::optional<OpenSource> Keeper::open_source(const std::string& path, FileDescr
   }
   return source;
 }
+
+void Keeper::hint_path(const std::string& path) { hint_at(board_, hashed(kHashSeed, path.data(), path.size())); }
 
 void Keeper::refuse_unopened(const std::string& path) {
   struct stat file {};
@@ -380,7 +384,9 @@ void Keeper::handle(const std::string& path, Slot& slot) {
                         copy_file.st_mode == (S_IFREG | kCopyMode) &&
                         static_cast<std::uint64_t>(copy_file.st_size) == identity.size &&
                         copy_file.st_mtim.tv_sec == identity.mtime && copy_file.st_mtim.tv_nsec == identity.mtime_ns;
-  if (!is_there) {
+  if (is_there) {
+    hint_path(source.path);
+  } else {
     // Where something that is no file took its name, it stays: it is not ours, and is never served.
     if (const auto old = release_held(key); old) (void)remove_copy(config_.tiers[old->tier].path, old->identity);
     copy(source, slot);
@@ -439,7 +445,7 @@ void Keeper::settle_copy(const OpenSource& source, std::uint32_t tier, const Cop
     add(board_.counters.copied_files, 1);
     add(board_.counters.copied_bytes, identity.size);
     mark_made(board_, identity_key(identity));
-    hint_at(board_, hashed(kHashSeed, source.path.data(), source.path.size()));
+    hint_path(source.path);
     std::uint64_t& refused = board_.refusals[identity_key(identity) % kRefusals];
     if (load(refused) == identity_key(identity)) store(refused, std::uint64_t{0});
   } else {

@@ -128,6 +128,8 @@ class Keeper {
   void copy(const OpenSource& source, Slot& slot);
   /// A file at the source, open; nothing when it is not to be copied. `fd` keeps it open.
   std::optional<OpenSource> open_source(const std::string& path, FileDescriptor& fd);
+  /// Whoever opens that path is to look for a copy first.
+  void hint_path(const std::string& path);
   /// For a file that the keeper cannot open. A program that waits for its copy goes on with the source.
   void refuse_unopened(const std::string& path);
   CopyEnd copy_into(const OpenSource& source, std::uint32_t tier, Slot& slot);

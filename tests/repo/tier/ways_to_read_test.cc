@@ -9,7 +9,7 @@
 #include <fstream>
 #include <memory>
 
-#include "tests/repo/tier/support/lab.h"
+#include "tests/repo/tier/support/slow_lab.h"
 #include "tests/support/slow_folder/slow_folder.h"
 
 namespace freshet::test {
@@ -299,6 +299,54 @@ TEST(WaysToReadWarm, LooksAtTheSourceOnceAndOpensItNever) {
   const Ran name = lab.served("python3 -c 'import os; fd = os.open(\"" + file +
                               "\", os.O_RDONLY); print(os.readlink(\"/proc/self/fd/%d\" % fd))'");
   EXPECT_TRUE(name.out.starts_with(lab.tier())) << name.out;
+}
+
+TEST(WaysToReadOfASlowFolderWarm, OpensNothingAtTheSourceHoweverItIsSpelled) {
+  SlowLab lab({.cached = false});
+  if (!lab) GTEST_SKIP() << lab.why_not();
+  const std::string file = lab->make("folder/data", 5000);
+  const std::string other = lab->make("folder/other", 5000);
+  ASSERT_EQ(::chmod(file.c_str(), 0640), 0);
+  std::filesystem::create_symlink(file, lab->source("link"));
+  std::filesystem::create_symlink(lab->source("folder"), lab->source("folders"));
+  std::filesystem::create_symlink(file, lab->path("outside"));
+  std::filesystem::create_symlink(lab->source("folder"), lab->path("around"));
+  // A file of somebody else, where this user may make one.
+  const bool is_of_others = ::chown(other.c_str(), 65534, 65534) == 0 && ::chmod(other.c_str(), 0600) == 0;
+  lab->fill();
+  ASSERT_EQ(lab->copies().size(), 2U);
+  std::vector<std::string> ways = {
+      "os.open(FILE, 0)",
+      "os.open(FILE, os.O_NOATIME)",
+      "os.open(FILE, os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)",
+      "[os.chdir(SOURCE + '/folder'), os.open('data', 0)][-1]",
+      "[os.chdir(SOURCE), os.open('./folder//data', 0)][-1]",
+      "[os.chdir(SOURCE + '/folder'), os.open('../folder/data', os.O_NOATIME)][-1]",
+      "[os.chdir(LAB), (lambda file: os.dup(file.fileno()))(open('source/folder/data', 'rb'))][-1]",
+      "os.open('data', 0, dir_fd=os.open(SOURCE + '/folder', os.O_DIRECTORY))",
+      "os.open('../folder/./data', 0, dir_fd=os.open(SOURCE + '/folder', os.O_DIRECTORY))",
+      "os.open(SOURCE + '/link', 0)",
+      "os.open(LAB + '/outside', 0)",
+      "os.open(LAB + '/around/data', 0)",
+      "[os.chdir(LAB), os.open('outside', 0)][-1]",
+      // The reader learns a path through a link to a folder below a source at its first open.
+      "[os.open(SOURCE + '/folders/data', 0) for learned in (False, True)][-1]",
+  };
+  if (is_of_others) ways.push_back("os.open(SOURCE + '/folder/other', 0)");
+  std::ofstream script(lab->path("open.py"));
+  script << "import os, sys\nLAB, SOURCE, FILE, TIER = sys.argv[1:]\n";
+  std::string expected;
+  for (const std::string& way : ways) {
+    script << "fd = " << way << "\n"
+           << "print(len(os.read(fd, 9999)), os.readlink('/proc/self/fd/%d' % fd).startswith(TIER), \"" << way << "\")\n";
+    expected += "5000 True " + way + "\n";
+  }
+  script.close();
+  lab.forget_and_count();
+  const Ran got = lab->served("python3 '" + lab->path("open.py") + "' '" + lab->path("") + "' '" + lab->source() +
+                              "' '" + file + "' '" + lab->tier() + "'");
+  EXPECT_EQ(got.out, expected) << got.err;
+  EXPECT_EQ(lab.slow().counters().value().opens, 1U) << "the one by which a way was learned";
 }
 
 TEST(WaysToReadWarm, LeavesProgramsAloneWithoutItsConfig) {
