@@ -82,21 +82,22 @@ int open_copy(Board& board, const Identity& identity, const struct stat& source,
   return fd;
 }
 
-/// Counts an open, and wakes a keeper that waits for one.
-void count(Board& board, const Identity& identity, bool hit) {
-  if (count_open(board, tier::file_key(identity.source, identity.inode), identity.size, hit))
+/// Counts an open, and wakes a keeper that waits for one. Returns the how-manieth open of the file it was.
+std::uint32_t count(Board& board, const Identity& identity, bool hit) {
+  std::uint32_t nth = 0;
+  if (count_open(board, tier::file_key(identity.source, identity.inode), identity.size, hit, nth))
     (void)call(SYS_futex, address(&board.awaits_open), FUTEX_WAKE, 1);
+  return nth;
 }
 
 /// Moves a copy to the number that the program was to get, in one step. The source's description is remembered there
 /// too.
-int take_number(int copy, int fd, int flags, const struct stat& source) {
+void take_number(int copy, int fd, int flags, const struct stat& source) {
   const int moved = sys_dup3(copy, fd, flags & O_CLOEXEC);
   (void)sys_close(copy);
-  if (moved < 0) return fd;
+  if (moved < 0) return;
   struct stat seen;
   if (sys_fstat(fd, seen) == 0) remember(fd, seen, source);
-  return fd;
 }
 
 long nanoseconds_now() {
@@ -198,8 +199,12 @@ enum class Leads { nobody_knows, elsewhere, to_source };
   if (copy < 0 && tier::load(board.waits) != 0 && identity.size <= tier::load(board.room_bytes)) {
     copy = wait_for_copy(board, fd, identity, file, flags, path);
   }
-  count(board, identity, copy >= 0);
-  if (copy >= 0) return take_number(copy, fd, flags, file);
+  const std::uint32_t nth = count(board, identity, copy >= 0);
+  if (copy >= 0) {
+    take_number(copy, fd, flags, file);
+    note_hit(fd, nth);
+    return fd;
+  }
   if (identity.size <= tier::load(board.room_bytes)) {
     ask_for(board, fd, path);
   } else {
@@ -236,7 +241,7 @@ bool may_open_at(int folder, const char* path, int flags, const struct stat& fil
   const LentRoom room;
   if (!room) return -1;
   const int copy = open_copy(board, identity, file, flags, *room);
-  if (copy >= 0) count(board, identity, true);
+  if (copy >= 0) note_hit(copy, count(board, identity, true));
   return copy;
 }
 
@@ -276,7 +281,7 @@ bool take_link(const Board& board, std::uint32_t number, std::uint64_t hash, Ide
     file.st_blksize = copy.st_blksize;
     if (describe_by_note(fd, mark, room, file) && may_open(file, flags)) {
       remember(fd, copy, file);
-      count(board, identity, true);
+      note_hit(fd, count(board, identity, true));
       return fd;
     }
     (void)sys_close(fd);

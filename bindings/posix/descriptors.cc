@@ -18,6 +18,8 @@ struct Entry {
   std::uint64_t device;
   struct timespec changed;
   struct stat source;
+  unsigned counter;   ///< The process that counted its open as a hit; 0: none.
+  std::uint32_t nth;  ///< Of the file's opens.
 };
 Entry g_entries[kRemembered];
 
@@ -39,13 +41,27 @@ bool may_be_copy(const tier::Board& board, const struct stat& seen) {
   return false;
 }
 
+bool is_entry_of(const Entry& entry, const struct stat& copy) {
+  return entry.inode == copy.st_ino && entry.device == copy.st_dev && entry.changed.tv_sec == copy.st_ctim.tv_sec &&
+         entry.changed.tv_nsec == copy.st_ctim.tv_nsec;
+}
+
+/// Whether this process counted the open of `fd`, which the kernel describes as `copy`, as a hit. Says so once.
+bool take_hit(int fd, const struct stat& copy, std::uint32_t& nth) {
+  if (fd < 0 || fd >= kRemembered) return false;
+  Entry& entry = g_entries[fd];
+  unsigned process = static_cast<unsigned>(call(SYS_getpid));
+  if (tier::load(entry.counter) != process || !is_entry_of(entry, copy)) return false;
+  nth = entry.nth;
+  return __atomic_compare_exchange_n(&entry.counter, &process, 0, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+}
+
 bool recall(int fd, const struct stat& copy, struct stat& source) {
   if (fd < 0 || fd >= kRemembered) return false;
   Entry& entry = g_entries[fd];
   const unsigned before = __atomic_load_n(&entry.version, __ATOMIC_ACQUIRE);
   if (before == 0 || (before & 1) != 0) return false;
-  const bool same = entry.inode == copy.st_ino && entry.device == copy.st_dev &&
-                    entry.changed.tv_sec == copy.st_ctim.tv_sec && entry.changed.tv_nsec == copy.st_ctim.tv_nsec;
+  const bool same = is_entry_of(entry, copy);
   const struct stat known = entry.source;
   __atomic_thread_fence(__ATOMIC_ACQUIRE);
   if (!same || __atomic_load_n(&entry.version, __ATOMIC_RELAXED) != before) return false;
@@ -137,7 +153,14 @@ void remember(int fd, const struct stat& copy, const struct stat& source) {
   entry.device = copy.st_dev;
   entry.changed = copy.st_ctim;
   entry.source = source;
+  tier::store(entry.counter, 0U);
   __atomic_store_n(&entry.version, version + 2, __ATOMIC_RELEASE);
+}
+
+void note_hit(int fd, std::uint32_t nth) {
+  if (fd < 0 || fd >= kRemembered) return;
+  g_entries[fd].nth = nth;
+  tier::store(g_entries[fd].counter, static_cast<unsigned>(call(SYS_getpid)));
 }
 
 bool show_source(const tier::Board& board, int fd, struct stat& seen) {
@@ -184,7 +207,7 @@ bool is_file_of(const tier::Board& board, const tier::Identity& identity, const 
 
 }  // namespace
 
-int hand_back(const tier::Board& board, int fd, bool locks_open_file) {
+int hand_back(tier::Board& board, int fd, bool locks_open_file) {
   struct stat seen;
   tier::Identity identity;
   if (sys_fstat(fd, seen) != 0 || !may_be_copy(board, seen)) return 0;
@@ -208,12 +231,16 @@ int hand_back(const tier::Board& board, int fd, bool locks_open_file) {
     if (offset > 0) (void)call(SYS_lseek, source, offset, 0);
     int numbers[kSharersMax];
     const int duplicates = find_duplicates(fd, seen, numbers);
+    std::uint32_t nth = 0;
+    bool was_hit = false;
     for (int i = -1; i < duplicates; ++i) {
       const int number = i < 0 ? fd : numbers[i];
+      was_hit = take_hit(number, seen, nth) || was_hit;
       const long close_on_exec = call(SYS_fcntl, number, F_GETFD);
       const int moved = sys_dup3(source, number, close_on_exec > 0 ? O_CLOEXEC : 0);
       if (i < 0) result = moved < 0 ? moved : 0;
     }
+    if (was_hit && offset == 0) turn_into_miss(board, nth, identity.size);
   }
   // A lock of the process ends with the first descriptor of its file that is closed: this one then stays open.
   if (sys_fstat(source, now) != 0 || !has_process_lock(now.st_dev, now.st_ino)) (void)sys_close(source);

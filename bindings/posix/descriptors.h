@@ -18,6 +18,9 @@ namespace freshet::reader {
 /// `fd` is a copy, which the kernel describes as `copy`; the source is as `source`.
 void remember(int fd, const struct stat& copy, const struct stat& source);
 
+/// That open of `fd`, a copy that is remembered, was counted as a hit: the `nth` of its file.
+void note_hit(int fd, std::uint32_t nth);
+
 /// Makes device, inode, size and times of `seen` those of the identity.
 void describe(const tier::Board& board, const tier::Identity& identity, struct stat& seen);
 /// What tells a path from others, whatever their hash on disk is.
@@ -36,8 +39,9 @@ bool show_source(const tier::Board& board, int fd, struct stat& seen);
 /// Puts the source in the place of a copy, at the same offset, for what only the source can do. 0, also when `fd` is no
 /// copy; else -errno, and the descriptor is as it was: the source changed or went away. Duplicates within this process
 /// go along, where the kernel tells them (kcmp). A lock that belongs to the open file, not to the process, is refused
-/// (ENOLCK) for one that the parent shares.
-int hand_back(const tier::Board& board, int fd, bool locks_open_file = false);
+/// (ENOLCK) for one that the parent shares. An open of this process that was a hit, and from which nothing was read by
+/// then (as far as its offset tells), is a miss from then on.
+int hand_back(tier::Board& board, int fd, bool locks_open_file = false);
 
 /// Whether another number of this process is a duplicate of `fd`, which the kernel describes as `file`, made where the
 /// reader did not see it. False also where the kernel does not tell (kcmp).

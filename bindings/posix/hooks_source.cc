@@ -22,7 +22,7 @@ using namespace freshet::reader;
 /// The call, made at the source.
 long at_source(int fd, long number, long b = 0, long c = 0, long d = 0, long e = 0, bool locks_open_file = false) {
   lose_track(fd);
-  if (const auto* known = board(); known != nullptr) {
+  if (auto* known = board(); known != nullptr) {
     if (const int error = hand_back(*known, fd, locks_open_file); error < 0) return error;
   }
   return call(number, fd, b, c, d, e);
@@ -40,7 +40,7 @@ bool unlocks(const struct flock* lock) {
 /// A lock of the process. It is noted before it is taken: another thread may open the file just then.
 long process_lock_at_source(int fd, long command, long lock) {
   lose_track(fd);
-  const auto* known = board();
+  auto* known = board();
   if (known == nullptr) return call(SYS_fcntl, fd, command, lock);
   if (const int error = hand_back(*known, fd); error < 0) return error;
   note_process_lock(*known, fd);

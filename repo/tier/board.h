@@ -123,6 +123,13 @@ inline std::uint32_t load(const std::uint32_t& word) { return __atomic_load_n(&w
 inline void store(std::uint64_t& word, std::uint64_t value) { __atomic_store_n(&word, value, __ATOMIC_RELAXED); }
 inline void store(std::uint32_t& word, std::uint32_t value) { __atomic_store_n(&word, value, __ATOMIC_RELEASE); }
 inline void add(std::uint64_t& word, std::uint64_t value) { __atomic_fetch_add(&word, value, __ATOMIC_RELAXED); }
+/// Never below 0, whoever counts too little.
+inline void take(std::uint64_t& word, std::uint64_t value) {
+  for (std::uint64_t seen = load(word);;) {
+    const std::uint64_t left = seen > value ? seen - value : 0;
+    if (__atomic_compare_exchange_n(&word, &seen, left, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) return;
+  }
+}
 
 /// The counters of one time, word by word: others go on counting.
 inline void copy_counters(const Counters& from, Counters& to) {
@@ -226,21 +233,42 @@ std::uint32_t oldest_run(const Board& board, IsAlive is_alive) {
   return living < kLiveRuns ? oldest : 0;
 }
 
-/// One open of a regular file below a source. True: the keeper sleeps on `awaits_open`, and the caller wakes it.
-inline bool count_open(Board& board, std::uint64_t key, std::uint64_t bytes, bool hit) {
+/// The row of the n-th opens of files, from 1; nullptr for 0.
+inline EpochRow* row_of(Board& board, std::uint32_t nth) {
+  if (nth == 0) return nullptr;
+  return &board.counters.epochs[nth < kEpochRows ? nth - 1 : kEpochRows - 1];
+}
+
+/// One open of a regular file below a source. True: the keeper sleeps on `awaits_open`, and the caller wakes it. `nth`
+/// becomes the how-manieth open of the file it is.
+inline bool count_open(Board& board, std::uint64_t key, std::uint64_t bytes, bool hit, std::uint32_t& nth) {
   Counters& counters = board.counters;
   add(counters.opens, 1);
   add(hit ? counters.hits : counters.misses, 1);
   add(hit ? counters.hit_bytes : counters.miss_bytes, bytes);
-  if (const std::uint32_t nth = count_file(board, key); nth != 0) {
-    EpochRow& row = counters.epochs[nth < kEpochRows ? nth - 1 : kEpochRows - 1];
-    add(row.opens, 1);
-    if (hit) add(row.hits, 1);
-    add(hit ? row.hit_bytes : row.miss_bytes, bytes);
+  nth = count_file(board, key);
+  if (EpochRow* const row = row_of(board, nth); row != nullptr) {
+    add(row->opens, 1);
+    if (hit) add(row->hits, 1);
+    add(hit ? row->hit_bytes : row->miss_bytes, bytes);
   }
   if (load(board.awaits_open) == 0) return false;
   store(board.awaits_open, std::uint32_t{0});
   return true;
+}
+
+/// An open that was counted as a hit is read at the source after all.
+inline void turn_into_miss(Board& board, std::uint32_t nth, std::uint64_t bytes) {
+  Counters& counters = board.counters;
+  take(counters.hits, 1);
+  take(counters.hit_bytes, bytes);
+  add(counters.misses, 1);
+  add(counters.miss_bytes, bytes);
+  if (EpochRow* const row = row_of(board, nth); row != nullptr) {
+    take(row->hits, 1);
+    take(row->hit_bytes, bytes);
+    add(row->miss_bytes, bytes);
+  }
 }
 
 inline void hint_at(Board& board, std::uint64_t hash) {

@@ -30,7 +30,8 @@ void tell_keeper(const BoardFile& board, const std::string& request) {
 
 /// Counts an open, and wakes a keeper that waits for one.
 void count(Board& board, std::uint64_t key, std::uint64_t bytes, bool hit) {
-  if (count_open(board, key, bytes, hit))
+  std::uint32_t nth = 0;
+  if (count_open(board, key, bytes, hit, nth))
     (void)::syscall(SYS_futex, &board.awaits_open, FUTEX_WAKE, 1, nullptr, nullptr, 0);
 }
 

@@ -138,6 +138,40 @@ TEST_F(SourceCalls, ALockThatTheParentWouldNotHaveIsRefused) {
       "os._exit(0)\nos.waitpid(child, 0)");
 }
 
+TEST_F(SourceCalls, WhatGoesBackBeforeItIsReadIsNoHit) {
+  struct Way {
+    const char* text;
+    int hits;
+  };
+  const Way ways[] = {
+      {"fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)\nos.read(fd, 5)\nfcntl.flock(fd, fcntl.LOCK_UN)", 0},
+      {"fcntl.flock(os.dup(fd), fcntl.LOCK_SH)", 0},
+      {"fcntl.lockf(fd, fcntl.LOCK_SH)\nfcntl.lockf(fd, fcntl.LOCK_UN)", 0},
+      {"os.listxattr(fd)\nos.read(fd, 5)", 0},
+      {"os.read(fd, 5)\nfcntl.flock(fd, fcntl.LOCK_SH)", 1},
+      {"os.close(os.dup(fd))\nos.read(fd, 5)", 1},
+      // Of the process that opened the file alone.
+      {"child = os.fork()\nif child == 0:\n    fcntl.lockf(fd, fcntl.LOCK_SH)\n    os._exit(0)\nos.waitpid(child, 0)", 1},
+  };
+  lab_.fill();
+  for (const Way& way : ways) {
+    std::ofstream(lab_.path("lock.py")) << "import fcntl, os, sys\nfd = os.open(sys.argv[1], os.O_RDONLY)\n"
+                                        << way.text << "\n";
+    const Ran ran =
+        lab_.tier_command({"run", "--report", lab_.path("report"), "--", "python3", lab_.path("lock.py"), file_});
+    EXPECT_EQ(ran.code, 0) << ran.err;
+    std::ifstream in(lab_.path("report"));
+    const auto report = nlohmann::json::parse(in, nullptr, false);
+    EXPECT_EQ(report["opens"], 1) << way.text;
+    EXPECT_EQ(report["hits"], way.hits) << way.text;
+    EXPECT_EQ(report["misses"], 1 - way.hits) << way.text;
+    EXPECT_EQ(report["hit_bytes"], 2000 * way.hits) << way.text;
+    EXPECT_EQ(report["miss_bytes"], 2000 * (1 - way.hits)) << way.text;
+    EXPECT_EQ(report["epochs"][0]["hits"], way.hits) << way.text;
+    EXPECT_EQ(report["epochs"][0]["miss_bytes"], 2000 * (1 - way.hits)) << way.text;
+  }
+}
+
 TEST_F(SourceCalls, WhatChangesAFileChangesTheSource) {
   const std::string look =
       "\ninfo = os.stat(path)\nprint(oct(info.st_mode), info.st_uid, info.st_size, os.read(fd, 9))";
