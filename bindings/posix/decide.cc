@@ -67,17 +67,11 @@ bool look_at_server(int folder, const char* path, int flags, struct stat& out) {
   return look_at(folder, path, flags, AT_STATX_FORCE_SYNC, out);
 }
 
-/// What a copy of `source` looks like, as far as it can be told without reading it.
-bool is_sound_copy(const struct stat& copy, const struct stat& source) {
-  return copy.st_mode == (S_IFREG | tier::kCopyMode) && copy.st_size == source.st_size &&
-         copy.st_mtim.tv_sec == source.st_mtim.tv_sec && copy.st_mtim.tv_nsec == source.st_mtim.tv_nsec;
-}
-
 /// A descriptor of the finished copy, with its source remembered; or -1.
 int open_copy(Board& board, const Identity& identity, const struct stat& source, int flags, PathRoom& room,
               bool counts = false) {
   struct stat copy;
-  const int fd = open_finished(board, identity, source, flags, copy, room, counts);
+  const int fd = open_finished(board, identity, flags, copy, room, counts);
   if (fd >= 0) remember(fd, copy, source);
   return fd;
 }
@@ -275,7 +269,7 @@ bool take_link(const Board& board, std::uint32_t number, std::uint64_t hash, Ide
     ::memset(&file, 0, sizeof file);
     describe(board, identity, file);
     if (has_process_lock(file.st_dev, file.st_ino)) return -1;
-    const int fd = open_finished(board, identity, file, flags, copy, room);
+    const int fd = open_finished(board, identity, flags, copy, room);
     if (fd < 0) continue;
     file.st_atim = copy.st_atim;
     file.st_blksize = copy.st_blksize;
@@ -291,18 +285,22 @@ bool take_link(const Board& board, std::uint32_t number, std::uint64_t hash, Ide
 
 }  // namespace
 
-int open_finished(Board& board, const Identity& identity, const struct stat& source, int flags, struct stat& copy,
-                  PathRoom& path, bool counts) {
+int open_finished(Board& board, const Identity& identity, int flags, struct stat& copy, PathRoom& path, bool counts) {
+  const auto user = static_cast<std::uint32_t>(call(SYS_geteuid));
   for (std::uint32_t i = 0; i < board.tier_count; ++i) {
-    const unsigned long folder = ::strlen(board.tiers[i].path);
-    ::memcpy(path, board.tiers[i].path, folder);
-    path[folder] = '/';
-    *tier::put_copy_path(path + folder + 1, identity) = '\0';
-    // A pipe in the place of a copy is not to be waited for.
-    const int fd =
-        sys_openat(AT_FDCWD, path, (flags & (O_CLOEXEC | O_NOFOLLOW | O_NOATIME)) | O_RDONLY | O_NONBLOCK | O_NOCTTY);
+    int fd = static_cast<int>(call(kStatAt, AT_FDCWD, address(board.tiers[i].path), address(&copy), 0));
+    if (fd == 0 && !tier::is_own_folder(copy, user)) fd = -EPERM;
+    if (fd == 0) {
+      const unsigned long folder = ::strlen(board.tiers[i].path);
+      ::memcpy(path, board.tiers[i].path, folder);
+      path[folder] = '/';
+      *tier::put_copy_path(path + folder + 1, identity) = '\0';
+      // A pipe in the place of a copy is not to be waited for.
+      fd =
+          sys_openat(AT_FDCWD, path, (flags & (O_CLOEXEC | O_NOFOLLOW | O_NOATIME)) | O_RDONLY | O_NONBLOCK | O_NOCTTY);
+    }
     if (fd == -ENOENT) continue;
-    if (fd >= 0 && sys_fstat(fd, copy) == 0 && is_sound_copy(copy, source)) {
+    if (fd >= 0 && sys_fstat(fd, copy) == 0 && tier::is_finished_copy(copy, identity, user)) {
       if ((flags & O_NONBLOCK) == 0) (void)call(SYS_fcntl, fd, F_SETFL, flags & O_NOATIME);
       return fd;
     }

@@ -16,10 +16,10 @@ int open_file(int folder, const char* path, int flags, unsigned mode);
 /// What source_behind() says of a path that is opened for writing; kNoCopy at once for one that can lead to no copy.
 int source_of_written(const char* path, int folder = -100);
 
-/// A descriptor of the finished copy of `source`, which the kernel describes as `copy`; -1 when there is none. Of
+/// A descriptor of the finished copy, which the kernel describes as `copy`; -1 when this user has none. Of
 /// `flags` O_CLOEXEC, O_NOFOLLOW, O_NOATIME and O_NONBLOCK count. `path` is room for its name.
-int open_finished(tier::Board& board, const tier::Identity& identity, const struct stat& source, int flags,
-                  struct stat& copy, PathRoom& path, bool counts = false);
+int open_finished(tier::Board& board, const tier::Identity& identity, int flags, struct stat& copy, PathRoom& path,
+                  bool counts = false);
 
 /// 0 or the result, as the C library's functions return it.
 int returned(long result);

@@ -33,7 +33,7 @@ Locked g_locked[kLockedMax];
 std::uint32_t g_locked_count;
 
 bool may_be_copy(const tier::Board& board, const struct stat& seen) {
-  if ((seen.st_mode & ~std::uint32_t{0}) != (S_IFREG | tier::kCopyMode)) return false;
+  if (seen.st_mode != (S_IFREG | tier::kCopyMode) || seen.st_uid != call(SYS_geteuid)) return false;
   const std::uint64_t device = device_of(seen.st_dev);
   for (std::uint32_t i = 0; i < board.tier_count; ++i) {
     if (tier::load(board.tiers[i].device) == device) return true;

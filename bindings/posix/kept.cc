@@ -60,7 +60,7 @@ bool move(tier::Board& board, int fd, const tier::Identity& identity) {
   const LentRoom room;
   if (!room) return false;
   const int wanted = (static_cast<int>(flags) & (O_NONBLOCK | O_NOATIME)) | O_CLOEXEC;
-  const int found = open_finished(board, identity, source, wanted, copy, *room);
+  const int found = open_finished(board, identity, wanted, copy, *room);
   if (found < 0) return false;
   const bool moved = offset >= 0 && (offset == 0 || call(SYS_lseek, found, offset, SEEK_SET) == offset) &&
                      sys_dup3(found, fd, close_on_exec != 0 ? O_CLOEXEC : 0) == fd;

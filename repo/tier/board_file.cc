@@ -20,6 +20,7 @@
 #include "core/base/env.h"
 #include "core/base/file_descriptor.h"
 #include "core/base/format.h"
+#include "repo/tier/tier_folder.h"
 
 namespace freshet::tier {
 namespace {
@@ -60,6 +61,7 @@ void put_board_text(char* to, std::size_t room, const std::string& text) {
 
 void load_totals(const Config& config, Board& board) {
   for (const TierConfig& tier : config.tiers) {
+    if (!check_own_tier(tier.path)) continue;
     std::ifstream in(tier.path + kTotalsName, std::ios::binary);
     std::uint64_t head[2] = {};
     if (!in.read(reinterpret_cast<char*>(head), sizeof head) || head[0] != kTotalsMagic || head[1] != sizeof(Counters))
@@ -156,6 +158,7 @@ void sweep_boards(const std::string& folder) {
 }  // namespace
 
 std::uint64_t made_of(const std::string& tier) {
+  if (!check_own_tier(tier)) return 0;
   std::ifstream in(tier + kMadeName, std::ios::binary);
   std::uint64_t number = 0;
   return in.read(reinterpret_cast<char*>(&number), sizeof number) ? number : 0;

@@ -51,6 +51,18 @@ inline constexpr char kOwnPrefix[] = ".freshet-";
 /// The mode of every copy, by which the reader recognises one at once.
 inline constexpr std::uint32_t kCopyMode = 0400;
 
+/// A tier is one user's, and nobody else may write to it: others could put into it what looks like copies.
+inline bool is_own_folder(const struct stat& folder, std::uint32_t user) {
+  return S_ISDIR(folder.st_mode) && folder.st_uid == user && (folder.st_mode & 022) == 0;
+}
+
+/// What that user's finished copy of a file looks like, as far as it can be told without reading it.
+inline bool is_finished_copy(const struct stat& copy, const Identity& source, std::uint32_t user) {
+  return copy.st_mode == (S_IFREG | kCopyMode) && copy.st_uid == user &&
+         static_cast<std::uint64_t>(copy.st_size) == source.size && copy.st_mtim.tv_sec == source.mtime &&
+         static_cast<std::uint32_t>(copy.st_mtim.tv_nsec) == source.mtime_ns;
+}
+
 /// The extended attribute of a copy that holds its CopyNote, then the source's path (absent when it did not fit).
 inline constexpr char kNoteAttribute[] = "user.freshet.copy";
 inline constexpr std::uint64_t kNoteMagic = 0x31306574'6f4e7446;

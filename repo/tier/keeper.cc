@@ -381,9 +381,7 @@ void Keeper::handle(const std::string& path, Slot& slot) {
   const Identity& identity = source.identity;
   // As the reader wants it: a copy that it does not take is made anew.
   const bool is_there = !known.empty() && ::lstat(known.c_str(), &copy_file) == 0 &&
-                        copy_file.st_mode == (S_IFREG | kCopyMode) &&
-                        static_cast<std::uint64_t>(copy_file.st_size) == identity.size &&
-                        copy_file.st_mtim.tv_sec == identity.mtime && copy_file.st_mtim.tv_nsec == identity.mtime_ns;
+                        is_finished_copy(copy_file, identity, ::geteuid());
   if (is_there) {
     hint_path(source.path);
   } else {

@@ -35,10 +35,9 @@ void count(Board& board, std::uint64_t key, std::uint64_t bytes, bool hit) {
     (void)::syscall(SYS_futex, &board.awaits_open, FUTEX_WAKE, 1, nullptr, nullptr, 0);
 }
 
-bool is_finished(const std::string& copy, const struct stat& source) {
+bool is_finished(const std::string& tier, const std::string& copy, const Identity& identity) {
   struct stat seen {};
-  return ::lstat(copy.c_str(), &seen) == 0 && seen.st_mode == (S_IFREG | kCopyMode) && seen.st_size == source.st_size &&
-         seen.st_mtim.tv_sec == source.st_mtim.tv_sec && seen.st_mtim.tv_nsec == source.st_mtim.tv_nsec;
+  return check_own_tier(tier) && ::lstat(copy.c_str(), &seen) == 0 && is_finished_copy(seen, identity, ::geteuid());
 }
 
 }  // namespace
@@ -63,7 +62,7 @@ std::string ServedPaths::place_of(const std::string& path) const {
   const std::uint64_t key = file_key(source, identity.inode);
   for (std::uint32_t i = 0; i < board.tier_count; ++i) {
     std::string copy = copy_path(board.tiers[i].path, identity);
-    if (!is_finished(copy, file)) continue;
+    if (!is_finished(board.tiers[i].path, copy, identity)) continue;
     count(board, key, identity.size, /*hit=*/true);
     return copy;
   }

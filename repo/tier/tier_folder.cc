@@ -222,6 +222,15 @@ Status each_name(const std::string& path, const std::function<void(const char*)>
   return {};
 }
 
+Status check_own_tier(const std::string& tier) {
+  struct stat info {};
+  if (::stat(tier.c_str(), &info) != 0) return fail_errno(errno, format("look at {}", tier));
+  if (is_own_folder(info, ::geteuid())) return {};
+  if (!S_ISDIR(info.st_mode)) return fail(Code::failed_precondition, format("{} is no folder", tier));
+  if (info.st_uid != ::geteuid()) return fail(Code::failed_precondition, format("{} belongs to another user", tier));
+  return fail(Code::failed_precondition, format("others may write to {}: chmod go-w it", tier));
+}
+
 Status prepare_tier(const std::string& tier) {
   for (std::size_t end = tier.find('/', 1);; end = tier.find('/', end + 1)) {
     const std::string folder = tier.substr(0, end);
@@ -233,13 +242,7 @@ Status prepare_tier(const std::string& tier) {
     }
     if (end == std::string::npos) break;
   }
-  struct stat info {};
-  if (::stat(tier.c_str(), &info) != 0) return fail_errno(errno, format("look at {}", tier));
-  if (!S_ISDIR(info.st_mode)) return fail(Code::failed_precondition, format("{} is no folder", tier));
-  if (info.st_uid != ::geteuid()) return fail(Code::failed_precondition, format("{} belongs to another user", tier));
-  if ((info.st_mode & 022) != 0)
-    return fail(Code::failed_precondition, format("others may write to {}: chmod go-w it", tier));
-  return {};
+  return check_own_tier(tier);
 }
 
 Status sweep_tier(const std::string& tier) {
@@ -258,6 +261,7 @@ Status sweep_tier(const std::string& tier) {
 }
 
 Status each_copy(const std::string& tier, const EachCopy& each) {
+  FRESHET_TRY(check_own_tier(tier));
   std::vector<std::string> folders;
   FRESHET_TRY(each_name(tier, [&](const char* name) {
     if (is_two_digits(name)) folders.push_back(tier + "/" + name);

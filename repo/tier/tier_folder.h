@@ -19,8 +19,10 @@
 
 namespace freshet::tier {
 
-/// Makes the folder (0700) when it is not there. failed_precondition when it is another user's or others may write to
-/// it.
+/// failed_precondition when the folder is another user's or others may write to it: nothing there is to be believed.
+Status check_own_tier(const std::string& tier);
+
+/// Makes the folder (0700) when it is not there, and checks it.
 Status prepare_tier(const std::string& tier);
 
 /// Removes what was left unfinished. REQUIRES: nobody copies into it (the keeper's lock is held).
@@ -30,7 +32,7 @@ Status sweep_tier(const std::string& tier);
 Status each_name(const std::string& path, const std::function<void(const char*)>& each);
 
 /// Each file that has a copy's name: its identity, its bytes on the disk's books, and whether it can be a copy at all
-/// (a file, of the right size).
+/// (a file, of the right size). Only of a tier that is this user's own.
 using EachCopy = std::function<void(const Identity& identity, std::uint64_t bytes, bool sound)>;
 Status each_copy(const std::string& tier, const EachCopy& each);
 

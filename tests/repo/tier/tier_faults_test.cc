@@ -15,6 +15,7 @@
 #include <random>
 #include <thread>
 
+#include "repo/tier/tier.h"
 #include "tests/repo/tier/support/lab.h"
 #include "tests/support/child_process.h"
 #include "tests/support/eventually.h"
@@ -51,6 +52,57 @@ TEST(TierFaults, WhatAnotherUserMayWriteToIsNoTier) {
   const Ran ran = lab.served("sha256sum " + file);
   EXPECT_EQ(ran.out, lab.plain("sha256sum " + file).out);
   EXPECT_NE(ran.err.find("others may write"), std::string::npos) << ran.err;
+}
+
+/// Everything that looks like a copy there is somebody else's word: the reader, the supervisor, programs that ask for a
+/// path and the commands leave it alone.
+TEST(TierFaults, WhatAnotherUserCouldHavePutThereIsNoCopy) {
+  const TierLab lab;
+  const std::string file = lab.make("data", 10'000);
+  lab.fill();
+  ASSERT_EQ(lab.copies().size(), 1U);
+  ASSERT_EQ(lab.tier_command({"stop"}).code, 0);
+  const std::string copy = lab.copies()[0];
+  struct stat made {};
+  ASSERT_EQ(::stat(copy.c_str(), &made), 0);
+  ASSERT_EQ(::chmod(copy.c_str(), 0600), 0);
+  std::ofstream(copy, std::ios::in | std::ios::out) << "forged";
+  const timespec times[2] = {made.st_atim, made.st_mtim};
+  ASSERT_EQ(::utimensat(AT_FDCWD, copy.c_str(), times, 0), 0);
+  ASSERT_EQ(::chmod(copy.c_str(), 0400), 0);
+  const std::string read = "sha256sum '" + file + "'";
+  const std::string preloaded = "LD_PRELOAD='" FRESHET_TIER_READER "' " + read;
+  ASSERT_NE(lab.plain(preloaded).out, lab.plain(read).out) << "a copy that is this user's is believed";
+  const auto config = tier::read_config(lab.config());
+  ASSERT_TRUE(config) << config.error().message();
+  const auto expect_source = [&](const char* why) {
+    EXPECT_EQ(lab.plain(preloaded).out, lab.plain(read).out) << why;
+    EXPECT_EQ(lab.tier_command({"run", "--via", "seccomp", "--", "/bin/sh", "-c", read}).out, lab.plain(read).out);
+    const auto paths = tier::ServedPaths::open(*config);
+    ASSERT_TRUE(paths) << paths.error().message();
+    EXPECT_EQ(paths->place_of(file), file) << why;
+  };
+  const auto expect_nothing_done = [&](const char* reason) {
+    expect_source(reason);
+    EXPECT_EQ(state_of(lab), "off") << reason;
+    for (const char* command : {"verify", "drop"}) {
+      const Ran ran = lab.tier_command({command});
+      EXPECT_NE(ran.code, 0) << command;
+      EXPECT_NE(ran.err.find(reason), std::string::npos) << command << ": " << ran.err;
+    }
+    EXPECT_TRUE(std::filesystem::exists(copy)) << reason;
+  };
+  ASSERT_EQ(::chmod(lab.tier().c_str(), 0720), 0);
+  expect_nothing_done("others may write");
+  ASSERT_EQ(::chmod(lab.tier().c_str(), 0700), 0);
+  if (::geteuid() != 0) return;  // Only root may give files away.
+  constexpr uid_t kSomebody = 65534;
+  ASSERT_EQ(::chown(lab.tier().c_str(), kSomebody, kSomebody), 0);
+  expect_nothing_done("another user");
+  ASSERT_EQ(::chown(lab.tier().c_str(), 0, 0), 0);
+  ASSERT_EQ(::chown(copy.c_str(), kSomebody, kSomebody), 0);
+  ASSERT_EQ(::utimensat(AT_FDCWD, copy.c_str(), times, 0), 0);
+  expect_source("a copy of another user");
 }
 
 TEST(TierFaults, ATierThatGoesAwayIsMissedByNobody) {
