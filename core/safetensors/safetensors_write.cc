@@ -1,7 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
 #include <unordered_set>
 
 #include "core/base/env.h"
+#include "core/base/file_descriptor.h"
 #include "core/base/format.h"
 #include "core/base/text.h"
 #include "core/json/canonical_json.h"
@@ -11,6 +18,7 @@ namespace freshet {
 namespace {
 
 constexpr std::string_view kMetadataKey = "__metadata__";
+constexpr std::size_t kCompareBytes = std::size_t{1} << 20;
 
 Status check_tensors(std::span<const TensorView> tensors) {
   std::unordered_set<std::string_view> names;
@@ -70,15 +78,69 @@ Result<std::string> header_for(std::span<const TensorView> tensors, const Safete
   return header + json;
 }
 
+/// The header and the tensors' bytes, as they follow each other in the file; `header` is what the first one lies in.
+std::vector<Bytes> pieces_of(const std::string& header, std::span<const TensorView> tensors) {
+  std::vector<Bytes> pieces = {std::as_bytes(std::span(header))};
+  for (const TensorView& tensor : tensors) pieces.push_back(tensor.data);
+  return pieces;
+}
+
+/// Reads `into.size()` bytes at `offset`; fewer at the end of the file.
+Result<std::size_t> read_at(int file, MutableBytes into, std::uint64_t offset, const std::string& path) {
+  std::size_t have = 0;
+  while (have < into.size()) {
+    const ssize_t got = ::pread(file, into.data() + have, into.size() - have, static_cast<off_t>(offset + have));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return fail_errno(errno, "read " + path);
+    if (got == 0) break;
+    have += static_cast<std::size_t>(got);
+  }
+  return have;
+}
+
+/// Whether the file has just these bytes. not_found when there is no file.
+Result<bool> has_bytes(const std::string& path, std::span<const Bytes> pieces) {
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!file) return fail_errno(errno, "open " + path);
+  struct stat facts {};
+  if (::fstat(file.get(), &facts) != 0) return fail_errno(errno, "stat " + path);
+  std::uint64_t bytes = 0;
+  for (const Bytes piece : pieces) bytes += piece.size();
+  if (!S_ISREG(facts.st_mode) || static_cast<std::uint64_t>(facts.st_size) != bytes) return false;
+  std::vector<std::byte> buffer(kCompareBytes);
+  std::uint64_t offset = 0;
+  for (Bytes piece : pieces) {
+    while (!piece.empty()) {
+      const MutableBytes part(buffer.data(), std::min(buffer.size(), piece.size()));
+      FRESHET_ASSIGN(const std::size_t got, read_at(file.get(), part, offset, path));
+      if (got != part.size() || !std::ranges::equal(part, piece.first(got))) return false;
+      piece = piece.subspan(got);
+      offset += got;
+    }
+  }
+  return true;
+}
+
 }  // namespace
 
 Status write_safetensors(const std::string& path, std::span<const TensorView> tensors,
                          const SafetensorsMetadata& metadata, bool sync) {
-  Result<std::string> header = header_for(tensors, metadata);
-  if (!header) return fail(std::move(header).error().with_context(path));
-  std::vector<Bytes> pieces = {std::as_bytes(std::span(*header))};
-  for (const TensorView& tensor : tensors) pieces.push_back(tensor.data);
-  return write_file_atomically(system_env(), path, pieces, sync);
+  const Result<std::string> header = header_for(tensors, metadata);
+  if (!header) return fail(Error(header.error()).with_context(path));
+  return write_file_atomically(system_env(), path, pieces_of(*header, tensors), sync);
+}
+
+Status write_new_safetensors(const std::string& path, std::span<const TensorView> tensors,
+                             const SafetensorsMetadata& metadata, bool sync) {
+  const Result<std::string> header = header_for(tensors, metadata);
+  if (!header) return fail(Error(header.error()).with_context(path));
+  const std::vector<Bytes> pieces = pieces_of(*header, tensors);
+  const Result<bool> same = has_bytes(path, pieces);
+  if (!same && same.error().code() == Code::not_found) return write_file_atomically(system_env(), path, pieces, sync);
+  if (!same) return fail(Error(same.error()));
+  if (*same) return {};
+  return fail(Code::already_exists,
+              format("{} exists with other weights, perhaps of another run; write to another folder", path));
 }
 
 }  // namespace freshet

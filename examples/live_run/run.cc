@@ -79,7 +79,9 @@ void warn_of_little_memory(const RunOptions& options, Progress& progress) {
 
 /// The roles of two runs must not meet: each run has a host directory of its own, unless the user named one.
 void choose_host_directory(const std::string& run_folder) {
-  ::setenv("FRESHET_RUN_DIR", (run_folder + "/host").c_str(), 0);
+  if (std::getenv("FRESHET_RUN_DIR") != nullptr) return;
+  ::setenv("FRESHET_RUN_DIR", (run_folder + "/host").c_str(), 1);
+  ::setenv("XDG_STATE_HOME", (run_folder + "/state").c_str(), 1);
 }
 
 /// Said once and at once: each role would find it again, and be started again in vain.

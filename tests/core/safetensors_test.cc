@@ -252,6 +252,29 @@ TEST_F(Safetensors, WriterRefusesWhatReadersWould) {
   expect({}, {{"a", "\xff"}}, "UTF-8");
 }
 
+TEST_F(Safetensors, ANewFileReplacesNoOther) {
+  std::vector<char> big((3 << 20) + 5);
+  const auto tensors = [&] {
+    return std::vector<TensorView>{{.spec = {.name = "w", .dtype = DType::u8, .shape = {big.size()}},
+                                    .data = std::as_bytes(std::span(big))}};
+  };
+  ASSERT_TRUE(write_new_safetensors(path(), tensors(), {{"step", "1"}}, false));
+  EXPECT_TRUE(write_new_safetensors(path(), tensors(), {{"step", "1"}}, false));
+  EXPECT_EQ(write_new_safetensors(path(), tensors(), {{"step", "2"}}, false).error().code(), Code::already_exists);
+  big.back() = 1;
+  const Status other = write_new_safetensors(path(), tensors(), {{"step", "1"}}, false);
+  EXPECT_EQ(other.error().code(), Code::already_exists);
+  EXPECT_NE(other.error().message().find(path()), std::string::npos);
+  EXPECT_EQ(SafetensorsFile::read(path())->tensors()[0].data.back(), std::byte{0});
+  // One that was cut short is another too, and a folder is none.
+  big.back() = 0;
+  std::filesystem::resize_file(path(), 1000);
+  EXPECT_EQ(write_new_safetensors(path(), tensors(), {{"step", "1"}}, false).error().code(), Code::already_exists);
+  std::filesystem::create_directory(path("folder"));
+  EXPECT_FALSE(write_new_safetensors(path("folder"), tensors(), {}, false));
+  EXPECT_EQ(files_in_folder(), 2u);
+}
+
 TEST_F(Safetensors, AFailedWriteLeavesTheOldFileAndNoTemporary) {
   const std::vector<char> big(1 << 20);
   const std::vector<TensorView> old = {

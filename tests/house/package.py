@@ -86,7 +86,7 @@ def check_headers(prefix, headers, programs):
 
 
 def run_against_each_other(folder, directory):
-    environment = dict(os.environ, FRESHET_RUN_DIR=directory)
+    environment = dict(os.environ, FRESHET_RUN_DIR=directory, XDG_STATE_HOME=directory)
     with subprocess.Popen([os.path.join(folder, "publisher")], env=environment, text=True, stdin=subprocess.PIPE,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as publisher:
         try:
@@ -118,7 +118,7 @@ def run_package_program(folder, place):
 
 
 def run_examples(folder, place, directory):
-    environment = dict(os.environ, FRESHET_RUN_DIR=directory)
+    environment = dict(os.environ, FRESHET_RUN_DIR=directory, XDG_STATE_HOME=directory)
     with subprocess.Popen([os.path.join(folder, "publisher"), "5"], env=environment, text=True, stdin=subprocess.PIPE,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as publisher:
         try:

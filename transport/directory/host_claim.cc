@@ -23,7 +23,7 @@ std::string holder_of(int lock_file, const std::string& name) {
 }  // namespace
 
 Result<std::unique_ptr<Directory::Claim>> HostClaim::take(std::shared_ptr<const FileDescriptor> folder,
-                                                          const std::string& model) {
+                                                          const std::string& model, FileDescriptor kept) {
   const std::string name = model + ".lock";
   // Children let go of it before it is locked: a lock lasts as long as anybody has the file open.
   FRESHET_ASSIGN(ParentsDescriptor lock,
@@ -40,9 +40,15 @@ Result<std::unique_ptr<Directory::Claim>> HostClaim::take(std::shared_ptr<const 
   FRESHET_TRY(host_files::write_whole(lock.get(), pid.data(), pid.size(), name));
   FRESHET_ASSIGN(FileDescriptor opened, host_files::open_file(folder->get(), model + ".number", O_RDWR | O_CREAT));
   ParentsDescriptor numbers(std::move(opened));
-  FRESHET_ASSIGN(const host_files::NumberRecord record, host_files::read_numbers(numbers.get(), model + ".number"));
+  FRESHET_ASSIGN(host_files::NumberRecord record, host_files::read_numbers(numbers.get(), model + ".number"));
+  if (kept) {
+    FRESHET_ASSIGN(const host_files::NumberRecord known, host_files::read_numbers(kept.get(), model + ".number"));
+    record = {.number = std::max(record.number, known.number),
+              .incarnation = std::max(record.incarnation, known.incarnation)};
+  }
   return std::unique_ptr<Directory::Claim>(
-      new HostClaim(std::move(folder), model, std::move(lock), std::move(numbers), record));
+      new HostClaim(std::move(folder), model, std::move(lock), std::move(numbers),
+                    ParentsDescriptor(std::move(kept)), record));
 }
 
 HostClaim::~HostClaim() {
@@ -64,6 +70,10 @@ Status HostClaim::record_number(VersionNumber number) {
 Status HostClaim::write_record(host_files::NumberRecord record) {
   FRESHET_TRY(host_files::write_numbers(numbers_.get(), record, model_ + ".number"));
   record_ = record;
+  if (!kept_) return {};
+  const Status kept = host_files::write_numbers(kept_.get(), record, model_ + ".number");
+  if (!kept && !told_unkept_) host_files::tell_unkept(model_, kept.error());
+  told_unkept_ = !kept;
   return {};
 }
 

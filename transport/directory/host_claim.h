@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// A name held in a host directory: the lock, and the files that only its holder writes.
+/// A name held in a host directory: the lock, and the files that only its holder writes. The record of the last number is
+/// kept twice if the directory says where: a run folder is emptied by a logout or a restart of the host, and a number that
+/// was given must not be given again, since archives have files with its name.
 
 #include <memory>
 #include <string>
@@ -13,9 +15,9 @@ namespace freshet {
 
 class HostClaim final : public Directory::Claim {
  public:
-  /// `folder` is the directory's descriptor.
+  /// `folder` is the directory's descriptor; `kept`, the record's second file, or nothing.
   static Result<std::unique_ptr<Directory::Claim>> take(std::shared_ptr<const FileDescriptor> folder,
-                                                        const std::string& model);
+                                                        const std::string& model, FileDescriptor kept);
   ~HostClaim() override;
 
   VersionNumber last_number() const override { return record_.number; }
@@ -27,11 +29,12 @@ class HostClaim final : public Directory::Claim {
 
  private:
   HostClaim(std::shared_ptr<const FileDescriptor> folder, std::string model, ParentsDescriptor lock,
-            ParentsDescriptor numbers, host_files::NumberRecord record)
+            ParentsDescriptor numbers, ParentsDescriptor kept, host_files::NumberRecord record)
       : folder_(std::move(folder)),
         model_(std::move(model)),
         lock_(std::move(lock)),
         numbers_(std::move(numbers)),
+        kept_(std::move(kept)),
         record_(record) {}
   Status write_record(host_files::NumberRecord record);
 
@@ -39,6 +42,8 @@ class HostClaim final : public Directory::Claim {
   const std::string model_;
   const ParentsDescriptor lock_;
   const ParentsDescriptor numbers_;
+  const ParentsDescriptor kept_;  ///< Empty when there is no second file.
+  bool told_unkept_ = false;
   const ForkMark mark_;
   host_files::NumberRecord record_;
   bool advertised_ = false;

@@ -70,12 +70,13 @@ Result<std::unique_ptr<HostDirectory>> HostDirectory::open(const std::string& fo
     return fail(Code::failed_precondition,
                 format("host directory {} is open to other users (chmod 700 closes it)", path));
   }
-  return std::unique_ptr<HostDirectory>(new HostDirectory(path, std::move(descriptor)));
+  return std::unique_ptr<HostDirectory>(new HostDirectory(path, folder.empty(), std::move(descriptor)));
 }
 
 Result<std::unique_ptr<Directory::Claim>> HostDirectory::claim(const std::string& model) {
   FRESHET_TRY(check_model_name(model));
-  return HostClaim::take(descriptor_, model);
+  FileDescriptor kept = is_default_ ? host_files::open_kept_numbers(folder_, model) : FileDescriptor();
+  return HostClaim::take(descriptor_, model, std::move(kept));
 }
 
 Result<Directory::Entry> HostDirectory::lookup(const std::string& model) {
@@ -124,7 +125,7 @@ Result<std::unique_ptr<Directory::Watch>> HostDirectory::watch(const std::string
   FRESHET_TRY(check_model_name(model));
   std::optional<HostWatch> news;
   if (auto opened = HostWatch::open(folder_)) news.emplace(std::move(*opened));
-  std::unique_ptr<HostDirectory> again(new HostDirectory(folder_, descriptor_));
+  std::unique_ptr<HostDirectory> again(new HostDirectory(folder_, is_default_, descriptor_));
   return std::make_unique<HostModelWatch>(std::move(again), model, std::move(news));
 }
 

@@ -8,7 +8,10 @@
 ///                  asked about without taking it); its text is the process id. The kernel releases it with the
 ///                  process.
 ///   MODEL.number   the last number given and the last incarnation begun, 8 bytes little-endian each; written before a
-///                  version is announced.
+///                  version is announced. The default folder is emptied by a logout or a restart of the host, so its
+///                  records are kept in the user's state folder too (core/base/state_folder.h), as
+///                  MODEL.HASH.number with the hash of the folder's path. Whoever names another folder has chosen
+///                  where numbers are kept.
 ///   MODEL.entry    where the publisher listens (JSON), replaced by rename.
 ///   MODEL.current  what is current (JSON), replaced by rename under a lock on MODEL.swap.
 ///   MODEL.HASH.server  one for each who serves the model (JSON): its address, version, and until when that is
@@ -50,11 +53,12 @@ class HostDirectory final : public Directory {
   const std::string& folder() const override { return folder_; }
 
  private:
-  HostDirectory(std::string folder, std::shared_ptr<const FileDescriptor> descriptor)
-      : folder_(std::move(folder)), descriptor_(std::move(descriptor)) {}
+  HostDirectory(std::string folder, bool is_default, std::shared_ptr<const FileDescriptor> descriptor)
+      : folder_(std::move(folder)), is_default_(is_default), descriptor_(std::move(descriptor)) {}
   Result<std::vector<std::string>> names() const;
 
   const std::string folder_;
+  const bool is_default_;
   /// Of the folder that was checked; files are opened relative to it.
   const std::shared_ptr<const FileDescriptor> descriptor_;
 };

@@ -7,10 +7,14 @@
 
 #include <array>
 #include <cerrno>
+#include <filesystem>
 #include <limits>
 #include <thread>
 
+#include "core/base/digest.h"
 #include "core/base/format.h"
+#include "core/base/log.h"
+#include "core/base/state_folder.h"
 
 namespace freshet::host_files {
 namespace {
@@ -116,6 +120,26 @@ Status write_numbers(int file, const NumberRecord& record, const std::string& na
   put_le64(bytes.data(), record.number);
   put_le64(bytes.data() + 8, record.incarnation);
   return write_whole(file, bytes.data(), bytes.size(), name);
+}
+
+FileDescriptor open_kept_numbers(const std::string& path, const std::string& model) {
+  Result<std::string> state = make_state_folder();
+  if (!state) {
+    if (state.error().code() != Code::not_found) tell_unkept(model, state.error());
+    return {};
+  }
+  const std::string normal = std::filesystem::path(path + "/").lexically_normal().string();
+  const Digest digest = digest_of(bytes_of(normal.data(), normal.size()));
+  auto file = open_file(AT_FDCWD, format("{}/{}.{:016x}.number", *state, model, digest.low), O_RDWR | O_CREAT);
+  if (file) return std::move(*file);
+  tell_unkept(model, file.error());
+  return {};
+}
+
+void tell_unkept(const std::string& model, const Error& error) {
+  log_line(LogLevel::warning, format("the last number of {} is in the run folder alone, and a restart of this host "
+                                     "forgets it: {}",
+                                     model, error.message()));
 }
 
 }  // namespace freshet::host_files

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // `freshet repo export`: versions as safetensors files with their graphs beside them, as `import` takes them.
 
+#include <algorithm>
 #include <memory>
 #include <new>
 #include <set>
 
 #include "bindings/cli/frame/arguments.h"
 #include "bindings/cli/frame/durable_file.h"
+#include "bindings/cli/frame/graph_file.h"
 #include "bindings/cli/frame/progress.h"
 #include "bindings/cli/repo/repo.h"
 #include "bindings/cli/repo/sheets.h"
@@ -49,6 +51,15 @@ Result<std::vector<VersionName>> wanted_of(const Repository& repository, const E
   return wanted;
 }
 
+/// Whether the file has these tensors, whatever its metadata.
+bool has_tensors(const std::string& path, const std::vector<TensorView>& tensors) {
+  const auto file = SafetensorsFile::read(path);
+  return file && std::ranges::equal(file->tensors(), tensors, [](const TensorView& a, const TensorView& b) {
+           return a.spec.name == b.spec.name && a.spec.dtype == b.spec.dtype && a.spec.shape == b.spec.shape &&
+                  std::ranges::equal(a.data, b.data);
+         });
+}
+
 Status write_weights(const Repository& repository, const VersionRecord& record, const std::string& path) {
   const auto specs = record.manifest.architecture->tensors();
   const std::unique_ptr<std::byte[]> memory(new (std::nothrow) std::byte[record.manifest.architecture->bytes()]);
@@ -63,7 +74,18 @@ Status write_weights(const Repository& repository, const VersionRecord& record, 
     reads.push_back({.tensor = tensor, .out = out});
   }
   FRESHET_TRY(repository.read(record, reads));
+  Status written = write_new_safetensors(path, views, record.manifest.tags, true);
+  if (written || written.error().code() != Code::already_exists || !has_tensors(path, views)) return written;
+  // Tags can be changed after a put.
   return write_safetensors(path, views, record.manifest.tags, true);
+}
+
+/// A graph says what a version is, so another one that is there stays, as other weights do.
+Status write_new_graph(const std::string& path, const std::string& text) {
+  const Result<std::string> there = read_text_file(path, text.size());
+  if (there && *there == text) return {};
+  if (!there && there.error().code() == Code::not_found) return write_text_file(path, text);
+  return fail(Code::already_exists, format("{} exists with another graph; write to another folder", path));
 }
 
 /// Whether the names, types and shapes of a file are all that its graph was made of.
@@ -89,7 +111,7 @@ Result<Json> export_one(const Repository& repository, const VersionName& name, c
     answer["bytes"] = architecture.bytes();
   }
   if (!record.has_weights || !is_guessed_again(architecture)) {
-    FRESHET_TRY(write_text_file(stem + std::string(kGraphEnd), to_graph_json(architecture) + "\n"));
+    FRESHET_TRY(write_new_graph(stem + std::string(kGraphEnd), to_graph_json(architecture) + "\n"));
     answer["graph"] = stem + std::string(kGraphEnd);
   }
   // Last: what a sheet speaks of is there.

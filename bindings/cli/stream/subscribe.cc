@@ -300,7 +300,7 @@ void add_subscribe(CLI::App& root, Program& program) {
   CLI::Option* relay = command.add_flag("--relay", arguments->relay, "serve the versions again: `freshet relay`");
   for (CLI::Option* option : add_relay_options(
            command, *arguments,
-           "keep the N versions with the highest numbers in DIR, and the version of DIR/latest; default: all. "
+           "keep the N versions that were published last in DIR, and the version of DIR/latest; default: all. "
            "With --relay: also N versions in memory, for subscribers behind this one")) {
     option->needs(relay);
   }

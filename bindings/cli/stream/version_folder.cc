@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bindings/cli/stream/version_folder.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +12,7 @@
 #include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -57,6 +60,28 @@ bool is_delta(const std::string& path) {
   return metadata == index.end() || !metadata->is_object() || metadata->contains("delta_encoding");
 }
 
+/// Gives a file the time of the version's publish. Where a file system does not let us, it has the time of its writing.
+void date(const std::string& path, const Snapshot& snapshot) {
+  constexpr std::int64_t kSecond = 1'000'000'000;
+  const std::int64_t unix_ns = std::max<std::int64_t>(0, snapshot.manifest().created_unix_ns);
+  const timespec published{.tv_sec = unix_ns / kSecond, .tv_nsec = unix_ns % kSecond};
+  const timespec times[] = {published, published};
+  (void)::utimensat(AT_FDCWD, path.c_str(), times, 0);
+}
+
+/// A version in a folder. The greater one is the newer one; numbers decide between those of one time.
+struct Dated {
+  std::int64_t published_ns = 0;
+  VersionNumber number = 0;
+  auto operator<=>(const Dated&) const = default;
+};
+
+Dated dated(const std::string& path, VersionNumber number) {
+  struct stat facts {};
+  if (::stat(path.c_str(), &facts) != 0) return {.number = number};
+  return {.published_ns = std::int64_t{facts.st_mtim.tv_sec} * 1'000'000'000 + facts.st_mtim.tv_nsec, .number = number};
+}
+
 }  // namespace
 
 Result<std::string> VersionWriter::write(const std::string& model, Snapshot& snapshot) {
@@ -83,7 +108,8 @@ Result<std::unique_ptr<VersionWriter>> VersionFolder::open(const std::string& fo
 Result<std::string> VersionFolder::write_one(const std::string& model, Snapshot& snapshot) {
   const std::string name = format("{}@{}{}", model, snapshot.version(), kWeightsFileEnd);
   const std::string path = (fs::path(folder_) / name).string();
-  FRESHET_TRY(write_safetensors(path, tensors_of(snapshot), snapshot.manifest().tags, true));
+  FRESHET_TRY(write_new_safetensors(path, tensors_of(snapshot), snapshot.manifest().tags, true));
+  date(path, snapshot);
   FRESHET_TRY(point_latest_to(name));
   return path;
 }
@@ -102,11 +128,13 @@ Status VersionFolder::point_latest_to(const std::string& file_name) const {
 }
 
 Result<bool> VersionFolder::remove_all_but(const std::string& model, std::uint64_t count) {
-  std::vector<std::pair<VersionNumber, std::string>> files;
+  std::vector<std::pair<Dated, std::string>> files;
   std::error_code error;
   for (fs::directory_iterator entry(folder_, error), end; !error && entry != end; entry.increment(error)) {
     const std::string name = entry->path().filename().string();
-    if (const auto number = number_of_file(name, model)) files.emplace_back(*number, name);
+    if (const auto number = number_of_file(name, model)) {
+      files.emplace_back(dated(entry->path().string(), *number), name);
+    }
   }
   if (error) return fail_errno(error.value(), format("read folder {}", folder_));
   std::ranges::sort(files, std::greater());
@@ -137,6 +165,7 @@ Result<std::string> WeightVersionFolder::write_one(const std::string&, Snapshot&
   std::optional<Version> base;
   if (before_) base = version_of(before_);
   FRESHET_ASSIGN(std::string path, writer_.write(version_of(snapshot), base ? &*base : nullptr));
+  date(format("{}/{}", path, file::kIndexName), snapshot);
   before_ = std::move(snapshot);
   return path;
 }
@@ -146,21 +175,33 @@ Result<bool> WeightVersionFolder::remove_all_but(const std::string&, std::uint64
   FRESHET_ASSIGN(std::vector<VersionNumber> numbers, reader.versions());
   const auto path_of = [this](VersionNumber number) { return format("{}/{}", folder_, file::folder_name_of(number)); };
   if (numbers.size() <= count) return false;
-  std::size_t first_kept = numbers.size() - count;
+  std::vector<Dated> versions;
+  for (const VersionNumber number : numbers) {
+    versions.push_back(dated(format("{}/{}", path_of(number), file::kIndexName), number));
+  }
+  std::ranges::sort(versions, std::greater());
+  std::set<VersionNumber> kept;
   FRESHET_ASSIGN(const VersionNumber latest, reader.latest());
-  const auto latest_at = static_cast<std::size_t>(std::ranges::find(numbers, latest) - numbers.begin());
-  first_kept = std::min(first_kept, latest_at);
-  while (first_kept > 0 && first_kept < numbers.size() && is_delta(path_of(numbers[first_kept]))) --first_kept;
-  // From the newest on, so that what is left at any time can be read.
-  for (std::size_t i = first_kept; i-- > 0;) {
+  const auto keep = [&](VersionNumber number) {
+    // And what it builds on.
+    while (number > 0 && kept.insert(number).second && is_delta(path_of(number))) --number;
+  };
+  keep(latest);
+  for (const Dated& version : std::span(versions).first(count)) keep(version.number);
+  // From the highest number on, so that what is left at any time can be read.
+  std::ranges::sort(numbers, std::greater());
+  bool removed = false;
+  for (const VersionNumber number : numbers) {
+    if (kept.contains(number)) continue;
     const std::string aside = format("{}/.removed.{}", folder_, ::getpid());
     std::error_code error;
     fs::remove_all(aside, error);  // Left by a removal that failed.
-    if (::rename(path_of(numbers[i]).c_str(), aside.c_str()) != 0) return fail_errno(errno, path_of(numbers[i]));
+    if (::rename(path_of(number).c_str(), aside.c_str()) != 0) return fail_errno(errno, path_of(number));
     fs::remove_all(aside, error);
     if (error) return fail_errno(error.value(), format("remove {}", aside));
+    removed = true;
   }
-  return first_kept > 0;
+  return removed;
 }
 
 }  // namespace freshet::cli

@@ -3,6 +3,10 @@
 
 /// How `freshet subscribe` keeps versions as files. A reported version survives the host's end: each file is
 /// synced before it gets its name, and its folder afterwards.
+///
+/// A number is no proof of a version: numbers that were lost begin at 1 again. So a file that is there stays if it has
+/// other bytes, and the version is refused (already_exists). A version's file is dated by the version's publish; of two
+/// versions, the one that was published later is the newer one, whatever their numbers.
 
 #include <memory>
 #include <optional>
@@ -25,8 +29,7 @@ class VersionWriter {
   Status remove_old(const std::string& model);
 
  protected:
-  /// `keep`: so many versions, those with the highest numbers, stay; nothing: all of them. What the folder's `latest`
-  /// names stays too.
+  /// `keep`: so many versions, the newest ones, stay; nothing: all of them. What the folder's `latest` names stays too.
   explicit VersionWriter(std::optional<std::uint64_t> keep) : keep_(keep) {}
 
  private:

@@ -115,6 +115,75 @@ TEST_F(KeptFiles, TheNewestNStayAndWhatLatestNames) {
   EXPECT_EQ(subscriber.wait().err, "");
 }
 
+TEST_F(KeptFiles, NumbersThatWereLostTakeNoFileOfAnotherRun) {
+  const std::string out = folder_ / "out";
+  const std::string weights = folder_ / "weights";
+  const auto publish = [&](char seed) {
+    const Ended ended = run_to_end({"publish", "net", file_of(chain(1, 2, seed), "net.safetensors"), "--linger", "0"});
+    EXPECT_EQ(ended.exit_code, 0) << ended.err;
+    return ended.json()["version"];
+  };
+  const auto forget = [&](const std::string& folder) { fs::remove_all(folder_ / folder); };
+  ASSERT_EQ(publish(3), 1);
+  forget("run");
+  // The restart of a host empties the run folder. Numbers go on.
+  Running second = start({"publish", "net", file_of(chain(1, 2, 4), "net.safetensors")});
+  ASSERT_EQ(second.next_json()["version"], 2);
+  ASSERT_EQ(run_to_end({"subscribe", "net", "--out", out, "--count", "1"}).exit_code, 0);
+  ASSERT_EQ(run_to_end({"subscribe", "net", "--out", out, "--count", "1"}).exit_code, 0);  // The same bytes are no harm.
+  ASSERT_EQ(run_to_end({"subscribe", "net", "--out", weights, "--layout", "weight_v", "--count", "1"}).exit_code, 0);
+  second.signal(SIGTERM);
+  second.wait();
+  // Where nobody remembers, what is there stays.
+  forget("run");
+  forget("state");
+  ASSERT_EQ(publish(5), 1);
+  Running third = start({"publish", "net", file_of(chain(1, 2, 6), "net.safetensors")});
+  ASSERT_EQ(third.next_json()["version"], 2);
+  for (const char* layout : {"files", "weight_v"}) {
+    const std::string& folder = std::string_view(layout) == "files" ? out : weights;
+    const Ended refused = run_to_end({"subscribe", "net", "--out", folder, "--layout", layout, "--count", "1"});
+    EXPECT_EQ(refused.exit_code, 1);
+    EXPECT_THAT(refused.err, HasSubstr("exists with other weights, perhaps of another run"));
+    EXPECT_THAT(refused.err, HasSubstr(std::string_view(layout) == "files" ? "net@2.safetensors" : "weight_v000002"));
+  }
+  EXPECT_EQ(model_in(out + "/net@2.safetensors"), chain(1, 2, 4));
+}
+
+TEST_F(KeptFiles, OldVersionsGoNotThoseWithSmallNumbers) {
+  Running publisher = start({"publish", "net", "--watch", folder_ / "in"});
+  const std::string out = folder_ / "out";
+  const std::string weights = folder_ / "weights";
+  // Of a run before, whose numbers were lost.
+  for (const std::string number : {"7", "8"}) {
+    fs::create_directories(out);
+    const std::string version = weights + "/weight_v00000" + number;
+    fs::create_directories(version);
+    write_file(out + "/net@" + number + ".safetensors", encoded(chain(1, 2, number[0])));
+    write_file(version + "/model.safetensors", encoded(chain(1, 2, number[0])));
+    write_file(version + "/model.safetensors.index.json",
+               R"({"metadata":{"version":"00000)" + number + R"("},"weight_map":{"a.w":"model.safetensors",)" +
+                   R"("b.w":"model.safetensors","c.w":"model.safetensors"}})");
+    const auto long_ago = fs::file_time_type::clock::now() - std::chrono::hours(1);
+    fs::last_write_time(out + "/net@" + number + ".safetensors", long_ago);
+    fs::last_write_time(version + "/model.safetensors.index.json", long_ago);
+  }
+  Running files = start({"subscribe", "net", "--every", "--out", out, "--keep", "2"});
+  Running folders = start({"subscribe", "net", "--every", "--out", weights, "--layout", "weight_v", "--keep", "2"});
+  const auto next = [&](int version) {
+    publish_next(publisher);
+    ASSERT_EQ(files.next_json()["version"], version);
+    ASSERT_EQ(folders.next_json()["version"], version);
+  };
+  for (int version = 1; version <= 3; ++version) next(version);
+  for (Running* each : {&files, &folders}) {
+    each->signal(SIGINT);
+    EXPECT_EQ(each->wait().err, "");
+  }
+  EXPECT_THAT(names_in(out), ElementsAre("latest", "net@2.safetensors", "net@3.safetensors"));
+  EXPECT_THAT(names_in(weights), ElementsAre("latest", "weight_v000001", "weight_v000002", "weight_v000003"));
+}
+
 TEST_F(KeptFiles, WhatAKeptDeltaLeadsFromStays) {
   Running publisher = start({"publish", "net", "--watch", folder_ / "in"});
   publish_next(publisher);

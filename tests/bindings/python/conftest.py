@@ -61,8 +61,10 @@ def run_dir(monkeypatch):
     """The host directory of this test alone, and of the programs that it starts."""
     path = tempfile.mkdtemp(prefix="freshet-run-")
     monkeypatch.setenv("FRESHET_RUN_DIR", path)
+    monkeypatch.setenv("XDG_STATE_HOME", path + "-state")
     yield path
-    shutil.rmtree(path, ignore_errors=True)
+    for each in (path, path + "-state"):
+        shutil.rmtree(each, ignore_errors=True)
 
 
 @pytest.fixture

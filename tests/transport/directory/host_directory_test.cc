@@ -4,7 +4,9 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
+#include <cstdlib>
 #include <fstream>
+#include <optional>
 #include <set>
 
 #include "tests/transport/model_fixture.h"
@@ -14,6 +16,25 @@ namespace freshet {
 namespace {
 
 using namespace freshet::test;
+
+/// An environment variable, for as long as this stands.
+class ScopedVariable {
+ public:
+  ScopedVariable(const char* name, const std::string& value) : name_(name) {
+    if (const char* before = std::getenv(name)) before_ = before;
+    ::setenv(name, value.c_str(), 1);
+  }
+  ~ScopedVariable() {
+    if (before_) ::setenv(name_, before_->c_str(), 1);
+    else ::unsetenv(name_);
+  }
+  ScopedVariable(const ScopedVariable&) = delete;
+  ScopedVariable& operator=(const ScopedVariable&) = delete;
+
+ private:
+  const char* name_;
+  std::optional<std::string> before_;
+};
 
 class HostDirectoryTest : public ::testing::Test {
  protected:
@@ -115,6 +136,38 @@ TEST_F(HostDirectoryTest, HostileNumbersAreRefused) {
   write("demo.number", std::string(17, '\0'));
   EXPECT_EQ(directory->claim("demo").error().code(), Code::corrupt);
   EXPECT_EQ(directory->claim("../demo").error().code(), Code::invalid_argument);
+}
+
+TEST_F(HostDirectoryTest, TheDefaultFoldersNumbersOutliveTheFolder) {
+  const std::string run = folder_ / "run";
+  const ScopedVariable run_variable("FRESHET_RUN_DIR", run);
+  const ScopedVariable state_variable("XDG_STATE_HOME", folder_ / "state");
+  const auto claim_default = [](const std::string& model) {
+    auto directory = HostDirectory::open("");
+    EXPECT_TRUE(directory) << directory.error().message();
+    auto claimed = (*directory)->claim(model);
+    EXPECT_TRUE(claimed) << claimed.error().message();
+    return std::move(*claimed);
+  };
+  ASSERT_TRUE(claim_default("demo")->record_number(41));
+  ASSERT_TRUE(claim_default("demo")->begin_incarnation(1000));
+  // As a restart of the host leaves it.
+  std::filesystem::remove_all(run);
+  EXPECT_EQ(claim_default("demo")->last_number(), 41U);
+  EXPECT_EQ(claim_default("demo")->begin_incarnation(5), 1001U);
+  EXPECT_EQ(claim_default("other")->last_number(), 0U);
+  {
+    // Another run folder has numbers of its own, and a folder that was named keeps its numbers itself.
+    const ScopedVariable another("FRESHET_RUN_DIR", folder_ / "another");
+    EXPECT_EQ(claim_default("demo")->last_number(), 0U);
+  }
+  ASSERT_TRUE(claim(*open())->record_number(7));
+  EXPECT_EQ(claim_default("demo")->last_number(), 41U);
+  // Without a place for the second record, the first one is enough.
+  write("not-a-folder", "");
+  const ScopedVariable no_place("XDG_STATE_HOME", folder_ / "not-a-folder");
+  ASSERT_TRUE(claim_default("demo")->record_number(43));
+  EXPECT_EQ(claim_default("demo")->last_number(), 43U);
 }
 
 TEST_F(HostDirectoryTest, TheFolderMustBeClosedToOthers) {

@@ -18,7 +18,9 @@ namespace freshet::cli_test {
 
 class Streaming : public testing::Test {
  protected:
-  Environment environment() const { return {{"FRESHET_RUN_DIR", folder_ / "run"}}; }
+  Environment environment() const {
+    return {{"FRESHET_RUN_DIR", folder_ / "run"}, {"XDG_STATE_HOME", folder_ / "state"}};
+  }
 
   Running start(std::vector<std::string> arguments) const {
     arguments.push_back("--json");
