@@ -177,6 +177,7 @@ void SubscriberMachine::on_installed(SessionId session, VersionNumber number, St
     position_epoch_ = done.epoch;
     const bool activated = std::exchange(serving_epoch_, done.epoch) != done.epoch;
     gaps_ += done.gap_before;
+    given_up_ = 0;
     if (options_.mode == Mode::every) delivered_.insert(number);
     position_incarnation_ = incarnation_;
     selector_.worked(done.channel);
@@ -208,6 +209,7 @@ void SubscriberMachine::give_up_version(const Installing& failed) {
   }
   position_ = std::max(position_, failed.number);
   gaps_ += failed.gap_before + 1;
+  given_up_ += failed.gap_before + 1;
 }
 
 void SubscriberMachine::on_unpinned(SessionId session, VersionNumber number, Time) { drop(session, number); }

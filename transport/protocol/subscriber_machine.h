@@ -363,6 +363,7 @@ class SubscriberMachine {
   VersionNumber newest_known_ = 0;
   VersionNumber hopeless_up_to_ = 0;  ///< `every`: the publisher said that asking for these cannot help.
   std::uint64_t gaps_ = 0;
+  std::uint64_t given_up_ = 0;  ///< `every`: versions that the next one's gap counts beside what its publisher dropped.
 
   std::uint64_t last_request_ = 0;
   std::optional<Outstanding> want_;

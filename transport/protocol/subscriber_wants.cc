@@ -44,6 +44,7 @@ void SubscriberMachine::on(Grant grant, Time now) {
                            .epoch = grant.epoch,
                            .stage = stage,
                            .channel = grant.channel};
+  grant.gap_before += given_up_;  // For whoever takes the version; gaps_ has counted those already.
   actions_.emplace_back(action::Install{.grant = std::move(grant), .granted_at = now, .stage = stage});
 }
 

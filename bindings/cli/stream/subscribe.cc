@@ -46,6 +46,7 @@ struct SubscribeArguments {
 struct Tally {
   std::uint64_t versions = 0;
   std::uint64_t failures = 0;
+  std::uint64_t missed = 0;  ///< With --every: those that did not come.
   VersionNumber newest = 0;
 };
 
@@ -77,6 +78,7 @@ class FileSubscriber {
  private:
   Status handle(Subscriber::Delivery delivery) {
     const VersionNumber version = delivery.snapshot.version();
+    tell_gap(version, delivery.update.gap_before);
     std::string file;
     if (folder_) {
       Result<std::string> written = folder_->write(arguments_.model, delivery.snapshot);
@@ -101,6 +103,16 @@ class FileSubscriber {
     return {};
   }
 
+  /// Whoever wants every version must hear which ones are lost.
+  void tell_gap(VersionNumber version, std::uint64_t missed) {
+    if (!arguments_.every || missed == 0) return;
+    program_.out.log(format("{} before {}@{} did not come: the publisher keeps a queue of {} versions at most for a slow "
+                            "subscriber, or fewer if its memory is full",
+                            missed == 1 ? "1 version" : format("{} versions", missed), arguments_.model, version,
+                            PublisherOptions().every_queue_versions_max));
+    tally_.missed += missed;
+  }
+
   /// A full disk costs a version, not the stream: `latest` stays where it is until there is room again.
   Status pass_over(VersionNumber version, const Error& error) {
     program_.out.log(format("{}@{} is not written: {}; {}/latest stays as it is, and the next version is tried",
@@ -112,13 +124,15 @@ class FileSubscriber {
 
   Status print(VersionNumber version, const std::string& file, const Update& update) {
     const double latency_ms = std::chrono::duration<double, std::milli>(update.latency).count();
-    return program_.out.emit({{"model", arguments_.model},
-                              {"version", version},
-                              {"file", file.empty() ? Json() : Json(file)},
-                              {"tensors_fetched", update.tensors_fetched},
-                              {"bytes_fetched", update.bytes_fetched},
-                              {"channel", update.channel},
-                              {"latency_ms", latency_ms}},
+    Json line{{"model", arguments_.model},
+              {"version", version},
+              {"file", file.empty() ? Json() : Json(file)},
+              {"tensors_fetched", update.tensors_fetched},
+              {"bytes_fetched", update.bytes_fetched},
+              {"channel", update.channel},
+              {"latency_ms", latency_ms}};
+    if (arguments_.every) line["gap_before"] = update.gap_before;
+    return program_.out.emit(line,
                              format("{}@{}  {} tensors, {} by {}, {:.2f} ms{}{}", arguments_.model, version,
                                     update.tensors_fetched, human_bytes(update.bytes_fetched), update.channel,
                                     latency_ms, file.empty() ? "" : " -> ", printable(file)));
@@ -158,7 +172,9 @@ class FileSubscriber {
     return ended();
   }
 
-  Result<ExitCode> ended() const { return tally_.failures == 0 ? ExitCode::done : ExitCode::failed; }
+  Result<ExitCode> ended() const {
+    return tally_.failures == 0 && tally_.missed == 0 ? ExitCode::done : ExitCode::failed;
+  }
 
   Program& program_;
   const SubscribeArguments& arguments_;
@@ -305,7 +321,8 @@ void add_subscribe(CLI::App& root, Program& program) {
     option->needs(relay);
   }
   command.footer(
-      "A line per version: model, version, file, tensors_fetched, bytes_fetched, channel, latency_ms.\n"
+      "A line per version: model, version, file, tensors_fetched, bytes_fetched, channel, latency_ms; with --every also\n"
+      "gap_before, the number of versions before it that did not come. The exit code is then 1.\n"
       "Without --count and --for, subscribe goes on until it is interrupted, also through restarts of the publisher.\n"
       "example: freshet subscribe demo --out models/ --exec 'kill -HUP $(cat server.pid) # {}'");
   act_with(command, program, arguments, subscribe);

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -64,6 +65,38 @@ TEST_F(Streaming, EveryVersionComesInOrderAndLatestPointsToTheLast) {
     EXPECT_EQ(model_in(file + ".seen"), chain(1, 2, version));
   }
   EXPECT_EQ(model_in(folder_ / "out/latest"), chain(1, 2, 5));
+}
+
+TEST_F(Streaming, WhoWantsEveryVersionHearsOfThoseThatDidNotCome) {
+  constexpr int kVersions = 100;  // More than the publisher keeps in a queue.
+  std::vector<std::string> publish = {"publish", "net"};
+  for (int version = 1; version <= kVersions; ++version) {
+    publish.push_back(file_of(chain(1, 2, static_cast<char>(version)), std::to_string(version) + ".safetensors"));
+  }
+  const std::string gate = folder_ / "gate";
+  ASSERT_EQ(::mkfifo(gate.c_str(), 0600), 0);
+  const std::string wait_once = "test -e " + gate + ".passed || { : > " + gate + ".passed; cat " + gate + "; } # {}";
+  Running subscriber =
+      start({"subscribe", "net", "--every", "--out", folder_ / "out", "--count", "40", "--exec", wait_once});
+  Running publisher = start(publish);
+  const Json first = subscriber.next_json();
+  EXPECT_EQ(first["gap_before"], 0);
+  for (int version = 1; version <= kVersions; ++version) ASSERT_EQ(publisher.next_json()["version"], version);
+  write_file(gate, "go\n");
+  int before = first["version"];
+  int missed = 0;
+  while (missed == 0 && before < kVersions) {
+    const Json line = subscriber.next_json();
+    ASSERT_TRUE(line.is_object());
+    missed = line["gap_before"];
+    EXPECT_EQ(line["version"], before + missed + 1);
+    before = line["version"];
+  }
+  EXPECT_GT(missed, 0);
+  const Ended ended = subscriber.wait();
+  EXPECT_EQ(ended.exit_code, 1);
+  EXPECT_THAT(ended.err, HasSubstr(std::to_string(missed) + " versions before net@" + std::to_string(before) +
+                                   " did not come"));
 }
 
 TEST_F(Streaming, ACommandThatFailsIsToldAndTheRestGoesOn) {

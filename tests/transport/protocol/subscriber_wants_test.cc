@@ -248,6 +248,13 @@ TEST_F(EveryVersion, ARefusedVersionIsAGap) {
   installed(8, fail(Code::corrupt, "hostile"));
   EXPECT_EQ(machine_.gaps(), 1u);
   EXPECT_EQ(sent<Want>().at(0).after, 8u);
+  // Whoever takes the versions finds it in the next one's gap.
+  receive(grant_for(sent<Want>().at(0), 9));
+  EXPECT_EQ(actions<action::Install>().at(0).grant.gap_before, 1u);
+  installed(9, {});
+  EXPECT_EQ(machine_.gaps(), 1u);
+  receive(grant_for(sent<Want>().at(0), 10));
+  EXPECT_EQ(actions<action::Install>().at(0).grant.gap_before, 0u);
 }
 
 }  // namespace
