@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <system_error>
 
 #include "core/base/format.h"
 
@@ -21,8 +22,8 @@ void wait_writable(int descriptor) {
   (void)::poll(&waiter, 1, 1000);
 }
 
-/// 0, or the errno of what went wrong.
-int write_all(int descriptor, std::string_view bytes) {
+/// 0, or the errno of what went wrong; takes away from `bytes` what was written.
+int write_all(int descriptor, std::string_view& bytes) {
   while (!bytes.empty()) {
     const ssize_t written = ::write(descriptor, bytes.data(), bytes.size());
     if (written >= 0) {
@@ -48,17 +49,37 @@ Status Output::redraw(std::string_view text) { return write_bytes(kHomeAndClear 
 
 Status Output::write_bytes(std::string_view bytes) {
   if (closed_) return fail(Code::cancelled, "stdout is closed");
-  const int error = write_all(STDOUT_FILENO, bytes);
-  if (error == 0) return {};
+  std::string_view rest = bytes;
+  std::string_view line_end = cut_off_ ? "\n" : "";
+  int error = write_all(STDOUT_FILENO, line_end);
+  if (error == 0) {
+    error = write_all(STDOUT_FILENO, rest);
+    cut_off_ = error != 0 && rest.size() < bytes.size();
+  }
+  if (error == 0) {
+    if (is_full_) log(format("stdout takes lines again; {} were lost", lost_));
+    is_full_ = false;
+    return {};
+  }
   if (error == EPIPE) {
     closed_ = true;
     return fail(Code::cancelled, "the reader of stdout went away");
   }
+  if (outlives_full_disk) return lose(error);
   return fail_errno(error, "write to stdout");
 }
 
+Status Output::lose(int error) {
+  ++lost_;
+  if (!is_full_) log(format("write to stdout: {}; lines are lost until there is room again", std::generic_category().message(error)));
+  is_full_ = true;
+  return {};
+}
+
 void Output::log(std::string_view text) const {
-  (void)write_all(STDERR_FILENO, format("freshet: {}\n", printable(text)));
+  const std::string line = format("freshet: {}\n", printable(text));
+  std::string_view rest = line;
+  (void)write_all(STDERR_FILENO, rest);
 }
 
 std::string to_line(const Json& value) {

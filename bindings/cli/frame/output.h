@@ -6,6 +6,7 @@
 ///
 /// One thread at a time.
 
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -22,6 +23,9 @@ using Json = nlohmann::ordered_json;
 class Output {
  public:
   bool json = false;  ///< Set by --json.
+  /// Set by a command that serves others for as long as it runs: a line that stdout has no room for (a log on a full
+  /// disk) must not end it. The line is lost, stderr says so once, and lost_lines() counts it.
+  bool outlives_full_disk = false;
 
   /// Prints one of the two: the object as a line, or the text, which may have several (a newline is added). What of
   /// either could command a terminal is made harmless.
@@ -38,11 +42,16 @@ class Output {
   void log(std::string_view text) const;
 
   bool closed() const { return closed_; }
+  std::uint64_t lost_lines() const { return lost_; }
 
  private:
   Status write_bytes(std::string_view bytes);
+  Status lose(int error);
 
   bool closed_ = false;
+  bool is_full_ = false;   ///< The last write failed so.
+  bool cut_off_ = false;   ///< After a part of its bytes.
+  std::uint64_t lost_ = 0;
 };
 
 /// One line, as a terminal may be shown it. Bytes that are not UTF-8 (a tag from a hostile file) are replaced, never an

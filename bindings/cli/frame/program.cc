@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "bindings/cli/frame/arguments.h"
+#include "bindings/cli/frame/standard_streams.h"
 #include "core/base/format.h"
 
 namespace freshet::cli {
@@ -81,6 +82,10 @@ int answer_parse_end(const CLI::App& root, const CLI::ParseError& error, Program
 }  // namespace
 
 int run(int argc, const char* const* argv) {
+  if (const Status held = hold_standard_streams(); !held) {
+    Output().log(held.error().message());
+    return static_cast<int>(exit_code_of(held.error().code()));
+  }
   const Interrupt interrupt;
   Program program{.interrupt = interrupt};
   CLI::App root("Keeps served models fresh: streams versions from a trainer to servers, and stores each version.");
@@ -92,6 +97,7 @@ int run(int argc, const char* const* argv) {
   }
   const Result<ExitCode> ended = program.action();
   if (program.out.closed()) return static_cast<int>(ExitCode::done);
+  if (ended && *ended == ExitCode::done && program.out.lost_lines() > 0) return static_cast<int>(ExitCode::failed);
   if (ended) return static_cast<int>(*ended);
   if (ended.error().code() != Code::cancelled) program.out.log(ended.error().message());
   return static_cast<int>(exit_code_of(ended.error().code()));

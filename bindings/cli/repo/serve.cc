@@ -80,6 +80,7 @@ Result<ExitCode> serve(Program& program, const ServeArguments& arguments) {
                 program.repository + " is not a folder; a provider owns the folder that it serves: give --repo FOLDER");
   }
   const Interrupt::Deferral deferral;
+  program.out.outlives_full_disk = true;
   const NewFolder folder(program.repository);
   bool known = false;
   Result<Offered> offered = offer(program, arguments, known);

@@ -183,6 +183,7 @@ Status follow(Program& program, FilePublisher& files, const std::string& folder,
 
 Result<ExitCode> publish(Program& program, const PublishArguments& arguments) {
   const Interrupt::Deferral deferral;
+  program.out.outlives_full_disk = true;
   std::optional<FolderWatch> watch;
   if (!arguments.watch.empty()) {
     FRESHET_ASSIGN(FolderWatch opened, FolderWatch::open(arguments.watch, seconds(arguments.settle)));

@@ -150,6 +150,7 @@ Status wait_for_subscribers(const Program& program, const Publisher& publisher, 
 Result<ExitCode> replay(Program& program, const Repository& repository, const ReplayArguments& arguments) {
   FRESHET_ASSIGN(const auto versions, versions_of(repository, arguments));
   const Interrupt::Deferral deferral;
+  program.out.outlives_full_disk = true;
   PublisherOptions options{.model = arguments.as};
   options.hub_options = {.listen = arguments.at,
                          .directory = arguments.directory,

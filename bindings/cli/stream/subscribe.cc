@@ -188,6 +188,7 @@ class FileSubscriber {
 
 Result<ExitCode> subscribe(Program& program, const SubscribeArguments& arguments) {
   const Interrupt::Deferral deferral;
+  program.out.outlives_full_disk = true;
   std::unique_ptr<VersionWriter> folder;
   if (!arguments.folder.empty() && arguments.layout == kWeightLayout) {
     FRESHET_ASSIGN(folder, WeightVersionFolder::open(arguments.folder, arguments.full_every, arguments.keep));

@@ -192,6 +192,7 @@ class TopView {
 
 Result<ExitCode> top(Program& program, const TopArguments& arguments) {
   const Interrupt::Deferral deferral;
+  program.out.outlives_full_disk = !arguments.once;
   TopView view(program, arguments);
   for (Time next = system_clock().now();; next = std::max(next, system_clock().now())) {
     FRESHET_TRY(view.show());

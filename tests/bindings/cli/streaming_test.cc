@@ -371,6 +371,37 @@ TEST_F(Streaming, AReaderThatLeavesEndsTheSubscriberQuietly) {
   EXPECT_EQ(ended.err, "");
 }
 
+TEST_F(Streaming, AFullDiskUnderStdoutCostsLinesAndNotTheService) {
+  const std::string err = folder_ / "err";
+  const std::string files = file_of(chain(1, 2, 3), "1.safetensors") + " " + file_of(chain(1, 2, 4), "2.safetensors");
+  EXPECT_EQ(run_in_shell("exec $FRESHET publish net " + files + " --linger 0 > /dev/full 2> " + err, environment()), 1);
+  EXPECT_THAT(read_file(err).value_or(""),
+              HasSubstr("write to stdout: No space left on device; lines are lost until there is room again"));
+
+  std::filesystem::create_directory(folder_ / "in");
+  Running publisher = start({"publish", "net", "--watch", folder_ / "in"});
+  drop(folder_ / "in", "1.safetensors", encoded(chain(1, 2, 3)));
+  ASSERT_EQ(publisher.next_json()["version"], 3);
+  // The second version is made when the first one has come.
+  const std::string line = "exec $FRESHET subscribe net --count 2 --out " + (folder_ / "out") + " --exec 'mv " +
+                           (folder_ / "next") + " " + (folder_ / "in/2.safetensors") + " # {}' > /dev/full 2> " + err;
+  write_file(folder_ / "next", encoded(chain(1, 2, 5)));
+  EXPECT_EQ(run_in_shell(line, environment()), 1);
+  EXPECT_EQ(model_in(folder_ / "out/latest"), chain(1, 2, 5));
+}
+
+TEST_F(Streaming, StreamsThatAreClosedAtTheStartBecomeNoOtherFile) {
+  const std::string files = file_of(chain(1, 2, 3), "1.safetensors") + " " + file_of(chain(1, 2, 4), "2.safetensors");
+  EXPECT_EQ(run_in_shell("exec $FRESHET publish net " + files + " --linger 0 <&- >&- 2>&-", environment()), 0);
+  EXPECT_EQ(run_to_end({"publish", "net", folder_ / "1.safetensors", "--linger", "0"}).json()["version"], 3);
+  const std::string repository = folder_ / "repository";
+  EXPECT_EQ(run_in_shell("exec $FRESHET repo put net --weights " + (folder_ / "1.safetensors") + " --repo " +
+                             repository + " <&- >&- 2>&-",
+                         environment()),
+            0);
+  EXPECT_EQ(run_to_end({"repo", "ls", "net", "--repo", repository}).json()["version"], 1);
+}
+
 TEST_F(Streaming, KeysLetServersOfOtherHostsIn) {
   for (const char* name : {"trainer", "server", "stranger"}) {
     const Ended made = run_to_end({"keygen", folder_ / name});

@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <sstream>
 #include <utility>
 
@@ -156,6 +157,13 @@ std::vector<std::string> keys_of(const Json& object) {
   std::vector<std::string> keys;
   for (const auto& [key, value] : object.items()) keys.push_back(key);
   return keys;
+}
+
+int run_in_shell(const std::string& line, const Environment& environment) {
+  std::string text = "FRESHET='" + test::built(FRESHET_PROGRAM) + "'; ";
+  for (const auto& [key, value] : environment) text += "export " + key + "='" + value + "'; ";
+  const int status = std::system((text + line).c_str());  // NOLINT(cert-env33-c): a line of the test's own.
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
 }  // namespace freshet::cli_test

@@ -66,6 +66,9 @@ class Running {
   Pipe err_;
 };
 
+/// The exit code of a shell's line in which $FRESHET is the program: for streams that no pipe can be.
+int run_in_shell(const std::string& line, const Environment& environment);
+
 /// Of an object, in their order.
 std::vector<std::string> keys_of(const Json& object);
 
