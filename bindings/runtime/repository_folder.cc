@@ -6,12 +6,12 @@
 
 #include <fstream>
 #include <optional>
-#include <sstream>
 #include <string_view>
 #include <thread>
 #include <utility>
 
 #include "bindings/runtime/folder_socket.h"
+#include "core/base/classic_locale.h"
 #include "core/base/deadline.h"
 #include "core/base/format.h"
 #include "core/base/interruption.h"
@@ -33,7 +33,7 @@ std::optional<long> owner_of(const std::string& folder) {
       format("{:02x}:{:02x}:{}", gnu_dev_major(file.st_dev), gnu_dev_minor(file.st_dev), file.st_ino);
   std::ifstream locks("/proc/locks");
   for (std::string line; std::getline(locks, line);) {
-    std::istringstream words(line);
+    WordStream words(line);
     std::string number;
     std::string kind;
     std::string nature;

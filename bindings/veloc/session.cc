@@ -11,12 +11,12 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 #include <utility>
 
 #include "bindings/runtime/checkpoint_place.h"
 #include "bindings/veloc/attempt.h"
 #include "core/base/bytes.h"
+#include "core/base/classic_locale.h"
 #include "core/base/file_descriptor.h"
 #include "core/base/format.h"
 
@@ -268,7 +268,7 @@ Status Session::end(bool success) {
     for (const auto& [id, bytes] : ended.held) own += format("{} {} ", id, bytes.size());
     Sizes most;
     for (const std::string& one : ranks_->gather(own)) {
-      std::istringstream list(one);
+      WordStream list(one);
       std::int64_t id = 0;
       std::uint64_t bytes = 0;
       while (list >> id >> bytes) most[id] = std::max(most[id], bytes);
@@ -389,7 +389,7 @@ Status Session::finalize(bool clean) {
   for (const std::string& name : names_) own += name + " ";
   std::set<std::string> names;
   for (const std::string& one : ranks_->gather(own)) {
-    std::istringstream list(one);
+    WordStream list(one);
     for (std::string name; list >> name;) names.insert(name);
   }
   Status first;

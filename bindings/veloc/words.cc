@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <charconv>
 #include <fstream>
 
@@ -23,7 +22,7 @@ constexpr std::array kWithoutEffect = {
     "daos_cont"};
 
 std::string trimmed(std::string_view text) {
-  const auto is_space = [](char c) { return std::isspace(static_cast<unsigned char>(c)) != 0; };
+  const auto is_space = [](char c) { return c == ' ' || (c >= '\t' && c <= '\r'); };
   while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
   while (!text.empty() && is_space(text.back())) text.remove_suffix(1);
   return std::string(text);
@@ -63,7 +62,7 @@ Result<Words> read_words(Env& env, const std::string& path, std::uint32_t rank) 
   FRESHET_ASSIGN(auto given, read_file(path));
   const auto from_environment = [&](const char* word) {
     std::string name = format("VELOC_{}", word);
-    for (char& c : name) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+    for (char& c : name) c = c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
     if (auto value = env.variable(name)) given[word] = *value;
   };
   for (const char* word : kKnown) from_environment(word);

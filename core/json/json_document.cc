@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/classic_locale.h"
 #include "core/base/format.h"
 #include "core/base/text.h"
 
@@ -122,6 +123,7 @@ std::string json_error_text(const char* what) {
 }
 
 Result<JsonDocument> parse_json(std::string_view text) {
+  const ClassicLocale locale;  // The library's lexer reads a number with the locale's decimal sign, and gives it on so.
   DocumentBuilder builder;
   try {
     if (JsonDocument::sax_parse(text.begin(), text.end(), &builder)) return builder.take();
@@ -129,6 +131,11 @@ Result<JsonDocument> parse_json(std::string_view text) {
     return fail(Code::invalid_argument, json_error_text(error.what()));
   }
   return fail(Code::invalid_argument, builder.error());
+}
+
+nlohmann::json read_json(std::string_view text) {
+  const ClassicLocale locale;
+  return nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
 }
 
 }  // namespace freshet

@@ -22,6 +22,10 @@ inline constexpr std::size_t kJsonValuesMax = std::size_t{1} << 24;
 /// invalid_argument with the reason in one line.
 Result<JsonDocument> parse_json(std::string_view text);
 
+/// A short text whose members are looked up and checked by the caller: discarded, so no object, when it is not JSON. No
+/// room calls the library's own parse(), which follows the process' locale.
+nlohmann::json read_json(std::string_view text);
+
 /// The canonical form (core/json/canonical_json.h) of a document.
 std::string canonical_text(const JsonDocument& document);
 

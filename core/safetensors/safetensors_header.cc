@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <unordered_set>
 
+#include "core/base/classic_locale.h"
 #include "core/base/format.h"
 #include "core/base/text.h"
 #include "core/json/canonical_json.h"
@@ -161,6 +162,7 @@ Result<SafetensorsHeader> parse_entries(std::string_view json) {
         format("a header of {} bytes is over the limit of {}", json.size(), kSafetensorsHeaderBytesMax));
   }
   if (json.empty() || json.front() != '{') return corrupt_header("the header does not start with '{'");
+  const ClassicLocale locale;
   HeaderReader reader;
   try {
     if (!Json::sax_parse(json.begin(), json.end(), &reader)) return corrupt_header(reader.error());

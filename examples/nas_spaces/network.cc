@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cctype>
 #include <cstring>
 
 #include "core/base/format.h"
@@ -45,7 +44,7 @@ class SlotTail {
 
 std::string lower(std::string_view text) {
   std::string out(text.substr(text.rfind('.') + 1));
-  std::transform(out.begin(), out.end(), out.begin(), [](unsigned char c) { return std::tolower(c); });
+  std::transform(out.begin(), out.end(), out.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
   return out;
 }
 

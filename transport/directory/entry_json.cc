@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/format.h"
+#include "core/json/json_document.h"
 
 namespace freshet {
 namespace {
@@ -34,7 +35,7 @@ Result<Directory::Entry> parse_entry_json(const std::string& text, const std::st
     return fail(Code::corrupt, format("directory entry of {}: {}", model, what));
   };
   if (text.size() > kEntryBytesMax) return bad("too long");
-  const json object = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const json object = read_json(text);
   if (!object.is_object()) return bad("not a JSON object");
   const json* named = member(object, "model");
   const json* pid = member(object, "pid");

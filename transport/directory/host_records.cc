@@ -10,6 +10,7 @@
 
 #include "core/base/digest.h"
 #include "core/base/format.h"
+#include "core/json/json_document.h"
 #include "transport/directory/host_files.h"
 
 namespace freshet::host_files {
@@ -49,7 +50,7 @@ Result<CurrentVersion> read_current(int folder, const std::string& model) {
   auto text = read_named(folder, name, kTextBytesMax);
   if (!text && text.error().code() == Code::not_found) return CurrentVersion{};
   if (!text) return fail(std::move(text).error());
-  const json object = json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  const json object = read_json(*text);
   if (!object.is_object()) return fail(Code::corrupt, name + ": not a JSON object");
   const json* epoch = member(object, "epoch");
   const json* number = member(object, "number");
@@ -94,7 +95,7 @@ std::string server_text(const std::string& model, const ServerRecord& record) {
 
 Result<ServerRecord> parse_server(const std::string& text, const std::string& model) {
   const auto bad = [&] { return fail(Code::corrupt, format("a server's entry of {} is malformed", model)); };
-  const json object = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const json object = read_json(text);
   if (!object.is_object()) return bad();
   const json* named = member(object, "model");
   const json* address = member(object, "address");

@@ -15,8 +15,8 @@
 #include <cstring>
 #include <fstream>
 #include <optional>
-#include <sstream>
 
+#include "core/base/classic_locale.h"
 #include "core/base/file_descriptor.h"
 #include "core/base/format.h"
 #include "core/model/tensor.h"
@@ -186,7 +186,7 @@ Result<uid_t> owner_by_table(const ConnectionEnds& ends, const std::string& fold
   if (!table) return fail(Code::unsupported, format("{} cannot be read", folder));
   // "sl local remote state queues timer retransmits uid timeout inode".
   for (std::string line; std::getline(table, line);) {
-    std::istringstream words(line);
+    WordStream words(line);
     std::string number, from, to, queues, timer, retransmits;
     unsigned state = 0;
     uid_t uid = 0;

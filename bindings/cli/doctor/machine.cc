@@ -12,11 +12,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <fstream>
-#include <sstream>
 #include <system_error>
 
 #include "bindings/cli/doctor/finding.h"
 #include "bindings/cli/frame/output.h"
+#include "core/base/classic_locale.h"
 #include "core/base/format.h"
 #include "core/base/memory_room.h"
 #include "transport/directory/host_directory.h"
@@ -30,7 +30,7 @@ constexpr int kNewsPatienceMs = 900;
 std::uint64_t meminfo(const std::string& name) {
   std::ifstream file("/proc/meminfo");
   for (std::string line; std::getline(file, line);) {
-    std::istringstream words(line);
+    WordStream words(line);
     std::string key;
     std::string unit;
     std::uint64_t value = 0;

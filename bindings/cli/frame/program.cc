@@ -5,6 +5,7 @@
 
 #include "bindings/cli/frame/arguments.h"
 #include "bindings/cli/frame/standard_streams.h"
+#include "core/base/classic_locale.h"
 #include "core/base/format.h"
 
 namespace freshet::cli {
@@ -91,6 +92,7 @@ int run(int argc, const char* const* argv) {
   CLI::App root("Keeps served models fresh: streams versions from a trainer to servers, and stores each version.");
   build_tree(root, program);
   try {
+    const ClassicLocale locale;  // CLI11 reads numbers with strtold().
     root.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return answer_parse_end(root, error, program);

@@ -11,7 +11,6 @@
 #include <cstdio>
 #include <filesystem>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 #include <vector>
@@ -20,6 +19,7 @@
 #include "bindings/cli/frame/graph_file.h"
 #include "core/base/env.h"
 #include "core/base/format.h"
+#include "core/json/json_document.h"
 #include "core/safetensors/safetensors.h"
 
 namespace freshet::cli {
@@ -54,7 +54,7 @@ std::optional<VersionNumber> number_of_file(std::string_view name, const std::st
 bool is_delta(const std::string& path) {
   const auto text = read_text_file(format("{}/{}", path, file::kIndexName), file::kIndexBytesMax);
   if (!text) return true;
-  const auto index = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  const auto index = read_json(*text);
   if (!index.is_object()) return true;
   const auto metadata = index.find("metadata");
   return metadata == index.end() || !metadata->is_object() || metadata->contains("delta_encoding");

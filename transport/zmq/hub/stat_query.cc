@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/format.h"
+#include "core/json/json_document.h"
 #include "transport/ask/ask_stat.h"
 #include "transport/protocol/messages.h"
 #include "transport/publisher.h"
@@ -132,7 +133,7 @@ bool read_publisher(const json& object, PublisherStat& stat) {
 }
 
 Result<std::vector<PublisherStat>> parse_stats(const std::string& text, const std::string& address) {
-  const json object = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const json object = read_json(text);
   std::vector<PublisherStat> stats;
   bool good = object.is_object();
   Reader reader(object);
