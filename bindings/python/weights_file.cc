@@ -13,6 +13,7 @@
 #include "bindings/python/errors.h"
 #include "bindings/python/gil.h"
 #include "bindings/python/tensors.h"
+#include "core/safetensors/model_file.h"
 #include "core/safetensors/safetensors.h"
 
 namespace freshet::python {
@@ -27,11 +28,11 @@ using Row = nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>>;
 nb::list read_safetensors(const std::string& path) {
   auto read = [&] {
     const Unlocked unlocked;
-    return SafetensorsFile::read(path);
+    return ModelFile::read(path);
   }();
-  auto owned = std::make_unique<SafetensorsFile>(take(std::move(read)));
-  SafetensorsFile* const file = owned.get();
-  const nb::capsule owner(file, [](void* held) noexcept { delete static_cast<SafetensorsFile*>(held); });
+  auto owned = std::make_unique<ModelFile>(take(std::move(read)));
+  ModelFile* const file = owned.get();
+  const nb::capsule owner(file, [](void* held) noexcept { delete static_cast<ModelFile*>(held); });
   owned.release();
   nb::list answer;
   for (std::size_t i = 0; i < file->tensors().size(); ++i) {

@@ -7,9 +7,9 @@
 #include <fstream>
 #include <iostream>
 
-#include "bindings/cli/frame/model_file.h"
 #include "core/base/format.h"
 #include "core/json/json_document.h"
+#include "core/safetensors/model_file.h"
 
 namespace freshet::cli {
 namespace {

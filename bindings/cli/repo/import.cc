@@ -8,15 +8,16 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 
 #include "bindings/cli/frame/arguments.h"
 #include "bindings/cli/frame/graph_file.h"
-#include "bindings/cli/frame/model_file.h"
 #include "bindings/cli/frame/progress.h"
 #include "bindings/cli/repo/batch.h"
 #include "bindings/cli/repo/repo.h"
 #include "bindings/cli/repo/sheets.h"
 #include "core/base/format.h"
+#include "core/safetensors/model_file.h"
 #include "repo/files/import.h"
 #include "repo/tier/served_paths.h"
 
@@ -74,7 +75,7 @@ bool comes_before(const std::string& a, const std::string& b) {
 
 /// "net" of folder/net@7.safetensors and of folder/net.safetensors.
 Result<std::string> model_of(const std::string& path) {
-  std::string stem = fs::path(path).filename().string();
+  std::string stem = fs::path(is_safetensors_index(path) ? stem_of_safetensors_index(path) : path).filename().string();
   if (stem.ends_with(kWeightsEnd)) stem.resize(stem.size() - kWeightsEnd.size());
   stem = stem.substr(0, stem.find('@'));
   if (Status named = check_model_name(stem); !named) {
@@ -82,6 +83,22 @@ Result<std::string> model_of(const std::string& path) {
         std::move(named).error().with_context(format("{}: the file's name is not a model's name; give --model", path)));
   }
   return stem;
+}
+
+/// Leaves out the parts that an index among the files stands for. A part without its index is no model: an error.
+Status drop_parts(std::vector<std::string>& files) {
+  std::set<std::string> parts;
+  for (const std::string& file : files) {
+    if (!is_safetensors_index(file)) continue;
+    FRESHET_ASSIGN(const std::vector<std::string> named, files_of_safetensors_index(file));
+    parts.insert(named.begin(), named.end());
+  }
+  std::erase_if(files, [&](const std::string& file) { return parts.contains(file); });
+  for (const std::string& file : files) {
+    if (!has_name_of_part(file)) continue;
+    if (const auto part = part_of_model(file)) return fail(Code::invalid_argument, format("{}: {}", file, *part));
+  }
+  return {};
 }
 
 /// The files that are named, or lie in the folders that are; weights, and of versions without any, the sheets.
@@ -92,13 +109,14 @@ Result<std::vector<std::string>> files_of(const std::string& path, bool takes_sh
   for (fs::directory_iterator at(path, error), end; !error && at != end; at.increment(error)) {
     const std::string name = at->path().filename().string();
     if (name.starts_with('.')) continue;
-    if (name.ends_with(kWeightsEnd)) files.push_back(at->path().string());
+    if (name.ends_with(kWeightsEnd) || is_safetensors_index(name)) files.push_back(at->path().string());
     if (!takes_sheets || !name.ends_with(kSheetEnd)) continue;
     const std::string stem = at->path().string().substr(0, at->path().string().size() - kSheetEnd.size());
     if (!fs::exists(stem + std::string(kWeightsEnd), error)) files.push_back(at->path().string());
     error.clear();
   }
   if (error) return fail(Code::io_error, format("{}: {}", path, error.message()));
+  FRESHET_TRY(drop_parts(files));
   if (files.empty()) {
     return fail(Code::invalid_argument, format("{}: the folder has no *{}{}", path, kWeightsEnd,
                                                takes_sheets ? format(", and no *{}", kSheetEnd) : ""));
@@ -127,14 +145,24 @@ struct Sources {
 Result<Source> plain_source(const std::string& file, const ImportArguments& arguments) {
   Source source{.path = file, .model = arguments.model, .graph = arguments.graph};
   std::error_code error;
-  source.bytes = fs::file_size(file, error);
-  if (error) return fail_errno(error.value(), file);
+  std::vector<std::string> parts = {file};
+  if (is_safetensors_index(file)) {
+    FRESHET_ASSIGN(parts, files_of_safetensors_index(file));
+  }
+  for (const std::string& part : parts) {
+    source.bytes += fs::file_size(part, error);
+    if (error) return fail_errno(error.value(), part);
+  }
   if (source.model.empty()) {
     FRESHET_ASSIGN(source.model, model_of(file));
   }
-  const std::string beside =
-      file.substr(0, file.size() - std::min(file.size(), kWeightsEnd.size())) + std::string(kGraphEnd);
-  if (source.graph.empty() && file.ends_with(kWeightsEnd) && fs::exists(beside, error)) source.graph = beside;
+  std::string beside;
+  if (is_safetensors_index(file)) {
+    beside = stem_of_safetensors_index(file) + std::string(kGraphEnd);
+  } else if (file.ends_with(kWeightsEnd)) {
+    beside = file.substr(0, file.size() - kWeightsEnd.size()) + std::string(kGraphEnd);
+  }
+  if (source.graph.empty() && !beside.empty() && fs::exists(beside, error)) source.graph = beside;
   return source;
 }
 
@@ -158,10 +186,11 @@ Result<Sources> sources_of(const ImportArguments& arguments) {
 }
 
 /// A file below a source of the tiers that FRESHET_TIER names comes from its copy there. One that cannot be read from
-/// it for whatever reason is read where it lies.
+/// it for whatever reason is read where it lies, and so are a model's parts.
 Result<ModelFile> read_served(const std::string& path) {
   const char* config_file = std::getenv("FRESHET_TIER");
-  if (config_file == nullptr || *config_file == '\0') return ModelFile::read(path);
+  const bool served = config_file != nullptr && *config_file != '\0' && !is_safetensors_index(path);
+  if (!served) return ModelFile::read(path);
   const Result<tier::Config> config = tier::read_config(config_file);
   if (!config) return ModelFile::read(path);
   const Result<tier::ServedPaths> paths = tier::ServedPaths::open(*config);
@@ -253,7 +282,8 @@ void add_import(CLI::App& repo, Program& program) {
       "of\n"
       "their names (step9 before step10). The ancestor of a file is the file before it of the same model. Its graph "
       "is\n"
-      "NAME.graph.json, or a guessed chain of layers. The same is true with --model, --graph, --ancestor or --plain.\n"
+      "NAME.graph.json, or a guessed chain of layers. A model in parts is one version, by its index\n"
+      "(NAME.safetensors.index.json). The same is true with --model, --graph, --ancestor or --plain.\n"
       "A line of JSON each: as put, and file, guessed, exported_as (for another number), was_there.\n"
       "examples: freshet repo import backup/\n"
       "          freshet repo import --model net checkpoints/");

@@ -7,10 +7,10 @@
 
 #include "bindings/cli/frame/arguments.h"
 #include "bindings/cli/frame/graph_file.h"
-#include "bindings/cli/frame/model_file.h"
 #include "bindings/cli/repo/batch.h"
 #include "bindings/cli/repo/repo.h"
 #include "core/base/format.h"
+#include "core/safetensors/model_file.h"
 #include "repo/files/import.h"
 
 namespace freshet::cli {
@@ -97,7 +97,7 @@ void add_put(CLI::App& repo, Program& program) {
   CLI::App& command = add_repo_command(repo, program, "put", "store a new version, and print its MODEL@V");
   command.add_option("MODEL", arguments->model, "the model's name")->check(model_check());
   command.add_option("--graph", arguments->graph, "the architecture: a graph file")->type_name("G.json");
-  command.add_option("--weights", arguments->weights, "the tensors: a safetensors file")->type_name("F.safetensors");
+  command.add_option("--weights", arguments->weights, "the tensors: a safetensors file, or the index of a model in parts")->type_name("F.safetensors");
   command.add_option("--ancestor", arguments->ancestor, "the version that it was transferred from")
       ->type_name("MODEL@V")
       ->check(reference_check());

@@ -8,10 +8,10 @@
 
 #include "bindings/cli/frame/durable_file.h"
 #include "bindings/cli/frame/graph_file.h"
-#include "bindings/cli/frame/model_file.h"
 #include "bindings/cli/frame/progress.h"
 #include "bindings/cli/repo/repo.h"
 #include "core/base/format.h"
+#include "core/safetensors/model_file.h"
 
 namespace freshet::cli {
 namespace {

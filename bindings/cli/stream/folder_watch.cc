@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "core/base/format.h"
+#include "core/safetensors/model_file.h"
 
 namespace freshet::cli {
 namespace {
@@ -21,7 +22,9 @@ namespace {
 constexpr std::uint32_t kEvents =
     IN_MOVED_TO | IN_CREATE | IN_MODIFY | IN_MOVED_FROM | IN_DELETE | IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR;
 
-bool is_model_file(const std::string& name) { return name.ends_with(".safetensors") && !name.starts_with('.'); }
+bool is_model_file(const std::string& name) {
+  return (name.ends_with(".safetensors") || is_safetensors_index(name)) && !name.starts_with('.');
+}
 
 }  // namespace
 
@@ -95,7 +98,8 @@ Status FolderWatch::on_event(std::uint32_t mask, const std::string& name, Time n
     taken_.erase(name);
     return {};
   }
-  return await(name, (mask & IN_MOVED_TO) != 0, now);
+  // An index is whole by itself, but its parts may still be written.
+  return await(name, (mask & IN_MOVED_TO) != 0 && !is_safetensors_index(name), now);
 }
 
 Status FolderWatch::scan(Time now) {
@@ -158,9 +162,18 @@ Time FolderWatch::next_look() const {
 FolderWatch::Stamp FolderWatch::stamp_of(const std::string& name) const {
   struct stat file {};
   if (::stat(path_of(name).c_str(), &file) != 0) return {};
-  return {.inode = file.st_ino,
-          .bytes = file.st_size,
-          .modified_ns = std::int64_t{file.st_mtim.tv_sec} * 1'000'000'000 + file.st_mtim.tv_nsec};
+  Stamp stamp{.inode = file.st_ino,
+              .bytes = file.st_size,
+              .modified_ns = std::int64_t{file.st_mtim.tv_sec} * 1'000'000'000 + file.st_mtim.tv_nsec};
+  if (!is_safetensors_index(name)) return stamp;
+  const auto parts = files_of_safetensors_index(path_of(name));
+  for (std::size_t i = 0; parts && i < parts->size(); ++i) {
+    const Stamp part = stamp_of((*parts)[i].substr((*parts)[i].rfind('/') + 1));
+    stamp.inode = stamp.inode * 31 + part.inode;
+    stamp.bytes += part.bytes;
+    stamp.modified_ns = std::max(stamp.modified_ns, part.modified_ns);
+  }
+  return stamp;
 }
 
 }  // namespace freshet::cli

@@ -2,7 +2,8 @@
 #pragma once
 
 /// Tells when a file in a folder is whole: it was renamed into place, or it has not changed for a while. Files that
-/// are there at the start count too, oldest first. Only `*.safetensors` are looked at, and none that begins with a dot.
+/// are there at the start count too, oldest first. Only `*.safetensors` and the indexes of models in parts
+/// (`*.safetensors.index.json`) are looked at, and none that begins with a dot.
 ///
 /// News come from inotify. When the kernel lost some, the watch reads the folder again and compares it with the last
 /// state.
@@ -35,7 +36,7 @@ class FolderWatch {
   void look_again(const std::string& path);
 
  private:
-  /// What tells one content of a file from another without reading it.
+  /// What tells one content of a file from another without reading it. An index's is of its parts too.
   struct Stamp {
     std::uint64_t inode = 0;
     std::int64_t bytes = -1;

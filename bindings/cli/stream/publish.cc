@@ -10,6 +10,7 @@
 #include "bindings/cli/stream/patient_publisher.h"
 #include "bindings/cli/stream/stray_file.h"
 #include "core/base/format.h"
+#include "core/safetensors/model_file.h"
 #include "transport/file/folder_feed.h"
 #include "transport/option_text.h"
 #include "transport/publisher.h"
@@ -48,13 +49,13 @@ class FilePublisher {
   /// Publishes a file of the command line, waits for the seal, prints the line. Errors name the file.
   Status publish(const std::string& path) { return publish_file(path, OtherArchitecture::taken); }
 
-  /// The same with a file that turned up in a folder. invalid_argument for one that is no version of this model.
+  /// The same with a file that turned up in a folder. invalid_argument for one that is no version of this model;
+  /// unavailable for one that is not whole yet.
   Status publish_found(const std::string& path) {
-    if (is_shard(path)) {
-      return fail(Code::invalid_argument,
-                  path + ": not published: the file is a part of a checkpoint; join the parts into one file");
-    }
-    return publish_file(path, other_);
+    Status published = publish_file(path, other_);
+    // An index may come before its parts.
+    const bool waits = !published && published.error().code() == Code::not_found && is_safetensors_index(path);
+    return waits ? fail(Code::unavailable, published.error().message()) : published;
   }
 
   /// A version of a folder of versions, under its number. One that was published before (this name has given its number
@@ -142,6 +143,7 @@ Status linger(const Program& program, const std::optional<double>& linger) {
 /// go on.
 Status follow(Program& program, FilePublisher& files, FolderWatch& watch, const std::optional<double>& linger) {
   Time last = system_clock().now();
+  std::string said;
   for (;;) {
     const Time deadline = linger ? last + seconds(*linger) : Time::max();
     FRESHET_ASSIGN(const std::vector<std::string> paths, watch.wait(deadline, program.interrupt.descriptor()));
@@ -152,7 +154,8 @@ Status follow(Program& program, FilePublisher& files, FolderWatch& watch, const 
       last = system_clock().now();
       if (published) continue;
       if (published.error().code() == Code::cancelled) return published;
-      program.out.log(published.error().message());
+      if (published.error().message() != said) program.out.log(published.error().message());
+      said = published.error().message();  // A file that waits for its writer is looked at again and again.
       if (published.error().code() == Code::unavailable) watch.look_again(path);
     }
   }
@@ -223,9 +226,9 @@ void add_publish(CLI::App& root, Program& program) {
   CLI::App& command = *root.add_subcommand("publish", "make versions from safetensors files, and serve them");
   add_json_flag(command, program);
   add_model(command, arguments->model);
-  command.add_option("FILE", arguments->files, "each is one version, in order")->type_name("FILE.safetensors");
+  command.add_option("FILE", arguments->files, "each is one version, in order; an index of parts is one")->type_name("FILE.safetensors");
   CLI::Option* watch =
-      command.add_option("--watch", arguments->watch, "each complete *.safetensors that appears in DIR is a version")
+      command.add_option("--watch", arguments->watch, "each complete *.safetensors that appears in DIR is a version; parts are one, by their index")
           ->type_name("DIR");
   command
       .add_option("--follow", arguments->follow,

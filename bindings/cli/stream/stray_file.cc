@@ -16,10 +16,6 @@ void add_part(std::string& text, std::size_t count, const std::string& first, st
   text += format("{}{} {} (first: {})", text.empty() ? "" : ", ", count, what, first);
 }
 
-bool are_digits(std::string_view text) {
-  return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
-}
-
 }  // namespace
 
 std::string difference_from(const Architecture& architecture, const std::vector<TensorView>& tensors) {
@@ -54,22 +50,6 @@ std::string difference_from(const Architecture& architecture, const std::vector<
   add_part(text, fresh.tensors, fresh.first, "new");
   add_part(text, changed.tensors, changed.first, "of another form");
   return text;
-}
-
-bool is_shard(const std::string& path) {
-  // NAME-00001-of-00002.safetensors, as Hugging Face names them; "00001-of-00001" is a whole model.
-  constexpr std::string_view kEnd = ".safetensors";
-  constexpr std::string_view kOf = "-of-";
-  if (!path.ends_with(kEnd)) return false;
-  const std::string_view stem = std::string_view(path).substr(0, path.size() - kEnd.size());
-  const std::size_t of = stem.rfind(kOf);
-  if (of == std::string_view::npos) return false;
-  const std::string_view total = stem.substr(of + kOf.size());
-  const std::size_t dash = stem.substr(0, of).rfind('-');
-  if (dash == std::string_view::npos || !are_digits(total)) return false;
-  if (!are_digits(stem.substr(dash + 1, of - dash - 1))) return false;
-  const std::size_t nonzero = total.find_first_not_of('0');
-  return nonzero != std::string_view::npos && total.substr(nonzero) != "1";
 }
 
 }  // namespace freshet::cli

@@ -15,7 +15,4 @@ namespace freshet::cli {
 /// first of each. Empty when they have the same names and forms.
 std::string difference_from(const Architecture& architecture, const std::vector<TensorView>& tensors);
 
-/// A file "NAME-00001-of-00002.safetensors" is a part of a checkpoint, and no model by itself.
-bool is_shard(const std::string& path);
-
 }  // namespace freshet::cli

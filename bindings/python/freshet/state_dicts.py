@@ -12,6 +12,7 @@ import numpy as np
 from . import _core
 from ._arrays import Gathered, check_name, to_numpy, view_of
 from ._errors import Corrupt, Error, InvalidArgument, IoError, NotFound, Unsupported
+from ._parts import files_of_index, kind_of_index, refuse_part
 from .publisher import path_of
 
 _HDF5 = (".h5", ".hdf5")
@@ -34,11 +35,12 @@ def _library(name: str, path: str) -> Any:
 
 def from_state_dict(path: Any) -> Dict[str, np.ndarray]:
     """A file's tensors by name: safetensors, NumPy's .npz, PyTorch's state dicts (.pt, .pth, .bin, .ckpt) and HDF5
-    (datasets by their paths). Nothing that is read runs code: pickled objects are refused.
+    (datasets by their paths). Nothing that is read runs code: pickled objects are refused. Of a model in parts, the index is read
+    (model.safetensors.index.json, pytorch_model.bin.index.json); one of its parts is InvalidArgument.
 
     NotFound, or Corrupt with the file's name and what is wrong; Unsupported names the library that is missing."""
     path = path_of(path)
-    kind = _kind_of(path)
+    kind = kind_of_index(path) or _kind_of(path)
     if not os.path.exists(path):
         raise NotFound(f"{path}: no such file")
     if kind == ".safetensors":
@@ -46,6 +48,21 @@ def from_state_dict(path: Any) -> Dict[str, np.ndarray]:
         for (name, dtype, shape, _), raw in _core.read_safetensors(path):
             arrays[name] = view_of(raw, dtype, shape)
         return arrays
+    if kind_of_index(path) is None:
+        refuse_part(path)
+        return _read(path)
+    arrays = {}
+    for part, names in files_of_index(path).items():
+        held = _read(part)
+        if set(held) != names:
+            name = sorted(names ^ set(held))[0]
+            raise Corrupt(f"{path}: the index and {part} contradict each other about {check_name(name)}")
+        arrays.update(held)
+    return arrays
+
+
+def _read(path: str) -> Dict[str, np.ndarray]:
+    kind = _kind_of(path)
     read = _read_npz if kind == ".npz" else _read_torch if kind in _TORCH else _read_hdf5
     try:
         return read(path)

@@ -49,6 +49,40 @@ TEST_F(ImportCommand, AFolderIsALineInTheOrderOfItsNumbers) {
   EXPECT_EQ(repo({"lineage", "net"}).json().size(), 3u);
 }
 
+TEST_F(ImportCommand, AModelInPartsIsOneVersionByItsIndexAndAPartIsNone) {
+  const ModelBytes whole = chain(1, 2, 3);
+  ModelBytes left = whole;
+  left.tensors.pop_back();
+  ModelBytes right;
+  right.tensors = {whole.tensors.back()};
+  add("m-00001-of-00002.safetensors", left);
+  for (const std::vector<std::string>& refused :
+       {std::vector<std::string>{"import", files()}, {"import", files() + "/m-00001-of-00002.safetensors"},
+        {"put", "net", "--weights", files() + "/m-00001-of-00002.safetensors"}}) {
+    const Ended ended = repo(refused);
+    EXPECT_EQ(ended.exit_code, 1) << ended.out;
+    EXPECT_THAT(ended.err, HasSubstr("m-00001-of-00002.safetensors: the file is a part of a checkpoint"));
+  }
+  add("m-00002-of-00002.safetensors", right);
+  Json map;
+  for (const FileTensor& tensor : left.tensors) map[tensor.name] = "m-00001-of-00002.safetensors";
+  map[right.tensors[0].name] = "m-00002-of-00002.safetensors";
+  const std::string index = files() + "/m.safetensors.index.json";
+  write_file(index, Json({{"weight_map", map}}).dump());
+  const Ended imported = repo({"import", files()});
+  EXPECT_EQ(imported.exit_code, 0) << imported.err;
+  EXPECT_EQ(imported.json()["model"], "m");
+  EXPECT_EQ(imported.json()["file"], index);
+  EXPECT_EQ(imported.json()["own_bytes"], 48);
+  const Ended put = repo({"put", "net", "--weights", index});
+  EXPECT_EQ(put.exit_code, 0) << put.err;
+  for (const char* const version : {"m@1", "net@1"}) {
+    ASSERT_EQ(repo({"get", version, "-o", folder_ / "out"}).exit_code, 0);
+    EXPECT_EQ(model_in(folder_ / "out"), whole);
+  }
+  EXPECT_EQ(repo({"ls"}).json_lines().size(), 2u);
+}
+
 TEST_F(ImportCommand, WhatIsExportedComesBackByteForByte) {
   add("net@4.safetensors", chain(1, 2, 3));
   add("other.safetensors", model_of_all_types(1));

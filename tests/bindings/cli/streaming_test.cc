@@ -200,6 +200,34 @@ TEST_F(Streaming, AStrayFileInTheFolderIsNoVersion) {
   EXPECT_EQ(next["changed_tensors"], 1);
 }
 
+TEST_F(Streaming, AModelInPartsIsOneVersionOnceAllOfItIsThere) {
+  std::filesystem::create_directory(folder_ / "in");
+  const ModelBytes whole = chain(1, 2, 3);
+  ModelBytes left = whole;
+  left.tensors.pop_back();
+  ModelBytes right;
+  right.tensors = {whole.tensors.back()};
+  Json map;
+  for (const FileTensor& tensor : left.tensors) map[tensor.name] = "left.safetensors";
+  map[right.tensors[0].name] = "right.safetensors";
+  Running publisher = start({"publish", "net", "--watch", folder_ / "in", "--settle", "0.05"});
+  ASSERT_THAT(publisher.next_error_line().value_or(""), HasSubstr("served at"));
+  drop(folder_ / "in", "m.safetensors.index.json", Json({{"weight_map", map}}).dump());
+  EXPECT_THAT(publisher.next_error_line().value_or(""), HasSubstr("left.safetensors"));
+  drop(folder_ / "in", "left.safetensors", encoded(left));
+  EXPECT_THAT(publisher.next_error_line().value_or(""), HasSubstr("m.safetensors"));
+  drop(folder_ / "in", "right.safetensors", encoded(right));
+  const Json line = publisher.next_json();
+  EXPECT_EQ(line["version"], 1);
+  EXPECT_EQ(line["tensors"], 3);
+  const Ended part = run_to_end({"publish", "part", folder_ / "in/left.safetensors", "--linger", "0"});
+  EXPECT_EQ(part.exit_code, 1);
+  EXPECT_THAT(part.err, HasSubstr("m.safetensors.index.json names all its parts"));
+  const Ended named = run_to_end({"publish", "named", folder_ / "in/m.safetensors.index.json", "--linger", "0"});
+  EXPECT_EQ(named.exit_code, 0) << named.err;
+  EXPECT_EQ(named.json()["tensors"], 3);
+}
+
 TEST_F(Streaming, AnotherArchitectureIsAVersionOnRequestAndTheLogSaysWhatDiffers) {
   std::filesystem::create_directory(folder_ / "in");
   Running publisher = start(

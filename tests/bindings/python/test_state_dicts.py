@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files of weights: there and back, by the libraries that others read them with, and damaged ones."""
+import json
 import os
 import pickle
 
@@ -55,6 +56,50 @@ def test_torch_state_dicts(folder):
     torch.save({"w": torch.ones(2), "epoch": 3}, path)
     with pytest.raises(freshet.InvalidArgument, match="epoch"):
         freshet.from_state_dict(path)
+
+
+@pytest.mark.parametrize("kind", LIBRARY)
+def test_a_model_in_parts_is_read_by_its_index_and_a_part_is_none(folder, kind):
+    pytest.importorskip(LIBRARY[kind])
+    parts = {f"m-0000{i}-of-00002{kind}": {f"w{i}": np.full(3, i, np.float32)} for i in (1, 2)}
+    for name, tensors in parts.items():
+        freshet.to_state_dict(os.path.join(folder, name), tensors)
+    one = os.path.join(folder, "m-00001-of-00002" + kind)
+    with pytest.raises(freshet.InvalidArgument, match="part of a"):
+        freshet.from_state_dict(one)
+    index = os.path.join(folder, f"m{kind}.index.json")
+    where = {tensor: name for name, tensors in parts.items() for tensor in tensors}
+
+    def write_index(where):
+        with open(index, "w") as file:
+            json.dump({"metadata": {}, "weight_map": where}, file)
+    write_index(where)
+    equal(freshet.from_state_dict(index), {name: array for tensors in parts.values() for name, array in tensors.items()})
+    plain = os.path.join(folder, "plain" + kind)  # Its name says nothing, but the index does.
+    os.rename(one, plain)
+    with pytest.raises(freshet.NotFound, match="m-00001-of-00002"):
+        freshet.from_state_dict(index)
+    equal(freshet.from_state_dict(plain), parts[os.path.basename(one)])
+    write_index({**where, "w1": os.path.basename(plain)})
+    with pytest.raises(freshet.InvalidArgument, match="index"):
+        freshet.from_state_dict(plain)
+    for wrong in ({**where, "w1": "../x" + kind}, {**where, "w1": "m-00002-of-00002" + kind}, {}, []):
+        write_index(wrong)
+        with pytest.raises(freshet.Corrupt, match="index"):
+            freshet.from_state_dict(index)
+    with pytest.raises(freshet.InvalidArgument):
+        freshet.to_state_dict(index, {"a": np.zeros(1)})
+
+
+def test_a_part_of_keras_is_no_model(folder):
+    pytest.importorskip("h5py")
+    part = os.path.join(folder, "m_00000.weights.h5")
+    for name in (part, os.path.join(folder, "m_00001.weights.h5")):
+        freshet.to_state_dict(name, {"a": np.zeros(1)})
+    with open(os.path.join(folder, "m.weights.json"), "w") as file:
+        json.dump({"weight_map": {"/a": ["m_00000.weights.h5", "m_00001.weights.h5"]}}, file)
+    with pytest.raises(freshet.InvalidArgument, match="m.weights.json"):
+        freshet.from_state_dict(part)
 
 
 class Evil:
