@@ -257,10 +257,15 @@ class StorageReader(_StorageReader):
     """For `dcp.load(state, storage_reader=…)`: a checkpoint that StorageWriter stored, by any number of ranks.
 
     place     as StorageWriter takes it.
-    version   "net@3", or "net" for the newest. A `checkpoint_id` that is given to load() takes its place."""
+    version   "net@3", or "net" for the newest. A `checkpoint_id` that is given to load() takes its place.
+    weights_only   what is no tensor ("step", an optimizer's param_groups) was pickled by PyTorch when it was saved. It is unpickled
+              as `torch.load(weights_only=True)` does: tensors, numbers, texts, their containers, and what
+              `torch.serialization.add_safe_globals()` allows. Anything else is Unsupported, as whoever can write to the repository
+              could run code in this process. False unpickles all: trust the writers as this program's own."""
 
-    def __init__(self, place: Any, version: str) -> None:
+    def __init__(self, place: Any, version: str, *, weights_only: bool = True) -> None:
         super().__init__()
+        self._weights_only = bool(weights_only)
         self._place = place_of(place)
         self._version = self._named = str(version)
         self._read = ""
@@ -336,9 +341,25 @@ class StorageReader(_StorageReader):
         dtype, sizes = self._chunk_of(item.storage_index)
         return math.prod(sizes) * dtype.itemsize
 
+    def _object_in(self, fqn: str, array: np.ndarray) -> io.BytesIO:
+        """What planners unpickle without looking: the object's own bytes only when asked for, else those of its copy."""
+        stored = io.BytesIO(array.tobytes())
+        if not self._weights_only:
+            return stored
+        try:
+            told = torch.load(stored, map_location="cpu", weights_only=True)
+        except Exception as error:  # Each way of damaging a pickle has an exception of its own.
+            first = str(error).strip().split("\n")[0]
+            raise Unsupported(f"{self._read}: {fqn!r} is no plain object, or damaged ({first}); "
+                              f"StorageReader(…, weights_only=False) unpickles it, which runs what its writer stored") from None
+        copy = io.BytesIO()
+        torch.save(told, copy)
+        copy.seek(0)
+        return copy
+
     def _give(self, item: ReadItem, array: np.ndarray, planner: LoadPlanner) -> None:
         if item.type == LoadItemType.BYTE_IO:
-            planner.load_bytes(item, io.BytesIO(array.tobytes()))
+            planner.load_bytes(item, self._object_in(item.storage_index.fqn, array))
             return
         dtype, sizes = self._chunk_of(item.storage_index)
         stored = _from_numpy(array)

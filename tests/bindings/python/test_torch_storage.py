@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch's checkpoints in a repository: what its own storage tests check, and what a repository adds."""
+import io
 import os
 import pickle
 import shutil
@@ -30,6 +31,41 @@ def save(folder, state, model="net", **how):
 def load(folder, state, version="net"):
     dcp.load(state, storage_reader=ft.StorageReader(folder, version))
     return state
+
+
+class Evil:
+    def __reduce__(self):
+        return os.mkdir, (os.environ["EVIL"],)
+
+
+class Mine:
+    def __init__(self, number):
+        self.number = number
+
+
+def test_what_a_writer_stored_runs_no_code_unless_asked_for(folder, monkeypatch):
+    monkeypatch.setenv("EVIL", os.path.join(folder, "evil"))
+    plain = {"step": 3, "list": [1, (2.5, None)], "text": "ü", "set": {1, 2}}
+    save(folder, plain)
+    assert str(load(folder, dict.fromkeys(plain))) == str(plain)
+    with freshet.Repository(folder) as repository:
+        arrays = {name: np.array(array) for name, array in repository.get("net@1").items()}
+        legacy = io.BytesIO()
+        torch.save(Evil(), legacy, _use_new_zipfile_serialization=False)
+        for evil in (pickle.dumps(Evil()), legacy.getvalue(), b"", b"no pickle"):
+            repository.put("net", {**arrays, "step": np.frombuffer(evil, np.uint8)}, ancestor="net@1")
+            with pytest.raises(Exception, match=r"net@\d: 'step' is no plain object"):
+                load(folder, dict.fromkeys(plain))
+    assert not os.path.exists(os.environ["EVIL"])
+
+    save(folder, {"mine": Mine(5)}, "own")
+    with pytest.raises(Exception, match="weights_only=False"):
+        load(folder, {"mine": None}, "own")
+    state = {"mine": None}
+    dcp.load(state, storage_reader=ft.StorageReader(folder, "own", weights_only=False))
+    assert state["mine"].number == 5
+    with torch.serialization.safe_globals([Mine]):
+        assert load(folder, {"mine": None}, "own")["mine"].number == 5
 
 
 def test_a_module_and_its_optimizer_come_back(folder):
