@@ -113,6 +113,7 @@ struct Given {
   std::optional<std::uint32_t> rank;
   std::optional<std::uint32_t> ranks;
   std::string meet;
+  std::string job;
   std::string host;
   std::string external;
   std::string group;
@@ -142,6 +143,7 @@ Checkpointer::Options options_from(Given& given) {
     options.ranks = *given.ranks;
   }
   if (!given.meet.empty()) options.meet = std::move(given.meet);
+  options.job = std::move(given.job);
   options.host = std::move(given.host);
   options.local = std::move(given.local);
   options.group = take(levels::parse_group_scheme(given.group));
@@ -241,8 +243,8 @@ void bind_checkpointer(nb::module_& module) {
       .def_static(
           "open",
           [](std::string model, std::vector<GivenTensor> tensors, std::vector<std::string> local,
-             std::optional<std::uint32_t> rank, std::optional<std::uint32_t> ranks, std::string meet, std::string host,
-             std::string external, std::string group, std::string when_behind,
+             std::optional<std::uint32_t> rank, std::optional<std::uint32_t> ranks, std::string meet, std::string job,
+             std::string host, std::string external, std::string group, std::string when_behind,
              std::vector<std::pair<std::string, std::uint32_t>> keep, double limit_mib_s, double patience,
              std::string keys, std::string allow, std::string server_key, std::string external_server_key,
              std::optional<double> lost_after, bool calls) {
@@ -252,6 +254,7 @@ void bind_checkpointer(nb::module_& module) {
                                       .rank = rank,
                                       .ranks = ranks,
                                       .meet = std::move(meet),
+                                      .job = std::move(job),
                                       .host = std::move(host),
                                       .external = std::move(external),
                                       .group = std::move(group),
@@ -267,7 +270,7 @@ void bind_checkpointer(nb::module_& module) {
                                      calls);
           },
           nb::arg("model"), nb::arg("tensors"), nb::arg("local"), nb::arg("rank").none(), nb::arg("ranks").none(),
-          nb::arg("meet"), nb::arg("host"), nb::arg("external"), nb::arg("group"), nb::arg("when_behind"),
+          nb::arg("meet"), nb::arg("job"), nb::arg("host"), nb::arg("external"), nb::arg("group"), nb::arg("when_behind"),
           nb::arg("keep"), nb::arg("limit_mib_s"), nb::arg("patience"), nb::arg("keys"), nb::arg("allow"),
           nb::arg("server_key"), nb::arg("external_server_key"), nb::arg("lost_after").none(), nb::arg("calls"),
           nb::rv_policy::take_ownership)

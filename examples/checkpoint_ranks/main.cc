@@ -156,6 +156,7 @@ Status Rank::start() {
       .rank = options_.rank,
       .ranks = options_.ranks,
       .meet = options_.meet,
+      .job = options_.job,
       .host = options_.host,
       .local = options_.local,
       .group = options_.group,

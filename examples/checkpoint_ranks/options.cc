@@ -148,6 +148,8 @@ Parsed parse(int argc, char** argv) {
   app.add_option("--rank", words.rank, "this rank, from 0 (default: as mpirun, srun or torchrun say)");
   app.add_option("--ranks", words.ranks, "how many there are");
   app.add_option("--meet", options.meet, "tcp://HOST:PORT where rank 0 listens");
+  app.add_option("--job", options.job,
+                 "the job's name: ranks of two jobs do not meet (default: as mpirun, srun or torchrun name it)");
   app.add_option("--keys", options.security.key_file, "this rank's secret key; needed beyond one host");
   app.add_option("--allow", options.security.allow_file, "the keys of all ranks");
   app.add_option("--server-key", options.security.server_key, "rank 0's public key");

@@ -37,6 +37,7 @@ struct Options {
   std::uint32_t rank = 0;
   std::uint32_t ranks = 1;
   std::string meet;
+  std::string job;
   SecurityOptions security;
 };
 

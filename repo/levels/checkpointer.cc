@@ -14,6 +14,7 @@
 #include "core/base/log.h"
 #include "repo/levels/checkpointer_impl.h"
 #include "repo/levels/repository_opening.h"
+#include "transport/group/launcher.h"
 
 namespace freshet {
 namespace {
@@ -183,6 +184,8 @@ group::Claims Checkpointer::Impl::claims() const {
                           {"tensors", to_hex(cut_->table->digest)},
                           {"levels", level_names},
                           {"when-behind", options_.when_behind == levels::WhenBehind::skip ? "skip" : "wait"}};
+  const std::string job = options_.job.empty() ? group::job_of_launcher(env_, options_.ranks) : options_.job;
+  if (!job.empty()) claims.emplace_back(group::kJobClaim, job);
   if (options_.group.kind != GroupKind::none) claims.emplace_back("group", to_string(options_.group));
   claims.insert(claims.end(), options_.alike.begin(), options_.alike.end());
   return claims;

@@ -77,6 +77,9 @@ class Checkpointer {
     std::uint32_t rank = 0;
     std::uint32_t ranks = 1;
     std::string meet;                ///< "tcp://HOST:PORT": rank 0 listens there. Not needed for one rank.
+    /// The job's name. Ranks with different names do not meet: open() fails. Empty: the name that mpirun, srun or
+    /// torchrun gives the job (transport/group/launcher.h); without these, jobs by hand have no name.
+    std::string job;
     std::string host;                ///< The failure domain; empty: this machine's name.
     std::vector<std::string> local;  ///< The first is written, all are read. Ranks may share one.
     levels::GroupScheme group;       ///< Copies or parity at the level `group`; none: there is no such level.

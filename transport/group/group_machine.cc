@@ -66,11 +66,20 @@ Status GroupMachine::check_claims(const Message& hello) const {
     return refuse(format("rank {} of {} ranks cannot be: ranks count from 0", hello.from, self_.ranks));
   }
   if (hello.peers.size() != 1) return fail(Code::corrupt, format("rank {} does not say where it is", hello.from));
-  for (const auto& [key, value] : self_.claims) {
-    const auto theirs = std::ranges::find(hello.claims, key, &std::pair<std::string, std::string>::first);
-    if (theirs != hello.claims.end() && theirs->second == value) continue;
-    return refuse(format("rank {} has {} {}, rank 0 has {}: all ranks have to be started alike", hello.from, key,
-                         theirs == hello.claims.end() ? "nothing" : theirs->second, value));
+  const auto value_in = [](const Claims& claims, const std::string& key) -> std::string {
+    const auto at = std::ranges::find(claims, key, &std::pair<std::string, std::string>::first);
+    return at == claims.end() ? "nothing" : at->second;
+  };
+  // What one of the two claims alone tells them apart, too.
+  for (const Claims* const claims : {&self_.claims, &hello.claims}) {
+    for (const auto& [key, value] : *claims) {
+      const std::string ours = value_in(self_.claims, key);
+      const std::string theirs = value_in(hello.claims, key);
+      if (ours == theirs) continue;
+      return refuse(format("rank {} has {} {}, rank 0 has {}: {}", hello.from, key, theirs, ours,
+                           key == kJobClaim ? "two jobs meet at one address; give each an address of its own"
+                                            : "all ranks have to be started alike"));
+    }
   }
   return {};
 }

@@ -50,7 +50,40 @@ std::string first_host(const std::string& list) {
   return list.substr(0, bracket) + list.substr(bracket + 1, end - bracket - 1);
 }
 
+/// A variable that is there, and not empty.
+std::string word_in(const Env& env, const std::string& name) { return env.variable(name).value_or(""); }
+
+/// Whether the launcher says that it started `ranks` processes; `unsaid` where it says nothing.
+bool has_started(const Env& env, const std::string& ranks_name, std::uint32_t ranks, bool unsaid) {
+  const std::string said = word_in(env, ranks_name);
+  return said.empty() ? unsaid : said == format("{}", ranks);
+}
+
+std::string job_of_srun(const Env& env, std::uint32_t ranks) {
+  const std::string job = word_in(env, "SLURM_JOB_ID");
+  if (job.empty()) return "";
+  const std::string step = word_in(env, "SLURM_STEP_ID");
+  const bool has_step = !step.empty() && has_started(env, "SLURM_NTASKS", ranks, false);
+  return format("srun {}{}{}", job, has_step ? "." : "", has_step ? step : "");
+}
+
 }  // namespace
+
+std::string job_of_launcher(const Env& env, std::uint32_t ranks) {
+  const std::string run = word_in(env, "TORCHELASTIC_RUN_ID");
+  if (!run.empty() && has_started(env, "WORLD_SIZE", ranks, true)) {
+    std::string job = format("torchrun {}", run);
+    if (const std::string port = word_in(env, "MASTER_PORT"); !port.empty()) job += format(" at port {}", port);
+    const std::string around = run == "none" ? job_of_srun(env, ranks) : "";
+    return around.empty() ? job : format("{}, {}", job, around);
+  }
+  std::string name = word_in(env, "PMIX_NAMESPACE");
+  if (name.empty()) name = word_in(env, "OMPI_MCA_ess_base_jobid");
+  // srun gives each of its steps such a name, and says nothing of Open MPI's ranks.
+  const bool is_by_srun = env.variable("SLURM_JOB_ID").has_value();
+  if (!name.empty() && has_started(env, "OMPI_COMM_WORLD_SIZE", ranks, !is_by_srun)) return format("mpirun {}", name);
+  return job_of_srun(env, ranks);
+}
 
 Result<std::optional<Launched>> launched(const Env& env) {
   FRESHET_ASSIGN(std::optional<Launched> torchrun, ranks_from(env, "torchrun", "RANK", "WORLD_SIZE"));

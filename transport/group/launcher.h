@@ -28,4 +28,13 @@ struct Launched {
 ///   mpirun    OMPI_COMM_WORLD_RANK, _SIZE; loopback when all of its ranks are on this host (Open MPI)
 Result<std::optional<Launched>> launched(const Env& env);
 
+/// The launcher's name for the job that this process belongs to; the ranks of one job claim it alike. Empty where no
+/// launcher tells one. A launcher that started a part of the `ranks` only does not name the job: another run of it may
+/// have started the rest.
+///
+///   torchrun  TORCHELASTIC_RUN_ID and MASTER_PORT; with the run "none" the job of srun, too
+///   mpirun    PMIX_NAMESPACE or OMPI_MCA_ess_base_jobid
+///   srun      SLURM_JOB_ID, with SLURM_STEP_ID where the step started all ranks
+std::string job_of_launcher(const Env& env, std::uint32_t ranks);
+
 }  // namespace freshet::group

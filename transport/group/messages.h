@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -17,6 +18,9 @@ using Rank = std::uint32_t;
 
 /// What ranks have to agree upon before they begin: "ranks" and "4", "model" and "net", a digest of the tensors.
 using Claims = std::vector<std::pair<std::string, std::string>>;
+
+/// The claim that has the job's name: where it differs, two jobs met.
+inline constexpr std::string_view kJobClaim = "job";
 
 /// How others reach a rank.
 struct Peer {

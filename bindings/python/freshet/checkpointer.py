@@ -72,7 +72,8 @@ class Checkpointer(Handle):
     of another host's shards, with "xor" or "rs:F" parity, so that one host or any F may be lost; `host` is what this rank's
     host is called (default: the machine's name). `rank`, `ranks` and `meet` ("tcp://HOST:PORT", where rank 0 listens) are
     what mpirun, srun or torchrun put into the environment where `rank` and `ranks` are not given. These two go together;
-    who gives them for several ranks gives `meet`, too. `keep`: versions by level, as
+    who gives them for several ranks gives `meet`, too. `job` is the job's name: ranks of two jobs do not meet (default: as
+    mpirun, srun or torchrun name it). `keep`: versions by level, as
     {"local": 2}. `when_behind`: "skip" passes versions over where a level is behind, "wait" lets the loop wait.
     `patience`: seconds for peers to come. `lost_after`: seconds of silence after which a peer is lost (default: 0.85).
     `external_server_key`: the public key of the provider at `external`. `on_reached(version, step, level)` is called on a
@@ -85,7 +86,7 @@ class Checkpointer(Handle):
 
     @all_or_nothing
     def __init__(self, model: str, tensors: Mapping[str, Any], *, local: str | Sequence[str], rank: int | None = None,
-                 ranks: int | None = None, meet: str = "", host: str = "", external: str = "",
+                 ranks: int | None = None, meet: str = "", job: str = "", host: str = "", external: str = "",
                  group: str = "none", when_behind: str = "skip", keep: Mapping[str, int] | None = None,
                  limit_mib_s: float = 0, patience: float = 30, lost_after: float | None = None, keys: str = "", allow: str = "",
                  server_key: str = "", external_server_key: str = "",
@@ -95,7 +96,7 @@ class Checkpointer(Handle):
         kept = [(level, whole(count, f"keep[{level!r}]")) for level, count in (keep or {}).items()]
         self._caller: threading.Thread | None = None
         self._core = core = _core.Checkpointer.open(
-            model, given, folders, rank, ranks, meet, host, str(external), group, when_behind, kept, float(limit_mib_s),
+            model, given, folders, rank, ranks, meet, job, host, str(external), group, when_behind, kept, float(limit_mib_s),
             float(patience), keys, allow, server_key, external_server_key, lost_after, on_reached is not None)
         self._opened()
         if on_reached is not None:

@@ -28,14 +28,15 @@ TEST(LevelsSimulation, WhatWasAcknowledgedIsRestored) {
     sum.rebuilt += outcome.rebuilt;
     sum.refused += outcome.refused;
     sum.lost += outcome.lost;
+    sum.strangers += outcome.strangers;
     return outcome.violation;
   });
   if (HasFatalFailure()) return;
   std::cout << format(
       "{}: {} events, {} lives, {} versions, {} at local, {} at group, {} at external, {} failed somewhere, "
-      "{} restarts ({} with other ranks, {} shards rebuilt), {} refused, {} ranks named as lost\n",
+      "{} restarts ({} with other ranks, {} shards rebuilt), {} refused, {} ranks named as lost, {} of other jobs\n",
       storm.seeds(), sum.events, sum.lives, sum.captured, sum.local, sum.group, sum.external, sum.failed, sum.restored,
-      sum.resized, sum.rebuilt, sum.refused, sum.lost);
+      sum.resized, sum.rebuilt, sum.refused, sum.lost, sum.strangers);
   // A storm in which nothing happens would prove nothing.
   if (runs >= 20) {
     EXPECT_GT(sum.local, 5 * runs);
@@ -45,6 +46,7 @@ TEST(LevelsSimulation, WhatWasAcknowledgedIsRestored) {
     EXPECT_GT(sum.group, runs);
     EXPECT_GT(sum.rebuilt, runs / 4);
     EXPECT_GT(sum.lost, runs);
+    EXPECT_GT(sum.strangers, runs / 4);
   }
 }
 
@@ -63,7 +65,8 @@ INSTANTIATE_TEST_SUITE_P(
                       BrokenLevels{"one_rank_is_enough", LevelsSabotage::one_rank_is_enough, "is not whole"},
                       BrokenLevels{"numbers_from_disk", LevelsSabotage::numbers_from_disk, "is given again"},
                       BrokenLevels{"restore_incomplete", LevelsSabotage::restore_incomplete, "is not whole"},
-                      BrokenLevels{"parity_made_up", LevelsSabotage::parity_made_up, "cannot be"}),
+                      BrokenLevels{"parity_made_up", LevelsSabotage::parity_made_up, "cannot be"},
+                      BrokenLevels{"any_job_may_meet", LevelsSabotage::any_job_may_meet, "was taken in"}),
     test::kNameOfRule);
 
 }  // namespace

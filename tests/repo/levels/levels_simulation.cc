@@ -104,6 +104,23 @@ class World {
     carry_out(to, members_[to].machine.on_message(message, now_));
   }
 
+  static group::Claims claims_of(const std::string& job) { return {{"model", "net"}, {"job", job}}; }
+
+  /// A rank of another job, at this one's address.
+  void send_stranger(Rank as) {
+    GroupMachine& hub = members_[0].machine;
+    if (hub.is_over()) return;
+    ++outcome_.strangers;
+    const bool had_met = hub.has_met();
+    const group::Peer stranger{.address = "sim://stranger", .key = "", .host = ""};
+    group::Message hello{.kind = group::Kind::hello, .from = as, .peers = {stranger}};
+    hello.claims = claims_of(sabotage_ == LevelsSabotage::any_job_may_meet ? "ours" : "another");
+    carry_out(0, hub.on_message(hello, now_));
+    if (had_met && hub.is_over()) return violate("a rank of another job ended a meeting of this one's ranks");
+    if (!had_met && !hub.is_over()) return violate("a rank of another job was taken in");
+    over_ = over_ || !had_met;  // Both are told why.
+  }
+
   void tick(Rank rank) {
     carry_out(rank, members_[rank].machine.on_tick(now_));
     at(some(kMs, 30 * kMs), rank, [this, rank] { tick(rank); });
@@ -394,10 +411,14 @@ class World {
     for (Rank rank = 0; rank < ranks; ++rank) {
       members_.emplace_back(GroupMachine::Self{.rank = rank,
                                                .ranks = static_cast<Rank>(ranks),
-                                               .claims = {{"model", "net"}},
+                                               .claims = claims_of("ours"),
                                                .peer = {.address = format("sim://{}", rank)}},
                             now_);
       at(some(Duration(0), 50 * kMs), rank, [this, rank] { tick(rank); });
+    }
+    if (ranks > 1 && chance(0.1)) {
+      const auto as = static_cast<Rank>(1 + below(ranks - 1));
+      at(some(Duration(0), 80 * kMs), 0, [this, as] { send_stranger(as); });
     }
     const Time ends = now_ + some(500 * kMs, 4000 * kMs);
     const Time trouble = chance(0.8) ? now_ + some(200 * kMs, 3000 * kMs) : ends + 10'000 * kMs;

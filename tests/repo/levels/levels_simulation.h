@@ -17,6 +17,7 @@ enum class LevelsSabotage {
   numbers_from_disk,   ///< What was promised and not used is forgotten.
   restore_incomplete,  ///< Shards of a version are offered that are not there.
   parity_made_up,      ///< Parity is offered that is not there.
+  any_job_may_meet,    ///< A rank of another job claims what this job's ranks claim.
 };
 
 struct LevelsOutcome {
@@ -33,6 +34,7 @@ struct LevelsOutcome {
   std::uint64_t rebuilt = 0;   ///< Shards that were computed from parity.
   std::uint64_t refused = 0;   ///< Lives that found something acknowledged, and nothing whole.
   std::uint64_t lost = 0;      ///< Ranks that others named as lost.
+  std::uint64_t strangers = 0;  ///< Ranks of other jobs that came to the meeting.
 };
 
 LevelsOutcome simulate_levels(std::uint64_t seed, LevelsSabotage sabotage);

@@ -24,7 +24,6 @@
 #include "tests/repo/levels/support/job.h"
 #include "tests/repo/levels/support/refusing_disk.h"
 #include "tests/support/temporary_folder.h"
-#include "transport/group/launcher.h"
 
 namespace freshet::threads {
 namespace {
@@ -383,69 +382,21 @@ TEST(CheckpointerRanks, ARepositoryThatFailsCostsItsVersionThatLevel) {
   }
 }
 
-/// The environment of a process that a launcher started.
-class Launched final : public Env {
- public:
-  explicit Launched(std::map<std::string, std::string> variables) : variables_(std::move(variables)) {}
-  Result<std::unique_ptr<WritableFile>> create_file(const std::string&) override { return refuse("no files"); }
-  Status rename_file(const std::string&, const std::string&) override { return refuse("no files"); }
-  Status remove_file(const std::string&) override { return refuse("no files"); }
-  Status sync_folder(const std::string&) override { return refuse("no files"); }
-  void fill_random(MutableBytes) override {}
-  std::optional<std::string> variable(const std::string& name) const override {
-    const auto at = variables_.find(name);
-    return at == variables_.end() ? std::nullopt : std::optional(at->second);
-  }
-
- private:
-  const std::map<std::string, std::string> variables_;
-};
-
-TEST(Launcher, ReadsWhatTorchrunSrunAndMpirunSay) {
-  EXPECT_FALSE(*group::launched(Launched({})));
-  const auto torchrun = group::launched(
-      Launched({{"RANK", "2"}, {"WORLD_SIZE", "4"}, {"MASTER_ADDR", "10.0.0.7"}, {"MASTER_PORT", "29500"}}));
-  ASSERT_TRUE(torchrun && *torchrun);
-  EXPECT_EQ((*torchrun)->by, "torchrun");
-  EXPECT_EQ((*torchrun)->rank, 2U);
-  EXPECT_EQ((*torchrun)->ranks, 4U);
-  EXPECT_EQ((*torchrun)->meet, "tcp://10.0.0.7:29501");
-
-  std::map<std::string, std::string> slurm = {{"SLURM_PROCID", "1"},
-                                              {"SLURM_NTASKS", "2"},
-                                              {"SLURM_JOB_ID", "77"},
-                                              {"SLURM_STEP_ID", "0"},
-                                              {"SLURM_STEP_NODELIST", "node[03-07,9],other"}};
-  const auto srun = group::launched(Launched(slurm));
-  ASSERT_TRUE(srun && *srun);
-  EXPECT_EQ((*srun)->by, "srun");
-  EXPECT_EQ((*srun)->rank, 1U);
-  EXPECT_TRUE((*srun)->meet.starts_with("tcp://node03:")) << (*srun)->meet;
-  slurm["SLURM_PROCID"] = "0";
-  EXPECT_EQ((*group::launched(Launched(slurm)))->meet, (*srun)->meet) << "the ranks of one job meet at one place";
-  slurm["SLURM_JOB_ID"] = "78";
-  EXPECT_NE((*group::launched(Launched(slurm)))->meet, (*srun)->meet);
-  slurm["SLURM_STEP_NODELIST"] = "alone";
-  EXPECT_TRUE((*group::launched(Launched(slurm)))->meet.starts_with("tcp://alone:"));
-
-  std::map<std::string, std::string> open_mpi = {{"OMPI_COMM_WORLD_RANK", "1"},
-                                                 {"OMPI_COMM_WORLD_SIZE", "3"},
-                                                 {"OMPI_COMM_WORLD_LOCAL_SIZE", "3"},
-                                                 {"PMIX_NAMESPACE", "prterun-1"}};
-  const auto mpirun = group::launched(Launched(open_mpi));
-  ASSERT_TRUE(mpirun && *mpirun);
-  EXPECT_EQ((*mpirun)->by, "mpirun");
-  EXPECT_TRUE((*mpirun)->meet.starts_with("tcp://127.0.0.1:")) << (*mpirun)->meet;
-  open_mpi["OMPI_COMM_WORLD_LOCAL_SIZE"] = "2";
-  EXPECT_EQ((*group::launched(Launched(open_mpi)))->meet, "") << "ranks of several hosts: the program says where";
-}
-
-TEST(Launcher, RefusesWhatMakesNoSense) {
-  for (const auto& [rank, ranks] :
-       std::vector<std::pair<std::string, std::string>>{{"x", "4"}, {"4", "4"}, {"-1", "4"}, {"0", ""}}) {
-    const auto launched = group::launched(Launched({{"RANK", rank}, {"WORLD_SIZE", ranks}}));
-    ASSERT_FALSE(launched) << rank << " of " << ranks;
-    EXPECT_EQ(launched.error().code(), Code::invalid_argument);
+/// Two jobs by accident at one address: a rank of each.
+TEST(CheckpointerRanks, RanksOfTwoJobsDoNotMeet) {
+  const TemporaryFolder folder;
+  const std::vector<Status> ended =
+      run_ranks(2, folder, [&](Checkpointer::Options options, std::uint32_t rank) -> Status {
+        options.job = rank == 0 ? "morning" : "evening";
+        FRESHET_ASSIGN([[maybe_unused]] const auto met, Checkpointer::open(std::move(options), three_tensors()));
+        return {};
+      });
+  for (const Status& status : ended) {
+    ASSERT_FALSE(status);
+    EXPECT_EQ(status.error().code(), Code::invalid_argument);
+    for (const char* const named : {"morning", "evening", "job"}) {
+      EXPECT_NE(status.error().message().find(named), std::string::npos) << status.error().message();
+    }
   }
 }
 

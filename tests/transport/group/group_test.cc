@@ -51,6 +51,21 @@ TEST(Group, AQuestionThatFindsNoRoomIsAnsweredAtOnce) {
   EXPECT_TRUE(asked[kQuestionsMax].wait(kAMinute)) << "the last that found room";
 }
 
+/// A claim that only one of two ranks makes tells them apart, whichever it is.
+TEST(Group, AClaimOfOneRankAloneIsADifference) {
+  const Time now{};
+  const Claims alike = {{"model", "net"}};
+  const Claims more = {{"model", "net"}, {"job", "7"}};
+  for (const bool hub_has_more : {true, false}) {
+    GroupMachine hub({.rank = 0, .ranks = 2, .claims = hub_has_more ? more : alike, .peer = {}}, {}, now);
+    Message hello{.kind = Kind::hello, .from = 1, .claims = hub_has_more ? alike : more, .peers = {Peer{}}};
+    const GroupMachine::Outcome outcome = hub.on_message(hello, now);
+    EXPECT_FALSE(outcome.met);
+    ASSERT_TRUE(outcome.ended);
+    EXPECT_NE(outcome.ended->message().find("job"), std::string::npos) << outcome.ended->message();
+  }
+}
+
 /// A rank has a way to each other one, of several sockets.
 TEST(Group, ARankAsksManyOthers) {
   constexpr Rank kRanks = 40;
