@@ -36,10 +36,13 @@ levels::Inventory Checkpointer::Impl::inventory() const {
                               .members = shard.members,
                               .losses = shard.losses});
   }
-  const levels::Promises promises = folders_->promises();
-  inventory.number_max = promises.number_max;
-  inventory.incarnation_max = promises.incarnation_max;
-  inventory.acknowledged = promises.acknowledged;
+  if (const auto promises = folders_->promises()) {
+    inventory.number_max = promises->number_max;
+    inventory.incarnation_max = promises->incarnation_max;
+    inventory.acknowledged = promises->acknowledged;
+  } else {
+    inventory.error = promises.error();
+  }
   const MutexLock lock(mutex_);
   for (const auto& [number, state] : versions_) {
     if (state.share == nullptr || !state.is_captured) continue;
@@ -139,7 +142,10 @@ Result<std::optional<Checkpointer::Restored>> Checkpointer::Impl::restore(std::s
       promises.number_max = decided.next_number - 1 + kNumbersAhead;
       promises.incarnation_max = decided.incarnation;
       // Beginning anew on purpose, nothing that was acknowledged is missed any more.
-      if (!anew || choice.same_history) promises.acknowledged = folders_->promises().acknowledged;
+      if (!anew || choice.same_history) {
+        FRESHET_ASSIGN(const levels::Promises earlier, folders_->promises());
+        promises.acknowledged = earlier.acknowledged;
+      }
       FRESHET_TRY(folders_->write_promises(promises));
       const MutexLock lock(mutex_);
       promises_ = promises;

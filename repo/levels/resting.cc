@@ -100,6 +100,9 @@ Result<RestingCheckpoints> RestingCheckpoints::open(std::vector<std::string> fol
   RestingCheckpoints opened;
   FRESHET_ASSIGN(opened.folders_, ShardFolders::open_to_read(std::move(folders), model));
   opened.held_ = opened.folders_->scan(&opened.damaged_);
+  if (const auto promises = opened.folders_->promises(); !promises) {
+    opened.damaged_.push_back(promises.error().message());
+  }
   opened.repository_ = repository;
   if (repository != nullptr) {
     opened.external_ = std::make_unique<ExternalLevel>(std::move(repository), model);

@@ -92,6 +92,7 @@ Result<std::optional<Launched>> launched(const Env& env) {
     const auto port = env.variable("MASTER_PORT");
     if (address && port) {
       FRESHET_ASSIGN(const std::uint32_t number, number_in("MASTER_PORT", *port));
+      if (number >= UINT16_MAX) return refuse(format("MASTER_PORT={}: no port comes after it for the ranks", number));
       torchrun->meet = format("tcp://{}:{}", *address, number + 1);
     }
     return torchrun;

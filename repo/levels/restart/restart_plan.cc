@@ -53,8 +53,8 @@ Result<Inventory> decode_inventory(Bytes bytes) {
   if (from->held() != nullptr) {
     for (const wire::Held* held : *from->held()) {
       if (held->version() == nullptr || held->ranks() == 0 || held->ranks() > kRanksMax ||
-          held->rank() >= held->ranks() || held->kind() > kKindMax) {
-        return fail(Code::corrupt, "a shard of an impossible rank");
+          held->rank() >= held->ranks() || held->kind() > kKindMax || !version_from(*held->version()).is_possible()) {
+        return fail(Code::corrupt, "a shard of an impossible rank or version");
       }
       OfferedShard& shard = inventory.held.emplace_back();
       shard.key = {.version = version_from(*held->version()), .rank = held->rank(), .ranks = held->ranks()};
@@ -75,6 +75,8 @@ Result<Inventory> decode_inventory(Bytes bytes) {
   if (from->acknowledged() != nullptr && from->acknowledged()->size() == kLevels) {
     inventory.acknowledged.assign(from->acknowledged()->begin(), from->acknowledged()->end());
   }
+  if (std::max({inventory.number_max, inventory.incarnation_max, std::ranges::max(inventory.acknowledged)}) > kNumberMax)
+    return fail(Code::corrupt, "a rank's promises with impossible numbers");
   FRESHET_ASSIGN(inventory.error, error_from(from->error_code(), from->error_text()));
   return inventory;
 }
@@ -101,7 +103,8 @@ std::vector<std::byte> encode(const RestartPlan& plan) {
 
 Result<RestartPlan> decode_plan(Bytes bytes) {
   FRESHET_ASSIGN(const auto from, root_of<wire::Plan>(bytes, kPlanId));
-  if (from->version() == nullptr || from->source() > 3 || from->ranks() > kRanksMax) {
+  if (from->version() == nullptr || from->source() > 3 || from->ranks() > kRanksMax ||
+      std::max(from->next_number(), from->incarnation()) > kNumberMax + 1) {
     return fail(Code::corrupt, "an impossible plan");
   }
   RestartPlan plan{.final = from->final(),
@@ -205,7 +208,10 @@ std::uint64_t RestartPlanner::incarnation_max() const {
   std::uint64_t greatest = 0;
   for (const Inventory& inventory : inventories_) greatest = std::max(greatest, inventory.incarnation_max);
   for (const auto& [version, candidate] : candidates_) greatest = std::max(greatest, version.id.incarnation);
-  for (const StoredVersion& stored : stored_) greatest = std::max(greatest, stored.version.id.incarnation);
+  for (const StoredVersion& stored : stored_) {
+    const std::uint64_t incarnation = stored.version.id.incarnation;
+    if (incarnation <= kNumberMax) greatest = std::max(greatest, incarnation);
+  }
   return greatest;
 }
 
@@ -347,6 +353,11 @@ std::optional<RestartPlan> RestartPlanner::plan_for(const Version& version, cons
 }
 
 Result<RestartPlan> RestartPlanner::next() const {
+  if (number_max() > kNumberMax) {
+    return fail(Code::failed_precondition, format("the repository has version {}, and no number can follow it: give the "
+                                                  "job another model",
+                                                  number_max()));
+  }
   if (choice_.from_nothing) return RestartPlan{};
   std::set<VersionNumber, std::greater<>> numbers;
   for (const auto& [version, candidate] : candidates_) numbers.insert(version.number);

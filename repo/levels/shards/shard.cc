@@ -250,8 +250,13 @@ Result<ShardHeader> decode_shard_head(Bytes head) {
   if (header.key.ranks == 0 || header.key.ranks > kRanksMax || header.key.rank >= header.key.ranks) {
     return bad_shard("its rank is impossible");
   }
+  if (!header.key.version.is_possible() || header.payload_bytes > kNumberMax) {
+    return bad_shard(format("its numbers are impossible: version {}, {} bytes", header.key.version.number,
+                            header.payload_bytes));
+  }
   if (from->versions() != nullptr) {
     for (const wire::Version* version : *from->versions()) header.versions.push_back(version_from(*version));
+    if (!std::ranges::all_of(header.versions, &Version::is_possible)) return bad_shard("it names an impossible version");
   }
   const std::size_t records = from->writers() == nullptr ? 0 : from->writers()->size();
   const std::size_t stores = from->stores() == nullptr ? 0 : from->stores()->size();
@@ -264,6 +269,7 @@ Result<ShardHeader> decode_shard_head(Bytes head) {
     if (record.writer >= header.versions.size() || record.store >= header.versions.size()) {
       return bad_shard("a record names no version");
     }
+    if (record.offset > kNumberMax) return bad_shard("a record's offset is impossible");
     header.records.push_back(record);
   }
   if (from->digests() != nullptr) {

@@ -142,22 +142,43 @@ Result<HeldShard> look_at(const std::string& path) {
   return held;
 }
 
-std::optional<Promises> promises_in(const std::string& path) {
-  const auto text = read_whole(path, kPromisesBytesMax);
-  if (!text) return std::nullopt;
-  const auto json = parse_json({reinterpret_cast<const char*>(text->data()), text->size()});
-  if (!json || !json->is_object()) return std::nullopt;
-  const auto number = [](const JsonDocument& from, const char* key) -> std::uint64_t {
-    const auto at = from.find(key);
-    return at != from.end() && at->is_number_unsigned() ? at->get<std::uint64_t>() : 0;
-  };
-  Promises found{.number_max = number(*json, "number_max"), .incarnation_max = number(*json, "incarnation_max")};
-  if (const auto levels = json->find("acknowledged"); levels != json->end() && levels->is_object()) {
+/// Without such a number: 0. Else what is there has to be one that a life of the job can have promised.
+Status take_number(const JsonDocument& from, std::string_view key, std::uint64_t& number) {
+  const auto at = from.find(key);
+  if (at == from.end()) return {};
+  if (!at->is_number_unsigned() || at->get<std::uint64_t>() > kNumberMax) {
+    return fail(Code::corrupt, format("\"{}\" is {}, which no rank writes", key, shown(at->dump())));
+  }
+  number = at->get<std::uint64_t>();
+  return {};
+}
+
+Result<Promises> decode_promises(std::string_view text) {
+  FRESHET_ASSIGN(const JsonDocument json, parse_json(text));
+  if (!json.is_object()) return fail(Code::corrupt, "it is no JSON object");
+  Promises found;
+  FRESHET_TRY(take_number(json, "number_max", found.number_max));
+  FRESHET_TRY(take_number(json, "incarnation_max", found.incarnation_max));
+  if (const auto levels = json.find("acknowledged"); levels != json.end()) {
+    if (!levels->is_object()) return fail(Code::corrupt, "\"acknowledged\" is no JSON object");
     for (std::size_t level = 0; level < kLevels; ++level) {
-      found.acknowledged[level] = number(*levels, std::string(name_of(static_cast<Level>(level))).c_str());
+      FRESHET_TRY(take_number(*levels, name_of(static_cast<Level>(level)), found.acknowledged[level]));
     }
   }
+  if (std::ranges::max(found.acknowledged) > found.number_max) {
+    return fail(Code::corrupt, "\"acknowledged\" has a version over \"number_max\"");
+  }
   return found;
+}
+
+/// Without the promises, a life would give numbers again, and forget what was acknowledged.
+Result<Promises> promises_in(const std::string& path) {
+  FRESHET_ASSIGN(const std::vector<std::byte> text, read_whole(path, kPromisesBytesMax));
+  auto promises = decode_promises({reinterpret_cast<const char*>(text.data()), text.size()});
+  if (promises) return promises;
+  return fail(Code::corrupt, format("{} is damaged: {}. If you remove it, the other ranks' records and the shards alone "
+                                    "say which numbers were given, and what was acknowledged",
+                                    path, promises.error().message()));
 }
 
 Status make_folders(const std::string& path) {
@@ -279,12 +300,14 @@ bool ShardFolders::is_shared() const {
   return false;
 }
 
-Promises ShardFolders::promises() const {
+Result<Promises> ShardFolders::promises() const {
   Promises all;
   for (const std::string& folder : folders_) {
     for (const std::string& name : files_in(format("{}/{}", folder, model_))) {
       if (!name.starts_with("rank") || !name.ends_with(".json")) continue;
-      if (const auto one = promises_in(path_in(folder, name))) all.add(*one);
+      const auto one = promises_in(path_in(folder, name));
+      if (one) all.add(*one);
+      if (!one && one.error().code() != Code::not_found) return fail(one.error());
     }
   }
   return all;

@@ -55,7 +55,8 @@ class ShardFolders {
   /// Of a shard that is there more than once the whole one, and the first folder's. `unsure`: whether there are files
   /// that could not be looked at, so that nobody knows what they are.
   std::vector<HeldShard> scan(std::vector<std::string>* damaged = nullptr, bool* unsure = nullptr) const;
-  Promises promises() const;  ///< Of all ranks together.
+  /// Of all ranks together. corrupt, with the file's name, for a record that no rank wrote.
+  Result<Promises> promises() const;
   /// Whether another rank's process has the first folder, too.
   bool is_shared() const;
 

@@ -15,11 +15,16 @@
 
 namespace freshet::levels {
 
+/// No version's number, no incarnation and no offset in a shard is greater, wherever it is read from. So a sum of two of
+/// them does not wrap.
+inline constexpr std::uint64_t kNumberMax = std::uint64_t{1} << 62;
+
 /// A version of the job's model: its identity, and its number.
 struct Version {
   VersionId id;
   VersionNumber number = 0;
   auto operator<=>(const Version&) const = default;
+  bool is_possible() const { return number <= kNumberMax && id.incarnation <= kNumberMax && id.sequence <= kNumberMax; }
 };
 
 enum class Level : std::uint8_t { memory = 0, local = 1, group = 2, external = 3 };

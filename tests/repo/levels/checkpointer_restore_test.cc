@@ -99,5 +99,37 @@ TEST_F(CheckpointerRestore, NoJobBeginsAnewWithBytesOfADamagedVersion) {
   EXPECT_FALSE(*anew);
 }
 
+/// A number that no life of a job reaches is damage. The next number after the greatest one would be 0.
+TEST_F(CheckpointerRestore, APromiseThatCannotBeIsRefusedByName) {
+  ASSERT_NO_FATAL_FAILURE(checkpoint(test::three_tensors(), 1));
+  const std::string path = folder_ / "net/rank0.json";
+  const std::string good = R"({"acknowledged":{"local":1},"incarnation_max":5,"number_max":17})";
+  for (const char* const bad : {R"({"acknowledged":{"local":1},"incarnation_max":5,"number_max":18446744073709551615})",
+                                R"({"acknowledged":{"local":1},"incarnation_max":5,"number_max":9223372036854775808})",
+                                R"({"acknowledged":{"local":1},"incarnation_max":18446744073709551615,"number_max":17})",
+                                R"({"acknowledged":{"local":18446744073709551615},"incarnation_max":5,"number_max":17})",
+                                R"({"acknowledged":{"local":18},"incarnation_max":5,"number_max":17})",
+                                R"({"acknowledged":{"local":1},"incarnation_max":5,"number_max":-1})",
+                                R"({"acknowledged":{"local":1},"incarnation_max":5,"number_max":1e300})",
+                                R"({"acknowledged":{"local":1},"incarnation_max":5,"number_max":"17"})",
+                                R"({"acknowledged":[1],"incarnation_max":5,"number_max":17})",
+                                R"({"acknowledged":{"local":1},"incarnation_max":5,)", "", "[]"}) {
+    std::ofstream(path, std::ios::trunc) << bad;
+    test::HeldMemory memory(1, 0);
+    const auto refused = restore(test::three_tensors(), memory);
+    ASSERT_FALSE(refused) << bad;
+    EXPECT_EQ(refused.error().code(), Code::corrupt) << refused.error().message();
+    EXPECT_NE(refused.error().message().find("rank0.json"), std::string::npos) << refused.error().message();
+    checkpointer_.reset();
+  }
+  std::ofstream(path, std::ios::trunc) << good;
+  test::HeldMemory memory(1, 0);
+  const auto restored = restore(test::three_tensors(), memory);
+  ASSERT_TRUE(restored && *restored) << restored.error().message();
+  const auto next = checkpointer_->begin(2);
+  ASSERT_TRUE(next);
+  EXPECT_EQ(*next, 18U);
+}
+
 }  // namespace
 }  // namespace freshet

@@ -164,6 +164,43 @@ TEST(Shard, DamagedHeadsAreCorrupt) {
   }
 }
 
+TEST(Shard, NumbersThatCannotBeAreRefused) {
+  const auto table = TensorTable::of(some_tensors());
+  const ShardHeader good = some_header(*table);
+  ASSERT_TRUE(decode_shard_head(encode_shard_head(good)));
+  std::vector<ShardHeader> bad(5, good);
+  bad[0].key.version.number = UINT64_MAX;
+  bad[1].key.version.id.incarnation = UINT64_MAX;
+  bad[2].versions.front().number = UINT64_MAX;
+  bad[3].records.front().offset = UINT64_MAX - 63;
+  bad[4].payload_bytes = UINT64_MAX - 63;
+  for (const ShardHeader& header : bad) {
+    const auto decoded = decode_shard_head(encode_shard_head(header));
+    ASSERT_FALSE(decoded) << &header - bad.data();
+    EXPECT_EQ(decoded.error().code(), Code::corrupt);
+  }
+  const Inventory sound{.held = {{.key = good.key, .needs = {}, .members = {}}}, .number_max = 7};
+  ASSERT_TRUE(decode_inventory(encode(sound)));
+  std::vector<Inventory> inventories(4, sound);
+  inventories[0].number_max = UINT64_MAX;
+  inventories[1].incarnation_max = UINT64_MAX;
+  inventories[2].held.front().key.version.number = UINT64_MAX;
+  inventories[3].acknowledged.front() = UINT64_MAX;
+  for (const Inventory& inventory : inventories) {
+    EXPECT_FALSE(decode_inventory(encode(inventory))) << &inventory - inventories.data();
+  }
+  EXPECT_FALSE(decode_plan(encode(RestartPlan{.next_number = UINT64_MAX})));
+}
+
+/// A repository is others', too: no number may follow its greatest one.
+TEST(RestartPlanner, AVersionThatNoNumberCanFollowIsNamed) {
+  const Version version{.id = {.run = {1, 2}, .incarnation = 3, .sequence = 4}, .number = UINT64_MAX};
+  const RestartPlanner planner({Inventory{}}, {{version, 9, 0}}, {});
+  const auto plan = planner.next();
+  ASSERT_FALSE(plan);
+  EXPECT_NE(plan.error().message().find("18446744073709551615"), std::string::npos) << plan.error().message();
+}
+
 /// What comes from a peer: no bytes crash a reader, and none of the damaged ones that are taken differ in size.
 TEST(Shard, HostileMessagesAreRefusedOrHarmless) {
   const Version version{.id = {.run = {1, 2}, .incarnation = 3, .sequence = 4}, .number = 4};

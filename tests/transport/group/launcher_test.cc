@@ -108,6 +108,10 @@ TEST(Launcher, RefusesWhatMakesNoSense) {
     ASSERT_FALSE(started) << rank << " of " << ranks;
     EXPECT_EQ(started.error().code(), Code::invalid_argument);
   }
+  for (const char* const port : {"65535", "4294967295"}) {
+    EXPECT_FALSE(launched(
+        LaunchedEnv({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "10.0.0.7"}, {"MASTER_PORT", port}})));
+  }
 }
 
 }  // namespace
