@@ -30,7 +30,7 @@ from .publisher import Publisher
 from .repository import Repository, Resumed
 from .scheduler import Scheduler
 from .subscriber import Snapshot, Subscriber
-from .weights import opened_subscriber, save_weights as _save
+from .weights import newest_snapshot, opened_publisher
 
 __all__ = ["Attached", "CheckpointCallback", "PublishCallback", "Transfer", "attach", "graph", "load_model", "load_weights", "save_weights",
            "transfer"]
@@ -291,17 +291,21 @@ class PublishCallback(keras.callbacks.Callback):
             self._publisher.close()
 
 
-def save_weights(model: keras.Model, name: str) -> int:
-    """Publishes a model's weights under a name, in the place of `model.save_weights(file)`; which version they are."""
-    return _save(name, _arrays_of(_variables_of(model)))
+def save_weights(model: keras.Model, name: str) -> int | None:
+    """Publishes a model's weights under a name, in the place of `model.save_weights(file)`, with the config of which
+    load_model() makes the model; which version they are, or None: there was no room for it. When this has returned, whoever
+    loads gets this version or a newer one."""
+    publisher = opened_publisher(name)
+    told: Any = graph_of(graph(model))
+    known = publisher._graph
+    is_known = known is not None and known.json() == told.json()
+    return publisher.publish(_arrays_of(_variables_of(model)), graph=None if is_known else told, sync=True).version
 
 
 def load_weights(model: keras.Model, name: str, layers: Iterable[str] | None = None, timeout: float | None = 10) -> int:
     """Loads the newest published weights, of all layers or of those named: all, or, with FailedPrecondition naming the
     tensor that does not fit, none. Waits so many seconds for a first version. Which version they were."""
-    subscriber = opened_subscriber(name)
-    subscriber.wait_for(timeout=timeout)
-    with subscriber.snapshot() as snapshot:
+    with newest_snapshot(name, timeout) as snapshot:
         _take(model, snapshot, f"{name}@{snapshot.version}", layers)
         return snapshot.version
 
@@ -317,9 +321,7 @@ def load_model(name: str, repository: Repository | None = None, *, safe_mode: bo
     if repository is not None:
         repository = place_of(repository).open()
         return _made_of(repository.graph(name), repository._served(name), name, safe_mode)
-    subscriber = opened_subscriber(name)
-    subscriber.wait_for(timeout=timeout)
-    with subscriber.snapshot() as snapshot:
+    with newest_snapshot(name, timeout) as snapshot:
         return _made_of(snapshot.graph, snapshot, f"{name}@{snapshot.version}", safe_mode)
 
 

@@ -169,6 +169,10 @@ class Subscriber(Handle):
             return Snapshot(self._core.snapshot_at_least(min_version, timeout))
         return Snapshot(self._core.snapshot())
 
+    def _current_snapshot(self, timeout: float | None) -> Snapshot:
+        """What was current when this was called, or newer: the publisher is asked."""
+        return Snapshot(self._core.current_snapshot(timeout))
+
     def next(self, timeout: float | None = None) -> Snapshot:
         """The next version in order, of a subscriber with `every`."""
         return Snapshot(self._core.next(timeout))

@@ -15,11 +15,24 @@
 #include "bindings/python/graph.h"
 #include "bindings/python/stream/records.h"
 #include "core/base/format.h"
+#include "transport/directory/directory.h"
 #include "transport/option_text.h"
 
 namespace freshet::python {
 
 namespace nb = nanobind;
+
+namespace {
+
+/// Also where the directory does not answer.
+bool is_published(const std::string& model, const std::string& directory) {
+  const auto opened = open_directory(directory);
+  if (!opened) return true;
+  const auto entry = (*opened)->lookup(model);
+  return entry || entry.error().code() != Code::not_found;
+}
+
+}  // namespace
 
 PinnedVersion::PinnedVersion(std::shared_ptr<OpenSubscriber> owner, Snapshot snapshot)
     : owner_(std::move(owner)), snapshot_(std::move(snapshot)) {}
@@ -102,6 +115,24 @@ Pin SubscriberHandle::snapshot_at_least(VersionNumber version, std::optional<dou
                })));
 }
 
+Pin SubscriberHandle::current_snapshot(std::optional<double> timeout_seconds) {
+  const std::shared_ptr<OpenSubscriber> open = get();
+  const Time asked = system_clock().now();
+  return share(open, take(wait_in_slices(timeout_seconds, [&](Duration at_most) -> Result<Snapshot> {
+                 if (open->closed) {
+                   return fail(Code::failed_precondition, format("the subscriber of {} was closed", model_));
+                 }
+                 auto confirmed = open->subscriber->snapshot_at_least(
+                     {.max_staleness = system_clock().now() - asked, .at_most = at_most});
+                 if (confirmed || confirmed.error().code() != Code::timed_out) return confirmed;
+                 // Who has ended confirms nothing. A publisher that began meanwhile stands in the directory before it
+                 // publishes.
+                 if (open->subscriber->status().connected || is_published(model_, directory_)) return confirmed;
+                 Snapshot last = open->subscriber->snapshot();
+                 return last ? Result<Snapshot>(std::move(last)) : std::move(confirmed);
+               })));
+}
+
 Pin SubscriberHandle::next(std::optional<double> timeout_seconds) {
   const std::shared_ptr<OpenSubscriber> open = get();
   auto delivery = take(wait_in_slices(timeout_seconds, [&](Duration at_most) -> Result<Subscriber::Delivery> {
@@ -157,9 +188,10 @@ SubscriberHandle* open_subscriber(SubscriberOptions options, bool queue_updates)
   open->news = std::make_shared<UpdateNews>(queue_updates);
   options.on_update = [news = open->news](const Update& update) { news->tell(update); };
   std::string model = options.model;
+  std::string directory = options.directory;
   auto opened = call_unlocked([&] { return Subscriber::open(std::move(options)); });
   open->subscriber = take(std::move(opened));
-  return new SubscriberHandle(std::move(open), std::move(model));
+  return new SubscriberHandle(std::move(open), std::move(model), std::move(directory));
 }
 
 void bind_pin(nb::module_& module) {
@@ -259,6 +291,7 @@ void bind_subscriber(nb::module_& module) {
       .def("wait_for", &SubscriberHandle::wait_for, nb::arg("version"), nb::arg("timeout").none())
       .def("snapshot", &SubscriberHandle::snapshot)
       .def("snapshot_at_least", &SubscriberHandle::snapshot_at_least, nb::arg("version"), nb::arg("timeout").none())
+      .def("current_snapshot", &SubscriberHandle::current_snapshot, nb::arg("timeout").none())
       .def("next", &SubscriberHandle::next, nb::arg("timeout").none())
       .def("version", &SubscriberHandle::version)
       .def("status", &SubscriberHandle::status)

@@ -103,14 +103,17 @@ class Pin {
 /// The pointers are guarded by the interpreter's lock.
 class SubscriberHandle {
  public:
-  SubscriberHandle(std::shared_ptr<OpenSubscriber> open, std::string model)
-      : open_(std::move(open)), model_(std::move(model)) {}
+  SubscriberHandle(std::shared_ptr<OpenSubscriber> open, std::string model, std::string directory)
+      : open_(std::move(open)), model_(std::move(model)), directory_(std::move(directory)) {}
   ~SubscriberHandle();
 
   VersionNumber wait_for(VersionNumber version, std::optional<double> timeout_seconds) const;
   /// The newest; unavailable says why there is none. Snapshots of one version share one pin.
   Pin snapshot();
   Pin snapshot_at_least(VersionNumber version, std::optional<double> timeout_seconds);
+  /// What was current when the call began, or newer: the publisher is asked. Where nobody publishes the model any more,
+  /// what is served.
+  Pin current_snapshot(std::optional<double> timeout_seconds);
   Pin next(std::optional<double> timeout_seconds);
   VersionNumber version() const;
   nanobind::dict status() const;
@@ -127,6 +130,7 @@ class SubscriberHandle {
 
   std::shared_ptr<OpenSubscriber> open_;
   std::string model_;
+  std::string directory_;
   std::weak_ptr<PinnedVersion> newest_;
 };
 

@@ -323,3 +323,38 @@ def test_what_the_library_logs_comes_to_logging_also_after_a_fork(program, folde
         assert os.waitpid(child, 0)[1] == 0
     """, folder)
     assert logs.end() == (0, "WARNING True True\n" * 2, "")
+
+
+def test_who_loads_after_a_save_returned_gets_that_version(program):
+    for value in range(1, 31):  # In one process.
+        freshet.save_weights("here", {"w": np.full(1000, value, np.float32)})
+        assert freshet.load_weights("here")["w"][0] == value
+    saver = """
+        import sys, numpy as np, freshet
+        for line in sys.stdin:
+            freshet.save_weights("there", {"w": np.full(1000, float(line), np.float32)})
+            print("saved")
+    """
+    first, second = program(saver), None
+    for value in range(1, 31):  # The last ones are another process's: the first one has ended.
+        if value == 25:
+            first.end()
+            assert freshet.load_weights("there")["w"][0] == 24
+            second = program(saver)
+        saves = second or first
+        saves.process.stdin.write(f"{value}\n")
+        saves.process.stdin.flush()
+        assert saves.line() == "saved" and freshet.load_weights("there")["w"][0] == value
+
+
+def test_a_program_that_ends_with_a_save_waits_for_who_loads(program):
+    saver = program("""
+        import sys, numpy as np, freshet
+        freshet.save_weights("last", {"w": np.full(1000, 1, np.float32)})
+        print("saved")
+        sys.stdin.read(1)
+        freshet.save_weights("last", {"w": np.full(1000, 2, np.float32)})
+    """)
+    assert saver.line() == "saved" and freshet.load_weights("last")["w"][0] == 1
+    saver.end()
+    assert freshet.load_weights("last")["w"][0] == 2
