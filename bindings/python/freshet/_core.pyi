@@ -104,9 +104,13 @@ class Repository:
 class Receipt:
     """What publish() did by the time it returned."""
 
+    @staticmethod
+    def without_room(blocked: float, why: str) -> Receipt:
+        """For a version that was skipped."""
+
     @property
-    def version(self) -> int:
-        """The version's number."""
+    def version(self) -> int | None:
+        """The version's number; None: there was no room, and it was skipped."""
 
     @property
     def blocked(self) -> float:
@@ -119,6 +123,12 @@ class Receipt:
     @property
     def captured_bytes(self) -> int:
         """Their bytes."""
+
+    @property
+    def skipped(self) -> str | None:
+        """
+        None; or why there was no room for the version, and which readers hold which versions.
+        """
 
     def __repr__(self) -> str: ...
 

@@ -128,7 +128,7 @@ class PublishCallback(keras.callbacks.Callback):
     `.versions` are the numbers that were published, `.blocked` is for how long training stood, in seconds. `.step` counts batches, also
     those before `resume`; `.resumed` is what training went on from, or None. The publisher
     stays open after fit(), for servers that come late and for the next fit(), until close(). A version that finds no room
-    (OutOfSpace) is skipped, which is logged. What is published is copied before the next batch, also under JAX, whose arrays
+    is skipped, which is logged once. What is published is copied before the next batch, also under JAX, whose arrays
     nobody changes: fit() donates them to its next step, which would have to copy them itself, for longer, while they are kept. With `optimizer` or `resume` the model has to be built and compiled before fit(): else
     FailedPrecondition. Unsupported: with this `steps_per_execution` no execution ends where the training of `resume` stood; the
     model is as it was."""
@@ -274,13 +274,10 @@ class PublishCallback(keras.callbacks.Callback):
             arrays.update((name, array) for name, (array, _) in self._state().items())
         try:
             receipt = publisher.publish(arrays, step=self.step, metrics=metrics)
-        except Error as error:
-            if error.code != "out_of_space":
-                raise
-            _log.warning("%s at step %d was not published: %s", self._name, self.step, error)
-            return
         finally:
             self.blocked += time.perf_counter() - begin
+        if receipt.version is None:
+            return
         self.versions.append(receipt.version)
         if self._scheduler is not None:
             self._scheduler.published(time.perf_counter() - begin)

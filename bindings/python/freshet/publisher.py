@@ -2,9 +2,10 @@
 """The training loop's side."""
 from __future__ import annotations
 
+import logging
 import os
 import time
-from typing import Any, Iterable, Mapping
+from typing import Any, Callable, Iterable, Mapping
 
 from . import _core
 from ._arrays import Gathered, check_name
@@ -18,6 +19,8 @@ Receipt = _core.Receipt
 _LINGER_MAX = 1.0   # Seconds that close() waits for subscribers at most.
 _NEWCOMERS = 0.25   # A subscriber that waited for the publisher has found it after so many seconds.
 _LOOK = 0.002
+_log = logging.getLogger("freshet")
+
 
 def path_of(path: "str | os.PathLike[str] | None") -> str:
     return "" if path is None else os.fspath(path)
@@ -59,6 +62,8 @@ class Publisher(Handle):
         self._begun: Bound | None = None  # Whose version is captured in parts.
         self._order: list[str] | None = architecture.tensor_names() if architecture is not None else None
         self._last = 0  # The last version that publish() told of.
+        self._said_skipped = False
+        self._skipped_graph: Any = None  # The architecture that came with a version for which there was no room.
         self._core = _core.Publisher.open(model, path_of(listen), path_of(keys), path_of(allow), channels,
                                           path_of(directory), given, keep_versions, group_commit, record)
         self._opened()
@@ -68,7 +73,9 @@ class Publisher(Handle):
                 tags: Mapping[str, str] | None = None, changed: Any = None, graph: GraphLike | None = None,
                 sync: bool = False, roles: Mapping[str, str] | None = None) -> Receipt:
         """Copies `tensors` and returns a receipt with `.version` (its number) and `.blocked` (seconds); the version
-        follows in the background.
+        follows in the background. Where readers hold so much memory that there is no room for it, the version is skipped, and
+        the loop goes on: `.version` is None, `.skipped` says why and which reader holds what, the log says so once, and the
+        next publish takes the changes along.
 
         tensors   every tensor of the model: NumPy arrays, buffers, or whatever speaks DLPack, of any strides.
         changed   None finds out which changed; "all"; or names: others are not looked at.
@@ -78,8 +85,7 @@ class Publisher(Handle):
                   "opaque". Servers take the first two, repositories all.
 
         InvalidArgument names the tensor that is no array of numbers; FailedPrecondition the one of another shape or
-        name than the model has; OutOfSpace: readers hold too much memory, this version is skipped and the next publish
-        takes its changes along.
+        name than the model has.
         """
         bound = self.bind(tensors, roles)
         bound._fresh = True
@@ -89,6 +95,31 @@ class Publisher(Handle):
         """The same arrays for many publishes: names and shapes are looked at once. Their contents may change between
         publishes, their memory stays. `roles` as publish() takes them."""
         return Bound(self, tensors, roles)
+
+    def _through(self, publish: Callable[[], Receipt]) -> Receipt:
+        """What `publish` answers, or the receipt of a version for which there was no room."""
+        begin = time.monotonic()
+        try:
+            receipt = publish()
+        except OutOfSpace as error:
+            return self._skipped(error, time.monotonic() - begin)
+        if receipt.version is not None:
+            self._last = receipt.version
+        return receipt
+
+    def _skipped(self, error: OutOfSpace, blocked: float) -> Receipt:
+        held = []
+        for one in self._core.stat()["subscribers"]:
+            numbers = ", ".join(f"@{number}" for number in one["held"])
+            if numbers:
+                held.append(f"{one['label'] or 'a reader'} (pid {one['pid']}) holds {numbers}")
+        who = "; ".join(held) or "no reader that is connected holds a version"
+        why = (f"there is no room for a version: {error}. {who}. Drop arrays and snapshots of older versions in the readers, or "
+               f"end a reader; the next publish takes the changes along")
+        if not self._said_skipped:
+            self._said_skipped = True
+            _log.warning("%s: a version was skipped: %s. This is said once; receipts have `.skipped`", self.model, why)
+        return Receipt.without_room(blocked, why)
 
     def wait_committed(self, version: int, timeout: float | None = None) -> dict:
         """Waits until that version exists; what it came to, with C++'s names. TimedOut, NotFound."""
@@ -173,6 +204,7 @@ class Bound:
             self._gathered, self._core = self._gather(publisher._order)
         self._fresh = False  # True: the copies were made just now, and the next publish need not make them again.
         self._captured: set[int] = set()
+        self._no_room: OutOfSpace | None = None  # Of the version that was begun: the rest of it is not captured.
 
     def _gather(self, order: Iterable[str] | None) -> tuple[Gathered, Any]:
         gathered = Gathered(self._tensors, order, self._roles)
@@ -187,19 +219,22 @@ class Bound:
         publisher._core.begin(self._core)
         publisher._begun = self  # Its arrays stay.
         self._captured = set()
+        self._no_room = None
 
     def capture(self, names: Iterable[str]) -> None:
-        """Copies these tensors, which may be written again afterwards. One that is captured again is copied again.
-        OutOfSpace: this version is skipped, and the next one takes its changes along."""
+        """Copies these tensors, which may be written again afterwards. One that is captured again is copied again. Where there
+        is no room, nothing is copied any more, and end() says so."""
         self._check_begun("capture")
         assert self._gathered is not None
         indices = indices_of(names, self._gathered.names)
+        if self._no_room is not None:
+            return
         self._gathered.refresh(indices)
         try:
             self._publisher._core.capture(indices)
-        except OutOfSpace:
-            self._publisher._begun = None
-            raise
+        except OutOfSpace as error:
+            self._no_room = error
+            return
         self._captured.update(indices)
 
     def end(self, *, step: int = 0, metrics: Mapping[str, float] | None = None, tags: Mapping[str, str] | None = None,
@@ -207,13 +242,16 @@ class Bound:
         """Copies what was not captured, and makes the version; else as publish()."""
         self._check_begun("end")
         assert self._gathered is not None
+        publisher = self._publisher
+        given = whole(step, "step"), pairs_of(metrics, "metric", float), pairs_of(tags, "tag", str), sync
+        if self._no_room is not None:
+            publisher._begun = None
+            return publisher._skipped(self._no_room, 0.0)
         self._gathered.refresh(set(range(len(self._gathered.names))) - self._captured)
         self._fresh = False
-        receipt = self._publisher._core.end(whole(step, "step"), pairs_of(metrics, "metric", float),
-                                            pairs_of(tags, "tag", str), sync)
-        self._publisher._begun = None
-        self._publisher._order = self._gathered.names
-        self._publisher._last = receipt.version
+        receipt = publisher._through(lambda: publisher._core.end(*given))
+        publisher._begun = None
+        publisher._order = self._gathered.names
         return receipt
 
     def abandon(self) -> None:
@@ -231,7 +269,7 @@ class Bound:
         """As Publisher.publish(), of the bound arrays."""
         publisher = self._publisher
         gathered, core = self._gathered, self._core
-        architecture = graph_of(graph)
+        architecture = graph_of(graph) or publisher._skipped_graph
         if architecture is not None:
             gathered, core = self._gather(architecture.tensor_names())
         elif gathered is None or publisher._order not in (None, gathered.names):
@@ -243,11 +281,14 @@ class Bound:
         everything = isinstance(changed, str) and changed == "all"
         if changed is not None and not everything:
             indices = indices_of(changed, gathered.names)
-        receipt = publisher._core.publish(core, whole(step, "step"), pairs_of(metrics, "metric", float),
-                                          pairs_of(tags, "tag", str), everything, indices, architecture, sync)
+        given = whole(step, "step"), pairs_of(metrics, "metric", float), pairs_of(tags, "tag", str)
+        receipt = publisher._through(lambda: publisher._core.publish(core, *given, everything, indices, architecture, sync))
+        if receipt.version is None:
+            publisher._skipped_graph = architecture
+            return receipt
+        publisher._skipped_graph = None
         self._gathered, self._core = gathered, core  # Only now: a version that was begun still reads the arrays of before.
         publisher._order = gathered.names
-        publisher._last = receipt.version
         if architecture is not None:
             publisher._graph = architecture
         return receipt

@@ -88,7 +88,8 @@ def tensors(module: torch.nn.Module) -> Dict[str, np.ndarray]:
 
 def publish(publisher: Publisher | None, module: torch.nn.Module, *, optimizer: Any = None,
             extra: Mapping[str, Any] | None = None, **how: Any) -> Any:
-    """Publishes a module's parameters and buffers; `how` is as Publisher.publish() takes it, and so is the answer.
+    """Publishes a module's parameters and buffers; `how` is as Publisher.publish() takes it, and so is the answer: where readers
+    leave no room for the version, it is skipped, and the receipt's `.version` is None.
 
     optimizer   one of torch.optim, or several: their state and learning rates travel along, and the random state of PyTorch,
                 NumPy and Python. No server takes them; a repository has them for resume(). Given once, given always.

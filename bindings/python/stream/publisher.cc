@@ -67,10 +67,11 @@ nb::dict publisher_stat_to_python(const PublisherStat& stat) {
 }
 
 struct ReceiptGiven {
-  VersionNumber version = 0;
+  std::optional<VersionNumber> version;  ///< Not set: there was no room for one, and `skipped` says why.
   double blocked = 0;
   std::uint64_t captured_tensors = 0;
   std::uint64_t captured_bytes = 0;
+  std::optional<std::string> skipped;
 };
 
 Changed changed_of(PublishGiven& how) {
@@ -253,12 +254,19 @@ void PublisherHandle::close() {
 
 void bind_publisher(nb::module_& module) {
   nb::class_<ReceiptGiven>(module, "Receipt", "What publish() did by the time it returned.")
-      .def_ro("version", &ReceiptGiven::version, "The version's number.")
+      .def_static(
+          "without_room",
+          [](double blocked, std::string why) { return ReceiptGiven{.blocked = blocked, .skipped = std::move(why)}; },
+          nb::arg("blocked"), nb::arg("why"), "For a version that was skipped.")
+      .def_ro("version", &ReceiptGiven::version, "The version's number; None: there was no room, and it was skipped.")
       .def_ro("blocked", &ReceiptGiven::blocked, "Seconds in publish().")
       .def_ro("captured_tensors", &ReceiptGiven::captured_tensors, "How many tensors were copied, since they changed.")
       .def_ro("captured_bytes", &ReceiptGiven::captured_bytes, "Their bytes.")
+      .def_ro("skipped", &ReceiptGiven::skipped,
+              "None; or why there was no room for the version, and which readers hold which versions.")
       .def("__repr__", [](const ReceiptGiven& receipt) {
-        return format("Receipt(version={}, blocked={:.6f})", receipt.version, receipt.blocked);
+        const std::string version = receipt.version ? std::to_string(*receipt.version) : "None";
+        return format("Receipt(version={}, blocked={:.6f})", version, receipt.blocked);
       });
   nb::class_<BoundHandle>(module, "Bound");
   nb::class_<PublisherHandle>(module, "Publisher")
