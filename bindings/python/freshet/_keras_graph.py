@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any, Dict, List, Tuple
+import re
+from typing import Any, Callable, Dict, Iterable, List, Tuple
 
 import keras
 
@@ -54,6 +55,66 @@ def weights_of(model: keras.Model) -> Dict[str, Any]:
         if named.setdefault(variable.path, variable) is not variable:
             raise InvalidArgument(f"tensor {variable.path}: two variables have this path; name their layers apart")
     return named
+
+
+def counterparts(model: keras.Model, paths: Iterable[str], came: Iterable[str]) -> Dict[str, str]:
+    """Which of the tensors that came is which of the model's variables, by their paths; a variable without one is not in the answer.
+
+    A layer that the program named has its own weights only. Names that Keras made count on in a process (dense_3 for dense), so
+    among these, and nowhere else, the order tells; and the name of the model itself is what the program likes."""
+    mine, theirs = list(paths), list(came)
+    if set(mine) == set(theirs):
+        return {path: path for path in mine}
+    counted = _names_that_keras_made(model)
+    my_root, their_root = _common_root(mine), _common_root(theirs)
+    own = my_root if my_root == model.name else ""
+    best: Dict[str, str] = {}
+    for roots in dict.fromkeys([(own, their_root), ("", ""), (own, ""), ("", their_root)]):
+        for told_by in (lambda rest: rest, lambda rest: "/".join(rest.split("/")[-2:])):
+            pairs = _pairs(mine, theirs, counted, roots, told_by)
+            if len(pairs) == len(mine):
+                return pairs
+            best = max(best, pairs, key=len)
+    left = set(theirs) - set(best.values())
+    return {**{path: path for path in mine if path in left}, **best}
+
+
+def _names_that_keras_made(model: keras.Model) -> set[str]:
+    """Without what counts on."""
+    found = set()
+    for layer in model._flatten_layers():
+        kind = keras.src.utils.naming.to_snake_case(type(layer).__name__)
+        base = re.sub(r"_\d+$", "", layer.name)
+        if base.removeprefix("forward_").removeprefix("backward_") == kind:  # Of Bidirectional's two layers.
+            found.add(base)
+    return found
+
+
+def _common_root(paths: List[str]) -> str:
+    roots = {path.partition("/")[0] if "/" in path else "" for path in paths}
+    return roots.pop() if len(roots) == 1 else ""
+
+
+def _pairs(mine: List[str], theirs: List[str], counted: set[str], roots: Tuple[str, str],
+           told_by: Callable[[str], str]) -> Dict[str, str]:
+    """Those that are told by the same, where one path, without its root, is the end of the other: a model within a model may
+    have its name before its layers', or not yet."""
+    groups: Dict[str, Tuple[Dict[str, str], Dict[str, str]]] = {}  # On each side: the rest of a path, and the path.
+    plain: Dict[str, str] = {}
+    for side, (paths, root) in enumerate(zip((mine, theirs), roots)):
+        for path in paths:
+            rest = path.removeprefix(f"{root}/" if root else "")
+            parts = [(re.sub(r"_\d+$", "", part), part) for part in rest.split("/")]
+            plain[rest] = "/".join(base if base in counted else part for base, part in parts)
+            groups.setdefault(told_by(plain[rest]), ({}, {}))[side][rest] = path
+    pairs: Dict[str, str] = {}
+    for here, there in groups.values():
+        if set(here) == set(there):
+            pairs.update((path, there[rest]) for rest, path in here.items())
+        elif len(here) == len(there) and all(f"/{plain[a]}".endswith(f"/{plain[b]}") or f"/{plain[b]}".endswith(f"/{plain[a]}")
+                                             for a, b in zip(here, there)):
+            pairs.update(zip(here.values(), there.values()))
+    return pairs
 
 
 def _functional_of(model: Any) -> Any:

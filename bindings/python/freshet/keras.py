@@ -23,7 +23,7 @@ import numpy as np
 from ._arrays import _name_of
 from ._errors import Error, FailedPrecondition, InvalidArgument, NotFound, check_type
 from ._graph import graph_of, with_state
-from ._keras_graph import graph, trace, weights_of
+from ._keras_graph import counterparts, graph, trace, weights_of
 from ._place import place_of
 from ._transfer import Transfer
 from .publisher import Publisher
@@ -36,6 +36,7 @@ __all__ = ["Attached", "CheckpointCallback", "PublishCallback", "Transfer", "att
            "transfer"]
 
 _log = logging.getLogger("freshet")
+_OPTIMIZERS = "freshet.optimizers"  # The tag that says of which class the optimizer is.
 
 
 def _variables_of(model: keras.Model) -> Dict[str, Any]:
@@ -54,20 +55,16 @@ def _arrays_of(variables: Mapping[str, Any]) -> Dict[str, np.ndarray]:
         return {path: np.asarray(keras.ops.convert_to_numpy(variable)) for path, variable in variables.items()}
 
 
-def _counterparts(variables: Mapping[str, Any], came: Mapping[str, np.ndarray]) -> Dict[str, str]:
-    """Which of the tensors that came is which variable. Automatic names count on in a process (dense_3 for dense), so where paths
-    differ the order tells, if each pair has the same last name."""
-    if len(variables) != len(came) or set(variables) == set(came):
-        return {path: path for path in variables}
-    if any(path.rsplit("/", 1)[-1] != name.rsplit("/", 1)[-1] for path, name in zip(variables, came)):
-        return {path: path for path in variables}
-    return dict(zip(variables, came))
-
-
-def _take(model: keras.Model, came: Mapping[str, np.ndarray], source: str, layers: Iterable[str] | None = None) -> None:
-    """Assigns all variables (of those layers), or none: everything is looked at first."""
+def _take(model: keras.Model, came: Mapping[str, np.ndarray], source: str, layers: Iterable[str] | None = None,
+          strict: bool = True) -> None:
+    """Assigns all variables (of those layers), or none: everything is looked at first. FailedPrecondition names the tensor that
+    does not fit, or, if `strict`, that the model does not have."""
     variables = _variables_of(model)
-    stored = _counterparts(variables, came)
+    stored = counterparts(model, variables, came)
+    more = [name for name in came if name not in set(stored.values())]
+    if strict and layers is None and len(stored) == len(variables) and more:
+        raise FailedPrecondition(f"tensor {more[0]}: {source} has it, the model does not have it: it would compute what no trained "
+                                 f"network does; strict=False leaves out what the model lacks")
     if layers is not None:
         chosen: Dict[str, Any] = {}
         for name in [layers] if isinstance(layers, str) else layers:
@@ -78,7 +75,7 @@ def _take(model: keras.Model, came: Mapping[str, np.ndarray], source: str, layer
             chosen.update({path: variable for path, variable in variables.items() if id(variable) in owned})
         variables = chosen
     for path, variable in variables.items():
-        if stored[path] not in came:
+        if path not in stored:
             raise FailedPrecondition(f"tensor {path}: {source} does not have it")
         array = came[stored[path]]
         if tuple(array.shape) != tuple(variable.shape) or array.dtype.name != str(variable.dtype):
@@ -123,6 +120,8 @@ class PublishCallback(keras.callbacks.Callback):
                from its weights and step. Where the repository has nothing of that name yet, training begins anew.
                TensorFlow's own shuffling has no state to ask for: with it, use one seed in all runs
                (keras.utils.set_random_seed), or be warned.
+    strict     False: `resume` takes a version that has tensors which this model or its optimizer lacks, or that another class
+               of optimizer trained.
     The rest is as freshet.Publisher takes it.
 
     `.versions` are the numbers that were published, `.blocked` is for how long training stood, in seconds. `.step` counts batches, also
@@ -134,7 +133,7 @@ class PublishCallback(keras.callbacks.Callback):
     model is as it was."""
 
     def __init__(self, model: str, every: str | int = "epoch", schedule: str | None = None, optimizer: bool = False,
-                 resume: Any = None, **publisher: Any) -> None:
+                 resume: Any = None, strict: bool = True, **publisher: Any) -> None:
         super().__init__()
         if every != "epoch" and (isinstance(every, bool) or not isinstance(every, int) or every < 1):
             raise InvalidArgument(f"every={every!r}: \"epoch\", or a number of batches")
@@ -144,6 +143,7 @@ class PublishCallback(keras.callbacks.Callback):
         self._every = every
         self._with_optimizer = bool(optimizer)
         self._resume: Any = resume
+        self._strict = strict
         self._options = publisher
         self._scheduler = Scheduler(schedule) if schedule is not None else None
         self._publisher: Publisher | None = None
@@ -221,11 +221,14 @@ class PublishCallback(keras.callbacks.Callback):
         from ._keras_fit import variables_beside_weights
         source = str(resumed.version)
         if not self._with_optimizer:
-            _take(self.model, resumed.weights, source)
+            _take(self.model, resumed.weights, source, strict=self._strict)
             self._position.step = resumed.step
             self.resumed = resumed
             return
-        for name, (array, _) in self._state().items():
+        state = self._state()
+        if self._strict:
+            self._check_nothing_is_left(resumed, state)
+        for name, (array, _) in state.items():
             came = resumed.state.get(name)
             if came is None:
                 raise FailedPrecondition(f"tensor {name}: {source} does not have it; it is of another model, or was published "
@@ -234,11 +237,21 @@ class PublishCallback(keras.callbacks.Callback):
                 raise FailedPrecondition(f"tensor {name}: {source} has {came.dtype} {came.shape}, this run {array.dtype} "
                                          f"{array.shape}")
         self._position.check(self, resumed.state)
-        _take(self.model, resumed.weights, source)
+        _take(self.model, resumed.weights, source, strict=self._strict)
         for name, (variable, _) in variables_beside_weights(self.model).items():
             variable.assign(np.array(resumed.state[name]))
         self._position.go_on_from(self, resumed.state)
         self.resumed = resumed
+
+    def _check_nothing_is_left(self, resumed: Resumed, state: Mapping[str, Any]) -> None:
+        trained, mine = resumed._record.tags().get(_OPTIMIZERS), type(self.model.optimizer).__name__
+        if trained is not None and trained != mine:
+            raise FailedPrecondition(f"{resumed.version} was trained by {trained}, this run has {mine}, which would go on with its "
+                                     f"learning rate; strict=False takes what fits")
+        for name in resumed.state:
+            if name not in state and not name.startswith(("rng/", "fit/")):
+                raise FailedPrecondition(f"tensor {name}: {resumed.version} has it, this run does not have it: it is of another "
+                                         f"optimizer; strict=False leaves it out")
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         if self._position is not None:
@@ -272,8 +285,9 @@ class PublishCallback(keras.callbacks.Callback):
         arrays = _arrays_of({path: variables[path] for path in self._order})
         if self._with_optimizer:
             arrays.update((name, array) for name, (array, _) in self._state().items())
+        tags = {_OPTIMIZERS: type(self.model.optimizer).__name__} if self._with_optimizer else None
         try:
-            receipt = publisher.publish(arrays, step=self.step, metrics=metrics)
+            receipt = publisher.publish(arrays, step=self.step, metrics=metrics, tags=tags)
         finally:
             self.blocked += time.perf_counter() - begin
         if receipt.version is None:
@@ -299,11 +313,13 @@ def save_weights(model: keras.Model, name: str) -> int | None:
     return publisher.publish(_arrays_of(_variables_of(model)), graph=None if is_known else told, sync=True).version
 
 
-def load_weights(model: keras.Model, name: str, layers: Iterable[str] | None = None, timeout: float | None = 10) -> int:
+def load_weights(model: keras.Model, name: str, layers: Iterable[str] | None = None, timeout: float | None = 10, *,
+                 strict: bool = True) -> int:
     """Loads the newest published weights, of all layers or of those named: all, or, with FailedPrecondition naming the
-    tensor that does not fit, none. Waits so many seconds for a first version. Which version they were."""
+    tensor that does not fit, none. A version with tensors that the model lacks is of another network: strict=False takes it. Waits
+    so many seconds for a first version and for the publisher's answer. Which version they were."""
     with newest_snapshot(name, timeout) as snapshot:
-        _take(model, snapshot, f"{name}@{snapshot.version}", layers)
+        _take(model, snapshot, f"{name}@{snapshot.version}", layers, strict)
         return snapshot.version
 
 
@@ -339,11 +355,12 @@ def _made_of(told: Mapping[str, Any], weights: Mapping[str, np.ndarray], source:
 class Attached:
     """A model that follows a subscriber; see attach()."""
 
-    def __init__(self, model: keras.Model, subscriber: Subscriber) -> None:
+    def __init__(self, model: keras.Model, subscriber: Subscriber, strict: bool) -> None:
         check_type("attach(model, …)", model, keras.Model)
         check_type("attach(…, subscriber)", subscriber, Subscriber)
         self._model = model
         self._subscriber = subscriber
+        self._strict = strict
         self._lock = threading.RLock()
         self._refused: int | None = 0  # The version that could not be taken; None: nothing can be asked for any more.
         self._follows = True
@@ -357,7 +374,7 @@ class Attached:
         with self._lock:
             if self._follows and self._subscriber.version not in (0, self.version):
                 with self._subscriber.snapshot() as snapshot:
-                    _take(self._model, snapshot, f"{snapshot.model}@{snapshot.version}")
+                    _take(self._model, snapshot, f"{snapshot.model}@{snapshot.version}", strict=self._strict)
                     self.version = snapshot.version
             return self.version
 
@@ -408,11 +425,11 @@ def _after_fork_in_child() -> None:
 os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
-def attach(model: keras.Model, subscriber: Subscriber) -> Attached:
+def attach(model: keras.Model, subscriber: Subscriber, strict: bool = True) -> Attached:
     """Answers predictions with the newest version that the subscriber has: one prediction, one version, one at a time.
-    A version that does not fit is logged once, and the model keeps what it had; so it does when the subscriber was closed, and
+    A version that does not fit, or has tensors that the model lacks (strict=False takes it), is logged once, and the model keeps what it had; so it does when the subscriber was closed, and
     in a forked child."""
-    return Attached(model, subscriber)
+    return Attached(model, subscriber, strict)
 
 
 def transfer(model: keras.Model, repository: Repository, **query: Any) -> Transfer:

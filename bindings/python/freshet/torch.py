@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import logging
 import threading
-import warnings
 import weakref
 from typing import Any, Dict, Iterable, List, Mapping, Set
 
@@ -17,10 +16,10 @@ import numpy as np
 import torch
 
 from . import _lent
-from ._arrays import dtype_of
 from ._errors import Error, FailedPrecondition, InvalidArgument, Unsupported, check_type
 from ._graph import with_state
 from ._place import place_of
+from ._torch_arrays import _TIED, _from_numpy, _named, _to_numpy, check_fits, view, with_tied
 from ._torch_graph import graph, unwrapped
 from ._transfer import Transfer
 from .publisher import Publisher
@@ -31,51 +30,8 @@ __all__ = ["Attached", "Checkpoints", "StorageReader", "StorageWriter", "Transfe
            "retire_checkpoint", "tensors", "transfer", "view"]
 
 _log = logging.getLogger("freshet")
-_TIED = "freshet.tied"  # The tag that says which further names a tensor has.
-# Types that NumPy has only with ml_dtypes: what of the same size both have, and how ml_dtypes and we call them.
-_BITS = {torch.bfloat16: (torch.int16, np.int16, "bfloat16", "bf16"),
-         torch.float8_e4m3fn: (torch.uint8, np.uint8, "float8_e4m3fn", "f8_e4m3"),
-         torch.float8_e5m2: (torch.uint8, np.uint8, "float8_e5m2", "f8_e5m2")}
+_OPTIMIZERS = "freshet.optimizers"  # The tag that says of which classes the optimizers are.
 _said_not_first = False
-
-
-def _named(module: torch.nn.Module) -> tuple[Dict[str, torch.Tensor], Dict[str, str]]:
-    """A module's tensors by their first name, and the further names of tied ones."""
-    first: Dict[int, str] = {}
-    named: Dict[str, torch.Tensor] = {}
-    tied: Dict[str, str] = {}
-    for name, tensor in unwrapped(module).state_dict(keep_vars=True).items():
-        if not isinstance(tensor, torch.Tensor):  # What get_extra_state() gave.
-            raise InvalidArgument(f"tensor {name}: {type(tensor).__name__} is no tensor")
-        known = first.setdefault(id(tensor), name)
-        if known == name:
-            named[name] = tensor
-        else:
-            tied[name] = known
-    return named, tied
-
-
-def _to_numpy(name: str, tensor: torch.Tensor) -> np.ndarray:
-    """The tensor's memory as an array, with its strides; a copy where it lies on another device."""
-    tensor = tensor.detach()
-    if type(tensor) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
-        raise InvalidArgument(f"tensor {name}: a {type(tensor).__name__}; gather it first (full_tensor())")
-    if tensor.device.type == "meta":
-        raise InvalidArgument(f"tensor {name}: it is on the device meta, and has no bytes")
-    if tensor.layout is not torch.strided:
-        raise InvalidArgument(f"tensor {name}: its layout is {tensor.layout}; give to_dense()")
-    if tensor.is_complex() or tensor.is_quantized:
-        raise InvalidArgument(f"tensor {name}: dtype {tensor.dtype} is none that a model's tensors may have")
-    if tensor.device.type != "cpu":
-        tensor = tensor.cpu()
-    tensor = tensor.resolve_neg()
-    bits = _BITS.get(tensor.dtype)
-    if bits is not None:
-        return tensor.view(bits[0]).numpy().view(dtype_of(bits[3]))
-    try:
-        return tensor.numpy()
-    except TypeError:
-        raise InvalidArgument(f"tensor {name}: dtype {tensor.dtype} is none that a model's tensors may have") from None
 
 
 def tensors(module: torch.nn.Module) -> Dict[str, np.ndarray]:
@@ -135,6 +91,7 @@ def _add_state(publisher: Publisher, module: torch.nn.Module, optimizer: Any, ex
         state = TrainingState(module, optimizer, extra)
         state.put_back()
         publisher._training = state
+    how["tags"] = {**(how.get("tags") or {}), _OPTIMIZERS: _classes_of(optimizers)}
     state.extra = dict(extra or {})
     beside = state.beside_the_module()
     for name, array in beside.items():
@@ -152,7 +109,8 @@ def _add_state(publisher: Publisher, module: torch.nn.Module, optimizer: Any, ex
             how["graph"] = with_state(known, missing)
 
 
-def resume(resumed: Resumed, module: torch.nn.Module, optimizer: Any = None, *, extra: Mapping[str, Any] | None = None) -> int:
+def resume(resumed: Resumed, module: torch.nn.Module, optimizer: Any = None, *, extra: Mapping[str, Any] | None = None,
+           strict: bool = True) -> int:
     """Fills a module, and what else is given, with what publish() sent and a repository stored, and says at which step that was: the
     loop goes on there as if nothing had been, bit by bit.
 
@@ -163,17 +121,17 @@ def resume(resumed: Resumed, module: torch.nn.Module, optimizer: Any = None, *, 
     resumed     what Repository.resume() answers, and Publisher(…, resume=…) has.
     optimizer, extra   as publish() was given them. A scheduler of learning rates is the program's to move to that step.
 
-    FailedPrecondition names the tensor that the version lacks, or has in another shape or type; then all is as it was."""
+    strict      False: goes on without what the version has and this loop lacks: tensors of the module, of the optimizer, of
+                `extra`. Without an optimizer its state is left out in any case.
+
+    FailedPrecondition names the tensor that the version lacks, has in another shape or type, or has beyond this loop, or says
+    that the optimizer is of another class; then all is as it was."""
     if extra is not None and optimizer is None:
         raise InvalidArgument("extra: it goes with an optimizer")
     check_type("resume(resumed, …)", resumed, Resumed, ": Repository.resume() answers one, and Publisher(…, resume=…) has it")
-    came = view(resumed.weights)
-    named, _ = _named(module)
-    for name, tensor in named.items():
-        one = came.get(name)
-        if one is None or one.shape != tensor.shape or one.dtype != tensor.dtype:
-            has = "does not have it" if one is None else f"has {one.dtype} {tuple(one.shape)}"
-            raise FailedPrecondition(f"tensor {name}: {resumed.version} {has}, the module {tensor.dtype} {tuple(tensor.shape)}")
+    came = with_tied(resumed.weights, resumed._record.tags())
+    named, tied = _named(module)
+    check_fits((named, tied), came, str(resumed.version), strict)
     if optimizer is None:
         with torch.no_grad():
             for name, tensor in named.items():
@@ -183,12 +141,31 @@ def resume(resumed: Resumed, module: torch.nn.Module, optimizer: Any = None, *, 
     state = TrainingState(module, optimizer, extra)
     try:
         beside = [name for name in state.described if name not in named and not name.startswith("rng/cuda/")]
+        if strict:
+            _check_nothing_is_left(resumed, state)
         state.check(resumed.state, beside, str(resumed.version))
     except BaseException:
         state.put_back()
         raise
     state.fill({**resumed.weights, **resumed.state})
     return resumed.step
+
+
+def _check_nothing_is_left(resumed: Resumed, state: Any) -> None:
+    """FailedPrecondition where the version has more than the loop: it is another loop's."""
+    trained = resumed._record.tags().get(_OPTIMIZERS)
+    mine = _classes_of(state.optimizers)
+    if trained is not None and trained != mine:
+        raise FailedPrecondition(f"{resumed.version} was trained by {trained}, this loop has {mine}, which would go on with its "
+                                 f"learning rates; strict=False takes what fits")
+    for name in resumed.state:
+        if name not in state.described and not name.startswith("rng/"):
+            raise FailedPrecondition(f"tensor {name}: {resumed.version} has it, this loop does not have it: it is of another "
+                                     f"optimizer, or was given as extra=; strict=False leaves it out")
+
+
+def _classes_of(optimizers: Iterable[Any]) -> str:
+    return ", ".join(type(one).__name__ for one in optimizers)
 
 
 def _rank() -> int:
@@ -207,32 +184,10 @@ def _gathered(module: torch.nn.Module) -> tuple[Dict[str, torch.Tensor], Dict[st
     return {name: whole[name] for name in named}, tied
 
 
-def _from_numpy(array: np.ndarray) -> torch.Tensor:
-    for dtype, (_, bits, name, _) in _BITS.items():
-        if array.dtype.name == name:
-            return _from_numpy(array.view(bits)).view(dtype)
-    with warnings.catch_warnings():
-        # A tensor does not know that its memory is read-only; what is written there lands in a page of its own.
-        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-        return torch.from_numpy(array)
-
-
-def view(snapshot: Mapping[str, np.ndarray]) -> Dict[str, torch.Tensor]:
-    """A snapshot's tensors in the memory where the version lies, for `load_state_dict()` or a forward; tied weights by all
-    their names. Each keeps the version while it lives. They are meant for reading: what is written to one lands in pages
-    of this process's own, which nobody else sees, and which go with the version."""
-    viewed = {name: _from_numpy(array) for name, array in snapshot.items()}
-    if isinstance(snapshot, Snapshot):
-        for name, first in json.loads(snapshot.tags.get(_TIED, "{}")).items():
-            if first in viewed:
-                viewed[name] = viewed[first]
-    return viewed
-
-
 class Attached:
     """A module that answers with what a subscriber has; see attach(). Call the module as before."""
 
-    def __init__(self, module: torch.nn.Module, subscriber: Subscriber, mode: str) -> None:
+    def __init__(self, module: torch.nn.Module, subscriber: Subscriber, mode: str, strict: bool) -> None:
         if mode not in ("swap", "copy"):
             raise InvalidArgument(f"mode={mode!r}: \"swap\" or \"copy\"")
         check_type("attach(module, …)", module, torch.nn.Module)
@@ -240,7 +195,8 @@ class Attached:
         self._module = module
         self._subscriber = subscriber
         self._mode = mode
-        self._named, _ = _named(module)
+        self._strict = strict
+        self._named, self._tied = _named(module)
         if mode == "swap":
             for name, tensor in self._named.items():
                 if tensor.device.type != "cpu":
@@ -325,14 +281,7 @@ class Attached:
 
     def _take(self, snapshot: Snapshot) -> None:
         came = view(snapshot)
-        for name, tensor in self._named.items():
-            one = came.get(name)
-            if one is None:
-                raise FailedPrecondition(f"tensor {name}: {snapshot.model}@{snapshot.version} does not have it")
-            if one.shape != tensor.shape or one.dtype != tensor.dtype:
-                raise FailedPrecondition(
-                    f"tensor {name}: {snapshot.model}@{snapshot.version} has {one.dtype} {tuple(one.shape)}, the module "
-                    f"{tensor.dtype} {tuple(tensor.shape)}")
+        check_fits((self._named, self._tied), came, f"{snapshot.model}@{snapshot.version}", self._strict)
         try:
             self._taking = came
             self._install(came)
@@ -419,17 +368,19 @@ def _after_fork_in_child() -> None:
 _lent.at_forks(_held_by_all, _after_fork_in_child)
 
 
-def attach(module: torch.nn.Module, subscriber: Subscriber, mode: str = "swap") -> Attached:
+def attach(module: torch.nn.Module, subscriber: Subscriber, mode: str = "swap", strict: bool = True) -> Attached:
     """From now on each forward of `module` answers with the newest version that the subscriber has: all of one forward
     with one version, also with several threads. Until a first version came the module has its own weights.
 
     mode   "swap": the parameters become views of the memory where the version lies; nothing is copied.
            "copy": the bytes are copied into the parameters, whose addresses stay (CUDA graphs, other devices).
+    strict a version with tensors that the module lacks is refused, since it is of another network; False takes it, and
+           leaves them out.
 
     A forward that raised, or that Ctrl-C ended, counts as ended. When the subscriber was closed, and in a forked child, the
     module goes on with the weights that it has, which is logged once. For servers: a module that trains is not to be
     attached."""
-    return Attached(module, subscriber, mode)
+    return Attached(module, subscriber, mode, strict)
 
 
 def transfer(module: torch.nn.Module, repository: Repository, example: Any = None, **query: Any) -> Transfer:

@@ -139,6 +139,73 @@ def test_weights_are_saved_and_loaded_all_or_none():
     assert all(np.array_equal(keras.ops.convert_to_numpy(now), then) for now, then in zip(misfit.weights, before))
 
 
+def test_a_layer_that_the_program_named_gets_its_own_weights():
+    """Keras counts automatic names on, the model's too."""
+    def dense(*names):
+        return keras.Sequential([keras.Input((4,)), *(keras.layers.Dense(4, name=name) for name in names)])
+
+    saved = dense("a", "x", None, None)
+    fk.save_weights(saved, "named")
+    array = lambda model, at: keras.ops.convert_to_numpy(model.layers[at].kernel)
+    other = dense("x", None, "a", None)
+    untouched = array(other, 0)
+    fk.load_weights(other, "named", layers=["a"])
+    assert np.array_equal(array(other, 2), array(saved, 0)) and np.array_equal(array(other, 0), untouched)
+    fk.load_weights(other, "named")
+    for mine, theirs in [(0, 1), (1, 2), (2, 0), (3, 3)]:
+        assert np.array_equal(array(other, mine), array(saved, theirs))
+    with pytest.raises(freshet.FailedPrecondition, match="tensor .*/y/kernel"):
+        fk.load_weights(dense("a", "y", None, None), "named")
+
+    def recurrent(name):
+        return keras.Sequential([keras.Input((2, 4)), keras.layers.Bidirectional(keras.layers.LSTM(3)), keras.layers.Dense(1)],
+                                name=name)
+
+    saved, other = recurrent("trainer"), recurrent("server")
+    fk.save_weights(saved, "counted")
+    fk.load_weights(other, "counted")
+    assert equal(saved, other)
+
+
+def test_a_version_of_a_larger_network_is_refused_unless_it_is_asked_for(folder, caplog):
+    larger = keras.Sequential([*small().layers, keras.layers.Dense(1, name="c")])
+    larger.build((None, 4))
+    cut = small()
+    fk.save_weights(larger, "larger")
+    with pytest.raises(freshet.FailedPrecondition, match="tensor .*c/kernel"):
+        fk.load_weights(cut, "larger")
+    assert not np.array_equal(keras.ops.convert_to_numpy(cut.weights[0]), keras.ops.convert_to_numpy(larger.weights[0]))
+    fk.load_weights(cut, "larger", layers=["a"])
+    assert np.array_equal(keras.ops.convert_to_numpy(cut.weights[0]), keras.ops.convert_to_numpy(larger.weights[0]))
+    with freshet.Subscriber("larger") as subscriber:
+        subscriber.wait_for(1, PATIENCE)
+        attached = fk.attach(cut, subscriber)
+        attached(X)
+        assert attached.version == 0 and any("c/kernel" in record.getMessage() for record in caplog.records)
+        lax = fk.attach(small(), subscriber, strict=False)
+        lax(X)
+        assert lax.version == 1
+    assert fk.load_weights(cut, "larger", strict=False) == 1 and equal(cut, keras.Sequential(larger.layers[:-1]))
+
+    def run(optimizer, **how):
+        model = small()
+        model.compile(optimizer=optimizer, loss="mse")
+        callback = fk.PublishCallback("state", optimizer=True, resume=(repository, "state"), **how)
+        with repository.sink("state") as sink:
+            try:
+                model.fit(X, Y, verbose=0, epochs=callback.step + 1, callbacks=[callback])
+                sink.wait_for(callback.versions[-1], PATIENCE) if callback.versions else None
+            finally:
+                callback.close()
+        return float(keras.ops.convert_to_numpy(model.optimizer.learning_rate))
+
+    with freshet.Repository(folder + "/runs") as repository:
+        run(keras.optimizers.Adam(0.001))
+        with pytest.raises(freshet.FailedPrecondition, match="by Adam, this run has SGD"):
+            run(keras.optimizers.SGD(0.5))
+        assert run(keras.optimizers.SGD(0.5), strict=False) == pytest.approx(0.001)
+
+
 def test_a_model_is_made_of_what_was_published_or_stored(folder):
     model = nested()
     with freshet.Publisher("net", graph=fk.graph(model)) as publisher:

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 import freshet
 import freshet.torch as ft
 from conftest import PATIENCE, eventually
-from torch_modules import filled, published
+from torch_modules import Tied, filled, published
 
 
 def test_an_attached_module_follows(pair):
@@ -48,6 +48,33 @@ def test_another_architecture_is_told_once_and_not_served(pair, caplog):
         attached.refresh()
     with pytest.raises(freshet.InvalidArgument, match="mode"):
         ft.attach(served, pair[1], mode="both")
+
+
+def test_a_version_of_a_larger_network_is_refused_unless_it_is_asked_for(pair, caplog):
+    larger = filled(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)), 1)
+    strict, lax = (filled(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)), 7) for _ in range(2))
+    attached = ft.attach(strict, pair[1])
+    ft.attach(lax, pair[1], strict=False)
+    published(pair, larger)
+    x = torch.ones(1, 4)
+    assert strict(x)[0, 0].item() == 4 * 35 * 7 + 7 and attached.version == 0
+    assert lax(x)[0, 0].item() == 4 * 5 + 1
+    assert sum("2.weight" in record.getMessage() for record in caplog.records) == 1
+    with pytest.raises(freshet.FailedPrecondition, match="2.weight"):
+        attached.refresh()
+
+
+def test_tied_weights_take_no_version_that_has_two(pair):
+    served = filled(Tied(), 7)
+    attached = ft.attach(served, pair[1])
+    apart = filled(Tied(), 1)
+    apart.head.weight = torch.nn.Parameter(torch.full((5, 3), 2.0))
+    published(pair, apart)
+    with pytest.raises(freshet.FailedPrecondition, match="head.weight"):
+        attached.refresh()
+    tied = filled(Tied(), 3)
+    version = published(pair, tied, graph=ft.graph(tied))
+    assert attached.refresh() == version and served(torch.tensor([0]))[0, 0].item() == 27
 
 
 class Slow(torch.nn.Module):

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """freshet.torch.publish() with an optimizer, and resume(): a run that was published and stored goes on as if nothing had been."""
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -75,9 +77,44 @@ def test_what_a_run_cannot_go_on_from_is_named_and_changes_nothing(tmp_path):
         stored = repository.resume("graphed")
         for wrong in (OPTIMIZERS["plain"], OPTIMIZERS["amsgrad"]):
             other = network()
-            with pytest.raises(freshet.FailedPrecondition, match="tensor "):
+            with pytest.raises(freshet.FailedPrecondition, match="tensor |by AdamW, this loop has"):
                 stored.state.pop("rng/host", None)
                 ft.resume(stored, other, wrong(other.parameters()))
+
+
+def test_what_a_version_has_beyond_the_loop_is_named_and_changes_nothing(tmp_path):
+    larger = torch.nn.Sequential(*network(), torch.nn.Linear(2, 2))
+    adam = torch.optim.Adam(larger.parameters(), lr=0.001)
+    with freshet.Repository(str(tmp_path / "runs")) as repository:
+        with freshet.Publisher("net") as publisher, repository.sink("net") as sink:
+            publishing = dict(optimizer=adam, extra={"seen": np.ones(2)}, step=3, sync=True)
+            sink.wait_for(ft.publish(publisher, larger, **publishing).version, PATIENCE)
+        resumed = repository.resume("net")
+        cut = network()
+        last = f"{len(cut)}.weight"
+        before = bits(cut, torch.optim.SGD(cut.parameters()))
+        with pytest.raises(freshet.FailedPrecondition, match=last):
+            ft.resume(resumed, cut)
+        assert bits(cut, torch.optim.SGD(cut.parameters())) == before
+        assert ft.resume(resumed, cut, strict=False) == 3 and torch.equal(cut[0].weight, larger[0].weight)
+
+        whole = torch.nn.Sequential(*network(), torch.nn.Linear(2, 2))
+        for other in (torch.optim.SGD(whole.parameters(), lr=0.5), torch.optim.AdamW(whole.parameters(), lr=0.5)):
+            with pytest.raises(freshet.FailedPrecondition, match=f"by Adam, this loop has {type(other).__name__}"):
+                ft.resume(resumed, whole, other, extra={"seen": np.zeros(2)})
+            assert other.param_groups[0]["lr"] == 0.5 and not other.state
+        optimizer = torch.optim.Adam(whole.parameters(), lr=0.5)
+        with pytest.raises(freshet.FailedPrecondition, match="seen"):
+            ft.resume(resumed, whole, optimizer)
+        assert optimizer.param_groups[0]["lr"] == 0.5 and not optimizer.state
+        assert ft.resume(resumed, whole, optimizer, strict=False) == 3 and optimizer.param_groups[0]["lr"] == 0.001
+
+        # Of a version that does not say who trained it, the state tells.
+        untold = dataclasses.replace(resumed, _record=repository.resume(repository.put("net", resumed.weights))._record)
+        sgd = torch.optim.SGD(whole.parameters(), lr=0.5)
+        with pytest.raises(freshet.FailedPrecondition, match="optimizer"):
+            ft.resume(untold, whole, sgd, extra={"seen": np.zeros(2)})
+        assert sgd.param_groups[0]["lr"] == 0.5
 
 
 LOOP = """

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A PyTorch module's tensors as arrays, and back; and whether those of a version are a module's."""
+from __future__ import annotations
+
+import json
+import warnings
+from typing import Dict, Mapping
+
+import numpy as np
+import torch
+
+from ._arrays import dtype_of
+from ._errors import FailedPrecondition, InvalidArgument
+from ._torch_graph import unwrapped
+from .subscriber import Snapshot
+
+_TIED = "freshet.tied"  # The tag that says which further names a tensor has.
+# Types that NumPy has only with ml_dtypes: what of the same size both have, and how ml_dtypes and we call them.
+_BITS = {torch.bfloat16: (torch.int16, np.int16, "bfloat16", "bf16"),
+         torch.float8_e4m3fn: (torch.uint8, np.uint8, "float8_e4m3fn", "f8_e4m3"),
+         torch.float8_e5m2: (torch.uint8, np.uint8, "float8_e5m2", "f8_e5m2")}
+
+
+def _named(module: torch.nn.Module) -> tuple[Dict[str, torch.Tensor], Dict[str, str]]:
+    """A module's tensors by their first name, and the further names of tied ones."""
+    first: Dict[int, str] = {}
+    named: Dict[str, torch.Tensor] = {}
+    tied: Dict[str, str] = {}
+    for name, tensor in unwrapped(module).state_dict(keep_vars=True).items():
+        if not isinstance(tensor, torch.Tensor):  # What get_extra_state() gave.
+            raise InvalidArgument(f"tensor {name}: {type(tensor).__name__} is no tensor")
+        known = first.setdefault(id(tensor), name)
+        if known == name:
+            named[name] = tensor
+        else:
+            tied[name] = known
+    return named, tied
+
+
+def _to_numpy(name: str, tensor: torch.Tensor) -> np.ndarray:
+    """The tensor's memory as an array, with its strides; a copy where it lies on another device."""
+    tensor = tensor.detach()
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
+        raise InvalidArgument(f"tensor {name}: a {type(tensor).__name__}; gather it first (full_tensor())")
+    if tensor.device.type == "meta":
+        raise InvalidArgument(f"tensor {name}: it is on the device meta, and has no bytes")
+    if tensor.layout is not torch.strided:
+        raise InvalidArgument(f"tensor {name}: its layout is {tensor.layout}; give to_dense()")
+    if tensor.is_complex() or tensor.is_quantized:
+        raise InvalidArgument(f"tensor {name}: dtype {tensor.dtype} is none that a model's tensors may have")
+    if tensor.device.type != "cpu":
+        tensor = tensor.cpu()
+    tensor = tensor.resolve_neg()
+    bits = _BITS.get(tensor.dtype)
+    if bits is not None:
+        return tensor.view(bits[0]).numpy().view(dtype_of(bits[3]))
+    try:
+        return tensor.numpy()
+    except TypeError:
+        raise InvalidArgument(f"tensor {name}: dtype {tensor.dtype} is none that a model's tensors may have") from None
+
+
+def _from_numpy(array: np.ndarray) -> torch.Tensor:
+    for dtype, (_, bits, name, _) in _BITS.items():
+        if array.dtype.name == name:
+            return _from_numpy(array.view(bits)).view(dtype)
+    with warnings.catch_warnings():
+        # A tensor does not know that its memory is read-only; what is written there lands in a page of its own.
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return torch.from_numpy(array)
+
+
+def with_tied(arrays: Mapping[str, np.ndarray], tags: Mapping[str, str]) -> Dict[str, torch.Tensor]:
+    """The tensors in the arrays' memory; those that were tied when they were published, by all their names."""
+    viewed = {name: _from_numpy(array) for name, array in arrays.items()}
+    for name, first in json.loads(tags.get(_TIED, "{}")).items():
+        if first in viewed:
+            viewed[name] = viewed[first]
+    return viewed
+
+
+def check_fits(module: tuple[Mapping[str, torch.Tensor], Mapping[str, str]], came: Mapping[str, torch.Tensor], source: str,
+               strict: bool) -> None:
+    """Of a module as _named() tells it. FailedPrecondition names the tensor that `came` lacks, or has in another shape or type. If `strict`: also one that the
+    module lacks, or ties to another whose values differ. What the module computed then would be another network's."""
+    named, tied = module
+    for name, tensor in named.items():
+        one = came.get(name)
+        if one is None or one.shape != tensor.shape or one.dtype != tensor.dtype:
+            has = "does not have it" if one is None else f"has {one.dtype} {tuple(one.shape)}"
+            raise FailedPrecondition(f"tensor {name}: {source} {has}, the module has {tensor.dtype} {tuple(tensor.shape)}")
+    if not strict:
+        return
+    more = [name for name in came if name not in named and name not in tied]
+    if more:
+        others = f" (nor {len(more) - 1} others that {source} has)" if len(more) > 1 else ""
+        raise FailedPrecondition(f"tensor {more[0]}: {source} has it, the module does not have it{others}: it would compute what no "
+                                 f"trained network does; strict=False leaves out what the module lacks")
+    for name, first in tied.items():
+        one = came.get(name)
+        if one is not None and one is not came[first] and not torch.equal(one, came[first]):
+            raise FailedPrecondition(f"tensor {name}: the module ties it to {first}, and {source} has other values in each; "
+                                     f"strict=False takes those of {first}")
+
+
+def view(snapshot: Mapping[str, np.ndarray]) -> Dict[str, torch.Tensor]:
+    """A snapshot's tensors in the memory where the version lies, for `load_state_dict()` or a forward; tied weights by all
+    their names. Each keeps the version while it lives. They are meant for reading: what is written to one lands in pages
+    of this process's own, which nobody else sees, and which go with the version."""
+    return with_tied(snapshot, snapshot.tags if isinstance(snapshot, Snapshot) else {})
