@@ -8,23 +8,20 @@ from __future__ import annotations
 
 import json
 import logging
-import threading
-import weakref
-from typing import Any, Dict, Iterable, List, Mapping, Set
+from typing import Any, Dict, Iterable, List, Mapping
 
 import numpy as np
 import torch
 
-from . import _lent
-from ._errors import Error, FailedPrecondition, InvalidArgument, Unsupported, check_type
+from ._errors import FailedPrecondition, InvalidArgument, Unsupported, check_type
 from ._graph import with_state
 from ._place import place_of
+from ._torch_attach import Attached, attach
 from ._torch_arrays import _TIED, _from_numpy, _named, _to_numpy, check_fits, view, with_tied
 from ._torch_graph import graph, unwrapped
 from ._transfer import Transfer
 from .publisher import Publisher
 from .repository import Repository, Resumed
-from .subscriber import Snapshot, Subscriber
 
 __all__ = ["Attached", "Checkpoints", "StorageReader", "StorageWriter", "Transfer", "attach", "graph", "publish", "resume",
            "retire_checkpoint", "tensors", "transfer", "view"]
@@ -182,205 +179,6 @@ def _gathered(module: torch.nn.Module) -> tuple[Dict[str, torch.Tensor], Dict[st
     if _rank() != 0:
         return {}, {}
     return {name: whole[name] for name in named}, tied
-
-
-class Attached:
-    """A module that answers with what a subscriber has; see attach(). Call the module as before."""
-
-    def __init__(self, module: torch.nn.Module, subscriber: Subscriber, mode: str, strict: bool) -> None:
-        if mode not in ("swap", "copy"):
-            raise InvalidArgument(f"mode={mode!r}: \"swap\" or \"copy\"")
-        check_type("attach(module, …)", module, torch.nn.Module)
-        check_type("attach(…, subscriber)", subscriber, Subscriber)
-        self._module = module
-        self._subscriber = subscriber
-        self._mode = mode
-        self._strict = strict
-        self._named, self._tied = _named(module)
-        if mode == "swap":
-            for name, tensor in self._named.items():
-                if tensor.device.type != "cpu":
-                    raise InvalidArgument(f"tensor {name}: it is on {tensor.device}, where nothing can be swapped in; "
-                                          f"mode=\"copy\" copies to it")
-        self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
-        self._inside: Set[object] = set()      # A mark for each thread's forward that is on its way.
-        self._swapping: object | None = None   # The mark of the refresh() that lets no forward begin.
-        self._thread = threading.local()       # `.mark`: that of this thread's outermost forward.
-        self._held: Snapshot | None = None
-        self._taking: Dict[str, torch.Tensor] | None = None  # While the module is half of another version.
-        self._refused: int | None = 0  # The version that could not be taken; None: nothing can be asked for any more.
-        self.version = 0       #: The number of the version that the module has; 0: its own weights.
-        self._follows = True
-        # The call itself is wrapped, since PyTorch runs no hook after Ctrl-C.
-        self._shadowed = vars(module).get("forward")
-        self._own_forward = module.forward
-        self._wrapper = self._forward
-        object.__setattr__(module, "forward", self._wrapper)
-        _attached.add(self)
-
-    def _forward(self, *inputs: Any, **how: Any) -> Any:
-        """The module's forward() within one version. Marks, and no counters: taking one away twice, or one that was not set
-        yet, does no harm, so Ctrl-C may come at any place."""
-        if not self._follows or getattr(self._thread, "mark", None) is not None:  # A module that calls itself is in one forward.
-            return self._own_forward(*inputs, **how)
-        mark = object()
-        try:
-            self._follow()
-            self._thread.mark = mark
-            with self._lock:
-                while self._swapping is not None:
-                    self._changed.wait()
-                self._inside.add(mark)
-            return self._own_forward(*inputs, **how)
-        finally:
-            self._thread.mark = None
-            with self._lock:
-                self._inside.discard(mark)
-                self._changed.notify_all()
-
-    def _follow(self) -> None:
-        """Before a forward: what cannot be taken is told once, and the module goes on with what it has."""
-        newest = None
-        try:
-            newest = self._subscriber.version
-            if newest not in (self.version, self._refused):
-                self.refresh()
-        except Error as error:
-            with self._lock:
-                told, self._refused = newest == self._refused, newest
-            if not told:
-                _log.warning("the attached module stays at version %d: %s", self.version, error)
-
-    def refresh(self) -> int:
-        """Takes the newest version, if there is a newer one, and says which the module has now. Waits for forwards that
-        are on their way, and lets no other begin meanwhile, so nobody waits for ever. Each forward takes it by itself,
-        and goes on with what it has when that fails; inside of a forward, and after detach(), this does nothing.
-
-        FailedPrecondition names the tensor that the model lacks, or has in another shape or type; the module then keeps
-        what it had."""
-        if not self._follows or getattr(self._thread, "mark", None) is not None or self._subscriber.version == self.version:
-            return self.version
-        mark = object()
-        try:
-            with self._lock:
-                while self._swapping is not None:
-                    self._changed.wait()
-                if self._subscriber.version in (0, self.version):
-                    return self.version
-                self._swapping = mark
-                while self._inside:
-                    self._changed.wait()
-            self._take(self._subscriber.snapshot())
-        finally:
-            with self._lock:
-                if self._swapping is mark:
-                    self._swapping = None
-                    self._changed.notify_all()
-        return self.version
-
-    def _take(self, snapshot: Snapshot) -> None:
-        came = view(snapshot)
-        check_fits((self._named, self._tied), came, f"{snapshot.model}@{snapshot.version}", self._strict)
-        try:
-            self._taking = came
-            self._install(came)
-        except BaseException:  # Ctrl-C: no forward answers with half a version.
-            self.version = 0
-            self._install(came)
-            self._took(snapshot)
-            raise
-        self._took(snapshot)
-
-    def _install(self, came: Mapping[str, torch.Tensor]) -> None:
-        with torch.no_grad():
-            for name, tensor in self._named.items():
-                if self._mode == "copy":
-                    tensor.copy_(came[name])
-                else:
-                    tensor.data = came[name]
-
-    def _took(self, snapshot: Snapshot) -> None:
-        self.version = snapshot.version
-        self._taking = None
-        if self._mode == "swap":
-            self._held = snapshot  # Until the next one: the tensors lie in it.
-            _lent.release()
-
-    def detach(self) -> None:
-        """The module keeps the weights that it has, in memory of its own, and follows no more. Waits for forwards that are
-        on their way."""
-        mark = object()
-        try:
-            with self._lock:
-                while self._swapping is not None:
-                    self._changed.wait()
-                self._swapping = mark
-                while self._inside - {getattr(self._thread, "mark", None)}:
-                    self._changed.wait()
-            self._follows = False
-            if vars(self._module).get("forward") is self._wrapper:  # Else somebody wrapped it once more: it stays, and does nothing.
-                if self._shadowed is None:
-                    object.__delattr__(self._module, "forward")
-                else:
-                    object.__setattr__(self._module, "forward", self._shadowed)
-            self._own_memory()
-        finally:
-            with self._lock:
-                if self._swapping is mark:
-                    self._swapping = None
-                    self._changed.notify_all()
-
-    def _own_memory(self) -> None:
-        if self._mode == "copy" or (self._held is None and self._taking is None):
-            return
-        with torch.no_grad():
-            for name, tensor in self._named.items():
-                # NumPy copies: PyTorch's threads are not there in a forked child.
-                tensor.data = _from_numpy(_to_numpy(name, tensor).copy())
-        self._held = None
-
-    def _after_fork(self) -> None:
-        """In the child: the threads that were in a forward are not there, and the version is the parent's, which holds it
-        until this is done."""
-        self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
-        self._inside, self._swapping = set(), None
-        if self._mode == "swap" and self._taking is not None:
-            self._install(self._taking)
-        self._own_memory()
-        self._taking = None
-
-
-_attached: "weakref.WeakSet[Attached]" = weakref.WeakSet()
-
-
-def _held_by_all() -> List[Any]:
-    held = [(attached._held, attached._taking) for attached in list(_attached)]
-    return [one for one in held if one != (None, None)]
-
-
-def _after_fork_in_child() -> None:
-    for attached in list(_attached):
-        attached._after_fork()
-
-
-_lent.at_forks(_held_by_all, _after_fork_in_child)
-
-
-def attach(module: torch.nn.Module, subscriber: Subscriber, mode: str = "swap", strict: bool = True) -> Attached:
-    """From now on each forward of `module` answers with the newest version that the subscriber has: all of one forward
-    with one version, also with several threads. Until a first version came the module has its own weights.
-
-    mode   "swap": the parameters become views of the memory where the version lies; nothing is copied.
-           "copy": the bytes are copied into the parameters, whose addresses stay (CUDA graphs, other devices).
-    strict a version with tensors that the module lacks is refused, since it is of another network; False takes it, and
-           leaves them out.
-
-    A forward that raised, or that Ctrl-C ended, counts as ended. When the subscriber was closed, and in a forked child, the
-    module goes on with the weights that it has, which is logged once. For servers: a module that trains is not to be
-    attached."""
-    return Attached(module, subscriber, mode, strict)
 
 
 def transfer(module: torch.nn.Module, repository: Repository, example: Any = None, **query: Any) -> Transfer:

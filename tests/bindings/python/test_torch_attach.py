@@ -178,13 +178,13 @@ def test_ctrl_c_ends_a_refresh_that_waits_for_a_forward(pair):
         def forward(self, x):
             if not begun.is_set():
                 begun.set()
-                eventually(lambda: attached._swapping is not None)
+                eventually(lambda: attached._changed._waiters)
                 signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
                 interrupted.wait(PATIENCE)
             return super().forward(x)
 
     served = filled(Waits(4, 1), 7)
-    attached = ft.attach(served, pair[1])
+    attached = ft.attach(served, pair[1], mode="copy")
     x = torch.ones(1, 4)
     first = threading.Thread(target=lambda: errors.append(served(x).item()))
     first.start()
@@ -192,7 +192,7 @@ def test_ctrl_c_ends_a_refresh_that_waits_for_a_forward(pair):
     version = published(pair, filled(torch.nn.Linear(4, 1), 1))
     with pytest.raises(KeyboardInterrupt):
         attached.refresh()
-    second = threading.Thread(target=lambda: served(x))  # Waits for the first one, and nobody waits for it.
+    second = threading.Thread(target=lambda: served(x))  # Nobody waits for it.
     second.start()
     interrupted.set()
     first.join()
@@ -207,7 +207,7 @@ def test_ctrl_c_in_the_middle_of_a_swap_leaves_a_whole_version(pair, mode, monke
     install = attached._install
     version = published(pair, filled(torch.nn.Linear(4, 1), 1))
 
-    def interrupted(came):
+    def interrupted(lane, came):
         monkeypatch.setattr(attached, "_install", install)
         served.weight.data.copy_(came["weight"])
         raise KeyboardInterrupt

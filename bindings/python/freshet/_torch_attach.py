@@ -1,0 +1,424 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch modules that answer with what a subscriber has."""
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import functools
+import inspect
+import itertools
+import logging
+import threading
+import time
+import weakref
+from typing import Any, Callable, Dict, Iterator, List, Mapping
+
+import torch
+
+from . import _lent
+from ._errors import Error, InvalidArgument, check_type
+from ._torch_arrays import _from_numpy, _named, _to_numpy, check_fits, view
+from ._torch_twin import Twins
+from .subscriber import Snapshot, Subscriber
+
+_log = logging.getLogger("freshet")
+_LANES_MAX = 8  # Each has a version, which takes room in the publisher's memory. Most of the time there is one.
+_SHARE = 8      # Where a version has to wait for forwards, others wait with it for this part of the time that it waits, at most.
+
+# By the number of an Attached: what this thread or task is in, and the version of its last forward.
+_uses: "contextvars.ContextVar[Mapping[int, _Use]]" = contextvars.ContextVar("freshet uses", default={})
+_answered: "contextvars.ContextVar[Mapping[int, int]]" = contextvars.ContextVar("freshet answered", default={})
+_numbers = itertools.count()
+
+
+class _Lane:
+    """A module with a version in it: the user's, or a twin with other tensors, for forwards that begin while the user's is
+    still in use with an older version."""
+
+    def __init__(self, module: torch.nn.Module, named: Mapping[str, torch.Tensor], forward: Callable[..., Any]) -> None:
+        self.module = module
+        self.named = named
+        self.forward = forward
+        self.version = 0
+        self.came: Mapping[str, torch.Tensor] | None = None  # What its tensors are views of.
+        self.taking: Mapping[str, torch.Tensor] | None = None  # While it is half of another version.
+        self.snapshot: Snapshot | None = None
+        self.inside: Dict["_Use", float] = {}  # Since when.
+
+
+class _Use:
+    """A forward, a method or a hold() that is on its way."""
+
+    def __init__(self, holds: bool = False) -> None:
+        self.holds = holds
+        self.lane: _Lane | None = None
+        self.version = 0
+        self.ended = False  # Contexts that were copied meanwhile still have it.
+
+
+class Attached:
+    """A module that answers with what a subscriber has; see attach(). Call the module as before."""
+
+    def __init__(self, module: torch.nn.Module, subscriber: Subscriber, mode: str, strict: bool) -> None:
+        if mode not in ("swap", "copy"):
+            raise InvalidArgument(f"mode={mode!r}: \"swap\" or \"copy\"")
+        check_type("attach(module, …)", module, torch.nn.Module)
+        check_type("attach(…, subscriber)", subscriber, Subscriber)
+        self._module = module
+        self._subscriber = subscriber
+        self._mode = mode
+        self._strict = strict
+        named, self._tied = _named(module)
+        if mode == "swap":
+            for name, tensor in named.items():
+                if tensor.device.type != "cpu":
+                    raise InvalidArgument(f"tensor {name}: it is on {tensor.device}, where nothing can be swapped in; "
+                                          f"mode=\"copy\" copies to it")
+        self._number = next(_numbers)
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._refused: int | None = 0  # The version that could not be taken; None: nothing can be asked for any more.
+        self._late_since: float | None = None  # Since when a newer version waits for forwards.
+        self._follows = True
+        self._shadowed = vars(module).get("forward")
+        self._base = _Lane(module, named, module.forward)
+        self._current = self._base  # The lane of the newest version that was taken.
+        self._lanes = [self._base]
+        self._twins = Twins(module, named) if mode == "swap" and self._shadowed is None else None
+        # The calls themselves are wrapped, since PyTorch runs no hook after Ctrl-C. torch.compile would trace the wrapper; it
+        # leaves it out, and compiles what the wrapper calls.
+        self._begin, self._end, self._answers, self._use = (
+            torch.compiler.disable(one) for one in (self._begins, self._ends, self._answers_now, self._use_now))
+        self._wrappers = {"forward": torch.compiler.disable(self._forward, recursive=False)}
+        for name in _methods_of(type(module)):
+            if name not in vars(module):
+                self._wrappers[name] = self._method(getattr(type(module), name))
+        for name, wrapper in self._wrappers.items():
+            object.__setattr__(module, name, wrapper)
+        _attached.add(self)
+
+    @property
+    def version(self) -> int:
+        """The number of the newest version that was taken; 0: the module's own weights. For a forward's own see `answered`."""
+        return self._current.version
+
+    @property
+    def answered(self) -> int:
+        """The version of the last forward that ended in this thread or asyncio task; 0: its own weights, or there was none."""
+        return _answered.get().get(self._number, 0)
+
+    def _use_now(self) -> _Use | None:
+        """What this thread or task is in."""
+        use = _uses.get().get(self._number)
+        return None if use is None or use.ended else use
+
+    def _forward(self, *inputs: Any, **how: Any) -> Any:
+        """The module's forward() within one version. A mark for each, and no counters: taking one away twice, or one that was not
+        set yet, does no harm, so Ctrl-C may come at any place."""
+        use = self._use()
+        if use is not None and use.lane is not None:  # In a hold; or a module that calls itself.
+            answer = _computed(use.lane.forward, inputs, how)
+            self._answers(use)
+            return answer
+        if not self._follows:
+            return _computed(self._base.forward, inputs, how)
+        use = _Use()
+        try:
+            lane = self._begin(use)
+            return _computed(lane.forward, inputs, how)
+        finally:
+            self._end(use)
+
+    def _method(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Another method of the module, all of it with one version."""
+        if inspect.iscoroutinefunction(function):
+            @functools.wraps(function)
+            async def awaited(*inputs: Any, **how: Any) -> Any:
+                with self._within() as module:
+                    return await function(module, *inputs, **how)
+            return awaited
+
+        @functools.wraps(function)
+        def call(*inputs: Any, **how: Any) -> Any:
+            with self._within() as module:
+                return function(module, *inputs, **how)
+
+        return call
+
+    @contextlib.contextmanager
+    def _within(self) -> Iterator[torch.nn.Module]:
+        use = self._use()
+        if use is not None and use.lane is not None:
+            yield use.lane.module
+            return
+        if not self._follows:
+            yield self._module
+            return
+        use = _Use()
+        try:
+            yield self._begin(use).module
+        finally:
+            self._end(use)
+
+    @contextlib.contextmanager
+    def hold(self) -> Iterator[int]:
+        """For `with`: all forwards of this thread or asyncio task answer with one version, whose number it gives. A hold within a
+        hold has the same version. Other threads and tasks follow newer ones meanwhile; with mode="copy", and where the module
+        cannot be doubled, the module stays at this version for them too."""
+        outer = self._use()
+        if outer is not None or not self._follows:
+            yield outer.version if outer is not None else self.version
+            return
+        use = _Use(holds=True)
+        try:
+            self._begin(use)
+            yield use.version
+        finally:
+            self._end(use)
+
+    def _begins(self, use: _Use) -> _Lane:
+        """What cannot be taken is told once, and the module goes on with what it has."""
+        failed: Error | None = None
+        with self._lock:
+            try:
+                lane = self._lane_of_newest()
+            except Error as error:
+                lane, failed = self._current, error
+            use.lane, use.version = lane, lane.version
+            lane.inside[use] = time.monotonic()
+        _uses.set({**_uses.get(), self._number: use})
+        if failed is not None:
+            _log.warning("the attached module stays at version %d: %s", self.version, failed)
+        return lane
+
+    def _ends(self, use: _Use) -> None:
+        use.ended = True
+        if use.lane is not None and not use.holds:
+            self._answers(use)
+        there = _uses.get()
+        if self._number in there:
+            _uses.set({number: one for number, one in there.items() if number != self._number and not one.ended})
+        with self._lock:
+            for lane in self._lanes:
+                lane.inside.pop(use, None)
+            self._gather()
+            self._changed.notify_all()
+
+    def _answers_now(self, use: _Use) -> None:
+        there = _answered.get()
+        if there.get(self._number) != use.version:
+            _answered.set({**there, self._number: use.version})
+
+    def _gather(self) -> None:
+        """A lane that nobody uses any more lets go of its version, and takes the newest that was taken; the user's module is the
+        first choice."""
+        newest = self._current
+        if not self._follows or newest.came is None or newest.snapshot is None:
+            return
+        for lane in self._lanes:
+            if not lane.inside and lane.came is not newest.came:
+                self._put(lane, newest.came, newest.snapshot)
+        if not self._base.inside and self._base.version == newest.version:
+            self._current = self._base
+
+    def _lane_of_newest(self, patiently: bool = False) -> _Lane:
+        """The lane with the newest version, which is taken now if it is not there yet. Each forward finds a lane that is free, or a new
+        one, and waits for nobody. Without one it waits for forwards that are on their way, if these are not old beside the
+        time for which the version waits; so a slow one delays the others little, and the version comes all the same.
+        REQUIRES: the lock."""
+        newest = None
+        try:
+            while True:
+                newest = self._subscriber.version
+                if newest in (0, self._current.version) or (newest == self._refused and not patiently):
+                    self._late_since = None
+                    return self._current
+                lane = self._free_lane()
+                if lane is not None:
+                    self._take(lane, self._subscriber.snapshot())
+                    self._late_since = None
+                    return lane
+                now = time.monotonic()
+                self._late_since = self._late_since or now
+                at_most = (now - self._late_since) / _SHARE
+                inside = [(use, since) for lane in self._lanes for use, since in lane.inside.items()]
+                is_old = now - min(since for _, since in inside) > at_most
+                if any(use.holds for use, _ in inside) or (is_old and not patiently):  # A hold may be this thread's, of another task.
+                    return self._current
+                self._changed.wait(None if patiently else at_most)
+        except Error:
+            if not patiently and newest == self._refused:
+                return self._current
+            self._refused = newest
+            raise
+
+    def _free_lane(self) -> _Lane | None:
+        free = [lane for lane in self._lanes if not lane.inside]
+        if free:
+            return free[0]
+        if self._twins is None or len(self._lanes) == _LANES_MAX:
+            return None
+        twin = self._twins.make({id(self): self})
+        if twin is None:
+            self._twins = None  # It cannot be doubled.
+            return None
+        for name in self._wrappers:
+            vars(twin.module).pop(name, None)
+        self._lanes.append(_Lane(twin.module, twin.named, twin.module.forward))
+        return self._lanes[-1]
+
+    def refresh(self) -> int:
+        """Takes the newest version, if there is a newer one, and says which the module has now. Each forward takes it by itself,
+        and goes on with what it has when that fails; after detach() this does nothing, and inside of a forward or a hold() it
+        changes nothing there. Where the module cannot be doubled it waits for forwards that are on their way, but not for a
+        hold().
+
+        FailedPrecondition names the tensor that the model lacks, has in another shape or type, or that the module lacks; the
+        module then keeps what it had."""
+        if not self._follows or self._use() is not None:
+            return self.version
+        if self._subscriber.version != self.version:
+            with self._lock:
+                self._lane_of_newest(patiently=True)
+        return self.version
+
+    def _take(self, lane: _Lane, snapshot: Snapshot) -> None:
+        came = view(snapshot)
+        check_fits((self._base.named, self._tied), came, f"{snapshot.model}@{snapshot.version}", self._strict)
+        if lane is not self._base and self._twins is not None:
+            self._twins.bring_up_to_date(lane.module)
+        try:
+            self._put(lane, came, snapshot)
+        finally:
+            self._current = lane
+
+    def _put(self, lane: _Lane, came: Mapping[str, torch.Tensor], snapshot: Snapshot) -> None:
+        try:
+            lane.taking = came
+            self._install(lane, came)
+        except BaseException:  # Ctrl-C: no forward answers with half a version.
+            self._install(lane, came)
+            self._took(lane, came, snapshot)
+            raise
+        self._took(lane, came, snapshot)
+
+    def _install(self, lane: _Lane, came: Mapping[str, torch.Tensor]) -> None:
+        with torch.no_grad():
+            for name, tensor in lane.named.items():
+                if self._mode == "copy":
+                    tensor.copy_(came[name])
+                else:
+                    tensor.data = came[name]
+
+    def _took(self, lane: _Lane, came: Mapping[str, torch.Tensor], snapshot: Snapshot) -> None:
+        lane.version = snapshot.version
+        lane.taking = None
+        if self._mode == "swap":
+            lane.came, lane.snapshot = came, snapshot  # Until the next one: the tensors lie in it.
+            _lent.release()
+
+    def detach(self) -> None:
+        """The module keeps the weights that it has, in memory of its own, and follows no more. Waits for forwards that are
+        on their way. A hold() keeps its version to its end."""
+        mine = self._use()
+        with self._lock:
+            while any(use is not mine and not use.holds for lane in self._lanes for use in lane.inside):
+                self._changed.wait()
+            if not self._follows:
+                return
+            self._gather()
+            self._follows = False
+            for name, wrapper in self._wrappers.items():
+                if vars(self._module).get(name) is not wrapper:  # Somebody wrapped it once more: it stays, and does nothing.
+                    continue
+                if name == "forward" and self._shadowed is not None:
+                    object.__setattr__(self._module, name, self._shadowed)
+                else:
+                    object.__delattr__(self._module, name)
+            self._own_memory(self._base)
+            self._lanes = [self._base]
+            self._current = self._base
+
+    def close(self) -> None:
+        """As detach(). The subscriber stays open."""
+        self.detach()
+
+    def __enter__(self) -> "Attached":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def _own_memory(self, lane: _Lane) -> None:
+        if self._mode == "copy" or (lane.snapshot is None and lane.taking is None):
+            return
+        with torch.no_grad():
+            for name, tensor in lane.named.items():
+                # NumPy copies: PyTorch's threads are not there in a forked child.
+                tensor.data = _from_numpy(_to_numpy(name, tensor).copy())
+        lane.came = lane.snapshot = lane.taking = None
+
+    def _after_fork(self) -> None:
+        """In the child: the threads that were in a forward are not there, and the versions are the parent's, which holds them
+        until this is done."""
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        mine = self._use()
+        for lane in self._lanes:
+            lane.inside = {use: since for use, since in lane.inside.items() if use is mine}
+            if self._mode == "swap" and lane.taking is not None:
+                self._install(lane, lane.taking)
+        self._gather()
+        self._lanes = [lane for lane in self._lanes if lane in (self._base, self._current) or lane.inside]
+        for lane in self._lanes:
+            self._own_memory(lane)
+
+    def _held(self) -> List[Any]:
+        return [one for lane in list(self._lanes) for one in (lane.snapshot, lane.came, lane.taking) if one is not None]
+
+
+def _computed(forward: Callable[..., Any], inputs: Any, how: Any) -> Any:
+    """What torch.compile begins with, if the module was compiled: it begins with no function of PyTorch's own."""
+    return forward(*inputs, **how)
+
+
+def _methods_of(kind: type) -> List[str]:
+    """What a class of modules has beside forward() for its users."""
+    return [name for name in dir(kind) if not name.startswith("_") and not hasattr(torch.nn.Module, name)
+            and inspect.isfunction(one := inspect.getattr_static(kind, name))
+            and not inspect.isgeneratorfunction(one) and not inspect.isasyncgenfunction(one)]
+
+
+_attached: "weakref.WeakSet[Attached]" = weakref.WeakSet()
+
+
+def _held_by_all() -> List[Any]:
+    return [one for attached in list(_attached) for one in attached._held()]
+
+
+def _after_fork_in_child() -> None:
+    for attached in list(_attached):
+        attached._after_fork()
+
+
+_lent.at_forks(_held_by_all, _after_fork_in_child)
+
+
+def attach(module: torch.nn.Module, subscriber: Subscriber, mode: str = "swap", strict: bool = True) -> Attached:
+    """From now on each forward of `module`, and each call of another method of its class, answers with the newest version that the
+    subscriber has: all of one with one version, also with several threads. Until a first version came the module has its own
+    weights. `answered` tells the version of this thread's last forward; `with served.hold() as version:` keeps one for several.
+
+    mode   "swap": the parameters become views of the memory where the version lies; nothing is copied. While a forward is on its
+           way with an older version, others begin with the newer one in a twin of the module, which shares its hooks, and takes
+           over numbers, texts and flags that were set on it. So a module that changes itself in a forward (a cache of its own) is
+           for "copy".
+           "copy": the bytes are copied into the parameters, whose addresses stay (CUDA graphs, other devices), between
+           forwards.
+    strict a version with tensors that the module lacks is refused, since it is of another network; False takes it, and
+           leaves them out.
+
+    A forward that raised, or that Ctrl-C ended, counts as ended. When the subscriber was closed, and in a forked child, the
+    module goes on with the weights that it has, which is logged once. close() ends it, as the end of a `with` does. For servers:
+    a module that trains is not to be attached."""
+    return Attached(module, subscriber, mode, strict)

@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which version answered, one version for several forwards, and forwards that wait for no other."""
+import asyncio
+import threading
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import freshet.torch as ft
+from conftest import PATIENCE
+from torch_modules import filled, published
+
+X = torch.ones(1, 4)
+
+
+class Net(torch.nn.Module):
+    """Answers with the sum of what its tensors have, after the steps that a test wants in the middle of a forward."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = torch.nn.Linear(4, 1, bias=False)
+        self.between = lambda: None
+        self.scale = 1
+
+    def forward(self, x):
+        first = self.head(x)
+        self.between()
+        return (first + self.head(x)) * self.scale
+
+    def generate(self, x, count):
+        answers = []
+        for _ in range(count):
+            answers.append(self(x).item())
+            self.between()
+        return answers
+
+    async def generate_slowly(self, x, count):
+        answers = []
+        for _ in range(count):
+            answers.append(self(x).item())
+            await asyncio.sleep(0)
+        return answers
+
+    def encode(self, x):
+        return self.head(x).item()
+
+
+def serve(pair, value):
+    return published(pair, filled(Net(), value))
+
+
+def in_thread(call):
+    """What it answers in a thread of its own."""
+    answers = []
+    thread = threading.Thread(target=lambda: answers.append(call()), daemon=True)
+    thread.start()
+    thread.join(PATIENCE)
+    assert answers, "it waits for somebody"
+    return answers[0]
+
+
+def test_each_thread_and_task_holds_a_version_of_its_own_and_others_follow(pair):
+    served = filled(Net(), 7)
+    attached = ft.attach(served, pair[1])
+    with attached.hold() as version:  # Its own weights.
+        assert version == 0
+        first = serve(pair, 1)
+        assert served(X).item() == 56 and attached.answered == 0
+    with attached.hold() as version:
+        assert version == first and served(X).item() == 8
+        second = serve(pair, 2)
+
+        def other():
+            with attached.hold() as theirs:
+                assert theirs == second and served(X).item() == 16
+                third = serve(pair, 3)
+                assert in_thread(lambda: (served(X).item(), attached.answered)) == (24, third)
+                with attached.hold() as inner:
+                    assert inner == second and served(X).item() == 16 and attached.answered == second
+                return third
+
+        third = in_thread(other)
+        assert served(X).item() == 8 and served.encode(X) == 4 and attached.answered == first
+        assert attached.refresh() == third, "here nothing changes"
+        assert served(X).item() == 8
+        fourth = serve(pair, 4)
+        assert in_thread(lambda: served(X).item()) == 32
+    assert served(X).item() == 32 and attached.answered == attached.version == fourth
+    assert served.head.weight[0, 0] == 4, "the module itself is at the newest when nobody holds it"
+
+    async def task(value, ready, go):
+        with attached.hold() as version:
+            ready.set()
+            await go.wait()
+            answers = [served(X).item() for _ in range(2)]
+            return version, answers == [8 * value] * 2, attached.answered, await asyncio.to_thread(lambda: served(X).item())
+
+    async def tasks():
+        go, running = asyncio.Event(), []
+        for value in (4, 5, 6):
+            ready = asyncio.Event()
+            running.append(asyncio.create_task(task(value, ready, go)))
+            await ready.wait()
+            serve(pair, value + 1)
+            assert served(X).item() == 8 * (value + 1), "this task follows"
+        go.set()
+        return await asyncio.gather(*running)
+
+    told = asyncio.run(tasks())
+    assert told[0] == (fourth, True, fourth, 32) and told[1] == (fourth + 1, True, fourth + 1, 40)
+    assert told[2][0] == told[2][2] == fourth + 2 and told[2][3] == 48
+    assert served(X).item() == 56
+
+
+def test_one_answer_of_many_forwards_has_one_version_and_other_methods_follow(pair):
+    served = filled(Net(), 7)
+    attached = ft.attach(served, pair[1])
+    first = serve(pair, 1)
+    assert served.encode(X) == 4 and attached.answered == first, "before any forward"
+    values = iter(range(2, 100))
+    served.between = lambda: serve(pair, next(values)) if threading.current_thread() is threading.main_thread() else None
+    assert served.generate(X, 3) == [8, 8, 8]
+    served.between = lambda: None
+    newest = next(values) - 1
+    assert served(X).item() == 8 * newest
+
+    async def both():
+        slow = asyncio.create_task(served.generate_slowly(X, 3))
+        await asyncio.sleep(0)
+        serve(pair, 50)
+        return await slow, served(X).item()
+
+    assert asyncio.run(both()) == ([8 * newest] * 3, 400)
+    served.scale = 2  # Also in the twin.
+    with attached.hold():
+        serve(pair, 51)
+        assert in_thread(lambda: served(X).item()) == 816
+    with attached:
+        pass
+    serve(pair, 52)
+    assert served(X).item() == 816 and served.encode(X) == 204 and not {"forward", "encode", "generate"} & vars(served).keys()
+
+
+@pytest.mark.parametrize("mode, locked", [("swap", False), ("swap", True), ("copy", False)])
+def test_a_slow_forward_delays_no_other(pair, mode, locked):
+    """Nor does it keep versions away, where the module can be doubled; a lock cannot."""
+    served = filled(Net(), 7)
+    served.lock = threading.Lock() if locked else None
+    attached = ft.attach(served, pair[1], mode=mode)
+    first = serve(pair, 1)
+    assert served(X).item() == 8
+    inside, leave, slow = threading.Event(), threading.Event(), []
+
+    def between():
+        if threading.current_thread().name == "slow":
+            inside.set()
+            leave.wait(PATIENCE)
+
+    served.between = between
+    thread = threading.Thread(target=lambda: slow.append((served(X).item(), attached.answered)), name="slow")
+    thread.start()
+    assert inside.wait(PATIENCE)
+    for value in (2, 3, 4):
+        version = serve(pair, value)
+        follows = mode == "swap" and not locked
+        want = (8 * value, version) if follows else (8, first)
+        for _ in range(2):
+            assert in_thread(lambda: (served(X).item(), attached.answered)) == want
+    leave.set()
+    thread.join()
+    assert slow == [(8, first)], "all of a forward has one version"
+    assert served(X).item() == 32 and attached.answered == version
+
+
+def test_a_recurrent_module_and_lists_of_parts_have_twins(pair):
+    class Parts(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lstm = torch.nn.LSTM(4, 3)
+            self.register_buffer("mask", torch.ones(3), persistent=False)
+            self.parts = [self.lstm]
+
+        def forward(self, x):
+            return self.parts[0](x)[0] * self.mask
+
+    served, trained = Parts().eval(), Parts().eval()
+    attached = ft.attach(served, pair[1])
+    published(pair, trained)
+    assert torch.equal(served(X), trained(X))
+    hooked = []
+    with attached.hold():
+        published(pair, filled(trained, 0.5))
+        served.lstm.register_forward_hook(lambda *_: hooked.append(1))
+        assert torch.equal(in_thread(lambda: served(X)), trained(X)) and hooked
+        assert not torch.equal(served(X), trained(X))
+
+
+@pytest.mark.parametrize("order", ["attached first", "compiled first", "in place", "compiled is attached"])
+def test_a_compiled_module_follows(pair, order):
+    graphs = []
+
+    def backend(graph, inputs):
+        graphs.append(graph)
+        return graph.forward
+
+    def net():
+        return torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 1))
+
+    torch._dynamo.reset()
+    served = filled(net(), 7)
+    if order == "attached first":
+        attached = ft.attach(served, pair[1])
+        served = torch.compile(served, backend=backend)
+    elif order == "compiled first":
+        module, served = served, torch.compile(served, backend=backend)
+        attached = ft.attach(module, pair[1])
+    elif order == "in place":
+        served.compile(backend=backend)
+        attached = ft.attach(served, pair[1])
+    else:
+        served = torch.compile(served, backend=backend)
+        attached = ft.attach(served, pair[1])
+    trained = net()
+    with torch.no_grad():
+        for value in (1, 2, 3):
+            version = published(pair, filled(trained, value))
+            assert torch.equal(served(X), trained(X)) and attached.answered == version
+        with attached.hold():
+            published(pair, filled(net(), 9))
+            assert torch.equal(served(X), trained(X))
+    assert graphs, "what the module computes is compiled all the same"
