@@ -349,8 +349,8 @@ class StorageReader(_StorageReader):
         try:
             told = torch.load(stored, map_location="cpu", weights_only=True)
         except Exception as error:  # Each way of damaging a pickle has an exception of its own.
-            first = str(error).strip().split("\n")[0]
-            raise Unsupported(f"{self._read}: {fqn!r} is no plain object, or damaged ({first}); "
+            reason = next((line for line in str(error).split("\n") if "Unpickler error" in line), "no pickle of PyTorch").strip()
+            raise Unsupported(f"{self._read}: {fqn!r} is no plain object, or damaged ({reason}); "
                               f"StorageReader(…, weights_only=False) unpickles it, which runs what its writer stored") from None
         copy = io.BytesIO()
         torch.save(told, copy)
