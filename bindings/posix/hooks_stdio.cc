@@ -3,7 +3,6 @@
 // own functions are looked up (dlsym allocates) only for what is not a plain read, never while a program's allocator
 // starts.
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,15 +20,6 @@ using namespace freshet::reader;
 using Open = FILE*(const char*, const char*);
 using Reopen = FILE*(const char*, const char*, FILE*);
 
-template <typename Function>
-Function* next(const char* name, Function*& known) {
-  Function* found = __atomic_load_n(&known, __ATOMIC_ACQUIRE);
-  if (found == nullptr) {
-    found = reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name));
-    __atomic_store_n(&known, found, __ATOMIC_RELEASE);
-  }
-  return found;
-}
 Open* g_open = nullptr;
 Reopen* g_reopen = nullptr;
 
@@ -62,7 +52,7 @@ const char* written_path(const char* path, char (&link)[kLinkBytes], int& source
 FRESHET_READER_EXPORT FILE* freshet_fopen(const char* path, const char* mode) {
   const int flags = read_flags(mode);
   if (flags < 0 || board() == nullptr) {
-    Open* const library = next<Open>("fopen64", g_open);
+    Open* const library = library_function("fopen64", g_open);
     char link[kLinkBytes];
     int source = kNoCopy;
     const char* const at = flags < 0 ? written_path(path, link, source) : path;
@@ -88,7 +78,7 @@ FRESHET_READER_EXPORT FILE* freshet_fopen(const char* path, const char* mode) {
 }
 
 FRESHET_READER_EXPORT FILE* freshet_freopen(const char* path, const char* mode, FILE* stream) {
-  Reopen* const library = next<Reopen>("freopen64", g_reopen);
+  Reopen* const library = library_function("freopen64", g_reopen);
   if (library == nullptr) {
     errno = ENOSYS;
     return nullptr;

@@ -18,6 +18,8 @@ constexpr unsigned long kBoardPathRoom = sizeof(sockaddr_un{}.sun_path);
 // 0 until it was looked for; kNone when there is none.
 constexpr unsigned long kNone = 1;
 unsigned long g_board = 0;
+// Whose board it is. Written before g_board.
+unsigned g_user = 0;
 // Written with the same bytes by whoever comes first.
 char g_ask_path[kBoardPathRoom];
 
@@ -85,6 +87,7 @@ unsigned long find_board() {
     (void)call(SYS_munmap, address(found), sizeof(tier::Board));
     return kNone;
   }
+  tier::store(g_user, user);
   end = put_text(end, ".ask");
   *end = '\0';
   for (unsigned long i = 0; i < kBoardPathRoom; ++i) {
@@ -92,6 +95,15 @@ unsigned long find_board() {
     if (path[i] == '\0') break;
   }
   return reinterpret_cast<unsigned long>(found);
+}
+
+/// This process is somebody else now, and not to write to that board any more. Another thread may be in the middle of
+/// it: the board's place becomes an empty one, where nothing is below a source.
+void leave_board(unsigned long place) {
+  if (!__atomic_compare_exchange_n(&g_board, &place, kNone, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) return;
+  const long emptied = call(SYS_mmap, static_cast<long>(place), sizeof(tier::Board), PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
+  if (emptied != static_cast<long>(place)) (void)call(SYS_munmap, static_cast<long>(place), sizeof(tier::Board));
 }
 
 /// One write: the kernel mixes no two that are as short as a path. Opened for both directions, since a pipe that nobody
@@ -122,7 +134,12 @@ tier::Board* board() {
       (void)call(SYS_munmap, static_cast<long>(found), sizeof(tier::Board));
     }
   }
-  return known == kNone ? nullptr : reinterpret_cast<tier::Board*>(known);
+  if (known == kNone) return nullptr;
+  if (static_cast<unsigned>(call(SYS_geteuid)) != tier::load(g_user)) {
+    leave_board(known);
+    return nullptr;
+  }
+  return reinterpret_cast<tier::Board*>(known);
 }
 
 void ask_for_copy(const char* path, unsigned long bytes) { send_to_keeper("", 0, path, bytes); }

@@ -9,7 +9,8 @@
 
 namespace freshet::reader {
 
-/// The board, or nullptr when there is none: this process is then left alone.
+/// The board, or nullptr when there is none: this process is then left alone. A process that became another user since
+/// the board was found gives its mapping up, and is left alone from then on.
 tier::Board* board();
 
 /// Asks the keeper for a copy of the file with that absolute path of `bytes` bytes. A keeper that is not there, or has

@@ -105,6 +105,51 @@ TEST(TierFaults, WhatAnotherUserCouldHavePutThereIsNoCopy) {
   expect_source("a copy of another user");
 }
 
+/// In each child one way to become another user, then a look at what of the former user's board is still mapped.
+TEST(TierFaults, AProcessThatGaveUpRootCannotWriteToRootsBoard) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  const TierLab lab;
+  const std::string file = lab.make("data", 10'000);
+  lab.fill();
+  std::ofstream(lab.path("give_up.py"))
+      << "import ctypes, os, sys, threading\n"
+         "c = ctypes.CDLL(None, use_errno=True)\n"
+         "maps = open('/proc/self/maps')\n"  // Who gave up root may not open it any more.
+         "def is_mapped():\n"
+         "    maps.seek(0)\n"
+         "    return '/freshet-tier-' in maps.read()\n"
+         "def read_in_vain():\n"
+         "    for _ in range(300):\n"
+         "        try: open(sys.argv[1]).close()\n"
+         "        except OSError: pass\n"
+         "def beside_others():\n"
+         "    others = [threading.Thread(target=read_in_vain) for _ in range(4)]\n"
+         "    for other in others: other.start()\n"
+         "    os.setuid(65534)\n"
+         "    for other in others: other.join()\n"
+         "def by_the_kernel():\n"
+         "    c.syscall(117 if os.uname().machine == 'x86_64' else 147, 65534, 65534, 65534)\n"  // setresuid
+         "    open('/dev/null').close()\n"
+         "ways = [lambda: None, lambda: os.setuid(65534), lambda: os.seteuid(65534), lambda: os.setreuid(65534, 65534),\n"
+         "        lambda: os.setresuid(65534, 65534, 65534), by_the_kernel, beside_others]\n"
+         "for way in ways:\n"
+         "    child = os.fork()\n"
+         "    if child == 0:\n"
+         "        maps = open('/proc/self/maps')\n"
+         "        open(sys.argv[1]).close()\n"
+         "        before = is_mapped()\n"
+         "        way()\n"
+         "        after = is_mapped()\n"
+         "        print(before, after, open('/dev/null').read() == '', flush=True)\n"
+         "        os._exit(0)\n"
+         "    if os.waitpid(child, 0)[1] != 0: print('died')\n";
+  const Ran got = lab.served("python3 '" + lab.path("give_up.py") + "' '" + file + "'");
+  EXPECT_EQ(got.out,
+            "True True True\nTrue False True\nTrue False True\nTrue False True\nTrue False True\nTrue False True\n"
+            "True False True\n")
+      << got.err;
+}
+
 TEST(TierFaults, ATierThatGoesAwayIsMissedByNobody) {
   const TierLab lab;
   const std::string file = lab.make("data", 10'000);
