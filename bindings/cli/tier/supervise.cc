@@ -17,6 +17,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cerrno>
 #include <cstddef>
@@ -38,9 +40,12 @@ constexpr unsigned kThisMachine = AUDIT_ARCH_X86_64;
 #else
 constexpr unsigned kThisMachine = AUDIT_ARCH_AARCH64;
 #endif
-/// A look at a slow source takes long; others are answered meanwhile.
-constexpr int kSupervisors = 32;
-constexpr int kSupervisedFlags = O_CLOEXEC | O_NONBLOCK | O_NOCTTY | O_DIRECT | O_LARGEFILE | 0100000;
+/// A look at a source may take long, or for ever. So many at a time have their places, which the sources share, but each
+/// has some of its own: a source that does not answer keeps its places, and nobody else's.
+constexpr std::size_t kPlaces = 64;
+constexpr std::size_t kPlacesLeast = 8;
+constexpr int kSupervisedFlags =
+    O_CLOEXEC | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW | O_NOATIME | O_DIRECT | O_LARGEFILE | 0100000;
 constexpr std::string_view kNoFilter =
     "freshet tier: the kernel lets no process supervise the command's opens (seccomp): it reads the source\n";
 constexpr std::string_view kNoSupervisor = "freshet tier: the supervisor went away before the command began\n";
@@ -140,10 +145,25 @@ bool is_like_us(pid_t process) {
   return ::stat(at.c_str(), &theirs) == 0 && theirs.st_uid == ::geteuid();
 }
 
+/// Whether this user may open the file so.
+bool may_open(const std::string& path, int flags) {
+  struct stat file {};
+  if ((flags & O_NOFOLLOW) != 0 && (::lstat(path.c_str(), &file) != 0 || S_ISLNK(file.st_mode))) return false;
+  if ((flags & O_NOATIME) != 0 && (::stat(path.c_str(), &file) != 0 || file.st_uid != ::geteuid())) return false;
+  return ::access(path.c_str(), R_OK) == 0;
+}
+
 class Supervisor {
  public:
   Supervisor(const tier::Config& config, tier::ServedPaths paths, FileDescriptor listener)
-      : config_(config), paths_(std::move(paths)), listener_(std::move(listener)) {}
+      : config_(config),
+        paths_(std::move(paths)),
+        listener_(std::move(listener)),
+        places_(std::max(kPlacesLeast, kPlaces / config.sources.size())),
+        looks_(config.sources.size()) {}
+
+  /// How many threads are to run(): while every place is taken by a look, one is left for the opens that need none.
+  std::size_t threads() const { return places_ * looks_.size() + 1; }
 
   /// Until nobody is left to ask. Any thread; several answer side by side.
   void run() const {
@@ -171,15 +191,30 @@ class Supervisor {
     return true;
   }
 
-  bool is_below(const std::string& path) const {
-    for (const std::string& source : config_.sources) {
-      if (source == "/" || path.starts_with(source + "/")) return true;
-    }
-    return false;
+  /// One look at a source, where it has a place left.
+  class Look {
+   public:
+    Look(std::atomic<std::size_t>& looks, std::size_t places) : looks_(looks), has_place_(looks.fetch_add(1) < places) {}
+    ~Look() { looks_.fetch_sub(1); }
+    Look(const Look&) = delete;
+    Look& operator=(const Look&) = delete;
+    explicit operator bool() const { return has_place_; }
+
+   private:
+    std::atomic<std::size_t>& looks_;
+    const bool has_place_;
+  };
+
+  /// The source that the path is spelled below; the number of sources when there is none.
+  std::size_t source_of(const std::string& path) const {
+    const auto found = std::ranges::find_if(config_.sources, [&path](const std::string& source) {
+      return source == "/" || path.starts_with(source + "/");
+    });
+    return static_cast<std::size_t>(found - config_.sources.begin());
   }
 
-  /// The absolute path that is spelled; "" for what is below no source.
-  std::string place_of(const seccomp_notif& asked, int folder, std::uint64_t address) const {
+  /// The absolute path that is spelled; "" when it is not known. Asks no file system.
+  static std::string path_of(const seccomp_notif& asked, int folder, std::uint64_t address) {
     const auto process = static_cast<pid_t>(asked.pid);
     std::string path = text_of(process, address);
     if (path.empty()) return "";
@@ -190,7 +225,7 @@ class Supervisor {
       if (error || !base.is_absolute()) return "";
       path = base.string() + "/" + path;
     }
-    return is_below(path) && is_like_us(process) ? path : "";
+    return path;
   }
 
   /// False when the open is to go on as it would.
@@ -198,14 +233,21 @@ class Supervisor {
     const bool has_folder = asked.data.nr == SYS_openat;
     const auto flags = static_cast<int>(asked.data.args[has_folder ? 2 : 1]);
     if ((flags & ~(O_ACCMODE | kSupervisedFlags)) != 0) return false;
-    const std::string path = place_of(asked, has_folder ? static_cast<int>(asked.data.args[0]) : AT_FDCWD,
-                                      asked.data.args[has_folder ? 1 : 0]);
+    const std::string path = path_of(asked, has_folder ? static_cast<int>(asked.data.args[0]) : AT_FDCWD,
+                                     asked.data.args[has_folder ? 1 : 0]);
+    const std::size_t source = source_of(path);
+    if (path.empty() || source == looks_.size()) return false;
+    // Where all places are taken the open goes on, at the source.
+    const Look look(looks_[source], places_);
     // What was read may have been another process's by then.
-    if (path.empty() || ::ioctl(listener_.get(), SECCOMP_IOCTL_NOTIF_ID_VALID, &asked.id) != 0) return false;
-    if (::access(path.c_str(), R_OK) != 0) return false;
+    if (!look || !is_like_us(static_cast<pid_t>(asked.pid)) ||
+        ::ioctl(listener_.get(), SECCOMP_IOCTL_NOTIF_ID_VALID, &asked.id) != 0 || !may_open(path, flags)) {
+      return false;
+    }
     const std::string place = paths_.place_of(path);
     if (place == path) return false;
-    const FileDescriptor copy(::open(place.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | (flags & O_NONBLOCK)));
+    const int kept_flags = flags & (O_NONBLOCK | O_NOATIME);
+    const FileDescriptor copy(::open(place.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | kept_flags));
     if (!copy) return false;
     seccomp_notif_addfd give{};
     give.id = asked.id;
@@ -220,6 +262,8 @@ class Supervisor {
   const tier::Config& config_;
   const tier::ServedPaths paths_;
   const FileDescriptor listener_;
+  const std::size_t places_;  ///< Of each source.
+  mutable std::vector<std::atomic<std::size_t>> looks_;
 };
 
 /// In the child, between fork and exec: nothing here allocates.
@@ -301,7 +345,7 @@ Status supervise(const tier::Config& config) {
   if (::write(STDIN_FILENO, &byte, 1) != 1) return fail_errno(errno, "tell that the supervisor is there");
   const Supervisor supervisor(config, std::move(paths), std::move(listener));
   std::vector<std::thread> threads;
-  for (int i = 0; i < kSupervisors; ++i) threads.emplace_back([&supervisor] { supervisor.run(); });
+  for (std::size_t i = 0; i < supervisor.threads(); ++i) threads.emplace_back([&supervisor] { supervisor.run(); });
   for (std::thread& thread : threads) thread.join();
   return {};
 }

@@ -2,12 +2,13 @@
 // `freshet tier run --via seccomp`: what no library can be loaded into is served too.
 
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 
-#include "tests/repo/tier/support/lab.h"
+#include "tests/repo/tier/support/slow_lab.h"
 
 namespace freshet::test {
 namespace {
@@ -59,6 +60,12 @@ TEST_F(Supervised, FirstOpensAreCopiedAndChangesAreSeen) {
   ASSERT_EQ(lab_.tier_command({"settle"}).code, 0);
   EXPECT_EQ(supervised(read).out, lab_.plain(read).out);
   EXPECT_EQ(report()["hits"], 1);
+  std::filesystem::create_symlink(file, lab_.source("link"));
+  const std::string flags = "python3 -c 'import os\nprint(len(os.read(os.open(\"" + file +
+                            "\", os.O_NOATIME | os.O_NOFOLLOW), 9999)))\ntry: os.open(\"" + lab_.source("link") +
+                            "\", os.O_NOFOLLOW)\nexcept OSError as error: print(error.errno)'";
+  EXPECT_EQ(supervised(flags).out, lab_.plain(flags).out);
+  EXPECT_EQ(report()["hits"], 1);
   std::ofstream(file, std::ios::app) << "more";
   EXPECT_EQ(supervised(read).out, lab_.plain(read).out);
   EXPECT_EQ(report()["hits"], 0);
@@ -87,6 +94,42 @@ TEST_F(Supervised, ManyOpenSideBySide) {
   const std::string read = "for i in 1 2 3 4 5 6 7 8; do (" + one + ") & done; wait";
   EXPECT_EQ(supervised(read).out, lab_.plain(read).out);
   EXPECT_EQ(report()["hits"], 8 * 20);
+}
+
+/// More opens wait for the source than are ever looked at there side by side.
+TEST(SlowSourceSupervised, ThatDoesNotAnswerKeepsNoOtherOpenWaiting) {
+  SlowLab lab({.cached = false});
+  if (!lab) GTEST_SKIP() << lab.why_not();
+  const std::string file = lab->make("data", 5000);
+  lab->fill();
+  std::ofstream(lab->path("open.py"))
+      << "import glob, os, signal, sys, threading\n"
+         "file, source = sys.argv[1], int(sys.argv[2])\n"
+         "openat = {'x86_64': '257'}.get(os.uname().machine, '56')\n"
+         "def text(path): return open(path).read()\n"
+         "def is_stopped(): return all(') T ' in text(stat) for stat in glob.glob('/proc/%d/task/*/stat' % source))\n"
+         "got = []\n"
+         "def read():\n"
+         "    fd = os.open(file, os.O_RDONLY)\n"
+         "    got.append(len(os.read(fd, 10000)))\n"
+         "    os.close(fd)\n"
+         "def opens(reader): return text('/proc/self/task/%d/syscall' % reader.native_id).split()[0] == openat\n"
+         "if not os.path.exists('/proc/self/syscall'): sys.exit('the kernel tells no calls')\n"
+         "os.kill(source, signal.SIGSTOP)\n"
+         "while not is_stopped(): pass\n"
+         "readers = [threading.Thread(target=read) for _ in range(100)]\n"
+         "for reader in readers: reader.start()\n"
+         "while not all(map(opens, readers)): pass\n"
+         "print(got, text('/proc/self/comm'))\n"
+         "os.kill(source, signal.SIGCONT)\n"
+         "for reader in readers: reader.join()\n"
+         "print(got == [5000] * 100)\n";
+  const Ran ran = lab->tier_command(
+      {"run", "--via", "seccomp", "--", "python3", lab->path("open.py"), file, std::to_string(lab.slow().pid())});
+  (void)::kill(lab.slow().pid(), SIGCONT);
+  if (ran.err.find("lets no process supervise") != std::string::npos) GTEST_SKIP() << ran.err;
+  if (ran.err.find("the kernel tells no calls") != std::string::npos) GTEST_SKIP() << ran.err;
+  EXPECT_EQ(ran.out, "[] python3\n\nTrue\n") << ran.err;
 }
 
 }  // namespace
