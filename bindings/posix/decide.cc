@@ -100,11 +100,6 @@ long nanoseconds_now() {
   return now.tv_sec * 1'000'000'000 + now.tv_nsec;
 }
 
-bool is_keeper_alive(const Board& board) {
-  const auto pid = tier::load(board.keeper_pid);
-  return pid != 0 && call(SYS_kill, pid, 0) != -ESRCH;
-}
-
 /// Asks for a copy of the open file `fd`; where there is no room for one, the keeper may want to know all the same.
 /// The path is asked for again: the room had another one meanwhile.
 void ask_for(Board& board, int fd, PathRoom& room, bool wants_copy = true) {
@@ -126,7 +121,7 @@ int wait_for_copy(Board& board, int fd, const Identity& identity, const struct s
   const long deadline = begin + static_cast<long>(tier::load(board.wait_ns));
   long next_look = begin + kLookEachNs;
   ask_for(board, fd, room);
-  while (is_keeper_alive(board) && !tier::is_refused(board, key)) {
+  while (has_keeper() && !tier::is_refused(board, key)) {
     const std::uint32_t seen = tier::load(board.changes);
     const int copy = open_copy(board, identity, source, flags, room);
     if (copy >= 0) return copy;

@@ -22,6 +22,7 @@ unsigned long g_board = 0;
 unsigned g_user = 0;
 // Written with the same bytes by whoever comes first.
 char g_ask_path[kBoardPathRoom];
+char g_lock_path[kBoardPathRoom];
 
 /// Both are written from the start each time; the value is the same in each thread.
 bool hash_of_file(const char* path, unsigned long& hash) {
@@ -88,12 +89,10 @@ unsigned long find_board() {
     return kNone;
   }
   tier::store(g_user, user);
-  end = put_text(end, ".ask");
-  *end = '\0';
-  for (unsigned long i = 0; i < kBoardPathRoom; ++i) {
-    g_ask_path[i] = path[i];
-    if (path[i] == '\0') break;
-  }
+  *put_text(end, ".ask") = '\0';
+  ::memcpy(g_ask_path, path, sizeof path);
+  *put_text(end, ".lock") = '\0';
+  ::memcpy(g_lock_path, path, sizeof path);
   return reinterpret_cast<unsigned long>(found);
 }
 
@@ -140,6 +139,17 @@ tier::Board* board() {
     return nullptr;
   }
   return reinterpret_cast<tier::Board*>(known);
+}
+
+bool has_keeper() {
+  const int fd = sys_openat(AT_FDCWD, g_lock_path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
+  if (fd < 0) return false;
+  struct flock lock;
+  ::memset(&lock, 0, sizeof lock);
+  lock.l_type = F_RDLCK;
+  const long asked = call(SYS_fcntl, fd, F_OFD_GETLK, address(&lock));
+  (void)sys_close(fd);
+  return asked == 0 && lock.l_type != F_UNLCK;
 }
 
 void ask_for_copy(const char* path, unsigned long bytes) { send_to_keeper("", 0, path, bytes); }

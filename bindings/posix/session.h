@@ -13,6 +13,10 @@ namespace freshet::reader {
 /// the board was found gives its mapping up, and is left alone from then on.
 tier::Board* board();
 
+/// Whether the board's keeper is there: its lock goes with it, however it ends. Its process number may be another's by
+/// then.
+bool has_keeper();
+
 /// Asks the keeper for a copy of the file with that absolute path of `bytes` bytes. A keeper that is not there, or has
 /// too much to do, is not waited for.
 void ask_for_copy(const char* path, unsigned long bytes);

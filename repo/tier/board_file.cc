@@ -147,8 +147,7 @@ void sweep_boards(const std::string& folder) {
     if (name.size() != 16) continue;
     const std::string path = entry.path().string();
     Board* board = map_board_file(path);
-    const bool is_used =
-        (board != nullptr && (is_alive(load(board->keeper_pid)) || has_its_config(*board, name))) || has_keeper(path);
+    const bool is_used = (board != nullptr && has_its_config(*board, name)) || has_keeper(path);
     if (board != nullptr) ::munmap(board, sizeof(Board));
     if (is_used) continue;
     for (const char* kind : {"", ".ask", ".ctl", ".lock"}) (void)::unlink((path + kind).c_str());
@@ -209,7 +208,7 @@ Result<BoardFile> BoardFile::open(const Config& config) {
   // (0: it is just being made by a keeper.)
   const bool is_of_others =
       board != nullptr && load(board->made) != 0 && load(board->made) != made_of(config.tiers[0].path);
-  if (is_of_others && !is_alive(load(board->keeper_pid))) {
+  if (is_of_others && !has_keeper(path)) {
     ::munmap(board, sizeof(Board));
     board = nullptr;
   }

@@ -48,6 +48,14 @@ Result<FileDescriptor> bind_control(const Config& config) {
   return fd;
 }
 
+/// Tells programs that a keeper is there: this lock can be asked for without being taken.
+Status show_lock(int fd) {
+  struct flock lock {};
+  lock.l_type = F_WRLCK;
+  if (::fcntl(fd, F_OFD_SETLK, &lock) != 0) return fail_errno(errno, "lock the board");
+  return {};
+}
+
 /// What programs ask for. Opened for both directions: without a reader the kernel would forget what is in it.
 Result<FileDescriptor> make_ask_pipe(const Config& config) {
   constexpr int kRoom = 1 << 20;  // What the kernel gives to users without privileges.
@@ -79,6 +87,7 @@ Result<std::unique_ptr<KeeperDoor>> KeeperDoor::open(const Config& config, Board
     return fail(Code::failed_precondition,
                 format("a keeper runs already, as process {}", load(door->board_.board().keeper_pid)));
   }
+  FRESHET_TRY(show_lock(door->lock_.get()));
   door->spare_ = FileDescriptor(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   door->idle_ = FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   FRESHET_ASSIGN(door->ask_, make_ask_pipe(config));

@@ -15,6 +15,7 @@
 #include <random>
 #include <thread>
 
+#include "repo/tier/board_file.h"
 #include "repo/tier/tier.h"
 #include "tests/repo/tier/support/lab.h"
 #include "tests/support/child_process.h"
@@ -148,6 +149,24 @@ TEST(TierFaults, AProcessThatGaveUpRootCannotWriteToRootsBoard) {
             "True True True\nTrue False True\nTrue False True\nTrue False True\nTrue False True\nTrue False True\n"
             "True False True\n")
       << got.err;
+}
+
+/// A keeper that was killed leaves its number on the board, and a later process may get that number.
+TEST(TierFaults, ADeadKeepersNumberIsWaitedForByNobody) {
+  const TierLab lab("first_open = \"wait\"");
+  const std::string file = lab.make("data", 10'000);
+  const auto config = tier::read_config(lab.config());
+  ASSERT_TRUE(config) << config.error().message();
+  const auto board = tier::BoardFile::open(*config);
+  ASSERT_TRUE(board) << board.error().message();
+  tier::store(board->board().keeper_pid, static_cast<std::uint32_t>(::getpid()));
+  EXPECT_EQ(lab.plain("LD_PRELOAD='" FRESHET_TIER_READER "' sha256sum '" + file + "'").out,
+            lab.plain("sha256sum '" + file + "'").out);
+  EXPECT_EQ(lab.total()["keeper_pid"], nullptr);
+  // One that is there is waited for: nothing but its copy is read.
+  EXPECT_EQ(lab.served("sha256sum '" + file + "'").out, lab.plain("sha256sum '" + file + "'").out);
+  EXPECT_EQ(lab.total()["hits"], 1);
+  EXPECT_EQ(lab.total()["misses"], 1);
 }
 
 TEST(TierFaults, ATierThatGoesAwayIsMissedByNobody) {
