@@ -2,6 +2,7 @@
 #include "repo/rocks/store.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -122,6 +123,18 @@ bool is_of_rocksdb(const std::string& name) {
   return extension == ".log" || extension == ".dbtmp" || extension == ".sst";
 }
 
+// A new folder is its owner's alone: whether others may read the stored versions is for its owner to say (chmod), and one
+// that is there stays as it is.
+Status make_folder(const std::string& folder) {
+  fs::path path = folder;
+  if (!path.has_filename()) path = path.parent_path();
+  std::error_code error;
+  if (path.has_parent_path()) fs::create_directories(path.parent_path(), error);
+  if (!error && ::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) error.assign(errno, std::generic_category());
+  if (error) return fail_errno(error.value(), "create the repository's folder " + folder);
+  return {};
+}
+
 // A repository is made in a new or empty folder only, or where a crash interrupted the making of one.
 Status check_folder(const RocksOptions& options) {
   std::error_code error;
@@ -130,8 +143,7 @@ Status check_folder(const RocksOptions& options) {
   if (!options.create || options.read_only) {
     return fail(Code::not_found, format("{} holds no repository", options.folder));
   }
-  fs::create_directories(options.folder, error);
-  if (error) return fail_errno(error.value(), "create the repository's folder " + options.folder);
+  FRESHET_TRY(make_folder(options.folder));
   for (fs::directory_iterator at(options.folder, error), end; !error && at != end; at.increment(error)) {
     if (is_of_rocksdb(at->path().filename())) continue;
     return fail(Code::failed_precondition, format("{} is not empty and holds no repository (it has {})", options.folder,

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <fcntl.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
@@ -33,6 +34,29 @@ TEST(RocksFolder, IsMadeOnlyWhenAsked) {
   EXPECT_TRUE(open_rocks_backend({.folder = store}));
   EXPECT_TRUE(open_rocks_backend({.folder = store, .create = false}));
   EXPECT_EQ(open_rocks_backend({.folder = ""}).error().code(), Code::invalid_argument);
+}
+
+TEST(RocksFolder, IsItsOwnersAloneUntilTheOwnerSaysOtherwise) {
+  const TemporaryFolder folder;
+  const auto mode_of = [](const std::string& path) {
+    struct stat info {};
+    return ::stat(path.c_str(), &info) == 0 ? info.st_mode & 07777U : 0;
+  };
+  const mode_t before = ::umask(0022);
+  for (const char* name : {"a/b/store", "with-a-slash/", "./dotted/./store"}) {
+    const std::string store = folder / name;
+    EXPECT_TRUE(open_rocks_backend({.folder = store}));
+    EXPECT_EQ(mode_of(store), 0700U) << name;
+    ASSERT_EQ(::chmod(store.c_str(), 0750), 0);
+    EXPECT_TRUE(open_rocks_backend({.folder = store}));
+    EXPECT_EQ(mode_of(store), 0750U) << name;
+  }
+  EXPECT_EQ(mode_of(folder / "a/b"), 0755U);
+  // One that its owner made before.
+  ASSERT_EQ(::mkdir((folder / "made").c_str(), 0755), 0);
+  EXPECT_TRUE(open_rocks_backend({.folder = folder / "made"}));
+  EXPECT_EQ(mode_of(folder / "made"), 0755U);
+  (void)::umask(before);
 }
 
 TEST(RocksFolder, OneThatIsFullOfSomethingElseIsLeftAlone) {
