@@ -9,6 +9,7 @@
 #include "bindings/cli/tier/epochs_svg.h"
 #include "bindings/cli/tier/tier.h"
 #include "core/base/format.h"
+#include "core/base/text.h"
 
 namespace freshet::cli {
 namespace {
@@ -68,8 +69,9 @@ Result<ExitCode> stat_tiers(Program& program, const tier::Config& config, const 
          {"files", tier::load(tier.files)},
          {"state", off ? "off" : "ok"},
          {"reason", reason}},
-        format("tier {}: {}: {} of {}, {} files, {}{}", i + 1, tier.path, human_bytes(tier::load(tier.used_bytes)),
-               human_bytes(tier::load(tier.quota_bytes)), tier::load(tier.files), off ? "off: " : "ok", reason)));
+        format("tier {}: {}: {} of {}, {} files, {}{}", i + 1, printable(tier.path),
+               human_bytes(tier::load(tier.used_bytes)), human_bytes(tier::load(tier.quota_bytes)),
+               tier::load(tier.files), off ? "off: " : "ok", printable(reason))));
   }
   const tier::Counters& counters = board.counters;
   const Json total = total_of(board, nullptr);

@@ -10,6 +10,7 @@
 #include "bindings/cli/frame/arguments.h"
 #include "bindings/cli/tier/tier.h"
 #include "core/base/format.h"
+#include "core/base/text.h"
 #include "repo/tier/tier_folder.h"
 
 namespace freshet::cli {
@@ -75,7 +76,7 @@ Result<ExitCode> verify_copies(Program& program, const tier::Config& config) {
   FRESHET_TRY(remove_copies(config, bad));
   tier::add(board.board().counters.corrupt, bad.size());
   std::string text = format("{} copies checked ({}), {} bad and dropped", files, human_bytes(bytes), bad.size());
-  for (const auto& name : names) text += "\n" + name.get<std::string>();
+  for (const auto& name : names) text += "\n" + printable(name.get<std::string>());
   FRESHET_TRY(program.out.emit({{"checked_files", files}, {"checked_bytes", bytes}, {"corrupt", names}}, text));
   return bad.empty() ? ExitCode::done : ExitCode::corrupt;
 }

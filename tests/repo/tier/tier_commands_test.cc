@@ -216,6 +216,27 @@ TEST(TierCommands, PrefetchPassesOverFilesThatAreTooLarge) {
   EXPECT_EQ(lab.copies().size(), static_cast<std::size_t>(kSmall));
 }
 
+TEST(TierCommands, NamesMakeNoLinesOfTheirOwn) {
+  const TierLab lab;
+  (void)lab.make("a\n9 copies checked\r\x1b[2J\xc2\x9b", 5000);
+  lab.fill();
+  ASSERT_EQ(lab.copies().size(), 1U);
+  const std::string copy = lab.copies()[0];
+  std::filesystem::permissions(copy, std::filesystem::perms::owner_all);
+  std::ofstream(copy) << std::string(5000, 'x');
+  const Ran bad = lab.tier_command({"verify"});
+  EXPECT_EQ(bad.code, 4);
+  EXPECT_EQ(bad.out, "1 copies checked (5.0 kB), 1 bad and dropped\n" + lab.source("a?9 copies checked??[2J?") + "\n");
+  // The keeper's reason may name a path too.
+  const std::string tier = lab.path("tier\n2: ok");
+  std::ofstream(lab.config()) << "source = [\"" << lab.source() << "\"]\n[[tier]]\npath = \"" << lab.path("tier\\n2: ok")
+                              << "\"\nquota = \"1 MiB\"\n";
+  std::ofstream(tier) << "no folder";
+  const Ran said = lab.tier_command({"stat"});
+  EXPECT_EQ(std::count(said.out.begin(), said.out.end(), '\n'), 2) << said.out;
+  EXPECT_NE(said.out.find("tier?2: ok is no folder"), std::string::npos) << said.out;
+}
+
 TEST(TierCommands, VerifyFindsWhatChangedAndDropRemoves) {
   const TierLab lab;
   const std::string file = lab.make("folder/one", 5000);
