@@ -454,5 +454,6 @@ PublisherStat Publisher::stat() const {
   return impl_->stat();
 }
 std::string Publisher::address() const { return impl_->address(); }
+VersionNumber Publisher::number_before() const { return impl_->number_before(); }
 
 }  // namespace freshet

@@ -296,6 +296,8 @@ class Publisher {
   PublisherStat stat() const;
   /// The address for subscribers of this host, as `--at` takes it.
   std::string address() const;
+  /// The last number that was given under this name before this publisher was opened; 0: it is the name's first one.
+  VersionNumber number_before() const;
 
  private:
   friend class BoundTensors;

@@ -42,7 +42,8 @@ class Publisher::Impl final : public HubModel {
         claim_(std::move(claim)),
         current_(std::make_shared<CurrentKeeper>(*claim_, *hub_, options_.model)),
         last_id_(id),
-        last_number_(std::max(options_.number_floor, claim_->last_number())),
+        number_before_(claim_->last_number()),
+        last_number_(std::max(options_.number_floor, number_before_)),
         base_(options_.resume_from) {
     if (base_ != nullptr && base_->name.model == options_.model) {
       last_number_ = std::max(last_number_, base_->name.number);
@@ -65,6 +66,7 @@ class Publisher::Impl final : public HubModel {
   }
   PublisherStat stat() const;
   std::string address() const { return hub_->address(); }
+  VersionNumber number_before() const { return number_before_; }
   Result<ActivationReport> activate(const ActivationRequest& request, const std::stop_token& stop);
 
   /// Not closed, and not in a child.
@@ -132,6 +134,7 @@ class Publisher::Impl final : public HubModel {
   bool added_ = false;
   std::shared_ptr<const Architecture> architecture_;
   VersionId last_id_;
+  const VersionNumber number_before_;  ///< The claim's, when it was taken.
   VersionNumber last_number_ = 0;
   std::uint64_t last_ticket_ = 0;
 

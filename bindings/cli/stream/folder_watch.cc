@@ -22,18 +22,20 @@ namespace {
 constexpr std::uint32_t kEvents =
     IN_MOVED_TO | IN_CREATE | IN_MODIFY | IN_MOVED_FROM | IN_DELETE | IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR;
 
+constexpr int kScanPauseFactor = 20;
+
 bool is_model_file(const std::string& name) {
   return (name.ends_with(".safetensors") || is_safetensors_index(name)) && !name.starts_with('.');
 }
 
 }  // namespace
 
-Result<FolderWatch> FolderWatch::open(const std::string& folder, Duration settle) {
-  FolderWatch watch(folder, settle);
+Result<FolderWatch> FolderWatch::open(const std::string& folder, Duration settle, Duration look_every) {
+  FolderWatch watch(folder, settle, look_every);
   watch.inotify_ = ::inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
-  if (watch.inotify_ < 0) return fail_errno(errno, format("watch {}", folder));
-  if (::inotify_add_watch(watch.inotify_, folder.c_str(), kEvents) < 0) {
-    return fail_errno(errno, format("watch {}", folder));
+  if (watch.inotify_ >= 0 && ::inotify_add_watch(watch.inotify_, folder.c_str(), kEvents) < 0) {
+    if (errno == ENOENT || errno == ENOTDIR) return fail_errno(errno, format("watch {}", folder));
+    ::close(std::exchange(watch.inotify_, -1));
   }
   FRESHET_TRY(watch.scan(system_clock().now()));
   return watch;
@@ -42,7 +44,9 @@ Result<FolderWatch> FolderWatch::open(const std::string& folder, Duration settle
 FolderWatch::FolderWatch(FolderWatch&& other) noexcept
     : folder_(std::move(other.folder_)),
       settle_(other.settle_),
+      look_every_(other.look_every_),
       inotify_(std::exchange(other.inotify_, -1)),
+      scan_at_(other.scan_at_),
       arrivals_(other.arrivals_),
       pending_(std::move(other.pending_)),
       taken_(std::move(other.taken_)) {}
@@ -55,6 +59,7 @@ Result<std::vector<std::string>> FolderWatch::wait(Time deadline, int stop) {
   for (;;) {
     const Time now = system_clock().now();
     FRESHET_TRY(read_events(now));
+    if (now >= scan_at_) FRESHET_TRY(look_now_and_then(now));
     std::vector<std::string> whole = take_whole(now);
     if (!whole.empty() || now >= deadline) return whole;
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(std::min(deadline, next_look()) - now).count();
@@ -64,6 +69,39 @@ Result<std::vector<std::string>> FolderWatch::wait(Time deadline, int stop) {
   }
 }
 
+/// A server of files may be away for a while; only a folder that is gone ends the watch.
+Status FolderWatch::look_now_and_then(Time now) {
+  scan_at_ = now + look_every_;
+  const Status scanned = scan(now);
+  if (scanned || scanned.error().code() == Code::out_of_space) return scanned;
+  if (scanned.error().code() == Code::not_found) {
+    return fail(Code::unavailable, format("watch {}: the folder is gone", folder_));
+  }
+  return {};
+}
+
+std::vector<FolderWatch::File> FolderWatch::waiting() const {
+  std::vector<std::pair<std::uint64_t, File>> ordered;
+  for (const auto& [name, pending] : pending_) ordered.push_back({pending.order, {name, pending.stamp.modified_ns}});
+  std::ranges::sort(ordered, {}, [](const auto& entry) { return entry.first; });
+  std::vector<File> files;
+  for (auto& [order, file] : ordered) files.push_back(std::move(file));
+  return files;
+}
+
+void FolderWatch::pass_over(const std::string& name) {
+  const auto pending = pending_.find(name);
+  if (pending == pending_.end()) return;
+  taken_[name] = pending->second.stamp;
+  pending_.erase(pending);
+}
+
+FolderWatch::File FolderWatch::handed_out(const std::string& path) const {
+  const std::string name = path.substr(path.rfind('/') + 1);
+  const auto taken = taken_.find(name);
+  return {.name = name, .modified_ns = taken == taken_.end() ? 0 : taken->second.modified_ns};
+}
+
 void FolderWatch::look_again(const std::string& path) {
   const std::string name = path.substr(path.rfind('/') + 1);
   taken_.erase(name);
@@ -71,6 +109,7 @@ void FolderWatch::look_again(const std::string& path) {
 }
 
 Status FolderWatch::read_events(Time now) {
+  if (inotify_ < 0) return {};
   alignas(inotify_event) char buffer[64 * 1024];
   for (;;) {
     const ssize_t bytes = ::read(inotify_, buffer, sizeof(buffer));
@@ -103,18 +142,25 @@ Status FolderWatch::on_event(std::uint32_t mask, const std::string& name, Time n
 }
 
 Status FolderWatch::scan(Time now) {
+  std::map<std::string, Stamp> still_there;
   std::vector<std::pair<std::int64_t, std::string>> found;
   std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(folder_, error)) {
-    const std::string name = entry.path().filename().string();
-    if (!is_model_file(name)) continue;
+  for (std::filesystem::directory_iterator entry(folder_, error), end; !error && entry != end; entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (!is_model_file(name) || pending_.contains(name)) continue;  // Those are looked at until they are whole.
     const Stamp stamp = stamp_of(name);
     const auto taken = taken_.find(name);
-    if (taken == taken_.end() || taken->second != stamp) found.emplace_back(stamp.modified_ns, name);
+    const bool is_known = taken != taken_.end() && taken->second == stamp;
+    if (is_known) still_there.insert(*taken);
+    if (!is_known && stamp != Stamp()) found.emplace_back(stamp.modified_ns, name);
   }
   if (error) return fail_errno(error.value(), format("watch {}", folder_));
+  taken_ = std::move(still_there);
   std::ranges::sort(found);
   for (const auto& [modified_ns, name] : found) FRESHET_TRY(await(name, false, now));
+  // A folder that is slow to read is read more rarely.
+  const Time done = system_clock().now();
+  scan_at_ = done + std::max(look_every_, kScanPauseFactor * (done - now));
   return {};
 }
 
@@ -154,7 +200,7 @@ std::vector<std::string> FolderWatch::take_whole(Time now) {
 }
 
 Time FolderWatch::next_look() const {
-  Time next = Time::max();
+  Time next = scan_at_;
   for (const auto& [name, pending] : pending_) next = std::min(next, pending.unchanged_since + settle_);
   return next;
 }

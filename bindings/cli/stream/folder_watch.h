@@ -5,8 +5,9 @@
 /// are there at the start count too, oldest first. Only `*.safetensors` and the indexes of models in parts
 /// (`*.safetensors.index.json`) are looked at, and none that begins with a dot.
 ///
-/// News come from inotify. When the kernel lost some, the watch reads the folder again and compares it with the last
-/// state.
+/// News come from inotify, but they are hints: the kernel may lose some, and it hears nothing of what another host does to
+/// a shared file system (NFS, SMB, Lustre), nor of what is written to the target of a link. So the watch also reads the
+/// folder again every other second and compares it with the last state.
 
 #include <map>
 #include <string>
@@ -18,12 +19,13 @@
 namespace freshet::cli {
 
 inline constexpr std::size_t kWatchedFilesMax = 65536;
+inline constexpr Duration kLookAgainEvery = std::chrono::seconds(2);
 
 /// One thread at a time.
 class FolderWatch {
  public:
   /// A file counts as whole when it has not changed for `settle`. not_found when there is no such folder.
-  static Result<FolderWatch> open(const std::string& folder, Duration settle);
+  static Result<FolderWatch> open(const std::string& folder, Duration settle, Duration look_every = kLookAgainEvery);
   FolderWatch(FolderWatch&& other) noexcept;
   FolderWatch& operator=(FolderWatch&&) = delete;
   ~FolderWatch();
@@ -31,6 +33,18 @@ class FolderWatch {
   /// Waits until at least one file is whole, `stop` becomes readable, or the deadline; empty in the latter cases. Paths
   /// in the order in which they became whole. unavailable when the folder is gone.
   Result<std::vector<std::string>> wait(Time deadline, int stop);
+
+  struct File {
+    std::string name;
+    std::int64_t modified_ns = 0;
+  };
+  /// Those that are there and were not handed out, oldest first.
+  std::vector<File> waiting() const;
+  /// Not to be handed out as it is now.
+  void pass_over(const std::string& name);
+  /// Of a file that was handed out: as it was then.
+  File handed_out(const std::string& path) const;
+  std::string path_of(const std::string& name) const { return folder_ + "/" + name; }
 
   /// Judges a file anew that turned out to be still in the making.
   void look_again(const std::string& path);
@@ -50,19 +64,22 @@ class FolderWatch {
     bool renamed = false;
   };
 
-  FolderWatch(std::string folder, Duration settle) : folder_(std::move(folder)), settle_(settle) {}
+  FolderWatch(std::string folder, Duration settle, Duration look_every)
+      : folder_(std::move(folder)), settle_(settle), look_every_(look_every) {}
   Status read_events(Time now);
+  Status look_now_and_then(Time now);
   Status on_event(std::uint32_t mask, const std::string& name, Time now);
   Status scan(Time now);
   Status await(const std::string& name, bool renamed, Time now);
   std::vector<std::string> take_whole(Time now);
   Time next_look() const;
   Stamp stamp_of(const std::string& name) const;
-  std::string path_of(const std::string& name) const { return folder_ + "/" + name; }
 
   std::string folder_;
   Duration settle_;
-  int inotify_ = -1;
+  Duration look_every_;
+  int inotify_ = -1;  ///< -1 where the system has no watches left.
+  Time scan_at_{};
   std::uint64_t arrivals_ = 0;
   std::map<std::string, Pending> pending_;
   std::map<std::string, Stamp> taken_;  ///< Of the files handed out, as they were then.

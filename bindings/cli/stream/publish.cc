@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `freshet publish`: files of tensors become versions, and are served until somebody says stop.
 
+#include <algorithm>
 #include <optional>
 
 #include "bindings/cli/frame/arguments.h"
@@ -9,6 +10,7 @@
 #include "bindings/cli/stream/folder_watch.h"
 #include "bindings/cli/stream/patient_publisher.h"
 #include "bindings/cli/stream/stray_file.h"
+#include "bindings/cli/stream/watch_memory.h"
 #include "core/base/format.h"
 #include "core/safetensors/model_file.h"
 #include "transport/file/folder_feed.h"
@@ -49,7 +51,15 @@ class FilePublisher {
   /// Publishes a file of the command line, waits for the seal, prints the line. Errors name the file.
   Status publish(const std::string& path) { return publish_file(path, OtherArchitecture::taken); }
 
-  /// The same with a file that turned up in a folder. invalid_argument for one that is no version of this model;
+  /// Takes the file's architecture for that of the version before, and publishes nothing.
+  Status adopt(const std::string& path) {
+    FRESHET_ASSIGN(const ModelFile file, ModelFile::read(path));
+    if (file.tensors().empty()) return fail(Code::invalid_argument, path + ": the file has no tensors");
+    FRESHET_ASSIGN(architecture_, guess(file.tensors()));
+    return {};
+  }
+
+  /// As publish() with a file that turned up in a folder. invalid_argument for one that is no version of this model;
   /// unavailable for one that is not whole yet.
   Status publish_found(const std::string& path) {
     Status published = publish_file(path, other_);
@@ -139,29 +149,74 @@ Status linger(const Program& program, const std::optional<double>& linger) {
   return {};
 }
 
-/// Publishes what appears, until interrupted or until nothing came for `linger`. A bad file is logged, and the others
-/// go on.
-Status follow(Program& program, FilePublisher& files, FolderWatch& watch, const std::optional<double>& linger) {
-  Time last = system_clock().now();
-  std::string said;
-  for (;;) {
-    const Time deadline = linger ? last + seconds(*linger) : Time::max();
-    FRESHET_ASSIGN(const std::vector<std::string> paths, watch.wait(deadline, program.interrupt.descriptor()));
-    if (program.interrupt.requested()) return fail(Code::cancelled, "interrupted");
-    if (paths.empty()) return {};
-    for (const std::string& path : paths) {
-      const Status published = files.publish_found(path);
+/// A folder's files as versions: which of those that are there at the start, and then what appears.
+class WatchedFolder {
+ public:
+  WatchedFolder(Program& program, FilePublisher& files, FolderWatch& watch, WatchMemory& memory)
+      : program_(program), files_(files), watch_(watch), memory_(memory) {}
+
+  /// Leaves out what a publisher of this model published before, so that a restart takes nobody back: what is newer is
+  /// left, or else what was published last. If that is not known, the newest file is left.
+  void pass_over_published() {
+    const std::vector<FolderWatch::File> waiting = watch_.waiting();
+    std::vector<std::string> old;
+    for (const FolderWatch::File& file : waiting) {
+      if (memory_.is_empty() || !memory_.is_newer(file.name, file.modified_ns)) old.push_back(file.name);
+    }
+    // The best one to begin with is the last.
+    std::ranges::stable_partition(old, [&](const std::string& name) { return name != memory_.last(); });
+    std::ranges::stable_partition(old, [](const std::string& name) { return has_name_of_part(name); });
+    if (old.size() == waiting.size() && !old.empty()) old.pop_back();
+    for (const std::string& name : old) watch_.pass_over(name);
+    older_ = std::move(old);
+  }
+
+  /// Until interrupted or until nothing came for `linger`. A bad file is logged, and the others go on.
+  Status follow(const std::optional<double>& linger) {
+    Time last = system_clock().now();
+    for (;;) {
+      const Time deadline = linger ? last + seconds(*linger) : Time::max();
+      FRESHET_ASSIGN(const std::vector<std::string> paths, watch_.wait(deadline, program_.interrupt.descriptor()));
+      if (program_.interrupt.requested()) return fail(Code::cancelled, "interrupted");
+      if (paths.empty()) return {};
+      for (const std::string& path : paths) FRESHET_TRY(publish(path));
+      // Nothing of what is new can be served: what was there before is better than nothing.
+      while (!has_published_ && !older_.empty()) {
+        const std::string path = watch_.path_of(older_.back());
+        older_.pop_back();
+        FRESHET_TRY(publish(path));
+      }
       last = system_clock().now();
-      if (published) continue;
-      if (published.error().code() == Code::cancelled) return published;
-      if (published.error().message() != said) program.out.log(published.error().message());
-      said = published.error().message();  // A file that waits for its writer is looked at again and again.
-      if (published.error().code() == Code::unavailable) watch.look_again(path);
     }
   }
-}
 
-/// The same with the versions that appear in a folder of weight_vNNNNNN.
+ private:
+  Status publish(const std::string& path) {
+    const FolderWatch::File file = watch_.handed_out(path);
+    const Status published = files_.publish_found(path);
+    if (published) {
+      has_published_ = true;
+      memory_.note(file.name, file.modified_ns);
+      return {};
+    }
+    if (published.error().code() == Code::cancelled) return published;
+    // A file that waits for its writer is looked at again and again.
+    if (published.error().message() != said_) program_.out.log(published.error().message());
+    said_ = published.error().message();
+    if (published.error().code() == Code::unavailable) watch_.look_again(path);
+    return {};
+  }
+
+  Program& program_;
+  FilePublisher& files_;
+  FolderWatch& watch_;
+  WatchMemory& memory_;
+  std::vector<std::string> older_;  ///< Names of files that were passed over at the start.
+  std::string said_;                ///< The last complaint.
+  bool has_published_ = false;
+};
+
+/// Publishes the versions that appear in a folder of weight_vNNNNNN, in the same way.
 Status follow(Program& program, FilePublisher& files, const std::string& folder, const std::optional<double>& linger) {
   file::FolderFeed feed(folder, {.every = true});
   const auto is_newest = [&](VersionNumber number) {
@@ -204,13 +259,27 @@ Result<ExitCode> publish(Program& program, const PublishArguments& arguments) {
   FRESHET_ASSIGN(const std::unique_ptr<Publisher> publisher, unless_taken(Publisher::open(std::move(options))));
   FilePublisher files(program, *publisher, arguments.model,
                       arguments.any_architecture ? OtherArchitecture::taken : OtherArchitecture::refused);
+  WatchMemory memory;
+  std::optional<WatchedFolder> folder;
+  if (watch) {
+    memory = WatchMemory::open(arguments.model, arguments.watch);
+    folder.emplace(program, files, *watch, memory);
+    if (publisher->number_before() != 0) folder->pass_over_published();
+  }
+  // What a restart has published before, and the folder has something newer for, would take subscribers back.
+  const bool goes_on = watch && publisher->number_before() != 0 && !memory.is_empty() && !watch->waiting().empty();
   for (const std::string& path : arguments.files) {
     if (program.interrupt.requested()) return ExitCode::interrupted;
+    if (goes_on && memory.has_given(path)) {
+      FRESHET_TRY(files.adopt(path));
+      continue;
+    }
     FRESHET_TRY(files.publish(path));
+    if (watch) memory.note_given(path);
   }
   program.out.log(format("{} is served at {}", arguments.model, served_at(publisher->address(), arguments.at)));
-  if (watch) {
-    FRESHET_TRY(follow(program, files, *watch, arguments.linger));
+  if (folder) {
+    FRESHET_TRY(folder->follow(arguments.linger));
   } else if (!arguments.follow.empty()) {
     FRESHET_TRY(follow(program, files, arguments.follow, arguments.linger));
   } else {
