@@ -7,6 +7,7 @@
 #include "core/base/check.h"
 #include "core/base/format.h"
 #include "core/base/log.h"
+#include "core/model/own_tags.h"
 #include "transport/ask/activation_request.h"
 #include "transport/publish/options_check.h"
 #include "transport/publish/publish_check.h"
@@ -150,6 +151,7 @@ Status Publisher::Impl::adopt_architecture(std::shared_ptr<const Architecture> a
 Status Publisher::Impl::check(std::span<const TensorView> tensors, const PublishOptions& how, Capture::Kind kind,
                               std::span<const std::uint32_t> indices) const {
   FRESHET_TRY(check_annotations(how.metrics, how.tags));
+  FRESHET_TRY(check_own_tags(how.tags));
   const Architecture& architecture = how.new_architecture != nullptr ? *how.new_architecture : *architecture_;
   // The first publish of an architecture takes everything, whatever is named, so everything is checked.
   const bool first = last_ticket_ == 0 || how.new_architecture != nullptr;
@@ -200,6 +202,7 @@ Result<PublishReceipt> Publisher::Impl::publish(std::span<const TensorView> tens
   const bool is_checked = checked != nullptr && *checked == architecture_ && how.new_architecture == nullptr;
   if (is_checked) {
     FRESHET_TRY(check_annotations(how.metrics, how.tags));
+    FRESHET_TRY(check_own_tags(how.tags));
   } else {
     FRESHET_TRY(check(tensors, how, kind, indices));
   }

@@ -13,6 +13,7 @@
 #include "core/base/format.h"
 #include "core/base/text.h"
 #include "core/json/json_document.h"
+#include "core/model/own_tags.h"
 
 namespace freshet {
 namespace {
@@ -220,9 +221,10 @@ ModelFile::ModelFile(std::vector<SafetensorsFile> files) : files_(std::move(file
   for (const SafetensorsFile& file : files_) {
     tensors_.insert(tensors_.end(), file.tensors().begin(), file.tensors().end());
     for (const auto& [key, value] : file.metadata()) {
-      if (known.insert(key).second) metadata_.emplace_back(key, value);
+      if (known.insert(key).second) tags_.emplace_back(key, value);
     }
   }
+  left_out_ = drop_own_tags_of_file(tags_, tensors_);
 }
 
 Result<ModelFile> ModelFile::read(const std::string& path) {

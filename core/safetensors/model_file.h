@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/base/result.h"
+#include "core/model/manifest.h"
 #include "core/safetensors/safetensors.h"
 
 namespace freshet {
@@ -29,8 +30,11 @@ class ModelFile {
   static Result<ModelFile> read(const std::string& path);
 
   const std::vector<TensorView>& tensors() const { return tensors_; }
-  /// An index's: what the first file that has the key says.
-  const SafetensorsMetadata& metadata() const { return metadata_; }
+  /// What a version of the file gets as tags: its metadata, without such of Freshet's own tags as a file cannot say
+  /// (core/model/own_tags.h). Of an index, what the first file that has the key says.
+  const Tags& tags() const { return tags_; }
+  /// The names of those that were left out, for a message; empty for none.
+  const std::vector<std::string>& left_out() const { return left_out_; }
   /// As SafetensorsFile::memory_of().
   MutableBytes memory_of(std::size_t tensor);
 
@@ -39,7 +43,8 @@ class ModelFile {
 
   std::vector<SafetensorsFile> files_;
   std::vector<TensorView> tensors_;
-  SafetensorsMetadata metadata_;
+  Tags tags_;
+  std::vector<std::string> left_out_;
 };
 
 /// By its name: "model.safetensors.index.json", or of a variant, "model.safetensors.index.fp16.json".

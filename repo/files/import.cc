@@ -9,6 +9,7 @@
 
 #include "core/base/format.h"
 #include "core/base/interruption.h"
+#include "core/model/own_tags.h"
 
 namespace freshet {
 namespace {
@@ -168,6 +169,7 @@ Result<StagedPut> stage_put(const Repository& repository, const StageRequest& re
   }
   manifest.step = request.step;
   manifest.metrics = request.metrics;
+  FRESHET_TRY(check_own_tags(request.tags));
   manifest.tags = request.tags;
   manifest.created_unix_ns = (request.clock != nullptr ? *request.clock : system_clock()).unix_ns();
   staged.options = {.quality = request.quality,

@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "core/base/format.h"
+#include "core/model/own_tags.h"
 #include "repo/files/import.h"
 
 namespace freshet {
@@ -181,6 +182,7 @@ Result<Restored> restore_version(Repository& repository, const RestoreRequest& r
   const auto tensors = request.tensors.value_or(std::span<const TensorView>());
   FRESHET_ASSIGN(const GivenTensors given, wanted_by_name(sheet.tensors, tensors));
   Manifest manifest = sheet.manifest;
+  drop_bad_own_tags(manifest.tags);  // Anybody can write a sheet.
   FRESHET_ASSIGN(manifest.architecture, architecture_of(request, given));
   if (sheet.has_weights) {
     FRESHET_TRY(check_bytes(sheet, *manifest.architecture, given));

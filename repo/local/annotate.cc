@@ -6,6 +6,7 @@
 #include <set>
 
 #include "core/base/format.h"
+#include "core/model/own_tags.h"
 #include "repo/local/local_repository.h"
 
 namespace freshet {
@@ -37,6 +38,7 @@ Result<VersionRow> LocalRepository::Impl::annotated(const Catalog::Found& versio
   if (annotations.tags.empty()) return row;
   FRESHET_ASSIGN(const Manifest manifest, manifest_of(version.name, row));
   for (const auto& [key, value] : annotations.tags) {
+    if (value) FRESHET_TRY(check_own_tags({{key, *value}}));
     const auto same = [&key = key](const auto& tag) { return tag.first == key; };
     std::erase_if(row.later_tags, same);
     // What was never there need not be taken away.

@@ -59,7 +59,7 @@ TEST_F(ModelFiles, AnIndexIsTheModelThatLiesInItsParts) {
   EXPECT_THAT(read("m.safetensors.index.json"), ElementsAre("embed=e", "a=a", "head=h"));
   auto file = ModelFile::read(folder_ / "m.safetensors.index.json");
   ASSERT_TRUE(file);
-  EXPECT_EQ(file->metadata(), (SafetensorsMetadata{{"format", "pt"}, {"first", "1"}}));
+  EXPECT_EQ(file->tags(), (Tags{{"format", "pt"}, {"first", "1"}}));
   EXPECT_EQ(static_cast<const void*>(file->memory_of(2).data()), file->tensors()[2].data.data());
   EXPECT_THAT(error("m-00001-of-00002.safetensors"), HasSubstr("m.safetensors.index.json names all its parts"));
   EXPECT_THAT(*files_of_safetensors_index(folder_ / "m.safetensors.index.json"),

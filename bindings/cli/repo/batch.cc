@@ -7,6 +7,7 @@
 #include <fstream>
 #include <iostream>
 
+#include "bindings/cli/frame/model_file.h"
 #include "core/base/format.h"
 #include "core/json/json_document.h"
 #include "core/safetensors/model_file.h"
@@ -69,8 +70,8 @@ Status check_keys(const Json& object) {
 bool has(const Json& object, const char* key) { return object.contains(key) && !object[key].is_null(); }
 
 /// `folder` is where the batch lies; empty for stdin.
-Result<BatchPut> put_of(const Repository& repository, const std::string& folder, const StageRequest& common,
-                        const std::string& line) {
+Result<BatchPut> put_of(const Output& out, const Repository& repository, const std::string& folder,
+                        const StageRequest& common, const std::string& line) {
   FRESHET_ASSIGN(const Json object, parse_json(line));
   if (!object.is_object()) return fail(Code::invalid_argument, "the line is not a JSON object");
   FRESHET_TRY(check_keys(object));
@@ -100,7 +101,8 @@ Result<BatchPut> put_of(const Repository& repository, const std::string& folder,
   FRESHET_ASSIGN(const std::string file, text_member(object, "weights"));
   FRESHET_ASSIGN(ModelFile weights, ModelFile::read((std::filesystem::path(folder) / file).string()));
   put.weights.emplace(std::move(weights));
-  request.tags = merged_tags(put.weights->metadata(), std::move(request.tags));
+  log_left_out(out, file, *put.weights);
+  request.tags = merged_tags(put.weights->tags(), std::move(request.tags));
   request.tensors = std::span<const TensorView>(put.weights->tensors());
   return put;
 }
@@ -136,7 +138,7 @@ Result<ExitCode> for_each_line(Program& program, const std::string& path,
   return code;
 }
 
-Tags merged_tags(SafetensorsMetadata metadata, Tags tags) {
+Tags merged_tags(Tags metadata, Tags tags) {
   for (auto& tag : tags) {
     const auto same = std::ranges::find(metadata, tag.first, &std::pair<std::string, std::string>::first);
     if (same == metadata.end()) {
@@ -153,8 +155,8 @@ Result<ExitCode> put_batch(Program& program, Repository& repository, const std::
   const std::string folder = path == "-" ? std::string() : std::filesystem::path(path).parent_path().string();
   return for_each_line(
       program, path,
-      [&repository, &folder, &common](const std::string& line) -> Result<Json> {
-        FRESHET_ASSIGN(const BatchPut put, put_of(repository, folder, common, line));
+      [&](const std::string& line) -> Result<Json> {
+        FRESHET_ASSIGN(const BatchPut put, put_of(program.out, repository, folder, common, line));
         return put_one(repository, put.request);
       },
       text_of_put);

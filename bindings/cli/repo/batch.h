@@ -20,7 +20,7 @@ Result<Json> put_one(Repository& repository, const StageRequest& request);
 std::string text_of_put(const Json& answer);
 
 /// A file's metadata, with `tags` in the place of those of the same key, or behind them.
-Tags merged_tags(SafetensorsMetadata metadata, Tags tags);
+Tags merged_tags(Tags metadata, Tags tags);
 
 /// Weights are named relative to the batch file, or for stdin to the current folder. `common`: what each line's request
 /// begins with.

@@ -12,6 +12,7 @@
 
 #include "bindings/cli/frame/arguments.h"
 #include "bindings/cli/frame/graph_file.h"
+#include "bindings/cli/frame/model_file.h"
 #include "bindings/cli/frame/progress.h"
 #include "bindings/cli/repo/batch.h"
 #include "bindings/cli/repo/repo.h"
@@ -201,8 +202,8 @@ Result<ModelFile> read_served(const std::string& path) {
   return ModelFile::read(path);
 }
 
-Result<Json> import_one(Repository& repository, const Source& source, const std::optional<VersionName>& ancestor,
-                        bool deltas) {
+Result<Json> import_one(const Output& out, Repository& repository, const Source& source,
+                        const std::optional<VersionName>& ancestor, bool deltas) {
   const auto in_context = [&source](Error error) { return fail(std::move(error).with_context(source.path)); };
   StageRequest request{.model = source.model, .ancestor = ancestor, .deltas = deltas};
   if (!source.graph.empty()) {
@@ -210,8 +211,9 @@ Result<Json> import_one(Repository& repository, const Source& source, const std:
   }
   Result<ModelFile> file = read_served(source.path);
   if (!file) return fail(std::move(file).error());
+  log_left_out(out, source.path, *file);
   request.tensors = std::span<const TensorView>(file->tensors());
-  request.tags = file->metadata();
+  request.tags = file->tags();
   Result<Json> answer = put_one(repository, request);
   if (!answer) return in_context(std::move(answer).error());
   (*answer)["file"] = source.path;
@@ -233,7 +235,7 @@ Result<ExitCode> import_plain(Program& program, Repository& repository, const Im
     Result<Json> answer = [&] {
       ProgressBar bar("import");
       bar.show(done, sources.bytes);
-      return import_one(repository, source, ancestor, arguments.deltas);
+      return import_one(program.out, repository, source, ancestor, arguments.deltas);
     }();
     if (!answer) return fail(std::move(answer).error());
     done += source.bytes;

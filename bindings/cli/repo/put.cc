@@ -7,6 +7,7 @@
 
 #include "bindings/cli/frame/arguments.h"
 #include "bindings/cli/frame/graph_file.h"
+#include "bindings/cli/frame/model_file.h"
 #include "bindings/cli/repo/batch.h"
 #include "bindings/cli/repo/repo.h"
 #include "core/base/format.h"
@@ -41,6 +42,7 @@ Result<ExitCode> put(Program& program, Repository& repository, const PutArgument
   if (!arguments.weights.empty()) {
     FRESHET_ASSIGN(ModelFile read, ModelFile::read(arguments.weights));
     file.emplace(std::move(read));
+    log_left_out(program.out, arguments.weights, *file);
     request.tensors = std::span<const TensorView>(file->tensors());
   }
   if (!arguments.ancestor.empty()) {
@@ -48,7 +50,7 @@ Result<ExitCode> put(Program& program, Repository& repository, const PutArgument
   }
   Tags tags;
   for (const std::string& text : arguments.tags) tags.push_back(tag_of(text));
-  request.tags = merged_tags(file ? file->metadata() : SafetensorsMetadata{}, std::move(tags));
+  request.tags = merged_tags(file ? file->tags() : Tags{}, std::move(tags));
   Result<Json> answer = put_one(repository, request);
   if (!answer && file && answer.error().code() == Code::invalid_argument) {
     return fail(std::move(answer).error().with_context(arguments.weights));

@@ -13,6 +13,7 @@
 #include "bindings/cli/stream/patient_publisher.h"
 #include "bindings/cli/stream/replay_pace.h"
 #include "core/base/format.h"
+#include "core/model/own_tags.h"
 
 namespace freshet::cli {
 namespace {
@@ -107,6 +108,7 @@ PublishOptions options_of(const VersionRecord& record, const StoredModel& model,
                          .changed = Changed::only(std::move(changed)),
                          .tags = record.manifest.tags,
                          .new_architecture = model.architecture()};
+  drop_bad_own_tags(options.tags);  // Of a version that is older than the check.
   // The last word on where it comes from is this one.
   std::erase_if(options.tags, [](const auto& tag) { return tag.first == "replay_of"; });
   options.tags.emplace_back("replay_of", to_string(record.manifest.name));

@@ -73,16 +73,29 @@ def _from_numpy(array: np.ndarray) -> torch.Tensor:
 def with_tied(arrays: Mapping[str, np.ndarray], tags: Mapping[str, str]) -> Dict[str, torch.Tensor]:
     """The tensors in the arrays' memory; those that were tied when they were published, by all their names."""
     viewed = {name: _from_numpy(array) for name, array in arrays.items()}
-    for name, first in json.loads(tags.get(_TIED, "{}")).items():
-        if first in viewed:
+    for name, first in _tied_in(tags).items():
+        if first in viewed and name not in arrays:
             viewed[name] = viewed[first]
     return viewed
 
 
+def _tied_in(tags: Mapping[str, str]) -> Dict[str, str]:
+    """The further names of tied tensors. A publisher that checks no tags may have said anything: what is no such thing says
+    nothing, as a server goes on with the tensors that it has."""
+    try:
+        told = json.loads(tags.get(_TIED, "{}"))
+    except (ValueError, RecursionError):
+        return {}
+    if not isinstance(told, dict):
+        return {}
+    return {name: first for name, first in told.items() if isinstance(first, str)}
+
+
 def check_fits(module: tuple[Mapping[str, torch.Tensor], Mapping[str, str]], came: Mapping[str, torch.Tensor], source: str,
                strict: bool) -> None:
-    """Of a module as _named() tells it. FailedPrecondition names the tensor that `came` lacks, or has in another shape or type. If `strict`: also one that the
-    module lacks, or ties to another whose values differ. What the module computed then would be another network's."""
+    """Of a module as _named() tells it. FailedPrecondition names the tensor that `came` lacks, or has in another shape or
+    type. If `strict`: also one that the module lacks, or ties to another whose values differ. What the module computed then
+    would be another network's."""
     named, tied = module
     for name, tensor in named.items():
         one = came.get(name)

@@ -11,6 +11,7 @@ import dataclasses
 import io
 import json
 import math
+import re
 from typing import Any, Dict, Iterator, List, Mapping, Tuple
 
 import numpy as np
@@ -138,22 +139,46 @@ class StorageWriter(_StorageWriter):
         _pin_parts(self._repository, self.version)
         metadata.storage_data = stored
         for part in parts:
-            _retire_what_was_left(self._repository, part)
+            _retire_what_was_left(self._repository, part, self._named)
+
+
+def _parts_of(repository: Repository, version: Version) -> List[str]:
+    """The shares of a checkpoint's other ranks. A tag alone makes none: whoever put the version may have written any. A share has
+    its name from the checkpoint's model, says whose it is, and is pinned by the checkpoint, if by any."""
+    try:
+        told = json.loads(repository.tags(version).get(_PARTS, "[]"))
+    except (ValueError, RecursionError):
+        told = None
+    if not isinstance(told, list):
+        return []
+    model = Version(version).model
+    parts = []
+    for part in told:
+        if not isinstance(part, str) or not re.fullmatch(re.escape(model) + r"\.rank\d+@\d+", part):
+            continue
+        try:
+            pins = repository.pins(part)
+            is_its = str(version) in pins or not any(re.fullmatch(re.escape(model) + r"@\d+", holder) for holder in pins)
+            if is_its and repository.tags(part).get(_PART_OF) == model:
+                parts.append(part)
+        except NotFound:
+            continue  # Retired, or never there.
+    return parts
 
 
 def _pin_parts(repository: Repository, version: Version) -> None:
-    for part in json.loads(repository.tags(version).get(_PARTS, "[]")):
+    for part in _parts_of(repository, version):
         if str(version) not in repository.pins(part):
             repository.pin(part, str(version), stays=True)
 
 
-def _retire_what_was_left(repository: Repository, part: str) -> None:
+def _retire_what_was_left(repository: Repository, part: str, model: str) -> None:
     """What saves that never ended stored of the same rank: between this part and the one that the checkpoint before pins.
     Versions that somebody else put under this name stay."""
     for row in reversed(repository.versions(Version(part).model)):
         if row.retired or str(row.version) == part:
             continue
-        if repository.pins(row.version) or _PART_OF not in repository.tags(row.version):
+        if repository.pins(row.version) or repository.tags(row.version).get(_PART_OF) != model:
             return
         try:
             repository.retire(row.version)
@@ -166,7 +191,7 @@ def retire_checkpoint(repository: Repository, version: str) -> None:
     nothing is retired. Killed on the way, it leaves shares that the retired checkpoint pins: retire them by hand
     (`freshet repo unpin --by`)."""
     checkpoint = repository.lineage(version)[0].version  # What an alias means.
-    parts = json.loads(repository.tags(checkpoint).get(_PARTS, "[]"))
+    parts = _parts_of(repository, checkpoint)
     for part in parts:
         others = [holder for holder in repository.pins(part) if holder != str(checkpoint)]
         if others:

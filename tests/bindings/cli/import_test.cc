@@ -83,6 +83,29 @@ TEST_F(ImportCommand, AModelInPartsIsOneVersionByItsIndexAndAPartIsNone) {
   EXPECT_EQ(repo({"ls"}).json_lines().size(), 2u);
 }
 
+TEST_F(ImportCommand, AFilesMetadataBecomesNoTagOfFreshetsOwn) {
+  ModelBytes model = chain(1, 2, 3);
+  model.metadata = {{"format", "pt"}, {"freshet.parts", R"(["prod.rank1@1"])"}, {"freshet.tied", "{"}};
+  add("net.safetensors", model);
+  const std::string file = files() + "/net.safetensors";
+  write_file(folder_ / "batch", Json({{"model", "net"}, {"weights", file}}).dump() + "\n");
+  for (const std::vector<std::string>& door : {std::vector<std::string>{"put", "net", "--weights", file},
+                                               {"import", file},
+                                               {"put", "--batch", folder_ / "batch"}}) {
+    const Ended ended = repo(door);
+    EXPECT_EQ(ended.exit_code, 0) << ended.err;
+    EXPECT_THAT(ended.err, HasSubstr("its freshet.parts is no tag of the version"));
+    EXPECT_EQ(repo({"show", "net"}).json()["tags"], Json({{"format", "pt"}})) << door[0];
+  }
+  for (const std::vector<std::string>& refused :
+       {std::vector<std::string>{"put", "net", "--weights", file, "--tag", "freshet.parts=[\"prod@1\"]"},
+        {"set", "net", "--tag", "freshet.new=x"}}) {
+    const Ended ended = repo(refused);
+    EXPECT_EQ(ended.exit_code, 1);
+    EXPECT_THAT(ended.err, HasSubstr("are Freshet's own"));
+  }
+}
+
 TEST_F(ImportCommand, WhatIsExportedComesBackByteForByte) {
   add("net@4.safetensors", chain(1, 2, 3));
   add("other.safetensors", model_of_all_types(1));

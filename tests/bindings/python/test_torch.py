@@ -40,6 +40,21 @@ def test_tied_weights_travel_once_and_are_viewed_by_all_names(pair):
     assert third.head.weight is third.embed.weight and torch.equal(third.head.weight, module.embed.weight)
 
 
+def test_a_tag_that_says_nothing_sound_of_tied_weights_says_nothing(pair):
+    publisher, subscriber = pair
+    tensors = {"weight": torch.zeros(2, 3), "bias": torch.ones(2)}
+    for tied in ("{", "[]", '{"weight": 1}', '{"a": ["bias"]}'):
+        with pytest.raises(freshet.InvalidArgument, match="freshet.tied"):
+            publisher.publish(tensors, tags={"freshet.tied": tied})
+        assert ft._tied_in({"freshet.tied": tied}) == {}  # From a publisher that looks at no tags.
+    with pytest.raises(freshet.InvalidArgument, match="freshet.other"):
+        publisher.publish(tensors, tags={"freshet.other": "x"})
+    publisher.publish(tensors, tags={"freshet.tied": '{"weight": "bias", "other": "bias", "none": "gone"}'}, sync=True)
+    viewed = ft.view(subscriber.snapshot(1, timeout=PATIENCE))
+    assert sorted(viewed) == ["bias", "other", "weight"]
+    assert viewed["weight"].shape == (2, 3) and viewed["other"] is viewed["bias"]
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int64", "uint8",
                                    "bool"])
 def test_types_come_as_they_went(pair, dtype):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch's checkpoints in a repository: what its own storage tests check, and what a repository adds."""
 import io
+import json
 import os
 import pickle
 import shutil
@@ -229,6 +230,28 @@ def run_ranks_of(text, count, *arguments):
     for rank in ranks:
         out, err = rank.communicate(timeout=5 * PATIENCE)
         assert rank.returncode == 0 and out == "done\n", err
+
+
+def test_a_tag_alone_makes_no_share_of_a_checkpoint(folder):
+    with freshet.Repository(folder) as repository:
+        one = {"w": np.zeros(2, np.float32)}
+        share = repository.put("net.rank1", one, tags={"freshet.part_of": "net"})
+        repository.put("net.rank1", one)                                         # Says nothing of a checkpoint.
+        repository.put("net.rank2", one, tags={"freshet.part_of": "other"})
+        prod = repository.put("prod.rank1", one, tags={"freshet.part_of": "net"})
+        good = repository.put("net", one, tags={"freshet.parts": '["net.rank1@1"]'})
+        repository.pin(share, str(good), stays=True)
+        claimed = ["net.rank1@1", "net.rank1@2", "net.rank2@1", "net.rank3@1", "prod.rank1@1", "net.rank1@1"]
+        bad = repository.put("net", one, tags={"freshet.parts": json.dumps(claimed)})
+        ft.retire_checkpoint(repository, bad)
+        for part in (share, "net.rank1@2", "net.rank2@1", prod, good):
+            assert repository.get(part), part
+        ft.retire_checkpoint(repository, good)
+        with pytest.raises(freshet.NotFound):
+            repository.get(share)
+        for tag in ('["prod@1"]', "[1]", "{", '"net.rank1@1"'):
+            with pytest.raises(freshet.InvalidArgument, match="freshet.parts"):
+                repository.put("net", one, tags={"freshet.parts": tag})
 
 
 def test_saved_by_three_ranks_loaded_by_two_and_by_one(folder):
