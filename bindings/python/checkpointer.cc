@@ -183,7 +183,7 @@ CheckpointerHandle* open_checkpointer(Given given, bool calls) {
 }
 
 nb::object restore(const CheckpointerHandle& handle, const std::vector<WritableByteArray>& held,
-                   std::optional<std::uint64_t> version, bool anew) {
+                   std::optional<std::uint64_t> version, bool anew, bool allow_left) {
   const auto checkpointer = handle.get();
   std::vector<MutableBytes> memory;
   for (const WritableByteArray& one : held) {
@@ -192,6 +192,7 @@ nb::object restore(const CheckpointerHandle& handle, const std::vector<WritableB
   levels::RestartChoice choice;
   choice.from_nothing = anew;
   choice.version = version;
+  choice.allow_left = allow_left;
   const auto found = take(call_unlocked([&] { return checkpointer->restore(memory, choice); }));
   if (!found) return nb::none();
   nb::list from;
@@ -274,7 +275,7 @@ void bind_checkpointer(nb::module_& module) {
           nb::arg("keep"), nb::arg("limit_mib_s"), nb::arg("patience"), nb::arg("keys"), nb::arg("allow"),
           nb::arg("server_key"), nb::arg("external_server_key"), nb::arg("lost_after").none(), nb::arg("calls"),
           nb::rv_policy::take_ownership)
-      .def("restore", &restore, nb::arg("held"), nb::arg("version").none(), nb::arg("anew"))
+      .def("restore", &restore, nb::arg("held"), nb::arg("version").none(), nb::arg("anew"), nb::arg("allow_left"))
       .def("begin",
            [](const CheckpointerHandle& handle, std::uint64_t step) {
              const auto checkpointer = handle.get();

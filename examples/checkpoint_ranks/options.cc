@@ -138,6 +138,8 @@ Parsed parse(int argc, char** argv) {
       ->check(CLI::NonNegativeNumber);
   app.add_option("--when-behind", words.when_behind, "when a level falls behind: skip or wait (default: skip)");
   app.add_option("--restore", words.restore, "newest, none or MODEL@V (default: newest)");
+  app.add_flag("--allow-left", options.restore.allow_left,
+               "go on though the version has tensors that no rank takes, and others begin fresh");
   app.add_option("--dump", options.dump, "folder for what the rank holds when it starts");
   app.add_option("--die-at", words.die_at, "POINT:STEP, for tests: the rank kills itself there");
   app.add_option("--lost-after", options.lost_after_s, "seconds of silence after which a peer is lost (default: 0.85)")

@@ -212,6 +212,7 @@ class Checkpointer::Impl {
 
   // The caller's.
   bool restored_ = false;
+  bool allows_left_ = false;  ///< Of the restore() under way.
   std::optional<levels::RestartPlanner> planner_;
   /// Tensors that restore() has filled so far, by index, and from which version.
   std::map<std::size_t, VersionNumber> filled_;

@@ -13,6 +13,7 @@
 #include "core/base/log.h"
 #include "repo/levels/checkpointer_impl.h"
 #include "repo/levels/parity/shard_rebuild.h"
+#include "repo/levels/restart/names.h"
 
 namespace freshet {
 namespace {
@@ -110,6 +111,7 @@ Result<std::optional<Checkpointer::Restored>> Checkpointer::Impl::restore(std::s
     return {};
   };
   filled_.clear();
+  allows_left_ = choice.allow_left;
   levels::Inventory brought = inventory();
   if (Status checked = check(); !checked) brought.error = checked.error();
   const auto decide_first = [&](std::vector<std::vector<std::byte>> parts) -> Result<std::vector<std::byte>> {
@@ -195,6 +197,8 @@ Result<std::vector<levels::WantedPiece>> Checkpointer::Impl::wanted_of(const lev
                                                                        std::span<const MutableBytes> held,
                                                                        Restored& restored,
                                                                        std::vector<std::int64_t>& found) {
+  const std::string which = format("{}@{}", options_.model, restored.version.number);
+  if (!allows_left_) FRESHET_TRY(levels::check_not_renamed(which, table, *cut_->table));
   std::unordered_map<std::string_view, std::uint32_t> named;
   for (std::uint32_t i = 0; i < table.tensors.size(); ++i) named.emplace(table.tensors[i].spec.name, i);
   std::unordered_set<std::string_view> ours;

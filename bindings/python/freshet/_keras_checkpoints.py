@@ -95,7 +95,7 @@ class CheckpointCallback(keras.callbacks.Callback):
     def _restore(self, variables: Mapping[str, tuple[Any, str, str]], arrays: Mapping[str, np.ndarray]) -> None:
         assert self._checkpointer is not None
         filled = {name: np.empty_like(array, order="C") for name, array in arrays.items()}
-        self.restored = self._checkpointer.restore(filled, self._version, anew=self._anew)
+        self.restored = self._checkpointer.restore(filled, self._version, anew=self._anew, allow_left=True)
         if self.restored is None:
             return
         random = {name for name, (_, _, layout) in variables.items() if layout == "own"} | set(Position.random_names())

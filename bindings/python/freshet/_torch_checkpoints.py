@@ -116,7 +116,7 @@ class Checkpoints:
 
     def _restore(self, version: int | None, anew: bool) -> None:
         came = {name: np.empty(shape, dtype_of(dtype)) for name, (dtype, shape, _) in self._state.described.items()}
-        restored = self._checkpointer.restore(came, version, anew=anew)
+        restored = self._checkpointer.restore(came, version, anew=anew, allow_left=True)  # What is left is told below.
         if restored is None:
             return
         own_names = [*self._state.random_names, *self._state.extra]

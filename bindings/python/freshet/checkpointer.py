@@ -129,13 +129,15 @@ class Checkpointer(Handle):
         """The shape of what this rank holds of a tensor; None when another rank has it."""
         return self._shapes[self._at(name)]
 
-    def restore(self, tensors: Mapping[str, Any], version: int | None = None, *, anew: bool = False) -> Restored | None:
+    def restore(self, tensors: Mapping[str, Any], version: int | None = None, *, anew: bool = False,
+                allow_left: bool = False) -> Restored | None:
         """Fills the arrays of `tensors` with what this rank holds of the newest version that all folders and the
         repository can complete, or of `version`; every byte is proved. None: there is no version, or `anew`; the arrays
         are as they were. Collective. A job calls it before the first begin(); it may call it again later, to go back.
 
         Raises Corrupt when something was acknowledged and nothing can be completed, FailedPrecondition when shapes or
-        types differ, NotFound for a version that is not there.
+        types differ, and when the version has a tensor that no rank takes while it lacks one of this job's, which may be
+        the same under a new name (`allow_left` goes on: `Restored` has both lists), NotFound for a version that is not there.
         """
         arrays, strided = [], []
         for name, at in self._index.items():
@@ -150,7 +152,7 @@ class Checkpointer(Handle):
                 strided.append((array, np.ascontiguousarray(array)))
                 array = strided[-1][1]
             arrays.append(bytes_of(array))
-        found = self._core.restore(arrays, version, anew)
+        found = self._core.restore(arrays, version, anew, allow_left)
         if found is None:
             return None
         for array, copy in strided:

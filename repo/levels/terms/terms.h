@@ -52,6 +52,7 @@ struct RestartChoice {
   bool from_nothing = false;  ///< Begin anew, and ignore existing versions.
   bool same_history = false;  ///< With from_nothing: existing versions count as earlier versions of this job, and stay
                               ///< as long as they would stay after a restore.
+  bool allow_left = false;    ///< Go on, although the version has tensors that no rank takes, and others begin fresh.
   std::optional<VersionNumber> version;  ///< Only this version.
   std::uint64_t step_min = 0;            ///< The newest version with a step of at least this,
   std::uint64_t step_max = UINT64_MAX;   ///< and at most this.

@@ -213,6 +213,20 @@ def run_job(folder, ranks, steps):
     return [json.loads(text) for text in said]
 
 
+def test_a_renamed_tensor_is_refused_unless_asked(tmp_path):
+    w = np.full(3, 5.0)
+    with freshet.Checkpointer("net", {"w": w}, local=str(tmp_path), rank=0, ranks=1) as ck:
+        ck.restore({"w": w})
+        ck.checkpoint(1, {"w": w})
+        ck.finish(timeout=60)
+    v = np.zeros(3)
+    with freshet.Checkpointer("net", {"v": v}, local=str(tmp_path), rank=0, ranks=1) as ck:
+        with pytest.raises(freshet.FailedPrecondition, match="tensor w, .* tensor v,"):
+            ck.restore({"v": v})
+        restored = ck.restore({"v": v}, allow_left=True)
+        assert (restored.fresh, restored.left, v.tolist()) == (("v",), ("w",), [0, 0, 0])
+
+
 def test_two_ranks_then_three_then_one(tmp_path):
     for rank in run_job(tmp_path, 2, 3):
         assert rank["step"] == 0

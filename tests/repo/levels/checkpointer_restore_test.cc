@@ -8,7 +8,10 @@
 #include <fstream>
 #include <iterator>
 
+#include "core/base/format.h"
 #include "repo/levels/checkpointer.h"
+#include "repo/levels/restart/names.h"
+#include "repo/levels/shards/shard.h"
 #include "tests/repo/levels/support/held_memory.h"
 #include "tests/support/temporary_folder.h"
 
@@ -97,6 +100,56 @@ TEST_F(CheckpointerRestore, NoJobBeginsAnewWithBytesOfADamagedVersion) {
   const auto anew = restore(test::three_tensors(), memory, choice);
   ASSERT_TRUE(anew) << anew.error().message();
   EXPECT_FALSE(*anew);
+}
+
+/// A tensor of the version that no rank takes, beside one that would begin fresh: perhaps one tensor with two names.
+TEST_F(CheckpointerRestore, ARenamedTensorIsRefusedUnlessAsked) {
+  ASSERT_NO_FATAL_FAILURE(checkpoint(test::three_tensors(), 1));
+  const auto renamed = [](std::size_t tensor) {
+    std::vector<LaidTensor> tensors = test::three_tensors();
+    tensors[tensor].spec.name += "2";
+    return tensors;
+  };
+  for (std::size_t tensor = 0; tensor < 3; ++tensor) {
+    const std::string name = test::three_tensors()[tensor].spec.name;
+    test::HeldMemory memory(1, 0);
+    memory.fill(7);
+    const auto refused = restore(renamed(tensor), memory);
+    ASSERT_FALSE(refused) << name;
+    EXPECT_EQ(refused.error().code(), Code::failed_precondition);
+    const std::string& said = refused.error().message();
+    EXPECT_NE(said.find(name + "2"), std::string::npos) << said;
+    EXPECT_NE(said.find(tensor == 2 ? "rng.r0" : format("tensor {},", name)), std::string::npos) << said;
+    EXPECT_TRUE(memory.is_of(7)) << "nothing is filled before it is sure";
+    checkpointer_.reset();
+  }
+  levels::RestartChoice choice;
+  choice.allow_left = true;
+  test::HeldMemory memory(1, 0);
+  const auto restored = restore(renamed(0), memory, choice);
+  ASSERT_TRUE(restored && *restored) << restored.error().message();
+  EXPECT_EQ((*restored)->fresh, std::vector<std::string>{"a2"});
+  EXPECT_EQ((*restored)->left, std::vector<std::string>{"a"});
+}
+
+/// Ranks come and go with tensors of their own: these were not renamed.
+TEST(CheckpointNames, OwnTensorsOfOtherRanksAreNotRenamed) {
+  const auto table = [](std::uint32_t ranks, std::string_view own, bool with_more) {
+    std::vector<LaidTensor> tensors = test::three_tensors();
+    tensors[2].spec.name = own;
+    if (with_more) tensors.push_back(grown_tensors()[kGrown]);
+    return levels::TensorTable::of(whole_tensors(tensors, ranks));
+  };
+  const auto refused = [](const auto& theirs, const auto& ours) {
+    return !levels::check_not_renamed("net@1", *theirs, *ours).has_value();
+  };
+  EXPECT_FALSE(refused(table(2, "rng", false), table(3, "rng", false)));
+  EXPECT_FALSE(refused(table(3, "rng", false), table(2, "rng", false)));
+  EXPECT_FALSE(refused(table(2, "rng", false), table(3, "rng", true))) << "nothing is left";
+  EXPECT_FALSE(refused(table(3, "rng", false), table(2, "rng", true))) << "what is left was a rank's that went";
+  EXPECT_FALSE(refused(table(2, "rng", true), table(3, "rng", false))) << "what is fresh is a rank's that came";
+  EXPECT_TRUE(refused(table(2, "rng", false), table(3, "seed", false)));
+  EXPECT_TRUE(refused(table(3, "rng", false), table(2, "seed", false)));
 }
 
 /// A number that no life of a job reaches is damage. The next number after the greatest one would be 0.
