@@ -9,88 +9,29 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
-import os
-import threading
 import time
-import warnings
-import weakref
 from typing import Any, Dict, Iterable, List, Mapping
 
 import keras
 import numpy as np
 
 from ._arrays import _name_of
-from ._errors import Error, FailedPrecondition, InvalidArgument, NotFound, check_type
+from ._errors import FailedPrecondition, InvalidArgument, NotFound
 from ._graph import graph_of, with_state
-from ._keras_graph import counterparts, graph, trace, weights_of
+from ._keras_arrays import _arrays_of, _take, _variables_of
+from ._keras_attach import Attached, attach
+from ._keras_graph import graph, trace, weights_of
 from ._place import place_of
 from ._transfer import Transfer
 from .publisher import Publisher
 from .repository import Repository, Resumed
 from .scheduler import Scheduler
-from .subscriber import Snapshot, Subscriber
 from .weights import newest_snapshot, opened_publisher
 
 __all__ = ["Attached", "CheckpointCallback", "PublishCallback", "Transfer", "attach", "graph", "load_model", "load_weights", "save_weights",
            "transfer"]
 
-_log = logging.getLogger("freshet")
 _OPTIMIZERS = "freshet.optimizers"  # The tag that says of which class the optimizer is.
-
-
-def _variables_of(model: keras.Model) -> Dict[str, Any]:
-    """By their paths, in the graph's order."""
-    variables = weights_of(model)
-    return {tensor["key"]: variables[tensor["key"]] for layer in trace(model)[0]["layers"]
-            for tensor in layer.get("tensors", {}).values()}
-
-
-def _arrays_of(variables: Mapping[str, Any]) -> Dict[str, np.ndarray]:
-    with warnings.catch_warnings():
-        # Keras reads its variables by a way that NumPy 2 finds old.
-        warnings.filterwarnings("ignore", category=DeprecationWarning, message="__array__ implementation")
-        if keras.backend.backend() == "jax":  # Keras makes a copy; an array of JAX on the CPU shows its own memory.
-            return {path: np.asarray(variable.value) for path, variable in variables.items()}
-        return {path: np.asarray(keras.ops.convert_to_numpy(variable)) for path, variable in variables.items()}
-
-
-def _take(model: keras.Model, came: Mapping[str, np.ndarray], source: str, layers: Iterable[str] | None = None,
-          strict: bool = True) -> None:
-    """Assigns all variables (of those layers), or none: everything is looked at first. FailedPrecondition names the tensor that
-    does not fit, or, if `strict`, that the model does not have."""
-    variables = _variables_of(model)
-    stored = counterparts(model, variables, came)
-    more = [name for name in came if name not in set(stored.values())]
-    if strict and layers is None and len(stored) == len(variables) and more:
-        raise FailedPrecondition(f"tensor {more[0]}: {source} has it, the model does not have it: it would compute what no trained "
-                                 f"network does; strict=False leaves out what the model lacks")
-    if layers is not None:
-        chosen: Dict[str, Any] = {}
-        for name in [layers] if isinstance(layers, str) else layers:
-            try:
-                owned = {id(variable) for variable in model.get_layer(name).weights}
-            except ValueError:
-                raise NotFound(f"{model.name} has no layer {name}") from None
-            chosen.update({path: variable for path, variable in variables.items() if id(variable) in owned})
-        variables = chosen
-    for path, variable in variables.items():
-        if path not in stored:
-            raise FailedPrecondition(f"tensor {path}: {source} does not have it")
-        array = came[stored[path]]
-        if tuple(array.shape) != tuple(variable.shape) or array.dtype.name != str(variable.dtype):
-            raise FailedPrecondition(f"tensor {path}: {source} has {array.dtype} {array.shape}, the model {variable.dtype} "
-                                     f"{tuple(variable.shape)}")
-
-    def assign() -> None:
-        for path, variable in variables.items():
-            variable.assign(np.array(came[stored[path]]))  # A copy: a backend may keep the memory that it is given.
-
-    try:
-        assign()
-    except BaseException:  # Ctrl-C: the model has all of it, and no half.
-        assign()
-        raise
 
 
 def _numbers_of(logs: Any) -> Dict[str, float]:
@@ -350,86 +291,6 @@ def _made_of(told: Mapping[str, Any], weights: Mapping[str, np.ndarray], source:
         raise InvalidArgument(f"{source}: its config is of a {type(model).__name__}, and no model")
     _take(model, weights, source)
     return model
-
-
-class Attached:
-    """A model that follows a subscriber; see attach()."""
-
-    def __init__(self, model: keras.Model, subscriber: Subscriber, strict: bool) -> None:
-        check_type("attach(model, …)", model, keras.Model)
-        check_type("attach(…, subscriber)", subscriber, Subscriber)
-        self._model = model
-        self._subscriber = subscriber
-        self._strict = strict
-        self._lock = threading.RLock()
-        self._refused: int | None = 0  # The version that could not be taken; None: nothing can be asked for any more.
-        self._follows = True
-        self.version = 0  #: The number of the version that the model has; 0: its own weights.
-        _attached.add(self)
-
-    def refresh(self) -> int:
-        """Copies in the newest version, if there is a newer one, and says which the model has. Waits for a prediction that
-        is on its way; after detach() it does nothing. FailedPrecondition names the tensor that does not fit; the model then
-        keeps what it had."""
-        with self._lock:
-            if self._follows and self._subscriber.version not in (0, self.version):
-                with self._subscriber.snapshot() as snapshot:
-                    _take(self._model, snapshot, f"{snapshot.model}@{snapshot.version}", strict=self._strict)
-                    self.version = snapshot.version
-            return self.version
-
-    def detach(self) -> None:
-        """The model keeps the weights that it has, and follows no more. Waits for a prediction that is on its way."""
-        with self._lock:
-            self._follows = False
-
-    def _follow(self) -> None:
-        """Before a prediction: what cannot be taken is told once, and the model goes on with what it has."""
-        newest = None
-        try:
-            newest = self._subscriber.version
-            if newest not in (self.version, self._refused):
-                self.refresh()
-        except Error as error:
-            if newest != self._refused:
-                self._refused = newest
-                _log.warning("the attached model stays at version %d: %s", self.version, error)
-
-    def _after_fork(self) -> None:
-        """In the child: a thread that predicted is not there to unlock."""
-        self._lock = threading.RLock()
-
-    def predict(self, *inputs: Any, **how: Any) -> Any:
-        """model.predict() with the newest version, all of it with one."""
-        with self._lock:
-            if self._follows:
-                self._follow()
-            return self._model.predict(*inputs, **how)
-
-    def __call__(self, *inputs: Any, **how: Any) -> Any:
-        """The model called with the newest version."""
-        with self._lock:
-            if self._follows:
-                self._follow()
-            return self._model(*inputs, **how)
-
-
-_attached: "weakref.WeakSet[Attached]" = weakref.WeakSet()
-
-
-def _after_fork_in_child() -> None:
-    for attached in list(_attached):
-        attached._after_fork()
-
-
-os.register_at_fork(after_in_child=_after_fork_in_child)
-
-
-def attach(model: keras.Model, subscriber: Subscriber, strict: bool = True) -> Attached:
-    """Answers predictions with the newest version that the subscriber has: one prediction, one version, one at a time.
-    A version that does not fit, or has tensors that the model lacks (strict=False takes it), is logged once, and the model keeps what it had; so it does when the subscriber was closed, and
-    in a forked child."""
-    return Attached(model, subscriber, strict)
 
 
 def transfer(model: keras.Model, repository: Repository, **query: Any) -> Transfer:

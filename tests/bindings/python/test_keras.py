@@ -274,6 +274,49 @@ def test_an_attached_model_follows(caplog):
             misfit.refresh()
 
 
+def test_the_model_itself_follows_and_a_version_can_be_held():
+    trained, served = small(), small()
+
+    def serve(value):
+        trained.layers[-1].bias.assign([value])
+        receipt = publisher.publish({variable.path: keras.ops.convert_to_numpy(variable) for variable in trained.weights})
+        subscriber.wait_for(receipt.version, PATIENCE)
+        return receipt.version, trained.predict(X, verbose=0), float(trained.evaluate(X, Y, verbose=0))
+
+    def in_thread(call):
+        thread = threading.Thread(target=call, daemon=True)
+        thread.start()
+        thread.join(PATIENCE)
+        assert not thread.is_alive(), "it waits for somebody"
+
+    with freshet.Publisher("f") as publisher, freshet.Subscriber("f") as subscriber:
+        attached = fk.attach(served, subscriber)
+        served.predict(X, verbose=0)
+        assert attached.answered == 0
+        first, answer, loss = serve(1.0)
+        np.testing.assert_array_equal(served.predict(X, verbose=0), answer)
+        assert attached.answered == attached.version == first
+        second, answer, loss = serve(2.0)
+        assert float(served.evaluate(X, Y, verbose=0)) == loss and attached.answered == second
+        third, answer, _ = serve(3.0)
+        np.testing.assert_allclose(keras.ops.convert_to_numpy(served(X)), answer, rtol=1e-5)
+        assert attached.answered == third
+        with attached.hold() as version:
+            assert version == third
+            serve(4.0)
+            with attached.hold() as inner:
+                assert inner == third and attached.refresh() == third
+            np.testing.assert_array_equal(served.predict(X, verbose=0), answer)
+            in_thread(lambda: np.testing.assert_array_equal(attached.predict(X, verbose=0), answer))
+            assert attached.answered == third
+        fifth, answer, _ = serve(5.0)
+        with attached:
+            np.testing.assert_array_equal(served.predict(X, verbose=0), answer)
+        serve(6.0)
+        np.testing.assert_array_equal(served.predict(X, verbose=0), answer)
+        assert attached.answered == fifth and "predict" not in vars(served)
+
+
 def test_an_attached_model_goes_on_when_its_subscriber_is_closed_and_ends_when_it_is_detached(caplog):
     trained, served = small(), small()
     arrays = {variable.path: keras.ops.convert_to_numpy(variable) for variable in trained.weights}

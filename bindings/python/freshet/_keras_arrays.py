@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A Keras model's variables as arrays, and back."""
+from __future__ import annotations
+
+import warnings
+from typing import Any, Dict, Iterable, Mapping
+
+import keras
+import numpy as np
+
+from ._errors import FailedPrecondition, NotFound
+from ._keras_graph import counterparts, trace, weights_of
+
+
+def _variables_of(model: keras.Model) -> Dict[str, Any]:
+    """By their paths, in the graph's order."""
+    variables = weights_of(model)
+    return {tensor["key"]: variables[tensor["key"]] for layer in trace(model)[0]["layers"]
+            for tensor in layer.get("tensors", {}).values()}
+
+
+def _arrays_of(variables: Mapping[str, Any]) -> Dict[str, np.ndarray]:
+    with warnings.catch_warnings():
+        # Keras reads its variables by a way that NumPy 2 finds old.
+        warnings.filterwarnings("ignore", category=DeprecationWarning, message="__array__ implementation")
+        if keras.backend.backend() == "jax":  # Keras makes a copy; an array of JAX on the CPU shows its own memory.
+            return {path: np.asarray(variable.value) for path, variable in variables.items()}
+        return {path: np.asarray(keras.ops.convert_to_numpy(variable)) for path, variable in variables.items()}
+
+
+def _take(model: keras.Model, came: Mapping[str, np.ndarray], source: str, layers: Iterable[str] | None = None,
+          strict: bool = True) -> None:
+    """Assigns all variables (of those layers), or none: everything is looked at first. FailedPrecondition names the tensor that
+    does not fit, or, if `strict`, that the model does not have."""
+    variables = _variables_of(model)
+    stored = counterparts(model, variables, came)
+    more = [name for name in came if name not in set(stored.values())]
+    if strict and layers is None and len(stored) == len(variables) and more:
+        raise FailedPrecondition(f"tensor {more[0]}: {source} has it, the model does not have it: it would compute what no trained "
+                                 f"network does; strict=False leaves out what the model lacks")
+    if layers is not None:
+        chosen: Dict[str, Any] = {}
+        for name in [layers] if isinstance(layers, str) else layers:
+            try:
+                owned = {id(variable) for variable in model.get_layer(name).weights}
+            except ValueError:
+                raise NotFound(f"{model.name} has no layer {name}") from None
+            chosen.update({path: variable for path, variable in variables.items() if id(variable) in owned})
+        variables = chosen
+    for path, variable in variables.items():
+        if path not in stored:
+            raise FailedPrecondition(f"tensor {path}: {source} does not have it")
+        array = came[stored[path]]
+        if tuple(array.shape) != tuple(variable.shape) or array.dtype.name != str(variable.dtype):
+            raise FailedPrecondition(f"tensor {path}: {source} has {array.dtype} {array.shape}, the model {variable.dtype} "
+                                     f"{tuple(variable.shape)}")
+
+    def assign() -> None:
+        for path, variable in variables.items():
+            variable.assign(np.array(came[stored[path]]))  # A copy: a backend may keep the memory that it is given.
+
+    try:
+        assign()
+    except BaseException:  # Ctrl-C: the model has all of it, and no half.
+        assign()
+        raise
