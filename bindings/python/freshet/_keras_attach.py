@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import functools
+import importlib
 import itertools
 import logging
 import os
@@ -181,8 +182,7 @@ def _is_traced(inputs: Any) -> bool:
         return keras.src.backend.common.stateless_scope.in_stateless_scope() or \
             any(isinstance(one, jax.core.Tracer) for one in inputs)
     if backend == "tensorflow":
-        import tensorflow
-        return not tensorflow.executing_eagerly()
+        return not importlib.import_module("tensorflow").executing_eagerly()
     return False
 
 

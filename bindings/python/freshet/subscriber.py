@@ -7,7 +7,8 @@ import json
 import logging
 import os
 import threading
-from typing import Any, Callable, Iterator, Mapping
+import weakref
+from typing import Any, Callable, Coroutine, Iterator, Mapping
 
 import numpy as np
 
@@ -147,7 +148,9 @@ class Subscriber(Handle):
                  channel: str = "auto", directory: str | None = None, every: bool = False, staged: bool = False,
                  on_update: Callable[["Update"], Any] | None = None, label: str = "") -> None:
         self.model = model
-        self._told = 0
+        # What was told: to all, by so many calls of wait_for(), and to each task since.
+        self._told, self._waits = 0, 0
+        self._told_tasks: "weakref.WeakKeyDictionary[asyncio.Task[Any], tuple[int, int]]" = weakref.WeakKeyDictionary()
         self._core = _core.Subscriber.open(model, at or "", path_of(keys), path_of(server_key), channel,
                                            path_of(directory), every, staged, label, on_update is not None)
         self._opened()
@@ -158,7 +161,7 @@ class Subscriber(Handle):
     def wait_for(self, version: int = 1, timeout: float | None = None) -> int:
         """Waits until that version or a later one is served, and says which."""
         serving = self._core.wait_for(whole(version, "version"), timeout)
-        self._told = max(self._told, serving)
+        self._told, self._waits = serving, self._waits + 1
         return serving
 
     def snapshot(self, min_version: int = 0, timeout: float | None = None) -> Snapshot:
@@ -177,17 +180,28 @@ class Subscriber(Handle):
         """The next version in order, of a subscriber with `every`."""
         return Snapshot(self._core.next(timeout))
 
-    async def updated(self) -> int:
-        """Waits for the next version that updated() or wait_for() has not told of, and says which. The event loop waits
-        for a descriptor meanwhile: no thread, no polling. For one task at a time."""
+    def updated(self) -> Coroutine[Any, Any, int]:
+        """To be awaited: the next version that this task was not told of by updated(), and nobody by wait_for(). The event loop
+        waits for a descriptor meanwhile: no thread, no polling. Several tasks may wait: each of them is told."""
+        try:
+            task = asyncio.current_task()
+        except RuntimeError:  # As in asyncio.run(subscriber.updated()).
+            task = None
+        told, at = (self._told, self._waits) if task is None else self._told_tasks.get(task, (0, -1))
+        return self._updated(task, told if at == self._waits else self._told)
+
+    async def _updated(self, task: "asyncio.Task[Any] | None", told: int) -> int:
         news = self._core.news()
         loop = asyncio.get_running_loop()
         descriptor = news.add_descriptor()
         try:
             while True:
                 version = self._core.version()
-                if version not in (0, self._told):
-                    self._told = version
+                if version not in (0, told):
+                    if task is None:
+                        self._told = version
+                    else:
+                        self._told_tasks[task] = version, self._waits
                     return version
                 changed = loop.create_future()
                 loop.add_reader(descriptor, _resolve, loop, descriptor, changed)

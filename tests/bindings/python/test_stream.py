@@ -179,8 +179,27 @@ def test_an_event_loop_waits_for_updates():
         with pytest.raises(freshet.FailedPrecondition):
             await asyncio.wait_for(waiting, PATIENCE)
 
+    async def several(publisher, subscriber):
+        told = {0: [], 1: [], 2: []}
+
+        async def task(number):
+            while not told[number] or told[number][-1] < 4:
+                told[number].append(await asyncio.wait_for(subscriber.updated(), PATIENCE))
+
+        tasks = [asyncio.create_task(task(number)) for number in told]
+        for version in (2, 3, 4):
+            publisher.publish(weights(version))
+            while not all(numbers and numbers[-1] >= version for numbers in told.values()):
+                await asyncio.sleep(0)
+        await asyncio.gather(*tasks)
+        assert all(numbers == [2, 3, 4] for numbers in told.values()), told
+        assert await asyncio.gather(subscriber.updated(), subscriber.updated()) == [4, 4], "this task was not told yet"
+
     with freshet.Publisher("m") as publisher, freshet.Subscriber("m") as subscriber:
         asyncio.run(follow(publisher, subscriber))
+    with freshet.Publisher("n") as publisher, freshet.Subscriber("n") as subscriber:
+        subscriber.wait_for(publisher.publish(weights(1)).version, PATIENCE)
+        asyncio.run(several(publisher, subscriber))
 
 
 def test_a_callback_is_told_and_may_raise(caplog):
@@ -277,34 +296,6 @@ def test_weights_in_two_calls():
     came["w"][0, 0] = 5  # Copies are the caller's.
     with pytest.raises(freshet.TimedOut):
         freshet.load_weights("nobody", timeout=0.01)
-
-
-def test_a_scheduler_says_when():
-    scheduler = freshet.Scheduler("every:3")
-    due = []
-    for step in range(1, 10):
-        if scheduler.observe(step, 1.0 / step):
-            due.append(step)
-            scheduler.published(0)
-    assert due == [3, 6, 9]
-    assert scheduler.last_decision()["publishes"] == 3
-    assert not freshet.Scheduler("every:3").observe(1, None)
-    with pytest.raises(freshet.InvalidArgument, match="sometimes"):
-        freshet.Scheduler("sometimes")
-    with pytest.raises(freshet.InvalidArgument):
-        scheduler.published(-1)
-
-
-def test_the_evaluations_loss_counts_where_it_is_known():
-    """The training's loss stands still; the evaluation's falls, and so it is worth publishing."""
-    told, untold = freshet.Scheduler("online"), freshet.Scheduler("online")
-    due = [0, 0]
-    for step in range(1, 2001):
-        for at, (scheduler, evaluated) in enumerate([(told, 5.0 / step + 0.1), (untold, None)]):
-            if scheduler.observe(step, 1.0, eval_loss=evaluated):
-                due[at] += 1
-                scheduler.published(0.0)
-    assert due[0] > due[1]
 
 
 def test_other_threads_run_while_arrays_are_copied(folder):
