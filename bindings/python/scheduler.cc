@@ -42,10 +42,13 @@ void bind_scheduler(nb::module_& module) {
   nb::class_<Scheduler>(module, "Scheduler")
       .def_static(
           "make",
-          [](std::string schedule, std::uint64_t epoch_steps) {
-            return take(Scheduler::make({.schedule = std::move(schedule), .epoch_steps = epoch_steps})).release();
+          [](std::string schedule, std::uint64_t epoch_steps, std::uint64_t warmup_steps) {
+            return take(Scheduler::make({.schedule = std::move(schedule),
+                                         .epoch_steps = epoch_steps,
+                                         .warmup_steps = warmup_steps}))
+                .release();
           },
-          nb::arg("schedule"), nb::arg("epoch_steps"), nb::rv_policy::take_ownership)
+          nb::arg("schedule"), nb::arg("epoch_steps"), nb::arg("warmup_steps"), nb::rv_policy::take_ownership)
       .def(
           "observe",
           [](Scheduler& scheduler, std::uint64_t step, double loss, bool epoch_end) {

@@ -52,8 +52,9 @@ class PublishCallback(keras.callbacks.Callback):
     model      the name under which it is published.
     every      "epoch", or after so many batches. With `steps_per_execution` above 1, the version comes when the execution
                with the last of these batches ends.
-    schedule   "online" and the like (docs/schedules.md): decided from the loss after each execution, in the place of `every`. What
-               would make training stand still for longer than it trains is left out.
+    schedule   "online" and the like (docs/schedules.md): decided from the loss after each execution, and at each epoch's end, in the
+               place of `every`. What would make training stand still for longer than it trains is left out. The warm-up is
+               a tenth of what fit() is to train, and 100 batches at most.
     optimizer  the optimizer's variables travel along, the random state of layers, NumPy, Python and (where it is the backend)
                PyTorch, and where fit() is in its data. No server takes them; a repository has them for `resume`.
     resume     (repository, "digits" or "digits@3"): fit() goes on from that version. With the optimizer in it, as if nothing
@@ -64,6 +65,8 @@ class PublishCallback(keras.callbacks.Callback):
     strict     False: `resume` takes a version that has tensors which this model or its optimizer lacks, or that another class
                of optimizer trained.
     The rest is as freshet.Publisher takes it.
+
+    Whatever `every` and `schedule` say, the end of fit() is published, too.
 
     `.versions` are the numbers that were published, `.blocked` is for how long training stood, in seconds. `.step` counts batches, also
     those before `resume`; `.resumed` is what training went on from, or None. The publisher
@@ -86,7 +89,9 @@ class PublishCallback(keras.callbacks.Callback):
         self._resume: Any = resume
         self._strict = strict
         self._options = publisher
+        self._schedule = schedule
         self._scheduler = Scheduler(schedule) if schedule is not None else None
+        self._published_step = 0
         self._publisher: Publisher | None = None
         self._position: Any = None
         self.versions: List[int] = []
@@ -108,8 +113,15 @@ class PublishCallback(keras.callbacks.Callback):
                                          f"fill")
         if self.model.built:
             self._open()
+        if self._schedule is not None and self.step == 0:
+            batches = (self.params or {}).get("steps") or 0  # Keras may not know it.
+            of_fit = batches * ((self.params or {}).get("epochs") or 0)
+            self._scheduler = Scheduler(self._schedule, warmup_steps=min(100, max(1, of_fit // 10)) if of_fit else 100)
 
     def on_train_end(self, logs: Any = None) -> None:
+        averaged = getattr(getattr(self.model, "optimizer", None), "use_ema", False)  # Keras puts the averages in just now.
+        if self.step > 0 and (self.step != self._published_step or averaged):
+            self._publish(logs)
         if self.resumed is not None:
             self.model._initial_epoch = None  # Keras would begin every later fit() there.
 
@@ -136,6 +148,7 @@ class PublishCallback(keras.callbacks.Callback):
             publisher.close()
             raise
         self._publisher = publisher
+        self._published_step = self.step
         return publisher
 
     def _has_begun(self) -> bool:
@@ -214,7 +227,11 @@ class PublishCallback(keras.callbacks.Callback):
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         if self._position is not None:
             self._position.end_epoch(epoch)
-        if self._every == "epoch" and self._scheduler is None:
+        if self._scheduler is not None:
+            if self._scheduler.observe(self.step, _numbers_of(logs).get("loss", float("nan")), epoch_end=True) and \
+                    self.step != self._published_step:
+                self._publish(logs)
+        elif self._every == "epoch":
             self._publish(logs)
 
     def _publish(self, logs: Any) -> None:
@@ -234,6 +251,7 @@ class PublishCallback(keras.callbacks.Callback):
         if receipt.version is None:
             return
         self.versions.append(receipt.version)
+        self._published_step = self.step
         if self._scheduler is not None:
             self._scheduler.published(time.perf_counter() - begin)
 

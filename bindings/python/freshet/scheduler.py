@@ -17,11 +17,13 @@ class Scheduler:
             scheduler.published(receipt.blocked)
 
     `schedule`: "online", "every:N", "epoch", "fixed", "greedy", "optimal" or
-    "failures:MTBF[:RESTART]" (docs/schedules.md). Any thread.
+    "failures:MTBF[:RESTART]" (docs/schedules.md). `epoch_steps`: of an epoch, for "epoch", if observe() is not told of an
+    epoch's end. `warmup_steps`: "online" publishes first after so many; "fixed", "greedy" and "optimal" learn from them. Any
+    thread.
     """
 
-    def __init__(self, schedule: str = "online", *, epoch_steps: int = 0) -> None:
-        self._core = _core.Scheduler.make(schedule, epoch_steps)
+    def __init__(self, schedule: str = "online", *, epoch_steps: int = 0, warmup_steps: int = 100) -> None:
+        self._core = _core.Scheduler.make(schedule, whole(epoch_steps, "epoch_steps"), whole(warmup_steps, "warmup_steps"))
 
     def observe(self, step: int, loss: float | None, eval_loss: float | None = None, *, epoch_end: bool = False) -> bool:
         """An iteration ended; True: publish now. `eval_loss`, where it is known, counts in the place of `loss`; None is
