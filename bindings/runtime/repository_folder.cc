@@ -12,7 +12,7 @@
 
 #include "bindings/runtime/folder_socket.h"
 #include "core/base/classic_locale.h"
-#include "core/base/deadline.h"
+#include "core/base/ending_process.h"
 #include "core/base/format.h"
 #include "core/base/interruption.h"
 #include "core/base/text.h"
@@ -54,6 +54,7 @@ Error with_owner(Error error, const std::string& folder) {
 
 constexpr std::string_view kMemoryPlace = "memory:";
 constexpr Duration kOwnerComesUp = std::chrono::seconds(2);
+constexpr Duration kOwnerEnds = std::chrono::minutes(2);
 /// Those who came through this process's folder may finish what they do.
 constexpr Duration kLastGuests = std::chrono::seconds(2);
 constexpr Duration kLookAgain = std::chrono::milliseconds(20);
@@ -113,7 +114,13 @@ Result<OpenedRepository> open_to_read(const std::string& folder) {
 }
 
 Result<OpenedRepository> open_to_write(const std::string& folder, RepositoryAccess access) {
-  const Time deadline = deadline_in(kOwnerComesUp);
+  const Time began = system_clock().now();
+  // An owner that ends answers nobody any more, and soon lets go of the folder.
+  const auto is_late = [&] {
+    const std::optional<long> owner = owner_of(folder);
+    return system_clock().now() - began >= (owner && is_ending(*owner) ? kOwnerEnds : kOwnerComesUp);
+  };
+  bool is_last_look = false;
   const bool create = access == RepositoryAccess::create || access == RepositoryAccess::own;
   for (;;) {
     Result<std::unique_ptr<Backend>> backend =
@@ -128,10 +135,11 @@ Result<OpenedRepository> open_to_write(const std::string& folder, RepositoryAcce
     if (is_folder_offered(folder)) {
       Result<OpenedRepository> repository = through_owner(folder);
       const bool gone = !repository && repository.error().code() == Code::unavailable;
-      if (!gone || system_clock().now() >= deadline) return repository;
+      if (!gone || is_last_look) return repository;
     }
-    // Its owner may be about to offer it, or to end.
-    if (system_clock().now() >= deadline) return fail(with_owner(std::move(backend).error(), folder));
+    if (is_last_look) return fail(with_owner(std::move(backend).error(), folder));
+    // Its owner may be about to offer it, or to end: while it was asked in vain, it may have let go of the folder.
+    is_last_look = is_late();
     FRESHET_TRY(Interruption::check());
     std::this_thread::sleep_for(kLookAgain);
   }

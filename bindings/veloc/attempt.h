@@ -25,6 +25,19 @@ inline constexpr std::size_t more_bytes(std::size_t regions) {
   return regions <= kRegionsFirst ? 0 : (regions - kRegionsFirst) * 3 * kWord;
 }
 
+/// Whether there may be a version all the same: what should have it did not answer, or was found damaged.
+inline bool is_unknown(const Error& error) {
+  switch (error.code()) {
+    case Code::unavailable:
+    case Code::timed_out:
+    case Code::cancelled:
+    case Code::already_exists:
+    case Code::io_error:
+    case Code::corrupt: return true;
+    default: return false;
+  }
+}
+
 /// Of what one rank does by itself: nothing flies past the others, who wait for how it went.
 template <typename Work>
 Status attempt(const Work& work) {

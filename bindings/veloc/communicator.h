@@ -4,6 +4,7 @@
 /// What the ranks say to each other beside a Checkpointer.
 
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
@@ -17,6 +18,8 @@ class Communicator {
   virtual std::uint32_t ranks() const = 0;
   /// Collective: what each rank gave, by rank.
   virtual std::vector<std::string> gather(const std::string& own) = 0;
+  /// Ends all ranks' processes, this one first.
+  [[noreturn]] virtual void end_job() = 0;
 };
 
 class Alone final : public Communicator {
@@ -24,6 +27,7 @@ class Alone final : public Communicator {
   std::uint32_t rank() const override { return 0; }
   std::uint32_t ranks() const override { return 1; }
   std::vector<std::string> gather(const std::string& own) override { return {own}; }
+  [[noreturn]] void end_job() override { std::_Exit(EXIT_FAILURE); }
 };
 
 }  // namespace freshet::veloc

@@ -74,9 +74,10 @@ Result<std::unique_ptr<Session>> Session::open(std::unique_ptr<Communicator> ran
 }
 
 Status Session::agree(const std::string& call, const Status& own) {
-  const std::string separator(1, '\0');
-  const std::vector<std::string> all =
-      ranks_->gather(call + separator + (own ? std::string() : own.error().message() + " "));
+  // The call, and behind a zero the error: its code as a letter, and its words.
+  std::string said = call + '\0';
+  if (!own) said += static_cast<char>('A' + static_cast<int>(own.error().code())) + own.error().message();
+  const std::vector<std::string> all = ranks_->gather(said);
   std::vector<std::string> calls;
   std::vector<std::string> errors;
   for (const std::string& one : all) {
@@ -85,7 +86,9 @@ Status Session::agree(const std::string& call, const Status& own) {
   }
   if (!own) return own;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    if (!errors[rank].empty()) return fail(Code::unavailable, format("rank {}: {}", rank, errors[rank]));
+    if (!errors[rank].empty()) {
+      return fail(static_cast<Code>(errors[rank].front() - 'A'), format("rank {}: {}", rank, errors[rank].substr(1)));
+    }
     if (calls[rank] != calls.front()) {
       return refuse(format("rank {} is at \"{}\", rank 0 at \"{}\"", rank, calls[rank], calls.front()));
     }

@@ -54,6 +54,7 @@ class Session {
   Result<std::string> file() const;
   Status cleanup(const std::string& name);
   Status finalize(bool clean);
+  [[noreturn]] void end_job() { ranks_->end_job(); }
 
  private:
   struct Region {

@@ -107,13 +107,18 @@ Result<std::optional<int>> Session::newest(const std::string& name, int version_
   FRESHET_TRY(agree(format("newest {} {}", name, version_max), may()));
   loaded_.reset();
   // A version counts when every byte of it was read; else an older one.
+  std::optional<Error> damaged;
   auto step_max = version_max == 0 ? UINT64_MAX : static_cast<std::uint64_t>(version_max);
   for (;;) {
     FRESHET_ASSIGN(const auto table, table_of(name, 0, step_max));
-    if (!table) return std::optional<int>();
+    if (!table) return damaged ? Result<std::optional<int>>(fail(*damaged)) : std::optional<int>();
     const Status loaded = load(name, *table);
     if (loaded) return std::optional(table->version);
-    if (table->version == 0) return fail(loaded.error());
+    // What cannot be read now may be whole.
+    if (table->version == 0 || (is_unknown(loaded.error()) && loaded.error().code() != Code::corrupt)) {
+      return fail(loaded.error());
+    }
+    if (!damaged) damaged = loaded.error();
     log_line(LogLevel::warning, format("{}: {}", name, loaded.error().message()));
     step_max = static_cast<std::uint64_t>(table->version) - 1;
   }

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bindings/veloc/veloc.h"
 
+#include <cstdlib>
 #include <exception>
 #include <functional>
 #include <numeric>
 
+#include "bindings/veloc/attempt.h"
 #include "bindings/veloc/session.h"
 #include "core/base/format.h"
 #include "core/base/log.h"
@@ -47,6 +49,11 @@ class MpiRanks final : public Communicator {
       parts.push_back(all.substr(static_cast<std::size_t>(offsets[i]), static_cast<std::size_t>(lengths[i])));
     }
     return parts;
+  }
+
+  [[noreturn]] void end_job() override {
+    MPI_Abort(ranks_, EXIT_FAILURE);
+    std::_Exit(EXIT_FAILURE);
   }
 
  private:
@@ -249,8 +256,14 @@ int VELOC_Checkpoint(const char* name, int version) {
 int VELOC_Restart_test(const char* name, int version) {
   return with_session("VELOC_Restart_test", [&](Session& open) {
     const auto newest = open.newest(text_of(name), version);
-    if (!newest) return failed("VELOC_Restart_test", newest.error().message());
-    return newest->value_or(VELOC_FAILURE);
+    if (newest) return newest->value_or(VELOC_FAILURE);
+    // Below a version that the program names, what is damaged may never have been finished.
+    const bool is_damage = newest.error().code() == freshet::Code::corrupt;
+    if (!freshet::veloc::is_unknown(newest.error()) || (is_damage && version != 0)) return failed("VELOC_Restart_test", newest.error().message());
+    // A program takes VELOC_FAILURE for "there is none", and would begin at step 0.
+    failed("VELOC_Restart_test",
+           freshet::format("{}; whether there is a version cannot be known, so the job ends", newest.error().message()));
+    open.end_job();
   });
 }
 

@@ -64,7 +64,11 @@ int VELOC_Checkpoint_wait(void);
 int VELOC_Checkpoint_finished(void);
 int VELOC_Checkpoint(const char* name, int version);
 
-/** The newest version that can be restored, up to `version` unless that is 0; VELOC_FAILURE when there is none. */
+/**
+ * The newest version that can be restored, up to `version` unless that is 0; VELOC_FAILURE when there is none, or when
+ * it is of another number of ranks. Ends the job (MPI_Abort) where that cannot be known: a repository or a rank does not
+ * answer, or what was acknowledged is damaged everywhere.
+ */
 int VELOC_Restart_test(const char* name, int version);
 int VELOC_Restart_begin(const char* name, int version);
 int VELOC_Recover_selective(int mode, int* ids, int id_count);

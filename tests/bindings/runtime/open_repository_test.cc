@@ -2,13 +2,21 @@
 /// The one door to repositories: each kind of place, and what is refused. (The command's tests go through folders that
 /// other processes own.)
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "bindings/runtime/repository_folder.h"
+#include "core/base/clock.h"
+#include "core/base/ending_process.h"
 #include "core/base/interruption.h"
 #include "repo/backend/backend.h"
 #include "repo/files/import.h"
@@ -63,6 +71,50 @@ TEST(OpenRepository, TheWaitForAFoldersOwnerCanBeInterrupted) {
   const auto waits = open_repository(folder / "store", {.access = RepositoryAccess::create});
   ASSERT_FALSE(waits);
   EXPECT_EQ(waits.error().code(), Code::cancelled) << waits.error().message();
+}
+
+/// A process that owns a folder as RocksDB does, and whose end the kernel has begun: its first thread has exited. It
+/// ends when the writing end of `goes` is closed.
+pid_t start_ending_owner(const std::string& folder, const int (&goes)[2]) {
+  const pid_t child = ::fork();
+  if (child != 0) return child;
+  ::close(goes[1]);
+  const int lock = ::open((folder + "/LOCK").c_str(), O_RDWR | O_CREAT, 0600);
+  struct flock whole {};
+  whole.l_type = F_WRLCK;
+  if (lock < 0 || ::fcntl(lock, F_SETLK, &whole) != 0) ::_exit(1);
+  std::thread([end = goes[0]] {
+    char byte = 0;
+    (void)!::read(end, &byte, 1);
+    ::_exit(0);
+  }).detach();
+  ::syscall(SYS_exit, 0);
+  return 0;
+}
+
+/// It may take long to free its memory; who opens the folder meanwhile waits.
+TEST(OpenRepository, AnOwnerThatEndsIsWaitedFor) {
+  const TemporaryFolder folder;
+  { ASSERT_TRUE(open_repository(folder / "store", {.access = RepositoryAccess::create})); }
+  EXPECT_FALSE(is_ending(::getpid()));
+  int goes[2];
+  ASSERT_EQ(::pipe2(goes, O_CLOEXEC), 0);
+  const pid_t owner = start_ending_owner(folder / "store", goes);
+  ASSERT_GT(owner, 0);
+  ::close(goes[0]);
+  while (!is_ending(owner)) std::this_thread::yield();
+  // Past the time in which an owner that lives comes up.
+  const Time long_ago = system_clock().now() + std::chrono::milliseconds(2200);
+  const Interruption interruption([&] {
+    if (goes[1] >= 0 && system_clock().now() >= long_ago) ::close(std::exchange(goes[1], -1));
+    return false;
+  });
+  const auto opened = open_repository(folder / "store", {.access = RepositoryAccess::create});
+  EXPECT_TRUE(opened) << opened.error().message();
+  if (goes[1] >= 0) ::close(goes[1]);
+  EXPECT_TRUE(is_ending(owner)) << "it has ended, and nobody has waited for it";
+  EXPECT_EQ(::waitpid(owner, nullptr, 0), owner);
+  EXPECT_TRUE(is_ending(owner));
 }
 
 TEST(OpenRepository, AddressesAreOfProviders) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// VELOC's C interface, by a C program under mpirun: what it restores, and that no failure is a success or the
-/// program's end.
+/// VELOC's C interface, by a C program under mpirun: what it restores, and that no failure is a success, or the
+/// program's end unless what is there cannot be known.
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -13,6 +13,7 @@
 #include <sstream>
 
 #include "core/base/format.h"
+#include "repo/backend/backend.h"
 #include "tests/support/child_process.h"
 #include "tests/support/free_port.h"
 #include "tests/support/small_disk.h"
@@ -362,6 +363,23 @@ TEST_F(Veloc, ProgramsPassAgainstTheInstalledComponent) {
   while (const auto line = script.line()) said += *line + "\n";
   EXPECT_EQ(script.wait(), 0);
   EXPECT_EQ(said, "passed: heatdis_mem\npassed: heatdis_file\npassed: heatdis_fault\n");
+}
+
+/// A program takes -1 for "begin at step 0". Where somebody may have a version, the job ends in its place.
+TEST_F(Veloc, WhatCannotBeKnownEndsTheJob) {
+  run(2, {"region:0:100", "checkpoint:heat:1", "wait", "finalize:0"});
+  lose_scratch();
+  const std::string persistent = folder_ / "persistent";
+  const Strings looks = {"region:0:100", "test:heat:0", "finalize:0"};
+  {
+    // Its owner neither offers it nor ends.
+    const auto owner = open_rocks_backend({.folder = persistent, .create = false, .read_only = false});
+    ASSERT_TRUE(owner) << owner.error().message();
+    const Outcome unknown = run(2, looks);
+    EXPECT_NE(unknown.status, 0);
+    EXPECT_EQ(unknown.of(0, "test:heat:0"), -77) << "no answer at all";
+  }
+  EXPECT_EQ(run(2, looks).of(0, "test:heat:0"), 1);
 }
 
 /// Wrong use is a return code, and the program goes on.
