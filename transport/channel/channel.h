@@ -88,6 +88,8 @@ class OpenFetch {
   virtual Result<bool> can_answer(std::size_t /*piece*/) { return true; }
   /// The bytes of a piece (an index into the request's). May take a while: a delta is made here.
   virtual Result<Answer> answer(std::size_t piece) = 0;
+  /// So many bytes of answers went on their way; the peer takes them. Any thread.
+  virtual void sent(std::uint64_t /*bytes*/) {}
   /// The answer to this piece was sent; memory that was made for it may be freed.
   virtual void release(std::size_t piece) = 0;
 };

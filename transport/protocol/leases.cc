@@ -5,24 +5,47 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "core/base/check.h"
 
 namespace freshet::protocol {
 
-LeaseId Leases::open(SessionId session, VersionNumber number, HolderId holder, HeldVersions& versions) {
+LeaseId Leases::open(SessionId session, VersionNumber number, HolderId holder, HeldVersions& versions, Time now) {
   LeaseId id = keyed_word(seed_, session, holder);
   while (leases_.contains(id)) id = keyed_word(seed_, id, holder);
   FRESHET_CHECK(versions.hold(number, holder));
-  leases_.emplace(id, Lease{.session = session, .number = number, .holder = holder});
+  leases_.emplace(id, Lease{.session = session, .number = number, .holder = holder, .since = now, .moved = now});
   return id;
 }
 
-LeaseId Leases::open_coming(SessionId session, VersionNumber number, HolderId serial) {
+LeaseId Leases::open_coming(SessionId session, VersionNumber number, HolderId serial, Time now) {
   LeaseId id = keyed_word(seed_, session, serial);
   while (leases_.contains(id)) id = keyed_word(seed_, id, serial);
-  leases_.emplace(id, Lease{.session = session, .number = number});
+  leases_.emplace(id, Lease{.session = session, .number = number, .since = now, .moved = now});
   return id;
+}
+
+void Leases::on_fetched(LeaseId lease, std::uint64_t bytes, Time now) {
+  const auto entry = leases_.find(lease);
+  if (entry == leases_.end()) return;
+  entry->second.bytes += bytes;
+  entry->second.moved = now;
+}
+
+std::vector<Leases::Course> Leases::courses() const {
+  std::vector<Course> found;
+  for (const auto& [id, lease] : leases_) {
+    if (lease.state != State::open || lease.holder == 0) continue;
+    found.push_back({.lease = id,
+                     .session = lease.session,
+                     .number = lease.number,
+                     .since = lease.since,
+                     .moved = lease.moved,
+                     .bytes = lease.bytes});
+  }
+  std::ranges::sort(found, {}, [](const Course& course) { return std::pair(course.number, course.lease); });
+  return found;
 }
 
 std::vector<LeaseId> Leases::of_coming(VersionNumber number) const {

@@ -15,6 +15,7 @@
 #include <map>
 #include <vector>
 
+#include "core/base/clock.h"
 #include "transport/protocol/held_versions.h"
 #include "transport/protocol/messages.h"
 
@@ -25,10 +26,24 @@ class Leases {
   explicit Leases(std::uint64_t seed) : seed_(seed) {}
 
   /// `holder` holds nothing else, now or later. REQUIRES: the version is in `versions`.
-  LeaseId open(SessionId session, VersionNumber number, HolderId holder, HeldVersions& versions);
+  LeaseId open(SessionId session, VersionNumber number, HolderId holder, HeldVersions& versions, Time now);
 
   /// Of a version that is not in the table yet. `serial` is no other lease's holder.
-  LeaseId open_coming(SessionId session, VersionNumber number, HolderId serial);
+  LeaseId open_coming(SessionId session, VersionNumber number, HolderId serial, Time now);
+
+  /// So many more bytes were fetched under it. Nothing of one that nobody knows.
+  void on_fetched(LeaseId lease, std::uint64_t bytes, Time now);
+  /// What an open lease that holds its version came to.
+  struct Course {
+    LeaseId lease = 0;
+    SessionId session = 0;
+    VersionNumber number = 0;
+    Time since{};             ///< Opened.
+    Time moved{};             ///< When something was last fetched under it; `since` before.
+    std::uint64_t bytes = 0;  ///< Fetched, each counted as often as it was.
+  };
+  /// By number, the oldest first.
+  std::vector<Course> courses() const;
 
   /// True when this changed something, so that the shell has to be told: it was open, or closing but not by force.
   bool close(LeaseId lease, bool by_force);
@@ -51,6 +66,9 @@ class Leases {
     VersionNumber number = 0;
     HolderId holder = 0;  ///< 0: it holds nothing.
     State state = State::open;
+    Time since{};
+    Time moved{};
+    std::uint64_t bytes = 0;
   };
 
   std::uint64_t seed_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <limits>
+#include <set>
 
 #include "core/base/check.h"
 #include "core/base/format.h"
@@ -32,21 +33,68 @@ std::optional<Error> PublisherMachine::why_not_readable(const PublisherSession& 
     return Error(Code::failed_precondition,
                  format("channel {} is not one that we have in common", to_string(want.channel)));
   }
-  // Those that are closing count too: they hold memory until the last of their bytes was sent.
-  if (leases_.of(session.hello().session).size() >= options_.holds_per_session_max) {
-    return Error(Code::out_of_space, "the session has too many leases");
-  }
   return std::nullopt;
 }
 
-std::uint64_t PublisherMachine::grant_by_lease(PublisherSession& session, VersionNumber number) {
+std::optional<Error> PublisherMachine::why_no_lease(const PublisherSession& session, VersionNumber number) const {
+  if (session.lease_of(number) != 0) return std::nullopt;
+  // Those that are closing count too: they hold memory until the last of their bytes was sent.
+  const std::size_t leases = leases_.of(session.hello().session).size();
+  if (leases >= options_.leases_per_session_max) {
+    return Error(Code::out_of_space,
+                 format("the session has {} leases, the most that one session may have: let versions go", leases));
+  }
+  if (session.key().empty()) return std::nullopt;
+  std::set<VersionNumber> leased;
+  for (const Leases::Course& course : leases_.courses()) {
+    const auto owner = sessions_.find(course.session);
+    if (owner != sessions_.end() && owner->second.key() == session.key()) leased.insert(course.number);
+  }
+  if (leased.contains(number) || leased.size() < options_.leased_versions_per_key_max) return std::nullopt;
+  return Error(Code::out_of_space,
+               format("the sessions of this key have leases on {} versions, the most that one key may have: let "
+                      "versions go",
+                      leased.size()));
+}
+
+/// By what came, not by what was asked for; and nobody makes a version last by fetching the same part again and again.
+bool PublisherMachine::is_too_slow(const Leases::Course& course, Time now) const {
+  if (course.bytes == 0) return now - course.since >= options_.lease_silence;
+  std::uint64_t version_bytes = 0;
+  for (const SegmentPlace& place : record_of(course.number).version.places) version_bytes += place.bytes;
+  const std::uint64_t counted = std::min(course.bytes, 2 * version_bytes);
+  const Duration spent = now - course.since - options_.fetch_grace;
+  if (spent <= Duration::zero()) return false;
+  const auto seconds = static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::seconds>(spent).count());
+  return counted / std::max<std::uint64_t>(options_.fetch_rate_min, 1) < seconds;
+}
+
+void PublisherMachine::end_idle_leases(Time now) {
+  for (const Leases::Course& course : leases_.courses()) {
+    if (now - course.moved < options_.lease_idle) continue;
+    sessions_.at(course.session).drop_lease(course.lease);
+    close_leases({course.lease}, /*by_force=*/false);
+  }
+}
+
+void PublisherMachine::end_slow_leases(Time now) {
+  for (const Leases::Course& course : leases_.courses()) {
+    if (course.number == versions_.newest() || versions_.is_kept(course.number)) continue;
+    if (!is_too_slow(course, now)) continue;
+    sessions_.at(course.session).drop_lease(course.lease);
+    // Whoever takes nothing of what it asked for would else keep the memory.
+    close_leases({course.lease}, /*by_force=*/true);
+  }
+}
+
+std::uint64_t PublisherMachine::grant_by_lease(PublisherSession& session, VersionNumber number, Time now) {
   LeaseId lease = session.lease_of(number);
   const SessionId id = session.hello().session;
   if (lease == 0 && versions_.find(number) == nullptr) {
-    lease = leases_.open_coming(id, number, /*serial=*/2 * ++last_serial_);
+    lease = leases_.open_coming(id, number, /*serial=*/2 * ++last_serial_, now);
     actions_.emplace_back(action::OpenLease{.lease = lease, .session = id, .number = number, .coming = true});
   } else if (lease == 0) {
-    lease = leases_.open(id, number, /*holder=*/2 * ++last_serial_, versions_);
+    lease = leases_.open(id, number, /*holder=*/2 * ++last_serial_, versions_, now);
     actions_.emplace_back(action::OpenLease{.lease = lease, .session = id, .number = number});
   }
   return session.grant(number, lease);

@@ -74,13 +74,13 @@ bool PublisherMachine::on_restored(CommittedVersion version, Time now) {
   return true;
 }
 
-void PublisherMachine::on_message(const Peer& peer, Message message, Time now) {
-  dispatch(peer, std::move(message), now);
+void PublisherMachine::on_message(const Peer& peer, Message message, Time now, std::string_view key) {
+  dispatch(peer, std::move(message), now, key);
   settle(now);
 }
 
-void PublisherMachine::dispatch(const Peer& peer, Message message, Time now) {
-  if (auto* hello = std::get_if<Hello>(&message)) return on(peer, std::move(*hello), now);
+void PublisherMachine::dispatch(const Peer& peer, Message message, Time now, std::string_view key) {
+  if (auto* hello = std::get_if<Hello>(&message)) return on(peer, std::move(*hello), now, key);
   if (auto* bye = std::get_if<Bye>(&message)) {
     if (PublisherSession* session = session_of(peer, bye->session)) on_bye(*session, *bye);
     return;
@@ -103,7 +103,7 @@ void PublisherMachine::dispatch(const Peer& peer, Message message, Time now) {
   std::visit(in_session, message);
 }
 
-void PublisherMachine::on(const Peer& peer, Hello hello, Time now) {
+void PublisherMachine::on(const Peer& peer, Hello hello, Time now, std::string_view key) {
   const auto known = sessions_.find(hello.session);
   if (known != sessions_.end()) {
     const bool proved = hello.door_token == known->second.token();
@@ -117,12 +117,12 @@ void PublisherMachine::on(const Peer& peer, Hello hello, Time now) {
   }
   if (hello.door_token != 0) return send(peer, UnknownSession{.session = hello.session});
   const std::vector<SessionId> replaced = doorless_sessions_of(peer);
-  if (auto refused = why_refused(hello, replaced.size())) {
+  if (auto refused = why_refused(hello, replaced.size(), key)) {
     end_sessions(replaced);
     return refuse(peer, hello.session, /*request=*/0, refused->code(), refused->message());
   }
   // In this order, so that what waited for the session before waits for the new one.
-  open_session(peer, std::move(hello), now);
+  open_session(peer, std::move(hello), now, key);
   end_sessions(replaced);
 }
 
@@ -133,7 +133,8 @@ void PublisherMachine::see_number(VersionNumber number) {
   }
 }
 
-std::optional<Error> PublisherMachine::why_refused(const Hello& hello, std::size_t replaced) const {
+std::optional<Error> PublisherMachine::why_refused(const Hello& hello, std::size_t replaced,
+                                                   std::string_view key) const {
   if (hello.protocol != kProtocolVersion) {
     return Error(Code::unsupported, format("protocol {} is not spoken here, {} is", hello.protocol, kProtocolVersion));
   }
@@ -159,15 +160,23 @@ std::optional<Error> PublisherMachine::why_refused(const Hello& hello, std::size
     return Error(Code::out_of_space,
                  format("{} has {} subscribers, no more are taken", options_.model, sessions_.size()));
   }
+  const auto is_of_key = [&](const auto& entry) { return entry.second.key() == key; };
+  if (!key.empty() && sessions_.size() >= options_.sessions_per_key_max) {
+    const auto of_key = static_cast<std::size_t>(std::ranges::count_if(sessions_, is_of_key));
+    if (of_key >= options_.sessions_per_key_max + replaced) {
+      return Error(Code::out_of_space,
+                   format("{} has {} subscribers with this key, the most that one key may have", options_.model, of_key));
+    }
+  }
   return std::nullopt;
 }
 
-void PublisherMachine::open_session(const Peer& peer, Hello hello, Time now) {
+void PublisherMachine::open_session(const Peer& peer, Hello hello, Time now, std::string_view key) {
   const SessionId id = hello.session;
   const std::uint64_t serial = ++last_serial_;
   see_number(hello.highest_seen);
   auto [entry, added] =
-      sessions_.try_emplace(id, peer, std::move(hello), serial, keyed_word(options_.token_seed, id, serial));
+      sessions_.try_emplace(id, peer, std::move(hello), serial, keyed_word(options_.token_seed, id, serial), key);
   PublisherSession& session = entry->second;
   session.can_fetch = can_fetch(session.hello());
   session.last_heard = now;
@@ -237,8 +246,11 @@ void PublisherMachine::answer(PublisherSession& session, const Want& want, Time 
   if (!fits_on_wire(record_of(*number).version)) {
     return refuse_want(Code::unsupported, format("the manifest of {} is too large to be sent", *number));
   }
+  if (want.channel != ChannelKind::shm) {
+    if (auto why = why_no_lease(session, *number)) return refuse_want(why->code(), why->message());
+  }
   if (!session.may_be_granted(*number, want.channel, now, options_.grant_again)) return;
-  send_grant(session, want, *number);
+  send_grant(session, want, *number, now);
 }
 
 Result<VersionNumber> PublisherMachine::next_for(PublisherSession& session, const Want& want) {
@@ -253,9 +265,9 @@ Result<VersionNumber> PublisherMachine::next_for(PublisherSession& session, cons
   return *next;
 }
 
-void PublisherMachine::send_grant(PublisherSession& session, const Want& want, VersionNumber number) {
+void PublisherMachine::send_grant(PublisherSession& session, const Want& want, VersionNumber number, Time now) {
   const bool mapped = want.channel == ChannelKind::shm;
-  const std::uint64_t grant_id = mapped ? session.grant(number, versions_) : grant_by_lease(session, number);
+  const std::uint64_t grant_id = mapped ? session.grant(number, versions_) : grant_by_lease(session, number, now);
   const HeldVersions::Record& record = record_of(number);
   const CommittedVersion& version = record.version;
   const Architecture& architecture = *version.manifest->architecture;
@@ -334,11 +346,12 @@ void PublisherMachine::on_door_closed(SessionId id, Time now) {
   session.silent = true;  // Most likely it died: its queue is the first to be shed.
 }
 
-void PublisherMachine::shed_queues(std::uint64_t bytes_wanted, Time) {
+void PublisherMachine::shed_queues(std::uint64_t bytes_wanted, Time now) {
   std::uint64_t freed = versions_.shed_retained(bytes_wanted);
   for (const bool silent_ones_only : {true, false}) {
     if (freed < bytes_wanted) freed += shed(bytes_wanted - freed, silent_ones_only);
   }
+  if (freed < bytes_wanted) end_slow_leases(now);
 }
 
 std::uint64_t PublisherMachine::shed(std::uint64_t bytes_wanted, bool silent_ones_only) {
@@ -369,6 +382,7 @@ void PublisherMachine::on_tick(Time now) {
     if (now - session.last_heard >= patience(session)) expired.push_back(id);
   }
   for (const SessionId id : expired) expire(id);
+  end_idle_leases(now);
   settle(now);
 }
 
@@ -379,6 +393,7 @@ Time PublisherMachine::next_tick() const {
     if (const Duration left = patience(session); left != Duration::max())
       next = std::min(next, session.last_heard + left);
   }
+  for (const Leases::Course& course : leases_.courses()) next = std::min(next, course.moved + options_.lease_idle);
   return next;
 }
 

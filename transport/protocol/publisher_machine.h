@@ -13,6 +13,11 @@
 ///   ends
 ///     with Held, Bye, or `lease_silence` without a word from its session. Then no fetch is begun under it any more,
 ///     and the hold goes when the shell says that nothing of it is read (on_lease_closed), not before.
+///   - What all sessions share, one cannot use up. A session has at most `leases_per_session_max` leases, and the
+///     sessions of one key have leases on at most `leased_versions_per_key_max` versions: a Want beyond that is refused
+///     with the limit's name. A lease under which nothing was fetched for `lease_idle` ends. When room is needed
+///     (shed_queues), so does one of an older version by which nothing came within `lease_silence`, or less than
+///     `fetch_rate_min` all in all. That is counted by what was sent, and never of mapped holds.
 ///   - A version is held before the Grant that names it is handed out as an action, so that no segment of it can
 ///     become free on the way.
 ///   - A session belongs to the peer that said Hello, until another one says Hello for it with its door's token (its
@@ -47,6 +52,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -115,12 +121,19 @@ class PublisherMachine {
     std::uint64_t token_seed = 0;        ///< Secret.
     std::size_t every_queue_versions_max = 64;
     std::size_t sessions_max = 4096;
+    std::size_t sessions_per_key_max = 2048;   ///< Where there are keys.
     std::size_t holds_per_session_max = 1024;  ///< A session that holds more is refused until it lets some go.
+    std::size_t leases_per_session_max = 8;    ///< A subscriber fetches one version at a time.
+    std::size_t leased_versions_per_key_max = 16;
     /// What a Hello says of numbers is believed up to here, and up to the newest version.
     VersionNumber believed_number_max = kNumbersBelieved;
     Duration grant_again = std::chrono::milliseconds(100);  ///< Less than subscribers wait until they repeat a Want.
     Duration silent_after = std::chrono::milliseconds(1000);
     Duration lease_silence = std::chrono::seconds(3);  ///< At least silent_after.
+    Duration lease_idle = std::chrono::seconds(60);
+    /// Of a lease, in bytes a second, when room is needed; after a first `fetch_grace`.
+    std::uint64_t fetch_rate_min = std::uint64_t{1} << 20;
+    Duration fetch_grace = std::chrono::seconds(10);
     std::size_t retained_versions = 1;                 ///< The newest among them.
     Activation::Options activation;                    ///< Its model is this one.
   };
@@ -141,7 +154,8 @@ class PublisherMachine {
   void on_coming(CommittedVersion version, Time now);
   void on_not_coming(VersionNumber number, Time now);
 
-  void on_message(const Peer& peer, Message message, Time now);
+  /// `key`: with which the peer proved itself; empty where there are no keys.
+  void on_message(const Peer& peer, Message message, Time now, std::string_view key = {});
 
   /// Whether this is a session of this model: a shell that serves several models routes by it.
   bool knows(SessionId session) const;
@@ -154,9 +168,14 @@ class PublisherMachine {
   /// session.
   void on_lease_closed(LeaseId lease, Time now);
 
+  /// So many more bytes went to whoever fetches under this lease. Nothing of a lease that is not this model's. Told
+  /// before on_tick() and shed_queues() at the latest.
+  void on_fetched(LeaseId lease, std::uint64_t bytes, Time now) { leases_.on_fetched(lease, bytes, now); }
+
   /// Gives up retained versions, then those that nothing but queues keeps, oldest first, those that only silent
-  /// sessions wait for before all others, until nothing is left to give up or `bytes_wanted` bytes were freed. Called
-  /// when a capture finds no room.
+  /// sessions wait for before all others, until nothing is left to give up or `bytes_wanted` bytes were freed. If they
+  /// were not, ends the leases by which too little comes; their versions go a little later. Called when a capture finds
+  /// no room.
   void shed_queues(std::uint64_t bytes_wanted, Time now);
 
   /// The answer to SwapCurrent: what the directory has now. An error that may pass says nothing about what it has.
@@ -198,13 +217,13 @@ class PublisherMachine {
   const VersionTable& versions() const { return versions_.table(); }
 
  private:
-  void on(const Peer& peer, Hello hello, Time now);
+  void on(const Peer& peer, Hello hello, Time now, std::string_view key);
   void on(PublisherSession& session, const Want& want, Time now);
   void on(PublisherSession& session, const Held& held, Time now);
   void on(PublisherSession& session, Ping ping, Time now);
   void on(PublisherSession& session, const Staged& staged, Time now);
   void on_bye(PublisherSession& session, const Bye& bye);
-  void dispatch(const Peer& peer, Message message, Time now);
+  void dispatch(const Peer& peer, Message message, Time now, std::string_view key);
 
   // What is current: publisher_current.cc.
   void on(const Peer& peer, const Activate& ask, Time now);
@@ -215,8 +234,8 @@ class PublisherMachine {
   std::uint32_t membership_ms() const;
 
   void see_number(VersionNumber number);
-  std::optional<Error> why_refused(const Hello& hello, std::size_t replaced) const;
-  void open_session(const Peer& peer, Hello hello, Time now);
+  std::optional<Error> why_refused(const Hello& hello, std::size_t replaced, std::string_view key) const;
+  void open_session(const Peer& peer, Hello hello, Time now, std::string_view key);
   std::vector<SessionId> doorless_sessions_of(const Peer& peer) const;
   void end_sessions(const std::vector<SessionId>& ids);
   void end_session(SessionId id);
@@ -227,7 +246,11 @@ class PublisherMachine {
   bool is_on_this_host(const Hello& hello) const { return hello.host == options_.host; }
   bool can_fetch(const Hello& hello) const;
   std::optional<Error> why_not_readable(const PublisherSession& session, const Want& want) const;
-  std::uint64_t grant_by_lease(PublisherSession& session, VersionNumber number);
+  std::optional<Error> why_no_lease(const PublisherSession& session, VersionNumber number) const;
+  std::uint64_t grant_by_lease(PublisherSession& session, VersionNumber number, Time now);
+  bool is_too_slow(const Leases::Course& course, Time now) const;
+  void end_idle_leases(Time now);
+  void end_slow_leases(Time now);
   bool is_coming(VersionNumber number) const;
   /// That version is coming, and the Want can be answered with it.
   bool may_have_coming(const Want& want, VersionNumber number) const;
@@ -244,7 +267,7 @@ class PublisherMachine {
   void answer(PublisherSession& session, const Want& want, Time now);
   bool is_to_wait(const PublisherSession& session, const Want& want) const;
   void answer_waiting(Time now);
-  void send_grant(PublisherSession& session, const Want& want, VersionNumber number);
+  void send_grant(PublisherSession& session, const Want& want, VersionNumber number, Time now);
   void refuse(const Peer& peer, SessionId session, std::uint64_t request, Code code, std::string message);
   void welcome(const PublisherSession& session);
   void send(const Peer& peer, Message message);

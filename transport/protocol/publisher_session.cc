@@ -8,8 +8,14 @@
 
 namespace freshet::protocol {
 
-PublisherSession::PublisherSession(Peer peer, Hello hello, std::uint64_t serial, std::uint64_t token)
-    : peer_(std::move(peer)), hello_(std::move(hello)), serial_(serial), token_(token), acknowledged_(hello_.after) {}
+PublisherSession::PublisherSession(Peer peer, Hello hello, std::uint64_t serial, std::uint64_t token,
+                                   std::string_view key)
+    : peer_(std::move(peer)),
+      hello_(std::move(hello)),
+      serial_(serial),
+      token_(token),
+      key_(key),
+      acknowledged_(hello_.after) {}
 
 bool PublisherSession::accept_request(std::uint64_t request) {
   if (request == 0 || request < last_request_) return false;

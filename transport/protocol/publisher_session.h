@@ -17,6 +17,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -32,12 +33,13 @@ using Peer = std::string;
 class PublisherSession {
  public:
   /// `serial` is unique among the machine's sessions, from 1.
-  PublisherSession(Peer peer, Hello hello, std::uint64_t serial, std::uint64_t token);
+  PublisherSession(Peer peer, Hello hello, std::uint64_t serial, std::uint64_t token, std::string_view key);
 
   const Peer& peer() const { return peer_; }
   void move_to(Peer peer) { peer_ = std::move(peer); }
   const Hello& hello() const { return hello_; }
   std::uint64_t token() const { return token_; }
+  const std::string& key() const { return key_; }  ///< Whose it is; empty where there are no keys.
 
   bool door_open = false;
   bool has_left = false;                   ///< It wants nothing more, and reads what it holds until the door closes.
@@ -106,6 +108,7 @@ class PublisherSession {
   Hello hello_;
   std::uint64_t serial_;
   std::uint64_t token_;
+  std::string key_;
 
   std::uint64_t last_request_ = 0;
   std::uint64_t last_grant_ = 0;

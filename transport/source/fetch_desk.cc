@@ -52,8 +52,9 @@ class Coming final : public channel::ComingAnswer {
 
 class FetchDesk::Fetch final : public channel::OpenFetch {
  public:
-  Fetch(FetchDesk& desk, channel::FetchRequest request, std::shared_ptr<const Lease> lease)
-      : desk_(desk), request_(std::move(request)), lease_(std::move(lease)) {}
+  Fetch(FetchDesk& desk, channel::FetchRequest request, std::shared_ptr<const Lease> lease,
+        std::shared_ptr<std::atomic<std::uint64_t>> sent)
+      : desk_(desk), request_(std::move(request)), lease_(std::move(lease)), sent_(std::move(sent)) {}
   ~Fetch() override { desk_.end_read(request_.lease); }
 
   Result<bool> can_answer(std::size_t index) override {
@@ -80,6 +81,7 @@ class FetchDesk::Fetch final : public channel::OpenFetch {
                   .coming = std::move(coming)};
   }
 
+  void sent(std::uint64_t bytes) override { *sent_ += bytes; }
   void release(std::size_t index) override { payloads_.erase(index); }
 
  private:
@@ -115,6 +117,7 @@ class FetchDesk::Fetch final : public channel::OpenFetch {
   FetchDesk& desk_;
   const channel::FetchRequest request_;
   const std::shared_ptr<const Lease> lease_;
+  const std::shared_ptr<std::atomic<std::uint64_t>> sent_;
   std::unordered_map<std::size_t, DeltaCache::Payload> payloads_;
 };
 
@@ -122,8 +125,18 @@ void FetchDesk::open_lease(protocol::LeaseId id, Lease lease) {
   FRESHET_CHECK(lease.manifest != nullptr && lease.segments != nullptr);
   FRESHET_CHECK(lease.coming != nullptr || lease.tensors.size() == lease.manifest->owners.size());
   auto shared = std::make_shared<const Lease>(std::move(lease));
+  Row row{.lease = std::move(shared), .sent = std::make_shared<std::atomic<std::uint64_t>>(0)};
   MutexLock lock(mutex_);
-  FRESHET_CHECK(leases_.try_emplace(id, Row{.lease = std::move(shared)}).second);
+  FRESHET_CHECK(leases_.try_emplace(id, std::move(row)).second);
+}
+
+std::vector<std::pair<protocol::LeaseId, std::uint64_t>> FetchDesk::take_sent() {
+  std::vector<std::pair<protocol::LeaseId, std::uint64_t>> all;
+  MutexLock lock(mutex_);
+  for (const auto& [id, row] : leases_) {
+    if (const std::uint64_t bytes = row.sent->exchange(0); bytes > 0) all.emplace_back(id, bytes);
+  }
+  return all;
 }
 
 void FetchDesk::close_lease(protocol::LeaseId id) {
@@ -188,6 +201,7 @@ void FetchDesk::keep_deltas_of(const ComingVersion& coming) {
 
 Result<std::unique_ptr<channel::OpenFetch>> FetchDesk::open(const channel::FetchRequest& request) {
   std::shared_ptr<const Lease> lease;
+  std::shared_ptr<std::atomic<std::uint64_t>> sent;
   {
     MutexLock lock(mutex_);
     const auto row = leases_.find(request.lease);
@@ -202,8 +216,9 @@ Result<std::unique_ptr<channel::OpenFetch>> FetchDesk::open(const channel::Fetch
     }
     ++row->second.readers;
     lease = row->second.lease;
+    sent = row->second.sent;
   }
-  auto fetch = std::make_unique<Fetch>(*this, request, lease);
+  auto fetch = std::make_unique<Fetch>(*this, request, lease, std::move(sent));
   FRESHET_TRY(check_pieces(request, *lease));
   return fetch;
 }

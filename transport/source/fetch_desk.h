@@ -19,6 +19,7 @@
 #include <memory>
 #include <set>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "core/base/mutex.h"
@@ -56,6 +57,9 @@ class FetchDesk final : public channel::FetchSource {
   Result<std::unique_ptr<channel::OpenFetch>> open(const channel::FetchRequest& request) override
       FRESHET_EXCLUDES(mutex_);
 
+  /// The leases under which something was sent since the last call, and how many bytes.
+  std::vector<std::pair<protocol::LeaseId, std::uint64_t>> take_sent() FRESHET_EXCLUDES(mutex_);
+
   /// The version came: the deltas that it came as need not be made for those who ask for the same.
   void keep_deltas_of(const ComingVersion& coming);
 
@@ -65,6 +69,7 @@ class FetchDesk final : public channel::FetchSource {
   class Fetch;
   struct Row {
     std::shared_ptr<const Lease> lease;
+    std::shared_ptr<std::atomic<std::uint64_t>> sent;  ///< Bytes, since take_sent().
     std::uint64_t readers = 0;
     bool closed = false;
     bool is_of(const ServedSegments& segments) const { return lease->segments.get() == &segments; }

@@ -158,6 +158,7 @@ void Peer::settle(Send& send) {
   if (Fetching* fetch = send.fetch; fetch != nullptr) {
     --answers_in_flight_;
     --fetch->in_flight;
+    if (send.status == UCS_OK) fetch->open->sent(send.payload);
     if (send.is_chunk) {
       Sent& sent = fetch->sent.at(send.piece);
       if (--sent.chunks == 0 && sent.all) {

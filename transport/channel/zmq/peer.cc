@@ -178,6 +178,7 @@ std::size_t Peer::fill_chunk(Fetching& fetch, MutableBytes room) {
   std::memcpy(room.data(), &frame, sizeof frame);
   if (bytes > 0) std::memcpy(room.data() + sizeof frame, fetch.answer.bytes.data() + fetch.offset, bytes);
   fetch.offset += bytes;
+  fetch.open->sent(bytes);
   if (fetch.offset == total) {
     fetch.has_answer = false;
     fetch.open->release(fetch.piece);
@@ -198,6 +199,7 @@ std::size_t Peer::fill_batch(Fetching& fetch, MutableBytes room) {
     if (!bytes.empty()) std::memcpy(room.data() + at + sizeof head, bytes.data(), bytes.size());
     at += sizeof head + bytes.size();
     context_.counters.bytes_sent.fetch_add(bytes.size(), std::memory_order_relaxed);
+    fetch.open->sent(bytes.size());
     fetch.open->release(fetch.piece);
     fetch.has_answer = false;
     if (++answers == kBatchAnswersMax || fetch.next == fetch.request.pieces.size()) break;

@@ -49,7 +49,7 @@ void PublisherHub::take_control_messages() {
     }
     const auto* const ask = std::get_if<protocol::Activate>(&*message);
     if (ask != nullptr && !may_activate(peer, *ask, sender_key((*parts)[1]))) continue;
-    route(peer, std::move(*message));
+    route(peer, std::move(*message), sender_key((*parts)[1]));
   }
 }
 
@@ -103,7 +103,7 @@ PublisherHub::Model* PublisherHub::model_of(const protocol::Message& message, pr
   return nullptr;
 }
 
-void PublisherHub::route(const protocol::Peer& peer, protocol::Message message) {
+void PublisherHub::route(const protocol::Peer& peer, protocol::Message message, std::string_view key) {
   if (const auto* request = std::get_if<protocol::StatRequest>(&message)) return answer_stat(peer, *request);
   if (const auto* request = std::get_if<protocol::Activate>(&message)) return activate(peer, *request);
   protocol::SessionId session = 0;
@@ -115,7 +115,7 @@ void PublisherHub::route(const protocol::Peer& peer, protocol::Message message) 
     return rejects_.count("a session belongs to another model", system_clock().now());
   }
   if (model != nullptr) {
-    model->machine->on_message(peer, std::move(message), system_clock().now());
+    model->machine->on_message(peer, std::move(message), system_clock().now(), key);
     carry_out(*model);
   } else if (const auto* hello = std::get_if<protocol::Hello>(&message)) {
     send_to(peer, protocol::Refusal{.session = session,

@@ -238,6 +238,7 @@ void PublisherHub::commit(const std::string& name, protocol::CommittedVersion ve
     // After the news: a subscriber that hears of it has a way to go until it needs a new slab, and waits for it.
     door_->send_new_slabs();
     if (const std::uint64_t bytes = model.owner->room_wanted(); bytes > 0) {
+      note_fetched();
       model.machine->shed_queues(bytes, now());
       carry_out(model);
     }
@@ -289,6 +290,7 @@ void PublisherHub::shed_queues(const std::string& name, std::uint64_t bytes) {
   post([this, name, bytes] {
     const auto at = models_.find(name);
     if (at == models_.end()) return;
+    note_fetched();
     at->second.machine->shed_queues(bytes, now());
     carry_out(at->second);
   });
@@ -417,6 +419,8 @@ void PublisherHub::tick() {
       carry_out(model);
     }
     if (model.machine->next_tick() > at) continue;
+    note_fetched();
+    if (model.machine->next_tick() > at) continue;  // It waited for a lease by which something came.
     model.machine->on_tick(at);
     carry_out(model);
   }
@@ -444,45 +448,6 @@ void PublisherHub::carry_out(Model& model) {
     }
   }
   model.owner->on_number_floor(model.machine->number_floor());
-}
-
-void PublisherHub::open_lease(Model& model, const protocol::action::OpenLease& lease) {
-  if (lease.coming) {
-    FRESHET_CHECK(model.coming != nullptr && model.coming->number() == lease.number);
-    const auto manifest = std::shared_ptr<const Manifest>(model.coming, &model.coming->manifest());
-    return desk_.open_lease(lease.lease, {.session = lease.session,
-                                          .manifest = manifest,
-                                          .tensors = {},
-                                          .segments = model.segments,
-                                          .coming = model.coming});
-  }
-  const VersionTable::Entry* version = model.machine->versions().find(lease.number);
-  FRESHET_CHECK(version != nullptr);
-  desk_.open_lease(lease.lease, {.session = lease.session,
-                                 .manifest = version->manifest,
-                                 .tensors = model.owner->bytes_of(version->segments),
-                                 .segments = model.segments,
-                                 .coming = nullptr});
-}
-
-void PublisherHub::close_lease(const protocol::action::CloseLease& lease) {
-  // First: a read that began after the cut would never be cut off.
-  desk_.close_lease(lease.lease);
-  if (lease.by_force) cut_off(lease.session);
-}
-
-void PublisherHub::cut_off(protocol::SessionId session) {
-  for (const auto& server : channels_) server->cut_off(session);
-}
-
-void PublisherHub::on_lease_closed(protocol::LeaseId lease) {
-  post([this, lease] {
-    // Only the model that gave it out knows it.
-    for (auto& [name, model] : models_) {
-      model.machine->on_lease_closed(lease, now());
-      carry_out(model);
-    }
-  });
 }
 
 std::vector<protocol::ChannelOffer> PublisherHub::offers() const {

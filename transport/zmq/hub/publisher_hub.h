@@ -177,7 +177,7 @@ class PublisherHub {
   /// Ends the connections of those who were taken off the allow-list.
   void tend_listener();
   void announce(const protocol::action::Announce& news);
-  void route(const protocol::Peer& peer, protocol::Message message);
+  void route(const protocol::Peer& peer, protocol::Message message, std::string_view key);
   /// False: it was answered that it may not.
   bool may_activate(const protocol::Peer& peer, const protocol::Activate& request, std::string_view key);
   void activate(const protocol::Peer& peer, const protocol::Activate& request);
@@ -194,6 +194,7 @@ class PublisherHub {
   void open_lease(Model& model, const protocol::action::OpenLease& lease);
   void close_lease(const protocol::action::CloseLease& lease);
   void cut_off(protocol::SessionId session);
+  void note_fetched();
   void on_lease_closed(protocol::LeaseId lease);  ///< Any thread.
   std::vector<protocol::ChannelOffer> offers() const;
   void send_to(const protocol::Peer& peer, const protocol::Message& message);
