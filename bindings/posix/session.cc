@@ -147,6 +147,8 @@ bool has_keeper() {
   struct flock lock;
   ::memset(&lock, 0, sizeof lock);
   lock.l_type = F_RDLCK;
+  lock.l_start = tier::kKeeperByte;
+  lock.l_len = 1;
   const long asked = call(SYS_fcntl, fd, F_OFD_GETLK, address(&lock));
   (void)sys_close(fd);
   return asked == 0 && lock.l_type != F_UNLCK;

@@ -39,6 +39,10 @@ inline constexpr std::uint32_t kLiveRuns = 256;
 inline constexpr std::uint32_t kRunsKept = 3;
 /// No run has that number.
 inline constexpr std::uint32_t kNoRun = 0xffffffff;
+/// What is locked of the board's lock file: this byte by the keeper, and for each place of a run the byte that many
+/// behind it.
+inline constexpr std::uint32_t kKeeperByte = 0;
+inline constexpr std::uint32_t kRunByte = 1;
 inline constexpr std::uint32_t kHintBits = 1U << 20;
 
 struct BoardSource {
@@ -110,7 +114,8 @@ struct Board {
   /// At the same places: the run that was the newest when the file was opened last, or copied.
   std::uint32_t file_runs[kFilesCounted];
   std::uint32_t runs;  ///< How many runs there were; the newest one's number.
-  /// A run that goes on: its process in the upper half, its number in the lower; 0: a free place.
+  /// A run that goes on, or went on there last: its process in the upper half, its number in the lower. It goes on while
+  /// its place is locked.
   std::uint64_t live_runs[kLiveRuns];
   /// One bit for each spelling of a path, by its hash, that was opened or copied before: where the bit is set a copy is
   /// likely, and the reader looks for it before it opens the source. Right or wrong, the same bytes are served.
@@ -224,9 +229,9 @@ template <typename IsAlive>
 std::uint32_t oldest_run(const Board& board, IsAlive is_alive) {
   std::uint32_t oldest = load(board.runs);
   std::uint32_t living = 0;
-  for (const std::uint64_t& place : board.live_runs) {
-    const std::uint64_t live = load(place);
-    if (live == 0 || !is_alive(static_cast<std::uint32_t>(live >> 32))) continue;
+  for (std::uint32_t place = 0; place < kLiveRuns; ++place) {
+    const std::uint64_t live = load(board.live_runs[place]);
+    if (live == 0 || !is_alive(place)) continue;
     ++living;
     if (static_cast<std::uint32_t>(live) < oldest) oldest = static_cast<std::uint32_t>(live);
   }

@@ -2,7 +2,6 @@
 #include "repo/tier/board_file.h"
 
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -132,6 +131,14 @@ bool has_its_config(const Board& board, const std::string& name) {
   return in && name == format("{:016x}", hashed(kHashSeed, bytes.data(), bytes.size()));
 }
 
+struct flock exclusive_lock_of(std::uint32_t byte) {
+  struct flock lock {};
+  lock.l_type = F_WRLCK;
+  lock.l_start = byte;
+  lock.l_len = 1;
+  return lock;
+}
+
 /// Whether a keeper has that board, of whatever version of Freshet it is.
 bool has_keeper(const std::string& path) {
   const FileDescriptor lock(::open((path + ".lock").c_str(), O_RDWR | O_CLOEXEC));
@@ -170,22 +177,31 @@ Status make_made(const std::string& tier) {
   return write_file_atomically(system_env(), tier + kMadeName, pieces, /*sync=*/true);
 }
 
-bool is_alive(std::uint32_t pid) { return pid != 0 && (::kill(static_cast<pid_t>(pid), 0) == 0 || errno != ESRCH); }
-
-void begin_run(Board& board) {
-  const std::uint32_t number = __atomic_add_fetch(&board.runs, 1, __ATOMIC_ACQ_REL);
-  const std::uint64_t live = std::uint64_t{static_cast<std::uint32_t>(::getpid())} << 32 | number;
-  for (std::uint64_t& place : board.live_runs) {
-    std::uint64_t seen = load(place);
-    if (seen != 0 && is_alive(static_cast<std::uint32_t>(seen >> 32))) continue;
-    if (__atomic_compare_exchange_n(&place, &seen, live, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) return;
-  }
+FileDescriptor open_lock_file(const std::string& board_path) {
+  return FileDescriptor(::open((board_path + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
 }
 
-void end_run(Board& board) {
-  for (std::uint64_t& place : board.live_runs) {
-    if (load(place) >> 32 == static_cast<std::uint32_t>(::getpid())) store(place, std::uint64_t{0});
+bool lock_byte(int lock_file, std::uint32_t byte) {
+  struct flock lock = exclusive_lock_of(byte);
+  return ::fcntl(lock_file, F_OFD_SETLK, &lock) == 0;
+}
+
+bool is_byte_locked(int lock_file, std::uint32_t byte) {
+  struct flock lock = exclusive_lock_of(byte);
+  return ::fcntl(lock_file, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
+FileDescriptor begin_run(const BoardFile& file) {
+  Board& board = file.board();
+  const std::uint32_t number = __atomic_add_fetch(&board.runs, 1, __ATOMIC_ACQ_REL);
+  const std::uint64_t live = std::uint64_t{static_cast<std::uint32_t>(::getpid())} << 32 | number;
+  FileDescriptor lock = open_lock_file(file.path());
+  for (std::uint32_t place = 0; lock && place < kLiveRuns; ++place) {
+    if (!lock_byte(lock.get(), kRunByte + place)) continue;
+    store(board.live_runs[place], live);
+    break;
   }
+  return lock;
 }
 
 std::uint64_t device_at(const std::string& path) {

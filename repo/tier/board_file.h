@@ -8,6 +8,7 @@
 
 #include <string>
 
+#include "core/base/file_descriptor.h"
 #include "core/base/result.h"
 #include "repo/tier/board.h"
 #include "repo/tier/config.h"
@@ -46,11 +47,15 @@ std::uint64_t made_of(const std::string& tier);
 /// Gives the tier such a number, unless it has one.
 Status make_made(const std::string& tier);
 
-bool is_alive(std::uint32_t pid);
+/// The board's lock file. Locks of its bytes belong to this descriptor: the kernel ends them with it, and with the
+/// process, however that ends. A process's number would tell less: another process may get it.
+FileDescriptor open_lock_file(const std::string& board_path);
+/// False when another descriptor has it.
+bool lock_byte(int lock_file, std::uint32_t byte);
+bool is_byte_locked(int lock_file, std::uint32_t byte);
 
-/// This process is a run from now on, until end_run() or its death.
-void begin_run(Board& board);
-void end_run(Board& board);
+/// This process is a run from now on, until what it gets is closed.
+FileDescriptor begin_run(const BoardFile& file);
 
 /// Which device a path is on, as the board has it; 0 when it is not there.
 std::uint64_t device_at(const std::string& path);

@@ -48,14 +48,6 @@ Result<FileDescriptor> bind_control(const Config& config) {
   return fd;
 }
 
-/// Tells programs that a keeper is there: this lock can be asked for without being taken.
-Status show_lock(int fd) {
-  struct flock lock {};
-  lock.l_type = F_WRLCK;
-  if (::fcntl(fd, F_OFD_SETLK, &lock) != 0) return fail_errno(errno, "lock the board");
-  return {};
-}
-
 /// What programs ask for. Opened for both directions: without a reader the kernel would forget what is in it.
 Result<FileDescriptor> make_ask_pipe(const Config& config) {
   constexpr int kRoom = 1 << 20;  // What the kernel gives to users without privileges.
@@ -81,13 +73,14 @@ void send_answer(int fd, const std::string& text) {
 
 Result<std::unique_ptr<KeeperDoor>> KeeperDoor::open(const Config& config, BoardFile board) {
   std::unique_ptr<KeeperDoor> door(new KeeperDoor(config, std::move(board)));
-  door->lock_ = FileDescriptor(::open((board_path(config) + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  door->lock_ = open_lock_file(board_path(config));
   if (!door->lock_) return fail_errno(errno, "lock the board");
   if (::flock(door->lock_.get(), LOCK_EX | LOCK_NB) != 0) {
     return fail(Code::failed_precondition,
                 format("a keeper runs already, as process {}", load(door->board_.board().keeper_pid)));
   }
-  FRESHET_TRY(show_lock(door->lock_.get()));
+  // By this lock programs see that a keeper is there: it can be asked for without being taken.
+  if (!lock_byte(door->lock_.get(), kKeeperByte)) return fail_errno(errno, "lock the board");
   door->spare_ = FileDescriptor(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   door->idle_ = FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   FRESHET_ASSIGN(door->ask_, make_ask_pipe(config));

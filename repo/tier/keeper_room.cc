@@ -112,7 +112,9 @@ std::uint32_t Keeper::reserve(const Identity& identity, std::set<std::uint32_t>&
 
 void Keeper::look_at_board() {
   if (!config_.evicts_unused) return;
-  const std::uint32_t oldest = oldest_run(board_, is_alive);
+  const FileDescriptor locks = open_lock_file(board_path(config_));
+  const std::uint32_t oldest =
+      oldest_run(board_, [&](std::uint32_t place) { return is_byte_locked(locks.get(), kRunByte + place); });
   const bool wants_room = load(board_.wants_room) != 0;
   const MutexLock lock(mutex_);
   if (oldest != oldest_run_) {

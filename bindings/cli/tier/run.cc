@@ -192,7 +192,8 @@ Result<ExitCode> run_command(Program& program, const tier::Config& config, const
   }
   std::optional<Troubles> troubles;
   if (board) troubles.emplace(board->board());
-  if (board) tier::begin_run(board->board());
+  FileDescriptor run;
+  if (board) run = tier::begin_run(*board);
   if (keeper) (void)keeper->say("run", system_clock().now() + std::chrono::seconds(10));
   const Interrupt::Deferral deferral;
   // The terminal sends an interrupt (SIGINT) to the command as well, and the command decides what it does. Only a
@@ -210,7 +211,7 @@ Result<ExitCode> run_command(Program& program, const tier::Config& config, const
   }
   const int status =
       wait_for_command(*child, program, is_tiered ? &config : nullptr, keeper, troubles ? &*troubles : nullptr);
-  if (board) tier::end_run(board->board());
+  run = FileDescriptor();
   if (board) {
     troubles->tell();
     if (!arguments.report.empty()) {

@@ -7,6 +7,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "repo/tier/board_file.h"
+#include "repo/tier/tier.h"
 #include "tests/repo/tier/support/lab.h"
 #include "tests/support/child_process.h"
 
@@ -142,6 +144,31 @@ TEST_F(UnusedCopies, AreNoneOfASourceThatIsNotMounted) {
   run_on("new");
   EXPECT_EQ(lab_.total()["evicted_files"], 0);
   EXPECT_EQ(lab_.copies().size(), 3U);
+}
+
+/// Whatever number its process had, and whoever has that number by now.
+TEST_F(UnusedCopies, AreCountedFromRunsWhosePlacesAreLocked) {
+  const auto config = tier::read_config(lab_.config());
+  ASSERT_TRUE(config) << config.error().message();
+  const auto board = tier::BoardFile::open(*config);
+  ASSERT_TRUE(board) << board.error().message();
+  const FileDescriptor locks = tier::open_lock_file(board->path());
+  const auto oldest = [&] {
+    return tier::oldest_run(board->board(), [&](std::uint32_t place) {
+      return tier::is_byte_locked(locks.get(), tier::kRunByte + place);
+    });
+  };
+  EXPECT_EQ(oldest(), 0U);
+  FileDescriptor first = tier::begin_run(*board);
+  FileDescriptor second = tier::begin_run(*board);
+  EXPECT_EQ(oldest(), 1U);
+  first = FileDescriptor();
+  EXPECT_EQ(oldest(), 2U);
+  FileDescriptor third = tier::begin_run(*board);
+  second = FileDescriptor();
+  EXPECT_EQ(oldest(), 3U);
+  third = FileDescriptor();
+  EXPECT_EQ(oldest(), 3U) << "the newest";
 }
 
 }  // namespace
