@@ -343,6 +343,7 @@ int open_file(int folder, const char* path, int flags, unsigned mode) {
   if (leads == Leads::nobody_knows && !spelling.is_below) leads = where_leads(*known, folder, path, flags);
   if (leads == Leads::to_source) {
     const int copy = serve_unopened(*known, folder, path, flags);
+    if (copy >= 0 && spelling.hash != 0) hint_at(*known, spelling.hash);
     if (copy >= 0) return copy;
   }
   const int fd = sys_openat(folder, path, flags, mode);
