@@ -2,6 +2,7 @@
 """Files of weights, each kind read and written by its own library."""
 from __future__ import annotations
 
+import math
 import os
 import uuid
 import zipfile
@@ -17,6 +18,19 @@ from .publisher import path_of
 
 _HDF5 = (".h5", ".hdf5")
 _TORCH = (".pt", ".pth", ".bin", ".ckpt")
+
+
+_TIMES_SHARED = 32         # Tied weights lie in a file once, and come under each of their names.
+_TIMES_PACKED = 1100       # What deflate can make of a byte.
+_ALLOWANCE = 16 << 20      # Bytes: what was never written, or is one number many times, may be small.
+
+
+def _check_room(path: str, name: str, wanted: int, times: int) -> None:
+    """Corrupt when so many bytes of tensors cannot come from a file of this size. A file of a kilobyte may say that it has
+    gigabytes, all of them one number, and each program that reads it would have to hold them."""
+    held = os.path.getsize(path)
+    if wanted > times * held + _ALLOWANCE:
+        raise Corrupt(f"{path}: {name!r} and those before it would take {wanted} bytes of memory, and the file has {held}")
 
 
 def _kind_of(path: str) -> str:
@@ -37,6 +51,8 @@ def from_state_dict(path: Any) -> Dict[str, np.ndarray]:
     """A file's tensors by name: safetensors, NumPy's .npz, PyTorch's state dicts (.pt, .pth, .bin, .ckpt) and HDF5
     (datasets by their paths). Nothing that is read runs code: pickled objects are refused. Of a model in parts, the index is read
     (model.safetensors.index.json, pytorch_model.bin.index.json); one of its parts is InvalidArgument.
+
+    A file whose tensors would take far more memory than it has bytes (never written, one number many times) is Corrupt.
 
     NotFound, or Corrupt with the file's name and what is wrong; Unsupported names the library that is missing."""
     path = path_of(path)
@@ -108,11 +124,33 @@ def _aside(path: str, kind: str, write: Callable[[str], None]) -> None:
 
 
 def _read_npz(path: str) -> Dict[str, np.ndarray]:
-    opened = np.load(path, allow_pickle=False)
-    if isinstance(opened, np.ndarray):
-        raise Corrupt(f"{path}: one array without a name, and no .npz")
-    with opened as file:
+    if not zipfile.is_zipfile(path):
+        raise Corrupt(f"{path}: no .npz, which is an archive of named arrays")
+    with zipfile.ZipFile(path) as archive:
+        _check_archive(path, archive, _TIMES_PACKED)
+        for member in archive.infolist():
+            with archive.open(member) as entry:
+                try:
+                    shape, _, dtype = _array_header(entry)
+                except ValueError:
+                    continue  # No array; np.load() says what it makes of it.
+                if math.prod(shape) * dtype.itemsize > member.file_size:
+                    raise Corrupt(f"{path}: {member.filename!r} has fewer bytes than its shape {shape} needs")
+    with np.load(path, allow_pickle=False) as file:
         return {name: file[name] for name in file.files}
+
+
+def _array_header(entry: Any) -> Any:
+    version = np.lib.format.read_magic(entry)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    return read(entry)
+
+
+def _check_archive(path: str, archive: zipfile.ZipFile, times: int) -> None:
+    total = 0
+    for member in archive.infolist():
+        total += member.file_size
+        _check_room(path, member.filename, total, times)
 
 
 def _write_npz(path: str, tensors: Mapping[str, Any]) -> None:
@@ -133,14 +171,20 @@ def _write_npz(path: str, tensors: Mapping[str, Any]) -> None:
 def _read_torch(path: str) -> Dict[str, np.ndarray]:
     torch = _library("torch", path)
     from .torch import _to_numpy
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            _check_archive(path, archive, 1)  # PyTorch packs nothing.
     told = torch.load(path, map_location="cpu", weights_only=True)
     if isinstance(told, Mapping) and isinstance(told.get("state_dict"), Mapping):
         told = told["state_dict"]  # What Lightning writes.
     if not isinstance(told, Mapping):
         raise Corrupt(f"{path}: has a {type(told).__name__}, and no tensors by name")
+    total = 0
     for name, tensor in told.items():
         if not isinstance(tensor, torch.Tensor):
             raise InvalidArgument(f"{path}: {check_name(name)} is a {type(tensor).__name__}, and no tensor")
+        total += tensor.numel() * tensor.element_size()  # An expanded tensor has one number, and a shape of any size.
+        _check_room(path, check_name(name), total, _TIMES_SHARED)
     return {check_name(name): _to_numpy(name, tensor) for name, tensor in told.items()}
 
 
@@ -152,17 +196,27 @@ def _write_torch(path: str, tensors: Mapping[str, Any]) -> None:
 
 def _read_hdf5(path: str) -> Dict[str, np.ndarray]:
     h5py = _library("h5py", path)
-    arrays: Dict[str, np.ndarray] = {}
+    datasets: Dict[str, Any] = {}
+    totals = {1: 0, _TIMES_PACKED: 0}
 
-    def take(name: str, one: Any) -> None:
-        if isinstance(one, h5py.Dataset):
-            if one.is_virtual or one.external:
-                raise InvalidArgument(f"{path}: {name} lies in another file")
-            arrays[name] = np.asarray(one[()])
+    def look(name: str, one: Any) -> None:
+        if not isinstance(one, h5py.Dataset):
+            return
+        if one.is_virtual or one.external:
+            raise InvalidArgument(f"{path}: {name} lies in another file")
+        if one.dtype.hasobject:
+            raise InvalidArgument(f"{path}: {name} is no array of numbers, but has {one.dtype}")
+        # What filters packed comes whole chunk by whole chunk; anything else has its bytes in the file, or was never written.
+        packed = one.chunks is not None and one.id.get_create_plist().get_nfilters() > 0
+        shape = [-(-extent // chunk) * chunk for extent, chunk in zip(one.shape, one.chunks)] if packed else one.shape or ()
+        times = _TIMES_PACKED if packed else 1
+        totals[times] += math.prod(shape) * one.dtype.itemsize
+        _check_room(path, name, totals[times], times)
+        datasets[name] = one
 
     with h5py.File(path, "r") as file:
-        file.visititems(take)
-    return arrays
+        file.visititems(look)
+        return {name: np.asarray(one[()]) for name, one in datasets.items()}
 
 
 def _write_hdf5(path: str, tensors: Mapping[str, Any]) -> None:

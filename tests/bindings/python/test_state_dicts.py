@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import zipfile
 
 import numpy as np
 import pytest
@@ -127,6 +128,58 @@ def test_damaged_files_are_named_and_run_nothing(folder, kind, monkeypatch):
         with pytest.raises(freshet.Corrupt, match="weights"):
             freshet.from_state_dict(path)
     assert not os.path.exists(os.environ["EVIL"])
+
+
+def test_a_small_file_takes_little_memory(folder):
+    huge = 1 << 33
+    npz = os.path.join(folder, "w.npz")
+    with zipfile.ZipFile(npz, "w") as archive:
+        with archive.open("w.npy", "w") as entry:
+            np.lib.format.write_array_header_1_0(entry, {"descr": "|u1", "fortran_order": False, "shape": (huge,)})
+            entry.write(b"few")
+    with pytest.raises(freshet.Corrupt, match="w.npy"):
+        freshet.from_state_dict(npz)
+    np.savez_compressed(npz, w=np.zeros(1 << 22))  # Well packed, and what the file holds.
+    assert freshet.from_state_dict(npz)["w"].nbytes == 1 << 25
+
+    h5py = pytest.importorskip("h5py")
+    path = os.path.join(folder, "w.h5")
+    for how in ({}, {"chunks": (1 << 20,)}, {"chunks": (1 << 20,), "compression": "gzip"}):
+        with h5py.File(path, "w") as file:
+            file.create_dataset("w", shape=(huge,), dtype="u1", **how)  # Never written: it reads as zeros.
+        assert os.path.getsize(path) < 1 << 13
+        with pytest.raises(freshet.Corrupt, match="'w'"):
+            freshet.from_state_dict(path)
+    with h5py.File(path, "w") as file:
+        file.create_dataset("w", shape=(1,), maxshape=(None,), chunks=(1 << 29,), dtype="f4", compression="gzip")
+    with pytest.raises(freshet.Corrupt, match="'w'"):
+        freshet.from_state_dict(path)
+    with h5py.File(path, "w") as file:
+        file.create_dataset("w", data=np.zeros(1 << 22), compression="gzip", chunks=(1 << 20,))
+        file.create_dataset("never", shape=(5,), dtype="f4")
+        file.create_dataset("one", data=np.float32(2))
+    assert freshet.from_state_dict(path)["w"].nbytes == 1 << 25
+    with h5py.File(path, "w") as file:
+        file.create_dataset("names", data=["a", "b"], dtype=h5py.string_dtype())
+    with pytest.raises(freshet.InvalidArgument, match="names"):
+        freshet.from_state_dict(path)
+
+    torch = pytest.importorskip("torch")
+    path = os.path.join(folder, "w.pt")
+    torch.save({"w": torch.zeros(1).expand(huge)}, path)
+    with pytest.raises(freshet.Corrupt, match="'w'"):
+        freshet.from_state_dict(path)
+    torch.save({"w": torch.zeros(1).expand(64), "tied": torch.ones(3)}, path)
+    assert freshet.from_state_dict(path)["w"].shape == (64,)
+    shared = torch.zeros(1 << 20)
+    torch.save({f"w{i}": shared for i in range(8)}, path)
+    assert len(freshet.from_state_dict(path)) == 8
+    torch.save({"w": torch.zeros(1 << 23)}, path)
+    with zipfile.ZipFile(path) as stored, zipfile.ZipFile(path + ".pt", "w", zipfile.ZIP_DEFLATED) as packed:
+        for name in stored.namelist():
+            packed.writestr(name, stored.read(name))
+    with pytest.raises(freshet.Corrupt, match="bytes of memory"):
+        freshet.from_state_dict(path + ".pt")
 
 
 def test_what_cannot_be_written_leaves_what_was_there(folder):
