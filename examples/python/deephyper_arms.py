@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The search of deephyper_search.py three times, to one budget: without transfer, with transfer through HDF5 files and Redis (the third arm of
 EvoStore's evaluation), and with transfer through Freshet. Leaves a picture of candidates, best accuracy and bytes over time, and the
-numbers as JSON."""
+numbers as JSON. Then a table: without transfer, and Freshet with each way to freeze what was transferred, on several seeds."""
 import argparse
 import json
 import os
@@ -101,14 +101,14 @@ class Hdf5AndRedis:
 class Freshet:
     """What deephyper_search.py does; nothing is retired, as in the other arms."""
 
-    name = "Freshet"
-
-    def __init__(self, folder):
-        self.repository = freshet.Repository(os.path.join(folder, "runs"))
+    def __init__(self, folder, freeze="prefix"):
+        self.name = "Freshet" if freeze == "prefix" else f"Freshet, freeze={freeze}"
+        self.freeze = freeze
+        self.repository = freshet.Repository(os.path.join(tempfile.mkdtemp(dir=folder), "runs"))
 
     def evaluate(self, job):
         model = build(job.parameters)
-        with freshet.deephyper.evaluate(job, model, self.repository) as e:
+        with freshet.deephyper.evaluate(job, model, self.repository, freeze=self.freeze) as e:
             e.objective = train(model)
         return e.result
 
@@ -119,7 +119,7 @@ class Freshet:
         self.repository.close()
 
 
-def searched(arm, options):
+def searched(arm, options, seed):
     """When each candidate was done, in seconds, its accuracy, and the bytes that were kept by then."""
     rows = []
     begin = time.monotonic()
@@ -129,12 +129,21 @@ def searched(arm, options):
         rows.append((time.monotonic() - begin, result["objective"], arm.bytes_kept()))
         return result
 
-    torch.manual_seed(1)
-    search = RegularizedEvolution(problem(), random_state=1, log_dir=os.path.join(options.out, arm.name.replace(" ", "_")),
+    torch.manual_seed(seed)
+    search = RegularizedEvolution(problem(), random_state=seed, log_dir=tempfile.mkdtemp(dir=options.out),
                                   population_size=options.population, sample_size=max(2, options.population // 3))
     budget = {"max_evals": options.candidates} if options.candidates else {"timeout": options.seconds}
     search.search(Evaluator.create(run, method="thread"), **budget)
     return rows
+
+
+def show(table, seeds):
+    print(f"\n| best accuracy, MB kept | {' | '.join(f'seed {seed}' for seed in seeds)} | mean |")
+    print("| --- |" + " --- |" * (len(seeds) + 1))
+    for name, by_seed in table.items():
+        cells = [*by_seed.values(), {key: sum(one[key] for one in by_seed.values()) / len(seeds) for key in ("accuracy", "bytes")}]
+        print(f"| {name} | " + " | ".join(f"{one['accuracy']:.3f}, {one['bytes'] / 1e6:.2f}" for one in cells) + " |")
+    print()
 
 
 def draw(arms, path):
@@ -157,6 +166,7 @@ def main():
     arguments.add_argument("--out", default="deephyper_arms", help="a folder that is not there yet")
     arguments.add_argument("--seconds", type=int, default=60, help="the budget of each arm")
     arguments.add_argument("--candidates", type=int, help="a budget of candidates, in the place of seconds")
+    arguments.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3], help="of the table; the picture is of the first")
     arguments.add_argument("--population", type=int, default=10)
     arguments.add_argument("--epochs", type=int, default=3)
     options = arguments.parse_args()
@@ -166,15 +176,24 @@ def main():
     except FileExistsError:
         arguments.error(f"--out {options.out}: it is there already; name another folder, or remove it")
     train(build({f"width{i}": 16 for i in range(3)}))  # What PyTorch loads at its first step is no arm's time.
-    arms = {}
-    for make in (lambda: WithoutTransfer(), lambda: Hdf5AndRedis(options.out), lambda: Freshet(options.out)):
-        arm = make()
-        try:
-            arms[arm.name] = rows = searched(arm, options)
-        finally:
-            arm.close()
-        print(f"{arm.name}: {len(rows)} candidates, best accuracy {max(row[1] for row in rows):.3f}, "
-              f"{rows[-1][2] / 1e6:.2f} MB kept", flush=True)
+    makes = [lambda: WithoutTransfer(), lambda: Hdf5AndRedis(options.out), lambda: Freshet(options.out),
+             lambda: Freshet(options.out, "none"), lambda: Freshet(options.out, "all")]
+    told = {}  # By arm and seed.
+    for seed in options.seeds:
+        for make in makes if seed == options.seeds[0] else makes[:1] + makes[2:]:
+            arm = make()
+            try:
+                rows = told.setdefault(arm.name, {})[seed] = searched(arm, options, seed)
+            finally:
+                arm.close()
+            print(f"{arm.name}, seed {seed}: {len(rows)} candidates, best accuracy {max(row[1] for row in rows):.3f}, "
+                  f"{rows[-1][2] / 1e6:.2f} MB kept", flush=True)
+    arms = {name: by_seed[options.seeds[0]] for name, by_seed in told.items() if "freeze=" not in name}
+    table = {name: {seed: {"accuracy": max(row[1] for row in rows), "bytes": rows[-1][2]} for seed, rows in by_seed.items()}
+             for name, by_seed in told.items() if name != Hdf5AndRedis.name}
+    show(table, options.seeds)
+    with open(os.path.join(options.out, "table.json"), "w", encoding="utf-8") as file:
+        json.dump(table, file)
     with open(os.path.join(options.out, "arms.json"), "w", encoding="utf-8") as file:
         json.dump({name: [dict(zip(("seconds", "accuracy", "bytes"), row)) for row in rows] for name, rows in arms.items()}, file)
     draw(arms, os.path.join(options.out, "arms.svg"))

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Searches for a network for scikit-learn's digits with DeepHyper. Each candidate begins with the layers that it shares with the best
-ancestor in a repository, and trains the rest. What is Freshet's is marked."""
+ancestor in a repository; the first of them stay frozen, and it trains the rest. What is Freshet's is marked."""
 import argparse
 
 import torch
@@ -34,7 +34,7 @@ def build(parameters):
 
 def train(model):
     trainable = [one for one in model.parameters() if one.requires_grad]  # The others came from the ancestor.
-    optimizer = torch.optim.Adam(trainable, lr=0.003) if trainable else None
+    optimizer = torch.optim.Adam(trainable, lr=0.003) if trainable else None  # None: with freeze="all" nothing may be left.
     for _ in range(options.epochs if trainable else 0):
         for batch in torch.randperm(len(x)).split(32):
             loss = torch.nn.functional.cross_entropy(model(x[batch]), y[batch])
@@ -67,4 +67,5 @@ if __name__ == "__main__":
     results = search.search(Evaluator.create(run, method="thread"), max_evals=options.candidates)
     from_others = results["m:lcp_bytes"] > 0
     print(f"{len(results)} candidates, {from_others.sum()} began with layers of an ancestor")
-    print(f"best: accuracy {results['objective'].max():.3f}, stored as search@best in {options.repo}")
+    print(f"best: accuracy {results['objective'].max():.3f}, stored as search@best in {options.repo}, of "
+          f"{freshet.deephyper.parameters(options.repo)}")

@@ -4,38 +4,60 @@ from __future__ import annotations
 
 import logging
 import uuid
-from typing import Any, Callable, Dict, List, Mapping
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple
 
 import numpy as np
 
-from ._errors import Error, FailedPrecondition, NotFound
+from ._errors import Error, FailedPrecondition, InvalidArgument, NotFound
 from ._version import Version
 from .repository import Match, Repository
 
 _log = logging.getLogger("freshet")
 
-#: Takes arrays by the graph's names for its tensors, and the match's layers; says which layers it froze.
-Load = Callable[[Mapping[str, np.ndarray], Mapping[str, str]], List[str]]
+class Model(NamedTuple):
+    """What Transfer asks of a framework's model."""
+
+    graph: Mapping[str, Any]
+    parametric: List[str]  # The layers that can train, by the graph's names and in its order.
+    #: Takes arrays by the graph's names for its tensors; says which of the parametric layers have all of theirs now.
+    load: Callable[[Mapping[str, np.ndarray]], List[str]]
+    freeze: Callable[[List[str]], List[str]]  # These layers; says how the framework calls them.
+    arrays: Callable[[], Dict[str, np.ndarray]]
+
+
+def check_freeze(freeze: str) -> None:
+    if freeze not in ("prefix", "none", "all"):
+        raise InvalidArgument(f"freeze={freeze!r}: \"prefix\", \"none\" or \"all\"")
+
+
+def _frozen_of(parametric: List[str], loaded: List[str], freeze: str) -> List[str]:
+    """Of "prefix": the first third of the layers that came, and at least one; not the model's last one, or a candidate whose
+    layers are all stored would have nothing to train. With more of them frozen a search of few epochs ends below one without
+    transfer: the later layers were fitted to the ancestor's (examples/python/deephyper_arms.py prints a table)."""
+    if freeze == "none":
+        return []
+    if freeze == "all":
+        return loaded
+    return [name for name in loaded[:max(1, len(loaded) // 3)] if name != parametric[-1]]
 
 
 class Transfer:
-    """What transfer() found: `.match` (None: nothing to transfer from) and `.frozen`, the names of the layers that were
-    loaded and frozen. The ancestor stays pinned until store() or close(), or until two minutes after the repository object
+    """What transfer() found: `.match` (None: nothing to transfer from) and `.frozen`, the names of those of the loaded layers
+    that were frozen. The ancestor stays pinned until store() or close(), or until two minutes after the repository object
     is gone."""
 
-    def __init__(self, repository: Repository, graph: Mapping[str, Any], load: Load,
-                 arrays: Callable[[], Dict[str, np.ndarray]], **query: Any) -> None:
+    def __init__(self, repository: Repository, model: Model, freeze: str, **query: Any) -> None:
+        check_freeze(freeze)
         self._repository = repository
-        self._graph = graph
-        self._arrays = arrays
+        self._model = model
         self._holder = f"transfer {uuid.uuid4()}"
-        self.match: Match | None = repository.match(graph, pin=self._holder, **query)
+        self.match: Match | None = repository.match(model.graph, pin=self._holder, **query)
         self.frozen: List[str] = []
         if self.match is None:
             return
         try:
             came = repository.get(self.match.version, tensors=self.match.tensors) if self.match.tensors else {}
-            self.frozen = load(came, self.match.layers)
+            self.frozen = model.freeze(_frozen_of(model.parametric, model.load(came), freeze))
         except BaseException:
             self.close()
             raise
@@ -44,7 +66,7 @@ class Transfer:
         """Stores the trained model as a child of what it was transferred from; tensors that did not change are inherited.
         `more` is as Repository.put() takes it."""
         ancestor = self.match.version if self.match is not None else None
-        version = self._repository.put(name, self._arrays(), graph=self._graph, ancestor=ancestor, quality=quality, **more)
+        version = self._repository.put(name, self._model.arrays(), graph=self._model.graph, ancestor=ancestor, quality=quality, **more)
         self.close()
         return version
 

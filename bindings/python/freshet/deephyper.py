@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import collections
+import heapq
 import json
 import logging
 import math
@@ -19,11 +20,11 @@ from typing import Any, Callable, Deque, Dict, List
 
 from ._errors import Error, FailedPrecondition, InvalidArgument, NotFound, TimedOut, Unavailable
 from ._place import place_of
-from ._transfer import Transfer
+from ._transfer import Transfer, check_freeze
 from ._version import Version
 from .repository import Repository
 
-__all__ = ["Evaluation", "evaluate", "retire_on_eviction"]
+__all__ = ["Evaluation", "evaluate", "parameters", "retire_on_eviction"]
 
 _log = logging.getLogger("freshet")
 _TRIES = 1000  # Each means that another worker stored something better.
@@ -34,14 +35,14 @@ def _repository_at(place: Any) -> Repository:
     return place_of(place).open()
 
 
-def _transfer(model: Any, repository: Repository) -> Transfer:
+def _transfer(model: Any, repository: Repository, freeze: str) -> Transfer:
     kinds = {kind.__module__.split(".")[0] for kind in type(model).__mro__}
     if "keras" in kinds:  # First: under its PyTorch backend a Keras model is a module, too.
         from . import keras
-        return keras.transfer(model, repository)
+        return keras.transfer(model, repository, freeze=freeze)
     if "torch" in kinds:
         from . import torch
-        return torch.transfer(model, repository)
+        return torch.transfer(model, repository, freeze=freeze)
     raise InvalidArgument(f"model: a {type(model).__name__} is neither a Keras model nor a PyTorch module")
 
 
@@ -49,11 +50,17 @@ class Evaluation:
     """One candidate; see evaluate(). Set `.objective` inside of its `with`; `.result` is for DeepHyper. `.match` and
     `.frozen` say what was transferred."""
 
-    def __init__(self, job: Any, model: Any, place: Any, name: str) -> None:
+    def __init__(self, job: Any, model: Any, place: Any, name: str, freeze: str) -> None:
+        check_freeze(freeze)
+        self._freeze = freeze
         self._place = place
         self._repository = _repository_at(place)
         self._name = name
-        self._job = str(getattr(job, "id", ""))
+        self._tags = {}
+        if getattr(job, "id", None) is not None:
+            self._tags["job"] = str(job.id)
+        if getattr(job, "parameters", None) is not None:
+            self._tags["parameters"] = json.dumps(dict(job.parameters), default=_plain)
         self._model = model
         self.objective: Any = None
         self._metadata: Dict[str, Any] = {"model": None, "parent": None, "lcp_layers": 0, "lcp_bytes": 0,
@@ -61,7 +68,7 @@ class Evaluation:
 
     def __enter__(self) -> "Evaluation":
         begin = time.perf_counter()
-        self._transferred = _transfer(self._model, self._repository)
+        self._transferred = _transfer(self._model, self._repository, self._freeze)
         self.match = self._transferred.match
         self.frozen = self._transferred.frozen
         if self.match is not None:
@@ -88,8 +95,7 @@ class Evaluation:
         begin = time.perf_counter()
         several = isinstance(self.objective, (tuple, list))
         quality = None if several else self.objective
-        tags = {"job": self._job} if self._job else None
-        version = self._through_the_end_of_an_owner(lambda: self._transferred.store(self._name, quality, tags=tags))
+        version = self._through_the_end_of_an_owner(lambda: self._transferred.store(self._name, quality, tags=self._tags))
         if quality is not None:
             self._through_the_end_of_an_owner(lambda: _keep_best(self._repository, version, quality))
         self._metadata.update(model=str(version), store_s=time.perf_counter() - begin)
@@ -115,6 +121,12 @@ class Evaluation:
         if self.objective is None:
             raise FailedPrecondition("result: the evaluation has no objective yet")
         return {"objective": self.objective, "metadata": dict(self._metadata)}
+
+
+def _plain(value: Any) -> Any:
+    """A number of NumPy's as Python's; else its text."""
+    item = getattr(value, "item", None)
+    return item() if callable(item) and getattr(value, "ndim", None) == 0 else str(value)
 
 
 def _finite(objective: Any) -> Any:
@@ -145,19 +157,35 @@ def _keep_best(repository: Repository, version: Version, quality: float) -> None
     _log.warning("%s@best was moved by others all the while; %s is not compared with it", version.model, version)
 
 
-def evaluate(job: Any, model: Any, repository: Any, name: str = "search") -> Evaluation:
+def evaluate(job: Any, model: Any, repository: Any, name: str = "search", freeze: str = "prefix") -> Evaluation:
     """A candidate of a search, for `with`: at its begin the stored model that shares the longest prefix of layers is found and pinned, and
-    these layers are loaded and frozen; at its end the candidate is stored as its child, and the pin goes. A block that raises
-    stores nothing.
+    these layers are loaded, and frozen as `freeze` says; at its end the candidate is stored as its child, with the job's
+    parameters, and the pin goes. A block that raises stores nothing.
 
     job          as DeepHyper gives it to the run function.
     model        a Keras model that is not compiled yet, or a PyTorch module.
     repository   its place, or a Repository. A process opens it once.
     name         candidates are versions of this model; `NAME@best` is the one with the largest objective so far.
+    freeze       "prefix": the layers that were loaded are frozen but for the last parametric ones, so that every candidate trains: the
+                 model's last one, and the later two thirds of those that were loaded. "none": all train, and little is inherited.
+                 "all": all that were loaded are frozen; a candidate whose layers are all stored has nothing to train then.
 
     An objective that is a text ("F…", DeepHyper's failures) or not finite stores nothing. One with several values is
     stored without a quality, and moves no alias."""
-    return Evaluation(job, model, repository, name)
+    return Evaluation(job, model, repository, name, freeze)
+
+
+def parameters(repository: Any, version: str = "search@best") -> Dict[str, Any]:
+    """The parameters of the job that trained a stored candidate, of which the program makes the model again:
+
+        model = build(freshet.deephyper.parameters(repository))
+        model.load_state_dict({name: torch.from_numpy(array) for name, array in repository.get("search@best").items()})
+
+    NotFound: there is no such version, or it was stored without parameters."""
+    told = _repository_at(repository).tags(version).get("parameters")
+    if told is None:
+        raise NotFound(f"{version} was stored without the parameters of a job")
+    return json.loads(told)
 
 
 class _Retirer:
@@ -165,8 +193,8 @@ class _Retirer:
 
     def __init__(self, search: Any, place: Any) -> None:
         if not isinstance(getattr(search, "_population", None), collections.deque):
-            raise InvalidArgument(f"search: a {type(search).__name__} has no population that drops members; "
-                                  f"RegularizedEvolution has")
+            raise InvalidArgument(f"search: a {type(search).__name__} has no population that drops members (as "
+                                  f"RegularizedEvolution has): say with keep= how many candidates stay")
         self._search = search
         self._place = place
         self._stored: Dict[str, Deque[str]] = {}  # Versions by their parameters, in the order in which they were told.
@@ -199,37 +227,78 @@ class _Retirer:
             if self._stored.get(parameters):
                 self._waiting.append(self._stored[parameters].popleft())
         self._dropped.clear()
-        waiting, self._waiting = self._waiting, []
-        try:
-            repository = _repository_at(self._place)
-            while waiting:
-                try:
-                    repository.retire(waiting[-1])
-                    self._retired += 1
-                except FailedPrecondition:  # The best one, or one that somebody learns from: it is tried again.
-                    self._waiting.append(waiting[-1])
-                except (Unavailable, TimedOut):
-                    raise
-                except Error as error:
-                    _log.warning("%s dropped out of the population, and cannot be retired: %s", waiting[-1], error)
-                waiting.pop()
-            if self._retired >= self._search._population.maxlen:
-                self._retired = 0
-                repository.gc()
-        except Error as error:  # The search is worth more than the room.
-            self._waiting += waiting
-            _log.warning("%d candidates that dropped out of the population stay for now: %s", len(self._waiting), error)
+        self._retired, self._waiting = _retired(self._place, self._waiting, self._retired, self._search._population.maxlen)
+
+
+class _Keeper:
+    """Follows a search: of its stored candidates the best ones stay."""
+
+    def __init__(self, search: Any, place: Any, keep: int) -> None:
+        self._place = place
+        self._keep = keep
+        self._best: List[tuple[float, int, str]] = []  # Quality, in which order they came (the earlier one stays), version.
+        self._waiting: List[str] = []
+        self._retired = self._came = 0
+        _repository_at(place)
+        self._extend = search.history.extend
+        search.history.extend = self.extend
+
+    def extend(self, jobs: Any) -> None:
+        for job in jobs:
+            version = job.metadata.get("model")
+            if not version:
+                continue
+            objective = job.objective
+            several = isinstance(objective, (tuple, list))  # Such a candidate has no rank; the newest stay.
+            self._came += 1
+            heapq.heappush(self._best, (0.0 if several else float(objective), self._came if several else -self._came, version))
+            if len(self._best) > self._keep:
+                self._waiting.append(heapq.heappop(self._best)[2])
+        self._extend(jobs)
+        self._retired, self._waiting = _retired(self._place, self._waiting, self._retired, self._keep)
+
+
+def _retired(place: Any, versions: List[str], retired: int, gc_after: int) -> tuple[int, List[str]]:
+    """Retires these versions, and gives room back after so many. How many were retired since that, and which have to wait: the
+    best one, and those that somebody learns from."""
+    waiting, later = list(versions), []
+    try:
+        repository = _repository_at(place)
+        while waiting:
+            try:
+                repository.retire(waiting[-1])
+                retired += 1
+            except FailedPrecondition:
+                later.append(waiting[-1])
+            except (Unavailable, TimedOut):
+                raise
+            except Error as error:
+                _log.warning("%s is not wanted any more, and cannot be retired: %s", waiting[-1], error)
+            waiting.pop()
+        if retired >= gc_after:
+            retired = 0
+            repository.gc()
+    except Error as error:  # The search is worth more than the room.
+        later += waiting
+        _log.warning("%d candidates that are not wanted any more stay for now: %s", len(later), error)
+    return retired, later
 
 
 def _key_of(parameters: Any) -> str:
     return json.dumps(dict(parameters), sort_keys=True, default=str)
 
 
-def retire_on_eviction(search: Any, repository: Any) -> Any:
+def retire_on_eviction(search: Any, repository: Any, keep: int | None = None) -> Any:
     """Makes a search retire the stored candidates that drop out of its population, and gives their room back now and then. The one that
     `best` names, and those that somebody learns from just now, wait. Returns the search.
 
-    search       deephyper.hpo.RegularizedEvolution, or what has such a population.
-    repository   as evaluate() takes it."""
-    _Retirer(search, repository)
+    search       deephyper.hpo.RegularizedEvolution, or what has such a population; with `keep` any search.
+    repository   as evaluate() takes it.
+    keep         so many of the best candidates stay, in the place of a population; of several objectives, the newest."""
+    if keep is None:
+        _Retirer(search, repository)
+    elif isinstance(keep, bool) or not isinstance(keep, int) or keep < 1:
+        raise InvalidArgument(f"keep={keep!r}: how many candidates stay, at least 1")
+    else:
+        _Keeper(search, repository, keep)
     return search

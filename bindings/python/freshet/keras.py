@@ -22,7 +22,7 @@ from ._keras_arrays import _arrays_of, _take, _variables_of
 from ._keras_attach import Attached, attach
 from ._keras_graph import graph, trace, weights_of
 from ._place import place_of
-from ._transfer import Transfer
+from ._transfer import Model, Transfer
 from .publisher import Publisher
 from .repository import Repository, Resumed
 from .scheduler import Scheduler
@@ -311,27 +311,33 @@ def _made_of(told: Mapping[str, Any], weights: Mapping[str, np.ndarray], source:
     return model
 
 
-def transfer(model: keras.Model, repository: Repository, **query: Any) -> Transfer:
+def transfer(model: keras.Model, repository: Repository, *, freeze: str = "all", **query: Any) -> Transfer:
     """Finds the stored model that shares the longest prefix of layers with this one, loads these layers, and freezes them.
-    Compile the model afterwards; then fit() trains the rest. `query` is as Repository.match() takes it."""
-    told, layers = trace(model)
-    repository = place_of(repository).open()
+    Compile the model afterwards; then fit() trains the rest.
 
-    def load(came: Mapping[str, np.ndarray], shared: Iterable[str]) -> List[str]:
-        variables = weights_of(model)
+    freeze   "all", or "prefix": the last parametric layers train all the same: the model's last one, and the later two thirds of
+             those that were loaded; or "none": all train.
+    query    as Repository.match() takes it."""
+    told, known = trace(model)
+    layers = {one["name"]: known[one["name"]] for one in told["layers"]  # An operation of keras.ops has no weights.
+              if getattr(known.get(one["name"]), "weights", [])}
+    variables = weights_of(model)
+
+    def load(came: Mapping[str, np.ndarray]) -> List[str]:
         for path, array in came.items():
             variables[path].assign(array)
         taken = {id(variables[path]) for path in came}
-        frozen = []
-        for name in shared:
-            layer: Any = layers.get(name)
-            owned = getattr(layer, "weights", [])  # An operation of keras.ops has none.
-            if owned and all(id(variable) in taken for variable in owned):
-                layer.trainable = False
-                frozen.append(layer.name)
-        return frozen
+        return [name for name, layer in layers.items() if all(id(variable) in taken for variable in layer.weights)]
 
-    return Transfer(repository, told, load, lambda: _arrays_of(_variables_of(model)), **query)
+    def frozen(names: List[str]) -> List[str]:
+        for name in names:
+            layers[name].trainable = False
+        return [layers[name].name for name in names]
+
+    # A layer with nothing but moving averages does not train.
+    parametric = [name for name, layer in layers.items() if layer.trainable_weights]
+    return Transfer(place_of(repository).open(), Model(told, parametric or list(layers), load, frozen,
+                                                       lambda: _arrays_of(_variables_of(model))), freeze, **query)
 
 
 def __getattr__(name: str) -> Any:

@@ -19,7 +19,7 @@ from ._place import place_of
 from ._torch_attach import Attached, attach
 from ._torch_arrays import _TIED, _from_numpy, _named, _to_numpy, check_fits, view, with_tied
 from ._torch_graph import graph, unwrapped
-from ._transfer import Transfer
+from ._transfer import Model, Transfer
 from .publisher import Publisher
 from .repository import Repository, Resumed
 
@@ -181,24 +181,35 @@ def _gathered(module: torch.nn.Module) -> tuple[Dict[str, torch.Tensor], Dict[st
     return {name: whole[name] for name in named}, tied
 
 
-def transfer(module: torch.nn.Module, repository: Repository, example: Any = None, **query: Any) -> Transfer:
-    """Finds the stored model that shares the longest prefix of layers with this one, and copies its tensors in; parameters
-    that came no longer require gradients. A batch norm that came still counts along in train(), as PyTorch has it.
+def transfer(module: torch.nn.Module, repository: Repository, example: Any = None, *, freeze: str = "all", **query: Any) -> Transfer:
+    """Finds the stored model that shares the longest prefix of layers with this one, and copies its tensors in. A batch norm that
+    came still counts along in train(), as PyTorch has it.
 
     example   as graph() takes it.
+    freeze    "all": parameters that came no longer require gradients. "prefix": the last parametric ones train all the same: the
+              module's last one, and the later two thirds of those that came. "none": all train.
     query     as Repository.match() takes it."""
+    told = graph(module, example)
+    named, _ = _named(module)
+    layers = {}  # Parameters by the name of their layer, in the graph's order.
+    for layer in told["layers"]:
+        keys = [tensor["key"] for tensor in layer.get("tensors", {}).values() if isinstance(named.get(tensor["key"]), torch.nn.Parameter)]
+        if keys:
+            layers[layer["name"]] = keys
 
-    def load(came: Mapping[str, np.ndarray], shared: Iterable[str]) -> List[str]:
-        named, _ = _named(module)
+    def load(came: Mapping[str, np.ndarray]) -> List[str]:
         with torch.no_grad():
             for name, array in came.items():
                 named[name].copy_(_from_numpy(array))
-                if isinstance(named[name], torch.nn.Parameter):
-                    named[name].requires_grad_(False)
-        frozen = {name.rpartition(".")[0] or name for name in came if isinstance(named[name], torch.nn.Parameter)}
-        return [name for name in shared if name in frozen]
+        return [layer for layer, keys in layers.items() if all(key in came for key in keys)]
 
-    return Transfer(place_of(repository).open(), graph(module, example), load, lambda: tensors(module), **query)
+    def frozen(names: List[str]) -> List[str]:
+        for layer in names:
+            for key in layers[layer]:
+                named[key].requires_grad_(False)
+        return names
+
+    return Transfer(place_of(repository).open(), Model(told, list(layers), load, frozen, lambda: tensors(module)), freeze, **query)
 
 
 def __getattr__(name: str) -> Any:

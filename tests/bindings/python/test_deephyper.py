@@ -81,6 +81,69 @@ def test_a_keras_candidate(repository):
     assert e.result["metadata"]["parent"] == "search@1" and repository.aliases("search") == {"best": 2}
 
 
+def trains(model):
+    return [name for name, parameter in model.named_parameters() if parameter.requires_grad and name.endswith("weight")]
+
+
+@pytest.mark.parametrize("freeze, want", [
+    ("prefix", [["2.weight"], ["2.weight", "4.weight"], ["2.weight", "4.weight", "6.weight"]]),
+    ("none", [["0.weight", "2.weight"], ["0.weight", "2.weight", "4.weight"], ["0.weight", "2.weight", "4.weight", "6.weight"]]),
+    ("all", [[], ["4.weight"], []])])
+def test_every_candidate_trains_unless_all_of_it_is_to_be_frozen(repository, freeze, want):
+    """Also one whose layers are all stored."""
+    for widths in ([4, 8, 8], [4, 8, 8, 8, 3]):
+        evaluated(repository, 0, net(*widths), 0.5)
+    for widths, names in zip(([4, 8, 8], [4, 8, 8, 9], [4, 8, 8, 8, 3]), want):
+        model = net(*widths)
+        with fd.evaluate(Job(1), model, repository, "other", freeze=freeze) as e:
+            assert e.match is not None and trains(model) == names
+            if names:
+                model(torch.ones(1, 4)).sum().backward()
+            e.objective = 0.25
+        stored = repository.owners(e.result["metadata"]["model"])
+        assert {row.owner.model for row in stored} == {"search"} if len(widths) != 4 else {"search", "other"}
+    with pytest.raises(freshet.InvalidArgument, match="freeze"):
+        fd.evaluate(Job(2), net(4, 8), repository, freeze="some")
+
+
+def test_the_best_can_be_made_again(repository):
+    parameters = {"width": np.int64(8), "rate": np.float32(0.5), "kind": "relu", "deep": True}
+    first = net(4, 8)
+    with fd.evaluate(Job(7, **parameters), first, repository) as e:
+        e.objective = 1.0
+    evaluated(repository, 8, net(4, 3), 0.5)
+    told = fd.parameters(repository)
+    assert told == {"width": 8, "rate": 0.5, "kind": "relu", "deep": True} and type(told["width"]) is int
+    again = net(4, told["width"])
+    again.load_state_dict({name: torch.from_numpy(array) for name, array in repository.get("search@best").items()})
+    assert torch.equal(again[0].weight, first[0].weight)
+    repository.put("plain", {"w": np.ones(1)})
+    with pytest.raises(freshet.NotFound, match="parameters"):
+        fd.parameters(repository, "plain")
+
+
+def test_a_search_without_a_population_keeps_the_best(folder):
+    problem = hpo.HpProblem()
+    problem.add_hyperparameter((1, 64), "width")
+    place = os.path.join(folder, "runs")
+
+    def run(job):
+        with fd.evaluate(job, net(4, job.parameters["width"]), place) as e:
+            e.objective = float(job.parameters["width"])
+        return e.result
+
+    search = hpo.RandomSearch(problem, random_state=1, log_dir=os.path.join(folder, "log"))
+    assert fd.retire_on_eviction(search, place, keep=3) is search
+    results = search.search(evaluator.Evaluator.create(run, method="thread"), max_evals=10)
+    with freshet.Repository(place) as opened:
+        alive = sorted(row.quality for row in opened.versions("search") if not row.retired)
+        assert alive == sorted(results["objective"].astype(float))[-3:] and opened.quality("search@best") == alive[-1]
+        assert opened.stat()["live_bytes"] < sum(row.own_bytes for row in opened.versions("search"))
+    for wrong in (0, True, 1.5):
+        with pytest.raises(freshet.InvalidArgument, match="keep"):
+            fd.retire_on_eviction(search, place, keep=wrong)
+
+
 def test_best_is_the_largest_whoever_comes_last(repository):
     for number, objective in enumerate([0.5, 0.25, 0.75, 0.5]):
         evaluated(repository, number, net(4, 8), objective)
@@ -252,5 +315,5 @@ def test_workers_that_are_processes(program, folder):
 
 
 def test_only_a_search_with_a_population():
-    with pytest.raises(freshet.InvalidArgument, match="population"):
+    with pytest.raises(freshet.InvalidArgument, match="population.*keep="):
         fd.retire_on_eviction(object(), "runs/")

@@ -58,13 +58,13 @@ def test_deephyper_search(folder):
     assert "candidates" in search.stdout and "search@best" in search.stdout
 
 
-def test_a_search_in_three_arms_to_one_budget(folder):
+def test_a_search_in_arms_to_one_budget(folder):
     needs("torch", "deephyper", "sklearn", "h5py", "redis", "matplotlib")
     if shutil.which("redis-server") is None:
         pytest.skip("without redis-server")
     out = os.path.join(folder, "arms")
     ran = subprocess.run([sys.executable, "-W", "ignore", os.path.abspath(os.path.join(EXAMPLES, "deephyper_arms.py")), "--out", out,
-                          "--candidates", "8", "--population", "3", "--epochs", "1"], text=True, capture_output=True, cwd=folder,
+                          "--candidates", "8", "--population", "3", "--epochs", "1", "--seeds", "1"], text=True, capture_output=True, cwd=folder,
                          timeout=5 * PATIENCE, env=dict(os.environ, OMP_NUM_THREADS="1"))
     assert ran.returncode == 0, ran.stderr
     with open(os.path.join(out, "arms.json"), encoding="utf-8") as file:
@@ -74,6 +74,12 @@ def test_a_search_in_three_arms_to_one_budget(folder):
         assert len(rows) == 8 and max(row["accuracy"] for row in rows) > 0.3
     assert arms["without transfer"][-1]["bytes"] == 0
     assert 0 < arms["Freshet"][-1]["bytes"] < arms["HDF5 and Redis"][-1]["bytes"]
+    with open(os.path.join(out, "table.json"), encoding="utf-8") as file:
+        table = json.load(file)
+    assert list(table) == ["without transfer", "Freshet", "Freshet, freeze=none", "Freshet, freeze=all"]
+    for name, by_seed in table.items():
+        row = next(line for line in ran.stdout.splitlines() if line.startswith(f"| {name} |"))
+        assert list(by_seed) == ["1"] and f"{by_seed['1']['accuracy']:.3f}, {by_seed['1']['bytes'] / 1e6:.2f}" in row
     with open(os.path.join(out, "arms.svg"), encoding="utf-8") as file:
         assert "<svg" in file.read()
 
