@@ -123,8 +123,8 @@ bool is_of_rocksdb(const std::string& name) {
   return extension == ".log" || extension == ".dbtmp" || extension == ".sst";
 }
 
-// A new folder is its owner's alone: whether others may read the stored versions is for its owner to say (chmod), and one
-// that is there stays as it is.
+// A new folder is its owner's alone: whether others may read the stored versions is for its owner to say (chmod), and
+// one that is there stays as it is.
 Status make_folder(const std::string& folder) {
   fs::path path = folder;
   if (!path.has_filename()) path = path.parent_path();

@@ -114,8 +114,8 @@ struct Board {
   /// At the same places: the run that was the newest when the file was opened last, or copied.
   std::uint32_t file_runs[kFilesCounted];
   std::uint32_t runs;  ///< How many runs there were; the newest one's number.
-  /// A run that goes on, or went on there last: its process in the upper half, its number in the lower. It goes on while
-  /// its place is locked.
+  /// A run that goes on, or went on there last: its process in the upper half, its number in the lower. It goes on
+  /// while its place is locked.
   std::uint64_t live_runs[kLiveRuns];
   /// One bit for each spelling of a path, by its hash, that was opened or copied before: where the bit is set a copy is
   /// likely, and the reader looks for it before it opens the source. Right or wrong, the same bytes are served.

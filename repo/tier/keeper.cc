@@ -380,8 +380,8 @@ void Keeper::handle(const std::string& path, Slot& slot) {
   struct stat copy_file {};
   const Identity& identity = source.identity;
   // As the reader wants it: a copy that it does not take is made anew.
-  const bool is_there = !known.empty() && ::lstat(known.c_str(), &copy_file) == 0 &&
-                        is_finished_copy(copy_file, identity, ::geteuid());
+  const bool is_there =
+      !known.empty() && ::lstat(known.c_str(), &copy_file) == 0 && is_finished_copy(copy_file, identity, ::geteuid());
   if (is_there) {
     hint_path(source.path);
   } else {

@@ -61,17 +61,17 @@ Result<ExitCode> stat_tiers(Program& program, const tier::Config& config, const 
     const tier::BoardTier& tier = board.tiers[i];
     const bool off = tier::load(tier.off) != 0;
     const std::string reason = reason_of(tier);
-    FRESHET_TRY(program.out.emit(
-        {{"tier", i + 1},
-         {"path", tier.path},
-         {"quota_bytes", tier::load(tier.quota_bytes)},
-         {"used_bytes", tier::load(tier.used_bytes)},
-         {"files", tier::load(tier.files)},
-         {"state", off ? "off" : "ok"},
-         {"reason", reason}},
-        format("tier {}: {}: {} of {}, {} files, {}{}", i + 1, printable(tier.path),
-               human_bytes(tier::load(tier.used_bytes)), human_bytes(tier::load(tier.quota_bytes)),
-               tier::load(tier.files), off ? "off: " : "ok", printable(reason))));
+    FRESHET_TRY(
+        program.out.emit({{"tier", i + 1},
+                          {"path", tier.path},
+                          {"quota_bytes", tier::load(tier.quota_bytes)},
+                          {"used_bytes", tier::load(tier.used_bytes)},
+                          {"files", tier::load(tier.files)},
+                          {"state", off ? "off" : "ok"},
+                          {"reason", reason}},
+                         format("tier {}: {}: {} of {}, {} files, {}{}", i + 1, printable(tier.path),
+                                human_bytes(tier::load(tier.used_bytes)), human_bytes(tier::load(tier.quota_bytes)),
+                                tier::load(tier.files), off ? "off: " : "ok", printable(reason))));
   }
   const tier::Counters& counters = board.counters;
   const Json total = total_of(board, nullptr);

@@ -40,8 +40,8 @@ constexpr unsigned kThisMachine = AUDIT_ARCH_X86_64;
 #else
 constexpr unsigned kThisMachine = AUDIT_ARCH_AARCH64;
 #endif
-/// A look at a source may take long, or for ever. So many at a time have their places, which the sources share, but each
-/// has some of its own: a source that does not answer keeps its places, and nobody else's.
+/// A look at a source may take long, or for ever. So many at a time have their places, which the sources share, but
+/// each has some of its own: a source that does not answer keeps its places, and nobody else's.
 constexpr std::size_t kPlaces = 64;
 constexpr std::size_t kPlacesLeast = 8;
 constexpr int kSupervisedFlags =
@@ -194,7 +194,8 @@ class Supervisor {
   /// One look at a source, where it has a place left.
   class Look {
    public:
-    Look(std::atomic<std::size_t>& looks, std::size_t places) : looks_(looks), has_place_(looks.fetch_add(1) < places) {}
+    Look(std::atomic<std::size_t>& looks, std::size_t places)
+        : looks_(looks), has_place_(looks.fetch_add(1) < places) {}
     ~Look() { looks_.fetch_sub(1); }
     Look(const Look&) = delete;
     Look& operator=(const Look&) = delete;

@@ -76,10 +76,10 @@ TEST(Reader, HasEverySpellingOfTheCLibrary) {
   const std::set<std::string> ours = names_of(FRESHET_TIER_READER);
   if (!theirs.contains("openat")) GTEST_SKIP() << "no C library is found: " << library;
   const std::set<std::string> stems = {
-      "open",   "openat", "fopen",    "freopen", "pread",     "preadv",     "preadv2",   "dup",          "dup2",
-      "dup3",   "fcntl",  "flock",    "lockf",   "fstat",     "fxstat",     "statx",     "fstatat",      "fxstatat",
-      "fchmod", "fchown", "futimens", "futimes", "fgetxattr", "flistxattr", "fsetxattr", "fremovexattr", "fexecve",
-      "setuid", "seteuid", "setreuid", "setresuid"};
+      "open",      "openat",       "fopen",   "freopen", "pread",    "preadv",   "preadv2",   "dup",
+      "dup2",      "dup3",         "fcntl",   "flock",   "lockf",    "fstat",    "fxstat",    "statx",
+      "fstatat",   "fxstatat",     "fchmod",  "fchown",  "futimens", "futimes",  "fgetxattr", "flistxattr",
+      "fsetxattr", "fremovexattr", "fexecve", "setuid",  "seteuid",  "setreuid", "setresuid"};
   // The reader itself reads by that one, so that a thread in it can be cancelled.
   const std::set<std::string> spared = {"__pread64"};
   int spellings = 0;

@@ -151,7 +151,8 @@ TEST_F(SourceCalls, WhatGoesBackBeforeItIsReadIsNoHit) {
       {"os.read(fd, 5)\nfcntl.flock(fd, fcntl.LOCK_SH)", 1},
       {"os.close(os.dup(fd))\nos.read(fd, 5)", 1},
       // Of the process that opened the file alone.
-      {"child = os.fork()\nif child == 0:\n    fcntl.lockf(fd, fcntl.LOCK_SH)\n    os._exit(0)\nos.waitpid(child, 0)", 1},
+      {"child = os.fork()\nif child == 0:\n    fcntl.lockf(fd, fcntl.LOCK_SH)\n    os._exit(0)\nos.waitpid(child, 0)",
+       1},
   };
   lab_.fill();
   for (const Way& way : ways) {

@@ -229,8 +229,8 @@ TEST(TierCommands, NamesMakeNoLinesOfTheirOwn) {
   EXPECT_EQ(bad.out, "1 copies checked (5.0 kB), 1 bad and dropped\n" + lab.source("a?9 copies checked??[2J?") + "\n");
   // The keeper's reason may name a path too.
   const std::string tier = lab.path("tier\n2: ok");
-  std::ofstream(lab.config()) << "source = [\"" << lab.source() << "\"]\n[[tier]]\npath = \"" << lab.path("tier\\n2: ok")
-                              << "\"\nquota = \"1 MiB\"\n";
+  std::ofstream(lab.config()) << "source = [\"" << lab.source() << "\"]\n[[tier]]\npath = \""
+                              << lab.path("tier\\n2: ok") << "\"\nquota = \"1 MiB\"\n";
   std::ofstream(tier) << "no folder";
   const Ran said = lab.tier_command({"stat"});
   EXPECT_EQ(std::count(said.out.begin(), said.out.end(), '\n'), 2) << said.out;

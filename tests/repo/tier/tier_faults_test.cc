@@ -131,7 +131,8 @@ TEST(TierFaults, AProcessThatGaveUpRootCannotWriteToRootsBoard) {
          "def by_the_kernel():\n"
          "    c.syscall(117 if os.uname().machine == 'x86_64' else 147, 65534, 65534, 65534)\n"  // setresuid
          "    open('/dev/null').close()\n"
-         "ways = [lambda: None, lambda: os.setuid(65534), lambda: os.seteuid(65534), lambda: os.setreuid(65534, 65534),\n"
+         "ways = [lambda: None, lambda: os.setuid(65534), lambda: os.seteuid(65534), lambda: os.setreuid(65534, "
+         "65534),\n"
          "        lambda: os.setresuid(65534, 65534, 65534), by_the_kernel, beside_others]\n"
          "for way in ways:\n"
          "    child = os.fork()\n"

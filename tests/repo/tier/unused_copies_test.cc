@@ -154,9 +154,8 @@ TEST_F(UnusedCopies, AreCountedFromRunsWhosePlacesAreLocked) {
   ASSERT_TRUE(board) << board.error().message();
   const FileDescriptor locks = tier::open_lock_file(board->path());
   const auto oldest = [&] {
-    return tier::oldest_run(board->board(), [&](std::uint32_t place) {
-      return tier::is_byte_locked(locks.get(), tier::kRunByte + place);
-    });
+    return tier::oldest_run(
+        board->board(), [&](std::uint32_t place) { return tier::is_byte_locked(locks.get(), tier::kRunByte + place); });
   };
   EXPECT_EQ(oldest(), 0U);
   FileDescriptor first = tier::begin_run(*board);

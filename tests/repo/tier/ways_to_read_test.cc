@@ -338,7 +338,8 @@ TEST(WaysToReadOfASlowFolderWarm, OpensNothingAtTheSourceHoweverItIsSpelled) {
   std::string expected;
   for (const std::string& way : ways) {
     script << "fd = " << way << "\n"
-           << "print(len(os.read(fd, 9999)), os.readlink('/proc/self/fd/%d' % fd).startswith(TIER), \"" << way << "\")\n";
+           << "print(len(os.read(fd, 9999)), os.readlink('/proc/self/fd/%d' % fd).startswith(TIER), \"" << way
+           << "\")\n";
     expected += "5000 True " + way + "\n";
   }
   script.close();

@@ -140,7 +140,8 @@ void say_call(const char* way, const char* call, long result) {
 /// What each call says of an address from which nothing can be read, or to which nothing can be written.
 void call_with(const char* way, void* bad, const char* path) {
   const auto* const name = static_cast<const char*>(bad);
-  for (const int flags : {O_RDONLY, O_RDONLY | O_NOFOLLOW | O_CLOEXEC, O_RDWR, O_RDONLY | O_TRUNC, O_RDONLY | O_CREAT}) {
+  for (const int flags :
+       {O_RDONLY, O_RDONLY | O_NOFOLLOW | O_CLOEXEC, O_RDWR, O_RDONLY | O_TRUNC, O_RDONLY | O_CREAT}) {
     say_call(way, "open", open(name, flags, 0600));
     say_call(way, "openat", openat(AT_FDCWD, name, flags, 0600));
   }
