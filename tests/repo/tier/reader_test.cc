@@ -143,6 +143,27 @@ TEST(Board, CountsEachOpenOfAFile) {
   }
 }
 
+TEST(Board, AHitThatIsNoneCountsAsAMissAndNoCounterFallsBelowZero) {
+  const auto board = std::make_unique<Board>();
+  const EpochRow& second = board->counters.epochs[1];
+  std::uint32_t nth = 0;
+  (void)count_open(*board, file_key(0, 7), 100, /*hit=*/false, nth);
+  (void)count_open(*board, file_key(0, 7), 100, /*hit=*/true, nth);
+  ASSERT_EQ(nth, 2U);
+  for (const std::uint64_t times : {1U, 2U}) {
+    turn_into_miss(*board, nth, 100);
+    EXPECT_EQ(board->counters.hits, 0U);
+    EXPECT_EQ(board->counters.hit_bytes, 0U);
+    EXPECT_EQ(board->counters.misses, 1 + times);
+    EXPECT_EQ(board->counters.opens, 2U);
+    EXPECT_EQ(second.hits, 0U);
+    EXPECT_EQ(second.hit_bytes, 0U);
+    EXPECT_EQ(second.miss_bytes, 100 * times);
+  }
+  turn_into_miss(*board, 0, 100);  // Of a file beyond those that are counted.
+  EXPECT_EQ(board->counters.misses, 4U);
+}
+
 TEST(TierSizes, AreWhatPeopleWrite) {
   EXPECT_EQ(bytes_of("100 GiB"), 107'374'182'400U);
   EXPECT_EQ(bytes_of("1.5GB"), 1'500'000'000U);
